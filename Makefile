@@ -1,0 +1,43 @@
+# Two commands are all a newcomer needs: `make demo` and `make test`. Both install what they need.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint unit vm format clean
+
+help:
+	@echo "make demo    boot a real sender VM, take its CPU away, measure cubic / bbr / bbr_robust, draw the result"
+	@echo "make test    install what is needed, run every test"
+	@echo "make setup   install what is needed, leave the command at .venv/bin/brobust"
+	@echo "make lint    formatters, linters and type checker; make format mends what they can"
+
+setup:
+	@scripts/setup.sh
+
+demo: setup
+	.venv/bin/brobust demo
+
+test: setup lint unit vm
+
+# Fast and without a VM; the kernel-side parts want root and say so when they are skipped.
+unit: setup
+	cargo test --workspace --exclude brobust-python --quiet
+	.venv/bin/pytest -m "not vm"
+
+# Real VMs, about four minutes: last, and alone on the machine.
+vm: setup
+	.venv/bin/pytest -m vm
+
+lint: setup
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	git ls-files '*.c' '*.h' | xargs -r clang-format --dry-run -Werror
+
+format: setup
+	cargo fmt --all
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+	git ls-files '*.c' '*.h' | xargs -r clang-format -i
+
+clean:
+	rm -rf target .venv python/brobust/guests/bin python/brobust/_core*.so

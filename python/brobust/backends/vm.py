@@ -1,0 +1,274 @@
+"""Backend `vm`: a real Linux sender in QEMU whose vCPU thread is taken off its CPU, and a path guest beside it.
+
+One boot serves a whole series; between runs everything that one flow could leave to the next is reset.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import brobust
+from brobust import congestion_controls, contention
+from brobust.backends.base import Say
+from brobust.dataset import Measured
+from brobust.errors import BadInput, MissingSupport, RunFailed
+from brobust.guests import accelerator, image, kernels, path, samples, traffic
+from brobust.guests.kernels import Kernel
+from brobust.guests.qemu import Guest, Machine
+from brobust.host import cpus, network
+from brobust.host.session import Session
+from brobust.scenario import Flows, Path, Run, Scenario
+from brobust.units import Buffer, show_rate
+
+PATH_KERNEL = "debian-6.12"
+ADDRESSES = {"sender": "10.77.0.1", "path": traffic.RECEIVER}
+MACS = {"sender": "52:54:00:77:00:01", "path": "52:54:00:77:00:02"}
+
+UDP_SECONDS = 2.0
+CUBIC_SECONDS = 4
+CARRIES = 0.95
+
+
+@dataclass
+class Testbed:
+    """Two running guests on one wire, for one kernel of the sender."""
+
+    sender: Guest
+    path: Guest
+    kernel: Kernel
+    path_release: str
+    accelerator: str
+    iperf3: str
+    controls: set[str]
+
+
+def check(scenarios: Sequence[Scenario]) -> None:
+    """Refuse before anything is started what could not be measured here."""
+    if os.geteuid() != 0:
+        raise MissingSupport("the vm backend needs root (taps, network namespaces, SCHED_DEADLINE); run it with sudo")
+    if not accelerator.qemu_version():
+        raise MissingSupport("qemu-system-x86_64 is not installed; run `make setup`")
+    cpus.plan()
+    for driver, timeslice, share in sorted({(s.contention.driver, s.contention.timeslice, s.contention.share)
+                                            for s in scenarios if s.contention.active}):  # fmt: skip
+        contention.check(driver, timeslice, share)
+    for scenario in scenarios:
+        kernel = kernels.find(scenario.kernel)
+        for group in scenario.flows:
+            congestion_controls.check(group.cc, kernel)
+
+
+class VmBackend:
+    """The testbed, booted when first needed and booted anew when the kernel changes or a guest has died."""
+
+    def __init__(self, session: Session, say: Say):
+        self._session = session
+        self._say = say
+        self._cpus = cpus.plan()
+        self._testbed: Testbed | None = None
+        self._guests = ExitStack()
+
+    def __enter__(self) -> VmBackend:
+        network.create(self._session, ["tap-sender", "tap-path"])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._guests.close()
+
+    def calibrate(self, scenarios: Sequence[Scenario], say: Say) -> list[dict[str, Any]]:
+        records = []
+        points = {(s.kernel, s.accelerator, s.path.bandwidth) for s in scenarios}
+        for kernel, wanted, bandwidth in sorted(points):
+            rtt = min(s.path.rtt for s in scenarios if s.path.bandwidth == bandwidth)
+            say(f"calibrating {show_rate(bandwidth)} on {kernel}")
+            records.append(self._calibrate(self._booted(kernel, wanted), bandwidth, rtt))
+        return records
+
+    def _calibrate(self, testbed: Testbed, bandwidth: int, rtt: int) -> dict[str, Any]:
+        # A buffer in which Cubic fills the path whatever its dynamics: what is asked here is what the machine
+        # can carry, not how a control copes with a small buffer.
+        roomy = Path(bandwidth=f"{bandwidth}bit", rtt=f"{rtt}ns", buffer=_roomy(bandwidth, rtt))
+        ceiling = path.goodput_ceiling_mbps(bandwidth)
+        self._reset(testbed, roomy)
+        udp = traffic.udp_mbps(testbed.sender.agent, testbed.path.agent, round(bandwidth * 1.02), UDP_SECONDS)
+        self._reset(testbed, roomy)
+        flow = traffic.bulk(
+            testbed.sender.agent, testbed.path.agent, (Flows(cc="cubic"),), CUBIC_SECONDS
+        )[0]  # fmt: skip
+        # From the second second on: Startup is the path's length, not the machine's ceiling.
+        steady = [rate for end, rate in flow.over_time if end > 1]
+        cubic = sum(steady) / len(steady) if steady else 0.0
+        record = {
+            "kernel": testbed.kernel.name, "accelerator": testbed.accelerator,
+            "bandwidth_mbps": bandwidth / 1e6, "rtt_ms": rtt / 1e6, "buffer_bytes": roomy.buffer_bytes,
+            "ceiling_mbps": round(ceiling, 3), "udp_mbps": round(udp, 3), "cubic_mbps": round(cubic, 3),
+            "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        }  # fmt: skip
+        if min(udp, cubic) < CARRIES * ceiling:
+            raise MissingSupport(
+                f"bandwidth: this machine carries {udp:.1f} Mbit/s of UDP and {cubic:.1f} of undisturbed Cubic "
+                f"({testbed.accelerator}, {testbed.kernel.name}), less than 95 % of the {ceiling:.1f} that "
+                f"{show_rate(bandwidth)} can deliver; choose a lower --bandwidth"
+            )
+        return record
+
+    def measure(self, run: Run) -> Measured:
+        scenario = run.scenario
+        started, clock = datetime.now(UTC), time.monotonic()
+        testbed = self._booted(scenario.kernel, scenario.accelerator)
+        try:
+            for group in scenario.flows:
+                self._have(testbed, group.cc)
+            self._reset(testbed, scenario.path)
+            sampler = samples.Sampler(testbed.sender.agent, scenario)
+            with contention.applied(scenario.contention, testbed.sender.vcpu_threads, self._cpus) as got:
+                with sampler:
+                    flows = traffic.bulk(
+                        testbed.sender.agent, testbed.path.agent, scenario.flows, scenario.duration / 1e9
+                    )
+        except RunFailed as failure:
+            if not (testbed.sender.alive and testbed.path.alive):
+                words = [g.last_words() for g in (testbed.sender, testbed.path) if not g.alive]
+                failure = RunFailed(f"{failure}; last words: {'; '.join(words)}")
+            self._drop()  # the next run gets fresh guests: these may be stuck
+            raise failure from None
+        common = {
+            **columns(run),
+            "kernel_release": testbed.kernel.release,
+            "path_kernel_release": testbed.path_release,
+            "accelerator": testbed.accelerator,
+            "iperf3": testbed.iperf3,
+            "started_at": started,
+            "wall_s": time.monotonic() - clock,
+            **got.columns(),
+        }
+        rows = [
+            {
+                **common, "flow": number, "cc": flow.cc, "start_s": flow.start_s,
+                "throughput_mbps": flow.throughput_mbps, "retransmits": flow.retransmits,
+                "rtt_mean_ms": flow.rtt_mean_ms, "rtt_p99_ms": flow.rtt_p99_ms,
+            }
+            for number, flow in enumerate(flows)
+        ]  # fmt: skip
+        over_time = [
+            {"run": run.id, "flow": number, "time_s": end, "throughput_mbps": rate}
+            for number, flow in enumerate(flows)
+            for end, rate in flow.over_time
+        ]
+        return Measured(rows, over_time, sampler.rows(run.id), got.rows(run.id))
+
+    def _booted(self, kernel_name: str, wanted: str) -> Testbed:
+        kernel = kernels.find(kernel_name)
+        chosen, why = accelerator.choose(wanted, kernel, self._session)
+        testbed = self._testbed
+        if testbed is not None and (testbed.kernel, testbed.accelerator) == (kernel, chosen):
+            return testbed
+        self._drop()
+        self._say(f"booting {kernel.name} ({kernel.release}) under {chosen.upper()}: {why}")
+        path_kernel = _path_kernel(kernel)
+        sender = self._boot(Machine("sender", "tap-sender", MACS["sender"]), kernel, chosen)
+        bottleneck = self._boot(
+            Machine("path", "tap-path", MACS["path"], receives_super_packets=False), path_kernel, chosen
+        )
+        cpus.pin(sender.threads(), self._cpus.others)
+        cpus.pin(sender.vcpu_threads, {self._cpus.sender})
+        cpus.pin(bottleneck.threads(), self._cpus.others)
+        for guest, other in ((sender, "path"), (bottleneck, "sender")):
+            guest.agent.run("bash", "-c", _addressing(guest.machine.name, other))
+        path.prepare(bottleneck.agent)
+        self._testbed = Testbed(
+            sender, bottleneck, kernel, path_kernel.release, chosen,
+            traffic.versions(sender.agent), controls={"cubic", "reno"},
+        )  # fmt: skip
+        return self._testbed
+
+    def _boot(self, machine: Machine, kernel: Kernel, chosen: str) -> Guest:
+        return self._guests.enter_context(Guest.boot(machine, kernel, image.build(kernel), chosen, self._session))
+
+    def _drop(self) -> None:
+        self._testbed = None
+        self._guests.close()
+
+    def _have(self, testbed: Testbed, control: str) -> None:
+        """Load a congestion control into the sender, once."""
+        if control in testbed.controls:
+            return
+        agent = testbed.sender.agent
+        if control in congestion_controls.OURS:
+            agent.run("brobust-guest", "cc", "load", control, timeout=60)
+        else:
+            agent.run("modprobe", f"tcp_{control}")
+        testbed.controls.add(control)
+
+    def _reset(self, testbed: Testbed, scenario_path: Path) -> None:
+        """What one flow could leave to the next: cached path metrics, queued packets."""
+        path.configure(testbed.path.agent, scenario_path)
+        testbed.sender.agent.run("ip", "tcp_metrics", "flush", "all")
+
+
+def columns(run: Run) -> dict[str, Any]:
+    """The columns of a run record that the scenario alone decides."""
+    s = run.scenario
+    return {
+        "run": run.id,
+        "scenario": s.hash,
+        "repeat": run.repeat,
+        "seed": s.seed,
+        "flows": sum(group.count for group in s.flows),
+        "bandwidth_mbps": s.path.bandwidth / 1e6,
+        "rtt_ms": s.path.rtt / 1e6,
+        "buffer_bytes": s.path.buffer_bytes,
+        "loss": s.path.loss,
+        "driver": s.contention.driver if s.contention.active else "none",
+        "share": s.contention.share,
+        "timeslice_ms": s.contention.timeslice / 1e6 if s.contention.active else None,
+        "duration_s": s.duration / 1e9,
+        "backend": s.backend,
+        "kernel": s.kernel,
+        "samples_ms": s.samples / 1e6 if s.samples else None,
+        "brobust": brobust.__version__,
+        "qemu": accelerator.qemu_version(),
+    }
+
+
+def failed(run: Run, reason: str, started: datetime) -> Measured:
+    """The record of a run that could not be measured: one row per group of flows, without figures."""
+    return Measured(
+        [
+            {
+                **columns(run),
+                "flow": n,
+                "cc": group.cc,
+                "outcome": "failed",
+                "reason": reason,
+                "started_at": started,
+            }
+            for n, group in enumerate(run.scenario.flows)
+        ]
+    )
+
+
+def _path_kernel(sender: Kernel) -> Kernel:
+    """The same for every sender where it can be had, so that two senders' kernels are compared on one path."""
+    try:
+        return kernels.find(PATH_KERNEL)
+    except (BadInput, MissingSupport):
+        return sender
+
+
+def _roomy(bandwidth: int, rtt: int) -> str:
+    return f"{max(64_000, Buffer(2, in_bdp=True).bytes(bandwidth, rtt))}B"
+
+
+def _addressing(me: str, other: str) -> str:
+    return (
+        f"set -e; ip addr add {ADDRESSES[me]}/24 dev eth0; ip link set eth0 txqueuelen 1000 up; "
+        # A fixed neighbour: no flow ever waits for ARP.
+        f"ip neigh replace {ADDRESSES[other]} lladdr {MACS[other]} dev eth0 nud permanent"
+    )

@@ -1,0 +1,71 @@
+"""The command line: one file per command. A refusal is one line on stderr and exit status 2, never a traceback.
+
+Exit statuses: 0 done and nothing found, 1 found something, 2 bad input or missing support, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn
+
+import typer
+from typer.exceptions import TyperException
+
+import brobust
+from brobust.cli import demo, doctor, plot, run
+from brobust.errors import BrobustError
+
+app = typer.Typer(
+    name="brobust",
+    help="Measure, explain, detect and repair TCP BBR's collapse when the sender's CPU is taken away.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.run)
+app.command("plot")(plot.plot)
+app.command("demo")(demo.demo)
+app.command("doctor")(doctor.doctor)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(brobust.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _global(
+    version: bool = typer.Option(False, "--version", help="Print the version.", callback=_version, is_eager=True),
+) -> None: ...
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Entry point of the `brobust` command."""
+    # SIGTERM ends a run as Ctrl-C does: the guests and the namespace must not stay.
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        status = app(args=arguments, standalone_mode=False)
+    except BrobustError as error:
+        status = _refuse(str(error), error.exit_status)
+    except TyperException as error:
+        status = _refuse(error.format_message(), 2)  # type: ignore[attr-defined]
+    except (KeyboardInterrupt, typer.Abort):
+        status = _refuse("interrupted", 130)
+    except BrokenPipeError:  # the reader of a pipe has had enough
+        sys.stderr.close()
+        status = 0
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _refuse(sentence: str, status: int) -> int:
+    print(f"brobust: {' '.join(sentence.split())}", file=sys.stderr)
+    return status

@@ -1,0 +1,34 @@
+"""`brobust plot`: draw a dataset."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from brobust.dataset import Dataset
+from brobust.report.plot import LABELS, ThroughputFigure
+
+
+def plot(
+    dataset: Annotated[Path, typer.Argument(help="Dataset directory that `brobust run` made.")],
+    x: Annotated[str | None, typer.Option(help=f"Horizontal axis: {', '.join(LABELS)} [what varies].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory for the files [the dataset's].")] = None,
+) -> None:
+    """Draw throughput against CPU share (or what else varies) as PNG and SVG, and in the terminal."""
+    draw(Dataset.open(dataset), x, out or dataset)
+
+
+def draw(dataset: Dataset, x: str | None, directory: Path) -> None:
+    figure = ThroughputFigure(dataset.runs(), x)
+    directory.mkdir(parents=True, exist_ok=True)
+    files = figure.save(directory)
+    if sys.stdout.isatty():
+        print(figure.terminal(width=min(100, shutil.get_terminal_size().columns)))
+    else:
+        print(figure.terminal())
+    for file in files:
+        print(file)

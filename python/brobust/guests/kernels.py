@@ -1,0 +1,191 @@
+"""Guest kernels by name: Debian packages, the host's own, or files of the user's.
+
+- `debian-6.1`, `debian-6.12`: Debian's cloud kernel of that series, fetched with apt into the cache. Nothing is
+  installed on the host.
+- `host`, or a release that stands in /boot such as `6.1.0-40-amd64`: /boot/vmlinuz-RELEASE with /lib/modules/RELEASE.
+- `/path/bzImage:/path/to/lib/modules/RELEASE`: a kernel somebody built, for example google's v2 or v3.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from brobust.errors import BadInput, MissingSupport
+
+DEBIAN_SERIES = ("6.1", "6.12")
+_MODULE_SUFFIX = re.compile(r"\.ko(\.(xz|zst|gz))?$")
+
+
+def cache_directory() -> Path:
+    """Where kernels and guest images are kept: $BROBUST_CACHE, else the user's cache directory."""
+    if "BROBUST_CACHE" in os.environ:
+        return Path(os.environ["BROBUST_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "brobust"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A bootable kernel. `modules` is the directory that holds modules.dep, named as the release."""
+
+    name: str
+    image: Path
+    modules: Path
+
+    @property
+    def release(self) -> str:
+        return self.modules.name
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes whenever the image or its modules do."""
+        parts = [f"{p}:{p.stat().st_size}:{p.stat().st_mtime_ns}" for p in (self.image, self.modules / "modules.dep")]
+        return hashlib.sha256("|".join(parts).encode()).hexdigest()[:12]
+
+    def congestion_controls(self) -> set[str]:
+        """Names that TCP_CONGESTION takes in a guest of this kernel: built in, or modular and loaded at boot."""
+        listed = (self.modules / "modules.dep").read_text() + (self.modules / "modules.builtin").read_text()
+        modular = set(re.findall(r"/tcp_([a-z0-9]+)\.ko", listed)) - {"diag"}
+        # Module and control differ in name for these (net/ipv4/tcp_*.c, .name).
+        aliases = {"highspeed": "highspeed", "htcp": "htcp", "newreno": "reno"}
+        return {aliases.get(name, name) for name in modular} | {"reno", "cubic"}
+
+
+def find(name: str) -> Kernel:
+    """The kernel of that name, fetched if it must be."""
+    if ":" in name or "/" in name:
+        return _from_files(name)
+    if name.startswith("debian-"):
+        return _from_debian(name)
+    return _from_boot(name)
+
+
+def available() -> dict[str, str]:
+    """Names that `find` knows on this machine, each with where it comes from, for doctor and for refusals."""
+    names = {f"debian-{s}": "cached" for s in DEBIAN_SERIES if _cached(f"debian-{s}") is not None}
+    for series in DEBIAN_SERIES:
+        if f"debian-{series}" not in names and (package := _debian_package(series)) is not None:
+            names[f"debian-{series}"] = f"apt: {package}"
+    for image in sorted(Path("/boot").glob("vmlinuz-*")):
+        release = image.name.removeprefix("vmlinuz-")
+        if (Path("/lib/modules") / release / "modules.dep").exists():
+            names[release] = "/boot"
+    if os.uname().release in names:
+        names["host"] = "/boot"
+    return names
+
+
+def _unknown(name: str) -> BadInput:
+    known = ", ".join(sorted(available())) or "none on this machine"
+    return BadInput(f"kernel: {name!r} does not exist; available: {known}; or give BZIMAGE:MODULE_DIRECTORY")
+
+
+def _from_files(name: str) -> Kernel:
+    image_text, _, modules_text = name.partition(":")
+    image, modules = Path(image_text), Path(modules_text)
+    if not modules_text:
+        raise BadInput(f"kernel: {name!r} names no modules; write BZIMAGE:MODULE_DIRECTORY")
+    if not image.is_file():
+        raise BadInput(f"kernel: {image} is not a file; give the bzImage of an x86-64 kernel")
+    if not (modules / "modules.dep").is_file():
+        raise BadInput(f"kernel: {modules} holds no modules.dep; give lib/modules/RELEASE after modules_install")
+    return Kernel(name, image.resolve(), modules.resolve())
+
+
+def _from_boot(name: str) -> Kernel:
+    release = os.uname().release if name == "host" else name
+    image, modules = Path("/boot") / f"vmlinuz-{release}", Path("/lib/modules") / release
+    if not image.is_file() or not (modules / "modules.dep").is_file():
+        raise _unknown(name)
+    return Kernel(name, image, modules)
+
+
+def _cached(name: str) -> Kernel | None:
+    root = cache_directory() / "kernels" / name
+    images = sorted(root.glob("boot/vmlinuz-*"))
+    if not images:
+        return None
+    release = images[0].name.removeprefix("vmlinuz-")
+    return Kernel(name, images[0], root / "lib/modules" / release)
+
+
+def _from_debian(name: str) -> Kernel:
+    if (cached := _cached(name)) is not None:
+        return cached
+    package = _debian_package(name.removeprefix("debian-"))
+    if package is None:
+        raise _unknown(name)
+    root = cache_directory() / "kernels" / name
+    root.parent.mkdir(parents=True, exist_ok=True)
+    # Unpack beside the final place and rename: an interrupted fetch never looks like a kernel.
+    with tempfile.TemporaryDirectory(dir=root.parent) as scratch:
+        # apt's own download user may not be able to write here: it then says so and downloads as us.
+        _tool(
+            ["apt-get", "download", "-q", package],
+            cwd=scratch,
+            remedy="check the network and `apt-get update`",
+        )
+        deb = next(Path(scratch).glob("*.deb"))
+        tree = Path(scratch) / "tree"
+        _tool(["dpkg-deb", "-x", str(deb), str(tree)], cwd=scratch, remedy="is the disk full?")
+        if not (tree / "lib").exists() and (tree / "usr/lib").exists():  # merged /usr packages, from trixie on
+            (tree / "lib").symlink_to("usr/lib")
+        release = next((tree / "boot").glob("vmlinuz-*")).name.removeprefix("vmlinuz-")
+        _tool(["depmod", "-b", str(tree), release], cwd=scratch, remedy="install kmod")
+        shutil.rmtree(root, ignore_errors=True)
+        tree.rename(root)
+    kernel = _cached(name)
+    assert kernel is not None
+    return kernel
+
+
+def _debian_package(series: str) -> str | None:
+    """The newest signed cloud kernel of a series that apt offers, or None."""
+    if shutil.which("apt-cache") is None or not re.fullmatch(r"[0-9]+\.[0-9]+", series):
+        return None
+    listed = subprocess.run(
+        ["apt-cache", "pkgnames", f"linux-image-{series}."], capture_output=True, text=True, check=False
+    ).stdout.split()
+    pattern = re.compile(rf"linux-image-{re.escape(series)}\.[0-9][^ ]*cloud-amd64")
+    names = [name for name in listed if pattern.fullmatch(name)]
+    return max(names, key=_version_key, default=None)
+
+
+def _version_key(package: str) -> list[int]:
+    return [int(digits) for digits in re.findall(r"[0-9]+", package)]
+
+
+def _tool(argv: list[str], cwd: str, remedy: str) -> None:
+    try:
+        done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise MissingSupport(f"{argv[0]} is not installed; run `make setup`") from None
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise MissingSupport(f"{' '.join(argv[:3])} failed: {last}; {remedy}")
+
+
+def module_files(kernel: Kernel, names: list[str]) -> list[Path]:
+    """The files of these modules and of all they depend on, relative to `kernel.modules`. Built-in ones have none.
+
+    A module that this kernel does not have is left out: the guest says what it misses when it needs it.
+    """
+    depends: dict[str, list[str]] = {}
+    for line in (kernel.modules / "modules.dep").read_text().splitlines():
+        file, _, needed = line.partition(":")
+        depends[file] = needed.split()
+    by_name = {_MODULE_SUFFIX.sub("", Path(file).name).replace("-", "_"): file for file in depends}
+    wanted = [by_name[name] for name in names if name in by_name]
+    found: set[str] = set()
+    while wanted:
+        file = wanted.pop()
+        if file not in found:
+            found.add(file)
+            wanted.extend(depends[file])
+    return sorted(Path(file) for file in found)

@@ -1,0 +1,69 @@
+"""The path guest: bottleneck and receiver.
+
+Data enters on eth0, is redirected to ifb0, waits there for tbf, and is then received. ACKs leave on eth0 through
+netem, which holds them for the whole round-trip time; so the receiver's own clock never sees a delayed packet.
+
+    sender --wire--> eth0 ingress -> ifb0 [netem loss ->] tbf rate, buffer -> TCP receiver
+    sender <--wire-- eth0 egress  <- netem delay <--------------------------- ACKs
+
+Nothing that queues here may hold super-packets, or a buffer of 16 packets would hold 16 times 64 kB: the host
+segments before this guest's virtio-net (guests/qemu.py), and GRO is off.
+"""
+
+from __future__ import annotations
+
+from brobust.guests.agent import Agent
+from brobust.scenario import Path
+
+# netem drops what exceeds its own limit, silently; this is far above any bandwidth-delay product here.
+NETEM_LIMIT_PACKETS = 1_000_000
+FRAME_BYTES = 1514
+# TCP payload in a full frame: 1514 - 14 Ethernet - 20 IP - 32 TCP with timestamps.
+PAYLOAD_BYTES = 1448
+
+_PREPARE = """
+set -e
+ethtool -K eth0 gro off lro off tso off gso off 2>/dev/null || ethtool -K eth0 gro off tso off gso off
+modprobe ifb numifbs=1
+modprobe -a sch_ingress act_mirred cls_matchall sch_tbf sch_netem
+ip link set ifb0 txqueuelen 1000 up
+tc qdisc replace dev eth0 handle ffff: ingress
+tc filter replace dev eth0 parent ffff: protocol all prio 1 handle 1 matchall action mirred egress redirect dev ifb0
+"""
+
+
+def prepare(agent: Agent) -> None:
+    """Once after boot."""
+    agent.run("bash", "-c", _PREPARE)
+
+
+def configure(agent: Agent, path: Path) -> None:
+    """Fresh qdiscs for one run: empty queues, counters at zero."""
+    agent.run("bash", "-c", "; ".join(["set -e", *commands(path)]))
+
+
+def commands(path: Path) -> list[str]:
+    """The tc commands of a path."""
+    # tbf refills by its own timer: a bucket of a millisecond lets the rate survive a late timer in a slow guest,
+    # and two frames is the least that always lets one pass.
+    burst = max(2 * FRAME_BYTES, path.bandwidth // 8 // 1000)
+    bottleneck = f"tbf rate {path.bandwidth}bit burst {burst} limit {path.buffer_bytes}"
+    steps = [
+        "tc qdisc del dev ifb0 root 2>/dev/null || true",
+        "tc qdisc del dev eth0 root 2>/dev/null || true",
+    ]
+    if path.loss > 0:
+        # netem in front, tbf as its child (tc-netem(8)): packets are lost before they take up room in the buffer.
+        steps += [
+            f"tc qdisc add dev ifb0 root handle 1: netem loss {path.loss * 100:.6f}% limit {NETEM_LIMIT_PACKETS}",
+            f"tc qdisc add dev ifb0 parent 1: handle 10: {bottleneck}",
+        ]
+    else:
+        steps.append(f"tc qdisc add dev ifb0 root handle 1: {bottleneck}")
+    steps.append(f"tc qdisc add dev eth0 root netem delay {path.rtt // 1000}us limit {NETEM_LIMIT_PACKETS}")
+    return steps
+
+
+def goodput_ceiling_mbps(bandwidth_bps: int) -> float:
+    """What a path of this rate can deliver in TCP payload: tbf counts whole Ethernet frames."""
+    return bandwidth_bps * PAYLOAD_BYTES / FRAME_BYTES / 1e6

@@ -1,0 +1,41 @@
+"""The wire between the two guests: a bridge and two taps in a network namespace of their own.
+
+The namespace keeps the host's addresses, routes and firewall out of the experiment, and takes taps and bridge
+with it when it is deleted.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from brobust.errors import MissingSupport
+from brobust.host.session import Session
+
+# A queue that the experiment did not ask for must never be the one that drops.
+TAP_QUEUE_PACKETS = 10_000
+
+
+def create(session: Session, taps: list[str]) -> str:
+    """Make the namespace with a bridge over these taps; returns its name."""
+    name = f"brobust-{os.getpid()}"
+    session.name_namespace(name)
+    _ip(["netns", "add", name])
+    # No learning delay, no spanning tree, no multicast chatter: the bridge is a wire.
+    _ip(["-n", name, "link", "add", "wire", "type", "bridge", "stp_state", "0", "forward_delay", "0",
+         "mcast_snooping", "0"])  # fmt: skip
+    _ip(["-n", name, "link", "set", "wire", "up"])
+    for tap in taps:
+        _ip(["-n", name, "tuntap", "add", tap, "mode", "tap", "vnet_hdr"])
+        _ip(["-n", name, "link", "set", tap, "txqueuelen", str(TAP_QUEUE_PACKETS), "master", "wire", "up"])
+    return name
+
+
+def _ip(arguments: list[str]) -> None:
+    try:
+        done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise MissingSupport("ip is not installed; run `make setup` or `apt-get install iproute2`") from None
+    if done.returncode != 0:
+        why = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise MissingSupport(f"ip {' '.join(arguments)} failed: {why}; `brobust doctor` tells what this host lacks")

@@ -1,0 +1,183 @@
+"""Everything a run puts on the host, and how it is taken off again, whoever died.
+
+A *session* is a directory /run/brobust/PID with the sockets and logs of one brobust process and a `session.json`
+that names what else it made (a network namespace; QEMU processes). It is written before the thing is made, so
+that after kill -9 the next start, or `brobust doctor --clean`, finds all of it. Contention needs no entry: the
+burner and the recorder's BPF programs die with brobust, and a DEADLINE policy dies with its QEMU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+ROOT = Path(os.environ.get("BROBUST_RUNTIME", "/run/brobust"))
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """One thing of a dead session that is still on the host."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+@dataclass
+class Session:
+    """This process's entry under /run/brobust. A context manager: leaving it undoes everything."""
+
+    directory: Path
+    owner_started: float
+    namespace: str = ""
+    processes: list[int] = field(default_factory=list)
+
+    @classmethod
+    def start(cls) -> Session:
+        clean()  # what a killed predecessor left would only confuse this one
+        session = cls(ROOT / str(os.getpid()), psutil.Process().create_time())
+        session.directory.mkdir(parents=True, mode=0o700)
+        session._write()
+        return session
+
+    def name_namespace(self, name: str) -> None:
+        self.namespace = name
+        self._write()
+
+    def name_process(self, pid: int) -> None:
+        self.processes.append(pid)
+        self._write()
+
+    def _write(self) -> None:
+        text = json.dumps(
+            {"owner_started": self.owner_started, "namespace": self.namespace, "processes": self.processes}
+        )
+        scratch = self.directory / "session.json.new"
+        scratch.write_text(text)
+        scratch.rename(self.directory / "session.json")
+
+    def end(self) -> None:
+        for leftover in _of_session(self.directory):
+            _remove(leftover)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+
+def leftovers() -> list[Leftover]:
+    """What sessions whose process is gone have left on the host. Needs no privilege to look."""
+    found: list[Leftover] = []
+    for directory in sorted(ROOT.glob("*")) if ROOT.is_dir() else []:
+        if not _owner_lives(directory):
+            found += _of_session(directory)
+    known = {leftover.name for leftover in found} | _namespaces_of_the_living()
+    # A namespace or a QEMU of ours without a session: somebody removed /run/brobust by hand.
+    found += [Leftover("process", str(p.pid)) for p in _our_qemus() if not _session_lives_for(p)]
+    found += [
+        Leftover("namespace", name) for name in _namespaces() if name.startswith("brobust-") and name not in known
+    ]
+    return list(dict.fromkeys(found))
+
+
+def clean() -> list[Leftover]:
+    """Remove all leftovers; returns what was removed."""
+    removed = leftovers()
+    for leftover in removed:
+        _remove(leftover)
+    return removed
+
+
+def _owner_lives(directory: Path) -> bool:
+    try:
+        started = json.loads((directory / "session.json").read_text())["owner_started"]
+        return abs(psutil.Process(int(directory.name)).create_time() - float(started)) < 1.0
+    except (OSError, ValueError, KeyError, psutil.Error):
+        return False
+
+
+def _of_session(directory: Path) -> list[Leftover]:
+    found: list[Leftover] = []
+    with contextlib.suppress(OSError, ValueError):
+        entry = json.loads((directory / "session.json").read_text())
+        for pid in entry["processes"]:
+            if _is_qemu_of(pid, directory):
+                found.append(Leftover("process", str(pid)))
+        if entry["namespace"] in _namespaces():
+            found.append(Leftover("namespace", entry["namespace"]))
+    found.append(Leftover("directory", str(directory)))
+    return found
+
+
+def _remove(leftover: Leftover) -> None:
+    if leftover.kind == "process":
+        _kill(int(leftover.name))
+    elif leftover.kind == "namespace":
+        # Its taps and bridge, and their qdiscs, go with it.
+        subprocess.run(["ip", "netns", "delete", leftover.name], capture_output=True, check=False)
+    else:
+        shutil.rmtree(leftover.name, ignore_errors=True)
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+        if not psutil.pid_exists(pid):
+            return
+        time.sleep(0.01)
+
+
+def _is_qemu_of(pid: int, directory: Path) -> bool:
+    """A process id may have been reused: only a command line that names the session's directory is ours."""
+    with contextlib.suppress(psutil.Error):
+        return any(str(directory) in word for word in psutil.Process(pid).cmdline())
+    return False
+
+
+def _our_qemus() -> list[psutil.Process]:
+    return [
+        process
+        for process in psutil.process_iter(["name", "cmdline"])
+        if (process.info["name"] or "").startswith("qemu-system")
+        and any(f"{ROOT}/" in word for word in process.info["cmdline"] or [])
+    ]
+
+
+def _session_lives_for(process: psutil.Process) -> bool:
+    words = [word for word in process.info["cmdline"] or [] if f"{ROOT}/" in word]
+    owner = words[0].split(f"{ROOT}/")[1].split("/")[0]
+    return _owner_lives(ROOT / owner)
+
+
+def _namespaces_of_the_living() -> set[str]:
+    names = set()
+    for directory in ROOT.glob("*") if ROOT.is_dir() else []:
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            if _owner_lives(directory):
+                names.add(json.loads((directory / "session.json").read_text())["namespace"])
+    return names
+
+
+def _namespaces() -> set[str]:
+    directory = Path("/run/netns")
+    return {entry.name for entry in directory.iterdir()} if directory.is_dir() else set()

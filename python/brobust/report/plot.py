@@ -1,0 +1,177 @@
+"""Figures of a dataset, as PNG and SVG and drawn in the terminal. The same look in all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib as mpl
+import plotext
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from brobust.errors import BadInput
+from brobust.report import table
+
+# Okabe and Ito's colours, told apart by colour-blind readers, with markers and dashes for readers in grey.
+STYLES = [
+    ("#0072B2", "o", "-"),
+    ("#D55E00", "s", "--"),
+    ("#009E73", "^", "-."),
+    ("#CC79A7", "D", ":"),
+    ("#E69F00", "v", (0, (5, 1))),
+    ("#56B4E9", "P", (0, (1, 1))),
+    ("#000000", "X", (0, (3, 1, 1, 1))),
+]
+LABELS = {
+    "share": "CPU share of the sender's vCPU [%]",
+    "bandwidth_mbps": "bottleneck bandwidth [Mbit/s]",
+    "rtt_ms": "round-trip time [ms]",
+    "timeslice_ms": "timeslice [ms]",
+    "buffer_bytes": "bottleneck buffer [bytes]",
+    "loss": "packet loss [%]",
+    "flows": "parallel flows",
+}
+LOGARITHMIC = {"bandwidth_mbps", "buffer_bytes"}
+PERCENT = {"share", "loss"}
+MAX_PANELS = 12
+
+
+class ThroughputFigure:
+    """Throughput against one axis: a line per congestion control, a panel per value of whatever else varies."""
+
+    def __init__(self, runs: pl.DataFrame, x: str | None = None):
+        measured = table.runs(runs)
+        if measured.is_empty():
+            raise BadInput("the dataset has no measured run to plot")
+        axes = table.varying(measured)
+        numeric = [axis for axis in ("share", *LABELS) if axis in axes]
+        self.x = x or (numeric[0] if numeric else "share")
+        if self.x not in LABELS:
+            raise BadInput(f"--x {self.x}: no such axis; give one of {', '.join(LABELS)}")
+        self._panel_axes = [axis for axis in axes if axis not in (self.x, "cc")]
+        # Undisturbed runs have neither driver nor timeslice: they belong to every panel.
+        self._runs = _repeat_undisturbed(measured, [a for a in self._panel_axes if a in ("driver", "timeslice_ms")])
+        self._panels = (
+            self._runs.select(self._panel_axes).unique().sort(self._panel_axes).rows() if self._panel_axes else [()]
+        )
+        if len(self._panels) > MAX_PANELS:
+            raise BadInput(
+                f"the dataset varies along {', '.join(self._panel_axes)}: {len(self._panels)} panels; "
+                f"choose another --x or plot a smaller dataset"
+            )
+        self.controls = sorted(self._runs["cc"].unique(), key=_control_order)
+        self._caption = _caption(runs, measured)
+
+    def save(self, directory: Path, name: str = "throughput") -> list[Path]:
+        """Write NAME.png and NAME.svg."""
+        files = [directory / f"{name}.png", directory / f"{name}.svg"]
+        with mpl.rc_context({"font.size": 10, "svg.fonttype": "none", "axes.grid": True, "grid.alpha": 0.3}):
+            columns = min(3, len(self._panels))
+            rows = -(-len(self._panels) // columns)
+            figure = Figure(figsize=(2.2 + 4.2 * columns, 1.2 + 3.2 * rows), layout="constrained")
+            FigureCanvasAgg(figure)
+            grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+            for number, axes in enumerate(grid.flat):
+                if number < len(self._panels):
+                    self._draw(axes, self._panels[number])
+                else:
+                    axes.set_visible(False)
+            grid[0][0].legend(title=None, frameon=True)
+            figure.supxlabel(f"{LABELS[self.x]}\n\n{self._caption}", fontsize=9)
+            figure.supylabel("throughput at the receiver [Mbit/s]", fontsize=10)
+            for file in files:
+                figure.savefig(file, dpi=160)
+        return files
+
+    def _draw(self, axes: Axes, panel: tuple[object, ...]) -> None:
+        rows = self._runs
+        for axis, value in zip(self._panel_axes, panel, strict=True):
+            rows = rows.filter(pl.col(axis).eq_missing(pl.lit(value)))
+        for number, control in enumerate(self.controls):
+            points = _points(rows.filter(pl.col("cc") == control), self.x)
+            if points.is_empty():
+                continue
+            color, marker, dashes = STYLES[number % len(STYLES)]
+            median = points["median"].to_numpy()
+            spread = [median - points["least"].to_numpy(), points["greatest"].to_numpy() - median]
+            axes.errorbar(
+                points["x"].to_numpy(), median, yerr=spread, label=control, color=color, marker=marker,
+                linestyle=dashes, markersize=5, capsize=3, linewidth=1.6,
+            )  # fmt: skip
+        axes.set_ylim(bottom=0)
+        if self.x in LOGARITHMIC:
+            axes.set_xscale("log")
+        if self._panel_axes:
+            named = (f"{table.AXES[a]} {v}" for a, v in zip(self._panel_axes, panel, strict=True))
+            axes.set_title(", ".join(named), fontsize=9)
+
+    def terminal(self, width: int = 80, height: int = 18) -> str:
+        """The first panel, drawn with characters."""
+        plotext.clear_figure()
+        plotext.plotsize(width, height)
+        plotext.theme("clear")
+        rows = self._runs
+        for axis, value in zip(self._panel_axes, self._panels[0], strict=True):
+            rows = rows.filter(pl.col(axis).eq_missing(pl.lit(value)))
+        for number, control in enumerate(self.controls):
+            points = _points(rows.filter(pl.col("cc") == control), self.x)
+            if not points.is_empty():
+                plotext.plot(
+                    points["x"].to_list(), points["median"].to_list(), label=control,
+                    color=["blue", "red", "green", "magenta", "orange", "cyan", "white"][number % 7],
+                )  # fmt: skip
+        plotext.ylim(0, float(rows["throughput_mbps"].max() or 1) * 1.05)  # type: ignore[arg-type]
+        plotext.xlabel(LABELS[self.x])
+        plotext.title("median throughput [Mbit/s]")
+        return str(plotext.build())
+
+
+def _points(rows: pl.DataFrame, x: str) -> pl.DataFrame:
+    scale = 100 if x in PERCENT else 1
+    return (
+        rows.group_by((pl.col(x) * scale).alias("x"))
+        .agg(
+            pl.col("throughput_mbps").median().alias("median"),
+            pl.col("throughput_mbps").min().alias("least"),
+            pl.col("throughput_mbps").max().alias("greatest"),
+        )
+        .sort("x")
+    )
+
+
+def _repeat_undisturbed(measured: pl.DataFrame, axes: list[str]) -> pl.DataFrame:
+    for axis in axes:
+        values = measured.filter(pl.col("share") < 1).select(axis).unique()
+        undisturbed = measured.filter(pl.col("share") == 1).drop(axis).join(values, how="cross")
+        measured = pl.concat([measured.filter(pl.col("share") < 1), undisturbed.select(measured.columns)])
+    return measured
+
+
+def _control_order(name: str) -> tuple[int, str]:
+    """The reference first, then plain controls, then repaired ones."""
+    return (0 if name == "cubic" else 1, name)
+
+
+def _caption(runs: pl.DataFrame, measured: pl.DataFrame) -> str:
+    """What a figure must say to be read alone: conditions, n and what the bars are, backend and kernel."""
+    first = runs.row(0, named=True)
+    fixed = []
+    for axis, unit in (("bandwidth_mbps", "Mbit/s"), ("rtt_ms", "ms RTT"), ("buffer_bytes", "B buffer")):
+        if measured[axis].n_unique() == 1:
+            fixed.append(f"{first[axis]:g} {unit}")
+    contended = measured.filter(pl.col("share") < 1)
+    slices = contended["timeslice_ms"].unique().sort()
+    if len(slices) == 1:
+        fixed.append(f"{slices[0]:g} ms slices ({contended['driver'][0]})")
+    per_cell = measured.group_by(table.varying(measured) or ["cc"]).len()["len"]
+    n = str(per_cell.min()) if per_cell.min() == per_cell.max() else f"{per_cell.min()}-{per_cell.max()}"
+    kernels = ", ".join(sorted({str(release) for release in runs["kernel_release"].unique().drop_nulls()}))
+    accelerators = "/".join(sorted(str(a).upper() for a in runs["accelerator"].unique().drop_nulls()))
+    unfaithful = measured.filter(pl.col("outcome") == "unfaithful").height
+    return (
+        f"{', '.join(fixed)}; {first['duration_s']:g} s per run.\n"
+        f"Points: median of n = {n} runs, bars: least to greatest. Backend {first['backend']} ({accelerators}), "
+        f"Linux {kernels}" + (f"; {unfaithful} runs unfaithful." if unfaithful else ".")
+    )

@@ -1,0 +1,107 @@
+"""A dataset as a table: a row per cell, median and spread of the throughput, and how many runs they stand on."""
+
+from __future__ import annotations
+
+import polars as pl
+from rich.table import Table
+
+# What may distinguish cells, in the order in which a reader wants them.
+AXES = {
+    "kernel": "kernel",
+    "accelerator": "accelerator",
+    "bandwidth_mbps": "bandwidth Mbit/s",
+    "rtt_ms": "RTT ms",
+    "buffer_bytes": "buffer B",
+    "loss": "loss",
+    "flows": "flows",
+    "driver": "driver",
+    "timeslice_ms": "timeslice ms",
+    "cc": "cc",
+    "share": "CPU share",
+}
+
+
+def runs(table: pl.DataFrame) -> pl.DataFrame:
+    """One row per measured run: throughput and retransmits summed over its flows."""
+    per_run = [name for name in AXES if name != "cc"] + [
+        "effective_share",
+        "effective_timeslice_ms",
+        "outcome",
+    ]
+    return (
+        table.filter(pl.col("outcome") != "failed")
+        .group_by("run")
+        .agg(
+            pl.col("cc").unique(maintain_order=True).str.join("+"),
+            pl.col("throughput_mbps").sum(),
+            pl.col("retransmits").sum(),
+            pl.col("rtt_mean_ms").mean(),
+            *[pl.col(name).first() for name in per_run],
+        )
+    )
+
+
+def varying(measured: pl.DataFrame) -> list[str]:
+    """The axes along which this dataset has more than one value. A driver or slice that is missing only where
+    the share is 1 does not count: it says nothing that the share does not."""
+    contended = measured.filter(pl.col("share") < 1)
+    axes = []
+    for name in AXES:
+        rows = contended if name in ("driver", "timeslice_ms") else measured
+        if rows[name].n_unique() > 1:
+            axes.append(name)
+    return axes
+
+
+def cells(table: pl.DataFrame, value: str = "throughput_mbps") -> pl.DataFrame:
+    """Median, least, greatest and n of one figure for each cell, with the axes that vary."""
+    measured = runs(table)
+    axes = varying(measured) or ["cc"]
+    return (
+        measured.group_by(axes)
+        .agg(
+            pl.col(value).median().alias("median"),
+            pl.col(value).min().alias("least"),
+            pl.col(value).max().alias("greatest"),
+            pl.len().alias("n"),
+            pl.col("retransmits").median(),
+            pl.col("effective_share").median(),
+            (pl.col("outcome") == "unfaithful").sum().alias("unfaithful"),
+        )
+        .sort(axes, descending=[axis == "share" for axis in axes])
+    )
+
+
+def render(table: pl.DataFrame, title: str) -> Table:
+    summary = cells(table)
+    axes = [name for name in summary.columns if name in AXES]
+    out = Table(title=title, title_justify="left", caption=_caption(table), caption_justify="left")
+    for axis in axes:
+        out.add_column(AXES[axis], justify="left" if axis in ("cc", "kernel", "driver", "accelerator") else "right")
+    for heading in ("Mbit/s", "min-max", "n", "retransmits", "share got"):
+        out.add_column(heading, justify="right")
+    for row in summary.iter_rows(named=True):
+        marks = f" ({row['unfaithful']} unfaithful)" if row["unfaithful"] else ""
+        out.add_row(
+            *[_axis_value(axis, row[axis]) for axis in axes],
+            f"{row['median']:.2f}",
+            f"{row['least']:.2f}-{row['greatest']:.2f}",
+            str(row["n"]),
+            "-" if row["retransmits"] is None else f"{row['retransmits']:.0f}",
+            "-" if row["effective_share"] is None else f"{row['effective_share']:.1%}{marks}",
+        )
+    return out
+
+
+def _axis_value(axis: str, value: object) -> str:
+    if value is None:
+        return "-"
+    if axis == "share":
+        return f"{value:.0%}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _caption(table: pl.DataFrame) -> str:
+    failed = table.filter(pl.col("outcome") == "failed")["run"].n_unique()
+    text = "median of n runs; throughput is payload at the receiver"
+    return text + (f"; {failed} run(s) failed and are left out" if failed else "")

@@ -1,0 +1,107 @@
+"""A series: every run of a grid, measured in shuffled order and written down as it finishes."""
+
+from __future__ import annotations
+
+import errno
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from brobust import _core
+from brobust.backends import vm
+from brobust.dataset import Dataset, Measured
+from brobust.errors import BrobustError, RunFailed
+from brobust.host.session import Session
+from brobust.scenario import Grid, Run
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One finished run, and how far the series is."""
+
+    run: Run
+    measured: Measured
+    done: int
+    total: int
+    seconds_left: float
+
+
+class DiskFull(BrobustError):
+    """The dataset can take no more; what it has is whole."""
+
+
+def check(grid: Grid) -> None:
+    """Refuse a grid that cannot be measured here, before anything is started."""
+    vm.check(grid.scenarios)
+
+
+def remaining(grid: Grid, dataset: Dataset) -> list[Run]:
+    finished = dataset.finished()
+    return [run for run in grid.runs() if run.id not in finished]
+
+
+def measure(runs: Sequence[Run], dataset: Dataset, say: Callable[[str], None]) -> Iterator[Progress]:
+    """Measure these runs, appending each to the dataset before it is reported."""
+    if not runs:
+        return
+    with Session.start() as session, vm.VmBackend(session, say) as backend:
+        for record in backend.calibrate([run.scenario for run in runs], say):
+            dataset.note_calibration(record)
+        begun = time.monotonic()
+        for done, run in enumerate(runs, start=1):
+            say(run.scenario.describe())
+            started = datetime.now(UTC)
+            try:
+                measured = backend.measure(run)
+            except RunFailed as failure:
+                measured = vm.failed(run, str(failure), started)
+            _append(dataset, run, measured)
+            each = (time.monotonic() - begun) / done
+            yield Progress(run, measured, done, len(runs), each * (len(runs) - done))
+
+
+def _append(dataset: Dataset, run: Run, measured: Measured) -> None:
+    try:
+        dataset.append(run.id, measured)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFull(
+                f"no room left for {dataset.directory}; free some, then complete the series with --resume"
+            ) from None
+        raise
+
+
+def host() -> dict[str, Any]:
+    """What a reader of the data must know of the machine."""
+    model = "unknown"
+    with Path("/proc/cpuinfo").open() as lines:
+        for line in lines:
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    return {
+        "begun_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": sys.argv[1:],
+        "host_kernel": platform.release(),
+        "host_hz": _core.hz(),
+        "cpu": model,
+    }
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One object per run for `--json`: the flows' shared columns, throughput and retransmits summed over flows."""
+    first = dict(rows[0])
+    for key in ("throughput_mbps", "retransmits"):
+        values = [row[key] for row in rows if row.get(key) is not None]
+        first[key] = sum(values) if values else None
+    first["cc"] = "+".join(dict.fromkeys(row["cc"] for row in rows))
+    first["flow_throughputs_mbps"] = [row.get("throughput_mbps") for row in rows]
+    for key in ("flow", "start_s"):
+        first.pop(key, None)
+    first["started_at"] = first["started_at"].isoformat(timespec="milliseconds")
+    return first

@@ -1,0 +1,42 @@
+"""Shared fixtures. Tests that need root or VMs say so by their marker and are skipped elsewhere with the reason."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BROBUST = Path(sys.executable).parent / "brobust"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("vm"):
+            item.add_marker(pytest.mark.root)
+            if shutil.which("qemu-system-x86_64") is None:
+                item.add_marker(pytest.mark.skip(reason="qemu-system-x86_64 is not installed"))
+        if item.get_closest_marker("root") and os.geteuid() != 0:
+            item.add_marker(pytest.mark.skip(reason="needs root"))
+
+
+@pytest.fixture
+def brobust(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The installed command, run in a directory of the test's own."""
+
+    def call(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        options.setdefault("cwd", tmp_path)
+        return subprocess.run([BROBUST, *arguments], capture_output=True, text=True, timeout=280, **options)
+
+    return call
+
+
+def json_lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]

@@ -1,0 +1,56 @@
+"""Kernels are found by name, and their modules with all they depend on."""
+
+from pathlib import Path
+
+import pytest
+
+from brobust.errors import BadInput
+from brobust.guests import kernels
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> kernels.Kernel:
+    modules = tmp_path / "6.4.0-v3"
+    modules.mkdir()
+    (modules / "modules.dep").write_text(
+        "kernel/net/ipv4/tcp_bbr.ko.xz:\n"
+        "kernel/net/ipv4/tcp_diag.ko: kernel/net/ipv4/inet_diag.ko\n"
+        "kernel/net/ipv4/inet_diag.ko:\n"
+        "kernel/net/sched/act_mirred.ko.zst:\n"
+    )
+    (modules / "modules.builtin").write_text("kernel/net/ipv4/tcp_cubic.ko\n")
+    image = tmp_path / "bzImage"
+    image.write_text("kernel")
+    return kernels.find(f"{image}:{modules}")
+
+
+def test_a_kernel_of_ones_own_is_image_and_module_directory(tree: kernels.Kernel) -> None:
+    assert tree.release == "6.4.0-v3"
+
+
+def test_its_congestion_controls_are_built_in_ones_and_modules(tree: kernels.Kernel) -> None:
+    assert tree.congestion_controls() == {"reno", "cubic", "bbr"}
+
+
+def test_modules_come_with_their_dependencies_and_missing_ones_are_left_out(tree: kernels.Kernel) -> None:
+    names = [file.name for file in kernels.module_files(tree, ["tcp_diag", "act-mirred".replace("-", "_"), "sch_none"])]
+    assert names == ["inet_diag.ko", "tcp_diag.ko", "act_mirred.ko.zst"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("debian-9.9", "does not exist; available:"),
+        ("no-such-release", "does not exist; available:"),
+        ("/nowhere/bzImage", "names no modules"),
+        ("/nowhere/bzImage:/lib/modules/x", "is not a file"),
+    ],
+)
+def test_an_unknown_kernel_is_refused_with_what_there_is(name: str, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        kernels.find(name)
+
+
+def test_the_newest_package_of_a_series_wins() -> None:
+    names = ["linux-image-6.12.9+deb12-cloud-amd64", "linux-image-6.12.117+deb12-cloud-amd64"]
+    assert max(names, key=kernels._version_key) == names[1]

@@ -1,0 +1,38 @@
+"""The path guest's qdiscs are those of the scenario."""
+
+import pytest
+
+from brobust.guests import path
+from brobust.scenario import Path
+
+
+def test_the_bottleneck_shapes_data_and_the_delay_is_on_the_acks() -> None:
+    steps = path.commands(Path(bandwidth="20mbit", rtt="10ms", buffer="2bdp"))
+    assert "tc qdisc add dev ifb0 root handle 1: tbf rate 20000000bit burst 3028 limit 50000" in steps
+    assert any(s.startswith("tc qdisc add dev eth0 root netem delay 10000us limit") for s in steps)
+
+
+def test_every_run_starts_with_empty_queues() -> None:
+    steps = path.commands(Path())
+    assert steps[0].startswith("tc qdisc del dev ifb0 root")
+    assert steps[1].startswith("tc qdisc del dev eth0 root")
+
+
+def test_loss_comes_before_the_buffer() -> None:
+    steps = path.commands(Path(loss="0.1%"))
+    assert any("root handle 1: netem loss 0.100000%" in s for s in steps)
+    assert any("parent 1: handle 10: tbf" in s for s in steps)
+
+
+def test_the_burst_is_a_millisecond_of_the_rate_but_at_least_two_frames() -> None:
+    assert any("burst 125000" in s for s in path.commands(Path(bandwidth="1gbit")))
+    assert any("burst 3028" in s for s in path.commands(Path(bandwidth="1mbit", buffer="10kB")))
+
+
+def test_netem_never_drops_for_want_of_room() -> None:
+    gigabit_over_a_second_packets = 1e9 / 8 / 1514
+    assert 10 * gigabit_over_a_second_packets < path.NETEM_LIMIT_PACKETS
+
+
+def test_the_goodput_ceiling_counts_headers() -> None:
+    assert path.goodput_ceiling_mbps(20_000_000) == pytest.approx(20 * 1448 / 1514)

@@ -1,0 +1,50 @@
+"""Quantities are read as people write them, and refused with a sentence that shows how to."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brobust import units
+
+
+@pytest.mark.parametrize(
+    ("text", "bps"), [("20mbit", 20_000_000), ("1.5 Gbit", 1_500_000_000), ("64kbit", 64_000), ("9bit", 9)]
+)
+def test_bit_rates_are_decimal(text: str, bps: int) -> None:
+    assert units.bits_per_second(text) == bps
+
+
+@pytest.mark.parametrize(("text", "ns"), [("10ms", 10_000_000), ("1s", 10**9), ("0.5us", 500), ("3µs", 3000)])
+def test_durations(text: str, ns: int) -> None:
+    assert units.nanoseconds(text) == ns
+
+
+@pytest.mark.parametrize(("text", "value"), [("25%", 0.25), ("0.25", 0.25), (0.25, 0.25), ("1", 1.0), (".5", 0.5)])
+def test_fractions(text: object, value: float) -> None:
+    assert units.fraction(text) == value
+
+
+@pytest.mark.parametrize("text", ["20", "mbit", "20 apples", "", "-1mbit", "1e3mbit"])
+def test_a_bit_rate_without_a_known_unit_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match="20mbit"):
+        units.bits_per_second(text)
+
+
+def test_a_buffer_is_bytes_or_bandwidth_delay_products() -> None:
+    assert units.Buffer.parse("2bdp").bytes(20_000_000, 10_000_000) == 50_000
+    assert units.Buffer.parse("60kB").bytes(20_000_000, 10_000_000) == 60_000
+    assert units.Buffer.parse("64KiB").bytes(1, 1) == 65_536
+
+
+@given(st.integers(min_value=1, max_value=10**12))
+def test_a_shown_rate_reads_back(bps: int) -> None:
+    assert units.bits_per_second(units.show_rate(bps)) == pytest.approx(bps, rel=1e-5)
+
+
+@given(st.text(max_size=12))
+def test_no_text_raises_anything_but_value_error(text: str) -> None:
+    for parse in (units.bits_per_second, units.nanoseconds, units.fraction, units.Buffer.parse):
+        try:
+            parse(text)
+        except ValueError as refusal:
+            assert "write for example" in str(refusal)
