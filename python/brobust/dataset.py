@@ -14,6 +14,7 @@ file there and is done again by --resume; one that has it is never touched.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -108,6 +109,7 @@ SAMPLES: dict[str, Column] = {
     "cwnd_gain": Column(pl.Float64, "BBR's cwnd gain; null where the control shows none"),
     "app_limited": Column(pl.Boolean, "latest delivery rate sample was application-limited"),
     "retransmits": Column(pl.Int64, "segments retransmitted so far"),
+    "deficit_acks": Column(pl.Int64, "ACKs so far at which bbr_robust saw an inflight deficit; null elsewhere"),
     "state": Column(pl.String, "loss recovery state of the stack: open, disorder, cwr, recovery, loss"),
 }
 
@@ -184,6 +186,14 @@ class Dataset:
                 scratch = file.with_suffix(".new")
                 frame(rows, columns).write_parquet(scratch)
                 scratch.rename(file)
+
+    def discard_if_empty(self) -> None:
+        """Remove a dataset into which nothing was measured."""
+        if not any(self.directory.glob("runs/*")):
+            for name in ("scenario.toml", "dataset.json", "calibration.jsonl"):
+                (self.directory / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # it holds something of the user's
+                self.directory.rmdir()
 
     def note_calibration(self, calibration: Mapping[str, Any]) -> None:
         with (self.directory / "calibration.jsonl").open("a") as file:

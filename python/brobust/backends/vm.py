@@ -30,9 +30,11 @@ PATH_KERNEL = "debian-6.12"
 ADDRESSES = {"sender": "10.77.0.1", "path": traffic.RECEIVER}
 MACS = {"sender": "52:54:00:77:00:01", "path": "52:54:00:77:00:02"}
 
-UDP_SECONDS = 2.0
+UDP_SECONDS = 1.5
 CUBIC_SECONDS = 4
 CARRIES = 0.95
+# What the machine can carry is asked for, not what it carries while something else happens to be busy.
+CALIBRATION_TRIES = 3
 
 
 @dataclass
@@ -85,7 +87,8 @@ class VmBackend:
         records = []
         points = {(s.kernel, s.accelerator, s.path.bandwidth) for s in scenarios}
         for kernel, wanted, bandwidth in sorted(points):
-            rtt = min(s.path.rtt for s in scenarios if s.path.bandwidth == bandwidth)
+            # A long path would only make Cubic's start longer.
+            rtt = min(20_000_000, *(s.path.rtt for s in scenarios if s.path.bandwidth == bandwidth))
             say(f"calibrating {show_rate(bandwidth)} on {kernel}")
             records.append(self._calibrate(self._booted(kernel, wanted), bandwidth, rtt))
         return records
@@ -95,15 +98,10 @@ class VmBackend:
         # can carry, not how a control copes with a small buffer.
         roomy = Path(bandwidth=f"{bandwidth}bit", rtt=f"{rtt}ns", buffer=_roomy(bandwidth, rtt))
         ceiling = path.goodput_ceiling_mbps(bandwidth)
-        self._reset(testbed, roomy)
-        udp = traffic.udp_mbps(testbed.sender.agent, testbed.path.agent, round(bandwidth * 1.02), UDP_SECONDS)
-        self._reset(testbed, roomy)
-        flow = traffic.bulk(
-            testbed.sender.agent, testbed.path.agent, (Flows(cc="cubic"),), CUBIC_SECONDS
-        )[0]  # fmt: skip
-        # From the second second on: Startup is the path's length, not the machine's ceiling.
-        steady = [rate for end, rate in flow.over_time if end > 1]
-        cubic = sum(steady) / len(steady) if steady else 0.0
+        for _ in range(CALIBRATION_TRIES):
+            udp, cubic = self._carried(testbed, roomy)
+            if min(udp, cubic) >= CARRIES * ceiling:
+                break
         record = {
             "kernel": testbed.kernel.name, "accelerator": testbed.accelerator,
             "bandwidth_mbps": bandwidth / 1e6, "rtt_ms": rtt / 1e6, "buffer_bytes": roomy.buffer_bytes,
@@ -118,6 +116,16 @@ class VmBackend:
             )
         return record
 
+    def _carried(self, testbed: Testbed, roomy: Path) -> tuple[float, float]:
+        """Mbit/s of UDP, and of undisturbed Cubic after its first second: Startup is the path's, not the machine's."""
+        sender, receiver = testbed.sender.agent, testbed.path.agent
+        self._reset(testbed, roomy)
+        udp = traffic.udp_mbps(sender, receiver, round(roomy.bandwidth * 1.02), UDP_SECONDS)
+        self._reset(testbed, roomy)
+        flow = traffic.bulk(sender, receiver, (Flows(cc="cubic"),), CUBIC_SECONDS)[0]
+        steady = [rate for end, rate in flow.over_time if end > 1]
+        return udp, sum(steady) / len(steady) if steady else 0.0
+
     def measure(self, run: Run) -> Measured:
         scenario = run.scenario
         started, clock = datetime.now(UTC), time.monotonic()
@@ -127,11 +135,9 @@ class VmBackend:
                 self._have(testbed, group.cc)
             self._reset(testbed, scenario.path)
             sampler = samples.Sampler(testbed.sender.agent, scenario)
-            with contention.applied(scenario.contention, testbed.sender.vcpu_threads, self._cpus) as got:
-                with sampler:
-                    flows = traffic.bulk(
-                        testbed.sender.agent, testbed.path.agent, scenario.flows, scenario.duration / 1e9
-                    )
+            held = contention.applied(scenario.contention, testbed.sender.vcpu_threads, self._cpus)
+            with held as got, sampler:
+                flows = traffic.bulk(testbed.sender.agent, testbed.path.agent, scenario.flows, scenario.duration / 1e9)
         except RunFailed as failure:
             if not (testbed.sender.alive and testbed.path.alive):
                 words = [g.last_words() for g in (testbed.sender, testbed.path) if not g.alive]
@@ -161,7 +167,7 @@ class VmBackend:
             for number, flow in enumerate(flows)
             for end, rate in flow.over_time
         ]
-        return Measured(rows, over_time, sampler.rows(run.id), got.rows(run.id))
+        return Measured(rows, over_time, sampler.rows(run.id, flows), got.rows(run.id))
 
     def _booted(self, kernel_name: str, wanted: str) -> Testbed:
         kernel = kernels.find(kernel_name)
@@ -182,6 +188,8 @@ class VmBackend:
         for guest, other in ((sender, "path"), (bottleneck, "sender")):
             guest.agent.run("bash", "-c", _addressing(guest.machine.name, other))
         path.prepare(bottleneck.agent)
+        # A vCPU that sleeps hides part of what is taken from it: keep it busy whenever the guest has nothing to do.
+        sender.agent.spawn("bash", "-c", r"busybox renice 19 \$\$; while :; do :; done")
         self._testbed = Testbed(
             sender, bottleneck, kernel, path_kernel.release, chosen,
             traffic.versions(sender.agent), controls={"cubic", "reno"},

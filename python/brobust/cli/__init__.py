@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BrobustError as error:
         status = _refuse(str(error), error.exit_status)
     except TyperException as error:
-        status = _refuse(error.format_message(), 2)  # type: ignore[attr-defined]
+        status = _refuse(error.format_message(), 2)
     except (KeyboardInterrupt, typer.Abort):
         status = _refuse("interrupted", 130)
     except BrokenPipeError:  # the reader of a pipe has had enough

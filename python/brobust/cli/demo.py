@@ -28,7 +28,7 @@ FIELDS = {
 def demo(
     out: Annotated[Path, typer.Option(help="Dataset directory; a broken demo in it is completed.")] = Path("demo"),
 ) -> None:
-    """Boot a real sender VM, take its CPU away, measure cubic, bbr and bbr_robust, draw the result (about 5 minutes)."""
+    """Boot a real sender VM, take its CPU away, measure cubic, bbr, bbr_robust, draw the result (about 5 minutes)."""
     grid = Grid.from_flags({**FIELDS, "kernel": _kernel()})
     series.check(grid)
     dataset = _continued(out, grid) or Dataset.create(out, grid, series.host())

@@ -14,7 +14,7 @@ from rich.progress import Progress as Bar
 
 from brobust import series
 from brobust.dataset import Dataset
-from brobust.errors import BadInput
+from brobust.errors import BadInput, BrobustError
 from brobust.report import table
 from brobust.scenario import Grid
 
@@ -91,6 +91,9 @@ def measure(grid: Grid, dataset: Dataset, as_json: bool) -> None:
                 say.done(progress)
                 if as_json:
                     print(json.dumps(series.summary(progress.measured.runs), default=str), flush=True)
+    except BrobustError:
+        dataset.discard_if_empty()
+        raise
     except KeyboardInterrupt:
         done = len(dataset.finished())
         raise BadInterrupt(

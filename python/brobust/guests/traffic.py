@@ -32,28 +32,22 @@ class FlowResult:
     retransmits: int | None
     rtt_mean_ms: float | None
     rtt_p99_ms: float | None
+    local_port: int  # of the sender's socket
     over_time: list[tuple[float, float]]  # (end of interval s, Mbit/s at the receiver)
 
 
 def bulk(sender: Agent, receiver: Agent, groups: tuple[Flows, ...], duration_s: float) -> list[FlowResult]:
     """Run all groups of flows at once and return one result per flow, in order."""
-    servers: list[int] = []
-    clients: list[int] = []
-    try:
-        for number in range(len(groups)):
-            servers.append(receiver.spawn(*_server(FIRST_PORT + number)))
-        _wait_listening(receiver, len(groups))
-        clients = [sender.spawn(*_client(FIRST_PORT + n, group, duration_s)) for n, group in enumerate(groups)]
-        results: list[FlowResult] = []
-        for group, client, server in zip(groups, clients, servers, strict=True):
-            sent = _report(sender.wait(client, duration_s + GRACE_SECONDS).stdout, "sender")
-            received = _report(receiver.wait(server, GRACE_SECONDS).stdout, "receiver")
-            results += _flows(group, sent, received)
-        return results
-    finally:
-        for agent, pids in ((sender, clients), (receiver, servers)):
-            for pid in pids:
-                agent.try_run("kill", "-9", str(pid))
+    # On failure nothing is cleaned up here: the caller discards guests that failed a run.
+    servers = [receiver.spawn(*_server(FIRST_PORT + number)) for number in range(len(groups))]
+    _wait_listening(receiver, len(groups))
+    clients = [sender.spawn(*_client(FIRST_PORT + n, group, duration_s)) for n, group in enumerate(groups)]
+    results: list[FlowResult] = []
+    for group, client, server in zip(groups, clients, servers, strict=True):
+        sent = _report(sender.wait(client, duration_s + GRACE_SECONDS).stdout, "sender")
+        received = _report(receiver.wait(server, GRACE_SECONDS).stdout, "receiver")
+        results += _flows(group, sent, received)
+    return results
 
 
 def udp_mbps(sender: Agent, receiver: Agent, rate_bps: int, seconds: float) -> float:
@@ -112,6 +106,7 @@ def _flows(group: Flows, sent: dict[str, Any], received: dict[str, Any]) -> list
     # Both ends list their streams in the order in which they were connected.
     flows = []
     sender_streams = sent["end"]["streams"]
+    ports = [connection["local_port"] for connection in sent["start"]["connected"]]
     for number, stream in enumerate(received["end"]["streams"]):
         intervals = [interval["streams"][number] for interval in received["intervals"]]
         srtts = [interval["streams"][number].get("rtt", 0) / 1000 for interval in sent["intervals"]]
@@ -124,6 +119,7 @@ def _flows(group: Flows, sent: dict[str, Any], received: dict[str, Any]) -> list
                 retransmits=sender_streams[number]["sender"].get("retransmits"),
                 rtt_mean_ms=sender_streams[number]["sender"].get("mean_rtt", 0) / 1000 or None,
                 rtt_p99_ms=srtts[min(len(srtts) - 1, int(0.99 * len(srtts)))] if srtts else None,
+                local_port=ports[number],
                 over_time=[(i["end"], i["bits_per_second"] / 1e6) for i in intervals],
             )
         )

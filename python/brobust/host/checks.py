@@ -94,13 +94,13 @@ def _tick() -> Finding:
     hz = _core.hz()
     hrtick = _core.hrtick_dl()
     if hz is None:
-        return Finding("tick", "limited", "HZ unknown (no /proc/config.gz, no /boot/config)", "the recorder will tell")
+        return Finding("tick", "limited", "HZ unknown", "the recorder will tell")
     tick_ms = 1000 / hz
     if hrtick:
         return Finding("tick", "ok", f"HZ={hz}, HRTICK_DL on: SCHED_DEADLINE slices end to the microsecond")
     return Finding(
         "tick", "limited" if hz < 1000 else "ok",
-        f"HZ={hz}, HRTICK_DL {'off' if hrtick is False else 'unknown'}: SCHED_DEADLINE slices end at ticks of {tick_ms:g} ms",
+        f"HZ={hz}, HRTICK_DL {'off' if hrtick is False else 'unknown'}: its slices end at {tick_ms:g} ms ticks",
         f"for slices below {2.5 * tick_ms:g} ms use --driver burner" if hz < 1000 else "",
     )  # fmt: skip
 

@@ -107,7 +107,7 @@ def clean() -> list[Leftover]:
 def _owner_lives(directory: Path) -> bool:
     try:
         started = json.loads((directory / "session.json").read_text())["owner_started"]
-        return abs(psutil.Process(int(directory.name)).create_time() - float(started)) < 1.0
+        return bool(abs(psutil.Process(int(directory.name)).create_time() - float(started)) < 1.0)
     except (OSError, ValueError, KeyError, psutil.Error):
         return False
 

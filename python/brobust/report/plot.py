@@ -166,7 +166,8 @@ def _caption(runs: pl.DataFrame, measured: pl.DataFrame) -> str:
     if len(slices) == 1:
         fixed.append(f"{slices[0]:g} ms slices ({contended['driver'][0]})")
     per_cell = measured.group_by(table.varying(measured) or ["cc"]).len()["len"]
-    n = str(per_cell.min()) if per_cell.min() == per_cell.max() else f"{per_cell.min()}-{per_cell.max()}"
+    counts = sorted(set(per_cell.to_list()))
+    n = str(counts[0]) if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"
     kernels = ", ".join(sorted({str(release) for release in runs["kernel_release"].unique().drop_nulls()}))
     accelerators = "/".join(sorted(str(a).upper() for a in runs["accelerator"].unique().drop_nulls()))
     unfaithful = measured.filter(pl.col("outcome") == "unfaithful").height

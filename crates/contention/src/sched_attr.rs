@@ -1,0 +1,88 @@
+//! sched_setattr(2) and sched_getattr(2), which libc has no functions for.
+use std::io;
+use std::mem;
+
+use crate::thread::Tid;
+
+const SCHED_OTHER: u32 = libc::SCHED_OTHER as u32;
+const SCHED_BATCH: u32 = libc::SCHED_BATCH as u32;
+pub(crate) const SCHED_FIFO: u32 = libc::SCHED_FIFO as u32;
+pub(crate) const SCHED_RR: u32 = libc::SCHED_RR as u32;
+pub(crate) const SCHED_DEADLINE: u32 = libc::SCHED_DEADLINE as u32;
+
+/// include/linux/sched/prio.h, MIN_NICE: 87 times the weight of nice 0.
+const LEAST_NICE: i32 = -20;
+
+/// include/uapi/linux/sched/types.h, version 0 (48 bytes): the later fields are the utilization clamps, which the
+/// kernel leaves as they are when they are not passed.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SchedAttr {
+    size: u32,
+    pub policy: u32,
+    pub flags: u64,
+    pub nice: i32,
+    pub priority: u32,
+    pub runtime_ns: u64,
+    pub deadline_ns: u64,
+    pub period_ns: u64,
+}
+
+impl SchedAttr {
+    /// `runtime_ns` of CPU at the beginning of every period, then none until the next.
+    ///
+    /// deadline = runtime (not = period), as in the 2BRobust paper, section 4.2: the earliest deadline wins, so the
+    /// thread gets its time in one piece and at once. Without SCHED_FLAG_RECLAIM: reclaiming would hand it unused
+    /// bandwidth of others, and the share would not be exact (Documentation/scheduler/sched-deadline.rst, 2.3).
+    pub fn deadline(runtime_ns: u64, period_ns: u64) -> Self {
+        Self {
+            policy: SCHED_DEADLINE,
+            runtime_ns,
+            deadline_ns: runtime_ns,
+            period_ns,
+            ..Self::default()
+        }
+    }
+
+    pub fn fifo(priority: u32) -> Self {
+        Self {
+            policy: SCHED_FIFO,
+            priority,
+            ..Self::default()
+        }
+    }
+
+    /// The same, before all others of its policy as far as that has nice values.
+    pub fn favoured(self) -> Self {
+        match self.policy {
+            SCHED_OTHER | SCHED_BATCH => Self {
+                nice: LEAST_NICE,
+                ..self
+            },
+            _ => self,
+        }
+    }
+
+    pub fn of(tid: Tid) -> io::Result<Self> {
+        let mut attr = Self::default();
+        let size = mem::size_of::<Self>();
+        // SAFETY: the kernel writes at most `size` bytes into `attr`.
+        let result = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &mut attr, size, 0) };
+        check(result)?;
+        Ok(attr)
+    }
+
+    /// Gives `tid` these attributes; 0 is the calling thread.
+    pub fn set(mut self, tid: Tid) -> io::Result<()> {
+        self.size = mem::size_of::<Self>() as u32;
+        // SAFETY: the kernel reads `size` bytes of `self`.
+        check(unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &self, 0) })
+    }
+}
+
+fn check(result: libc::c_long) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

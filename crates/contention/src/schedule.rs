@@ -1,0 +1,287 @@
+//! When a burner takes the CPU: an endless sequence of off-windows on CLOCK_MONOTONIC. Pure arithmetic.
+use crate::error::{ContentionError, Result};
+use crate::host::RealTimeBudget;
+
+/// The period in which a thread gets `timeslice_ns`.
+pub fn period_ns(timeslice_ns: u64, share: f64) -> Result<u64> {
+    if timeslice_ns == 0 {
+        return Err(ContentionError::ZeroDuration { what: "timeslice" });
+    }
+    // Not `share <= 0.0 || ...`: that would let NaN pass.
+    if !(share > 0.0 && share < 1.0) {
+        return Err(ContentionError::Share { share });
+    }
+    Ok((timeslice_ns as f64 / share).round() as u64)
+}
+
+/// `on_ns` with the CPU, then `off_ns` without, again and again.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Schedule {
+    pub on_ns: u64,
+    pub off_ns: u64,
+    /// Time before the first on-window, in which the CPU is free too.
+    pub phase_ns: u64,
+    /// Each window's length is drawn evenly from `1 - jitter` to `1 + jitter` of what was asked; 0 for none.
+    pub jitter: f64,
+    /// The same seed draws the same lengths.
+    pub seed: u64,
+    /// CLOCK_MONOTONIC time of the beginning, to let several burners go together; None for now.
+    pub start_ns: Option<u64>,
+}
+
+impl Schedule {
+    /// The plain schedule: no phase, no jitter, from now on.
+    pub fn new(on_ns: u64, off_ns: u64) -> Self {
+        Self {
+            on_ns,
+            off_ns,
+            phase_ns: 0,
+            jitter: 0.0,
+            seed: 0,
+            start_ns: None,
+        }
+    }
+
+    /// The plain schedule that leaves the CPU free for `timeslice_ns` out of every `timeslice_ns / share`.
+    pub fn with_share(timeslice_ns: u64, share: f64) -> Result<Self> {
+        let period_ns = period_ns(timeslice_ns, share)?;
+        Ok(Self::new(timeslice_ns, period_ns - timeslice_ns))
+    }
+
+    /// Refuses what cannot be kept, before anything is started.
+    pub fn check(&self) -> Result<()> {
+        self.check_against(&RealTimeBudget::read())
+    }
+
+    fn check_against(&self, budget: &RealTimeBudget) -> Result<()> {
+        if self.on_ns == 0 {
+            return Err(ContentionError::ZeroDuration { what: "on time" });
+        }
+        if self.off_ns == 0 {
+            return Err(ContentionError::ZeroDuration { what: "off time" });
+        }
+        if !(self.jitter >= 0.0 && self.jitter < 1.0) {
+            return Err(ContentionError::Jitter {
+                jitter: self.jitter,
+            });
+        }
+        let busy_ns = self.most_off_time_in(budget.period_ns);
+        match budget.runtime_ns {
+            Some(allowed_ns) if busy_ns > allowed_ns => Err(ContentionError::RealTimeThrottled {
+                busy_ns,
+                allowed_ns,
+                period_ns: budget.period_ns,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The most off-time that any stretch of `span_ns` can hold.
+    ///
+    /// Real-time throttling (kernel/sched/rt.c, sched_rt_runtime_exceeded; since 6.12 the fair server) looks at one
+    /// stretch of a second at a time: an off-window of a second is cut short even if the next ten seconds are free.
+    fn most_off_time_in(&self, span_ns: u64) -> u64 {
+        let on_ns = (self.on_ns as f64 * (1.0 - self.jitter)) as u64;
+        let off_ns = (self.off_ns as f64 * (1.0 + self.jitter)) as u64;
+        let period_ns = on_ns.saturating_add(off_ns).max(1);
+        let (whole, rest) = (span_ns / period_ns, span_ns % period_ns);
+        whole * off_ns + rest.min(off_ns)
+    }
+
+    /// The off-windows, one after the other, beginning at `start_ns` (or `now_ns`). Periods that have passed are left
+    /// out, except with jitter, where only drawing them tells how long they were.
+    pub fn windows(&self, now_ns: u64) -> Windows {
+        let start_ns = self.start_ns.unwrap_or(now_ns);
+        let first_ns = start_ns.saturating_add(self.phase_ns);
+        let passed_ns = now_ns.saturating_sub(first_ns);
+        let skipped_ns = match self.jitter == 0.0 {
+            true => passed_ns - passed_ns % self.on_ns.saturating_add(self.off_ns).max(1),
+            false => 0,
+        };
+        Windows {
+            schedule: *self,
+            end_ns: first_ns + skipped_ns,
+            random: self.seed,
+        }
+    }
+}
+
+/// The CPU is taken away from `begin_ns` until `end_ns`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OffWindow {
+    pub begin_ns: u64,
+    pub end_ns: u64,
+}
+
+/// Iterator over the off-windows of a schedule.
+#[derive(Debug, Clone)]
+pub struct Windows {
+    schedule: Schedule,
+    /// Where the last off-window ended. Each begins where the last ended, never at "now": errors do not add up.
+    end_ns: u64,
+    random: u64,
+}
+
+impl Windows {
+    fn jittered(&mut self, length_ns: u64) -> u64 {
+        if self.schedule.jitter == 0.0 {
+            return length_ns;
+        }
+        let factor = 1.0 + self.schedule.jitter * (2.0 * self.uniform() - 1.0);
+        (length_ns as f64 * factor).round() as u64
+    }
+
+    /// Evenly from 0 to 1: SplitMix64 (Steele, Lea, Flood 2014), enough for lengths and the same on every machine.
+    fn uniform(&mut self) -> f64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^= mixed >> 31;
+        // The upper 53 bits: as many as a double holds exactly.
+        (mixed >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+impl Iterator for Windows {
+    type Item = OffWindow;
+
+    fn next(&mut self) -> Option<OffWindow> {
+        let begin_ns = self
+            .end_ns
+            .saturating_add(self.jittered(self.schedule.on_ns));
+        self.end_ns = begin_ns.saturating_add(self.jittered(self.schedule.off_ns));
+        Some(OffWindow {
+            begin_ns,
+            end_ns: self.end_ns,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const DEFAULT_BUDGET: RealTimeBudget = RealTimeBudget {
+        runtime_ns: Some(950 * MS),
+        period_ns: 1_000 * MS,
+    };
+
+    fn allowed(on_ms: u64, off_ms: u64) -> bool {
+        Schedule::new(on_ms * MS, off_ms * MS)
+            .check_against(&DEFAULT_BUDGET)
+            .is_ok()
+    }
+
+    #[test]
+    fn the_period_is_the_timeslice_over_the_share() {
+        assert_eq!(period_ns(10 * MS, 0.25).unwrap(), 40 * MS);
+        assert_eq!(period_ns(10 * MS, 0.7).unwrap(), 14_285_714);
+    }
+
+    #[test]
+    fn windows_keep_to_the_absolute_period() {
+        let schedule = Schedule {
+            phase_ns: 5,
+            start_ns: Some(1_000),
+            ..Schedule::new(10, 30)
+        };
+        let windows: Vec<_> = schedule.windows(1_000).take(3).collect();
+        let begins: Vec<_> = windows.iter().map(|w| w.begin_ns).collect();
+        assert_eq!(begins, [1_015, 1_055, 1_095]);
+        assert!(windows.iter().all(|w| w.end_ns - w.begin_ns == 30));
+    }
+
+    #[test]
+    fn without_a_start_the_schedule_begins_now() {
+        let first = Schedule::new(10, 30).windows(500).next().unwrap();
+        assert_eq!(first.begin_ns, 510);
+    }
+
+    #[test]
+    fn a_schedule_that_began_long_ago_is_joined_where_it_is_now() {
+        let schedule = Schedule {
+            start_ns: Some(0),
+            ..Schedule::new(10, 30)
+        };
+        let first = schedule.windows(4_000_000_000_015).next().unwrap();
+        assert_eq!(first.begin_ns, 4_000_000_000_010);
+    }
+
+    #[test]
+    fn jitter_keeps_the_mean_and_its_bounds_and_is_the_same_for_the_same_seed() {
+        let schedule = Schedule {
+            jitter: 0.2,
+            seed: 7,
+            start_ns: Some(0),
+            ..Schedule::new(10 * MS, 30 * MS)
+        };
+        let windows: Vec<_> = schedule.windows(0).take(10_000).collect();
+        let lengths: Vec<_> = windows.iter().map(|w| w.end_ns - w.begin_ns).collect();
+        let mean = lengths.iter().sum::<u64>() as f64 / lengths.len() as f64;
+        assert!((mean / (30.0 * MS as f64) - 1.0).abs() < 0.01, "{mean}");
+        assert!(lengths.iter().all(|l| (24 * MS..=36 * MS).contains(l)));
+        assert!(schedule.windows(0).take(10_000).eq(windows));
+    }
+
+    #[test]
+    fn an_off_fraction_above_the_real_time_budget_is_refused() {
+        assert!(allowed(10, 30));
+        assert!(allowed(6, 94));
+        assert!(!allowed(4, 96));
+    }
+
+    #[test]
+    fn a_single_off_window_above_the_budget_is_refused_whatever_the_share() {
+        assert!(allowed(9_000, 900));
+        assert!(!allowed(9_000, 1_000));
+    }
+
+    #[test]
+    fn the_error_names_the_sysctl() {
+        let error = Schedule::new(MS, 99 * MS)
+            .check_against(&DEFAULT_BUDGET)
+            .unwrap_err();
+        assert!(error.to_string().contains("kernel.sched_rt_runtime_us"));
+    }
+
+    #[test]
+    fn durations_beyond_all_reason_overflow_nothing() {
+        let schedule = Schedule {
+            phase_ns: u64::MAX,
+            ..Schedule::new(u64::MAX, u64::MAX)
+        };
+        assert!(schedule.check_against(&DEFAULT_BUDGET).is_err());
+        assert_eq!(schedule.windows(1).next().unwrap().end_ns, u64::MAX);
+    }
+
+    #[test]
+    fn an_unlimited_budget_admits_every_fraction() {
+        let unlimited = RealTimeBudget {
+            runtime_ns: None,
+            ..DEFAULT_BUDGET
+        };
+        Schedule::new(MS, 99 * MS)
+            .check_against(&unlimited)
+            .unwrap();
+    }
+
+    #[test]
+    fn empty_windows_and_senseless_jitter_are_refused() {
+        for schedule in [
+            Schedule::new(0, MS),
+            Schedule::new(MS, 0),
+            Schedule {
+                jitter: 1.0,
+                ..Schedule::new(MS, MS)
+            },
+            Schedule {
+                jitter: f64::NAN,
+                ..Schedule::new(MS, MS)
+            },
+        ] {
+            assert!(schedule.check_against(&DEFAULT_BUDGET).is_err());
+        }
+    }
+}

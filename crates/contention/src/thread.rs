@@ -1,0 +1,189 @@
+//! One thread of the machine: whether it still lives, where it may run, how much CPU time it has used.
+use std::fs;
+use std::io;
+use std::mem;
+
+use crate::error::{ContentionError, Result};
+
+/// A thread id as the kernel counts them (gettid(2)); for a QEMU vCPU, `thread-id` of `query-cpus-fast`.
+pub type Tid = libc::pid_t;
+
+/// A thread id together with its start time: ids are reused, the pair is not. Whatever is undone later is undone
+/// on the same thread or not at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Thread {
+    pub tid: Tid,
+    started: u64,
+}
+
+impl Thread {
+    pub fn find(tid: Tid) -> Result<Self> {
+        let stat = Stat::read(tid)?;
+        Ok(Self {
+            tid,
+            started: stat.started,
+        })
+    }
+
+    pub fn is_alive(&self) -> bool {
+        self.state().is_some()
+    }
+
+    /// `R` if it runs or wants to, another letter if it sleeps, None if it has ended.
+    pub fn state(&self) -> Option<char> {
+        let stat = Stat::read(self.tid).ok()?;
+        (stat.started == self.started).then_some(stat.state)
+    }
+
+    pub fn affinity(&self) -> Result<CpuSet> {
+        let mut set = CpuSet::empty();
+        // SAFETY: the kernel writes at most `size_of::<cpu_set_t>()` bytes into `set`.
+        let result =
+            unsafe { libc::sched_getaffinity(self.tid, mem::size_of_val(&set.0), &mut set.0) };
+        match result {
+            0 => Ok(set),
+            _ => Err(self.failed("reading the CPU affinity")),
+        }
+    }
+
+    pub fn set_affinity(&self, set: &CpuSet) -> Result<()> {
+        // SAFETY: the kernel only reads `set`.
+        let result = unsafe { libc::sched_setaffinity(self.tid, mem::size_of_val(&set.0), &set.0) };
+        match result {
+            0 => Ok(()),
+            _ => Err(self.failed("setting the CPU affinity")),
+        }
+    }
+
+    /// Pins the thread to one CPU.
+    pub fn pin(&self, cpu: usize) -> Result<()> {
+        let refused = ContentionError::Cpu { cpu, tid: self.tid };
+        let set = CpuSet::of(cpu).ok_or(refused)?;
+        self.set_affinity(&set).map_err(|error| match error {
+            ContentionError::Os { source, .. } if source.raw_os_error() == Some(libc::EINVAL) => {
+                ContentionError::Cpu { cpu, tid: self.tid }
+            }
+            other => other,
+        })
+    }
+
+    /// The error of the system call on this thread that has just failed.
+    fn failed(&self, doing: &str) -> ContentionError {
+        let source = io::Error::last_os_error();
+        match source.raw_os_error() {
+            Some(libc::ESRCH) => ContentionError::NoThread { tid: self.tid },
+            _ => ContentionError::os(format!("{doing} of thread {}", self.tid), source),
+        }
+    }
+}
+
+/// The CPUs a thread may run on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CpuSet(libc::cpu_set_t);
+
+impl CpuSet {
+    fn empty() -> Self {
+        // SAFETY: cpu_set_t is an array of integers; all zeros is the empty set.
+        Self(unsafe { mem::zeroed() })
+    }
+
+    /// None if the CPU's number is beyond what the kernel could ever have.
+    fn of(cpu: usize) -> Option<Self> {
+        let mut set = Self::empty();
+        if cpu >= libc::CPU_SETSIZE as usize {
+            return None;
+        }
+        // SAFETY: `cpu` is inside the array, as just checked.
+        unsafe { libc::CPU_SET(cpu, &mut set.0) };
+        Some(set)
+    }
+
+    pub fn count(&self) -> usize {
+        // SAFETY: CPU_COUNT only reads the array.
+        unsafe { libc::CPU_COUNT(&self.0) as usize }
+    }
+}
+
+/// What /proc/<tid>/stat (proc(5)) says of a thread. Works for any thread id, not only for thread group leaders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stat {
+    /// `R` wants a CPU or has one; every other letter sleeps, is stopped or is dead.
+    pub state: char,
+    /// User and system time in clock ticks (10 ms).
+    pub cpu_ticks: u64,
+    /// When it started, in clock ticks since boot.
+    pub started: u64,
+}
+
+impl Stat {
+    pub fn read(tid: Tid) -> Result<Self> {
+        fs::read_to_string(format!("/proc/{tid}/stat"))
+            .ok()
+            .and_then(|text| Self::parse(&text))
+            .ok_or(ContentionError::NoThread { tid })
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        // The second field is the name in parentheses and may itself hold spaces and parentheses.
+        let (_, after_name) = text.rsplit_once(')')?;
+        let fields: Vec<&str> = after_name.split_whitespace().collect();
+        // proc(5) counts fields from 1; `fields` starts with field 3.
+        let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+        Some(Self {
+            state: fields.first()?.chars().next()?,
+            cpu_ticks: number(14)? + number(15)?,
+            started: number(22)?,
+        })
+    }
+}
+
+/// The calling thread's id.
+pub(crate) fn current_tid() -> Tid {
+    // SAFETY: gettid has no arguments and cannot fail.
+    unsafe { libc::gettid() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_spaces_and_parentheses_does_not_shift_the_fields() {
+        let text = "71 (CPU 0/KVM) x) S 1 71 71 0 -1 4194560 1 2 3 4 150 25 0 0 20 0 3 0 9876 1 2";
+        let stat = Stat::parse(text).unwrap();
+        assert_eq!(
+            stat,
+            Stat {
+                state: 'S',
+                cpu_ticks: 175,
+                started: 9876
+            }
+        );
+    }
+
+    #[test]
+    fn a_thread_that_never_was_is_named_in_the_error() {
+        let error = Thread::find(Tid::MAX).unwrap_err();
+        assert!(error.to_string().contains(&Tid::MAX.to_string()));
+    }
+
+    #[test]
+    fn the_calling_thread_is_alive_and_a_reused_id_is_not_mistaken_for_it() {
+        let thread = Thread::find(current_tid()).unwrap();
+        assert!(thread.is_alive());
+        let earlier = Thread {
+            started: thread.started + 1,
+            ..thread
+        };
+        assert!(!earlier.is_alive());
+    }
+
+    #[test]
+    fn a_cpu_beyond_every_kernel_is_refused() {
+        let thread = Thread::find(current_tid()).unwrap();
+        assert!(matches!(
+            thread.pin(1_000_000),
+            Err(ContentionError::Cpu { cpu: 1_000_000, .. })
+        ));
+    }
+}

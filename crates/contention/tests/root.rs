@@ -1,0 +1,491 @@
+//! The drivers and the recorder on real threads. Needs root; says so and passes otherwise.
+//!
+//! Other programs may run meanwhile: what must come out exactly may come out exactly in one of a few attempts.
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use brobust_contention::{
+    hrtick_dl, hz, period_ns, unfaithful, Asked, Burner, ContentionError, Deadline, Driver,
+    Recorder, Recording, Schedule, State, Summary, Ticks, Tid,
+};
+
+mod common;
+use common::Worker;
+
+const MS: u64 = 1_000_000;
+const ATTEMPTS: usize = 4;
+
+/// One test at a time: they would take the CPU from one another. None: not root, the test is skipped.
+fn alone() -> Option<MutexGuard<'static, ()>> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    // SAFETY: geteuid has no arguments and cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("skipped: needs root");
+        return None;
+    }
+    // Another test that failed says nothing about this one.
+    Some(ALONE.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn record(tid: Tid, time: Duration) -> Recording {
+    let recorder = Recorder::start(&[tid]).unwrap();
+    thread::sleep(time);
+    recorder.stop().unwrap().remove(0)
+}
+
+/// Puts `worker` under the contention asked for and sums up what it got in a second.
+fn measure(worker: &Worker, asked: &Asked) -> Summary {
+    let period_ns = period_ns(asked.timeslice_ns, asked.share).unwrap();
+    let off_ns = period_ns - asked.timeslice_ns;
+    let recording = match asked.driver {
+        Driver::Deadline => {
+            let _held = Deadline::apply(&[worker.tid], asked.timeslice_ns, period_ns).unwrap();
+            record(worker.tid, Duration::from_secs(1))
+        }
+        Driver::Burner => {
+            let schedule = Schedule::new(asked.timeslice_ns, off_ns);
+            let _held = Burner::start(worker.tid, last_cpu(), schedule).unwrap();
+            record(worker.tid, Duration::from_secs(1))
+        }
+    };
+    recording.summary(Some(off_ns))
+}
+
+/// Why not one of a few attempts was faithful; None if one was.
+fn all_unfaithful(worker: &Worker, asked: &Asked) -> Option<Vec<String>> {
+    let reasons: Vec<String> = (0..ATTEMPTS)
+        .map_while(|_| unfaithful(asked, &measure(worker, asked), Ticks::of_this_host()))
+        .collect();
+    (reasons.len() == ATTEMPTS).then_some(reasons)
+}
+
+fn assert_faithful(driver: Driver, timeslice_ns: u64, share: f64) {
+    let asked = Asked {
+        driver,
+        timeslice_ns,
+        share,
+    };
+    judge(all_unfaithful(&Worker::spinning(), &asked));
+}
+
+/// Unfaithful is a failure, unless the machine is so busy that not even an undisturbed thread has its CPU to itself.
+fn judge(reasons: Option<Vec<String>>) {
+    let Some(reasons) = reasons else { return };
+    let worker = Worker::spinning();
+    pin(worker.tid, last_cpu());
+    let free = record(worker.tid, Duration::from_millis(500)).summary(None);
+    assert!(free.effective_share < 0.95, "{reasons:#?}");
+    eprintln!(
+        "skipped: CPU {} is busy with other things, {:.0} % of it is free",
+        last_cpu(),
+        100.0 * free.effective_share
+    );
+}
+
+/// The CPUs the calling thread may run on.
+fn affinity(tid: Tid) -> Vec<usize> {
+    // SAFETY: the kernel writes at most `size_of::<cpu_set_t>()` bytes into the set, which CPU_ISSET then reads.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(tid, std::mem::size_of_val(&set), &mut set);
+        let is_set = |&cpu: &usize| libc::CPU_ISSET(cpu, &set);
+        (0..libc::CPU_SETSIZE as usize).filter(is_set).collect()
+    }
+}
+
+fn last_cpu() -> usize {
+    *affinity(0).last().unwrap()
+}
+
+fn policy(tid: Tid) -> i32 {
+    // SAFETY: no memory arguments.
+    unsafe { libc::sched_getscheduler(tid) }
+}
+
+fn nice(tid: Tid) -> i32 {
+    // SAFETY: no memory arguments.
+    unsafe { libc::getpriority(libc::PRIO_PROCESS, tid as libc::id_t) }
+}
+
+fn set_nice(tid: Tid, nice: i32) {
+    // SAFETY: no memory arguments.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, tid as libc::id_t, nice) };
+}
+
+fn pin(tid: Tid, cpu: usize) {
+    // SAFETY: CPU_SET writes inside the set, which the kernel then reads.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(tid, std::mem::size_of_val(&set), &set);
+    }
+}
+
+fn no_such_thread() -> Tid {
+    let worker = Worker::idle();
+    let tid = worker.tid;
+    drop(worker);
+    // A joined thread may take a moment to leave /proc.
+    while Path::new(&format!("/proc/{tid}")).exists() {
+        thread::yield_now();
+    }
+    tid
+}
+
+#[test]
+fn a_burner_keeps_one_millisecond_slices_at_any_tick_rate() {
+    let Some(_alone) = alone() else { return };
+    assert_faithful(Driver::Burner, MS, 0.25);
+}
+
+#[test]
+fn a_burner_keeps_long_slices() {
+    let Some(_alone) = alone() else { return };
+    assert_faithful(Driver::Burner, 10 * MS, 0.25);
+}
+
+#[test]
+fn deadline_keeps_ten_millisecond_slices_on_average() {
+    let Some(_alone) = alone() else { return };
+    assert_faithful(Driver::Deadline, 10 * MS, 0.25);
+    assert_faithful(Driver::Deadline, 10 * MS, 0.5);
+}
+
+#[test]
+fn deadline_slices_far_below_the_tick_are_found_out() {
+    let Some(_alone) = alone() else { return };
+    if hz().is_none_or(|hz| hz > 250) || hrtick_dl() == Some(true) {
+        eprintln!("skipped: this kernel's ticks are fine enough");
+        return;
+    }
+    let asked = Asked {
+        driver: Driver::Deadline,
+        timeslice_ns: MS,
+        share: 0.25,
+    };
+    let worker = Worker::spinning();
+    // If the period happens to begin 1 ms before a tick, the slice is right: one phase in forty.
+    let reason = (0..ATTEMPTS)
+        .find_map(|_| unfaithful(&asked, &measure(&worker, &asked), Ticks::of_this_host()))
+        .expect("1 ms slices at HZ=250 should be found out");
+    assert!(reason.contains("use the burner driver"), "{reason}");
+}
+
+#[test]
+fn a_mostly_busy_thread_is_measured_as_well_as_a_busy_one() {
+    let Some(_alone) = alone() else { return };
+    let asked = Asked {
+        driver: Driver::Burner,
+        timeslice_ns: 10 * MS,
+        share: 0.25,
+    };
+    let worker = Worker::start(Duration::from_micros(1000), Duration::from_micros(100));
+    judge(all_unfaithful(&worker, &asked));
+}
+
+#[test]
+fn deadline_gives_policy_and_nice_value_back() {
+    let Some(_alone) = alone() else { return };
+    let worker = Worker::spinning();
+    set_nice(worker.tid, 5);
+    let mut held = Deadline::apply(&[worker.tid], 10 * MS, 20 * MS).unwrap();
+    assert_eq!(policy(worker.tid), libc::SCHED_DEADLINE);
+    held.restore().unwrap();
+    assert_eq!(
+        (policy(worker.tid), nice(worker.tid)),
+        (libc::SCHED_OTHER, 5)
+    );
+    held.restore().unwrap();
+
+    drop(Deadline::apply(&[worker.tid], 10 * MS, 20 * MS).unwrap());
+    assert_eq!(
+        (policy(worker.tid), nice(worker.tid)),
+        (libc::SCHED_OTHER, 5)
+    );
+}
+
+#[test]
+fn deadline_does_not_mind_a_thread_that_has_ended() {
+    let Some(_alone) = alone() else { return };
+    let (ended, alive) = (Worker::spinning(), Worker::spinning());
+    let mut held = Deadline::apply(&[ended.tid, alive.tid], 2 * MS, 20 * MS).unwrap();
+    drop(ended);
+    held.restore().unwrap();
+    assert_eq!(policy(alive.tid), libc::SCHED_OTHER);
+}
+
+#[test]
+fn deadline_changes_no_thread_if_one_is_refused() {
+    let Some(_alone) = alone() else { return };
+    let worker = Worker::spinning();
+    let error = Deadline::apply(&[worker.tid, no_such_thread()], 2 * MS, 20 * MS).unwrap_err();
+    assert!(
+        matches!(error, ContentionError::NoThread { .. }),
+        "{error:?}"
+    );
+    assert_eq!(policy(worker.tid), libc::SCHED_OTHER);
+}
+
+/// Fails on a kernel that loses the bandwidth of sleepers, if `Deadline::restore` does not take care.
+#[test]
+fn restoring_sleeping_threads_uses_up_no_bandwidth() {
+    let Some(_alone) = alone() else { return };
+    let worker = Worker::idle();
+    let cpus = affinity(0).len();
+    for _ in 0..15 * cpus {
+        worker.wait_until_asleep();
+        let held = Deadline::apply(&[worker.tid], MS, 10 * MS);
+        thread::sleep(Duration::from_millis(11));
+        held.unwrap().restore().unwrap();
+    }
+}
+
+/// Fails now and then on a kernel that leaves a thread throttled, if `Deadline::restore` returns at once.
+#[test]
+fn a_thread_runs_when_it_is_put_under_deadline_again_at_once() {
+    let Some(_alone) = alone() else { return };
+    let ms = Duration::from_millis;
+    for worker in [Worker::spinning(), Worker::start(ms(1), ms(1))] {
+        for i in 0..10 {
+            let mut first = Deadline::apply(&[worker.tid], MS, 4 * MS).unwrap();
+            thread::sleep(Duration::from_micros(20_000 + 700 * i));
+            first.restore().unwrap();
+            let _again = Deadline::apply(&[worker.tid], 10 * MS, 40 * MS).unwrap();
+            let summary = record(worker.tid, ms(200)).summary(None);
+            assert!(summary.running_share > 0.05, "{summary:?}");
+        }
+    }
+}
+
+#[test]
+fn deadline_says_that_a_pinned_thread_is_pinned() {
+    let Some(_alone) = alone() else { return };
+    if affinity(0).len() < 2 {
+        eprintln!("skipped: with one CPU every thread may run everywhere");
+        return;
+    }
+    let worker = Worker::spinning();
+    let _pinned = Burner::start(worker.tid, last_cpu(), Schedule::new(20 * MS, MS)).unwrap();
+    let error = Deadline::apply(&[worker.tid], 10 * MS, 40 * MS).unwrap_err();
+    assert!(
+        matches!(error, ContentionError::Affinity { .. }),
+        "{error:?}"
+    );
+}
+
+/// A neighbour of the same session; without a nice value it takes every other on-window.
+#[test]
+fn a_busy_neighbour_gets_next_to_nothing_of_the_on_windows() {
+    let Some(_alone) = alone() else { return };
+    let neighbour = Worker::spinning();
+    pin(neighbour.tid, last_cpu());
+    let asked = Asked {
+        driver: Driver::Burner,
+        timeslice_ns: MS,
+        share: 0.25,
+    };
+    let worker = Worker::spinning();
+    let shares = (0..ATTEMPTS).map(|_| measure(&worker, &asked).effective_share);
+    let best = shares.fold(0.0, f64::max);
+    drop(neighbour);
+    // Half of the on-windows would be a share of 0.125.
+    if best < 0.17 {
+        judge(Some(vec![format!("{best} of the CPU at best")]));
+    }
+}
+
+#[test]
+fn a_burner_pins_its_thread_and_gives_affinity_and_nice_value_back() {
+    let Some(_alone) = alone() else { return };
+    let worker = Worker::spinning();
+    set_nice(worker.tid, 3);
+    let before = affinity(worker.tid);
+    let mut burner = Burner::start(worker.tid, last_cpu(), Schedule::new(MS, MS)).unwrap();
+    assert_eq!(affinity(worker.tid), [last_cpu()]);
+    burner.stop().unwrap();
+    assert_eq!((affinity(worker.tid), nice(worker.tid)), (before, 3));
+    burner.stop().unwrap();
+}
+
+#[test]
+fn a_burner_does_not_mind_a_thread_that_has_ended() {
+    let Some(_alone) = alone() else { return };
+    let worker = Worker::spinning();
+    let mut burner = Burner::start(worker.tid, last_cpu(), Schedule::new(MS, MS)).unwrap();
+    drop(worker);
+    burner.stop().unwrap();
+}
+
+#[test]
+fn a_burner_stops_at_once_inside_long_windows() {
+    let Some(_alone) = alone() else { return };
+    let long_on = Schedule::new(60_000 * MS, MS);
+    let long_off = Schedule::new(300 * MS, 600 * MS);
+    for schedule in [long_on, long_off] {
+        let worker = Worker::spinning();
+        let mut burner = Burner::start(worker.tid, last_cpu(), schedule).unwrap();
+        thread::sleep(Duration::from_millis(400));
+        let begun = Instant::now();
+        burner.stop().unwrap();
+        assert!(begun.elapsed() < Duration::from_millis(150), "{schedule:?}");
+    }
+}
+
+#[test]
+fn burners_with_the_same_start_go_together() {
+    let Some(_alone) = alone() else { return };
+    let cpus = affinity(0);
+    if cpus.len() < 2 {
+        eprintln!("skipped: needs two CPUs");
+        return;
+    }
+    let workers = [Worker::spinning(), Worker::spinning()];
+    let schedule = Schedule {
+        start_ns: Some(brobust_contention::clock::now()),
+        ..Schedule::new(30 * MS, 20 * MS)
+    };
+    let attempts = (0..ATTEMPTS).map(|_| {
+        let recorder = Recorder::start(&[workers[0].tid, workers[1].tid]).unwrap();
+        let burners = [0, 1].map(|i| Burner::start(workers[i].tid, cpus[i], schedule).unwrap());
+        thread::sleep(Duration::from_millis(300));
+        let recordings = recorder.stop().unwrap();
+        drop(burners);
+        median_distance(&off_begins(&recordings[0]), &off_begins(&recordings[1]))
+    });
+    let apart_ns = attempts.min().unwrap();
+    drop(workers);
+    if apart_ns > MS {
+        judge(Some(vec![format!("{apart_ns} ns apart at best")]));
+    }
+}
+
+/// When the thread's long waits began.
+fn off_begins(recording: &Recording) -> Vec<u64> {
+    let intervals = recording.intervals.iter();
+    intervals
+        .filter(|i| i.state == State::Waiting && i.duration_ns > 10 * MS)
+        .map(|i| i.start_ns)
+        .collect()
+}
+
+/// The median over `a` of the distance to the nearest of `b`.
+fn median_distance(a: &[u64], b: &[u64]) -> u64 {
+    let nearest = |x: &u64| b.iter().map(|y| x.abs_diff(*y)).min();
+    let mut distances: Vec<u64> = a.iter().filter_map(nearest).collect();
+    distances.sort_unstable();
+    distances
+        .get(distances.len() / 2)
+        .copied()
+        .unwrap_or(u64::MAX)
+}
+
+#[test]
+fn a_burner_refuses_a_thread_it_cannot_preempt() {
+    let Some(_alone) = alone() else { return };
+    let worker = Worker::spinning();
+    let _held = Deadline::apply(&[worker.tid], MS, 20 * MS).unwrap();
+    let error = Burner::start(worker.tid, last_cpu(), Schedule::new(MS, MS)).unwrap_err();
+    assert!(error.to_string().contains("SCHED_DEADLINE"), "{error}");
+}
+
+#[test]
+fn a_burner_refuses_a_cpu_that_does_not_exist() {
+    let Some(_alone) = alone() else { return };
+    let worker = Worker::idle();
+    let before = affinity(worker.tid);
+    let error = Burner::start(worker.tid, 1000, Schedule::new(MS, MS)).unwrap_err();
+    assert!(
+        matches!(error, ContentionError::Cpu { cpu: 1000, .. }),
+        "{error:?}"
+    );
+    assert_eq!(affinity(worker.tid), before);
+}
+
+#[test]
+fn a_recording_covers_its_time_without_gaps() {
+    let Some(_alone) = alone() else { return };
+    let worker = Worker::start(Duration::from_millis(3), Duration::from_millis(3));
+    let recording = record(worker.tid, Duration::from_millis(300));
+    let mut now_ns = recording.start_ns;
+    for interval in &recording.intervals {
+        assert_eq!(interval.start_ns, now_ns);
+        now_ns += interval.duration_ns;
+    }
+    assert_eq!(now_ns, recording.end_ns);
+    assert_eq!(recording.lost, 0);
+    let asleep_share = recording.summary(None).asleep_share;
+    assert!((0.3..0.7).contains(&asleep_share), "{asleep_share}");
+}
+
+#[test]
+fn a_thread_that_slept_throughout_is_recorded_asleep() {
+    let Some(_alone) = alone() else { return };
+    let worker = Worker::idle();
+    worker.wait_until_asleep();
+    let recording = record(worker.tid, Duration::from_millis(100));
+    let states: Vec<State> = recording.intervals.iter().map(|i| i.state).collect();
+    assert_eq!(states, [State::Asleep]);
+}
+
+#[test]
+fn a_thread_that_ran_throughout_is_recorded_running() {
+    let Some(_alone) = alone() else { return };
+    let worker = Worker::spinning();
+    // SAFETY: the kernel only reads the parameter.
+    unsafe {
+        let real_time = libc::sched_param { sched_priority: 20 };
+        libc::sched_setscheduler(worker.tid, libc::SCHED_FIFO, &real_time);
+    }
+    let shares = (0..ATTEMPTS).map(|_| {
+        let recording = record(worker.tid, Duration::from_millis(50));
+        recording.summary(None).running_share
+    });
+    let best = shares.fold(0.0, f64::max);
+    drop(worker);
+    if best < 1.0 {
+        judge(Some(vec![format!("it ran {best} of the time at best")]));
+    }
+}
+
+#[test]
+fn a_recording_ends_with_its_thread() {
+    let Some(_alone) = alone() else { return };
+    let worker = Worker::spinning();
+    let recorder = Recorder::start(&[worker.tid]).unwrap();
+    thread::sleep(Duration::from_millis(50));
+    drop(worker);
+    thread::sleep(Duration::from_millis(200));
+    let recording = recorder.stop().unwrap().remove(0);
+    let seen_ns: u64 = recording.intervals.iter().map(|i| i.duration_ns).sum();
+    assert!(
+        seen_ns < (recording.end_ns - recording.start_ns) / 2,
+        "{seen_ns}"
+    );
+}
+
+#[test]
+fn two_recorders_do_not_disturb_each_other() {
+    let Some(_alone) = alone() else { return };
+    let workers = [Worker::spinning(), Worker::idle()];
+    let recorders = workers
+        .each_ref()
+        .map(|worker| Recorder::start(&[worker.tid]).unwrap());
+    thread::sleep(Duration::from_millis(100));
+    for (recorder, worker) in recorders.into_iter().zip(&workers) {
+        let recordings = recorder.stop().unwrap();
+        assert_eq!(recordings.len(), 1);
+        assert_eq!(recordings[0].tid, worker.tid);
+    }
+}
+
+#[test]
+fn a_thread_that_does_not_exist_cannot_be_recorded() {
+    let Some(_alone) = alone() else { return };
+    let error = Recorder::start(&[no_such_thread()]).unwrap_err();
+    assert!(
+        matches!(error, ContentionError::NoThread { .. }),
+        "{error:?}"
+    );
+}

@@ -1,0 +1,233 @@
+"""The Rust core: CPU contention for vCPU threads, and a record of what they really got.
+
+Times are whole nanoseconds of CLOCK_MONOTONIC (`time.monotonic_ns()`), durations nanoseconds, shares fractions of one
+CPU.
+"""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Literal, Self, final
+
+__all__ = [
+    "Burner",
+    "ContentionError",
+    "Deadline",
+    "Distribution",
+    "Recorder",
+    "Recording",
+    "Summary",
+    "check_burner",
+    "check_deadline",
+    "hrtick_dl",
+    "hz",
+    "unfaithful",
+]
+
+class ContentionError(Exception):
+    """The contention asked for cannot be had, or cannot be recorded; the text is one sentence with the remedy."""
+
+def check_deadline(timeslice_ns: int, share: float, threads: int = 1) -> None:
+    """Raise ContentionError if SCHED_DEADLINE would not admit `threads` threads with this timeslice (ns) and share."""
+
+def check_burner(timeslice_ns: int, share: float, jitter: float = 0.0) -> None:
+    """Raise ContentionError if a burner could not keep this timeslice (ns) and share, say for real-time throttling."""
+
+def unfaithful(driver: Literal["deadline", "burner"], timeslice_ns: int, share: float, summary: Summary) -> str | None:
+    """None if share and timeslice (ns) are within 10 % of what was asked; else a sentence with numbers and cause."""
+
+def hz() -> int | None:
+    """The scheduler's tick rate in Hz; None if the kernel does not tell."""
+
+def hrtick_dl() -> bool | None:
+    """Whether the scheduler feature HRTICK_DL is on; None if debugfs is not mounted or not readable."""
+
+@final
+class Deadline:
+    """Holds threads under SCHED_DEADLINE: `runtime_ns` of CPU (ns) in every `period_ns` (ns). A context manager."""
+
+    def __new__(cls, tids: Sequence[int], runtime_ns: int, period_ns: int) -> Self: ...
+    def start(self) -> None:
+        """Apply it to all threads, or to none and raise ContentionError."""
+
+    def stop(self) -> None:
+        """Give every thread its former policy back; returns a few periods later. Again does nothing.
+
+        The contention ends at once; the wait is until the kernel admits the threads to SCHED_DEADLINE again safely.
+        """
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None, /
+    ) -> None: ...
+
+@final
+class Burner:
+    """Pins a vCPU thread to `cpu` and occupies that CPU for `off_ns` (ns) after every `on_ns` (ns). A context manager.
+
+    One per vCPU thread, each on a CPU of its own. Meanwhile the thread has nice value -20, so that no ordinary
+    neighbour of its session gets the on-windows. `phase_ns` (ns) is free time before the first on-window. Each length
+    is drawn evenly from 1 - jitter to 1 + jitter of what was asked, by `seed`. `start_ns` (CLOCK_MONOTONIC ns) is when
+    the schedule begins, the same for burners that are to go together; None for now.
+    """
+
+    def __new__(
+        cls,
+        vcpu_tid: int,
+        cpu: int,
+        on_ns: int,
+        off_ns: int,
+        *,
+        phase_ns: int = 0,
+        jitter: float = 0.0,
+        seed: int = 0,
+        start_ns: int | None = None,
+    ) -> Self: ...
+    def start(self) -> None:
+        """Pin the thread and begin, or raise ContentionError and leave everything as it was."""
+
+    def stop(self) -> None:
+        """End at once and give the thread its former CPU affinity and nice value back; again does nothing."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None, /
+    ) -> None: ...
+
+@final
+class Recorder:
+    """Records when threads run, sleep and wait for a CPU. A context manager; afterwards see `recordings`."""
+
+    def __new__(cls, tids: Sequence[int]) -> Self: ...
+    def start(self) -> None:
+        """Begin; recording is on when this returns. Raise ContentionError if the kernel does not allow it."""
+
+    def stop(self) -> list[Recording]:
+        """End; one recording per thread in the order given, duplicates left out. Again returns the same."""
+
+    @property
+    def recordings(self) -> list[Recording]:
+        """What the last `stop` returned; empty before."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None, /
+    ) -> None: ...
+
+@final
+class Recording:
+    """What one thread did from start to end, or to its exit."""
+
+    @property
+    def tid(self) -> int:
+        """Thread id."""
+
+    @property
+    def start_ns(self) -> int:
+        """Start of the recording, CLOCK_MONOTONIC ns."""
+
+    @property
+    def end_ns(self) -> int:
+        """End of the recording, CLOCK_MONOTONIC ns."""
+
+    @property
+    def lost_events(self) -> int:
+        """Scheduler events of this thread that were lost; their time is "unknown" in `intervals`."""
+
+    @property
+    def intervals(self) -> list[tuple[int, int, Literal["running", "asleep", "waiting", "unknown"]]]:
+        """Start (CLOCK_MONOTONIC ns), duration (ns) and state, without gaps; "waiting" wants a CPU and has none."""
+
+    def summary(self, asked_off_ns: int | None = None) -> Summary:
+        """Sum up. The off-time that was asked for (ns), if given, decides which waits are noise."""
+
+@final
+class Summary:
+    """What one thread got, in numbers. A window lies between two off-times: in it the thread could run."""
+
+    @property
+    def effective_share(self) -> float:
+        """1 - waiting_share: the fraction of time in which the thread had a CPU whenever it wanted one."""
+
+    @property
+    def effective_timeslice_ns(self) -> float | None:
+        """Length of the windows, ns: the mean without the longest and the shortest tenth; None without windows."""
+
+    @property
+    def effective_offtime_ns(self) -> float | None:
+        """Length of the off-times, ns: the mean without the longest and the shortest tenth; None without off-times."""
+
+    @property
+    def running_share(self) -> float:
+        """Fraction of the known time in which the thread ran."""
+
+    @property
+    def asleep_share(self) -> float:
+        """Fraction of the known time in which the thread wanted no CPU; above 0.1 the other figures flatter."""
+
+    @property
+    def waiting_share(self) -> float:
+        """Fraction of the known time in which the thread wanted a CPU and had none, noise included."""
+
+    @property
+    def known_ns(self) -> int:
+        """Time of which the state is known, ns."""
+
+    @property
+    def unknown_ns(self) -> int:
+        """Time in which events were lost, ns."""
+
+    @property
+    def windows_ns(self) -> list[int]:
+        """Every complete window in order, ns."""
+
+    @property
+    def offtimes_ns(self) -> list[int]:
+        """Every complete off-time in order, ns."""
+
+    @property
+    def window(self) -> Distribution | None:
+        """How the windows spread; None without any."""
+
+    @property
+    def offtime(self) -> Distribution | None:
+        """How the off-times spread; None without any."""
+
+    @property
+    def noise_count(self) -> int:
+        """Number of waits too short to be an off-time: interrupts, kernel threads."""
+
+    @property
+    def noise_ns(self) -> int:
+        """Total of the waits too short to be an off-time, ns."""
+
+    @property
+    def lost_events(self) -> int:
+        """Scheduler events of this thread that were lost."""
+
+@final
+class Distribution:
+    """How a list of lengths spreads."""
+
+    @property
+    def count(self) -> int:
+        """Number of lengths."""
+
+    @property
+    def mean_ns(self) -> float:
+        """Mean, ns."""
+
+    @property
+    def trimmed_mean_ns(self) -> float:
+        """Mean without the longest and the shortest tenth, ns."""
+
+    @property
+    def median_ns(self) -> float:
+        """Median, ns."""
+
+    @property
+    def p10_ns(self) -> float:
+        """A tenth is shorter, ns."""
+
+    @property
+    def p90_ns(self) -> float:
+        """A tenth is longer, ns."""

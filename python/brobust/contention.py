@@ -1,0 +1,114 @@
+"""Take the CPU away from vCPU threads, and say what they really got.
+
+A thin layer over crates/contention: it picks the driver, keeps the threads where the plan wants them, and turns the
+recording into columns of the run record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from brobust import _core
+from brobust.errors import BadInput, RunFailed
+from brobust.host import cpus
+from brobust.scenario import Contention
+
+# An undisturbed vCPU that had less than this of its CPU was disturbed by something else.
+UNDISTURBED = 0.9
+
+
+def check(driver: str, timeslice_ns: int, share: float) -> None:
+    """Refuse what the driver could not do on this host."""
+    try:
+        if driver == "deadline":
+            _core.check_deadline(timeslice_ns, share)
+        elif driver == "burner":
+            _core.check_burner(timeslice_ns, share)
+    except _core.ContentionError as error:
+        raise BadInput(f"contention: {error}") from None
+
+
+class Got:
+    """What the vCPU threads got during a run. Filled in when the contention ends."""
+
+    def __init__(self, asked: Contention):
+        self._asked = asked
+        self.summaries: list[_core.Summary] = []
+        self.trouble: str | None = None
+
+    def columns(self) -> dict[str, Any]:
+        """Columns of the run record. Of several vCPUs the first speaks for all, the worst decides the outcome."""
+        reason = self.trouble or next(filter(None, map(self._unfaithful, self.summaries)), None)
+        outcome = {"outcome": "unfaithful" if reason else "ok", "reason": reason}
+        if not self.summaries:
+            return outcome
+        first = self.summaries[0]
+        active = self._asked.active
+        return {
+            **outcome,
+            "effective_share": first.effective_share,
+            "effective_timeslice_ms": _ms(first.effective_timeslice_ns) if active else None,
+            "effective_offtime_ms": _ms(first.effective_offtime_ns) if active else None,
+            "asleep_share": first.asleep_share,
+            "timeslices": len(first.windows_ns) if active else None,
+            "lost_events": sum(s.lost_events for s in self.summaries),
+        }
+
+    def rows(self, run: str) -> list[dict[str, Any]]:
+        """Every timeslice and off-time of the first vCPU, for the offtimes table."""
+        if not self.summaries or not self._asked.active:
+            return []
+        first = self.summaries[0]
+        lengths = [("timeslice", ns) for ns in first.windows_ns] + [("off", ns) for ns in first.offtimes_ns]
+        return [{"run": run, "kind": kind, "duration_ms": ns / 1e6} for kind, ns in lengths]
+
+    def _unfaithful(self, summary: _core.Summary) -> str | None:
+        asked = self._asked
+        if asked.driver != "none" and asked.active:
+            return _core.unfaithful(asked.driver, asked.timeslice, asked.share, summary)
+        if summary.effective_share < UNDISTURBED:
+            return (
+                f"the vCPU was to be undisturbed and had {summary.effective_share:.1%} of its CPU: "
+                "something else on this host was busy"
+            )
+        return None
+
+
+@contextmanager
+def applied(asked: Contention, threads: Sequence[int], plan: cpus.Plan) -> Iterator[Got]:
+    """Hold the threads under the contention asked for and record what they get, until the context is left."""
+    got = Got(asked)
+    with ExitStack() as stack:
+        try:
+            if asked.active:
+                _drive(asked, threads, plan, stack)
+        except _core.ContentionError as error:
+            raise RunFailed(str(error)) from None
+        recorder = _core.Recorder(threads)
+        try:
+            recorder.start()
+        except _core.ContentionError as error:
+            got.trouble = f"what the vCPU got was not recorded: {error}"
+        yield got
+        if got.trouble is None:
+            off = asked.period - asked.timeslice if asked.active else None
+            got.summaries = [recording.summary(off) for recording in recorder.stop()]
+
+
+def _drive(asked: Contention, threads: Sequence[int], plan: cpus.Plan, stack: ExitStack) -> None:
+    if asked.driver == "deadline":
+        # SCHED_DEADLINE wants an affinity over the whole root domain. The thread stays on the CPU on which it is,
+        # since nothing of an earlier deadline drives it away; afterwards it is confined to it again.
+        cpus.pin(threads, plan.all)
+        stack.callback(cpus.pin, threads, {plan.sender})
+        stack.enter_context(_core.Deadline(threads, asked.timeslice, asked.period))
+    else:
+        for thread in threads:
+            burner = _core.Burner(thread, plan.sender, asked.timeslice, asked.period - asked.timeslice)
+            stack.enter_context(burner)
+
+
+def _ms(ns: float | None) -> float | None:
+    return None if ns is None else ns / 1e6

@@ -1,0 +1,101 @@
+"""Tables and figures say what the data says: medians over runs, flows summed, n and spread beside them."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from brobust.dataset import RUNS, frame
+from brobust.errors import BadInput
+from brobust.report import table
+from brobust.report.plot import ThroughputFigure
+from brobust.series import summary
+
+
+def _row(cc: str, share: float, repeat: int, mbps: float | None, **more: Any) -> dict[str, Any]:
+    return {
+        "run": f"{cc}-{share}-{repeat}", "flow": 0, "cc": cc, "share": share, "repeat": repeat,
+        "throughput_mbps": mbps, "retransmits": 1, "outcome": "ok", "bandwidth_mbps": 20.0, "rtt_ms": 10.0,
+        "buffer_bytes": 25000, "loss": 0.0, "flows": 1, "kernel": "debian-6.12", "kernel_release": "6.12.0",
+        "accelerator": "tcg", "backend": "vm", "duration_s": 5.0, "driver": "deadline" if share < 1 else "none",
+        "timeslice_ms": 10.0 if share < 1 else None, "effective_share": share,
+        "started_at": datetime(2026, 1, 1, tzinfo=UTC), **more,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def runs() -> pl.DataFrame:
+    rows = [_row("bbr", 1.0, r, 19.0) for r in range(3)]
+    rows += [_row("bbr", 0.25, r, mbps) for r, mbps in enumerate((1.0, 2.0, 9.0))]
+    rows += [_row("cubic", s, r, 18.0) for s in (1.0, 0.25) for r in range(3)]
+    rows += [_row("bbr", 0.25, 3, None, outcome="failed", effective_share=None)]
+    return frame(rows, RUNS)
+
+
+def test_a_cell_is_the_median_of_its_runs_with_spread_and_n(runs: pl.DataFrame) -> None:
+    cell = table.cells(runs).filter((pl.col("cc") == "bbr") & (pl.col("share") == 0.25)).row(0, named=True)
+    assert (cell["median"], cell["least"], cell["greatest"], cell["n"]) == (2.0, 1.0, 9.0, 3)
+
+
+def test_failed_runs_are_left_out_and_said(runs: pl.DataFrame) -> None:
+    assert "1 run(s) failed" in str(table.render(runs, "t").caption)
+
+
+def test_flows_of_one_run_are_summed(runs: pl.DataFrame) -> None:
+    two = frame([_row("bbr", 1.0, 0, 9.0), {**_row("bbr", 1.0, 0, 8.0), "flow": 1}], RUNS)
+    assert table.runs(two)["throughput_mbps"].to_list() == [17.0]
+
+
+def test_an_axis_that_only_share_one_lacks_does_not_vary(runs: pl.DataFrame) -> None:
+    assert table.varying(table.runs(runs)) == ["cc", "share"]
+
+
+def test_the_figure_is_written_and_its_caption_says_how_it_came_about(runs: pl.DataFrame, tmp_path: Path) -> None:
+    files = ThroughputFigure(runs).save(tmp_path)
+    assert [file.name for file in files] == ["throughput.png", "throughput.svg"]
+    svg = files[1].read_text()
+    for words in (
+        "CPU share",
+        "throughput at the receiver [Mbit/s]",
+        "n = 3",
+        "Linux 6.12.0",
+        "20 Mbit/s",
+        "10 ms slices",
+    ):
+        assert words in svg
+    for control in ("cubic", "bbr"):
+        assert f">{control}<" in svg
+
+
+def test_the_terminal_drawing_names_axes_and_controls(runs: pl.DataFrame) -> None:
+    text = ThroughputFigure(runs).terminal()
+    for words in ("CPU share", "cubic", "bbr", "Mbit/s"):
+        assert words in text
+
+
+def test_an_undisturbed_run_stands_in_every_panel(runs: pl.DataFrame) -> None:
+    short = runs.filter(pl.col("share") < 1).with_columns(timeslice_ms=1.0, run=pl.col("run") + "-short")
+    figure = ThroughputFigure(pl.concat([runs, short]))
+    assert len(figure._panels) == 2
+    assert figure._runs.filter(pl.col("share") == 1)["timeslice_ms"].unique().sort().to_list() == [1.0, 10.0]
+
+
+def test_an_empty_dataset_is_refused() -> None:
+    with pytest.raises(BadInput, match="no measured run"):
+        ThroughputFigure(frame([], RUNS))
+
+
+def test_an_unknown_axis_is_refused_with_the_known_ones(runs: pl.DataFrame) -> None:
+    with pytest.raises(BadInput, match="share, bandwidth_mbps"):
+        ThroughputFigure(runs, x="colour")
+
+
+def test_the_json_object_of_a_run_sums_its_flows() -> None:
+    rows = [_row("bbr", 1.0, 0, 9.0), {**_row("cubic", 1.0, 0, 8.0), "flow": 1}]
+    said = summary(rows)
+    assert said["throughput_mbps"] == 17.0
+    assert said["flow_throughputs_mbps"] == [9.0, 8.0]
+    assert said["retransmits"] == 2
+    assert said["cc"] == "bbr+cubic"
