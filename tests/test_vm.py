@@ -1,0 +1,214 @@
+"""Real senders in real VMs: the paper's effect, its repair, and what the drivers really did.
+
+Every comparison is between medians of one series on one machine, with room to spare: ratios and orderings, never
+absolute times. The default path is 20 Mbit/s, where a TCG guest has CPU to spare.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import statistics
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import psutil
+import pytest
+
+from brobust.dataset import Dataset
+from conftest import BROBUST, json_lines
+
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(400)]
+
+PATH = ["--bandwidth", "20mbit", "--rtt", "10ms", "--buffer", "4bdp"]
+
+
+def _series(directory: Path, *arguments: str) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [BROBUST, "run", *PATH, *arguments, "--json", "--out", directory / "data"],
+        cwd=directory, capture_output=True, text=True, check=False, timeout=380,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json_lines(done.stdout)
+
+
+def _median(runs: list[dict[str, Any]], cc: str, share: float) -> float:
+    rates = [run["throughput_mbps"] for run in runs if (run["cc"], run["share"]) == (cc, share)]
+    assert rates
+    return statistics.median(rates)
+
+
+@pytest.fixture(scope="module")
+def linux_6_12(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], Path]:
+    directory = tmp_path_factory.mktemp("linux-6.12")
+    runs = _series(directory, "--share", "1,0.5,0.25", "--duration", "5s", "--repeat", "1", "--samples", "50ms")
+    return runs, directory / "data"
+
+
+@pytest.fixture(scope="module")
+def linux_6_1(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    directory = tmp_path_factory.mktemp("linux-6.1")
+    return _series(directory, "--kernel", "debian-6.1", "--share", "0.5", "--duration", "5s", "--repeat", "1")
+
+
+def test_undisturbed_all_three_fill_the_path(linux_6_12: tuple[list[dict[str, Any]], Path]) -> None:
+    runs, _ = linux_6_12
+    for cc in ("cubic", "bbr", "bbr_robust"):
+        assert _median(runs, cc, 1.0) >= 17.5, cc
+
+
+def test_with_half_the_cpu_bbr_collapses_cubic_does_not_and_the_repair_helps(
+    linux_6_12: tuple[list[dict[str, Any]], Path],
+) -> None:
+    runs, _ = linux_6_12
+    assert _median(runs, "cubic", 0.5) >= 2 * _median(runs, "bbr", 0.5)
+    assert _median(runs, "bbr_robust", 0.5) >= 1.8 * _median(runs, "bbr", 0.5)
+
+
+def test_with_a_quarter_of_the_cpu_cubic_is_five_times_as_fast_as_bbr(
+    linux_6_12: tuple[list[dict[str, Any]], Path],
+) -> None:
+    runs, _ = linux_6_12
+    assert _median(runs, "cubic", 0.25) >= 5 * _median(runs, "bbr", 0.25)
+
+
+def test_linux_6_1_orders_them_alike(linux_6_1: list[dict[str, Any]]) -> None:
+    assert all(run["kernel_release"].startswith("6.1.") for run in linux_6_1)
+    assert _median(linux_6_1, "cubic", 0.5) >= 2 * _median(linux_6_1, "bbr", 0.5)
+    assert _median(linux_6_1, "bbr_robust", 0.5) >= 1.8 * _median(linux_6_1, "bbr", 0.5)
+
+
+def test_every_run_says_what_the_vcpu_got(linux_6_12: tuple[list[dict[str, Any]], Path]) -> None:
+    runs, _ = linux_6_12
+    for run in runs:
+        assert run["effective_share"] == pytest.approx(run["share"], rel=0.15), run["reason"]
+        assert run["lost_events"] == 0
+    contended = [run for run in runs if run["share"] < 1]
+    for run in contended:
+        assert run["effective_timeslice_ms"] == pytest.approx(10, rel=0.2)
+
+
+def test_a_run_object_has_what_scripts_rely_on(linux_6_12: tuple[list[dict[str, Any]], Path]) -> None:
+    runs, _ = linux_6_12
+    promised = {
+        "cc", "bandwidth_mbps", "rtt_ms", "share", "timeslice_ms", "driver", "throughput_mbps", "retransmits",
+        "effective_share", "effective_timeslice_ms", "backend", "kernel", "accelerator", "repeat", "seed", "outcome",
+    }  # fmt: skip
+    assert all(promised <= set(run) for run in runs)
+    assert len(runs) == 9
+
+
+def test_the_dataset_holds_runs_throughput_samples_offtimes_and_calibration(
+    linux_6_12: tuple[list[dict[str, Any]], Path],
+) -> None:
+    runs, directory = linux_6_12
+    dataset = Dataset.open(directory)
+    assert set(dataset.runs()["run"]) == {run["run"] for run in runs}
+    over_time = dataset.throughput().group_by("run").agg(pl.col("throughput_mbps").mean())
+    for run in runs:
+        mean = over_time.filter(pl.col("run") == run["run"])["throughput_mbps"].item()
+        assert mean == pytest.approx(run["throughput_mbps"], rel=0.1, abs=0.3)
+    assert set(dataset.offtimes()["run"]) == {run["run"] for run in runs if run["share"] < 1}
+    (line,) = (directory / "calibration.jsonl").read_text().splitlines()
+    calibration = json.loads(line)
+    assert min(calibration["udp_mbps"], calibration["cubic_mbps"]) >= 0.95 * calibration["ceiling_mbps"]
+
+
+def test_samples_show_the_inflight_deficit(linux_6_12: tuple[list[dict[str, Any]], Path]) -> None:
+    """Claim R14: undisturbed, inflight is 1-2 BDP; at 25 % share it is below 1, though the estimate has collapsed."""
+    runs, directory = linux_6_12
+    samples = Dataset.open(directory).samples()
+
+    def inflight_bdp(share: float) -> float:
+        (run,) = [run["run"] for run in runs if (run["cc"], run["share"]) == ("bbr", share)]
+        steady = samples.filter((pl.col("run") == run) & (pl.col("time_s") > 2))
+        assert steady.height > 10
+        return float(steady["inflight_bdp"].drop_nulls().median())  # type: ignore[arg-type]
+
+    assert inflight_bdp(1.0) >= 1.0
+    assert inflight_bdp(0.25) < inflight_bdp(1.0)
+
+
+def test_the_burner_keeps_a_millisecond_and_deadline_is_found_out(tmp_path: Path) -> None:
+    short = ["--cc", "cubic", "--share", "0.25", "--timeslice", "1ms", "--duration", "3s", "--repeat", "1"]
+    runs = {run["driver"]: run for run in _series(tmp_path, *short, "--driver", "burner,deadline")}
+    assert runs["burner"]["effective_timeslice_ms"] == pytest.approx(1, rel=0.1)
+    assert runs["burner"]["effective_share"] == pytest.approx(0.25, rel=0.1)
+    hz = json.loads((tmp_path / "data" / "dataset.json").read_text())["host_hz"]
+    if hz is not None and hz < 1000:
+        assert runs["deadline"]["outcome"] == "unfaithful"
+        assert "burner" in runs["deadline"]["reason"]
+
+
+def _names(directory: str) -> list[str]:
+    return [entry.name for entry in Path(directory).iterdir()] if Path(directory).is_dir() else []
+
+
+def _leavings() -> list[str]:
+    """Whatever a run could leave on the host, however it is looked for."""
+    found = [f"qemu {p.pid}" for p in psutil.process_iter() if "qemu-system" in p.name()]
+    found += [f"namespace {n}" for n in _names("/run/netns") if n.startswith("brobust")]
+    links = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True).stdout
+    found += [f"link {line}" for line in links.splitlines() if line.startswith(("tap", "wire"))]
+    qdiscs = subprocess.run(["tc", "qdisc"], capture_output=True, text=True, check=True).stdout
+    found += [f"qdisc {line}" for line in qdiscs.splitlines() if "netem" in line or "tbf" in line]
+    for stat in Path("/proc").glob("[0-9]*/task/[0-9]*/stat"):
+        try:
+            after_name = stat.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(after_name[38]) == 6:  # proc(5): policy; SCHED_DEADLINE
+            found.append(f"deadline thread {stat.parent.name}")
+    found += [f"session {name}" for name in _names("/run/brobust")]
+    found += [f"bpf {name}" for name in _names("/sys/fs/bpf/brobust")]
+    return found
+
+
+def test_a_killed_run_leaves_nothing_after_clean_and_the_series_is_completed(tmp_path: Path) -> None:
+    command = [
+        BROBUST, "run", *PATH, "--cc", "cubic", "--share", "0.5", "--duration", "2s", "--repeat", "3",
+        "--json", "--out", "data",
+    ]  # fmt: skip
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        first = json.loads(run.stdout.readline())
+        time.sleep(1)  # into the second run: its contention is on
+        run.send_signal(signal.SIGKILL)
+    kept = {f: f.stat().st_mtime_ns for f in (tmp_path / "data" / "runs").glob("*.parquet")}
+    assert [f.stem for f in kept] == [first["run"]]
+
+    clean = subprocess.run([BROBUST, "doctor", "--clean"], capture_output=True, text=True, check=False)
+    assert clean.returncode == 0, clean.stderr
+    assert _leavings() == []
+
+    resumed = subprocess.run(
+        [BROBUST, "run", "--resume", "--out", "data", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    assert len(json_lines(resumed.stdout)) == 2
+    assert all(f.stat().st_mtime_ns == at for f, at in kept.items())
+    assert Dataset.open(tmp_path / "data").runs().height == 3
+    assert _leavings() == []
+
+
+def test_ctrl_c_leaves_nothing_and_says_how_to_go_on(tmp_path: Path) -> None:
+    command = [BROBUST, "run", *PATH, "--cc", "cubic", "--share", "0.5", "--duration", "30s", "--out", "data"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as run:
+        deadline = time.monotonic() + 60
+        while not any("qemu" in thing for thing in _leavings()):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        run.send_signal(signal.SIGINT)
+        assert run.stderr is not None
+        said = run.stderr.read()
+    assert run.returncode == 130
+    (line,) = said.splitlines()
+    assert "--resume --out data" in line
+    assert _leavings() == []
