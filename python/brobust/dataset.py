@@ -19,6 +19,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ import tomli_w
 
 import brobust
 from brobust.errors import BadInput
-from brobust.scenario import Grid
+from brobust.scenario import Grid, Run
 
 SCHEMA_VERSION = 1
 
@@ -128,6 +129,47 @@ class Measured:
     throughput: list[dict[str, Any]] = field(default_factory=list)
     samples: list[dict[str, Any]] = field(default_factory=list)
     offtimes: list[dict[str, Any]] = field(default_factory=list)
+
+
+def scenario_columns(run: Run) -> dict[str, Any]:
+    """The columns of a run record that the scenario alone decides."""
+    s = run.scenario
+    return {
+        "run": run.id,
+        "scenario": s.hash,
+        "repeat": run.repeat,
+        "seed": s.seed,
+        "flows": sum(group.count for group in s.flows),
+        "bandwidth_mbps": s.path.bandwidth / 1e6,
+        "rtt_ms": s.path.rtt / 1e6,
+        "buffer_bytes": s.path.buffer_bytes,
+        "loss": s.path.loss,
+        "driver": s.contention.driver if s.contention.active else "none",
+        "share": s.contention.share,
+        "timeslice_ms": s.contention.timeslice / 1e6 if s.contention.active else None,
+        "duration_s": s.duration / 1e9,
+        "backend": s.backend,
+        "kernel": s.kernel,
+        "samples_ms": s.samples / 1e6 if s.samples else None,
+        "brobust": brobust.__version__,
+    }
+
+
+def failed(run: Run, reason: str, started: datetime) -> Measured:
+    """The record of a run that could not be measured: one row per group of flows, without figures."""
+    return Measured(
+        [
+            {
+                **scenario_columns(run),
+                "flow": n,
+                "cc": group.cc,
+                "outcome": "failed",
+                "reason": reason,
+                "started_at": started,
+            }
+            for n, group in enumerate(run.scenario.flows)
+        ]
+    )
 
 
 class Dataset:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from brobust import _core
-from brobust.backends import vm
-from brobust.dataset import Dataset, Measured
+from brobust.backends import open_backend
+from brobust.dataset import Dataset, Measured, failed
 from brobust.errors import BrobustError, RunFailed
 from brobust.host.session import Session
 from brobust.scenario import Grid, Run
@@ -35,11 +35,6 @@ class DiskFull(BrobustError):
     """The dataset can take no more; what it has is whole."""
 
 
-def check(grid: Grid) -> None:
-    """Refuse a grid that cannot be measured here, before anything is started."""
-    vm.check(grid.scenarios)
-
-
 def remaining(grid: Grid, dataset: Dataset) -> list[Run]:
     finished = dataset.finished()
     return [run for run in grid.runs() if run.id not in finished]
@@ -49,7 +44,7 @@ def measure(runs: Sequence[Run], dataset: Dataset, say: Callable[[str], None]) -
     """Measure these runs, appending each to the dataset before it is reported."""
     if not runs:
         return
-    with Session.start() as session, vm.VmBackend(session, say) as backend:
+    with Session.start() as session, open_backend(session, say) as backend:
         for record in backend.calibrate([run.scenario for run in runs], say):
             dataset.note_calibration(record)
         begun = time.monotonic()
@@ -59,7 +54,7 @@ def measure(runs: Sequence[Run], dataset: Dataset, say: Callable[[str], None]) -
             try:
                 measured = backend.measure(run)
             except RunFailed as failure:
-                measured = vm.failed(run, str(failure), started)
+                measured = failed(run, str(failure), started)
             _append(dataset, run, measured)
             each = (time.monotonic() - begun) / done
             yield Progress(run, measured, done, len(runs), each * (len(runs) - done))

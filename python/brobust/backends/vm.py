@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import brobust
 from brobust import congestion_controls, contention
 from brobust.backends.base import Say
-from brobust.dataset import Measured
+from brobust.dataset import Measured, scenario_columns
 from brobust.errors import BadInput, MissingSupport, RunFailed
 from brobust.guests import accelerator, image, kernels, path, samples, traffic
 from brobust.guests.kernels import Kernel
@@ -145,7 +144,8 @@ class VmBackend:
             self._drop()  # the next run gets fresh guests: these may be stuck
             raise failure from None
         common = {
-            **columns(run),
+            **scenario_columns(run),
+            "qemu": accelerator.qemu_version(),
             "kernel_release": testbed.kernel.release,
             "path_kernel_release": testbed.path_release,
             "accelerator": testbed.accelerator,
@@ -218,48 +218,6 @@ class VmBackend:
         """What one flow could leave to the next: cached path metrics, queued packets."""
         path.configure(testbed.path.agent, scenario_path)
         testbed.sender.agent.run("ip", "tcp_metrics", "flush", "all")
-
-
-def columns(run: Run) -> dict[str, Any]:
-    """The columns of a run record that the scenario alone decides."""
-    s = run.scenario
-    return {
-        "run": run.id,
-        "scenario": s.hash,
-        "repeat": run.repeat,
-        "seed": s.seed,
-        "flows": sum(group.count for group in s.flows),
-        "bandwidth_mbps": s.path.bandwidth / 1e6,
-        "rtt_ms": s.path.rtt / 1e6,
-        "buffer_bytes": s.path.buffer_bytes,
-        "loss": s.path.loss,
-        "driver": s.contention.driver if s.contention.active else "none",
-        "share": s.contention.share,
-        "timeslice_ms": s.contention.timeslice / 1e6 if s.contention.active else None,
-        "duration_s": s.duration / 1e9,
-        "backend": s.backend,
-        "kernel": s.kernel,
-        "samples_ms": s.samples / 1e6 if s.samples else None,
-        "brobust": brobust.__version__,
-        "qemu": accelerator.qemu_version(),
-    }
-
-
-def failed(run: Run, reason: str, started: datetime) -> Measured:
-    """The record of a run that could not be measured: one row per group of flows, without figures."""
-    return Measured(
-        [
-            {
-                **columns(run),
-                "flow": n,
-                "cc": group.cc,
-                "outcome": "failed",
-                "reason": reason,
-                "started_at": started,
-            }
-            for n, group in enumerate(run.scenario.flows)
-        ]
-    )
 
 
 def _path_kernel(sender: Kernel) -> Kernel:

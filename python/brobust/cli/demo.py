@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from brobust import series
+from brobust import backends, series
 from brobust.cli.plot import draw
 from brobust.cli.run import measure
 from brobust.dataset import Dataset
@@ -30,7 +30,7 @@ def demo(
 ) -> None:
     """Boot a real sender VM, take its CPU away, measure cubic, bbr, bbr_robust, draw the result (about 5 minutes)."""
     grid = Grid.from_flags({**FIELDS, "kernel": _kernel()})
-    series.check(grid)
+    backends.check(grid.scenarios)
     dataset = _continued(out, grid) or Dataset.create(out, grid, series.host())
     measure(grid, dataset, as_json=False)
     draw(dataset, "share", out)

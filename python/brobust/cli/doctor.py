@@ -9,8 +9,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from brobust import checks
 from brobust.errors import BadInput, MissingSupport
-from brobust.host import checks, session
+from brobust.host import session
 
 MARKS = {"ok": ("ok", "green"), "limited": ("limited", "yellow"), "missing": ("missing", "red")}
 

@@ -10,12 +10,11 @@ from typing import Annotated
 import typer
 
 from brobust.dataset import Dataset
-from brobust.report.plot import LABELS, ThroughputFigure
 
 
 def plot(
     dataset: Annotated[Path, typer.Argument(help="Dataset directory that `brobust run` made.")],
-    x: Annotated[str | None, typer.Option(help=f"Horizontal axis: {', '.join(LABELS)} [what varies].")] = None,
+    x: Annotated[str | None, typer.Option(help="Horizontal axis, such as share or rtt_ms [what varies].")] = None,
     out: Annotated[Path | None, typer.Option(help="Directory for the files [the dataset's].")] = None,
 ) -> None:
     """Draw throughput against CPU share (or what else varies) as PNG and SVG, and in the terminal."""
@@ -23,6 +22,8 @@ def plot(
 
 
 def draw(dataset: Dataset, x: str | None, directory: Path) -> None:
+    from brobust.report.plot import ThroughputFigure  # matplotlib: a second that only a figure is worth
+
     figure = ThroughputFigure(dataset.runs(), x)
     directory.mkdir(parents=True, exist_ok=True)
     files = figure.save(directory)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from brobust import series
+from brobust import backends, series
 from brobust.dataset import Dataset
 from brobust.errors import BadInput, BrobustError
 from brobust.report import table
@@ -72,10 +72,10 @@ def run(
         grid = dataset.grid()
         if (scenario is not None or flags) and _grid(scenario, flags).fields != grid.fields:
             raise BadInput(f"--resume: {directory} was begun with another scenario; give no scenario options with it")
-        series.check(grid)
+        backends.check(grid.scenarios)
     else:
         grid = _grid(scenario, flags)
-        series.check(grid)
+        backends.check(grid.scenarios)
         directory = out or DATA / datetime.now().strftime("%Y%m%d-%H%M%S")
         dataset = Dataset.create(directory, grid, series.host())
     measure(grid, dataset, as_json)
