@@ -95,3 +95,18 @@ def test_the_period_is_timeslice_over_share(share: float, timeslice_us: int) -> 
     flags = {"contention": {"share": str(share), "timeslice": f"{timeslice_us}us"}, "flows": {"cc": "cubic"}}
     contention = Grid.from_flags(flags).scenarios[0].contention
     assert contention.timeslice / contention.period == pytest.approx(share, rel=1e-3)
+
+
+@pytest.mark.parametrize("file", sorted((Path(__file__).parents[1] / "examples").glob("*.toml")), ids=lambda f: f.stem)
+def test_every_example_is_a_scenario(file: Path) -> None:
+    assert Grid.from_file(file, {}).runs()
+
+
+def test_the_page_on_scenarios_names_every_field_and_its_flag() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "scenario.md").read_text()
+    toml = page.split("```toml\n")[1].split("```")[0]
+    values = [line for line in toml.splitlines() if line and not line.startswith("[")]
+    assert all("# --" in line for line in values)
+    fields = {**DEFAULT_GRID, **DEFAULT_GRID["path"], **DEFAULT_GRID["contention"], **DEFAULT_GRID["flows"][0]}
+    for name in fields:
+        assert name in toml

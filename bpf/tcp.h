@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
+/*
+ * The parts of the kernel's TCP types that our programs touch.
+ *
+ * Only the names and types of the fields count: preserve_access_index makes clang record each
+ * access, and libbpf replaces the offsets with those of the running kernel. So there is no 3 MB
+ * vmlinux.h, and no order or padding to keep.
+ */
+#ifndef BROBUST_TCP_H
+#define BROBUST_TCP_H
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <stdbool.h>
+
+#define USEC_PER_SEC 1000000ULL
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct sock {
+	unsigned long sk_pacing_rate;	  /* bytes per second */
+	unsigned long sk_max_pacing_rate; /* bytes per second; ~0 without SO_MAX_PACING_RATE */
+};
+
+struct inet_connection_sock {
+	__u64 icsk_ca_priv[13]; /* 104 bytes since Linux 4.13; struct bbr fills them all */
+};
+
+struct tcp_sock {
+	__u32 write_seq; /* sequence number after the last byte that the application has written */
+	__u32 snd_nxt;	 /* ... and after the last byte that was sent */
+	__u32 mss_cache; /* bytes */
+	__u32 packets_out; /* packets, as all below */
+	__u32 sacked_out;
+	__u32 lost_out;
+	__u32 retrans_out;
+	__u32 app_limited; /* "delivered" at which the last application-limited packet is acked; 0:
+			      not limited */
+};
+
+struct rate_sample {
+	bool is_app_limited; /* the sample's packet was sent while the application was the limit */
+};
+
+struct ack_sample;
+enum tcp_ca_event { CA_EVENT_TX_START };
+
+/* Only the operations that we fill: libbpf matches them with the kernel's by name. */
+struct tcp_congestion_ops {
+	__u32 (*ssthresh)(struct sock *sk);
+	void (*set_state)(struct sock *sk, __u8 new_state);
+	void (*cwnd_event)(struct sock *sk, enum tcp_ca_event event);
+	__u32 (*min_tso_segs)(struct sock *sk);
+	void (*cong_control)(struct sock *sk); /* and more; see cong_control.h */
+	__u32 (*undo_cwnd)(struct sock *sk);
+	__u32 (*sndbuf_expand)(struct sock *sk);
+	void (*init)(struct sock *sk);
+	char name[16];
+};
+
+#pragma clang attribute pop
+
+static __always_inline struct tcp_sock *tcp_sk(struct sock *sk)
+{
+	/* The verifier hands struct_ops a struct sock that it already knows to be a struct
+	 * tcp_sock. */
+	return (struct tcp_sock *)sk;
+}
+
+static __always_inline void *inet_csk_ca(struct sock *sk)
+{
+	return ((struct inet_connection_sock *)sk)->icsk_ca_priv;
+}
+
+/* Packets in the network, as include/net/tcp.h counts them. */
+static __always_inline __u32 tcp_packets_in_flight(const struct tcp_sock *tp)
+{
+	return tp->packets_out - (tp->sacked_out + tp->lost_out) + tp->retrans_out;
+}
+
+/* A full segment waits to be sent for the first time; the stack calls a socket without one
+ * application-limited. */
+static __always_inline bool tcp_has_unsent_segment(const struct tcp_sock *tp)
+{
+	return tp->write_seq - tp->snd_nxt >= tp->mss_cache;
+}
+
+#endif

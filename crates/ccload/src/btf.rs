@@ -1,0 +1,134 @@
+//! What the running kernel says about its types. libbpf-rs cannot open the BTF of a module, so this goes to libbpf itself.
+
+use std::ffi::{CStr, CString};
+use std::ptr::NonNull;
+
+use libbpf_rs::libbpf_sys as sys;
+
+pub struct KernelBtf {
+    vmlinux: NonNull<sys::btf>,
+    /// BTF of a module, a continuation of that of vmlinux.
+    module: Option<NonNull<sys::btf>>,
+}
+
+impl KernelBtf {
+    /// None if the kernel has none.
+    pub fn open() -> Option<KernelBtf> {
+        // SAFETY: no arguments; null on failure.
+        let vmlinux = NonNull::new(unsafe { sys::btf__load_vmlinux_btf() })?;
+        Some(KernelBtf { vmlinux, module: None })
+    }
+
+    /// Looks into a loaded module as well; false if it has no BTF.
+    pub fn add_module(&mut self, name: &str) -> bool {
+        let Ok(name) = CString::new(name) else { return false };
+        // SAFETY: both pointers are valid; null on failure.
+        let module = NonNull::new(unsafe { sys::btf__load_module_btf(name.as_ptr(), self.vmlinux.as_ptr()) });
+        let found = module.is_some();
+        if found {
+            self.drop_module();
+            self.module = module;
+        }
+        found
+    }
+
+    pub fn has_function(&self, name: &str) -> bool {
+        self.find(name, sys::BTF_KIND_FUNC).is_some()
+    }
+
+    pub fn has_struct(&self, name: &str) -> bool {
+        self.find(name, sys::BTF_KIND_STRUCT).is_some()
+    }
+
+    pub fn struct_has_field(&self, name: &str, field: &str) -> bool {
+        self.member(name, field).is_some()
+    }
+
+    /// How many parameters the function has that a field of a structure points to.
+    pub fn callback_parameters(&self, structure: &str, field: &str) -> Option<u32> {
+        let pointer = self.type_by_id(self.member(structure, field)?.type_)?;
+        // SAFETY: a pointer type has `type_` in the union.
+        let prototype = self.type_by_id(unsafe { pointer.__bindgen_anon_1.type_ })?;
+        (kind(prototype) == sys::BTF_KIND_FUNC_PROTO).then(|| vlen(prototype))
+    }
+
+    fn member(&self, structure: &str, field: &str) -> Option<&sys::btf_member> {
+        let structure = self.find(structure, sys::BTF_KIND_STRUCT)?;
+        // SAFETY: libbpf has checked that `vlen` members follow a structure type.
+        let members = unsafe {
+            let first = std::ptr::from_ref(structure).add(1).cast::<sys::btf_member>();
+            std::slice::from_raw_parts(first, vlen(structure) as usize)
+        };
+        members.iter().find(|member| self.string(member.name_off) == Some(field))
+    }
+
+    fn find(&self, name: &str, kind: u32) -> Option<&sys::btf_type> {
+        let name = CString::new(name).ok()?;
+        // SAFETY: both pointers are valid.
+        let id = unsafe { sys::btf__find_by_name_kind(self.top(), name.as_ptr(), kind) };
+        self.type_by_id(u32::try_from(id).ok()?)
+    }
+
+    fn type_by_id(&self, id: u32) -> Option<&sys::btf_type> {
+        // SAFETY: libbpf checks the id; the type lives as long as the BTF.
+        unsafe { sys::btf__type_by_id(self.top(), id).as_ref() }
+    }
+
+    fn string(&self, offset: u32) -> Option<&str> {
+        // SAFETY: libbpf checks the offset; the string lives as long as the BTF.
+        let text = unsafe { sys::btf__name_by_offset(self.top(), offset) };
+        if text.is_null() {
+            return None;
+        }
+        // SAFETY: libbpf's strings end with a zero byte.
+        unsafe { CStr::from_ptr(text) }.to_str().ok()
+    }
+
+    /// The BTF to search: that of a module continues with that of vmlinux.
+    fn top(&self) -> *const sys::btf {
+        self.module.unwrap_or(self.vmlinux).as_ptr()
+    }
+
+    fn drop_module(&mut self) {
+        if let Some(module) = self.module.take() {
+            // SAFETY: ours, and not used after this.
+            unsafe { sys::btf__free(module.as_ptr()) }
+        }
+    }
+}
+
+impl Drop for KernelBtf {
+    fn drop(&mut self) {
+        self.drop_module();
+        // SAFETY: ours, and not used after this.
+        unsafe { sys::btf__free(self.vmlinux.as_ptr()) }
+    }
+}
+
+/// Layout of btf_type.info: include/uapi/linux/btf.h.
+fn vlen(ty: &sys::btf_type) -> u32 {
+    ty.info & 0xffff
+}
+
+fn kind(ty: &sys::btf_type) -> u32 {
+    (ty.info >> 24) & 0x1f
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_running_kernel_is_understood() {
+        let Some(kernel) = KernelBtf::open() else {
+            println!("skipped: this kernel has no BTF");
+            return;
+        };
+        assert!(kernel.has_struct("tcp_sock") && !kernel.has_struct("tcp_sock_of_mars"));
+        assert!(kernel.struct_has_field("tcp_sock", "packets_out"));
+        assert!(!kernel.struct_has_field("tcp_sock", "packets_on_mars"));
+        let parameters = kernel.callback_parameters("tcp_congestion_ops", "cong_control");
+        assert!(matches!(parameters, Some(2 | 4)), "{parameters:?}");
+        assert_eq!(kernel.callback_parameters("tcp_congestion_ops", "name"), None);
+    }
+}

@@ -1,0 +1,105 @@
+//! What must be true of the host before the kernel is asked, so that each refusal has one plain reason.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+use nix::mount::{mount, MsFlags};
+use nix::sys::statfs::{statfs, FsType};
+
+use crate::btf::KernelBtf;
+use crate::objects::Object;
+use crate::{Refusal, Result};
+
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+const BPFFS: &str = "/sys/fs/bpf";
+/// include/uapi/linux/magic.h
+const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11);
+
+/// Numbers of capabilities(7).
+const CAP_NET_ADMIN: u32 = 12;
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_BPF: u32 = 39;
+
+/// The congestion controls that the kernel offers now.
+pub fn available() -> Vec<String> {
+    let list = fs::read_to_string(AVAILABLE).unwrap_or_default();
+    list.split_whitespace().map(str::to_owned).collect()
+}
+
+pub fn is_available(name: &str) -> bool {
+    available().iter().any(|known| known == name)
+}
+
+/// CAP_BPF alone is not enough: finding kernel functions in module BTF takes CAP_SYS_ADMIN (kernel/bpf/syscall.c).
+pub fn require_privilege() -> Result<()> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0);
+    let has = |capability: u32| effective & (1 << capability) != 0;
+    if has(CAP_SYS_ADMIN) && has(CAP_NET_ADMIN) && has(CAP_BPF) {
+        Ok(())
+    } else {
+        Err(Refusal::Privilege)
+    }
+}
+
+pub fn require_struct_ops() -> Result<KernelBtf> {
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Err(Refusal::NoBtf);
+    }
+    let kernel = KernelBtf::open().ok_or(Refusal::NoBtf)?;
+    // The value type of the struct_ops map exists exactly where the kernel can register controls from BPF.
+    if !kernel.has_struct("bpf_struct_ops_tcp_congestion_ops") {
+        return Err(Refusal::NoStructOps);
+    }
+    Ok(kernel)
+}
+
+/// Where the object builds on the kernel's BBR: see to it that BBR is there, and that it is the one we know.
+pub fn require_bbr(object: &Object, kernel: &mut KernelBtf) -> Result<()> {
+    let fields = object.fields_used("bbr");
+    if fields.is_empty() {
+        return Ok(());
+    }
+    let built_in = kernel.has_function("bbr_main");
+    if !built_in {
+        load_tcp_bbr()?;
+        if !kernel.add_module("tcp_bbr") || !kernel.has_function("bbr_main") {
+            return Err(Refusal::NoBbr { reason: "the module tcp_bbr has no BTF".into() });
+        }
+    }
+    match fields.into_iter().find(|field| !kernel.struct_has_field("bbr", field)) {
+        None => Ok(()),
+        Some(field) => Err(Refusal::OtherLayout { name: object.name.into(), structure: "bbr".into(), field }),
+    }
+}
+
+fn load_tcp_bbr() -> Result<()> {
+    if Path::new("/sys/module/tcp_bbr").exists() {
+        return Ok(());
+    }
+    let no_bbr = |reason: String| Refusal::NoBbr { reason };
+    let output = Command::new("modprobe")
+        .arg("tcp_bbr")
+        .output()
+        .map_err(|error| no_bbr(format!("it is not built in, and modprobe cannot be started: {error}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let message = String::from_utf8_lossy(&output.stderr);
+    Err(no_bbr(message.lines().last().unwrap_or("modprobe tcp_bbr failed").trim().to_owned()))
+}
+
+/// Mounts the BPF file system where systemd would, if nobody has.
+pub fn require_bpffs() -> io::Result<()> {
+    if statfs(BPFFS).map_err(io::Error::from)?.filesystem_type() == BPF_FS_MAGIC {
+        return Ok(());
+    }
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(Some("bpf"), BPFFS, Some("bpf"), flags, Some("mode=700")).map_err(io::Error::from)
+}

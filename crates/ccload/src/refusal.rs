@@ -1,0 +1,57 @@
+//! Why a control was not loaded or not removed, and what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    #[error("there is no control named {name}; there are: {}", crate::names().collect::<Vec<_>>().join(", "))]
+    Unknown { name: String },
+
+    #[error("congestion controls are loaded by root, or with CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_BPF: run this with sudo")]
+    Privilege,
+
+    #[error("this kernel does not describe its types (no /sys/kernel/btf/vmlinux): use one with CONFIG_DEBUG_INFO_BTF=y")]
+    NoBtf,
+
+    #[error("this kernel takes no TCP congestion controls from BPF: use Linux 6.1 or newer with CONFIG_BPF_JIT=y")]
+    NoStructOps,
+
+    #[error("this kernel has no BBR to build on ({reason}): use one with CONFIG_TCP_CONG_BBR and, if BBR is a module, CONFIG_DEBUG_INFO_BTF_MODULES=y")]
+    NoBbr { reason: String },
+
+    #[error("struct {structure} of this kernel has no field {field}, so its BBR is not the version 1 that {name} knows: use a kernel with mainline's tcp_bbr")]
+    OtherLayout { name: String, structure: String, field: String },
+
+    #[error("{name} is already a congestion control of this kernel: unload it first")]
+    NameTaken { name: String },
+
+    #[error("{name} is not loaded: nothing to unload")]
+    NotLoaded { name: String },
+
+    #[error("{name} is a congestion control of this kernel that brobust did not load: remove it the way it came")]
+    NotOurs { name: String },
+
+    #[error("there is no BPF file system to pin {name} in ({reason}): mount -t bpf bpf /sys/fs/bpf")]
+    NoBpffs { name: String, reason: io::Error },
+
+    #[error("cannot pin {name} at {}: {reason}", path.display())]
+    Pin { name: String, path: PathBuf, reason: String },
+
+    /// `log` holds the last lines that libbpf and the verifier wrote; it is for those who want to know more.
+    #[error("the kernel did not accept {name} ({reason}): please report this with `uname -r` and the log of a verbose run")]
+    Rejected { name: String, reason: String, log: Vec<String> },
+
+    #[error("{name} is still there after it was unloaded ({reason}): sockets keep it until they close, and a reboot removes it")]
+    StillThere { name: String, reason: String },
+}
+
+impl Refusal {
+    /// The last lines of the verifier, where it was the one that refused.
+    pub fn log(&self) -> &[String] {
+        match self {
+            Refusal::Rejected { log, .. } => log,
+            _ => &[],
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Loading, finding and removing controls.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use libbpf_rs::query::MapInfoIter;
+use libbpf_rs::{set_print, MapCore, MapHandle, MapType, ObjectBuilder, OpenObject, PrintLevel};
+use serde::Serialize;
+
+use crate::host;
+use crate::objects::{names, Object};
+use crate::{Refusal, Result};
+
+/// Our directory in the BPF file system.
+const PINS: &str = "/sys/fs/bpf/brobust";
+/// Name of the socket storage map in bpf/cc_state.h.
+const STATE_MAP: &str = "cc_state";
+/// Enough to show the refused instruction and its registers.
+const LOG_LINES: usize = 20;
+
+/// Where a control is pinned unless the caller says otherwise.
+pub fn pin_path(name: &str) -> PathBuf {
+    Path::new(PINS).join(name)
+}
+
+/// A loaded control. One without a pin is unloaded when this is dropped.
+#[derive(Debug)]
+pub struct Control {
+    name: &'static str,
+    pin: Option<PathBuf>,
+}
+
+impl Control {
+    pub fn name(&self) -> &str {
+        self.name
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        if self.pin.is_none() {
+            // Best effort: whoever wants to know calls `unload`.
+            let _ = unload(self.name);
+        }
+    }
+}
+
+/// Loads a control under its name. With a pin it stays when this process ends.
+pub fn load(name: &str, pin: Option<&Path>) -> Result<Control> {
+    let object = Object::find(name)?;
+    host::require_privilege()?;
+    let mut kernel = host::require_struct_ops()?;
+    if host::is_available(object.name) {
+        return Err(Refusal::NameTaken { name: name.to_owned() });
+    }
+    host::require_bbr(&object, &mut kernel)?;
+    if let Some(pin) = pin {
+        prepare_pin(name, pin)?;
+    }
+    // Linux 6.10 gave cong_control the parameters `ack` and `flag`; see bpf/cong_control.h.
+    let has_ack = kernel.callback_parameters("tcp_congestion_ops", "cong_control") == Some(4);
+    register(&object, has_ack, pin)?;
+    Ok(Control { name: object.name, pin: pin.map(Path::to_owned) })
+}
+
+/// Removes a control. Sockets that use it keep it until they close; new ones cannot choose it any more.
+pub fn unload(name: &str) -> Result<()> {
+    let object = Object::find(name)?;
+    host::require_privilege()?;
+    let pin = pin_path(name);
+    let Some(map) = registered_map(object.name, &pin) else {
+        let name = name.to_owned();
+        return Err(if host::is_available(&name) { Refusal::NotOurs { name } } else { Refusal::NotLoaded { name } });
+    };
+    let deleted = map.delete(&0_u32.to_ne_bytes());
+    if pin.exists() {
+        // The map goes with its last reference; a pin that stays would only be a name without a control.
+        let _ = fs::remove_file(&pin);
+        let _ = fs::remove_dir(PINS);
+    }
+    if host::is_available(name) {
+        let reason = deleted.err().map_or_else(|| "no error".to_owned(), |error| error.to_string());
+        return Err(Refusal::StillThere { name: name.to_owned(), reason });
+    }
+    Ok(())
+}
+
+/// One of our controls, and whether the kernel has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Status {
+    pub name: String,
+    pub loaded: bool,
+    pub pin: Option<PathBuf>,
+}
+
+/// All controls that brobust brings.
+pub fn list() -> Vec<Status> {
+    let available = host::available();
+    names()
+        .map(|name| Status {
+            name: name.to_owned(),
+            loaded: available.iter().any(|known| known == name),
+            pin: Some(pin_path(name)).filter(|pin| pin.exists()),
+        })
+        .collect()
+}
+
+/// The maps in which our controls export their state (bpf/cc_state.h), to be given to brobust-sockdiag; none without privilege.
+pub fn state_maps() -> Vec<OwnedFd> {
+    MapInfoIter::default()
+        .filter(|map| map.ty == MapType::SkStorage && map.name.to_str() == Some(STATE_MAP))
+        .filter_map(|map| Some(MapHandle::from_map_id(map.id).ok()?.as_fd().try_clone_to_owned().ok()?))
+        .collect()
+}
+
+fn prepare_pin(name: &str, pin: &Path) -> Result<()> {
+    host::require_bpffs().map_err(|reason| Refusal::NoBpffs { name: name.to_owned(), reason })?;
+    let cannot = |reason: io::Error| Refusal::Pin { name: name.into(), path: pin.into(), reason: reason.to_string() };
+    if let Some(directory) = pin.parent() {
+        fs::create_dir_all(directory).map_err(cannot)?;
+    }
+    // The name is free, so a pin that is there holds a map that is no longer registered.
+    match fs::remove_file(pin) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(cannot(error)),
+        _ => Ok(()),
+    }
+}
+
+fn register(object: &Object, has_ack: bool, pin: Option<&Path>) -> Result<()> {
+    let (result, log) = with_log(|| try_register(object, has_ack, pin));
+    result.map_err(|error| {
+        let reason = error.to_string();
+        Refusal::Rejected { name: object.name.to_owned(), reason, log }
+    })
+}
+
+fn try_register(object: &Object, has_ack: bool, pin: Option<&Path>) -> libbpf_rs::Result<()> {
+    let mut open = ObjectBuilder::default().name(object.name)?.open_memory(object.bytes)?;
+    set_constant(&mut open, object, "cong_control_has_ack", &[u8::from(has_ack)]);
+    let mut loaded = open.load()?;
+    let mut map = loaded.maps_mut().find(|map| map.map_type() == MapType::StructOps).ok_or_else(no_struct_ops_map)?;
+    // Pinned first: a control that cannot be pinned must not stay registered.
+    if let Some(pin) = pin {
+        map.pin(pin)?;
+    }
+    let mut link = map.attach_struct_ops().inspect_err(|_| {
+        if let Some(pin) = pin {
+            let _ = fs::remove_file(pin);
+        }
+    })?;
+    // Dropping the link would unregister the control.
+    link.disconnect();
+    Ok(())
+}
+
+fn no_struct_ops_map() -> libbpf_rs::Error {
+    libbpf_rs::Error::from(io::Error::new(io::ErrorKind::InvalidData, "the object has no struct_ops map"))
+}
+
+/// Sets a constant of the program, if the program has it, before the verifier sees it.
+fn set_constant(open: &mut OpenObject, object: &Object, name: &str, value: &[u8]) {
+    let Some(constant) = object.constant(name) else { return };
+    let mut rodata = open.maps_mut().filter(|map| map.name().to_string_lossy().ends_with(".rodata"));
+    if let Some(image) = rodata.next().as_mut().and_then(|map| map.initial_value_mut()) {
+        if let Some(place) = image.get_mut(constant.offset..constant.offset + constant.size) {
+            place.copy_from_slice(value);
+        }
+    }
+}
+
+/// The registered map: by its pin, or by its name if the pin is gone or was never made.
+fn registered_map(name: &str, pin: &Path) -> Option<MapHandle> {
+    if let Ok(map) = MapHandle::from_pinned_path(pin) {
+        return Some(map);
+    }
+    MapInfoIter::default()
+        .filter(|map| map.ty == MapType::StructOps && map.name.to_str() == Some(name))
+        .find_map(|map| MapHandle::from_map_id(map.id).ok())
+}
+
+/// libbpf has one place for its messages per process, so one load at a time.
+static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn with_log<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
+    fn keep(_: PrintLevel, text: String) {
+        if let Ok(mut log) = LOG.lock() {
+            log.extend(text.lines().map(str::to_owned));
+            let surplus = log.len().saturating_sub(LOG_LINES);
+            log.drain(..surplus);
+        }
+    }
+    let _guard = ONE_AT_A_TIME.lock();
+    let before = set_print(Some((PrintLevel::Warn, keep)));
+    let result = work();
+    set_print(before);
+    let log = LOG.lock().map(|mut log| std::mem::take(&mut *log)).unwrap_or_default();
+    (result, log)
+}

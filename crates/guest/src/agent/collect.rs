@@ -1,0 +1,148 @@
+//! Reads a command's output until the command ends or its time is up.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::ChildStdin;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{fcntl, FcntlArg, OFlag};
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+
+use super::jobs::Child;
+use super::protocol::Outcome;
+
+/// Kept of each of stdout and stderr; a guest's memory is small.
+const MAX_OUTPUT: usize = 64 << 20;
+/// What a command has, after SIGTERM, to write its results before SIGKILL.
+const GRACE: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub struct Output {
+    stdout: Pipe,
+    stderr: Pipe,
+    timed_out: bool,
+}
+
+#[derive(Default)]
+struct Pipe {
+    bytes: Vec<u8>,
+    ended: bool,
+    truncated: bool,
+}
+
+impl Output {
+    pub fn into_outcome(self, status: i32) -> Outcome {
+        Outcome {
+            status,
+            stdout: text(self.stdout.bytes),
+            stderr: text(self.stderr.bytes),
+            timed_out: self.timed_out,
+            truncated: self.stdout.truncated || self.stderr.truncated,
+        }
+    }
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+/// One poll over the pipes and the pidfd. The end of the command, not of its pipes, ends the loop: a daemon that it leaves
+/// behind holds them open for good.
+pub fn collect(mut child: Child, input: &[u8], timeout: Option<Duration>, kill: impl Fn(i32)) -> Output {
+    let mut output = Output::default();
+    let mut stdin = child.stdin.take().map(|pipe| (pipe, input));
+    let mut deadline = timeout.map(|limit| Instant::now() + limit);
+    for pipe in [child.stdout.as_fd(), child.stderr.as_fd()] {
+        set_nonblocking(pipe);
+    }
+    if let Some((pipe, _)) = &stdin {
+        set_nonblocking(pipe.as_fd());
+    }
+    while !wait_for_any(&child, &stdin, &output, deadline) {
+        output.stdout.read_from(&mut child.stdout);
+        output.stderr.read_from(&mut child.stderr);
+        feed(&mut stdin);
+        if deadline.is_some_and(|at| at <= Instant::now()) {
+            kill(if output.timed_out { libc::SIGKILL } else { libc::SIGTERM });
+            output.timed_out = true;
+            deadline = Some(Instant::now() + GRACE);
+        }
+    }
+    output.stdout.read_from(&mut child.stdout);
+    output.stderr.read_from(&mut child.stderr);
+    output
+}
+
+/// Sleeps until a pipe is ready or the time is up; true if the command has ended.
+fn wait_for_any(
+    child: &Child,
+    stdin: &Option<(ChildStdin, &[u8])>,
+    output: &Output,
+    deadline: Option<Instant>,
+) -> bool {
+    let mut fds = vec![PollFd::new(child.pidfd.as_fd(), PollFlags::POLLIN)];
+    if !output.stdout.ended {
+        fds.push(PollFd::new(child.stdout.as_fd(), PollFlags::POLLIN));
+    }
+    if !output.stderr.ended {
+        fds.push(PollFd::new(child.stderr.as_fd(), PollFlags::POLLIN));
+    }
+    if let Some((pipe, _)) = stdin {
+        fds.push(PollFd::new(pipe.as_fd(), PollFlags::POLLOUT));
+    }
+    let timeout = deadline.map_or(PollTimeout::NONE, |at| {
+        // Rounded up: waking before the deadline would only mean to sleep again. Clamped: the caller loops.
+        let left = at.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
+        PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+    });
+    match poll(&mut fds, timeout) {
+        Ok(_) => fds[0].any() == Some(true),
+        Err(Errno::EINTR) => false,
+        // Out of memory, at worst; the deadline still ends it.
+        Err(_) => false,
+    }
+}
+
+impl Pipe {
+    /// Takes all that is there now.
+    fn read_from(&mut self, from: &mut impl Read) {
+        let mut chunk = [0; 64 * 1024];
+        while !self.ended {
+            match from.read(&mut chunk) {
+                Ok(0) => self.ended = true,
+                Ok(n) => {
+                    let room = MAX_OUTPUT - self.bytes.len();
+                    self.truncated |= n > room;
+                    self.bytes.extend_from_slice(&chunk[..n.min(room)]);
+                    if self.truncated && n < chunk.len() {
+                        return; // let poll say when there is more: a chatterer must not keep us from its end
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => self.ended = true,
+            }
+        }
+    }
+}
+
+/// Writes what the pipe takes now, and closes it after the last byte.
+fn feed(stdin: &mut Option<(ChildStdin, &[u8])>) {
+    let Some((pipe, rest)) = stdin else { return };
+    while !rest.is_empty() {
+        match pipe.write(rest) {
+            Ok(written) => *rest = &rest[written..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+            // The command does not want the rest.
+            Err(_) => break,
+        }
+    }
+    *stdin = None;
+}
+
+fn set_nonblocking(fd: BorrowedFd) {
+    // Cannot fail on a pipe that we have just made.
+    let _ = fcntl(fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
+}

@@ -1,0 +1,101 @@
+//! The agent: runs commands for the host, over a virtio-serial port.
+//!
+//! One JSON object per line each way. Every request gets exactly one reply with its `id`, in the order in which they finish:
+//! a request that waits never holds up another one.
+
+mod collect;
+mod jobs;
+mod port;
+mod protocol;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use nix::time::{clock_gettime, ClockId};
+
+use jobs::Jobs;
+use port::{Port, Session};
+use protocol::{Action, Reply, Request};
+
+/// Serves the port until the process is killed; returns only if the port cannot be opened.
+pub fn serve(path: &Path) -> Result<()> {
+    let jobs = Jobs::start();
+    let mut port = Port::open(path)?;
+    loop {
+        let session = port.next_session()?;
+        while let Some(line) = port.next_line()? {
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            serve_line(&line, &jobs, &session);
+        }
+        // Replies to a host that has gone must not reach the next one, which counts its ids from the start again.
+        session.end();
+    }
+}
+
+/// Answers at once what needs no waiting, and leaves the rest to a thread of its own.
+fn serve_line(line: &[u8], jobs: &Arc<Jobs>, session: &Arc<Session>) {
+    let Request { id, action } = match protocol::parse(line) {
+        Ok(request) => request,
+        Err(bad) => return session.send(&Reply::error(bad.id, bad.reason)),
+    };
+    match action {
+        Action::Ping => session.send(&Reply::pong(id, seconds(ClockId::CLOCK_BOOTTIME), monotonic_ns())),
+        Action::Kill { pid, signal } => session.send(&match jobs.kill(pid, signal) {
+            Ok(killed) => Reply::killed(id, killed),
+            Err(error) => Reply::error(id, error),
+        }),
+        Action::Spawn(command) => match jobs.spawn(&command) {
+            Ok(child) => {
+                session.send(&Reply::spawned(id, child.pid()));
+                let jobs = Arc::clone(jobs);
+                in_thread(move || jobs.collect_in_background(child, command));
+            }
+            Err(error) => session.send(&Reply::error(id, error)),
+        },
+        Action::Run(command) => {
+            let (jobs, session) = (Arc::clone(jobs), Arc::clone(session));
+            in_thread(move || {
+                let outcome = jobs.spawn(&command).map(|child| jobs.collect(child, &command));
+                session.send(&match outcome {
+                    Ok(outcome) => Reply::finished(id, outcome),
+                    Err(error) => Reply::error(id, error),
+                });
+            });
+        }
+        Action::Wait { pid, timeout } => {
+            let (jobs, session) = (Arc::clone(jobs), Arc::clone(session));
+            in_thread(move || {
+                session.send(&match jobs.wait(pid, timeout) {
+                    Ok(outcome) => Reply::finished(id, outcome),
+                    Err(error) => Reply::error(id, error),
+                });
+            });
+        }
+    }
+}
+
+fn in_thread(work: impl FnOnce() + Send + 'static) {
+    // Small stacks: a guest has 128 MB or so, and dozens of requests may wait at a time.
+    let spawned = thread::Builder::new().stack_size(256 * 1024).spawn(work);
+    if let Err(error) = spawned {
+        eprintln!("brobust-guest: cannot start a thread: {error}");
+    }
+}
+
+fn now(clock: ClockId) -> Duration {
+    // Neither clock can fail on any Linux that has virtio-serial.
+    clock_gettime(clock).map_or(Duration::ZERO, Duration::from)
+}
+
+fn seconds(clock: ClockId) -> f64 {
+    now(clock).as_secs_f64()
+}
+
+fn monotonic_ns() -> u64 {
+    now(ClockId::CLOCK_MONOTONIC).as_nanos() as u64
+}

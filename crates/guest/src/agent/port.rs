@@ -1,0 +1,271 @@
+//! The line to the host: a virtio-serial port, a tty, or a listening unix socket.
+//!
+//! While no host is connected, a virtio port (drivers/char/virtio_console.c) answers read with 0 and poll with POLLHUP at
+//! once, so a loop of either would eat the guest's CPU. Its wait queue is woken when the host opens the port, and an
+//! edge-triggered epoll reports a state only when it is woken: that is what we sleep in.
+//!
+//! Data come by interrupt, the news that a host has opened or closed the port by a work queue. So the first request of a new
+//! host may be readable while the port still says that nobody is there; only a host that stays away for `AWAY` has gone.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::termios::{cfmakeraw, tcgetattr, tcsetattr, SetArg};
+use serde::Serialize;
+
+/// Where udev puts links to virtio ports by name, and where the kernel tells the names if there is no udev.
+const NAMED_PORTS: &str = "/dev/virtio-ports";
+const PORTS_IN_SYSFS: &str = "/sys/class/virtio-ports";
+/// A driver probes its ports after boot; the init script may start us before that.
+const DEVICE_APPEARS: Duration = Duration::from_secs(10);
+/// Far longer than a work queue takes, also in an emulated guest; shorter than any host takes to start anew.
+const AWAY: Duration = Duration::from_millis(100);
+/// A longer line is no request (the largest stdin we expect is far below) and would only fill the guest's memory.
+const MAX_LINE: usize = 64 << 20;
+
+pub struct Port {
+    origin: Origin,
+    stream: Option<Arc<Stream>>,
+    unread: Vec<u8>,
+}
+
+/// What the next host connection comes from.
+enum Origin {
+    Device(PathBuf),
+    Socket(UnixListener),
+}
+
+/// An open line. A virtio port stays open over many hosts, since it can wait for the next one only while it is open.
+struct Stream {
+    file: File,
+    readable: Epoll,
+    stays_open: bool,
+    write: Mutex<()>,
+}
+
+/// One host's stay on the line.
+pub struct Session {
+    stream: Arc<Stream>,
+    connected: AtomicBool,
+}
+
+impl Port {
+    pub fn open(path: &Path) -> Result<Port> {
+        let origin = if path.starts_with("/dev") {
+            Origin::Device(path.to_owned())
+        } else if fs::metadata(path).is_ok_and(|found| found.file_type().is_char_device()) {
+            Origin::Device(path.to_owned())
+        } else {
+            Origin::Socket(listen(path)?)
+        };
+        Ok(Port { origin, stream: None, unread: Vec::new() })
+    }
+
+    /// Blocks until there is a host to talk to (a device counts as connected until it says otherwise).
+    pub fn next_session(&mut self) -> Result<Arc<Session>> {
+        self.unread.clear();
+        let stream = match (&self.stream, &self.origin) {
+            (Some(stream), _) => {
+                stream.sleep(None)?;
+                Arc::clone(stream)
+            }
+            (None, Origin::Socket(listener)) => {
+                let (stream, _) = listener.accept().context("cannot accept a host connection")?;
+                Arc::new(Stream::new(File::from(std::os::fd::OwnedFd::from(stream)), false)?)
+            }
+            (None, Origin::Device(path)) => Arc::new(open_device(path)?),
+        };
+        self.stream = Some(Arc::clone(&stream));
+        Ok(Arc::new(Session { stream, connected: AtomicBool::new(true) }))
+    }
+
+    /// The next line without its end; None when the host has gone.
+    pub fn next_line(&mut self) -> Result<Option<Vec<u8>>> {
+        let Some(stream) = self.stream.clone() else { return Ok(None) };
+        let mut searched = 0;
+        loop {
+            if let Some(end) = self.unread[searched..].iter().position(|byte| *byte == b'\n') {
+                let mut line: Vec<u8> = self.unread.drain(..=searched + end).collect();
+                line.pop();
+                return Ok(Some(line));
+            }
+            searched = self.unread.len();
+            if searched > MAX_LINE {
+                bail!("a request line is longer than {MAX_LINE} bytes");
+            }
+            if !stream.read_more(&mut self.unread) {
+                if !stream.stays_open {
+                    self.stream = None;
+                }
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl Stream {
+    fn new(file: File, stays_open: bool) -> Result<Stream> {
+        nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))?;
+        let readable = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        readable
+            .add(&file, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0))
+            .context("cannot wait for the port")?;
+        Ok(Stream { file, readable, stays_open, write: Mutex::new(()) })
+    }
+
+    /// Blocks until there is something to append to `into`; false if the host has gone.
+    fn read_more(&self, into: &mut Vec<u8>) -> bool {
+        let mut chunk = [0; 32 * 1024];
+        let mut away_since = None;
+        loop {
+            match (&self.file).read(&mut chunk) {
+                Ok(0) if self.stays_open => {
+                    let left = AWAY.checked_sub(away_since.get_or_insert_with(Instant::now).elapsed());
+                    if left.is_none_or(|left| self.sleep(Some(left)).is_err()) {
+                        return false;
+                    }
+                }
+                Ok(0) => return false,
+                Ok(n) => {
+                    into.extend_from_slice(&chunk[..n]);
+                    return true;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    away_since = None;
+                    if self.sleep(None).is_err() {
+                        return false;
+                    }
+                }
+                // A hung-up tty says EIO, a reset socket ECONNRESET.
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Sleeps until the state of the port changes. An event that came before is not lost, and at worst costs one more read.
+    fn sleep(&self, limit: Option<Duration>) -> Result<()> {
+        let mut events = [EpollEvent::empty()];
+        let limit = limit.map_or(EpollTimeout::NONE, |limit| {
+            EpollTimeout::try_from(limit + Duration::from_micros(999)).unwrap_or(EpollTimeout::MAX)
+        });
+        match self.readable.wait(&mut events, limit) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+            Err(error) => Err(error).context("cannot wait for the port"),
+        }
+    }
+
+    /// Waits until the port takes more, or says that nobody is there.
+    fn wait_writable(&self) -> Writable {
+        let mut fds = [PollFd::new(self.file.as_fd(), PollFlags::POLLOUT)];
+        match poll(&mut fds, PollTimeout::NONE) {
+            Ok(_) => match fds[0].revents() {
+                Some(now) if !now.intersects(PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL) => {
+                    Writable::Perhaps
+                }
+                _ => Writable::NobodyThere,
+            },
+            Err(_) => Writable::Perhaps,
+        }
+    }
+}
+
+enum Writable {
+    Perhaps,
+    NobodyThere,
+}
+
+impl Session {
+    /// Writes one reply as one line; drops it if the host has gone.
+    pub fn send(&self, reply: &impl Serialize) {
+        let Ok(mut line) = serde_json::to_vec(reply) else { return };
+        line.push(b'\n');
+        let _one_at_a_time = lock(&self.stream.write);
+        let mut rest = &line[..];
+        while !rest.is_empty() && self.connected.load(Ordering::Relaxed) {
+            match (&self.stream.file).write(rest) {
+                Ok(written) => rest = &rest[written..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => match self.stream.wait_writable() {
+                    Writable::Perhaps => {}
+                    // The reader ends the session after `AWAY`; until then the host may just be coming.
+                    Writable::NobodyThere => thread::sleep(AWAY / 20),
+                },
+                Err(_) => return,
+            }
+        }
+    }
+
+    pub fn end(&self) {
+        self.connected.store(false, Ordering::Relaxed);
+    }
+}
+
+/// The data behind our locks are valid after a panic elsewhere; the agent goes on.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn listen(path: &Path) -> Result<UnixListener> {
+    if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+        fs::remove_file(path).with_context(|| format!("cannot replace the socket {}", path.display()))?;
+    }
+    UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))
+}
+
+fn open_device(path: &Path) -> Result<Stream> {
+    let started = Instant::now();
+    let file = loop {
+        let device = resolve(path);
+        match OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK).open(&device) {
+            Ok(file) => break file,
+            Err(error) if may_come_later(&error) && started.elapsed() < DEVICE_APPEARS => {
+                thread::sleep(Duration::from_millis(50));
+            }
+            Err(error) => return Err(error).with_context(|| format!("cannot open the port {}", device.display())),
+        }
+    };
+    // A tty would echo our replies, and cut lines at 4096 bytes (N_TTY's buffer), if it were not raw.
+    let is_tty = match tcgetattr(&file) {
+        Ok(mut settings) => {
+            cfmakeraw(&mut settings);
+            tcsetattr(&file, SetArg::TCSANOW, &settings).context("cannot make the tty raw")?;
+            true
+        }
+        Err(_) => false,
+    };
+    Stream::new(file, !is_tty)
+}
+
+/// ENOENT: not probed yet. EIO: a tty whose other end is closed. EBUSY, ENXIO: a virtio port that is being set up or freed.
+fn may_come_later(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EIO | libc::EBUSY | libc::ENXIO | libc::ENODEV))
+}
+
+/// Finds a named virtio port where no udev has made the link for it.
+fn resolve(path: &Path) -> PathBuf {
+    let by_name = || {
+        let wanted = path.strip_prefix(NAMED_PORTS).ok()?.to_str()?;
+        let ports = fs::read_dir(PORTS_IN_SYSFS).ok()?;
+        let port = ports.flatten().find(|port| {
+            fs::read_to_string(port.path().join("name")).is_ok_and(|name| name.trim_end() == wanted)
+        })?;
+        Some(Path::new("/dev").join(port.file_name()))
+    };
+    if path.exists() {
+        path.to_owned()
+    } else {
+        by_name().unwrap_or_else(|| path.to_owned())
+    }
+}

@@ -1,0 +1,204 @@
+//! The words of the agent's protocol: what a request may say and how a reply looks.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Time limit of a request that names none.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+/// A time limit beyond a year is a mistake, and would overflow the arithmetic on deadlines.
+const MAX_TIMEOUT_S: f64 = 366.0 * 86_400.0;
+
+pub struct Request {
+    pub id: Value,
+    pub action: Action,
+}
+
+pub enum Action {
+    /// Start a command and answer when it has ended.
+    Run(Command),
+    /// Start a command and answer with its pid.
+    Spawn(Command),
+    /// Answer with the end of a spawned command.
+    Wait { pid: i32, timeout: Duration },
+    /// Signal a command and all its children.
+    Kill { pid: i32, signal: i32 },
+    Ping,
+}
+
+pub struct Command {
+    pub argv: Vec<String>,
+    pub stdin: Vec<u8>,
+    /// None: no limit (a spawned command is ended by `kill`).
+    pub timeout: Option<Duration>,
+}
+
+/// Why a line was not understood, and the id to answer under (null if it has none).
+pub struct BadRequest {
+    pub id: Value,
+    pub reason: String,
+}
+
+/// The fields as they stand on the line; a name we do not know is an error, so that a typing error does not pass in silence.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields {
+    id: Value,
+    argv: Option<Vec<String>>,
+    stdin: Option<String>,
+    timeout_s: Option<f64>,
+    #[serde(default)]
+    spawn: bool,
+    wait: Option<i32>,
+    kill: Option<i32>,
+    signal: Option<i32>,
+    #[serde(default)]
+    ping: bool,
+}
+
+pub fn parse(line: &[u8]) -> Result<Request, BadRequest> {
+    let value: Value = serde_json::from_slice(line).map_err(|error| BadRequest {
+        id: Value::Null,
+        reason: format!("not a JSON object on one line: {error}"),
+    })?;
+    let id = value.get("id").cloned().unwrap_or(Value::Null);
+    let bad = |reason: String| BadRequest { id: id.clone(), reason };
+    let mut fields: Fields = serde_json::from_value(value).map_err(|error| bad(error.to_string()))?;
+    let id = fields.id.take();
+    let action = action(fields).map_err(bad)?;
+    Ok(Request { id, action })
+}
+
+fn action(fields: Fields) -> Result<Action, String> {
+    let timeout = fields.timeout_s.map(duration).transpose()?;
+    match (fields.argv, fields.wait, fields.kill, fields.ping) {
+        (Some(argv), None, None, false) => {
+            if argv.is_empty() {
+                return Err("argv is empty: it must name a program".into());
+            }
+            let stdin = fields.stdin.unwrap_or_default().into_bytes();
+            Ok(if fields.spawn {
+                Action::Spawn(Command { argv, stdin, timeout })
+            } else {
+                let timeout = Some(timeout.unwrap_or(DEFAULT_TIMEOUT));
+                Action::Run(Command { argv, stdin, timeout })
+            })
+        }
+        (None, Some(pid), None, false) => Ok(Action::Wait { pid, timeout: timeout.unwrap_or(DEFAULT_TIMEOUT) }),
+        (None, None, Some(pid), false) => Ok(Action::Kill { pid, signal: fields.signal.unwrap_or(libc::SIGTERM) }),
+        (None, None, None, true) => Ok(Action::Ping),
+        _ => Err("a request has exactly one of argv, wait, kill, ping".into()),
+    }
+}
+
+fn duration(seconds: f64) -> Result<Duration, String> {
+    if (0.0..=MAX_TIMEOUT_S).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err(format!("timeout_s {seconds} is not in 0..{MAX_TIMEOUT_S}"))
+    }
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Outcome {
+    /// Exit status, or minus the number of the signal that ended it.
+    pub status: i32,
+    pub stdout: String,
+    pub stderr: String,
+    /// Ended by us because its time was up.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub timed_out: bool,
+    /// Output beyond the limit was dropped.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+}
+
+#[derive(Serialize)]
+pub struct Reply {
+    id: Value,
+    #[serde(flatten)]
+    body: Body,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Body {
+    Finished(Outcome),
+    Spawned { pid: i32 },
+    Killed { killed: bool },
+    Pong { uptime_s: f64, monotonic_ns: u64 },
+    Error { error: String },
+}
+
+impl Reply {
+    pub fn finished(id: Value, outcome: Outcome) -> Self {
+        Reply { id, body: Body::Finished(outcome) }
+    }
+
+    pub fn spawned(id: Value, pid: i32) -> Self {
+        Reply { id, body: Body::Spawned { pid } }
+    }
+
+    /// `killed` is false if the command had ended already, which is what the caller wanted.
+    pub fn killed(id: Value, killed: bool) -> Self {
+        Reply { id, body: Body::Killed { killed } }
+    }
+
+    pub fn pong(id: Value, uptime_s: f64, monotonic_ns: u64) -> Self {
+        Reply { id, body: Body::Pong { uptime_s, monotonic_ns } }
+    }
+
+    pub fn error(id: Value, error: impl ToString) -> Self {
+        Reply { id, body: Body::Error { error: error.to_string() } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(line: &str) -> (Value, String) {
+        match parse(line.as_bytes()) {
+            Ok(_) => panic!("{line} was accepted"),
+            Err(bad) => (bad.id, bad.reason),
+        }
+    }
+
+    #[test]
+    fn a_request_with_argv_runs_a_command() {
+        let request = parse(br#"{"id":1,"argv":["tc","-j"],"stdin":null,"timeout_s":2.5}"#).ok().unwrap();
+        let Action::Run(command) = request.action else { panic!("not a run") };
+        assert_eq!(command.argv, ["tc", "-j"]);
+        assert_eq!(command.timeout, Some(Duration::from_millis(2500)));
+    }
+
+    #[test]
+    fn a_spawned_command_has_no_time_limit_of_its_own() {
+        let request = parse(br#"{"id":"a","spawn":true,"argv":["iperf3","-s"]}"#).ok().unwrap();
+        assert_eq!(request.id, "a");
+        assert!(matches!(request.action, Action::Spawn(Command { timeout: None, .. })));
+    }
+
+    #[test]
+    fn a_bad_request_keeps_its_id() {
+        assert_eq!(reason(r#"{"id":7,"argv":[]}"#).0, 7);
+        assert_eq!(reason(r#"{"id":8,"argvv":["x"]}"#).0, 8);
+        assert_eq!(reason(r#"{"id":9,"ping":true,"wait":3}"#).0, 9);
+        assert_eq!(reason(r#"{"id":10,"wait":3,"timeout_s":-1}"#).0, 10);
+        assert_eq!(reason(r#"{"id":11,"wait":3,"timeout_s":1e300}"#).0, 11);
+        assert_eq!(reason("{oops").0, Value::Null);
+        assert_eq!(reason("[]").0, Value::Null);
+    }
+
+    #[test]
+    fn replies_are_flat_objects() {
+        let outcome =
+            Outcome { status: 0, stdout: "x".into(), stderr: String::new(), timed_out: false, truncated: false };
+        let text = serde_json::to_string(&Reply::finished(1.into(), outcome)).unwrap();
+        assert_eq!(text, r#"{"id":1,"status":0,"stdout":"x","stderr":""}"#);
+        let text = serde_json::to_string(&Reply::error(Value::Null, "no")).unwrap();
+        assert_eq!(text, r#"{"id":null,"error":"no"}"#);
+    }
+}

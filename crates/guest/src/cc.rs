@@ -1,0 +1,45 @@
+//! `cc`: loads and removes congestion controls, and says the result as one line of JSON.
+
+use anyhow::Result;
+use brobust_ccload as ccload;
+use clap::Subcommand;
+use serde_json::{json, Value};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Load a control; it stays until it is unloaded
+    Load {
+        name: String,
+        /// Show the last lines of the verifier's log if the kernel refuses the control
+        #[arg(short, long)]
+        verbose: bool,
+    },
+    /// Remove a control that was loaded
+    Unload { name: String },
+    /// Show the controls that brobust brings, and all that the kernel offers now
+    List,
+}
+
+pub fn run(command: Command) -> Result<()> {
+    println!("{}", answer(command)?);
+    Ok(())
+}
+
+fn answer(command: Command) -> Result<Value> {
+    match command {
+        Command::Load { name, verbose } => {
+            let pin = ccload::pin_path(&name);
+            ccload::load(&name, Some(&pin)).inspect_err(|refusal| {
+                if verbose {
+                    refusal.log().iter().for_each(|line| eprintln!("{line}"));
+                }
+            })?;
+            Ok(json!({"loaded": name, "pin": pin}))
+        }
+        Command::Unload { name } => {
+            ccload::unload(&name)?;
+            Ok(json!({"unloaded": name}))
+        }
+        Command::List => Ok(json!({"controls": ccload::list(), "available": ccload::available()})),
+    }
+}

@@ -1,0 +1,191 @@
+//! The agent as the host sees it, over a unix socket and over a tty.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{json, Value};
+
+struct Agent {
+    process: Child,
+    socket: PathBuf,
+}
+
+impl Agent {
+    fn start(name: &str) -> Agent {
+        let socket = std::env::temp_dir().join(format!("brobust-agent-{}-{name}", std::process::id()));
+        let process = Command::new(env!("CARGO_BIN_EXE_brobust-guest")).arg("agent").arg(&socket).spawn().unwrap();
+        Agent { process, socket }
+    }
+
+    fn connect(&self) -> Host {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            match UnixStream::connect(&self.socket) {
+                Ok(stream) => return Host { replies: BufReader::new(stream.try_clone().unwrap()), requests: stream },
+                Err(_) if Instant::now() < deadline => thread::sleep(Duration::from_millis(10)),
+                Err(error) => panic!("the agent does not listen: {error}"),
+            }
+        }
+    }
+
+    /// Clock ticks of CPU time that the agent has used.
+    fn cpu_ticks(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap();
+        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    }
+
+    fn children(&self) -> Vec<String> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap();
+        tasks
+            .flatten()
+            .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
+            .flat_map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+            .collect()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = fs::remove_file(&self.socket);
+    }
+}
+
+struct Host {
+    requests: UnixStream,
+    replies: BufReader<UnixStream>,
+}
+
+impl Host {
+    fn send(&mut self, request: Value) {
+        writeln!(self.requests, "{request}").unwrap();
+    }
+
+    fn reply(&mut self) -> Value {
+        let mut line = String::new();
+        self.replies.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    fn ask(&mut self, request: Value) -> Value {
+        self.send(request);
+        self.reply()
+    }
+}
+
+#[test]
+fn a_command_is_run_and_its_end_reported() {
+    let agent = Agent::start("run");
+    let mut host = agent.connect();
+    let reply = host.ask(json!({"id": 1, "argv": ["sh", "-c", "cat; echo no >&2; exit 3"], "stdin": "yes"}));
+    assert_eq!(reply, json!({"id": 1, "status": 3, "stdout": "yes", "stderr": "no\n"}));
+    let reply = host.ask(json!({"id": 2, "argv": ["/no/such/program"]}));
+    assert!(reply["error"].as_str().unwrap().contains("/no/such/program"), "{reply}");
+    let reply = host.ask(json!({"id": 3, "ping": true}));
+    assert!(reply["uptime_s"].as_f64().unwrap() > 0.0 && reply["monotonic_ns"].as_u64().unwrap() > 0, "{reply}");
+}
+
+#[test]
+fn a_waiting_request_does_not_block_others() {
+    let agent = Agent::start("concurrent");
+    let mut host = agent.connect();
+    host.send(json!({"id": 1, "argv": ["sleep", "1"]}));
+    host.send(json!({"id": 2, "ping": true}));
+    assert_eq!(host.reply()["id"], 2);
+    assert_eq!(host.reply()["id"], 1);
+}
+
+#[test]
+fn a_spawned_command_can_be_killed_and_waited_for_once() {
+    let agent = Agent::start("spawn");
+    let mut host = agent.connect();
+    let pid = host.ask(json!({"id": 1, "spawn": true, "argv": ["sh", "-c", "echo up; sleep 100 & wait"]}))["pid"].clone();
+    let reply = host.ask(json!({"id": 2, "wait": pid, "timeout_s": 0.1}));
+    assert!(reply["error"].as_str().unwrap().contains("still running"), "{reply}");
+    assert_eq!(host.ask(json!({"id": 3, "kill": pid})), json!({"id": 3, "killed": true}));
+    let reply = host.ask(json!({"id": 4, "wait": pid}));
+    assert_eq!(reply, json!({"id": 4, "status": -15, "stdout": "up\n", "stderr": ""}));
+    assert!(host.ask(json!({"id": 5, "wait": pid}))["error"].is_string());
+    assert!(host.ask(json!({"id": 6, "kill": 1}))["error"].is_string());
+}
+
+#[test]
+fn a_command_whose_time_is_up_is_ended_with_its_children() {
+    let agent = Agent::start("timeout");
+    let mut host = agent.connect();
+    let started = Instant::now();
+    let reply = host.ask(json!({"id": 1, "argv": ["sh", "-c", "echo part; sleep 100"], "timeout_s": 0.2}));
+    assert_eq!(reply, json!({"id": 1, "status": -15, "stdout": "part\n", "stderr": "", "timed_out": true}));
+    let stubborn = "trap '' TERM; while :; do sleep 0.05; done";
+    let reply = host.ask(json!({"id": 2, "argv": ["sh", "-c", stubborn], "timeout_s": 0.1}));
+    assert_eq!(reply["status"], -9);
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_daemon_left_behind_does_not_hold_up_the_reply() {
+    let agent = Agent::start("daemon");
+    let mut host = agent.connect();
+    let started = Instant::now();
+    let reply = host.ask(json!({"id": 1, "argv": ["sh", "-c", "sleep 3 & echo started"]}));
+    assert_eq!(reply["stdout"], "started\n");
+    assert!(started.elapsed() < Duration::from_secs(2));
+}
+
+#[test]
+fn large_outputs_and_inputs_pass() {
+    let agent = Agent::start("large");
+    let mut host = agent.connect();
+    let text = "x".repeat(3 << 20);
+    let reply = host.ask(json!({"id": 1, "argv": ["cat"], "stdin": text}));
+    assert_eq!(reply["stdout"].as_str().unwrap().len(), text.len());
+    let reply = host.ask(json!({"id": 2, "argv": ["true"], "stdin": text}));
+    assert_eq!(reply["status"], 0);
+}
+
+#[test]
+fn a_bad_request_is_answered_and_the_next_one_served() {
+    let agent = Agent::start("bad");
+    let mut host = agent.connect();
+    host.requests.write_all(b"\xff{{{\n\n{\"id\":4,\"frobnicate\":1}\n").unwrap();
+    assert_eq!(host.reply()["id"], Value::Null);
+    let reply = host.reply();
+    assert_eq!(reply["id"], 4);
+    assert!(reply["error"].as_str().unwrap().contains("frobnicate"), "{reply}");
+    assert_eq!(host.ask(json!({"id": 5, "argv": ["true"]}))["status"], 0);
+}
+
+#[test]
+fn the_next_host_is_served_and_does_not_get_replies_to_the_last() {
+    let agent = Agent::start("reconnect");
+    let mut first = agent.connect();
+    first.send(json!({"id": 1, "argv": ["sleep", "0.3"]}));
+    let pid = first.ask(json!({"id": 2, "spawn": true, "argv": ["sh", "-c", "sleep 0.5; echo kept"]}))["pid"].clone();
+    drop(first);
+    let mut second = agent.connect();
+    let reply = second.ask(json!({"id": 1, "wait": pid, "timeout_s": 5}));
+    assert_eq!(reply["stdout"], "kept\n");
+}
+
+#[test]
+fn an_idle_agent_uses_no_cpu_and_leaves_no_zombies() {
+    let agent = Agent::start("idle");
+    let mut host = agent.connect();
+    for id in 0..50 {
+        host.send(json!({"id": id, "argv": ["true"]}));
+    }
+    for _ in 0..50 {
+        assert_eq!(host.reply()["status"], 0);
+    }
+    assert_eq!(agent.children(), Vec::<String>::new());
+    let before = agent.cpu_ticks();
+    thread::sleep(Duration::from_millis(500));
+    assert!(agent.cpu_ticks() - before <= 1);
+}

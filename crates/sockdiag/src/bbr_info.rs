@@ -1,0 +1,83 @@
+//! struct tcp_bbr_info (include/uapi/linux/inet_diag.h): BBR's model of the path.
+
+use crate::bytes::Bytes;
+
+/// What BBR believes. The kernel tells it of its own BBR only; controls in BPF export the same fields, and more, in their
+/// socket storage (bpf/cc_state.h).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BbrInfo {
+    /// Payload, without the pacing margin.
+    pub bandwidth_bytes_per_s: u64,
+    /// None until there is a sample.
+    pub min_rtt_us: Option<u32>,
+    /// Gains are multiplied by 256, as in the kernel.
+    pub pacing_gain_x256: u32,
+    pub cwnd_gain_x256: u32,
+    /// 0 Startup, 1 Drain, 2 ProbeBW, 3 ProbeRTT; from BPF controls only, as all below.
+    pub mode: Option<u32>,
+    /// Acknowledgements processed, and those that found less than one BDP in flight.
+    pub acks: Option<u64>,
+    pub deficit_acks: Option<u64>,
+}
+
+impl BbrInfo {
+    /// None if even the fields that every kernel sends are cut off.
+    pub fn parse(payload: &[u8]) -> Option<BbrInfo> {
+        let info = Bytes(payload);
+        Some(BbrInfo {
+            bandwidth_bytes_per_s: u64::from(info.u32(0)?) | u64::from(info.u32(4)?) << 32,
+            min_rtt_us: Some(info.u32(8)?).filter(|rtt| *rtt != u32::MAX),
+            pacing_gain_x256: info.u32(12)?,
+            cwnd_gain_x256: info.u32(16)?,
+            mode: None,
+            acks: None,
+            deficit_acks: None,
+        })
+    }
+
+    /// The same from a BPF control: tcp_bbr_info and what we appended to it.
+    pub fn parse_export(payload: &[u8]) -> Option<BbrInfo> {
+        let info = Bytes(payload);
+        Some(BbrInfo { mode: info.u32(20), acks: info.u64(24), deficit_acks: info.u64(32), ..BbrInfo::parse(payload)? })
+    }
+
+    /// One bandwidth-delay product; None until there is an RTT sample.
+    pub fn bdp_bytes(&self) -> Option<u64> {
+        let product = u128::from(self.bandwidth_bytes_per_s) * u128::from(self.min_rtt_us?);
+        u64::try_from(product / 1_000_000).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn the_model_and_its_bdp_are_read() {
+        let info = BbrInfo::parse(&words(&[12_500_000, 0, 10_000, 320, 512])).unwrap();
+        assert_eq!((info.pacing_gain_x256, info.cwnd_gain_x256, info.mode), (320, 512, None));
+        assert_eq!(info.bdp_bytes(), Some(125_000));
+    }
+
+    #[test]
+    fn no_rtt_sample_means_no_bdp() {
+        let info = BbrInfo::parse(&words(&[1, 1, u32::MAX, 739, 739])).unwrap();
+        assert_eq!(info.bandwidth_bytes_per_s, 1 << 32 | 1);
+        assert_eq!(info.bdp_bytes(), None);
+    }
+
+    #[test]
+    fn a_cut_off_message_is_no_model() {
+        let whole = words(&[1, 0, 2, 3, 4, 2, 7, 0, 5, 0]);
+        for length in 0..whole.len() {
+            assert_eq!(BbrInfo::parse(&whole[..length]).is_some(), length >= 20);
+            assert_eq!(BbrInfo::parse_export(&whole[..length]).is_some(), length >= 20);
+        }
+        let info = BbrInfo::parse_export(&whole).unwrap();
+        assert_eq!((info.mode, info.acks, info.deficit_acks), (Some(2), Some(7), Some(5)));
+    }
+}

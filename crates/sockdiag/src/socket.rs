@@ -1,0 +1,41 @@
+//! One TCP socket as it was at one moment.
+
+use std::net::SocketAddr;
+
+use crate::{BbrInfo, TcpInfo};
+
+/// What names a socket to the kernel; the cookie tells it from a later one with the same addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SocketKey {
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    /// Index of the network device it is bound to; 0: none.
+    pub interface: u32,
+    pub cookie: [u8; 8],
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Socket {
+    pub key: SocketKey,
+    /// CLOCK_MONOTONIC when the kernel's answer had arrived.
+    pub time_ns: u64,
+    /// Of the owner.
+    pub uid: u32,
+    /// To be found as socket:[inode] in /proc/PID/fd.
+    pub inode: u32,
+    /// Name of the congestion control.
+    pub congestion_control: Option<String>,
+    pub tcp: TcpInfo,
+    /// BBR's model, where the control is BBR or one of ours.
+    pub bbr: Option<BbrInfo>,
+}
+
+impl Socket {
+    /// Data in flight in units of BBR's own bandwidth-delay product: less than 1 on a flow that the application does not limit
+    /// is the paper's Inflight Deficit (2BRobust, section 6.1).
+    pub fn inflight_bdp(&self) -> Option<f64> {
+        let bdp = self.bbr.as_ref()?.bdp_bytes().filter(|bdp| *bdp > 0)?;
+        let inflight = u64::from(self.tcp.inflight_packets()?) * u64::from(self.tcp.snd_mss_bytes?);
+        Some(inflight as f64 / bdp as f64)
+    }
+}

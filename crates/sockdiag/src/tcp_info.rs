@@ -1,0 +1,139 @@
+//! struct tcp_info (include/uapi/linux/tcp.h): what the stack tells of every TCP socket.
+
+use crate::bytes::Bytes;
+
+/// What of tcp_info bears on congestion control; None where the kernel is too old to say. The order is that of the kernel.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TcpInfo {
+    /// TCP_ESTABLISHED is 1 (include/net/tcp_states.h).
+    pub state: Option<u8>,
+    /// 0 Open, 1 Disorder, 2 CWR, 3 Recovery, 4 Loss.
+    pub ca_state: Option<u8>,
+    /// Describes the sample behind `delivery_rate`, not whether the application is the limit right now.
+    pub delivery_rate_app_limited: Option<bool>,
+    pub rto_us: Option<u32>,
+    pub snd_mss_bytes: Option<u32>,
+    pub unacked_packets: Option<u32>,
+    pub sacked_packets: Option<u32>,
+    pub lost_packets: Option<u32>,
+    /// Retransmitted and not acknowledged yet.
+    pub retrans_packets: Option<u32>,
+    pub rtt_us: Option<u32>,
+    pub rttvar_us: Option<u32>,
+    pub ssthresh_packets: Option<u32>,
+    pub cwnd_packets: Option<u32>,
+    pub reordering_packets: Option<u32>,
+    /// Retransmissions since the connection began.
+    pub total_retrans_packets: Option<u32>,
+    /// None also where the socket is not paced.
+    pub pacing_rate_bytes_per_s: Option<u64>,
+    pub bytes_acked: Option<u64>,
+    pub notsent_bytes: Option<u32>,
+    /// The stack's own minimum (tcp_min_rtt, 5 min window); BBR keeps another one.
+    pub min_rtt_us: Option<u32>,
+    pub data_segs_out: Option<u32>,
+    pub delivery_rate_bytes_per_s: Option<u64>,
+    pub busy_us: Option<u64>,
+    pub rwnd_limited_us: Option<u64>,
+    pub sndbuf_limited_us: Option<u64>,
+    pub delivered_packets: Option<u32>,
+    pub delivered_ce_packets: Option<u32>,
+    /// Includes retransmissions.
+    pub bytes_sent: Option<u64>,
+    pub bytes_retrans: Option<u64>,
+    pub snd_wnd_bytes: Option<u32>,
+}
+
+impl TcpInfo {
+    pub fn parse(payload: &[u8]) -> TcpInfo {
+        let info = Bytes(payload);
+        TcpInfo {
+            state: info.u8(0),
+            ca_state: info.u8(1),
+            delivery_rate_app_limited: info.u8(7).map(|bits| bits & 1 != 0),
+            rto_us: info.u32(8),
+            snd_mss_bytes: info.u32(16),
+            unacked_packets: info.u32(24),
+            sacked_packets: info.u32(28),
+            lost_packets: info.u32(32),
+            retrans_packets: info.u32(36),
+            rtt_us: info.u32(68),
+            rttvar_us: info.u32(72),
+            ssthresh_packets: info.u32(76),
+            cwnd_packets: info.u32(80),
+            reordering_packets: info.u32(88),
+            total_retrans_packets: info.u32(100),
+            // All ones: no limit.
+            pacing_rate_bytes_per_s: info.u64(104).filter(|rate| *rate != u64::MAX),
+            bytes_acked: info.u64(120),
+            notsent_bytes: info.u32(144),
+            // All ones: no sample yet.
+            min_rtt_us: info.u32(148).filter(|rtt| *rtt != u32::MAX),
+            data_segs_out: info.u32(156),
+            delivery_rate_bytes_per_s: info.u64(160),
+            busy_us: info.u64(168),
+            rwnd_limited_us: info.u64(176),
+            sndbuf_limited_us: info.u64(184),
+            delivered_packets: info.u32(192),
+            delivered_ce_packets: info.u32(196),
+            bytes_sent: info.u64(200),
+            bytes_retrans: info.u64(208),
+            snd_wnd_bytes: info.u32(228),
+        }
+    }
+
+    /// Packets in the network, as the kernel's tcp_packets_in_flight counts them. Not `bytes_sent - bytes_acked`: that counts
+    /// every retransmission ever made.
+    pub fn inflight_packets(&self) -> Option<u32> {
+        let left = self.sacked_packets?.saturating_add(self.lost_packets?);
+        Some(self.unacked_packets?.saturating_sub(left).saturating_add(self.retrans_packets?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tcp_info in which each 32-bit word holds its own index.
+    fn numbered(words: u32) -> Vec<u8> {
+        (0..words).flat_map(u32::to_ne_bytes).collect()
+    }
+
+    #[test]
+    fn fields_are_found_at_the_offsets_of_the_uapi_header() {
+        let info = TcpInfo::parse(&numbered(58));
+        assert_eq!(info.snd_mss_bytes, Some(4));
+        assert_eq!(info.cwnd_packets, Some(20));
+        assert_eq!(info.total_retrans_packets, Some(25));
+        assert_eq!(info.min_rtt_us, Some(37));
+        assert_eq!(info.snd_wnd_bytes, Some(57));
+        #[cfg(target_endian = "little")]
+        assert_eq!(info.pacing_rate_bytes_per_s, Some(26 | 27 << 32));
+    }
+
+    #[test]
+    fn a_kernel_of_any_age_is_understood() {
+        let newest = numbered(80);
+        for length in 0..newest.len() {
+            let info = TcpInfo::parse(&newest[..length]);
+            assert_eq!(info.cwnd_packets.is_some(), length >= 84);
+            assert_eq!(info.snd_wnd_bytes.is_some(), length >= 232);
+        }
+    }
+
+    #[test]
+    fn inflight_is_what_the_kernel_counts() {
+        let info = TcpInfo {
+            unacked_packets: Some(100),
+            sacked_packets: Some(30),
+            lost_packets: Some(20),
+            retrans_packets: Some(5),
+            ..TcpInfo::default()
+        };
+        assert_eq!(info.inflight_packets(), Some(55));
+        // The counters are read without the socket's lock in places; a torn reading must not wrap around.
+        let torn = TcpInfo { sacked_packets: Some(90), ..info };
+        assert_eq!(torn.inflight_packets(), Some(5));
+        assert_eq!(TcpInfo::default().inflight_packets(), None);
+    }
+}

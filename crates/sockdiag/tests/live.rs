@@ -1,0 +1,92 @@
+//! Against the running kernel; needs no privilege.
+
+use std::ffi::CString;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+
+use brobust_sockdiag::{Error, Filter, SockDiag};
+
+fn pair(address: &str) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind(address).unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    (client, server)
+}
+
+fn open() -> Option<SockDiag> {
+    let mut diag = SockDiag::open().unwrap();
+    match diag.dump(&Filter::default()) {
+        Err(Error::NoTcpDiag) => {
+            println!("skipped: this kernel has no tcp_diag");
+            None
+        }
+        result => {
+            result.unwrap();
+            Some(diag)
+        }
+    }
+}
+
+#[test]
+fn a_connection_is_found_by_its_port_followed_by_its_key_and_missed_when_gone() {
+    let Some(mut diag) = open() else { return };
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let (mut client, mut server) = pair(address);
+        client.write_all(&[7; 100_000]).unwrap();
+        server.read_exact(&mut vec![0; 100_000]).unwrap();
+        let remote_port = Some(client.peer_addr().unwrap().port());
+
+        let found = diag.dump(&Filter { remote_port, ..Filter::default() }).unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].key.local, client.local_addr().unwrap());
+        assert_eq!(found[0].key.remote, client.peer_addr().unwrap());
+        let other_family = Some(client.local_addr().unwrap().is_ipv4());
+        assert!(diag.dump(&Filter { remote_port, ipv6: other_family, ..Filter::default() }).unwrap().is_empty());
+
+        let again = diag.get(&found[0].key).unwrap().expect("the connection is there");
+        assert!(again.time_ns >= found[0].time_ns);
+        assert!(again.tcp.bytes_sent.unwrap() >= 100_000);
+        assert!(again.tcp.cwnd_packets.unwrap() > 0 && again.tcp.rtt_us.unwrap() > 0);
+        assert!(again.congestion_control.is_some());
+
+        let mut stale = found[0].key;
+        stale.cookie = [3; 8];
+        assert_eq!(diag.get(&stale).unwrap(), None);
+        let key = found[0].key;
+        drop((client, server));
+        assert_eq!(diag.get(&key).unwrap(), None);
+    }
+}
+
+#[test]
+fn the_model_of_the_kernels_bbr_is_read() {
+    let available = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
+    if !available.split_whitespace().any(|name| name == "bbr") {
+        println!("skipped: this kernel has no bbr at hand");
+        return;
+    }
+    let Some(mut diag) = open() else { return };
+    let (mut client, mut server) = pair("127.0.0.1:0");
+    let name = CString::new("bbr").unwrap();
+    // SAFETY: the option value is a string of the length given.
+    let result = unsafe {
+        libc::setsockopt(client.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_ptr().cast(), 3)
+    };
+    if result != 0 {
+        println!("skipped: bbr is not allowed here: {}", std::io::Error::last_os_error());
+        return;
+    }
+    for _ in 0..20 {
+        client.write_all(&[7; 50_000]).unwrap();
+        server.read_exact(&mut vec![0; 50_000]).unwrap();
+    }
+    let remote_port = Some(client.peer_addr().unwrap().port());
+    let socket = &diag.dump(&Filter { remote_port, ..Filter::default() }).unwrap()[0];
+    assert_eq!(socket.congestion_control.as_deref(), Some("bbr"));
+    let model = socket.bbr.as_ref().expect("BBR tells its model");
+    assert!(model.bandwidth_bytes_per_s > 0 && model.pacing_gain_x256 >= 88, "{model:?}");
+    assert!(socket.inflight_bdp().is_some() && socket.tcp.pacing_rate_bytes_per_s.is_some());
+    assert_eq!(model.mode, None);
+}
