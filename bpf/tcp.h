@@ -9,12 +9,12 @@
 #ifndef BROBUST_TCP_H
 #define BROBUST_TCP_H
 
-#include <bpf/bpf_core_read.h>
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_tracing.h>
-#include <linux/bpf.h>
-#include <linux/types.h>
 #include <stdbool.h>
+#include <linux/types.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
 
 #define USEC_PER_SEC 1000000ULL
 
