@@ -18,4 +18,3 @@ pub use refusal::Refusal;
 pub use registry::{list, load, pin_path, state_maps, unload, Control, Status};
 
 pub type Result<T> = std::result::Result<T, Refusal>;
-

@@ -8,10 +8,14 @@ pub enum Refusal {
     #[error("there is no control named {name}; there are: {}", crate::names().collect::<Vec<_>>().join(", "))]
     Unknown { name: String },
 
-    #[error("congestion controls are loaded by root, or with CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_BPF: run this with sudo")]
+    #[error(
+        "congestion controls are loaded by root, or with CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_BPF: run this with sudo"
+    )]
     Privilege,
 
-    #[error("this kernel does not describe its types (no /sys/kernel/btf/vmlinux): use one with CONFIG_DEBUG_INFO_BTF=y")]
+    #[error(
+        "this kernel does not describe its types (no /sys/kernel/btf/vmlinux): use one with CONFIG_DEBUG_INFO_BTF=y"
+    )]
     NoBtf,
 
     #[error("this kernel takes no TCP congestion controls from BPF: use Linux 6.1 or newer with CONFIG_BPF_JIT=y")]
@@ -39,7 +43,9 @@ pub enum Refusal {
     Pin { name: String, path: PathBuf, reason: String },
 
     /// `log` holds the last lines that libbpf and the verifier wrote; it is for those who want to know more.
-    #[error("the kernel did not accept {name} ({reason}): please report this with `uname -r` and the log of a verbose run")]
+    #[error(
+        "the kernel did not accept {name} ({reason}): please report this with `uname -r` and the log of a verbose run"
+    )]
     Rejected { name: String, reason: String, log: Vec<String> },
 
     #[error("{name} is still there after it was unloaded ({reason}): sockets keep it until they close, and a reboot removes it")]

@@ -112,7 +112,7 @@ pub fn list() -> Vec<Status> {
 pub fn state_maps() -> Vec<OwnedFd> {
     MapInfoIter::default()
         .filter(|map| map.ty == MapType::SkStorage && map.name.to_str() == Some(STATE_MAP))
-        .filter_map(|map| Some(MapHandle::from_map_id(map.id).ok()?.as_fd().try_clone_to_owned().ok()?))
+        .filter_map(|map| MapHandle::from_map_id(map.id).ok()?.as_fd().try_clone_to_owned().ok())
         .collect()
 }
 

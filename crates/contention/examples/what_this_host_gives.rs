@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use brobust_contention::{
-    hrtick_dl, hz, period_ns, unfaithful, Asked, Burner, Deadline, Driver, Recorder, Result,
-    Schedule, Summary, Ticks, Tid,
+    hrtick_dl, hz, period_ns, unfaithful, Asked, Burner, Deadline, Driver, Recorder, Result, Schedule, Summary, Ticks,
+    Tid,
 };
 
 #[path = "../tests/common/mod.rs"]
@@ -29,11 +29,7 @@ fn main() -> Result<()> {
         (Driver::Burner, 10 * MS, 0.25),
         (Driver::Burner, 200_000, 0.5),
     ] {
-        let asked = Asked {
-            driver,
-            timeslice_ns,
-            share,
-        };
+        let asked = Asked { driver, timeslice_ns, share };
         let worker = Worker::spinning();
         print(&asked, &measure(worker.tid, &asked)?);
     }

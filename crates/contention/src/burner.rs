@@ -31,16 +31,8 @@ impl Burner {
     pub fn start(vcpu_tid: Tid, cpu: usize, schedule: Schedule) -> Result<Self> {
         schedule.check()?;
         let vcpu = Thread::find(vcpu_tid)?;
-        let mut this = Self {
-            stop: Arc::default(),
-            burning: None,
-            placed: Some(Placed::place(vcpu, cpu)?),
-        };
-        this.burning = Some(start_burning(
-            cpu,
-            schedule.windows(clock::now()),
-            Arc::clone(&this.stop),
-        )?);
+        let mut this = Self { stop: Arc::default(), burning: None, placed: Some(Placed::place(vcpu, cpu)?) };
+        this.burning = Some(start_burning(cpu, schedule.windows(clock::now()), Arc::clone(&this.stop))?);
         Ok(this)
     }
 
@@ -78,11 +70,7 @@ impl Placed {
     /// is by group: processes of another session or cgroup are not held off by a nice value.)
     fn place(thread: Thread, cpu: usize) -> Result<Self> {
         let attr_before = preemptible_attr(thread.tid)?;
-        let this = Self {
-            thread,
-            cpus_before: thread.affinity()?,
-            attr_before,
-        };
+        let this = Self { thread, cpus_before: thread.affinity()?, attr_before };
         thread.pin(cpu)?;
         match attr_before.favoured().set(thread.tid) {
             Ok(()) => Ok(this),
@@ -102,10 +90,8 @@ impl Placed {
             return Ok(());
         }
         let tid = self.thread.tid;
-        let attr = self
-            .attr_before
-            .set(tid)
-            .map_err(|error| ContentionError::os(format!("restoring thread {tid}"), error));
+        let attr =
+            self.attr_before.set(tid).map_err(|error| ContentionError::os(format!("restoring thread {tid}"), error));
         match self.thread.set_affinity(&self.cpus_before).and(attr) {
             Err(_) if !self.thread.is_alive() => Ok(()),
             outcome => outcome,
@@ -115,20 +101,15 @@ impl Placed {
 
 /// The thread's attributes, unless it outranks the burner: it would run through every off-window.
 fn preemptible_attr(tid: Tid) -> Result<SchedAttr> {
-    let attr = SchedAttr::of(tid).map_err(|error| {
-        ContentionError::os(format!("reading the policy of thread {tid}"), error)
-    })?;
+    let attr = SchedAttr::of(tid)
+        .map_err(|error| ContentionError::os(format!("reading the policy of thread {tid}"), error))?;
     let policy = match attr.policy {
         SCHED_DEADLINE => "SCHED_DEADLINE",
         SCHED_FIFO if attr.priority >= PRIORITY => "SCHED_FIFO",
         SCHED_RR if attr.priority >= PRIORITY => "SCHED_RR",
         _ => return Ok(attr),
     };
-    Err(ContentionError::NotPreemptible {
-        tid,
-        policy,
-        priority: PRIORITY,
-    })
+    Err(ContentionError::NotPreemptible { tid, policy, priority: PRIORITY })
 }
 
 /// Starts the burning thread and returns when it has its CPU and priority, or the reason why it has not.
@@ -146,9 +127,7 @@ fn start_burning(cpu: usize, windows: Windows, stop: Arc<StopFlag>) -> Result<Jo
             }
         })
         .map_err(|error| ContentionError::os("starting the burner thread", error))?;
-    wait_ready
-        .recv()
-        .expect("the burner thread always says how its start went")?;
+    wait_ready.recv().expect("the burner thread always says how its start went")?;
     Ok(thread)
 }
 
@@ -157,16 +136,12 @@ fn prepare(cpu: usize) -> Result<()> {
     let tid = current_tid();
     Thread::find(tid)?.pin(cpu)?;
     be_punctual();
-    SchedAttr::fifo(PRIORITY)
-        .set(tid)
-        .map_err(|error| match error.raw_os_error() {
-            // SAFETY: geteuid has no arguments and cannot fail.
-            Some(libc::EPERM) if unsafe { libc::geteuid() } == 0 => {
-                ContentionError::NoRealTimeBudget
-            }
-            Some(libc::EPERM) => ContentionError::NotRoot,
-            _ => ContentionError::os("giving the burner SCHED_FIFO", error),
-        })
+    SchedAttr::fifo(PRIORITY).set(tid).map_err(|error| match error.raw_os_error() {
+        // SAFETY: geteuid has no arguments and cannot fail.
+        Some(libc::EPERM) if unsafe { libc::geteuid() } == 0 => ContentionError::NoRealTimeBudget,
+        Some(libc::EPERM) => ContentionError::NotRoot,
+        _ => ContentionError::os("giving the burner SCHED_FIFO", error),
+    })
 }
 
 /// No timer slack. clock_nanosleep(2) ignores slack for real-time threads, but futex(2) only does since 6.12
@@ -214,12 +189,7 @@ impl StopFlag {
         self.raised.store(1, Ordering::Release);
         // SAFETY: the futex word lives as long as `self`.
         unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                self.raised.as_ptr(),
-                libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
-                1,
-            );
+            libc::syscall(libc::SYS_futex, self.raised.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1);
         }
     }
 

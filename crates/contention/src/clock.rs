@@ -14,8 +14,5 @@ pub fn now() -> u64 {
 }
 
 pub(crate) fn timespec(ns: u64) -> libc::timespec {
-    libc::timespec {
-        tv_sec: (ns / NS_PER_S) as libc::time_t,
-        tv_nsec: (ns % NS_PER_S) as libc::c_long,
-    }
+    libc::timespec { tv_sec: (ns / NS_PER_S) as libc::time_t, tv_nsec: (ns % NS_PER_S) as libc::c_long }
 }

@@ -61,14 +61,8 @@ impl Deadline {
     fn hold(&mut self, tid: Tid, wanted: SchedAttr) -> Result<()> {
         let thread = Thread::find(tid)?;
         let before = SchedAttr::of(tid).map_err(|error| refusal(&thread, wanted, error))?;
-        wanted
-            .set(tid)
-            .map_err(|error| refusal(&thread, wanted, error))?;
-        self.held.push(Held {
-            thread,
-            before,
-            wanted,
-        });
+        wanted.set(tid).map_err(|error| refusal(&thread, wanted, error))?;
+        self.held.push(Held { thread, before, wanted });
         Ok(())
     }
 
@@ -110,10 +104,9 @@ impl Held {
         };
         let tid = self.thread.tid;
         match self.before.set(tid) {
-            Err(error) if error.raw_os_error() != Some(libc::ESRCH) => Err(ContentionError::os(
-                format!("restoring the policy of thread {tid}"),
-                error,
-            )),
+            Err(error) if error.raw_os_error() != Some(libc::ESRCH) => {
+                Err(ContentionError::os(format!("restoring the policy of thread {tid}"), error))
+            }
             _ => Ok(settling),
         }
     }
@@ -150,10 +143,9 @@ fn refusal(thread: &Thread, wanted: SchedAttr, error: io::Error) -> ContentionEr
     match error.raw_os_error() {
         Some(libc::ESRCH) => ContentionError::NoThread { tid },
         Some(libc::EBUSY) => ContentionError::Admission { tid },
-        Some(libc::EINVAL) => ContentionError::DeadlineRange {
-            runtime_ns: wanted.runtime_ns,
-            period_ns: wanted.period_ns,
-        },
+        Some(libc::EINVAL) => {
+            ContentionError::DeadlineRange { runtime_ns: wanted.runtime_ns, period_ns: wanted.period_ns }
+        }
         Some(libc::EPERM) if may_not_run_everywhere(thread) => ContentionError::Affinity { tid },
         Some(libc::EPERM) => ContentionError::NotRoot,
         _ => ContentionError::os(format!("putting thread {tid} under SCHED_DEADLINE"), error),
@@ -163,9 +155,7 @@ fn refusal(thread: &Thread, wanted: SchedAttr, error: io::Error) -> ContentionEr
 /// kernel/sched/syscalls.c, __sched_setscheduler: a deadline thread's affinity must span its root domain, which is
 /// every online CPU unless there are exclusive cpusets.
 fn may_not_run_everywhere(thread: &Thread) -> bool {
-    thread
-        .affinity()
-        .is_ok_and(|cpus| cpus.count() < online_cpus())
+    thread.affinity().is_ok_and(|cpus| cpus.count() < online_cpus())
 }
 
 /// Says before anything is started whether SCHED_DEADLINE would admit `threads` threads that each run `timeslice_ns`
@@ -194,9 +184,7 @@ impl Limits {
         Self {
             period_min_ns: ns("sched_deadline_period_min_us", DEFAULT_PERIOD_MIN_US),
             period_max_ns: ns("sched_deadline_period_max_us", DEFAULT_PERIOD_MAX_US),
-            fraction: RealTimeBudget::read()
-                .fraction()
-                .map(|fraction| fraction - reserved),
+            fraction: RealTimeBudget::read().fraction().map(|fraction| fraction - reserved),
             cpus: online_cpus(),
         }
     }
@@ -209,16 +197,10 @@ impl Limits {
 
     fn check_range(&self, runtime_ns: u64, period_ns: u64) -> Result<()> {
         if runtime_ns < LEAST_RUNTIME_NS {
-            return Err(ContentionError::RuntimeTooShort {
-                runtime_ns,
-                least_ns: LEAST_RUNTIME_NS,
-            });
+            return Err(ContentionError::RuntimeTooShort { runtime_ns, least_ns: LEAST_RUNTIME_NS });
         }
         if period_ns < runtime_ns {
-            return Err(ContentionError::RuntimeAbovePeriod {
-                runtime_ns,
-                period_ns,
-            });
+            return Err(ContentionError::RuntimeAbovePeriod { runtime_ns, period_ns });
         }
         if period_ns < self.period_min_ns || period_ns > self.period_max_ns {
             return Err(ContentionError::PeriodOutOfRange {
@@ -236,12 +218,7 @@ impl Limits {
         };
         let room = fraction * self.cpus as f64;
         if share * threads as f64 > room {
-            return Err(ContentionError::NoRoom {
-                threads,
-                share,
-                room,
-                cpus: self.cpus,
-            });
+            return Err(ContentionError::NoRoom { threads, share, room, cpus: self.cpus });
         }
         Ok(())
     }
@@ -254,19 +231,11 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn two_cpus() -> Limits {
-        Limits {
-            period_min_ns: 100_000,
-            period_max_ns: 4_194_304_000,
-            fraction: Some(0.9),
-            cpus: 2,
-        }
+        Limits { period_min_ns: 100_000, period_max_ns: 4_194_304_000, fraction: Some(0.9), cpus: 2 }
     }
 
     fn refused(timeslice_ns: u64, share: f64, threads: usize) -> String {
-        two_cpus()
-            .check(timeslice_ns, share, threads)
-            .unwrap_err()
-            .to_string()
+        two_cpus().check(timeslice_ns, share, threads).unwrap_err().to_string()
     }
 
     #[test]
@@ -312,18 +281,12 @@ mod tests {
 
     #[test]
     fn without_a_real_time_limit_everything_is_admitted() {
-        let limits = Limits {
-            fraction: None,
-            ..two_cpus()
-        };
+        let limits = Limits { fraction: None, ..two_cpus() };
         limits.check(10 * MS, 0.9, 64).unwrap();
     }
 
     #[test]
     fn no_threads_are_an_error_not_a_silent_success() {
-        assert!(matches!(
-            Deadline::apply(&[], MS, 4 * MS),
-            Err(ContentionError::NoThreads)
-        ));
+        assert!(matches!(Deadline::apply(&[], MS, 4 * MS), Err(ContentionError::NoThreads)));
     }
 }

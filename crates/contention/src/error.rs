@@ -25,22 +25,13 @@ pub enum ContentionError {
     RuntimeTooShort { runtime_ns: u64, least_ns: u64 },
 
     #[error("period {} (timeslice / share) is not between {} and {}, the range of SCHED_DEADLINE: change timeslice or share, or the sysctls kernel.sched_deadline_period_{{min,max}}_us", time(*.period_ns), time(*.min_ns), time(*.max_ns))]
-    PeriodOutOfRange {
-        period_ns: u64,
-        min_ns: u64,
-        max_ns: u64,
-    },
+    PeriodOutOfRange { period_ns: u64, min_ns: u64, max_ns: u64 },
 
     #[error("timeslice {} is longer than the period {}: give a period of at least the timeslice", time(*.runtime_ns), time(*.period_ns))]
     RuntimeAbovePeriod { runtime_ns: u64, period_ns: u64 },
 
     #[error("SCHED_DEADLINE would not admit {threads} thread(s) at {} of a CPU each, because {} CPUs' worth is left of {cpus} CPUs: lower share or the number of vCPUs, or raise the sysctl kernel.sched_rt_runtime_us", percent(*.share), two_decimals(*.room))]
-    NoRoom {
-        threads: usize,
-        share: f64,
-        room: f64,
-        cpus: usize,
-    },
+    NoRoom { threads: usize, share: f64, room: f64, cpus: usize },
 
     #[error("the kernel did not admit thread {tid} to SCHED_DEADLINE, because the bandwidths of all such threads would exceed kernel.sched_rt_runtime_us / kernel.sched_rt_period_us: lower share or end the others; if there are none, the kernel has lost count, which rebuilding its cpusets or a reboot mends")]
     Admission { tid: Tid },
@@ -64,18 +55,10 @@ pub enum ContentionError {
     Cpu { cpu: usize, tid: Tid },
 
     #[error("taking the CPU away for up to {} in every {} is more than real-time threads may use ({} in {}): give a larger share or shorter periods, or raise the sysctl kernel.sched_rt_runtime_us", time(*.busy_ns), time(*.period_ns), time(*.allowed_ns), time(*.period_ns))]
-    RealTimeThrottled {
-        busy_ns: u64,
-        allowed_ns: u64,
-        period_ns: u64,
-    },
+    RealTimeThrottled { busy_ns: u64, allowed_ns: u64, period_ns: u64 },
 
     #[error("thread {tid} runs under {policy}, which the burner (SCHED_FIFO priority {priority}) cannot preempt: give the thread an ordinary policy first")]
-    NotPreemptible {
-        tid: Tid,
-        policy: &'static str,
-        priority: u32,
-    },
+    NotPreemptible { tid: Tid, policy: &'static str, priority: u32 },
 
     #[error("the kernel has no BTF (/sys/kernel/btf/vmlinux), which the recorder needs: use a kernel built with CONFIG_DEBUG_INFO_BTF, 6.1 or later")]
     NoBtf,
@@ -96,16 +79,11 @@ pub enum ContentionError {
 
 impl ContentionError {
     pub(crate) fn os(doing: impl Into<String>, source: io::Error) -> Self {
-        Self::Os {
-            doing: doing.into(),
-            source,
-        }
+        Self::Os { doing: doing.into(), source }
     }
 
     pub(crate) fn bpf(error: libbpf_rs::Error) -> Self {
-        Self::Bpf {
-            reason: error.to_string(),
-        }
+        Self::Bpf { reason: error.to_string() }
     }
 }
 

@@ -40,10 +40,7 @@ pub struct Ticks {
 
 impl Ticks {
     pub fn of_this_host() -> Self {
-        Self {
-            hz: host::hz(),
-            hrtick_dl: host::hrtick_dl(),
-        }
+        Self { hz: host::hz(), hrtick_dl: host::hrtick_dl() }
     }
 }
 
@@ -78,14 +75,9 @@ fn unknown_share(got: &Summary) -> f64 {
 fn nothing_seen(got: &Summary) -> String {
     let why = match got.asleep_share > MUCH_SLEEP {
         true => asleep(got),
-        false => {
-            "the recording is shorter than two periods, or no driver held the vCPU thread".into()
-        }
+        false => "the recording is shorter than two periods, or no driver held the vCPU thread".into(),
     };
-    format!(
-        "not one whole timeslice was seen in {}: {why}",
-        time(got.known_ns)
-    )
+    format!("not one whole timeslice was seen in {}: {why}", time(got.known_ns))
 }
 
 fn asleep(got: &Summary) -> String {
@@ -139,34 +131,19 @@ mod tests {
     use crate::summary::summarize;
 
     const MS: u64 = 1_000_000;
-    const HZ_250: Ticks = Ticks {
-        hz: Some(250),
-        hrtick_dl: None,
-    };
+    const HZ_250: Ticks = Ticks { hz: Some(250), hrtick_dl: None };
 
     fn asked(driver: Driver, timeslice_ns: u64, share: f64) -> Asked {
-        Asked {
-            driver,
-            timeslice_ns,
-            share,
-        }
+        Asked { driver, timeslice_ns, share }
     }
 
     /// 50 periods of windows and off-times; `asleep_ns` of each window is slept.
     fn got(window_ns: u64, off_ns: u64, asleep_ns: u64) -> Summary {
-        let parts = [
-            (window_ns - asleep_ns, State::Running),
-            (asleep_ns, State::Asleep),
-            (off_ns, State::Waiting),
-        ];
+        let parts = [(window_ns - asleep_ns, State::Running), (asleep_ns, State::Asleep), (off_ns, State::Waiting)];
         let mut start_ns = 0;
         let mut intervals = Vec::new();
         for (duration_ns, state) in parts.repeat(50) {
-            intervals.push(Interval {
-                start_ns,
-                duration_ns,
-                state,
-            });
+            intervals.push(Interval { start_ns, duration_ns, state });
             start_ns += duration_ns;
         }
         summarize(&intervals, 0, None)
@@ -203,14 +180,8 @@ mod tests {
             let asked = asked(driver, timeslice_ns, 0.25);
             unfaithful(&asked, &got(timeslice_ns / 2, 3 * timeslice_ns, 0), ticks).unwrap()
         };
-        let hrtick = Ticks {
-            hz: Some(250),
-            hrtick_dl: Some(true),
-        };
-        let hz_1000 = Ticks {
-            hz: Some(1000),
-            hrtick_dl: None,
-        };
+        let hrtick = Ticks { hz: Some(250), hrtick_dl: Some(true) };
+        let hz_1000 = Ticks { hz: Some(1000), hrtick_dl: None };
         assert!(!reason(Driver::Burner, MS, HZ_250).contains("HZ"));
         assert!(!reason(Driver::Deadline, MS, hrtick).contains("HZ"));
         assert!(!reason(Driver::Deadline, 5 * MS, hz_1000).contains("HZ"));
@@ -236,11 +207,7 @@ mod tests {
     #[test]
     fn a_run_without_a_timeslice_is_unfaithful() {
         let asked = asked(Driver::Burner, 10 * MS, 0.25);
-        let undisturbed = Interval {
-            start_ns: 0,
-            duration_ns: 1000 * MS,
-            state: State::Running,
-        };
+        let undisturbed = Interval { start_ns: 0, duration_ns: 1000 * MS, state: State::Running };
         let reason = unfaithful(&asked, &summarize(&[undisturbed], 0, None), HZ_250).unwrap();
         assert!(reason.contains("not one whole timeslice"), "{reason}");
     }

@@ -23,12 +23,10 @@ pub fn hrtick_dl() -> Option<bool> {
 
 /// A feature that is off is listed with the prefix `NO_` (kernel/sched/debug.c).
 fn feature(features: &str, name: &str) -> Option<bool> {
-    features
-        .split_whitespace()
-        .find_map(|word| match word.strip_prefix("NO_").unwrap_or(word) {
-            found if found == name => Some(word == name),
-            _ => None,
-        })
+    features.split_whitespace().find_map(|word| match word.strip_prefix("NO_").unwrap_or(word) {
+        found if found == name => Some(word == name),
+        _ => None,
+    })
 }
 
 /// How much of the CPU real-time and deadline threads may use.

@@ -95,9 +95,7 @@ impl Observed<'_> {
         match first.kind {
             EventKind::SwitchedIn => State::Waiting,
             EventKind::Woken => State::Asleep,
-            EventKind::SwitchedOutRunnable | EventKind::SwitchedOutAsleep | EventKind::Exited => {
-                State::Running
-            }
+            EventKind::SwitchedOutRunnable | EventKind::SwitchedOutAsleep | EventKind::Exited => State::Running,
         }
     }
 }
@@ -122,11 +120,7 @@ struct Timeline {
 
 impl Timeline {
     fn new(start_ns: u64, end_ns: u64) -> Self {
-        Self {
-            intervals: Vec::new(),
-            now_ns: start_ns,
-            end_ns,
-        }
+        Self { intervals: Vec::new(), now_ns: start_ns, end_ns }
     }
 
     /// Events from before the start or after the end (the programs are attached a little longer) only count for the
@@ -139,11 +133,7 @@ impl Timeline {
         let duration_ns = until_ns - self.now_ns;
         match self.intervals.last_mut() {
             Some(last) if last.state == state => last.duration_ns += duration_ns,
-            _ => self.intervals.push(Interval {
-                start_ns: self.now_ns,
-                duration_ns,
-                state,
-            }),
+            _ => self.intervals.push(Interval { start_ns: self.now_ns, duration_ns, state }),
         }
         self.now_ns = until_ns;
     }
@@ -162,18 +152,8 @@ mod tests {
     }
 
     /// The intervals between 100 and 200 as (start, duration, state).
-    fn between_100_and_200(
-        events: &[Event],
-        if_silent: State,
-        lost: u64,
-    ) -> Vec<(u64, u64, State)> {
-        let observed = Observed {
-            start_ns: 100,
-            end_ns: 200,
-            events,
-            if_silent,
-            lost,
-        };
+    fn between_100_and_200(events: &[Event], if_silent: State, lost: u64) -> Vec<(u64, u64, State)> {
+        let observed = Observed { start_ns: 100, end_ns: 200, events, if_silent, lost };
         let tuple = |i: &Interval| (i.start_ns, i.duration_ns, i.state);
         observed.intervals().iter().map(tuple).collect()
     }
@@ -192,12 +172,7 @@ mod tests {
         let events = script(&[(110, SwitchedOutAsleep), (150, Woken), (155, SwitchedIn)]);
         assert_eq!(
             between_100_and_200(&events, Asleep, 0),
-            [
-                (100, 10, Running),
-                (110, 40, Asleep),
-                (150, 5, Waiting),
-                (155, 45, Running)
-            ]
+            [(100, 10, Running), (110, 40, Asleep), (150, 5, Waiting), (155, 45, Running)]
         );
     }
 
@@ -219,12 +194,7 @@ mod tests {
 
     #[test]
     fn a_wakeup_of_a_running_or_waiting_thread_changes_nothing() {
-        let events = script(&[
-            (110, SwitchedIn),
-            (120, Woken),
-            (130, SwitchedOutRunnable),
-            (140, Woken),
-        ]);
+        let events = script(&[(110, SwitchedIn), (120, Woken), (130, SwitchedOutRunnable), (140, Woken)]);
         assert_eq!(
             between_100_and_200(&events, Asleep, 0),
             [(100, 10, Waiting), (110, 20, Running), (130, 70, Waiting)]
@@ -234,19 +204,13 @@ mod tests {
     #[test]
     fn events_outside_the_recording_only_set_the_state() {
         let events = script(&[(90, SwitchedOutRunnable), (210, SwitchedIn)]);
-        assert_eq!(
-            between_100_and_200(&events, Asleep, 0),
-            [(100, 100, Waiting)]
-        );
+        assert_eq!(between_100_and_200(&events, Asleep, 0), [(100, 100, Waiting)]);
     }
 
     #[test]
     fn nothing_is_said_of_the_time_after_an_exit() {
         let events = script(&[(150, Exited)]);
-        assert_eq!(
-            between_100_and_200(&events, Asleep, 0),
-            [(100, 50, Running)]
-        );
+        assert_eq!(between_100_and_200(&events, Asleep, 0), [(100, 50, Running)]);
     }
 
     #[test]
@@ -273,9 +237,6 @@ mod tests {
     #[test]
     fn a_clock_that_steps_back_gives_no_negative_time() {
         let events = script(&[(150, SwitchedOutRunnable), (149, SwitchedIn)]);
-        assert_eq!(
-            between_100_and_200(&events, Asleep, 0),
-            [(100, 100, Running)]
-        );
+        assert_eq!(between_100_and_200(&events, Asleep, 0), [(100, 100, Running)]);
     }
 }

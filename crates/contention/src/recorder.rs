@@ -72,10 +72,7 @@ impl Recorder {
         };
         // No message means that it failed and its result says why.
         match wait_ready.recv() {
-            Ok(()) => Ok(Self {
-                stop,
-                collector: Some(collector),
-            }),
+            Ok(()) => Ok(Self { stop, collector: Some(collector) }),
             Err(_) => Err(join(collector).expect_err("only a failed start sends no message")),
         }
     }
@@ -145,11 +142,7 @@ fn watch(tids: &[Tid]) -> Result<Vec<Watched>> {
 type Events = HashMap<Tid, Vec<Event>>;
 
 /// The recorder thread: loads the program, gathers events until told to stop, makes recordings of them.
-fn collect(
-    watched: Vec<Watched>,
-    ready: &mpsc::SyncSender<()>,
-    stop: &AtomicBool,
-) -> Result<Vec<Recording>> {
+fn collect(watched: Vec<Watched>, ready: &mpsc::SyncSender<()>, stop: &AtomicBool) -> Result<Vec<Recording>> {
     let mut storage = MaybeUninit::uninit();
     let mut skeleton = load(&mut storage, &watched).map_err(ContentionError::bpf)?;
     let events = Mutex::new(Events::new());
@@ -183,16 +176,11 @@ fn load<'obj>(
     watched: &[Watched],
 ) -> libbpf_rs::Result<RecorderSkel<'obj>> {
     let mut open = RecorderSkelBuilder::default().open(storage)?;
-    open.maps
-        .watched_tids
-        .set_max_entries(watched.len() as u32)?;
+    open.maps.watched_tids.set_max_entries(watched.len() as u32)?;
     let skeleton = open.load()?;
     for thread in watched {
         let none_lost = 0u64.to_ne_bytes();
-        skeleton
-            .maps
-            .watched_tids
-            .update(&key(thread.tid), &none_lost, MapFlags::ANY)?;
+        skeleton.maps.watched_tids.update(&key(thread.tid), &none_lost, MapFlags::ANY)?;
     }
     Ok(skeleton)
 }
@@ -201,10 +189,7 @@ fn key(tid: Tid) -> [u8; 4] {
     tid.to_ne_bytes()
 }
 
-fn gather_into<'a>(
-    events: &'a Mutex<Events>,
-    skeleton: &RecorderSkel,
-) -> libbpf_rs::Result<RingBuffer<'a>> {
+fn gather_into<'a>(events: &'a Mutex<Events>, skeleton: &RecorderSkel) -> libbpf_rs::Result<RingBuffer<'a>> {
     let mut builder = RingBufferBuilder::new();
     builder.add(&skeleton.maps.events, |bytes| {
         if let Some((tid, event)) = parse(bytes) {
@@ -229,13 +214,8 @@ fn detach(skeleton: &mut RecorderSkel) {
 }
 
 fn lost_events(skeleton: &RecorderSkel, tid: Tid) -> libbpf_rs::Result<u64> {
-    let value = skeleton
-        .maps
-        .watched_tids
-        .lookup(&key(tid), MapFlags::ANY)?;
-    Ok(value
-        .and_then(|bytes| bytes.try_into().ok())
-        .map_or(0, u64::from_ne_bytes))
+    let value = skeleton.maps.watched_tids.lookup(&key(tid), MapFlags::ANY)?;
+    Ok(value.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes))
 }
 
 /// `struct event` of recorder.bpf.h.
@@ -264,13 +244,7 @@ fn event_kind(number: u32) -> Option<EventKind> {
     }
 }
 
-fn recording(
-    thread: &Watched,
-    start_ns: u64,
-    end_ns: u64,
-    events: &Events,
-    lost: u64,
-) -> Recording {
+fn recording(thread: &Watched, start_ns: u64, end_ns: u64, events: &Events, lost: u64) -> Recording {
     let none = Vec::new();
     let observed = Observed {
         start_ns,
@@ -279,13 +253,7 @@ fn recording(
         if_silent: state_if_silent(&thread.before, Stat::read(thread.tid).ok().as_ref()),
         lost,
     };
-    Recording {
-        tid: thread.tid,
-        start_ns,
-        end_ns,
-        intervals: observed.intervals(),
-        lost,
-    }
+    Recording { tid: thread.tid, start_ns, end_ns, intervals: observed.intervals(), lost }
 }
 
 /// The state of a thread that was never switched in or out: the kernel shows running and waiting alike (`R`), but only
@@ -304,27 +272,14 @@ mod tests {
     use super::*;
 
     fn stat(state: char, cpu_ticks: u64) -> Stat {
-        Stat {
-            state,
-            cpu_ticks,
-            started: 1,
-        }
+        Stat { state, cpu_ticks, started: 1 }
     }
 
     #[test]
     fn a_silent_thread_ran_if_it_used_the_cpu_and_waited_if_it_only_wanted_to() {
-        assert_eq!(
-            state_if_silent(&stat('R', 5), Some(&stat('R', 9))),
-            State::Running
-        );
-        assert_eq!(
-            state_if_silent(&stat('R', 5), Some(&stat('R', 5))),
-            State::Waiting
-        );
-        assert_eq!(
-            state_if_silent(&stat('S', 5), Some(&stat('S', 5))),
-            State::Asleep
-        );
+        assert_eq!(state_if_silent(&stat('R', 5), Some(&stat('R', 9))), State::Running);
+        assert_eq!(state_if_silent(&stat('R', 5), Some(&stat('R', 5))), State::Waiting);
+        assert_eq!(state_if_silent(&stat('S', 5), Some(&stat('S', 5))), State::Asleep);
     }
 
     #[test]
@@ -334,11 +289,7 @@ mod tests {
         bytes.extend(7u64.to_ne_bytes());
         bytes.extend(4242u32.to_ne_bytes());
         bytes.extend(3u32.to_ne_bytes());
-        let event = Event {
-            ns: 123_456,
-            lost: 7,
-            kind: EventKind::Woken,
-        };
+        let event = Event { ns: 123_456, lost: 7, kind: EventKind::Woken };
         assert_eq!(parse(&bytes), Some((4242, event)));
         assert_eq!(parse(&bytes[..20]), None);
     }

@@ -35,30 +35,17 @@ impl SchedAttr {
     /// thread gets its time in one piece and at once. Without SCHED_FLAG_RECLAIM: reclaiming would hand it unused
     /// bandwidth of others, and the share would not be exact (Documentation/scheduler/sched-deadline.rst, 2.3).
     pub fn deadline(runtime_ns: u64, period_ns: u64) -> Self {
-        Self {
-            policy: SCHED_DEADLINE,
-            runtime_ns,
-            deadline_ns: runtime_ns,
-            period_ns,
-            ..Self::default()
-        }
+        Self { policy: SCHED_DEADLINE, runtime_ns, deadline_ns: runtime_ns, period_ns, ..Self::default() }
     }
 
     pub fn fifo(priority: u32) -> Self {
-        Self {
-            policy: SCHED_FIFO,
-            priority,
-            ..Self::default()
-        }
+        Self { policy: SCHED_FIFO, priority, ..Self::default() }
     }
 
     /// The same, before all others of its policy as far as that has nice values.
     pub fn favoured(self) -> Self {
         match self.policy {
-            SCHED_OTHER | SCHED_BATCH => Self {
-                nice: LEAST_NICE,
-                ..self
-            },
+            SCHED_OTHER | SCHED_BATCH => Self { nice: LEAST_NICE, ..self },
             _ => self,
         }
     }

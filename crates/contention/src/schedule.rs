@@ -32,14 +32,7 @@ pub struct Schedule {
 impl Schedule {
     /// The plain schedule: no phase, no jitter, from now on.
     pub fn new(on_ns: u64, off_ns: u64) -> Self {
-        Self {
-            on_ns,
-            off_ns,
-            phase_ns: 0,
-            jitter: 0.0,
-            seed: 0,
-            start_ns: None,
-        }
+        Self { on_ns, off_ns, phase_ns: 0, jitter: 0.0, seed: 0, start_ns: None }
     }
 
     /// The plain schedule that leaves the CPU free for `timeslice_ns` out of every `timeslice_ns / share`.
@@ -61,17 +54,13 @@ impl Schedule {
             return Err(ContentionError::ZeroDuration { what: "off time" });
         }
         if !(self.jitter >= 0.0 && self.jitter < 1.0) {
-            return Err(ContentionError::Jitter {
-                jitter: self.jitter,
-            });
+            return Err(ContentionError::Jitter { jitter: self.jitter });
         }
         let busy_ns = self.most_off_time_in(budget.period_ns);
         match budget.runtime_ns {
-            Some(allowed_ns) if busy_ns > allowed_ns => Err(ContentionError::RealTimeThrottled {
-                busy_ns,
-                allowed_ns,
-                period_ns: budget.period_ns,
-            }),
+            Some(allowed_ns) if busy_ns > allowed_ns => {
+                Err(ContentionError::RealTimeThrottled { busy_ns, allowed_ns, period_ns: budget.period_ns })
+            }
             _ => Ok(()),
         }
     }
@@ -98,11 +87,7 @@ impl Schedule {
             true => passed_ns - passed_ns % self.on_ns.saturating_add(self.off_ns).max(1),
             false => 0,
         };
-        Windows {
-            schedule: *self,
-            end_ns: first_ns + skipped_ns,
-            random: self.seed,
-        }
+        Windows { schedule: *self, end_ns: first_ns + skipped_ns, random: self.seed }
     }
 }
 
@@ -147,14 +132,9 @@ impl Iterator for Windows {
     type Item = OffWindow;
 
     fn next(&mut self) -> Option<OffWindow> {
-        let begin_ns = self
-            .end_ns
-            .saturating_add(self.jittered(self.schedule.on_ns));
+        let begin_ns = self.end_ns.saturating_add(self.jittered(self.schedule.on_ns));
         self.end_ns = begin_ns.saturating_add(self.jittered(self.schedule.off_ns));
-        Some(OffWindow {
-            begin_ns,
-            end_ns: self.end_ns,
-        })
+        Some(OffWindow { begin_ns, end_ns: self.end_ns })
     }
 }
 
@@ -163,15 +143,10 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
-    const DEFAULT_BUDGET: RealTimeBudget = RealTimeBudget {
-        runtime_ns: Some(950 * MS),
-        period_ns: 1_000 * MS,
-    };
+    const DEFAULT_BUDGET: RealTimeBudget = RealTimeBudget { runtime_ns: Some(950 * MS), period_ns: 1_000 * MS };
 
     fn allowed(on_ms: u64, off_ms: u64) -> bool {
-        Schedule::new(on_ms * MS, off_ms * MS)
-            .check_against(&DEFAULT_BUDGET)
-            .is_ok()
+        Schedule::new(on_ms * MS, off_ms * MS).check_against(&DEFAULT_BUDGET).is_ok()
     }
 
     #[test]
@@ -182,11 +157,7 @@ mod tests {
 
     #[test]
     fn windows_keep_to_the_absolute_period() {
-        let schedule = Schedule {
-            phase_ns: 5,
-            start_ns: Some(1_000),
-            ..Schedule::new(10, 30)
-        };
+        let schedule = Schedule { phase_ns: 5, start_ns: Some(1_000), ..Schedule::new(10, 30) };
         let windows: Vec<_> = schedule.windows(1_000).take(3).collect();
         let begins: Vec<_> = windows.iter().map(|w| w.begin_ns).collect();
         assert_eq!(begins, [1_015, 1_055, 1_095]);
@@ -201,22 +172,14 @@ mod tests {
 
     #[test]
     fn a_schedule_that_began_long_ago_is_joined_where_it_is_now() {
-        let schedule = Schedule {
-            start_ns: Some(0),
-            ..Schedule::new(10, 30)
-        };
+        let schedule = Schedule { start_ns: Some(0), ..Schedule::new(10, 30) };
         let first = schedule.windows(4_000_000_000_015).next().unwrap();
         assert_eq!(first.begin_ns, 4_000_000_000_010);
     }
 
     #[test]
     fn jitter_keeps_the_mean_and_its_bounds_and_is_the_same_for_the_same_seed() {
-        let schedule = Schedule {
-            jitter: 0.2,
-            seed: 7,
-            start_ns: Some(0),
-            ..Schedule::new(10 * MS, 30 * MS)
-        };
+        let schedule = Schedule { jitter: 0.2, seed: 7, start_ns: Some(0), ..Schedule::new(10 * MS, 30 * MS) };
         let windows: Vec<_> = schedule.windows(0).take(10_000).collect();
         let lengths: Vec<_> = windows.iter().map(|w| w.end_ns - w.begin_ns).collect();
         let mean = lengths.iter().sum::<u64>() as f64 / lengths.len() as f64;
@@ -240,31 +203,21 @@ mod tests {
 
     #[test]
     fn the_error_names_the_sysctl() {
-        let error = Schedule::new(MS, 99 * MS)
-            .check_against(&DEFAULT_BUDGET)
-            .unwrap_err();
+        let error = Schedule::new(MS, 99 * MS).check_against(&DEFAULT_BUDGET).unwrap_err();
         assert!(error.to_string().contains("kernel.sched_rt_runtime_us"));
     }
 
     #[test]
     fn durations_beyond_all_reason_overflow_nothing() {
-        let schedule = Schedule {
-            phase_ns: u64::MAX,
-            ..Schedule::new(u64::MAX, u64::MAX)
-        };
+        let schedule = Schedule { phase_ns: u64::MAX, ..Schedule::new(u64::MAX, u64::MAX) };
         assert!(schedule.check_against(&DEFAULT_BUDGET).is_err());
         assert_eq!(schedule.windows(1).next().unwrap().end_ns, u64::MAX);
     }
 
     #[test]
     fn an_unlimited_budget_admits_every_fraction() {
-        let unlimited = RealTimeBudget {
-            runtime_ns: None,
-            ..DEFAULT_BUDGET
-        };
-        Schedule::new(MS, 99 * MS)
-            .check_against(&unlimited)
-            .unwrap();
+        let unlimited = RealTimeBudget { runtime_ns: None, ..DEFAULT_BUDGET };
+        Schedule::new(MS, 99 * MS).check_against(&unlimited).unwrap();
     }
 
     #[test]
@@ -272,14 +225,8 @@ mod tests {
         for schedule in [
             Schedule::new(0, MS),
             Schedule::new(MS, 0),
-            Schedule {
-                jitter: 1.0,
-                ..Schedule::new(MS, MS)
-            },
-            Schedule {
-                jitter: f64::NAN,
-                ..Schedule::new(MS, MS)
-            },
+            Schedule { jitter: 1.0, ..Schedule::new(MS, MS) },
+            Schedule { jitter: f64::NAN, ..Schedule::new(MS, MS) },
         ] {
             assert!(schedule.check_against(&DEFAULT_BUDGET).is_err());
         }

@@ -111,11 +111,7 @@ pub fn summarize(intervals: &[Interval], lost_events: u64, asked_off_ns: Option<
         let of_state = intervals.iter().filter(|i| i.state == state);
         of_state.map(|i| i.duration_ns).sum()
     };
-    let (running, asleep, waiting) = (
-        time_in(State::Running),
-        time_in(State::Asleep),
-        time_in(State::Waiting),
-    );
+    let (running, asleep, waiting) = (time_in(State::Running), time_in(State::Asleep), time_in(State::Waiting));
     let known_ns = running + asleep + waiting;
     // If nothing at all is known, every share is 0 of it and `unknown_ns` says why.
     let share = |ns: u64| ns as f64 / known_ns.max(1) as f64;
@@ -179,11 +175,7 @@ impl Pattern {
 
 /// Whether both ends of the interval were seen: it touches neither an end of the recording nor lost events.
 fn is_complete(intervals: &[Interval], i: usize) -> bool {
-    let is_seen = |i: usize| {
-        intervals
-            .get(i)
-            .is_some_and(|neighbour| neighbour.state != State::Unknown)
-    };
+    let is_seen = |i: usize| intervals.get(i).is_some_and(|neighbour| neighbour.state != State::Unknown);
     i > 0 && is_seen(i - 1) && is_seen(i + 1)
 }
 
@@ -199,11 +191,7 @@ mod tests {
         let mut start_ns = 1_000_000_000;
         let mut intervals = Vec::new();
         for &(duration_ns, state) in parts {
-            intervals.push(Interval {
-                start_ns,
-                duration_ns,
-                state,
-            });
+            intervals.push(Interval { start_ns, duration_ns, state });
             start_ns += duration_ns;
         }
         intervals
@@ -227,12 +215,7 @@ mod tests {
 
     #[test]
     fn a_sleep_inside_a_window_belongs_to_the_window() {
-        let period = [
-            (4 * MS, Running),
-            (5 * MS, Asleep),
-            (MS, Running),
-            (30 * MS, Waiting),
-        ];
+        let period = [(4 * MS, Running), (5 * MS, Asleep), (MS, Running), (30 * MS, Waiting)];
         let summary = summary(&period.repeat(10));
         assert_eq!(summary.windows_ns, vec![10 * MS; 9]);
         assert_eq!(summary.asleep_share, 0.125);
@@ -241,12 +224,7 @@ mod tests {
 
     #[test]
     fn an_interrupt_ends_no_window_but_counts_as_noise_and_as_waiting() {
-        let period = [
-            (5 * MS, Running),
-            (50_000, Waiting),
-            (5 * MS - 50_000, Running),
-            (30 * MS, Waiting),
-        ];
+        let period = [(5 * MS, Running), (50_000, Waiting), (5 * MS - 50_000, Running), (30 * MS, Waiting)];
         let summary = summary(&period.repeat(10));
         assert_eq!(summary.windows_ns, vec![10 * MS; 9]);
         assert_eq!((summary.noise_count, summary.noise_ns), (10, 500_000));
@@ -263,12 +241,7 @@ mod tests {
 
     #[test]
     fn alternating_windows_average_to_what_was_asked() {
-        let two_periods = [
-            (8 * MS, Running),
-            (32 * MS, Waiting),
-            (12 * MS, Running),
-            (28 * MS, Waiting),
-        ];
+        let two_periods = [(8 * MS, Running), (32 * MS, Waiting), (12 * MS, Running), (28 * MS, Waiting)];
         let timeslice = summary(&two_periods.repeat(25)).effective_timeslice_ns();
         assert!((timeslice.unwrap() / 10e6 - 1.0).abs() < 0.02);
     }
@@ -276,12 +249,7 @@ mod tests {
     #[test]
     fn a_few_cut_windows_hardly_move_the_timeslice() {
         let mut parts = [(10 * MS, Running), (30 * MS, Waiting)].repeat(40);
-        let cut = [
-            (MS, Running),
-            (3 * MS, Waiting),
-            (9 * MS, Running),
-            (27 * MS, Waiting),
-        ];
+        let cut = [(MS, Running), (3 * MS, Waiting), (9 * MS, Running), (27 * MS, Waiting)];
         parts.extend(cut.repeat(3));
         let summary = summary(&parts);
         let timeslice = summary.effective_timeslice_ns().unwrap();
@@ -291,12 +259,7 @@ mod tests {
 
     #[test]
     fn windows_and_off_times_that_were_not_seen_whole_are_left_out() {
-        let summary = summary(&[
-            (2 * MS, Waiting),
-            (10 * MS, Running),
-            (30 * MS, Waiting),
-            (3 * MS, Running),
-        ]);
+        let summary = summary(&[(2 * MS, Waiting), (10 * MS, Running), (30 * MS, Waiting), (3 * MS, Running)]);
         assert_eq!(summary.windows_ns, [10 * MS]);
         assert_eq!(summary.offtimes_ns, [30 * MS]);
     }

@@ -19,10 +19,7 @@ pub(crate) struct Thread {
 impl Thread {
     pub fn find(tid: Tid) -> Result<Self> {
         let stat = Stat::read(tid)?;
-        Ok(Self {
-            tid,
-            started: stat.started,
-        })
+        Ok(Self { tid, started: stat.started })
     }
 
     pub fn is_alive(&self) -> bool {
@@ -38,8 +35,7 @@ impl Thread {
     pub fn affinity(&self) -> Result<CpuSet> {
         let mut set = CpuSet::empty();
         // SAFETY: the kernel writes at most `size_of::<cpu_set_t>()` bytes into `set`.
-        let result =
-            unsafe { libc::sched_getaffinity(self.tid, mem::size_of_val(&set.0), &mut set.0) };
+        let result = unsafe { libc::sched_getaffinity(self.tid, mem::size_of_val(&set.0), &mut set.0) };
         match result {
             0 => Ok(set),
             _ => Err(self.failed("reading the CPU affinity")),
@@ -151,14 +147,7 @@ mod tests {
     fn a_name_with_spaces_and_parentheses_does_not_shift_the_fields() {
         let text = "71 (CPU 0/KVM) x) S 1 71 71 0 -1 4194560 1 2 3 4 150 25 0 0 20 0 3 0 9876 1 2";
         let stat = Stat::parse(text).unwrap();
-        assert_eq!(
-            stat,
-            Stat {
-                state: 'S',
-                cpu_ticks: 175,
-                started: 9876
-            }
-        );
+        assert_eq!(stat, Stat { state: 'S', cpu_ticks: 175, started: 9876 });
     }
 
     #[test]
@@ -171,19 +160,13 @@ mod tests {
     fn the_calling_thread_is_alive_and_a_reused_id_is_not_mistaken_for_it() {
         let thread = Thread::find(current_tid()).unwrap();
         assert!(thread.is_alive());
-        let earlier = Thread {
-            started: thread.started + 1,
-            ..thread
-        };
+        let earlier = Thread { started: thread.started + 1, ..thread };
         assert!(!earlier.is_alive());
     }
 
     #[test]
     fn a_cpu_beyond_every_kernel_is_refused() {
         let thread = Thread::find(current_tid()).unwrap();
-        assert!(matches!(
-            thread.pin(1_000_000),
-            Err(ContentionError::Cpu { cpu: 1_000_000, .. })
-        ));
+        assert!(matches!(thread.pin(1_000_000), Err(ContentionError::Cpu { cpu: 1_000_000, .. })));
     }
 }

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use brobust_contention::{
-    hrtick_dl, hz, period_ns, unfaithful, Asked, Burner, ContentionError, Deadline, Driver,
-    Recorder, Recording, Schedule, State, Summary, Ticks, Tid,
+    hrtick_dl, hz, period_ns, unfaithful, Asked, Burner, ContentionError, Deadline, Driver, Recorder, Recording,
+    Schedule, State, Summary, Ticks, Tid,
 };
 
 mod common;
@@ -55,18 +55,13 @@ fn measure(worker: &Worker, asked: &Asked) -> Summary {
 
 /// Why not one of a few attempts was faithful; None if one was.
 fn all_unfaithful(worker: &Worker, asked: &Asked) -> Option<Vec<String>> {
-    let reasons: Vec<String> = (0..ATTEMPTS)
-        .map_while(|_| unfaithful(asked, &measure(worker, asked), Ticks::of_this_host()))
-        .collect();
+    let reasons: Vec<String> =
+        (0..ATTEMPTS).map_while(|_| unfaithful(asked, &measure(worker, asked), Ticks::of_this_host())).collect();
     (reasons.len() == ATTEMPTS).then_some(reasons)
 }
 
 fn assert_faithful(driver: Driver, timeslice_ns: u64, share: f64) {
-    let asked = Asked {
-        driver,
-        timeslice_ns,
-        share,
-    };
+    let asked = Asked { driver, timeslice_ns, share };
     judge(all_unfaithful(&Worker::spinning(), &asked));
 }
 
@@ -160,11 +155,7 @@ fn deadline_slices_far_below_the_tick_are_found_out() {
         eprintln!("skipped: this kernel's ticks are fine enough");
         return;
     }
-    let asked = Asked {
-        driver: Driver::Deadline,
-        timeslice_ns: MS,
-        share: 0.25,
-    };
+    let asked = Asked { driver: Driver::Deadline, timeslice_ns: MS, share: 0.25 };
     let worker = Worker::spinning();
     // If the period happens to begin 1 ms before a tick, the slice is right: one phase in forty.
     let reason = (0..ATTEMPTS)
@@ -176,11 +167,7 @@ fn deadline_slices_far_below_the_tick_are_found_out() {
 #[test]
 fn a_mostly_busy_thread_is_measured_as_well_as_a_busy_one() {
     let Some(_alone) = alone() else { return };
-    let asked = Asked {
-        driver: Driver::Burner,
-        timeslice_ns: 10 * MS,
-        share: 0.25,
-    };
+    let asked = Asked { driver: Driver::Burner, timeslice_ns: 10 * MS, share: 0.25 };
     let worker = Worker::start(Duration::from_micros(1000), Duration::from_micros(100));
     judge(all_unfaithful(&worker, &asked));
 }
@@ -193,17 +180,11 @@ fn deadline_gives_policy_and_nice_value_back() {
     let mut held = Deadline::apply(&[worker.tid], 10 * MS, 20 * MS).unwrap();
     assert_eq!(policy(worker.tid), libc::SCHED_DEADLINE);
     held.restore().unwrap();
-    assert_eq!(
-        (policy(worker.tid), nice(worker.tid)),
-        (libc::SCHED_OTHER, 5)
-    );
+    assert_eq!((policy(worker.tid), nice(worker.tid)), (libc::SCHED_OTHER, 5));
     held.restore().unwrap();
 
     drop(Deadline::apply(&[worker.tid], 10 * MS, 20 * MS).unwrap());
-    assert_eq!(
-        (policy(worker.tid), nice(worker.tid)),
-        (libc::SCHED_OTHER, 5)
-    );
+    assert_eq!((policy(worker.tid), nice(worker.tid)), (libc::SCHED_OTHER, 5));
 }
 
 #[test]
@@ -221,10 +202,7 @@ fn deadline_changes_no_thread_if_one_is_refused() {
     let Some(_alone) = alone() else { return };
     let worker = Worker::spinning();
     let error = Deadline::apply(&[worker.tid, no_such_thread()], 2 * MS, 20 * MS).unwrap_err();
-    assert!(
-        matches!(error, ContentionError::NoThread { .. }),
-        "{error:?}"
-    );
+    assert!(matches!(error, ContentionError::NoThread { .. }), "{error:?}");
     assert_eq!(policy(worker.tid), libc::SCHED_OTHER);
 }
 
@@ -269,10 +247,7 @@ fn deadline_says_that_a_pinned_thread_is_pinned() {
     let worker = Worker::spinning();
     let _pinned = Burner::start(worker.tid, last_cpu(), Schedule::new(20 * MS, MS)).unwrap();
     let error = Deadline::apply(&[worker.tid], 10 * MS, 40 * MS).unwrap_err();
-    assert!(
-        matches!(error, ContentionError::Affinity { .. }),
-        "{error:?}"
-    );
+    assert!(matches!(error, ContentionError::Affinity { .. }), "{error:?}");
 }
 
 /// A neighbour of the same session; without a nice value it takes every other on-window.
@@ -281,11 +256,7 @@ fn a_busy_neighbour_gets_next_to_nothing_of_the_on_windows() {
     let Some(_alone) = alone() else { return };
     let neighbour = Worker::spinning();
     pin(neighbour.tid, last_cpu());
-    let asked = Asked {
-        driver: Driver::Burner,
-        timeslice_ns: MS,
-        share: 0.25,
-    };
+    let asked = Asked { driver: Driver::Burner, timeslice_ns: MS, share: 0.25 };
     let worker = Worker::spinning();
     let shares = (0..ATTEMPTS).map(|_| measure(&worker, &asked).effective_share);
     let best = shares.fold(0.0, f64::max);
@@ -342,10 +313,7 @@ fn burners_with_the_same_start_go_together() {
         return;
     }
     let workers = [Worker::spinning(), Worker::spinning()];
-    let schedule = Schedule {
-        start_ns: Some(brobust_contention::clock::now()),
-        ..Schedule::new(30 * MS, 20 * MS)
-    };
+    let schedule = Schedule { start_ns: Some(brobust_contention::clock::now()), ..Schedule::new(30 * MS, 20 * MS) };
     let attempts = (0..ATTEMPTS).map(|_| {
         let recorder = Recorder::start(&[workers[0].tid, workers[1].tid]).unwrap();
         let burners = [0, 1].map(|i| Burner::start(workers[i].tid, cpus[i], schedule).unwrap());
@@ -364,10 +332,7 @@ fn burners_with_the_same_start_go_together() {
 /// When the thread's long waits began.
 fn off_begins(recording: &Recording) -> Vec<u64> {
     let intervals = recording.intervals.iter();
-    intervals
-        .filter(|i| i.state == State::Waiting && i.duration_ns > 10 * MS)
-        .map(|i| i.start_ns)
-        .collect()
+    intervals.filter(|i| i.state == State::Waiting && i.duration_ns > 10 * MS).map(|i| i.start_ns).collect()
 }
 
 /// The median over `a` of the distance to the nearest of `b`.
@@ -375,10 +340,7 @@ fn median_distance(a: &[u64], b: &[u64]) -> u64 {
     let nearest = |x: &u64| b.iter().map(|y| x.abs_diff(*y)).min();
     let mut distances: Vec<u64> = a.iter().filter_map(nearest).collect();
     distances.sort_unstable();
-    distances
-        .get(distances.len() / 2)
-        .copied()
-        .unwrap_or(u64::MAX)
+    distances.get(distances.len() / 2).copied().unwrap_or(u64::MAX)
 }
 
 #[test]
@@ -396,10 +358,7 @@ fn a_burner_refuses_a_cpu_that_does_not_exist() {
     let worker = Worker::idle();
     let before = affinity(worker.tid);
     let error = Burner::start(worker.tid, 1000, Schedule::new(MS, MS)).unwrap_err();
-    assert!(
-        matches!(error, ContentionError::Cpu { cpu: 1000, .. }),
-        "{error:?}"
-    );
+    assert!(matches!(error, ContentionError::Cpu { cpu: 1000, .. }), "{error:?}");
     assert_eq!(affinity(worker.tid), before);
 }
 
@@ -459,19 +418,14 @@ fn a_recording_ends_with_its_thread() {
     thread::sleep(Duration::from_millis(200));
     let recording = recorder.stop().unwrap().remove(0);
     let seen_ns: u64 = recording.intervals.iter().map(|i| i.duration_ns).sum();
-    assert!(
-        seen_ns < (recording.end_ns - recording.start_ns) / 2,
-        "{seen_ns}"
-    );
+    assert!(seen_ns < (recording.end_ns - recording.start_ns) / 2, "{seen_ns}");
 }
 
 #[test]
 fn two_recorders_do_not_disturb_each_other() {
     let Some(_alone) = alone() else { return };
     let workers = [Worker::spinning(), Worker::idle()];
-    let recorders = workers
-        .each_ref()
-        .map(|worker| Recorder::start(&[worker.tid]).unwrap());
+    let recorders = workers.each_ref().map(|worker| Recorder::start(&[worker.tid]).unwrap());
     thread::sleep(Duration::from_millis(100));
     for (recorder, worker) in recorders.into_iter().zip(&workers) {
         let recordings = recorder.stop().unwrap();
@@ -484,8 +438,5 @@ fn two_recorders_do_not_disturb_each_other() {
 fn a_thread_that_does_not_exist_cannot_be_recorded() {
     let Some(_alone) = alone() else { return };
     let error = Recorder::start(&[no_such_thread()]).unwrap_err();
-    assert!(
-        matches!(error, ContentionError::NoThread { .. }),
-        "{error:?}"
-    );
+    assert!(matches!(error, ContentionError::NoThread { .. }), "{error:?}");
 }

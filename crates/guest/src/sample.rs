@@ -80,11 +80,10 @@ pub fn run(options: &Options) -> Result<()> {
         bail!("--duration-s {} is not above 0 and at most 1000000", options.duration_s);
     }
     let mut sampler = Sampler::new(options.port)?;
-    let recording = record(
-        Duration::from_micros(options.interval_us),
-        Duration::from_secs_f64(options.duration_s),
-        |samples| sampler.take(samples),
-    )?;
+    let recording =
+        record(Duration::from_micros(options.interval_us), Duration::from_secs_f64(options.duration_s), |samples| {
+            sampler.take(samples)
+        })?;
     write(&mut BufWriter::new(io::stdout().lock()), &recording).context("cannot write the samples")
 }
 

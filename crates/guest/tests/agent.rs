@@ -106,7 +106,8 @@ fn a_waiting_request_does_not_block_others() {
 fn a_spawned_command_can_be_killed_and_waited_for_once() {
     let agent = Agent::start("spawn");
     let mut host = agent.connect();
-    let pid = host.ask(json!({"id": 1, "spawn": true, "argv": ["sh", "-c", "echo up; sleep 100 & wait"]}))["pid"].clone();
+    let pid =
+        host.ask(json!({"id": 1, "spawn": true, "argv": ["sh", "-c", "echo up; sleep 100 & wait"]}))["pid"].clone();
     let reply = host.ask(json!({"id": 2, "wait": pid, "timeout_s": 0.1}));
     assert!(reply["error"].as_str().unwrap().contains("still running"), "{reply}");
     assert_eq!(host.ask(json!({"id": 3, "kill": pid})), json!({"id": 3, "killed": true}));

@@ -34,10 +34,7 @@ fn raise(error: contention::ContentionError) -> PyErr {
 }
 
 /// Runs what may wait for the kernel or for a thread without holding the GIL.
-fn unlocked<T: Send>(
-    py: Python<'_>,
-    call: impl FnOnce() -> contention::Result<T> + Send,
-) -> PyResult<T> {
+fn unlocked<T: Send>(py: Python<'_>, call: impl FnOnce() -> contention::Result<T> + Send) -> PyResult<T> {
     py.detach(call).map_err(raise)
 }
 
@@ -65,31 +62,16 @@ fn hrtick_dl() -> Option<bool> {
 }
 
 #[pyfunction]
-fn unfaithful(
-    driver: &str,
-    timeslice_ns: u64,
-    share: f64,
-    summary: &Summary,
-) -> PyResult<Option<String>> {
-    let asked = Asked {
-        driver: driver_named(driver)?,
-        timeslice_ns,
-        share,
-    };
-    Ok(contention::unfaithful(
-        &asked,
-        &summary.0,
-        Ticks::of_this_host(),
-    ))
+fn unfaithful(driver: &str, timeslice_ns: u64, share: f64, summary: &Summary) -> PyResult<Option<String>> {
+    let asked = Asked { driver: driver_named(driver)?, timeslice_ns, share };
+    Ok(contention::unfaithful(&asked, &summary.0, Ticks::of_this_host()))
 }
 
 fn driver_named(name: &str) -> PyResult<contention::Driver> {
     match name {
         "deadline" => Ok(contention::Driver::Deadline),
         "burner" => Ok(contention::Driver::Burner),
-        _ => Err(PyValueError::new_err(format!(
-            "driver {name:?} is neither \"deadline\" nor \"burner\""
-        ))),
+        _ => Err(PyValueError::new_err(format!("driver {name:?} is neither \"deadline\" nor \"burner\""))),
     }
 }
 
@@ -105,12 +87,7 @@ struct Deadline {
 impl Deadline {
     #[new]
     fn new(tids: Vec<Tid>, runtime_ns: u64, period_ns: u64) -> Self {
-        Self {
-            tids,
-            runtime_ns,
-            period_ns,
-            held: None,
-        }
+        Self { tids, runtime_ns, period_ns, held: None }
     }
 
     fn start(&mut self, py: Python<'_>) -> PyResult<()> {
@@ -128,10 +105,7 @@ impl Deadline {
         }
     }
 
-    fn __enter__<'py>(
-        mut this: PyRefMut<'py, Self>,
-        py: Python<'py>,
-    ) -> PyResult<PyRefMut<'py, Self>> {
+    fn __enter__<'py>(mut this: PyRefMut<'py, Self>, py: Python<'py>) -> PyResult<PyRefMut<'py, Self>> {
         this.start(py)?;
         Ok(this)
     }
@@ -170,19 +144,7 @@ impl Burner {
         seed: u64,
         start_ns: Option<u64>,
     ) -> Self {
-        Self {
-            vcpu_tid,
-            cpu,
-            schedule: Schedule {
-                on_ns,
-                off_ns,
-                phase_ns,
-                jitter,
-                seed,
-                start_ns,
-            },
-            burning: None,
-        }
+        Self { vcpu_tid, cpu, schedule: Schedule { on_ns, off_ns, phase_ns, jitter, seed, start_ns }, burning: None }
     }
 
     fn start(&mut self, py: Python<'_>) -> PyResult<()> {
@@ -200,10 +162,7 @@ impl Burner {
         }
     }
 
-    fn __enter__<'py>(
-        mut this: PyRefMut<'py, Self>,
-        py: Python<'py>,
-    ) -> PyResult<PyRefMut<'py, Self>> {
+    fn __enter__<'py>(mut this: PyRefMut<'py, Self>, py: Python<'py>) -> PyResult<PyRefMut<'py, Self>> {
         this.start(py)?;
         Ok(this)
     }
@@ -230,11 +189,7 @@ struct Recorder {
 impl Recorder {
     #[new]
     fn new(tids: Vec<Tid>) -> Self {
-        Self {
-            tids,
-            recording: None,
-            recordings: Vec::new(),
-        }
+        Self { tids, recording: None, recordings: Vec::new() }
     }
 
     fn start(&mut self, py: Python<'_>) -> PyResult<()> {
@@ -258,10 +213,7 @@ impl Recorder {
         self.recordings.clone()
     }
 
-    fn __enter__<'py>(
-        mut this: PyRefMut<'py, Self>,
-        py: Python<'py>,
-    ) -> PyResult<PyRefMut<'py, Self>> {
+    fn __enter__<'py>(mut this: PyRefMut<'py, Self>, py: Python<'py>) -> PyResult<PyRefMut<'py, Self>> {
         this.start(py)?;
         Ok(this)
     }
@@ -313,9 +265,7 @@ impl Recording {
     #[getter]
     fn intervals(&self) -> Vec<(u64, u64, &'static str)> {
         let intervals = self.0.intervals.iter();
-        intervals
-            .map(|i| (i.start_ns, i.duration_ns, i.state.name()))
-            .collect()
+        intervals.map(|i| (i.start_ns, i.duration_ns, i.state.name())).collect()
     }
 
     #[pyo3(signature = (asked_off_ns = None))]

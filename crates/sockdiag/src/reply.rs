@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use netlink_packet_core::{DefaultNla, Nla as _, NetlinkMessage, NetlinkPayload, NlasIterator};
+use netlink_packet_core::{DefaultNla, NetlinkMessage, NetlinkPayload, Nla as _, NlasIterator};
 use netlink_packet_sock_diag::inet::nlas::Nla;
 use netlink_packet_sock_diag::inet::{InetResponse, SocketId};
 use netlink_packet_sock_diag::SockDiagMessage;
@@ -115,7 +115,6 @@ fn value(nla: &DefaultNla) -> Vec<u8> {
     value
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,7 +143,8 @@ mod tests {
             body.extend_from_slice(&word.to_ne_bytes());
         }
         let words: Vec<u8> = (0..58_u32).flat_map(u32::to_ne_bytes).collect();
-        let model: Vec<u8> = [1_000_000_u32, 0, 5000, 739, 512, 2, 7, 0, 5, 0].iter().flat_map(|w| w.to_ne_bytes()).collect();
+        let model: Vec<u8> =
+            [1_000_000_u32, 0, 5000, 739, 512, 2, 7, 0, 5, 0].iter().flat_map(|w| w.to_ne_bytes()).collect();
         body.extend(attribute_bytes(2, &words));
         body.extend(attribute_bytes(4, b"bbr_robust\0"));
         let storage = attribute_bytes(SK_DIAG_BPF_STORAGE_MAP_VALUE, &model);

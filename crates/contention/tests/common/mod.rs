@@ -40,11 +40,7 @@ impl Worker {
                 }
             })
         };
-        Self {
-            tid: receive.recv().unwrap(),
-            stop,
-            thread: Some(thread),
-        }
+        Self { tid: receive.recv().unwrap(), stop, thread: Some(thread) }
     }
 
     /// The state letter of /proc/<tid>/stat.

@@ -258,9 +258,9 @@ fn resolve(path: &Path) -> PathBuf {
     let by_name = || {
         let wanted = path.strip_prefix(NAMED_PORTS).ok()?.to_str()?;
         let ports = fs::read_dir(PORTS_IN_SYSFS).ok()?;
-        let port = ports.flatten().find(|port| {
-            fs::read_to_string(port.path().join("name")).is_ok_and(|name| name.trim_end() == wanted)
-        })?;
+        let port = ports
+            .flatten()
+            .find(|port| fs::read_to_string(port.path().join("name")).is_ok_and(|name| name.trim_end() == wanted))?;
         Some(Path::new("/dev").join(port.file_name()))
     };
     if path.exists() {

@@ -21,9 +21,15 @@ pub enum Action {
     /// Start a command and answer with its pid.
     Spawn(Command),
     /// Answer with the end of a spawned command.
-    Wait { pid: i32, timeout: Duration },
+    Wait {
+        pid: i32,
+        timeout: Duration,
+    },
     /// Signal a command and all its children.
-    Kill { pid: i32, signal: i32 },
+    Kill {
+        pid: i32,
+        signal: i32,
+    },
     Ping,
 }
 
@@ -58,10 +64,8 @@ struct Fields {
 }
 
 pub fn parse(line: &[u8]) -> Result<Request, BadRequest> {
-    let value: Value = serde_json::from_slice(line).map_err(|error| BadRequest {
-        id: Value::Null,
-        reason: format!("not a JSON object on one line: {error}"),
-    })?;
+    let value: Value = serde_json::from_slice(line)
+        .map_err(|error| BadRequest { id: Value::Null, reason: format!("not a JSON object on one line: {error}") })?;
     let id = value.get("id").cloned().unwrap_or(Value::Null);
     let bad = |reason: String| BadRequest { id: id.clone(), reason };
     let mut fields: Fields = serde_json::from_value(value).map_err(|error| bad(error.to_string()))?;
