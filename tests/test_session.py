@@ -57,9 +57,29 @@ def test_a_session_takes_its_namespace_along(runtime: Path) -> None:
     assert name not in namespaces()
 
 
+def test_a_sysctl_is_held_and_put_back_also_after_a_kill(
+    runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "SYSCTLS", tmp_path)
+    knob = tmp_path / "knob"
+    knob.write_text("950000\n")
+    with session.Session.start() as own:
+        with own.sysctl("knob", "-1"):
+            assert knob.read_text() == "-1"
+            entry = (own.directory / "session.json").read_text()
+        assert knob.read_text() == "950000"
+    # As it stood when the process was killed: under an id that no process has.
+    dead = runtime / "4194305"
+    dead.mkdir(parents=True)
+    (dead / "session.json").write_text(entry)
+    knob.write_text("-1")
+    assert [str(leftover) for leftover in session.clean()] == ["sysctl knob=950000", f"directory {dead}"]
+    assert knob.read_text() == "950000"
+
+
 def test_a_reused_process_id_is_not_mistaken_for_the_owner(runtime: Path) -> None:
     directory = runtime / str(os.getpid())
     directory.mkdir(parents=True)
-    (directory / "session.json").write_text('{"owner_started": 1.0, "namespace": "", "processes": [1]}')
+    (directory / "session.json").write_text('{"owner_started": 1.0, "namespace": "", "processes": [1], "sysctls": {}}')
     # Process 1 lives but is no QEMU of this directory: only the directory is a leftover.
     assert [str(leftover) for leftover in session.leftovers()] == [f"directory {directory}"]

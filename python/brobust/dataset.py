@@ -73,6 +73,7 @@ RUNS: dict[str, Column] = {
     "effective_timeslice_ms": Column(pl.Float64, "timeslice the vCPU thread got, ms; null without contention"),
     "effective_offtime_ms": Column(pl.Float64, "off-time the vCPU thread got, ms; null without contention"),
     "asleep_share": Column(pl.Float64, "share of the run in which the vCPU slept of its own accord"),
+    "path_waiting_share": Column(pl.Float64, "share of the run in which the path guest wanted a CPU and had none"),
     "timeslices": Column(pl.Int64, "timeslices recorded"),
     "lost_events": Column(pl.Int64, "scheduler events the recorder lost; not 0: the effective figures are a guess"),
     "outcome": Column(pl.String, "ok; unfaithful: share or slice off by more than 10 %; failed"),

@@ -134,7 +134,13 @@ class VmBackend:
                 self._have(testbed, group.cc)
             self._reset(testbed, scenario.path)
             sampler = samples.Sampler(testbed.sender.agent, scenario)
-            held = contention.applied(scenario.contention, testbed.sender.vcpu_threads, self._cpus)
+            held = contention.applied(
+                scenario.contention,
+                testbed.sender.vcpu_threads,
+                testbed.path.vcpu_threads[0],
+                self._cpus,
+                self._session,
+            )
             with held as got, sampler:
                 flows = traffic.bulk(testbed.sender.agent, testbed.path.agent, scenario.flows, scenario.duration / 1e9)
         except RunFailed as failure:

@@ -1,9 +1,9 @@
 """Everything a run puts on the host, and how it is taken off again, whoever died.
 
-A *session* is a directory /run/brobust/PID with the sockets and logs of one brobust process and a `session.json`
-that names what else it made (a network namespace; QEMU processes). It is written before the thing is made, so
-that after kill -9 the next start, or `brobust doctor --clean`, finds all of it. Contention needs no entry: the
-burner and the recorder's BPF programs die with brobust, and a DEADLINE policy dies with its QEMU.
+A *session* is a directory /run/brobust/PID with the sockets and logs of one brobust process and a `session.json` that
+names what else it made (a network namespace, QEMU processes) or changed (a sysctl, with its former value). It is
+written first, so that after kill -9 the next start, or `brobust doctor --clean`, finds all of it. Contention needs no
+entry: the burner and the recorder's BPF programs die with brobust, and a DEADLINE policy dies with its QEMU.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +23,7 @@ from types import TracebackType
 import psutil
 
 ROOT = Path(os.environ.get("BROBUST_RUNTIME", "/run/brobust"))
+SYSCTLS = Path("/proc/sys")
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Session:
     owner_started: float
     namespace: str = ""
     processes: list[int] = field(default_factory=list)
+    sysctls: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def start(cls) -> Session:
@@ -60,9 +63,32 @@ class Session:
         self.processes.append(pid)
         self._write()
 
+    @contextlib.contextmanager
+    def sysctl(self, name: str, value: str) -> Iterator[None]:
+        """Hold a sysctl (a path below /proc/sys) at a value while the context lasts."""
+        file = SYSCTLS / name
+        former = file.read_text().strip()
+        if former == value:
+            yield
+            return
+        self.sysctls[name] = former
+        self._write()
+        file.write_text(value)
+        try:
+            yield
+        finally:
+            file.write_text(former)
+            del self.sysctls[name]
+            self._write()
+
     def _write(self) -> None:
         text = json.dumps(
-            {"owner_started": self.owner_started, "namespace": self.namespace, "processes": self.processes}
+            {
+                "owner_started": self.owner_started,
+                "namespace": self.namespace,
+                "processes": self.processes,
+                "sysctls": self.sysctls,
+            }
         )
         scratch = self.directory / "session.json.new"
         scratch.write_text(text)
@@ -119,6 +145,7 @@ def _of_session(directory: Path) -> list[Leftover]:
         for pid in entry["processes"]:
             if _is_qemu_of(pid, directory):
                 found.append(Leftover("process", str(pid)))
+        found += [Leftover("sysctl", f"{name}={former}") for name, former in entry["sysctls"].items()]
         if entry["namespace"] in _namespaces():
             found.append(Leftover("namespace", entry["namespace"]))
     found.append(Leftover("directory", str(directory)))
@@ -128,6 +155,10 @@ def _of_session(directory: Path) -> list[Leftover]:
 def _remove(leftover: Leftover) -> None:
     if leftover.kind == "process":
         _kill(int(leftover.name))
+    elif leftover.kind == "sysctl":
+        name, _, former = leftover.name.partition("=")
+        with contextlib.suppress(OSError):  # said by `doctor --clean`, which looks again
+            (SYSCTLS / name).write_text(former)
     elif leftover.kind == "namespace":
         # Its taps and bridge, and their qdiscs, go with it.
         subprocess.run(["ip", "netns", "delete", leftover.name], capture_output=True, check=False)
