@@ -6,6 +6,7 @@ absolute times. The default path is 20 Mbit/s, where a TCG guest has CPU to spar
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import statistics
@@ -23,6 +24,7 @@ from conftest import BROBUST, json_lines
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(400)]
 
+SCHED_DEADLINE = 6
 PATH = ["--bandwidth", "20mbit", "--rtt", "10ms", "--buffer", "4bdp"]
 
 
@@ -149,19 +151,23 @@ def _names(directory: str) -> list[str]:
 
 def _leavings() -> list[str]:
     """Whatever a run could leave on the host, however it is looked for."""
-    found = [f"qemu {p.pid}" for p in psutil.process_iter() if "qemu-system" in p.name()]
+    named = psutil.process_iter(["cmdline"])
+    found = [
+        f"guest {p.pid}"
+        for p in named
+        if "-name" in (argv := p.info["cmdline"] or []) and any(w.startswith("brobust-") for w in argv)
+    ]
     found += [f"namespace {n}" for n in _names("/run/netns") if n.startswith("brobust")]
     links = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True).stdout
     found += [f"link {line}" for line in links.splitlines() if line.startswith(("tap", "wire"))]
     qdiscs = subprocess.run(["tc", "qdisc"], capture_output=True, text=True, check=True).stdout
     found += [f"qdisc {line}" for line in qdiscs.splitlines() if "netem" in line or "tbf" in line]
     for stat in Path("/proc").glob("[0-9]*/task/[0-9]*/stat"):
-        try:
-            after_name = stat.read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        if int(after_name[38]) == 6:  # proc(5): policy; SCHED_DEADLINE
-            found.append(f"deadline thread {stat.parent.name}")
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            name, after_name = stat.read_text().split("(", 1)[1].rsplit(")", 1)
+            policy = int(after_name.split()[38])  # proc(5)
+            if policy == SCHED_DEADLINE and not name.startswith("sugov"):  # the kernel's own
+                found.append(f"deadline thread {name}")
     found += [f"session {name}" for name in _names("/run/brobust")]
     found += [f"bpf {name}" for name in _names("/sys/fs/bpf/brobust")]
     return found
@@ -202,7 +208,7 @@ def test_ctrl_c_leaves_nothing_and_says_how_to_go_on(tmp_path: Path) -> None:
     command = [BROBUST, "run", *PATH, "--cc", "cubic", "--share", "0.5", "--duration", "30s", "--out", "data"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as run:
         deadline = time.monotonic() + 60
-        while not any("qemu" in thing for thing in _leavings()):
+        while not any("guest" in thing for thing in _leavings()):
             assert time.monotonic() < deadline
             time.sleep(0.2)
         run.send_signal(signal.SIGINT)
