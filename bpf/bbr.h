@@ -4,8 +4,8 @@
  * arithmetic.
  *
  * struct bbr lies in icsk_ca_priv. It is in the BTF of vmlinux if BBR is built in and of tcp_bbr if
- * it is a module; libbpf finds it in either. All fields below have kept their places from 6.1
- * to 6.18, yet the accesses are relocated: it costs nothing, and the loader can say which field a
+ * it is a module; libbpf finds it in either. The fields below have kept their places from Linux 6.1
+ * to 6.18, yet the accesses are relocated: that costs nothing, and the loader can say which field a
  * kernel lacks (BBR version 3, say, has no "bw").
  */
 #ifndef BROBUST_BBR_H
@@ -15,11 +15,9 @@
 
 #define BW_SCALE 24 /* bandwidths are packets per microsecond << 24 */
 #define BW_UNIT (1ULL << BW_SCALE)
-#define BBR_SCALE 8 /* gains are << 8 */
-#define BBR_HIGH_GAIN                                                                              \
-	739 /* 2.887, the gain of STARTUP: the least that doubles the rate each round trip */
-#define BBR_PACING_MARGIN_PERCENT                                                                  \
-	1 /* paced that much below the bandwidth, to keep the queue short */
+#define BBR_SCALE 8	  /* gains are << 8 */
+#define BBR_HIGH_GAIN 739 /* 2.887, of STARTUP: the least that doubles the rate each RTT */
+#define BBR_PACING_MARGIN_PERCENT 1 /* paced that much below the bandwidth: keeps queues short */
 #define BBR_NO_MIN_RTT (~0U)
 
 enum bbr_mode {
@@ -58,8 +56,7 @@ extern void bbr_cwnd_event(struct sock *sk, enum tcp_ca_event event) __ksym;
 extern __u32 bbr_ssthresh(struct sock *sk) __ksym;
 extern __u32 bbr_min_tso_segs(struct sock *sk) __ksym;
 extern void bbr_set_state(struct sock *sk, __u8 new_state) __ksym;
-/* What follows ___ is no part of the name: libbpf binds the one whose parameters are those of the
- * kernel's bbr_main. */
+/* libbpf ignores ___ and what follows, and binds the one whose parameters the kernel's has. */
 extern void bbr_main___rs(struct sock *sk, const struct rate_sample *rs) __weak __ksym;
 extern void bbr_main___ack(struct sock *sk, __u32 ack, int flag,
 			   const struct rate_sample *rs) __weak __ksym;
@@ -69,15 +66,13 @@ static __always_inline const struct bbr *bbr_of(struct sock *sk)
 	return inet_csk_ca(sk);
 }
 
-/* The bandwidth BBR works with: the policer's if it believes to have met one, else the maximum of
- * ten rounds. */
+/* The bandwidth BBR works with: that of a policer if it sees one, else the most of ten rounds. */
 static __always_inline __u32 bbr_bw(const struct bbr *bbr)
 {
 	return BPF_CORE_READ_BITFIELD(bbr, lt_use_bw) ? bbr->lt_bw : bbr->bw.s[0].v;
 }
 
-/* Bandwidth times minimum RTT in packets, rounded up, as bbr_bdp() at gain 1; 0 while there is no
- * RTT sample. */
+/* Bandwidth times minimum RTT in packets, rounded up, as bbr_bdp() at gain 1; 0 without an RTT. */
 static __always_inline __u64 bbr_bdp(const struct bbr *bbr)
 {
 	if (bbr->min_rtt_us == BBR_NO_MIN_RTT)
@@ -93,7 +88,7 @@ static __always_inline __u64 bbr_bw_to_bytes(struct sock *sk, __u32 bw)
 
 /*
  * Bytes per second for a bandwidth and a gain, in the kernel's order of operations, so that both
- * round alike. 64 bits are enough up to 2.9 Tbit/s at the high gain.
+ * round alike. 64 bits are enough up to 3 Tbit/s at the high gain.
  */
 static __always_inline __u64 bbr_bw_to_pacing_rate(struct sock *sk, __u32 bw, __u32 gain)
 {

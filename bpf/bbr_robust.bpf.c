@@ -1,44 +1,43 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
 /*
- * bbr_robust: the kernel's own BBR, with the minimal repair of "2BRobust" (Elmenhorst, Aschenbruck
- *2026), section 6.2.
+ * bbr_robust: the kernel's own BBR with the minimal repair of "2BRobust" (Elmenhorst, Aschenbruck,
+ * 2026), section 6.2.
  *
- * The trouble. When the CPU of a sender is taken away, its pacing schedule stands still. Linux
- *repays a late packet with at most half of one gap between packets (tcp_update_skb_after_send), so
- *what was not sent while the CPU was away is never made up for. The delivery rate falls below the
- *pacing rate, BBR takes it for the bandwidth of the path, paces at that, and so on down to a few
- *Mbit/s. Less than one BDP in flight, BBR's own estimate, is how the sender can tell (section 6.1).
+ * The trouble. While the CPU of a sender is taken away, its pacing schedule stands still. Linux
+ * repays a late packet with at most half of one gap between packets (tcp_update_skb_after_send),
+ * so what was not sent meanwhile is never made up for. The delivery rate falls below the pacing
+ * rate, BBR takes it for the bandwidth of the path, paces at that, and so on down to a few Mbit/s.
+ * Less than one BDP in flight, by BBR's own estimate, is how the sender can tell (section 6.1).
  *
  * The rule. After BBR has done its work on an ACK: if less than one BDP is in flight, pace at
- *STARTUP's gain of 2.887 until the next ACK. Nothing else changes: not cwnd (the paper's choice),
- *and not pacing_gain in BBR's state. The paper's patch does overwrite pacing_gain; but BBR ends a
- *phase of gain > 1 when "gain" BDPs are in flight, so with 2.887 there its gain cycle would stop
- *for as long as the deficit lasts.
+ * STARTUP's gain of 2.887 until the next ACK. Nothing else changes: not cwnd, and not pacing_gain
+ * in BBR's state. The paper's patch does overwrite pacing_gain; but BBR leaves a phase of gain > 1
+ * only with "gain" BDPs in flight (or a loss), so its gain cycle would stop during a deficit.
  *
- * When. Right after an ACK the least is in flight: the acked packets are gone and those that they
- *admit are not sent yet. That is where the paper's patch looks too (bbr_update_gains), and it is
- *the moment that decides how fast the next packets leave. The rate then stands until the next ACK,
- *even if the deficit ends by sending before. Ending it at once, in the write loop, would make one
- *BDP per burst of ACKs the most that is ever sent, and with the CPU away for three round trips out
- *of four that is the spiral again. With a CPU, the next ACK comes soon. bbr_main sets the rate anew
- *on each ACK outside STARTUP, so nothing is to be undone here.
+ * When. Right after an ACK the least is in flight: the acked packets are gone, and those that they
+ * admit are not sent yet. The paper's patch looks there too (bbr_update_gains). The rate stands
+ * until the next ACK, even if sending ends the deficit before. Ending it at once, in the write
+ * loop, is possible and wrong: a CPU that comes back for 10 ms of 20 has to send more than one BDP
+ * in its 10 ms (of 20 Mbit/s at 10 ms RTT it gets 16; if ended at once 7.6; without repair 3.5).
+ * With the CPU at hand, the next ACK comes soon. BBR sets its own rate on every ACK outside
+ * STARTUP, so there is nothing to undo.
  *
- * Not when:
- *  - BBR is not in PROBE_BW. STARTUP paces at that gain anyway and never lowers its rate, so an
- *override would stick; DRAIN and PROBE_RTT want little in flight.
- *  - the application is the limit: little is in flight then for lack of data. Three signs, for each
- *alone misses some (share of ACKs with a false deficit, 20 Mbit/s, 10 ms RTT, applications that
- *write 20 kB each 40 ms, 8 kB each 8 ms, 60 kB each 100 ms):
- *	no guard						68 %	80 %	34 %
- *	tp->app_limited: limited now				67 %	 0 %	32 %
- *	rs->is_app_limited: limited a round trip ago		 1 %	 0 %	31 %
- *	both							 1 %	 0 %	30 %
- *	both, and unsent data: the end of a burst		 0 %	 0 %	 0 %
+ * Not while BBR is in another mode than PROBE_BW. STARTUP paces at that gain anyway and never
+ * lowers its rate, so an override would stick; DRAIN and PROBE_RTT want little in flight.
  *
- * All phases of PROBE_BW count, as in the paper. One could fear for the phase of gain 0.75, which
- *lowers the amount in flight on purpose; but BBR ends it at one BDP, and leaving it out changed
- *nothing that we could measure. A flow that has its CPU keeps a little more than one BDP in flight:
- *at 20 and 40 Mbit/s, less than 1 % of its ACKs find a deficit.
+ * Not while the application is the limit: little is in flight then for lack of data. It takes
+ * three signs, since each alone misses some. Share of ACKs with a false deficit (20 Mbit/s, 10 ms
+ * RTT) for applications that write	   20 kB/40 ms	8 kB/8 ms  60 kB/100 ms
+ *	no guard				68 %	   80 %		34 %
+ *	tp->app_limited: limited now		67 %	    0 %		32 %
+ *	rs->is_app_limited: an RTT ago		 1 %	    0 %		31 %
+ *	both					 1 %	    0 %		30 %
+ *	both, and unsent data: at its end	 0 %	    0 %		 0 %
+ *
+ * In all phases of PROBE_BW, as in the paper. The phase of gain 0.75 lowers the amount in flight on
+ * purpose, but BBR ends it at one BDP; leaving it out changed nothing that we could measure, with
+ * contention or without. A flow that has its CPU keeps somewhat more than one BDP in flight: at 20
+ * and 40 Mbit/s less than 1 % of its ACKs find a deficit.
  */
 #include "bbr.h"
 #include "cc_state.h"

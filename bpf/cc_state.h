@@ -4,16 +4,18 @@
  *
  * The kernel refuses a get_info operation from BPF, so `ss -i` cannot show the model of such a
  * control. It is exported in socket storage instead, which inet_diag reports to whoever asks for
- * the map (crates/sockdiag). The private area of the socket would do as well, but BBR fills it, and
- * nobody outside can read it.
+ * the map (crates/sockdiag). BBR fills the socket's private area to the last byte, and nobody
+ * outside could read it there.
  */
 #ifndef BROBUST_CC_STATE_H
 #define BROBUST_CC_STATE_H
 
 #include "tcp.h"
 
-/* Begins as struct tcp_bbr_info (include/uapi/linux/inet_diag.h) and may only grow at its end; read
- * by bbr_info.rs. */
+/*
+ * Begins as struct tcp_bbr_info (include/uapi/linux/inet_diag.h), and may only grow at its end.
+ * Read by crates/sockdiag/src/bbr_info.rs.
+ */
 struct cc_state {
 	__u64 bandwidth;    /* bytes of payload per second */
 	__u32 min_rtt_us;   /* ~0: no sample yet */

@@ -5,10 +5,9 @@
  *	before Linux 6.10	(sk, rs)
  *	since Linux 6.10	(sk, ack, flag, rs)
  *
- * A program that reads an argument that is not there is refused, so one compiled form cannot read
- *both. The loader tells which one the kernel has (it counts the parameters in the kernel's BTF) in
- *a constant, and the verifier does not look at the branches that this constant closes: one program
- *serves both.
+ * A program that reads an argument that is not there is refused. So the loader tells in a constant
+ * which form the kernel has (it counts the parameters in the kernel's BTF), and the verifier does
+ * not look into branches that a constant closes: one program serves both.
  */
 #ifndef BROBUST_CONG_CONTROL_H
 #define BROBUST_CONG_CONTROL_H

@@ -26,7 +26,7 @@ struct sock {
 };
 
 struct inet_connection_sock {
-	__u64 icsk_ca_priv[13]; /* 104 bytes since Linux 4.13; struct bbr fills them all */
+	__u64 icsk_ca_priv[13]; /* the state of the congestion control */
 };
 
 struct tcp_sock {
@@ -37,15 +37,13 @@ struct tcp_sock {
 	__u32 sacked_out;
 	__u32 lost_out;
 	__u32 retrans_out;
-	__u32 app_limited; /* "delivered" at which the last application-limited packet is acked; 0:
-			      not limited */
+	__u32 app_limited; /* 0, or the value of "delivered" that ends the application's limit */
 };
 
 struct rate_sample {
 	bool is_app_limited; /* the sample's packet was sent while the application was the limit */
 };
 
-struct ack_sample;
 enum tcp_ca_event { CA_EVENT_TX_START };
 
 /* Only the operations that we fill: libbpf matches them with the kernel's by name. */
@@ -65,8 +63,7 @@ struct tcp_congestion_ops {
 
 static __always_inline struct tcp_sock *tcp_sk(struct sock *sk)
 {
-	/* The verifier hands struct_ops a struct sock that it already knows to be a struct
-	 * tcp_sock. */
+	/* The verifier knows that the struct sock it hands to struct_ops is a struct tcp_sock. */
 	return (struct tcp_sock *)sk;
 }
 
@@ -81,8 +78,7 @@ static __always_inline __u32 tcp_packets_in_flight(const struct tcp_sock *tp)
 	return tp->packets_out - (tp->sacked_out + tp->lost_out) + tp->retrans_out;
 }
 
-/* A full segment waits to be sent for the first time; the stack calls a socket without one
- * application-limited. */
+/* A full segment waits to be sent for the first time (compare tcp_rate_check_app_limited). */
 static __always_inline bool tcp_has_unsent_segment(const struct tcp_sock *tp)
 {
 	return tp->write_seq - tp->snd_nxt >= tp->mss_cache;

@@ -1,4 +1,5 @@
-//! What the running kernel says about its types. libbpf-rs cannot open the BTF of a module, so this goes to libbpf itself.
+//! What the running kernel says about its types. libbpf-rs cannot open the BTF of a module, so this goes to libbpf
+//! itself.
 
 use std::ffi::{CStr, CString};
 use std::ptr::NonNull;

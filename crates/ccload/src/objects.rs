@@ -7,8 +7,8 @@ use libbpf_rs::btf::Btf;
 
 use crate::{Refusal, Result};
 
-/// Name of a control and its object file, from build.rs. The name is that of the source file, of the struct_ops map, and of
-/// the congestion control.
+/// Name of a control and its object file, from build.rs. The name is that of the source file, of the struct_ops map,
+/// and of the congestion control.
 static OBJECTS: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 
 /// The controls that can be loaded.

@@ -9,7 +9,7 @@ pub enum Refusal {
     Unknown { name: String },
 
     #[error(
-        "congestion controls are loaded by root, or with CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_BPF: run this with sudo"
+        "loading a congestion control takes root, or CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_BPF: run this with sudo"
     )]
     Privilege,
 
@@ -21,10 +21,16 @@ pub enum Refusal {
     #[error("this kernel takes no TCP congestion controls from BPF: use Linux 6.1 or newer with CONFIG_BPF_JIT=y")]
     NoStructOps,
 
-    #[error("this kernel has no BBR to build on ({reason}): use one with CONFIG_TCP_CONG_BBR and, if BBR is a module, CONFIG_DEBUG_INFO_BTF_MODULES=y")]
+    #[error(
+        "this kernel has no BBR to build on ({reason}): use one with CONFIG_TCP_CONG_BBR and, if BBR is a module, \
+         CONFIG_DEBUG_INFO_BTF_MODULES=y"
+    )]
     NoBbr { reason: String },
 
-    #[error("struct {structure} of this kernel has no field {field}, so its BBR is not the version 1 that {name} knows: use a kernel with mainline's tcp_bbr")]
+    #[error(
+        "struct {structure} of this kernel has no field {field}, so its BBR is not the version 1 that {name} knows: \
+         use a kernel with mainline's tcp_bbr"
+    )]
     OtherLayout { name: String, structure: String, field: String },
 
     #[error("{name} is already a congestion control of this kernel: unload it first")]
@@ -48,7 +54,7 @@ pub enum Refusal {
     )]
     Rejected { name: String, reason: String, log: Vec<String> },
 
-    #[error("{name} is still there after it was unloaded ({reason}): sockets keep it until they close, and a reboot removes it")]
+    #[error("{name} is still there after it was unloaded ({reason}): find who registers it with `bpftool struct_ops`")]
     StillThere { name: String, reason: String },
 }
 

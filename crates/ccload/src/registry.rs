@@ -48,7 +48,8 @@ impl Drop for Control {
     }
 }
 
-/// Loads a control under its name. With a pin it stays when this process ends.
+/// Loads a control under its name. With a pin it stays when this process ends; [`unload`] removes a pin at
+/// [`pin_path`] only.
 pub fn load(name: &str, pin: Option<&Path>) -> Result<Control> {
     let object = Object::find(name)?;
     host::require_privilege()?;
@@ -62,7 +63,7 @@ pub fn load(name: &str, pin: Option<&Path>) -> Result<Control> {
     }
     // Linux 6.10 gave cong_control the parameters `ack` and `flag`; see bpf/cong_control.h.
     let has_ack = kernel.callback_parameters("tcp_congestion_ops", "cong_control") == Some(4);
-    register(&object, has_ack, pin)?;
+    register(&object, has_ack, pin).inspect_err(|_| remove_our_directory())?;
     Ok(Control { name: object.name, pin: pin.map(Path::to_owned) })
 }
 
@@ -76,11 +77,9 @@ pub fn unload(name: &str) -> Result<()> {
         return Err(if host::is_available(&name) { Refusal::NotOurs { name } } else { Refusal::NotLoaded { name } });
     };
     let deleted = map.delete(&0_u32.to_ne_bytes());
-    if pin.exists() {
-        // The map goes with its last reference; a pin that stays would only be a name without a control.
-        let _ = fs::remove_file(&pin);
-        let _ = fs::remove_dir(PINS);
-    }
+    // The map goes with its last reference; a pin that stays would only be a name without a control.
+    let _ = fs::remove_file(&pin);
+    remove_our_directory();
     if host::is_available(name) {
         let reason = deleted.err().map_or_else(|| "no error".to_owned(), |error| error.to_string());
         return Err(Refusal::StillThere { name: name.to_owned(), reason });
@@ -108,7 +107,8 @@ pub fn list() -> Vec<Status> {
         .collect()
 }
 
-/// The maps in which our controls export their state (bpf/cc_state.h), to be given to brobust-sockdiag; none without privilege.
+/// The maps in which our controls export their state (bpf/cc_state.h), to be given to brobust-sockdiag; none without
+/// privilege.
 pub fn state_maps() -> Vec<OwnedFd> {
     MapInfoIter::default()
         .filter(|map| map.ty == MapType::SkStorage && map.name.to_str() == Some(STATE_MAP))
@@ -127,6 +127,11 @@ fn prepare_pin(name: &str, pin: &Path) -> Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(cannot(error)),
         _ => Ok(()),
     }
+}
+
+/// If it is empty.
+fn remove_our_directory() {
+    let _ = fs::remove_dir(PINS);
 }
 
 fn register(object: &Object, has_ack: bool, pin: Option<&Path>) -> Result<()> {

@@ -1,7 +1,7 @@
 //! `brobust-guest`: everything brobust needs inside a test VM, in one binary.
 //!
-//! The CPU of the guest is the thing under measurement, so every part of this program sleeps in the kernel (read, epoll,
-//! waitpid, an absolute timer) while it has nothing to do, and none of them polls.
+//! The CPU of the guest is the thing under measurement, so every part of this program sleeps in the kernel (read,
+//! epoll, waitpid, an absolute timer) while it has nothing to do, and none of them polls.
 
 mod agent;
 mod cc;
@@ -24,7 +24,8 @@ struct Cli {
 enum Command {
     /// Serve requests (JSON lines) from a virtio-serial port, a tty, or a unix socket
     Agent {
-        /// Port such as /dev/virtio-ports/brobust or /dev/vport0p1; a path that is no device becomes a listening unix socket
+        /// Port such as /dev/virtio-ports/brobust or /dev/vport0p1; a path that is no device becomes a listening unix
+        /// socket
         port: PathBuf,
     },
     /// Load, unload and list congestion controls

@@ -1,7 +1,7 @@
 //! `sample`: records the state of TCP sockets at fixed intervals.
 //!
-//! Ticks lie on an absolute grid, so lateness does not add up. Samples stay in memory until the end: writing them meanwhile
-//! would take CPU from the sender that is observed.
+//! Ticks lie on an absolute grid, so lateness does not add up. Samples stay in memory until the end: writing them
+//! meanwhile would take CPU from the sender that is observed.
 //!
 //! Output: a line with the names of the columns, one array per socket and tick, and a line with the sockets.
 
@@ -139,23 +139,39 @@ impl Sampler {
     }
 
     fn take(&mut self, samples: &mut Vec<Socket>) -> Result<()> {
-        if self.only_dumps || self.known.is_empty() || now() >= self.rediscover_at {
-            let found = self.diag.dump(&self.filter)?;
-            self.known = found.iter().map(|socket| socket.key).collect();
-            self.only_dumps = found.iter().any(is_ours);
-            self.rediscover_at = now() + REDISCOVER;
-            samples.extend(found);
-            return Ok(());
+        if self.known.is_empty() || now() >= self.rediscover_at {
+            self.discover(samples)
+        } else if self.only_dumps {
+            self.dump_known(samples)
+        } else {
+            self.follow(samples)
         }
-        let mut gone = false;
+    }
+
+    fn discover(&mut self, samples: &mut Vec<Socket>) -> Result<()> {
+        let found = self.diag.dump(&self.filter)?;
+        self.known = found.iter().map(|socket| socket.key).collect();
+        self.only_dumps = found.iter().any(is_ours);
+        self.rediscover_at = now() + REDISCOVER;
+        samples.extend(found);
+        Ok(())
+    }
+
+    /// Walks the table for one family only, if the known sockets are of one.
+    fn dump_known(&mut self, samples: &mut Vec<Socket>) -> Result<()> {
+        let mut families = self.known.iter().map(|key| key.local.is_ipv6());
+        let first = families.next();
+        let ipv6 = first.filter(|first| families.all(|other| other == *first));
+        samples.extend(self.diag.dump(&Filter { ipv6, ..self.filter })?);
+        Ok(())
+    }
+
+    fn follow(&mut self, samples: &mut Vec<Socket>) -> Result<()> {
         for key in &self.known {
             match self.diag.get(key)? {
                 Some(socket) => samples.push(socket),
-                None => gone = true,
+                None => self.rediscover_at = Duration::ZERO,
             }
-        }
-        if gone {
-            self.rediscover_at = Duration::ZERO;
         }
         Ok(())
     }

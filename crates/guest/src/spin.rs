@@ -1,7 +1,8 @@
 //! `spin`: keeps every vCPU busy while the guest has nothing else to do.
 //!
-//! An idle vCPU makes its host thread sleep, and a thread that sleeps does not use up the timeslice it is given: what the
-//! contention driver applies would no longer be what the guest gets. At SCHED_IDLE the loop gives way to everything else.
+//! An idle vCPU makes its host thread sleep, and a thread that sleeps does not use up the timeslice it is given: what
+//! the contention driver applies would no longer be what the guest gets. At SCHED_IDLE the loop gives way to
+//! everything else.
 
 use std::hint::black_box;
 use std::os::unix::process::parent_id;
@@ -45,7 +46,8 @@ fn be_idle() -> nix::Result<()> {
     Errno::result(unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters) }).map(drop)
 }
 
-/// Without the PAUSE of std::hint::spin_loop: hypervisors take a loop of PAUSE for a lock holder's victim and deschedule it.
+/// Without the PAUSE of std::hint::spin_loop: hypervisors take a loop of PAUSE for a lock holder's victim and
+/// deschedule it.
 fn spin() -> ! {
     let mut count = 0_u64;
     loop {

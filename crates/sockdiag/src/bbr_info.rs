@@ -2,8 +2,8 @@
 
 use crate::bytes::Bytes;
 
-/// What BBR believes. The kernel tells it of its own BBR only; controls in BPF export the same fields, and more, in their
-/// socket storage (bpf/cc_state.h).
+/// What BBR believes. The kernel tells it of its own BBR only; controls in BPF export the same fields, and more, in
+/// their socket storage (bpf/cc_state.h).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BbrInfo {
     /// Payload, without the pacing margin.

@@ -45,7 +45,8 @@ impl SockDiag {
         Ok(SockDiag { netlink, buffer: vec![0; DATAGRAM], sequence: 0, state_maps: Vec::new() })
     }
 
-    /// Reads the state that BPF controls export as well. Only dumps report it: the kernel's answer to a lookup has no room.
+    /// Reads the state that BPF controls export as well. Only dumps report it: the kernel's answer to a lookup has no
+    /// room.
     pub fn with_state_maps(mut self, maps: Vec<OwnedFd>) -> SockDiag {
         self.state_maps = maps;
         self

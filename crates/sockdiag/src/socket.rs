@@ -26,13 +26,14 @@ pub struct Socket {
     /// Name of the congestion control.
     pub congestion_control: Option<String>,
     pub tcp: TcpInfo,
-    /// BBR's model, where the control is BBR or one of ours.
+    /// BBR's model, where the control is BBR or one of ours. The kernel reads that of ours a moment after `tcp`,
+    /// without the socket's lock in between, so now and then an ACK lies between the two.
     pub bbr: Option<BbrInfo>,
 }
 
 impl Socket {
-    /// Data in flight in units of BBR's own bandwidth-delay product: less than 1 on a flow that the application does not limit
-    /// is the paper's Inflight Deficit (2BRobust, section 6.1).
+    /// Data in flight in units of BBR's own bandwidth-delay product: less than 1 on a flow that the application does
+    /// not limit is the paper's Inflight Deficit (2BRobust, section 6.1).
     pub fn inflight_bdp(&self) -> Option<f64> {
         let bdp = self.bbr.as_ref()?.bdp_bytes().filter(|bdp| *bdp > 0)?;
         let inflight = u64::from(self.tcp.inflight_packets()?) * u64::from(self.tcp.snd_mss_bytes?);

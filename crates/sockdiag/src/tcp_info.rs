@@ -2,7 +2,8 @@
 
 use crate::bytes::Bytes;
 
-/// What of tcp_info bears on congestion control; None where the kernel is too old to say. The order is that of the kernel.
+/// What of tcp_info bears on congestion control; None where the kernel is too old to say. The order is that of the
+/// kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TcpInfo {
     /// TCP_ESTABLISHED is 1 (include/net/tcp_states.h).
@@ -82,8 +83,8 @@ impl TcpInfo {
         }
     }
 
-    /// Packets in the network, as the kernel's tcp_packets_in_flight counts them. Not `bytes_sent - bytes_acked`: that counts
-    /// every retransmission ever made.
+    /// Packets in the network, as the kernel's tcp_packets_in_flight counts them. Not `bytes_sent - bytes_acked`:
+    /// that counts every retransmission ever made.
     pub fn inflight_packets(&self) -> Option<u32> {
         let left = self.sacked_packets?.saturating_add(self.lost_packets?);
         Some(self.unacked_packets?.saturating_sub(left).saturating_add(self.retrans_packets?))

@@ -1,7 +1,7 @@
 //! The agent: runs commands for the host, over a virtio-serial port.
 //!
-//! One JSON object per line each way. Every request gets exactly one reply with its `id`, in the order in which they finish:
-//! a request that waits never holds up another one.
+//! One JSON object per line each way. Every request gets exactly one reply with its `id`, in the order in which they
+//! finish: a request that waits never holds up another one.
 
 mod collect;
 mod jobs;

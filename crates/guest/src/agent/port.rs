@@ -1,11 +1,12 @@
 //! The line to the host: a virtio-serial port, a tty, or a listening unix socket.
 //!
-//! While no host is connected, a virtio port (drivers/char/virtio_console.c) answers read with 0 and poll with POLLHUP at
-//! once, so a loop of either would eat the guest's CPU. Its wait queue is woken when the host opens the port, and an
-//! edge-triggered epoll reports a state only when it is woken: that is what we sleep in.
+//! While no host is connected, a virtio port (drivers/char/virtio_console.c) answers read with 0 and poll with
+//! POLLHUP at once, so a loop of either would eat the guest's CPU. Its wait queue is woken when the host opens the
+//! port, and an edge-triggered epoll reports a state only when it is woken: that is what we sleep in.
 //!
-//! Data come by interrupt, the news that a host has opened or closed the port by a work queue. So the first request of a new
-//! host may be readable while the port still says that nobody is there; only a host that stays away for `AWAY` has gone.
+//! Data come by interrupt, the news that a host has opened or closed the port by a work queue. So the first request
+//! of a new host may be readable while the port still says that nobody is there; only a host that stays away for
+//! `AWAY` has gone.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -18,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, Context, Result};
+use anyhow::{Context, Result};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::termios::{cfmakeraw, tcgetattr, tcsetattr, SetArg};
@@ -62,9 +63,9 @@ pub struct Session {
 
 impl Port {
     pub fn open(path: &Path) -> Result<Port> {
-        let origin = if path.starts_with("/dev") {
-            Origin::Device(path.to_owned())
-        } else if fs::metadata(path).is_ok_and(|found| found.file_type().is_char_device()) {
+        // What is below /dev but not there yet will come as a device.
+        let is_device = fs::metadata(path).is_ok_and(|found| found.file_type().is_char_device());
+        let origin = if is_device || path.starts_with("/dev") {
             Origin::Device(path.to_owned())
         } else {
             Origin::Socket(listen(path)?)
@@ -102,7 +103,9 @@ impl Port {
             }
             searched = self.unread.len();
             if searched > MAX_LINE {
-                bail!("a request line is longer than {MAX_LINE} bytes");
+                // What follows is answered as the bad request that it is.
+                self.unread.clear();
+                searched = 0;
             }
             if !stream.read_more(&mut self.unread) {
                 if !stream.stays_open {
@@ -154,7 +157,8 @@ impl Stream {
         }
     }
 
-    /// Sleeps until the state of the port changes. An event that came before is not lost, and at worst costs one more read.
+    /// Sleeps until the state of the port changes. An event that came before is not lost, and at worst costs one more
+    /// read.
     fn sleep(&self, limit: Option<Duration>) -> Result<()> {
         let mut events = [EpollEvent::empty()];
         let limit = limit.map_or(EpollTimeout::NONE, |limit| {
@@ -248,7 +252,8 @@ fn open_device(path: &Path) -> Result<Stream> {
     Stream::new(file, !is_tty)
 }
 
-/// ENOENT: not probed yet. EIO: a tty whose other end is closed. EBUSY, ENXIO: a virtio port that is being set up or freed.
+/// ENOENT: not probed yet. EIO: a tty whose other end is closed. EBUSY, ENXIO: a virtio port that is being set up or
+/// freed.
 fn may_come_later(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EIO | libc::EBUSY | libc::ENXIO | libc::ENODEV))
 }

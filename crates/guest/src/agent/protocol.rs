@@ -46,7 +46,8 @@ pub struct BadRequest {
     pub reason: String,
 }
 
-/// The fields as they stand on the line; a name we do not know is an error, so that a typing error does not pass in silence.
+/// The fields as they stand on the line; a name we do not know is an error, so that a typing error does not pass in
+/// silence.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fields {

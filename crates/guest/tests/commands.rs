@@ -1,0 +1,158 @@
+//! The subcommands as a user sees them.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_brobust-guest");
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM).args(arguments).output().unwrap()
+}
+
+/// Sends from a socket on this host to another until dropped.
+struct Flow {
+    port: u16,
+    sender: Option<thread::JoinHandle<()>>,
+}
+
+impl Flow {
+    fn start() -> Flow {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let sender = thread::spawn(move || {
+            let end = Instant::now() + Duration::from_secs(3);
+            let mut buffer = [0; 4096];
+            while Instant::now() < end {
+                client.write_all(&buffer).unwrap();
+                server.read_exact(&mut buffer).unwrap();
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        Flow { port, sender: Some(sender) }
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        let _ = self.sender.take().map(thread::JoinHandle::join);
+    }
+}
+
+fn lines(output: &[u8]) -> Vec<Value> {
+    String::from_utf8_lossy(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn samples_lie_on_a_grid_and_have_all_columns() {
+    let flow = Flow::start();
+    let output = run(&["sample", "--port", &flow.port.to_string(), "--interval-us", "10000", "--duration-s", "1"]);
+    if !output.status.success() {
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(message.contains("tcp_diag"), "{message}");
+        println!("skipped: {message}");
+        return;
+    }
+    let lines = lines(&output.stdout);
+    let [head, rows @ .., tail] = &lines[..] else { panic!("{lines:?}") };
+    let columns: Vec<&str> = head["columns"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    let column = |row: &Value, name: &str| row[columns.iter().position(|known| *known == name).unwrap()].clone();
+    assert!(rows.iter().all(|row| row.as_array().unwrap().len() == columns.len()));
+    assert!(column(&rows[0], "cwnd_packets").as_u64().unwrap() > 0);
+    assert!(head["monotonic_ns"].as_u64() >= column(rows.last().unwrap(), "time_ns").as_u64());
+
+    let (ticks, missed) = (tail["ticks"].as_u64().unwrap(), tail["missed_ticks"].as_u64().unwrap());
+    assert!((99..=101).contains(&(ticks + missed)), "{ticks} + {missed}");
+    assert_eq!(rows.len() as u64, ticks);
+    assert_eq!(tail["sockets"][0]["remote"], format!("127.0.0.1:{}", flow.port));
+    let first = column(&rows[0], "time_ns").as_u64().unwrap();
+    let late = column(rows.last().unwrap(), "time_ns").as_u64().unwrap() - first;
+    assert!((900_000_000..1_100_000_000).contains(&late), "the grid drifts: {late}");
+}
+
+#[test]
+fn sampling_ends_with_its_results_on_sigterm() {
+    let flow = Flow::start();
+    let port = flow.port.to_string();
+    let started = Instant::now();
+    let sampler = Command::new(PROGRAM)
+        .args(["sample", "--port", &port, "--interval-us", "10000", "--duration-s", "60"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    thread::sleep(Duration::from_millis(500));
+    // SAFETY: our child, not waited for yet.
+    unsafe { libc::kill(sampler.id() as i32, libc::SIGTERM) };
+    let output = sampler.wait_with_output().unwrap();
+    if output.status.success() {
+        assert!(lines(&output.stdout).last().unwrap()["ticks"].as_u64().unwrap() >= 10);
+    }
+    assert!(started.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn bad_arguments_are_refused_in_one_line() {
+    for arguments in [
+        &["sample", "--port", "1", "--duration-s", "nan"][..],
+        &["sample", "--port", "1", "--duration-s", "-1"],
+        &["sample", "--port", "1", "--duration-s", "1", "--interval-us", "0"],
+        &["sample", "--port", "70000", "--duration-s", "1"],
+        &["cc", "load", "bbr_rubust"],
+        &["agent", "/no/such/directory/socket"],
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn loading_without_privilege_is_refused_with_the_remedy() {
+    let mut command = Command::new(PROGRAM);
+    command.args(["cc", "load", "bbr_robust"]);
+    // SAFETY: one system call; it makes exec give no capabilities to root, and fails for others, who have none.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_SECUREBITS, libc::SECBIT_NOROOT);
+            Ok(())
+        });
+    }
+    let output = command.output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(message.contains("sudo") && message.lines().count() == 1, "{message}");
+}
+
+#[test]
+fn the_list_is_one_line_of_json() {
+    let output = run(&["cc", "list"]);
+    let lines = lines(&output.stdout);
+    assert_eq!(lines.len(), 1);
+    assert!(lines[0]["controls"].as_array().unwrap().iter().any(|control| control["name"] == "bbr_robust"));
+    assert!(lines[0]["available"].as_array().unwrap().iter().any(|name| name == "reno"));
+}
+
+#[test]
+fn the_spinner_gives_way_and_dies_with_its_parent() {
+    let script = format!("{PROGRAM} spin & echo $!; sleep 0.5");
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let spinner = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while is_running(&spinner) {
+        assert!(Instant::now() < deadline, "the spinner outlives its parent");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn is_running(pid: &str) -> bool {
+    // A zombie that init has not taken yet has ended.
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
