@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -14,6 +15,7 @@ from typing import Any, Literal
 from brobust import _core
 from brobust.errors import BrobustError
 from brobust.guests import accelerator, image, kernels
+from brobust.guests.qemu import Guest, Machine
 from brobust.host import network
 from brobust.host.session import Session
 
@@ -220,17 +222,15 @@ def _kvm() -> Finding:
 def _tcg() -> Finding:
     if (kernel := _any_kernel()) is None:
         return Finding("TCG", "missing", "not tried: no guest kernel", "make setup")
-    import time
-
-    from brobust.guests.qemu import Guest, Machine
-
+    guest_image = image.build(kernel)
     begun = time.monotonic()
     with (
         Session.start() as session,
-        Guest.boot(Machine("tcg-probe", tap="", mac=""), kernel, image.build(kernel), "tcg", session),
+        Guest.start(Machine("tcg-probe", tap="", mac=""), kernel, guest_image, "tcg", session) as guest,
     ):
-        pass
-    return Finding("TCG", "ok", f"{kernel.name} booted in {time.monotonic() - begun:.1f} s")
+        guest.wait_booted()
+        seconds = time.monotonic() - begun
+    return Finding("TCG", "ok", f"{kernel.name} booted in {seconds:.1f} s")
 
 
 def _any_kernel() -> kernels.Kernel | None:

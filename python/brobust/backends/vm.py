@@ -184,10 +184,12 @@ class VmBackend:
         self._drop()
         self._say(f"booting {kernel.name} ({kernel.release}) under {chosen.upper()}: {why}")
         path_kernel = _path_kernel(kernel)
-        sender = self._boot(Machine("sender", "tap-sender", MACS["sender"]), kernel, chosen)
-        bottleneck = self._boot(
+        sender = self._start(Machine("sender", "tap-sender", MACS["sender"]), kernel, chosen)
+        bottleneck = self._start(
             Machine("path", "tap-path", MACS["path"], receives_super_packets=False), path_kernel, chosen
         )
+        for guest in (sender, bottleneck):
+            guest.wait_booted()
         cpus.pin(sender.threads(), self._cpus.others)
         cpus.pin(sender.vcpu_threads, {self._cpus.sender})
         cpus.pin(bottleneck.threads(), self._cpus.others)
@@ -195,15 +197,15 @@ class VmBackend:
             guest.agent.run("bash", "-c", _addressing(guest.machine.name, other))
         path.prepare(bottleneck.agent)
         # A vCPU that sleeps hides part of what is taken from it: keep it busy whenever the guest has nothing to do.
-        sender.agent.spawn("bash", "-c", r"busybox renice 19 \$\$; while :; do :; done")
+        sender.agent.spawn("brobust-guest", "spin")
         self._testbed = Testbed(
             sender, bottleneck, kernel, path_kernel.release, chosen,
             traffic.versions(sender.agent), controls={"cubic", "reno"},
         )  # fmt: skip
         return self._testbed
 
-    def _boot(self, machine: Machine, kernel: Kernel, chosen: str) -> Guest:
-        return self._guests.enter_context(Guest.boot(machine, kernel, image.build(kernel), chosen, self._session))
+    def _start(self, machine: Machine, kernel: Kernel, chosen: str) -> Guest:
+        return self._guests.enter_context(Guest.start(machine, kernel, image.build(kernel), chosen, self._session))
 
     def _drop(self) -> None:
         self._testbed = None

@@ -27,9 +27,7 @@ def draw(dataset: Dataset, x: str | None, directory: Path) -> None:
     figure = ThroughputFigure(dataset.runs(), x)
     directory.mkdir(parents=True, exist_ok=True)
     files = figure.save(directory)
-    if sys.stdout.isatty():
-        print(figure.terminal(width=min(100, shutil.get_terminal_size().columns)))
-    else:
-        print(figure.terminal())
+    columns = shutil.get_terminal_size().columns
+    print(figure.terminal(width=min(100, columns), colors=sys.stdout.isatty()))
     for file in files:
         print(file)

@@ -33,7 +33,8 @@ def probe_kvm(kernel: Kernel, session: Session) -> Probe:
         return Probe(False, "/dev/kvm may not be opened by this user")
     machine = Machine("kvm-probe", tap="", mac="")
     try:
-        with Guest.boot(machine, kernel, image.build(kernel), "kvm", session, KVM_BOOT_SECONDS):
+        with Guest.start(machine, kernel, image.build(kernel), "kvm", session) as guest:
+            guest.wait_booted(KVM_BOOT_SECONDS)
             return Probe(True, "a guest booted")
     except BrobustError as error:
         return Probe(False, str(error))

@@ -46,10 +46,8 @@ class Guest:
         self.vcpu_threads: list[int] = []
 
     @classmethod
-    def boot(
-        cls, machine: Machine, kernel: Kernel, image: Path, accelerator: str, session: Session,
-        timeout: float = BOOT_SECONDS,
-    ) -> Guest:  # fmt: skip
+    def start(cls, machine: Machine, kernel: Kernel, image: Path, accelerator: str, session: Session) -> Guest:
+        """Start QEMU. The guest is of use after `wait_booted`, so that several can boot at once."""
         directory = session.directory
         for stale in directory.glob(f"{machine.name}.*"):  # of an earlier guest of this session
             stale.unlink()
@@ -71,15 +69,10 @@ class Guest:
         # Where the scheduler groups threads by session, nice counts only within one; the group needs its own.
         with contextlib.suppress(OSError):
             Path(f"/proc/{process.pid}/autogroup").write_text(NICE)
-        guest = cls(machine, process, directory)
-        try:
-            guest._connect(timeout)
-        except BaseException:
-            guest.stop()
-            raise
-        return guest
+        return cls(machine, process, directory)
 
-    def _connect(self, timeout: float) -> None:
+    def wait_booted(self, timeout: float = BOOT_SECONDS) -> None:
+        """Wait until the agent answers, at most `timeout` seconds."""
         deadline = time.monotonic() + timeout
         path = self._directory / f"{self.machine.name}.agent"
         while True:

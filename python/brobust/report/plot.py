@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import matplotlib as mpl
@@ -23,6 +24,15 @@ STYLES = [
     ("#E69F00", "v", (0, (5, 1))),
     ("#56B4E9", "P", (0, (1, 1))),
     ("#000000", "X", (0, (3, 1, 1, 1))),
+]
+TERMINAL_STYLES = [
+    ("blue", "c"),
+    ("red", "b"),
+    ("green", "r"),
+    ("magenta", "x"),
+    ("orange", "o"),
+    ("cyan", "+"),
+    ("white", "*"),
 ]
 LABELS = {
     "share": "CPU share of the sender's vCPU [%]",
@@ -70,7 +80,7 @@ class ThroughputFigure:
         with mpl.rc_context({"font.size": 10, "svg.fonttype": "none", "axes.grid": True, "grid.alpha": 0.3}):
             columns = min(3, len(self._panels))
             rows = -(-len(self._panels) // columns)
-            figure = Figure(figsize=(2.2 + 4.2 * columns, 1.2 + 3.2 * rows), layout="constrained")
+            figure = Figure(figsize=(3.0 + 4.2 * columns, 1.2 + 3.2 * rows), layout="constrained")
             FigureCanvasAgg(figure)
             grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
             for number, axes in enumerate(grid.flat):
@@ -79,7 +89,9 @@ class ThroughputFigure:
                 else:
                     axes.set_visible(False)
             grid[0][0].legend(title=None, frameon=True)
-            figure.supxlabel(f"{LABELS[self.x]}\n\n{self._caption}", fontsize=9)
+            # Some 13 characters of the caption's size go into an inch.
+            lines = textwrap.wrap(self._caption, int(13 * figure.get_figwidth()))
+            figure.supxlabel("\n".join([LABELS[self.x], "", *lines]), fontsize=9)
             figure.supylabel("throughput at the receiver [Mbit/s]", fontsize=10)
             for file in files:
                 figure.savefig(file, dpi=160)
@@ -101,14 +113,18 @@ class ThroughputFigure:
                 linestyle=dashes, markersize=5, capsize=3, linewidth=1.6,
             )  # fmt: skip
         axes.set_ylim(bottom=0)
+        measured = _points(rows, self.x)["x"].to_list()
         if self.x in LOGARITHMIC:
             axes.set_xscale("log")
+        if len(measured) <= 12:  # ticks where something was measured
+            axes.set_xticks(measured, [f"{x:g}" for x in measured])
+            axes.minorticks_off()
         if self._panel_axes:
             named = (f"{table.AXES[a]} {v}" for a, v in zip(self._panel_axes, panel, strict=True))
             axes.set_title(", ".join(named), fontsize=9)
 
-    def terminal(self, width: int = 80, height: int = 18) -> str:
-        """The first panel, drawn with characters."""
+    def terminal(self, width: int = 80, height: int = 18, colors: bool = False) -> str:
+        """The first panel, drawn with characters; without colors each control has a character of its own."""
         plotext.clear_figure()
         plotext.plotsize(width, height)
         plotext.theme("clear")
@@ -118,14 +134,16 @@ class ThroughputFigure:
         for number, control in enumerate(self.controls):
             points = _points(rows.filter(pl.col("cc") == control), self.x)
             if not points.is_empty():
-                plotext.plot(
-                    points["x"].to_list(), points["median"].to_list(), label=control,
-                    color=["blue", "red", "green", "magenta", "orange", "cyan", "white"][number % 7],
-                )  # fmt: skip
+                color, marker = TERMINAL_STYLES[number % len(TERMINAL_STYLES)]
+                xs, ys = points["x"].to_list(), points["median"].to_list()
+                plotext.plot(xs, ys, color=color, marker="braille" if colors else marker, label=control)
+        ticks = _points(rows, self.x)["x"].to_list()
+        plotext.xticks(ticks, [f"{x:g}" for x in ticks])
         plotext.ylim(0, float(rows["throughput_mbps"].max() or 1) * 1.05)  # type: ignore[arg-type]
         plotext.xlabel(LABELS[self.x])
         plotext.title("median throughput [Mbit/s]")
-        return str(plotext.build())
+        drawn = str(plotext.build())
+        return drawn if colors else str(plotext.uncolorize(drawn))
 
 
 def _points(rows: pl.DataFrame, x: str) -> pl.DataFrame:
@@ -172,7 +190,7 @@ def _caption(runs: pl.DataFrame, measured: pl.DataFrame) -> str:
     accelerators = "/".join(sorted(str(a).upper() for a in runs["accelerator"].unique().drop_nulls()))
     unfaithful = measured.filter(pl.col("outcome") == "unfaithful").height
     return (
-        f"{', '.join(fixed)}; {first['duration_s']:g} s per run.\n"
+        f"{', '.join(fixed)}; {first['duration_s']:g} s per run. "
         f"Points: median of n = {n} runs, bars: least to greatest. Backend {first['backend']} ({accelerators}), "
         f"Linux {kernels}" + (f"; {unfaithful} runs unfaithful." if unfaithful else ".")
     )
