@@ -136,7 +136,8 @@ class _Speaker:
         self._bar.update(self._task, completed=progress.done)
         first = progress.measured.runs[0]
         if first["outcome"] != "ok":
-            self._console.print(f"{progress.run.scenario.describe()}: {first['outcome']}: {first['reason']}")
+            line = f"{progress.run.scenario.describe()}: {first['outcome']}: {first['reason']}"
+            self._console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def _bar(console: Console, total: int) -> _Speaker:

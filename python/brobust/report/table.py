@@ -80,15 +80,18 @@ def render(table: pl.DataFrame, title: str) -> Table:
         out.add_column(AXES[axis], justify="left" if axis in ("cc", "kernel", "driver", "accelerator") else "right")
     for heading in ("Mbit/s", "min-max", "n", "retransmits", "share got"):
         out.add_column(heading, justify="right")
+    some_unfaithful = summary["unfaithful"].sum() > 0
+    if some_unfaithful:
+        out.add_column("unfaithful", justify="right")
     for row in summary.iter_rows(named=True):
-        marks = f" ({row['unfaithful']} unfaithful)" if row["unfaithful"] else ""
         out.add_row(
             *[_axis_value(axis, row[axis]) for axis in axes],
             f"{row['median']:.2f}",
             f"{row['least']:.2f}-{row['greatest']:.2f}",
             str(row["n"]),
             "-" if row["retransmits"] is None else f"{row['retransmits']:.0f}",
-            "-" if row["effective_share"] is None else f"{row['effective_share']:.1%}{marks}",
+            "-" if row["effective_share"] is None else f"{row['effective_share']:.1%}",
+            *([f"{row['unfaithful']} of {row['n']}" if row["unfaithful"] else ""] if some_unfaithful else []),
         )
     return out
 
