@@ -58,13 +58,22 @@ fi
 UV_PROJECT_ENVIRONMENT=.venv .venv/bin/uv sync --quiet --locked --inexact
 
 # --- guest kernels: fetched now, so that no measurement waits for a download -----------------------------------
-.venv/bin/python - <<'PYTHON'
-from brobust.errors import BrobustError
-from brobust.guests import kernels
-for name in ("debian-6.12", "debian-6.1"):
-    try:
-        kernels.find(name)
-    except BrobustError as error:
-        print(f"setup: {error}")
-PYTHON
+fetch_kernels() {
+	.venv/bin/python - <<-'PYTHON'
+		import sys
+		from brobust.errors import BrobustError
+		from brobust.guests import kernels
+
+		for name in ("debian-6.12", "debian-6.1"):
+		    try:
+		        kernels.find(name)
+		    except BrobustError as error:
+		        sys.exit(f"setup: {error}")
+	PYTHON
+}
+if ! fetch_kernels; then
+	say "trying again with fresh package lists"
+	as_root apt-get update -qq || true
+	fetch_kernels || say "going on without; see \`brobust doctor\` for the kernels there are"
+fi
 say "done: .venv/bin/brobust"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from brobust.errors import MissingSupport
 from brobust.host import network, session
 
 
@@ -31,7 +32,8 @@ def test_a_session_leaves_no_directory(runtime: Path) -> None:
 @pytest.mark.root
 def test_a_killed_process_leaves_a_namespace_that_the_next_one_removes(runtime: Path) -> None:
     code = (
-        f"from pathlib import Path\nfrom brobust.host import network, session\nsession.ROOT = Path({str(runtime)!r})\n"
+        f"from pathlib import Path\nfrom brobust.errors import MissingSupport
+from brobust.host import network, session\nsession.ROOT = Path({str(runtime)!r})\n"
         "own = session.Session.start(); print(network.create(own, ['tap-a', 'tap-b']), flush=True); input()\n"
     )
     with subprocess.Popen(
@@ -75,6 +77,11 @@ def test_a_sysctl_is_held_and_put_back_also_after_a_kill(
     knob.write_text("-1")
     assert [str(leftover) for leftover in session.clean()] == ["sysctl knob=950000", f"directory {dead}"]
     assert knob.read_text() == "950000"
+
+
+def test_two_sessions_at_once_are_refused(runtime: Path) -> None:
+    with session.Session.start(), pytest.raises(MissingSupport, match=rf"process {os.getpid()}\) is at work"):
+        session.Session.start()
 
 
 def test_a_reused_process_id_is_not_mistaken_for_the_owner(runtime: Path) -> None:

@@ -86,11 +86,11 @@ def test_linux_6_1_orders_them_alike(linux_6_1: list[dict[str, Any]]) -> None:
 def test_every_run_says_what_the_vcpu_got(linux_6_12: tuple[list[dict[str, Any]], Path]) -> None:
     runs, _ = linux_6_12
     for run in runs:
-        assert run["effective_share"] == pytest.approx(run["share"], rel=0.15), run["reason"]
+        assert run["effective_share"] == pytest.approx(run["share"], rel=0.2), run["reason"]
         assert run["lost_events"] == 0
     contended = [run for run in runs if run["share"] < 1]
     for run in contended:
-        assert run["effective_timeslice_ms"] == pytest.approx(10, rel=0.2)
+        assert run["effective_timeslice_ms"] == pytest.approx(10, rel=0.25)
 
 
 def test_a_run_object_has_what_scripts_rely_on(linux_6_12: tuple[list[dict[str, Any]], Path]) -> None:

@@ -156,7 +156,10 @@ mod tests {
 
     /// 50 periods of windows and off-times; `asleep_ns` of each window is slept.
     fn got(window_ns: u64, off_ns: u64, asleep_ns: u64) -> Summary {
-        let parts = [(window_ns - asleep_ns, State::Running), (asleep_ns, State::Asleep), (off_ns, State::Waiting)];
+        periods(&[(window_ns - asleep_ns, State::Running), (asleep_ns, State::Asleep), (off_ns, State::Waiting)])
+    }
+
+    fn periods(parts: &[(u64, State)]) -> Summary {
         let mut start_ns = 0;
         let mut intervals = Vec::new();
         for (duration_ns, state) in parts.repeat(50) {
@@ -183,15 +186,12 @@ mod tests {
 
     /// Windows of two lengths in turn, with the share of a quarter.
     fn alternating(first_ns: u64, second_ns: u64) -> Summary {
-        let mut start_ns = 0;
-        let mut intervals = Vec::new();
-        for window_ns in [first_ns, second_ns].repeat(50) {
-            for (duration_ns, state) in [(window_ns, State::Running), (3 * window_ns, State::Waiting)] {
-                intervals.push(Interval { start_ns, duration_ns, state });
-                start_ns += duration_ns;
-            }
-        }
-        summarize(&intervals, 0, None)
+        periods(&[
+            (first_ns, State::Running),
+            (3 * first_ns, State::Waiting),
+            (second_ns, State::Running),
+            (3 * second_ns, State::Waiting),
+        ])
     }
 
     #[test]

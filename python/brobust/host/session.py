@@ -22,6 +22,8 @@ from types import TracebackType
 
 import psutil
 
+from brobust.errors import MissingSupport
+
 ROOT = Path(os.environ.get("BROBUST_RUNTIME", "/run/brobust"))
 SYSCTLS = Path("/proc/sys")
 
@@ -50,6 +52,12 @@ class Session:
     @classmethod
     def start(cls) -> Session:
         clean()  # what a killed predecessor left would only confuse this one
+        for other in ROOT.glob("*") if ROOT.is_dir() else []:
+            if _owner_lives(other):
+                raise MissingSupport(
+                    f"another brobust (process {other.name}) is at work on this host, and two would disturb each "
+                    "other's measurement; wait until it has ended"
+                )
         session = cls(ROOT / str(os.getpid()), psutil.Process().create_time())
         session.directory.mkdir(parents=True, mode=0o700)
         session._write()
