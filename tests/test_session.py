@@ -32,8 +32,7 @@ def test_a_session_leaves_no_directory(runtime: Path) -> None:
 @pytest.mark.root
 def test_a_killed_process_leaves_a_namespace_that_the_next_one_removes(runtime: Path) -> None:
     code = (
-        f"from pathlib import Path\nfrom brobust.errors import MissingSupport
-from brobust.host import network, session\nsession.ROOT = Path({str(runtime)!r})\n"
+        f"from pathlib import Path\nfrom brobust.host import network, session\nsession.ROOT = Path({str(runtime)!r})\n"
         "own = session.Session.start(); print(network.create(own, ['tap-a', 'tap-b']), flush=True); input()\n"
     )
     with subprocess.Popen(
