@@ -16,7 +16,7 @@ from brobust.series import summary
 
 def _row(cc: str, share: float, repeat: int, mbps: float | None, **more: Any) -> dict[str, Any]:
     return {
-        "run": f"{cc}-{share}-{repeat}", "flow": 0, "cc": cc, "share": share, "repeat": repeat,
+        "run": f"{cc}-{share}-{repeat}", "flow": 0, "start_s": 0.0, "cc": cc, "share": share, "repeat": repeat,
         "throughput_mbps": mbps, "retransmits": 1, "outcome": "ok", "bandwidth_mbps": 20.0, "rtt_ms": 10.0,
         "buffer_bytes": 25000, "loss": 0.0, "flows": 1, "kernel": "debian-6.12", "kernel_release": "6.12.0",
         "accelerator": "tcg", "backend": "vm", "duration_s": 5.0, "driver": "deadline" if share < 1 else "none",
@@ -46,6 +46,12 @@ def test_failed_runs_are_left_out_and_said(runs: pl.DataFrame) -> None:
 def test_flows_of_one_run_are_summed(runs: pl.DataFrame) -> None:
     two = frame([_row("bbr", 1.0, 0, 9.0), {**_row("bbr", 1.0, 0, 8.0), "flow": 1}], RUNS)
     assert table.runs(two)["throughput_mbps"].to_list() == [17.0]
+
+
+def test_a_flow_that_starts_later_counts_for_its_part_of_the_run() -> None:
+    rows = [_row("bbr", 1.0, 0, 18.0), {**_row("cubic", 1.0, 0, 10.0, start_s=2.5), "run": "bbr-1.0-0", "flow": 1}]
+    assert table.runs(frame(rows, RUNS))["throughput_mbps"].to_list() == [18.0 + 10.0 / 2]
+    assert summary(rows)["throughput_mbps"] == 18.0 + 10.0 / 2
 
 
 def test_an_axis_that_only_share_one_lacks_does_not_vary(runs: pl.DataFrame) -> None:

@@ -89,11 +89,14 @@ def host() -> dict[str, Any]:
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One object per run for `--json`: the flows' shared columns, throughput and retransmits summed over flows."""
+    """One object per run for `--json`: the flows' shared columns, retransmits summed over them, and the throughput of
+    all together: their payload over the run's whole duration, since one that starts later counts for less of it."""
     first = dict(rows[0])
-    for key in ("throughput_mbps", "retransmits"):
-        values = [row[key] for row in rows if row.get(key) is not None]
-        first[key] = sum(values) if values else None
+    measured = [row for row in rows if row.get("throughput_mbps") is not None]
+    first["throughput_mbps"] = sum(r["throughput_mbps"] * (1 - r["start_s"] / r["duration_s"]) for r in measured)
+    first["retransmits"] = sum(row["retransmits"] or 0 for row in measured)
+    if not measured:
+        first["throughput_mbps"] = first["retransmits"] = None
     first["cc"] = "+".join(dict.fromkeys(row["cc"] for row in rows))
     first["flow_throughputs_mbps"] = [row.get("throughput_mbps") for row in rows]
     for key in ("flow", "start_s"):

@@ -51,7 +51,7 @@ class Kernel:
     def congestion_controls(self) -> set[str]:
         """Names that TCP_CONGESTION takes in a guest of this kernel: built in, or modular and loaded at boot."""
         listed = (self.modules / "modules.dep").read_text() + (self.modules / "modules.builtin").read_text()
-        modular = set(re.findall(r"/tcp_([a-z0-9]+)\.ko", listed)) - {"diag"}
+        modular = set(re.findall(r"/tcp_([a-z0-9]+)\.ko", listed)) - {"diag", "sigpool"}
         # Module and control differ in name for these (net/ipv4/tcp_*.c, .name).
         aliases = {"highspeed": "highspeed", "htcp": "htcp", "newreno": "reno"}
         return {aliases.get(name, name) for name in modular} | {"reno", "cubic"}

@@ -120,8 +120,14 @@ class ThroughputFigure:
             axes.set_xticks(measured, [f"{x:g}" for x in measured])
             axes.minorticks_off()
         if self._panel_axes:
-            named = (f"{table.AXES[a]} {v}" for a, v in zip(self._panel_axes, panel, strict=True))
-            axes.set_title(", ".join(named), fontsize=9)
+            axes.set_title(self._panel_name(panel), fontsize=9)
+
+    def _panel_name(self, panel: tuple[object, ...]) -> str:
+        words = []
+        for axis, value in zip(self._panel_axes, panel, strict=True):
+            name, unit = table.AXES[axis]
+            words.append(" ".join(filter(None, (name, table.axis_value(axis, value), unit))))
+        return ", ".join(words)
 
     def terminal(self, width: int = 80, height: int = 18, colors: bool = False) -> str:
         """The first panel, drawn with characters; without colors each control has a character of its own."""
@@ -141,7 +147,8 @@ class ThroughputFigure:
         plotext.xticks(ticks, [f"{x:g}" for x in ticks])
         plotext.ylim(0, float(rows["throughput_mbps"].max() or 1) * 1.05)  # type: ignore[arg-type]
         plotext.xlabel(LABELS[self.x])
-        plotext.title("median throughput [Mbit/s]")
+        where = f", {self._panel_name(self._panels[0])}" if self._panel_axes else ""
+        plotext.title(f"median throughput [Mbit/s]{where}")
         drawn = str(plotext.build())
         return drawn if colors else str(plotext.uncolorize(drawn))
 

@@ -6,18 +6,18 @@ import polars as pl
 from rich.table import Table
 
 # What may distinguish cells, in the order in which a reader wants them.
-AXES = {
-    "kernel": "kernel",
-    "accelerator": "accelerator",
-    "bandwidth_mbps": "bandwidth Mbit/s",
-    "rtt_ms": "RTT ms",
-    "buffer_bytes": "buffer B",
-    "loss": "loss",
-    "flows": "flows",
-    "driver": "driver",
-    "timeslice_ms": "timeslice ms",
-    "cc": "cc",
-    "share": "CPU share",
+AXES: dict[str, tuple[str, str]] = {  # name and unit
+    "kernel": ("kernel", ""),
+    "accelerator": ("accelerator", ""),
+    "bandwidth_mbps": ("bandwidth", "Mbit/s"),
+    "rtt_ms": ("RTT", "ms"),
+    "buffer_bytes": ("buffer", "B"),
+    "loss": ("loss", ""),
+    "flows": ("flows", ""),
+    "driver": ("driver", ""),
+    "timeslice_ms": ("timeslice", "ms"),
+    "cc": ("cc", ""),
+    "share": ("CPU share", ""),
 }
 
 
@@ -33,7 +33,8 @@ def runs(table: pl.DataFrame) -> pl.DataFrame:
         .group_by("run")
         .agg(
             pl.col("cc").unique(maintain_order=True).str.join("+"),
-            pl.col("throughput_mbps").sum(),
+            # As in the JSON objects: payload of all flows over the run's whole duration.
+            (pl.col("throughput_mbps") * (1 - pl.col("start_s") / pl.col("duration_s"))).sum(),
             pl.col("retransmits").sum(),
             pl.col("rtt_mean_ms").mean(),
             *[pl.col(name).first() for name in per_run],
@@ -77,7 +78,10 @@ def render(table: pl.DataFrame, title: str) -> Table:
     axes = [name for name in summary.columns if name in AXES]
     out = Table(title=title, title_justify="left", caption=_caption(table), caption_justify="left")
     for axis in axes:
-        out.add_column(AXES[axis], justify="left" if axis in ("cc", "kernel", "driver", "accelerator") else "right")
+        out.add_column(
+            " ".join(filter(None, AXES[axis])),
+            justify="left" if axis in ("cc", "kernel", "driver", "accelerator") else "right",
+        )
     for heading in ("Mbit/s", "min-max", "n", "retransmits", "share got"):
         out.add_column(heading, justify="right")
     some_unfaithful = summary["unfaithful"].sum() > 0
@@ -85,7 +89,7 @@ def render(table: pl.DataFrame, title: str) -> Table:
         out.add_column("unfaithful", justify="right")
     for row in summary.iter_rows(named=True):
         out.add_row(
-            *[_axis_value(axis, row[axis]) for axis in axes],
+            *[axis_value(axis, row[axis]) for axis in axes],
             f"{row['median']:.2f}",
             f"{row['least']:.2f}-{row['greatest']:.2f}",
             str(row["n"]),
@@ -96,7 +100,8 @@ def render(table: pl.DataFrame, title: str) -> Table:
     return out
 
 
-def _axis_value(axis: str, value: object) -> str:
+def axis_value(axis: str, value: object) -> str:
+    """A value of an axis as people read it."""
     if value is None:
         return "-"
     if axis == "share":
