@@ -6,7 +6,7 @@
 //! shorter slices there is `burner`.
 use std::io;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{ContentionError, Result};
 use crate::host::{hz, kernel_is_at_least, online_cpus, sysctl, RealTimeBudget};
@@ -28,6 +28,9 @@ const DEFAULT_PERIOD_MAX_US: i64 = 1 << 22;
 /// case real-time threads starve them, and this counts as admitted bandwidth.
 const FAIR_SERVER_SHARE: f64 = 0.05;
 
+/// How often to put a thread under SCHED_DEADLINE that does not run there.
+const ATTEMPTS: usize = 5;
+
 /// Threads held under SCHED_DEADLINE. Gives each its former policy back when dropped.
 #[derive(Debug)]
 pub struct Deadline {
@@ -43,7 +46,8 @@ struct Held {
 }
 
 impl Deadline {
-    /// Lets each thread run `runtime_ns` in every `period_ns`. If one is refused, none is changed.
+    /// Lets each thread run `runtime_ns` in every `period_ns`. If one is refused, none is changed. Returns when each has
+    /// been seen to run in its second period.
     pub fn apply(tids: &[Tid], runtime_ns: u64, period_ns: u64) -> Result<Self> {
         if tids.is_empty() {
             return Err(ContentionError::NoThreads);
@@ -54,6 +58,9 @@ impl Deadline {
         let mut this = Self { held: Vec::new() };
         for &tid in tids {
             this.hold(tid, wanted)?;
+        }
+        for held in &this.held {
+            held.get_going()?;
         }
         Ok(this)
     }
@@ -92,6 +99,42 @@ impl Drop for Deadline {
 }
 
 impl Held {
+    /// Makes sure that the thread gets its second slice.
+    ///
+    /// A thread that was under SCHED_DEADLINE before may get one slice and then none ever again: throttled, and no timer
+    /// armed to end that. `settling` makes it rare and not impossible (6.18: 9 of 300 returns, spinning and sleeping threads). Leaving the
+    /// class and coming back sets it going.
+    fn get_going(&self) -> Result<()> {
+        for _ in 0..ATTEMPTS {
+            if self.runs_again() {
+                return Ok(());
+            }
+            let restored = self.before.set(self.thread.tid);
+            thread::sleep(self.settling());
+            restored
+                .and_then(|()| self.wanted.set(self.thread.tid))
+                .map_err(|error| refusal(&self.thread, self.wanted, error))?;
+        }
+        Err(ContentionError::Stuck { tid: self.thread.tid })
+    }
+
+    /// False if the thread wants to run and does not, from its second period on, for longer than it may have to wait.
+    fn runs_again(&self) -> bool {
+        let period = Duration::from_nanos(self.wanted.period_ns);
+        thread::sleep(period);
+        let before = self.thread.run_ns();
+        // A slice that was overrun by a tick may cost the next ones.
+        let patience = Instant::now() + 3 * period + self.settling();
+        while Instant::now() < patience {
+            // What sleeps is not throttled, and what has ended or cannot be measured is not for us to set going.
+            if self.thread.state() != Some('R') || before.is_none() || self.thread.run_ns() != before {
+                return true;
+            }
+            thread::sleep(period / 8);
+        }
+        false
+    }
+
     /// Returns how long the kernel still remembers that the thread was under SCHED_DEADLINE.
     fn restore(&self) -> Result<Duration> {
         let settling = match self.thread.state() {

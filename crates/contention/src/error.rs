@@ -48,6 +48,9 @@ pub enum ContentionError {
     #[error("the kernel refused runtime {} and period {} for SCHED_DEADLINE: the period must be between kernel.sched_deadline_period_min_us and _max_us, and the runtime at least 1024 ns", time(*.runtime_ns), time(*.period_ns))]
     DeadlineRange { runtime_ns: u64, period_ns: u64 },
 
+    #[error("the kernel throttled thread {tid} under SCHED_DEADLINE and never let it run again, several times over: use the burner driver, or start the VM anew")]
+    Stuck { tid: Tid },
+
     #[error("thread {tid} does not exist (any more): is the VM still running?")]
     NoThread { tid: Tid },
 

@@ -32,6 +32,13 @@ impl Thread {
         (stat.started == self.started).then_some(stat.state)
     }
 
+    /// CPU time used so far, ns (Documentation/scheduler/sched-stats.rst); None if it has ended or the kernel does not
+    /// count.
+    pub fn run_ns(&self) -> Option<u64> {
+        let schedstat = fs::read_to_string(format!("/proc/{}/schedstat", self.tid)).ok()?;
+        schedstat.split(' ').next()?.parse().ok()
+    }
+
     pub fn affinity(&self) -> Result<CpuSet> {
         let mut set = CpuSet::empty();
         // SAFETY: the kernel writes at most `size_of::<cpu_set_t>()` bytes into `set`.
