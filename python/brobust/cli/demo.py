@@ -32,6 +32,8 @@ def demo(
     grid = Grid.from_flags({**FIELDS, "kernel": _kernel()})
     backends.check(grid.scenarios)
     dataset = _continued(out, grid) or Dataset.create(out, grid, series.host())
+    if not series.remaining(grid, dataset):
+        print(f"{out}/ is complete and only drawn again; remove it, or give another --out, to measure anew")
     measure(grid, dataset, as_json=False)
     draw(dataset, "share", out)
 
