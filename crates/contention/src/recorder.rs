@@ -59,6 +59,8 @@ impl Recorder {
     /// Starts to record these threads; when it returns, recording is on.
     pub fn start(tids: &[Tid]) -> Result<Self> {
         check_support()?;
+        // Our error is the one sentence that a user gets; libbpf would print several more to stderr.
+        libbpf_rs::set_print(None);
         let watched = watch(tids)?;
         let stop = Arc::new(AtomicBool::new(false));
         let (ready, wait_ready) = mpsc::sync_channel(1);
