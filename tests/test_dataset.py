@@ -1,11 +1,13 @@
 """A dataset is appended run by run, survives interruption, and says what it is."""
 
+import errno
 import json
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from brobust import series
 from brobust.dataset import RUNS, SCHEMA_VERSION, Dataset, Measured, frame
 from brobust.errors import BadInput
 from brobust.scenario import Grid
@@ -37,6 +39,31 @@ def test_failed_runs_are_done_again_and_half_written_ones_do_not_count(dataset: 
     dataset.append("a-0", _measured("a-0"))
     dataset.append("b-0", _measured("b-0", "failed"))
     (dataset.directory / "runs" / "c-0.new").write_bytes(b"half a file")
+    assert dataset.finished() == {"a-0"}
+
+
+def test_the_rest_of_a_series_goes_kernel_by_kernel(tmp_path: Path) -> None:
+    grid = Grid.from_flags({"kernel": ["debian-6.12", "debian-6.1"]})
+    dataset = Dataset.create(tmp_path / "two", grid, {})
+    first = grid.runs()[0]
+    dataset.append(first.id, _measured(first.id))
+    rest = series.remaining(grid, dataset)
+    assert len(rest) == len(grid.runs()) - 1
+    assert first.id not in {run.id for run in rest}
+    kernels = [run.scenario.kernel for run in rest]
+    assert kernels == sorted(kernels)
+
+
+def test_a_full_disk_is_said_and_what_was_measured_stays(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset.append("a-0", _measured("a-0"))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    run = Grid.from_flags({}).runs()[0]
+    with pytest.raises(series.DiskFull, match="--resume"):
+        series._append(dataset, run, _measured(run.id))
     assert dataset.finished() == {"a-0"}
 
 

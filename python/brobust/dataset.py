@@ -15,6 +15,7 @@ file there and is done again by --resume; one that has it is never touched.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -226,9 +227,9 @@ class Dataset:
             if rows:
                 file = self.directory / name / f"{run}.parquet"
                 file.parent.mkdir(exist_ok=True)
-                scratch = file.with_suffix(".new")
-                frame(rows, columns).write_parquet(scratch)
-                scratch.rename(file)
+                content = io.BytesIO()
+                frame(rows, columns).write_parquet(content)
+                _write_whole(file, content.getvalue())
 
     def discard_if_empty(self) -> None:
         """Remove a dataset into which nothing was measured."""

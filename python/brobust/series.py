@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import platform
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,7 +27,6 @@ class Progress:
     measured: Measured
     done: int
     total: int
-    seconds_left: float
 
 
 class DiskFull(BrobustError):
@@ -36,8 +34,10 @@ class DiskFull(BrobustError):
 
 
 def remaining(grid: Grid, dataset: Dataset) -> list[Run]:
+    """Runs still to be done, in the grid's shuffled order but kernel by kernel: another kernel is another boot."""
     finished = dataset.finished()
-    return [run for run in grid.runs() if run.id not in finished]
+    runs = [run for run in grid.runs() if run.id not in finished]
+    return sorted(runs, key=lambda run: (run.scenario.kernel, run.scenario.accelerator))
 
 
 def measure(runs: Sequence[Run], dataset: Dataset, say: Callable[[str], None]) -> Iterator[Progress]:
@@ -47,7 +47,6 @@ def measure(runs: Sequence[Run], dataset: Dataset, say: Callable[[str], None]) -
     with Session.start() as session, open_backend(session, say) as backend:
         for record in backend.calibrate([run.scenario for run in runs], say):
             dataset.note_calibration(record)
-        begun = time.monotonic()
         for done, run in enumerate(runs, start=1):
             say(run.scenario.describe())
             started = datetime.now(UTC)
@@ -56,8 +55,7 @@ def measure(runs: Sequence[Run], dataset: Dataset, say: Callable[[str], None]) -
             except RunFailed as failure:
                 measured = failed(run, str(failure), started)
             _append(dataset, run, measured)
-            each = (time.monotonic() - begun) / done
-            yield Progress(run, measured, done, len(runs), each * (len(runs) - done))
+            yield Progress(run, measured, done, len(runs))
 
 
 def _append(dataset: Dataset, run: Run, measured: Measured) -> None:
