@@ -1,11 +1,13 @@
 """Tables and figures say what the data says: medians over runs, flows summed, n and spread beside them."""
 
+import io
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from rich.console import Console
 
 from brobust.dataset import RUNS, frame
 from brobust.errors import BadInput
@@ -41,6 +43,17 @@ def test_a_cell_is_the_median_of_its_runs_with_spread_and_n(runs: pl.DataFrame) 
 
 def test_failed_runs_are_left_out_and_said(runs: pl.DataFrame) -> None:
     assert "1 run(s) failed" in str(table.render(runs, "t").caption)
+
+
+def test_unfaithful_runs_are_marked(runs: pl.DataFrame) -> None:
+    one = runs.with_columns(
+        outcome=pl.when(pl.col("run") == "bbr-0.25-0").then(pl.lit("unfaithful")).otherwise("outcome")
+    )
+    console = Console(record=True, width=80, file=io.StringIO())
+    console.print(table.render(one, "t"))
+    text = console.export_text()
+    assert "3 (1!)" in text
+    assert "(k!)" in text
 
 
 def test_flows_of_one_run_are_summed(runs: pl.DataFrame) -> None:

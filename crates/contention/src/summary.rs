@@ -10,12 +10,12 @@ const NOISE_NS: u64 = 100_000;
 /// Waits shorter than this are no off-times.
 ///
 /// Interrupts, kernel workers and a neighbour's wakeup take the CPU for some 5 to 100 us; they end no timeslice,
-/// because no sender notices them. With a known off-time the limit grows to 5 % of it, as a neighbour's millisecond inside a
-/// window of a 30 ms off pattern starts no new slice either; and it shrinks to half of very short off-times, which are
-/// what is to be seen.
+/// because no sender notices them. With a known off-time the limit grows to a fifth of it: no driver's off-times vary that
+/// much, and a shorter wait inside a window is a neighbour's. It shrinks to half of very short off-times, which are what is
+/// to be seen.
 pub fn noise_limit_ns(asked_off_ns: Option<u64>) -> u64 {
     match asked_off_ns {
-        Some(off_ns) => NOISE_NS.min(off_ns / 2).max(off_ns / 20),
+        Some(off_ns) => NOISE_NS.min(off_ns / 2).max(off_ns / 5),
         None => NOISE_NS,
     }
 }
@@ -234,8 +234,8 @@ mod tests {
     #[test]
     fn the_noise_limit_follows_the_asked_off_time() {
         assert_eq!(noise_limit_ns(None), 100_000);
-        assert_eq!(noise_limit_ns(Some(30 * MS)), 1_500_000);
-        assert_eq!(noise_limit_ns(Some(MS)), 100_000);
+        assert_eq!(noise_limit_ns(Some(30 * MS)), 6_000_000);
+        assert_eq!(noise_limit_ns(Some(MS)), 200_000);
         assert_eq!(noise_limit_ns(Some(60_000)), 30_000);
     }
 

@@ -84,18 +84,14 @@ def render(table: pl.DataFrame, title: str) -> Table:
         )
     for heading in ("Mbit/s", "min-max", "n", "retransmits", "share got"):
         out.add_column(heading, justify="right")
-    some_unfaithful = summary["unfaithful"].sum() > 0
-    if some_unfaithful:
-        out.add_column("unfaithful", justify="right")
     for row in summary.iter_rows(named=True):
         out.add_row(
             *[axis_value(axis, row[axis]) for axis in axes],
             f"{row['median']:.2f}",
             f"{row['least']:.2f}-{row['greatest']:.2f}",
-            str(row["n"]),
+            f"{row['n']} ({row['unfaithful']}!)" if row["unfaithful"] else str(row["n"]),
             "-" if row["retransmits"] is None else f"{row['retransmits']:.0f}",
             "-" if row["effective_share"] is None else f"{row['effective_share']:.1%}",
-            *([f"{row['unfaithful']} of {row['n']}" if row["unfaithful"] else ""] if some_unfaithful else []),
         )
     return out
 
@@ -112,4 +108,6 @@ def axis_value(axis: str, value: object) -> str:
 def _caption(table: pl.DataFrame) -> str:
     failed = table.filter(pl.col("outcome") == "failed")["run"].n_unique()
     text = "median of n runs; throughput is payload at the receiver"
+    if "unfaithful" in set(table["outcome"]):
+        text += "; (k!): k of them did not get the contention asked for, see `reason` in the dataset"
     return text + (f"; {failed} run(s) failed and are left out" if failed else "")
