@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import polars as pl
+from rich import box
 from rich.table import Table
 
 # What may distinguish cells, in the order in which a reader wants them.
@@ -76,7 +77,11 @@ def cells(table: pl.DataFrame, value: str = "throughput_mbps") -> pl.DataFrame:
 def render(table: pl.DataFrame, title: str) -> Table:
     summary = cells(table)
     axes = [name for name in summary.columns if name in AXES]
-    out = Table(title=title, title_justify="left", caption=_caption(table), caption_justify="left")
+    # Without vertical lines, so that four axes still fit into 80 columns.
+    out = Table(
+        title=title, title_justify="left", caption=_caption(table), caption_justify="left",
+        box=box.SIMPLE_HEAD, padding=(0, 1),
+    )  # fmt: skip
     for axis in axes:
         out.add_column(
             " ".join(filter(None, AXES[axis])),
