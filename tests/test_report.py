@@ -56,6 +56,16 @@ def test_unfaithful_runs_are_marked(runs: pl.DataFrame) -> None:
     assert "(k!)" in text
 
 
+def test_a_table_of_three_axes_fits_80_columns_uncut(runs: pl.DataFrame) -> None:
+    contended = runs.filter((pl.col("share") < 1) & (pl.col("outcome") == "ok"))
+    burner = contended.with_columns(driver=pl.lit("burner"), timeslice_ms=pl.lit(1.0), run=pl.col("run") + "-b")
+    console = Console(record=True, width=80, file=io.StringIO())
+    console.print(table.render(pl.concat([contended, burner]), "t"))
+    text = console.export_text()
+    assert "…" not in text
+    assert all(whole in text for whole in ("deadline", "1.00-9.00", "retrans", "share", "25.0%"))
+
+
 def test_flows_of_one_run_are_summed(runs: pl.DataFrame) -> None:
     two = frame([_row("bbr", 1.0, 0, 9.0), {**_row("bbr", 1.0, 0, 8.0), "flow": 1}], RUNS)
     assert table.runs(two)["throughput_mbps"].to_list() == [17.0]

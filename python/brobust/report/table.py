@@ -80,24 +80,28 @@ def render(table: pl.DataFrame, title: str) -> Table:
     # Without vertical lines, so that four axes still fit into 80 columns.
     out = Table(
         title=title, title_justify="left", caption=_caption(table), caption_justify="left",
-        box=box.SIMPLE_HEAD, padding=(0, 1),
+        box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False,
     )  # fmt: skip
-    for axis in axes:
-        out.add_column(
-            " ".join(filter(None, AXES[axis])),
-            justify="left" if axis in ("cc", "kernel", "driver", "accelerator") else "right",
-        )
-    for heading in ("Mbit/s", "min-max", "n", "retransmits", "share got"):
-        out.add_column(heading, justify="right")
-    for row in summary.iter_rows(named=True):
-        out.add_row(
+    headings = [" ".join(filter(None, AXES[axis])) for axis in axes]
+    headings += ["Mbit/s", "min-max", "n", "retrans", "share got"]
+    rows = [
+        [
             *[axis_value(axis, row[axis]) for axis in axes],
             f"{row['median']:.2f}",
             f"{row['least']:.2f}-{row['greatest']:.2f}",
             f"{row['n']} ({row['unfaithful']}!)" if row["unfaithful"] else str(row["n"]),
             "-" if row["retransmits"] is None else f"{row['retransmits']:.0f}",
             "-" if row["effective_share"] is None else f"{row['effective_share']:.1%}",
-        )
+        ]
+        for row in summary.iter_rows(named=True)
+    ]
+    for number, heading in enumerate(headings):
+        # A heading may break between its words; no word and no figure is cut.
+        longest = max(len(text) for text in (*heading.split(), *(row[number] for row in rows)))
+        is_text = number < len(axes) and axes[number] in ("cc", "kernel", "driver", "accelerator")
+        out.add_column(heading, justify="left" if is_text else "right", min_width=longest)
+    for row in rows:
+        out.add_row(*row)
     return out
 
 
@@ -112,7 +116,7 @@ def axis_value(axis: str, value: object) -> str:
 
 def _caption(table: pl.DataFrame) -> str:
     failed = table.filter(pl.col("outcome") == "failed")["run"].n_unique()
-    text = "median of n runs; throughput is payload at the receiver"
+    text = "median of n runs; throughput is payload at the receiver; retrans: segments retransmitted"
     if "unfaithful" in set(table["outcome"]):
-        text += "; (k!): k of them did not get the contention asked for, see `reason` in the dataset"
+        text += "; (k!): k of them did not get the contention asked for, the dataset says why"
     return text + (f"; {failed} run(s) failed and are left out" if failed else "")
