@@ -97,23 +97,23 @@ def applied(
     """Hold the threads, each pinned to the plan's CPU for the sender, under the contention asked for, and record
     what they get, until the context is left."""
     got = Got(asked)
-    with ExitStack() as stack:
-        try:
+    try:
+        with ExitStack() as stack:
             if asked.active:
                 _drive(asked, threads, plan, session, stack)
-        except _core.ContentionError as error:
-            raise RunFailed(str(error)) from None
-        recorder = _core.Recorder([*threads, path_thread])
-        try:
-            recorder.start()
-        except _core.ContentionError as error:
-            got.trouble = f"what the vCPU got was not recorded: {error}"
-        yield got
-        if got.trouble is None:
-            off = asked.period - asked.timeslice if asked.active else None
-            *vcpus, bottleneck = recorder.stop()
-            got.summaries = [recording.summary(off) for recording in vcpus]
-            got.path = bottleneck.summary()
+            recorder = _core.Recorder([*threads, path_thread])
+            try:
+                recorder.start()
+            except _core.ContentionError as error:
+                got.trouble = f"what the vCPU got was not recorded: {error}"
+            yield got
+            if got.trouble is None:
+                off = asked.period - asked.timeslice if asked.active else None
+                *vcpus, bottleneck = recorder.stop()
+                got.summaries = [recording.summary(off) for recording in vcpus]
+                got.path = bottleneck.summary()
+    except _core.ContentionError as error:
+        raise RunFailed(str(error)) from None
 
 
 def _drive(asked: Contention, threads: Sequence[int], plan: cpus.Plan, session: Session, stack: ExitStack) -> None:

@@ -45,7 +45,7 @@ def measure(runs: Sequence[Run], dataset: Dataset, say: Callable[[str], None]) -
     if not runs:
         return
     with Session.start() as session, open_backend(session, say) as backend:
-        for record in backend.calibrate([run.scenario for run in runs], say):
+        for record in backend.calibrate([run.scenario for run in runs]):
             dataset.note_calibration(record)
         for done, run in enumerate(runs, start=1):
             say(run.scenario.describe())

@@ -18,7 +18,7 @@ class Backend(Protocol):
 
     def __exit__(self, *_: object) -> None: ...
 
-    def calibrate(self, scenarios: Sequence[Scenario], say: Say) -> list[dict[str, Any]]:
+    def calibrate(self, scenarios: Sequence[Scenario]) -> list[dict[str, Any]]:
         """Prove that the undisturbed testbed carries every path, or refuse. One record per path."""
         ...
 

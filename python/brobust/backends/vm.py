@@ -59,10 +59,8 @@ def check(scenarios: Sequence[Scenario]) -> None:
     for driver, timeslice, share in sorted({(s.contention.driver, s.contention.timeslice, s.contention.share)
                                             for s in scenarios if s.contention.active}):  # fmt: skip
         contention.check(driver, timeslice, share)
-    for scenario in scenarios:
-        kernel = kernels.find(scenario.kernel)
-        for group in scenario.flows:
-            congestion_controls.check(group.cc, kernel)
+    for kernel, control in sorted({(s.kernel, group.cc) for s in scenarios for group in s.flows}):
+        congestion_controls.check(control, kernels.find(kernel))
 
 
 class VmBackend:
@@ -82,13 +80,13 @@ class VmBackend:
     def __exit__(self, *_: object) -> None:
         self._guests.close()
 
-    def calibrate(self, scenarios: Sequence[Scenario], say: Say) -> list[dict[str, Any]]:
+    def calibrate(self, scenarios: Sequence[Scenario]) -> list[dict[str, Any]]:
         records = []
         points = {(s.kernel, s.accelerator, s.path.bandwidth) for s in scenarios}
         for kernel, wanted, bandwidth in sorted(points):
             # A long path would only make Cubic's start longer.
             rtt = min(20_000_000, *(s.path.rtt for s in scenarios if s.path.bandwidth == bandwidth))
-            say(f"calibrating {show_rate(bandwidth)} on {kernel}")
+            self._say(f"calibrating {show_rate(bandwidth)} on {kernel}")
             records.append(self._calibrate(self._booted(kernel, wanted), bandwidth, rtt))
         return records
 

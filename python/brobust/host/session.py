@@ -148,7 +148,7 @@ def _owner_lives(directory: Path) -> bool:
 
 def _of_session(directory: Path) -> list[Leftover]:
     found: list[Leftover] = []
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, KeyError):
         entry = json.loads((directory / "session.json").read_text())
         for pid in entry["processes"]:
             if _is_qemu_of(pid, directory):
