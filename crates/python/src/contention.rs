@@ -330,6 +330,16 @@ impl Summary {
     }
 
     #[getter]
+    fn window_starts_ns(&self) -> Vec<u64> {
+        self.0.window_starts_ns.clone()
+    }
+
+    #[getter]
+    fn offtime_starts_ns(&self) -> Vec<u64> {
+        self.0.offtime_starts_ns.clone()
+    }
+
+    #[getter]
     fn window(&self) -> Option<Distribution> {
         self.0.window.map(Distribution)
     }

@@ -3,8 +3,10 @@
 use pyo3::prelude::*;
 
 mod contention;
+mod virtual_time;
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    contention::register(module)
+    contention::register(module)?;
+    virtual_time::register(module)
 }

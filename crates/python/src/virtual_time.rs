@@ -1,0 +1,124 @@
+//! Runs in virtual time: crates/virtual for Python.
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{mpsc, Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use brobust_virtual::{Column, Error, FlowResult, Outcome, Scenario, Table};
+use pyo3::create_exception;
+use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+
+create_exception!(_core, VirtualError, PyException);
+create_exception!(_core, VirtualRefused, VirtualError);
+
+const LOOK_AROUND: Duration = Duration::from_millis(100);
+
+/// One run. It can be stopped from another thread.
+#[pyclass(frozen)]
+struct VirtualRun {
+    scenario: Scenario,
+    cpu: Option<usize>,
+    stop: Arc<AtomicBool>,
+}
+
+#[pymethods]
+impl VirtualRun {
+    #[new]
+    #[pyo3(signature = (scenario, cpu=None))]
+    fn new(scenario: &str, cpu: Option<usize>) -> PyResult<Self> {
+        let scenario = serde_json::from_str(scenario).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(Self { scenario, cpu, stop: Arc::default() })
+    }
+
+    fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Without the GIL, but for a look at the signals ten times a second.
+    fn run<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (tell, told) = mpsc::channel();
+        // Waited for without the GIL, which only what threads may share can be; nobody else takes the lock.
+        let told = Mutex::new(told);
+        let (scenario, stop, cpu) = (self.scenario.clone(), Arc::clone(&self.stop), self.cpu);
+        let worker = thread::spawn(move || {
+            // Nobody hears of it only if nobody waits any more.
+            let _ = tell.send(brobust_virtual::run_on(cpu, &scenario, &stop));
+        });
+        let result = loop {
+            match py.detach(|| told.lock().expect("never poisoned").recv_timeout(LOOK_AROUND)) {
+                Ok(result) => break Some(result),
+                Err(mpsc::RecvTimeoutError::Disconnected) => break None,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    if let Err(signal) = py.check_signals() {
+                        self.stop();
+                        py.detach(|| worker.join()).ok();
+                        return Err(signal);
+                    }
+                }
+            }
+        };
+        py.detach(|| worker.join()).ok();
+        match result {
+            Some(Ok(outcome)) => dictionary(py, outcome),
+            Some(Err(Error::Refused(why))) => Err(VirtualRefused::new_err(why)),
+            Some(Err(error)) => Err(VirtualError::new_err(error.to_string())),
+            None => Err(PyRuntimeError::new_err("the run in virtual time panicked")),
+        }
+    }
+}
+
+fn dictionary(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyDict>> {
+    let result = PyDict::new(py);
+    let flows = outcome.flows.iter().map(|flow| of_flow(py, flow)).collect::<PyResult<Vec<_>>>()?;
+    result.set_item("flows", PyList::new(py, flows)?)?;
+    result.set_item("hash", outcome.hash)?;
+    result.set_item("throughput", of_table(py, outcome.throughput)?)?;
+    result.set_item("samples", of_table(py, outcome.samples)?)?;
+    result.set_item("packets", of_table(py, outcome.packets)?)?;
+    let windows = |sender: &Vec<brobust_virtual::Window>| sender.iter().map(|w| (w.begin, w.end)).collect::<Vec<_>>();
+    result.set_item("windows_ns", outcome.windows.iter().map(windows).collect::<Vec<_>>())?;
+    let work = PyDict::new(py);
+    work.set_item("meetings", outcome.work.meetings)?;
+    work.set_item("frames", outcome.work.frames)?;
+    work.set_item("timers", outcome.work.timers)?;
+    work.set_item("received_packets", outcome.work.received_packets)?;
+    work.set_item("sent_skbs", outcome.work.sent_skbs)?;
+    work.set_item("boot_s", outcome.work.boot_s)?;
+    work.set_item("run_s", outcome.work.run_s)?;
+    result.set_item("work", work)?;
+    Ok(result)
+}
+
+fn of_flow<'py>(py: Python<'py>, flow: &FlowResult) -> PyResult<Bound<'py, PyDict>> {
+    let result = PyDict::new(py);
+    result.set_item("received_bytes", flow.received)?;
+    result.set_item("retransmits", flow.retransmits)?;
+    result.set_item("drops", flow.drops)?;
+    result.set_item("rtt_mean_ms", flow.rtt_mean_ms)?;
+    result.set_item("rtt_p99_ms", flow.rtt_p99_ms)?;
+    result.set_item("queue_mean_ms", flow.queue_mean_ms)?;
+    result.set_item("errno", flow.error)?;
+    Ok(result)
+}
+
+/// Columns by name, each as (numpy's name of its type, its bytes).
+fn of_table(py: Python<'_>, table: Table) -> PyResult<Bound<'_, PyDict>> {
+    let result = PyDict::new(py);
+    for (name, column) in table {
+        let (kind, bytes) = match column {
+            Column::F64(values) => ("f8", values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()),
+            Column::I64(values) => ("i8", values.iter().flat_map(|value| value.to_le_bytes()).collect()),
+            Column::Bool(values) => ("?", values.iter().map(|value| u8::from(*value)).collect()),
+        };
+        result.set_item(name, (kind, PyBytes::new(py, &bytes)))?;
+    }
+    Ok(result)
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<VirtualRun>()?;
+    module.add("VirtualError", module.py().get_type::<VirtualError>())?;
+    module.add("VirtualRefused", module.py().get_type::<VirtualRefused>())
+}

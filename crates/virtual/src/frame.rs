@@ -1,0 +1,274 @@
+//! Frames as the link sees them: headers, and lengths of payload that nobody carries.
+use crate::shared::{FrameHead, FRAME_BYTES};
+
+const ETHERNET: usize = 14;
+const MOST_HEADER: usize = 128;
+
+/// What the link must know of a TCP segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tcp {
+    pub source: u32,
+    pub destination: u32,
+    pub source_port: u16,
+    pub destination_port: u16,
+    pub seq: u32,
+    pub ack: u32,
+    pub payload: u32,
+    pub identification: u16,
+    ip: usize,
+    tcp: usize,
+}
+
+/// One frame: its headers, its carried payload if there is any, and its length on a wire.
+#[derive(Debug, Clone)]
+pub struct Frame {
+    /// When it was sent; on its way back to a kernel: when it arrives. ns
+    pub time: u64,
+    pub length: u32,
+    header: [u8; MOST_HEADER],
+    header_length: u8,
+    carried: Box<[u8]>,
+    pub tcp: Tcp,
+}
+
+impl Frame {
+    pub fn header(&self) -> &[u8] {
+        &self.header[..usize::from(self.header_length)]
+    }
+
+    pub fn carried(&self) -> &[u8] {
+        &self.carried
+    }
+
+    /// RFC 791. TCP's own checksum is the NIC's business, which is the link's, which loses no bits.
+    fn set_ip_checksum(&mut self) {
+        let at = self.tcp.ip;
+        self.put_u16(at + 10, 0);
+        let words = self.header[at..self.tcp.tcp].chunks_exact(2);
+        let mut sum: u32 = words.map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        self.put_u16(at + 10, !(sum as u16));
+    }
+
+    fn put_u16(&mut self, at: usize, value: u16) {
+        self.header[at..at + 2].copy_from_slice(&value.to_be_bytes());
+    }
+}
+
+/// All frames that a kernel left, super-packets cut into the segments that a NIC would send.
+pub fn decode(bytes: &[u8], mut each: impl FnMut(Frame)) -> Result<(), String> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let head_length = size_of::<FrameHead>();
+        if rest.len() < head_length {
+            return Err(format!("{} bytes where a frame should begin", rest.len()));
+        }
+        // SAFETY: there are enough bytes, and FrameHead is plain integers.
+        let head: FrameHead = unsafe { std::ptr::read_unaligned(rest.as_ptr().cast()) };
+        let header = usize::from(head.header);
+        let used = head_length + header + usize::from(head.payload);
+        let record = head.record as usize;
+        if record < used || record > rest.len() || header > MOST_HEADER || (head.length as usize) < used - head_length {
+            return Err(format!("a frame of impossible size: {head:?}"));
+        }
+        let carried = &rest[head_length + header..used];
+        let frame = parse(&head, &rest[head_length..head_length + header], carried)?;
+        segment(frame, u32::from(head.gso_size), &mut each)?;
+        rest = &rest[record..];
+    }
+    Ok(())
+}
+
+fn parse(head: &FrameHead, header: &[u8], carried: &[u8]) -> Result<Frame, String> {
+    let u16_at = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+    let u32_at = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    if header.len() < ETHERNET + 20 || u16_at(12) != 0x0800 || header[ETHERNET] >> 4 != 4 {
+        return Err("a frame that is not IPv4".into());
+    }
+    let ip = ETHERNET;
+    let tcp = ip + usize::from(header[ip] & 15) * 4;
+    if header[ip + 9] != 6 {
+        return Err(format!("a packet of IP protocol {}, not TCP", header[ip + 9]));
+    }
+    if header.len() < tcp + 20 || header.len() < tcp + usize::from(header[tcp + 12] >> 4) * 4 {
+        return Err("a frame that ends within its TCP header".into());
+    }
+    let headers = tcp + usize::from(header[tcp + 12] >> 4) * 4;
+    let payload = head.length as usize - headers;
+    let mut own = [0; MOST_HEADER];
+    own[..header.len()].copy_from_slice(header);
+    Ok(Frame {
+        time: head.time,
+        length: head.length,
+        header: own,
+        header_length: header.len() as u8,
+        carried: carried.into(),
+        tcp: Tcp {
+            source: u32_at(ip + 12),
+            destination: u32_at(ip + 16),
+            source_port: u16_at(tcp),
+            destination_port: u16_at(tcp + 2),
+            seq: u32_at(tcp + 4),
+            ack: u32_at(tcp + 8),
+            payload: payload as u32,
+            identification: u16_at(ip + 4),
+            ip,
+            tcp,
+        },
+    })
+}
+
+/// What TCP segmentation offload does (kernel: tcp_gso_segment): as many segments as there are `size` bytes of
+/// payload, PSH and FIN only on the last, CWR only on the first.
+fn segment(frame: Frame, size: u32, each: &mut impl FnMut(Frame)) -> Result<(), String> {
+    let payload = frame.tcp.payload;
+    if size == 0 || payload <= size {
+        each(frame);
+        return Ok(());
+    }
+    let headers = frame.length - payload;
+    let flags = frame.header[frame.tcp.tcp + 13];
+    let (mut offset, mut number) = (0, 0u16);
+    while offset < payload {
+        let here = size.min(payload - offset);
+        let (first, last) = (offset == 0, offset + here == payload);
+        let mut part = Frame { carried: Box::default(), ..frame.clone() };
+        if !frame.carried.is_empty() {
+            let bytes = frame.carried.get(offset as usize..(offset + here) as usize);
+            part.carried = bytes.ok_or("a super-packet with only part of its payload")?.into();
+        }
+        part.length = headers + here;
+        part.tcp.payload = here;
+        part.tcp.seq = frame.tcp.seq.wrapping_add(offset);
+        part.tcp.identification = frame.tcp.identification.wrapping_add(number);
+        part.put_u16(frame.tcp.ip + 2, (part.length as usize - ETHERNET) as u16);
+        part.put_u16(frame.tcp.ip + 4, part.tcp.identification);
+        part.set_ip_checksum();
+        let seq = part.tcp.seq.to_be_bytes();
+        part.header[frame.tcp.tcp + 4..frame.tcp.tcp + 8].copy_from_slice(&seq);
+        let keep = if last { 0xff } else { !0x09 } & if first { 0xff } else { !0x80 };
+        part.header[frame.tcp.tcp + 13] = flags & keep;
+        each(part);
+        offset += here;
+        number = number.wrapping_add(1);
+    }
+    Ok(())
+}
+
+/// Appends a frame to what a kernel is to receive. False: there is no room.
+pub fn encode(frame: &Frame, to: &mut [u8; FRAME_BYTES], used: &mut u32) -> bool {
+    let head_length = size_of::<FrameHead>();
+    let (header, carried) = (frame.header(), frame.carried());
+    let record = (head_length + header.len() + carried.len()).next_multiple_of(8);
+    let at = *used as usize;
+    if at + record > FRAME_BYTES {
+        return false;
+    }
+    let head = FrameHead {
+        time: frame.time,
+        length: frame.length,
+        record: record as u32,
+        header: header.len() as u16,
+        payload: carried.len() as u16,
+        gso_size: 0,
+        reserved: 0,
+    };
+    // SAFETY: there is room for it, and FrameHead is plain integers.
+    unsafe { std::ptr::write_unaligned(to[at..].as_mut_ptr().cast(), head) };
+    to[at + head_length..][..header.len()].copy_from_slice(header);
+    to[at + head_length + header.len()..][..carried.len()].copy_from_slice(carried);
+    *used += record as u32;
+    true
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A TCP frame without options.
+    pub(crate) fn example(time: u64, source: u32, seq: u32, payload: u32) -> Frame {
+        let bytes = record(time, source, seq, payload, 0);
+        let mut frames = Vec::new();
+        decode(&bytes, |frame| frames.push(frame)).unwrap();
+        frames.remove(0)
+    }
+
+    fn record(time: u64, source: u32, seq: u32, payload: u32, gso_size: u16) -> Vec<u8> {
+        let mut header = vec![0u8; 54];
+        header[12] = 8;
+        header[14] = 0x45;
+        header[16..18].copy_from_slice(&((40 + payload) as u16).to_be_bytes());
+        header[18..20].copy_from_slice(&100u16.to_be_bytes());
+        header[23] = 6;
+        header[26..30].copy_from_slice(&source.to_be_bytes());
+        header[38..42].copy_from_slice(&seq.to_be_bytes());
+        header[46] = 0x50;
+        header[47] = 0x99; // CWR, ACK, PSH, FIN
+        let head = FrameHead { time, length: 54 + payload, record: 88, header: 54, payload: 0, gso_size, reserved: 0 };
+        let mut bytes = vec![0; 88];
+        unsafe { std::ptr::write_unaligned(bytes.as_mut_ptr().cast(), head) };
+        bytes[size_of::<FrameHead>()..][..54].copy_from_slice(&header);
+        bytes
+    }
+
+    #[test]
+    fn a_super_packet_is_cut_as_a_nic_cuts_it() {
+        let mut frames = Vec::new();
+        decode(&record(5, 1, u32::MAX - 999, 2500, 1000), |frame| frames.push(frame)).unwrap();
+        let seen: Vec<_> = frames.iter().map(|f| (f.time, f.length, f.tcp.seq, f.tcp.identification)).collect();
+        assert_eq!(seen, [(5, 1054, u32::MAX - 999, 100), (5, 1054, 0, 101), (5, 554, 1000, 102)]);
+        let flags: Vec<_> = frames.iter().map(|f| f.header()[47]).collect();
+        assert_eq!(flags, [0x90, 0x10, 0x19]);
+        assert_eq!(u16::from_be_bytes([frames[2].header()[16], frames[2].header()[17]]), 540);
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        let mut buffer: Box<[u8; FRAME_BYTES]> = vec![0; FRAME_BYTES].try_into().unwrap();
+        let mut used = 0;
+        for seq in 0..3 {
+            assert!(encode(&example(seq, 9, seq as u32, 1000), &mut buffer, &mut used));
+        }
+        let mut seen = Vec::new();
+        decode(&buffer[..used as usize], |frame| seen.push((frame.time, frame.tcp.seq, frame.tcp.payload))).unwrap();
+        assert_eq!(seen, [(0, 0, 1000), (1, 1, 1000), (2, 2, 1000)]);
+    }
+
+    #[test]
+    fn a_full_buffer_takes_no_more() {
+        let mut buffer: Box<[u8; FRAME_BYTES]> = vec![0; FRAME_BYTES].try_into().unwrap();
+        let mut used = FRAME_BYTES as u32 - 72;
+        assert!(!encode(&example(0, 9, 0, 1000), &mut buffer, &mut used));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_of_a_kernel_are_believed(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            let _ = decode(&bytes, |_| ());
+        }
+
+        #[test]
+        fn a_broken_frame_is_refused_or_whole(at in 0usize..88, value: u8, gso in 0u16..3000) {
+            let mut bytes = record(1, 2, 3, 4000, gso);
+            bytes[at] = value;
+            let mut payload = 0;
+            if decode(&bytes, |frame| payload += u64::from(frame.tcp.payload)).is_ok() {
+                prop_assert!(payload <= u64::from(u32::MAX));
+            }
+        }
+
+        #[test]
+        fn segments_carry_all_payload(payload in 1u32..65_000, size in 1u16..9000) {
+            let (mut sum, mut next) = (0, 77);
+            decode(&record(1, 2, 77, payload, size), |frame| {
+                assert_eq!(frame.tcp.seq, next);
+                next = next.wrapping_add(frame.tcp.payload);
+                sum += frame.tcp.payload;
+            }).unwrap();
+            prop_assert_eq!(sum, payload);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! One kernel: a process that runs when it is told to, until it can go no further.
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::memfd::{memfd_create, MFdFlags};
+
+use crate::error::{io, Error, Result};
+use crate::shared::{reason, words, Memory, Shared};
+
+/// What the command line names; the same for every kernel, since kernels draw random numbers from it.
+const MEMORY_FD: i32 = 3;
+const SOCKET_FD: i32 = 4;
+/// Of virtual memory; a kernel touches some 20 MB of it, and what its sockets hold.
+const MEMORY: &str = "mem=1024M";
+/// A kernel answers within milliseconds. One that loops for ever is given up after this.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_AROUND: Duration = Duration::from_millis(200);
+const LAST_WORDS: usize = 600;
+
+/// A kernel that waits for us.
+pub struct Kernel {
+    name: String,
+    child: Child,
+    socket: UnixStream,
+    console: File,
+    memory: Memory,
+}
+
+impl Kernel {
+    /// Boots `image`. `describe` says what it is to be.
+    pub fn boot(image: &Path, name: &str, describe: impl FnOnce(&mut Shared), stop: &AtomicBool) -> Result<Self> {
+        let mut memory = Memory::create().map_err(io("memory for a kernel"))?;
+        describe(memory.shared());
+        let (socket, theirs) = UnixStream::pair().map_err(io("a socket to a kernel"))?;
+        socket.set_read_timeout(Some(LOOK_AROUND)).map_err(io("a socket to a kernel"))?;
+        let console: File = memfd_create("brobust-console", MFdFlags::MFD_CLOEXEC)
+            .map_err(io::Error::from)
+            .map_err(io("memory for a kernel's console"))?
+            .into();
+        let output = || console.try_clone().map(Stdio::from).map_err(io("a kernel's console"));
+
+        let mut command = Command::new(image);
+        command
+            .args(["time-travel=inf-cpu", "time-travel-start=0", MEMORY, "stderr=1", "con=null", "panic=-1"])
+            .arg(format!("brobust={MEMORY_FD},{SOCKET_FD}"))
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(output()?)
+            .stderr(output()?);
+        let (memory_fd, socket_fd) = (memory.file().as_raw_fd(), theirs.as_raw_fd());
+        // SAFETY: only async-signal-safe calls between fork and exec.
+        unsafe { command.pre_exec(move || become_kernel(memory_fd, socket_fd)) };
+        let child = command.spawn().map_err(io(format!("starting {}", image.display())))?;
+        drop(theirs);
+        let mut this = Self { name: name.to_string(), child, socket, console, memory };
+        this.wait(stop)?;
+        match this.shared().reason {
+            reason::READY => Ok(this),
+            other => Err(this.nonsense(format!("stop reason {other} instead of being ready"))),
+        }
+    }
+
+    pub fn shared(&mut self) -> &mut Shared {
+        self.memory.shared()
+    }
+
+    /// Lets it run until it stops again.
+    pub fn go(&mut self, stop: &AtomicBool) -> Result<()> {
+        if self.socket.write_all(&[0]).is_err() {
+            return Err(self.died());
+        }
+        self.wait(stop)?;
+        match self.shared().reason {
+            reason::HORIZON | reason::DRAIN => Ok(()),
+            reason::REFUSED => {
+                let words = words(&self.shared().words);
+                Err(Error::Refused(format!("the {} kernel refused its {words}", self.name)))
+            }
+            other => Err(self.nonsense(format!("stop reason {other}"))),
+        }
+    }
+
+    pub fn nonsense(&self, what: String) -> Error {
+        Error::Nonsense { node: self.name.clone(), what }
+    }
+
+    fn wait(&mut self, stop: &AtomicBool) -> Result<()> {
+        let mut byte = [0];
+        let begun = Instant::now();
+        loop {
+            match self.socket.read(&mut byte) {
+                Ok(1) => return Ok(()),
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                _ => return Err(self.died()),
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            if begun.elapsed() > PATIENCE {
+                let words = self.last_words();
+                return Err(Error::Hung { node: self.name.clone(), seconds: PATIENCE.as_secs(), words });
+            }
+        }
+    }
+
+    fn died(&mut self) -> Error {
+        let _ = self.child.kill();
+        let status = self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+        Error::Died { node: self.name.clone(), words: format!("{} ({status})", self.last_words()) }
+    }
+
+    /// The end of what it printed, on one line.
+    fn last_words(&mut self) -> String {
+        let mut text = Vec::new();
+        let _ = self.console.rewind().and_then(|()| self.console.read_to_end(&mut text));
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let text = lines.join("; ");
+        let from = text.char_indices().rev().nth(LAST_WORDS).map_or(0, |(at, _)| at);
+        if text.is_empty() {
+            "it said nothing".into()
+        } else {
+            text[from..].into()
+        }
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// In the child, before exec: the two descriptors in their places, the same addresses in every run, and no life
+/// without the controller (which closes the socket too: this is for a kernel that does not look).
+fn become_kernel(memory: i32, socket: i32) -> io::Result<()> {
+    let checked = |result: i32| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
+    // SAFETY: plain system calls on descriptors that are open.
+    unsafe {
+        // Out of the way first, should one be where the other has to go. Not closed on exec, as dup'ed.
+        let memory = checked(libc::fcntl(memory, libc::F_DUPFD_CLOEXEC, 10))?;
+        let socket = checked(libc::fcntl(socket, libc::F_DUPFD_CLOEXEC, 10))?;
+        checked(libc::dup2(memory, MEMORY_FD))?;
+        checked(libc::dup2(socket, SOCKET_FD))?;
+        checked(libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong))?;
+        checked(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,378 @@
+//! What is kept of a run: figures of every flow, and over time what was asked for.
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+use std::time::Duration;
+
+use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
+use pcap_file::{DataLink, TsResolution};
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result};
+use crate::frame::Frame;
+use crate::scenario::Scenario;
+use crate::shared::{Ack, FlowStats, Window};
+
+/// A column of a table. Missing: NaN, or i64::MIN.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Column {
+    F64(Vec<f64>),
+    I64(Vec<i64>),
+    Bool(Vec<bool>),
+}
+
+pub const MISSING: i64 = i64::MIN;
+
+/// Columns of the same length, with the names of python/brobust/dataset.py.
+pub type Table = Vec<(&'static str, Column)>;
+
+/// A flow, at both ends.
+#[derive(Debug, Clone, Default)]
+pub struct FlowResult {
+    /// Payload received in order, bytes.
+    pub received: u64,
+    /// Segments.
+    pub retransmits: u32,
+    /// Packets lost at the bottleneck or before it.
+    pub drops: u64,
+    /// Smoothed RTT, seen at every interval of the throughput, ms.
+    pub rtt_mean_ms: Option<f64>,
+    pub rtt_p99_ms: Option<f64>,
+    /// Mean time that its packets waited in the bottleneck's queue, ms.
+    pub queue_mean_ms: Option<f64>,
+    /// errno that ended it.
+    pub error: u32,
+}
+
+/// What a run cost.
+#[derive(Debug, Clone, Copy, Default, serde::Serialize)]
+pub struct Work {
+    /// Meetings of a kernel and the controller.
+    pub meetings: u64,
+    pub frames: u64,
+    pub timers: u64,
+    pub received_packets: u64,
+    pub sent_skbs: u64,
+    pub boot_s: f64,
+    pub run_s: f64,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    pub flows: Vec<FlowResult>,
+    /// run, flow, time_s, throughput_mbps
+    pub throughput: Table,
+    pub samples: Table,
+    pub packets: Table,
+    /// Of each sender: when its CPU could run, ns since the run began.
+    pub windows: Vec<Vec<Window>>,
+    /// SHA-256 over every frame: who sent it, when, its headers, and when it arrived.
+    pub hash: String,
+    pub work: Work,
+}
+
+/// A data packet at the bottleneck; times in ns of the kernels' clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Packet {
+    pub flow: usize,
+    pub sent: u64,
+    /// When it reached a bottleneck that is a kernel.
+    pub entered: Option<u64>,
+    pub left: Option<u64>,
+    pub arrived: Option<u64>,
+    pub waited: u64,
+    pub backlog: u64,
+    /// Its row in the table of packets.
+    pub row: usize,
+}
+
+pub struct Recorder {
+    origin: u64,
+    interval: u64,
+    hash: Sha256,
+    flows: Vec<FlowRecord>,
+    throughput: ThroughputTable,
+    samples: Option<(u64, SampleTable)>,
+    packets: Option<PacketTable>,
+    pcap: Option<(std::path::PathBuf, PcapWriter<BufWriter<File>>)>,
+    pcap_error: Option<String>,
+}
+
+#[derive(Default)]
+struct FlowRecord {
+    start: u64,
+    drops: u64,
+    waited: u128,
+    passed: u64,
+    srtt_us: u32,
+    srtts_us: Vec<u32>,
+    received: u64,
+    next_sample: u64,
+    first_seq: Option<u32>,
+    first_ack: Option<u32>,
+}
+
+#[derive(Default)]
+struct ThroughputTable {
+    flow: Vec<i64>,
+    time_s: Vec<f64>,
+    throughput_mbps: Vec<f64>,
+}
+
+macro_rules! tables {
+    ($($(#[$meta:meta])* $name:ident { $($column:ident: $kind:ident,)* })*) => {$(
+        $(#[$meta])*
+        #[derive(Default)]
+        struct $name { $($column: tables!(@vec $kind),)* }
+        impl $name {
+            fn table(self) -> Table {
+                vec![$((stringify!($column), Column::$kind(self.$column)),)*]
+            }
+        }
+    )*};
+    (@vec F64) => { Vec<f64> };
+    (@vec I64) => { Vec<i64> };
+    (@vec Bool) => { Vec<bool> };
+}
+
+tables! {
+    SampleTable {
+        flow: I64, time_s: F64, cwnd_packets: I64, ssthresh_packets: I64, pacing_rate_mbps: F64,
+        delivery_rate_mbps: F64, bandwidth_estimate_mbps: F64, min_rtt_ms: F64, rtt_ms: F64, srtt_ms: F64,
+        inflight_packets: I64, inflight_bdp: F64, pacing_gain: F64, cwnd_gain: F64, app_limited: Bool,
+        delivered_packets: I64, lost_packets: I64, retransmits: I64, deficit_acks: I64, state: I64, queue_bytes: I64,
+    }
+    PacketTable {
+        time_s: F64, left_s: F64, arrived_s: F64, flow: I64, is_ack: Bool, seq: I64, ack: I64, payload_bytes: I64,
+        frame_bytes: I64, dropped: Bool, queue_bytes: I64,
+    }
+}
+
+impl Recorder {
+    pub fn new(scenario: &Scenario, origin: u64) -> Result<Self> {
+        let pcap = match &scenario.record.pcap {
+            None => None,
+            Some(file) => Some((file.clone(), pcap_writer(file)?)),
+        };
+        let start = |start| FlowRecord { start, ..FlowRecord::default() };
+        Ok(Self {
+            origin,
+            interval: scenario.interval,
+            hash: Sha256::new(),
+            flows: scenario.flows.iter().map(|flow| start(flow.start)).collect(),
+            throughput: ThroughputTable::default(),
+            samples: scenario.record.samples.map(|interval| (interval, SampleTable::default())),
+            packets: scenario.record.packets.then(PacketTable::default),
+            pcap,
+            pcap_error: None,
+        })
+    }
+
+    /// A frame that met the link's own queue; `packet.left` says whether it passed.
+    pub fn data_frame(&mut self, from: usize, packet: Packet, frame: &Frame) {
+        self.count(packet, packet.left.is_some());
+        self.row(from, packet, frame, false);
+    }
+
+    /// A frame on its way to a bottleneck that is a kernel. Returns its row.
+    pub fn data_frame_on_its_way(&mut self, from: usize, packet: Packet, frame: &Frame) -> usize {
+        self.row(from, packet, frame, false)
+    }
+
+    pub fn left_later(&mut self, packet: Packet, left: u64, arrived: u64, waited: u64, frame: &Frame) {
+        self.count(Packet { waited, ..packet }, true);
+        self.hash_frame(usize::MAX, left, Some(arrived), frame);
+        if let Some(table) = &mut self.packets {
+            table.left_s[packet.row] = since(self.origin, left);
+            table.arrived_s[packet.row] = since(self.origin, arrived);
+        }
+    }
+
+    pub fn dropped_later(&mut self, packet: Packet) {
+        self.count(packet, false);
+        if let Some(table) = &mut self.packets {
+            table.dropped[packet.row] = true;
+        }
+    }
+
+    /// A frame from the receiver.
+    pub fn ack_frame(&mut self, from: usize, flow: usize, sent: u64, frame: &Frame) {
+        let packet = Packet { flow, sent, arrived: Some(frame.time), ..Packet::default() };
+        self.row(from, packet, frame, true);
+    }
+
+    fn count(&mut self, packet: Packet, passed: bool) {
+        let flow = &mut self.flows[packet.flow];
+        if passed {
+            flow.passed += 1;
+            flow.waited += u128::from(packet.waited);
+        } else {
+            flow.drops += 1;
+        }
+    }
+
+    fn row(&mut self, from: usize, packet: Packet, frame: &Frame, is_ack: bool) -> usize {
+        self.hash_frame(from, packet.sent, packet.arrived.or(packet.entered), frame);
+        self.capture(packet.sent, frame);
+        let flow = &mut self.flows[packet.flow];
+        let (tcp, origin) = (&frame.tcp, self.origin);
+        let Some(table) = &mut self.packets else { return 0 };
+        // Relative to the first seen of each direction, as captures are read.
+        let (there, back) = (&mut flow.first_seq, &mut flow.first_ack);
+        let (seq, ack) = if is_ack { (back, there) } else { (there, back) };
+        let relative = |first: &mut Option<u32>, value: u32| i64::from(value.wrapping_sub(*first.get_or_insert(value)));
+        let ack = if tcp.ack == 0 { 0 } else { relative(ack, tcp.ack) };
+        let seq = relative(seq, tcp.seq);
+        table.time_s.push(since(origin, packet.sent));
+        table.left_s.push(packet.left.map_or(f64::NAN, |left| since(origin, left)));
+        table.arrived_s.push(packet.arrived.map_or(f64::NAN, |arrived| since(origin, arrived)));
+        table.flow.push(packet.flow as i64);
+        table.is_ack.push(is_ack);
+        table.seq.push(seq);
+        table.ack.push(ack);
+        table.payload_bytes.push(i64::from(tcp.payload));
+        table.frame_bytes.push(i64::from(frame.length));
+        table.dropped.push(!is_ack && packet.left.is_none() && packet.entered.is_none());
+        table.queue_bytes.push(packet.backlog as i64);
+        table.flow.len() - 1
+    }
+
+    fn hash_frame(&mut self, from: usize, sent: u64, arrived: Option<u64>, frame: &Frame) {
+        self.hash.update((from as u64).to_le_bytes());
+        self.hash.update((sent - self.origin).to_le_bytes());
+        self.hash.update(arrived.map_or(u64::MAX, |arrived| arrived - self.origin).to_le_bytes());
+        self.hash.update(frame.length.to_le_bytes());
+        self.hash.update(frame.header());
+    }
+
+    /// Frames as they were sent, those that were lost too; what follows the headers is left out.
+    fn capture(&mut self, sent: u64, frame: &Frame) {
+        let Some((_, writer)) = &mut self.pcap else { return };
+        let time = Duration::from_nanos(sent - self.origin);
+        let data = if frame.carried().is_empty() {
+            frame.header().to_vec()
+        } else {
+            [frame.header(), frame.carried()].concat()
+        };
+        let packet = PcapPacket::new_owned(time, frame.length, data);
+        if let Err(error) = writer.write_packet(&packet) {
+            self.pcap_error.get_or_insert(error.to_string());
+        }
+    }
+
+    pub fn ack(&mut self, ack: &Ack, queued: impl FnOnce() -> u64) -> std::result::Result<(), String> {
+        let number = ack.flow as usize;
+        let Some(flow) = self.flows.get_mut(number) else {
+            return Err(format!("a sample of flow {number}, which there is not"));
+        };
+        flow.srtt_us = ack.srtt_us;
+        let Some((interval, table)) = &mut self.samples else { return Ok(()) };
+        if ack.time < flow.next_sample {
+            return Ok(());
+        }
+        if let Some(intervals) = (ack.time - self.origin).checked_div(*interval) {
+            flow.next_sample = self.origin + (intervals + 1) * *interval;
+        }
+        let mbps = |bytes: u64| bytes as f64 * 8e-6;
+        let ms = |us: u32| f64::from(us) / 1e3;
+        let gain = |gain: u32| if gain == 0 { f64::NAN } else { f64::from(gain) / 256.0 };
+        // bytes/s x us, over what a packet carries
+        let bdp = ack.bandwidth as f64 * f64::from(ack.bbr_min_rtt_us) / 1e6 / f64::from(ack.mss.max(1));
+        let shows_bbr = ack.bandwidth > 0;
+        table.flow.push(i64::from(ack.flow));
+        table.time_s.push(since(self.origin, ack.time));
+        table.cwnd_packets.push(i64::from(ack.cwnd));
+        // TCP_INFINITE_SSTHRESH
+        table.ssthresh_packets.push(if ack.ssthresh >= 0x7fff_ffff { MISSING } else { i64::from(ack.ssthresh) });
+        table.pacing_rate_mbps.push(if ack.pacing_rate == u64::MAX { f64::NAN } else { mbps(ack.pacing_rate) });
+        table.delivery_rate_mbps.push(match ack.rate_interval_us {
+            0 => f64::NAN,
+            us => f64::from(ack.rate_delivered) * f64::from(ack.mss) * 8.0 / f64::from(us),
+        });
+        table.bandwidth_estimate_mbps.push(if shows_bbr { mbps(ack.bandwidth) } else { f64::NAN });
+        table.min_rtt_ms.push(ms(if shows_bbr { ack.bbr_min_rtt_us } else { ack.min_rtt_us }));
+        table.rtt_ms.push(ms(ack.rtt_us));
+        table.srtt_ms.push(ms(ack.srtt_us));
+        table.inflight_packets.push(i64::from(ack.inflight));
+        table.inflight_bdp.push(if shows_bbr && bdp > 0.0 { f64::from(ack.inflight) / bdp } else { f64::NAN });
+        table.pacing_gain.push(gain(ack.pacing_gain));
+        table.cwnd_gain.push(gain(ack.cwnd_gain));
+        table.app_limited.push(ack.flags & 16 != 0);
+        table.delivered_packets.push(i64::from(ack.delivered));
+        table.lost_packets.push(i64::from(ack.lost));
+        table.retransmits.push(i64::from(ack.retransmits));
+        table.deficit_acks.push(if ack.flags & 32 != 0 { i64::from(ack.deficits) } else { MISSING });
+        table.state.push(i64::from(ack.flags & 15));
+        table.queue_bytes.push(queued() as i64);
+        Ok(())
+    }
+
+    /// An interval of the throughput ends at `time`.
+    pub fn interval_ends(&mut self, time: u64, stats: &[FlowStats]) {
+        for (number, (flow, stats)) in self.flows.iter_mut().zip(stats).enumerate() {
+            let since_start = time - self.origin;
+            if since_start <= flow.start {
+                continue;
+            }
+            let mbps = (stats.received - flow.received) as f64 * 8e3 / self.interval as f64;
+            flow.received = stats.received;
+            if flow.srtt_us > 0 {
+                flow.srtts_us.push(flow.srtt_us);
+            }
+            self.throughput.flow.push(number as i64);
+            self.throughput.time_s.push((since_start - flow.start) as f64 / 1e9);
+            self.throughput.throughput_mbps.push(mbps);
+        }
+    }
+
+    /// `sent` and `received` are what both ends say of each flow.
+    pub fn finish(mut self, sent: &[FlowStats], received: &[FlowStats]) -> Result<Outcome> {
+        if let (Some(why), Some((file, _))) = (&self.pcap_error, &self.pcap) {
+            return Err(Error::Refused(format!("{}: the capture cannot be written: {why}", file.display())));
+        }
+        let ends = sent.iter().zip(received);
+        let flows =
+            self.flows.iter_mut().zip(ends).map(|(flow, (sent, received))| flow.result(sent, received)).collect();
+        Ok(Outcome {
+            flows,
+            throughput: vec![
+                ("flow", Column::I64(self.throughput.flow)),
+                ("time_s", Column::F64(self.throughput.time_s)),
+                ("throughput_mbps", Column::F64(self.throughput.throughput_mbps)),
+            ],
+            samples: self.samples.map(|(_, table)| table.table()).unwrap_or_default(),
+            packets: self.packets.map(PacketTable::table).unwrap_or_default(),
+            hash: self.hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),
+            ..Outcome::default()
+        })
+    }
+}
+
+impl FlowRecord {
+    fn result(&mut self, sent: &FlowStats, received: &FlowStats) -> FlowResult {
+        self.srtts_us.sort_unstable();
+        let (srtts, count) = (&self.srtts_us, self.srtts_us.len());
+        let mean = srtts.iter().map(|us| f64::from(*us)).sum::<f64>() / count as f64 / 1e3;
+        FlowResult {
+            received: received.received,
+            retransmits: sent.retransmits,
+            drops: self.drops,
+            rtt_mean_ms: (count > 0).then_some(mean),
+            rtt_p99_ms: srtts.get((count * 99 / 100).min(count.saturating_sub(1))).map(|us| f64::from(*us) / 1e3),
+            queue_mean_ms: (self.passed > 0).then(|| self.waited as f64 / self.passed as f64 / 1e6),
+            error: sent.error.max(received.error),
+        }
+    }
+}
+
+fn pcap_writer(file: &Path) -> Result<PcapWriter<BufWriter<File>>> {
+    let refuse = |why: String| Error::Refused(format!("{}: the capture cannot be written: {why}", file.display()));
+    let writer = BufWriter::new(File::create(file).map_err(|error| refuse(error.to_string()))?);
+    let header =
+        PcapHeader { datalink: DataLink::ETHERNET, ts_resolution: TsResolution::NanoSecond, ..PcapHeader::default() };
+    PcapWriter::with_header(writer, header).map_err(|error| refuse(error.to_string()))
+}
+
+fn since(origin: u64, time: u64) -> f64 {
+    (time as f64 - origin as f64) / 1e9
+}

@@ -1,0 +1,130 @@
+//! What a run is to be: python/brobust/backends/virtual.py writes it as JSON. Times in ns since the run's start, rates in
+//! bit/s, costs in ps of CPU time.
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use crate::link::{Changing, Path};
+use crate::qdisc::Aqm;
+use crate::schedule::Schedule;
+use crate::shared::FLOWS;
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    pub kernel: PathBuf,
+    pub seed: u64,
+    pub duration: u64,
+    /// Of the throughput over time.
+    pub interval: u64,
+    /// Upper limit of a socket's buffers, bytes.
+    pub tcp_memory: u32,
+    pub path: Path,
+    /// A queueing discipline of the kernel in place of the link's own FIFO.
+    pub aqm: Option<Aqm>,
+    pub senders: Vec<Sender>,
+    pub flows: Vec<Flow>,
+    pub tx_completion: u64,
+    pub coalesce: u64,
+    /// Of the senders; empty: the kernel's default, over which TCP paces by itself.
+    pub qdisc: String,
+    pub record: Record,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sender {
+    pub schedule: Schedule,
+    #[serde(default)]
+    pub cpu: CpuCost,
+}
+
+/// ps of CPU time; all 0: a CPU that is there is infinitely fast.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CpuCost {
+    pub timer: u64,
+    pub rx_packet: u64,
+    pub tx_skb: u64,
+    pub tx_byte: u64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Flow {
+    pub cc: String,
+    /// Index of its sender.
+    pub sender: usize,
+    pub start: u64,
+    pub stop: Option<u64>,
+    pub rtt: Changing,
+    pub pattern: Pattern,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Pattern {
+    Bulk,
+    /// `bytes` every `every` ns
+    Rate {
+        bytes: u64,
+        every: u64,
+    },
+    Onoff {
+        on: u64,
+        off: u64,
+    },
+    Idle {
+        after: u64,
+        silence: u64,
+    },
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// Interval of samples, ns; 0: every ACK; none: no samples.
+    pub samples: Option<u64>,
+    pub packets: bool,
+    pub pcap: Option<PathBuf>,
+}
+
+impl Scenario {
+    pub fn check(&self) -> Result<(), String> {
+        let mut problems = self.flows.iter().map(|flow| self.check_flow(flow));
+        if let Some(problem) = problems.find_map(Result::err) {
+            return Err(problem);
+        }
+        if self.flows.is_empty() || self.flows.len() > FLOWS {
+            return Err(format!("flows: {} of them; a run has 1 to {FLOWS}", self.flows.len()));
+        }
+        if self.duration == 0 || self.interval == 0 {
+            return Err("duration and interval cannot be 0".into());
+        }
+        if !(0.0..1.0).contains(&self.path.loss) {
+            return Err(format!("path.loss: {} is not a fraction below 1", self.path.loss));
+        }
+        self.path.rate.check("path.bandwidth")?;
+        if self.path.rate.least() == 0 {
+            return Err("path.bandwidth: a rate of 0 delivers nothing".into());
+        }
+        self.senders.iter().try_for_each(|sender| sender.schedule.check())
+    }
+
+    fn check_flow(&self, flow: &Flow) -> Result<(), String> {
+        flow.rtt.check("rtt")?;
+        if flow.rtt.least() < 8 {
+            return Err(format!("rtt: {} ns leaves no time between a sender and its receiver", flow.rtt.least()));
+        }
+        if flow.sender >= self.senders.len() {
+            return Err(format!("flows.sender: there is no sender {}", flow.sender + 1));
+        }
+        if flow.cc.is_empty() || flow.cc.len() > 15 {
+            return Err(format!("cc: {:?} is not a name of 1 to 15 characters", flow.cc));
+        }
+        if matches!(flow.pattern, Pattern::Rate { every: 0, .. } | Pattern::Onoff { on: 0, off: 0 }) {
+            return Err("flows.pattern: an interval of 0 never ends".into());
+        }
+        Ok(())
+    }
+}

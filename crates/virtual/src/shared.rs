@@ -1,0 +1,202 @@
+//! The memory that a kernel and its controller share: kernel/virtual/tree/arch/um/brobust/brobust.h in Rust, which says
+//! what each field means.
+//!
+//! Only one of the two runs at a time, so the controller may look here as at memory of its own, but believes nothing
+//! that it did not write itself: every count is checked before it is used.
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use memmap2::MmapMut;
+use nix::sys::memfd::{memfd_create, MFdFlags};
+
+pub const MAGIC: u64 = 0x0074_7375_626f_7262;
+pub const ABI: u32 = 1;
+pub const WINDOWS: usize = 512;
+pub const FLOWS: usize = 1024;
+pub const FRAME_BYTES: usize = 4 << 20;
+pub const ACKS: usize = 16384;
+/// Never: the kernel has nothing to do by itself.
+pub const NEVER: u64 = u64::MAX;
+
+pub mod reason {
+    pub const READY: u32 = 1;
+    pub const HORIZON: u32 = 2;
+    pub const DRAIN: u32 = 3;
+    pub const REFUSED: u32 = 4;
+}
+
+pub mod role {
+    pub const SENDER: u32 = 1;
+    pub const RECEIVER: u32 = 2;
+    pub const BOTTLENECK: u32 = 3;
+}
+
+pub mod pattern {
+    pub const BULK: u32 = 0;
+    pub const RATE: u32 = 1;
+    pub const ONOFF: u32 = 2;
+    pub const IDLE: u32 = 3;
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    pub begin: u64,
+    pub end: u64,
+}
+
+#[repr(C)]
+pub struct Flow {
+    pub used: u32,
+    pub pattern: u32,
+    pub start: u64,
+    pub stop: u64,
+    pub a: u64,
+    pub b: u64,
+    pub cc: [u8; 16],
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FlowStats {
+    pub received: u64,
+    pub acked: u64,
+    pub retransmits: u32,
+    pub error: u32,
+}
+
+/// Followed by `header` bytes of the frame.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FrameHead {
+    pub time: u64,
+    pub length: u32,
+    pub record: u32,
+    pub header: u16,
+    pub payload: u16,
+    pub gso_size: u16,
+    pub reserved: u16,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ack {
+    pub time: u64,
+    pub pacing_rate: u64,
+    pub bandwidth: u64,
+    pub acked: u64,
+    pub flow: u32,
+    pub cwnd: u32,
+    pub ssthresh: u32,
+    pub inflight: u32,
+    pub delivered: u32,
+    pub lost: u32,
+    pub retransmits: u32,
+    pub rate_delivered: u32,
+    pub rate_interval_us: u32,
+    pub rtt_us: u32,
+    pub srtt_us: u32,
+    pub min_rtt_us: u32,
+    pub bbr_min_rtt_us: u32,
+    pub pacing_gain: u32,
+    pub cwnd_gain: u32,
+    pub deficits: u32,
+    pub mss: u32,
+    pub flags: u32,
+}
+
+#[repr(C)]
+pub struct Shared {
+    pub magic: u64,
+    pub abi: u32,
+    pub size: u32,
+
+    pub seed: u64,
+    pub role: u32,
+    pub address: u32,
+    pub receiver: u32,
+    pub first_port: u32,
+    pub flows: u32,
+    pub tcp_memory: u32,
+    pub tx_completion: u64,
+    pub coalesce: u64,
+    pub timer_cost: u64,
+    pub rx_packet_cost: u64,
+    pub tx_skb_cost: u64,
+    pub tx_byte_cost: u64,
+    pub qdisc: [u8; 16],
+    pub commands: [u8; 2048],
+    pub commands_size: u32,
+    pub carry_payload: u32,
+    pub ecn: u32,
+    pub unused: u32,
+
+    pub horizon: u64,
+    pub rate: u64,
+    pub windows: u32,
+    pub rx_bytes: u32,
+    pub window: [Window; WINDOWS],
+
+    pub reason: u32,
+    pub tx_bytes: u32,
+    pub acks: u32,
+    pub reserved: u32,
+    pub now: u64,
+    pub next: u64,
+    pub timers: u64,
+    pub rx_packets: u64,
+    pub tx_skbs: u64,
+    pub charged: u64,
+    pub words: [u8; 256],
+
+    pub flow: [Flow; FLOWS],
+    pub stats: [FlowStats; FLOWS],
+    pub ack: [Ack; ACKS],
+    pub tx: [u8; FRAME_BYTES],
+    pub rx: [u8; FRAME_BYTES],
+}
+
+/// One kernel's memory: an anonymous file, gone with the last of the two processes that map it.
+pub struct Memory {
+    file: OwnedFd,
+    map: MmapMut,
+}
+
+impl Memory {
+    pub fn create() -> io::Result<Self> {
+        let file = memfd_create("brobust", MFdFlags::MFD_CLOEXEC)?;
+        let file = File::from(file);
+        file.set_len(size_of::<Shared>() as u64)?;
+        // SAFETY: the file is ours; the kernel, which maps it too, runs only while the controller waits for it.
+        let map = unsafe { MmapMut::map_mut(&file)? };
+        let mut this = Self { file: file.into(), map };
+        let shared = this.shared();
+        (shared.magic, shared.abi, shared.size) = (MAGIC, ABI, size_of::<Shared>() as u32);
+        Ok(this)
+    }
+
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Only while the kernel waits.
+    pub fn shared(&mut self) -> &mut Shared {
+        // SAFETY: the map is page-aligned and as long as Shared, which is plain integers: any content is valid.
+        unsafe { &mut *self.map.as_mut_ptr().cast::<Shared>() }
+    }
+}
+
+/// Bytes of a text field, filled up with zeros; what does not fit is refused by the caller's checks on the text.
+pub fn text<const N: usize>(from: &str) -> [u8; N] {
+    let mut to = [0; N];
+    let length = from.len().min(N - 1);
+    to[..length].copy_from_slice(&from.as_bytes()[..length]);
+    to
+}
+
+/// The text in such a field.
+pub fn words(field: &[u8]) -> String {
+    let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
+    String::from_utf8_lossy(&field[..end]).into_owned()
+}

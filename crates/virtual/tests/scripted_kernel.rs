@@ -1,0 +1,162 @@
+//! A peer that speaks the protocol of a kernel without being one. A sender does what the name of its flow's congestion
+//! control says; a receiver answers each frame at once.
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::FromRawFd;
+
+use brobust_virtual::shared::{reason, role, FrameHead, Shared, ABI, MAGIC, NEVER};
+
+const LENGTH: u32 = 1514;
+
+fn main() {
+    let shared = map();
+    assert_eq!((shared.magic, shared.abi, shared.size), (MAGIC, ABI, size_of::<Shared>() as u32));
+    // SAFETY: the descriptor that every kernel inherits.
+    let mut peer = Peer { socket: unsafe { File::from_raw_fd(4) }, shared, frames: 0 };
+    peer.shared.now = 5_000;
+    peer.meet(reason::READY);
+    match peer.shared.role {
+        role::SENDER => peer.send(),
+        _ => peer.answer(),
+    }
+}
+
+struct Peer {
+    socket: File,
+    shared: &'static mut Shared,
+    frames: u32,
+}
+
+impl Peer {
+    fn meet(&mut self, why: u32) {
+        self.shared.reason = why;
+        let mut byte = [0];
+        if self.socket.write_all(&byte).is_err() || self.socket.read_exact(&mut byte).is_err() {
+            std::process::exit(0);
+        }
+        (self.shared.tx_bytes, self.shared.acks) = (0, 0);
+    }
+
+    fn wait_until(&mut self, next: u64) {
+        self.shared.next = next;
+        self.meet(reason::HORIZON);
+    }
+
+    /// Reaches `time` as a kernel does: never past the horizon, always inside a window.
+    fn reach(&mut self, time: u64) {
+        loop {
+            let windows = &self.shared.window[..self.shared.windows as usize];
+            let at = windows.iter().find(|window| time < window.end).map_or(time, |window| time.max(window.begin));
+            if at < self.shared.horizon {
+                self.shared.now = at;
+                return;
+            }
+            self.wait_until(at);
+        }
+    }
+
+    fn send(&mut self) {
+        let start = self.shared.flow[0].start;
+        let what = self.shared.flow[0].cc;
+        let what = std::str::from_utf8(&what).unwrap().trim_end_matches('\0').to_string();
+        self.reach(start);
+        match what.as_str() {
+            "die" => panic!("these are my last words"),
+            "garbage" => self.shared.tx_bytes = 77,
+            "too_much" => self.shared.tx_bytes = u32::MAX,
+            "past" => self.shared.now = 1,
+            "reason" => self.meet(99),
+            "refuse" => {
+                self.shared.words[..9].copy_from_slice(b"device: x");
+                self.meet(reason::REFUSED);
+            }
+            "hang" => std::thread::sleep(std::time::Duration::from_secs(600)),
+            "bad_flow" => self.frame(60_000, start),
+            "bad_sample" => {
+                self.shared.acks = 1;
+                self.shared.ack[0].flow = 500;
+                self.shared.ack[0].time = self.shared.now;
+            }
+            "pings" => {
+                for n in 0..10 {
+                    self.reach(start + n * 1_000_000);
+                    self.frame(10_000, self.shared.now);
+                }
+            }
+            "drains" => {
+                self.frame(10_000, self.shared.now);
+                self.meet(reason::DRAIN);
+                self.frame(10_000, self.shared.now);
+            }
+            other => panic!("no such script: {other}"),
+        }
+        loop {
+            self.receive();
+            self.wait_until(NEVER);
+        }
+    }
+
+    fn answer(&mut self) {
+        loop {
+            for (time, port) in self.receive() {
+                self.reach(time);
+                self.answer_frame(port);
+            }
+            self.wait_until(NEVER);
+        }
+    }
+
+    /// What arrives, with the times of its arrival; a kernel is never told too late.
+    fn receive(&mut self) -> Vec<(u64, u16)> {
+        let (mut at, mut seen) = (0, Vec::new());
+        while at < self.shared.rx_bytes as usize {
+            // SAFETY: a record that the controller wrote.
+            let head: FrameHead = unsafe { std::ptr::read_unaligned(self.shared.rx[at..].as_ptr().cast()) };
+            assert!(head.time >= self.shared.now && head.time < self.shared.horizon, "{head:?}");
+            let port = &self.shared.rx[at + size_of::<FrameHead>() + 34..];
+            seen.push((head.time, u16::from_be_bytes([port[0], port[1]])));
+            at += head.record as usize;
+        }
+        self.shared.rx_bytes = 0;
+        seen
+    }
+
+    fn frame(&mut self, source_port: u16, time: u64) {
+        self.put(source_port, 5201, time, LENGTH);
+    }
+
+    fn answer_frame(&mut self, port: u16) {
+        self.put(5201, port, self.shared.now, 54);
+    }
+
+    fn put(&mut self, source_port: u16, destination_port: u16, time: u64, length: u32) {
+        let mut header = [0u8; 54];
+        (header[12], header[14], header[23], header[46]) = (8, 0x45, 6, 0x50);
+        header[34..36].copy_from_slice(&source_port.to_be_bytes());
+        header[36..38].copy_from_slice(&destination_port.to_be_bytes());
+        header[38..42].copy_from_slice(&self.frames.to_be_bytes());
+        self.frames += 1;
+        let head = FrameHead { time, length, record: 88, header: 54, ..FrameHead::default() };
+        let at = self.shared.tx_bytes as usize;
+        // SAFETY: the buffer has room for a few frames, which is all that a script sends.
+        unsafe { std::ptr::write_unaligned(self.shared.tx[at..].as_mut_ptr().cast(), head) };
+        self.shared.tx[at + size_of::<FrameHead>()..][..54].copy_from_slice(&header);
+        self.shared.tx_bytes += 88;
+    }
+}
+
+fn map() -> &'static mut Shared {
+    // SAFETY: the descriptor that every kernel inherits, of a file as long as Shared.
+    unsafe {
+        let at = libc::mmap(
+            std::ptr::null_mut(),
+            size_of::<Shared>(),
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            3,
+            0,
+        );
+        assert_ne!(at, libc::MAP_FAILED);
+        &mut *at.cast()
+    }
+}

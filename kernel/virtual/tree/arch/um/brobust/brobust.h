@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What a virtual-time kernel and its controller share: one memory file, mapped by both.
+ *
+ * Only one of the two runs at a time. The kernel runs until it may go no further, writes a byte to
+ * its socket and waits for one; the controller reads what the kernel left here, writes what it may
+ * do next, and answers with a byte. So nothing here needs a lock, and a side that dies closes the
+ * socket, which ends the other.
+ *
+ * crates/virtual/src/shared.rs is the same layout in Rust; BROBUST_ABI is raised with every change,
+ * and both sides refuse another number. Times are nanoseconds of virtual time since the kernel
+ * booted, sizes are bytes, costs are picoseconds of CPU time.
+ *
+ * Included by kernel code and by code that runs against the C library, so it names its types
+ * itself.
+ */
+#ifndef BROBUST_H
+#define BROBUST_H
+
+#ifdef __UM_HOST__
+#include <stdint.h>
+typedef uint64_t u64;
+typedef uint32_t u32;
+typedef uint16_t u16;
+#else
+#include <linux/types.h>
+#endif
+
+#define BROBUST_MAGIC 0x00747375626f7262ULL /* "brobust" */
+#define BROBUST_ABI 1
+
+#define BROBUST_WINDOWS 512
+#define BROBUST_FLOWS 1024
+#define BROBUST_FRAME_BYTES (4U << 20) /* each direction */
+#define BROBUST_ACKS 16384
+
+/* Why the kernel stopped. */
+enum {
+	BROBUST_READY = 1,   /* booted, waiting for its node to be described */
+	BROBUST_HORIZON = 2, /* nothing to do before the horizon */
+	BROBUST_DRAIN = 3,   /* a buffer is full; go on at the same horizon */
+	BROBUST_REFUSED = 4, /* cannot be what it was asked to be; `words` says why */
+};
+
+enum {
+	BROBUST_SENDER = 1,
+	BROBUST_RECEIVER = 2,
+	BROBUST_BOTTLENECK = 3, /* forwards, and its device sends at `rate` */
+};
+
+/* When the CPU may run: from `begin` up to, not including, `end`. In order, without overlap. */
+struct brobust_window {
+	u64 begin, end;
+};
+
+enum {
+	BROBUST_BULK = 0,
+	BROBUST_RATE = 1,  /* `a` bytes every `b` ns */
+	BROBUST_ONOFF = 2, /* bulk for `a` ns, silent for `b` ns, again and again */
+	BROBUST_IDLE = 3,  /* bulk for `a` ns, silent once for `b` ns, then bulk */
+};
+
+/* A flow that this sender opens. Its number is its place in the array; its local port is
+ * `first_port` + number, which is how the receiver knows it. */
+struct brobust_flow {
+	u32 used;
+	u32 pattern;
+	u64 start, stop;
+	u64 a, b;
+	char cc[16];
+};
+
+/* What became of a flow so far, by its number, at either end. */
+struct brobust_flow_stats {
+	u64 received;	 /* payload received in order (receiver) */
+	u64 acked;	 /* payload acknowledged (sender) */
+	u32 retransmits; /* segments (sender) */
+	u32 error;	 /* errno that ended the flow, 0 if none did */
+};
+
+/* A frame: this, then `header` bytes of it from the Ethernet header on. What follows the headers is
+ * not carried, since nobody reads it, but for `payload` bytes. Records are 8-byte aligned. */
+struct brobust_frame {
+	u64 time;     /* sent, or arrives */
+	u32 length;   /* of the frame with its payload, as on a wire without checksum and gap */
+	u32 record;   /* of this record */
+	u16 header;   /* bytes that follow */
+	u16 payload;  /* of these, payload that is carried */
+	u16 gso_size; /* not 0: a super-packet, to be cut into segments of so much payload */
+	u16 reserved;
+};
+
+/* A socket right after an ACK was processed (tcp_ack). */
+struct brobust_ack {
+	u64 time;
+	u64 pacing_rate; /* bytes/s */
+	u64 bandwidth;	 /* BBR's estimate, bytes/s; 0: the control shows none */
+	u64 acked;	 /* payload so far */
+	u32 flow;
+	u32 cwnd, ssthresh, inflight;	      /* packets */
+	u32 delivered, lost, retransmits;     /* packets so far */
+	u32 rate_delivered, rate_interval_us; /* latest delivery rate sample */
+	u32 rtt_us, srtt_us, min_rtt_us;
+	u32 bbr_min_rtt_us;
+	u32 pacing_gain, cwnd_gain; /* of 256; 0: the control shows none */
+	u32 deficits;		    /* ACKs at which a repair saw an inflight deficit */
+	u32 mss;
+	u32 flags; /* 0-3 ca_state, 4: rate sample was app-limited, 5: has `deficits` */
+};
+
+struct brobust_shared {
+	u64 magic;
+	u32 abi, size;
+
+	/* The node, from the controller. */
+	u64 seed;
+	u32 role;
+	u32 address, receiver; /* IPv4, host order */
+	u32 first_port;
+	u32 flows;
+	u32 tcp_memory; /* upper limit of a socket's buffers, bytes */
+	u64 tx_completion, coalesce;
+	u64 timer_cost, rx_packet_cost, tx_skb_cost, tx_byte_cost;
+	char qdisc[16];
+	char commands[2048]; /* rtnetlink messages, for a bottleneck's queueing discipline */
+	u32 commands_size;
+	u32 carry_payload;
+	u32 ecn; /* ask for it (RFC 3168) */
+	u32 unused;
+
+	/* What it may do next, from the controller. */
+	u64 horizon;
+	u64 rate; /* of a bottleneck's device, bit/s */
+	u32 windows;
+	u32 rx_bytes;
+	struct brobust_window window[BROBUST_WINDOWS];
+
+	/* Where it stands, from the kernel. */
+	u32 reason;
+	u32 tx_bytes;
+	u32 acks;
+	u32 reserved;
+	u64 now, next; /* `next`: when it will do something by itself; ~0: never */
+	u64 timers, rx_packets, tx_skbs, charged; /* counted; `charged`: CPU time in ns */
+	char words[256];
+
+	struct brobust_flow flow[BROBUST_FLOWS];
+	struct brobust_flow_stats stats[BROBUST_FLOWS];
+	struct brobust_ack ack[BROBUST_ACKS];
+	unsigned char tx[BROBUST_FRAME_BYTES];
+	unsigned char rx[BROBUST_FRAME_BYTES];
+};
+
+/* host.c: runs against the C library */
+extern struct brobust_shared *brobust; /* NULL: an ordinary UML kernel */
+void brobust_host_sync(void);
+long brobust_host_random(void *buffer, unsigned long size);
+
+/* clock.c */
+int brobust_reach(unsigned long long event, unsigned long long *now);
+void brobust_charge(u64 picoseconds);
+void brobust_sync(u32 reason);
+
+#endif

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The clock. Time stands still while the kernel works and jumps to the next event when it has
+ * nothing to do (UML's inf-cpu time travel), with two differences.
+ *
+ * It may not jump to the horizon or beyond it before the controller has moved the horizon: until
+ * then a frame may still arrive there. All that can arrive before the horizon is known when it is
+ * set, so between two meetings with the controller the kernel runs alone.
+ *
+ * It may not be anywhere but inside a window, the timeslices of its CPU. An event that falls
+ * between two windows happens late, when the next one begins.
+ *
+ * Work can be given a price (brobust_charge): then the clock moves on while the kernel works, and
+ * what became due meanwhile happens late too.
+ */
+#include <linux/kernel.h>
+#include <linux/math64.h>
+#include <linux/minmax.h>
+#include <linux/time-internal.h>
+
+#include "net.h"
+
+extern unsigned long long time_travel_time;
+
+/* The earliest time from `t` on at which the CPU may run. Beyond the windows known: not before
+ * their end, which is never before the horizon. */
+static u64 in_window(u64 t)
+{
+	static u32 first;
+	u32 i;
+
+	if (first >= brobust->windows || brobust->window[first].begin > t)
+		first = 0;
+	for (i = first; i < brobust->windows; i++) {
+		if (t < brobust->window[i].end) {
+			first = i;
+			return max(t, brobust->window[i].begin);
+		}
+	}
+	return brobust->windows ? max(t, brobust->window[brobust->windows - 1].end) : t;
+}
+
+/* Move the clock to an event. False if it could not be: the controller was met, look again what
+ * comes first. */
+int brobust_reach(unsigned long long event, unsigned long long *now)
+{
+	u64 at = max(event, *now);
+
+	if (brobust->horizon) { /* else still booting, alone in the world */
+		at = event == S64_MAX ? event : in_window(at);
+		if (at >= brobust->horizon) {
+			brobust->next = at == S64_MAX ? U64_MAX : at;
+			brobust_sync(BROBUST_HORIZON);
+			return false;
+		}
+	}
+	*now = at;
+	return true;
+}
+
+/* Spend CPU time, inside windows. */
+void brobust_charge(u64 picoseconds)
+{
+	static u64 owed;
+	u64 ns;
+	u32 i;
+
+	if (!picoseconds || !brobust->horizon)
+		return;
+	owed += picoseconds;
+	ns = div_u64(owed, 1000);
+	owed -= ns * 1000;
+	brobust->charged += ns;
+	for (i = 0; ns && i < brobust->windows; i++) {
+		struct brobust_window *w = &brobust->window[i];
+		u64 step;
+
+		if (w->end <= time_travel_time)
+			continue;
+		time_travel_time = max(time_travel_time, w->begin);
+		step = min(ns, w->end - time_travel_time);
+		time_travel_time += step;
+		ns -= step;
+	}
+	time_travel_time += ns;
+}
+
+void brobust_sync(u32 reason)
+{
+	brobust->reason = reason;
+	brobust->now = time_travel_time;
+	brobust_flows_report();
+	brobust_host_sync();
+	brobust->tx_bytes = 0;
+	brobust->acks = 0;
+	brobust_net_receive();
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The side of a virtual-time kernel that talks to its host: the shared memory, the socket to the
+ * controller, and the seeded random numbers that take the place of the host's.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <init.h>
+#include <os.h>
+
+#include "brobust.h"
+
+struct brobust_shared *brobust;
+
+static int controller = -1;
+static u64 random_state;
+
+static void refuse(const char *why)
+{
+	fprintf(stderr, "brobust: %s\n", why);
+	exit(1);
+}
+
+static int __init brobust_setup(char *line, int *add)
+{
+	int memory;
+	void *mapped;
+
+	/* Not passed on: the kernel feeds its command line to the random number generator. */
+	*add = 0;
+	if (sscanf(line, "%d,%d", &memory, &controller) != 2)
+		refuse("brobust=MEMORY,SOCKET takes two open file descriptors");
+	mapped = mmap(NULL, sizeof(*brobust), PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+	if (mapped == MAP_FAILED)
+		refuse("cannot map the controller's memory");
+	close(memory);
+	brobust = mapped;
+	if (brobust->magic != BROBUST_MAGIC || brobust->abi != BROBUST_ABI ||
+	    brobust->size != sizeof(*brobust))
+		refuse("the controller speaks another version; build the kernel again");
+	random_state = brobust->seed;
+	return 0;
+}
+
+__uml_setup("brobust=", brobust_setup,
+	    "brobust=MEMORY,SOCKET\n"
+	    "    Run in virtual time under brobust's controller: descriptors of the shared\n"
+	    "    memory and of the socket to it.\n\n");
+
+/* Tell the controller where we stand, and wait until we may go on. If it is gone, so are we. */
+void brobust_host_sync(void)
+{
+	char byte = 0;
+	ssize_t n;
+
+	do
+		n = write(controller, &byte, 1);
+	while (n < 0 && errno == EINTR);
+	if (n == 1) {
+		do
+			n = read(controller, &byte, 1);
+		while (n < 0 && errno == EINTR);
+	}
+	if (n != 1)
+		_exit(1);
+}
+
+/* splitmix64 (Steele, Lea, Flood 2014): all that a simulation needs of its random numbers. */
+long brobust_host_random(void *buffer, unsigned long size)
+{
+	unsigned char *to = buffer;
+	unsigned long i;
+	u64 z = 0;
+
+	for (i = 0; i < size; i++) {
+		if (i % 8 == 0) {
+			z = random_state += 0x9e3779b97f4a7c15ULL;
+			z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+			z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+			z ^= z >> 31;
+		}
+		to[i] = z >> (i % 8 * 8);
+	}
+	return size;
+}

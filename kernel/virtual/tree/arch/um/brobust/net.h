@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the kernel-side parts of a virtual-time kernel call of each other. */
+#ifndef BROBUST_NET_H
+#define BROBUST_NET_H
+
+#include "brobust.h"
+
+struct sock;
+
+static inline u64 brobust_now(void)
+{
+	extern unsigned long long time_travel_time;
+
+	return time_travel_time;
+}
+
+/* netdev.c */
+int brobust_net_create(void);
+void brobust_net_receive(void); /* takes the frames that the controller left */
+
+/* flows.c */
+int brobust_flows_start(void);
+void brobust_flows_report(void);
+
+/* probe.c: called by tcp_input.c and tcp_bbr_robust.c */
+void brobust_after_ack(struct sock *sk);
+void brobust_note_deficit(struct sock *sk);
+u32 brobust_flow_of(const struct sock *sk); /* its number, or BROBUST_FLOWS */
+
+#endif

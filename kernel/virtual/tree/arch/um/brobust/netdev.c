@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The network device: frames to and from the controller, which is the link.
+ *
+ * A frame is handed over with the time at which it was sent. Frames from the link come ahead of
+ * time, each with the time at which it arrives, and raise the interrupt then (or `coalesce` later,
+ * with all that came meanwhile). A sent packet is freed `tx_completion` after it was handed over,
+ * which is what TCP small queues wait for.
+ *
+ * A bottleneck's device sends at `rate` and takes one packet at a time, so that all queueing is
+ * done by the queueing discipline in front of it.
+ */
+#include <linux/etherdevice.h>
+#include <linux/ip.h>
+#include <linux/math64.h>
+#include <linux/netdevice.h>
+#include <linux/tcp.h>
+#include <linux/time-internal.h>
+
+#include "net.h"
+
+/* What a receive buffer of a 1500-byte MTU driver weighs in a socket's memory. */
+#define RX_BUFFER_BYTES 2048
+#define OTHER_HEADER_BYTES 128
+
+struct brobust_net {
+	struct net_device *dev;
+	struct napi_struct napi;
+	struct sk_buff_head arriving, completing; /* in order of their due time */
+	struct time_travel_event interrupt;
+	struct page *payload; /* stands for all payload that is not carried */
+};
+
+static struct brobust_net *net;
+
+struct due {
+	u64 at;
+};
+
+static struct due *due_of(struct sk_buff *skb)
+{
+	return (struct due *)skb->cb;
+}
+
+static u64 next_due(struct brobust_net *net)
+{
+	struct sk_buff *in = skb_peek(&net->arriving), *out = skb_peek(&net->completing);
+	u64 at = U64_MAX;
+
+	if (in)
+		at = due_of(in)->at + brobust->coalesce;
+	if (out)
+		at = min(at, due_of(out)->at);
+	return at;
+}
+
+static void arm_interrupt(struct brobust_net *net)
+{
+	u64 at = next_due(net), now = brobust_now();
+	unsigned long flags;
+
+	local_irq_save(flags);
+	time_travel_del_event(&net->interrupt);
+	if (at != U64_MAX)
+		time_travel_add_event_rel(&net->interrupt, at > now ? at - now : 0);
+	local_irq_restore(flags);
+}
+
+static void on_interrupt(struct time_travel_event *event)
+{
+	napi_schedule(&net->napi);
+}
+
+static void complete_sent(struct brobust_net *net, int budget)
+{
+	struct sk_buff *skb;
+	bool any = false;
+
+	while ((skb = skb_peek(&net->completing)) && due_of(skb)->at <= brobust_now()) {
+		__skb_unlink(skb, &net->completing);
+		napi_consume_skb(skb, budget);
+		any = true;
+	}
+	if (any && netif_queue_stopped(net->dev))
+		netif_wake_queue(net->dev);
+}
+
+static int poll(struct napi_struct *napi, int budget)
+{
+	struct sk_buff *skb;
+	int done = 0;
+
+	complete_sent(net, budget);
+	while (done < budget && (skb = skb_peek(&net->arriving)) &&
+	       due_of(skb)->at <= brobust_now()) {
+		__skb_unlink(skb, &net->arriving);
+		brobust_charge(brobust->rx_packet_cost);
+		brobust->rx_packets++;
+		/* A router must see every packet by itself; its device cuts nothing again. */
+		if (brobust->role == BROBUST_BOTTLENECK)
+			netif_receive_skb(skb);
+		else
+			napi_gro_receive(napi, skb);
+		done++;
+	}
+	if (done < budget && napi_complete_done(napi, done))
+		arm_interrupt(net);
+	return done;
+}
+
+static u32 header_bytes(const struct sk_buff *skb)
+{
+	u32 length = min_t(u32, skb->len, OTHER_HEADER_BYTES);
+
+	if (skb->protocol == htons(ETH_P_IP) && ip_hdr(skb)->protocol == IPPROTO_TCP)
+		length = skb_transport_offset(skb) + tcp_hdrlen(skb);
+	return length;
+}
+
+static netdev_tx_t start_xmit(struct sk_buff *skb, struct net_device *dev)
+{
+	u32 header = header_bytes(skb);
+	u32 payload = brobust->carry_payload ? skb->len - header : 0;
+	u32 record = ALIGN(sizeof(struct brobust_frame) + header + payload, 8);
+	struct brobust_frame *frame;
+	u64 free_at;
+
+	brobust_charge(brobust->tx_skb_cost + brobust->tx_byte_cost * skb->len);
+	brobust->tx_skbs++;
+	if (brobust->tx_bytes + record > BROBUST_FRAME_BYTES)
+		brobust_sync(BROBUST_DRAIN);
+
+	frame = (struct brobust_frame *)(brobust->tx + brobust->tx_bytes);
+	*frame = (struct brobust_frame){
+	    .time = brobust_now(),
+	    .length = skb->len,
+	    .record = record,
+	    .header = header,
+	    .payload = payload,
+	    .gso_size = skb_shinfo(skb)->gso_size,
+	};
+	if (skb_copy_bits(skb, 0, frame + 1, header + payload)) {
+		dev_kfree_skb_any(skb);
+		return NETDEV_TX_OK;
+	}
+	free_at = frame->time + brobust->tx_completion;
+	if (brobust->role == BROBUST_BOTTLENECK && brobust->rate) {
+		frame->time += div64_u64(skb->len * 8ULL * NSEC_PER_SEC, brobust->rate);
+		free_at = frame->time;
+		netif_stop_queue(dev);
+	}
+	brobust->tx_bytes += record;
+
+	if (free_at == brobust_now()) {
+		dev_consume_skb_any(skb);
+		return NETDEV_TX_OK;
+	}
+	due_of(skb)->at = free_at;
+	__skb_queue_tail(&net->completing, skb);
+	if (skb_peek(&net->completing) == skb)
+		arm_interrupt(net);
+	return NETDEV_TX_OK;
+}
+
+static struct sk_buff *build(const struct brobust_frame *frame)
+{
+	u32 carried = frame->header + frame->payload, rest = frame->length - carried;
+	struct sk_buff *skb = netdev_alloc_skb_ip_align(net->dev, carried);
+
+	if (!skb)
+		return NULL;
+	skb_put_data(skb, frame + 1, carried);
+	if (rest) {
+		get_page(net->payload);
+		skb_add_rx_frag(skb, 0, net->payload, 0, rest, RX_BUFFER_BYTES);
+	}
+	skb->protocol = eth_type_trans(skb, net->dev);
+	skb->ip_summed = CHECKSUM_UNNECESSARY;
+	return skb;
+}
+
+void brobust_net_receive(void)
+{
+	u32 at = 0;
+
+	while (at < brobust->rx_bytes) {
+		const struct brobust_frame *frame =
+		    (const struct brobust_frame *)(brobust->rx + at);
+		struct sk_buff *skb = build(frame);
+
+		if (skb) {
+			due_of(skb)->at = frame->time;
+			__skb_queue_tail(&net->arriving, skb);
+		}
+		at += frame->record;
+	}
+	brobust->rx_bytes = 0;
+	/* The interrupt is armed anew when a poll under way ends. */
+	if (at && net && !test_bit(NAPI_STATE_SCHED, &net->napi.state))
+		arm_interrupt(net);
+}
+
+static const struct net_device_ops operations = {
+    .ndo_start_xmit = start_xmit,
+    .ndo_validate_addr = eth_validate_addr,
+};
+
+int brobust_net_create(void)
+{
+	static const u8 address[ETH_ALEN] = {2, 0, 0, 0, 0, 1};
+	struct net_device *dev = alloc_etherdev(sizeof(*net));
+
+	if (!dev)
+		return -ENOMEM;
+	net = netdev_priv(dev);
+	net->dev = dev;
+	net->payload = alloc_page(GFP_KERNEL | __GFP_ZERO);
+	if (!net->payload)
+		return -ENOMEM;
+	skb_queue_head_init(&net->arriving);
+	skb_queue_head_init(&net->completing);
+	time_travel_set_event_fn(&net->interrupt, on_interrupt);
+	dev->netdev_ops = &operations;
+	/* Nobody asks who has an address: all nodes have the same, and the link goes by IP. */
+	dev->flags |= IFF_NOARP;
+	eth_hw_addr_set(dev, address);
+	if (brobust->role != BROBUST_BOTTLENECK) {
+		dev->hw_features = NETIF_F_SG | NETIF_F_HW_CSUM | NETIF_F_TSO;
+		dev->features = dev->hw_features;
+	} else {
+		dev->features = NETIF_F_SG | NETIF_F_HW_CSUM;
+	}
+	netif_napi_add(dev, &net->napi, poll);
+	napi_enable(&net->napi);
+	return register_netdev(dev);
+}

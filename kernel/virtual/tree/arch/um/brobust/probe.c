@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A record of every socket after every ACK: costs no virtual time, so it changes nothing.
+ */
+#include <linux/inet_diag.h>
+#include <net/tcp.h>
+
+#include "net.h"
+
+static u32 deficits[BROBUST_FLOWS];
+
+u32 brobust_flow_of(const struct sock *sk)
+{
+	u32 number;
+
+	if (!brobust || brobust->role != BROBUST_SENDER)
+		return BROBUST_FLOWS;
+	number = inet_sk(sk)->inet_num - brobust->first_port;
+	return number < brobust->flows ? number : BROBUST_FLOWS;
+}
+
+void brobust_note_deficit(struct sock *sk)
+{
+	u32 flow = brobust_flow_of(sk);
+
+	if (flow < BROBUST_FLOWS)
+		deficits[flow]++;
+}
+
+static void add_bbr(struct brobust_ack *ack, struct sock *sk)
+{
+	const struct tcp_congestion_ops *ops = inet_csk(sk)->icsk_ca_ops;
+	union tcp_cc_info info = {};
+	int attribute = 0;
+
+	if (!ops->get_info || !ops->get_info(sk, 1 << (INET_DIAG_BBRINFO - 1), &attribute, &info) ||
+	    attribute != INET_DIAG_BBRINFO)
+		return;
+	ack->bandwidth = (u64)info.bbr.bbr_bw_hi << 32 | info.bbr.bbr_bw_lo;
+	ack->bbr_min_rtt_us = info.bbr.bbr_min_rtt;
+	ack->pacing_gain = info.bbr.bbr_pacing_gain;
+	ack->cwnd_gain = info.bbr.bbr_cwnd_gain;
+}
+
+void brobust_after_ack(struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	u32 flow = brobust_flow_of(sk);
+	struct brobust_ack *ack;
+
+	if (flow >= BROBUST_FLOWS)
+		return;
+	if (brobust->acks == BROBUST_ACKS)
+		brobust_sync(BROBUST_DRAIN);
+	ack = &brobust->ack[brobust->acks++];
+	*ack = (struct brobust_ack){
+	    .time = brobust_now(),
+	    .pacing_rate = READ_ONCE(sk->sk_pacing_rate),
+	    .acked = tp->bytes_acked,
+	    .flow = flow,
+	    .cwnd = tcp_snd_cwnd(tp),
+	    .ssthresh = tp->snd_ssthresh,
+	    .inflight = tcp_packets_in_flight(tp),
+	    .delivered = tp->delivered,
+	    .lost = tp->lost,
+	    .retransmits = tp->total_retrans,
+	    .rate_delivered = tp->rate_delivered,
+	    .rate_interval_us = tp->rate_interval_us,
+	    .rtt_us = tp->rack.rtt_us,
+	    .srtt_us = tp->srtt_us >> 3,
+	    .min_rtt_us = tcp_min_rtt(tp),
+	    .mss = tp->mss_cache,
+	    .deficits = deficits[flow],
+	    .flags = inet_csk(sk)->icsk_ca_state | tp->rate_app_limited << 4 |
+		     !strcmp(inet_csk(sk)->icsk_ca_ops->name, "bbr_robust") << 5,
+	};
+	add_bbr(ack, sk);
+}
