@@ -5,7 +5,8 @@
 help:
 	@echo "make demo    boot a real sender VM, take its CPU away, measure cubic / bbr / bbr_robust, draw the result"
 	@echo "make test    install what is needed, run every test"
-	@echo "make setup   install what is needed, leave the command at .venv/bin/brobust"
+	@echo "make setup   install what is needed, build the kernel for virtual time, fetch those for VMs,"
+	@echo "             leave the command at .venv/bin/brobust"
 	@echo "make lint    formatters, linters and type checker; make format mends what they can"
 
 setup:

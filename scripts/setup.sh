@@ -11,6 +11,7 @@ refuse() { say "$*"; exit 2; }
 packages=(
 	qemu-system-x86 seabios iperf3 iproute2 ethtool kmod cpio busybox-static zstd util-linux bash # guests
 	clang clang-format libelf-dev zlib1g-dev gcc libc6-dev make pkg-config                        # BPF and libbpf
+	flex bison bc patch xz-utils                                                                  # kernels in virtual time
 	python3 python3-venv ca-certificates
 )
 missing=()
@@ -56,6 +57,28 @@ if [ ! -x .venv/bin/uv ]; then
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check "uv>=0.8,<1"
 fi
 UV_PROJECT_ENVIRONMENT=.venv .venv/bin/uv sync --quiet --locked --inexact
+
+# --- the kernel of the backend virtual: built from Debian's sources where neither the cache nor a wheel has it -----
+have_virtual_kernel() {
+	.venv/bin/python - <<-'PYTHON'
+		import sys
+		from brobust.errors import BrobustError
+		from brobust.virtual import kernels
+
+		try:
+		    kernels.find()
+		except BrobustError:
+		    sys.exit(1)
+	PYTHON
+}
+if ! have_virtual_kernel; then
+	say "building the kernel for virtual time from Debian's sources (about 3 minutes, once)"
+	if ! .venv/bin/brobust kernel build >/dev/null; then
+		say "trying again with fresh package lists"
+		as_root apt-get update -qq || true
+		.venv/bin/brobust kernel build >/dev/null || say "going on without; \`brobust kernel build\` tries again"
+	fi
+fi
 
 # --- guest kernels: fetched now, so that no measurement waits for a download -----------------------------------
 fetch_kernels() {

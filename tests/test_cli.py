@@ -1,11 +1,17 @@
 """What a user meets who errs: one clear line, exit status 2, nothing left behind."""
 
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from brobust.cli import app, run
+from brobust.scenario import Grid
+
+VM = ["--backend", "vm"]
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -23,18 +29,31 @@ def _refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--cc", "reno2"], ["cc", "'reno2'", "bbr_robust"]),
+        ([*VM, "--cc", "reno2"], ["cc", "'reno2'", "bbr_robust"]),
         (["--share", "0"], ["share", "greater than 0"]),
         (["--share", "1.2"], ["share", "1.2"]),
-        (["--timeslice", "3s", "--share", "0.5"], ["period", "SCHED_DEADLINE"]),
-        (["--driver", "burner", "--share", "0.01"], ["sched_rt_runtime_us"]),
-        (["--kernel", "debian-2.4"], ["'debian-2.4'", "available"]),
+        ([*VM, "--timeslice", "3s", "--share", "0.5"], ["period", "SCHED_DEADLINE"]),
+        ([*VM, "--driver", "burner", "--share", "0.01"], ["sched_rt_runtime_us"]),
+        ([*VM, "--kernel", "debian-2.4"], ["'debian-2.4'", "available"]),
         (["--bandwidth", "20"], ["bandwidth", "no unit", "20mbit"]),
         (["--cc", "bbr,,cubic"], ["--cc", "empty element"]),
         (["--repeat", "x"], ["--repeat"]),
         (["--no-such-option"], ["--no-such-option"]),
         (["nowhere.toml"], ["nowhere.toml", "cannot be read"]),
         (["--resume"], ["--resume", "no dataset"]),
+        (["--driver", "burner"], ["contention.driver", "'burner'", "backend vm"]),
+        (["--kernel", "debian-6.12"], ["kernel", "'debian-6.12'", "virtual-6.12"]),
+        (["--rtt", "100us", "--buffer", "60kB"], ["path.rtt", "at least 200us"]),
+        (["--aqm", "none,pie"], ["path.aqm", "'pie'", "codel"]),
+        (["--bandwidth-changes", "5s:50mbit,2s:20mbit"], ["path.bandwidth_changes", "order of time"]),
+        (["--flow-rtt-changes", "15s:50ms"], ["flows.rtt_changes", "15s is not inside"]),
+        (["--pattern", "bulk,rate 5"], ["flows.pattern", "'5' has no unit"]),
+        (["--replay", "nowhere.csv", "--share", "1"], ["replay", "nowhere.csv", "cannot be read"]),
+        (["--cpu-frequency", "fast"], ["cpu.frequency", "'fast'", "576MHz"]),
+        (["--jobs", "0"], ["--jobs", "0"]),
+        ([*VM, "--jobs", "2"], ["--jobs", "2", "backend vm"]),
+        ([*VM, "--packets"], ["packets", "virtual"]),
+        ([*VM, "--jitter", "0.1"], ["contention.jitter", "burner"]),
     ],
 )
 def test_bad_input_is_refused_before_anything_starts(
@@ -49,9 +68,10 @@ def test_without_root_the_vm_backend_says_what_it_needs(tmp_path: Path) -> None:
     # The same code as the command, as user nobody: the checkout itself may not be readable for that user.
     code = (
         "import os, sys\n"
+        "from brobust.backends import vm\n"
         "from brobust.cli import main\n"
         "os.setgid(65534); os.setuid(65534)\n"
-        "main(['run', '--out', '/tmp/never'])\n"
+        "main(['run', '--backend', 'vm', '--out', '/tmp/never'])\n"
     )
     import sys
 
@@ -77,6 +97,42 @@ def test_help_names_every_option_of_a_run(brobust: Brobust) -> None:
     said = brobust("run", "--help").stdout
     for option in (
         "cc", "bandwidth", "rtt", "buffer", "loss", "share", "timeslice", "driver", "flows", "duration", "repeat",
-        "seed", "kernel", "backend", "out", "json", "resume", "start", "accelerator", "samples",
+        "seed", "kernel", "backend", "out", "json", "resume", "start", "accelerator", "samples", "aqm",
+        "bandwidth-changes", "rtt-changes", "stop", "flow-rtt", "flow-rtt-changes", "pattern", "sender", "phase",
+        "jitter", "replay", "cpu-frequency", "timer-cycles", "rx-packet-cycles", "tx-skb-cycles", "tx-byte-cycles",
+        "coalesce", "tx-completion", "qdisc", "traffic", "packets", "no-packets", "jobs",
     ):  # fmt: skip
         assert f"--{option}" in said
+
+
+def test_every_flag_of_the_page_on_scenarios_is_a_flag_of_the_command(brobust: Brobust) -> None:
+    said = brobust("run", "--help").stdout
+    page = (Path(__file__).parents[1] / "docs" / "scenario.md").read_text()
+    flags = {flag for line in page.splitlines() for flag in re.findall(r"# (--[a-z-]+)", line)}
+    assert len(flags) > 30
+    assert {flag for flag in flags if flag not in said} == set()
+
+
+def test_flags_become_fields_and_commas_of_changes_are_no_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Grid] = []
+    monkeypatch.setattr(run, "_check", lambda grid, jobs: taken.append(grid))
+    monkeypatch.setattr(run, "measure", lambda *_: None)
+    monkeypatch.setattr(run.Dataset, "create", lambda *_: None)
+    arguments = [
+        "--cc", "bbr", "--share", "0.5", "--jitter", "0,0.5", "--phase", "5ms", "--aqm", "none,codel ecn",
+        "--bandwidth-changes", "5s:50mbit,7s:1gbit", "--rtt-changes", "1s:5ms", "--flow-rtt-changes", "1s:5ms,2s:6ms",
+        "--pattern", "rate 5mbit", "--flow-rtt", "30ms", "--stop", "9s", "--cpu-frequency", "1GHz",
+        "--tx-byte-cycles", "2.5", "--coalesce", "50us", "--qdisc", "fq", "--samples", "ack", "--packets",
+    ]  # fmt: skip
+    app(["run", *arguments], standalone_mode=False)
+    (grid,) = taken
+    assert len(grid.scenarios) == 4
+    one = grid.scenarios[0]
+    assert len(one.path.bandwidth_changes) == len(one.flows[0].rtt_changes) == 2
+    assert one.path.rtt_changes == ((10**9, 5_000_000),)
+    assert (one.flows[0].rtt, one.flows[0].stop, one.flows[0].pattern.rate) == (30_000_000, 9 * 10**9, 5_000_000)
+    assert (one.cpu.frequency, one.cpu.tx_byte_cycles, one.nic.coalesce) == (10**9, 2.5, 50_000)
+    assert (one.qdisc, one.samples, one.packets, one.contention.phase) == ("fq", "ack", True, 5_000_000)
+    assert {(s.contention.jitter, s.path.aqm.name) for s in grid.scenarios} == {
+        (0.0, "none"), (0.0, "codel"), (0.5, "none"), (0.5, "codel"),
+    }  # fmt: skip

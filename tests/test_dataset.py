@@ -2,15 +2,29 @@
 
 import errno
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from brobust import series
-from brobust.dataset import RUNS, SCHEMA_VERSION, Dataset, Measured, frame
+from brobust.dataset import (
+    PACKETS,
+    RUNS,
+    SAMPLES,
+    SCHEMA_VERSION,
+    TABLES,
+    Dataset,
+    Measured,
+    failed,
+    flow_columns,
+    frame,
+    scenario_columns,
+)
 from brobust.errors import BadInput
-from brobust.scenario import Grid
+from brobust.scenario import Grid, Run
+from brobust.scenario.grid import scenario
 
 
 def _measured(run: str, outcome: str = "ok") -> Measured:
@@ -43,7 +57,7 @@ def test_failed_runs_are_done_again_and_half_written_ones_do_not_count(dataset: 
 
 
 def test_the_rest_of_a_series_goes_kernel_by_kernel(tmp_path: Path) -> None:
-    grid = Grid.from_flags({"kernel": ["debian-6.12", "debian-6.1"]})
+    grid = Grid.from_flags({"backend": "vm", "kernel": ["debian-6.12", "debian-6.1"]})
     dataset = Dataset.create(tmp_path / "two", grid, {})
     first = grid.runs()[0]
     dataset.append(first.id, _measured(first.id))
@@ -89,10 +103,86 @@ def test_a_column_that_is_not_in_the_schema_is_a_mistake() -> None:
         frame([{"speed": 1}], RUNS)
 
 
-def test_every_column_is_documented() -> None:
+_TYPES = {pl.String: "text", pl.Int64: "integer", pl.Float64: "number", pl.Boolean: "boolean"}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_column_is_documented(table: str) -> None:
     page = (Path(__file__).parents[1] / "docs" / "data.md").read_text()
-    for name in RUNS:
-        assert f"`{name}`" in page
+    section = page.split(f"\n## {table}\n")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    assert rows == [
+        f"| `{name}` | {_TYPES.get(column.dtype, 'UTC time')} | {column.meaning} |"
+        for name, column in TABLES[table].items()
+    ]
+
+
+def test_a_backend_may_give_frames_instead_of_rows(dataset: Dataset) -> None:
+    samples = pl.DataFrame(
+        {"run": ["a-0"] * 2, "time_s": [0.1, 0.2], "cwnd_packets": pl.Series([10, 11], dtype=pl.UInt32)}
+    )
+    packets = [{"run": "a-0", "flow": 0, "direction": "data", "dropped": False}]
+    dataset.append(
+        "a-0", Measured([{"run": "a-0", "outcome": "ok"}], samples=samples, packets=packets, pcap=b"capture")
+    )
+    read = dataset.samples()
+    assert read.columns == list(SAMPLES)
+    assert read["cwnd_packets"].to_list() == [10, 11]
+    assert read["cwnd_packets"].dtype == pl.Int64
+    assert read["srtt_ms"].null_count() == 2
+    assert dataset.packets().columns == list(PACKETS)
+    assert (dataset.directory / "pcap" / "a-0.pcap").read_bytes() == b"capture"
+    assert dataset.throughput().is_empty()
+
+
+def test_a_frame_with_a_column_of_its_own_is_a_mistake() -> None:
+    with pytest.raises(AssertionError, match="speed"):
+        frame(pl.DataFrame({"speed": [1]}), SAMPLES)
+
+
+def test_a_flows_columns_are_those_of_its_group_and_its_sender() -> None:
+    point = scenario(
+        {
+            "contention": {"share": 0.5},
+            "senders": [{"share": 0.25, "timeslice": "5ms", "jitter": 0}],
+            "flows": [{"cc": "bbr", "count": 2}, {"start": "1s", "stop": "4s", "rtt": "40ms", "sender": 2},
+                      {"sender": 2, "pattern": "rate 5mbit"}],
+        }
+    )  # fmt: skip
+    first, second, third, fourth = flow_columns(point)
+    assert (first["flow"], second["flow"], second["cc"], second["stop_s"], second["flow_rtt_ms"]) == (
+        0, 1, "bbr", 10.0, 10.0,
+    )  # fmt: skip
+    assert (second["share"], second["driver"], second["timeslice_ms"], second["jitter"]) == (0.5, "virtual", 10.0, 0.25)
+    assert (third["start_s"], third["stop_s"], third["flow_rtt_ms"], third["sender"]) == (1.0, 4.0, 40.0, 2)
+    assert (third["share"], third["timeslice_ms"], third["jitter"]) == (0.25, 5.0, 0.0)
+    assert fourth["pattern"] == "rate 5mbit"
+    assert frame(flow_columns(point), RUNS).height == 4
+
+
+def test_a_replayed_sender_has_the_recording_and_no_timeslice() -> None:
+    (columns,) = flow_columns(scenario({"contention": {"replay": "vm#a-0"}}))
+    expected = {"driver": "virtual", "share": 1, "timeslice_ms": None, "jitter": None, "replay": "vm#a-0"}
+    assert {name: columns[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(("samples", "ms"), [("20ms", 20.0), ("ack", 0.0), (None, None)])
+def test_the_scenarios_columns_are_in_the_schema(samples: str | None, ms: float | None) -> None:
+    run = Run(
+        scenario=scenario({"samples": samples, "cpu": {"frequency": "576MHz"}, "path": {"aqm": "codel"}}), repeat=1
+    )
+    columns = scenario_columns(run)
+    assert set(columns) <= set(RUNS)
+    assert columns["samples_ms"] == ms
+    assert (columns["cpu_mhz"], columns["aqm"], columns["tx_completion_us"]) == (576.0, "codel", 5.0)
+
+
+def test_a_failed_run_has_a_row_per_flow() -> None:
+    run = Run(scenario=scenario({"backend": "vm", "flows": [{"count": 3}]}), repeat=0)
+    rows = failed(run, "no luck", datetime.now(UTC)).runs
+    assert [row["flow"] for row in rows] == [0, 1, 2]
+    assert {row["coalesce_us"] for row in rows} == {None}
+    assert frame(rows, RUNS)["reason"].to_list() == ["no luck"] * 3
 
 
 def test_missing_values_are_null_not_zero() -> None:

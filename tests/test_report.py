@@ -77,6 +77,37 @@ def test_a_flow_that_starts_later_counts_for_its_part_of_the_run() -> None:
     assert summary(rows)["throughput_mbps"] == 18.0 + 10.0 / 2
 
 
+def test_a_flow_that_stops_earlier_counts_for_its_part_of_the_run() -> None:
+    rows = [_row("bbr", 1.0, 0, 18.0, stop_s=5.0), _row("bbr", 1.0, 0, 10.0, start_s=1.0, stop_s=2.0)]
+    assert table.runs(frame(rows, RUNS))["throughput_mbps"].to_list() == [18.0 + 10.0 / 5]
+    assert summary(rows)["throughput_mbps"] == 18.0 + 10.0 / 5
+
+
+def test_what_differs_only_because_the_backend_does_is_no_axis_of_its_own(runs: pl.DataFrame) -> None:
+    virtual = runs.with_columns(
+        backend=pl.lit("virtual"), kernel=pl.lit("virtual-6.12"), accelerator=pl.lit(None, pl.String),
+        driver=pl.when(pl.col("share") < 1).then(pl.lit("virtual")).otherwise("driver"), run=pl.col("run") + "-v",
+        jitter=pl.when(pl.col("share") < 1).then(0.25),
+    )  # fmt: skip
+    both = pl.concat([runs, virtual])
+    assert table.varying(table.runs(both)) == ["backend", "cc", "share"]
+    assert "Backend virtual/vm (TCG)" in ThroughputFigure(both)._caption
+    assert "Backend virtual, " in ThroughputFigure(virtual)._caption
+
+
+def test_what_each_flow_has_for_itself_is_an_axis_where_it_varies(runs: pl.DataFrame) -> None:
+    own = runs.with_columns(flow_rtt_ms=pl.lit(40.0), pattern=pl.lit("rate 5mbit"), run=pl.col("run") + "-own")
+    both = pl.concat([runs.with_columns(flow_rtt_ms="rtt_ms", pattern=pl.lit("bulk")), own])
+    assert table.varying(table.runs(both)) == ["flow_rtt_ms", "pattern", "cc", "share"]
+    Console(file=io.StringIO()).print(table.render(both, "t"))
+    assert len(ThroughputFigure(both)._panels) == 2
+
+
+def test_a_replayed_run_is_not_an_undisturbed_one(runs: pl.DataFrame) -> None:
+    replayed = runs.filter(pl.col("share") == 1).with_columns(replay=pl.lit("vm#a-0"), run=pl.col("run") + "-r")
+    assert table.varying(table.runs(pl.concat([runs, replayed]))) == ["replay", "cc", "share"]
+
+
 def test_an_axis_that_only_share_one_lacks_does_not_vary(runs: pl.DataFrame) -> None:
     assert table.varying(table.runs(runs)) == ["cc", "share"]
 

@@ -1,13 +1,19 @@
 """Scenarios: grids, hashes, refusals."""
 
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
+from brobust import units
 from brobust.errors import BadInput
-from brobust.scenario import DEFAULT_GRID, Grid
+from brobust.scenario import DEFAULT_GRID, Aqm, Contention, Grid, Pattern, Scenario
+from brobust.scenario.grid import scenario
 
 
 def test_the_default_grid_is_three_controls_at_three_shares() -> None:
@@ -79,6 +85,42 @@ def test_several_groups_of_flows_run_together() -> None:
         ({"repeat": 0}, ["repeat", "0"]),
         ({"backend": "lab"}, ["backend", "'lab'"]),
         ({"surprise": 1}, ["surprise", "no such field"]),
+        ({"path": {"aqm": "pie"}}, ["path.aqm", "'pie'", "fq_codel"]),
+        ({"path": {"aqm": "codel limit=5"}}, ["path.aqm", "'limit=5'", "target="]),
+        ({"path": {"aqm": "none ecn"}}, ["path.aqm", "none takes no options"]),
+        ({"path": {"aqm": "codel target=0ms"}}, ["path.aqm", "greater than 0"]),
+        ({"path": {"aqm": "red probability=2"}}, ["path.aqm", "probability=2"]),
+        ({"path": {"aqm": "red min=20kB max=10kB"}}, ["path", "min 20000", "max 10000", "min below max"]),
+        ({"path": {"bandwidth_changes": "5s"}}, ["path.bandwidth_changes", "'5s'", "5s:VALUE"]),
+        ({"path": {"bandwidth_changes": [["5s", "50"]]}}, ["path.bandwidth_changes", "'50' has no unit"]),
+        ({"path": {"bandwidth_changes": [["5s", "1mbit"], ["5s", "2mbit"]]}}, ["bandwidth_changes", "order of time"]),
+        ({"path": {"bandwidth_changes": [["5s", "1bit"]]}}, ["bandwidth_changes", "1bit at 5s", "100kbit"]),
+        ({"path": {"rtt_changes": "10s:1ms"}}, ["path.rtt_changes", "10s is not inside the run", "duration 10s"]),
+        ({"path": {"rtt_changes": [["1s", "11s"]]}}, ["rtt_changes", "11s at 1s is more than 10s"]),
+        ({"contention": {"phase": "soon"}}, ["contention.phase", "'soon' is not a duration"]),
+        ({"contention": {"jitter": "1.5"}}, ["contention.jitter", "1.5", "less than or equal to 1"]),
+        ({"contention": {"replay": "d", "share": "0.5"}}, ["contention", "replay d", "share 0.5 must be 1"]),
+        ({"contention": {"replay": "d", "share": "1", "driver": "none"}}, ["driver none", "d is not replayed"]),
+        ({"flows": {"stop": "0s"}}, ["stop at 0ns", "more than their start"]),
+        ({"flows": {"stop": "11s"}}, ["stop at 11s", "duration 10s"]),
+        ({"flows": {"rtt": "11s"}}, ["flows", "rtt 11s is more than 10s"]),
+        ({"flows": {"rtt_changes": "12s:1ms"}}, ["flows.rtt_changes", "12s is not inside"]),
+        ({"flows": {"pattern": "burst"}}, ["flows.pattern", "'burst'", "'onoff 1s 500ms'"]),
+        ({"flows": {"pattern": "onoff 1s"}}, ["flows.pattern", "'onoff 1s'"]),
+        ({"flows": {"pattern": "rate 0mbit"}}, ["flows.pattern", "'0mbit' must be greater than 0"]),
+        ({"flows": {"sender": 17}}, ["flows.sender", "17", "16"]),
+        ({"flows": {"count": 257}}, ["flows.count", "257", "256"]),
+        ({"senders": [{"share": 0.5}]}, ["senders", "up to sender 2", "give flows with sender = 2"]),
+        ({"senders": 2}, ["senders", "[[senders]]"]),
+        ({"cpu": {"frequency": "576"}}, ["cpu.frequency", "'576' has no unit", "576MHz"]),
+        ({"cpu": {"frequency": "5kHz"}}, ["cpu", "5kHz", "1MHz"]),
+        ({"cpu": {"timer_cycles": -1}}, ["cpu.timer_cycles", "-1", "greater than or equal to 0"]),
+        ({"nic": {"coalesce": "2s"}}, ["nic.coalesce", "less than or equal to"]),
+        ({"qdisc": "cake"}, ["qdisc", "'cake'", "fq"]),
+        ({"samples": "1us"}, ["samples 1us", "100us"]),
+        ({"samples": "often"}, ["samples", "'often' is not a duration"]),
+        ({"packets": "some"}, ["packets", "'some'"]),
+        ({"traffic": "netperf"}, ["traffic", "'netperf'", "iperf3"]),
         ({"path": {"rtt": []}}, ["empty list"]),
     ],
 )
@@ -102,11 +144,206 @@ def test_every_example_is_a_scenario(file: Path) -> None:
     assert Grid.from_file(file, {}).runs()
 
 
+def _fields(table: type[BaseModel]) -> set[str]:
+    return set(table.model_fields)
+
+
 def test_the_page_on_scenarios_names_every_field_and_its_flag() -> None:
     page = (Path(__file__).parents[1] / "docs" / "scenario.md").read_text()
-    toml = page.split("```toml\n")[1].split("```")[0]
+    blocks = [block.split("```")[0] for block in page.split("```toml\n")[1:]]
+    toml = blocks[0]
     values = [line for line in toml.splitlines() if line and not line.startswith("[")]
     assert all("# --" in line for line in values)
-    fields = {**DEFAULT_GRID, **DEFAULT_GRID["path"], **DEFAULT_GRID["contention"], **DEFAULT_GRID["flows"][0]}
-    for name in fields:
-        assert name in toml
+    named = {line.removeprefix("# ").split(" =")[0] for line in values}
+    tables = {"path", "contention", "flows", "cpu", "nic", "senders"}
+    expected = (_fields(Scenario) - tables) | {"repeat"}
+    for table in ("path", "contention", "cpu", "nic"):
+        expected |= _fields(type(getattr(Scenario(), table)))
+    expected |= _fields(type(Scenario().flows[0]))
+    assert named == expected
+    for block in blocks:
+        assert Grid(tomllib.loads(block)).runs()
+
+
+def test_the_page_shows_the_defaults() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "scenario.md").read_text()
+    written = Grid(tomllib.loads(page.split("```toml\n")[1].split("```")[0]))
+    assert {s.hash for s in written.scenarios} == {s.hash for s in Grid.from_flags({}).scenarios}
+    assert written.repeat == Grid.from_flags({}).repeat
+
+
+@pytest.mark.parametrize("backend", ["virtual", "vm"])
+def test_each_backend_has_its_own_defaults_and_a_scenario_holds_what_is_measured(backend: str) -> None:
+    got = Grid.from_flags({"backend": backend}).scenarios[0]
+    c = got.contention
+    expected = {
+        "virtual": ("virtual-6.12", "brobust", "auto", 0.25),
+        "vm": ("debian-6.12", "iperf3", "deadline", 0.0),
+    }[backend]
+    assert (got.kernel, got.traffic, c.driver, c.jitter) == expected
+
+
+def test_a_default_and_the_same_value_written_out_are_the_same_point() -> None:
+    written = {"backend": "vm", "kernel": "debian-6.12", "contention": {"share": 0.5, "driver": "deadline"}}
+    absent = {"backend": "vm", "kernel": None, "contention": {"share": 0.5, "driver": "auto"}}
+    python = Scenario(backend="vm", contention=Contention(share=0.5))
+    assert scenario(written).hash == scenario(absent).hash == python.hash
+    assert Scenario(contention=Contention(share=0.5, jitter=0.1)).contention.jitter == 0.1
+
+
+def test_what_took_the_cpu_away_has_one_word() -> None:
+    def driver(**fields: Any) -> str:
+        point = scenario(fields)
+        return point.driver_of(point.contention)
+
+    assert driver(contention={"share": 0.5}) == "virtual"
+    assert driver(contention={"share": 1}) == "none"
+    assert driver(contention={"replay": "a.csv"}) == "virtual"
+    assert driver(backend="vm", contention={"share": 0.5}) == "deadline"
+    assert driver(backend="vm", contention={"share": 0.5, "driver": "burner"}) == "burner"
+
+
+def test_lists_of_changes_are_no_axes() -> None:
+    changes = [["2s", "50mbit"], ["4s", "10mbit"]]
+    grid = Grid.from_flags(
+        {
+            "path": {"bandwidth_changes": changes, "rtt_changes": "1s:40ms,2s:10ms", "rtt": ["10ms", "20ms"]},
+            "flows": {"cc": "bbr", "rtt_changes": [["3s", "5ms"]]},
+            "contention": {"share": 1},
+        }
+    )
+    assert [s.path.rtt for s in grid.scenarios] == [10_000_000, 20_000_000]
+    for point in grid.scenarios:
+        assert point.path.bandwidth_changes == ((2 * 10**9, 50_000_000), (4 * 10**9, 10_000_000))
+        assert point.path.rtt_changes == ((10**9, 40_000_000), (2 * 10**9, 10_000_000))
+        assert point.flows[0].rtt_changes == ((3 * 10**9, 5_000_000),)
+    assert [name for name, _ in grid.scenarios[0].rtts()] == [
+        "path.rtt", "path.rtt_changes", "path.rtt_changes", "flows.rtt_changes",
+    ]  # fmt: skip
+
+
+def test_fields_within_senders_are_axes_and_the_senders_together_are_none() -> None:
+    groups = [{"cc": "bbr"}, {"cc": "bbr", "sender": 3}]
+    grid = Grid({"flows": groups, "senders": [{"share": [1, 0.5]}, {"share": 0.25, "timeslice": "5ms"}]})
+    assert [s.contention_of(2).share for s in grid.scenarios] == [1, 0.5]
+    (first, _) = grid.scenarios
+    assert first.sender_count == 3
+    assert (first.contention_of(3).share, first.contention_of(3).timeslice) == (0.25, 5_000_000)
+    unlisted = scenario({"flows": groups})
+    assert not unlisted.contention_of(3).active
+
+
+def test_a_group_with_an_rtt_of_its_own_does_not_follow_the_paths() -> None:
+    groups = [{}, {"rtt": "40ms"}, {"rtt_changes": "2s:5ms"}, {"rtt": "40ms", "rtt_changes": "2s:5ms"}]
+    point = scenario({"path": {"rtt": "10ms", "rtt_changes": "1s:20ms"}, "flows": groups})
+    paths, own = ((10**9, 20_000_000),), ((2 * 10**9, 5_000_000),)
+    assert [point.rtt_of(group) for group in point.flows] == [
+        (10_000_000, paths), (40_000_000, ()), (10_000_000, own), (40_000_000, own),
+    ]  # fmt: skip
+
+
+def test_repeats_draw_from_seeds_of_their_own() -> None:
+    runs = Grid.from_flags({"seed": 7, "repeat": 3, "contention": {"share": 1}, "flows": {"cc": "bbr"}}).runs()
+    assert {run.repeat: run.seed for run in runs} == {0: 7, 1: 8, 2: 9}
+
+
+def test_queue_management_is_one_string_with_the_defaults_of_tc() -> None:
+    assert Aqm.parse("codel") == Aqm.parse("codel target=5ms interval=100ms")
+    assert (Aqm.parse("codel").ecn, Aqm.parse("fq_codel").ecn) == (False, True)
+    assert not Aqm.parse("fq_codel noecn").ecn
+    assert Aqm.parse("red").red_thresholds(120_000) == (10_000, 30_000)
+    full = Aqm.parse("red min=30kB max=90kB probability=0.05 ecn")
+    assert full.red_thresholds(1) == (30_000, 90_000)
+    assert (full.probability, full.ecn, str(full)) == (0.05, True, "red min=30kB max=90kB probability=0.05 ecn")
+
+
+def test_a_traffic_pattern_is_one_string() -> None:
+    assert Pattern.parse("rate 5mbit") == Pattern("rate", rate=5_000_000)
+    assert Pattern.parse("onoff 1s 500ms") == Pattern("onoff", sending=10**9, silent=5 * 10**8)
+    assert Pattern.parse("idle 3s 2s") == Pattern("idle", sending=3 * 10**9, silent=2 * 10**9)
+
+
+def _times(least: int, most: int) -> st.SearchStrategy[str]:
+    return st.integers(least, most).map(units.show_time)
+
+
+def _rates(least: int = 100_000) -> st.SearchStrategy[str]:
+    return st.integers(least, 10**11).map(units.show_rate)
+
+
+def _sometimes(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+_CONTENTION = st.one_of(
+    _sometimes(
+        share=st.floats(0.001, 1),
+        timeslice=_times(10**5, 10**9),
+        phase=st.one_of(st.just("random"), _times(0, 10**9)),
+        jitter=st.floats(0, 1),
+    ),
+    st.just({"replay": "somewhere#a-0"}),
+)
+_CHANGES = st.sets(st.integers(1, 10**9 - 1), max_size=3).map(sorted)
+_AQM = st.one_of(
+    st.sampled_from(["none", "red", "red ecn", "codel ecn", "fq_codel noecn"]),
+    st.builds("codel target={} interval={}".format, _times(1, 10**9), _times(1, 10**9)),
+    st.builds("red min={}B max={}B probability={:.9f}".format, st.integers(1, 999), st.integers(1000, 3000),
+              st.floats(0.001, 1)),
+)  # fmt: skip
+_PATTERN = st.one_of(
+    st.just("bulk"),
+    st.builds("rate {}".format, _rates(1)),
+    st.builds("{} {} {}".format, st.sampled_from(["onoff", "idle"]), _times(1, 10**12), _times(1, 10**12)),
+)
+_SCENARIO = _sometimes(
+    path=st.builds(
+        lambda path, rates, rtts: {
+            **path,
+            "bandwidth_changes": [[units.show_time(time), rate] for time, rate in zip(*rates, strict=False)],
+            "rtt_changes": [[units.show_time(time), rtt] for time, rtt in zip(*rtts, strict=False)],
+        },
+        st.fixed_dictionaries(
+            {"buffer": st.one_of(st.just("50000.5B"), st.integers(3028, 10**9).map("{}B".format), st.just("100p"))},
+            optional={
+                "bandwidth": _rates(),
+                "rtt": _times(200_000, 10**10),
+                "loss": st.floats(0, 0.99),
+                "aqm": _AQM,
+            },
+        ),
+        st.tuples(_CHANGES, st.lists(_rates(), min_size=3)),
+        st.tuples(_CHANGES, st.lists(_times(200_000, 10**10), min_size=3)),
+    ),
+    contention=_CONTENTION,
+    senders=st.lists(_CONTENTION, max_size=1),
+    flows=st.builds(
+        lambda group: [group, {"sender": 2}],
+        _sometimes(
+            cc=st.sampled_from(["bbr", "cubic"]),
+            count=st.integers(1, 256),
+            start=_times(0, 5 * 10**8),
+            stop=_times(6 * 10**8, 10**9),
+            rtt=_times(200_000, 10**10),
+            pattern=_PATTERN,
+        ),
+    ),
+    cpu=_sometimes(frequency=st.integers(10**6, 10**11).map(units.show_frequency), timer_cycles=st.floats(0, 1e9)),
+    nic=_sometimes(coalesce=_times(0, 10**9), tx_completion=_times(0, 10**9)),
+    duration=_times(10**9, 36 * 10**11),
+    samples=st.one_of(st.just("ack"), _times(10**6, 10**12)),
+    packets=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+    backend=st.sampled_from(["virtual", "vm"]),
+    qdisc=st.sampled_from(["none", "fq"]),
+)
+
+
+@given(_SCENARIO)
+def test_a_scenario_written_as_toml_is_the_same_scenario(fields: dict[str, Any]) -> None:
+    if "flows" not in fields:
+        fields.pop("senders", None)
+    point = scenario(fields)
+    again = scenario(tomllib.loads(tomli_w.dumps(point.model_dump(mode="json", exclude_none=True))))
+    assert again == point
+    assert again.hash == point.hash

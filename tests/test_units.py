@@ -34,16 +34,41 @@ def test_a_buffer_is_bytes_or_bandwidth_delay_products() -> None:
     assert units.Buffer.parse("2bdp").bytes(20_000_000, 10_000_000) == 50_000
     assert units.Buffer.parse("60kB").bytes(20_000_000, 10_000_000) == 60_000
     assert units.Buffer.parse("64KiB").bytes(1, 1) == 65_536
+    assert units.Buffer.parse("100p").bytes(1, 1) == 151_400
+
+
+@pytest.mark.parametrize("text", ["1234567B", "0.1bdp", "16p"])
+def test_a_shown_buffer_reads_back(text: str) -> None:
+    assert str(units.Buffer.parse(text)) == text
+
+
+@pytest.mark.parametrize(("text", "hz"), [("576MHz", 576_000_000), ("2.4GHz", 2_400_000_000), ("100hz", 100)])
+def test_frequencies(text: str, hz: int) -> None:
+    assert units.hertz(text) == hz
+    assert units.hertz(units.show_frequency(hz)) == hz
 
 
 @given(st.integers(min_value=1, max_value=10**12))
 def test_a_shown_rate_reads_back(bps: int) -> None:
-    assert units.bits_per_second(units.show_rate(bps)) == pytest.approx(bps, rel=1e-5)
+    assert units.bits_per_second(units.show_rate(bps)) == bps
+
+
+@given(st.integers(min_value=0, max_value=10**13))
+def test_a_shown_duration_reads_back(ns: int) -> None:
+    assert units.nanoseconds(units.show_time(ns)) == ns
+
+
+@given(st.integers(min_value=0, max_value=10**12))
+def test_a_shown_size_reads_back(size: int) -> None:
+    assert units.size_bytes(units.show_size(size)) == size
 
 
 @given(st.text(max_size=12))
 def test_no_text_raises_anything_but_value_error(text: str) -> None:
-    for parse in (units.bits_per_second, units.nanoseconds, units.fraction, units.Buffer.parse):
+    parsers = (
+        units.bits_per_second, units.nanoseconds, units.fraction, units.hertz, units.size_bytes, units.Buffer.parse
+    )  # fmt: skip
+    for parse in parsers:
         try:
             parse(text)
         except ValueError as refusal:

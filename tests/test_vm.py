@@ -25,7 +25,7 @@ from conftest import BROBUST, json_lines
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(400)]
 
 SCHED_DEADLINE = 6
-PATH = ["--bandwidth", "20mbit", "--rtt", "10ms", "--buffer", "4bdp"]
+PATH = ["--backend", "vm", "--bandwidth", "20mbit", "--rtt", "10ms", "--buffer", "4bdp"]
 
 
 def _series(directory: Path, *arguments: str) -> list[dict[str, Any]]:

@@ -1,5 +1,27 @@
-"""brobust: measure, explain, detect and repair TCP BBR's collapse when the sender's CPU is taken away."""
+"""brobust: measure, explain, detect and repair TCP BBR's collapse when the sender's CPU is taken away.
 
+`brobust.run({"contention": {"share": 0.5}, "flows": [{"cc": "bbr"}]}).runs` is one measured run as a polars frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from brobust.api import Result
+    from brobust.scenario import Scenario
 
 __version__ = version("brobust")
+__all__ = ["__version__", "run"]
+
+
+def run(scenario: Scenario | Mapping[str, Any], *, repeat: int = 0) -> Result:
+    """Measure one scenario (docs/scenario.md) and return its tables (docs/data.md); no dataset is written.
+
+    `repeat`, from 0, is the number of the repeat. Raises brobust.errors.BrobustError for what cannot be measured.
+    """
+    from brobust import api  # polars and pydantic: only who measures waits for them
+
+    return api.run(scenario, repeat=repeat)

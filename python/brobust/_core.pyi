@@ -6,7 +6,7 @@ CPU.
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Literal, Self, final
+from typing import Any, Literal, Self, final
 
 __all__ = [
     "Burner",
@@ -16,6 +16,9 @@ __all__ = [
     "Recorder",
     "Recording",
     "Summary",
+    "VirtualError",
+    "VirtualRefused",
+    "VirtualRun",
     "check_burner",
     "check_deadline",
     "hrtick_dl",
@@ -185,6 +188,14 @@ class Summary:
         """Every complete off-time in order, ns."""
 
     @property
+    def window_starts_ns(self) -> list[int]:
+        """When each window of `windows_ns` began, CLOCK_MONOTONIC ns."""
+
+    @property
+    def offtime_starts_ns(self) -> list[int]:
+        """When each off-time of `offtimes_ns` began, CLOCK_MONOTONIC ns."""
+
+    @property
     def window(self) -> Distribution | None:
         """How the windows spread; None without any."""
 
@@ -231,3 +242,29 @@ class Distribution:
     @property
     def p90_ns(self) -> float:
         """A tenth is longer, ns."""
+
+class VirtualError(Exception):
+    """A run in virtual time was not measured: a kernel died, hung or made no sense."""
+
+class VirtualRefused(VirtualError):
+    """A run in virtual time cannot be measured as asked."""
+
+class VirtualRun:
+    """One run in virtual time."""
+
+    def __init__(self, scenario: str, cpu: int | None = None) -> None:
+        """`scenario`: JSON as crates/virtual/src/scenario.rs reads it. `cpu`: where its processes run; None: anywhere.
+
+        Raises ValueError for JSON that is no scenario.
+        """
+
+    def run(self) -> dict[str, Any]:
+        """Measure it, without the GIL. Ends early with a signal's exception, and when stopped.
+
+        Keys: `flows` (a dict each: received_bytes, retransmits, drops, rtt_mean_ms, rtt_p99_ms, queue_mean_ms,
+        errno), `hash` (SHA-256 of the packets), the tables `throughput`, `samples` and `packets` (name of the column:
+        numpy's name of its type, its bytes), `windows_ns` (of each sender: when it could run), `work` (what it cost).
+        """
+
+    def stop(self) -> None:
+        """End it, from another thread."""

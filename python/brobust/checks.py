@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -18,6 +20,7 @@ from brobust.guests import accelerator, image, kernels
 from brobust.guests.qemu import Guest, Machine
 from brobust.host import network
 from brobust.host.session import Session
+from brobust.virtual import kernels as virtual_kernels
 
 Status = Literal["ok", "limited", "missing"]
 
@@ -228,6 +231,68 @@ def _any_kernel() -> kernels.Kernel | None:
     return None
 
 
+def _virtual_kernel() -> Finding:
+    try:
+        kernel = virtual_kernels.find()
+    except BrobustError as error:
+        what, _, remedy = str(error).removeprefix("kernel: ").partition("; ")
+        return Finding("virtual kernel", "limited", what, remedy)
+    others = [other.name for other in virtual_kernels.available() if other.name != kernel.name and not other.stale]
+    more = f"; also {', '.join(others)}" if others else ""
+    return Finding("virtual kernel", "ok", f"{kernel.name}: Linux {kernel.release}, HZ={kernel.hz}{more}")
+
+
+def _memory_file() -> Finding:
+    """What a kernel in virtual time asks for at boot: a memfd for its memory, which is mapped to be executed too."""
+    try:
+        file = os.memfd_create("brobust-probe")
+        try:
+            os.truncate(file, mmap.PAGESIZE)
+            protection = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
+            mmap.mmap(file, mmap.PAGESIZE, mmap.MAP_PRIVATE, protection).close()
+        finally:
+            os.close(file)
+    except OSError as error:
+        return Finding(
+            "executable memfd", "limited", f"{error.strerror}: kernels in virtual time cannot boot",
+            "sysctl vm.memfd_noexec=0, and allow memfd_create and executable mappings (seccomp, SELinux's execmem)",
+        )  # fmt: skip
+    return Finding("executable memfd", "ok", "kernels in virtual time get their memory")
+
+
+# A child asks to be traced and stops; we let it go on to its next system call, as User-Mode Linux does.
+_PTRACE_PROBE = """
+import ctypes, os, signal, sys
+ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+TRACEME, KILL, SYSEMU = 0, 8, 31
+child = os.fork()
+if child == 0:
+    if ptrace(TRACEME, 0, None, None) != 0:
+        os._exit(ctypes.get_errno())
+    os.kill(os.getpid(), signal.SIGSTOP)
+    os.getppid()
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+if os.WIFEXITED(status):
+    sys.exit(f"PTRACE_TRACEME: {os.strerror(os.WEXITSTATUS(status))}")
+worked = ptrace(SYSEMU, child, None, None) == 0
+reason = os.strerror(ctypes.get_errno())
+os.kill(child, signal.SIGKILL)
+sys.exit(0 if worked else f"PTRACE_SYSEMU: {reason}")
+"""
+
+
+def _ptrace() -> Finding:
+    probe = subprocess.run([sys.executable, "-c", _PTRACE_PROBE], capture_output=True, text=True, check=False)
+    if probe.returncode == 0:
+        return Finding("ptrace", "ok", "a virtual-time kernel could run programs, as the check against iperf3 does")
+    reason = (probe.stderr.strip().splitlines() or ["no message"])[-1]
+    return Finding(
+        "ptrace", "limited", f"{reason}: only the check of virtual time against iperf3 needs it, measuring does not",
+        "add CAP_SYS_PTRACE to the container, or allow ptrace in its seccomp profile",
+    )  # fmt: skip
+
+
 def load_bearing(findings: list[Finding]) -> bool:
     """Whether the vm backend can work with these findings."""
     return not any(finding.status == "missing" for finding in findings)
@@ -235,5 +300,5 @@ def load_bearing(findings: list[Finding]) -> bool:
 
 _CHECKS: list[Callable[[], Finding]] = [
     _root, _capabilities, _cpus, _programs, _guest_program, _tick, _deadline, _real_time, _btf, _recorder,
-    _struct_ops, _wire, _kernels, _qdiscs, _kvm, _tcg,
+    _struct_ops, _wire, _virtual_kernel, _memory_file, _ptrace, _kernels, _qdiscs, _kvm, _tcg,
 ]  # fmt: skip

@@ -6,6 +6,8 @@ recording into columns of the run record.
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -23,13 +25,13 @@ PATH_WAITS = 0.25
 UNDISTURBED = 0.9
 
 
-def check(driver: str, timeslice_ns: int, share: float) -> None:
+def check(asked: Contention) -> None:
     """Refuse what the driver could not do on this host."""
     try:
-        if driver == "deadline":
-            _core.check_deadline(timeslice_ns, share)
-        elif driver == "burner":
-            _core.check_burner(timeslice_ns, share)
+        if asked.driver == "deadline":
+            _core.check_deadline(asked.timeslice, asked.share)
+        elif asked.driver == "burner":
+            _core.check_burner(asked.timeslice, asked.share, asked.jitter)
     except _core.ContentionError as error:
         raise BadInput(f"contention: {error}") from None
 
@@ -39,9 +41,14 @@ class Got:
 
     def __init__(self, asked: Contention):
         self._asked = asked
+        self._begin_ns: int | None = None
         self.summaries: list[_core.Summary] = []
         self.path: _core.Summary | None = None
         self.trouble: str | None = None
+
+    def note_begin(self) -> None:
+        """Now the traffic starts: windows count from here."""
+        self._begin_ns = time.monotonic_ns()
 
     def columns(self) -> dict[str, Any]:
         """Columns of the run record. Of several vCPUs the first speaks for all, the worst decides the outcome."""
@@ -67,8 +74,18 @@ class Got:
         if not self.summaries or not self._asked.active:
             return []
         first = self.summaries[0]
-        lengths = [("timeslice", ns) for ns in first.windows_ns] + [("off", ns) for ns in first.offtimes_ns]
-        return [{"run": run, "kind": kind, "duration_ms": ns / 1e6} for kind, ns in lengths]
+        windows = [
+            *zip(first.window_starts_ns, first.windows_ns, ["timeslice"] * len(first.windows_ns), strict=True),
+            *zip(first.offtime_starts_ns, first.offtimes_ns, ["off"] * len(first.offtimes_ns), strict=True),
+        ]
+        begin = self._begin_ns
+        return [
+            {
+                "run": run, "sender": 1, "kind": kind, "duration_ms": duration / 1e6,
+                "start_s": None if begin is None else (start - begin) / 1e9,
+            }
+            for start, duration, kind in sorted(windows)
+        ]  # fmt: skip
 
     def _path_starved(self) -> str | None:
         if self.path is None or self.path.waiting_share <= PATH_WAITS:
@@ -80,7 +97,8 @@ class Got:
 
     def _unfaithful(self, summary: _core.Summary) -> str | None:
         asked = self._asked
-        if asked.driver != "none" and asked.active:
+        if asked.active:
+            assert asked.driver in ("deadline", "burner")  # auto is resolved in the scenario
             return _core.unfaithful(asked.driver, asked.timeslice, asked.share, summary)
         if summary.effective_share < UNDISTURBED:
             return (
@@ -92,15 +110,15 @@ class Got:
 
 @contextmanager
 def applied(
-    asked: Contention, threads: Sequence[int], path_thread: int, plan: cpus.Plan, session: Session
+    asked: Contention, threads: Sequence[int], path_thread: int, plan: cpus.Plan, session: Session, seed: int
 ) -> Iterator[Got]:
     """Hold the threads, each pinned to the plan's CPU for the sender, under the contention asked for, and record
-    what they get, until the context is left."""
+    what they get, until the context is left. `seed` decides what the burner draws."""
     got = Got(asked)
     try:
         with ExitStack() as stack:
             if asked.active:
-                _drive(asked, threads, plan, session, stack)
+                _drive(asked, threads, plan, session, seed, stack)
             recorder = _core.Recorder([*threads, path_thread])
             try:
                 recorder.start()
@@ -116,7 +134,9 @@ def applied(
         raise RunFailed(str(error)) from None
 
 
-def _drive(asked: Contention, threads: Sequence[int], plan: cpus.Plan, session: Session, stack: ExitStack) -> None:
+def _drive(
+    asked: Contention, threads: Sequence[int], plan: cpus.Plan, session: Session, seed: int, stack: ExitStack
+) -> None:
     if asked.driver == "deadline":
         # The kernel pulls a DEADLINE thread that may run anywhere to whichever CPU is about to schedule: seen half
         # the time on the path guest's, which it froze (Cubic at 50 %: 13 instead of 18.7 Mbit/s). It takes a thread
@@ -127,8 +147,12 @@ def _drive(asked: Contention, threads: Sequence[int], plan: cpus.Plan, session: 
             deadline.start()
         stack.callback(deadline.stop)
     else:
+        off = asked.period - asked.timeslice
+        phase = random.Random(seed).randrange(asked.period) if asked.phase == "random" else asked.phase
         for thread in threads:
-            burner = _core.Burner(thread, plan.sender, asked.timeslice, asked.period - asked.timeslice)
+            burner = _core.Burner(
+                thread, plan.sender, asked.timeslice, off, phase_ns=phase, jitter=asked.jitter, seed=seed
+            )
             stack.enter_context(burner)
 
 

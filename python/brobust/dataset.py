@@ -6,7 +6,9 @@
     DIR/runs/RUN.parquet       one file per finished run, one row per flow
     DIR/throughput/RUN.parquet receiver-side throughput over time
     DIR/samples/RUN.parquet    socket samples over time, where the scenario asked for them
-    DIR/offtimes/RUN.parquet   every timeslice and off-time that the sender's vCPU thread got
+    DIR/offtimes/RUN.parquet   every timeslice and off-time that the senders got
+    DIR/packets/RUN.parquet    every frame at the bottleneck, where the scenario asked for it
+    DIR/pcap/RUN.pcap          the same frames for tcpdump and Wireshark
 
 Each file is written whole under another name and then renamed, runs/ last: a run that was interrupted has no
 file there and is done again by --resume; one that has it is never touched.
@@ -18,7 +20,7 @@ import contextlib
 import io
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -29,9 +31,9 @@ import tomli_w
 
 import brobust
 from brobust.errors import BadInput
-from brobust.scenario import Grid, Run
+from brobust.scenario import Flows, Grid, Run, Scenario
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -47,33 +49,56 @@ RUNS: dict[str, Column] = {
     "run": Column(pl.String, "scenario hash and repeat; the same in all tables"),
     "scenario": Column(pl.String, "hash of every scenario field"),
     "repeat": Column(pl.Int64, "0 to repeats - 1"),
-    "seed": Column(pl.Int64, "the scenario's seed"),
+    "seed": Column(pl.Int64, "the scenario's seed; the run's random numbers are drawn from seed + repeat"),
     "flow": Column(pl.Int64, "number of the flow within the run, from 0"),
     "flows": Column(pl.Int64, "flows in the run"),
+    "sender": Column(pl.Int64, "sender that the flow is on, from 1"),
     "cc": Column(pl.String, "congestion control of this flow"),
     "start_s": Column(pl.Float64, "when the flow was started, seconds into the run"),
-    "bandwidth_mbps": Column(pl.Float64, "bottleneck rate, Mbit/s, Ethernet frames counted (tbf)"),
-    "rtt_ms": Column(pl.Float64, "emulated round-trip time, ms (netem); the testbed's own latency comes on top"),
+    "stop_s": Column(pl.Float64, "when the flow stopped sending, seconds into the run"),
+    "pattern": Column(pl.String, "what its application wrote: bulk, rate, onoff, idle"),
+    "bandwidth_mbps": Column(pl.Float64, "bottleneck rate at first, Mbit/s, Ethernet frames counted"),
+    "rtt_ms": Column(
+        pl.Float64, "emulated round-trip time of the path at first, ms; on vm the testbed's own latency comes on top"
+    ),
+    "flow_rtt_ms": Column(pl.Float64, "emulated round-trip time of this flow at first, ms"),
     "buffer_bytes": Column(pl.Int64, "bottleneck buffer, bytes of Ethernet frames"),
+    "aqm": Column(pl.String, "queue management at the bottleneck, with what is not its default"),
     "loss": Column(pl.Float64, "random loss before the bottleneck, fraction"),
-    "driver": Column(pl.String, "contention driver: deadline, burner, none"),
-    "share": Column(pl.Float64, "CPU share asked for, fraction"),
+    "qdisc": Column(pl.String, "queue discipline on the sender: fq, or none where TCP paces by itself"),
+    "coalesce_us": Column(pl.Float64, "receive interrupt coalescing of the sender's NIC, us; null on vm"),
+    "tx_completion_us": Column(pl.Float64, "time from a packet's sending to its being freed, us; null on vm"),
+    "cpu_mhz": Column(pl.Float64, "frequency of the sender's modelled CPU, MHz; null: its work took no time, or vm"),
+    "driver": Column(pl.String, "what took this flow's sender its CPU: virtual, deadline, burner, none"),
+    "share": Column(pl.Float64, "CPU share asked for, fraction; 1 where a recording was replayed"),
     "timeslice_ms": Column(pl.Float64, "timeslice asked for, ms; null when share is 1"),
-    "duration_s": Column(pl.Float64, "how long the flow was to send, s"),
-    "backend": Column(pl.String, "vm"),
+    "jitter": Column(pl.Float64, "jitter of the timeslices asked for, fraction; null when share is 1"),
+    "replay": Column(pl.String, "recording of off-times that was replayed; null: none"),
+    "duration_s": Column(pl.Float64, "length of the run, s"),
+    "backend": Column(pl.String, "virtual or vm"),
+    "traffic": Column(pl.String, "what sent and received: brobust or iperf3"),
     "kernel": Column(pl.String, "sender's kernel by its name for --kernel"),
     "kernel_release": Column(pl.String, "uname -r of the sender"),
-    "path_kernel_release": Column(pl.String, "uname -r of the guest with bottleneck and receiver"),
-    "accelerator": Column(pl.String, "kvm or tcg"),
-    "samples_ms": Column(pl.Float64, "interval of socket samples, ms; null: none were taken (they cost CPU)"),
-    "throughput_mbps": Column(pl.Float64, "payload received, Mbit/s, counted at the receiver"),
+    "kernel_hash": Column(pl.String, "SHA-256 of the sender's kernel image; null on vm"),
+    "hz": Column(pl.Int64, "tick rate of the sender's kernel, Hz; null on vm"),
+    "path_kernel_release": Column(pl.String, "uname -r of the guest with bottleneck and receiver; null on virtual"),
+    "accelerator": Column(pl.String, "kvm or tcg; null on virtual"),
+    "samples_ms": Column(pl.Float64, "interval of socket samples, ms; 0: at every ACK; null: none were taken"),
+    "throughput_mbps": Column(pl.Float64, "payload received from start_s to stop_s, Mbit/s, counted at the receiver"),
     "retransmits": Column(pl.Int64, "segments retransmitted by the sender"),
     "rtt_mean_ms": Column(pl.Float64, "mean of the sender's smoothed RTT, ms"),
-    "rtt_p99_ms": Column(pl.Float64, "99th percentile of the sender's smoothed RTT seen every 100 ms, ms"),
-    "effective_share": Column(pl.Float64, "share of the run in which the vCPU thread could run, fraction"),
-    "effective_timeslice_ms": Column(pl.Float64, "timeslice the vCPU thread got, ms; null without contention"),
-    "effective_offtime_ms": Column(pl.Float64, "off-time the vCPU thread got, ms; null without contention"),
-    "asleep_share": Column(pl.Float64, "share of the run in which the vCPU slept of its own accord"),
+    "rtt_p99_ms": Column(
+        pl.Float64, "99th percentile of the sender's smoothed RTT, ms; on vm of one seen every 100 ms"
+    ),
+    "drops": Column(pl.Int64, "packets of this flow dropped at the bottleneck; null on vm"),
+    "queue_mean_ms": Column(pl.Float64, "mean queueing delay of its packets at the bottleneck, ms; null on vm"),
+    "packet_hash": Column(
+        pl.String, "SHA-256 of all frames and their times: equal for equal scenario, repeat and kernel; null on vm"
+    ),
+    "effective_share": Column(pl.Float64, "share of the run in which the sender could run, fraction"),
+    "effective_timeslice_ms": Column(pl.Float64, "timeslice the sender got, ms; null without contention"),
+    "effective_offtime_ms": Column(pl.Float64, "off-time the sender got, ms; null without contention"),
+    "asleep_share": Column(pl.Float64, "share of the run in which the sender slept of its own accord"),
     "path_waiting_share": Column(pl.Float64, "share of the run in which the path guest wanted a CPU and had none"),
     "timeslices": Column(pl.Int64, "timeslices recorded"),
     "lost_events": Column(pl.Int64, "scheduler events the recorder lost; not 0: the effective figures are a guess"),
@@ -82,8 +107,8 @@ RUNS: dict[str, Column] = {
     "started_at": Column(pl.Datetime("us", "UTC"), "when the run began"),
     "wall_s": Column(pl.Float64, "what the run took in all, s"),
     "brobust": Column(pl.String, "version that measured"),
-    "qemu": Column(pl.String, "version of QEMU"),
-    "iperf3": Column(pl.String, "version of iperf3"),
+    "qemu": Column(pl.String, "version of QEMU; null on virtual"),
+    "iperf3": Column(pl.String, "version of iperf3; null where it was not used"),
 }
 
 THROUGHPUT: dict[str, Column] = {
@@ -96,9 +121,10 @@ THROUGHPUT: dict[str, Column] = {
 SAMPLES: dict[str, Column] = {
     "run": Column(pl.String, "the run"),
     "flow": Column(pl.Int64, "the flow"),
-    "time_s": Column(pl.Float64, "seconds after the first sample of the run"),
+    "time_s": Column(pl.Float64, "seconds after the run's start; on vm after the run's first sample"),
     "cc": Column(pl.String, "congestion control as the socket names it"),
     "cwnd_packets": Column(pl.Int64, "congestion window, packets"),
+    "ssthresh_packets": Column(pl.Int64, "slow start threshold, packets; null: none yet, or vm"),
     "pacing_rate_mbps": Column(pl.Float64, "sk_pacing_rate, Mbit/s"),
     "delivery_rate_mbps": Column(pl.Float64, "latest delivery rate sample, Mbit/s"),
     "bandwidth_estimate_mbps": Column(
@@ -106,8 +132,12 @@ SAMPLES: dict[str, Column] = {
     ),
     "min_rtt_ms": Column(pl.Float64, "BBR's min RTT, else the stack's, ms"),
     "srtt_ms": Column(pl.Float64, "smoothed RTT, ms"),
+    "rtt_ms": Column(pl.Float64, "latest RTT sample, ms; null on vm"),
     "inflight_packets": Column(pl.Int64, "packets in flight (unacked - sacked - lost + retransmitted)"),
     "inflight_bdp": Column(pl.Float64, "in flight over BBR's own bandwidth estimate x min RTT; null without estimate"),
+    "delivered_packets": Column(pl.Int64, "packets delivered so far; null on vm"),
+    "lost_packets": Column(pl.Int64, "packets now marked lost; null on vm"),
+    "queue_bytes": Column(pl.Int64, "this flow's bytes in the bottleneck's queue; null on vm"),
     "pacing_gain": Column(pl.Float64, "BBR's pacing gain; null where the control shows none"),
     "cwnd_gain": Column(pl.Float64, "BBR's cwnd gain; null where the control shows none"),
     "app_limited": Column(pl.Boolean, "latest delivery rate sample was application-limited"),
@@ -118,24 +148,50 @@ SAMPLES: dict[str, Column] = {
 
 OFFTIMES: dict[str, Column] = {
     "run": Column(pl.String, "the run"),
-    "kind": Column(pl.String, "timeslice: the thread could run; off: it wanted to and could not"),
+    "sender": Column(pl.Int64, "the sender, from 1"),
+    "kind": Column(pl.String, "timeslice: the sender could run; off: it could not (on vm: though it wanted to)"),
+    "start_s": Column(pl.Float64, "when it began, seconds after the run's start; null where unknown"),
     "duration_ms": Column(pl.Float64, "how long, ms"),
 }
+
+PACKETS: dict[str, Column] = {
+    "run": Column(pl.String, "the run"),
+    "time_s": Column(pl.Float64, "when the frame reached the link, seconds after the run's start"),
+    "left_s": Column(pl.Float64, "when it left the bottleneck; null if it was dropped, and for ACKs, which pass by it"),
+    "arrived_s": Column(pl.Float64, "when it reached the other end; null if it was dropped"),
+    "flow": Column(pl.Int64, "the flow"),
+    "direction": Column(pl.String, "data: to the receiver; ack: to the sender"),
+    "seq": Column(pl.Int64, "first byte of its payload, counted from 0 at the flow's first byte"),
+    "ack": Column(pl.Int64, "next byte that its sender expects, counted alike in the other direction"),
+    "payload_bytes": Column(pl.Int64, "TCP payload, bytes"),
+    "frame_bytes": Column(pl.Int64, "Ethernet frame, bytes"),
+    "dropped": Column(pl.Boolean, "it was lost, or dropped at the bottleneck"),
+    "queue_bytes": Column(pl.Int64, "bytes it found in the bottleneck's queue; null for ACKs"),
+}
+
+# In the order in which a run is written: its rows in runs/ last.
+TABLES = {"throughput": THROUGHPUT, "samples": SAMPLES, "offtimes": OFFTIMES, "packets": PACKETS, "runs": RUNS}
+
+# A backend gives rows, or where there are millions of them a frame.
+Rows = list[dict[str, Any]] | pl.DataFrame
 
 
 @dataclass
 class Measured:
-    """What one run leaves behind: rows for each table."""
+    """What one run leaves behind: rows for each table, and the link's frames as a pcap file."""
 
     runs: list[dict[str, Any]]
-    throughput: list[dict[str, Any]] = field(default_factory=list)
-    samples: list[dict[str, Any]] = field(default_factory=list)
-    offtimes: list[dict[str, Any]] = field(default_factory=list)
+    throughput: Rows = field(default_factory=list)
+    samples: Rows = field(default_factory=list)
+    offtimes: Rows = field(default_factory=list)
+    packets: Rows | None = None
+    pcap: bytes | None = None
 
 
 def scenario_columns(run: Run) -> dict[str, Any]:
-    """The columns of a run record that the scenario alone decides."""
+    """The columns of a run record that the scenario alone decides, and that all flows have in common."""
     s = run.scenario
+    virtual = s.backend == "virtual"
     return {
         "run": run.id,
         "scenario": s.hash,
@@ -145,33 +201,49 @@ def scenario_columns(run: Run) -> dict[str, Any]:
         "bandwidth_mbps": s.path.bandwidth / 1e6,
         "rtt_ms": s.path.rtt / 1e6,
         "buffer_bytes": s.path.buffer_bytes,
+        "aqm": str(s.path.aqm),
         "loss": s.path.loss,
-        "driver": s.contention.driver if s.contention.active else "none",
-        "share": s.contention.share,
-        "timeslice_ms": s.contention.timeslice / 1e6 if s.contention.active else None,
+        "qdisc": s.qdisc,
+        "coalesce_us": s.nic.coalesce / 1e3 if virtual else None,
+        "tx_completion_us": s.nic.tx_completion / 1e3 if virtual else None,
+        "cpu_mhz": s.cpu.frequency / 1e6 if s.cpu.frequency is not None else None,
         "duration_s": s.duration / 1e9,
         "backend": s.backend,
+        "traffic": s.traffic,
         "kernel": s.kernel,
-        "samples_ms": s.samples / 1e6 if s.samples else None,
+        "samples_ms": s.samples / 1e6 if isinstance(s.samples, int) else 0.0 if s.samples == "ack" else None,
         "brobust": brobust.__version__,
     }
 
 
+def flow_columns(scenario: Scenario) -> list[dict[str, Any]]:
+    """The columns that the scenario decides for each flow, in the order of the groups."""
+    flows = [_group_columns(scenario, group) for group in scenario.flows for _ in range(group.count)]
+    return [{"flow": number, **columns} for number, columns in enumerate(flows)]
+
+
+def _group_columns(s: Scenario, group: Flows) -> dict[str, Any]:
+    contention = s.contention_of(group.sender)
+    periodic = contention.active and contention.replay is None
+    return {
+        "sender": group.sender,
+        "cc": group.cc,
+        "start_s": group.start / 1e9,
+        "stop_s": (s.duration if group.stop is None else group.stop) / 1e9,
+        "pattern": str(group.pattern),
+        "flow_rtt_ms": s.rtt_of(group)[0] / 1e6,
+        "driver": s.driver_of(contention),
+        "share": contention.share,
+        "timeslice_ms": contention.timeslice / 1e6 if periodic else None,
+        "jitter": contention.jitter if periodic else None,
+        "replay": contention.replay,
+    }
+
+
 def failed(run: Run, reason: str, started: datetime) -> Measured:
-    """The record of a run that could not be measured: one row per group of flows, without figures."""
-    return Measured(
-        [
-            {
-                **scenario_columns(run),
-                "flow": n,
-                "cc": group.cc,
-                "outcome": "failed",
-                "reason": reason,
-                "started_at": started,
-            }
-            for n, group in enumerate(run.scenario.flows)
-        ]
-    )
+    """The record of a run that could not be measured: one row per flow, without figures."""
+    outcome = {"outcome": "failed", "reason": reason, "started_at": started}
+    return Measured([{**scenario_columns(run), **columns, **outcome} for columns in flow_columns(run.scenario)])
 
 
 class Dataset:
@@ -217,19 +289,19 @@ class Dataset:
 
     def append(self, run: str, measured: Measured) -> None:
         """Add one run. Its row in runs/ comes last, so that a run is there with all it has or not at all."""
-        tables: Sequence[tuple[str, list[dict[str, Any]], dict[str, Column]]] = (
-            ("throughput", measured.throughput, THROUGHPUT),
-            ("samples", measured.samples, SAMPLES),
-            ("offtimes", measured.offtimes, OFFTIMES),
-            ("runs", measured.runs, RUNS),
-        )
-        for name, rows, columns in tables:
-            if rows:
-                file = self.directory / name / f"{run}.parquet"
-                file.parent.mkdir(exist_ok=True)
+        if measured.pcap is not None:
+            self._write("pcap", f"{run}.pcap", measured.pcap)
+        for name, columns in TABLES.items():
+            table = frame(getattr(measured, name), columns)
+            if not table.is_empty():
                 content = io.BytesIO()
-                frame(rows, columns).write_parquet(content)
-                _write_whole(file, content.getvalue())
+                table.write_parquet(content)
+                self._write(name, f"{run}.parquet", content.getvalue())
+
+    def _write(self, table: str, name: str, content: bytes) -> None:
+        file = self.directory / table / name
+        file.parent.mkdir(exist_ok=True)
+        _write_whole(file, content)
 
     def discard_if_empty(self) -> None:
         """Remove a dataset into which nothing was measured."""
@@ -255,6 +327,9 @@ class Dataset:
     def offtimes(self) -> pl.DataFrame:
         return self._table("offtimes", OFFTIMES)
 
+    def packets(self) -> pl.DataFrame:
+        return self._table("packets", PACKETS)
+
     def _table(self, name: str, columns: dict[str, Column]) -> pl.DataFrame:
         files = sorted((self.directory / name).glob("*.parquet"))
         if not files:
@@ -262,11 +337,16 @@ class Dataset:
         return pl.concat([pl.read_parquet(file) for file in files])
 
 
-def frame(rows: list[dict[str, Any]], columns: dict[str, Column]) -> pl.DataFrame:
+def frame(rows: Rows | None, columns: dict[str, Column]) -> pl.DataFrame:
     """Rows as a frame of exactly these columns; a missing value is null, a surplus one an error."""
-    surplus = {key for row in rows for key in row} - set(columns)
+    schema = {name: column.dtype for name, column in columns.items()}
+    given = rows.columns if isinstance(rows, pl.DataFrame) else {key for row in rows or [] for key in row}
+    surplus = set(given) - set(columns)
     assert not surplus, f"not columns of this table: {sorted(surplus)}"
-    return pl.DataFrame(rows, schema={name: column.dtype for name, column in columns.items()}, orient="row")
+    if not isinstance(rows, pl.DataFrame):
+        return pl.DataFrame(rows or [], schema=schema, orient="row")
+    present = [pl.col(name) if name in given else pl.lit(None).alias(name) for name in schema]
+    return rows.select(present).cast(schema)  # type: ignore[arg-type]
 
 
 def _write_whole(file: Path, content: bytes) -> None:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import platform
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from brobust import _core
-from brobust.backends import open_backend
+from brobust import _core, backends
+from brobust.backends.base import Backend
 from brobust.dataset import Dataset, Measured, failed
-from brobust.errors import BrobustError, RunFailed
-from brobust.host.session import Session
-from brobust.scenario import Grid, Run
+from brobust.errors import BadInput, BrobustError, RunFailed
+from brobust.scenario import Grid, Run, Scenario
+
+LOOKS_UP = 0.2  # s
 
 
 @dataclass(frozen=True)
@@ -34,28 +38,90 @@ class DiskFull(BrobustError):
 
 
 def remaining(grid: Grid, dataset: Dataset) -> list[Run]:
-    """Runs still to be done, in the grid's shuffled order but kernel by kernel: another kernel is another boot."""
+    """Runs still to be done, in the grid's shuffled order but backend by backend and kernel by kernel: another kernel
+    is another boot."""
     finished = dataset.finished()
     runs = [run for run in grid.runs() if run.id not in finished]
-    return sorted(runs, key=lambda run: (run.scenario.kernel, run.scenario.accelerator))
+    return sorted(runs, key=_order)
 
 
-def measure(runs: Sequence[Run], dataset: Dataset, say: Callable[[str], None]) -> Iterator[Progress]:
-    """Measure these runs, appending each to the dataset before it is reported."""
-    if not runs:
-        return
-    with Session.start() as session, open_backend(session, say) as backend:
-        for record in backend.calibrate([run.scenario for run in runs]):
-            dataset.note_calibration(record)
-        for done, run in enumerate(runs, start=1):
-            say(run.scenario.describe())
-            started = datetime.now(UTC)
-            try:
-                measured = backend.measure(run)
-            except RunFailed as failure:
-                measured = failed(run, str(failure), started)
-            _append(dataset, run, measured)
-            yield Progress(run, measured, done, len(runs))
+def _order(run: Run) -> tuple[str, str, str]:
+    return run.scenario.backend, run.scenario.kernel, run.scenario.accelerator
+
+
+def measure(
+    runs: Sequence[Run], dataset: Dataset, say: Callable[[str], None], jobs: int | None = None
+) -> Iterator[Progress]:
+    """Measure these runs, appending each to the dataset before it is reported.
+
+    One backend is open at a time. `jobs` is how many runs are measured side by side; None: what suits the backend.
+    """
+    done = 0
+    for name, of_backend in itertools.groupby(sorted(runs, key=_order), key=lambda run: run.scenario.backend):
+        group = list(of_backend)
+        with backends.opened(name, say) as backend:
+            for record in backend.calibrate([run.scenario for run in group]):
+                dataset.note_calibration(record)
+            one_by_one = name in backends.ON_HOST
+            # A generator of its own: whoever stops reading from this one stops the runs under way too.
+            with contextlib.closing(
+                _one_by_one(backend, group, say)
+                if one_by_one
+                else _side_by_side(backend, group, say, jobs or backend.parallel)
+            ) as finished:
+                for run, measured in finished:
+                    _append(dataset, run, measured)
+                    done += 1
+                    yield Progress(run, measured, done, len(runs))
+
+
+def check_jobs(jobs: int | None, scenarios: Sequence[Scenario]) -> None:
+    """Refuse no runs, and several side by side where there can be only one."""
+    if jobs is not None and jobs < 1:
+        raise BadInput(f"--jobs: {jobs} is not allowed: give 1 or more")
+    alone = sorted({scenario.backend for scenario in scenarios} & backends.ON_HOST)
+    if jobs is not None and jobs > 1 and alone:
+        raise BadInput(f"--jobs: {jobs} is not allowed: backend {alone[0]} measures one run at a time; give 1")
+
+
+Finished = Generator[tuple[Run, Measured], None, None]
+
+
+def _one_by_one(backend: Backend, runs: Sequence[Run], say: Callable[[str], None]) -> Finished:
+    for run in runs:
+        say(run.scenario.describe())
+        yield run, _measured(backend, run)
+
+
+def _side_by_side(backend: Backend, runs: Sequence[Run], say: Callable[[str], None], jobs: int) -> Finished:
+    """Runs in threads, each handed over as it finishes. The next is begun only when one has been taken away, so that
+    no more results than threads are in memory."""
+    pending = list(reversed(runs))
+    under_way: dict[Future[Measured], Run] = {}
+    threads = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="run")
+    try:
+        while pending or under_way:
+            while pending and len(under_way) < jobs:
+                run = pending.pop()
+                say(run.scenario.describe())
+                under_way[threads.submit(_measured, backend, run)] = run
+            # Not for ever: a Ctrl-C that arrives just before the wait begins is seen only when it ends.
+            ended, _ = wait(under_way, timeout=LOOKS_UP, return_when=FIRST_COMPLETED)
+            for future in ended:
+                yield under_way.pop(future), future.result()
+    except BaseException:  # Ctrl-C, a full disk, a reader that has had enough: what is under way ends too
+        backend.stop()
+        raise
+    finally:
+        threads.shutdown(cancel_futures=True)
+
+
+def _measured(backend: Backend, run: Run) -> Measured:
+    started = datetime.now(UTC)
+    try:
+        return backend.measure(run)
+    except RunFailed as failure:
+        return failed(run, str(failure), started)
 
 
 def _append(dataset: Dataset, run: Run, measured: Measured) -> None:
@@ -87,17 +153,29 @@ def host() -> dict[str, Any]:
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One object per run for `--json`: the flows' shared columns, retransmits summed over them, and the throughput of
-    all together: their payload over the run's whole duration, since one that starts later counts for less of it."""
+    """One object per run for `--json`: the flows' shared columns, retransmits and drops summed over them, and the
+    throughput of all together: their payload over the run's whole duration, since one that sends for a part of it
+    counts for less of it."""
     first = dict(rows[0])
     measured = [row for row in rows if row.get("throughput_mbps") is not None]
-    first["throughput_mbps"] = sum(r["throughput_mbps"] * (1 - r["start_s"] / r["duration_s"]) for r in measured)
-    first["retransmits"] = sum(row["retransmits"] or 0 for row in measured)
+    first["throughput_mbps"] = sum(r["throughput_mbps"] * _sent_for(r) / r["duration_s"] for r in measured)
+    for total in ("retransmits", "drops"):
+        known = [row[total] for row in measured if row.get(total) is not None]
+        first[total] = sum(known) if known else None
     if not measured:
-        first["throughput_mbps"] = first["retransmits"] = None
+        first["throughput_mbps"] = None
     first["cc"] = "+".join(dict.fromkeys(row["cc"] for row in rows))
     first["flow_throughputs_mbps"] = [row.get("throughput_mbps") for row in rows]
-    for key in ("flow", "start_s"):
+    if len(rows) > 1:  # of one flow, not of the run
+        for key in ("sender", "flow_rtt_ms", "pattern", "queue_mean_ms"):
+            first.pop(key, None)
+    for key in ("flow", "start_s", "stop_s"):
         first.pop(key, None)
     first["started_at"] = first["started_at"].isoformat(timespec="milliseconds")
     return first
+
+
+def _sent_for(row: dict[str, Any]) -> float:
+    """s"""
+    stop = row.get("stop_s")
+    return float((row["duration_s"] if stop is None else stop) - row["start_s"])

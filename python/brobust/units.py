@@ -1,19 +1,26 @@
-"""Quantities with units, as people write them: `20mbit`, `10ms`, `60kB`, `1bdp`, `25%`.
+"""Quantities with units, as people write them: `20mbit`, `10ms`, `60kB`, `1bdp`, `100p`, `576MHz`, `25%`.
 
 Each parser returns one plain number in the unit its name says, and refuses what it does not understand with a
 sentence that shows what is allowed. Bit rates are decimal as everywhere in networking (tc: 1 mbit = 10^6 bit/s).
+What `show_*` writes, the parser reads back exactly: a scenario's hash stands on it.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+# A full-size Ethernet frame as tc counts it: 1500 bytes of IP and 14 of header.
+FRAME_BYTES = 1514
 
 _NUMBER = re.compile(r"^\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z%µ]*)\s*$")
 
 _RATES = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 _TIMES_NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 _SIZES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20}
+_FREQUENCIES = {"hz": 1, "khz": 10**3, "mhz": 10**6, "ghz": 10**9}
 
 
 def _split(text: object, what: str, example: str) -> tuple[float, str]:
@@ -41,8 +48,20 @@ def nanoseconds(text: object) -> int:
     return round(_scaled(text, "duration", _TIMES_NS, "10ms"))
 
 
+def hertz(text: object) -> int:
+    """A frequency such as `576MHz`, in Hz."""
+    return round(_scaled(text, "frequency", _FREQUENCIES, "576MHz"))
+
+
+def size_bytes(text: object) -> int:
+    """A size such as `60kB`, in bytes."""
+    return round(_scaled(text, "size", _SIZES, "60kB"))
+
+
 def fraction(text: object) -> float:
     """A share or a probability: `0.25` or `25%`, as a number where 1 is the whole."""
+    if isinstance(text, float):  # also one that Python would write as 1e-05
+        return text
     number, unit = _split(text, "fraction", "0.25 or 25%")
     if unit not in ("", "%"):
         raise ValueError(f"{str(text)!r} has the unknown unit {unit!r}; write for example 0.25 or 25%")
@@ -51,39 +70,59 @@ def fraction(text: object) -> float:
 
 @dataclass(frozen=True)
 class Buffer:
-    """A bottleneck buffer: so many bytes, or so many bandwidth-delay products."""
+    """A bottleneck buffer: so many bytes (B), bandwidth-delay products (bdp), or full-size frames (p)."""
 
     amount: float
-    in_bdp: bool
+    unit: Literal["B", "bdp", "p"]
 
     @classmethod
     def parse(cls, text: object) -> Buffer:
-        number, unit = _split(text, "buffer size", "1bdp or 60kB")
+        example = "1bdp, 60kB or 100p"
+        number, unit = _split(text, "buffer size", example)
         if unit == "bdp":
-            return cls(number, in_bdp=True)
-        return cls(_scaled(text, "buffer size", {"bdp": 0, **_SIZES}, "1bdp or 60kB"), in_bdp=False)
+            return cls(number, "bdp")
+        if unit == "p":
+            return cls(number, "p")
+        return cls(_scaled(text, "buffer size", {"bdp": 0, "p": 0, **_SIZES}, example), "B")
 
     def bytes(self, bandwidth_bps: int, rtt_ns: int) -> int:
         """Size in bytes on a path of this bandwidth and round-trip time."""
-        if self.in_bdp:
+        if self.unit == "bdp":
             return round(self.amount * bandwidth_bps * rtt_ns / 8e9)
-        return round(self.amount)
+        return round(self.amount * FRAME_BYTES if self.unit == "p" else self.amount)
 
     def __str__(self) -> str:
-        return f"{self.amount:g}bdp" if self.in_bdp else f"{self.amount:g}B"
+        return f"{show_number(self.amount)}{self.unit}"
 
 
 def show_rate(bps: float) -> str:
     """A bit rate as the parser reads it, in the largest unit that keeps it short: 20mbit."""
-    for unit, scale in reversed(_RATES.items()):
-        if bps >= scale:
-            return f"{bps / scale:g}{unit}"
-    return f"{bps:g}bit"
+    return _shown(bps, _RATES, ("gbit", "mbit", "kbit"), "bit")
 
 
 def show_time(ns: float) -> str:
     """A duration as the parser reads it: 10ms."""
-    for unit in ("s", "ms", "us"):
-        if ns >= _TIMES_NS[unit]:
-            return f"{ns / _TIMES_NS[unit]:g}{unit}"
-    return f"{ns:g}ns"
+    return _shown(ns, _TIMES_NS, ("s", "ms", "us"), "ns")
+
+
+def show_size(size: float) -> str:
+    """A size as the parser reads it: 60kB."""
+    return _shown(size, {"MB": 10**6, "kB": 10**3}, ("MB", "kB"), "B")
+
+
+def show_frequency(hz: float) -> str:
+    """A frequency as the parser reads it: 576MHz."""
+    return _shown(hz, {"GHz": 10**9, "MHz": 10**6, "kHz": 10**3}, ("GHz", "MHz", "kHz"), "Hz")
+
+
+def _shown(number: float, scales: dict[str, int], units: tuple[str, ...], smallest: str) -> str:
+    for unit in units:
+        if number >= scales[unit]:
+            return f"{show_number(number / scales[unit])}{unit}"
+    return f"{show_number(number)}{smallest}"
+
+
+def show_number(number: float) -> str:
+    """A number with all its digits and without the exponent of 1e-05, which no parser here reads."""
+    text = format(Decimal(repr(number)), "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text

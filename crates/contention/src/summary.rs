@@ -35,6 +35,9 @@ pub struct Summary {
     /// Every complete window and off-time, in order; without those cut off by the recording's ends or by lost events.
     pub windows_ns: Vec<u64>,
     pub offtimes_ns: Vec<u64>,
+    /// When each of them began, CLOCK_MONOTONIC.
+    pub window_starts_ns: Vec<u64>,
+    pub offtime_starts_ns: Vec<u64>,
     /// None: not a single complete one.
     pub window: Option<Distribution>,
     pub offtime: Option<Distribution>,
@@ -127,6 +130,8 @@ pub fn summarize(intervals: &[Interval], lost_events: u64, asked_off_ns: Option<
         offtime: Distribution::of(&pattern.offtimes_ns),
         windows_ns: pattern.windows_ns,
         offtimes_ns: pattern.offtimes_ns,
+        window_starts_ns: pattern.window_starts_ns,
+        offtime_starts_ns: pattern.offtime_starts_ns,
         noise_count: pattern.noise_count,
         noise_ns: pattern.noise_ns,
         lost_events,
@@ -138,6 +143,8 @@ pub fn summarize(intervals: &[Interval], lost_events: u64, asked_off_ns: Option<
 struct Pattern {
     windows_ns: Vec<u64>,
     offtimes_ns: Vec<u64>,
+    window_starts_ns: Vec<u64>,
+    offtime_starts_ns: Vec<u64>,
     noise_count: u64,
     noise_ns: u64,
     /// When the window under way began; None if its beginning was not seen.
@@ -165,9 +172,11 @@ impl Pattern {
     fn off(&mut self, interval: &Interval, is_complete: bool) {
         if let Some(start_ns) = self.window_start_ns {
             self.windows_ns.push(interval.start_ns - start_ns);
+            self.window_starts_ns.push(start_ns);
         }
         if is_complete {
             self.offtimes_ns.push(interval.duration_ns);
+            self.offtime_starts_ns.push(interval.start_ns);
         }
         self.window_start_ns = Some(interval.start_ns + interval.duration_ns);
     }
@@ -211,6 +220,14 @@ mod tests {
         assert_eq!(summary.effective_share, 0.25);
         assert_eq!(summary.effective_timeslice_ns(), Some(10e6));
         assert_eq!(summary.effective_offtime_ns(), Some(30e6));
+    }
+
+    #[test]
+    fn each_window_and_off_time_says_when_it_began() {
+        let period = [(10 * MS, Running), (30 * MS, Waiting)];
+        let summary = summary(&period.repeat(3));
+        assert_eq!(summary.offtime_starts_ns, [1_010 * MS, 1_050 * MS]);
+        assert_eq!(summary.window_starts_ns, [1_040 * MS, 1_080 * MS]);
     }
 
     #[test]

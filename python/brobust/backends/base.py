@@ -14,6 +14,9 @@ Say = Callable[[str], None]
 class Backend(Protocol):
     """A context manager: entered once for a series, it leaves nothing behind."""
 
+    # Runs that it measures well side by side. `measure` is then called from as many threads.
+    parallel: int
+
     def __enter__(self) -> Backend: ...
 
     def __exit__(self, *_: object) -> None: ...
@@ -24,4 +27,9 @@ class Backend(Protocol):
 
     def measure(self, run: Run) -> Measured:
         """One run. Raises RunFailed if it could not be measured."""
+        ...
+
+    def stop(self) -> None:
+        """End at once the runs that other threads are measuring, and any that is begun after; what they return or raise
+        is not used."""
         ...

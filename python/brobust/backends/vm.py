@@ -15,7 +15,7 @@ from typing import Any
 
 from brobust import congestion_controls, contention
 from brobust.backends.base import Say
-from brobust.dataset import Measured, scenario_columns
+from brobust.dataset import Measured, flow_columns, scenario_columns
 from brobust.errors import BadInput, MissingSupport, RunFailed
 from brobust.guests import accelerator, image, kernels, path, samples, traffic
 from brobust.guests.kernels import Kernel
@@ -56,15 +56,16 @@ def check(scenarios: Sequence[Scenario]) -> None:
     if not accelerator.qemu_version():
         raise MissingSupport("qemu-system-x86_64 is not installed; run `make setup`")
     cpus.plan()
-    for driver, timeslice, share in sorted({(s.contention.driver, s.contention.timeslice, s.contention.share)
-                                            for s in scenarios if s.contention.active}):  # fmt: skip
-        contention.check(driver, timeslice, share)
+    for asked in dict.fromkeys(s.contention for s in scenarios if s.contention.active):
+        contention.check(asked)
     for kernel, control in sorted({(s.kernel, group.cc) for s in scenarios for group in s.flows}):
         congestion_controls.check(control, kernels.find(kernel))
 
 
 class VmBackend:
     """The testbed, booted when first needed and booted anew when the kernel changes or a guest has died."""
+
+    parallel = 1  # the vCPU under measurement has a CPU for itself
 
     def __init__(self, session: Session, say: Say):
         self._session = session
@@ -138,15 +139,21 @@ class VmBackend:
                 testbed.path.vcpu_threads[0],
                 self._cpus,
                 self._session,
+                run.seed,
             )
             with held as got, sampler:
-                flows = traffic.bulk(testbed.sender.agent, testbed.path.agent, scenario.flows, scenario.duration / 1e9)
+                flows = traffic.bulk(
+                    testbed.sender.agent, testbed.path.agent, scenario.flows, scenario.duration / 1e9, got.note_begin
+                )
         except RunFailed as failure:
             if not (testbed.sender.alive and testbed.path.alive):
                 words = [g.last_words() for g in (testbed.sender, testbed.path) if not g.alive]
                 failure = RunFailed(f"{failure}; last words: {'; '.join(words)}")
             self._drop()  # the next run gets fresh guests: these may be stuck
             raise failure from None
+        columns = flow_columns(scenario)
+        if len(flows) != len(columns):
+            raise RunFailed(f"iperf3 reported {len(flows)} flows instead of {len(columns)}")
         common = {
             **scenario_columns(run),
             "qemu": accelerator.qemu_version(),
@@ -160,11 +167,11 @@ class VmBackend:
         }
         rows = [
             {
-                **common, "flow": number, "cc": flow.cc, "start_s": flow.start_s,
+                **common, **of_flow,
                 "throughput_mbps": flow.throughput_mbps, "retransmits": flow.retransmits,
                 "rtt_mean_ms": flow.rtt_mean_ms, "rtt_p99_ms": flow.rtt_p99_ms,
             }
-            for number, flow in enumerate(flows)
+            for of_flow, flow in zip(columns, flows, strict=True)
         ]  # fmt: skip
         over_time = [
             {"run": run.id, "flow": number, "time_s": end, "throughput_mbps": rate}
@@ -172,6 +179,9 @@ class VmBackend:
             for end, rate in flow.over_time
         ]
         return Measured(rows, over_time, sampler.rows(run.id, flows), got.rows(run.id))
+
+    def stop(self) -> None:
+        """Nothing to do: a run is in the main thread, where Ctrl-C ends it."""
 
     def _booted(self, kernel_name: str, wanted: str) -> Testbed:
         kernel = kernels.find(kernel_name)
@@ -235,7 +245,8 @@ def _path_kernel(sender: Kernel) -> Kernel:
 
 
 def _roomy(bandwidth: int, rtt: int) -> str:
-    return f"{max(64_000, Buffer(2, in_bdp=True).bytes(bandwidth, rtt))}B"
+    two_bdp = Buffer(2, "bdp").bytes(bandwidth, rtt)
+    return f"{max(64_000, two_bdp)}B"
 
 
 def _addressing(me: str, other: str) -> str:

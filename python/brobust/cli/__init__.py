@@ -15,7 +15,7 @@ import typer
 from typer.exceptions import TyperException
 
 import brobust
-from brobust.cli import demo, doctor, plot, run
+from brobust.cli import demo, doctor, kernel, plot, run, validate
 from brobust.errors import BrobustError
 
 app = typer.Typer(
@@ -23,13 +23,15 @@ app = typer.Typer(
     help="Measure, explain, detect and repair TCP BBR's collapse when the sender's CPU is taken away.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode="markdown",  # panels in the help; brackets in it are brackets
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
 app.command("plot")(plot.plot)
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
+app.command("validate")(validate.command)
+app.add_typer(kernel.app, name="kernel")
 
 
 def _version(asked: bool) -> None:

@@ -1,24 +1,26 @@
-"""`brobust demo`: the collapse and its repair on this machine, in minutes."""
+"""`brobust demo`: the collapse and its repair, in virtual time in seconds and then on this machine in minutes."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
 from brobust import backends, series
 from brobust.cli.plot import draw
-from brobust.cli.run import measure
+from brobust.cli.run import measure, show
 from brobust.dataset import Dataset
 from brobust.errors import BadInput
-from brobust.guests import kernels
+from brobust.guests import accelerator, kernels
 from brobust.scenario import Grid
 
-# A buffer of 4 BDP: in one of 1 BDP Cubic too must fall, since a queue of 10 ms runs dry in an off-time of 30 ms.
-FIELDS = {
+# The same cells on both. A buffer of 4 BDP: in one of 1 BDP Cubic too must fall, since a queue of 10 ms runs dry in an
+# off-time of 30 ms.
+FIELDS: dict[str, Any] = {
     "path": {"bandwidth": "20mbit", "rtt": "10ms", "buffer": "4bdp"},
-    "contention": {"driver": "deadline", "timeslice": "10ms", "share": ["1", "0.7", "0.5", "0.35", "0.25"]},
+    "contention": {"timeslice": "10ms", "share": ["1", "0.7", "0.5", "0.35", "0.25"]},
     "flows": {"cc": ["cubic", "bbr", "bbr_robust"]},
     "duration": "5s",
     "repeat": 3,
@@ -26,25 +28,53 @@ FIELDS = {
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Dataset directory; a broken demo in it is completed.")] = Path("demo"),
+    backend: Annotated[
+        Literal["both", "virtual", "vm"],
+        typer.Option(help="virtual: real kernels in virtual time; vm: real VMs, which need root."),
+    ] = "both",
+    out: Annotated[Path, typer.Option(help="Directory; a broken demo in it is completed.")] = Path("demo"),
 ) -> None:
-    """Boot a real sender VM, take its CPU away, measure cubic, bbr, bbr_robust, draw the result (about 5 minutes)."""
-    grid = Grid.from_flags({**FIELDS, "kernel": _kernel()})
+    """Take the CPU away from a sender of cubic, bbr, bbr_robust, and draw what is left of its throughput.
+
+    First in virtual time (seconds), then the same on real VMs (about 5 minutes).
+    """
+    if backend != "vm":
+        print("real Linux kernels in virtual time:", flush=True)
+        _measured(out / "virtual", {**FIELDS, "backend": "virtual"})
+    if backend == "both" and (why := _no_vms()):
+        print(f"not repeated on real VMs: {why}")
+    elif backend != "virtual":
+        print("the same on real VMs, in real time (about 5 minutes; Ctrl-C ends it):", flush=True)
+        _measured(out / "vm", {**FIELDS, "backend": "vm", "kernel": _kernel()})
+
+
+def _measured(directory: Path, fields: dict[str, Any]) -> None:
+    grid = Grid.from_flags(fields)
     backends.check(grid.scenarios)
-    dataset = _continued(out, grid) or Dataset.create(out, grid, series.host())
+    dataset = continued(directory, grid) or Dataset.create(directory, grid, series.host())
     if not series.remaining(grid, dataset):
-        print(f"{out}/ is complete and only drawn again; remove it, or give another --out, to measure anew")
+        print(f"{directory}/ is complete and only drawn again; remove it, or give another --out, to measure anew")
     measure(grid, dataset, as_json=False)
-    draw(dataset, "share", out)
+    show(dataset)
+    draw(dataset, "share", directory)
 
 
-def _continued(out: Path, grid: Grid) -> Dataset | None:
-    if not (out / "dataset.json").exists():
+def continued(directory: Path, grid: Grid) -> Dataset | None:
+    """The dataset in that directory, if there is one of this grid."""
+    if not (directory / "dataset.json").exists():
         return None
-    dataset = Dataset.open(out)
+    dataset = Dataset.open(directory)
     if dataset.grid().fields != grid.fields:
-        raise BadInput(f"{out} holds another dataset than the demo's; give another --out")
+        raise BadInput(f"{directory} holds a dataset of other runs; give another --out")
     return dataset
+
+
+def _no_vms() -> str | None:
+    if os.geteuid() != 0:
+        return "that needs root (sudo brobust demo --backend vm)"
+    if not accelerator.qemu_version():
+        return "qemu-system-x86_64 is not installed; `make setup` installs it"
+    return None
 
 
 def _kernel() -> str:

@@ -21,73 +21,160 @@ from brobust.scenario import Grid
 DATA = Path("brobust-data")
 
 
-def _list(name: str, text: str) -> Any:
-    return typer.Option(f"--{name}", help=f"{text} A comma-separated list makes a grid.", show_default=False)
+# Panels of the help.
+PATH, FLOWS, CPU, SENDER, RUNS, DATA_PANEL = (
+    "Path", "Flows", "CPU contention", "Sender", "Runs", "Dataset and output",
+)  # fmt: skip
+
+
+def _list(panel: str, name: str, text: str) -> Any:
+    """A field that takes a list, as nearly all do: the command's help says so once."""
+    return typer.Option(f"--{name}", help=text, show_default=False, rich_help_panel=panel)
+
+
+def _one(panel: str, text: str, *names: str) -> Any:
+    return typer.Option(*names, help=text, show_default=False, rich_help_panel=panel)
 
 
 def run(
     scenario: Annotated[Path | None, typer.Argument(metavar="[SCENARIO.toml]", help="Scenario file.")] = None,
-    cc: Annotated[str | None, _list("cc", "Congestion control [cubic,bbr,bbr_robust].")] = None,
-    bandwidth: Annotated[str | None, _list("bandwidth", "Bottleneck rate with unit [20mbit].")] = None,
-    rtt: Annotated[str | None, _list("rtt", "Round-trip time with unit [10ms].")] = None,
-    buffer: Annotated[str | None, _list("buffer", "Bottleneck buffer, 1bdp or 60kB [1bdp].")] = None,
-    loss: Annotated[str | None, _list("loss", "Random loss, 0.001 or 0.1% [0].")] = None,
-    share: Annotated[str | None, _list("share", "CPU share of the sender, 0.25 or 25% [1,0.5,0.25].")] = None,
-    timeslice: Annotated[str | None, _list("timeslice", "Timeslice with unit [10ms].")] = None,
-    driver: Annotated[str | None, _list("driver", "deadline, burner or none [deadline].")] = None,
-    flows: Annotated[str | None, _list("flows", "Parallel flows [1].")] = None,
-    start: Annotated[str | None, _list("start", "When the flows start [0s].")] = None,
-    duration: Annotated[str | None, _list("duration", "How long the flows send [10s].")] = None,
-    repeat: Annotated[int | None, typer.Option(help="Repeats of every cell [3].", show_default=False)] = None,
-    seed: Annotated[str | None, _list("seed", "Seed, also of the shuffled order [1].")] = None,
+    bandwidth: Annotated[str | None, _list(PATH, "bandwidth", "Bottleneck rate with unit [20mbit].")] = None,
+    rtt: Annotated[str | None, _list(PATH, "rtt", "Round-trip time with unit [10ms].")] = None,
+    buffer: Annotated[str | None, _list(PATH, "buffer", "Bottleneck buffer: 1bdp, 60kB or 100p [1bdp].")] = None,
+    loss: Annotated[str | None, _list(PATH, "loss", "Random loss, 0.001 or 0.1% [0].")] = None,
+    aqm: Annotated[str | None, _list(PATH, "aqm", "none, red, codel or fq_codel, with options [none].")] = None,
+    bandwidth_changes: Annotated[
+        str | None, _one(PATH, "Bandwidth during the run, 5s:50mbit,10s:20mbit; no grid.", "--bandwidth-changes")
+    ] = None,
+    rtt_changes: Annotated[
+        str | None, _one(PATH, "Round-trip time during the run, 5s:40ms,10s:10ms; no grid.", "--rtt-changes")
+    ] = None,
+    cc: Annotated[str | None, _list(FLOWS, "cc", "Congestion control [cubic,bbr,bbr_robust].")] = None,
+    flows: Annotated[str | None, _list(FLOWS, "flows", "Parallel flows [1].")] = None,
+    start: Annotated[str | None, _list(FLOWS, "start", "When the flows start [0s].")] = None,
+    stop: Annotated[str | None, _list(FLOWS, "stop", "When they stop [at the end].")] = None,
+    flow_rtt: Annotated[str | None, _list(FLOWS, "flow-rtt", "Their own round-trip time [the path's].")] = None,
+    flow_rtt_changes: Annotated[
+        str | None, _one(FLOWS, "Their own round-trip time during the run, as --rtt-changes.", "--flow-rtt-changes")
+    ] = None,
+    pattern: Annotated[
+        str | None, _list(FLOWS, "pattern", "bulk, 'rate 5mbit', 'onoff 1s 500ms' or 'idle 3s 2s' [bulk].")
+    ] = None,
+    sender: Annotated[str | None, _list(FLOWS, "sender", "Sender that they are on, 1 to 16 [1].")] = None,
+    share: Annotated[str | None, _list(CPU, "share", "CPU share of the sender, 0.25 or 25% [1,0.5,0.25].")] = None,
+    timeslice: Annotated[str | None, _list(CPU, "timeslice", "Timeslice with unit [10ms].")] = None,
+    driver: Annotated[str | None, _list(CPU, "driver", "auto, none, and on vm deadline or burner [auto].")] = None,
+    phase: Annotated[str | None, _list(CPU, "phase", "When the first period begins, 5ms or random [random].")] = None,
+    jitter: Annotated[
+        str | None, _list(CPU, "jitter", "How much the timeslices move, 0 to 1 [virtual: 0.25, vm: 0].")
+    ] = None,
+    replay: Annotated[
+        str | None, _list(CPU, "replay", "Recorded off-times: DATASET, DATASET#RUN, .csv or .parquet [none].")
+    ] = None,
+    cpu_frequency: Annotated[
+        str | None, _list(SENDER, "cpu-frequency", "Model the CPU's cost at this frequency, 576MHz [off].")
+    ] = None,
+    timer_cycles: Annotated[str | None, _list(SENDER, "timer-cycles", "Cycles per timer.")] = None,
+    rx_packet_cycles: Annotated[str | None, _list(SENDER, "rx-packet-cycles", "Cycles per packet received.")] = None,
+    tx_skb_cycles: Annotated[str | None, _list(SENDER, "tx-skb-cycles", "Cycles per skb sent.")] = None,
+    tx_byte_cycles: Annotated[str | None, _list(SENDER, "tx-byte-cycles", "Cycles per byte sent.")] = None,
+    coalesce: Annotated[str | None, _list(SENDER, "coalesce", "Receive interrupt coalescing [0s].")] = None,
+    tx_completion: Annotated[
+        str | None, _list(SENDER, "tx-completion", "Time from sending a packet to its being freed [5us].")
+    ] = None,
+    qdisc: Annotated[str | None, _list(SENDER, "qdisc", "none (TCP paces by itself) or fq [none].")] = None,
+    traffic: Annotated[
+        str | None, _list(SENDER, "traffic", "brobust (virtual) or iperf3 (vm) [what the backend has].")
+    ] = None,
+    duration: Annotated[str | None, _list(RUNS, "duration", "Length of a run [10s].")] = None,
+    repeat: Annotated[int | None, _one(RUNS, "Repeats of every cell [3].", "--repeat")] = None,
+    seed: Annotated[str | None, _list(RUNS, "seed", "Seed, also of the shuffled order [1].")] = None,
+    backend: Annotated[str | None, _list(RUNS, "backend", "virtual or vm [virtual].")] = None,
     kernel: Annotated[
         str | None,
-        _list("kernel", "debian-6.12, debian-6.1, host, a release in /boot, or BZIMAGE:MODULES [debian-6.12]."),
+        _list(RUNS, "kernel",
+              "virtual-6.12; on vm debian-6.12, debian-6.1, host, a release in /boot, or BZIMAGE:MODULES "
+              "[virtual-6.12, debian-6.12]."),
     ] = None,
-    backend: Annotated[str | None, _list("backend", "vm [vm].")] = None,
-    accelerator: Annotated[str | None, _list("accelerator", "auto, kvm or tcg [auto].")] = None,
+    accelerator: Annotated[str | None, _list(RUNS, "accelerator", "For vm: auto, kvm or tcg [auto].")] = None,
+    jobs: Annotated[int | None, _one(RUNS, "Runs side by side [virtual: as many as CPUs, vm: 1].", "--jobs")] = None,
     samples: Annotated[
-        str | None, _list("samples", "Sample the sockets at this interval; costs the sender CPU [off].")
+        str | None,
+        _list(DATA_PANEL, "samples", "Sample the sockets at this interval, or at every ack; on vm costs CPU [off]."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help=f"Dataset directory [{DATA}/DATE-TIME].", show_default=False)] = None,
+    packets: Annotated[
+        bool | None, _one(DATA_PANEL, "Keep every packet, also as pcap [off].", "--packets/--no-packets")
+    ] = None,
+    out: Annotated[Path | None, _one(DATA_PANEL, f"Dataset directory [{DATA}/DATE-TIME].", "--out")] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Complete a broken series (of --out, or the latest).")
+        bool, _one(DATA_PANEL, "Complete a broken series (of --out, or the latest).", "--resume")
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object per run as it finishes, nothing else.")
+        bool, _one(DATA_PANEL, "One JSON object per run as it finishes, nothing else.", "--json")
     ] = False,
-) -> None:
-    """Measure throughput under CPU contention. Flags override the file; every field of the file has a flag."""
+) -> None:  # fmt: skip
+    """Measure throughput under CPU contention.
+
+    Flags override the file. Every field of the file has a flag, and takes a comma-separated list where not said
+    otherwise: the lists' cross product is measured.
+    """
     flags = grid_fields(
-        path={"bandwidth": bandwidth, "rtt": rtt, "buffer": buffer, "loss": loss},
-        contention={"share": share, "timeslice": timeslice, "driver": driver},
-        flows={"cc": cc, "count": flows, "start": start},
+        path={"bandwidth": bandwidth, "rtt": rtt, "buffer": buffer, "loss": loss, "aqm": aqm},
+        contention={
+            "share": share, "timeslice": timeslice, "driver": driver, "phase": phase, "jitter": jitter,
+            "replay": replay,
+        },
+        flows={
+            "cc": cc, "count": flows, "start": start, "stop": stop, "rtt": flow_rtt, "pattern": pattern,
+            "sender": sender,
+        },
+        cpu={
+            "frequency": cpu_frequency, "timer_cycles": timer_cycles, "rx_packet_cycles": rx_packet_cycles,
+            "tx_skb_cycles": tx_skb_cycles, "tx_byte_cycles": tx_byte_cycles,
+        },
+        nic={"coalesce": coalesce, "tx_completion": tx_completion},
         duration=duration, seed=seed, kernel=kernel, backend=backend, accelerator=accelerator, samples=samples,
+        qdisc=qdisc, traffic=traffic,
     )  # fmt: skip
-    if repeat is not None:
-        flags["repeat"] = repeat
+    for table_name, field, value in (
+        ("path", "bandwidth_changes", bandwidth_changes),
+        ("path", "rtt_changes", rtt_changes),
+        ("flows", "rtt_changes", flow_rtt_changes),
+    ):
+        if value is not None:  # its commas are between changes, not between points of a grid
+            flags.setdefault(table_name, {})[field] = value
+    for field, given in (("repeat", repeat), ("packets", packets)):
+        if given is not None:
+            flags[field] = given
     if resume:
         directory = out or _latest()
         dataset = Dataset.open(directory)
         grid = dataset.grid()
         if (scenario is not None or flags) and _grid(scenario, flags).fields != grid.fields:
             raise BadInput(f"--resume: {directory} was begun with another scenario; give no scenario options with it")
-        backends.check(grid.scenarios)
+        _check(grid, jobs)
     else:
         grid = _grid(scenario, flags)
-        backends.check(grid.scenarios)
+        _check(grid, jobs)
         directory = out or DATA / datetime.now().strftime("%Y%m%d-%H%M%S")
         dataset = Dataset.create(directory, grid, series.host())
-    measure(grid, dataset, as_json)
+    measure(grid, dataset, as_json, jobs)
+    if not as_json:
+        show(dataset)
 
 
-def measure(grid: Grid, dataset: Dataset, as_json: bool) -> None:
-    """Measure what the dataset lacks, with progress on stderr and the result on stdout."""
+def _check(grid: Grid, jobs: int | None) -> None:
+    series.check_jobs(jobs, grid.scenarios)
+    backends.check(grid.scenarios)
+
+
+def measure(grid: Grid, dataset: Dataset, as_json: bool, jobs: int | None = None) -> None:
+    """Measure what the dataset lacks, with progress on stderr, and on stdout a line per run if asked for."""
     runs = series.remaining(grid, dataset)
     errors = Console(stderr=True)
     try:
         with _bar(errors, len(runs)) as say:
-            for progress in series.measure(runs, dataset, say.now):
+            for progress in series.measure(runs, dataset, say.now, jobs):
                 say.done(progress)
                 if as_json:
                     print(json.dumps(series.summary(progress.measured.runs), default=str), flush=True)
@@ -100,8 +187,11 @@ def measure(grid: Grid, dataset: Dataset, as_json: bool) -> None:
             f"interrupted; {done} of {len(grid.runs())} runs are in {dataset.directory}; complete them with "
             f"`brobust run --resume --out {dataset.directory}`"
         ) from None
-    if not as_json:
-        Console().print(table.render(dataset.runs(), title=f"dataset {dataset.directory}"))
+
+
+def show(dataset: Dataset) -> None:
+    """Print what a dataset holds."""
+    Console().print(table.render(dataset.runs(), title=f"dataset {dataset.directory}"))
 
 
 class BadInterrupt(BadInput):

@@ -12,12 +12,13 @@ segments before this guest's virtio-net (guests/qemu.py), and GRO is off.
 
 from __future__ import annotations
 
+from brobust import units
 from brobust.guests.agent import Agent
 from brobust.scenario import Path
 
 # netem drops what exceeds its own limit, silently; this is far above any bandwidth-delay product here.
 NETEM_LIMIT_PACKETS = 1_000_000
-FRAME_BYTES = 1514
+FRAME_BYTES = units.FRAME_BYTES
 # TCP payload in a full frame: 1514 - 14 Ethernet - 20 IP - 32 TCP with timestamps.
 PAYLOAD_BYTES = 1448
 

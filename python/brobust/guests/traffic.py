@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,11 +37,19 @@ class FlowResult:
     over_time: list[tuple[float, float]]  # (end of interval s, Mbit/s at the receiver)
 
 
-def bulk(sender: Agent, receiver: Agent, groups: tuple[Flows, ...], duration_s: float) -> list[FlowResult]:
-    """Run all groups of flows at once and return one result per flow, in order."""
+def bulk(
+    sender: Agent,
+    receiver: Agent,
+    groups: tuple[Flows, ...],
+    duration_s: float,
+    begin: Callable[[], object] = lambda: None,
+) -> list[FlowResult]:
+    """Run all groups of flows at once and return one result per flow, in order. `begin` is called just before the
+    first of them starts."""
     # On failure nothing is cleaned up here: the caller discards guests that failed a run.
     servers = [receiver.spawn(*_server(FIRST_PORT + number)) for number in range(len(groups))]
     _wait_listening(receiver, len(groups))
+    begin()
     clients = [sender.spawn(*_client(FIRST_PORT + n, group, duration_s)) for n, group in enumerate(groups)]
     results: list[FlowResult] = []
     for group, client, server in zip(groups, clients, servers, strict=True):

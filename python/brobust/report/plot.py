@@ -35,16 +35,20 @@ TERMINAL_STYLES = [
     ("white", "*"),
 ]
 LABELS = {
-    "share": "CPU share of the sender's vCPU [%]",
+    "share": "CPU share of the sender [%]",
     "bandwidth_mbps": "bottleneck bandwidth [Mbit/s]",
     "rtt_ms": "round-trip time [ms]",
     "timeslice_ms": "timeslice [ms]",
+    "jitter": "jitter of the timeslices [% of the off-time]",
     "buffer_bytes": "bottleneck buffer [bytes]",
     "loss": "packet loss [%]",
     "flows": "parallel flows",
+    "coalesce_us": "receive interrupt coalescing [us]",
+    "tx_completion_us": "transmit completion [us]",
+    "cpu_mhz": "frequency of the sender's CPU [MHz]",
 }
 LOGARITHMIC = {"bandwidth_mbps", "buffer_bytes"}
-PERCENT = {"share", "loss"}
+PERCENT = {"share", "loss", "jitter"}
 MAX_PANELS = 12
 
 
@@ -62,7 +66,7 @@ class ThroughputFigure:
             raise BadInput(f"--x {self.x}: no such axis; give one of {', '.join(LABELS)}")
         self._panel_axes = [axis for axis in axes if axis not in (self.x, "cc")]
         # Undisturbed runs have neither driver nor timeslice: they belong to every panel.
-        self._runs = _repeat_undisturbed(measured, [a for a in self._panel_axes if a in ("driver", "timeslice_ms")])
+        self._runs = _repeat_undisturbed(measured, [a for a in self._panel_axes if a in table.CONTENDED])
         self._panels = (
             self._runs.select(self._panel_axes).unique().sort(self._panel_axes).rows() if self._panel_axes else [()]
         )
@@ -169,8 +173,9 @@ def _points(rows: pl.DataFrame, x: str) -> pl.DataFrame:
 def _repeat_undisturbed(measured: pl.DataFrame, axes: list[str]) -> pl.DataFrame:
     for axis in axes:
         values = measured.filter(pl.col("share") < 1).select(axis).unique()
-        undisturbed = measured.filter(pl.col("share") == 1).drop(axis).join(values, how="cross")
-        measured = pl.concat([measured.filter(pl.col("share") < 1), undisturbed.select(measured.columns)])
+        is_undisturbed = (pl.col("share") == 1) & pl.col("replay").is_null()
+        undisturbed = measured.filter(is_undisturbed).drop(axis).join(values, how="cross")
+        measured = pl.concat([measured.filter(~is_undisturbed), undisturbed.select(measured.columns)])
     return measured
 
 
@@ -196,8 +201,9 @@ def _caption(runs: pl.DataFrame, measured: pl.DataFrame) -> str:
     kernels = ", ".join(sorted({str(release) for release in runs["kernel_release"].unique().drop_nulls()}))
     accelerators = "/".join(sorted(str(a).upper() for a in runs["accelerator"].unique().drop_nulls()))
     unfaithful = measured.filter(pl.col("outcome") == "unfaithful").height
+    where = f"Backend {'/'.join(sorted(runs['backend'].unique()))}" + (f" ({accelerators})" if accelerators else "")
     return (
         f"{', '.join(fixed)}; {first['duration_s']:g} s per run. "
-        f"Points: median of n = {n} runs, bars: least to greatest. Backend {first['backend']} ({accelerators}), "
+        f"Points: median of n = {n} runs, bars: least to greatest. {where}, "
         f"Linux {kernels}" + (f"; {unfaithful} runs unfaithful." if unfaithful else ".")
     )

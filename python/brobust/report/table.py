@@ -8,23 +8,43 @@ from rich.table import Table
 
 # What may distinguish cells, in the order in which a reader wants them.
 AXES: dict[str, tuple[str, str]] = {  # name and unit
+    "backend": ("backend", ""),
     "kernel": ("kernel", ""),
     "accelerator": ("accelerator", ""),
+    "traffic": ("traffic", ""),
     "bandwidth_mbps": ("bandwidth", "Mbit/s"),
     "rtt_ms": ("RTT", "ms"),
+    "flow_rtt_ms": ("flow RTT", "ms"),
     "buffer_bytes": ("buffer", "B"),
+    "aqm": ("aqm", ""),
     "loss": ("loss", ""),
+    "qdisc": ("qdisc", ""),
+    "coalesce_us": ("coalesce", "us"),
+    "tx_completion_us": ("tx completion", "us"),
+    "cpu_mhz": ("CPU", "MHz"),
     "flows": ("flows", ""),
+    "pattern": ("pattern", ""),
+    "replay": ("replay", ""),
     "driver": ("driver", ""),
     "timeslice_ms": ("timeslice", "ms"),
+    "jitter": ("jitter", ""),
     "cc": ("cc", ""),
     "share": ("CPU share", ""),
 }
 
 
+TEXT = ("cc", "backend", "kernel", "driver", "accelerator", "traffic", "aqm", "qdisc", "pattern", "replay")
+# What only a contended run has.
+CONTENDED = ("driver", "timeslice_ms", "jitter")
+# What only one of the backends has, so that it says nothing where both are in a dataset.
+OF_ONE_BACKEND = ("kernel", "accelerator", "traffic", "coalesce_us", "tx_completion_us", "driver", "jitter")
+# What each flow has for itself.
+PER_FLOW = ("cc", "pattern", "flow_rtt_ms")
+
+
 def runs(table: pl.DataFrame) -> pl.DataFrame:
     """One row per measured run: throughput and retransmits summed over its flows."""
-    per_run = [name for name in AXES if name != "cc"] + [
+    per_run = [name for name in AXES if name not in PER_FLOW] + [
         "effective_share",
         "effective_timeslice_ms",
         "outcome",
@@ -34,23 +54,30 @@ def runs(table: pl.DataFrame) -> pl.DataFrame:
         .group_by("run")
         .agg(
             pl.col("cc").unique(maintain_order=True).str.join("+"),
+            pl.col("pattern").unique(maintain_order=True).str.join("+"),
+            # Where a flow's is not the path's, which has a column of its own.
+            pl.col("flow_rtt_ms").filter(pl.col("flow_rtt_ms") != pl.col("rtt_ms")).unique(maintain_order=True)
+            .cast(pl.String).str.join("+").replace("", None),
             # As in the JSON objects: payload of all flows over the run's whole duration.
-            (pl.col("throughput_mbps") * (1 - pl.col("start_s") / pl.col("duration_s"))).sum(),
+            (pl.col("throughput_mbps") * (pl.coalesce("stop_s", "duration_s") - pl.col("start_s"))
+             / pl.col("duration_s")).sum(),
             pl.col("retransmits").sum(),
             pl.col("rtt_mean_ms").mean(),
             *[pl.col(name).first() for name in per_run],
         )
-    )
+    )  # fmt: skip
 
 
 def varying(measured: pl.DataFrame) -> list[str]:
     """The axes along which this dataset has more than one value. A driver or slice that is missing only where
-    the share is 1 does not count: it says nothing that the share does not."""
+    the share is 1 does not count: it says nothing that the share does not. Nor does what differs only because the
+    backend does."""
     contended = measured.filter(pl.col("share") < 1)
     axes = []
     for name in AXES:
-        rows = contended if name in ("driver", "timeslice_ms") else measured
-        if rows[name].n_unique() > 1:
+        rows = contended if name in CONTENDED else measured
+        of_each = rows.partition_by("backend") if name in OF_ONE_BACKEND else [rows]
+        if any(part[name].n_unique() > 1 for part in of_each):
             axes.append(name)
     return axes
 
@@ -98,7 +125,7 @@ def render(table: pl.DataFrame, title: str) -> Table:
     for number, heading in enumerate(headings):
         # A heading may break between its words; no word and no figure is cut.
         longest = max(len(text) for text in (*heading.split(), *(row[number] for row in rows)))
-        is_text = number < len(axes) and axes[number] in ("cc", "kernel", "driver", "accelerator")
+        is_text = number < len(axes) and axes[number] in TEXT
         out.add_column(heading, justify="left" if is_text else "right", min_width=longest)
     for row in rows:
         out.add_row(*row)

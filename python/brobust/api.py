@@ -1,0 +1,57 @@
+"""`brobust.run`: one scenario from Python, on either backend, without a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from brobust import backends
+from brobust.dataset import OFFTIMES, PACKETS, RUNS, SAMPLES, THROUGHPUT, Measured, frame
+from brobust.errors import BadInput
+from brobust.scenario import Run, Scenario
+from brobust.scenario.grid import scenario as one_scenario
+
+
+@dataclass(frozen=True)
+class Result:
+    """One measured run: a frame for each table of docs/data.md, and the link's frames if they were asked for."""
+
+    run: Run
+    runs: pl.DataFrame
+    throughput: pl.DataFrame
+    samples: pl.DataFrame
+    offtimes: pl.DataFrame
+    packets: pl.DataFrame
+    pcap: bytes | None
+
+    @classmethod
+    def of(cls, run: Run, measured: Measured) -> Result:
+        return cls(
+            run,
+            frame(measured.runs, RUNS),
+            frame(measured.throughput, THROUGHPUT),
+            frame(measured.samples, SAMPLES),
+            frame(measured.offtimes, OFFTIMES),
+            frame(measured.packets, PACKETS),
+            measured.pcap,
+        )
+
+
+def run(scenario: Scenario | Mapping[str, Any], *, repeat: int = 0) -> Result:
+    """Measure one scenario, given as such or with the fields of docs/scenario.md; what is absent has its default.
+
+    `repeat` is the number of the repeat, from 0: on backend virtual it draws other random numbers, and the same ones
+    whenever it is given again. What cannot be measured is refused with a BrobustError.
+    """
+    if not isinstance(scenario, Scenario):
+        scenario = one_scenario(scenario)
+    if isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 0:
+        raise BadInput(f"repeat: {repeat!r} is not a whole number from 0")
+    asked = Run(scenario=scenario, repeat=repeat)
+    backends.check([scenario])
+    with backends.opened(scenario.backend, lambda _: None) as backend:
+        backend.calibrate([scenario])
+        return Result.of(asked, backend.measure(asked))

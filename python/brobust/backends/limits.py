@@ -1,0 +1,105 @@
+"""What a backend cannot do of that which a scenario can say: refused before anything starts, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from brobust import replay, units
+from brobust.errors import BadInput
+from brobust.scenario import Contention, Nic, Scenario
+
+VIRTUAL_LEAST_RTT = 200_000  # ns
+VM_LEAST_SAMPLES = 1_000_000  # ns: sampling takes CPU from the guest that is short of it
+# Of wider windows and off-times a tenth would be so short that the run is called unfaithful.
+VM_MOST_JITTER = 0.5
+VM_MOST_GROUPS = 8
+IPERF3_MOST_FLOWS = 128  # iperf3's -P
+
+
+def unsupported(scenario: Scenario) -> str | None:
+    """The first thing that the scenario's backend cannot do, as a refusal; None if it can do all of it."""
+    return next(_vm(scenario) if scenario.backend == "vm" else _virtual(scenario), None)
+
+
+def _vm(s: Scenario) -> Iterator[str]:
+    if s.kernel.startswith("virtual-"):
+        yield f"kernel: {s.kernel!r} runs on backend virtual only; for vm give for example debian-6.12"
+    if s.path.aqm.name != "none":
+        yield _only_virtual("path.aqm", s.path.aqm, "none")
+    if s.path.bandwidth_changes:
+        yield _only_virtual("path.bandwidth_changes", "a bandwidth that changes", "none")
+    if s.path.rtt_changes or any(group.rtt_changes for group in s.flows):
+        yield _only_virtual("rtt_changes", "a round-trip time that changes", "none")
+    for group in s.flows:
+        if group.rtt is not None:
+            yield _only_virtual("flows.rtt", units.show_time(group.rtt), "path.rtt for all flows")
+        if group.stop is not None:
+            yield _only_virtual("flows.stop", units.show_time(group.stop), "no stop")
+        if group.pattern.kind != "bulk":
+            yield _only_virtual("flows.pattern", group.pattern, "bulk")
+        if group.sender != 1:
+            yield _only_virtual("flows.sender", group.sender, "1")
+        if group.count > IPERF3_MOST_FLOWS:
+            yield f"flows.count: {group.count} is more than iperf3 takes on backend vm; give at most 128 per group"
+    if len(s.flows) > VM_MOST_GROUPS:
+        yield f"flows: {len(s.flows)} groups are more than backend vm takes; give at most {VM_MOST_GROUPS}"
+    if s.cpu.frequency is not None:
+        yield _only_virtual("cpu.frequency", units.show_frequency(s.cpu.frequency), "none")
+    if s.nic != Nic():
+        yield "nic: coalesce and tx_completion are for backend virtual; on vm leave them at their defaults"
+    if s.qdisc != "none":
+        yield _only_virtual("qdisc", s.qdisc, "none")
+    if s.samples == "ack":
+        yield _only_virtual("samples", s.samples, "an interval such as 10ms")
+    elif s.samples is not None and s.samples < VM_LEAST_SAMPLES:
+        yield f"samples: {units.show_time(s.samples)} is too often for a guest short of CPU; on vm give at least 1ms"
+    if s.packets:
+        yield _only_virtual("packets", "true", "false")
+    if s.traffic != "iperf3":
+        yield _only_virtual("traffic", s.traffic, "iperf3")
+    yield from _vm_contention(s.contention)
+
+
+def _vm_contention(c: Contention) -> Iterator[str]:
+    if c.replay is not None:
+        yield _only_virtual("contention.replay", c.replay, "share and timeslice")
+    if c.driver != "burner":
+        if c.jitter != 0:
+            yield f"contention.jitter: on vm only driver burner takes {c.jitter:g}; give driver burner, or jitter 0"
+        if c.phase != "random":
+            phase = units.show_time(c.phase)
+            yield f"contention.phase: on vm only driver burner takes {phase}; give driver burner, or random"
+    elif c.jitter > VM_MOST_JITTER:
+        yield f"contention.jitter: {c.jitter:g} is more than driver burner takes; give at most {VM_MOST_JITTER:g}"
+
+
+def _only_virtual(field: str, given: object, allowed: str) -> str:
+    return f"{field}: {str(given)!r} can be had on backend virtual only; on vm give {allowed}"
+
+
+def _virtual(s: Scenario) -> Iterator[str]:
+    if not s.kernel.startswith("virtual-"):
+        yield f"kernel: {s.kernel!r} does not run in virtual time; give for example virtual-6.12, or backend vm"
+    if s.accelerator != "auto":
+        yield f"accelerator: {s.accelerator!r} is for backend vm; on virtual give auto"
+    for field, rtt in s.rtts():
+        if rtt < VIRTUAL_LEAST_RTT:
+            least = units.show_time(VIRTUAL_LEAST_RTT)
+            yield f"{field}: virtual time needs at least {least} of round-trip time, not {units.show_time(rtt)}"
+    for contention in (s.contention, *s.senders):
+        if contention.driver not in ("auto", "none"):
+            yield (
+                f"contention.driver: {contention.driver!r} is for backend vm; in virtual time the timeslices are "
+                "granted exactly: give auto, or none"
+            )
+        if contention.replay is not None:
+            yield from _unreadable(contention.replay)
+    if s.traffic != "brobust":
+        yield f"traffic: {s.traffic!r} needs user space, which kernels in virtual time do not have; give brobust"
+
+
+def _unreadable(recording: str) -> Iterator[str]:
+    try:
+        replay.offtimes(recording)
+    except BadInput as refusal:
+        yield str(refusal)

@@ -1,0 +1,330 @@
+"""Backend `virtual`: real Linux kernels in virtual time, as ordinary processes of this host.
+
+The controller is crates/virtual; here a scenario is written as it reads one, and what it measured as the dataset's
+tables. Unprivileged, and deterministic: a run is known by the hash of its packets.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import os
+import queue
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from brobust import _core, replay, units
+from brobust.backends.base import Say
+from brobust.dataset import OFFTIMES, PACKETS, SAMPLES, THROUGHPUT, Measured, flow_columns, frame, scenario_columns
+from brobust.errors import BadInput, RunFailed
+from brobust.scenario import Contention, Pattern, Run, Scenario
+from brobust.scenario.phrases import Changes
+from brobust.virtual import kernels
+from brobust.virtual.kernels import VirtualKernel
+
+# As in the testbed's guests: no bulk flow may be limited by its socket buffers (guests/init.sh).
+SOCKET_BUFFER_BYTES = 67_108_864
+# Of the throughput over time, as iperf3's in the testbed.
+INTERVAL_NS = 100_000_000
+# An application-limited flow writes this often.
+WRITE_EVERY_NS = 10_000_000
+
+# include/uapi/linux/tcp.h, enum tcp_ca_state
+RECOVERY_STATES = ["open", "disorder", "cwr", "recovery", "loss"]
+
+
+def check(scenarios: Sequence[Scenario]) -> None:
+    """Refuse before anything is started what could not be measured here."""
+    for name in sorted({scenario.kernel for scenario in scenarios}):
+        kernel = kernels.find(name)
+        offered = kernel.congestion_controls
+        for control in sorted({group.cc for s in scenarios if s.kernel == name for group in s.flows}):
+            if control not in offered:
+                raise BadInput(
+                    f"cc: {control!r} is not available with kernel {name}; it has {', '.join(sorted(offered))}"
+                )
+
+
+class VirtualBackend:
+    """Each run boots kernels of its own, and they end with it: nothing is shared but the host's CPUs."""
+
+    def __init__(self, say: Say):
+        self._say = say
+        self._cpus: queue.SimpleQueue[int] = queue.SimpleQueue()
+        cpus = sorted(os.sched_getaffinity(0))
+        for cpu in cpus:
+            self._cpus.put(cpu)
+        self.parallel = len(cpus)
+        self._lock = threading.Lock()
+        self._under_way: set[_core.VirtualRun] = set()
+        self._stopped = False
+
+    def __enter__(self) -> VirtualBackend:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def calibrate(self, scenarios: Sequence[Scenario]) -> list[dict[str, Any]]:
+        """Nothing to prove: the link carries what it is asked to, however slow the host is."""
+        return []
+
+    def measure(self, run: Run) -> Measured:
+        started, clock = datetime.now(UTC), time.monotonic()
+        kernel = kernels.find(run.scenario.kernel)
+        with tempfile.TemporaryDirectory(prefix="brobust-") as scratch:
+            pcap = Path(scratch) / "packets.pcap" if run.scenario.packets else None
+            result = self._run(json.dumps(describe(run, kernel, pcap)))
+            captured = pcap.read_bytes() if pcap is not None else None
+        common = {
+            **scenario_columns(run),
+            "kernel_release": kernel.release,
+            "kernel_hash": kernel.sha256,
+            "hz": kernel.hz,
+            "packet_hash": result["hash"],
+            "started_at": started,
+            "wall_s": time.monotonic() - clock,
+        }
+        rows = [{**common, **row} for row in _flow_rows(run.scenario, result)]
+        return Measured(
+            rows,
+            throughput=_table(result["throughput"], run.id, THROUGHPUT),
+            samples=_samples(result["samples"], run) if run.scenario.samples is not None else [],
+            offtimes=_offtimes(result["windows_ns"], run),
+            packets=_packets(result["packets"], run.id) if run.scenario.packets else None,
+            pcap=captured,
+        )
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            for under_way in self._under_way:
+                under_way.stop()
+
+    def _run(self, scenario: str) -> dict[str, Any]:
+        # One CPU per run. With more runs than CPUs, the rest wait for one: they would only get in each other's way.
+        cpu = self._cpus.get()
+        under_way = _core.VirtualRun(scenario, cpu)
+        try:
+            with self._lock:
+                if self._stopped:
+                    raise RunFailed("interrupted")
+                self._under_way.add(under_way)
+            return under_way.run()
+        except _core.VirtualRefused as refusal:
+            raise RunFailed(str(refusal)) from None
+        except _core.VirtualError as error:
+            raise RunFailed(str(error)) from None
+        finally:
+            self._cpus.put(cpu)
+            with self._lock:
+                self._under_way.discard(under_way)
+
+
+def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None) -> dict[str, Any]:
+    """The run as crates/virtual/src/scenario.rs reads it: ns, bit/s, bytes, ps of CPU time."""
+    s, buffer = run.scenario, run.scenario.path.buffer
+    flows = [group for group in s.flows for _ in range(group.count)]
+    samples = 0 if s.samples == "ack" else s.samples
+    return {
+        "kernel": str(kernel.path),
+        "seed": run.seed,
+        "duration": s.duration,
+        "interval": INTERVAL_NS,
+        "tcp_memory": SOCKET_BUFFER_BYTES,
+        "path": {
+            "rate": _changing(s.path.bandwidth, s.path.bandwidth_changes),
+            "buffer": {"packets": round(buffer.amount)} if buffer.unit == "p" else {"bytes": s.path.buffer_bytes},
+            "loss": s.path.loss,
+            "seed": run.seed,
+        },
+        "aqm": _aqm(s),
+        "senders": [
+            {"schedule": schedule(s.contention_of(number), run.seed + number * 2**32), "cpu": _cpu_cost(s)}
+            for number in range(1, s.sender_count + 1)
+        ],
+        "flows": [
+            {
+                "cc": group.cc,
+                "sender": group.sender - 1,
+                "start": group.start,
+                "stop": group.stop,
+                "rtt": _changing(*s.rtt_of(group)),
+                "pattern": _pattern(group.pattern),
+            }
+            for group in flows
+        ],
+        "tx_completion": s.nic.tx_completion,
+        "coalesce": s.nic.coalesce,
+        "qdisc": "" if s.qdisc == "none" else s.qdisc,
+        "record": {"samples": samples, "packets": s.packets, "pcap": str(pcap) if pcap is not None else None},
+    }
+
+
+def schedule(contention: Contention, seed: int) -> dict[str, Any]:
+    """When a sender's CPU may run."""
+    if not contention.active:
+        return {"kind": "always"}
+    if contention.replay is not None:
+        return {"kind": "replay", "offtimes": replay.offtimes(contention.replay)}
+    return {
+        "kind": "slices",
+        "timeslice": contention.timeslice,
+        "period": contention.period,
+        "phase": None if contention.phase == "random" else contention.phase,
+        "jitter": contention.jitter,
+        "seed": seed,
+    }
+
+
+def _changing(first: int, changes: Changes) -> list[tuple[int, int]]:
+    return [(0, first), *changes]
+
+
+def _aqm(s: Scenario) -> dict[str, Any] | None:
+    aqm, buffer = s.path.aqm, s.path.buffer_bytes
+    if aqm.name == "none":
+        return None
+    if aqm.name == "red":
+        low, high = s.path.red_thresholds
+        return {
+            "kind": "red", "limit": buffer, "min": low, "max": high, "probability": aqm.probability,
+            "rate": s.path.bandwidth, "ecn": aqm.ecn,
+        }  # fmt: skip
+    assert aqm.target is not None and aqm.interval is not None
+    return {
+        "kind": aqm.name, "limit_packets": max(2, buffer // units.FRAME_BYTES), "target": aqm.target // 1000,
+        "interval": aqm.interval // 1000, "ecn": aqm.ecn,
+    }  # fmt: skip
+
+
+def _cpu_cost(s: Scenario) -> dict[str, int]:
+    if s.cpu.frequency is None:
+        return {}
+    picoseconds = 1e12 / s.cpu.frequency
+    cycles = {
+        "timer": s.cpu.timer_cycles,
+        "rx_packet": s.cpu.rx_packet_cycles,
+        "tx_skb": s.cpu.tx_skb_cycles,
+        "tx_byte": s.cpu.tx_byte_cycles,
+    }
+    return {name: round(count * picoseconds) for name, count in cycles.items()}
+
+
+def _pattern(pattern: Pattern) -> dict[str, Any]:
+    match pattern.kind:
+        case "rate":
+            assert pattern.rate is not None
+            size = max(1, round(pattern.rate / 8 * WRITE_EVERY_NS / 1e9))
+            return {"kind": "rate", "bytes": size, "every": WRITE_EVERY_NS}
+        case "onoff":
+            return {"kind": "onoff", "on": pattern.sending, "off": pattern.silent}
+        case "idle":
+            return {"kind": "idle", "after": pattern.sending, "silence": pattern.silent}
+    return {"kind": "bulk"}
+
+
+def _flow_rows(s: Scenario, result: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    for columns, flow in zip(flow_columns(s), result["flows"], strict=True):
+        if flow["errno"]:
+            why = os.strerror(flow["errno"]).lower()
+            number = columns["flow"]
+            raise RunFailed(f"flow {number} ({columns['cc']}) ended: {why} ({errno.errorcode.get(flow['errno'])})")
+        seconds = columns["stop_s"] - columns["start_s"]
+        windows = result["windows_ns"][columns["sender"] - 1]
+        rows.append(
+            {
+                **columns,
+                "throughput_mbps": flow["received_bytes"] * 8e-6 / seconds,
+                "retransmits": flow["retransmits"],
+                "rtt_mean_ms": flow["rtt_mean_ms"],
+                "rtt_p99_ms": flow["rtt_p99_ms"],
+                "drops": flow["drops"],
+                "queue_mean_ms": flow["queue_mean_ms"],
+                **_got(windows, s.duration, columns["driver"] != "none"),
+                "outcome": "ok",
+            }
+        )
+    return rows
+
+
+def _got(windows: list[tuple[int, int]], duration: int, contended: bool) -> dict[str, Any]:
+    """What a sender had of its CPU. Means are over whole windows: the run cuts the first and the last."""
+    share = sum(end - begin for begin, end in windows) / duration
+    if not contended:
+        return {"effective_share": share}
+    whole = [end - begin for begin, end in windows if begin > 0 and end < duration]
+    off = [after[0] - before[1] for before, after in itertools.pairwise(windows)]
+    return {
+        "effective_share": share,
+        "effective_timeslice_ms": sum(whole) / len(whole) / 1e6 if whole else None,
+        "effective_offtime_ms": sum(off) / len(off) / 1e6 if off else None,
+        "timeslices": len(windows),
+        "lost_events": 0,
+    }
+
+
+def _offtimes(senders: list[list[tuple[int, int]]], run: Run) -> pl.DataFrame:
+    rows = []
+    for number, windows in enumerate(senders, start=1):
+        if not run.scenario.contention_of(number).active:
+            continue
+        last = 0
+        for begin, end in windows:
+            if begin > last:
+                rows.append((number, "off", last / 1e9, (begin - last) / 1e6))
+            rows.append((number, "timeslice", begin / 1e9, (end - begin) / 1e6))
+            last = end
+        if last < run.scenario.duration:
+            rows.append((number, "off", last / 1e9, (run.scenario.duration - last) / 1e6))
+    names = ("sender", "kind", "start_s", "duration_ms")
+    return frame([{"run": run.id, **dict(zip(names, row, strict=True))} for row in rows], OFFTIMES)
+
+
+def _columns(table: dict[str, tuple[str, bytes]]) -> pl.DataFrame:
+    """Columns as crates/python hands them over: the name of numpy's type, and the bytes. NaN and the least integer
+    stand for what is missing."""
+    import numpy as np
+
+    data = {name: np.frombuffer(content, dtype=kind) for name, (kind, content) in table.items()}
+    whole = pl.DataFrame(data)
+    return whole.with_columns(
+        pl.col(pl.Float64).fill_nan(None),
+        pl.when(pl.col(pl.Int64) != -(2**63)).then(pl.col(pl.Int64)).name.keep(),
+    )
+
+
+def _table(table: dict[str, tuple[str, bytes]], run: str, columns: dict[str, Any]) -> pl.DataFrame:
+    return _in_order(_columns(table).with_columns(pl.lit(run).alias("run")), columns)
+
+
+def _in_order(table: pl.DataFrame, columns: dict[str, Any]) -> pl.DataFrame:
+    return table.select(pl.col(name).cast(column.dtype) for name, column in columns.items())
+
+
+def _samples(table: dict[str, tuple[str, bytes]], run: Run) -> pl.DataFrame:
+    controls = [row["cc"] for row in flow_columns(run.scenario)]
+    samples = _columns(table).with_columns(
+        pl.lit(run.id).alias("run"),
+        pl.col("flow").replace_strict(dict(enumerate(controls)), return_dtype=pl.String).alias("cc"),
+        pl.col("state").replace_strict(dict(enumerate(RECOVERY_STATES)), default=None, return_dtype=pl.String),
+    )
+    return _in_order(samples, SAMPLES)
+
+
+def _packets(table: dict[str, tuple[str, bytes]], run: str) -> pl.DataFrame:
+    packets = _columns(table).with_columns(
+        pl.lit(run).alias("run"),
+        pl.when("is_ack").then(pl.lit("ack")).otherwise(pl.lit("data")).alias("direction"),
+        pl.when(~pl.col("is_ack")).then("queue_bytes").alias("queue_bytes"),
+    )
+    return _in_order(packets, PACKETS)

@@ -1,0 +1,144 @@
+"""`brobust kernel`: build and list the kernels of the backend `virtual`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+
+from brobust.errors import BadInput
+from brobust.virtual import build as building
+from brobust.virtual import kernels
+
+app = typer.Typer(help="Build and list the kernels of the backend `virtual`.", no_args_is_help=True)
+
+
+@app.command("build")
+def build(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help=f"virtual-6.12, virtual-6.1 [{kernels.DEFAULT}].")
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Build this Linux tree instead; it is not modified.")
+    ] = None,
+    own_name: Annotated[
+        str | None, typer.Option("--name", help="With --source: what to call it [virtual-VERSION].")
+    ] = None,
+    hz: Annotated[int | None, typer.Option(help="Tick: 100, 250, 300 or 1000 [250].", show_default=False)] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Build even if nothing changed, from the newest source package.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object at the end.")] = False,
+) -> None:
+    """Build a kernel for virtual time from Debian's sources, or from a tree of your own. No root needed."""
+    order = _order(name, source, own_name, hz)
+    with _Speaker(Console(stderr=True), order.name) as speaker:
+        try:
+            built = building.build(order, speaker, force=force)
+        except building.BuildFailed as error:
+            speaker.quote(error.last_lines)
+            raise
+    kernel = built.kernel
+    if as_json:
+        said = {"name": kernel.name, "release": kernel.release, "path": str(kernel.path), "sha256": kernel.sha256,
+                "hz": kernel.hz, "seconds": round(built.seconds, 1), "cached": built.cached}  # fmt: skip
+        print(json.dumps(said))
+    else:
+        how = "nothing changed" if built.cached else f"built in {built.seconds:.0f} s"
+        print(f"{kernel.name}: Linux {kernel.release}, HZ={kernel.hz}, {how}: {kernel.path}")
+
+
+def _order(name: str | None, source: Path | None, own_name: str | None, hz: int | None) -> building.Order:
+    if source is None:
+        if own_name is not None:
+            raise BadInput(f"--name: {own_name!r} goes with --source DIR; Debian's kernels have their own names")
+        return building.Order.of_debian(name or kernels.DEFAULT, hz)
+    if name is not None and own_name is not None and name != own_name:
+        raise BadInput(f"--name: {own_name!r} contradicts {name!r}; leave one of them out")
+    return building.Order.of_tree(source, own_name or name, hz)
+
+
+@app.command("list")
+def list_kernels(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per kernel.")] = False,
+) -> None:
+    """List the kernels that are built, with the congestion controls each has."""
+    built = kernels.available()
+    if as_json:
+        for kernel in built:
+            print(json.dumps(kernels.summary(kernel)))
+        return
+    if not built:
+        print(
+            f"none built yet; `{kernels.build_command(kernels.DEFAULT)}` builds one (about {kernels.MINUTES} minutes)"
+        )
+        return
+    console = Console()
+    console.print(render(built))
+    for kernel in built:
+        if kernel.stale:
+            console.print(
+                f"{kernel.name} was built with other files than kernel/virtual holds now: `{kernel.build_command}`",
+                soft_wrap=True, highlight=False, markup=False,
+            )  # fmt: skip
+
+
+def render(built: list[kernels.VirtualKernel]) -> Table:
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    table.add_column("name", overflow="fold")
+    table.add_column("release", no_wrap=True)
+    table.add_column("HZ", justify="right", no_wrap=True)
+    table.add_column("congestion controls", overflow="fold", ratio=1)
+    table.add_column("sha256", no_wrap=True)
+    table.add_column("MB", justify="right", no_wrap=True)
+    table.add_column("where", no_wrap=True)
+    for kernel in built:
+        table.add_row(
+            kernel.name, kernel.release, str(kernel.hz), " ".join(sorted(kernel.congestion_controls)),
+            kernel.sha256[:8], f"{kernel.path.stat().st_size / 1e6:.1f}",
+            "stale" if kernel.stale else kernel.where,
+        )  # fmt: skip
+    return table
+
+
+class _Speaker:
+    """Progress for people: phase and count on a terminal, one line per phase in a pipe."""
+
+    def __init__(self, console: Console, name: str):
+        self._console = console
+        self._name = name
+        self._bar = Bar(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+            console=console, disable=not console.is_terminal, transient=True,
+        )  # fmt: skip
+        self._task = self._bar.add_task(name, total=None)
+
+    def __enter__(self) -> _Speaker:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def phase(self, text: str) -> None:
+        if self._console.is_terminal:
+            self._bar.reset(self._task, description=f"{self._name}: {text}", total=None)
+        else:
+            self.note(text)
+
+    def count(self, done: int, total: int) -> None:
+        self._bar.update(self._task, completed=done, total=total)
+
+    def note(self, text: str) -> None:
+        self._console.print(f"{self._name}: {text}", soft_wrap=True, highlight=False, markup=False)
+
+    def quote(self, lines: list[str]) -> None:
+        for line in lines:
+            self._console.print(f"  {line}", soft_wrap=True, highlight=False, markup=False)

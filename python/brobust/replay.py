@@ -1,0 +1,64 @@
+"""Recorded off-times, to be had again in virtual time: of a run in a dataset, or of somebody's own table."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import polars as pl
+
+from brobust.dataset import Dataset
+from brobust.errors import BadInput
+
+
+def offtimes(recording: str) -> tuple[tuple[int, int], ...]:
+    """Start and duration (ns) of every off-time, in order and without overlap; starts count from the run's start.
+
+    `recording` is DIR or DIR#RUN for a dataset, or a CSV or Parquet file with columns start_s and duration_ms; where
+    there is a column kind, its rows that are not `off` are left out.
+    """
+    name, _, run = recording.partition("#")
+    table = _of_dataset(Path(name), run) if Path(name).is_dir() else _of_file(Path(recording))
+    try:
+        table = table.select(pl.col("start_s", "duration_ms").cast(pl.Float64)).drop_nulls().sort("start_s")
+    except pl.exceptions.PolarsError:
+        raise BadInput(f"replay: {recording} holds something else than numbers in start_s and duration_ms") from None
+    windows = []
+    for start_s, duration_ms in table.iter_rows():
+        start, end = round(start_s * 1e9), round(start_s * 1e9 + duration_ms * 1e6)
+        if end > max(start, 0):  # what lies before the run's start is over when it begins
+            windows.append((max(start, 0), end - max(start, 0)))
+    if not windows:
+        raise BadInput(f"replay: {recording} holds no off-time with a known start; nothing could be replayed")
+    for (start, duration), (following, _) in pairwise(windows):
+        if following < start + duration:
+            raise BadInput(
+                f"replay: {recording} has off-times that overlap, at {start / 1e9:g} s and {following / 1e9:g} s; "
+                "give the recording of one thread"
+            )
+    return tuple(windows)
+
+
+def _of_dataset(directory: Path, run: str) -> pl.DataFrame:
+    Dataset.open(directory)  # refuses what is none, or of another schema
+    runs = sorted(file.stem for file in (directory / "offtimes").glob("*.parquet"))
+    if not run and len(runs) == 1:
+        (run,) = runs
+    if run not in runs:
+        named = f"no off-times of run {run}" if run else f"the off-times of {len(runs)} runs"
+        known = ", ".join(runs[:3]) + (", ..." if len(runs) > 3 else "") if runs else "none"
+        raise BadInput(f"replay: {directory} holds {named}; give {directory}#RUN with one of: {known}")
+    recorded = pl.read_parquet(directory / "offtimes" / f"{run}.parquet")
+    return recorded.filter(pl.col("kind") == "off", pl.col("sender") == 1)
+
+
+def _of_file(file: Path) -> pl.DataFrame:
+    try:
+        table = pl.read_parquet(file) if file.suffix == ".parquet" else pl.read_csv(file)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "neither CSV nor .parquet"
+        raise BadInput(f"replay: {file} cannot be read ({reason.lower()})") from None
+    lacking = {"start_s", "duration_ms"} - set(table.columns)
+    if lacking:
+        raise BadInput(f"replay: {file} has no column {' and '.join(sorted(lacking))}; give start_s and duration_ms")
+    return table.filter(pl.col("kind") == "off") if "kind" in table.columns else table

@@ -1,0 +1,134 @@
+"""A grid of scenarios: the cross product of every list in a file or on the command line."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from brobust.errors import BadInput
+from brobust.scenario.model import Run, Scenario
+
+# What `brobust run` measures when nothing is said: the demo's question in its smallest form. Without a kernel: each
+# backend has its own.
+DEFAULT_GRID: dict[str, Any] = {
+    "path": {"bandwidth": "20mbit", "rtt": "10ms", "buffer": "1bdp", "loss": "0", "aqm": "none"},
+    "contention": {"driver": "auto", "timeslice": "10ms", "share": ["1", "0.5", "0.25"], "phase": "random"},
+    "flows": [{"cc": ["cubic", "bbr", "bbr_robust"], "count": 1, "start": "0s", "pattern": "bulk"}],
+    "duration": "10s",
+    "repeat": 3,
+    "seed": 1,
+    "backend": "virtual",
+    "accelerator": "auto",
+    "qdisc": "none",
+}
+
+# Lists of tables that belong to one scenario together, and lists that are one value: neither is an axis.
+TABLES = ("flows", "senders")
+VALUES = ("bandwidth_changes", "rtt_changes")
+
+
+class Grid:
+    """A scenario file or command line: a cross product of scenarios, repeated and shuffled."""
+
+    def __init__(self, fields: Mapping[str, Any]):
+        self.fields = json.loads(json.dumps(dict(fields)))  # a deep copy, and proof that it is plain data
+        for name, holds in (("flows", "cc, count and start"), ("senders", "share and timeslice")):
+            tables = self.fields.get(name, [])
+            if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+                raise BadInput(f"{name}: {tables!r} is not a list of tables; write [[{name}]] with {holds}")
+        repeat = self.fields.get("repeat", 1)
+        if not isinstance(repeat, int) or isinstance(repeat, bool) or not 1 <= repeat <= 10_000:
+            raise BadInput(f"repeat: {repeat!r} is not a whole number between 1 and 10000")
+        self.repeat: int = repeat
+        self.scenarios = [scenario(point) for point in _points(self.fields)]
+
+    @classmethod
+    def from_file(cls, file: Path, flags: Mapping[str, Any]) -> Grid:
+        """A TOML file over the defaults, and the command line's flags over the file."""
+        try:
+            written = tomllib.loads(file.read_text())
+        except OSError as error:
+            raise BadInput(f"{file}: cannot be read ({error.strerror})") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise BadInput(f"{file}: not a TOML file ({error})") from None
+        return cls(_override(_override(DEFAULT_GRID, written), flags))
+
+    @classmethod
+    def from_flags(cls, flags: Mapping[str, Any]) -> Grid:
+        return cls(_override(DEFAULT_GRID, flags))
+
+    def runs(self) -> list[Run]:
+        """Every repeat of every scenario, shuffled by the seed so that drift of the machine hits all cells alike."""
+        runs = [Run(scenario=s, repeat=r) for r in range(self.repeat) for s in self.scenarios]
+        random.Random(json.dumps(self.fields.get("seed"))).shuffle(runs)
+        return runs
+
+
+def scenario(point: Mapping[str, Any]) -> Scenario:
+    """One scenario from its fields; what does not fit is refused in one line."""
+    try:
+        return Scenario.model_validate(point)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadInput(_one_line(first["loc"], first["msg"], first["input"], first["type"])) from None
+
+
+def _override(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge tables field by field. One group of flows merges with one; anything else replaces."""
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            merged[key] = _override(old, value)
+        elif key == "flows" and isinstance(value, dict):  # a flag such as --cc
+            if not isinstance(old, list) or len(old) != 1:
+                raise BadInput(
+                    "--cc, --flows and the other flags of flows: the file has several [[flows]] groups; "
+                    "change them in the file"
+                )
+            merged[key] = [_override(old[0], value)]
+        else:
+            merged[key] = value
+    return merged
+
+
+def _points(fields: Any) -> Iterator[Any]:
+    """The cross product over every list in a tree of tables, but for those that are no axes."""
+    if isinstance(fields, dict):
+        keys = [key for key in fields if key != "repeat"]
+        axes = [list(_points_of(key, fields[key])) for key in keys]
+        for combination in itertools.product(*axes):
+            yield dict(zip(keys, combination, strict=True))
+    elif isinstance(fields, list):
+        if not fields:
+            raise BadInput("an empty list stands where a value is needed; give at least one value")
+        yield from fields
+    else:
+        yield fields
+
+
+def _points_of(key: str, value: Any) -> Iterator[Any]:
+    if key in TABLES and isinstance(value, list):
+        yield from map(list, itertools.product(*(list(_points(table)) for table in value)))
+    elif key in VALUES:
+        yield value
+    else:
+        yield from _points(value)
+
+
+def _one_line(location: tuple[int | str, ...], message: str, given: Any, kind: str) -> str:
+    names = [str(part) for part in location if not isinstance(part, int)]
+    field = ".".join(names) or "scenario"
+    if kind == "extra_forbidden":
+        return f"{field}: no such field; see docs/scenario.md for those there are"
+    message = message.removeprefix("Value error, ")
+    if kind == "value_error":  # our own sentence already names the value
+        return f"{field}: {message}"
+    return f"{field}: {given!r} is not allowed: {message[0].lower()}{message[1:]}"

@@ -1,0 +1,336 @@
+"""The tables of a scenario, and what must hold among their fields whatever the backend.
+
+What one backend cannot do is refused in backends/limits.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from brobust import units
+from brobust.scenario import fields
+from brobust.scenario.phrases import Aqm, Changes, Pattern
+
+SLOWEST, FASTEST = 100_000, 100_000_000_000  # bit/s
+LONGEST_RTT = 10_000_000_000  # ns
+MOST_SENDERS = 16
+
+# What the sender's kernel spends of its CPU, in cycles. Placeholders until calibrated on table 2 of 2BRobust.
+TIMER_CYCLES = 6000.0
+RX_PACKET_CYCLES = 5000.0
+TX_SKB_CYCLES = 8000.0
+TX_BYTE_CYCLES = 1.5
+
+# Where a backend's default is its own: filled in where the field is absent, so that a scenario holds, and its hash
+# covers, what is measured. Without jitter the timeslices in virtual time lock to the phase of the flow's own cycles.
+BACKEND_DEFAULTS: dict[str, dict[str, Any]] = {
+    "virtual": {"kernel": "virtual-6.12", "traffic": "brobust"},
+    "vm": {"kernel": "debian-6.12", "traffic": "iperf3"},
+}
+CONTENTION_DEFAULTS: dict[str, dict[str, Any]] = {
+    "virtual": {"driver": "auto", "jitter": 0.25},
+    "vm": {"driver": "deadline", "jitter": 0.0},
+}
+
+
+def _rtts_within_bounds(changes: Changes) -> None:
+    for time, rtt in changes:
+        if rtt > LONGEST_RTT:
+            raise ValueError(
+                f"rtt_changes: {units.show_time(rtt)} at {units.show_time(time)} is more than "
+                f"{units.show_time(LONGEST_RTT)}"
+            )
+
+
+class _Table(BaseModel):
+    """Unknown fields are refused: a misspelt one would silently measure something else."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+
+class Path(_Table):
+    """The emulated path: a bottleneck of this rate and buffer, and the round-trip time without queueing."""
+
+    bandwidth: fields.Bandwidth = Field(default="20mbit", ge=SLOWEST, le=FASTEST, validate_default=True)
+    rtt: fields.Duration = Field(default="10ms", ge=0, le=LONGEST_RTT, validate_default=True)
+    buffer: fields.BufferSize = Field(default="1bdp", validate_default=True)
+    loss: fields.Fraction = Field(default=0.0, ge=0, lt=1)
+    aqm: fields.QueueManagement = Field(default=Aqm())
+    bandwidth_changes: fields.BandwidthChanges = ()
+    rtt_changes: fields.RttChanges = ()
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Of the bandwidth and RTT that the run begins with, whatever changes later."""
+        return self.buffer.bytes(self.bandwidth, self.rtt)
+
+    @property
+    def red_thresholds(self) -> tuple[int, int]:
+        """bytes; see Aqm.red_thresholds"""
+        return self.aqm.red_thresholds(self.buffer_bytes)
+
+    @model_validator(mode="after")
+    def _buffer_holds_a_packet(self) -> Path:
+        if self.buffer_bytes < 2 * units.FRAME_BYTES:
+            raise ValueError(
+                f"buffer {self.buffer} is {self.buffer_bytes} bytes on this path, less than two packets; "
+                "give at least 3028B"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _red_begins_before_it_ends(self) -> Path:
+        low, high = self.red_thresholds
+        if self.aqm.name == "red" and not 0 < low < high <= self.buffer_bytes:
+            raise ValueError(
+                f"aqm {self.aqm}: min {low} and max {high} bytes do not fit a buffer of {self.buffer_bytes}; "
+                "give min below max, and max at most the buffer"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _changes_within_bounds(self) -> Path:
+        for time, rate in self.bandwidth_changes:
+            if not SLOWEST <= rate <= FASTEST:
+                raise ValueError(
+                    f"bandwidth_changes: {units.show_rate(rate)} at {units.show_time(time)} is not between "
+                    f"{units.show_rate(SLOWEST)} and {units.show_rate(FASTEST)}"
+                )
+        _rtts_within_bounds(self.rtt_changes)
+        return self
+
+
+class Contention(_Table):
+    """When a sender may run: `timeslice` out of every `timeslice / share`. Share 1 is undisturbed.
+
+    A sender with a `replay` is off its CPU when that recording says so, and has no share or timeslice of its own.
+    """
+
+    driver: fields.Driver = "auto"
+    timeslice: fields.Duration = Field(default="10ms", ge=100_000, le=4_000_000_000, validate_default=True)
+    share: fields.Fraction = Field(default=1.0, gt=0, le=1)
+    phase: fields.DurationOrRandom = "random"
+    jitter: fields.Fraction = Field(default=0.25, ge=0, le=1)
+    replay: str | None = Field(default=None, min_length=1)
+
+    @property
+    def active(self) -> bool:
+        return self.driver != "none" and (self.share < 1 or self.replay is not None)
+
+    @property
+    def period(self) -> int:
+        """ns"""
+        return round(self.timeslice / self.share)
+
+    @model_validator(mode="after")
+    def _no_driver_no_contention(self) -> Contention:
+        if self.driver == "none" and self.share < 1:
+            raise ValueError(f"driver none takes no CPU away, so share {self.share:g} cannot be had; give share 1")
+        if self.driver == "none" and self.replay is not None:
+            raise ValueError(f"driver none takes no CPU away, so {self.replay} is not replayed; give driver auto")
+        return self
+
+    @model_validator(mode="after")
+    def _a_recording_has_its_own_share(self) -> Contention:
+        if self.replay is not None and self.share < 1:
+            raise ValueError(f"replay {self.replay} says when the CPU is away, so share {self.share:g} must be 1")
+        return self
+
+
+class Flows(_Table):
+    """`count` parallel flows under one congestion control, from `start` to `stop` (None: to the end of the run)."""
+
+    cc: str = Field(default="cubic", pattern=r"^[A-Za-z0-9_\-]{1,15}$")
+    count: int = Field(default=1, ge=1, le=256)
+    start: fields.Duration = Field(default="0s", ge=0, validate_default=True)
+    stop: fields.OptionalDuration = None
+    rtt: fields.OptionalDuration = None  # None: the path's
+    rtt_changes: fields.RttChanges = ()
+    pattern: fields.TrafficPattern = Field(default=Pattern())
+    sender: int = Field(default=1, ge=1, le=MOST_SENDERS)
+
+    @model_validator(mode="after")
+    def _rtt_within_bounds(self) -> Flows:
+        if self.rtt is not None and self.rtt > LONGEST_RTT:
+            raise ValueError(f"rtt {units.show_time(self.rtt)} is more than {units.show_time(LONGEST_RTT)}")
+        _rtts_within_bounds(self.rtt_changes)
+        return self
+
+
+class Cpu(_Table):
+    """What the sender's kernel spends of a CPU of this frequency. None: its work takes no time."""
+
+    frequency: fields.Frequency = None
+    timer_cycles: float = Field(default=TIMER_CYCLES, ge=0, allow_inf_nan=False)
+    rx_packet_cycles: float = Field(default=RX_PACKET_CYCLES, ge=0, allow_inf_nan=False)
+    tx_skb_cycles: float = Field(default=TX_SKB_CYCLES, ge=0, allow_inf_nan=False)
+    tx_byte_cycles: float = Field(default=TX_BYTE_CYCLES, ge=0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _a_real_frequency(self) -> Cpu:
+        if self.frequency is not None and not 10**6 <= self.frequency <= 10**11:
+            raise ValueError(f"frequency {units.show_frequency(self.frequency)} is not between 1MHz and 100GHz")
+        return self
+
+
+class Nic(_Table):
+    """The sender's network card."""
+
+    coalesce: fields.Duration = Field(default="0s", ge=0, le=1_000_000_000, validate_default=True)
+    tx_completion: fields.Duration = Field(default="5us", ge=0, le=1_000_000_000, validate_default=True)
+
+
+class Scenario(_Table):
+    """One measurable point. Times in ns, rates in bit/s, fractions of 1."""
+
+    path: Path = Path()
+    contention: Contention = Contention()
+    senders: tuple[Contention, ...] = Field(default=(), max_length=MOST_SENDERS - 1)
+    flows: tuple[Flows, ...] = Field(default=(Flows(),), min_length=1, max_length=32)
+    cpu: Cpu = Cpu()
+    nic: Nic = Nic()
+    duration: fields.Duration = Field(default="10s", ge=1_000_000_000, le=3_600_000_000_000, validate_default=True)
+    samples: fields.Samples = None
+    packets: bool = False
+    seed: int = Field(default=1, ge=0, lt=2**32)
+    backend: fields.Backend = "virtual"
+    kernel: str = Field(default="virtual-6.12", min_length=1)
+    accelerator: fields.Accelerator = "auto"
+    qdisc: fields.Qdisc = "none"
+    traffic: fields.Traffic = "brobust"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _absent_fields_as_the_backend_has_them(cls, given: Any) -> Any:
+        backend = given.get("backend", "virtual") if isinstance(given, Mapping) else None
+        if not isinstance(backend, str) or backend not in BACKEND_DEFAULTS:
+            return given  # refused later, by the field's own type
+        filled: dict[str, Any] = _fill(given, BACKEND_DEFAULTS[backend])
+        filled["contention"] = _fill(given.get("contention", {}), CONTENTION_DEFAULTS[backend])
+        if isinstance(given.get("senders"), list | tuple):
+            filled["senders"] = [_fill(sender, CONTENTION_DEFAULTS[backend]) for sender in given["senders"]]
+        return filled
+
+    @model_validator(mode="after")
+    def _samples_not_too_dense(self) -> Scenario:
+        if isinstance(self.samples, int) and self.samples < 100_000:
+            raise ValueError(f"samples {units.show_time(self.samples)} is less than 100us; give more, or ack for all")
+        return self
+
+    @model_validator(mode="after")
+    def _flows_start_and_stop_in_time(self) -> Scenario:
+        for group in self.flows:
+            if group.start >= self.duration:
+                raise ValueError(
+                    f"flows of {group.cc} start at {units.show_time(group.start)}, after the end of the run; "
+                    f"give less than duration {units.show_time(self.duration)}"
+                )
+            if group.stop is not None and not group.start < group.stop <= self.duration:
+                raise ValueError(
+                    f"flows of {group.cc} stop at {units.show_time(group.stop)}; give more than their start "
+                    f"{units.show_time(group.start)} and at most duration {units.show_time(self.duration)}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _changes_within_the_run(self) -> Scenario:
+        named = [("path.bandwidth_changes", self.path.bandwidth_changes), ("path.rtt_changes", self.path.rtt_changes)]
+        for field, changes in [*named, *(("flows.rtt_changes", group.rtt_changes) for group in self.flows)]:
+            for time, _ in changes:
+                if not 0 < time < self.duration:
+                    raise ValueError(
+                        f"{field}: a change at {units.show_time(time)} is not inside the run; "
+                        f"give more than 0s and less than duration {units.show_time(self.duration)}"
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _every_sender_sends(self) -> Scenario:
+        if len(self.senders) + 1 > max(self.sender_count, 1):
+            raise ValueError(
+                f"senders: contention is given up to sender {len(self.senders) + 1}, and flows up to sender "
+                f"{self.sender_count}; give flows with sender = {len(self.senders) + 1}"
+            )
+        return self
+
+    @property
+    def sender_count(self) -> int:
+        """Sender kernels of the run: 1 to the highest that flows are on."""
+        return max(group.sender for group in self.flows)
+
+    def contention_of(self, sender: int) -> Contention:
+        """The contention of sender 1, 2, ...: one that no table was given for is undisturbed."""
+        if sender == 1:
+            return self.contention
+        return self.senders[sender - 2] if sender - 2 < len(self.senders) else Contention()
+
+    def rtt_of(self, group: Flows) -> tuple[int, Changes]:
+        """Round-trip time (ns) of a group's flows at first, and its changes: the path's, but for its own."""
+        if group.rtt is None:
+            return self.path.rtt, group.rtt_changes or self.path.rtt_changes
+        return group.rtt, group.rtt_changes
+
+    def rtts(self) -> Iterator[tuple[str, int]]:
+        """Every round-trip time (ns) that occurs, with the name of its field."""
+        yield "path.rtt", self.path.rtt
+        yield from (("path.rtt_changes", rtt) for _, rtt in self.path.rtt_changes)
+        for group in self.flows:
+            if group.rtt is not None:
+                yield "flows.rtt", group.rtt
+            yield from (("flows.rtt_changes", rtt) for _, rtt in group.rtt_changes)
+
+    @property
+    def hash(self) -> str:
+        """Twelve hex digits that name this point in every dataset."""
+        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+    def driver_of(self, contention: Contention) -> str:
+        """What takes the CPU away: virtual, deadline or burner; none if nothing does."""
+        if not contention.active:
+            return "none"
+        return "virtual" if self.backend == "virtual" else contention.driver
+
+    def describe(self) -> str:
+        """One short line for people."""
+        flows = "+".join(f"{g.count}x{g.cc}" if g.count > 1 else g.cc for g in self.flows)
+        c = self.contention
+        cpu = "100% CPU"
+        if c.replay is not None:
+            cpu = f"CPU as in {c.replay}"
+        elif c.active:
+            cpu = f"{c.share:.0%} CPU in {units.show_time(c.timeslice)} slices ({self.driver_of(c)})"
+        return f"{flows}, {units.show_rate(self.path.bandwidth)}, RTT {units.show_time(self.path.rtt)}, {cpu}"
+
+
+class Run(BaseModel):
+    """One repeat of a scenario: what a backend is asked to do."""
+
+    model_config = ConfigDict(frozen=True)
+
+    scenario: Scenario
+    repeat: int
+
+    @property
+    def id(self) -> str:
+        return f"{self.scenario.hash}-{self.repeat}"
+
+    @property
+    def seed(self) -> int:
+        """What this run draws its random numbers from: repeats differ, and the same repeat is the same again."""
+        return self.scenario.seed + self.repeat
+
+
+def _fill(table: Any, defaults: Mapping[str, Any]) -> Any:
+    """The table, as written or already validated, with these values where the field is absent, None or auto."""
+    if isinstance(table, Contention):
+        table = table.model_dump(mode="json", exclude_unset=True)
+    if not isinstance(table, Mapping):
+        return table
+    lacking = {name: value for name, value in defaults.items() if table.get(name) in (None, "auto")}
+    return {**table, **lacking}

@@ -1,0 +1,184 @@
+"""Values that take more than one word, written as one string so that each can be one point of a grid:
+queue management (`codel target=5ms`), traffic pattern (`onoff 1s 500ms`), changes during a run (`5s:50mbit,10s:1gbit`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, TypeVar
+
+from brobust import units
+
+T = TypeVar("T")
+
+AqmName = Literal["none", "red", "codel", "fq_codel"]
+PatternKind = Literal["bulk", "rate", "onoff", "idle"]
+
+# tc-red(8), tc-codel(8), tc-fq_codel(8)
+RED_PROBABILITY = 0.02
+CODEL_TARGET = 5_000_000  # ns
+CODEL_INTERVAL = 100_000_000  # ns
+
+
+@dataclass(frozen=True)
+class Aqm:
+    """Active queue management at the bottleneck. What a queue discipline does not have is None."""
+
+    name: AqmName = "none"
+    ecn: bool = False  # marks instead of dropping where the flow allows it
+    min_bytes: int | None = None  # red: as given; see `red_thresholds`
+    max_bytes: int | None = None
+    probability: float | None = None  # red: fraction, at the upper threshold
+    target: int | None = None  # codel and fq_codel, ns
+    interval: int | None = None  # codel and fq_codel, ns
+
+    @classmethod
+    def parse(cls, text: object) -> Aqm:
+        name, *words = str(text).split() or [""]
+        if name == "none" and not words:
+            return cls()
+        if name == "red":
+            return cls._red(_Options(name, words, ("min", "max", "probability"), ("ecn",)))
+        if name in ("codel", "fq_codel"):
+            return cls._codel(_Options(name, words, ("target", "interval"), ("ecn", "noecn")))
+        if name == "none":
+            raise ValueError(f"{str(text)!r}: none takes no options")
+        raise ValueError(
+            f"{str(text)!r} is not a queue management; write for example none, red, codel, fq_codel or "
+            "'codel target=5ms interval=100ms ecn'"
+        )
+
+    @classmethod
+    def _red(cls, given: _Options) -> Aqm:
+        low, high = given.take("min", units.size_bytes), given.take("max", units.size_bytes)
+        probability = given.take("probability", units.fraction)
+        if probability is None:
+            probability = RED_PROBABILITY
+        if not 0 < probability <= 1:
+            raise ValueError(f"probability={probability:g} of red is not above 0 and at most 1")
+        return cls("red", ecn="ecn" in given.flags, min_bytes=low, max_bytes=high, probability=probability)
+
+    @classmethod
+    def _codel(cls, given: _Options) -> Aqm:
+        name: AqmName = "codel" if given.name == "codel" else "fq_codel"
+        ecn = "noecn" not in given.flags if name == "fq_codel" else "ecn" in given.flags
+        target = given.take("target", units.nanoseconds)
+        interval = given.take("interval", units.nanoseconds)
+        if 0 in (target, interval):
+            raise ValueError(f"target and interval of {name} must be greater than 0; write for example target=5ms")
+        return cls(name, ecn=ecn, target=target or CODEL_TARGET, interval=interval or CODEL_INTERVAL)
+
+    def red_thresholds(self, buffer_bytes: int) -> tuple[int, int]:
+        """Average queue in bytes above which red begins to drop, and above which it drops all: by default, as in
+        tc-red(8), a third of the upper one, and a quarter of the buffer."""
+        high = self.max_bytes if self.max_bytes is not None else buffer_bytes // 4
+        low = self.min_bytes if self.min_bytes is not None else high // 3
+        return low, high
+
+    def __str__(self) -> str:
+        """As `parse` reads it, without what is the default anyway."""
+        words: list[str] = [self.name]
+        words += [f"min={units.show_size(self.min_bytes)}"] if self.min_bytes is not None else []
+        words += [f"max={units.show_size(self.max_bytes)}"] if self.max_bytes is not None else []
+        if self.probability not in (None, RED_PROBABILITY):
+            words.append(f"probability={units.show_number(self.probability)}")
+        words += [f"target={units.show_time(self.target)}"] if self.target not in (None, CODEL_TARGET) else []
+        words += [f"interval={units.show_time(self.interval)}"] if self.interval not in (None, CODEL_INTERVAL) else []
+        if self.name == "fq_codel":  # marks unless told otherwise, tc-fq_codel(8)
+            words += [] if self.ecn else ["noecn"]
+        elif self.ecn:
+            words.append("ecn")
+        return " ".join(words)
+
+
+class _Options:
+    """`NAME KEY=VALUE FLAG ...`, each at most once."""
+
+    def __init__(self, name: str, words: list[str], keys: tuple[str, ...], flags: tuple[str, ...]):
+        self.name = name
+        self.flags: set[str] = set()
+        self._values: dict[str, str] = {}
+        allowed = ", ".join([*(f"{key}=" for key in keys), *flags])
+        for word in words:
+            key, equals, value = word.partition("=")
+            if equals and key in keys and key not in self._values:
+                self._values[key] = value
+            elif word in flags and not self.flags:
+                self.flags.add(word)
+            else:
+                raise ValueError(f"{word!r} is no option of {name}, or a second one of its kind; it takes {allowed}")
+
+    def take(self, key: str, parse: Callable[[object], T]) -> T | None:
+        return parse(self._values[key]) if key in self._values else None
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What a flow's application writes, and when. What a pattern does not have is None."""
+
+    kind: PatternKind = "bulk"
+    rate: int | None = None  # rate: bit/s of payload
+    sending: int | None = None  # onoff: ns of each burst; idle: ns until the silence
+    silent: int | None = None  # onoff: ns between bursts; idle: ns of the one silence
+
+    @classmethod
+    def parse(cls, text: object) -> Pattern:
+        match str(text).split():
+            case ["bulk"]:
+                return cls()
+            case ["rate", rate]:
+                return cls("rate", rate=_positive(rate, units.bits_per_second))
+            case ["onoff", sending, silent]:
+                return cls("onoff", None, _positive(sending, units.nanoseconds), _positive(silent, units.nanoseconds))
+            case ["idle", sending, silent]:
+                return cls("idle", None, _positive(sending, units.nanoseconds), _positive(silent, units.nanoseconds))
+        raise ValueError(
+            f"{str(text)!r} is not a traffic pattern; write for example bulk, 'rate 5mbit', 'onoff 1s 500ms' or "
+            "'idle 3s 2s'"
+        )
+
+    def __str__(self) -> str:
+        words: list[str] = [self.kind]
+        words += [units.show_rate(self.rate)] if self.rate is not None else []
+        words += [units.show_time(ns) for ns in (self.sending, self.silent) if ns is not None]
+        return " ".join(words)
+
+
+def _positive(text: str, parse: Callable[[object], int]) -> int:
+    number = parse(text)
+    if number <= 0:
+        raise ValueError(f"{text!r} must be greater than 0")
+    return number
+
+
+Changes = tuple[tuple[int, int], ...]  # (ns after the run's start, new value), in order of time
+
+
+def changes(given: object, parse: Callable[[object], int]) -> Changes:
+    """`[["5s", "50mbit"], ["10s", "100mbit"]]`, or on the command line `5s:50mbit,10s:100mbit`."""
+    parsed = tuple((units.nanoseconds(time), parse(value)) for time, value in _pairs(given))
+    for (time, _), (following, _) in pairwise(parsed):
+        if following <= time:
+            raise ValueError(
+                f"the change at {units.show_time(following)} stands after the one at {units.show_time(time)}; "
+                "give the changes in order of time"
+            )
+    return parsed
+
+
+def _pairs(given: Any) -> Iterator[tuple[Any, Any]]:
+    refusal = f"{given!r} is not a list of changes; write [['5s', VALUE], ['10s', VALUE]] or 5s:VALUE,10s:VALUE"
+    if isinstance(given, str):
+        given = [part.split(":") for part in given.split(",")] if given.strip() else []
+    if not isinstance(given, list | tuple):
+        raise ValueError(refusal)
+    for pair in given:
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise ValueError(refusal)
+        yield pair[0], pair[1]
+
+
+def show_changes(value: Changes, show: Callable[[float], str]) -> list[list[str]]:
+    return [[units.show_time(time), show(new)] for time, new in value]

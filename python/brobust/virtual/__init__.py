@@ -1,0 +1,1 @@
+"""The backend `virtual`: whole Linux kernels as processes (User-Mode Linux) in virtual time."""

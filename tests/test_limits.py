@@ -1,0 +1,90 @@
+"""What a backend cannot do is refused before anything starts, in one line with what is allowed."""
+
+from typing import Any
+
+import pytest
+
+from brobust import backends
+from brobust.backends.limits import unsupported
+from brobust.errors import BadInput
+from brobust.scenario.grid import scenario
+
+VM: dict[str, Any] = {"backend": "vm"}
+
+
+def _burner(**more: Any) -> dict[str, Any]:
+    return {**VM, "contention": {"driver": "burner", "share": 0.5, **more}}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"contention": {"share": 0.5, "jitter": 1, "phase": "5ms"}},
+        {"contention": {"driver": "none"}},
+        {
+            "path": {
+                "aqm": "codel ecn",
+                "bandwidth_changes": "1s:5mbit",
+                "rtt_changes": "2s:40ms",
+                "rtt": "200us",
+                "buffer": "100p",
+            }
+        },
+        {"flows": [{"stop": "5s", "rtt": "40ms", "pattern": "rate 1mbit"}, {"sender": 2}], "senders": [{"share": 0.5}]},
+        {"cpu": {"frequency": "576MHz"}, "nic": {"coalesce": "50us"}, "qdisc": "fq", "samples": "ack", "packets": True},
+        {"flows": [{"count": 256}] * 32},
+        VM,
+        {**VM, "contention": {"share": 0.5}},
+        {**VM, "samples": "1ms", "accelerator": "kvm", "kernel": "host", "path": {"rtt": "0s", "buffer": "100p"}},
+        _burner(),
+        _burner(jitter=0.5, phase="5ms"),
+    ],
+)
+def test_what_a_backend_can_do_is_let_pass(fields: dict[str, Any]) -> None:
+    assert unsupported(scenario(fields)) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"kernel": "debian-6.12"}, ["kernel", "'debian-6.12'", "virtual-6.12"]),
+        ({"accelerator": "kvm"}, ["accelerator", "'kvm'", "auto"]),
+        ({"path": {"rtt": "199us", "buffer": "60kB"}}, ["path.rtt", "at least 200us", "199us"]),
+        ({"path": {"rtt_changes": "1s:0s"}}, ["path.rtt_changes", "200us"]),
+        ({"flows": [{"rtt": "100us"}]}, ["flows.rtt", "200us"]),
+        ({"flows": [{"rtt_changes": "1s:100us"}]}, ["flows.rtt_changes", "200us"]),
+        ({"contention": {"driver": "burner", "share": 0.5}}, ["contention.driver", "'burner'", "auto"]),
+        ({"contention": {"replay": "nowhere.csv"}}, ["replay", "nowhere.csv", "cannot be read"]),
+        ({"traffic": "iperf3"}, ["traffic", "'iperf3'", "user space", "brobust"]),
+        ({**VM, "kernel": "virtual-6.12"}, ["kernel", "'virtual-6.12'", "debian-6.12"]),
+        ({**VM, "path": {"aqm": "red ecn"}}, ["path.aqm", "'red ecn'", "none"]),
+        ({**VM, "path": {"bandwidth_changes": "1s:5mbit"}}, ["path.bandwidth_changes", "virtual"]),
+        ({**VM, "path": {"rtt_changes": "1s:5ms"}}, ["rtt_changes", "virtual"]),
+        ({**VM, "flows": [{"rtt_changes": "1s:5ms"}]}, ["rtt_changes", "virtual"]),
+        ({**VM, "flows": [{"rtt": "5ms"}]}, ["flows.rtt", "'5ms'", "path.rtt"]),
+        ({**VM, "flows": [{"stop": "5s"}]}, ["flows.stop", "'5s'"]),
+        ({**VM, "flows": [{"pattern": "idle 1s 1s"}]}, ["flows.pattern", "'idle 1s 1s'", "bulk"]),
+        ({**VM, "flows": [{"sender": 2}]}, ["flows.sender", "'2'"]),
+        ({**VM, "flows": [{"sender": 2}], "senders": [{"share": 0.5}]}, ["flows.sender"]),
+        ({**VM, "flows": [{"count": 129}]}, ["flows.count", "129", "128"]),
+        ({**VM, "flows": [{}] * 9}, ["flows", "9 groups", "8"]),
+        ({**VM, "cpu": {"frequency": "1GHz"}}, ["cpu.frequency", "'1GHz'"]),
+        ({**VM, "nic": {"coalesce": "50us"}}, ["nic", "coalesce", "defaults"]),
+        ({**VM, "qdisc": "fq"}, ["qdisc", "'fq'", "none"]),
+        ({**VM, "samples": "ack"}, ["samples", "'ack'", "10ms"]),
+        ({**VM, "samples": "500us"}, ["samples", "500us", "1ms"]),
+        ({**VM, "packets": True}, ["packets", "'true'", "false"]),
+        ({**VM, "traffic": "brobust"}, ["traffic", "'brobust'", "iperf3"]),
+        ({**VM, "contention": {"replay": "a.csv"}}, ["contention.replay", "'a.csv'"]),
+        ({**VM, "contention": {"jitter": 0.1}}, ["contention.jitter", "0.1", "burner"]),
+        ({**VM, "contention": {"phase": "5ms"}}, ["contention.phase", "5ms", "burner"]),
+        (_burner(jitter=0.6), ["contention.jitter", "0.6", "at most 0.5"]),
+    ],
+)
+def test_what_it_cannot_do_is_refused_in_one_line(fields: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(BadInput) as refusal:
+        backends.check([scenario(fields)])
+    assert "\n" not in str(refusal.value)
+    for word in words:
+        assert word in str(refusal.value)

@@ -1,0 +1,77 @@
+"""Recorded off-times are read from a dataset of either backend, or from somebody's own table."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from brobust import replay
+from brobust.dataset import Dataset, Measured
+from brobust.errors import BadInput
+from brobust.scenario import Grid
+
+MS = 1_000_000
+
+
+def _dataset(directory: Path, *runs: str) -> Path:
+    dataset = Dataset.create(directory, Grid.from_flags({}), {})
+    for number, run in enumerate(runs):
+        off = {"run": run, "sender": 1, "kind": "off", "duration_ms": 30.0}
+        rows = [
+            {**off, "start_s": -0.01},  # begun before the traffic
+            {**off, "start_s": 0.05 + number},
+            {**off, "start_s": None},
+            {**off, "start_s": -5.0},
+            {**off, "start_s": 0.04, "sender": 2},
+            {**off, "start_s": 0.02, "kind": "timeslice"},
+        ]
+        dataset.append(run, Measured([{"run": run, "outcome": "ok"}], offtimes=rows))
+    return directory
+
+
+def test_of_a_dataset_sender_1s_off_times_are_taken_from_the_runs_start_on(tmp_path: Path) -> None:
+    directory = _dataset(tmp_path / "d", "a-0")
+    assert replay.offtimes(str(directory)) == ((0, 20 * MS), (50 * MS, 30 * MS))
+
+
+def test_of_several_runs_one_is_named(tmp_path: Path) -> None:
+    directory = _dataset(tmp_path / "d", "a-0", "b-0")
+    assert replay.offtimes(f"{directory}#b-0")[1] == (1050 * MS, 30 * MS)
+    with pytest.raises(BadInput, match=r"of 2 runs; give .*#RUN with one of: a-0, b-0"):
+        replay.offtimes(str(directory))
+    with pytest.raises(BadInput, match="no off-times of run c-0"):
+        replay.offtimes(f"{directory}#c-0")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_table_of_ones_own(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"mine{suffix}"
+    table = pl.DataFrame({"kind": ["off", "timeslice", "off"], "start_s": [1.5, 0.0, 0.25], "duration_ms": [2, 250, 1]})
+    table.write_csv(file) if suffix == ".csv" else table.write_parquet(file)
+    assert replay.offtimes(str(file)) == ((250 * MS, MS), (1500 * MS, 2 * MS))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "cannot be read"),
+        ("", "cannot be read"),
+        ("start_s\n1\n", "no column duration_ms"),
+        ("start_s,duration_ms\nsoon,1\n", "something else than numbers"),
+        ("start_s,duration_ms\n-1,1\n", "no off-time"),
+        ("start_s,duration_ms\n0,10\n0.005,10\n", "overlap, at 0 s and 0.005 s"),
+    ],
+)
+def test_another_file_is_refused_in_one_line(tmp_path: Path, text: str | None, words: str) -> None:
+    file = tmp_path / "mine.csv"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(BadInput, match=words) as refusal:
+        replay.offtimes(str(file))
+    assert str(refusal.value).startswith("replay: ")
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_directory_without_a_dataset_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="holds no dataset"):
+        replay.offtimes(str(tmp_path))

@@ -1,0 +1,212 @@
+"""A series opens one backend at a time, measures side by side where that is possible, and stops at once."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import brobust
+from brobust import backends, series
+from brobust.dataset import Dataset, Measured, flow_columns, scenario_columns
+from brobust.errors import BadInput, RunFailed
+from brobust.host.session import Session
+from brobust.scenario import Grid, Run, Scenario
+
+WAIT = 20  # s: far more than a thread needs to be scheduled
+
+
+class Pretended:
+    """A backend whose runs take until `parallel` of them are under way."""
+
+    def __init__(self, name: str, parallel: int = 1) -> None:
+        self.name = name
+        self.parallel = parallel
+        self.stopped = threading.Event()
+        self.hanging = threading.Event()
+        self.threads: list[str] = []
+        self.open = 0
+        self.calibrated: list[Scenario] = []
+        self.fail = False
+        self.hang_after: int | None = None
+        self._begun = itertools.count(1)
+        self._together: threading.Barrier | None = None
+
+    def __enter__(self) -> Pretended:
+        self.open += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.open -= 1
+
+    def wait_for(self, runs: int) -> None:
+        self._together = threading.Barrier(runs)
+
+    def calibrate(self, scenarios: Sequence[Scenario]) -> list[dict[str, Any]]:
+        self.calibrated += scenarios
+        return [{"backend": self.name}]
+
+    def measure(self, run: Run) -> Measured:
+        number = next(self._begun)
+        self.threads.append(threading.current_thread().name)
+        assert self.open == 1
+        if self._together is not None:
+            self._together.wait(WAIT)
+        if self.hang_after is not None and number > self.hang_after:
+            self.hanging.set()
+            assert self.stopped.wait(WAIT)
+            raise RunFailed("stopped")
+        if self.fail:
+            raise RunFailed("no luck")
+        common = {**scenario_columns(run), "outcome": "ok", "throughput_mbps": 1.0}
+        return Measured([{**common, **columns} for columns in flow_columns(run.scenario)])
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+
+@pytest.fixture
+def pretended(monkeypatch: pytest.MonkeyPatch) -> dict[str, Pretended]:
+    """Both backends, without a session on this host."""
+    both = {"virtual": Pretended("virtual", parallel=3), "vm": Pretended("vm")}
+
+    def of_name(name: str, session: Session | None, _: object) -> Pretended:
+        assert (session is None) == (name == "virtual")
+        return both[name]
+
+    class NoSession:
+        def __enter__(self) -> NoSession:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(backends, "open_backend", of_name)
+    monkeypatch.setattr(backends, "check", lambda _: None)
+    monkeypatch.setattr(Session, "start", NoSession)
+    return both
+
+
+def _grid(backend: object = "virtual", **more: object) -> Grid:
+    flags = {"backend": backend, "contention": {"share": 1}, "flows": {"cc": "bbr"}, "repeat": 6, **more}
+    return Grid.from_flags(flags)
+
+
+def _dataset(directory: Path, grid: Grid) -> Dataset:
+    return Dataset.create(directory / "data", grid, {})
+
+
+def _silent(_: str) -> None: ...
+
+
+def test_runs_go_side_by_side_and_each_is_in_the_dataset_when_it_is_reported(
+    pretended: dict[str, Pretended], tmp_path: Path
+) -> None:
+    grid = _grid()
+    dataset = _dataset(tmp_path, grid)
+    pretended["virtual"].wait_for(3)  # none ends before three are under way
+    for count, progress in enumerate(series.measure(grid.runs(), dataset, _silent), start=1):
+        assert progress.run.id in dataset.finished()
+        assert (progress.done, progress.total) == (count, 6)
+    assert len(dataset.finished()) == 6
+    assert "MainThread" not in pretended["virtual"].threads
+    assert not pretended["virtual"].stopped.is_set()
+    assert pretended["virtual"].open == 0
+
+
+def test_jobs_say_how_many(pretended: dict[str, Pretended], tmp_path: Path) -> None:
+    grid = _grid()
+    pretended["virtual"].wait_for(6)
+    assert len(list(series.measure(grid.runs(), _dataset(tmp_path, grid), _silent, jobs=6))) == 6
+
+
+def test_a_grid_of_both_backends_opens_one_after_the_other(pretended: dict[str, Pretended], tmp_path: Path) -> None:
+    grid = _grid(["vm", "virtual"], repeat=2)
+    dataset = _dataset(tmp_path, grid)
+    seen = []
+    for progress in series.measure(series.remaining(grid, dataset), dataset, _silent):
+        seen.append(progress.run.scenario.backend)
+        assert [backend.open for backend in pretended.values()].count(1) == 1
+    assert seen == ["virtual", "virtual", "vm", "vm"]
+    assert pretended["vm"].threads == ["MainThread"] * 2
+    assert {s.backend for s in pretended["vm"].calibrated} == {"vm"}
+    assert len((dataset.directory / "calibration.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_failed_run_is_written_down_and_the_series_goes_on(pretended: dict[str, Pretended], tmp_path: Path) -> None:
+    grid = _grid()
+    dataset = _dataset(tmp_path, grid)
+    pretended["virtual"].fail = True
+    assert len(list(series.measure(grid.runs(), dataset, _silent))) == 6
+    assert dataset.runs()["reason"].to_list() == ["no luck"] * 6
+    assert dataset.finished() == set()
+
+
+def test_whoever_stops_reading_stops_the_runs_under_way(pretended: dict[str, Pretended], tmp_path: Path) -> None:
+    grid = _grid()
+    dataset = _dataset(tmp_path, grid)
+    pretended["virtual"].hang_after = 2
+    runs = series.measure(grid.runs(), dataset, _silent)
+    next(runs)
+    next(runs)
+    assert pretended["virtual"].hanging.wait(WAIT)
+    runs.close()
+    assert len(dataset.finished()) == 2
+    assert pretended["virtual"].stopped.is_set()
+    assert pretended["virtual"].open == 0
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("run")]
+
+
+def test_ctrl_c_stops_the_runs_under_way(pretended: dict[str, Pretended], tmp_path: Path) -> None:
+    grid = _grid()
+    virtual = pretended["virtual"]
+    virtual.hang_after = 0
+
+    def press_ctrl_c() -> None:
+        virtual.hanging.wait(WAIT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press_ctrl_c).start()
+    with pytest.raises(KeyboardInterrupt):
+        list(series.measure(grid.runs(), _dataset(tmp_path, grid), _silent))
+    assert virtual.stopped.is_set()
+    assert virtual.open == 0
+
+
+def test_runs_side_by_side_are_refused_where_there_is_only_one() -> None:
+    series.check_jobs(4, _grid().scenarios)
+    series.check_jobs(1, _grid("vm").scenarios)
+    with pytest.raises(BadInput, match="--jobs: 2 is not allowed: backend vm"):
+        series.check_jobs(2, _grid(["virtual", "vm"]).scenarios)
+
+
+def test_from_python_a_scenario_gives_frames_and_no_dataset(
+    pretended: dict[str, Pretended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    got = brobust.run({"flows": [{"cc": "bbr", "count": 2}], "seed": 5}, repeat=2)
+    assert got.run.seed == 7
+    assert got.runs["throughput_mbps"].to_list() == [1.0, 1.0]
+    assert got.packets.is_empty()
+    assert list(tmp_path.iterdir()) == []
+    assert brobust.run(Scenario(backend="vm")).runs["backend"].item() == "vm"
+
+
+@pytest.mark.parametrize(
+    ("fields", "repeat", "words"),
+    [({"flow": []}, 0, "no such field"), ({"seed": [1, 2]}, 0, "seed"), ({}, -1, "repeat: -1 is not")],
+)
+def test_from_python_bad_input_is_an_exception(fields: dict[str, Any], repeat: int, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        brobust.run(fields, repeat=repeat)
+
+
+def test_from_python_a_run_that_fails_is_an_exception(pretended: dict[str, Pretended]) -> None:
+    pretended["virtual"].fail = True
+    with pytest.raises(RunFailed, match="no luck"):
+        brobust.run({})

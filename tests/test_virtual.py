@@ -1,0 +1,354 @@
+"""Real kernels in virtual time. Deterministic, so what is exact is asserted exactly; the published figures with the
+margins that the papers leave."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import statistics
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import psutil
+import pytest
+
+import brobust
+from brobust.errors import RunFailed
+from conftest import BROBUST, json_lines
+
+pytestmark = [pytest.mark.virtual, pytest.mark.timeout(240)]
+
+# Deep enough for an off-time of 30 ms, which outlasts a queue of one BDP (docs/scenario.md).
+PATH = {"bandwidth": "100mbit", "rtt": "10ms", "buffer": "12bdp"}
+SHORT: dict[str, Any] = {
+    "path": {**PATH, "bandwidth": "20mbit"},
+    "flows": [{"cc": "bbr"}],
+    "contention": {"share": 0.5},
+    "duration": "2s",
+}
+
+
+def run(repeat: int = 0, **scenario: Any) -> brobust.api.Result:
+    return brobust.run(scenario, repeat=repeat)
+
+
+def hash_of(**scenario: Any) -> str:
+    value = run(**scenario).runs["packet_hash"][0]
+    assert isinstance(value, str) and len(value) == 64
+    return value
+
+
+@cache
+def published(cc: str, slice_ms: int, percent: int) -> float:
+    """Median Mbit/s of three seeds on the papers' path: 100 Mbit/s, 10 ms, 20 s."""
+    scenario = {
+        "path": PATH, "flows": [{"cc": cc}], "duration": "20s",
+        "contention": {"timeslice": f"{slice_ms}ms", "share": percent / 100},
+    }  # fmt: skip
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+        results = threads.map(lambda repeat: run(repeat, **scenario), range(3))
+    return statistics.median(result.runs["throughput_mbps"][0] for result in results)
+
+
+class TestDeterminism:
+    def test_the_same_scenario_and_seed_send_the_same_packets(self) -> None:
+        assert hash_of(**SHORT) == hash_of(**SHORT)
+
+    def test_whatever_directory_cpu_or_load(self, tmp_path: Path) -> None:
+        expected = hash_of(**SHORT)
+        burners = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(3)]
+        try:
+            for cpu in sorted(os.sched_getaffinity(0)):
+                done = subprocess.run(
+                    [BROBUST, "run", "--cc", "bbr", "--share", "0.5", "--bandwidth", "20mbit", "--buffer", "12bdp",
+                     "--duration", "2s", "--repeat", "1", "--json"],
+                    cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path), "A_VARIABLE": "x" * 1000},
+                    preexec_fn=lambda cpu=cpu: os.sched_setaffinity(0, {cpu}), capture_output=True, text=True,
+                    check=True,
+                )  # fmt: skip
+                assert [row["packet_hash"] for row in json_lines(done.stdout)] == [expected]
+                shutil.rmtree(tmp_path / "brobust-data")
+        finally:
+            for burner in burners:
+                burner.kill()
+                burner.wait()
+
+    def test_another_seed_sends_others(self) -> None:
+        assert hash_of(**SHORT) != hash_of(**SHORT, seed=2)
+
+    def test_a_repeat_is_the_seed_that_many_further(self) -> None:
+        assert run(1, **SHORT).runs["packet_hash"][0] == hash_of(**SHORT, seed=2)
+
+    def test_watching_changes_nothing(self) -> None:
+        assert hash_of(**SHORT) == hash_of(**SHORT, samples="ack", packets=True)
+
+    def test_recorded_offtimes_replayed_are_the_same_run(self, tmp_path: Path) -> None:
+        recorded = run(**SHORT)
+        file = tmp_path / "offtimes.parquet"
+        recorded.offtimes.write_parquet(file)
+        assert hash_of(**{**SHORT, "contention": {"replay": str(file)}}) == recorded.runs["packet_hash"][0]
+
+
+class TestPublished:
+    """2BRobust, section 5 and figure 4; Clouded Comparisons, figure 2."""
+
+    @pytest.mark.parametrize("slice_ms", [1, 10])
+    @pytest.mark.parametrize("percent", [33, 50, 100])
+    def test_cubic_fills_the_link_at_a_third_of_a_cpu(self, slice_ms: int, percent: int) -> None:
+        assert published("cubic", slice_ms, percent) >= 90
+
+    def test_bbr_collapses_at_a_quarter(self) -> None:
+        assert published("bbr", 1, 25) <= 12
+        assert published("bbr", 10, 25) <= 2
+
+    def test_with_slices_of_1_ms_bbr_recovers_at_45_percent(self) -> None:
+        assert published("bbr", 1, 45) >= 80
+        assert published("bbr", 1, 60) >= 80
+
+    def test_with_slices_of_10_ms_bbr_recovers_at_70_percent(self) -> None:
+        assert published("bbr", 10, 65) <= 20
+        assert published("bbr", 10, 70) >= 65
+
+    def test_undisturbed_bbr_fills_the_link(self) -> None:
+        assert published("bbr", 10, 100) >= 90
+
+    def test_the_repair_gives_back_most_of_it_at_half_a_cpu(self) -> None:
+        assert published("bbr_robust", 10, 50) >= 5 * published("bbr", 10, 50)
+
+
+@pytest.fixture(scope="module")
+def contended() -> brobust.api.Result:
+    return run(**{**SHORT, "path": {**PATH, "buffer": "1bdp"}, "flows": [{"cc": "cubic"}]}, samples="ack", packets=True)
+
+
+class TestLink:
+    def test_no_packet_is_lost_or_made_up(self, contended: brobust.api.Result) -> None:
+        data = contended.packets.filter(direction="data")
+        dropped = data["dropped"].sum()
+        assert dropped == contended.runs["drops"].sum() > 0
+        assert data.filter("dropped")["left_s"].null_count() == dropped
+        arrived = data.filter(~pl.col("dropped"))
+        assert arrived["left_s"].is_sorted() and arrived["arrived_s"].is_sorted()
+        assert (arrived["left_s"] > arrived["time_s"]).all()
+
+    def test_the_bottleneck_sends_at_its_rate(self, contended: brobust.api.Result) -> None:
+        left = contended.packets.filter(direction="data", dropped=False)
+        gaps = left["left_s"].diff().drop_nulls()
+        sizes = left["frame_bytes"][1:]
+        # 100 Mbit/s; times are rounded to ns
+        assert (gaps * 1e9 >= sizes.cast(pl.Float64) * 80 - 2).all()
+
+    def test_queue_and_samples_agree(self, contended: brobust.api.Result) -> None:
+        limit = 125_000
+        assert 0 < contended.packets["queue_bytes"].max() <= limit
+        assert 0 < contended.samples["queue_bytes"].max() <= limit
+        # One sample for every ACK that reached the sender in time, but for the last of the three-way handshake's.
+        acks = contended.packets.filter((pl.col("direction") == "ack") & (pl.col("arrived_s") < 2))
+        assert abs(len(contended.samples) - len(acks)) <= 3
+
+    def test_the_capture_holds_every_packet(self, contended: brobust.api.Result) -> None:
+        assert contended.pcap is not None
+        magic, _, _, _, _, snaplen, linktype = struct.unpack("<IHHiIII", contended.pcap[:24])
+        assert (magic, linktype) == (0xA1B23C4D, 1)  # nanoseconds, Ethernet
+        at, count = 24, 0
+        while at < len(contended.pcap):
+            captured, original = struct.unpack("<II", contended.pcap[at + 8 : at + 16])
+            assert captured <= original and captured <= snaplen
+            at, count = at + 16 + captured, count + 1
+        assert count == len(contended.packets)
+
+    def test_a_rate_that_changes_and_a_way_that_grows(self) -> None:
+        path = {**PATH, "bandwidth_changes": [["2s", "20mbit"]], "rtt_changes": [["2s", "60ms"]]}
+        result = run(path=path, flows=[{"cc": "cubic"}], duration="8s", samples="100ms")
+        rate = result.throughput.filter(pl.col("time_s") < 2)["throughput_mbps"]
+        later = result.throughput.filter(pl.col("time_s") > 4)["throughput_mbps"]
+        assert rate.tail(10).mean() == pytest.approx(95, rel=0.03)
+        assert later.mean() == pytest.approx(19.1, rel=0.1)
+        assert result.samples.filter(pl.col("time_s") < 1.9)["min_rtt_ms"].min() < 11
+        assert result.samples.filter(pl.col("time_s") > 3)["rtt_ms"].min() >= 60
+
+    def test_bbr_favours_the_longer_way(self) -> None:
+        """BBQ, figure 1."""
+        result = run(
+            path={**PATH, "buffer": "4bdp"}, flows=[{"cc": "bbr"}, {"cc": "bbr", "rtt": "50ms"}], duration="20s"
+        )
+        near, far = result.runs["throughput_mbps"]
+        assert far > 2 * near
+
+    def test_loss_is_what_was_asked_for(self) -> None:
+        result = run(path={**PATH, "loss": "1%"}, flows=[{"cc": "bbr"}], duration="5s", packets=True)
+        data = result.packets.filter(direction="data")
+        assert data["dropped"].mean() == pytest.approx(0.01, rel=0.25)
+
+    @pytest.mark.parametrize("aqm", ["red", "codel", "fq_codel"])
+    def test_the_kernels_own_queue_management_keeps_the_queue_short(self, aqm: str) -> None:
+        flows = [{"cc": "cubic", "count": 2}]
+        plain = run(path=PATH, flows=flows, duration="5s").runs
+        managed = run(path={**PATH, "aqm": aqm}, flows=flows, duration="5s").runs
+        assert managed["queue_mean_ms"].mean() < plain["queue_mean_ms"].mean() / 3
+        assert managed["throughput_mbps"].sum() > 85
+
+    def test_marks_take_the_place_of_drops(self) -> None:
+        flows = [{"cc": "cubic"}]
+        dropping = run(path={**PATH, "aqm": "codel"}, flows=flows, duration="5s").runs
+        marking = run(path={**PATH, "aqm": "codel ecn"}, flows=flows, duration="5s").runs
+        assert dropping["drops"][0] > 0 == marking["drops"][0]
+
+
+class TestSenders:
+    def test_each_has_its_own_schedule(self) -> None:
+        result = run(
+            path=PATH,
+            flows=[{"cc": "bbr"}, {"cc": "cubic", "sender": 2}, {"cc": "bbr", "sender": 3}],
+            contention={"share": 0.25},
+            senders=[{}, {"share": 0.5, "timeslice": "1ms"}],
+            duration="5s",
+        ).runs
+        assert result["effective_share"].round(2).to_list() == [0.25, 1.0, 0.5]
+        starved, cubic, _ = result["throughput_mbps"]
+        assert cubic > 20 * starved
+
+    def test_eight_at_one_bottleneck_and_a_hundred_flows_of_one(self) -> None:
+        flows = [{"cc": "cubic", "sender": number} for number in range(1, 9)]
+        assert run(path=PATH, flows=flows, duration="3s").runs["throughput_mbps"].sum() > 85
+        many = run(path=PATH, flows=[{"cc": "bbr", "count": 100}], duration="3s").runs
+        assert len(many) == 100 and many["throughput_mbps"].sum() > 85 and many["throughput_mbps"].min() > 0
+
+    def test_patterns(self) -> None:
+        def over_time(pattern: str, **more: Any) -> pl.DataFrame:
+            return run(path=PATH, flows=[{"cc": "cubic", "pattern": pattern, **more}], duration="5s").throughput
+
+        assert over_time("rate 5mbit")["throughput_mbps"].mean() == pytest.approx(5, rel=0.02)
+        bursts = over_time("onoff 1s 1s")
+        for second, busy in [(0, True), (1, False), (2, True), (3, False)]:
+            # The queue empties for a while after the writing ends.
+            part = bursts.filter(pl.col("time_s").is_between(second + 0.25, second + 0.95))["throughput_mbps"]
+            assert part.mean() > 50 if busy else part.max() == 0
+        idle = over_time("idle 2s 1s")
+        assert idle.filter(pl.col("time_s").is_between(2.3, 2.95))["throughput_mbps"].max() == 0
+        assert idle.filter(pl.col("time_s") > 4)["throughput_mbps"].mean() > 50
+        stopped = over_time("bulk", start="1s", stop="2s")
+        assert stopped.filter(pl.col("time_s") > 1.5)["throughput_mbps"].max() == 0
+
+    def test_fq_paces_as_tcp_does_by_itself(self) -> None:
+        flows = [{"cc": "bbr"}]
+        alone = run(path=PATH, flows=flows, duration="5s").runs["throughput_mbps"][0]
+        with_fq = run(path=PATH, flows=flows, duration="5s", qdisc="fq").runs["throughput_mbps"][0]
+        assert with_fq == pytest.approx(alone, rel=0.05)
+
+    def test_a_slow_cpu_costs_throughput_and_pacing_costs_more(self) -> None:
+        """Are Mobiles Ready for BBR, figures 2 and 4: a timer per burst weighs on a slow CPU."""
+
+        def rate(cc: str, frequency: str | None) -> float:
+            cpu = {"frequency": frequency} if frequency else {}
+            path = {"bandwidth": "1gbit", "rtt": "2ms", "buffer": "4bdp"}
+            value = (
+                run(path=path, flows=[{"cc": cc, "count": 20}], cpu=cpu, duration="1s").runs["throughput_mbps"].sum()
+            )
+            assert isinstance(value, float)
+            return value
+
+        fast, slow = rate("cubic", None), rate("cubic", "100MHz")
+        assert fast > 850 and slow < fast / 2
+        assert rate("bbr", "100MHz") < slow
+
+    def test_coalesced_interrupts_are_another_run(self) -> None:
+        assert hash_of(**SHORT) != hash_of(**SHORT, nic={"coalesce": "250us"})
+
+
+class TestWhenThingsGoWrong:
+    ENDLESS = ("run", "--cc", "cubic", "--share", "1", "--bandwidth", "1gbit", "--duration", "3000s", "--repeat", "2")
+
+    @contextmanager
+    def started(self, directory: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
+        process = subprocess.Popen(
+            [BROBUST, *self.ENDLESS, *more], cwd=directory, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    @staticmethod
+    def kernels_of(process: subprocess.Popen[str], count: int) -> list[psutil.Process]:
+        return wait_for(lambda: [child for child in psutil.Process(process.pid).children()
+                                 if child.name() == "linux"], lambda found: len(found) >= count)  # fmt: skip
+
+    def test_a_killed_kernel_fails_its_run_and_the_series_goes_on(self, tmp_path: Path) -> None:
+        with self.started(tmp_path, "--jobs", "1", "--json") as process:
+            for _ in range(2):
+                kernels = self.kernels_of(process, 2)
+                kernels[0].kill()
+                psutil.wait_procs(kernels, timeout=20)
+            output, _ = process.communicate(timeout=60)
+        outcomes = [(row["outcome"], row["reason"]) for row in json_lines(output)]
+        assert len(outcomes) == 2
+        assert all(outcome == "failed" and "kernel died: " in reason for outcome, reason in outcomes), outcomes
+
+    def test_ctrl_c_leaves_no_kernel(self, tmp_path: Path) -> None:
+        with self.started(tmp_path) as process:
+            kernels = self.kernels_of(process, 2)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=30)
+        assert process.returncode == 130 and "Traceback" not in errors, errors
+        assert psutil.wait_procs(kernels, timeout=10)[1] == []
+
+    def test_kill_9_leaves_neither_process_nor_file(self, tmp_path: Path) -> None:
+        def files() -> set[Path]:
+            return {*Path("/dev/shm").iterdir(), *(Path.home() / ".uml").glob("*")}
+
+        before = files()
+        with self.started(tmp_path) as process:
+            kernels = self.kernels_of(process, 2)
+            process.kill()
+            process.wait()
+        assert psutil.wait_procs(kernels, timeout=10)[1] == []
+        assert files() == before
+
+    def test_python_stops_on_ctrl_c(self, tmp_path: Path) -> None:
+        code = (
+            "import brobust\n"
+            "try:\n"
+            "    brobust.run({'duration': '3000s', 'path': {'bandwidth': '1gbit'}})\n"
+            "except KeyboardInterrupt:\n"
+            "    print('stopped')\n"
+        )
+        python = BROBUST.with_name("python")
+        with subprocess.Popen([python, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+            kernels = self.kernels_of(process, 2)
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=30)[0] == "stopped\n"
+        assert psutil.wait_procs(kernels, timeout=10)[1] == []
+
+    def test_a_flow_that_ends_early_is_a_failed_run(self) -> None:
+        # So much loss that no connection comes about: SYNs are given up after two minutes.
+        with pytest.raises(RunFailed, match=r"flow 0 \(cubic\) ended: .*ETIMEDOUT"):
+            run(path={**PATH, "loss": 0.999999}, flows=[{"cc": "cubic"}], duration="200s")
+
+    @pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv (util-linux) is not installed")
+    def test_it_needs_no_privilege(self, tmp_path: Path) -> None:
+        done = subprocess.run(
+            ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", BROBUST, "run", "--share", "0.5",
+             "--cc", "bbr", "--duration", "1s", "--repeat", "1", "--json"],
+            cwd=tmp_path, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert json_lines(done.stdout)[0]["outcome"] == "ok"
+
+
+def wait_for(look: Callable[[], Any], enough: Callable[[Any], bool], seconds: float = 30) -> Any:
+    deadline = time.monotonic() + seconds
+    while not enough(found := look()):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+    return found

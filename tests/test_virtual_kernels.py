@@ -1,0 +1,272 @@
+"""Kernels for virtual time: built only when something changed, found by name, refused in one line."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from brobust.cli import kernel as command
+from brobust.errors import BadInput, BrobustError, MissingSupport
+from brobust.virtual import build, kernels
+from brobust.virtual.build import Order
+
+Brobust = Callable[..., subprocess.CompletedProcess[str]]
+
+# As much of a kernel's Makefile as a build calls. What it "compiles" is a file that a patch may change.
+MAKEFILE = """\
+VERSION = 6
+PATCHLEVEL = 4
+SUBLEVEL = 0
+EXTRAVERSION = -v3
+allnoconfig:
+	@cp $(KCONFIG_ALLCONFIG) .config
+	@sed -n 's/^\\tdefault /CONFIG_HZ=/p' arch/um/Kconfig >>.config
+linux:
+	@echo "  CC      net/ipv4/tcp_own.o"
+	@grep -q broken init/main.c && { echo "init/main.c:1:1: error: broken"; exit 1; } || true
+	@echo "net/ipv4/tcp_own.o: net/ipv4/tcp_own.c" >net/ipv4/.tcp_own.o.cmd
+	@mkdir -p include/config && echo 6.4.0-v3 >include/config/kernel.release
+	@cat init/main.c >linux; date >/dev/null; echo "$(KBUILD_BUILD_TIMESTAMP)" >>linux
+"""
+PATCH = """\
+Greets.
+--- a/init/main.c
++++ b/init/main.c
+@@ -1,3 +1,3 @@
+ one
+-two
++two, patched
+ three
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A tree that builds in a moment."""
+    root = tmp_path / "tree"
+    for directory in ("arch/um", "init", "net/ipv4", "drivers/gpu"):
+        (root / directory).mkdir(parents=True)
+    (root / "Makefile").write_text(MAKEFILE)
+    (root / "Kconfig").write_text("")
+    (root / "arch/um/Kconfig").write_text("config HZ\n\tint\n\tdefault 100\n\nconfig NR_CPUS\n\tint\n")
+    (root / "init/main.c").write_text("one\ntwo\nthree\n")
+    (root / "drivers/gpu/huge.c").write_text("not for User-Mode Linux\n")
+    return root
+
+
+@pytest.fixture
+def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A kernel/virtual and a cache of the test's own."""
+    root = tmp_path / "ours"
+    (root / "patches").mkdir(parents=True)
+    (root / "tree/net/ipv4").mkdir(parents=True)
+    (root / "config").write_text("CONFIG_TCP_CONG_ADVANCED=y\nCONFIG_TCP_CONG_BBR=y\nCONFIG_HZ=100\n")
+    (root / "patches/0001-greet.patch").write_text(PATCH)
+    (root / "tree/net/ipv4/tcp_own.c").write_text("tcp_register_congestion_control(&own);\n")
+    monkeypatch.setattr(kernels, "OUR_FILES", root)
+    monkeypatch.setenv("BROBUST_CACHE", str(tmp_path / "cache"))
+    return root
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[build._Log]:
+    with build._Log(tmp_path / "build.log") as opened:
+        yield opened
+
+
+def _built(tree: Path, **options: int) -> build.Built:
+    return build.build(Order.of_tree(tree, **options))  # type: ignore[arg-type]
+
+
+def test_a_tree_is_built_with_our_patches_and_files_and_stays_as_it_was(tree: Path, ours: Path) -> None:
+    before = sorted(tree.rglob("*"))
+    built = _built(tree)
+    assert built.kernel.name == "virtual-6.4.0-v3"
+    assert built.kernel.release == "6.4.0-v3"
+    assert built.kernel.path.read_text().startswith("one\ntwo, patched\nthree\nThu Jan  1 00:00:00 UTC 1970")
+    assert built.kernel.congestion_controls == {"reno", "bbr", "own"}
+    assert (sorted(tree.rglob("*")), (tree / "init/main.c").read_text()) == (before, "one\ntwo\nthree\n")
+    assert kernels.find("virtual-6.4.0-v3") == built.kernel
+    assert not list(kernels.cache_root().glob(".building-*"))
+
+
+def test_nothing_is_built_twice_until_something_changes(tree: Path, ours: Path) -> None:
+    assert [_built(tree).cached, _built(tree).cached] == [False, True]
+    (ours / "patches/0001-greet.patch").write_text(PATCH.replace("patched", "mended"))
+    with pytest.raises(MissingSupport, match=r"other files than kernel/virtual.*--source .*/tree --name virtual-6"):
+        kernels.find("virtual-6.4.0-v3")
+    assert [_built(tree).cached, _built(tree).cached] == [False, True]
+    (tree / "init/other.c").write_text("new")
+    assert not _built(tree).cached
+    assert not build.build(Order.of_tree(tree), force=True).cached
+
+
+def test_the_tick_is_settable_and_names_the_kernel(tree: Path, ours: Path) -> None:
+    default, fast = _built(tree).kernel, _built(tree, hz=1000).kernel
+    assert (default.name, default.hz) == ("virtual-6.4.0-v3", 250)
+    assert (fast.name, fast.hz) == ("virtual-6.4.0-v3-hz1000", 1000)
+    assert "CONFIG_HZ=1000\n" in (fast.path.parent / "config").read_text()
+    assert [kernel.name for kernel in kernels.available()] == [default.name, fast.name]
+
+
+def test_the_key_knows_source_files_tick_and_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def key(hz: int = 250, source: str = "6.12.1", files: str = "a") -> str:
+        return build.key(Order.of_debian("virtual-6.12", hz), source, files)
+
+    monkeypatch.setattr(build, "compiler", lambda: "gcc 12")
+    keys = {key(), key(hz=1000), key(source="6.12.2"), key(files="b")}
+    monkeypatch.setattr(build, "compiler", lambda: "gcc 14")
+    assert len(keys | {key()}) == 5
+
+
+def test_an_option_with_a_prompt_is_left_to_the_configuration(tree: Path) -> None:
+    kconfig = tree / "arch/um/Kconfig"
+    build.make_tick_settable(kconfig, 1000)
+    assert "default 1000\n\nconfig NR_CPUS" in kconfig.read_text()
+    asking = 'config HZ\n\tint "Timer frequency"\n\tdefault 100\n'
+    kconfig.write_text(asking)
+    build.make_tick_settable(kconfig, 1000)
+    assert kconfig.read_text() == asking
+
+
+def test_a_patch_that_does_not_fit_is_refused_by_its_name_and_place(tree: Path, ours: Path, log: build._Log) -> None:
+    (ours / "patches/0002-more.patch").write_text(
+        "--- a/init/main.c\n+++ b/init/main.c\n@@ -1,3 +1,3 @@\n four\n-five\n+6\n six\n"
+        "--- a/kernel/no.c\n+++ b/kernel/no.c\n@@ -1 +1 @@\n-a\n+b\n"
+    )
+    with pytest.raises(BadInput) as refusal:
+        build.bring_our_files(tree, ours, log, build.Silent())
+    assert str(refusal.value) == (
+        "kernel: Linux 6.4.0-v3 does not take kernel/virtual/patches/0002-more.patch: init/main.c (hunk 1 at line 1), "
+        "kernel/no.c (not in this tree); mend the patch or give another tree"
+    )
+    assert (tree / "init/main.c").read_text() == "one\ntwo, patched\nthree\n"  # 0001 did fit
+
+
+def test_a_patch_that_is_applied_already_is_called_so(tree: Path, ours: Path, log: build._Log) -> None:
+    (tree / "init/main.c").write_text("one\ntwo, patched\nthree\n")
+    with pytest.raises(BadInput, match=r"0001-greet\.patch: init/main\.c \(already applied\)"):
+        build.bring_our_files(tree, ours, log, build.Silent())
+
+
+def test_a_failed_build_names_the_error_and_keeps_its_log(tree: Path, ours: Path) -> None:
+    (tree / "init/main.c").write_text("one\ntwo\nthree\nbroken\n")
+    with pytest.raises(build.BuildFailed, match=r"init/main\.c:1:1: error: broken; all of it: (.*)") as failure:
+        _built(tree)
+    kept = Path(str(failure.value).rpartition(": ")[2])
+    assert "  CC      net/ipv4/tcp_own.o" in kept.read_text()
+    assert any("Error 1" in line for line in failure.value.last_lines)
+    with pytest.raises(BadInput, match="no kernel of the virtual backend"):
+        kernels.find("virtual-6.4.0-v3")
+
+
+def test_controls_are_those_of_the_configuration() -> None:
+    config = (
+        "CONFIG_TCP_CONG_ADVANCED=y\nCONFIG_TCP_CONG_BBR=y\nCONFIG_TCP_CONG_HSTCP=y\nCONFIG_TCP_CONG_CUBIC=m\n"
+        '# CONFIG_TCP_CONG_BIC is not set\nCONFIG_DEFAULT_TCP_CONG="bbr"\n'
+    )
+    assert kernels.controls_of_config(config) == {"reno", "bbr", "highspeed"}
+
+
+def test_options_that_a_tree_does_not_have_are_told() -> None:
+    wanted = ["CONFIG_NET=y", "CONFIG_GONE=y", "# CONFIG_IPV6 is not set", "# CONFIG_RANDOM is not set", "# prose"]
+    assert build.not_taken(wanted, "CONFIG_NET=y\nCONFIG_IPV6=y\n") == ["CONFIG_GONE=y", "CONFIG_IPV6 off"]
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "words"),
+    [
+        ("virtual-6.12", MissingSupport, r"^kernel: virtual-6.12 is not built; `brobust kernel build virtual-6.12` "),
+        ("virtual-6.1-hz1000", MissingSupport, "`brobust kernel build virtual-6.1-hz1000` builds it"),
+        ("debian-6.12", BadInput, "'debian-6.12' is no kernel of the virtual backend; built here: none"),
+        ("../kernels", BadInput, "is no kernel of the virtual backend"),
+    ],
+)
+def test_a_kernel_that_is_not_there_is_refused_with_the_command_that_builds_it(
+    ours: Path, name: str, error: type[BrobustError], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        kernels.find(name)
+
+
+def test_a_kernel_that_a_wheel_brought_is_found_after_the_cache(
+    tree: Path, ours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = _built(tree).kernel
+    wheel = tmp_path / "bin"
+    wheel.mkdir()
+    monkeypatch.setattr(kernels, "_FROM_WHEEL", wheel)
+    built.path.parent.rename(wheel / built.name)
+    assert kernels.find(built.name).where == "wheel"
+    _built(tree)
+    assert kernels.find(built.name).where == "cache"
+    assert len(kernels.available()) == 1
+
+
+def test_the_list_shows_every_kernel_within_80_columns(tree: Path, ours: Path) -> None:
+    (ours / "config").write_text("".join(f"CONFIG_TCP_CONG_C{number}=y\n" for number in range(20)))
+    kernel = _built(tree).kernel
+    page = io.StringIO()
+    Console(file=page, width=80).print(command.render(kernels.available()))
+    said = page.getvalue()
+    for word in (kernel.release, "250", kernel.sha256[:8], "cache", *kernel.congestion_controls):
+        assert word in said.split()
+    assert all(len(line) <= 80 for line in said.splitlines())
+
+
+def test_an_empty_list_says_how_to_fill_it(brobust: Brobust, tmp_path: Path) -> None:
+    environment = {**os.environ, "BROBUST_CACHE": str(tmp_path / "empty")}
+    assert brobust("kernel", "list", "--json", env=environment).stdout == ""
+    assert "brobust kernel build virtual-6.12" in brobust("kernel", "list", env=environment).stdout
+
+
+def test_build_reports_one_object_and_its_phases_beside(
+    tree: Path, ours: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command.build(None, tree, "virtual-mine", 1000, False, True)
+    captured = capsys.readouterr()
+    said = json.loads(captured.out)
+    assert list(said) == ["name", "release", "path", "sha256", "hz", "seconds", "cached"]
+    assert (said["name"], said["hz"], said["cached"]) == ("mine-hz1000", 1000, False)
+    assert "mine-hz1000: applying patches: 1" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["debian-6.12"], ["'debian-6.12'", "virtual-6.12", "--source"]),
+        (["virtual-6.12", "--hz", "200"], ["--hz", "200", "100, 250, 300, 1000"]),
+        (["virtual-6.12-hz100", "--hz", "1000"], ["--hz", "contradicts"]),
+        (["--source", "/nowhere"], ["--source", "/nowhere", "no kernel tree"]),
+        (["--name", "virtual-mine"], ["--name", "'mine'", "--source"]),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(brobust: Brobust, arguments: list[str], words: list[str]) -> None:
+    done = brobust("kernel", "build", *arguments)
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (2, "")
+    for word in words:
+        assert word in line
+
+
+def test_names_stand_for_directories_and_for_debians_series_alone(tree: Path) -> None:
+    with pytest.raises(BadInput, match="cannot name a kernel"):
+        Order.of_tree(tree, "a/b")
+    with pytest.raises(BadInput, match="stands for Debian's sources"):
+        Order.of_tree(tree, "virtual-6.12")
+
+
+@pytest.mark.virtual
+def test_the_default_kernel_is_there_with_what_the_measurements_need() -> None:
+    kernel = kernels.find(kernels.DEFAULT)
+    assert kernel.hz == 250
+    assert {"cubic", "bbr", "bbr_robust", "reno"} <= kernel.congestion_controls
+    said = subprocess.run([kernel.path, "--version"], capture_output=True, text=True, check=False, timeout=20).stdout
+    assert said.split()[0] == kernel.release
