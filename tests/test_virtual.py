@@ -151,9 +151,10 @@ class TestLink:
         limit = 125_000
         assert 0 < contended.packets["queue_bytes"].max() <= limit
         assert 0 < contended.samples["queue_bytes"].max() <= limit
-        # One sample for every ACK that reached the sender in time, but for the last of the three-way handshake's.
+        # A sample for every ACK, but for those that the stack merges while the source holds the socket
+        # (tcp_add_backlog).
         acks = contended.packets.filter((pl.col("direction") == "ack") & (pl.col("arrived_s") < 2))
-        assert abs(len(contended.samples) - len(acks)) <= 3
+        assert 0.99 * len(acks) <= len(contended.samples) <= len(acks)
 
     def test_the_capture_holds_every_packet(self, contended: brobust.api.Result) -> None:
         assert contended.pcap is not None
@@ -225,12 +226,13 @@ class TestSenders:
 
     def test_patterns(self) -> None:
         def over_time(pattern: str, **more: Any) -> pl.DataFrame:
-            return run(path=PATH, flows=[{"cc": "cubic", "pattern": pattern, **more}], duration="5s").throughput
+            # What a deep queue and the socket's buffer hold is still sent when the writing ends.
+            path = {**PATH, "buffer": "1bdp"}
+            return run(path=path, flows=[{"cc": "cubic", "pattern": pattern, **more}], duration="5s").throughput
 
         assert over_time("rate 5mbit")["throughput_mbps"].mean() == pytest.approx(5, rel=0.02)
         bursts = over_time("onoff 1s 1s")
         for second, busy in [(0, True), (1, False), (2, True), (3, False)]:
-            # The queue empties for a while after the writing ends.
             part = bursts.filter(pl.col("time_s").is_between(second + 0.25, second + 0.95))["throughput_mbps"]
             assert part.mean() > 50 if busy else part.max() == 0
         idle = over_time("idle 2s 1s")

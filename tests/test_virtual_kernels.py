@@ -234,8 +234,8 @@ def test_build_reports_one_object_and_its_phases_beside(
     captured = capsys.readouterr()
     said = json.loads(captured.out)
     assert list(said) == ["name", "release", "path", "sha256", "hz", "seconds", "cached"]
-    assert (said["name"], said["hz"], said["cached"]) == ("mine-hz1000", 1000, False)
-    assert "mine-hz1000: applying patches: 1" in captured.err
+    assert (said["name"], said["hz"], said["cached"]) == ("virtual-mine-hz1000", 1000, False)
+    assert "virtual-mine-hz1000: applying patches: 1" in captured.err
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_build_reports_one_object_and_its_phases_beside(
         (["virtual-6.12", "--hz", "200"], ["--hz", "200", "100, 250, 300, 1000"]),
         (["virtual-6.12-hz100", "--hz", "1000"], ["--hz", "contradicts"]),
         (["--source", "/nowhere"], ["--source", "/nowhere", "no kernel tree"]),
-        (["--name", "virtual-mine"], ["--name", "'mine'", "--source"]),
+        (["--name", "virtual-mine"], ["--name", "virtual-mine", "--source"]),
     ],
 )
 def test_bad_input_is_refused_in_one_line(brobust: Brobust, arguments: list[str], words: list[str]) -> None:

@@ -7,7 +7,7 @@
 //! the link in the order of their times, and there is a new first event. A kernel with nothing to do before the horizon
 //! is not even woken, and time without events takes no time.
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use nix::sched::{sched_setaffinity, CpuSet};
@@ -32,6 +32,9 @@ pub fn run(scenario: &Scenario, stop: &AtomicBool) -> Result<Outcome> {
     scenario.check().map_err(Error::Refused)?;
     let mut world = World::boot(scenario, stop)?;
     while let Some(horizon) = world.next_horizon() {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
         world.advance(horizon, stop)?;
     }
     world.finish(scenario)

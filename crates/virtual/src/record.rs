@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
-use pcap_file::{DataLink, TsResolution};
+use pcap_file::{DataLink, Endianness, TsResolution};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
@@ -368,8 +368,12 @@ impl FlowRecord {
 fn pcap_writer(file: &Path) -> Result<PcapWriter<BufWriter<File>>> {
     let refuse = |why: String| Error::Refused(format!("{}: the capture cannot be written: {why}", file.display()));
     let writer = BufWriter::new(File::create(file).map_err(|error| refuse(error.to_string()))?);
-    let header =
-        PcapHeader { datalink: DataLink::ETHERNET, ts_resolution: TsResolution::NanoSecond, ..PcapHeader::default() };
+    let header = PcapHeader {
+        datalink: DataLink::ETHERNET,
+        endianness: Endianness::Little,
+        ts_resolution: TsResolution::NanoSecond,
+        ..PcapHeader::default()
+    };
     PcapWriter::with_header(writer, header).map_err(|error| refuse(error.to_string()))
 }
 

@@ -1,0 +1,515 @@
+"""How fast virtual time is, and where its time goes. benchmarks/README.md says what each question means.
+
+    .venv/bin/python benchmarks/speed.py [--only QUESTION] [--repeat 5] [--json]
+
+What is compared is measured in turns, so that a machine that is busy for a while is busy for all of it. A cell is the
+median of the rounds and, where they differ, the least and the greatest. Round r draws its random numbers from seed + r.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from brobust import _core
+from brobust.backends.virtual import describe
+from brobust.errors import BrobustError
+from brobust.scenario import Run, Scenario
+from brobust.scenario.grid import scenario
+from brobust.virtual import kernels
+
+HERE = Path(__file__).resolve().parent
+NS3_SOURCE = HERE / "ns3" / "bulk.cc"
+NS3_HEADERS = Path("/usr/include/ns3/core-module.h")
+NS3_PROGRAM = HERE.parent / "build" / "benchmarks" / "ns3-bulk"
+# Named one by one: Debian's ns3-*.pc ask for development packages that nothing of this needs (libgsl-dev).
+NS3_LIBRARIES = ["-lns3-point-to-point", "-lns3-internet", "-lns3-network", "-lns3-core"]
+LOOK_EVERY_S = 0.005
+
+Sample = dict[str, float]
+Case = Callable[[int], Sample]
+"""Measures once; its argument is the number of the round."""
+
+
+@dataclass
+class Setting:
+    """What all questions share."""
+
+    kernel: kernels.VirtualKernel
+    cpus: list[int]
+    repeat: int
+
+    @property
+    def cpu(self) -> int:
+        """The one that single runs are pinned to. The last: interrupts tend to go to the first."""
+        return self.cpus[-1]
+
+
+@dataclass
+class Answer:
+    """One table."""
+
+    title: str
+    columns: dict[str, str]
+    """Key of a sample: heading."""
+    rows: dict[str, list[Sample]]
+    goals: dict[str, str] = field(default_factory=dict)
+    note: str = ""
+
+
+# --- Measuring
+
+
+def in_turns(cases: Mapping[str, Case], repeat: int) -> dict[str, list[Sample]]:
+    """Every case once per round, each round beginning with another one."""
+    names = list(cases)
+    rows: dict[str, list[Sample]] = {name: [] for name in names}
+    for number in range(repeat):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            print(f"round {number + 1} of {repeat}: {name}", file=sys.stderr)
+            rows[name].append(cases[name](number))
+    return rows
+
+
+def compare(rows: dict[str, list[Sample]], name: str, other: str, ratios: Mapping[str, str]) -> None:
+    """Add to each sample of `name` its ratio to the one of `other` in the same round: {new key: key}."""
+    for sample, base in zip(rows[name], rows[other], strict=True):
+        for ratio, key in ratios.items():
+            sample[ratio] = sample[key] / base[key]
+
+
+def one_flow(cc: str, duration: str, bandwidth: str, **fields: Any) -> Scenario:
+    return flows([{"cc": cc}], duration, bandwidth, **fields)
+
+
+def flows(groups: Sequence[Mapping[str, Any]], duration: str, bandwidth: str, **fields: Any) -> Scenario:
+    path = {"bandwidth": bandwidth, "rtt": "10ms", "buffer": fields.pop("buffer", "12bdp")}
+    return scenario({"duration": duration, "path": path, "flows": groups, **fields})
+
+
+def virtual(setting: Setting, what: Scenario) -> Case:
+    """Measures a scenario in virtual time, controller and kernels on one CPU."""
+    return lambda number: run_virtual(setting, what, number, setting.cpu)
+
+
+def run_virtual(setting: Setting, what: Scenario, number: int, cpu: int) -> Sample:
+    asked = json.dumps(describe(Run(scenario=what, repeat=number), setting.kernel))
+    ours, theirs = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    result = _core.VirtualRun(asked, cpu).run()
+    controller = spent(ours, resource.getrusage(resource.RUSAGE_SELF))
+    children = spent(theirs, resource.getrusage(resource.RUSAGE_CHILDREN))
+    seconds, work = what.duration / 1e9, result["work"]
+    return {
+        "wall": work["run_s"] / seconds,
+        "cpu": (controller["cpu"] + children["cpu"]) / seconds,
+        "boot_s": work["boot_s"],
+        "throughput_mbps": sum(flow["received_bytes"] for flow in result["flows"]) * 8e-6 / seconds,
+        "drops": sum(flow["drops"] for flow in result["flows"]),
+        "frames": work["frames"] / seconds,
+        "frame_us": work["run_s"] / work["frames"] * 1e6,
+        "meetings": work["meetings"] / seconds,
+        "frames_per_meeting": work["frames"] / work["meetings"],
+        "switches": (controller["switches"] + children["switches"]) / seconds,
+        **{f"controller_{name}": 1e3 * controller[name] / seconds for name in ("user", "sys")},
+        **{f"kernels_{name}": 1e3 * children[name] / seconds for name in ("user", "sys")},
+    }
+
+
+def spent(before: resource.struct_rusage, after: resource.struct_rusage) -> Sample:
+    user, system = after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime
+    voluntary, forced = after.ru_nvcsw - before.ru_nvcsw, after.ru_nivcsw - before.ru_nivcsw
+    return {"user": user, "sys": system, "cpu": user + system, "switches": voluntary + forced}
+
+
+def simulated(setting: Setting, what: Scenario) -> Case:
+    """Measures the first flow of a scenario in ns-3, on one CPU."""
+    return lambda _: run_ns3(what, setting.cpu)
+
+
+def run_ns3(what: Scenario, cpu: int) -> Sample:
+    seconds = what.duration / 1e9
+    control = {"cubic": "TcpCubic", "bbr": "TcpBbr"}[what.flows[0].cc]
+    command = [
+        "taskset", "-c", str(cpu), str(NS3_PROGRAM), f"--cc={control}", f"--rate={what.path.bandwidth}bps",
+        f"--rtt={what.path.rtt}ns", f"--buffer={what.path.buffer_bytes}B", f"--seconds={seconds}",
+    ]  # fmt: skip
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    result = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    children = spent(before, resource.getrusage(resource.RUSAGE_CHILDREN))
+    return {
+        "wall": result["wall_s"] / seconds,
+        "cpu": children["cpu"] / seconds,
+        "throughput_mbps": result["throughput_mbps"],
+        "drops": result["drops"],
+    }
+
+
+def build_ns3() -> None:
+    """With -O3, against the distribution's shared libraries."""
+    if NS3_PROGRAM.exists() and NS3_PROGRAM.stat().st_mtime > NS3_SOURCE.stat().st_mtime:
+        return
+    NS3_PROGRAM.parent.mkdir(parents=True, exist_ok=True)
+    options = ["-std=c++17", "-O3", "-DNDEBUG", "-Wall", "-Wextra"]
+    subprocess.run(["g++", *options, "-o", str(NS3_PROGRAM), str(NS3_SOURCE), *NS3_LIBRARIES], check=True)
+
+
+class CpuTimes(threading.Thread):
+    """CPU time of each kernel of a run and of the thread that controls them, as last seen before their end."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._kernels: dict[int, int] = {}
+        self._controller = 0
+        self._over = threading.Event()
+
+    def __enter__(self) -> CpuTimes:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+    def run(self) -> None:
+        while not self._over.wait(LOOK_EVERY_S):
+            for thread in Path("/proc/self/task").iterdir():
+                children = words_of(thread / "children")
+                for kernel in children:
+                    self._kernels[int(kernel)] = cpu_ns(Path("/proc") / kernel, self._kernels.get(int(kernel), 0))
+                if children:
+                    self._controller = cpu_ns(thread, self._controller)
+
+    def percent(self) -> Sample:
+        """Of each in their sum. The sender's kernel is the first that is started."""
+        sender, receiver = (time for _, time in sorted(self._kernels.items()))
+        parts = {"controller": self._controller, "sender": sender, "receiver": receiver}
+        return {name: 100 * part / sum(parts.values()) for name, part in parts.items()}
+
+
+def cpu_ns(task: Path, before: int) -> int:
+    """What a task has had of CPUs (Documentation/scheduler/sched-stats.rst); `before` if it has just ended."""
+    seen = words_of(task / "schedstat")
+    return max(before, int(seen[0])) if seen else before
+
+
+def words_of(path: Path) -> list[str]:
+    try:
+        return path.read_text().split()
+    except OSError:  # its task has ended
+        return []
+
+
+# --- The questions, one function each
+
+
+def speed(setting: Setting) -> list[Answer]:
+    """How long does a virtual second take on one CPU?"""
+    cases = {
+        "cubic, 100 Mbit/s": one_flow("cubic", "20s", "100mbit"),
+        "bbr, 100 Mbit/s": one_flow("bbr", "20s", "100mbit"),
+        "bbr, 100 Mbit/s, starved": one_flow(
+            "bbr", "20s", "100mbit", contention={"share": 0.25, "timeslice": "10ms"}
+        ),
+        "cubic, 1 Gbit/s": one_flow("cubic", "5s", "1gbit"),
+        "bbr, 1 Gbit/s": one_flow("bbr", "5s", "1gbit"),
+    }  # fmt: skip
+    limits = dict(zip(cases, ("0.1", "0.1", "0.02", "0.5", "0.5"), strict=True))
+    return [
+        Answer(
+            "Wall time of a virtual second, on one CPU",
+            {"wall": "wall s", "cpu": "CPU s, with boot", "boot_s": "boot s", "throughput_mbps": "Mbit/s"},
+            in_turns({name: virtual(setting, what) for name, what in cases.items()}, setting.repeat),
+            {name: f"wall <= {limit}, boot <= 0.3" for name, limit in limits.items()},
+            "wall: without the boot of the kernels; starved: slices of 10 ms, a share of 25 %",
+        )
+    ]
+
+
+def parallel(setting: Setting) -> list[Answer]:
+    """Does a run cost more with another one beside it?"""
+    if len(setting.cpus) < 2:
+        print("parallel: skipped, there is only one CPU", file=sys.stderr)
+        return []
+    pair = setting.cpus[-2:]
+    cases: dict[str, Case] = {}
+    for cc, bandwidth in (("bbr", "100mbit"), ("cubic", "1gbit")):
+        what = one_flow(cc, "20s" if bandwidth == "100mbit" else "5s", bandwidth)
+        cases[f"{cc}, {bandwidth}, one at a time"] = both(setting, what, pair, at_once=1)
+        cases[f"{cc}, {bandwidth}, side by side"] = both(setting, what, pair, at_once=2)
+    rows = in_turns(cases, setting.repeat)
+    goals = {}
+    for alone, together in zip(list(rows)[::2], list(rows)[1::2], strict=True):
+        compare(rows, together, alone, {"ratio": "wall", "ratio_elapsed": "elapsed_s"})
+        goals[together] = "ratio of runs <= 1"
+    columns = {
+        "wall": "wall s per virtual s", "ratio": "ratio of runs", "elapsed_s": "both done after s",
+        "ratio_elapsed": "ratio of both",
+    }  # fmt: skip
+    return [Answer(f"Two runs on CPUs {pair[0]} and {pair[1]}", columns, rows, goals)]
+
+
+def both(setting: Setting, what: Scenario, cpus: Sequence[int], at_once: int) -> Case:
+    """Measures a scenario once on each CPU, so many at once; the mean of what the runs took."""
+
+    def measure(number: int) -> Sample:
+        begun = time.monotonic()
+        with ThreadPoolExecutor(at_once) as pool:
+            samples = list(pool.map(lambda cpu: run_virtual(setting, what, number, cpu), cpus))
+        elapsed = time.monotonic() - begun
+        # Not their CPU time: getrusage tells only the sum of all that ran meanwhile.
+        return {"wall": statistics.mean(sample["wall"] for sample in samples), "elapsed_s": elapsed}
+
+    return measure
+
+
+def many(setting: Setting) -> list[Answer]:
+    """What does a frame cost among many flows, and among many kernels?"""
+    cases: dict[str, Scenario] = {}
+    for cc in ("cubic", "bbr"):
+        cases[f"{cc}, 1 flow"] = one_flow(cc, "10s", "100mbit")
+        cases[f"{cc}, 100 flows of one sender"] = flows([{"cc": cc, "count": 100}], "10s", "100mbit")
+        senders = [{"cc": cc, "sender": number} for number in range(1, 9)]
+        cases[f"{cc}, 8 senders"] = flows(senders, "10s", "100mbit")
+    rows = in_turns({name: virtual(setting, what) for name, what in cases.items()}, setting.repeat)
+    goals = {}
+    for name in rows:
+        one = f"{name.split(',')[0]}, 1 flow"
+        if name != one:
+            compare(rows, name, one, {"ratio": "frame_us"})
+            goals[name] = "ratio <= 3"
+    columns = {
+        "frame_us": "us per frame", "ratio": "ratio to 1 flow", "frames": "frames per s",
+        "frames_per_meeting": "frames per meeting", "boot_s": "boot s",
+    }  # fmt: skip
+    return [Answer("Wall time of a frame at 100 Mbit/s, ACKs being frames too", columns, rows, goals)]
+
+
+def coalesce(setting: Setting) -> list[Answer]:
+    """What does interrupt coalescing, a parameter of the model, change in results and in cost?"""
+    cases = {
+        f"slices of {timeslice}, coalesce {interval}": virtual(
+            setting,
+            one_flow(
+                "bbr", "10s", "100mbit",
+                contention={"share": 0.5, "timeslice": timeslice}, nic={"coalesce": interval},
+            ),
+        )
+        for timeslice in ("1ms", "4ms")
+        for interval in ("0s", "50us", "250us")
+    }  # fmt: skip
+    rows = in_turns(cases, setting.repeat)
+    for name in rows:
+        base = f"{name.rsplit(' ', 1)[0]} 0s"
+        compare(rows, name, base, {"ratio_throughput": "throughput_mbps", "ratio_wall": "wall"})
+    columns = {
+        "throughput_mbps": "Mbit/s", "ratio_throughput": "ratio to 0s", "wall": "wall s per virtual s",
+        "ratio_wall": "ratio to 0s", "meetings": "meetings per virtual s",
+    }  # fmt: skip
+    return [Answer("Interrupt coalescing: bbr, 100 Mbit/s, a share of 50 %", columns, rows)]
+
+
+def ns3(setting: Setting) -> list[Answer]:
+    """How much CPU time does ns-3 need for the same flows?"""
+    missing = [name for name in ("g++", "taskset") if shutil.which(name) is None]
+    if missing or not NS3_HEADERS.exists():
+        print("ns3: skipped, it needs `apt-get install g++ libns3-dev util-linux`", file=sys.stderr)
+        return []
+    build_ns3()
+    # ns-3 3.37's TcpBbr comes to a standstill in its first PROBE_RTT, after 10 s: see README.md.
+    paths = {
+        "cubic, 100 Mbit/s": one_flow("cubic", "20s", "100mbit"),
+        "bbr, 100 Mbit/s": one_flow("bbr", "8s", "100mbit"),
+        "cubic, 1 Gbit/s": one_flow("cubic", "3s", "1gbit"),
+        "bbr, 1 Gbit/s": one_flow("bbr", "3s", "1gbit"),
+        "cubic, 1 Gbit/s, buffer 1 BDP": one_flow("cubic", "3s", "1gbit", buffer="1bdp"),
+        "bbr, 1 Gbit/s, buffer 1 BDP": one_flow("bbr", "3s", "1gbit", buffer="1bdp"),
+    }
+    cases: dict[str, Case] = {}
+    for name, what in paths.items():
+        cases[f"{name}: virtual"] = virtual(setting, what)
+        cases[f"{name}: ns-3"] = simulated(setting, what)
+    rows = in_turns(cases, setting.repeat)
+    goals = {}
+    for name in paths:
+        compare(rows, f"{name}: ns-3", f"{name}: virtual", {"ratio": "cpu", "ratio_wall": "wall"})
+        goals[f"{name}: ns-3"] = "ratio >= 20" if "Gbit" in name else "ratio > 1"
+    columns = {
+        "cpu": "CPU s per simulated s", "ratio": "ratio", "wall": "wall s", "ratio_wall": "ratio",
+        "throughput_mbps": "Mbit/s", "drops": "drops",
+    }  # fmt: skip
+    note = "CPU: user and system of all processes, with their start; wall: without. Buffer 12 BDP unless said."
+    return [Answer("Beside ns-3: the same flow over the same path, on one CPU", columns, rows, goals, note)]
+
+
+def where(setting: Setting) -> list[Answer]:
+    """Where does the time go?"""
+    cases = {
+        "cubic, 100 Mbit/s": one_flow("cubic", "40s", "100mbit"),
+        "bbr, 100 Mbit/s": one_flow("bbr", "40s", "100mbit"),
+        "bbr, 100 Mbit/s, starved": one_flow("bbr", "100s", "100mbit", contention={"share": 0.25}),
+        "cubic, 1 Gbit/s": one_flow("cubic", "5s", "1gbit"),
+        "bbr, 1 Gbit/s": one_flow("bbr", "5s", "1gbit"),
+    }
+    rows = in_turns({name: split(setting, what) for name, what in cases.items()}, setting.repeat)
+    kinds = {f"{who}_{kind}": f"{who}, {kind}" for who in ("controller", "kernels") for kind in ("user", "sys")}
+    processes = {name: f"{name}, %" for name in ("controller", "sender", "receiver")}
+    meetings = {
+        "meetings": "meetings", "frames": "frames", "frames_per_meeting": "frames per meeting",
+        "switches": "context switches",
+    }  # fmt: skip
+    return [
+        Answer("Whose CPU time: ms per virtual second, with boot", kinds, rows),
+        Answer("Whose CPU time: the controller, the sender's kernel, the receiver's", processes, rows),
+        Answer("Meetings of a kernel and the controller, and what they bring, per virtual second", meetings, rows),
+    ]
+
+
+def split(setting: Setting, what: Scenario) -> Case:
+    """Measures a run, and which of its processes used the CPU in another one: watching takes CPU time itself."""
+
+    def measure(number: int) -> Sample:
+        sample = run_virtual(setting, what, number, setting.cpu)
+        with CpuTimes() as times:
+            run_virtual(setting, what, number, setting.cpu)
+        return sample | times.percent()
+
+    return measure
+
+
+# --- What is printed
+
+
+def machine(setting: Setting) -> dict[str, str]:
+    models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "cpu": models[0].split(":", 1)[1].strip() if models else platform.machine(),
+        "cpus": str(len(setting.cpus)),
+        "host_kernel": platform.release(),
+        "kernel": f"{setting.kernel.name} ({setting.kernel.release}, {setting.kernel.sha256[:8]})",
+        "load": " ".join(f"{load:.2f}" for load in os.getloadavg()),
+    }
+
+
+def command(question: str, arguments: argparse.Namespace) -> str:
+    kernel = "" if arguments.kernel == kernels.DEFAULT else f" --kernel {arguments.kernel}"
+    return f".venv/bin/python benchmarks/speed.py --only {question} --repeat {arguments.repeat}{kernel}"
+
+
+def figures(samples: Sequence[Sample], key: str) -> tuple[float, float, float] | None:
+    """Median, least, greatest."""
+    values = [sample[key] for sample in samples if key in sample]
+    return (statistics.median(values), min(values), max(values)) if values else None
+
+
+def cell(samples: Sequence[Sample], key: str) -> str:
+    found = figures(samples, key)
+    if found is None:
+        return ""
+    median, least, greatest = map(short, found)
+    return median if least == greatest else f"{median} ({least}-{greatest})"
+
+
+def short(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def table(answer: Answer, repeat_it: str) -> Table:
+    note = f"{answer.note}\n" if answer.note else ""
+    made = Table(title=answer.title, caption=f"{note}{repeat_it}", title_justify="left", caption_justify="left")
+    made.add_column("")
+    made.add_column("n", justify="right")
+    for heading in answer.columns.values():
+        made.add_column(heading, justify="right")
+    if answer.goals:
+        made.add_column("goal")
+    for name, samples in answer.rows.items():
+        goal = [answer.goals.get(name, "")] if answer.goals else []
+        made.add_row(name, str(len(samples)), *(cell(samples, key) for key in answer.columns), *goal)
+    return made
+
+
+def plain(answer: Answer, repeat_it: str) -> dict[str, Any]:
+    rows = []
+    for name, samples in answer.rows.items():
+        found = {key: figures(samples, key) for key in answer.columns}
+        rows.append(
+            {
+                "name": name,
+                "n": len(samples),
+                "goal": answer.goals.get(name),
+                **{key: dict(zip(("median", "least", "greatest"), f, strict=True)) for key, f in found.items() if f},
+            }
+        )
+    return {"title": answer.title, "command": repeat_it, "note": answer.note, "columns": answer.columns, "rows": rows}
+
+
+QUESTIONS: dict[str, Callable[[Setting], list[Answer]]] = {
+    "speed": speed,
+    "parallel": parallel,
+    "many": many,
+    "coalesce": coalesce,
+    "ns3": ns3,
+    "where": where,
+}
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=f"How fast virtual time is. {HERE / 'README.md'} says more.")
+    parser.add_argument("--only", action="append", choices=QUESTIONS, help="a question; may be given again")
+    parser.add_argument("--repeat", type=positive, default=5, help="rounds (default 5)")
+    parser.add_argument("--kernel", default=kernels.DEFAULT, help=f"default {kernels.DEFAULT}")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
+    return parser.parse_args()
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError(text)
+    return value
+
+
+def main() -> None:
+    arguments = read_arguments()
+    try:
+        kernel = kernels.find(arguments.kernel)
+    except BrobustError as error:
+        sys.exit(f"speed.py: {error}")
+    setting = Setting(kernel, sorted(os.sched_getaffinity(0)), arguments.repeat)
+    # The first run reads the kernel from the disk.
+    run_virtual(setting, one_flow("cubic", "1s", "100mbit"), 0, setting.cpu)
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    if not arguments.json:
+        console.print(*(f"{name}: {value}" for name, value in machine(setting).items()), sep="\n", highlight=False)
+    everything = []
+    for question in arguments.only or QUESTIONS:
+        for answer in QUESTIONS[question](setting):
+            everything.append(plain(answer, command(question, arguments)))
+            if not arguments.json:
+                console.print("", table(answer, command(question, arguments)))
+    if arguments.json:
+        print(json.dumps({"machine": machine(setting), "answers": everything}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
