@@ -9,6 +9,7 @@ median of the rounds and, where they differ, the least and the greatest. Round r
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import platform
@@ -43,6 +44,7 @@ NS3_PROGRAM = HERE.parent / "build" / "benchmarks" / "ns3-bulk"
 # Named one by one: Debian's ns3-*.pc ask for development packages that nothing of this needs (libgsl-dev).
 NS3_LIBRARIES = ["-lns3-point-to-point", "-lns3-internet", "-lns3-network", "-lns3-core"]
 LOOK_EVERY_S = 0.005
+LOOP_ROUNDS = 1_000_000
 
 Sample = dict[str, float]
 Case = Callable[[int], Sample]
@@ -255,16 +257,20 @@ def parallel(setting: Setting) -> list[Answer]:
         what = one_flow(cc, "20s" if bandwidth == "100mbit" else "5s", bandwidth)
         cases[f"{cc}, {bandwidth}, one at a time"] = both(setting, what, pair, at_once=1)
         cases[f"{cc}, {bandwidth}, side by side"] = both(setting, what, pair, at_once=2)
+    cases["a loop without memory, one at a time"] = loops(pair, at_once=1)
+    cases["a loop without memory, side by side"] = loops(pair, at_once=2)
     rows = in_turns(cases, setting.repeat)
     goals = {}
     for alone, together in zip(list(rows)[::2], list(rows)[1::2], strict=True):
         compare(rows, together, alone, {"ratio": "wall", "ratio_elapsed": "elapsed_s"})
-        goals[together] = "ratio of runs <= 1"
+        if not together.startswith("a loop"):
+            goals[together] = "ratio of runs <= 1"
     columns = {
         "wall": "wall s per virtual s", "ratio": "ratio of runs", "elapsed_s": "both done after s",
         "ratio_elapsed": "ratio of both",
     }  # fmt: skip
-    return [Answer(f"Two runs on CPUs {pair[0]} and {pair[1]}", columns, rows, goals)]
+    note = "the loop: what the machine itself takes for a neighbour, as on two threads of one core"
+    return [Answer(f"Two runs, on CPUs {pair[0]} and {pair[1]}", columns, rows, goals, note)]
 
 
 def both(setting: Setting, what: Scenario, cpus: Sequence[int], at_once: int) -> Case:
@@ -277,6 +283,24 @@ def both(setting: Setting, what: Scenario, cpus: Sequence[int], at_once: int) ->
         elapsed = time.monotonic() - begun
         # Not their CPU time: getrusage tells only the sum of all that ran meanwhile.
         return {"wall": statistics.mean(sample["wall"] for sample in samples), "elapsed_s": elapsed}
+
+    return measure
+
+
+def loops(cpus: Sequence[int], at_once: int) -> Case:
+    """The same with a computation that stays in its CPU's registers and first cache; its unit is the loop."""
+
+    def loop(cpu: int) -> float:
+        os.sched_setaffinity(0, {cpu})  # of this thread
+        begun = time.monotonic()
+        hashlib.pbkdf2_hmac("sha256", b"", b"", LOOP_ROUNDS)  # without the GIL
+        return time.monotonic() - begun
+
+    def measure(_: int) -> Sample:
+        begun = time.monotonic()
+        with ThreadPoolExecutor(at_once) as pool:
+            samples = list(pool.map(loop, cpus))
+        return {"wall": statistics.mean(samples), "elapsed_s": time.monotonic() - begun}
 
     return measure
 
@@ -338,10 +362,10 @@ def ns3(setting: Setting) -> list[Answer]:
     paths = {
         "cubic, 100 Mbit/s": one_flow("cubic", "20s", "100mbit"),
         "bbr, 100 Mbit/s": one_flow("bbr", "8s", "100mbit"),
-        "cubic, 1 Gbit/s": one_flow("cubic", "3s", "1gbit"),
-        "bbr, 1 Gbit/s": one_flow("bbr", "3s", "1gbit"),
-        "cubic, 1 Gbit/s, buffer 1 BDP": one_flow("cubic", "3s", "1gbit", buffer="1bdp"),
-        "bbr, 1 Gbit/s, buffer 1 BDP": one_flow("bbr", "3s", "1gbit", buffer="1bdp"),
+        "cubic, 1 Gbit/s": one_flow("cubic", "2s", "1gbit"),
+        "bbr, 1 Gbit/s": one_flow("bbr", "2s", "1gbit"),
+        "cubic, 1 Gbit/s, 1 BDP": one_flow("cubic", "2s", "1gbit", buffer="1bdp"),
+        "bbr, 1 Gbit/s, 1 BDP": one_flow("bbr", "2s", "1gbit", buffer="1bdp"),
     }
     cases: dict[str, Case] = {}
     for name, what in paths.items():
@@ -356,7 +380,7 @@ def ns3(setting: Setting) -> list[Answer]:
         "cpu": "CPU s per simulated s", "ratio": "ratio", "wall": "wall s", "ratio_wall": "ratio",
         "throughput_mbps": "Mbit/s", "drops": "drops",
     }  # fmt: skip
-    note = "CPU: user and system of all processes, with their start; wall: without. Buffer 12 BDP unless said."
+    note = "CPU: user and system of all processes, with their start; wall: without. The buffer is 12 BDP, or 1."
     return [Answer("Beside ns-3: the same flow over the same path, on one CPU", columns, rows, goals, note)]
 
 
@@ -436,12 +460,12 @@ def short(value: float) -> str:
 def table(answer: Answer, repeat_it: str) -> Table:
     note = f"{answer.note}\n" if answer.note else ""
     made = Table(title=answer.title, caption=f"{note}{repeat_it}", title_justify="left", caption_justify="left")
-    made.add_column("")
+    made.add_column("", no_wrap=True)
     made.add_column("n", justify="right")
     for heading in answer.columns.values():
         made.add_column(heading, justify="right")
     if answer.goals:
-        made.add_column("goal")
+        made.add_column("goal", no_wrap=True)
     for name, samples in answer.rows.items():
         goal = [answer.goals.get(name, "")] if answer.goals else []
         made.add_row(name, str(len(samples)), *(cell(samples, key) for key in answer.columns), *goal)
@@ -498,7 +522,7 @@ def main() -> None:
     setting = Setting(kernel, sorted(os.sched_getaffinity(0)), arguments.repeat)
     # The first run reads the kernel from the disk.
     run_virtual(setting, one_flow("cubic", "1s", "100mbit"), 0, setting.cpu)
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = Console(width=None if sys.stdout.isatty() else 170)
     if not arguments.json:
         console.print(*(f"{name}: {value}" for name, value in machine(setting).items()), sep="\n", highlight=False)
     everything = []

@@ -272,14 +272,14 @@ class TestWhenThingsGoWrong:
 
     @contextmanager
     def started(self, directory: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
-        process = subprocess.Popen(
-            [BROBUST, *self.ENDLESS, *more], cwd=directory, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
+        command = [BROBUST, *self.ENDLESS, *more]
+        with subprocess.Popen(
+            command, cwd=directory, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     @staticmethod
     def kernels_of(process: subprocess.Popen[str], count: int) -> list[psutil.Process]:
