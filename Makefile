@@ -1,9 +1,10 @@
 # Two commands are all a newcomer needs: `make demo` and `make test`. Both install what they need.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit vm format clean
+.PHONY: help setup demo test lint unit virtual vm format clean
 
 help:
-	@echo "make demo    boot a real sender VM, take its CPU away, measure cubic / bbr / bbr_robust, draw the result"
+	@echo "make demo    take a sender's CPU away, measure cubic / bbr / bbr_robust, draw the result: with real kernels in"
+	@echo "             virtual time (seconds), then with real VMs (about 5 minutes)"
 	@echo "make test    install what is needed, run every test"
 	@echo "make setup   install what is needed, build the kernel for virtual time, fetch those for VMs,"
 	@echo "             leave the command at .venv/bin/brobust"
@@ -15,12 +16,16 @@ setup:
 demo: setup
 	.venv/bin/brobust demo
 
-test: setup lint unit vm
+test: setup lint unit virtual vm
 
 # Fast and without a VM; the kernel-side parts want root and say so when they are skipped.
 unit: setup
 	cargo test --workspace --exclude brobust-python --quiet
-	.venv/bin/pytest -m "not vm"
+	.venv/bin/pytest -m "not vm and not virtual"
+
+# Real kernels in virtual time: deterministic, about a minute.
+virtual: setup
+	.venv/bin/pytest -m virtual
 
 # Real VMs, about four minutes: last, and alone on the machine.
 vm: setup

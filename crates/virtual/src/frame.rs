@@ -3,6 +3,8 @@ use crate::shared::{FrameHead, FRAME_BYTES};
 
 const ETHERNET: usize = 14;
 const MOST_HEADER: usize = 128;
+/// An IPv4 packet of the greatest length, which a super-packet may have.
+const MOST_LENGTH: u32 = ETHERNET as u32 + 65535;
 
 /// What the link must know of a TCP segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +72,8 @@ pub fn decode(bytes: &[u8], mut each: impl FnMut(Frame)) -> Result<(), String> {
         let header = usize::from(head.header);
         let used = head_length + header + usize::from(head.payload);
         let record = head.record as usize;
-        if record < used || record > rest.len() || header > MOST_HEADER || (head.length as usize) < used - head_length {
+        let possible = used - head_length..=MOST_LENGTH as usize;
+        if record < used || record > rest.len() || header > MOST_HEADER || !possible.contains(&(head.length as usize)) {
             return Err(format!("a frame of impossible size: {head:?}"));
         }
         let carried = &rest[head_length + header..used];
@@ -223,6 +226,16 @@ pub(crate) mod tests {
         let flags: Vec<_> = frames.iter().map(|f| f.header()[47]).collect();
         assert_eq!(flags, [0x90, 0x10, 0x19]);
         assert_eq!(u16::from_be_bytes([frames[2].header()[16], frames[2].header()[17]]), 540);
+    }
+
+    /// Found by the fuzzer: 80 bytes that became four thousand million segments.
+    #[test]
+    fn a_frame_longer_than_ip_allows_is_refused() {
+        for (length, fits) in [(MOST_LENGTH, true), (MOST_LENGTH + 1, false), (u32::MAX, false)] {
+            let mut bytes = record(1, 2, 3, 4000, 1448);
+            bytes[8..12].copy_from_slice(&length.to_le_bytes());
+            assert_eq!(decode(&bytes, |_| ()).is_ok(), fits, "{length}");
+        }
     }
 
     #[test]

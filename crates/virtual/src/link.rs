@@ -26,6 +26,10 @@ impl Changing {
         self.0.iter().map(|(_, value)| *value).min().unwrap_or(0)
     }
 
+    pub fn greatest(&self) -> u64 {
+        self.0.iter().map(|(_, value)| *value).max().unwrap_or(0)
+    }
+
     pub fn next_change(&self, time: u64) -> Option<u64> {
         self.0.iter().map(|(from, _)| *from).find(|from| *from > time)
     }

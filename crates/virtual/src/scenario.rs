@@ -89,6 +89,12 @@ pub struct Record {
     pub pcap: Option<PathBuf>,
 }
 
+/// Of a run and of any time within it: an hour, as python/brobust/scenario/model.py allows. Sums of them fit.
+const LONGEST: u64 = 3_600_000_000_000;
+const MOST_SENDERS: usize = 16;
+/// Of a queueing discipline's name (IFNAMSIZ) in brobust.h.
+const LONGEST_NAME: usize = 15;
+
 impl Scenario {
     pub fn check(&self) -> Result<(), String> {
         let mut problems = self.flows.iter().map(|flow| self.check_flow(flow));
@@ -98,8 +104,21 @@ impl Scenario {
         if self.flows.is_empty() || self.flows.len() > FLOWS {
             return Err(format!("flows: {} of them; a run has 1 to {FLOWS}", self.flows.len()));
         }
-        if self.duration == 0 || self.interval == 0 {
-            return Err("duration and interval cannot be 0".into());
+        for (what, time) in [("duration", self.duration), ("interval", self.interval)] {
+            if !(1..=LONGEST).contains(&time) {
+                return Err(format!("{what}: {time} ns is not between 1 ns and an hour"));
+            }
+        }
+        for (what, time) in [("nic.tx_completion", self.tx_completion), ("nic.coalesce", self.coalesce)] {
+            if time > LONGEST {
+                return Err(format!("{what}: {time} ns is more than an hour"));
+            }
+        }
+        if self.senders.is_empty() || self.senders.len() > MOST_SENDERS {
+            return Err(format!("senders: {} of them; a run has 1 to {MOST_SENDERS}", self.senders.len()));
+        }
+        if self.qdisc.len() > LONGEST_NAME {
+            return Err(format!("qdisc: {:?} is not a name of at most {LONGEST_NAME} characters", self.qdisc));
         }
         if !(0.0..1.0).contains(&self.path.loss) {
             return Err(format!("path.loss: {} is not a fraction below 1", self.path.loss));
@@ -115,6 +134,9 @@ impl Scenario {
         flow.rtt.check("rtt")?;
         if flow.rtt.least() < 8 {
             return Err(format!("rtt: {} ns leaves no time between a sender and its receiver", flow.rtt.least()));
+        }
+        if flow.rtt.greatest() > LONGEST || flow.start > LONGEST || flow.stop.is_some_and(|stop| stop > LONGEST) {
+            return Err("flows: a time of more than an hour".into());
         }
         if flow.sender >= self.senders.len() {
             return Err(format!("flows.sender: there is no sender {}", flow.sender + 1));

@@ -20,6 +20,9 @@ pub enum Schedule {
     Replay { offtimes: Vec<(u64, u64)> },
 }
 
+const SHORTEST_PERIOD: u64 = 1_000;
+const LONGEST_PERIOD: u64 = 3_600_000_000_000;
+
 impl Schedule {
     /// All windows from `origin` to `end`, counted from `origin`.
     pub fn windows(&self, origin: u64, end: u64) -> Vec<Window> {
@@ -42,6 +45,10 @@ impl Schedule {
         match self {
             Self::Always => Ok(()),
             Self::Slices { timeslice, period, jitter, .. } => {
+                // Shorter ones would be millions of windows a second.
+                if *period < SHORTEST_PERIOD || *period > LONGEST_PERIOD {
+                    return Err(format!("contention: a period of {period} ns is not between 1 us and an hour"));
+                }
                 if *timeslice == 0 || timeslice > period {
                     return Err(format!(
                         "contention: a timeslice of {timeslice} ns does not fit a period of {period} ns"
