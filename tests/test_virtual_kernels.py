@@ -14,8 +14,9 @@ from rich.console import Console
 
 from brobust.cli import kernel as command
 from brobust.errors import BadInput, BrobustError, MissingSupport
-from brobust.virtual import build, kernels
-from brobust.virtual.build import Order
+from brobust.virtual import build, kernels, programs
+from brobust.virtual import tree as from_tree
+from brobust.virtual.sources import Order
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -76,8 +77,8 @@ def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[build._Log]:
-    with build._Log(tmp_path / "build.log") as opened:
+def log(tmp_path: Path) -> Iterator[programs.Log]:
+    with programs.Log(tmp_path / "build.log") as opened:
         yield opened
 
 
@@ -128,21 +129,21 @@ def test_the_key_knows_source_files_tick_and_compiler(monkeypatch: pytest.Monkey
 
 def test_an_option_with_a_prompt_is_left_to_the_configuration(tree: Path) -> None:
     kconfig = tree / "arch/um/Kconfig"
-    build.make_tick_settable(kconfig, 1000)
+    from_tree.make_tick_settable(kconfig, 1000)
     assert "default 1000\n\nconfig NR_CPUS" in kconfig.read_text()
     asking = 'config HZ\n\tint "Timer frequency"\n\tdefault 100\n'
     kconfig.write_text(asking)
-    build.make_tick_settable(kconfig, 1000)
+    from_tree.make_tick_settable(kconfig, 1000)
     assert kconfig.read_text() == asking
 
 
-def test_a_patch_that_does_not_fit_is_refused_by_its_name_and_place(tree: Path, ours: Path, log: build._Log) -> None:
+def test_a_patch_that_does_not_fit_is_refused_by_its_name_and_place(tree: Path, ours: Path, log: programs.Log) -> None:
     (ours / "patches/0002-more.patch").write_text(
         "--- a/init/main.c\n+++ b/init/main.c\n@@ -1,3 +1,3 @@\n four\n-five\n+6\n six\n"
         "--- a/kernel/no.c\n+++ b/kernel/no.c\n@@ -1 +1 @@\n-a\n+b\n"
     )
     with pytest.raises(BadInput) as refusal:
-        build.bring_our_files(tree, ours, log, build.Silent())
+        from_tree.bring_our_files(tree, ours, log, programs.Silent())
     assert str(refusal.value) == (
         "kernel: Linux 6.4.0-v3 does not take kernel/virtual/patches/0002-more.patch: init/main.c (hunk 1 at line 1), "
         "kernel/no.c (not in this tree); mend the patch or give another tree"
@@ -150,15 +151,15 @@ def test_a_patch_that_does_not_fit_is_refused_by_its_name_and_place(tree: Path, 
     assert (tree / "init/main.c").read_text() == "one\ntwo, patched\nthree\n"  # 0001 did fit
 
 
-def test_a_patch_that_is_applied_already_is_called_so(tree: Path, ours: Path, log: build._Log) -> None:
+def test_a_patch_that_is_applied_already_is_called_so(tree: Path, ours: Path, log: programs.Log) -> None:
     (tree / "init/main.c").write_text("one\ntwo, patched\nthree\n")
     with pytest.raises(BadInput, match=r"0001-greet\.patch: init/main\.c \(already applied\)"):
-        build.bring_our_files(tree, ours, log, build.Silent())
+        from_tree.bring_our_files(tree, ours, log, programs.Silent())
 
 
 def test_a_failed_build_names_the_error_and_keeps_its_log(tree: Path, ours: Path) -> None:
     (tree / "init/main.c").write_text("one\ntwo\nthree\nbroken\n")
-    with pytest.raises(build.BuildFailed, match=r"init/main\.c:1:1: error: broken; all of it: (.*)") as failure:
+    with pytest.raises(programs.BuildFailed, match=r"init/main\.c:1:1: error: broken; all of it: (.*)") as failure:
         _built(tree)
     kept = Path(str(failure.value).rpartition(": ")[2])
     assert "  CC      net/ipv4/tcp_own.o" in kept.read_text()
@@ -177,7 +178,7 @@ def test_controls_are_those_of_the_configuration() -> None:
 
 def test_options_that_a_tree_does_not_have_are_told() -> None:
     wanted = ["CONFIG_NET=y", "CONFIG_GONE=y", "# CONFIG_IPV6 is not set", "# CONFIG_RANDOM is not set", "# prose"]
-    assert build.not_taken(wanted, "CONFIG_NET=y\nCONFIG_IPV6=y\n") == ["CONFIG_GONE=y", "CONFIG_IPV6 off"]
+    assert from_tree.not_taken(wanted, "CONFIG_NET=y\nCONFIG_IPV6=y\n") == ["CONFIG_GONE=y", "CONFIG_IPV6 off"]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ from rich.table import Table
 from brobust.errors import BadInput
 from brobust.virtual import build as building
 from brobust.virtual import kernels
+from brobust.virtual.programs import BuildFailed
+from brobust.virtual.sources import Order
 
 app = typer.Typer(help="Build and list the kernels of the backend `virtual`.", no_args_is_help=True)
 
@@ -42,7 +44,7 @@ def build(
     with _Speaker(Console(stderr=True), order.name) as speaker:
         try:
             built = building.build(order, speaker, force=force)
-        except building.BuildFailed as error:
+        except BuildFailed as error:
             speaker.quote(error.last_lines)
             raise
     kernel = built.kernel
@@ -55,14 +57,14 @@ def build(
         print(f"{kernel.name}: Linux {kernel.release}, HZ={kernel.hz}, {how}: {kernel.path}")
 
 
-def _order(name: str | None, source: Path | None, own_name: str | None, hz: int | None) -> building.Order:
+def _order(name: str | None, source: Path | None, own_name: str | None, hz: int | None) -> Order:
     if source is None:
         if own_name is not None:
             raise BadInput(f"--name: {own_name!r} goes with --source DIR; Debian's kernels have their own names")
-        return building.Order.of_debian(name or kernels.DEFAULT, hz)
+        return Order.of_debian(name or kernels.DEFAULT, hz)
     if name is not None and own_name is not None and name != own_name:
         raise BadInput(f"--name: {own_name!r} contradicts {name!r}; leave one of them out")
-    return building.Order.of_tree(source, own_name or name, hz)
+    return Order.of_tree(source, own_name or name, hz)
 
 
 @app.command("list")
