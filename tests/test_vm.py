@@ -19,6 +19,7 @@ import polars as pl
 import psutil
 import pytest
 
+from brobust import validate
 from brobust.dataset import Dataset
 from conftest import BROBUST, json_lines
 
@@ -54,6 +55,23 @@ def linux_6_12(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str,
 def linux_6_1(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     directory = tmp_path_factory.mktemp("linux-6.1")
     return _series(directory, "--kernel", "debian-6.1", "--share", "0.5", "--duration", "5s", "--repeat", "1")
+
+
+@pytest.mark.virtual
+def test_virtual_time_with_the_recorded_offtimes_comes_to_the_same(
+    linux_6_12: tuple[list[dict[str, Any]], Path],
+) -> None:
+    """Far from the thresholds; `brobust validate` and docs/fidelity.md have the rest."""
+    runs, data = linux_6_12
+    of_vm = {run["run"]: (run["cc"], run["share"], run["throughput_mbps"]) for run in runs}
+    ratios = {
+        of_vm[name][:2]: result.runs["throughput_mbps"][0] / of_vm[name][2]
+        for name, result in validate.twins(Dataset.open(data))
+    }
+    for share in (1, 0.5, 0.25):
+        assert 0.9 < ratios["cubic", share] < 1.1, ratios
+    assert 0.9 < ratios["bbr", 1] < 1.1, ratios
+    assert 0.6 < ratios["bbr", 0.5] < 1.7, ratios
 
 
 def test_undisturbed_all_three_fill_the_path(linux_6_12: tuple[list[dict[str, Any]], Path]) -> None:

@@ -10,7 +10,7 @@ import polars as pl
 import typer
 from rich.console import Console
 
-from brobust import backends, series, validate
+from brobust import backends, series, units, validate
 from brobust.cli.demo import continued
 from brobust.cli.run import grid_fields, measure
 from brobust.dataset import Dataset
@@ -38,6 +38,10 @@ def command(
     buffer: Annotated[str | None, typer.Option(help="Bottleneck buffer [4bdp].")] = None,
     duration: Annotated[str | None, typer.Option(help="How long the flows send [5s].")] = None,
     repeat: Annotated[int, typer.Option(help="Runs of every cell on vm.")] = 3,
+    added_rtt: Annotated[str, typer.Option(help="What if: the twins' RTT is so much longer.")] = "0s",
+    cpu_frequency: Annotated[
+        str | None, typer.Option(help="What if: the twins' CPU costs time, at this frequency [off].")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Directory; a broken series of VMs in it is completed.")] = Path("validate"),
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per cell, and one for all.")] = False,
 ) -> None:
@@ -60,21 +64,26 @@ def command(
     dataset = continued(directory, grid) or Dataset.create(directory, grid, series.host())
     errors = Console(stderr=True)
     measure(grid, dataset, as_json=False)
-    frames = []
+    what_if = validate.WhatIf(units.nanoseconds(added_rtt), cpu_frequency)
+    twins, of_vm = [], []
     with errors.status("repeating every run in virtual time"):
-        for name, result in validate.twins(dataset):
-            frames.append(result.runs.with_columns(pl.lit(name).alias("twin_of")))
-    virtual = pl.concat(frames)
+        for name, result in validate.twins(dataset, what_if):
+            here = validate.settled(result.throughput, name)
+            twins.append(result.runs.with_columns(run=pl.lit(name)).join(here, on=["run", "flow"]))
+            of_vm.append(validate.settled(dataset.throughput().filter(run=name), name))
+    virtual = pl.concat(twins)
     virtual.write_parquet(out / "virtual.parquet")
-    cells = validate.compare(dataset.runs(), virtual)
+    cells = validate.compare(dataset.runs().join(pl.concat(of_vm), on=["run", "flow"]), virtual)
     cells.write_csv(out / "validation.csv")
-    found = validate.agreement(cells)
+    found, settled = validate.agreement(cells), validate.agreement(cells, "settled_ratio")
     files = validation.draw(cells, found, out)
     if as_json:
         for cell in cells.iter_rows(named=True):
             print(json.dumps(cell))
-        print(json.dumps({"cells": found.cells, "median_abs_ln_ratio": found.median, "p90_abs_ln_ratio": found.p90}))
+        overall = {"cells": found.cells, "median_abs_ln_ratio": found.median, "p90_abs_ln_ratio": found.p90}
+        overall |= {"settled_median_abs_ln_ratio": settled.median, "settled_p90_abs_ln_ratio": settled.p90}
+        print(json.dumps(overall))
         return
-    Console().print(validation.render(cells, found))
+    Console().print(validation.render(cells, found, settled))
     for file in files:
         print(file)

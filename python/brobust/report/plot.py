@@ -75,7 +75,7 @@ class ThroughputFigure:
                 f"the dataset varies along {', '.join(self._panel_axes)}: {len(self._panels)} panels; "
                 f"choose another --x or plot a smaller dataset"
             )
-        self.controls = sorted(self._runs["cc"].unique(), key=_control_order)
+        self.controls = sorted(self._runs["cc"].unique(), key=control_order)
         self._caption = _caption(runs, measured)
 
     def save(self, directory: Path, name: str = "throughput") -> list[Path]:
@@ -179,7 +179,7 @@ def _repeat_undisturbed(measured: pl.DataFrame, axes: list[str]) -> pl.DataFrame
     return measured
 
 
-def _control_order(name: str) -> tuple[int, str]:
+def control_order(name: str) -> tuple[int, str]:
     """The reference first, then plain controls, then repaired ones."""
     return (0 if name == "cubic" else 1, name)
 

@@ -7,24 +7,28 @@ from pathlib import Path
 import polars as pl
 from rich.table import Table
 
-from brobust.validate import MEDIAN_AIM, P90_AIM, Agreement
+from brobust.validate import MEDIAN_AIM, P90_AIM, SETTLED_AFTER_S, Agreement
 
 
-def render(cells: pl.DataFrame, found: Agreement) -> Table:
-    table = Table(title="the same cells on vm and virtual: medians", title_style="bold", box=None, padding=(0, 1))
-    for name in ("cc", "slice", "share", "n", "vm", "virtual", "ratio", "retransmits", "RTT"):
-        table.add_column(name, justify="left" if name == "cc" else "right")
-    units = ["", "ms", "%", "", "Mbit/s", "Mbit/s", "", "vm / virtual", "vm / virtual ms"]
+def render(cells: pl.DataFrame, found: Agreement, settled: Agreement) -> Table:
+    table = Table(
+        title="the same cells on vm and virtual: medians", title_style="bold", box=None, padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )  # fmt: skip
+    for name in ("cc", "slice", "share", "n", "vm", "virtual", "ratio", "settled", "retrans", "RTT"):
+        table.add_column(name, justify="left" if name == "cc" else "right", no_wrap=True)
+    units = ["", "ms", "%", "", "Mbit/s", "Mbit/s", "", "", "vm/virt", "vm/virt ms"]
     table.add_row(*units, style="dim")
     for cell in cells.iter_rows(named=True):
         timeslice = cell["timeslice_ms"]
         table.add_row(
             cell["cc"], "-" if timeslice is None else f"{timeslice:g}", f"{cell['share'] * 100:.0f}", str(cell["n"]),
             f"{cell['vm_throughput_mbps']:.2f}", f"{cell['virtual_throughput_mbps']:.2f}", f"{cell['ratio']:.3f}",
-            f"{cell['vm_retransmits']:.0f} / {cell['virtual_retransmits']:.0f}",
-            f"{cell['vm_rtt_mean_ms']:.1f} / {cell['virtual_rtt_mean_ms']:.1f}",
+            f"{cell['settled_ratio']:.3f}",
+            f"{cell['vm_retransmits']:.0f}/{cell['virtual_retransmits']:.0f}",
+            f"{cell['vm_rtt_mean_ms']:.1f}/{cell['virtual_rtt_mean_ms']:.1f}",
         )  # fmt: skip
-    table.caption = sentence(found)
+    table.caption = f"{sentence(found)}; settled, after {SETTLED_AFTER_S} s: {settled.median:.3f} and {settled.p90:.3f}"
     return table
 
 
@@ -39,9 +43,9 @@ def draw(cells: pl.DataFrame, found: Agreement, directory: Path) -> list[Path]:
     """Throughput of virtual over that of vm, a point per cell: validation.png and .svg."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.ticker import ScalarFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    from brobust.report.plot import STYLES
+    from brobust.report.plot import STYLES, control_order
 
     figure = Figure(figsize=(4.6, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
@@ -50,15 +54,17 @@ def draw(cells: pl.DataFrame, found: Agreement, directory: Path) -> list[Path]:
     low, high = both.min(), both.max()
     assert isinstance(low, float) and isinstance(high, float)
     ends = [low / 1.3, high * 1.3]
-    axes.plot(ends, ends, color="0.6", linewidth=1, zorder=0)
     axes.fill_between(ends, [end / 1.2 for end in ends], [end * 1.2 for end in ends], color="0.92", zorder=0)
-    for (color, marker, _), cc in zip(STYLES, cells["cc"].unique(maintain_order=True), strict=False):
+    axes.plot(ends, ends, color="0.6", linewidth=1, zorder=1)
+    for (color, marker, _), cc in zip(STYLES, sorted(cells["cc"].unique(), key=control_order), strict=False):
         of_cc = cells.filter(cc=cc)
         axes.plot(of_cc["vm_throughput_mbps"], of_cc["virtual_throughput_mbps"], marker, color=color, label=cc)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
     axes.set(xlabel="on real VMs [Mbit/s]", ylabel="in virtual time [Mbit/s]")
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(ScalarFormatter())
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(FuncFormatter(lambda mbps, _: f"{mbps:g}"))
+        axis.set_minor_formatter(NullFormatter())
     axes.legend(frameon=False)
     axes.grid(alpha=0.3)
     first = cells.row(0, named=True)
