@@ -40,13 +40,14 @@ lint: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
-	git ls-files '*.c' '*.h' | xargs -r clang-format --dry-run -Werror
+	.venv/bin/mypy --no-error-summary benchmarks/speed.py
+	git ls-files '*.c' '*.h' '*.cc' | xargs -r clang-format --dry-run -Werror
 
 format: setup
 	cargo fmt --all
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
-	git ls-files '*.c' '*.h' | xargs -r clang-format -i
+	git ls-files '*.c' '*.h' '*.cc' | xargs -r clang-format -i
 
 clean:
 	rm -rf target .venv python/brobust/guests/bin python/brobust/_core*.so
