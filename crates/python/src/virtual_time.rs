@@ -79,6 +79,8 @@ fn dictionary(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyDict>> {
     result.set_item("packets", of_table(py, outcome.packets)?)?;
     let windows = |sender: &Vec<brobust_virtual::Window>| sender.iter().map(|w| (w.begin, w.end)).collect::<Vec<_>>();
     result.set_item("windows_ns", outcome.windows.iter().map(windows).collect::<Vec<_>>())?;
+    let said = outcome.iperf3.into_iter().map(|flow| (flow.sender, flow.receiver)).collect::<Vec<_>>();
+    result.set_item("iperf3", said)?;
     let work = PyDict::new(py);
     work.set_item("meetings", outcome.work.meetings)?;
     work.set_item("frames", outcome.work.frames)?;

@@ -15,6 +15,7 @@ use nix::unistd::Pid;
 
 use crate::error::{Error, Result};
 use crate::frame::{self, Frame};
+use crate::iperf3::{self, Program, Said};
 use crate::kernel::Kernel;
 use crate::link::Changing;
 use crate::network::{Network, Places, FIRST_PORT};
@@ -60,6 +61,8 @@ struct World {
     rate: Changing,
     lookahead: u64,
     end: u64,
+    /// Programs end by themselves, some time after `end`; this is when they are given up.
+    last: u64,
     interval: u64,
     interval_ends: u64,
     /// What kernels sent and saw at or beyond the horizon, in order: their work took them past it.
@@ -83,13 +86,16 @@ impl World {
     fn boot(scenario: &Scenario, stop: &AtomicBool) -> Result<Self> {
         let begun = Instant::now();
         let end = ORIGIN + scenario.duration;
+        let last = end + if scenario.iperf3.is_some() { iperf3::GRACE } else { 0 };
         let places = Places { senders: scenario.senders.len(), bottleneck: scenario.aqm.is_some() };
         let mut nodes = Vec::new();
         for place in 0..places.count() {
-            let describe = |shared: &mut Shared| describe(shared, scenario, places, place);
-            let kernel = Kernel::boot(&scenario.kernel, &places.name(place), describe, stop)?;
+            let programs = iperf3::programs(scenario, places, place);
+            let describe = |shared: &mut Shared| describe(shared, scenario, places, place, &programs);
+            let initrd = scenario.iperf3.as_deref().filter(|_| !programs.is_empty());
+            let kernel = Kernel::boot(&scenario.kernel, initrd, &places.name(place), describe, stop)?;
             let schedule = scenario.senders.get(place).map_or(&Schedule::Always, |sender| &sender.schedule);
-            let mut node = Node::new(kernel, Windows::new(schedule, ORIGIN, end));
+            let mut node = Node::new(kernel, Windows::new(schedule, ORIGIN, last), programs);
             node.set_up(stop)?;
             nodes.push(node);
         }
@@ -106,6 +112,7 @@ impl World {
             rate: scenario.path.rate.shifted(ORIGIN),
             lookahead,
             end,
+            last,
             interval: scenario.interval,
             interval_ends: ORIGIN + scenario.interval,
             ahead: Vec::new(),
@@ -123,12 +130,14 @@ impl World {
             self.record.interval_ends(self.interval_ends, &self.nodes[receiver].kernel.shared().stats);
             self.interval_ends += self.interval;
         }
-        let mut horizon = first.saturating_add(self.lookahead).min(self.interval_ends).min(self.end);
+        let interval_ends = if self.interval_ends <= self.end { self.interval_ends } else { NEVER };
+        let mut horizon = first.saturating_add(self.lookahead).min(interval_ends).min(self.last);
         if let Some(bottleneck) = self.places.bottleneck() {
             horizon = horizon.min(self.rate.next_change(first).unwrap_or(NEVER));
             self.nodes[bottleneck].kernel.shared().rate = self.rate.at(first);
         }
-        (first < self.end).then_some(horizon)
+        let under_way = first < self.last && (first < self.end || self.nodes.iter_mut().any(Node::runs_programs));
+        under_way.then_some(horizon)
     }
 
     /// Lets every kernel that has something to do before the horizon do it, then puts what they sent on the link.
@@ -183,14 +192,32 @@ impl World {
         let senders: Vec<Vec<FlowStats>> = self.nodes[..self.places.senders].iter_mut().map(stats).collect();
         let sent: Vec<_> = scenario.flows.iter().enumerate().map(|(n, flow)| senders[flow.sender][n]).collect();
         let received = stats(&mut self.nodes[self.places.receiver()]);
+        let iperf3 = said(&mut self.nodes, self.places, scenario)?;
         let outcome = self.record.finish(&sent, &received)?;
-        Ok(Outcome { windows, work: self.work, ..outcome })
+        Ok(Outcome { windows, iperf3, work: self.work, ..outcome })
     }
+}
+
+/// What iperf3 printed at both ends of every flow.
+fn said(nodes: &mut [Node], places: Places, scenario: &Scenario) -> Result<Vec<Said>> {
+    if scenario.iperf3.is_none() {
+        return Ok(Vec::new());
+    }
+    let mut flows = vec![Said::default(); scenario.flows.len()];
+    for (place, node) in nodes.iter().enumerate() {
+        let texts = iperf3::printed(&node.kernel.console()?, node.programs.len());
+        for (program, text) in node.programs.iter().zip(texts) {
+            let said = &mut flows[program.flow];
+            *(if place == places.receiver() { &mut said.receiver } else { &mut said.sender }) = text;
+        }
+    }
+    Ok(flows)
 }
 
 /// A kernel, its place in time, and what is on its way to it.
 struct Node {
     kernel: Kernel,
+    programs: Vec<Program>,
     windows: Windows,
     /// When it will do something by itself.
     own_next: u64,
@@ -200,8 +227,8 @@ struct Node {
 }
 
 impl Node {
-    fn new(kernel: Kernel, windows: Windows) -> Self {
-        Self { kernel, windows, own_next: 0, now: 0, arriving: VecDeque::new() }
+    fn new(kernel: Kernel, windows: Windows, programs: Vec<Program>) -> Self {
+        Self { kernel, programs, windows, own_next: 0, now: 0, arriving: VecDeque::new() }
     }
 
     /// From the end of its boot to the beginning of the run.
@@ -227,6 +254,10 @@ impl Node {
         } else {
             self.windows.first_from(next.max(self.now))
         }
+    }
+
+    fn runs_programs(&mut self) -> bool {
+        !self.programs.is_empty() && self.kernel.shared().running > 0
     }
 
     fn expect(&mut self, frame: Box<Frame>) {
@@ -306,7 +337,7 @@ impl Node {
 }
 
 /// Tells a kernel what it is.
-fn describe(shared: &mut Shared, scenario: &Scenario, places: Places, place: usize) {
+fn describe(shared: &mut Shared, scenario: &Scenario, places: Places, place: usize, programs: &[Program]) {
     // Kernels differ in their random numbers, and each run in those of all.
     shared.seed = scenario.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(place as u64);
     shared.role = match place {
@@ -330,6 +361,12 @@ fn describe(shared: &mut Shared, scenario: &Scenario, places: Places, place: usi
         shared.commands_size = commands.len() as u32;
     }
     shared.ecn = scenario.aqm.as_ref().is_some_and(Aqm::ecn).into();
+    shared.carry_payload = scenario.iperf3.is_some().into();
+    shared.programs = programs.len() as u32;
+    for (to, program) in shared.program.iter_mut().zip(programs) {
+        to.start = program.start.map_or(0, |start| ORIGIN + start);
+        to.command = shared::text(&program.command);
+    }
     for (number, flow) in scenario.flows.iter().enumerate().filter(|(_, flow)| flow.sender == place) {
         shared.flow[number] = describe_flow(flow, scenario.duration);
     }

@@ -2,6 +2,7 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -17,6 +18,7 @@ use crate::shared::{reason, words, Memory, Shared};
 /// What the command line names; the same for every kernel, since kernels draw random numbers from it.
 const MEMORY_FD: i32 = 3;
 const SOCKET_FD: i32 = 4;
+const INITRD_FD: i32 = 5;
 /// Of virtual memory; a kernel touches some 20 MB of it, and what its sockets hold.
 const MEMORY: &str = "mem=1024M";
 /// A kernel answers within milliseconds. One that loops for ever is given up after this.
@@ -35,7 +37,13 @@ pub struct Kernel {
 
 impl Kernel {
     /// Boots `image`. `describe` says what it is to be.
-    pub fn boot(image: &Path, name: &str, describe: impl FnOnce(&mut Shared), stop: &AtomicBool) -> Result<Self> {
+    pub fn boot(
+        image: &Path,
+        initrd: Option<&Path>,
+        name: &str,
+        describe: impl FnOnce(&mut Shared),
+        stop: &AtomicBool,
+    ) -> Result<Self> {
         let mut memory = Memory::create().map_err(io("memory for a kernel"))?;
         describe(memory.shared());
         let (socket, theirs) = UnixStream::pair().map_err(io("a socket to a kernel"))?;
@@ -54,9 +62,17 @@ impl Kernel {
             .stdin(Stdio::null())
             .stdout(output()?)
             .stderr(output()?);
-        let (memory_fd, socket_fd) = (memory.file().as_raw_fd(), theirs.as_raw_fd());
+        let initrd = initrd.map(|file| File::open(file).map_err(io(file.display().to_string()))).transpose()?;
+        if initrd.is_some() {
+            command.arg(format!("initrd=/proc/self/fd/{INITRD_FD}"));
+            // User space runs in copies of the kernel's process from which the C library's memory is gone. Had the
+            // library registered its rseq area there, the host would kill them at their first page fault.
+            command.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
+        }
+        let mut files = vec![(memory.file().as_raw_fd(), MEMORY_FD), (theirs.as_raw_fd(), SOCKET_FD)];
+        files.extend(initrd.iter().map(|file| (file.as_raw_fd(), INITRD_FD)));
         // SAFETY: only async-signal-safe calls between fork and exec.
-        unsafe { command.pre_exec(move || become_kernel(memory_fd, socket_fd)) };
+        unsafe { command.pre_exec(move || become_kernel(&mut files)) };
         let child = command.spawn().map_err(io(format!("starting {}", image.display())))?;
         drop(theirs);
         let mut this = Self { name: name.to_string(), child, socket, console, memory };
@@ -85,6 +101,15 @@ impl Kernel {
             }
             other => Err(self.nonsense(format!("stop reason {other}"))),
         }
+    }
+
+    /// What it printed so far.
+    pub fn console(&self) -> Result<Vec<u8>> {
+        let size = self.console.metadata().map_err(io("a kernel's console"))?.len();
+        let mut text = vec![0; size as usize];
+        // Without moving the place at which it goes on to print.
+        self.console.read_exact_at(&mut text, 0).map_err(io("a kernel's console"))?;
+        Ok(text)
     }
 
     pub fn nonsense(&self, what: String) -> Error {
@@ -139,17 +164,19 @@ impl Drop for Kernel {
     }
 }
 
-/// In the child, before exec: the two descriptors in their places, the same addresses in every run, and no life
-/// without the controller (which closes the socket too: this is for a kernel that does not look).
-fn become_kernel(memory: i32, socket: i32) -> io::Result<()> {
+/// In the child, before exec: descriptors (number, the number it is to have) in their places, the same addresses in every
+/// run, and no life without the controller (which closes the socket too: this is for a kernel that does not look).
+fn become_kernel(files: &mut [(i32, i32)]) -> io::Result<()> {
     let checked = |result: i32| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
     // SAFETY: plain system calls on descriptors that are open.
     unsafe {
-        // Out of the way first, should one be where the other has to go. Not closed on exec, as dup'ed.
-        let memory = checked(libc::fcntl(memory, libc::F_DUPFD_CLOEXEC, 10))?;
-        let socket = checked(libc::fcntl(socket, libc::F_DUPFD_CLOEXEC, 10))?;
-        checked(libc::dup2(memory, MEMORY_FD))?;
-        checked(libc::dup2(socket, SOCKET_FD))?;
+        // Out of the way first, should one be where another has to go. Not closed on exec, as dup'ed.
+        for (file, _) in files.iter_mut() {
+            *file = checked(libc::fcntl(*file, libc::F_DUPFD_CLOEXEC, 10))?;
+        }
+        for (file, place) in files {
+            checked(libc::dup2(*file, *place))?;
+        }
         checked(libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong))?;
         checked(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
     }

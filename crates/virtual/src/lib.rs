@@ -5,11 +5,13 @@
 //! - `network`, `link`: where frames go; the bottleneck and the delays
 //! - `schedule`: the timeslices of a sender's CPU
 //! - `kernel`, `shared`: a kernel's process, and the memory shared with it
+//! - `iperf3`: the programs that send and receive instead of the kernel's own source and sink
 //! - `frame`, `qdisc`: what is written there
 //! - `record`: what is kept of a run
 mod clock;
 mod error;
 mod frame;
+mod iperf3;
 mod kernel;
 mod link;
 mod network;
@@ -21,6 +23,7 @@ pub mod shared;
 
 pub use clock::{run, run_on};
 pub use error::{Error, Result};
+pub use iperf3::Said;
 pub use record::{Column, FlowResult, Outcome, Table, Work};
 pub use scenario::Scenario;
 pub use shared::Window;

@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::frame::Frame;
+use crate::frame::{Frame, Tcp};
+use crate::iperf3::SERVER_PORT;
 use crate::link::{Propagation, Queue};
 use crate::record::{Packet, Recorder};
 use crate::scenario::Scenario;
@@ -55,6 +56,8 @@ pub type Carried = Option<(usize, Box<Frame>)>;
 pub struct Network {
     places: Places,
     bottleneck: Bottleneck,
+    /// iperf3's: each flow has a second connection, which takes the same way.
+    controls: bool,
     /// By flow
     sender: Vec<usize>,
     onwards: Vec<Propagation>,
@@ -63,7 +66,14 @@ pub struct Network {
 
 enum Bottleneck {
     Link(Queue),
-    Kernel { ways: Vec<Propagation>, inside: Vec<VecDeque<Inside>>, own: Vec<u64>, loss: f64, random: Pcg64Mcg },
+    /// `inside` and `own` by connection.
+    Kernel {
+        ways: Vec<Propagation>,
+        inside: Vec<VecDeque<Inside>>,
+        own: Vec<u64>,
+        loss: f64,
+        random: Pcg64Mcg,
+    },
 }
 
 /// A packet in the bottleneck's kernel.
@@ -80,13 +90,14 @@ impl Network {
         let rtts: Vec<_> = scenario.flows.iter().map(|flow| flow.rtt.shifted(origin)).collect();
         let ways = |quarters| rtts.iter().map(|rtt| Propagation::new(rtt.clone(), quarters)).collect::<Vec<_>>();
         let path = crate::link::Path { rate: scenario.path.rate.shifted(origin), ..scenario.path.clone() };
-        let flows = scenario.flows.len();
+        let controls = scenario.iperf3.is_some();
+        let connections = scenario.flows.len() * if controls { 2 } else { 1 };
         let bottleneck = match places.bottleneck {
-            false => Bottleneck::Link(Queue::new(path, flows)),
+            false => Bottleneck::Link(Queue::new(path, connections)),
             true => Bottleneck::Kernel {
                 ways: ways(1),
-                inside: (0..flows).map(|_| VecDeque::new()).collect(),
-                own: vec![0; flows],
+                inside: (0..connections).map(|_| VecDeque::new()).collect(),
+                own: vec![0; connections],
                 loss: path.loss,
                 random: Pcg64Mcg::seed_from_u64(path.seed),
             },
@@ -94,6 +105,7 @@ impl Network {
         Self {
             places,
             bottleneck,
+            controls,
             sender: scenario.flows.iter().map(|flow| flow.sender).collect(),
             onwards: ways(if places.bottleneck { 1 } else { 2 }),
             back: ways(2),
@@ -117,26 +129,36 @@ impl Network {
         }
     }
 
+    /// Flow n's own, or with iperf3 the second one of flow n: the number of flows + n.
+    fn connection(&self, back: bool, tcp: &Tcp) -> Result<usize, String> {
+        let (near, far) = (tcp.source_port, tcp.destination_port);
+        let (port, server) = if back { (far, near) } else { (near, far) };
+        let (flow, flows) = (usize::from(port.wrapping_sub(FIRST_PORT)), self.sender.len());
+        let of_server = usize::from(server.wrapping_sub(SERVER_PORT));
+        match (flow < flows, self.controls && of_server < flows) {
+            (true, _) => Ok(flow),
+            (false, true) => Ok(flows + of_server),
+            (false, false) => Err(format!("a segment of port {port}, which is no flow's")),
+        }
+    }
+
     /// Takes a frame that a node sent. Returns where it arrives and the frame with the time of its arrival, unless it is
     /// lost. Frames come in the order of their times.
     pub fn carry(&mut self, from: usize, mut frame: Box<Frame>, record: &mut Recorder) -> Result<Carried, String> {
         let back = from == self.places.receiver();
-        let port = if back { frame.tcp.destination_port } else { frame.tcp.source_port };
-        let flow = usize::from(port.wrapping_sub(FIRST_PORT));
-        if flow >= self.sender.len() {
-            return Err(format!("a segment of port {port}, which is no flow's"));
-        }
+        let connection = self.connection(back, &frame.tcp)?;
+        let flow = connection % self.sender.len();
         let sent = frame.time;
         if back {
             frame.time = self.back[flow].arrives(sent);
-            record.ack_frame(from, flow, sent, &frame);
+            record.ack_frame(from, connection, sent, &frame);
             return Ok(Some((self.sender[flow], frame)));
         }
         match &mut self.bottleneck {
             Bottleneck::Link(queue) => {
-                let passage = queue.offer(sent, u64::from(frame.length), flow);
-                let mut packet =
-                    Packet { flow, sent, waited: passage.waited, backlog: passage.backlog, ..Packet::default() };
+                let passage = queue.offer(sent, u64::from(frame.length), connection);
+                let (waited, backlog) = (passage.waited, passage.backlog);
+                let mut packet = Packet { connection, sent, waited, backlog, ..Packet::default() };
                 let Some(left) = passage.left else {
                     record.data_frame(from, packet, &frame);
                     return Ok(None);
@@ -148,7 +170,7 @@ impl Network {
             }
             Bottleneck::Kernel { ways, inside, own, loss, random } => {
                 if Some(from) != self.places.bottleneck() {
-                    let mut packet = Packet { flow, sent, backlog: own.iter().sum(), ..Packet::default() };
+                    let mut packet = Packet { connection, sent, backlog: own.iter().sum(), ..Packet::default() };
                     if *loss > 0.0 && random.random::<f64>() < *loss {
                         record.data_frame(from, packet, &frame);
                         return Ok(None);
@@ -158,13 +180,13 @@ impl Network {
                     packet.entered = Some(frame.time);
                     packet.row = record.data_frame_on_its_way(from, packet, &frame);
                     let (seq, identification) = (frame.tcp.seq, frame.tcp.identification);
-                    inside[flow].push_back(Inside { seq, identification, came: frame.time, length, packet });
-                    own[flow] += length;
+                    inside[connection].push_back(Inside { seq, identification, came: frame.time, length, packet });
+                    own[connection] += length;
                     return Ok(self.places.bottleneck().map(|place| (place, frame)));
                 }
                 // Disciplines keep the order of a flow: what should have left before was dropped.
-                while let Some(first) = inside[flow].pop_front() {
-                    own[flow] -= first.length;
+                while let Some(first) = inside[connection].pop_front() {
+                    own[connection] -= first.length;
                     if (first.seq, first.identification) != (frame.tcp.seq, frame.tcp.identification) {
                         record.dropped_later(first.packet);
                         continue;

@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 use crate::frame::Frame;
+use crate::iperf3::Said;
 use crate::scenario::Scenario;
 use crate::shared::{Ack, FlowStats, Window};
 
@@ -68,13 +69,16 @@ pub struct Outcome {
     pub windows: Vec<Vec<Window>>,
     /// SHA-256 over every frame: who sent it, when, its headers, and when it arrived.
     pub hash: String,
+    /// By flow; empty without iperf3.
+    pub iperf3: Vec<Said>,
     pub work: Work,
 }
 
 /// A data packet at the bottleneck; times in ns of the kernels' clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Packet {
-    pub flow: usize,
+    /// The flow's number, or beyond all flows': captured and hashed, but no part of any flow.
+    pub connection: usize,
     pub sent: u64,
     /// When it reached a bottleneck that is a kernel.
     pub entered: Option<u64>,
@@ -82,12 +86,14 @@ pub struct Packet {
     pub arrived: Option<u64>,
     pub waited: u64,
     pub backlog: u64,
-    /// Its row in the table of packets.
-    pub row: usize,
+    /// Its row in the table of packets, if it has one.
+    pub row: Option<usize>,
 }
 
 pub struct Recorder {
     origin: u64,
+    /// iperf3 may need longer than the run's duration: of what comes then, only packets are captured and hashed.
+    end: u64,
     interval: u64,
     hash: Sha256,
     flows: Vec<FlowRecord>,
@@ -157,6 +163,7 @@ impl Recorder {
         let start = |start| FlowRecord { start, ..FlowRecord::default() };
         Ok(Self {
             origin,
+            end: origin + scenario.duration,
             interval: scenario.interval,
             hash: Sha256::new(),
             flows: scenario.flows.iter().map(|flow| start(flow.start)).collect(),
@@ -175,34 +182,34 @@ impl Recorder {
     }
 
     /// A frame on its way to a bottleneck that is a kernel. Returns its row.
-    pub fn data_frame_on_its_way(&mut self, from: usize, packet: Packet, frame: &Frame) -> usize {
+    pub fn data_frame_on_its_way(&mut self, from: usize, packet: Packet, frame: &Frame) -> Option<usize> {
         self.row(from, packet, frame, false)
     }
 
     pub fn left_later(&mut self, packet: Packet, left: u64, arrived: u64, waited: u64, frame: &Frame) {
         self.count(Packet { waited, ..packet }, true);
         self.hash_frame(usize::MAX, left, Some(arrived), frame);
-        if let Some(table) = &mut self.packets {
-            table.left_s[packet.row] = since(self.origin, left);
-            table.arrived_s[packet.row] = since(self.origin, arrived);
+        if let (Some(table), Some(row)) = (&mut self.packets, packet.row) {
+            table.left_s[row] = since(self.origin, left);
+            table.arrived_s[row] = since(self.origin, arrived);
         }
     }
 
     pub fn dropped_later(&mut self, packet: Packet) {
         self.count(packet, false);
-        if let Some(table) = &mut self.packets {
-            table.dropped[packet.row] = true;
+        if let (Some(table), Some(row)) = (&mut self.packets, packet.row) {
+            table.dropped[row] = true;
         }
     }
 
     /// A frame from the receiver.
-    pub fn ack_frame(&mut self, from: usize, flow: usize, sent: u64, frame: &Frame) {
-        let packet = Packet { flow, sent, arrived: Some(frame.time), ..Packet::default() };
+    pub fn ack_frame(&mut self, from: usize, connection: usize, sent: u64, frame: &Frame) {
+        let packet = Packet { connection, sent, arrived: Some(frame.time), ..Packet::default() };
         self.row(from, packet, frame, true);
     }
 
     fn count(&mut self, packet: Packet, passed: bool) {
-        let flow = &mut self.flows[packet.flow];
+        let Some(flow) = self.flows.get_mut(packet.connection).filter(|_| packet.sent < self.end) else { return };
         if passed {
             flow.passed += 1;
             flow.waited += u128::from(packet.waited);
@@ -211,12 +218,12 @@ impl Recorder {
         }
     }
 
-    fn row(&mut self, from: usize, packet: Packet, frame: &Frame, is_ack: bool) -> usize {
+    fn row(&mut self, from: usize, packet: Packet, frame: &Frame, is_ack: bool) -> Option<usize> {
         self.hash_frame(from, packet.sent, packet.arrived.or(packet.entered), frame);
         self.capture(packet.sent, frame);
-        let flow = &mut self.flows[packet.flow];
         let (tcp, origin) = (&frame.tcp, self.origin);
-        let Some(table) = &mut self.packets else { return 0 };
+        let flow = self.flows.get_mut(packet.connection).filter(|_| packet.sent < self.end)?;
+        let table = self.packets.as_mut()?;
         // Relative to the first seen of each direction, as captures are read.
         let (there, back) = (&mut flow.first_seq, &mut flow.first_ack);
         let (seq, ack) = if is_ack { (back, there) } else { (there, back) };
@@ -226,7 +233,7 @@ impl Recorder {
         table.time_s.push(since(origin, packet.sent));
         table.left_s.push(packet.left.map_or(f64::NAN, |left| since(origin, left)));
         table.arrived_s.push(packet.arrived.map_or(f64::NAN, |arrived| since(origin, arrived)));
-        table.flow.push(packet.flow as i64);
+        table.flow.push(packet.connection as i64);
         table.is_ack.push(is_ack);
         table.seq.push(seq);
         table.ack.push(ack);
@@ -234,7 +241,7 @@ impl Recorder {
         table.frame_bytes.push(i64::from(frame.length));
         table.dropped.push(!is_ack && packet.left.is_none() && packet.entered.is_none());
         table.queue_bytes.push(packet.backlog as i64);
-        table.flow.len() - 1
+        Some(table.flow.len() - 1)
     }
 
     fn hash_frame(&mut self, from: usize, sent: u64, arrived: Option<u64>, frame: &Frame) {
@@ -267,7 +274,7 @@ impl Recorder {
         };
         flow.srtt_us = ack.srtt_us;
         let Some((interval, table)) = &mut self.samples else { return Ok(()) };
-        if ack.time < flow.next_sample {
+        if ack.time < flow.next_sample || ack.time >= self.end {
             return Ok(());
         }
         if let Some(intervals) = (ack.time - self.origin).checked_div(*interval) {

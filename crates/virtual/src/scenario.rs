@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use crate::iperf3;
 use crate::link::{Changing, Path};
 use crate::qdisc::Aqm;
 use crate::schedule::Schedule;
@@ -29,6 +30,8 @@ pub struct Scenario {
     /// Of the senders; empty: the kernel's default, over which TCP paces by itself.
     pub qdisc: String,
     pub record: Record,
+    /// An initial RAM disk with iperf3, which then sends and receives; none: source and sink in the kernel.
+    pub iperf3: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -127,7 +130,11 @@ impl Scenario {
         if self.path.rate.least() == 0 {
             return Err("path.bandwidth: a rate of 0 delivers nothing".into());
         }
-        self.senders.iter().try_for_each(|sender| sender.schedule.check())
+        self.senders.iter().try_for_each(|sender| sender.schedule.check())?;
+        if self.iperf3.is_some() {
+            self.flows.iter().try_for_each(|flow| iperf3::check(flow, self.duration))?;
+        }
+        Ok(())
     }
 
     fn check_flow(&self, flow: &Flow) -> Result<(), String> {

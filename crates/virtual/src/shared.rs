@@ -11,9 +11,10 @@ use memmap2::MmapMut;
 use nix::sys::memfd::{memfd_create, MFdFlags};
 
 pub const MAGIC: u64 = 0x0074_7375_626f_7262;
-pub const ABI: u32 = 1;
+pub const ABI: u32 = 2;
 pub const WINDOWS: usize = 512;
 pub const FLOWS: usize = 1024;
+pub const PROGRAMS: usize = 1024;
 pub const FRAME_BYTES: usize = 4 << 20;
 pub const ACKS: usize = 16384;
 /// Never: the kernel has nothing to do by itself.
@@ -55,6 +56,12 @@ pub struct Flow {
     pub a: u64,
     pub b: u64,
     pub cc: [u8; 16],
+}
+
+#[repr(C)]
+pub struct Program {
+    pub start: u64,
+    pub command: [u8; 248],
 }
 
 #[repr(C)]
@@ -130,7 +137,7 @@ pub struct Shared {
     pub commands_size: u32,
     pub carry_payload: u32,
     pub ecn: u32,
-    pub unused: u32,
+    pub programs: u32,
 
     pub horizon: u64,
     pub rate: u64,
@@ -141,7 +148,7 @@ pub struct Shared {
     pub reason: u32,
     pub tx_bytes: u32,
     pub acks: u32,
-    pub reserved: u32,
+    pub running: u32,
     pub now: u64,
     pub next: u64,
     pub timers: u64,
@@ -152,6 +159,7 @@ pub struct Shared {
 
     pub flow: [Flow; FLOWS],
     pub stats: [FlowStats; FLOWS],
+    pub program: [Program; PROGRAMS],
     pub ack: [Ack; ACKS],
     pub tx: [u8; FRAME_BYTES],
     pub rx: [u8; FRAME_BYTES],

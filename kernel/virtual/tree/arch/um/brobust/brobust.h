@@ -27,10 +27,11 @@ typedef uint16_t u16;
 #endif
 
 #define BROBUST_MAGIC 0x00747375626f7262ULL /* "brobust" */
-#define BROBUST_ABI 1
+#define BROBUST_ABI 2
 
 #define BROBUST_WINDOWS 512
 #define BROBUST_FLOWS 1024
+#define BROBUST_PROGRAMS 1024
 #define BROBUST_FRAME_BYTES (4U << 20) /* each direction */
 #define BROBUST_ACKS 16384
 
@@ -68,6 +69,12 @@ struct brobust_flow {
 	u64 start, stop;
 	u64 a, b;
 	char cc[16];
+};
+
+/* A program of user space, to be run at `start`. */
+struct brobust_program {
+	u64 start;
+	char command[248]; /* its path and its arguments, with spaces between */
 };
 
 /* What became of a flow so far, by its number, at either end. */
@@ -125,8 +132,8 @@ struct brobust_shared {
 	char commands[2048]; /* rtnetlink messages, for a bottleneck's queueing discipline */
 	u32 commands_size;
 	u32 carry_payload;
-	u32 ecn; /* ask for it (RFC 3168) */
-	u32 unused;
+	u32 ecn;      /* ask for it (RFC 3168) */
+	u32 programs; /* not 0: they send and receive, instead of source and sink */
 
 	/* What it may do next, from the controller. */
 	u64 horizon;
@@ -139,13 +146,14 @@ struct brobust_shared {
 	u32 reason;
 	u32 tx_bytes;
 	u32 acks;
-	u32 reserved;
+	u32 running;   /* programs that have not ended */
 	u64 now, next; /* `next`: when it will do something by itself; ~0: never */
 	u64 timers, rx_packets, tx_skbs, charged; /* counted; `charged`: CPU time in ns */
 	char words[256];
 
 	struct brobust_flow flow[BROBUST_FLOWS];
 	struct brobust_flow_stats stats[BROBUST_FLOWS];
+	struct brobust_program program[BROBUST_PROGRAMS];
 	struct brobust_ack ack[BROBUST_ACKS];
 	unsigned char tx[BROBUST_FRAME_BYTES];
 	unsigned char rx[BROBUST_FRAME_BYTES];
@@ -155,10 +163,14 @@ struct brobust_shared {
 extern struct brobust_shared *brobust; /* NULL: an ordinary UML kernel */
 void brobust_host_sync(void);
 long brobust_host_random(void *buffer, unsigned long size);
+void brobust_host_print(const void *text, unsigned long size);
 
 /* clock.c */
 int brobust_reach(unsigned long long event, unsigned long long *now);
 void brobust_charge(u64 picoseconds);
 void brobust_sync(u32 reason);
+
+/* programs.c */
+void brobust_program_called(int syscall);
 
 #endif

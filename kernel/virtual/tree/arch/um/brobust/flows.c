@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Source and sink. They are threads of the kernel: there is no user space, hence no ptrace, no
- * initial RAM disk and no copy of what nobody reads.
+ * initial RAM disk and no copy of what nobody reads. Unless there are programs: then they send and
+ * receive, as a check on what is here.
  */
 #include <linux/delay.h>
 #include <linux/in.h>
@@ -18,7 +19,7 @@
 static struct socket *sockets[BROBUST_FLOWS];
 static char nothing[WRITE_BYTES];
 
-static void sleep_until(u64 when)
+void brobust_sleep_until(u64 when)
 {
 	u64 now = brobust_now();
 	ktime_t wait;
@@ -58,14 +59,14 @@ static void send_pattern(struct socket *socket, const struct brobust_flow *flow)
 	switch (flow->pattern) {
 	case BROBUST_RATE:
 		for (; at < flow->stop; at += flow->b) {
-			sleep_until(at);
+			brobust_sleep_until(at);
 			if (!write_bulk(socket, flow->stop, flow->a))
 				return;
 		}
 		break;
 	case BROBUST_ONOFF:
 		for (; at < flow->stop; at += flow->a + flow->b) {
-			sleep_until(at);
+			brobust_sleep_until(at);
 			if (!write_bulk(socket, min(at + flow->a, flow->stop), U64_MAX))
 				return;
 		}
@@ -73,7 +74,7 @@ static void send_pattern(struct socket *socket, const struct brobust_flow *flow)
 	case BROBUST_IDLE:
 		if (!write_bulk(socket, min(at + flow->a, flow->stop), U64_MAX))
 			return;
-		sleep_until(min(at + flow->a + flow->b, flow->stop));
+		brobust_sleep_until(min(at + flow->a + flow->b, flow->stop));
 		fallthrough;
 	default:
 		write_bulk(socket, flow->stop, U64_MAX);
@@ -104,7 +105,7 @@ static int source(void *argument)
 	struct socket *socket;
 	int error;
 
-	sleep_until(flow->start);
+	brobust_sleep_until(flow->start);
 	error = sock_create_kern(&init_net, AF_INET, SOCK_STREAM, IPPROTO_TCP, &socket);
 	if (!error) {
 		sockets[number] = socket;
@@ -164,6 +165,8 @@ int brobust_flows_start(void)
 {
 	unsigned long number;
 
+	if (brobust->programs)
+		return brobust_programs_start();
 	if (brobust->role == BROBUST_RECEIVER)
 		return listen();
 	for (number = 0; number < brobust->flows; number++)

@@ -19,8 +19,12 @@ int brobust_net_create(void);
 void brobust_net_receive(void); /* takes the frames that the controller left */
 
 /* flows.c */
+void brobust_sleep_until(u64 when);
 int brobust_flows_start(void);
 void brobust_flows_report(void);
+
+/* programs.c */
+int brobust_programs_start(void);
 
 /* probe.c: called by tcp_input.c and tcp_bbr_robust.c */
 void brobust_after_ack(struct sock *sk);

@@ -162,17 +162,39 @@ static netdev_tx_t start_xmit(struct sk_buff *skb, struct net_device *dev)
 	return NETDEV_TX_OK;
 }
 
+/* Payload that is carried, in a buffer like those of a 1500-byte MTU driver: what the socket's
+ * memory is charged is the same as for payload that is not. */
+static bool add_payload(struct sk_buff *skb, const void *payload, u32 size)
+{
+	u32 space = max_t(u32, ALIGN(size, SMP_CACHE_BYTES), RX_BUFFER_BYTES);
+	void *buffer = space <= PAGE_SIZE ? netdev_alloc_frag(space) : NULL;
+	struct page *page;
+
+	if (!buffer)
+		return false;
+	memcpy(buffer, payload, size);
+	page = virt_to_head_page(buffer);
+	skb_add_rx_frag(skb, 0, page, buffer - page_address(page), size, space);
+	return true;
+}
+
 static struct sk_buff *build(const struct brobust_frame *frame)
 {
-	u32 carried = frame->header + frame->payload, rest = frame->length - carried;
-	struct sk_buff *skb = netdev_alloc_skb_ip_align(net->dev, carried);
+	u32 rest = frame->length - frame->header - frame->payload;
+	const u8 *header = (const u8 *)(frame + 1);
+	struct sk_buff *skb = netdev_alloc_skb_ip_align(net->dev, frame->header);
 
 	if (!skb)
 		return NULL;
-	skb_put_data(skb, frame + 1, carried);
+	skb_put_data(skb, header, frame->header);
+	if (frame->payload && !add_payload(skb, header + frame->header, frame->payload)) {
+		kfree_skb(skb);
+		return NULL;
+	}
 	if (rest) {
 		get_page(net->payload);
-		skb_add_rx_frag(skb, 0, net->payload, 0, rest, RX_BUFFER_BYTES);
+		skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, net->payload, 0, rest,
+				RX_BUFFER_BYTES);
 	}
 	skb->protocol = eth_type_trans(skb, net->dev);
 	skb->ip_summed = CHECKSUM_UNNECESSARY;
