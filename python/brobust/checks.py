@@ -6,7 +6,6 @@ import mmap
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -20,6 +19,7 @@ from brobust.guests import accelerator, image, kernels
 from brobust.guests.qemu import Guest, Machine
 from brobust.host import network
 from brobust.host.session import Session
+from brobust.virtual import iperf3
 from brobust.virtual import kernels as virtual_kernels
 
 Status = Literal["ok", "limited", "missing"]
@@ -260,35 +260,12 @@ def _memory_file() -> Finding:
     return Finding("executable memfd", "ok", "kernels in virtual time get their memory")
 
 
-# A child asks to be traced and stops; we let it go on to its next system call, as User-Mode Linux does.
-_PTRACE_PROBE = """
-import ctypes, os, signal, sys
-ptrace = ctypes.CDLL(None, use_errno=True).ptrace
-TRACEME, KILL, SYSEMU = 0, 8, 31
-child = os.fork()
-if child == 0:
-    if ptrace(TRACEME, 0, None, None) != 0:
-        os._exit(ctypes.get_errno())
-    os.kill(os.getpid(), signal.SIGSTOP)
-    os.getppid()
-    os._exit(0)
-_, status = os.waitpid(child, 0)
-if os.WIFEXITED(status):
-    sys.exit(f"PTRACE_TRACEME: {os.strerror(os.WEXITSTATUS(status))}")
-worked = ptrace(SYSEMU, child, None, None) == 0
-reason = os.strerror(ctypes.get_errno())
-os.kill(child, signal.SIGKILL)
-sys.exit(0 if worked else f"PTRACE_SYSEMU: {reason}")
-"""
-
-
 def _ptrace() -> Finding:
-    probe = subprocess.run([sys.executable, "-c", _PTRACE_PROBE], capture_output=True, text=True, check=False)
-    if probe.returncode == 0:
-        return Finding("ptrace", "ok", "a virtual-time kernel could run programs, as the check against iperf3 does")
-    reason = (probe.stderr.strip().splitlines() or ["no message"])[-1]
+    reason = iperf3.why_no_ptrace()
+    if reason is None:
+        return Finding("ptrace", "ok", "kernels in virtual time can run iperf3 (traffic iperf3)")
     return Finding(
-        "ptrace", "limited", f"{reason}: only the check of virtual time against iperf3 needs it, measuring does not",
+        "ptrace", "limited", f"{reason}: no traffic iperf3 in virtual time; traffic brobust needs no ptrace",
         "add CAP_SYS_PTRACE to the container, or allow ptrace in its seccomp profile",
     )  # fmt: skip
 

@@ -94,8 +94,18 @@ def _virtual(s: Scenario) -> Iterator[str]:
             )
         if contention.replay is not None:
             yield from _unreadable(contention.replay)
-    if s.traffic != "brobust":
-        yield f"traffic: {s.traffic!r} needs user space, which kernels in virtual time do not have; give brobust"
+    if s.traffic == "iperf3":
+        yield from _virtual_iperf3(s)
+
+
+def _virtual_iperf3(s: Scenario) -> Iterator[str]:
+    for group in s.flows:
+        if group.pattern.kind != "bulk":
+            yield f"flows.pattern: {str(group.pattern)!r} is for traffic brobust; with iperf3 give bulk"
+        sending = (s.duration if group.stop is None else group.stop) - group.start
+        if sending % 1_000_000_000:
+            given = units.show_time(sending)
+            yield f"traffic: iperf3 sends for whole seconds, not {given}; give another duration, start or stop"
 
 
 def _unreadable(recording: str) -> Iterator[str]:

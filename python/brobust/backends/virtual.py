@@ -23,11 +23,22 @@ import polars as pl
 
 from brobust import _core, replay, units
 from brobust.backends.base import Say
-from brobust.dataset import OFFTIMES, PACKETS, SAMPLES, THROUGHPUT, Measured, flow_columns, frame, scenario_columns
+from brobust.dataset import (
+    OFFTIMES,
+    PACKETS,
+    SAMPLES,
+    THROUGHPUT,
+    Measured,
+    Rows,
+    flow_columns,
+    frame,
+    scenario_columns,
+)
 from brobust.errors import BadInput, RunFailed
+from brobust.guests import traffic
 from brobust.scenario import Contention, Pattern, Run, Scenario
 from brobust.scenario.phrases import Changes
-from brobust.virtual import kernels
+from brobust.virtual import iperf3, kernels
 from brobust.virtual.kernels import VirtualKernel
 
 # As in the testbed's guests: no bulk flow may be limited by its socket buffers (guests/init.sh).
@@ -51,6 +62,8 @@ def check(scenarios: Sequence[Scenario]) -> None:
                 raise BadInput(
                     f"cc: {control!r} is not available with kernel {name}; it has {', '.join(sorted(offered))}"
                 )
+    if any(scenario.traffic == "iperf3" for scenario in scenarios):
+        iperf3.check()
 
 
 class VirtualBackend:
@@ -94,9 +107,12 @@ class VirtualBackend:
             "wall_s": time.monotonic() - clock,
         }
         rows = [{**common, **row} for row in _flow_rows(run.scenario, result)]
+        over_time: Rows = _table(result["throughput"], run.id, THROUGHPUT)
+        if run.scenario.traffic == "iperf3":
+            over_time = _as_iperf3_says(run, result["iperf3"], rows)
         return Measured(
             rows,
-            throughput=_table(result["throughput"], run.id, THROUGHPUT),
+            throughput=over_time,
             samples=_samples(result["samples"], run) if run.scenario.samples is not None else [],
             offtimes=_offtimes(result["windows_ns"], run),
             packets=_packets(result["packets"], run.id) if run.scenario.packets else None,
@@ -166,6 +182,7 @@ def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None) -> dict[
         "coalesce": s.nic.coalesce,
         "qdisc": "" if s.qdisc == "none" else s.qdisc,
         "record": {"samples": samples, "packets": s.packets, "pcap": str(pcap) if pcap is not None else None},
+        "iperf3": str(iperf3.ramdisk()) if s.traffic == "iperf3" else None,
     }
 
 
@@ -255,6 +272,24 @@ def _flow_rows(s: Scenario, result: dict[str, Any]) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _as_iperf3_says(run: Run, said: list[tuple[str, str]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Throughput over time; what else iperf3 measures by itself takes its place in the rows."""
+    groups = [group for group in run.scenario.flows for _ in range(group.count)]
+    over_time = []
+    for number, (group, (sent, received), row) in enumerate(zip(groups, said, rows, strict=True)):
+        try:
+            flow = traffic.flows(group, sent, received)[0]
+        except RunFailed as failure:
+            raise RunFailed(f"flow {number} ({group.cc}): {failure}") from None
+        row["iperf3"] = iperf3.version()
+        row["throughput_mbps"], row["retransmits"] = flow.throughput_mbps, flow.retransmits
+        row["rtt_mean_ms"], row["rtt_p99_ms"] = flow.rtt_mean_ms, flow.rtt_p99_ms
+        over_time += [
+            {"run": run.id, "flow": number, "time_s": end, "throughput_mbps": rate} for end, rate in flow.over_time
+        ]
+    return over_time
 
 
 def _got(windows: list[tuple[int, int]], duration: int, contended: bool) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def run(
     ] = None,
     qdisc: Annotated[str | None, _list(SENDER, "qdisc", "none (TCP paces by itself) or fq [none].")] = None,
     traffic: Annotated[
-        str | None, _list(SENDER, "traffic", "brobust (virtual) or iperf3 (vm) [what the backend has].")
+        str | None, _list(SENDER, "traffic", "brobust (virtual), iperf3 [brobust; vm: iperf3].")
     ] = None,
     duration: Annotated[str | None, _list(RUNS, "duration", "Length of a run [10s].")] = None,
     repeat: Annotated[int | None, _one(RUNS, "Repeats of every cell [3].", "--repeat")] = None,

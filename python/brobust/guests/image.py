@@ -45,7 +45,7 @@ MODULES = [
 
 def build(kernel: Kernel) -> Path:
     """The initramfs for this kernel, from the cache if nothing that goes into it has changed."""
-    programs = {name: _program(name) for name in PROGRAMS}
+    programs = {name: find_program(name) for name in PROGRAMS}
     sources = [AGENT, INIT, *programs.values()]
     if not AGENT.exists():
         raise MissingSupport(f"the guest program {AGENT} was not built; run `make setup`")
@@ -65,7 +65,7 @@ def build(kernel: Kernel) -> Path:
     return image
 
 
-def _program(name: str) -> Path:
+def find_program(name: str) -> Path:
     found = shutil.which(name, path="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
     if found is None:
         raise MissingSupport(f"{name} is not installed; run `make setup` or `apt-get install {PROGRAMS[name]}`")

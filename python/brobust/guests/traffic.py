@@ -53,10 +53,15 @@ def bulk(
     clients = [sender.spawn(*_client(FIRST_PORT + n, group, duration_s)) for n, group in enumerate(groups)]
     results: list[FlowResult] = []
     for group, client, server in zip(groups, clients, servers, strict=True):
-        sent = _report(sender.wait(client, duration_s + GRACE_SECONDS).stdout, "sender")
-        received = _report(receiver.wait(server, GRACE_SECONDS).stdout, "receiver")
-        results += _flows(group, sent, received)
+        sent = sender.wait(client, duration_s + GRACE_SECONDS).stdout
+        received = receiver.wait(server, GRACE_SECONDS).stdout
+        results += flows(group, sent, received)
     return results
+
+
+def flows(group: Flows, sent: str, received: str) -> list[FlowResult]:
+    """The flows of a group, as iperf3 printed them at both ends."""
+    return _flows(group, _report(sent, "sender"), _report(received, "receiver"))
 
 
 def udp_mbps(sender: Agent, receiver: Agent, rate_bps: int, seconds: float) -> float:
@@ -102,6 +107,8 @@ def _wait_listening(receiver: Agent, ports: int) -> None:
 
 
 def _report(text: str, end: str) -> dict[str, Any]:
+    if not text:
+        raise RunFailed(f"iperf3 at the {end} did not end in time")
     try:
         report: dict[str, Any] = json.loads(text)
     except ValueError:
