@@ -117,6 +117,7 @@ def test_flags_become_fields_and_commas_of_changes_are_no_grid(monkeypatch: pyte
     taken: list[Grid] = []
     monkeypatch.setattr(run, "_check", lambda grid, jobs: taken.append(grid))
     monkeypatch.setattr(run, "measure", lambda *_: None)
+    monkeypatch.setattr(run, "show", lambda _: None)
     monkeypatch.setattr(run.Dataset, "create", lambda *_: None)
     arguments = [
         "--cc", "bbr", "--share", "0.5", "--jitter", "0,0.5", "--phase", "5ms", "--aqm", "none,codel ecn",
