@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -13,6 +15,8 @@ from brobust.dataset import Dataset
 from brobust.errors import RunFailed
 from brobust.report import validation
 from brobust.scenario import Grid
+
+Brobust = Callable[..., subprocess.CompletedProcess[str]]
 
 FIELDS = {
     "backend": "vm",
@@ -84,3 +88,14 @@ def test_table_and_figure(tmp_path: Path) -> None:
     assert table.row_count == 2
     for file in validation.draw(cells, found, tmp_path):
         assert file.stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [(["--added-rtt", "5"], "--added-rtt: '5'"), (["--cpu-frequency", "fast"], "cpu.frequency: 'fast'")],
+)
+def test_a_what_if_is_refused_before_any_vm(brobust: Brobust, tmp_path: Path, arguments: list[str], named: str) -> None:
+    done = brobust("validate", *arguments)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2 and named in line
+    assert list(tmp_path.iterdir()) == []

@@ -11,22 +11,17 @@ import typer
 from rich.console import Console
 
 from brobust import backends, series, units, validate
-from brobust.cli.demo import continued
+from brobust.cli import demo
 from brobust.cli.run import grid_fields, measure
 from brobust.dataset import Dataset
+from brobust.errors import BadInput
 from brobust.report import validation
 from brobust.scenario import Grid
+from brobust.scenario.grid import override, scenario
 from brobust.virtual import kernels
 
-# 20 Mbit/s, where a TCG guest has CPU to spare; 4 BDP, where Cubic fills the link (docs/scenario.md).
-FIELDS = {
-    "path": {"bandwidth": "20mbit", "rtt": "10ms", "buffer": "4bdp"},
-    "contention": {"driver": "deadline", "timeslice": "10ms", "share": ["1", "0.7", "0.5", "0.35", "0.25"]},
-    "flows": {"cc": ["cubic", "bbr", "bbr_robust"]},
-    "duration": "5s",
-    "repeat": 3,
-    "backend": "vm",
-}
+# The demo's cells: 20 Mbit/s, where a TCG guest has CPU to spare, and 4 BDP, where Cubic fills the link.
+FIELDS = {**demo.FIELDS, "backend": "vm"}
 
 
 def command(
@@ -55,16 +50,14 @@ def command(
         flows={"cc": cc},
         duration=duration,
     )
-    fields = {key: {**value, **asked.get(key, {})} if isinstance(value, dict) else asked.get(key, value)
-              for key, value in FIELDS.items()}  # fmt: skip
-    grid = Grid.from_flags({**fields, "repeat": repeat})
+    what_if = _what_if(added_rtt, cpu_frequency)
+    grid = Grid.from_flags({**override(FIELDS, asked), "repeat": repeat})
     backends.check(grid.scenarios)
     kernels.find()  # before minutes of VMs
     directory = out / "vm"
-    dataset = continued(directory, grid) or Dataset.create(directory, grid, series.host())
+    dataset = demo.continued(directory, grid) or Dataset.create(directory, grid, series.host())
     errors = Console(stderr=True)
     measure(grid, dataset, as_json=False)
-    what_if = validate.WhatIf(units.nanoseconds(added_rtt), cpu_frequency)
     twins, of_vm = [], []
     with errors.status("repeating every run in virtual time"):
         for name, result in validate.twins(dataset, what_if):
@@ -87,3 +80,14 @@ def command(
     Console().print(validation.render(cells, found, settled))
     for file in files:
         print(file)
+
+
+def _what_if(added_rtt: str, cpu_frequency: str | None) -> validate.WhatIf:
+    """Refused before minutes of VMs, not after."""
+    try:
+        added = units.nanoseconds(added_rtt)
+    except ValueError as error:
+        raise BadInput(f"--added-rtt: {error}") from None
+    if cpu_frequency is not None:
+        scenario({"cpu": {"frequency": cpu_frequency}})
+    return validate.WhatIf(added, cpu_frequency)

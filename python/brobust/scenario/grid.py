@@ -58,11 +58,11 @@ class Grid:
             raise BadInput(f"{file}: cannot be read ({error.strerror})") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise BadInput(f"{file}: not a TOML file ({error})") from None
-        return cls(_override(_override(DEFAULT_GRID, written), flags))
+        return cls(override(override(DEFAULT_GRID, written), flags))
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any]) -> Grid:
-        return cls(_override(DEFAULT_GRID, flags))
+        return cls(override(DEFAULT_GRID, flags))
 
     def runs(self) -> list[Run]:
         """Every repeat of every scenario, shuffled by the seed so that drift of the machine hits all cells alike."""
@@ -80,20 +80,20 @@ def scenario(point: Mapping[str, Any]) -> Scenario:
         raise BadInput(_one_line(first["loc"], first["msg"], first["input"], first["type"])) from None
 
 
-def _override(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def override(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Merge tables field by field. One group of flows merges with one; anything else replaces."""
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
         if isinstance(old, dict) and isinstance(value, dict):
-            merged[key] = _override(old, value)
+            merged[key] = override(old, value)
         elif key == "flows" and isinstance(value, dict):  # a flag such as --cc
             if not isinstance(old, list) or len(old) != 1:
                 raise BadInput(
                     "--cc, --flows and the other flags of flows: the file has several [[flows]] groups; "
                     "change them in the file"
                 )
-            merged[key] = [_override(old[0], value)]
+            merged[key] = [override(old[0], value)]
         else:
             merged[key] = value
     return merged

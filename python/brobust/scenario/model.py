@@ -20,7 +20,8 @@ SLOWEST, FASTEST = 100_000, 100_000_000_000  # bit/s
 LONGEST_RTT = 10_000_000_000  # ns
 MOST_SENDERS = 16
 
-# What the sender's kernel spends of its CPU, in cycles. Placeholders until calibrated on table 2 of 2BRobust.
+# What the sender's kernel spends of its CPU, in cycles. Of the order that such work takes on a small core,
+# and calibrated on none (docs/virtual-time.md).
 TIMER_CYCLES = 6000.0
 RX_PACKET_CYCLES = 5000.0
 TX_SKB_CYCLES = 8000.0
