@@ -102,7 +102,7 @@ static int source(void *argument)
 {
 	u32 number = (unsigned long)argument;
 	const struct brobust_flow *flow = &brobust->flow[number];
-	struct socket *socket;
+	struct socket *socket = NULL;
 	int error;
 
 	brobust_sleep_until(flow->start);
