@@ -16,32 +16,79 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 
-#define USEC_PER_SEC 1000000ULL
+#define TCP_CONG_NON_RESTRICTED 1 /* every user, and every network namespace, may choose it */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct sock {
 	unsigned long sk_pacing_rate;	  /* bytes per second */
 	unsigned long sk_max_pacing_rate; /* bytes per second; ~0 without SO_MAX_PACING_RATE */
+	__u32 sk_pacing_status;		  /* enum sk_pacing */
+	__u8 sk_pacing_shift;
+	unsigned int sk_gso_max_size; /* bytes */
 };
 
+enum sk_pacing { SK_PACING_NONE, SK_PACING_NEEDED, SK_PACING_FQ };
+
 struct inet_connection_sock {
+	__u8 icsk_ca_state : 5;
 	__u64 icsk_ca_priv[13]; /* the state of the congestion control */
+};
+
+/* lib/win_minmax.c: the best three samples of a window; the first is the best. */
+struct minmax_sample {
+	__u32 t;
+	__u32 v;
+};
+
+struct minmax {
+	struct minmax_sample s[3];
 };
 
 struct tcp_sock {
 	__u32 write_seq; /* sequence number after the last byte that the application has written */
+	__u32 snd_una;	 /* ... of the first byte that is not acknowledged */
 	__u32 snd_nxt;	 /* ... and after the last byte that was sent */
 	__u32 mss_cache; /* bytes */
 	__u32 packets_out; /* packets, as all below */
 	__u32 sacked_out;
 	__u32 lost_out;
 	__u32 retrans_out;
+	__u32 max_packets_out;
+	__u32 delivered;
+	__u32 lost;
 	__u32 app_limited; /* 0, or the value of "delivered" that ends the application's limit */
+	__u32 snd_cwnd;
+	__u32 snd_cwnd_cnt;
+	__u32 snd_cwnd_clamp;
+	__u32 snd_ssthresh;
+	__u32 prior_cwnd;
+	__u32 is_cwnd_limited : 1;
+	__u32 srtt_us;		/* << 3 */
+	__u32 lsndtime;		/* jiffies */
+	__u64 tcp_mstamp;	/* us */
+	__u64 delivered_mstamp; /* us */
+	__u64 tcp_clock_cache;	/* ns */
+	__u64 tcp_wstamp_ns;
+	struct minmax rtt_min; /* us */
 };
 
+/* net/ipv4/tcp_rate.c tells what they mean; cc/cc.h has them as struct cc_sample. */
 struct rate_sample {
+	__u32 prior_delivered;
+	__s32 delivered;
+	long interval_us;
+	long rtt_us;
+	int losses;
+	__u32 acked_sacked;
+	__u32 prior_in_flight;
 	bool is_app_limited; /* the sample's packet was sent while the application was the limit */
+	bool is_retrans;
+	bool is_ack_delayed;
+};
+
+struct ack_sample {
+	__s32 rtt_us;
 };
 
 enum tcp_ca_event { CA_EVENT_TX_START };
@@ -52,10 +99,13 @@ struct tcp_congestion_ops {
 	void (*set_state)(struct sock *sk, __u8 new_state);
 	void (*cwnd_event)(struct sock *sk, enum tcp_ca_event event);
 	__u32 (*min_tso_segs)(struct sock *sk);
+	void (*cong_avoid)(struct sock *sk, __u32 ack, __u32 acked);
+	void (*pkts_acked)(struct sock *sk, const struct ack_sample *sample);
 	void (*cong_control)(struct sock *sk); /* and more; see cong_control.h */
 	__u32 (*undo_cwnd)(struct sock *sk);
 	__u32 (*sndbuf_expand)(struct sock *sk);
 	void (*init)(struct sock *sk);
+	__u32 flags;
 	char name[16];
 };
 

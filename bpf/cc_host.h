@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
+/* What cc/cc.h wants of its host, for BPF. */
+#ifndef BROBUST_CC_HOST_H
+#define BROBUST_CC_HOST_H
+
+#include "tcp.h"
+
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+typedef __s32 s32;
+typedef __s64 s64;
+
+/* A constant that the loader may set before the verifier sees it, which then drops dead branches.
+ */
+#define CC_PARAM(name, value, least, most, unit, help) const volatile u32 name = value;
+
+struct cc_connection;
+static __always_inline u32 cc_random_below(struct cc_connection *conn, u32 below);
+
+#endif

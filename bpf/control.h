@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
+/*
+ * A control of cc/controls as BPF struct_ops. Included at the end of such a file; cc/cc.h tells
+ * what it has defined.
+ *
+ * The control's state lies in socket storage: versions 2 and 3 of BBR do not fit into the 104 bytes
+ * that a socket has for it, and nobody outside could read it there. Its beginning is struct
+ * cc_report, which inet_diag shows to whoever asks for the map: the kernel takes no get_info
+ * operation from BPF. The snapshot of the connection lies there too, since it would fill most of a
+ * BPF program's 512 bytes of stack.
+ *
+ * Without memory for it the window stays as it is until there is some: each ACK tries again.
+ */
+#include "cong_control.h"
+
+/* Set by the loader before the program is verified. */
+const volatile u32 tick_hz = 250;
+/* Linux 6.1 does not let BPF write tcp_sock.app_limited. */
+const volatile bool may_write_app_limited = true;
+
+/* GSO_LEGACY_MAX_SIZE - 1 - MAX_TCP_HEADER, of a kernel with tunnels and wireless devices. */
+#define TSO_MAX_BYTES (65536 - 1 - 320)
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+struct socket_state {
+	struct cc_report report; /* first: crates/sockdiag reads it */
+	struct cc_connection conn;
+	struct control control;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct socket_state);
+} cc_state SEC(".maps");
+
+static __always_inline u32 cc_random_below(struct cc_connection *conn, u32 below)
+{
+	u32 random = (u64)bpf_get_prandom_u32() * below >> 32;
+
+	conn->random[conn->random_draws & 3] = random;
+	conn->random_draws++;
+	return random;
+}
+
+static __always_inline void load_connection(struct sock *sk, struct cc_connection *conn)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	const struct inet_connection_sock *icsk = (void *)sk;
+	u32 cwnd = tp->snd_cwnd;
+
+	conn->now_us = tp->tcp_mstamp;
+	conn->delivered_us = tp->delivered_mstamp;
+	conn->clock_ns = tp->tcp_clock_cache;
+	conn->departure_ns = tp->tcp_wstamp_ns;
+	conn->max_pacing_rate = sk->sk_max_pacing_rate;
+	conn->now_ticks = (u32)bpf_jiffies64();
+	conn->tick_hz = tick_hz;
+	conn->last_sent_ticks = tp->lsndtime;
+	conn->delivered = tp->delivered;
+	conn->lost = tp->lost;
+	conn->in_flight = tcp_packets_in_flight(tp);
+	conn->unsent_bytes = tp->write_seq - tp->snd_nxt;
+	conn->mss = tp->mss_cache;
+	conn->srtt_us_8 = tp->srtt_us;
+	conn->min_rtt_us = tp->rtt_min.s[0].v;
+	conn->snd_una = tp->snd_una;
+	conn->snd_nxt = tp->snd_nxt;
+	conn->cwnd_clamp = tp->snd_cwnd_clamp;
+	conn->prior_cwnd = tp->prior_cwnd;
+	conn->gso_max_size = sk->sk_gso_max_size;
+	conn->tso_max_bytes = TSO_MAX_BYTES;
+	conn->pacing_shift = sk->sk_pacing_shift;
+	conn->ca_state = BPF_CORE_READ_BITFIELD(icsk, icsk_ca_state);
+	/* tcp_is_cwnd_limited() */
+	conn->is_cwnd_limited = BPF_CORE_READ_BITFIELD(tp, is_cwnd_limited) ||
+				(cwnd < tp->snd_ssthresh && cwnd < 2 * tp->max_packets_out);
+	conn->is_paced = sk->sk_pacing_status != SK_PACING_NONE;
+	conn->wants_pacing = 0;
+	conn->random_draws = 0;
+	conn->pacing_rate = sk->sk_pacing_rate;
+	conn->cwnd = cwnd;
+	conn->cwnd_count = tp->snd_cwnd_cnt;
+	conn->ssthresh = tp->snd_ssthresh;
+	conn->app_limited = tp->app_limited;
+}
+
+static __always_inline void store_connection(struct sock *sk, const struct cc_connection *conn)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+
+	tp->snd_cwnd = conn->cwnd;
+	tp->snd_cwnd_cnt = conn->cwnd_count;
+	tp->snd_ssthresh = conn->ssthresh;
+	if (may_write_app_limited)
+		tp->app_limited = conn->app_limited;
+#ifndef CC_WINDOW_BASED
+	sk->sk_pacing_rate = conn->pacing_rate;
+#endif
+	if (conn->wants_pacing && sk->sk_pacing_status == SK_PACING_NONE)
+		sk->sk_pacing_status = SK_PACING_NEEDED;
+}
+
+static __always_inline struct socket_state *state_of(struct sock *sk)
+{
+	return bpf_sk_storage_get(&cc_state, sk, NULL, 0);
+}
+
+static __always_inline struct socket_state *state_or_new(struct sock *sk)
+{
+	struct socket_state *state = state_of(sk);
+
+	if (state)
+		return state;
+	state = bpf_sk_storage_get(&cc_state, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!state)
+		return NULL;
+	load_connection(sk, &state->conn);
+	control_init(&state->conn, &state->control);
+	store_connection(sk, &state->conn);
+	return state;
+}
+
+/* A socket may come back to a control that it has had: then its state begins anew. */
+SEC("struct_ops")
+void BPF_PROG(on_init, struct sock *sk)
+{
+	bpf_sk_storage_delete(&cc_state, sk);
+	state_or_new(sk);
+}
+
+#ifdef CC_WINDOW_BASED
+
+SEC("struct_ops")
+void BPF_PROG(on_cong_avoid, struct sock *sk, u32 ack, u32 acked)
+{
+	struct socket_state *state = state_or_new(sk);
+
+	if (!state)
+		return;
+	load_connection(sk, &state->conn);
+	control_on_acked(&state->conn, acked, &state->control);
+	store_connection(sk, &state->conn);
+	state->report.acks++;
+	control_report(&state->conn, &state->control, &state->report);
+}
+
+#ifdef CC_ON_RTT
+SEC("struct_ops")
+void BPF_PROG(on_pkts_acked, struct sock *sk, const struct ack_sample *sample)
+{
+	struct socket_state *state = state_of(sk);
+
+	if (!state || sample->rtt_us < 0)
+		return;
+	load_connection(sk, &state->conn);
+	control_on_rtt(&state->conn, sample->rtt_us, &state->control);
+	store_connection(sk, &state->conn);
+}
+#endif
+
+#else
+
+SEC("struct_ops")
+void on_cong_control(__u64 *ctx)
+{
+	struct cong_control_args args = cong_control_args(ctx);
+	const struct rate_sample *rs = args.rs;
+	struct sock *sk = args.sk;
+	struct socket_state *state = state_or_new(sk);
+	struct cc_sample sample = {
+	    .interval_us = rs->interval_us,
+	    .rtt_us = rs->rtt_us,
+	    .prior_delivered = rs->prior_delivered,
+	    .delivered = rs->delivered,
+	    .losses = rs->losses,
+	    .acked_sacked = rs->acked_sacked,
+	    .prior_in_flight = rs->prior_in_flight,
+	    .is_app_limited = rs->is_app_limited,
+	    .is_retrans = rs->is_retrans,
+	    .is_ack_delayed = rs->is_ack_delayed,
+	};
+
+	if (!state)
+		return;
+	load_connection(sk, &state->conn);
+	control_on_ack(&state->conn, &sample, &state->control);
+	store_connection(sk, &state->conn);
+	state->report.acks++;
+	control_report(&state->conn, &state->control, &state->report);
+}
+
+SEC("struct_ops")
+u32 BPF_PROG(on_min_tso_segs, struct sock *sk)
+{
+	return control_min_tso_segs(sk->sk_pacing_rate);
+}
+
+SEC("struct_ops")
+u32 BPF_PROG(on_sndbuf_expand, struct sock *sk)
+{
+	return control_sndbuf_expand();
+}
+
+#endif
+
+#ifdef CC_SET_STATE
+SEC("struct_ops")
+void BPF_PROG(on_set_state, struct sock *sk, u8 new_state)
+{
+	struct socket_state *state = state_of(sk);
+
+	if (!state)
+		return;
+	load_connection(sk, &state->conn);
+	control_set_state(&state->conn, new_state, &state->control);
+	store_connection(sk, &state->conn);
+}
+#endif
+
+#ifdef CC_ON_EVENT
+SEC("struct_ops")
+void BPF_PROG(on_cwnd_event, struct sock *sk, enum tcp_ca_event event)
+{
+	struct socket_state *state = state_of(sk);
+
+	if (!state)
+		return;
+	load_connection(sk, &state->conn);
+	control_on_event(&state->conn, event, &state->control);
+	store_connection(sk, &state->conn);
+}
+#endif
+
+SEC("struct_ops")
+u32 BPF_PROG(on_ssthresh, struct sock *sk)
+{
+	struct socket_state *state = state_of(sk);
+	u32 ssthresh;
+
+	if (!state) {
+		ssthresh = tcp_sk(sk)->snd_cwnd / 2;
+		return ssthresh > 2 ? ssthresh : 2;
+	}
+	load_connection(sk, &state->conn);
+	ssthresh = control_ssthresh(&state->conn, &state->control);
+	store_connection(sk, &state->conn);
+	return ssthresh;
+}
+
+SEC("struct_ops")
+u32 BPF_PROG(on_undo_cwnd, struct sock *sk)
+{
+	struct socket_state *state = state_of(sk);
+	u32 cwnd;
+
+	if (!state)
+		return tcp_sk(sk)->snd_cwnd;
+	load_connection(sk, &state->conn);
+	cwnd = control_undo_cwnd(&state->conn, &state->control);
+	store_connection(sk, &state->conn);
+	return cwnd;
+}
+
+#define NAME_OF(name) #name
+#define NAME(name) NAME_OF(name)
+
+SEC(".struct_ops")
+struct tcp_congestion_ops CC_NAME = {
+    .init = (void *)on_init,
+#ifdef CC_WINDOW_BASED
+    .cong_avoid = (void *)on_cong_avoid,
+#ifdef CC_ON_RTT
+    .pkts_acked = (void *)on_pkts_acked,
+#endif
+#else
+    .cong_control = (void *)on_cong_control,
+    .min_tso_segs = (void *)on_min_tso_segs,
+    .sndbuf_expand = (void *)on_sndbuf_expand,
+#endif
+#ifdef CC_SET_STATE
+    .set_state = (void *)on_set_state,
+#endif
+#ifdef CC_ON_EVENT
+    .cwnd_event = (void *)on_cwnd_event,
+#endif
+    .ssthresh = (void *)on_ssthresh,
+    .undo_cwnd = (void *)on_undo_cwnd,
+    .flags = TCP_CONG_NON_RESTRICTED,
+    .name = NAME(CC_NAME),
+};

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
+/*
+ * What all versions of BBR share: units, rates, the bandwidth-delay product, the filter of the
+ * greatest value, and the view of a model that a policy beside BBR (robust.h, ha.h) looks at.
+ *
+ * Every operation rounds as the kernel's does (net/ipv4/tcp_bbr.c, lib/win_minmax.c): the order of
+ * multiplications and shifts is part of the behaviour.
+ */
+#ifndef BROBUST_CC_BBR_H
+#define BROBUST_CC_BBR_H
+
+#include "cc.h"
+
+#define BBR_BW_SCALE 24 /* bandwidths are packets per µs << 24: 750 bit/s to 100 Tbit/s */
+#define BBR_BW_UNIT (1U << BBR_BW_SCALE)
+#define BBR_SCALE 8 /* gains are << 8 */
+#define BBR_UNIT (1U << BBR_SCALE)
+#define BBR_MOST_GAIN 1023U /* the kernel keeps a gain in 10 bits */
+
+#define BBR_TSO_SEGS_MOST 127U
+
+/*
+ * Paced that many percent below the bandwidth: on average the queue at the bottleneck then drains,
+ * and headers, which the rate does not count, have their room.
+ */
+CC_PARAM(bbr_pacing_margin, 1, 0, 50, CC_PERCENT, "paced below the bandwidth estimate")
+/* Below this rate a burst is one packet: two would last 20 ms and more. */
+CC_PARAM(bbr_min_tso_rate, 1200000, 0, 1000000000, CC_BITS_PER_SECOND,
+	 "bursts are one packet below")
+
+/* What a policy beside BBR needs to know of its model. */
+struct bbr_model {
+	u32 bw;		 /* the bandwidth it works with */
+	u32 min_rtt_us;	 /* CC_NO_RTT: none yet */
+	u32 pacing_gain; /* << 8 */
+	u32 high_gain;	 /* << 8: that of STARTUP */
+	u8 mode;	 /* enum cc_mode */
+};
+
+/* The greatest value of a window of time: the best three, each from a later part of it. */
+struct bbr_max {
+	struct {
+		u32 time;
+		u32 value;
+	} best[3];
+};
+
+CC_INLINE void bbr_max_reset(struct bbr_max *max, u32 time, u32 value)
+{
+	for (int i = 0; i < 3; i++) {
+		max->best[i].time = time;
+		max->best[i].value = value;
+	}
+}
+
+CC_INLINE void bbr_max_shift(struct bbr_max *max, u32 time, u32 value)
+{
+	max->best[0] = max->best[1];
+	max->best[1] = max->best[2];
+	max->best[2].time = time;
+	max->best[2].value = value;
+}
+
+CC_INLINE void bbr_max_update(struct bbr_max *max, u32 window, u32 time, u32 value)
+{
+	u32 age;
+
+	if (value >= max->best[0].value || time - max->best[2].time > window) {
+		bbr_max_reset(max, time,
+			      value); /* the greatest of all, or all others are too old */
+		return;
+	}
+	for (int i = 1; i < 3; i++) {
+		if (value < max->best[i].value)
+			continue;
+		for (int j = i; j < 3; j++) {
+			max->best[j].time = time;
+			max->best[j].value = value;
+		}
+		break;
+	}
+
+	age = time - max->best[0].time;
+	if (age > window) {
+		/* The best is too old. The second may be as well; the third was looked at above. */
+		bbr_max_shift(max, time, value);
+		if (time - max->best[0].time > window)
+			bbr_max_shift(max, time, value);
+	} else if (max->best[1].time == max->best[0].time && age > window / 4) {
+		/* A quarter of the window without a second best: take one from its second quarter.
+		 */
+		max->best[1].time = max->best[2].time = time;
+		max->best[1].value = max->best[2].value = value;
+	} else if (max->best[2].time == max->best[1].time && age > window / 2) {
+		max->best[2].time = time;
+		max->best[2].value = value;
+	}
+}
+
+/* Bytes per second. 64 bits are enough up to 2.9 Tbit/s at a gain of 2.89. */
+CC_INLINE u64 bbr_bytes_per_second(const struct cc_connection *conn, u64 bw, u32 gain)
+{
+	u64 rate = bw * conn->mss;
+
+	rate = rate * gain >> BBR_SCALE;
+	rate *= CC_USEC_PER_SEC / 100 * (100 - bbr_pacing_margin);
+	return rate >> BBR_BW_SCALE;
+}
+
+CC_INLINE u64 bbr_pacing_rate(const struct cc_connection *conn, u32 bw, u32 gain)
+{
+	return cc_min64(bbr_bytes_per_second(conn, bw, gain), conn->max_pacing_rate);
+}
+
+/* As bbr_get_info() tells it to users: bytes of payload per second, without the margin. */
+CC_INLINE u64 bbr_bw_for_users(const struct cc_connection *conn, u32 bw)
+{
+	return (u64)bw * conn->mss * CC_USEC_PER_SEC >> BBR_BW_SCALE;
+}
+
+/* gain * bandwidth * minimum RTT in packets, rounded up. */
+CC_INLINE u32 bbr_bdp(u32 bw, u32 min_rtt_us, u32 gain)
+{
+	u64 bdp = (u64)bw * min_rtt_us;
+
+	/* Without an RTT (all packets so far retransmitted, no timestamps): something safe. */
+	if (min_rtt_us == CC_NO_RTT)
+		return CC_INIT_CWND;
+	return (u32)(((bdp * gain >> BBR_SCALE) + BBR_BW_UNIT - 1) >> BBR_BW_SCALE);
+}
+
+CC_INLINE u32 bbr_min_tso_segs(u64 pacing_rate)
+{
+	return pacing_rate < bbr_min_tso_rate >> 3 ? 1 : 2;
+}
+
+/* Packets of one burst at this rate: what the stack sends at once, if the device does not limit. */
+CC_INLINE u32 bbr_tso_segs_goal(const struct cc_connection *conn)
+{
+	u32 bytes = (u32)cc_min64(conn->pacing_rate >> conn->pacing_shift, conn->tso_max_bytes);
+	u32 segs = cc_max(bytes / conn->mss, bbr_min_tso_segs(conn->pacing_rate));
+
+	return cc_min(segs, BBR_TSO_SEGS_MOST);
+}
+
+/*
+ * Of "inflight" packets those that will be in the network when the next one departs: pacing has
+ * given packets departures in the future, until which others are delivered. If the aim is to raise
+ * the amount, the next burst counts as well.
+ */
+CC_INLINE u32 bbr_inflight_at_departure(const struct cc_connection *conn, u32 inflight, u32 bw,
+					u32 pacing_gain)
+{
+	u64 wait_ns = conn->departure_ns > conn->clock_ns ? conn->departure_ns - conn->clock_ns : 0;
+	u32 delivered = (u32)(bw * (wait_ns / 1000) >> BBR_BW_SCALE);
+
+	if (pacing_gain > BBR_UNIT)
+		inflight += bbr_tso_segs_goal(conn);
+	return delivered < inflight ? inflight - delivered : 0;
+}
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
+/*
+ * A control that is a version of BBR and, if wanted, a policy beside it (cc.h tells what a control
+ * is). To be defined before:
+ *
+ *	BBR	bbr1, bbr2, bbr3 or bbq, whose header is included
+ *	POLICY	robust or ha, whose header is included; or nothing
+ */
+#define BBR_PASTE(a, b) a##b
+#define BBR_OF(name, function) BBR_PASTE(name, function)
+
+#define CC_SET_STATE
+#define CC_ON_EVENT
+
+struct control {
+	struct BBR bbr;
+#ifdef POLICY
+	struct POLICY policy;
+#endif
+};
+
+static void control_init(struct cc_connection *conn, struct control *control)
+{
+	BBR_OF(BBR, _init)(conn, &control->bbr);
+#ifdef POLICY
+	BBR_OF(POLICY, _init)(conn, &control->policy);
+#endif
+}
+
+static void control_on_ack(struct cc_connection *conn, const struct cc_sample *sample,
+			   struct control *control)
+{
+#ifdef POLICY
+	struct bbr_model model;
+#endif
+
+	BBR_OF(BBR, _on_ack)(conn, sample, &control->bbr);
+#ifdef POLICY
+	BBR_OF(BBR, _model)(&control->bbr, &model);
+	BBR_OF(POLICY, _on_ack)(conn, sample, &model, &control->policy);
+#endif
+}
+
+static void control_set_state(struct cc_connection *conn, u8 state, struct control *control)
+{
+	BBR_OF(BBR, _set_state)(conn, state, &control->bbr);
+}
+
+static void control_on_event(struct cc_connection *conn, u32 event, struct control *control)
+{
+	BBR_OF(BBR, _on_event)(conn, event, &control->bbr);
+}
+
+static u32 control_ssthresh(struct cc_connection *conn, struct control *control)
+{
+	return BBR_OF(BBR, _ssthresh)(conn, &control->bbr);
+}
+
+static u32 control_undo_cwnd(struct cc_connection *conn, struct control *control)
+{
+	return BBR_OF(BBR, _undo_cwnd)(conn, &control->bbr);
+}
+
+static u32 control_min_tso_segs(u64 pacing_rate)
+{
+	return bbr_min_tso_segs(pacing_rate);
+}
+
+/* Three windows: BBR may double its window within a round of recovery. */
+static u32 control_sndbuf_expand(void)
+{
+	return 3;
+}
+
+static void control_report(const struct cc_connection *conn, const struct control *control,
+			   struct cc_report *report)
+{
+	BBR_OF(BBR, _report)(conn, &control->bbr, report);
+#ifdef POLICY
+	BBR_OF(POLICY, _report)(&control->policy, report);
+#endif
+}

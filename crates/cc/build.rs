@@ -1,0 +1,43 @@
+//! Compiles every cc/controls/NAME.c for this machine, and writes the table that `lib.rs` includes.
+
+use std::env;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+fn main() -> Result<()> {
+    let here = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
+    let sources = here.join("../../cc").canonicalize()?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    println!("cargo::rerun-if-changed={}", sources.display());
+    println!("cargo::rerun-if-changed={}", here.join("host").display());
+
+    let mut externs = String::new();
+    let mut table = String::new();
+    for name in controls(&sources)? {
+        // One library each: a control's parameters have names that others have too, in sections of their own.
+        cc::Build::new()
+            .file(sources.join("controls").join(format!("{name}.c")))
+            .include(here.join("host"))
+            .define("CC_PARAM_SECTION", format!("\"cc_params_{name}\"").as_str())
+            .warnings_into_errors(true)
+            .extra_warnings(true)
+            .flag("-std=gnu11")
+            .compile(&name);
+        writeln!(externs, "    static {name}_operations: abi::Operations;")?;
+        writeln!(table, "    Control(&raw const {name}_operations),")?;
+    }
+    let text = format!("unsafe extern \"C\" {{\n{externs}}}\n\nstatic CONTROLS: &[Control] = &[\n{table}];\n");
+    fs::write(out.join("controls.rs"), text)?;
+    Ok(())
+}
+
+fn controls(sources: &Path) -> Result<Vec<String>> {
+    let mut names: Vec<String> = fs::read_dir(sources.join("controls"))?
+        .filter_map(|entry| Some(entry.ok()?.file_name().to_str()?.strip_suffix(".c")?.to_owned()))
+        .collect();
+    names.sort();
+    Ok(names)
+}

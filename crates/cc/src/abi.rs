@@ -1,0 +1,106 @@
+//! The structs of cc/cc.h and crates/cc/host, field by field; `tests::the_sizes_are_those_of_c` compares.
+
+use std::ffi::{c_char, c_void};
+
+/// struct cc_connection
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Connection {
+    pub now_us: u64,
+    pub delivered_us: u64,
+    pub clock_ns: u64,
+    pub departure_ns: u64,
+    pub max_pacing_rate: u64,
+    pub now_ticks: u32,
+    pub tick_hz: u32,
+    pub last_sent_ticks: u32,
+    pub delivered: u32,
+    pub lost: u32,
+    pub in_flight: u32,
+    pub unsent_bytes: u32,
+    pub mss: u32,
+    pub srtt_us_8: u32,
+    pub min_rtt_us: u32,
+    pub snd_una: u32,
+    pub snd_nxt: u32,
+    pub cwnd_clamp: u32,
+    pub prior_cwnd: u32,
+    pub gso_max_size: u32,
+    pub tso_max_bytes: u32,
+    pub pacing_shift: u8,
+    pub ca_state: u8,
+    pub is_cwnd_limited: u8,
+    pub is_paced: u8,
+    pub wants_pacing: u8,
+    pub random_draws: u8,
+    pub pacing_rate: u64,
+    pub cwnd: u32,
+    pub cwnd_count: u32,
+    pub ssthresh: u32,
+    pub app_limited: u32,
+    pub random: [u32; 4],
+}
+
+/// struct cc_sample
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sample {
+    pub interval_us: i64,
+    pub rtt_us: i64,
+    pub prior_delivered: u32,
+    pub delivered: i32,
+    pub losses: i32,
+    pub acked_sacked: u32,
+    pub prior_in_flight: u32,
+    pub is_app_limited: u8,
+    pub is_retrans: u8,
+    pub is_ack_delayed: u8,
+}
+
+/// struct cc_report
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Report {
+    pub bandwidth: u64,
+    pub min_rtt_us: u32,
+    pub pacing_gain: u32,
+    pub cwnd_gain: u32,
+    pub mode: u32,
+    pub acks: u64,
+    pub deficit_acks: u64,
+}
+
+/// struct cc_param
+#[repr(C)]
+pub struct Param {
+    pub value: *mut u32,
+    pub name: *const c_char,
+    pub unit: *const c_char,
+    pub help: *const c_char,
+    pub standard: u32,
+    pub least: u32,
+    pub most: u32,
+}
+
+/// struct cc_operations
+#[repr(C)]
+pub struct Operations {
+    pub name: *const c_char,
+    pub control_size: usize,
+    pub connection_size: usize,
+    pub sample_size: usize,
+    pub report_size: usize,
+    pub params: *const Param,
+    pub params_end: *const Param,
+    pub init: unsafe extern "C" fn(*mut Connection, *mut c_void),
+    pub on_ack: Option<unsafe extern "C" fn(*mut Connection, *const Sample, *mut c_void)>,
+    pub on_acked: Option<unsafe extern "C" fn(*mut Connection, u32, *mut c_void)>,
+    pub on_rtt: Option<unsafe extern "C" fn(*mut Connection, u32, *mut c_void)>,
+    pub set_state: Option<unsafe extern "C" fn(*mut Connection, u8, *mut c_void)>,
+    pub on_event: Option<unsafe extern "C" fn(*mut Connection, u32, *mut c_void)>,
+    pub ssthresh: unsafe extern "C" fn(*mut Connection, *mut c_void) -> u32,
+    pub undo_cwnd: unsafe extern "C" fn(*mut Connection, *mut c_void) -> u32,
+    pub min_tso_segs: Option<unsafe extern "C" fn(u64) -> u32>,
+    pub sndbuf_expand: Option<unsafe extern "C" fn() -> u32>,
+    pub report: unsafe extern "C" fn(*const Connection, *const c_void, *mut Report),
+}

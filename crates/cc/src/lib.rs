@@ -1,0 +1,203 @@
+//! The congestion controls of cc/controls on their own, without a kernel: for unit tests, replay of recorded calls
+//! and fuzzing, and the table of their parameters. The only place where Rust calls that C.
+
+pub mod abi;
+mod params;
+
+use std::ffi::{c_void, CStr};
+use std::ptr;
+
+pub use abi::{Connection, Report, Sample};
+pub use params::{Param, Unit};
+
+include!(concat!(env!("OUT_DIR"), "/controls.rs"));
+
+/// icsk_ca_state
+pub mod ca_state {
+    pub const OPEN: u8 = 0;
+    pub const DISORDER: u8 = 1;
+    pub const CWR: u8 = 2;
+    pub const RECOVERY: u8 = 3;
+    pub const LOSS: u8 = 4;
+}
+
+/// enum cc_event: about to send with nothing in flight
+pub const EVENT_TX_START: u32 = 0;
+
+/// Names of enum cc_mode.
+pub const MODES: [&str; 10] = [
+    "startup",
+    "drain",
+    "probe_bw",
+    "probe_rtt",
+    "probe_bw_up",
+    "probe_bw_down",
+    "probe_bw_cruise",
+    "probe_bw_refill",
+    "slow_start",
+    "avoidance",
+];
+
+/// A congestion control of cc/controls.
+#[derive(Clone, Copy)]
+pub struct Control(*const abi::Operations);
+
+// SAFETY: the table is constant; what it points to is constant but for the parameters, which `params` guards.
+unsafe impl Send for Control {}
+// SAFETY: as above.
+unsafe impl Sync for Control {}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Control").field(&self.name()).finish()
+    }
+}
+
+impl Control {
+    pub fn all() -> &'static [Control] {
+        CONTROLS
+    }
+
+    pub fn find(name: &str) -> Option<Control> {
+        CONTROLS.iter().copied().find(|control| control.name() == name)
+    }
+
+    pub fn name(self) -> &'static str {
+        // SAFETY: host/control.h sets it to a string constant.
+        unsafe { CStr::from_ptr(self.operations().name) }.to_str().unwrap_or_default()
+    }
+
+    /// It decides the window only, and leaves rate and recovery to the stack (Reno, CUBIC).
+    pub fn is_window_based(self) -> bool {
+        self.operations().on_acked.is_some()
+    }
+
+    pub fn params(self) -> Vec<Param> {
+        params::of(self.operations())
+    }
+
+    fn operations(self) -> &'static abi::Operations {
+        // SAFETY: build.rs takes the address of a C constant.
+        unsafe { &*self.0 }
+    }
+}
+
+/// A socket that has a control: the control's state, and its functions (cc/cc.h).
+#[derive(Debug, Clone)]
+pub struct Socket {
+    control: Control,
+    /// struct control; eight-byte words for its alignment.
+    state: Vec<u64>,
+}
+
+impl Socket {
+    /// control_init()
+    pub fn new(control: Control, conn: &mut Connection) -> Socket {
+        let words = control.operations().control_size.div_ceil(size_of::<u64>());
+        let mut socket = Socket { control, state: vec![0; words] };
+        // SAFETY: the state is zeroed and as large as the control says; so below.
+        unsafe { (control.operations().init)(conn, socket.state()) };
+        socket
+    }
+
+    pub fn control(&self) -> Control {
+        self.control
+    }
+
+    /// control_on_ack(); nothing for a window-based control.
+    pub fn on_ack(&mut self, conn: &mut Connection, sample: &Sample) {
+        if let Some(on_ack) = self.control.operations().on_ack {
+            // SAFETY: as in `new`.
+            unsafe { on_ack(conn, sample, self.state()) };
+        }
+    }
+
+    /// control_on_acked(); nothing for a control that decides the rate as well.
+    pub fn on_acked(&mut self, conn: &mut Connection, acked: u32) {
+        if let Some(on_acked) = self.control.operations().on_acked {
+            // SAFETY: as in `new`.
+            unsafe { on_acked(conn, acked, self.state()) };
+        }
+    }
+
+    /// control_on_rtt(), if it has one.
+    pub fn on_rtt(&mut self, conn: &mut Connection, rtt_us: u32) {
+        if let Some(on_rtt) = self.control.operations().on_rtt {
+            // SAFETY: as in `new`.
+            unsafe { on_rtt(conn, rtt_us, self.state()) };
+        }
+    }
+
+    /// control_set_state(), if it has one; `ca_state`.
+    pub fn set_state(&mut self, conn: &mut Connection, state: u8) {
+        if let Some(set_state) = self.control.operations().set_state {
+            // SAFETY: as in `new`.
+            unsafe { set_state(conn, state, self.state()) };
+        }
+    }
+
+    /// control_on_event(), if it has one.
+    pub fn on_event(&mut self, conn: &mut Connection, event: u32) {
+        if let Some(on_event) = self.control.operations().on_event {
+            // SAFETY: as in `new`.
+            unsafe { on_event(conn, event, self.state()) };
+        }
+    }
+
+    /// control_ssthresh(): packets
+    pub fn ssthresh(&mut self, conn: &mut Connection) -> u32 {
+        // SAFETY: as in `new`.
+        unsafe { (self.control.operations().ssthresh)(conn, self.state()) }
+    }
+
+    /// control_undo_cwnd(): packets
+    pub fn undo_cwnd(&mut self, conn: &mut Connection) -> u32 {
+        // SAFETY: as in `new`.
+        unsafe { (self.control.operations().undo_cwnd)(conn, self.state()) }
+    }
+
+    pub fn report(&self, conn: &Connection) -> Report {
+        let mut report = Report::default();
+        // SAFETY: as in `new`; the function only reads the state.
+        unsafe { (self.control.operations().report)(conn, self.state.as_ptr().cast(), ptr::from_mut(&mut report)) };
+        report
+    }
+
+    fn state(&mut self) -> *mut c_void {
+        self.state.as_mut_ptr().cast()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sizes_are_those_of_c() {
+        for control in Control::all() {
+            let operations = control.operations();
+            assert_eq!(operations.connection_size, size_of::<Connection>());
+            assert_eq!(operations.sample_size, size_of::<Sample>());
+            assert_eq!(operations.report_size, size_of::<Report>());
+        }
+    }
+
+    #[test]
+    fn every_control_has_a_name_that_the_kernel_takes() {
+        assert!(Control::all().len() > 4);
+        for control in Control::all() {
+            assert!((1..=15).contains(&control.name().len()), "{control:?}");
+            assert_eq!(Control::find(control.name()).unwrap().name(), control.name());
+        }
+    }
+
+    #[test]
+    fn reno_doubles_in_slow_start_and_halves_on_loss() {
+        let mut conn =
+            Connection { cwnd: 10, cwnd_clamp: u32::MAX, ssthresh: 100, is_cwnd_limited: 1, ..Default::default() };
+        let mut reno = Socket::new(Control::find("brb_reno").unwrap(), &mut conn);
+        reno.on_acked(&mut conn, 10);
+        assert_eq!(conn.cwnd, 20);
+        assert_eq!(reno.ssthresh(&mut conn), 10);
+    }
+}
