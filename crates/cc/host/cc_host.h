@@ -21,11 +21,14 @@ struct cc_param {
 	u32 standard, least, most;
 };
 
-/* build.rs gives each control a section of its own for the table of its parameters. */
+/*
+ * build.rs gives each control a section of its own for the table of its parameters; "retain", since
+ * a linker that collects garbage (lld) does not take its bounds for a use.
+ */
 #define CC_PARAM(name_, value_, least_, most_, unit_, help_)                                       \
 	static u32 name_ = value_;                                                                 \
 	static const struct cc_param name_##_param                                                 \
-	    __attribute__((section(CC_PARAM_SECTION), used, aligned(8))) = {                       \
+	    __attribute__((section(CC_PARAM_SECTION), used, retain, aligned(8))) = {               \
 		&name_, #name_, #unit_, help_, value_, least_, most_,                              \
 	};
 

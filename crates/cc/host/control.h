@@ -37,7 +37,7 @@ static inline u32 cc_random_below(struct cc_connection *conn, u32 below)
 /* A section whose name is an identifier has its bounds from the linker. Without a name: no
  * parameter. */
 static const struct cc_param no_param
-    __attribute__((section(CC_PARAM_SECTION), used, aligned(8))) = {0};
+    __attribute__((section(CC_PARAM_SECTION), used, retain, aligned(8))) = {0};
 extern const struct cc_param PASTE(__start_cc_params_, CC_NAME)[];
 extern const struct cc_param PASTE(__stop_cc_params_, CC_NAME)[];
 
