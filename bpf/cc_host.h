@@ -16,7 +16,4 @@ typedef __s64 s64;
  */
 #define CC_PARAM(name, value, least, most, unit, help) const volatile u32 name = value;
 
-struct cc_connection;
-static __always_inline u32 cc_random_below(struct cc_connection *conn, u32 below);
-
 #endif

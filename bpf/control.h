@@ -36,7 +36,7 @@ struct {
 	__type(value, struct socket_state);
 } cc_state SEC(".maps");
 
-static __always_inline u32 cc_random_below(struct cc_connection *conn, u32 below)
+CC_INLINE u32 cc_random_below(struct cc_connection *conn, u32 below)
 {
 	u32 random = (u64)bpf_get_prandom_u32() * below >> 32;
 

@@ -129,7 +129,7 @@ CC_INLINE u32 bbr_bdp(u32 bw, u32 min_rtt_us, u32 gain)
 	return (u32)(((bdp * gain >> BBR_SCALE) + BBR_BW_UNIT - 1) >> BBR_BW_SCALE);
 }
 
-CC_INLINE u32 bbr_min_tso_segs(u64 pacing_rate)
+CC_INLINE u32 bbr_least_tso_segs(u64 pacing_rate)
 {
 	return pacing_rate < bbr_min_tso_rate >> 3 ? 1 : 2;
 }
@@ -138,7 +138,7 @@ CC_INLINE u32 bbr_min_tso_segs(u64 pacing_rate)
 CC_INLINE u32 bbr_tso_segs_goal(const struct cc_connection *conn)
 {
 	u32 bytes = (u32)cc_min64(conn->pacing_rate >> conn->pacing_shift, conn->tso_max_bytes);
-	u32 segs = cc_max(bytes / conn->mss, bbr_min_tso_segs(conn->pacing_rate));
+	u32 segs = cc_max(bytes / conn->mss, bbr_least_tso_segs(conn->pacing_rate));
 
 	return cc_min(segs, BBR_TSO_SEGS_MOST);
 }

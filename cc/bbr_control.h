@@ -63,7 +63,7 @@ static u32 control_undo_cwnd(struct cc_connection *conn, struct control *control
 
 static u32 control_min_tso_segs(u64 pacing_rate)
 {
-	return bbr_min_tso_segs(pacing_rate);
+	return bbr_least_tso_segs(pacing_rate);
 }
 
 /* Three windows: BBR may double its window within a round of recovery. */

@@ -41,7 +41,7 @@
 #ifndef BROBUST_CC_H
 #define BROBUST_CC_H
 
-#include "cc_host.h" /* u8 … s64, bool, CC_PARAM, cc_random_below(): each host has its own */
+#include "cc_host.h" /* u8 … s64, bool, CC_PARAM: each host has its own */
 
 /*
  * A parameter: a constant of an algorithm that can be given another value when it is loaded.
@@ -166,6 +166,9 @@ struct cc_report {
 	u64 acks;	  /* ACKs processed */
 	u64 deficit_acks; /* ... and found with too little in flight */
 };
+
+/* An even draw from 0 to below - 1; each host has its own source. At most four in a call. */
+CC_INLINE u32 cc_random_below(struct cc_connection *conn, u32 below);
 
 CC_INLINE u32 cc_min(u32 a, u32 b)
 {

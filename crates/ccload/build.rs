@@ -1,4 +1,5 @@
-//! Compiles every bpf/NAME.bpf.c, and writes the table that `objects.rs` includes: NAME and the compiled object.
+//! Compiles every bpf/NAME.bpf.c and cc/controls/NAME.c, and writes the table that `objects.rs` includes: NAME and the
+//! compiled object.
 
 use std::env;
 use std::fmt::Write;
@@ -8,20 +9,27 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use libbpf_cargo::SkeletonBuilder;
 
-const SUFFIX: &str = ".bpf.c";
-
 fn main() -> Result<()> {
-    let sources = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../../bpf").canonicalize()?;
+    let root = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../..").canonicalize()?;
+    let (glue, cc) = (root.join("bpf"), root.join("cc"));
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    println!("cargo::rerun-if-changed={}", sources.display());
+    println!("cargo::rerun-if-changed={}", glue.display());
+    println!("cargo::rerun-if-changed={}", cc.display());
 
+    let mut sources = programs(&glue, ".bpf.c")?;
+    for (name, control) in programs(&cc.join("controls"), ".c")? {
+        // libbpf-cargo takes no other suffix.
+        let source = out.join(format!("{name}.bpf.c"));
+        fs::write(&source, format!("#include {:?}\n", control.display().to_string()))?;
+        sources.push((name, source));
+    }
     let mut table = String::from("&[\n");
-    for (name, source) in programs(&sources)? {
+    for (name, source) in sources {
         let object = out.join(format!("{name}.bpf.o"));
         SkeletonBuilder::new()
             .source(&source)
             .obj(&object)
-            .clang_args(clang_args())
+            .clang_args(clang_args(&glue))
             .build()
             .with_context(|| format!("cannot compile {} (is clang installed?)", source.display()))?;
         writeln!(table, "    ({name:?}, include_bytes!({:?})),", object.display().to_string())?;
@@ -31,12 +39,11 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn programs(sources: &Path) -> Result<Vec<(String, PathBuf)>> {
+fn programs(sources: &Path, suffix: &str) -> Result<Vec<(String, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(sources)? {
         let path = entry?.path();
-        println!("cargo::rerun-if-changed={}", path.display());
-        if let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(SUFFIX)) {
+        if let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(suffix)) {
             found.push((name.to_owned(), path.clone()));
         }
     }
@@ -44,12 +51,12 @@ fn programs(sources: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(found)
 }
 
-fn clang_args() -> Vec<String> {
+fn clang_args(glue: &Path) -> Vec<String> {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-mcpu=v3"]
         .map(String::from)
         .into_iter()
         // Debian keeps asm/types.h in a directory that clang does not search for the bpf target.
-        .chain([format!("-idirafter/usr/include/{arch}-linux-gnu")])
+        .chain([format!("-idirafter/usr/include/{arch}-linux-gnu"), format!("-I{}", glue.display())])
         .collect()
 }

@@ -8,6 +8,12 @@ from brobust.guests.kernels import Kernel
 # Ours by name, with the kernel control each stands on (bpf/).
 OURS = {"bbr_robust": "bbr"}
 
+# enum cc_mode of cc/cc.h, by number.
+MODES = [
+    "startup", "drain", "probe_bw", "probe_rtt", "probe_bw_up", "probe_bw_down", "probe_bw_cruise", "probe_bw_refill",
+    "slow_start", "avoidance",
+]  # fmt: skip
+
 
 def check(name: str, kernel: Kernel) -> None:
     """Refuse a control that the guest will not have."""

@@ -32,7 +32,4 @@ struct cc_param {
 		&name_, #name_, #unit_, help_, value_, least_, most_,                              \
 	};
 
-struct cc_connection;
-static inline u32 cc_random_below(struct cc_connection *conn, u32 below);
-
 #endif

@@ -24,7 +24,7 @@ struct cc_operations {
 
 /* The numbers come with the call: drawn by who tests, or those that were drawn when it was
  * recorded. */
-static inline u32 cc_random_below(struct cc_connection *conn, u32 below)
+CC_INLINE u32 cc_random_below(struct cc_connection *conn, u32 below)
 {
 	return conn->random[conn->random_draws++ & 3] % below;
 }

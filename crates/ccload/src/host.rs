@@ -7,6 +7,7 @@ use std::process::Command;
 
 use nix::mount::{mount, MsFlags};
 use nix::sys::statfs::{statfs, FsType};
+use nix::time::{clock_getres, ClockId};
 
 use crate::btf::KernelBtf;
 use crate::objects::Object;
@@ -16,6 +17,8 @@ const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 const BPFFS: &str = "/sys/fs/bpf";
 /// include/uapi/linux/magic.h
 const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11);
+
+const NANOSECONDS_PER_SECOND: u32 = 1_000_000_000;
 
 /// Numbers of capabilities(7).
 const CAP_NET_ADMIN: u32 = 12;
@@ -93,6 +96,13 @@ fn load_tcp_bbr() -> Result<()> {
     }
     let message = String::from_utf8_lossy(&output.stderr);
     Err(no_bbr(message.lines().last().unwrap_or("modprobe tcp_bbr failed").trim().to_owned()))
+}
+
+/// Jiffies per second. A coarse clock moves once a jiffy, and says so.
+pub fn tick_hz() -> io::Result<u32> {
+    let jiffy = clock_getres(ClockId::CLOCK_MONOTONIC_COARSE)?;
+    let nanoseconds = u32::try_from(jiffy.tv_nsec()).unwrap_or(u32::MAX).max(1);
+    Ok((NANOSECONDS_PER_SECOND + nanoseconds / 2) / nanoseconds)
 }
 
 /// Mounts the BPF file system where systemd would, if nobody has.

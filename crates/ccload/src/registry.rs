@@ -16,7 +16,7 @@ use crate::{Refusal, Result};
 
 /// Our directory in the BPF file system.
 const PINS: &str = "/sys/fs/bpf/brobust";
-/// Name of the socket storage map in bpf/cc_state.h.
+/// Name of the socket storage map in struct cc_report in cc/cc.h.
 const STATE_MAP: &str = "cc_state";
 /// Enough to show the refused instruction and its registers.
 const LOG_LINES: usize = 20;
@@ -107,7 +107,7 @@ pub fn list() -> Vec<Status> {
         .collect()
 }
 
-/// The maps in which our controls export their state (bpf/cc_state.h), to be given to brobust-sockdiag; none without
+/// The maps in which our controls export their state (struct cc_report in cc/cc.h), to be given to brobust-sockdiag; none without
 /// privilege.
 pub fn state_maps() -> Vec<OwnedFd> {
     MapInfoIter::default()
@@ -143,9 +143,8 @@ fn register(object: &Object, has_ack: bool, pin: Option<&Path>) -> Result<()> {
 }
 
 fn try_register(object: &Object, has_ack: bool, pin: Option<&Path>) -> libbpf_rs::Result<()> {
-    let mut open = ObjectBuilder::default().name(object.name)?.open_memory(object.bytes)?;
-    set_constant(&mut open, object, "cong_control_has_ack", &[u8::from(has_ack)]);
-    let mut loaded = open.load()?;
+    // Linux 6.1 refuses a program that writes tcp_sock.app_limited, and its BTF does not tell.
+    let mut loaded = prepare(object, has_ack, true)?.load().or_else(|_| prepare(object, has_ack, false)?.load())?;
     let mut map = loaded.maps_mut().find(|map| map.map_type() == MapType::StructOps).ok_or_else(no_struct_ops_map)?;
     // Pinned first: a control that cannot be pinned must not stay registered.
     if let Some(pin) = pin {
@@ -159,6 +158,15 @@ fn try_register(object: &Object, has_ack: bool, pin: Option<&Path>) -> libbpf_rs
     // Dropping the link would unregister the control.
     link.disconnect();
     Ok(())
+}
+
+/// The object with the constants that depend on the kernel (bpf/control.h).
+fn prepare(object: &Object, has_ack: bool, may_write_app_limited: bool) -> libbpf_rs::Result<OpenObject> {
+    let mut open = ObjectBuilder::default().name(object.name)?.open_memory(object.bytes)?;
+    set_constant(&mut open, object, "cong_control_has_ack", &[u8::from(has_ack)]);
+    set_constant(&mut open, object, "may_write_app_limited", &[u8::from(may_write_app_limited)]);
+    set_constant(&mut open, object, "tick_hz", &host::tick_hz()?.to_ne_bytes());
+    Ok(open)
 }
 
 fn no_struct_ops_map() -> libbpf_rs::Error {

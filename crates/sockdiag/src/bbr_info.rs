@@ -3,7 +3,7 @@
 use crate::bytes::Bytes;
 
 /// What BBR believes. The kernel tells it of its own BBR only; controls in BPF export the same fields, and more, in
-/// their socket storage (bpf/cc_state.h).
+/// their socket storage (struct cc_report in cc/cc.h).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BbrInfo {
     /// Payload, without the pacing margin.

@@ -146,7 +146,7 @@ tables! {
         flow: I64, time_s: F64, cwnd_packets: I64, ssthresh_packets: I64, pacing_rate_mbps: F64,
         delivery_rate_mbps: F64, bandwidth_estimate_mbps: F64, min_rtt_ms: F64, rtt_ms: F64, srtt_ms: F64,
         inflight_packets: I64, inflight_bdp: F64, pacing_gain: F64, cwnd_gain: F64, app_limited: Bool,
-        delivered_packets: I64, lost_packets: I64, retransmits: I64, deficit_acks: I64, state: I64, queue_bytes: I64,
+        delivered_packets: I64, lost_packets: I64, retransmits: I64, deficit_acks: I64, mode: I64, state: I64, queue_bytes: I64,
     }
     PacketTable {
         time_s: F64, left_s: F64, arrived_s: F64, flow: I64, is_ack: Bool, seq: I64, ack: I64, payload_bytes: I64,
@@ -309,6 +309,7 @@ impl Recorder {
         table.lost_packets.push(i64::from(ack.lost));
         table.retransmits.push(i64::from(ack.retransmits));
         table.deficit_acks.push(if ack.flags & 32 != 0 { i64::from(ack.deficits) } else { MISSING });
+        table.mode.push(if ack.flags & 32 != 0 { i64::from(ack.flags >> 8 & 0xff) } else { MISSING });
         table.state.push(i64::from(ack.flags & 15));
         table.queue_bytes.push(queued() as i64);
         Ok(())

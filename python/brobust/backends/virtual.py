@@ -21,7 +21,7 @@ from typing import Any
 
 import polars as pl
 
-from brobust import _core, replay, units
+from brobust import _core, congestion_controls, replay, units
 from brobust.backends.base import Say
 from brobust.dataset import (
     OFFTIMES,
@@ -351,6 +351,7 @@ def _samples(table: dict[str, tuple[str, bytes]], run: Run) -> pl.DataFrame:
     samples = _columns(table).with_columns(
         pl.lit(run.id).alias("run"),
         pl.col("flow").replace_strict(dict(enumerate(controls)), return_dtype=pl.String).alias("cc"),
+        pl.col("mode").replace_strict(dict(enumerate(congestion_controls.MODES)), default=None, return_dtype=pl.String),
         pl.col("state").replace_strict(dict(enumerate(RECOVERY_STATES)), default=None, return_dtype=pl.String),
     )
     return _in_order(samples, SAMPLES)

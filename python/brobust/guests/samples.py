@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from brobust import congestion_controls
 from brobust.errors import RunFailed
 from brobust.guests import traffic
 from brobust.guests.agent import Agent
@@ -79,7 +80,7 @@ def parse(output: str, number_of: dict[int, int]) -> list[dict[str, Any]]:
 
 
 def _row(sample: dict[str, Any]) -> dict[str, Any]:
-    state = sample["ca_state"]
+    state, mode = sample["ca_state"], sample["bbr_mode"]
     return {
         "time_s": sample["time_ns"] / 1e9,
         "cwnd_packets": sample["cwnd_packets"],
@@ -95,6 +96,7 @@ def _row(sample: dict[str, Any]) -> dict[str, Any]:
         "app_limited": sample["delivery_rate_app_limited"],
         "retransmits": sample["total_retrans_packets"],
         "state": _RECOVERY_STATES[state] if state is not None and state < len(_RECOVERY_STATES) else None,
+        "mode": congestion_controls.MODES[mode] if mode is not None and mode < len(congestion_controls.MODES) else None,
         "deficit_acks": sample["deficit_acks"],
     }
 

@@ -103,7 +103,7 @@ def _identity_now(order: Order, earlier: VirtualKernel) -> str:
 
 
 def keep(
-    order: Order, source: Source, tree: Path, ours: Path, new_controls: frozenset[str], objects: int, scratch: Path
+    order: Order, source: Source, tree: Path, ours: Path, new_controls: dict[str, Path], objects: int, scratch: Path
 ) -> VirtualKernel:
     """Move what was built to its place in the cache, whole."""
     whole, final = scratch / "whole", kernels.cache_root() / order.name
@@ -111,7 +111,7 @@ def keep(
     shutil.copy(tree / "linux", whole / "linux")
     shutil.copy(tree / ".config", whole / "config")
     our_files = kernels.hash_of_files(ours)
-    compiled = {control for control in new_controls if _was_compiled(tree, control)}
+    compiled = {control for control, source in new_controls.items() if _was_compiled(tree, source)}
     kernel = VirtualKernel(
         name=order.name,
         path=whole / "linux",
@@ -131,11 +131,11 @@ def keep(
     return kernel.in_directory(final)
 
 
-def _was_compiled(tree: Path, control: str) -> bool:
-    """Whether net/ipv4/tcp_CONTROL.c went into an object, its own or one that includes it, by kbuild's dependencies."""
+def _was_compiled(tree: Path, source: Path) -> bool:
+    """Whether a file went into an object, its own or one that includes it, by kbuild's dependencies."""
     return any(
-        f"net/ipv4/tcp_{control}.c" in dependencies.read_text(errors="replace")
-        for dependencies in (tree / "net/ipv4").glob(".*.o.cmd")
+        str(source) in dependencies.read_text(errors="replace")
+        for dependencies in (tree / source.parent).glob(".*.o.cmd")
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -189,11 +190,12 @@ def hash_of_files(root: Path) -> str:
 
 
 def files_below(root: Path) -> list[Path]:
-    """Files in name order, without what editors and patch(1) leave behind."""
+    """Files in name order, those of linked directories too, without what editors and patch(1) leave behind."""
     return sorted(
-        path
-        for path in root.rglob("*")
-        if path.is_file() and not path.name.startswith(".") and not path.name.endswith(("~", ".orig", ".rej"))
+        Path(directory) / name
+        for directory, _, names in os.walk(root, followlinks=True)
+        for name in names
+        if not name.startswith(".") and not name.endswith(("~", ".orig", ".rej"))
     )
 
 

@@ -21,8 +21,11 @@ USUAL_OBJECTS = 750  # compiled files of the default kernel, until a build has c
 MAKE = ("make", "ARCH=um", "LOCALVERSION=", "RUSTC=false", "BINDGEN=false", "PAHOLE=false")
 
 
-def bring_our_files(tree: Path, ours: Path, log: Log, progress: Progress) -> frozenset[str]:
-    """Apply the patches and copy the files of kernel/virtual. Returns the congestion controls that are new by it."""
+def bring_our_files(tree: Path, ours: Path, log: Log, progress: Progress) -> dict[str, Path]:
+    """Apply the patches and copy the files of kernel/virtual.
+
+    Returns the congestion controls that are new by it, each with its source file in the tree.
+    """
     patches = [path for path in kernels.files_below(ours / "patches") if path.suffix == ".patch"]
     progress.phase(f"applying patches: {len(patches)}")
     for patch in patches:
@@ -60,17 +63,23 @@ def misfits(said: str) -> str:
     return ", ".join(found) or (said.strip().splitlines() or ["no message"])[-1].removeprefix("patch: **** ")
 
 
-def _copy_files(from_tree: Path, tree: Path) -> frozenset[str]:
-    controls = set()
+def _copy_files(from_tree: Path, tree: Path) -> dict[str, Path]:
+    controls = {}
     for path in kernels.files_below(from_tree):
         relative = path.relative_to(from_tree)
         there = tree / relative
-        is_control = re.fullmatch(r"net/ipv4/tcp_([a-z0-9_]+)\.c", str(relative))
-        if is_control and not there.exists() and b"tcp_register_congestion_control" in path.read_bytes():
-            controls.add(is_control[1])
+        if not there.exists() and (control := control_of(relative, path.read_text(errors="replace"))):
+            controls[control] = relative
         there.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, there)
-    return frozenset(controls)
+    return controls
+
+
+def control_of(source: Path, text: str) -> str | None:
+    """The congestion control of a file of ours, which is named for it; None for any other file."""
+    if source.suffix == ".c" and (source.parent.name == "controls" or "tcp_register_congestion_control" in text):
+        return source.stem.removeprefix("tcp_")
+    return None
 
 
 def configure(tree: Path, ours: Path, hz: int, log: Log, progress: Progress) -> None:

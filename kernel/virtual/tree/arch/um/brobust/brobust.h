@@ -27,7 +27,7 @@ typedef uint16_t u16;
 #endif
 
 #define BROBUST_MAGIC 0x00747375626f7262ULL /* "brobust" */
-#define BROBUST_ABI 2
+#define BROBUST_ABI 3
 
 #define BROBUST_WINDOWS 512
 #define BROBUST_FLOWS 1024
@@ -112,7 +112,8 @@ struct brobust_ack {
 	u32 pacing_gain, cwnd_gain; /* of 256; 0: the control shows none */
 	u32 deficits;		    /* ACKs at which a repair saw an inflight deficit */
 	u32 mss;
-	u32 flags; /* 0-3 ca_state, 4: rate sample was app-limited, 5: has `deficits` */
+	/* 0-3 ca_state, 4: rate sample was app-limited, 5: has `deficits` and 8-15: enum cc_mode */
+	u32 flags;
 };
 
 struct brobust_shared {

@@ -26,9 +26,10 @@ void brobust_flows_report(void);
 /* programs.c */
 int brobust_programs_start(void);
 
-/* probe.c: called by tcp_input.c and tcp_bbr_robust.c */
+/* probe.c: called by tcp_input.c, and by our controls */
 void brobust_after_ack(struct sock *sk);
-void brobust_note_deficit(struct sock *sk);
-u32 brobust_flow_of(const struct sock *sk); /* its number, or BROBUST_FLOWS */
+void brobust_note_report(struct sock *sk, u64 deficit_acks, u32 mode);
+u32 brobust_deficits_of(const struct sock *sk); /* as last reported */
+u32 brobust_flow_of(const struct sock *sk);	/* its number, or BROBUST_FLOWS */
 
 #endif

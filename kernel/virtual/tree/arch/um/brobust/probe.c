@@ -7,7 +7,11 @@
 
 #include "net.h"
 
-static u32 deficits[BROBUST_FLOWS];
+/* What the control of a flow has told of itself. */
+static struct {
+	u32 deficits, mode;
+	bool reports;
+} told[BROBUST_FLOWS];
 
 u32 brobust_flow_of(const struct sock *sk)
 {
@@ -19,12 +23,22 @@ u32 brobust_flow_of(const struct sock *sk)
 	return number < brobust->flows ? number : BROBUST_FLOWS;
 }
 
-void brobust_note_deficit(struct sock *sk)
+void brobust_note_report(struct sock *sk, u64 deficit_acks, u32 mode)
 {
 	u32 flow = brobust_flow_of(sk);
 
-	if (flow < BROBUST_FLOWS)
-		deficits[flow]++;
+	if (flow >= BROBUST_FLOWS)
+		return;
+	told[flow].deficits = deficit_acks;
+	told[flow].mode = mode;
+	told[flow].reports = true;
+}
+
+u32 brobust_deficits_of(const struct sock *sk)
+{
+	u32 flow = brobust_flow_of(sk);
+
+	return flow < BROBUST_FLOWS ? told[flow].deficits : 0;
 }
 
 static void add_bbr(struct brobust_ack *ack, struct sock *sk)
@@ -70,9 +84,9 @@ void brobust_after_ack(struct sock *sk)
 	    .srtt_us = tp->srtt_us >> 3,
 	    .min_rtt_us = tcp_min_rtt(tp),
 	    .mss = tp->mss_cache,
-	    .deficits = deficits[flow],
+	    .deficits = told[flow].deficits,
 	    .flags = inet_csk(sk)->icsk_ca_state | tp->rate_app_limited << 4 |
-		     !strcmp(inet_csk(sk)->icsk_ca_ops->name, "bbr_robust") << 5,
+		     told[flow].reports << 5 | told[flow].mode << 8,
 	};
 	add_bbr(ack, sk);
 }

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
+/* What cc/cc.h wants of its host, for a kernel module. */
+#ifndef BROBUST_CC_HOST_H
+#define BROBUST_CC_HOST_H
+
+#include <linux/module.h>
+#include <linux/random.h>
+#include <linux/types.h>
+#include <linux/version.h>
+
+/* Set on the command line (NAME.PARAMETER=VALUE) or at modprobe; seen in /sys/module. */
+#define CC_PARAM(name, value, least, most, unit, help)                                             \
+	static u32 name __read_mostly = value;                                                     \
+	module_param(name, uint, 0444);                                                            \
+	MODULE_PARM_DESC(name, help);
+
+#endif

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
+/*
+ * A control of cc/controls as a kernel module, or built in. Included at the end of such a file;
+ * cc/cc.h tells what it has defined.
+ *
+ * A socket's private area holds a pointer to the state: versions 2 and 3 of BBR are larger than
+ * the area. Without memory for the state the window stays as it is until there is some.
+ */
+#include <linux/inet_diag.h>
+#include <linux/slab.h>
+#include <net/tcp.h>
+
+struct socket_state {
+	struct cc_report report;
+	struct control control;
+};
+
+CC_INLINE u32 cc_random_below(struct cc_connection *conn, u32 below)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
+	u32 random = get_random_u32_below(below);
+#else
+	u32 random = prandom_u32_max(below);
+#endif
+
+	conn->random[conn->random_draws & 3] = random;
+	conn->random_draws++;
+	return random;
+}
+
+static struct socket_state **state_in(struct sock *sk)
+{
+	return inet_csk_ca(sk);
+}
+
+static void load_connection(struct sock *sk, struct cc_connection *conn)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	*conn = (struct cc_connection){
+	    .now_us = tp->tcp_mstamp,
+	    .delivered_us = tp->delivered_mstamp,
+	    .clock_ns = tp->tcp_clock_cache,
+	    .departure_ns = tp->tcp_wstamp_ns,
+	    .max_pacing_rate = READ_ONCE(sk->sk_max_pacing_rate),
+	    .now_ticks = tcp_jiffies32,
+	    .tick_hz = HZ,
+	    .last_sent_ticks = tp->lsndtime,
+	    .delivered = tp->delivered,
+	    .lost = tp->lost,
+	    .in_flight = tcp_packets_in_flight(tp),
+	    .unsent_bytes = tp->write_seq - tp->snd_nxt,
+	    .mss = tp->mss_cache,
+	    .srtt_us_8 = tp->srtt_us,
+	    .min_rtt_us = tcp_min_rtt(tp),
+	    .snd_una = tp->snd_una,
+	    .snd_nxt = tp->snd_nxt,
+	    .cwnd_clamp = tp->snd_cwnd_clamp,
+	    .prior_cwnd = tp->prior_cwnd,
+	    .gso_max_size = sk->sk_gso_max_size,
+	    .tso_max_bytes = GSO_LEGACY_MAX_SIZE - 1 - MAX_TCP_HEADER,
+	    .pacing_shift = READ_ONCE(sk->sk_pacing_shift),
+	    .ca_state = inet_csk(sk)->icsk_ca_state,
+	    .is_cwnd_limited = tcp_is_cwnd_limited(sk),
+	    .is_paced = sk->sk_pacing_status != SK_PACING_NONE,
+	    .pacing_rate = READ_ONCE(sk->sk_pacing_rate),
+	    .cwnd = tcp_snd_cwnd(tp),
+	    .cwnd_count = tp->snd_cwnd_cnt,
+	    .ssthresh = tp->snd_ssthresh,
+	    .app_limited = tp->app_limited,
+	};
+}
+
+static void store_connection(struct sock *sk, const struct cc_connection *conn)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+
+	tcp_snd_cwnd_set(tp, conn->cwnd);
+	tp->snd_cwnd_cnt = conn->cwnd_count;
+	tp->snd_ssthresh = conn->ssthresh;
+	tp->app_limited = conn->app_limited;
+#ifndef CC_WINDOW_BASED
+	WRITE_ONCE(sk->sk_pacing_rate, conn->pacing_rate);
+#endif
+	if (conn->wants_pacing)
+		cmpxchg(&sk->sk_pacing_status, SK_PACING_NONE, SK_PACING_NEEDED);
+}
+
+static struct socket_state *new_state(struct sock *sk)
+{
+	struct socket_state *state = kzalloc(sizeof(*state), GFP_ATOMIC | __GFP_NOWARN);
+	struct cc_connection conn;
+
+	*state_in(sk) = state;
+	if (!state)
+		return NULL;
+	load_connection(sk, &conn);
+	control_init(&conn, &state->control);
+	store_connection(sk, &conn);
+	return state;
+}
+
+static void on_init(struct sock *sk)
+{
+	new_state(sk);
+}
+
+static void on_release(struct sock *sk)
+{
+	kfree(*state_in(sk));
+	*state_in(sk) = NULL;
+}
+
+/* The kernel of the virtual backend counts them; elsewhere nobody listens. */
+void __weak brobust_note_report(struct sock *sk, u64 deficit_acks, u32 mode);
+void __weak brobust_note_report(struct sock *sk, u64 deficit_acks, u32 mode)
+{
+}
+
+static void report(struct sock *sk, const struct cc_connection *conn, struct socket_state *state)
+{
+	state->report.acks++;
+	control_report(conn, &state->control, &state->report);
+	brobust_note_report(sk, state->report.deficit_acks, state->report.mode);
+}
+
+#ifdef CC_WINDOW_BASED
+
+static void on_cong_avoid(struct sock *sk, u32 ack, u32 acked)
+{
+	struct socket_state *state = *state_in(sk) ?: new_state(sk);
+	struct cc_connection conn;
+
+	if (!state)
+		return;
+	load_connection(sk, &conn);
+	control_on_acked(&conn, acked, &state->control);
+	store_connection(sk, &conn);
+	report(sk, &conn, state);
+}
+
+#ifdef CC_ON_RTT
+static void on_pkts_acked(struct sock *sk, const struct ack_sample *sample)
+{
+	struct socket_state *state = *state_in(sk);
+	struct cc_connection conn;
+
+	if (!state || sample->rtt_us < 0)
+		return;
+	load_connection(sk, &conn);
+	control_on_rtt(&conn, sample->rtt_us, &state->control);
+	store_connection(sk, &conn);
+}
+#endif
+
+#else
+
+static void on_ack(struct sock *sk, const struct rate_sample *rs)
+{
+	struct socket_state *state = *state_in(sk) ?: new_state(sk);
+	const struct cc_sample sample = {
+	    .interval_us = rs->interval_us,
+	    .rtt_us = rs->rtt_us,
+	    .prior_delivered = rs->prior_delivered,
+	    .delivered = rs->delivered,
+	    .losses = rs->losses,
+	    .acked_sacked = rs->acked_sacked,
+	    .prior_in_flight = rs->prior_in_flight,
+	    .is_app_limited = rs->is_app_limited,
+	    .is_retrans = rs->is_retrans,
+	    .is_ack_delayed = rs->is_ack_delayed,
+	};
+	struct cc_connection conn;
+
+	if (!state)
+		return;
+	load_connection(sk, &conn);
+	control_on_ack(&conn, &sample, &state->control);
+	store_connection(sk, &conn);
+	report(sk, &conn, state);
+}
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
+static void on_cong_control(struct sock *sk, u32 ack, int flag, const struct rate_sample *rs)
+{
+	on_ack(sk, rs);
+}
+#else
+static void on_cong_control(struct sock *sk, const struct rate_sample *rs)
+{
+	on_ack(sk, rs);
+}
+#endif
+
+static u32 on_min_tso_segs(struct sock *sk)
+{
+	return control_min_tso_segs(READ_ONCE(sk->sk_pacing_rate));
+}
+
+static u32 on_sndbuf_expand(struct sock *sk)
+{
+	return control_sndbuf_expand();
+}
+
+/* As the kernel's own BBR, so that `ss -i` shows the model. */
+static size_t on_get_info(struct sock *sk, u32 ext, int *attribute, union tcp_cc_info *info)
+{
+	const struct socket_state *state = *state_in(sk);
+
+	if (!state || !(ext & (1 << (INET_DIAG_BBRINFO - 1) | 1 << (INET_DIAG_VEGASINFO - 1))))
+		return 0;
+	info->bbr = (struct tcp_bbr_info){
+	    .bbr_bw_lo = lower_32_bits(state->report.bandwidth),
+	    .bbr_bw_hi = upper_32_bits(state->report.bandwidth),
+	    .bbr_min_rtt = state->report.min_rtt_us,
+	    .bbr_pacing_gain = state->report.pacing_gain,
+	    .bbr_cwnd_gain = state->report.cwnd_gain,
+	};
+	*attribute = INET_DIAG_BBRINFO;
+	return sizeof(info->bbr);
+}
+
+#endif
+
+#ifdef CC_SET_STATE
+static void on_set_state(struct sock *sk, u8 new_state)
+{
+	struct socket_state *state = *state_in(sk);
+	struct cc_connection conn;
+
+	if (!state)
+		return;
+	load_connection(sk, &conn);
+	control_set_state(&conn, new_state, &state->control);
+	store_connection(sk, &conn);
+}
+#endif
+
+#ifdef CC_ON_EVENT
+static void on_cwnd_event(struct sock *sk, enum tcp_ca_event event)
+{
+	struct socket_state *state = *state_in(sk);
+	struct cc_connection conn;
+
+	if (!state)
+		return;
+	load_connection(sk, &conn);
+	control_on_event(&conn, event, &state->control);
+	store_connection(sk, &conn);
+}
+#endif
+
+static u32 on_ssthresh(struct sock *sk)
+{
+	struct socket_state *state = *state_in(sk);
+	struct cc_connection conn;
+	u32 ssthresh;
+
+	if (!state)
+		return max(tcp_snd_cwnd(tcp_sk(sk)) / 2, 2U);
+	load_connection(sk, &conn);
+	ssthresh = control_ssthresh(&conn, &state->control);
+	store_connection(sk, &conn);
+	return ssthresh;
+}
+
+static u32 on_undo_cwnd(struct sock *sk)
+{
+	struct socket_state *state = *state_in(sk);
+	struct cc_connection conn;
+	u32 cwnd;
+
+	if (!state)
+		return tcp_snd_cwnd(tcp_sk(sk));
+	load_connection(sk, &conn);
+	cwnd = control_undo_cwnd(&conn, &state->control);
+	store_connection(sk, &conn);
+	return cwnd;
+}
+
+#define NAME_OF(name) #name
+#define NAME(name) NAME_OF(name)
+
+static struct tcp_congestion_ops operations __read_mostly = {
+    .flags = TCP_CONG_NON_RESTRICTED,
+    .name = NAME(CC_NAME),
+    .owner = THIS_MODULE,
+    .init = on_init,
+    .release = on_release,
+#ifdef CC_WINDOW_BASED
+    .cong_avoid = on_cong_avoid,
+#ifdef CC_ON_RTT
+    .pkts_acked = on_pkts_acked,
+#endif
+#else
+    .cong_control = on_cong_control,
+    .min_tso_segs = on_min_tso_segs,
+    .sndbuf_expand = on_sndbuf_expand,
+    .get_info = on_get_info,
+#endif
+#ifdef CC_SET_STATE
+    .set_state = on_set_state,
+#endif
+#ifdef CC_ON_EVENT
+    .cwnd_event = on_cwnd_event,
+#endif
+    .ssthresh = on_ssthresh,
+    .undo_cwnd = on_undo_cwnd,
+};
+
+static int __init control_register(void)
+{
+	BUILD_BUG_ON(sizeof(struct socket_state *) > ICSK_CA_PRIV_SIZE);
+	return tcp_register_congestion_control(&operations);
+}
+
+static void __exit control_unregister(void)
+{
+	tcp_unregister_congestion_control(&operations);
+}
+
+module_init(control_register);
+module_exit(control_unregister);
+
+MODULE_LICENSE("Dual BSD/GPL");
+MODULE_DESCRIPTION("TCP congestion control " NAME(CC_NAME) " of brobust");

@@ -1,0 +1,1 @@
+../../../../../control/cc_host.h
