@@ -1,0 +1,32 @@
+"""Our controls beside the kernel's own, packet for packet in virtual time (brobust.conformance)."""
+
+from __future__ import annotations
+
+import pytest
+
+from brobust import conformance
+
+pytestmark = pytest.mark.virtual
+
+
+def test_our_controls_send_the_kernels_packets_to_the_nanosecond() -> None:
+    compared = list(conformance.compare(list(conformance.TWINS.items()), conformance.QUICK))
+    differences = [f"{c.first} and {c.second}, {c.case}: {c.difference}" for c in compared if c.difference]
+    assert not differences, "\n".join(differences)
+    assert len(compared) == len(conformance.TWINS) * len(conformance.QUICK)
+    assert all(c.megabytes > 0.5 for c in compared)
+
+
+def test_the_first_packet_that_differs_is_shown_with_both_states() -> None:
+    """The comparison can fail: a repair acts in the first deficit, and not before PROBE_BW."""
+    (compared,) = conformance.compare([("bbr", "brb_bbr1_robust")], ["10 of 20 ms"])
+    assert compared.difference is not None
+    first, bbr, robust, *states = compared.difference.splitlines()
+    assert first.startswith("packet ") and "differs" in first
+    assert "bbr:" in bbr and "brb_bbr1_robust:" in robust
+    assert all("pacing_rate_mbps" in state for state in states) and len(states) == 2
+
+
+def test_cases_are_many_and_of_every_kind() -> None:
+    assert len(conformance.CASES) >= 50
+    assert set(conformance.QUICK) <= set(conformance.CASES)
