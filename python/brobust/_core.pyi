@@ -21,6 +21,7 @@ __all__ = [
     "VirtualRun",
     "check_burner",
     "check_deadline",
+    "control_names",
     "hrtick_dl",
     "hz",
     "unfaithful",
@@ -28,6 +29,9 @@ __all__ = [
 
 class ContentionError(Exception):
     """The contention asked for cannot be had, or cannot be recorded; the text is one sentence with the remedy."""
+
+def control_names() -> list[str]:
+    """The congestion controls of cc/controls: ours, which run as BPF in a live kernel and as modules in virtual time."""
 
 def check_deadline(timeslice_ns: int, share: float, threads: int = 1) -> None:
     """Raise ContentionError if SCHED_DEADLINE would not admit `threads` threads with this timeslice (ns) and share."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from brobust import _core
 from brobust.errors import BadInput
 from brobust.guests.kernels import Kernel
 
-# Ours by name, with the kernel control each stands on (bpf/).
-OURS = {"bbr_robust": "bbr"}
+# Ours by name, with the kernel control each stands on: None for those of cc/controls, which need nothing but BPF.
+OURS: dict[str, str | None] = {"bbr_robust": "bbr", **dict.fromkeys(_core.control_names())}
 
 # enum cc_mode of cc/cc.h, by number.
 MODES = [
@@ -18,7 +19,7 @@ MODES = [
 def check(name: str, kernel: Kernel) -> None:
     """Refuse a control that the guest will not have."""
     offered = kernel.congestion_controls()
-    available = offered | {ours for ours, needed in OURS.items() if needed in offered}
+    available = offered | {ours for ours, needed in OURS.items() if needed is None or needed in offered}
     if name not in available:
         raise BadInput(
             f"cc: {name!r} is not available with kernel {kernel.name}; it has {', '.join(sorted(available))}"

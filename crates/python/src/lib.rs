@@ -3,10 +3,12 @@
 use pyo3::prelude::*;
 
 mod contention;
+mod controls;
 mod virtual_time;
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     contention::register(module)?;
+    controls::register(module)?;
     virtual_time::register(module)
 }
