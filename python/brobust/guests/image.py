@@ -51,11 +51,13 @@ def build(kernel: Kernel) -> Path:
         raise MissingSupport(f"the guest program {AGENT} was not built; run `make setup`")
     stamp = "|".join(f"{p}:{p.stat().st_size}:{p.stat().st_mtime_ns}" for p in sources)
     key = hashlib.sha256((stamp + kernel.fingerprint + ",".join(MODULES)).encode()).hexdigest()[:16]
-    image = cache_directory() / "images" / f"{kernel.release}-{key}.cpio"
+    # Kernels of one release with different modules may be in one series: neither's image is stale for the other.
+    name = f"{kernel.release}-{hashlib.sha256(str(kernel.modules).encode()).hexdigest()[:8]}"
+    image = cache_directory() / "images" / f"{name}-{key}.cpio"
     if image.exists():
         return image
     image.parent.mkdir(parents=True, exist_ok=True)
-    for stale in image.parent.glob(f"{kernel.release}-*.cpio"):
+    for stale in image.parent.glob(f"{name}-*.cpio"):
         stale.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(dir=image.parent) as scratch:
         root = Path(scratch) / "root"

@@ -125,15 +125,8 @@ def _from_debian(name: str) -> Kernel:
     root.parent.mkdir(parents=True, exist_ok=True)
     # Unpack beside the final place and rename: an interrupted fetch never looks like a kernel.
     with tempfile.TemporaryDirectory(dir=root.parent) as scratch:
-        # apt's own download user may not be able to write here: it then says so and downloads as us.
-        _tool(
-            ["apt-get", "download", "-q", package],
-            cwd=scratch,
-            remedy="check the network and `apt-get update`",
-        )
-        deb = next(Path(scratch).glob("*.deb"))
         tree = Path(scratch) / "tree"
-        _tool(["dpkg-deb", "-x", str(deb), str(tree)], cwd=scratch, remedy="is the disk full?")
+        _unpack([package], Path(scratch), tree)
         if not (tree / "lib").exists() and (tree / "usr/lib").exists():  # merged /usr packages, from trixie on
             (tree / "lib").symlink_to("usr/lib")
         release = next((tree / "boot").glob("vmlinuz-*")).name.removeprefix("vmlinuz-")
@@ -143,6 +136,70 @@ def _from_debian(name: str) -> Kernel:
     kernel = _cached(name)
     assert kernel is not None
     return kernel
+
+
+def headers(name: str) -> Path:
+    """What modules for a Debian guest kernel are compiled against (`make -C`), fetched if it must be.
+
+    The packages linux-headers-RELEASE and what it is made of, unpacked into the cache; nothing is installed.
+    """
+    kernel = find(name)
+    root = cache_directory() / "headers" / kernel.release
+    there = root / "usr/src" / f"linux-headers-{kernel.release}"
+    if there.is_dir():
+        return there
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=root.parent) as scratch:
+        tree = Path(scratch) / "tree"
+        package = f"linux-headers-{kernel.release}"
+        _unpack([package, *_parts_of_headers(package)], Path(scratch), tree)
+        # It names its other part by the place where dpkg would have put it.
+        makefile = tree / "usr/src" / package / "Makefile"
+        here = "$(dir $(lastword $(MAKEFILE_LIST)))../"
+        makefile.write_text(makefile.read_text().replace("/usr/src/", here))
+        shutil.rmtree(root, ignore_errors=True)
+        tree.rename(root)
+    return there
+
+
+def _parts_of_headers(package: str) -> list[str]:
+    """The packages that a headers package refers to by links: those for all flavours, and kbuild's programs."""
+    listed = subprocess.run(["apt-cache", "depends", package], capture_output=True, text=True, check=False).stdout
+    return re.findall(r"^\s*Depends: (linux-headers-\S+-common|linux-kbuild-\S+)$", listed, re.MULTILINE)
+
+
+def _unpack(packages: list[str], scratch: Path, tree: Path) -> None:
+    """Fetch packages from Debian's archive and unpack them over each other. Nothing is installed."""
+    # apt's own download user may not be able to write here: it then says so and downloads as us.
+    _tool(
+        ["apt-get", "download", "-q", *packages],
+        cwd=str(scratch),
+        remedy="check the network and `apt-get update`",
+    )
+    for deb in sorted(scratch.glob("*.deb")):
+        _tool(["dpkg-deb", "-x", str(deb), str(tree)], cwd=str(scratch), remedy="is the disk full?")
+
+
+def with_module(kernel: Kernel, module: Path, directory: Path) -> Kernel:
+    """The same kernel with a module of the user's in place of its own, in DIRECTORY/lib/modules/RELEASE."""
+    name = _MODULE_SUFFIX.sub("", module.name)
+    own = [file for file in module_files(kernel, [name]) if _MODULE_SUFFIX.sub("", file.name) == name]
+    if not own:
+        raise BadInput(f"kernel: {kernel.name} has no module {name}, nothing to put {module} in the place of")
+    modules = directory / "lib/modules" / kernel.release
+    if modules.exists():
+        raise BadInput(f"{modules} exists already; remove it or give another directory")
+    modules.parent.mkdir(parents=True, exist_ok=True)
+    # Whole or not there: a directory without a name's own module must not be taken for a kernel.
+    with tempfile.TemporaryDirectory(dir=modules.parent) as scratch:
+        copy = Path(scratch) / "lib/modules" / kernel.release
+        leave_out = shutil.ignore_patterns("build", "source")  # links that lead nowhere
+        shutil.copytree(kernel.modules, copy, symlinks=True, ignore=leave_out)
+        (copy / own[0]).unlink()
+        shutil.copy(module, copy / own[0].parent / f"{name}.ko")
+        _tool(["depmod", "-b", scratch, kernel.release], cwd=scratch, remedy="install kmod")
+        copy.rename(modules)
+    return _from_files(f"{kernel.image}:{modules}")
 
 
 def _debian_package(series: str) -> str | None:
