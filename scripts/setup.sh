@@ -12,6 +12,7 @@ packages=(
 	qemu-system-x86 seabios iperf3 iproute2 ethtool kmod cpio busybox-static zstd util-linux bash # guests
 	clang clang-format libelf-dev zlib1g-dev gcc libc6-dev make pkg-config                        # BPF and libbpf
 	flex bison bc patch xz-utils                                                                  # kernels in virtual time
+	coccinelle pahole diffutils                                                                   # the repair for kernel trees
 	python3 python3-venv ca-certificates
 )
 missing=()
@@ -90,6 +91,7 @@ fetch_kernels() {
 		for name in ("debian-6.12", "debian-6.1"):
 		    try:
 		        kernels.find(name)
+		        kernels.headers(name)  # modules for it are compiled against them
 		    except BrobustError as error:
 		        sys.exit(f"setup: {error}")
 	PYTHON

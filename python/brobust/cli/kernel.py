@@ -1,4 +1,4 @@
-"""`brobust kernel`: build and list the kernels of the backend `virtual`."""
+"""`brobust kernel`: build and list the kernels of the backend `virtual`; repair BBR in a kernel tree."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from brobust.cli import kernel_patch
 from brobust.errors import BadInput
 from brobust.virtual import build as building
 from brobust.virtual import kernels
 from brobust.virtual.programs import BuildFailed
 from brobust.virtual.sources import Order
 
-app = typer.Typer(help="Build and list the kernels of the backend `virtual`.", no_args_is_help=True)
+app = typer.Typer(
+    help="Build and list the kernels of the backend `virtual`; repair BBR in a kernel tree.", no_args_is_help=True
+)
+app.command("patch")(kernel_patch.patch)
 
 
 @app.command("build")

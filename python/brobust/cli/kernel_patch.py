@@ -1,0 +1,191 @@
+"""`brobust kernel patch`: the repair for a kernel tree."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from email.utils import format_datetime, localtime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from brobust.errors import BadInput, MissingSupport
+from brobust.guests import kernels as guest_kernels
+from brobust.kernel_patch import apply as patching
+from brobust.kernel_patch import compiling
+from brobust.kernel_patch.apply import Change
+from brobust.kernel_patch.compiling import Compiled
+from brobust.virtual.programs import BuildFailed
+
+
+def patch(
+    tree: Annotated[Path, typer.Argument(help="Linux source with BBR version 1 (mainline), or google's 2 or 3.")],
+    check: Annotated[bool, typer.Option("--check", help="Only say whether the repair would apply.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Print a unified diff; the tree stays as it is.")] = False,
+    format_patch: Annotated[
+        bool, typer.Option("--format-patch", help="Print a patch with its message, for `git am`; the tree stays.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the diff or patch there instead.", show_default=False)
+    ] = None,
+    kdir: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Compile against these headers or this prepared tree, or debian-6.12, debian-6.1 [TREE].",
+        ),
+    ] = None,
+    module: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Link the module too, and put tcp_bbr.ko there.")
+    ] = None,
+    guest: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="With --kdir debian-…: make that guest kernel with the module in it."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Repair BBR in a kernel tree (docs/repair.md), compile what changed, and say what it is."""
+    diff = diff or (output is not None and not format_patch)
+    _check_options(check, diff, format_patch, as_json, output, module, guest, kdir)
+    changes = patching.plan(tree)
+    todo = [change for change in changes if not change.repaired_already]
+    show = diff or format_patch
+    sentence, compiled, kernel = "", None, None
+    if not check and (module or guest or (todo and not show)):
+        against = compiling.against(tree, kdir)
+        if isinstance(against, str):
+            if module or guest:
+                raise MissingSupport(f"--{'module' if module else 'guest'}: {against}")
+            sentence = f"not compiled: {against}"
+        else:
+            with _modules(module, guest) as directory, _quoting():
+                wanted = changes if directory else todo
+                compiled = compiling.compile_changes(tree, wanted, against, directory)
+                if guest is not None:
+                    own = guest_kernels.find(kdir or "")
+                    kernel = guest_kernels.with_module(own, compiled.module("tcp_bbr"), guest).name
+    if show:
+        _show(tree, todo, format_patch, output)
+    elif not check:
+        patching.write(tree, changes)
+    if as_json:
+        print(json.dumps(_told(tree, changes, check or show, sentence, compiled, kernel)))
+    else:
+        _say(changes, check, show, sentence, compiled, kernel)
+
+
+def _check_options(
+    check: bool, diff: bool, format_patch: bool, as_json: bool, output: Path | None, module: Path | None,
+    guest: Path | None, kdir: str | None,
+) -> None:  # fmt: skip
+    if check + diff + format_patch > 1:
+        raise BadInput("--check, --diff (or --output) and --format-patch exclude each other; give one of them")
+    if check and (module or guest):
+        raise BadInput("--check changes and builds nothing; leave out --module and --guest")
+    if as_json and (diff or format_patch) and output is None:
+        raise BadInput("--json and a diff would share the standard output; give the diff a file with --output FILE")
+    if guest is not None and not (kdir or "").startswith("debian-"):
+        raise BadInput("--guest: it takes one of Debian's guest kernels; name it with --kdir debian-6.12")
+
+
+@contextmanager
+def _modules(module: Path | None, guest: Path | None) -> Iterator[Path | None]:
+    """Where modules are put: nowhere, or where the user wants them, or where only the guest kernel is made from."""
+    if module is not None or guest is None:
+        yield module
+        return
+    with tempfile.TemporaryDirectory(prefix="brobust-patch-") as scratch:
+        yield Path(scratch)
+
+
+@contextmanager
+def _quoting() -> Iterator[None]:
+    """Errors of a compiler are quoted before the refusal, those of a disk are one."""
+    try:
+        yield
+    except BuildFailed as error:
+        for line in error.last_lines:
+            print(f"  {line}", file=sys.stderr)
+        raise
+    except OSError as error:
+        raise MissingSupport(f"kernel: the module cannot be built: {error}") from None
+
+
+def _show(tree: Path, todo: Sequence[Change], format_patch: bool, output: Path | None) -> None:
+    if not todo:
+        return
+    if format_patch:
+        text = patching.mail(todo, patching.author(tree), format_datetime(localtime()))
+    else:
+        text = "".join(change.diff for change in todo)
+    content = text.encode(errors="surrogateescape")
+    if output is None:
+        sys.stdout.buffer.write(content)
+        return
+    try:
+        output.write_bytes(content)
+    except OSError as error:
+        raise BadInput(f"--output: {output} cannot be written: {error.strerror}") from None
+
+
+def _say(
+    changes: Sequence[Change], check: bool, show: bool, sentence: str, compiled: Compiled | None, kernel: str | None
+) -> None:
+    # A diff on the standard output is to be piped: words then go beside it.
+    say = Console(stderr=show, soft_wrap=True, highlight=False, markup=False, emoji=False).print
+    for change in changes:
+        what = f"{change.name} (BBR version {change.version.number})"
+        if change.repaired_already:
+            say(f"{what}: repaired already, nothing to do")
+        elif check:
+            say(f"{what}: the repair applies, {change.count('+')} lines added, {change.count('-')} removed")
+        elif not show:
+            say(f"{what}: repaired\n{change.stat}")
+            for words in change.words:
+                say(f"  {words}")
+    if sentence:
+        say(sentence)
+    if compiled is not None:
+        warned = f", {len(compiled.warnings)} warnings" if compiled.warnings else ", no warnings"
+        say(f"compiled {', '.join(compiled.objects)} for Linux {compiled.release} in {compiled.seconds:.0f} s{warned}")
+        for line in compiled.warnings:
+            say(f"  {line}")
+        for file in compiled.modules if kernel is None else []:
+            say(f"{file}: not signed{'' if compiled.has_btf else ', and without BTF: BPF programs cannot call it'}")
+    if kernel is not None:
+        say(f"measure it: brobust run --backend vm --cc bbr --kernel debian-{_series(kernel)},{kernel}")
+
+
+def _series(kernel: str) -> str:
+    return ".".join(Path(kernel).name.split(".")[:2])
+
+
+def _told(
+    tree: Path,
+    changes: Sequence[Change],
+    only_tried: bool,
+    sentence: str,
+    compiled: Compiled | None,
+    kernel: str | None,
+) -> dict[str, Any]:
+    states = {True: "repaired already", False: "would apply" if only_tried else "repaired"}
+    files = [
+        {"file": c.name, "bbr_version": c.version.number, "state": states[c.repaired_already], "gain": c.version.gain,
+         "lines_added": c.count("+"), "lines_removed": c.count("-")}
+        for c in changes
+    ]  # fmt: skip
+    told: dict[str, Any] = {"tree": str(tree), "files": files, "compiled": None, "kernel": kernel}
+    if compiled is not None:
+        told["compiled"] = {
+            "objects": compiled.objects, "release": compiled.release, "warnings": compiled.warnings,
+            "modules": [str(file) for file in compiled.modules] if kernel is None else [], "btf": compiled.has_btf,
+            "seconds": round(compiled.seconds, 1),
+        }  # fmt: skip
+    if sentence:
+        told["not_compiled"] = sentence.removeprefix("not compiled: ")
+    return told
