@@ -20,6 +20,9 @@ struct bbr {
 	__u32 mode : 3, lt_use_bw : 1; /* the first four of enum cc_mode */
 	__u32 lt_bw;
 	__u32 pacing_gain : 10, cwnd_gain : 10; /* << 8 */
+	__u32 cycle_idx : 3;			/* phase of PROBE_BW */
+	__u32 prior_cwnd;
+	__u32 full_bw;
 };
 
 #pragma clang attribute pop

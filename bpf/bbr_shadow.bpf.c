@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
+/* The kernel's own BBR, with cc/bbr1.h as its shadow: bpf/shadow.h. */
+#include "../cc/bbr1.h"
+#define BBR bbr1
+#include "../cc/bbr_control.h"
+
+#include "cong_control.h"
+#include "kernel_bbr.h"
+#include "shadow.h"
+
+/*
+ * The kernel's draws are not seen, but what it made of one is: the phase in which its gain cycle
+ * began. Where it has drawn none, ours must not either: its phase would differ.
+ */
+CC_INLINE u32 cc_random_below(struct cc_connection *conn, u32 below)
+{
+	conn->random_draws++;
+	return conn->random[0] % below;
+}
+
+static __always_inline void guess_draw(struct sock *sk, struct cc_connection *conn)
+{
+	conn->random[0] =
+	    (BBR1_CYCLE - BPF_CORE_READ_BITFIELD(bbr_of(sk), cycle_idx)) & (BBR1_CYCLE - 1);
+}
+
+/* Named in crates/ccload/src/shadow.rs. */
+static __always_inline void kernel_model(struct sock *sk, u32 *model)
+{
+	const struct bbr *bbr = bbr_of(sk);
+
+	model[0] = BPF_CORE_READ_BITFIELD(bbr, mode);
+	model[1] = BPF_CORE_READ_BITFIELD(bbr, pacing_gain);
+	model[2] = BPF_CORE_READ_BITFIELD(bbr, cwnd_gain);
+	model[3] = bbr->bw.s[0].v;
+	model[4] = bbr->min_rtt_us;
+	model[5] = BPF_CORE_READ_BITFIELD(bbr, cycle_idx);
+	model[6] = bbr->prior_cwnd;
+	model[7] = bbr->full_bw;
+	model[8] = bbr->lt_bw;
+}
+
+static __always_inline void our_model(const struct control *control, u32 *model)
+{
+	const struct bbr1 *bbr = &control->bbr;
+
+	model[0] = bbr->mode;
+	model[1] = bbr->pacing_gain;
+	model[2] = bbr->cwnd_gain;
+	model[3] = bbr1_max_bw(bbr);
+	model[4] = bbr->min_rtt_us;
+	model[5] = bbr->cycle;
+	model[6] = bbr->prior_cwnd;
+	model[7] = bbr->full_bw;
+	model[8] = bbr->policer_bw;
+}
+
+SEC("struct_ops")
+void BPF_PROG(shadow_init, struct sock *sk)
+{
+	struct socket_state *state;
+
+	bpf_sk_storage_delete(&cc_state, sk);
+	state = bpf_sk_storage_get(&cc_state, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	if (state)
+		load_connection(sk, &state->conn);
+	bbr_init(sk);
+	if (!state)
+		return;
+	control_init(&state->conn, &state->control);
+	compare(sk, state, SHADOW_INIT, 0, 0);
+}
+
+SEC("struct_ops")
+void shadow_main(__u64 *ctx)
+{
+	struct cong_control_args args = cong_control_args(ctx);
+	struct socket_state *state = state_of(args.sk);
+	struct cc_sample sample = {0};
+
+	if (state) {
+		load_connection(args.sk, &state->conn);
+		load_sample(args.rs, &sample);
+	}
+	if (cong_control_has_ack)
+		bbr_main___ack(args.sk, args.ack, args.flag, args.rs);
+	else
+		bbr_main___rs(args.sk, args.rs);
+	if (!state)
+		return;
+	guess_draw(args.sk, &state->conn);
+	control_on_ack(&state->conn, &sample, &state->control);
+	compare(args.sk, state, SHADOW_ON_ACK, 0, 0);
+	state->report.acks++;
+	control_report(&state->conn, &state->control, &state->report);
+}
+
+SEC("struct_ops")
+void BPF_PROG(shadow_cwnd_event, struct sock *sk, enum tcp_ca_event event)
+{
+	struct socket_state *state = state_of(sk);
+
+	if (state)
+		load_connection(sk, &state->conn);
+	bbr_cwnd_event(sk, event);
+	if (!state)
+		return;
+	guess_draw(sk, &state->conn);
+	control_on_event(&state->conn, event, &state->control);
+	compare(sk, state, SHADOW_ON_EVENT, 0, 0);
+}
+
+SEC("struct_ops")
+void BPF_PROG(shadow_set_state, struct sock *sk, __u8 new_state)
+{
+	struct socket_state *state = state_of(sk);
+
+	if (state)
+		load_connection(sk, &state->conn);
+	bbr_set_state(sk, new_state);
+	if (!state)
+		return;
+	guess_draw(sk, &state->conn);
+	control_set_state(&state->conn, new_state, &state->control);
+	compare(sk, state, SHADOW_SET_STATE, 0, 0);
+}
+
+SEC("struct_ops")
+__u32 BPF_PROG(shadow_ssthresh, struct sock *sk)
+{
+	struct socket_state *state = state_of(sk);
+	u32 ssthresh;
+
+	if (state)
+		load_connection(sk, &state->conn);
+	ssthresh = bbr_ssthresh(sk);
+	if (state)
+		compare(sk, state, SHADOW_SSTHRESH, ssthresh,
+			control_ssthresh(&state->conn, &state->control));
+	return ssthresh;
+}
+
+SEC("struct_ops")
+__u32 BPF_PROG(shadow_undo_cwnd, struct sock *sk)
+{
+	struct socket_state *state = state_of(sk);
+	u32 cwnd;
+
+	if (state)
+		load_connection(sk, &state->conn);
+	cwnd = bbr_undo_cwnd(sk);
+	if (state)
+		compare(sk, state, SHADOW_UNDO_CWND, cwnd,
+			control_undo_cwnd(&state->conn, &state->control));
+	return cwnd;
+}
+
+SEC("struct_ops")
+__u32 BPF_PROG(shadow_min_tso_segs, struct sock *sk)
+{
+	struct socket_state *state = state_of(sk);
+	u32 segs = bbr_min_tso_segs(sk);
+
+	if (!state)
+		return segs;
+	load_connection(sk, &state->conn);
+	compare(sk, state, SHADOW_MIN_TSO_SEGS, segs,
+		control_min_tso_segs(state->conn.pacing_rate));
+	return segs;
+}
+
+SEC("struct_ops")
+__u32 BPF_PROG(shadow_sndbuf_expand, struct sock *sk)
+{
+	struct socket_state *state = state_of(sk);
+	u32 windows = bbr_sndbuf_expand(sk);
+
+	if (!state)
+		return windows;
+	load_connection(sk, &state->conn);
+	compare(sk, state, SHADOW_SNDBUF_EXPAND, windows, control_sndbuf_expand());
+	return windows;
+}
+
+SEC(".struct_ops")
+struct tcp_congestion_ops bbr_shadow = {
+    .init = (void *)shadow_init,
+    .cong_control = (void *)shadow_main,
+    .cwnd_event = (void *)shadow_cwnd_event,
+    .set_state = (void *)shadow_set_state,
+    .ssthresh = (void *)shadow_ssthresh,
+    .undo_cwnd = (void *)shadow_undo_cwnd,
+    .min_tso_segs = (void *)shadow_min_tso_segs,
+    .sndbuf_expand = (void *)shadow_sndbuf_expand,
+    .flags = TCP_CONG_NON_RESTRICTED,
+    .name = "bbr_shadow",
+};

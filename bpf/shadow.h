@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
+/*
+ * A control that is the kernel's own and has ours as its shadow: at every call the kernel's
+ * function runs on the socket, ours on a snapshot of the same socket and on state of its own, and
+ * what the two decided is compared. The packets are the kernel's; nothing of ours reaches the
+ * socket.
+ */
+#ifndef BROBUST_SHADOW_H
+#define BROBUST_SHADOW_H
+
+#include "connection.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+enum shadow_call {
+	SHADOW_INIT,
+	SHADOW_ON_ACK,
+	SHADOW_ON_RTT,
+	SHADOW_SET_STATE,
+	SHADOW_ON_EVENT,
+	SHADOW_SSTHRESH,
+	SHADOW_UNDO_CWND,
+	SHADOW_MIN_TSO_SEGS,
+	SHADOW_SNDBUF_EXPAND,
+};
+
+/* What is compared. Read by crates/ccload/src/shadow.rs. */
+struct shadow_side {
+	u64 pacing_rate;
+	u32 cwnd;
+	u32 cwnd_count;
+	u32 ssthresh;
+	u32 app_limited;
+	u32 result;   /* of the calls that have one */
+	u32 model[9]; /* the control's own state; named in crates/ccload/src/shadow.rs */
+};
+
+struct shadow {
+	u64 calls;
+	u64 acks; /* of these */
+	u64 differences;
+	u64 first_call; /* the first that differed: its number, */
+	u32 first_kind; /* enum shadow_call, */
+	u32 padding;
+	struct shadow_side kernel, ours; /* and both sides of it */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct shadow);
+} shadow SEC(".maps");
+
+struct socket_state {
+	struct cc_report report; /* first: crates/sockdiag reads it */
+	struct cc_connection conn;
+	struct control control;
+	struct shadow_side kernel, ours;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct socket_state);
+} cc_state SEC(".maps");
+
+static __always_inline struct socket_state *state_of(struct sock *sk)
+{
+	return bpf_sk_storage_get(&cc_state, sk, NULL, 0);
+}
+
+/* Defined by the file that includes this: the models of either side. */
+static __always_inline void kernel_model(struct sock *sk, u32 *model);
+static __always_inline void our_model(const struct control *control, u32 *model);
+
+static __always_inline bool same(const struct shadow_side *a, const struct shadow_side *b)
+{
+	bool same = a->pacing_rate == b->pacing_rate && a->cwnd == b->cwnd &&
+		    a->cwnd_count == b->cwnd_count && a->ssthresh == b->ssthresh &&
+		    a->app_limited == b->app_limited && a->result == b->result;
+
+	for (int i = 0; i < 9; i++)
+		same = same && a->model[i] == b->model[i];
+	return same;
+}
+
+/* After both have run. Sockets on several CPUs count together; of two firsts one is kept. */
+static __always_inline void compare(struct sock *sk, struct socket_state *state, u32 kind,
+				    u32 kernel_result, u32 our_result)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	struct shadow *found;
+	u32 zero = 0;
+	u64 number;
+
+	state->kernel.pacing_rate = sk->sk_pacing_rate;
+	state->kernel.cwnd = tp->snd_cwnd;
+	state->kernel.cwnd_count = tp->snd_cwnd_cnt;
+	state->kernel.ssthresh = tp->snd_ssthresh;
+	state->kernel.app_limited = tp->app_limited;
+	state->kernel.result = kernel_result;
+	kernel_model(sk, state->kernel.model);
+
+	state->ours.pacing_rate = state->conn.pacing_rate;
+	state->ours.cwnd = state->conn.cwnd;
+	state->ours.cwnd_count = state->conn.cwnd_count;
+	state->ours.ssthresh = state->conn.ssthresh;
+	state->ours.app_limited = state->conn.app_limited;
+	state->ours.result = our_result;
+	our_model(&state->control, state->ours.model);
+
+	found = bpf_map_lookup_elem(&shadow, &zero);
+	if (!found)
+		return;
+	number = __sync_fetch_and_add(&found->calls, 1);
+	if (kind == SHADOW_ON_ACK)
+		__sync_fetch_and_add(&found->acks, 1);
+	if (same(&state->kernel, &state->ours))
+		return;
+	if (__sync_fetch_and_add(&found->differences, 1))
+		return;
+	found->first_call = number;
+	found->first_kind = kind;
+	found->kernel = state->kernel;
+	found->ours = state->ours;
+}
+
+#endif
