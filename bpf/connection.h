@@ -45,6 +45,7 @@ static __always_inline void load_connection(struct sock *sk, struct cc_connectio
 				(cwnd < tp->snd_ssthresh && cwnd < 2 * tp->max_packets_out);
 	conn->is_paced = sk->sk_pacing_status != SK_PACING_NONE;
 	conn->wants_pacing = 0;
+	conn->pacing_stride = 0;
 	conn->random_draws = 0;
 	conn->pacing_rate = sk->sk_pacing_rate;
 	conn->cwnd = cwnd;

@@ -37,6 +37,12 @@ struct bbr_model {
 	u8 mode;	 /* enum cc_mode */
 };
 
+CC_INLINE bool bbr_is_probe_bw(u8 mode)
+{
+	return mode == CC_MODE_PROBE_BW ||
+	       (mode >= CC_MODE_PROBE_BW_UP && mode <= CC_MODE_PROBE_BW_REFILL);
+}
+
 /* The greatest value of a window of time: the best three, each from a later part of it. */
 struct bbr_max {
 	struct {

@@ -52,6 +52,7 @@
  *
  *	CC_GAIN			1 for 256	CC_PACKETS, CC_ROUNDS	1 for 1
  *	CC_PER_1024		1 for 1024	CC_SWITCH		on, off for 1, 0
+ *	CC_TIMES		1 for 1
  *	CC_PERCENT, CC_PERMILLE	1 for 1		CC_BITS_PER_SECOND	bit/s
  *	CC_MICROSECONDS, CC_MILLISECONDS, CC_SECONDS: a time, in these
  */
@@ -115,14 +116,15 @@ struct cc_connection {
 	u8 is_paced;	     /* by the stack or by fq */
 
 	/* The control's to write as well: */
-	u8 wants_pacing; /* ask the stack to pace this connection; set in control_init() only */
-	u8 random_draws; /* how many of "random" are used */
-	u64 pacing_rate; /* bytes/s */
-	u32 cwnd;	 /* packets, at least 1 */
-	u32 cwnd_count;	 /* packets acknowledged towards the next step of cwnd (Reno, CUBIC) */
-	u32 ssthresh;	 /* packets */
-	u32 app_limited; /* 0, or the value of "delivered" that ends the application's limit */
-	u32 random[4];	 /* what cc_random_below() answered in this call, for replay */
+	u8 wants_pacing;  /* ask the stack to pace this connection; set in control_init() only */
+	u8 pacing_stride; /* bursts so many times as large; as above, and of our own kernels only */
+	u8 random_draws;  /* how many of "random" are used */
+	u64 pacing_rate;  /* bytes/s */
+	u32 cwnd;	  /* packets, at least 1 */
+	u32 cwnd_count;	  /* packets acknowledged towards the next step of cwnd (Reno, CUBIC) */
+	u32 ssthresh;	  /* packets */
+	u32 app_limited;  /* 0, or the value of "delivered" that ends the application's limit */
+	u32 random[4];	  /* what cc_random_below() answered in this call, for replay */
 };
 
 /* What one ACK told: struct rate_sample of the kernel (net/ipv4/tcp_rate.c), its fields. */

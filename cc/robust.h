@@ -52,16 +52,10 @@ struct robust {
 	u32 pacing_gain;  /* << 8: in place of the algorithm's; 0 without a deficit */
 };
 
-CC_INLINE bool robust_is_probe_bw(u8 mode)
-{
-	return mode == CC_MODE_PROBE_BW ||
-	       (mode >= CC_MODE_PROBE_BW_UP && mode <= CC_MODE_PROBE_BW_REFILL);
-}
-
 CC_INLINE bool robust_has_deficit(const struct cc_connection *conn, const struct cc_sample *sample,
 				  const struct bbr_model *model)
 {
-	if (!robust_is_probe_bw(model->mode))
+	if (!bbr_is_probe_bw(model->mode))
 		return false;
 	if (conn->app_limited || sample->is_app_limited || conn->unsent_bytes < conn->mss)
 		return false;

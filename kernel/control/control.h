@@ -82,6 +82,10 @@ static void store_connection(struct sock *sk, const struct cc_connection *conn)
 #ifndef CC_WINDOW_BASED
 	WRITE_ONCE(sk->sk_pacing_rate, conn->pacing_rate);
 #endif
+#ifdef BROBUST_PACING_STRIDE
+	if (conn->pacing_stride)
+		inet_csk(sk)->icsk_pacing_stride = conn->pacing_stride;
+#endif
 	if (conn->wants_pacing)
 		cmpxchg(&sk->sk_pacing_status, SK_PACING_NONE, SK_PACING_NEEDED);
 }

@@ -32,6 +32,7 @@ pub struct Connection {
     pub is_cwnd_limited: u8,
     pub is_paced: u8,
     pub wants_pacing: u8,
+    pub pacing_stride: u8,
     pub random_draws: u8,
     pub pacing_rate: u64,
     pub cwnd: u32,

@@ -19,6 +19,7 @@ pub enum Unit {
     BitsPerSecond,
     Packets,
     Rounds,
+    Times,
     /// on or off
     Switch,
 }
@@ -36,6 +37,7 @@ impl Unit {
             "CC_BITS_PER_SECOND" => Unit::BitsPerSecond,
             "CC_PACKETS" => Unit::Packets,
             "CC_ROUNDS" => Unit::Rounds,
+            "CC_TIMES" => Unit::Times,
             "CC_SWITCH" => Unit::Switch,
             other => panic!("cc/cc.h does not know the unit {other}"),
         }

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
+/* BBR version 1 with the repair of Ha et al. beside it, to compare with: cc/ha.h. */
+#include "../bbr1.h"
+#include "../ha.h"
+
+#define CC_NAME brb_bbr1_ha
+#define BBR bbr1
+#define POLICY ha
+#include "../bbr_control.h"
+#include "control.h"
