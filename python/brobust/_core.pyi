@@ -22,6 +22,8 @@ __all__ = [
     "check_burner",
     "check_deadline",
     "control_names",
+    "control_params",
+    "control_settings",
     "hrtick_dl",
     "hz",
     "unfaithful",
@@ -31,7 +33,16 @@ class ContentionError(Exception):
     """The contention asked for cannot be had, or cannot be recorded; the text is one sentence with the remedy."""
 
 def control_names() -> list[str]:
-    """The congestion controls of cc/controls: ours, which run as BPF in a live kernel and as modules in virtual time."""
+    """The congestion controls of cc/controls: BPF in a live kernel, modules in virtual time."""
+
+def control_params(name: str) -> list[tuple[str, str, str, str, str]]:
+    """The parameters of a control: name, value without a setting, least, most (with units), what it is."""
+
+def control_settings(name: str, given: Sequence[tuple[str, str]]) -> list[tuple[str, int]]:
+    """Names and values as people give them, as whole names and the numbers that a kernel is given.
+
+    ValueError with one sentence where a name or a value is not allowed.
+    """
 
 def check_deadline(timeslice_ns: int, share: float, threads: int = 1) -> None:
     """Raise ContentionError if SCHED_DEADLINE would not admit `threads` threads with this timeslice (ns) and share."""

@@ -1,13 +1,23 @@
-"""Names for --cc: the guest kernel's own controls, and ours, which are loaded into it."""
+"""Names for --cc: the kernel's own controls, and ours, which are loaded into it or built in; and their parameters.
+
+`brb_bbq:alpha=5ms:beta=1%` is brb_bbq with two of its parameters set.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from brobust import _core
 from brobust.errors import BadInput
 from brobust.guests.kernels import Kernel
 
 # Ours by name, with the kernel control each stands on: None for those of cc/controls, which need nothing but BPF.
-OURS: dict[str, str | None] = {"bbr_robust": "bbr", **dict.fromkeys(_core.control_names())}
+OURS: dict[str, str | None] = {
+    "bbr_robust": "bbr",
+    "bbr_shadow": "bbr",
+    "cubic_shadow": "cubic",
+    **dict.fromkeys(_core.control_names()),
+}
 
 # enum cc_mode of cc/cc.h, by number.
 MODES = [
@@ -16,11 +26,48 @@ MODES = [
 ]  # fmt: skip
 
 
-def check(name: str, kernel: Kernel) -> None:
+def name_of(control: str) -> str:
+    """The name without settings: what a socket is given."""
+    return control.partition(":")[0]
+
+
+def settings_of(control: str) -> list[tuple[str, int]]:
+    """Whole names of the parameters that are set, with the numbers that a kernel is given."""
+    name, _, settings = control.partition(":")
+    if not settings:
+        return []
+    given = [setting.partition("=") for setting in settings.split(":")]
+    if malformed := [parameter for parameter, equals, value in given if not (parameter and equals and value)]:
+        raise BadInput(f"cc: {malformed[0]!r} of {control!r} is no setting; write {name}:PARAMETER=VALUE")
+    if name not in _core.control_names():
+        raise BadInput(f"cc: {name} takes no parameters; those of ours do: {', '.join(_core.control_names())}")
+    try:
+        return _core.control_settings(name, [(parameter, value) for parameter, _, value in given])
+    except ValueError as error:
+        raise BadInput(f"cc: {error}") from None
+
+
+def check(control: str, kernel: Kernel) -> None:
     """Refuse a control that the guest will not have."""
     offered = kernel.congestion_controls()
     available = offered | {ours for ours, needed in OURS.items() if needed is None or needed in offered}
-    if name not in available:
-        raise BadInput(
-            f"cc: {name!r} is not available with kernel {kernel.name}; it has {', '.join(sorted(available))}"
-        )
+    check_offered(control, available, kernel.name)
+
+
+def check_offered(control: str, offered: Iterable[str], kernel: str) -> None:
+    name = name_of(control)
+    if name not in offered:
+        raise BadInput(f"cc: {name!r} is not available with kernel {kernel}; it has {', '.join(sorted(offered))}")
+    settings_of(control)
+
+
+def check_together(controls: Iterable[str]) -> None:
+    """One kernel has one set of values for each control."""
+    chosen: dict[str, str] = {}
+    for control in controls:
+        other = chosen.setdefault(name_of(control), control)
+        if settings_of(other) != settings_of(control):
+            raise BadInput(
+                f"cc: {other!r} and {control!r} in one run: a kernel has one set of parameters for a control; "
+                "measure them in two runs"
+            )

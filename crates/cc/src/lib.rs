@@ -8,7 +8,7 @@ use std::ffi::{c_void, CStr};
 use std::ptr;
 
 pub use abi::{Connection, Report, Sample};
-pub use params::{Param, Unit};
+pub use params::{Param, ParamError, Unit};
 
 include!(concat!(env!("OUT_DIR"), "/controls.rs"));
 
@@ -74,6 +74,24 @@ impl Control {
 
     pub fn params(self) -> Vec<Param> {
         params::of(self.operations())
+    }
+
+    /// By its name, or by the end of it where that is enough (`alpha` for `bbq_alpha`).
+    pub fn param(self, name: &str) -> Result<Param, ParamError> {
+        params::find(self.name(), &self.params(), name)
+    }
+
+    /// Names and values as people give them, as names and numbers for the C.
+    pub fn settings(self, given: &[(String, String)]) -> Result<Vec<(&'static str, u32)>, ParamError> {
+        let mut settings: Vec<(&'static str, u32)> = Vec::new();
+        for (name, text) in given {
+            let param = self.param(name)?;
+            if settings.iter().any(|(known, _)| *known == param.name) {
+                return Err(ParamError(format!("{} is given twice; give it once", param.name)));
+            }
+            settings.push((param.name, param.parse(text)?));
+        }
+        Ok(settings)
     }
 
     fn operations(self) -> &'static abi::Operations {

@@ -1,8 +1,20 @@
-//! The parameters of a control: their names, units, ranges and values.
+//! The parameters of a control: their names, units and ranges, and their values as people write them.
 
 use std::ffi::{c_char, CStr};
 
 use crate::abi;
+
+/// What is wrong with a parameter; one sentence that says what is allowed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParamError(pub String);
+
+impl std::fmt::Display for ParamError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ParamError {}
 
 /// In what people give a parameter (cc/cc.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +67,122 @@ pub struct Param {
     pub most: u32,
 }
 
+impl Unit {
+    /// Suffixes that may follow the number, each with what 1 of it is in the numbers kept.
+    fn suffixes(self) -> &'static [(&'static str, f64)] {
+        match self {
+            Unit::Gain => &[("", 256.0)],
+            Unit::Per1024 => &[("", 1024.0)],
+            Unit::Percent => &[("%", 1.0)],
+            Unit::Permille => &[("%", 10.0)],
+            Unit::Microseconds => &[("us", 1.0), ("ms", 1e3), ("s", 1e6)],
+            Unit::Milliseconds => &[("us", 1e-3), ("ms", 1.0), ("s", 1e3)],
+            Unit::Seconds => &[("us", 1e-6), ("ms", 1e-3), ("s", 1.0)],
+            Unit::BitsPerSecond => &[("bit", 1.0), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)],
+            Unit::Packets | Unit::Rounds | Unit::Times => &[("", 1.0)],
+            Unit::Switch => &[],
+        }
+    }
+
+    /// A binary fraction is the nearest that is kept; anything else must be kept as it was given.
+    fn rounds(self) -> bool {
+        matches!(self, Unit::Gain | Unit::Per1024)
+    }
+}
+
+impl Param {
+    /// Reads `2.887`, `3ms`, `0.5%`, `1.2mbit`, `48` or `on`, by the unit of the parameter.
+    pub fn parse(&self, text: &str) -> Result<u32, ParamError> {
+        let value = self.number(text.trim()).ok_or_else(|| self.refuse(text))?;
+        if (self.least..=self.most).contains(&value) {
+            Ok(value)
+        } else {
+            Err(self.refuse(text))
+        }
+    }
+
+    /// As `parse` reads it.
+    pub fn show(&self, value: u32) -> String {
+        let number = f64::from(value);
+        match self.unit {
+            Unit::Gain => trimmed(number / 256.0),
+            Unit::Per1024 => trimmed(number / 1024.0),
+            Unit::Percent => format!("{value}%"),
+            Unit::Permille => format!("{}%", number / 10.0),
+            Unit::Microseconds if value % 1000 == 0 && value > 0 => format!("{}ms", value / 1000),
+            Unit::Microseconds => format!("{value}us"),
+            Unit::Milliseconds => format!("{value}ms"),
+            Unit::Seconds => format!("{value}s"),
+            Unit::BitsPerSecond => match value {
+                0..1000 => format!("{value}bit"),
+                1000..1_000_000 => format!("{}kbit", number / 1e3),
+                _ => format!("{}mbit", number / 1e6),
+            },
+            Unit::Packets | Unit::Rounds | Unit::Times => value.to_string(),
+            Unit::Switch => if value == 0 { "off" } else { "on" }.to_owned(),
+        }
+    }
+
+    fn number(&self, text: &str) -> Option<u32> {
+        let text = text.to_ascii_lowercase();
+        if self.unit == Unit::Switch {
+            return match text.as_str() {
+                "on" | "1" | "true" | "yes" => Some(1),
+                "off" | "0" | "false" | "no" => Some(0),
+                _ => None,
+            };
+        }
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, suffix) = text.split_at(digits);
+        let number: f64 = number.parse().ok()?;
+        let suffix = suffix.trim();
+        // Zero is the same in every unit.
+        let scale = match self.unit.suffixes().iter().find(|(known, _)| *known == suffix) {
+            Some((_, scale)) => *scale,
+            None if number == 0.0 && suffix.is_empty() => 1.0,
+            None => return None,
+        };
+        let scaled = number * scale;
+        let nearest = scaled.round();
+        let kept = self.unit.rounds() || (scaled - nearest).abs() < 1e-6;
+        (kept && (0.0..=f64::from(u32::MAX)).contains(&nearest)).then_some(nearest as u32)
+    }
+
+    fn refuse(&self, given: &str) -> ParamError {
+        ParamError(format!(
+            "{}: {given:?} is not allowed: give {} to {}, such as {}",
+            self.name,
+            self.show(self.least),
+            self.show(self.most),
+            self.show(self.standard)
+        ))
+    }
+}
+
+fn trimmed(number: f64) -> String {
+    let text = format!("{number:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// The parameter of that name, or the only one whose name ends in `_NAME`.
+pub(crate) fn find(control: &str, params: &[Param], name: &str) -> Result<Param, ParamError> {
+    if let Some(param) = params.iter().find(|param| param.name == name) {
+        return Ok(param.clone());
+    }
+    let ending = format!("_{name}");
+    let found: Vec<&Param> = params.iter().filter(|param| param.name.ends_with(&ending)).collect();
+    let names = |params: &[&Param]| params.iter().map(|param| param.name).collect::<Vec<_>>().join(", ");
+    match found.as_slice() {
+        [param] => Ok((*param).clone()),
+        [] if params.is_empty() => Err(ParamError(format!("{control} has no parameters, so none named {name}"))),
+        [] => Err(ParamError(format!(
+            "{control} has no parameter {name}; it has {}",
+            names(&params.iter().collect::<Vec<_>>())
+        ))),
+        several => Err(ParamError(format!("{name} of {control} could be {}; give one of these", names(several)))),
+    }
+}
+
 pub(crate) fn of(operations: &abi::Operations) -> Vec<Param> {
     // SAFETY: the linker's bounds of an array of struct cc_param.
     let all = unsafe {
@@ -93,6 +221,59 @@ mod tests {
         assert!(names("brb_bbr1").contains(&"bbr1_high_gain") && !names("brb_bbr1").contains(&"robust_gain"));
         assert!(names("brb_bbr1_robust").contains(&"robust_gain"));
         assert!(names("brb_reno").is_empty());
+    }
+
+    #[test]
+    fn values_are_read_in_the_units_of_people() {
+        let read =
+            |control: &str, name: &str, text: &str| Control::find(control).unwrap().param(name).unwrap().parse(text);
+        assert_eq!(read("brb_bbr1", "bbr1_high_gain", "2.887"), Ok(739));
+        assert_eq!(read("brb_bbq", "alpha", "3ms"), Ok(3000));
+        assert_eq!(read("brb_bbq", "alpha", "250us"), Ok(250));
+        assert_eq!(read("brb_bbq", "beta", "0.5%"), Ok(5));
+        assert_eq!(read("brb_bbq", "drain_to_bdp", "On"), Ok(1));
+        assert_eq!(read("brb_bbr1", "bbr_min_tso_rate", "1.2mbit"), Ok(1_200_000));
+        assert_eq!(read("brb_bbr1", "bbr1_min_rtt_window", "10s"), Ok(10));
+        assert_eq!(read("brb_bbr1", "bbr1_probe_rtt", "0"), Ok(0));
+        for (name, text) in [
+            ("bbr1_min_rtt_window", "1500ms"), // seconds are kept
+            ("bbr1_min_cwnd", "3ms"),
+            ("bbr1_high_gain", "-1"),
+            ("bbr1_high_gain", "4.5"), // ten bits
+            ("bbr1_policer_detection", "maybe"),
+            ("bbr1_bw_window", "1e3"),
+            ("bbr1_bw_window", ""),
+        ] {
+            let refused = read("brb_bbr1", name, text).unwrap_err().to_string();
+            assert!(refused.starts_with(name) && refused.contains("give "), "{refused}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_is_read_again() {
+        for control in Control::all() {
+            for param in control.params() {
+                for value in [param.least, param.standard, param.most] {
+                    assert_eq!(param.parse(&param.show(value)), Ok(value), "{param:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn settings_are_refused_that_are_unknown_ambiguous_or_given_twice() {
+        let set = |control: &str, given: &[(&str, &str)]| {
+            let given: Vec<(String, String)> = given.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
+            Control::find(control).unwrap().settings(&given).map_err(|error| error.to_string())
+        };
+        assert_eq!(
+            set("brb_bbq", &[("alpha", "5ms"), ("bbq_beta", "1%")]),
+            Ok(vec![("bbq_alpha", 5000), ("bbq_beta", 10)])
+        );
+        assert!(set("brb_bbr1", &[("alpha", "5ms")]).unwrap_err().contains("bbr1_high_gain"));
+        assert!(set("brb_bbr1_robust", &[("gain", "2")]).unwrap_err().contains("could be"));
+        assert!(set("brb_bbq", &[("alpha", "5ms"), ("bbq_alpha", "6ms")]).unwrap_err().contains("twice"));
+        assert!(set("brb_reno", &[("alpha", "5ms")]).unwrap_err().contains("no parameters"));
     }
 
     #[test]

@@ -33,6 +33,14 @@ pub enum Refusal {
     )]
     OtherLayout { name: String, structure: String, field: String },
 
+    #[error("{name} has no parameter {param}: `brobust cc params {name}` lists those it has")]
+    NoParam { name: String, param: String },
+
+    #[error(
+        "{name}: a running kernel has no pacing stride: leave master_stride at 1, or measure it on backend virtual"
+    )]
+    NoStride { name: String },
+
     #[error("{name} is already a congestion control of this kernel: unload it first")]
     NameTaken { name: String },
 

@@ -48,10 +48,11 @@ impl Drop for Control {
     }
 }
 
-/// Loads a control under its name. With a pin it stays when this process ends; [`unload`] removes a pin at
+/// Loads a control under its name, with some of its parameters set (names and numbers as in cc/). With a pin it stays when this process ends; [`unload`] removes a pin at
 /// [`pin_path`] only.
-pub fn load(name: &str, pin: Option<&Path>) -> Result<Control> {
+pub fn load(name: &str, params: &[(String, u32)], pin: Option<&Path>) -> Result<Control> {
     let object = Object::find(name)?;
+    check_params(&object, params)?;
     host::require_privilege()?;
     let mut kernel = host::require_struct_ops()?;
     if host::is_available(object.name) {
@@ -63,7 +64,7 @@ pub fn load(name: &str, pin: Option<&Path>) -> Result<Control> {
     }
     // Linux 6.10 gave cong_control the parameters `ack` and `flag`; see bpf/cong_control.h.
     let has_ack = kernel.callback_parameters("tcp_congestion_ops", "cong_control") == Some(4);
-    register(&object, has_ack, pin).inspect_err(|_| remove_our_directory())?;
+    register(&object, has_ack, params, pin).inspect_err(|_| remove_our_directory())?;
     Ok(Control { name: object.name, pin: pin.map(Path::to_owned) })
 }
 
@@ -134,17 +135,18 @@ fn remove_our_directory() {
     let _ = fs::remove_dir(PINS);
 }
 
-fn register(object: &Object, has_ack: bool, pin: Option<&Path>) -> Result<()> {
-    let (result, log) = with_log(|| try_register(object, has_ack, pin));
+fn register(object: &Object, has_ack: bool, params: &[(String, u32)], pin: Option<&Path>) -> Result<()> {
+    let (result, log) = with_log(|| try_register(object, has_ack, params, pin));
     result.map_err(|error| {
         let reason = error.to_string();
         Refusal::Rejected { name: object.name.to_owned(), reason, log }
     })
 }
 
-fn try_register(object: &Object, has_ack: bool, pin: Option<&Path>) -> libbpf_rs::Result<()> {
+fn try_register(object: &Object, has_ack: bool, params: &[(String, u32)], pin: Option<&Path>) -> libbpf_rs::Result<()> {
+    let prepare = |may_write_app_limited| prepare(object, has_ack, params, may_write_app_limited);
     // Linux 6.1 refuses a program that writes tcp_sock.app_limited, and its BTF does not tell.
-    let mut loaded = prepare(object, has_ack, true)?.load().or_else(|_| prepare(object, has_ack, false)?.load())?;
+    let mut loaded = prepare(true)?.load().or_else(|_| prepare(false)?.load())?;
     let mut map = loaded.maps_mut().find(|map| map.map_type() == MapType::StructOps).ok_or_else(no_struct_ops_map)?;
     // Pinned first: a control that cannot be pinned must not stay registered.
     if let Some(pin) = pin {
@@ -160,12 +162,34 @@ fn try_register(object: &Object, has_ack: bool, pin: Option<&Path>) -> libbpf_rs
     Ok(())
 }
 
+/// A parameter is a constant of the object, of four bytes. Virtual time alone has a pacing stride (cc/master.h).
+fn check_params(object: &Object, params: &[(String, u32)]) -> Result<()> {
+    for (param, value) in params {
+        let name = object.name.to_owned();
+        if object.constant(param).is_none_or(|constant| constant.size != size_of::<u32>()) {
+            return Err(Refusal::NoParam { name, param: param.clone() });
+        }
+        if param == "master_stride" && *value > 1 {
+            return Err(Refusal::NoStride { name });
+        }
+    }
+    Ok(())
+}
+
 /// The object with the constants that depend on the kernel (bpf/control.h).
-fn prepare(object: &Object, has_ack: bool, may_write_app_limited: bool) -> libbpf_rs::Result<OpenObject> {
+fn prepare(
+    object: &Object,
+    has_ack: bool,
+    params: &[(String, u32)],
+    may_write_app_limited: bool,
+) -> libbpf_rs::Result<OpenObject> {
     let mut open = ObjectBuilder::default().name(object.name)?.open_memory(object.bytes)?;
     set_constant(&mut open, object, "cong_control_has_ack", &[u8::from(has_ack)]);
     set_constant(&mut open, object, "may_write_app_limited", &[u8::from(may_write_app_limited)]);
     set_constant(&mut open, object, "tick_hz", &host::tick_hz()?.to_ne_bytes());
+    for (name, value) in params {
+        set_constant(&mut open, object, name, &value.to_ne_bytes());
+    }
     Ok(open)
 }
 

@@ -54,7 +54,7 @@ fn a_control_is_loaded_used_and_removed_without_a_trace() {
         println!("skipped: {NAME} is loaded already, and perhaps in use");
         return;
     }
-    match load(NAME, None) {
+    match load(NAME, &[], None) {
         Err(refusal @ (Refusal::Privilege | Refusal::NoBtf | Refusal::NoStructOps | Refusal::NoBbr { .. })) => {
             println!("skipped: {refusal}");
             return;
@@ -62,7 +62,7 @@ fn a_control_is_loaded_used_and_removed_without_a_trace() {
         Err(refusal) => panic!("{refusal}\n{}", refusal.log().join("\n")),
         Ok(control) => {
             assert!(loaded());
-            assert!(matches!(load(NAME, None), Err(Refusal::NameTaken { .. })));
+            assert!(matches!(load(NAME, &[], None), Err(Refusal::NameTaken { .. })));
             assert!(acks_of_a_transfer() > 0);
             drop(control);
         }
@@ -71,14 +71,14 @@ fn a_control_is_loaded_used_and_removed_without_a_trace() {
     assert!(matches!(unload(NAME), Err(Refusal::NotLoaded { .. })));
 
     let pin = pin_path(NAME);
-    drop(load(NAME, Some(&pin)).unwrap());
+    drop(load(NAME, &[], Some(&pin)).unwrap());
     assert!(loaded() && pin.exists(), "a pinned control stays");
     assert_eq!(list().into_iter().find(|control| control.name == NAME).unwrap().pin, Some(pin.clone()));
     unload(NAME).unwrap();
     assert!(!loaded() && !pin.exists());
 
     // A lost pin must not leave the control behind.
-    drop(load(NAME, Some(&pin)).unwrap());
+    drop(load(NAME, &[], Some(&pin)).unwrap());
     std::fs::remove_file(&pin).unwrap();
     unload(NAME).unwrap();
     assert!(!loaded());

@@ -1,6 +1,6 @@
 //! `cc`: loads and removes congestion controls, and says the result as one line of JSON.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use brobust_ccload as ccload;
 use clap::Subcommand;
 use serde_json::{json, Value};
@@ -10,6 +10,9 @@ pub enum Command {
     /// Load a control; it stays until it is unloaded
     Load {
         name: String,
+        /// Set a parameter: NAME=NUMBER, whole name, the number as the control keeps it; may be repeated
+        #[arg(long, value_parser = setting)]
+        param: Vec<(String, u32)>,
         /// Show the last lines of the verifier's log if the kernel refuses the control
         #[arg(short, long)]
         verbose: bool,
@@ -25,11 +28,16 @@ pub fn run(command: Command) -> Result<()> {
     Ok(())
 }
 
+fn setting(text: &str) -> Result<(String, u32)> {
+    let (name, value) = text.split_once('=').context("give NAME=NUMBER")?;
+    Ok((name.to_owned(), value.parse()?))
+}
+
 fn answer(command: Command) -> Result<Value> {
     match command {
-        Command::Load { name, verbose } => {
+        Command::Load { name, param, verbose } => {
             let pin = ccload::pin_path(&name);
-            ccload::load(&name, Some(&pin)).inspect_err(|refusal| {
+            ccload::load(&name, &param, Some(&pin)).inspect_err(|refusal| {
                 if verbose {
                     refusal.log().iter().for_each(|line| eprintln!("{line}"));
                 }

@@ -93,7 +93,8 @@ impl World {
             let programs = iperf3::programs(scenario, places, place);
             let describe = |shared: &mut Shared| describe(shared, scenario, places, place, &programs);
             let initrd = scenario.iperf3.as_deref().filter(|_| !programs.is_empty());
-            let kernel = Kernel::boot(&scenario.kernel, initrd, &places.name(place), describe, stop)?;
+            let kernel =
+                Kernel::boot(&scenario.kernel, initrd, &scenario.parameters, &places.name(place), describe, stop)?;
             let schedule = scenario.senders.get(place).map_or(&Schedule::Always, |sender| &sender.schedule);
             let mut node = Node::new(kernel, Windows::new(schedule, ORIGIN, last), programs);
             node.set_up(stop)?;

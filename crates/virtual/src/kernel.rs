@@ -40,6 +40,7 @@ impl Kernel {
     pub fn boot(
         image: &Path,
         initrd: Option<&Path>,
+        parameters: &[String],
         name: &str,
         describe: impl FnOnce(&mut Shared),
         stop: &AtomicBool,
@@ -58,6 +59,7 @@ impl Kernel {
         command
             .args(["time-travel=inf-cpu", "time-travel-start=0", MEMORY, "stderr=1", "con=null", "panic=-1"])
             .arg(format!("brobust={MEMORY_FD},{SOCKET_FD}"))
+            .args(parameters)
             .env_clear()
             .stdin(Stdio::null())
             .stdout(output()?)

@@ -25,6 +25,9 @@ pub struct Scenario {
     pub aqm: Option<Aqm>,
     pub senders: Vec<Sender>,
     pub flows: Vec<Flow>,
+    /// Of the congestion controls, for the kernels' command line: CONTROL.PARAMETER=NUMBER
+    #[serde(default)]
+    pub parameters: Vec<String>,
     pub tx_completion: u64,
     pub coalesce: u64,
     /// Of the senders; empty: the kernel's default, over which TCP paces by itself.
@@ -98,6 +101,13 @@ const MOST_SENDERS: usize = 16;
 /// Of a queueing discipline's name (IFNAMSIZ) in brobust.h.
 const LONGEST_NAME: usize = 15;
 
+/// Nothing else may reach a kernel's command line.
+fn is_parameter(text: &str) -> bool {
+    let is_name = |name: &str| !name.is_empty() && name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_');
+    let parts = text.split_once('.').and_then(|(control, rest)| Some((control, rest.split_once('=')?)));
+    parts.is_some_and(|(control, (name, value))| is_name(control) && is_name(name) && value.parse::<u32>().is_ok())
+}
+
 impl Scenario {
     pub fn check(&self) -> Result<(), String> {
         let mut problems = self.flows.iter().map(|flow| self.check_flow(flow));
@@ -122,6 +132,9 @@ impl Scenario {
         }
         if self.qdisc.len() > LONGEST_NAME {
             return Err(format!("qdisc: {:?} is not a name of at most {LONGEST_NAME} characters", self.qdisc));
+        }
+        if let Some(other) = self.parameters.iter().find(|parameter| !is_parameter(parameter)) {
+            return Err(format!("parameters: {other:?} is not CONTROL.PARAMETER=NUMBER"));
         }
         if !(0.0..1.0).contains(&self.path.loss) {
             return Err(format!("path.loss: {} is not a fraction below 1", self.path.loss));

@@ -58,10 +58,9 @@ def check(scenarios: Sequence[Scenario]) -> None:
         kernel = kernels.find(name)
         offered = kernel.congestion_controls
         for control in sorted({group.cc for s in scenarios if s.kernel == name for group in s.flows}):
-            if control not in offered:
-                raise BadInput(
-                    f"cc: {control!r} is not available with kernel {name}; it has {', '.join(sorted(offered))}"
-                )
+            congestion_controls.check_offered(control, offered, name)
+    for scenario in scenarios:
+        congestion_controls.check_together(group.cc for group in scenario.flows)
     if any(scenario.traffic == "iperf3" for scenario in scenarios):
         iperf3.check()
 
@@ -169,7 +168,7 @@ def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None) -> dict[
         ],
         "flows": [
             {
-                "cc": group.cc,
+                "cc": congestion_controls.name_of(group.cc),
                 "sender": group.sender - 1,
                 "start": group.start,
                 "stop": group.stop,
@@ -178,12 +177,22 @@ def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None) -> dict[
             }
             for group in flows
         ],
+        "parameters": _parameters(s),
         "tx_completion": s.nic.tx_completion,
         "coalesce": s.nic.coalesce,
         "qdisc": "" if s.qdisc == "none" else s.qdisc,
         "record": {"samples": samples, "packets": s.packets, "pcap": str(pcap) if pcap is not None else None},
         "iperf3": str(iperf3.ramdisk()) if s.traffic == "iperf3" else None,
     }
+
+
+def _parameters(s: Scenario) -> list[str]:
+    """Of the controls, for the kernel's command line."""
+    return [
+        f"{congestion_controls.name_of(control)}.{name}={value}"
+        for control in sorted({group.cc for group in s.flows})
+        for name, value in congestion_controls.settings_of(control)
+    ]
 
 
 def schedule(contention: Contention, seed: int) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Testbed:
     path_release: str
     accelerator: str
     iperf3: str
-    controls: set[str]
+    controls: dict[str, str]  # loaded, by name, each as it was asked for
 
 
 def check(scenarios: Sequence[Scenario]) -> None:
@@ -58,6 +58,8 @@ def check(scenarios: Sequence[Scenario]) -> None:
     cpus.plan()
     for asked in dict.fromkeys(s.contention for s in scenarios if s.contention.active):
         contention.check(asked)
+    for scenario in scenarios:
+        congestion_controls.check_together(group.cc for group in scenario.flows)
     for kernel, control in sorted({(s.kernel, group.cc) for s in scenarios for group in s.flows}):
         congestion_controls.check(control, kernels.find(kernel))
 
@@ -208,7 +210,7 @@ class VmBackend:
         sender.agent.spawn("brobust-guest", "spin")
         self._testbed = Testbed(
             sender, bottleneck, kernel, path_kernel.release, chosen,
-            traffic.versions(sender.agent), controls={"cubic", "reno"},
+            traffic.versions(sender.agent), controls={"cubic": "cubic", "reno": "reno"},
         )  # fmt: skip
         return self._testbed
 
@@ -220,15 +222,19 @@ class VmBackend:
         self._guests.close()
 
     def _have(self, testbed: Testbed, control: str) -> None:
-        """Load a congestion control into the sender, once."""
-        if control in testbed.controls:
+        """Load a congestion control into the sender, once for each set of parameters."""
+        name = congestion_controls.name_of(control)
+        if testbed.controls.get(name) == control:
             return
         agent = testbed.sender.agent
-        if control in congestion_controls.OURS:
-            agent.run("brobust-guest", "cc", "load", control, timeout=60)
+        if name not in congestion_controls.OURS:
+            agent.run("modprobe", f"tcp_{name}")
         else:
-            agent.run("modprobe", f"tcp_{control}")
-        testbed.controls.add(control)
+            if name in testbed.controls:
+                agent.run("brobust-guest", "cc", "unload", name, timeout=60)
+            settings = [f"--param={name}={value}" for name, value in congestion_controls.settings_of(control)]
+            agent.run("brobust-guest", "cc", "load", name, *settings, timeout=60)
+        testbed.controls[name] = control
 
     def _reset(self, testbed: Testbed, scenario_path: Path) -> None:
         """What one flow could leave to the next: cached path metrics, queued packets."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from brobust import congestion_controls
 from brobust.errors import RunFailed
 from brobust.guests.agent import Agent
 from brobust.scenario import Flows
@@ -91,7 +92,7 @@ def _client(port: int, group: Flows, duration_s: float) -> list[str]:
     seconds = duration_s - group.start / 1e9
     # iperf3 takes whole seconds only.
     command = (
-        f"exec iperf3 -c {RECEIVER} -p {port} -C {group.cc} -P {group.count} -t {max(1, round(seconds))} "
+        f"exec iperf3 -c {RECEIVER} -p {port} -C {congestion_controls.name_of(group.cc)} -P {group.count} -t {max(1, round(seconds))} "
         f"-J -i {INTERVAL_SECONDS:g}"
     )
     return ["bash", "-c", f"sleep {group.start / 1e9:g}; {command}" if group.start else command]

@@ -146,7 +146,7 @@ class Contention(_Table):
 class Flows(_Table):
     """`count` parallel flows under one congestion control, from `start` to `stop` (None: to the end of the run)."""
 
-    cc: str = Field(default="cubic", pattern=r"^[A-Za-z0-9_\-]{1,15}$")
+    cc: str = Field(default="cubic", pattern=r"^[A-Za-z0-9_\-]{1,15}(:[^:\s]+)*$", max_length=200)
     count: int = Field(default=1, ge=1, le=256)
     start: fields.Duration = Field(default="0s", ge=0, validate_default=True)
     stop: fields.OptionalDuration = None
