@@ -88,7 +88,7 @@ CC_PARAM(bbr3_cwnd_gain, 512, 256, BBR_MOST_GAIN, CC_GAIN, "cwnd in PROBE_BW")
 CC_PARAM(bbr3_up_cwnd_gain, BBR3_UP_CWND_GAIN, 256, BBR_MOST_GAIN, CC_GAIN, "cwnd in PROBE_BW_UP")
 CC_PARAM(bbr3_min_cwnd, 4, 1, 1000, CC_PACKETS, "least cwnd")
 CC_PARAM(bbr3_loss_threshold, 5, 1, 128, CC_GAIN, "loss above this is too much: 2 %")
-CC_PARAM(bbr3_beta, 77, 1, 255, CC_GAIN, "cut of a bound on loss: 30 %")
+CC_PARAM(bbr3_beta, 76, 1, 255, CC_GAIN, "cut of a bound on loss: 30 %")
 CC_PARAM(bbr3_headroom, 38, 0, 255, CC_GAIN, "of inflight_hi left to others: 15 %")
 CC_PARAM(bbr3_startup_losses, BBR3_STARTUP_LOSSES, 0, 15, CC_TIMES,
 	 "ACKs with losses in a round that end STARTUP; 0: none do")
@@ -983,7 +983,7 @@ static u32 bbr3_ssthresh(const struct cc_connection *conn, struct bbr3 *bbr)
 }
 
 /* Section 5.5.12: the loss was none, so what it has cut comes back. */
-static u32 bbr3_undo_cwnd(const struct cc_connection *conn, struct bbr3 *bbr)
+static u32 bbr3_undo_cwnd(const struct cc_connection *conn CC_UNUSED, struct bbr3 *bbr)
 {
 	bbr3_reset_full_bw(bbr, 0);
 	bbr->loss_in_round = false;
