@@ -13,6 +13,7 @@ __all__ = [
     "ContentionError",
     "Deadline",
     "Distribution",
+    "LoadRefused",
     "Recorder",
     "Recording",
     "Summary",
@@ -21,12 +22,17 @@ __all__ = [
     "VirtualRun",
     "check_burner",
     "check_deadline",
+    "check_load",
     "control_names",
     "control_params",
     "control_settings",
     "hrtick_dl",
     "hz",
+    "load",
+    "loadable",
+    "sockets_by_control",
     "unfaithful",
+    "unload",
 ]
 
 class ContentionError(Exception):
@@ -43,6 +49,24 @@ def control_settings(name: str, given: Sequence[tuple[str, str]]) -> list[tuple[
 
     ValueError with one sentence where a name or a value is not allowed.
     """
+
+class LoadRefused(Exception):
+    """A congestion control cannot be loaded or removed; the text is one sentence with the remedy."""
+
+def loadable() -> list[tuple[str, bool, str | None]]:
+    """The controls that can be loaded: name, whether the kernel has it now, the pin in bpffs if there is one."""
+
+def check_load(name: str, params: Sequence[tuple[str, int]]) -> None:
+    """Raise LoadRefused where the control could not be loaded; changes nothing."""
+
+def load(name: str, params: Sequence[tuple[str, int]]) -> None:
+    """Load a control, with parameters as `control_settings` gives them; it stays, pinned, until `unload`."""
+
+def unload(name: str) -> None:
+    """Remove a control. Sockets that have it keep it until they close."""
+
+def sockets_by_control() -> dict[str, int]:
+    """TCP connections of the calling thread's network namespace, by congestion control."""
 
 def check_deadline(timeslice_ns: int, share: float, threads: int = 1) -> None:
     """Raise ContentionError if SCHED_DEADLINE would not admit `threads` threads with this timeslice (ns) and share."""

@@ -146,7 +146,7 @@ def _compare(backend: Backend, pair: tuple[str, str], name: str, scenarios: tupl
     if hashes[0] != hashes[1]:
         both = [_measure(backend, scenario, packets=True) for scenario in scenarios]
         difference = first_difference(pair, both[0], both[1])
-    carried = (both[0].runs["throughput_mbps"] * both[0].runs["duration_s"]).sum() / 8
+    carried = float((both[0].runs["throughput_mbps"] * both[0].runs["duration_s"]).sum()) / 8
     return Compared(*pair, name, carried, difference)
 
 
@@ -161,7 +161,15 @@ def _measure(backend: Backend, scenario: Scenario, *, packets: bool) -> Result:
 
 # What a packet is; where it went afterwards follows from that.
 _PACKET = ("time_s", "flow", "direction", "seq", "ack", "payload_bytes")
-_STATE = ("cwnd_packets", "ssthresh_packets", "pacing_rate_mbps", "inflight_packets", "pacing_gain", "cwnd_gain", "state")
+_STATE = (
+    "cwnd_packets",
+    "ssthresh_packets",
+    "pacing_rate_mbps",
+    "inflight_packets",
+    "pacing_gain",
+    "cwnd_gain",
+    "state",
+)
 
 
 def first_difference(pair: tuple[str, str], first: Result, second: Result) -> str:

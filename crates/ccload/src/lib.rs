@@ -15,6 +15,6 @@ mod registry;
 pub use host::available;
 pub use objects::names;
 pub use refusal::Refusal;
-pub use registry::{list, load, pin_path, state_maps, unload, Control, Status};
+pub use registry::{check, list, load, pin_path, state_maps, unload, Control, Status};
 
 pub type Result<T> = std::result::Result<T, Refusal>;

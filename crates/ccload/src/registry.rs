@@ -10,6 +10,7 @@ use libbpf_rs::query::MapInfoIter;
 use libbpf_rs::{set_print, MapCore, MapHandle, MapType, ObjectBuilder, OpenObject, PrintLevel};
 use serde::Serialize;
 
+use crate::btf::KernelBtf;
 use crate::host;
 use crate::objects::{names, Object};
 use crate::{Refusal, Result};
@@ -48,16 +49,26 @@ impl Drop for Control {
     }
 }
 
-/// Loads a control under its name, with some of its parameters set (names and numbers as in cc/). With a pin it stays when this process ends; [`unload`] removes a pin at
-/// [`pin_path`] only.
-pub fn load(name: &str, params: &[(String, u32)], pin: Option<&Path>) -> Result<Control> {
+/// Whether a control could be loaded now, by all that can be told without changing anything.
+pub fn check(name: &str, params: &[(String, u32)]) -> Result<()> {
+    prerequisites(name, params).map(drop)
+}
+
+fn prerequisites(name: &str, params: &[(String, u32)]) -> Result<(Object, KernelBtf)> {
     let object = Object::find(name)?;
     check_params(&object, params)?;
     host::require_privilege()?;
-    let mut kernel = host::require_struct_ops()?;
+    let kernel = host::require_struct_ops()?;
     if host::is_available(object.name) {
         return Err(Refusal::NameTaken { name: name.to_owned() });
     }
+    Ok((object, kernel))
+}
+
+/// Loads a control under its name, with some of its parameters set (names and numbers as in cc/). With a pin it stays when this process ends; [`unload`] removes a pin at
+/// [`pin_path`] only.
+pub fn load(name: &str, params: &[(String, u32)], pin: Option<&Path>) -> Result<Control> {
+    let (object, mut kernel) = prerequisites(name, params)?;
     host::require_bbr(&object, &mut kernel)?;
     if let Some(pin) = pin {
         prepare_pin(name, pin)?;

@@ -4,11 +4,13 @@ use pyo3::prelude::*;
 
 mod contention;
 mod controls;
+mod loading;
 mod virtual_time;
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     contention::register(module)?;
     controls::register(module)?;
+    loading::register(module)?;
     virtual_time::register(module)
 }

@@ -34,7 +34,7 @@ from brobust.dataset import (
     frame,
     scenario_columns,
 )
-from brobust.errors import BadInput, RunFailed
+from brobust.errors import RunFailed
 from brobust.guests import traffic
 from brobust.scenario import Contention, Pattern, Run, Scenario
 from brobust.scenario.phrases import Changes

@@ -15,7 +15,7 @@ import typer
 from typer.exceptions import TyperException
 
 import brobust
-from brobust.cli import demo, doctor, kernel, plot, run, validate
+from brobust.cli import cc, demo, doctor, kernel, plot, run, validate
 from brobust.errors import BrobustError
 
 app = typer.Typer(
@@ -32,6 +32,7 @@ app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 app.command("validate")(validate.command)
 app.add_typer(kernel.app, name="kernel")
+app.add_typer(cc.app, name="cc")
 
 
 def _version(asked: bool) -> None:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from brobust import checks
+from brobust import checks, loading
 from brobust.errors import BadInput, MissingSupport
 from brobust.host import session
 
@@ -46,7 +46,10 @@ def doctor(
 
 
 def _clean(as_json: bool, dry_run: bool) -> None:
-    found = session.leftovers() if dry_run else session.clean()
+    found = [session.Leftover("congestion control", journal.name) for journal in loading.abandoned()]
+    if not dry_run:
+        loading.clean()
+    found += session.leftovers() if dry_run else session.clean()
     for leftover in found:
         if as_json:
             print(json.dumps({"kind": leftover.kind, "name": leftover.name, "removed": not dry_run}))
@@ -54,5 +57,6 @@ def _clean(as_json: bool, dry_run: bool) -> None:
             print(f"{'would remove' if dry_run else 'removed'} {leftover}")
     if not found and not as_json:
         print("nothing left behind")
-    if not dry_run and (still := session.leftovers()):
-        raise MissingSupport(f"could not be removed: {', '.join(map(str, still))}; run as root")
+    still = [*(journal.name for journal in loading.abandoned()), *map(str, session.leftovers())]
+    if not dry_run and still:
+        raise MissingSupport(f"could not be removed: {', '.join(still)}; run as root")

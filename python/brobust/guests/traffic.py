@@ -91,8 +91,9 @@ def _server(port: int) -> list[str]:
 def _client(port: int, group: Flows, duration_s: float) -> list[str]:
     seconds = duration_s - group.start / 1e9
     # iperf3 takes whole seconds only.
+    control = congestion_controls.name_of(group.cc)
     command = (
-        f"exec iperf3 -c {RECEIVER} -p {port} -C {congestion_controls.name_of(group.cc)} -P {group.count} -t {max(1, round(seconds))} "
+        f"exec iperf3 -c {RECEIVER} -p {port} -C {control} -P {group.count} -t {max(1, round(seconds))} "
         f"-J -i {INTERVAL_SECONDS:g}"
     )
     return ["bash", "-c", f"sleep {group.start / 1e9:g}; {command}" if group.start else command]

@@ -1,0 +1,252 @@
+"""`brobust cc`: congestion controls of the running kernel: what there is, loading ours, and taking them out again."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Sequence
+from types import FrameType
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from brobust import _core, conformance, loading, units
+from brobust.errors import BadInput
+from brobust.host import namespaces
+
+app = typer.Typer(
+    no_args_is_help=True, help="Congestion controls: list them, load ours into the running kernel, take them out."
+)
+
+Json = Annotated[bool, typer.Option("--json", help="JSON, one object per line.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be changed.")]
+
+
+@app.command("list")
+def show(as_json: Json = False) -> None:
+    """The kernel's controls and ours: loaded or not, the default where, sockets that hold each."""
+    _clean()
+    rows = _rows()
+    if as_json:
+        for row in rows:
+            print(json.dumps(row), flush=True)
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "from", "state", "default of", "sockets"):
+        table.add_column(column)
+    for row in rows:
+        held = ", ".join(f"{count} ({ns})" for ns, count in row["sockets"].items())
+        table.add_row(row["name"], row["from"], row["state"], ", ".join(row["default_of"]), held)
+    Console().print(table)
+
+
+def _rows() -> list[dict[str, Any]]:
+    ours = {name: pin for name, _, pin in _core.loadable()}
+    available, sockets = loading.available(), loading.sockets()
+    trials = {journal.name: journal for journal in loading.journals()}
+    names = [*available, *(name for name in ours if name not in available)]
+    rows = []
+    for name in names:
+        state = "available" if name in available else "not loaded"
+        if name in ours and name in available:
+            state = "trial" if name in trials and not trials[name].pinned else "pinned"
+        rows.append(
+            {
+                "name": name,
+                "from": "brobust" if name in ours else "kernel",
+                "state": state,
+                "default_of": [ns.name for ns in loading.defaults_of(name)] if name in available else [],
+                "sockets": {ns: count[name] for ns, count in sockets.items() if count.get(name)},
+            }
+        )
+    return rows
+
+
+@app.command()
+def params(
+    name: Annotated[str, typer.Argument(help="The control.")],
+    as_json: Json = False,
+) -> None:
+    """The parameters of one of our controls: value without a setting, range, what it is."""
+    if name not in _core.control_names():
+        raise BadInput(f"{name!r} takes no parameters; those that do: {', '.join(_core.control_names())}")
+    table = Table("parameter", "value", "from", "to", "what it is", box=None, pad_edge=False)
+    for row in _core.control_params(name):
+        if as_json:
+            print(json.dumps(dict(zip(("name", "value", "least", "most", "help"), row, strict=True))))
+        table.add_row(*row)
+    if not as_json:
+        Console().print(table)
+
+
+@app.command()
+def load(
+    name: Annotated[str, typer.Argument(help="The control; `brobust cc list` shows them.")],
+    param: Annotated[list[str] | None, typer.Option(help="PARAMETER=VALUE, see `brobust cc params NAME`.")] = None,
+    default: Annotated[bool, typer.Option("--default", help="Make it the default for new sockets.")] = False,
+    netns: Annotated[
+        list[str] | None, typer.Option(help="With --default: of this namespace (name, path or process id).")
+    ] = None,
+    pin: Annotated[bool, typer.Option("--pin", help="Let it stay until `brobust cc unload`, or a reboot.")] = False,
+    duration: Annotated[str | None, typer.Option("--for", help="Take it back after this time, 60s or 10m.")] = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Load one of our controls into the running kernel.
+
+    Without --pin it is a trial: it is there as long as this command runs. Ctrl-C, --for, or the end of the command by
+    whatever means takes everything back.
+    """
+    if netns and not default:
+        raise BadInput("--netns goes with --default: it says whose default the control becomes")
+    if pin and duration:
+        raise BadInput("--for goes without --pin: what is pinned stays until `brobust cc unload`")
+    seconds = _seconds(duration)
+    _clean()
+    settings = loading.settings(name, param or [])
+    places = [namespaces.find(given) for given in netns or []] or [namespaces.current()] if default else []
+    loading.check(name, settings)
+    if dry_run:
+        _say_plan(name, settings, places, pin=pin, as_json=as_json)
+        return
+    if pin:
+        loading.load(name, settings, places, pinned=True)
+        _say(as_json, {"loaded": name, "pinned": True}, f"loaded {name}; `brobust cc unload {name}` takes it out")
+        return
+    _trial(name, settings, places, seconds, as_json)
+
+
+def _trial(
+    name: str,
+    settings: Sequence[tuple[str, int]],
+    places: Sequence[namespaces.Namespace],
+    seconds: float | None,
+    as_json: bool,
+) -> None:
+    signal.signal(signal.SIGHUP, _interrupt)
+    guardian = loading.start_guardian(name)
+    try:
+        loading.load(name, settings, places, pinned=False)
+        until = f"in {seconds:g} s, or with Ctrl-C" if seconds is not None else "with Ctrl-C"
+        _say(as_json, {"loaded": name, "pinned": False}, f"loaded {name}; it is taken back {until}")
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while deadline is None or time.monotonic() < deadline:
+            time.sleep(0.1 if deadline is None else min(0.1, max(0.0, deadline - time.monotonic())))
+    except KeyboardInterrupt:
+        pass
+    finally:
+        _say_holders(name, loading.take_back(name), as_json)
+        loading.dismiss(guardian)
+
+
+@app.command()
+def unload(
+    name: Annotated[str | None, typer.Argument(help="The control.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All that brobust has loaded.")] = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Take a control out: defaults are put back in every namespace first, then it is unregistered."""
+    if every == (name is not None):
+        raise BadInput("give the name of a control, or --all")
+    _clean()
+    names = [name] if name is not None else [known for known, loaded, _ in _core.loadable() if loaded]
+    for one in names:
+        if dry_run:
+            where = [ns.name for ns in loading.defaults_of(one)]
+            text = f"would take out {one}" + (
+                f", after putting back the default of {', '.join(where)}" if where else ""
+            )
+            _say(as_json, {"would_unload": one, "default_of": where}, text)
+        else:
+            _say_holders(one, loading.unload(one), as_json)
+    if not names:
+        _say(as_json, {"unloaded": None}, "nothing of brobust is loaded")
+
+
+@app.command()
+def same(
+    first: Annotated[str | None, typer.Argument(help="A control.")] = None,
+    second: Annotated[str | None, typer.Argument(help="The one that is to send the same packets.")] = None,
+    case: Annotated[list[str] | None, typer.Option(help="Only this case; may be repeated.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One case of each kind.")] = False,
+    list_cases: Annotated[bool, typer.Option("--list", help="Show the cases.")] = False,
+    kernel: Annotated[str | None, typer.Option(help="Kernel of backend virtual.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Whether two controls send the same packets at the same times, in virtual time.
+
+    Without names: each of ours that is to equal one of the kernel's. Exit status 1 where a packet differs.
+    """
+    if list_cases:
+        print("\n".join(conformance.CASES))
+        return
+    if (first is None) != (second is None):
+        raise BadInput("give two controls, or none for all of ours that have a twin in the kernel")
+    pairs = [(first, second)] if first is not None and second is not None else list(conformance.TWINS.items())
+    cases = case or (list(conformance.QUICK) if quick else list(conformance.CASES))
+    for name in cases:
+        conformance.case(name)
+    differ, compared = 0, 0
+    for result in conformance.compare(pairs, cases, kernel):
+        compared += 1
+        differ += result.difference is not None
+        if as_json:
+            print(json.dumps(result.__dict__), flush=True)
+        elif result.difference is not None:
+            print(f"{result.first} and {result.second}, {result.case}: {result.difference}", flush=True)
+    if not as_json:
+        print(f"{compared} comparisons in {len(cases)} cases, {differ} differ")
+    if differ:
+        raise typer.Exit(1)
+
+
+def _clean() -> None:
+    for name in loading.clean():
+        typer.echo(f"brobust: took back {name}, the trial of a command that was killed", err=True)
+
+
+def _seconds(duration: str | None) -> float | None:
+    if duration is None:
+        return None
+    try:
+        return units.nanoseconds(duration) / 1e9
+    except ValueError as error:
+        raise BadInput(f"--for: {error}") from None
+
+
+def _say(as_json: bool, record: dict[str, Any], text: str) -> None:
+    print(json.dumps(record) if as_json else text, flush=True)
+
+
+def _say_plan(
+    name: str,
+    settings: Sequence[tuple[str, int]],
+    places: Sequence[namespaces.Namespace],
+    *,
+    pin: bool,
+    as_json: bool,
+) -> None:
+    defaults = [{"namespace": ns.name, "from": loading.default_in(ns), "to": name} for ns in places]
+    lines = [f"would register {name}" + "".join(f", {key} = {value}" for key, value in settings)]
+    lines.append(f"would pin it at /sys/fs/bpf/brobust/{name}" + ("" if pin else " until the command ends"))
+    lines += [
+        f"would change net.ipv4.tcp_congestion_control of {d['namespace']} from {d['from']} to {name}" for d in defaults
+    ]
+    _say(as_json, {"would_load": name, "params": dict(settings), "defaults": defaults, "pin": pin}, "\n".join(lines))
+
+
+def _say_holders(name: str, holders: Sequence[loading.Holder], as_json: bool) -> None:
+    held = {holder.namespace: holder.sockets for holder in holders}
+    text = f"took out {name}; its traces are gone"
+    if held:
+        where = ", ".join(f"{count} ({ns})" for ns, count in held.items())
+        text = f"took out {name}; connections that keep it until they close: {where}"
+    _say(as_json, {"unloaded": name, "held_by": held}, text)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt

@@ -1,0 +1,258 @@
+"""Congestion controls in the running kernel: loaded, made the default, and taken out again without a trace.
+
+Undoing is the first feature. What is to be changed is written down before it is changed (/run/brobust-cc/NAME.json),
+and a control is unregistered only when no network namespace has it as its default any more. A trial (`cc load` without
+--pin) has a guardian, a process of its own, that takes everything back when the command dies; if both die, the next
+`brobust cc` or `brobust doctor --clean` does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from brobust import _core
+from brobust.errors import BadInput, MissingSupport
+from brobust.host import namespaces
+from brobust.host.namespaces import Namespace
+
+JOURNALS = Path(os.environ.get("BROBUST_CC_JOURNALS", "/run/brobust-cc"))
+_DEFAULT = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+_AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+# In place of a former default that is no longer there.
+_ALWAYS_GOOD = ("cubic", "reno")
+
+
+@dataclass
+class Journal:
+    """What loading a control changes, written before it does."""
+
+    name: str
+    pinned: bool
+    owner: int
+    owner_started: float
+    defaults: dict[str, str] = field(default_factory=dict)
+    """Former default of a namespace, by its inode."""
+
+    @property
+    def file(self) -> Path:
+        return JOURNALS / f"{self.name}.json"
+
+    def write(self) -> None:
+        JOURNALS.mkdir(parents=True, exist_ok=True, mode=0o755)
+        scratch = self.file.with_suffix(".new")
+        scratch.write_text(json.dumps(self.__dict__))
+        scratch.rename(self.file)
+
+    @classmethod
+    def read(cls, name: str) -> Journal | None:
+        try:
+            return cls(**json.loads((JOURNALS / f"{name}.json").read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    @property
+    def abandoned(self) -> bool:
+        """A trial whose command is gone."""
+        if self.pinned:
+            return False
+        try:
+            return abs(psutil.Process(self.owner).create_time() - self.owner_started) > 1.0
+        except psutil.Error:
+            return True
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Connections of one namespace that have a control."""
+
+    namespace: str
+    sockets: int
+
+
+def journals() -> list[Journal]:
+    names = sorted(file.stem for file in JOURNALS.glob("*.json")) if JOURNALS.is_dir() else []
+    return [journal for name in names if (journal := Journal.read(name)) is not None]
+
+
+def abandoned() -> list[Journal]:
+    """Trials that nobody has taken back."""
+    return [journal for journal in journals() if journal.abandoned]
+
+
+def clean() -> list[str]:
+    """Take back every abandoned trial; returns the names."""
+    names = [journal.name for journal in abandoned()]
+    for name in names:
+        take_back(name)
+    return names
+
+
+def settings(name: str, given: Sequence[str]) -> list[tuple[str, int]]:
+    """--param NAME=VALUE, as the kernel takes them."""
+    pairs = [parameter.partition("=") for parameter in given]
+    if malformed := [key for key, equals, value in pairs if not (key and equals and value)]:
+        raise BadInput(f"--param: {malformed[0]!r} is no setting; write --param PARAMETER=VALUE")
+    if pairs and name not in _core.control_names():
+        raise BadInput(f"--param: {name} takes no parameters; those that do: {', '.join(_core.control_names())}")
+    try:
+        return _core.control_settings(name, [(key, value) for key, _, value in pairs]) if pairs else []
+    except ValueError as error:
+        raise BadInput(f"--param: {error}") from None
+
+
+def check(name: str, params: Sequence[tuple[str, int]]) -> None:
+    """Refuse what could not be loaded, before anything is changed."""
+    _or_refuse(lambda: _core.check_load(name, params))
+
+
+def load(name: str, params: Sequence[tuple[str, int]], default_in: Sequence[Namespace], *, pinned: bool) -> None:
+    """Load, and make it the default of these namespaces. What was done is undone if a part of it fails."""
+    check(name, params)
+    formers = {str(ns.inode): namespaces.inside(ns, _read_default) for ns in default_in}
+    me = psutil.Process()
+    journal = Journal(name, pinned, me.pid, me.create_time(), formers)
+    journal.write()
+    try:
+        _or_refuse(lambda: _core.load(name, params))
+        for ns in default_in:
+            namespaces.inside(ns, lambda: _write_default(name))
+    except BaseException:
+        take_back(name)
+        raise
+
+
+def take_back(name: str) -> list[Holder]:
+    """Put every default back, unregister, forget. Returns who still has the control. May be repeated."""
+    restore_defaults(name)
+    with contextlib.suppress(_core.LoadRefused):
+        _core.unload(name)
+    (JOURNALS / f"{name}.json").unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # others are in it
+        JOURNALS.rmdir()
+    return holders(name)
+
+
+def unload(name: str) -> list[Holder]:
+    """As `take_back`, and refuse what is not loaded or not ours."""
+    known = {known: is_loaded for known, is_loaded, _ in _core.loadable()}
+    if name not in known or not (known[name] or Journal.read(name)):
+        loaded = ", ".join(control for control, is_loaded in known.items() if is_loaded)
+        raise BadInput(f"{name!r} is not loaded by brobust; loaded: {loaded or 'none'}")
+    restore_defaults(name)
+    if known[name]:
+        _or_refuse(lambda: _core.unload(name))
+    return take_back(name)
+
+
+def restore_defaults(name: str) -> list[tuple[str, str]]:
+    """In every namespace whose default it is; where that was inherited, this one's former. (namespace, new default)"""
+    journal = Journal.read(name)
+    formers = journal.defaults if journal else {}
+    inherited = formers.get(str(namespaces.current().inode))
+    restored = []
+    for ns in defaults_of(name):
+        former = [formers.get(str(ns.inode)), inherited, *_ALWAYS_GOOD]
+        wanted = [control for control in former if control and control != name]
+        restored.append((ns.name, namespaces.inside(ns, partial(_write_first, wanted))))
+    return restored
+
+
+def defaults_of(name: str) -> list[Namespace]:
+    """Namespaces whose default it is."""
+    found = []
+    for ns in namespaces.every():
+        with contextlib.suppress(MissingSupport):
+            if namespaces.inside(ns, _read_default) == name:
+                found.append(ns)
+    return found
+
+
+def holders(name: str) -> list[Holder]:
+    """Connections that have it, in every namespace."""
+    return [Holder(ns, count[name]) for ns, count in sockets().items() if count.get(name)]
+
+
+def sockets() -> dict[str, dict[str, int]]:
+    """Connections by control, of every namespace that can be looked into."""
+    found = {}
+    for ns in namespaces.every():
+        with contextlib.suppress(MissingSupport, _core.LoadRefused):
+            found[ns.name] = namespaces.inside(ns, _core.sockets_by_control)
+    return found
+
+
+def available() -> list[str]:
+    return _AVAILABLE.read_text().split()
+
+
+def start_guardian(name: str) -> subprocess.Popen[str]:
+    """A process that takes the control back when this one ends without saying "done" to it.
+
+    A program of its own in a session of its own: whatever kills this process's group leaves it alone.
+    """
+    guardian = subprocess.Popen(
+        [sys.executable, "-m", "brobust.loading", name],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert guardian.stdout is not None
+    if guardian.stdout.readline() != "ready\n":
+        raise MissingSupport("the guardian of the trial did not start; use --pin, and `brobust cc unload` afterwards")
+    return guardian
+
+
+def dismiss(guardian: subprocess.Popen[str]) -> None:
+    guardian.communicate("done\n", timeout=60)
+
+
+def guard(name: str) -> None:
+    """The guardian: waits for the end of the one who started it."""
+    import signal
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    print("ready", flush=True)
+    if sys.stdin.read() != "done\n":
+        take_back(name)
+
+
+def default_in(ns: Namespace) -> str:
+    """The control that new sockets of a namespace get."""
+    return namespaces.inside(ns, _read_default)
+
+
+def _read_default() -> str:
+    return _DEFAULT.read_text().strip()
+
+
+def _write_default(name: str) -> None:
+    _DEFAULT.write_text(name)
+
+
+def _write_first(names: Sequence[str]) -> str:
+    for name in names:
+        with contextlib.suppress(OSError):
+            _write_default(name)
+            return name
+    raise MissingSupport(f"none of {', '.join(names)} can be made the default again")
+
+
+def _or_refuse(work: Any) -> None:
+    try:
+        work()
+    except _core.LoadRefused as refusal:
+        raise MissingSupport(str(refusal)) from None
+
+
+if __name__ == "__main__":
+    guard(sys.argv[1])

@@ -1,0 +1,241 @@
+"""`brobust cc`: loading for real into this host's kernel, in network namespaces of the test's own; and its refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from brobust import _core, loading
+from brobust.errors import BadInput, BrobustError
+from brobust.host import namespaces
+from brobust.host.namespaces import Namespace
+
+NAME = "brb_reno"
+BROBUST = [str(Path(sys.executable).with_name("brobust"))]
+TCP_CONGESTION = 13
+
+
+# Of the namespaces of `places`: what was set, and what a new one inherits.
+FORMER = ["reno", Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()]
+
+
+def _why_not() -> str:
+    if os.geteuid() != 0:
+        return "loading takes root"
+    try:
+        loading.check(NAME, [])
+    except BrobustError as refusal:
+        return str(refusal)
+    return ""
+
+
+needs_kernel = pytest.mark.skipif(bool(_why_not()), reason=_why_not())
+
+
+def _brobust(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*BROBUST, *arguments], capture_output=True, text=True, check=False, timeout=60)
+
+
+def _wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def _is_gone() -> bool:
+    return NAME not in loading.available() and not loading.journals()
+
+
+def _control_of(connection: socket.socket) -> str:
+    return connection.getsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, 16).rstrip(b"\0").decode()
+
+
+def _new_socket_gets(ns: Namespace) -> str:
+    def ask() -> str:
+        with socket.socket() as new:
+            return _control_of(new)
+
+    return namespaces.inside(ns, ask)
+
+
+@pytest.fixture
+def places() -> Iterator[list[Namespace]]:
+    """Two namespaces, one with the default Reno, one with what it inherits; what is loaded is taken out afterwards."""
+    names = [f"brt-{secrets.token_hex(3)}" for _ in range(2)]
+    try:
+        for name in names:
+            subprocess.run(["ip", "netns", "add", name], check=True)
+            subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
+        _set_default(names[0], "reno")
+        yield [namespaces.find(name) for name in names]
+    finally:
+        loading.take_back(NAME)
+        for name in names:
+            subprocess.run(["ip", "netns", "delete", name], check=False)
+
+
+def _set_default(namespace: str, control: str) -> None:
+    setting = f"net.ipv4.tcp_congestion_control={control}"
+    subprocess.run(["ip", "netns", "exec", namespace, "sysctl", "-qw", setting], check=True)
+
+
+def _default_of(places: list[Namespace]) -> list[str]:
+    return ["--default", *(word for ns in places for word in ("--netns", ns.name))]
+
+
+@contextmanager
+def _trial(places: list[Namespace]) -> Iterator[subprocess.Popen[str]]:
+    command = [*BROBUST, "cc", "load", NAME, *_default_of(places)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trial:
+        assert trial.stdout is not None and trial.stdout.readline().startswith(f"loaded {NAME}")
+        yield trial
+        trial.wait(timeout=10)
+
+
+@needs_kernel
+def test_a_pinned_control_is_the_default_until_it_is_unloaded(places: list[Namespace]) -> None:
+    loaded = _brobust("cc", "load", NAME, "--pin", *_default_of(places))
+    assert loaded.returncode == 0, loaded.stderr
+    assert [_new_socket_gets(ns) for ns in places] == [NAME, NAME]
+    listed = [json.loads(line) for line in _brobust("cc", "list", "--json").stdout.splitlines()]
+    (row,) = [row for row in listed if row["name"] == NAME]
+    assert (row["state"], set(row["default_of"])) == ("pinned", {ns.name for ns in places})
+    again = _brobust("cc", "load", NAME, "--pin")
+    assert again.returncode == 2 and "already a congestion control" in again.stderr
+    assert _brobust("cc", "unload", NAME).returncode == 0
+    assert [_new_socket_gets(ns) for ns in places] == FORMER
+    assert _is_gone()
+
+
+@needs_kernel
+def test_connections_keep_the_control_and_are_reported(places: list[Namespace]) -> None:
+    place = places[0]
+
+    def connect() -> list[socket.socket]:
+        listener = socket.create_server(("127.0.0.1", 0))
+        return [socket.create_connection(listener.getsockname()), listener.accept()[0], listener]
+
+    assert _brobust("cc", "load", NAME, "--pin", *_default_of([place])).returncode == 0
+    sockets = namespaces.inside(place, connect)
+    try:
+        unloaded = json.loads(_brobust("cc", "unload", NAME, "--json").stdout)
+        assert unloaded["held_by"] == {place.name: 2}
+        assert _control_of(sockets[0]) == NAME
+        assert _new_socket_gets(place) == "reno"
+    finally:
+        for one in sockets:
+            one.close()
+
+
+@needs_kernel
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_trial_ends_with_its_command_however_that_ends(places: list[Namespace], end: signal.Signals) -> None:
+    with _trial(places) as trial:
+        assert [_new_socket_gets(ns) for ns in places] == [NAME, NAME]
+        trial.send_signal(end)
+    _wait_until(_is_gone)
+    assert [_new_socket_gets(ns) for ns in places] == FORMER
+
+
+@needs_kernel
+def test_a_trial_whose_guardian_dies_too_is_taken_back_by_the_next_command(places: list[Namespace]) -> None:
+    with _trial(places) as trial:
+        pgrep = ["pgrep", "-f", f"brobust.loading {NAME}"]
+        guardians = subprocess.run(pgrep, capture_output=True, text=True, check=True)
+        for pid in guardians.stdout.split():
+            os.kill(int(pid), signal.SIGKILL)
+        trial.kill()
+    assert [_new_socket_gets(ns) for ns in places] == [NAME, NAME], "usable, though nobody is left"
+    assert f"took back {NAME}" in _brobust("cc", "list").stderr
+    assert [_new_socket_gets(ns) for ns in places] == FORMER
+    assert _is_gone()
+
+
+@needs_kernel
+def test_a_trial_may_have_an_end(places: list[Namespace]) -> None:
+    ended = _brobust("cc", "load", NAME, "--for", "0.2s", *_default_of(places))
+    assert ended.returncode == 0 and "took out" in ended.stdout
+    assert [_new_socket_gets(ns) for ns in places] == FORMER
+    assert _is_gone()
+
+
+@needs_kernel
+def test_a_dry_run_changes_nothing(places: list[Namespace]) -> None:
+    planned = _brobust("cc", "load", "brb_bbq", "--param", "alpha=5ms", "--dry-run", *_default_of(places))
+    assert planned.returncode == 0, planned.stderr
+    assert "bbq_alpha = 5000" in planned.stdout and f"of {places[0].name} from reno" in planned.stdout
+    assert "brb_bbq" not in loading.available() and not loading.journals()
+    assert [_new_socket_gets(ns) for ns in places] == FORMER
+
+
+@needs_kernel
+def test_a_default_that_nobody_wrote_down_goes_back_to_one_that_is_there(places: list[Namespace]) -> None:
+    """As in a namespace that was made while init_net had it, and inherited it."""
+    assert _brobust("cc", "load", NAME, "--pin").returncode == 0
+    _set_default(places[0].name, NAME)
+    assert _brobust("cc", "unload", NAME).returncode == 0
+    assert _new_socket_gets(places[0]) in ("cubic", "reno")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["load", "brb_mars"], "brb_mars"),
+        (["load", "brb_bbq", "--param", "alpah=3ms"], "bbq_alpha"),
+        (["load", "brb_bbq", "--param", "alpha=3"], "1us to 10000ms"),
+        (["load", "brb_bbq", "--param", "alpha"], "PARAMETER=VALUE"),
+        (["load", "bbr_robust", "--param", "gain=2"], "takes no parameters"),
+        (["load", NAME, "--netns", "x"], "--default"),
+        (["load", NAME, "--default", "--netns", "no-such-namespace"], "no network namespace"),
+        (["load", NAME, "--pin", "--for", "3s"], "--for"),
+        (["load", NAME, "--for", "soon"], "--for"),
+        (["load", "brb_bbr1_master", "--param", "master_stride=5"], "virtual"),
+        (["unload"], "--all"),
+        (["unload", "cubic"], "not loaded by brobust"),
+        (["params", "cubic"], "brb_cubic"),
+        (["same", "bbr"], "two controls"),
+        (["same", "--case", "the moon"], "--list"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_one_line(arguments: list[str], said: str) -> None:
+    refused = _brobust("cc", *arguments)
+    assert refused.returncode == 2
+    assert len(refused.stderr.splitlines()) == 1 and refused.stderr.startswith("brobust: ")
+    assert said in refused.stderr
+
+
+@needs_kernel
+def test_without_privilege_nothing_is_loaded() -> None:
+    refused = subprocess.run(
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c",
+         "from brobust import _core; _core.check_load('brb_reno', [])"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if "brobust" in refused.stderr and "No module" in refused.stderr:
+        pytest.skip("the checkout cannot be read by others")
+    assert "run this with sudo" in refused.stderr
+
+
+def test_parameters_are_listed_with_units() -> None:
+    rows = [json.loads(line) for line in _brobust("cc", "params", "brb_bbq", "--json").stdout.splitlines()]
+    (alpha,) = [row for row in rows if row["name"] == "bbq_alpha"]
+    assert alpha["value"] == "3ms" and alpha["help"]
+    assert set(_core.control_names()) <= {name for name, _, _ in _core.loadable()}
+
+
+def test_a_namespace_can_be_named_by_a_process() -> None:
+    assert namespaces.find(str(os.getpid())).inode == namespaces.current().inode
+    with pytest.raises(BadInput, match="no network namespace"):
+        namespaces.find("999999999")
