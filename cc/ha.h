@@ -40,7 +40,8 @@ CC_INLINE void ha_init(struct cc_connection *conn, struct ha *ha)
 CC_INLINE void ha_count_late(const struct cc_connection *conn, struct ha *ha)
 {
 	u64 due_us = cc_max64(conn->departure_ns / 1000, ha->counted_us);
-	bool may_send = conn->unsent_bytes >= conn->mss && conn->in_flight < conn->cwnd;
+	bool may_send = conn->unsent_bytes >= conn->mss && conn->in_flight < conn->cwnd &&
+			!conn->is_cwnd_limited;
 
 	if (may_send && conn->now_us > due_us && conn->now_us - due_us >= ha_least_late)
 		ha->off_us += (u32)(conn->now_us - due_us);

@@ -18,7 +18,12 @@ fn main() -> Result<()> {
     let mut table = String::new();
     for name in controls(&sources)? {
         // One library each: a control's parameters have names that others have too, in sections of their own.
-        cc::Build::new()
+        let mut build = cc::Build::new();
+        if env::var("PROFILE")? == "debug" {
+            // Tests and the fuzzer stop where C leaves undefined what happens. Traps, since they need no runtime.
+            build.flag("-fsanitize=undefined").flag("-fsanitize-undefined-trap-on-error");
+        }
+        build
             .file(sources.join("controls").join(format!("{name}.c")))
             .include(here.join("host"))
             .define("CC_PARAM_SECTION", format!("\"cc_params_{name}\"").as_str())

@@ -2,6 +2,7 @@
 //! and fuzzing, and the table of their parameters. The only place where Rust calls that C.
 
 pub mod abi;
+pub mod fuzz;
 mod params;
 
 use std::ffi::{c_void, CStr};
