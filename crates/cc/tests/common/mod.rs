@@ -1,0 +1,106 @@
+//! A path that a test moves by hand: it feeds the contract, and is no TCP.
+
+// Not every file of tests uses all of it.
+#![allow(dead_code)]
+
+use brobust_cc::{Connection, Control, Sample, Socket, MODES};
+
+/// One ACK a millisecond, each for what the path delivers in it.
+pub struct Path {
+    pub conn: Connection,
+    pub socket: Socket,
+    pub rtt_us: u64,
+    /// What the path delivers, packets per ms.
+    pub rate: u32,
+    /// Packets in flight at each ACK; none: as many as the window holds.
+    pub in_flight: Option<u32>,
+}
+
+impl Path {
+    pub fn new(control: &str, rate: u32, rtt_us: u64) -> Path {
+        let mut conn = Connection {
+            now_us: 1_000_000,
+            delivered_us: 1_000_000,
+            max_pacing_rate: u64::MAX,
+            tick_hz: 1000,
+            now_ticks: 1000,
+            mss: 1448,
+            min_rtt_us: rtt_us as u32,
+            srtt_us_8: rtt_us as u32 * 8,
+            cwnd: 10,
+            cwnd_clamp: u32::MAX,
+            ssthresh: 0x7fff_ffff,
+            gso_max_size: 65536,
+            tso_max_bytes: 65215,
+            pacing_shift: 10,
+            is_cwnd_limited: 1,
+            unsent_bytes: 1 << 20,
+            ..Connection::default()
+        };
+        let socket = Socket::new(Control::find(control).unwrap(), &mut conn);
+        Path { conn, socket, rtt_us, rate, in_flight: None }
+    }
+
+    pub fn bdp(&self) -> u32 {
+        (u64::from(self.rate) * self.rtt_us / 1000) as u32
+    }
+
+    pub fn mode(&self) -> &'static str {
+        MODES[self.socket.report(&self.conn).mode as usize]
+    }
+
+    /// Packets per ms, by the control's own estimate.
+    pub fn estimate(&self) -> f64 {
+        self.socket.report(&self.conn).bandwidth as f64 / 1448.0 / 1000.0
+    }
+
+    pub fn pacing_gain(&self) -> f64 {
+        f64::from(self.socket.report(&self.conn).pacing_gain) / 256.0
+    }
+
+    pub fn ack(&mut self) {
+        self.ack_with(|_| {});
+    }
+
+    /// An ACK whose sample the test changes before the control sees it.
+    pub fn ack_with(&mut self, change: impl FnOnce(&mut Sample)) {
+        let conn = &mut self.conn;
+        conn.now_us += 1000;
+        conn.delivered_us = conn.now_us;
+        conn.clock_ns = conn.now_us * 1000;
+        conn.departure_ns = conn.clock_ns;
+        conn.now_ticks += 1;
+        conn.delivered += self.rate;
+        conn.in_flight = self.in_flight.unwrap_or(conn.cwnd);
+        let delivered = (self.rate * (self.rtt_us / 1000) as u32).min(conn.delivered);
+        let mut sample = Sample {
+            interval_us: self.rtt_us as i64,
+            rtt_us: self.rtt_us as i64,
+            prior_delivered: conn.delivered - delivered,
+            delivered: delivered as i32,
+            acked_sacked: self.rate,
+            prior_in_flight: conn.in_flight + self.rate,
+            ..Sample::default()
+        };
+        change(&mut sample);
+        if sample.losses > 0 {
+            conn.lost += sample.losses as u32;
+        }
+        self.socket.on_ack(conn, &sample);
+    }
+
+    /// Until the control is in that mode; how many ms it took.
+    pub fn until(&mut self, mode: &str, at_most_ms: u32) -> u32 {
+        for ms in 0..at_most_ms {
+            if self.mode() == mode {
+                return ms;
+            }
+            self.ack();
+        }
+        panic!("still in {} after {at_most_ms} ms, and not in {mode}", self.mode());
+    }
+
+    pub fn rounds(&self, count: u32) -> u32 {
+        count * (self.rtt_us / 1000) as u32
+    }
+}
