@@ -15,7 +15,7 @@ impl Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -23,7 +23,7 @@ impl Random {
     }
 
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit.max(1)
+        self.draw() % limit.max(1)
     }
 
     fn chance(&mut self, one_in: u64) -> bool {
@@ -35,7 +35,7 @@ impl Random {
         let bits = self.below(33) as u32;
         match bits {
             0 => [0, 1, u32::MAX, u32::MAX - 1, 1 << 31][self.below(5) as usize],
-            bits => (self.next() >> (64 - bits)) as u32,
+            bits => (self.draw() >> (64 - bits)) as u32,
         }
     }
 
@@ -174,7 +174,7 @@ fn advance(conn: &mut Connection, random: &mut Random) {
     conn.srtt_us_8 = (10_000 + random.below(20_000) as u32) * 8;
     conn.min_rtt_us = conn.min_rtt_us.min(conn.srtt_us_8 / 8);
     conn.prior_cwnd = conn.cwnd;
-    conn.random = std::array::from_fn(|_| random.next() as u32);
+    conn.random = std::array::from_fn(|_| random.draw() as u32);
     conn.random_draws = 0;
     conn.is_cwnd_limited = u8::from(!random.chance(3));
     if random.chance(300) {
@@ -213,7 +213,7 @@ fn jump(conn: &mut Connection, random: &mut Random) {
     conn.ca_state = random.below(u64::from(ca_state::LOSS) + 1) as u8;
     conn.is_cwnd_limited = random.below(2) as u8;
     conn.is_paced = random.below(2) as u8;
-    conn.random = std::array::from_fn(|_| random.next() as u32);
+    conn.random = std::array::from_fn(|_| random.draw() as u32);
     conn.random_draws = 0;
     conn.pacing_rate = random.any64();
     conn.cwnd = random.any32().max(1) >> random.below(12);
