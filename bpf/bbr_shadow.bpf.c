@@ -38,6 +38,8 @@ static __always_inline void kernel_model(struct sock *sk, u32 *model)
 	model[6] = bbr->prior_cwnd;
 	model[7] = bbr->full_bw;
 	model[8] = bbr->lt_bw;
+	model[9] = bbr->min_rtt_stamp;
+	model[10] = bbr->probe_rtt_done_stamp;
 }
 
 static __always_inline void our_model(const struct control *control, u32 *model)
@@ -53,6 +55,8 @@ static __always_inline void our_model(const struct control *control, u32 *model)
 	model[6] = bbr->prior_cwnd;
 	model[7] = bbr->full_bw;
 	model[8] = bbr->policer_bw;
+	model[9] = bbr->min_rtt_ticks;
+	model[10] = bbr->probe_rtt_ticks;
 }
 
 SEC("struct_ops")
@@ -67,8 +71,7 @@ void BPF_PROG(shadow_init, struct sock *sk)
 	bbr_init(sk);
 	if (!state)
 		return;
-	control_init(&state->conn, &state->control);
-	compare(sk, state, SHADOW_INIT, 0, 0);
+	COMPARE(sk, state, SHADOW_INIT, 0, (control_init(&state->conn, &state->control), 0));
 }
 
 SEC("struct_ops")
@@ -89,8 +92,8 @@ void shadow_main(__u64 *ctx)
 	if (!state)
 		return;
 	guess_draw(args.sk, &state->conn);
-	control_on_ack(&state->conn, &sample, &state->control);
-	compare(args.sk, state, SHADOW_ON_ACK, 0, 0);
+	COMPARE(args.sk, state, SHADOW_ON_ACK, 0,
+		(control_on_ack(&state->conn, &sample, &state->control), 0));
 	state->report.acks++;
 	control_report(&state->conn, &state->control, &state->report);
 }
@@ -106,8 +109,8 @@ void BPF_PROG(shadow_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 	if (!state)
 		return;
 	guess_draw(sk, &state->conn);
-	control_on_event(&state->conn, event, &state->control);
-	compare(sk, state, SHADOW_ON_EVENT, 0, 0);
+	COMPARE(sk, state, SHADOW_ON_EVENT, 0,
+		(control_on_event(&state->conn, event, &state->control), 0));
 }
 
 SEC("struct_ops")
@@ -121,8 +124,8 @@ void BPF_PROG(shadow_set_state, struct sock *sk, __u8 new_state)
 	if (!state)
 		return;
 	guess_draw(sk, &state->conn);
-	control_set_state(&state->conn, new_state, &state->control);
-	compare(sk, state, SHADOW_SET_STATE, 0, 0);
+	COMPARE(sk, state, SHADOW_SET_STATE, 0,
+		(control_set_state(&state->conn, new_state, &state->control), 0));
 }
 
 SEC("struct_ops")
@@ -135,7 +138,7 @@ __u32 BPF_PROG(shadow_ssthresh, struct sock *sk)
 		load_connection(sk, &state->conn);
 	ssthresh = bbr_ssthresh(sk);
 	if (state)
-		compare(sk, state, SHADOW_SSTHRESH, ssthresh,
+		COMPARE(sk, state, SHADOW_SSTHRESH, ssthresh,
 			control_ssthresh(&state->conn, &state->control));
 	return ssthresh;
 }
@@ -150,7 +153,7 @@ __u32 BPF_PROG(shadow_undo_cwnd, struct sock *sk)
 		load_connection(sk, &state->conn);
 	cwnd = bbr_undo_cwnd(sk);
 	if (state)
-		compare(sk, state, SHADOW_UNDO_CWND, cwnd,
+		COMPARE(sk, state, SHADOW_UNDO_CWND, cwnd,
 			control_undo_cwnd(&state->conn, &state->control));
 	return cwnd;
 }
@@ -164,7 +167,7 @@ __u32 BPF_PROG(shadow_min_tso_segs, struct sock *sk)
 	if (!state)
 		return segs;
 	load_connection(sk, &state->conn);
-	compare(sk, state, SHADOW_MIN_TSO_SEGS, segs,
+	COMPARE(sk, state, SHADOW_MIN_TSO_SEGS, segs,
 		control_min_tso_segs(state->conn.pacing_rate));
 	return segs;
 }
@@ -178,7 +181,7 @@ __u32 BPF_PROG(shadow_sndbuf_expand, struct sock *sk)
 	if (!state)
 		return windows;
 	load_connection(sk, &state->conn);
-	compare(sk, state, SHADOW_SNDBUF_EXPAND, windows, control_sndbuf_expand());
+	COMPARE(sk, state, SHADOW_SNDBUF_EXPAND, windows, control_sndbuf_expand());
 	return windows;
 }
 

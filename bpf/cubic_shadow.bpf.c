@@ -11,6 +11,7 @@ struct bictcp {
 	__u32 cnt;
 	__u32 last_max_cwnd;
 	__u32 last_cwnd;
+	__u32 last_time;
 	__u32 bic_origin_point;
 	__u32 bic_K;
 	__u32 delay_min;
@@ -43,6 +44,8 @@ static __always_inline void kernel_model(struct sock *sk, u32 *model)
 	model[6] = cubic->epoch_start;
 	model[7] = cubic->tcp_cwnd;
 	model[8] = cubic->found;
+	model[9] = cubic->last_time;
+	model[10] = 0;
 }
 
 static __always_inline void our_model(const struct control *control, u32 *model)
@@ -58,6 +61,8 @@ static __always_inline void our_model(const struct control *control, u32 *model)
 	model[6] = cubic->epoch_ticks;
 	model[7] = cubic->reno_cwnd;
 	model[8] = cubic->found;
+	model[9] = cubic->last_ticks;
+	model[10] = 0;
 }
 
 SEC("struct_ops")
@@ -72,8 +77,7 @@ void BPF_PROG(shadow_init, struct sock *sk)
 	cubictcp_init(sk);
 	if (!state)
 		return;
-	control_init(&state->conn, &state->control);
-	compare(sk, state, SHADOW_INIT, 0, 0);
+	COMPARE(sk, state, SHADOW_INIT, 0, (control_init(&state->conn, &state->control), 0));
 }
 
 SEC("struct_ops")
@@ -86,8 +90,8 @@ void BPF_PROG(shadow_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 	cubictcp_cong_avoid(sk, ack, acked);
 	if (!state)
 		return;
-	control_on_acked(&state->conn, acked, &state->control);
-	compare(sk, state, SHADOW_ON_ACK, 0, 0);
+	COMPARE(sk, state, SHADOW_ON_ACK, 0,
+		(control_on_acked(&state->conn, acked, &state->control), 0));
 	state->report.acks++;
 	control_report(&state->conn, &state->control, &state->report);
 }
@@ -102,8 +106,8 @@ void BPF_PROG(shadow_pkts_acked, struct sock *sk, const struct ack_sample *sampl
 	cubictcp_acked(sk, sample);
 	if (!state || sample->rtt_us < 0)
 		return;
-	control_on_rtt(&state->conn, sample->rtt_us, &state->control);
-	compare(sk, state, SHADOW_ON_RTT, 0, 0);
+	COMPARE(sk, state, SHADOW_ON_RTT, 0,
+		(control_on_rtt(&state->conn, sample->rtt_us, &state->control), 0));
 }
 
 SEC("struct_ops")
@@ -116,8 +120,8 @@ void BPF_PROG(shadow_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 	cubictcp_cwnd_event(sk, event);
 	if (!state)
 		return;
-	control_on_event(&state->conn, event, &state->control);
-	compare(sk, state, SHADOW_ON_EVENT, 0, 0);
+	COMPARE(sk, state, SHADOW_ON_EVENT, 0,
+		(control_on_event(&state->conn, event, &state->control), 0));
 }
 
 SEC("struct_ops")
@@ -130,8 +134,8 @@ void BPF_PROG(shadow_set_state, struct sock *sk, __u8 new_state)
 	cubictcp_state(sk, new_state);
 	if (!state)
 		return;
-	control_set_state(&state->conn, new_state, &state->control);
-	compare(sk, state, SHADOW_SET_STATE, 0, 0);
+	COMPARE(sk, state, SHADOW_SET_STATE, 0,
+		(control_set_state(&state->conn, new_state, &state->control), 0));
 }
 
 SEC("struct_ops")
@@ -144,7 +148,7 @@ __u32 BPF_PROG(shadow_ssthresh, struct sock *sk)
 		load_connection(sk, &state->conn);
 	ssthresh = cubictcp_recalc_ssthresh(sk);
 	if (state)
-		compare(sk, state, SHADOW_SSTHRESH, ssthresh,
+		COMPARE(sk, state, SHADOW_SSTHRESH, ssthresh,
 			control_ssthresh(&state->conn, &state->control));
 	return ssthresh;
 }
@@ -159,7 +163,7 @@ __u32 BPF_PROG(shadow_undo_cwnd, struct sock *sk)
 		load_connection(sk, &state->conn);
 	cwnd = tcp_reno_undo_cwnd(sk);
 	if (state)
-		compare(sk, state, SHADOW_UNDO_CWND, cwnd,
+		COMPARE(sk, state, SHADOW_UNDO_CWND, cwnd,
 			control_undo_cwnd(&state->conn, &state->control));
 	return cwnd;
 }

@@ -16,6 +16,8 @@
 
 struct bbr {
 	__u32 min_rtt_us;	       /* ~0: no sample yet */
+	__u32 min_rtt_stamp;	       /* jiffies */
+	__u32 probe_rtt_done_stamp;    /* jiffies */
 	struct minmax bw;	       /* packets per microsecond << 24 */
 	__u32 mode : 3, lt_use_bw : 1; /* the first four of enum cc_mode */
 	__u32 lt_bw;

@@ -12,6 +12,8 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
+#define SHADOW_MODEL 11
+
 enum shadow_call {
 	SHADOW_INIT,
 	SHADOW_ON_ACK,
@@ -31,8 +33,8 @@ struct shadow_side {
 	u32 cwnd_count;
 	u32 ssthresh;
 	u32 app_limited;
-	u32 result;   /* of the calls that have one */
-	u32 model[9]; /* the control's own state; named in crates/ccload/src/shadow.rs */
+	u32 result;		 /* of the calls that have one */
+	u32 model[SHADOW_MODEL]; /* the control's own state; named in crates/ccload/src/shadow.rs */
 };
 
 struct shadow {
@@ -57,6 +59,10 @@ struct socket_state {
 	struct cc_connection conn;
 	struct control control;
 	struct shadow_side kernel, ours;
+	struct {
+		struct cc_connection conn;
+		struct control control;
+	} before;
 };
 
 struct {
@@ -81,35 +87,41 @@ static __always_inline bool same(const struct shadow_side *a, const struct shado
 		    a->cwnd_count == b->cwnd_count && a->ssthresh == b->ssthresh &&
 		    a->app_limited == b->app_limited && a->result == b->result;
 
-	for (int i = 0; i < 9; i++)
+	for (int i = 0; i < SHADOW_MODEL; i++)
 		same = same && a->model[i] == b->model[i];
 	return same;
 }
 
-/* After both have run. Sockets on several CPUs count together; of two firsts one is kept. */
-static __always_inline void compare(struct sock *sk, struct socket_state *state, u32 kind,
-				    u32 kernel_result, u32 our_result)
+static __always_inline void look_at_kernel(struct sock *sk, struct socket_state *state, u32 result)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
-	struct shadow *found;
-	u32 zero = 0;
-	u64 number;
 
 	state->kernel.pacing_rate = sk->sk_pacing_rate;
 	state->kernel.cwnd = tp->snd_cwnd;
 	state->kernel.cwnd_count = tp->snd_cwnd_cnt;
 	state->kernel.ssthresh = tp->snd_ssthresh;
 	state->kernel.app_limited = tp->app_limited;
-	state->kernel.result = kernel_result;
+	state->kernel.result = result;
 	kernel_model(sk, state->kernel.model);
+}
 
+static __always_inline void look_at_ours(struct socket_state *state, u32 result)
+{
 	state->ours.pacing_rate = state->conn.pacing_rate;
 	state->ours.cwnd = state->conn.cwnd;
 	state->ours.cwnd_count = state->conn.cwnd_count;
 	state->ours.ssthresh = state->conn.ssthresh;
 	state->ours.app_limited = state->conn.app_limited;
-	state->ours.result = our_result;
+	state->ours.result = result;
 	our_model(&state->control, state->ours.model);
+}
+
+/* Sockets on several CPUs count together; of two firsts one is kept. */
+static __always_inline void count(const struct socket_state *state, u32 kind)
+{
+	struct shadow *found;
+	u32 zero = 0;
+	u64 number;
 
 	found = bpf_map_lookup_elem(&shadow, &zero);
 	if (!found)
@@ -126,5 +138,32 @@ static __always_inline void compare(struct sock *sk, struct socket_state *state,
 	found->kernel = state->kernel;
 	found->ours = state->ours;
 }
+
+/*
+ * After the kernel's call: runs ours, the expression `decide`, and compares what the two decided.
+ *
+ * The snapshot has the time in ticks from before the kernel's call, which reads it itself. If it
+ * has ticked in between, the kernel may have seen either: ours, if it differs by the first, starts
+ * anew from where it was with the second. Both keep when things happened, so that a wrong guess is
+ * a difference too.
+ */
+#define COMPARE(sk, state, kind, kernel_result, decide)                                            \
+	do {                                                                                       \
+		struct socket_state *at = (state);                                                 \
+		u32 ticks = (u32)bpf_jiffies64();                                                  \
+                                                                                                   \
+		look_at_kernel(sk, at, kernel_result);                                             \
+		at->before.conn = at->conn;                                                        \
+		at->before.control = at->control;                                                  \
+		for (int attempt = 0; attempt < 2; attempt++) {                                    \
+			look_at_ours(at, (decide));                                                \
+			if (same(&at->kernel, &at->ours) || ticks == at->before.conn.now_ticks)    \
+				break;                                                             \
+			at->before.conn.now_ticks = ticks;                                         \
+			at->conn = at->before.conn;                                                \
+			at->control = at->before.control;                                          \
+		}                                                                                  \
+		count(at, kind);                                                                   \
+	} while (0)
 
 #endif

@@ -63,7 +63,6 @@ def test_what_a_backend_can_do_is_let_pass(fields: dict[str, Any]) -> None:
         ({**VM, "path": {"bandwidth_changes": "1s:5mbit"}}, ["path.bandwidth_changes", "virtual"]),
         ({**VM, "path": {"rtt_changes": "1s:5ms"}}, ["rtt_changes", "virtual"]),
         ({**VM, "flows": [{"rtt_changes": "1s:5ms"}]}, ["rtt_changes", "virtual"]),
-        ({**VM, "flows": [{"rtt": "5ms"}]}, ["flows.rtt", "'5ms'", "path.rtt"]),
         ({**VM, "flows": [{"stop": "5s"}]}, ["flows.stop", "'5s'"]),
         ({**VM, "flows": [{"pattern": "idle 1s 1s"}]}, ["flows.pattern", "'idle 1s 1s'", "bulk"]),
         ({**VM, "flows": [{"sender": 2}]}, ["flows.sender", "'2'"]),

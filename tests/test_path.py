@@ -29,6 +29,13 @@ def test_the_burst_is_a_millisecond_of_the_rate_but_at_least_two_frames() -> Non
     assert any("burst 3028" in s for s in path.commands(Path(bandwidth="1mbit", buffer="10kB")))
 
 
+def test_flows_may_have_round_trip_times_of_their_own() -> None:
+    steps = path.commands(Path(rtt="10ms"), {5202: 50_000_000})
+    assert any(s.startswith("tc qdisc add dev eth0 parent 1:1 netem delay 10000us") for s in steps)
+    assert any(s.startswith("tc qdisc add dev eth0 parent 1:2 netem delay 50000us") for s in steps)
+    assert any("match ip sport 5202 0xffff flowid 1:2" in s for s in steps)
+
+
 def test_netem_never_drops_for_want_of_room() -> None:
     gigabit_over_a_second_packets = 1e9 / 8 / 1514
     assert 10 * gigabit_over_a_second_packets < path.NETEM_LIMIT_PACKETS

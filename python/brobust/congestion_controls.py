@@ -19,6 +19,9 @@ OURS: dict[str, str | None] = {
     **dict.fromkeys(_core.control_names()),
 }
 
+# These stand on a control of cc/controls and take its parameters (bpf/shadow.h).
+_PARAMETERS_OF = {"bbr_shadow": "brb_bbr1", "cubic_shadow": "brb_cubic"}
+
 # enum cc_mode of cc/cc.h, by number.
 MODES = [
     "startup", "drain", "probe_bw", "probe_rtt", "probe_bw_up", "probe_bw_down", "probe_bw_cruise", "probe_bw_refill",
@@ -39,10 +42,11 @@ def settings_of(control: str) -> list[tuple[str, int]]:
     given = [setting.partition("=") for setting in settings.split(":")]
     if malformed := [parameter for parameter, equals, value in given if not (parameter and equals and value)]:
         raise BadInput(f"cc: {malformed[0]!r} of {control!r} is no setting; write {name}:PARAMETER=VALUE")
-    if name not in _core.control_names():
+    parameters_of = _PARAMETERS_OF.get(name, name)
+    if parameters_of not in _core.control_names():
         raise BadInput(f"cc: {name} takes no parameters; those of ours do: {', '.join(_core.control_names())}")
     try:
-        return _core.control_settings(name, [(parameter, value) for parameter, _, value in given])
+        return _core.control_settings(parameters_of, [(parameter, value) for parameter, _, value in given])
     except ValueError as error:
         raise BadInput(f"cc: {error}") from None
 

@@ -11,10 +11,12 @@ mod host;
 mod objects;
 mod refusal;
 mod registry;
+mod shadow;
 
 pub use host::available;
 pub use objects::names;
 pub use refusal::Refusal;
 pub use registry::{check, list, load, pin_path, state_maps, unload, Control, Status};
+pub use shadow::{shadow, Difference, Shadow};
 
 pub type Result<T> = std::result::Result<T, Refusal>;

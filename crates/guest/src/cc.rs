@@ -17,6 +17,8 @@ pub enum Command {
         #[arg(short, long)]
         verbose: bool,
     },
+    /// Show what a shadow control has found so far
+    Shadow { name: String },
     /// Remove a control that was loaded
     Unload { name: String },
     /// Show the controls that brobust brings, and all that the kernel offers now
@@ -44,6 +46,7 @@ fn answer(command: Command) -> Result<Value> {
             })?;
             Ok(json!({"loaded": name, "pin": pin}))
         }
+        Command::Shadow { name } => Ok(serde_json::to_value(ccload::shadow(&name)?)?),
         Command::Unload { name } => {
             ccload::unload(&name)?;
             Ok(json!({"unloaded": name}))

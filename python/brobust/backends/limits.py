@@ -31,8 +31,6 @@ def _vm(s: Scenario) -> Iterator[str]:
     if s.path.rtt_changes or any(group.rtt_changes for group in s.flows):
         yield _only_virtual("rtt_changes", "a round-trip time that changes", "none")
     for group in s.flows:
-        if group.rtt is not None:
-            yield _only_virtual("flows.rtt", units.show_time(group.rtt), "path.rtt for all flows")
         if group.stop is not None:
             yield _only_virtual("flows.stop", units.show_time(group.stop), "no stop")
         if group.pattern.kind != "bulk":

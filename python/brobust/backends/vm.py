@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -133,7 +133,7 @@ class VmBackend:
         try:
             for group in scenario.flows:
                 self._have(testbed, group.cc)
-            self._reset(testbed, scenario.path)
+            self._reset(testbed, scenario.path, traffic.own_rtts(scenario.flows))
             sampler = samples.Sampler(testbed.sender.agent, scenario)
             held = contention.applied(
                 scenario.contention,
@@ -236,9 +236,15 @@ class VmBackend:
             agent.run("brobust-guest", "cc", "load", name, *settings, timeout=60)
         testbed.controls[name] = control
 
-    def _reset(self, testbed: Testbed, scenario_path: Path) -> None:
+    def ask_sender(self, *command: str) -> str:
+        """What a program in the sender prints, after a run: of a control that was loaded for it, say."""
+        if self._testbed is None:
+            raise RunFailed("no run has booted a sender that could be asked")
+        return self._testbed.sender.agent.run(*command, timeout=60)
+
+    def _reset(self, testbed: Testbed, scenario_path: Path, rtts: Mapping[int, int] | None = None) -> None:
         """What one flow could leave to the next: cached path metrics, queued packets."""
-        path.configure(testbed.path.agent, scenario_path)
+        path.configure(testbed.path.agent, scenario_path, rtts)
         testbed.sender.agent.run("ip", "tcp_metrics", "flush", "all")
 
 

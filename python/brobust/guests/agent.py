@@ -5,6 +5,7 @@ Several requests may be under way at once; a thread reads the replies and hands 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import socket
@@ -34,7 +35,11 @@ class Agent:
     def __init__(self, name: str, path: Path):
         self.name = name
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(str(path))
+        try:
+            self._socket.connect(str(path))
+        except OSError:
+            self._socket.close()
+            raise
         self._ids = itertools.count(1)
         self._waiting: dict[int, Future[dict[str, Any]]] = {}
         self._lock = threading.Lock()
@@ -77,7 +82,11 @@ class Agent:
         self._ask({"kill": pid}, 10)
 
     def close(self) -> None:
+        # Closing alone leaves the reader in its read, and the descriptor open with it.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+        self._reader.join()
 
     def _ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
         number = next(self._ids)

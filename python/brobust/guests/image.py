@@ -37,7 +37,8 @@ MODULES = [
     # how the guest reaches the host
     "virtio_pci", "virtio_net", "virtio_console",
     # the path
-    "ifb", "sch_ingress", "act_mirred", "cls_matchall", "sch_tbf", "sch_netem", "sch_fq", "sch_fq_codel",
+    "ifb", "sch_ingress", "act_mirred", "cls_matchall", "cls_u32", "sch_prio", "sch_tbf", "sch_netem",
+    "sch_fq", "sch_fq_codel",
     # what is measured and how
     "inet_diag", "tcp_diag",
 ]  # fmt: skip

@@ -12,6 +12,8 @@ segments before this guest's virtio-net (guests/qemu.py), and GRO is off.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from brobust import units
 from brobust.guests.agent import Agent
 from brobust.scenario import Path
@@ -26,7 +28,7 @@ _PREPARE = """
 set -e
 ethtool -K eth0 gro off lro off tso off gso off 2>/dev/null || ethtool -K eth0 gro off tso off gso off
 modprobe ifb numifbs=1
-modprobe -a sch_ingress act_mirred cls_matchall sch_tbf sch_netem
+modprobe -a sch_ingress act_mirred cls_matchall cls_u32 sch_prio sch_tbf sch_netem
 ip link set ifb0 txqueuelen 1000 up
 tc qdisc replace dev eth0 handle ffff: ingress
 tc filter replace dev eth0 parent ffff: protocol all prio 1 handle 1 matchall action mirred egress redirect dev ifb0
@@ -38,13 +40,13 @@ def prepare(agent: Agent) -> None:
     agent.run("bash", "-c", _PREPARE)
 
 
-def configure(agent: Agent, path: Path) -> None:
-    """Fresh qdiscs for one run: empty queues, counters at zero."""
-    agent.run("bash", "-c", "; ".join(["set -e", *commands(path)]))
+def configure(agent: Agent, path: Path, rtts: Mapping[int, int] | None = None) -> None:
+    """Fresh qdiscs for one run: empty queues, counters at zero. `rtts`: see `commands`."""
+    agent.run("bash", "-c", "; ".join(["set -e", *commands(path, rtts or {})]))
 
 
-def commands(path: Path) -> list[str]:
-    """The tc commands of a path."""
+def commands(path: Path, rtts: Mapping[int, int] | None = None) -> list[str]:
+    """The tc commands of a path. `rtts`: round-trip times (ns) other than the path's, by the receiver's TCP port."""
     # tbf refills by its own timer: a bucket of a millisecond lets the rate survive a late timer in a slow guest,
     # and two frames is the least that always lets one pass.
     burst = max(2 * FRAME_BYTES, path.bandwidth // 8 // 1000)
@@ -61,7 +63,24 @@ def commands(path: Path) -> list[str]:
         ]
     else:
         steps.append(f"tc qdisc add dev ifb0 root handle 1: {bottleneck}")
-    steps.append(f"tc qdisc add dev eth0 root netem delay {path.rtt // 1000}us limit {NETEM_LIMIT_PACKETS}")
+    return steps + (_delays(path.rtt, rtts) if rtts else [f"tc qdisc add dev eth0 root {_netem(path.rtt)}"])
+
+
+def _netem(rtt: int) -> str:
+    return f"netem delay {rtt // 1000}us limit {NETEM_LIMIT_PACKETS}"
+
+
+def _delays(rtt: int, rtts: Mapping[int, int]) -> list[str]:
+    """A band for the path's round-trip time, and one for each port that has its own."""
+    steps = [
+        f"tc qdisc add dev eth0 root handle 1: prio bands {max(2, len(rtts) + 1)} priomap {' '.join(['0'] * 16)}",
+        f"tc qdisc add dev eth0 parent 1:1 {_netem(rtt)}",
+    ]
+    for band, (port, own) in enumerate(rtts.items(), start=2):
+        steps += [
+            f"tc qdisc add dev eth0 parent 1:{band:x} {_netem(own)}",
+            f"tc filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip sport {port} 0xffff flowid 1:{band:x}",
+        ]
     return steps
 
 

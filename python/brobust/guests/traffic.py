@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,11 @@ def bulk(
         received = receiver.wait(server, GRACE_SECONDS).stdout
         results += flows(group, sent, received)
     return results
+
+
+def own_rtts(groups: Sequence[Flows]) -> dict[int, int]:
+    """Round-trip times (ns) of groups that have their own, by the receiver's port."""
+    return {FIRST_PORT + number: group.rtt for number, group in enumerate(groups) if group.rtt is not None}
 
 
 def flows(group: Flows, sent: str, received: str) -> list[FlowResult]:
