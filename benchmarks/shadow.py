@@ -2,8 +2,8 @@
 
     sudo .venv/bin/python benchmarks/shadow.py [--acks 1000000] [--kernel debian-6.12] [--bandwidth 50mbit]
 
-Rounds over the cases of brobust.shadow in VMs until enough ACKs were compared, a control after the other. Ends with
-status 1 at a difference, and prints it.
+Rounds over the cases of brobust.conformance in VMs until enough ACKs were compared, a control after the other. Ends
+with status 1 at a difference, and prints it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from brobust import shadow
+from brobust.conformance import cases, shadow
 
 
 def main(
@@ -23,13 +23,13 @@ def main(
     bandwidth: Annotated[str, typer.Option(help="of the path, where the case does not have its own")] = "50mbit",
     duration: Annotated[str, typer.Option(help="of each run")] = "30s",
 ) -> None:
-    over = {"path": {"bandwidth": bandwidth}, "duration": duration}
+    over = {"path": {"bandwidth": bandwidth}, "duration": duration, "kernel": kernel}
     print("| control | kernel | case | runs | ACKs | calls | that differ |\n|---|---|---|--:|--:|--:|--:|", flush=True)
     total = Counter[str]()
     for control in shadow.CONTROLS:
         runs, seen, calls, differences = (Counter[str]() for _ in range(4))
         while seen.total() < acks / 2:
-            for found in shadow.watch(list(shadow.CASES), [control], kernel, over):
+            for found in shadow.watch(list(cases.VM), [control], over):
                 runs[found.case] += 1
                 seen[found.case] += found.acks
                 calls[found.case] += found.calls

@@ -11,11 +11,16 @@
  *
  * Without memory for it the window stays as it is until there is some: each ACK tries again.
  */
+#include "../cc/call.h"
+
 #include "cong_control.h"
 #include "connection.h"
 
 /* Linux 6.1 does not let BPF write tcp_sock.app_limited; the loader finds out. */
 const volatile bool may_write_app_limited = true;
+
+/* To write every call into cc_calls. Set by the loader; without it the verifier drops the code. */
+const volatile bool records_calls = false;
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -23,7 +28,14 @@ struct socket_state {
 	struct cc_report report; /* first: crates/sockdiag reads it */
 	struct cc_connection conn;
 	struct control control;
+	u32 records;
 };
+
+/* Only made, and of a useful size, where calls are recorded. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} cc_calls SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -57,6 +69,44 @@ static __always_inline void store_connection(struct sock *sk, const struct cc_co
 		sk->sk_pacing_status = SK_PACING_NEEDED;
 }
 
+static __always_inline void record(struct sock *sk, struct socket_state *state, u32 kind, u64 value,
+				   const struct cc_sample *sample)
+{
+	struct cc_call *call;
+	u32 number = state->records++;
+
+	call = bpf_ringbuf_reserve(&cc_calls, sizeof(*call), 0);
+	if (!call)
+		return;
+	call->socket = (u64)sk;
+	call->number = number;
+	call->kind = kind;
+	call->value = value;
+	call->conn = state->conn;
+	if (sample)
+		call->sample = *sample;
+	else
+		__builtin_memset(&call->sample, 0, sizeof(call->sample));
+	call->report = state->report;
+	bpf_ringbuf_submit(call, 0);
+}
+
+/* Around every call of the control. */
+static __always_inline void begin_call(struct sock *sk, struct socket_state *state, u32 kind,
+				       u64 value, const struct cc_sample *sample)
+{
+	load_connection(sk, &state->conn);
+	if (records_calls)
+		record(sk, state, kind, value, sample);
+}
+
+static __always_inline void end_call(struct sock *sk, struct socket_state *state, u64 answer)
+{
+	store_connection(sk, &state->conn);
+	if (records_calls)
+		record(sk, state, CC_CALL_RETURN, answer, NULL);
+}
+
 static __always_inline struct socket_state *state_of(struct sock *sk)
 {
 	return bpf_sk_storage_get(&cc_state, sk, NULL, 0);
@@ -71,9 +121,9 @@ static __always_inline struct socket_state *state_or_new(struct sock *sk)
 	state = bpf_sk_storage_get(&cc_state, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!state)
 		return NULL;
-	load_connection(sk, &state->conn);
+	begin_call(sk, state, CC_CALL_INIT, 0, NULL);
 	control_init(&state->conn, &state->control);
-	store_connection(sk, &state->conn);
+	end_call(sk, state, 0);
 	return state;
 }
 
@@ -94,11 +144,11 @@ void BPF_PROG(on_cong_avoid, struct sock *sk, u32 ack, u32 acked)
 
 	if (!state)
 		return;
-	load_connection(sk, &state->conn);
+	begin_call(sk, state, CC_CALL_ON_ACKED, acked, NULL);
 	control_on_acked(&state->conn, acked, &state->control);
-	store_connection(sk, &state->conn);
 	state->report.acks++;
 	control_report(&state->conn, &state->control, &state->report);
+	end_call(sk, state, 0);
 }
 
 #ifdef CC_ON_RTT
@@ -109,9 +159,9 @@ void BPF_PROG(on_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 
 	if (!state || sample->rtt_us < 0)
 		return;
-	load_connection(sk, &state->conn);
+	begin_call(sk, state, CC_CALL_ON_RTT, sample->rtt_us, NULL);
 	control_on_rtt(&state->conn, sample->rtt_us, &state->control);
-	store_connection(sk, &state->conn);
+	end_call(sk, state, 0);
 }
 #endif
 
@@ -127,12 +177,13 @@ void on_cong_control(__u64 *ctx)
 
 	if (!state)
 		return;
-	load_connection(sk, &state->conn);
+	__builtin_memset(&sample, 0, sizeof(sample)); /* its padding, for a recording */
 	load_sample(args.rs, &sample);
+	begin_call(sk, state, CC_CALL_ON_ACK, 0, &sample);
 	control_on_ack(&state->conn, &sample, &state->control);
-	store_connection(sk, &state->conn);
 	state->report.acks++;
 	control_report(&state->conn, &state->control, &state->report);
+	end_call(sk, state, 0);
 }
 
 SEC("struct_ops")
@@ -157,9 +208,9 @@ void BPF_PROG(on_set_state, struct sock *sk, u8 new_state)
 
 	if (!state)
 		return;
-	load_connection(sk, &state->conn);
+	begin_call(sk, state, CC_CALL_SET_STATE, new_state, NULL);
 	control_set_state(&state->conn, new_state, &state->control);
-	store_connection(sk, &state->conn);
+	end_call(sk, state, 0);
 }
 #endif
 
@@ -171,9 +222,9 @@ void BPF_PROG(on_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 
 	if (!state)
 		return;
-	load_connection(sk, &state->conn);
+	begin_call(sk, state, CC_CALL_ON_EVENT, event, NULL);
 	control_on_event(&state->conn, event, &state->control);
-	store_connection(sk, &state->conn);
+	end_call(sk, state, 0);
 }
 #endif
 
@@ -187,9 +238,9 @@ u32 BPF_PROG(on_ssthresh, struct sock *sk)
 		ssthresh = tcp_sk(sk)->snd_cwnd / 2;
 		return ssthresh > 2 ? ssthresh : 2;
 	}
-	load_connection(sk, &state->conn);
+	begin_call(sk, state, CC_CALL_SSTHRESH, 0, NULL);
 	ssthresh = control_ssthresh(&state->conn, &state->control);
-	store_connection(sk, &state->conn);
+	end_call(sk, state, ssthresh);
 	return ssthresh;
 }
 
@@ -201,9 +252,9 @@ u32 BPF_PROG(on_undo_cwnd, struct sock *sk)
 
 	if (!state)
 		return tcp_sk(sk)->snd_cwnd;
-	load_connection(sk, &state->conn);
+	begin_call(sk, state, CC_CALL_UNDO_CWND, 0, NULL);
 	cwnd = control_undo_cwnd(&state->conn, &state->control);
-	store_connection(sk, &state->conn);
+	end_call(sk, state, cwnd);
 	return cwnd;
 }
 

@@ -1,25 +1,25 @@
-"""Our controls beside the kernel's own, packet for packet in virtual time (brobust.conformance)."""
+"""Our controls beside the kernel's own, packet for packet in virtual time (brobust.conformance.packets)."""
 
 from __future__ import annotations
 
 import pytest
 
-from brobust import conformance
+from brobust.conformance import cases, packets
 
 pytestmark = pytest.mark.virtual
 
 
 def test_our_controls_send_the_kernels_packets_to_the_nanosecond() -> None:
-    compared = list(conformance.compare(list(conformance.TWINS.items()), conformance.QUICK))
+    compared = list(packets.compare(list(packets.TWINS.items()), cases.VIRTUAL_QUICK))
     differences = [f"{c.first} and {c.second}, {c.case}: {c.difference}" for c in compared if c.difference]
     assert not differences, "\n".join(differences)
-    assert len(compared) == len(conformance.TWINS) * len(conformance.QUICK)
+    assert len(compared) == len(packets.TWINS) * len(cases.VIRTUAL_QUICK)
     assert all(c.megabytes > 0.5 for c in compared)
 
 
 def test_the_first_packet_that_differs_is_shown_with_both_states() -> None:
     """The comparison can fail: a repair acts in the first deficit, and not before PROBE_BW."""
-    (compared,) = conformance.compare([("bbr", "brb_bbr1_robust")], ["10 of 20 ms"])
+    (compared,) = packets.compare([("bbr", "brb_bbr1_robust")], ["10 of 20 ms"])
     assert compared.difference is not None
     first, bbr, robust, *states = compared.difference.splitlines()
     assert first.startswith("packet ") and "differs" in first
@@ -28,5 +28,5 @@ def test_the_first_packet_that_differs_is_shown_with_both_states() -> None:
 
 
 def test_cases_are_many_and_of_every_kind() -> None:
-    assert len(conformance.CASES) >= 50
-    assert set(conformance.QUICK) <= set(conformance.CASES)
+    assert len(cases.VIRTUAL) >= 50
+    assert set(cases.VIRTUAL_QUICK) <= set(cases.VIRTUAL)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from brobust import shadow
+from brobust.conformance import calls, cases, shadow
 from conftest import BROBUST, json_lines
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(400)]
@@ -69,7 +69,7 @@ def test_bbq_gives_the_flow_with_the_short_rtt_more_than_bbr_does(tmp_path: Path
 
 
 def test_ours_decides_as_the_kernels_own_at_every_call() -> None:
-    watched = list(shadow.watch(["loss 1%", "10 of 20 ms"], over={"duration": "5s"}))
+    watched = list(shadow.watch(cases.VM_QUICK, over={"duration": "5s"}))
     assert statistics.fmean(w.acks for w in watched) > 500
     assert [w for w in watched if w.differences] == []
 
@@ -80,3 +80,9 @@ def test_a_shadow_can_find_a_difference() -> None:
     assert watched.differences > 0 and watched.first is not None
     ours, kernels = watched.first["values"]["cwnd_gain"][::-1]
     assert (kernels, ours) == (512, 768)
+
+
+def test_bpf_and_this_process_decide_the_same_from_the_same_source() -> None:
+    replayed = list(calls.replay(["10 of 20 ms"], ["brb_bbr3_robust", "brb_cubic"], "vm", over={"duration": "4s"}))
+    assert [(r.control, r.first) for r in replayed if r.differences or r.lost] == []
+    assert all(r.acks > 200 for r in replayed), replayed

@@ -10,9 +10,12 @@
 #include <linux/slab.h>
 #include <net/tcp.h>
 
+#include "cc/call.h"
+
 struct socket_state {
 	struct cc_report report;
 	struct control control;
+	u32 records;
 };
 
 CC_INLINE u32 cc_random_below(struct cc_connection *conn, u32 below)
@@ -90,6 +93,57 @@ static void store_connection(struct sock *sk, const struct cc_connection *conn)
 		cmpxchg(&sk->sk_pacing_status, SK_PACING_NONE, SK_PACING_NEEDED);
 }
 
+/* The kernel of the virtual backend listens to these; elsewhere nobody does. */
+void __weak brobust_note_report(struct sock *sk, u64 deficit_acks, u32 mode);
+void __weak brobust_note_report(struct sock *sk, u64 deficit_acks, u32 mode)
+{
+}
+
+bool __weak brobust_records_calls(void);
+bool __weak brobust_records_calls(void)
+{
+	return false;
+}
+
+void __weak brobust_note_call(const struct cc_call *call);
+void __weak brobust_note_call(const struct cc_call *call)
+{
+}
+
+static void record(struct sock *sk, const struct cc_connection *conn, struct socket_state *state,
+		   u32 kind, u64 value, const struct cc_sample *sample)
+{
+	struct cc_call call;
+
+	memset(&call, 0, sizeof(call));
+	call.socket = (unsigned long)sk;
+	call.number = state->records++;
+	call.kind = kind;
+	call.value = value;
+	call.conn = *conn;
+	if (sample)
+		call.sample = *sample;
+	call.report = state->report;
+	brobust_note_call(&call);
+}
+
+/* Around every call of the control. */
+static void begin_call(struct sock *sk, struct cc_connection *conn, struct socket_state *state,
+		       u32 kind, u64 value, const struct cc_sample *sample)
+{
+	load_connection(sk, conn);
+	if (brobust_records_calls())
+		record(sk, conn, state, kind, value, sample);
+}
+
+static void end_call(struct sock *sk, const struct cc_connection *conn, struct socket_state *state,
+		     u64 answer)
+{
+	store_connection(sk, conn);
+	if (brobust_records_calls())
+		record(sk, conn, state, CC_CALL_RETURN, answer, NULL);
+}
+
 static struct socket_state *new_state(struct sock *sk)
 {
 	struct socket_state *state = kzalloc(sizeof(*state), GFP_ATOMIC | __GFP_NOWARN);
@@ -98,9 +152,9 @@ static struct socket_state *new_state(struct sock *sk)
 	*state_in(sk) = state;
 	if (!state)
 		return NULL;
-	load_connection(sk, &conn);
+	begin_call(sk, &conn, state, CC_CALL_INIT, 0, NULL);
 	control_init(&conn, &state->control);
-	store_connection(sk, &conn);
+	end_call(sk, &conn, state, 0);
 	return state;
 }
 
@@ -113,12 +167,6 @@ static void on_release(struct sock *sk)
 {
 	kfree(*state_in(sk));
 	*state_in(sk) = NULL;
-}
-
-/* The kernel of the virtual backend counts them; elsewhere nobody listens. */
-void __weak brobust_note_report(struct sock *sk, u64 deficit_acks, u32 mode);
-void __weak brobust_note_report(struct sock *sk, u64 deficit_acks, u32 mode)
-{
 }
 
 static void report(struct sock *sk, const struct cc_connection *conn, struct socket_state *state)
@@ -137,10 +185,10 @@ static void on_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 
 	if (!state)
 		return;
-	load_connection(sk, &conn);
+	begin_call(sk, &conn, state, CC_CALL_ON_ACKED, acked, NULL);
 	control_on_acked(&conn, acked, &state->control);
-	store_connection(sk, &conn);
 	report(sk, &conn, state);
+	end_call(sk, &conn, state, 0);
 }
 
 #ifdef CC_ON_RTT
@@ -151,9 +199,9 @@ static void on_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 
 	if (!state || sample->rtt_us < 0)
 		return;
-	load_connection(sk, &conn);
+	begin_call(sk, &conn, state, CC_CALL_ON_RTT, sample->rtt_us, NULL);
 	control_on_rtt(&conn, sample->rtt_us, &state->control);
-	store_connection(sk, &conn);
+	end_call(sk, &conn, state, 0);
 }
 #endif
 
@@ -178,10 +226,10 @@ static void on_ack(struct sock *sk, const struct rate_sample *rs)
 
 	if (!state)
 		return;
-	load_connection(sk, &conn);
+	begin_call(sk, &conn, state, CC_CALL_ON_ACK, 0, &sample);
 	control_on_ack(&conn, &sample, &state->control);
-	store_connection(sk, &conn);
 	report(sk, &conn, state);
+	end_call(sk, &conn, state, 0);
 }
 
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
@@ -234,9 +282,9 @@ static void on_set_state(struct sock *sk, u8 new_state)
 
 	if (!state)
 		return;
-	load_connection(sk, &conn);
+	begin_call(sk, &conn, state, CC_CALL_SET_STATE, new_state, NULL);
 	control_set_state(&conn, new_state, &state->control);
-	store_connection(sk, &conn);
+	end_call(sk, &conn, state, 0);
 }
 #endif
 
@@ -248,9 +296,9 @@ static void on_cwnd_event(struct sock *sk, enum tcp_ca_event event)
 
 	if (!state)
 		return;
-	load_connection(sk, &conn);
+	begin_call(sk, &conn, state, CC_CALL_ON_EVENT, event, NULL);
 	control_on_event(&conn, event, &state->control);
-	store_connection(sk, &conn);
+	end_call(sk, &conn, state, 0);
 }
 #endif
 
@@ -262,9 +310,9 @@ static u32 on_ssthresh(struct sock *sk)
 
 	if (!state)
 		return max(tcp_snd_cwnd(tcp_sk(sk)) / 2, 2U);
-	load_connection(sk, &conn);
+	begin_call(sk, &conn, state, CC_CALL_SSTHRESH, 0, NULL);
 	ssthresh = control_ssthresh(&conn, &state->control);
-	store_connection(sk, &conn);
+	end_call(sk, &conn, state, ssthresh);
 	return ssthresh;
 }
 
@@ -276,9 +324,9 @@ static u32 on_undo_cwnd(struct sock *sk)
 
 	if (!state)
 		return tcp_snd_cwnd(tcp_sk(sk));
-	load_connection(sk, &conn);
+	begin_call(sk, &conn, state, CC_CALL_UNDO_CWND, 0, NULL);
 	cwnd = control_undo_cwnd(&conn, &state->control);
-	store_connection(sk, &conn);
+	end_call(sk, &conn, state, cwnd);
 	return cwnd;
 }
 

@@ -30,6 +30,7 @@ __all__ = [
     "hz",
     "load",
     "loadable",
+    "replay_calls",
     "sockets_by_control",
     "unfaithful",
     "unload",
@@ -58,6 +59,12 @@ def loadable() -> list[tuple[str, bool, str | None]]:
 
 def check_load(name: str, params: Sequence[tuple[str, int]]) -> None:
     """Raise LoadRefused where the control could not be loaded; changes nothing."""
+
+def replay_calls(name: str, settings: Sequence[tuple[str, int]], recordings: Sequence[str]) -> str:
+    """The calls in these files (cc/call.h) made again; JSON of what was found (crates/cc/src/replay.rs, Outcome).
+
+    ValueError for a control that is not one of cc/controls, OSError for a file that cannot be read.
+    """
 
 def load(name: str, params: Sequence[tuple[str, int]]) -> None:
     """Load a control, with parameters as `control_settings` gives them; it stays, pinned, until `unload`."""

@@ -3,11 +3,12 @@
  * A control of cc/controls for a program: its functions in a table. Included at the end of such a
  * file; cc/cc.h tells what it has defined.
  */
+#include "../../../cc/call.h"
 
 /* Mirrored in crates/cc/src/abi.rs. What a control does not have is NULL. */
 struct cc_operations {
 	const char *name;
-	size_t control_size, connection_size, sample_size, report_size;
+	size_t control_size, connection_size, sample_size, report_size, call_size;
 	const struct cc_param *params, *params_end;
 	void (*init)(struct cc_connection *, void *);
 	void (*on_ack)(struct cc_connection *, const struct cc_sample *, void *);
@@ -101,6 +102,7 @@ const struct cc_operations PASTE(CC_NAME, _operations) = {
     .connection_size = sizeof(struct cc_connection),
     .sample_size = sizeof(struct cc_sample),
     .report_size = sizeof(struct cc_report),
+    .call_size = sizeof(struct cc_call),
     .params = PASTE(__start_cc_params_, CC_NAME),
     .params_end = PASTE(__stop_cc_params_, CC_NAME),
     .init = host_init,

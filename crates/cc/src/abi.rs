@@ -91,6 +91,7 @@ pub struct Operations {
     pub connection_size: usize,
     pub sample_size: usize,
     pub report_size: usize,
+    pub call_size: usize,
     pub params: *const Param,
     pub params_end: *const Param,
     pub init: unsafe extern "C" fn(*mut Connection, *mut c_void),

@@ -4,9 +4,9 @@
 pub mod abi;
 pub mod fuzz;
 mod params;
+pub mod replay;
 
 use std::ffi::{c_void, CStr};
-use std::ptr;
 
 pub use abi::{Connection, Report, Sample};
 pub use params::{Param, ParamError, Unit};
@@ -95,6 +95,19 @@ impl Control {
         Ok(settings)
     }
 
+    /// Sets parameters, or back to their own values what is not named, for all sockets of this process that have the
+    /// control. `settings` gives names and numbers.
+    ///
+    /// # Safety
+    /// Nobody else may use the control meanwhile.
+    pub unsafe fn set(self, settings: &[(&str, u32)]) {
+        for (name, value, standard) in params::places(self.operations()) {
+            let set = settings.iter().find(|(set, _)| *set == name).map_or(standard, |(_, value)| *value);
+            // SAFETY: the place of a parameter in C's memory; the caller sees to it that nobody reads it.
+            unsafe { value.write(set) };
+        }
+    }
+
     fn operations(self) -> &'static abi::Operations {
         // SAFETY: build.rs takes the address of a C constant.
         unsafe { &*self.0 }
@@ -112,11 +125,19 @@ pub struct Socket {
 impl Socket {
     /// control_init()
     pub fn new(control: Control, conn: &mut Connection) -> Socket {
-        let words = control.operations().control_size.div_ceil(size_of::<u64>());
-        let mut socket = Socket { control, state: vec![0; words] };
-        // SAFETY: the state is zeroed and as large as the control says; so below.
-        unsafe { (control.operations().init)(conn, socket.state()) };
+        let mut socket = Socket::blank(control);
+        socket.init(conn);
         socket
+    }
+
+    /// Before control_init().
+    fn blank(control: Control) -> Socket {
+        Socket { control, state: vec![0; control.operations().control_size.div_ceil(size_of::<u64>())] }
+    }
+
+    fn init(&mut self, conn: &mut Connection) {
+        // SAFETY: the state is zeroed and as large as the control says; so below.
+        unsafe { (self.control.operations().init)(conn, self.state()) };
     }
 
     pub fn control(&self) -> Control {
@@ -126,7 +147,7 @@ impl Socket {
     /// control_on_ack(); nothing for a window-based control.
     pub fn on_ack(&mut self, conn: &mut Connection, sample: &Sample) {
         if let Some(on_ack) = self.control.operations().on_ack {
-            // SAFETY: as in `new`.
+            // SAFETY: as in `init`.
             unsafe { on_ack(conn, sample, self.state()) };
         }
     }
@@ -134,7 +155,7 @@ impl Socket {
     /// control_on_acked(); nothing for a control that decides the rate as well.
     pub fn on_acked(&mut self, conn: &mut Connection, acked: u32) {
         if let Some(on_acked) = self.control.operations().on_acked {
-            // SAFETY: as in `new`.
+            // SAFETY: as in `init`.
             unsafe { on_acked(conn, acked, self.state()) };
         }
     }
@@ -142,7 +163,7 @@ impl Socket {
     /// control_on_rtt(), if it has one.
     pub fn on_rtt(&mut self, conn: &mut Connection, rtt_us: u32) {
         if let Some(on_rtt) = self.control.operations().on_rtt {
-            // SAFETY: as in `new`.
+            // SAFETY: as in `init`.
             unsafe { on_rtt(conn, rtt_us, self.state()) };
         }
     }
@@ -150,7 +171,7 @@ impl Socket {
     /// control_set_state(), if it has one; `ca_state`.
     pub fn set_state(&mut self, conn: &mut Connection, state: u8) {
         if let Some(set_state) = self.control.operations().set_state {
-            // SAFETY: as in `new`.
+            // SAFETY: as in `init`.
             unsafe { set_state(conn, state, self.state()) };
         }
     }
@@ -158,28 +179,33 @@ impl Socket {
     /// control_on_event(), if it has one.
     pub fn on_event(&mut self, conn: &mut Connection, event: u32) {
         if let Some(on_event) = self.control.operations().on_event {
-            // SAFETY: as in `new`.
+            // SAFETY: as in `init`.
             unsafe { on_event(conn, event, self.state()) };
         }
     }
 
     /// control_ssthresh(): packets
     pub fn ssthresh(&mut self, conn: &mut Connection) -> u32 {
-        // SAFETY: as in `new`.
+        // SAFETY: as in `init`.
         unsafe { (self.control.operations().ssthresh)(conn, self.state()) }
     }
 
     /// control_undo_cwnd(): packets
     pub fn undo_cwnd(&mut self, conn: &mut Connection) -> u32 {
-        // SAFETY: as in `new`.
+        // SAFETY: as in `init`.
         unsafe { (self.control.operations().undo_cwnd)(conn, self.state()) }
     }
 
     pub fn report(&self, conn: &Connection) -> Report {
         let mut report = Report::default();
-        // SAFETY: as in `new`; the function only reads the state.
-        unsafe { (self.control.operations().report)(conn, self.state.as_ptr().cast(), ptr::from_mut(&mut report)) };
+        self.add_to_report(conn, &mut report);
         report
+    }
+
+    /// control_report(), which leaves alone what it does not know.
+    fn add_to_report(&self, conn: &Connection, report: &mut Report) {
+        // SAFETY: as in `init`; the function only reads the state.
+        unsafe { (self.control.operations().report)(conn, self.state.as_ptr().cast(), report) };
     }
 
     fn state(&mut self) -> *mut c_void {
@@ -198,6 +224,7 @@ mod tests {
             assert_eq!(operations.connection_size, size_of::<Connection>());
             assert_eq!(operations.sample_size, size_of::<Sample>());
             assert_eq!(operations.report_size, size_of::<Report>());
+            assert_eq!(operations.call_size, replay::Record::BYTES);
         }
     }
 

@@ -183,14 +183,22 @@ pub(crate) fn find(control: &str, params: &[Param], name: &str) -> Result<Param,
     }
 }
 
-pub(crate) fn of(operations: &abi::Operations) -> Vec<Param> {
+fn named(operations: &abi::Operations) -> impl Iterator<Item = &abi::Param> {
     // SAFETY: the linker's bounds of an array of struct cc_param.
     let all = unsafe {
         let length = operations.params_end.offset_from(operations.params);
         std::slice::from_raw_parts(operations.params, usize::try_from(length).unwrap_or(0))
     };
-    let named = all.iter().filter(|param| !param.name.is_null());
-    let mut found: Vec<Param> = named
+    all.iter().filter(|param| !param.name.is_null())
+}
+
+/// Names, where their values are kept, and their values without a setting.
+pub(crate) fn places(operations: &abi::Operations) -> impl Iterator<Item = (&'static str, *mut u32, u32)> + '_ {
+    named(operations).map(|param| (text(param.name), param.value, param.standard))
+}
+
+pub(crate) fn of(operations: &abi::Operations) -> Vec<Param> {
+    let mut found: Vec<Param> = named(operations)
         .map(|param| Param {
             name: text(param.name),
             unit: Unit::of_c(text(param.unit)),

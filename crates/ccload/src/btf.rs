@@ -53,14 +53,33 @@ impl KernelBtf {
         (kind(prototype) == sys::BTF_KIND_FUNC_PROTO).then(|| vlen(prototype))
     }
 
+    /// The fields of a structure that point to functions, and their offsets in bytes.
+    pub fn callbacks(&self, structure: &str) -> Option<Vec<(String, usize)>> {
+        let functions = self.members(structure)?.iter().filter(|member| {
+            let pointer = self.type_by_id(member.type_).filter(|ty| kind(ty) == sys::BTF_KIND_PTR);
+            // SAFETY: a pointer type has `type_` in the union.
+            let to = pointer.and_then(|pointer| self.type_by_id(unsafe { pointer.__bindgen_anon_1.type_ }));
+            to.is_some_and(|to| kind(to) == sys::BTF_KIND_FUNC_PROTO)
+        });
+        Some(functions.filter_map(|member| Some((self.string(member.name_off)?.to_owned(), offset(member)))).collect())
+    }
+
+    /// In bytes.
+    pub fn offset_of(&self, structure: &str, field: &str) -> Option<usize> {
+        self.member(structure, field).map(offset)
+    }
+
     fn member(&self, structure: &str, field: &str) -> Option<&sys::btf_member> {
+        self.members(structure)?.iter().find(|member| self.string(member.name_off) == Some(field))
+    }
+
+    fn members(&self, structure: &str) -> Option<&[sys::btf_member]> {
         let structure = self.find(structure, sys::BTF_KIND_STRUCT)?;
         // SAFETY: libbpf has checked that `vlen` members follow a structure type.
-        let members = unsafe {
+        Some(unsafe {
             let first = std::ptr::from_ref(structure).add(1).cast::<sys::btf_member>();
             std::slice::from_raw_parts(first, vlen(structure) as usize)
-        };
-        members.iter().find(|member| self.string(member.name_off) == Some(field))
+        })
     }
 
     fn find(&self, name: &str, kind: u32) -> Option<&sys::btf_type> {
@@ -115,6 +134,11 @@ fn kind(ty: &sys::btf_type) -> u32 {
     (ty.info >> 24) & 0x1f
 }
 
+/// Of a field that is not a bit field: the low bits hold its place in bits, whether or not the structure has bit fields.
+fn offset(member: &sys::btf_member) -> usize {
+    (member.offset & 0x00ff_ffff) as usize / 8
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,5 +155,9 @@ mod tests {
         let parameters = kernel.callback_parameters("tcp_congestion_ops", "cong_control");
         assert!(matches!(parameters, Some(2 | 4)), "{parameters:?}");
         assert_eq!(kernel.callback_parameters("tcp_congestion_ops", "name"), None);
+        let callbacks = kernel.callbacks("tcp_congestion_ops").unwrap();
+        let offset = kernel.offset_of("tcp_congestion_ops", "ssthresh").unwrap();
+        assert!(callbacks.contains(&("ssthresh".to_owned(), offset)), "{callbacks:?}");
+        assert!(callbacks.iter().all(|(field, _)| field != "name"), "{callbacks:?}");
     }
 }

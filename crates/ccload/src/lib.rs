@@ -9,14 +9,18 @@
 mod btf;
 mod host;
 mod objects;
+mod programs;
+mod recording;
 mod refusal;
 mod registry;
 mod shadow;
 
 pub use host::available;
 pub use objects::names;
+pub use programs::{programs, Program};
+pub use recording::recorded_calls;
 pub use refusal::Refusal;
-pub use registry::{check, list, load, pin_path, state_maps, unload, Control, Status};
+pub use registry::{check, list, load, pin_path, state_maps, unload, Control, Settings, Status};
 pub use shadow::{shadow, Difference, Shadow};
 
 pub type Result<T> = std::result::Result<T, Refusal>;

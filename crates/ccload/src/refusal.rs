@@ -41,6 +41,12 @@ pub enum Refusal {
     )]
     NoStride { name: String },
 
+    #[error("{name} stands on the kernel's own BBR or CUBIC and cannot record its calls: take one of cc/controls")]
+    NoRecording { name: String },
+
+    #[error("{name} has no map {map}: load it again, for this, with this version of brobust")]
+    NoMap { name: String, map: String },
+
     #[error("{name} is already a congestion control of this kernel: unload it first")]
     NameTaken { name: String },
 

@@ -19,6 +19,10 @@ use crate::{Refusal, Result};
 const PINS: &str = "/sys/fs/bpf/brobust";
 /// Name of the socket storage map in struct cc_report in cc/cc.h.
 const STATE_MAP: &str = "cc_state";
+/// Constant and map of bpf/control.h for a recording, and how large that may grow: some 80,000 calls.
+const RECORDS_CALLS: &str = "records_calls";
+pub(crate) const CALLS_MAP: &str = "cc_calls";
+const CALLS_BYTES: u32 = 64 << 20;
 /// Enough to show the refused instruction and its registers.
 const LOG_LINES: usize = 20;
 
@@ -49,14 +53,23 @@ impl Drop for Control {
     }
 }
 
-/// Whether a control could be loaded now, by all that can be told without changing anything.
-pub fn check(name: &str, params: &[(String, u32)]) -> Result<()> {
-    prerequisites(name, params).map(drop)
+/// How a control is to be loaded.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Some of its parameters, names and numbers as in cc/.
+    pub params: Vec<(String, u32)>,
+    /// Keep what it was given and what it decided at every call, for [`crate::recorded_calls`]. Costs time and memory.
+    pub records_calls: bool,
 }
 
-fn prerequisites(name: &str, params: &[(String, u32)]) -> Result<(Object, KernelBtf)> {
+/// Whether a control could be loaded now, by all that can be told without changing anything.
+pub fn check(name: &str, settings: &Settings) -> Result<()> {
+    prerequisites(name, settings).map(drop)
+}
+
+fn prerequisites(name: &str, settings: &Settings) -> Result<(Object, KernelBtf)> {
     let object = Object::find(name)?;
-    check_params(&object, params)?;
+    check_settings(&object, settings)?;
     host::require_privilege()?;
     let kernel = host::require_struct_ops()?;
     if host::is_available(object.name) {
@@ -65,17 +78,17 @@ fn prerequisites(name: &str, params: &[(String, u32)]) -> Result<(Object, Kernel
     Ok((object, kernel))
 }
 
-/// Loads a control under its name, with some of its parameters set (names and numbers as in cc/). With a pin it stays when this process ends; [`unload`] removes a pin at
-/// [`pin_path`] only.
-pub fn load(name: &str, params: &[(String, u32)], pin: Option<&Path>) -> Result<Control> {
-    let (object, mut kernel) = prerequisites(name, params)?;
+/// Loads a control under its name. With a pin it stays when this process ends; [`unload`] removes a pin at [`pin_path`]
+/// only.
+pub fn load(name: &str, settings: &Settings, pin: Option<&Path>) -> Result<Control> {
+    let (object, mut kernel) = prerequisites(name, settings)?;
     host::require_bbr(&object, &mut kernel)?;
     if let Some(pin) = pin {
         prepare_pin(name, pin)?;
     }
     // Linux 6.10 gave cong_control the parameters `ack` and `flag`; see bpf/cong_control.h.
     let has_ack = kernel.callback_parameters("tcp_congestion_ops", "cong_control") == Some(4);
-    register(&object, has_ack, params, pin).inspect_err(|_| remove_our_directory())?;
+    register(&object, has_ack, settings, pin).inspect_err(|_| remove_our_directory())?;
     Ok(Control { name: object.name, pin: pin.map(Path::to_owned) })
 }
 
@@ -146,16 +159,16 @@ fn remove_our_directory() {
     let _ = fs::remove_dir(PINS);
 }
 
-fn register(object: &Object, has_ack: bool, params: &[(String, u32)], pin: Option<&Path>) -> Result<()> {
-    let (result, log) = with_log(|| try_register(object, has_ack, params, pin));
+fn register(object: &Object, has_ack: bool, settings: &Settings, pin: Option<&Path>) -> Result<()> {
+    let (result, log) = with_log(|| try_register(object, has_ack, settings, pin));
     result.map_err(|error| {
         let reason = error.to_string();
         Refusal::Rejected { name: object.name.to_owned(), reason, log }
     })
 }
 
-fn try_register(object: &Object, has_ack: bool, params: &[(String, u32)], pin: Option<&Path>) -> libbpf_rs::Result<()> {
-    let prepare = |may_write_app_limited| prepare(object, has_ack, params, may_write_app_limited);
+fn try_register(object: &Object, has_ack: bool, settings: &Settings, pin: Option<&Path>) -> libbpf_rs::Result<()> {
+    let prepare = |may_write_app_limited| prepare(object, has_ack, settings, may_write_app_limited);
     // Linux 6.1 refuses a program that writes tcp_sock.app_limited, and its BTF does not tell.
     let mut loaded = prepare(true)?.load().or_else(|_| prepare(false)?.load())?;
     let mut map = loaded.maps_mut().find(|map| map.map_type() == MapType::StructOps).ok_or_else(no_struct_ops_map)?;
@@ -174,8 +187,11 @@ fn try_register(object: &Object, has_ack: bool, params: &[(String, u32)], pin: O
 }
 
 /// A parameter is a constant of the object, of four bytes. Virtual time alone has a pacing stride (cc/master.h).
-fn check_params(object: &Object, params: &[(String, u32)]) -> Result<()> {
-    for (param, value) in params {
+fn check_settings(object: &Object, settings: &Settings) -> Result<()> {
+    if settings.records_calls && object.constant(RECORDS_CALLS).is_none() {
+        return Err(Refusal::NoRecording { name: object.name.to_owned() });
+    }
+    for (param, value) in &settings.params {
         let name = object.name.to_owned();
         if object.constant(param).is_none_or(|constant| constant.size != size_of::<u32>()) {
             return Err(Refusal::NoParam { name, param: param.clone() });
@@ -191,15 +207,23 @@ fn check_params(object: &Object, params: &[(String, u32)]) -> Result<()> {
 fn prepare(
     object: &Object,
     has_ack: bool,
-    params: &[(String, u32)],
+    settings: &Settings,
     may_write_app_limited: bool,
 ) -> libbpf_rs::Result<OpenObject> {
     let mut open = ObjectBuilder::default().name(object.name)?.open_memory(object.bytes)?;
     set_constant(&mut open, object, "cong_control_has_ack", &[u8::from(has_ack)]);
     set_constant(&mut open, object, "may_write_app_limited", &[u8::from(may_write_app_limited)]);
     set_constant(&mut open, object, "tick_hz", &host::tick_hz()?.to_ne_bytes());
-    for (name, value) in params {
+    for (name, value) in &settings.params {
         set_constant(&mut open, object, name, &value.to_ne_bytes());
+    }
+    set_constant(&mut open, object, RECORDS_CALLS, &[u8::from(settings.records_calls)]);
+    if let Some(mut calls) = open.maps_mut().find(|map| map.name() == CALLS_MAP) {
+        if settings.records_calls {
+            calls.set_max_entries(CALLS_BYTES)?;
+        } else {
+            calls.set_autocreate(false)?;
+        }
     }
     Ok(open)
 }
@@ -220,7 +244,7 @@ fn set_constant(open: &mut OpenObject, object: &Object, name: &str, value: &[u8]
 }
 
 /// The registered map: by its pin, or by its name if the pin is gone or was never made.
-fn registered_map(name: &str, pin: &Path) -> Option<MapHandle> {
+pub(crate) fn registered_map(name: &str, pin: &Path) -> Option<MapHandle> {
     if let Ok(map) = MapHandle::from_pinned_path(pin) {
         return Some(map);
     }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use libbpf_rs::query::MapInfoIter;
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use libbpf_rs::{MapCore, MapFlags};
 use serde::Serialize;
 
+use crate::programs::map_of;
 use crate::{Refusal, Result};
 
 const MAP: &str = "shadow";
@@ -74,17 +74,8 @@ pub struct Difference {
 pub fn shadow(name: &str) -> Result<Shadow> {
     let unknown = || Refusal::NotLoaded { name: name.to_owned() };
     let (_, model) = MODELS.iter().find(|(known, _)| *known == name).ok_or_else(unknown)?;
-    // struct_ops map and result map are of one object: their ids are neighbours, the younger of several loads last.
-    let found = value_of_map(name).ok_or_else(unknown)?;
-    parse(&found, model).ok_or_else(unknown)
-}
-
-fn value_of_map(name: &str) -> Option<Vec<u8>> {
-    let controls = MapInfoIter::default().filter(|map| map.ty == MapType::StructOps && map.name.to_str() == Some(name));
-    let control = controls.map(|map| map.id).max()?;
-    let results = MapInfoIter::default().filter(|map| map.ty == MapType::Array && map.name.to_str() == Some(MAP));
-    let nearest = results.map(|map| map.id).min_by_key(|id| id.abs_diff(control))?;
-    MapHandle::from_map_id(nearest).ok()?.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok()?
+    let found = map_of(name, MAP)?.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
+    parse(&found.ok_or_else(unknown)?, model).ok_or_else(unknown)
 }
 
 fn parse(value: &[u8], model: &[&'static str; MODEL]) -> Option<Shadow> {

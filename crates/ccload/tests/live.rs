@@ -1,25 +1,12 @@
 //! Loads into the running kernel; needs root. One test, since there is one kernel.
 
-use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
-use std::thread;
-
-use brobust_ccload::{available, list, load, pin_path, state_maps, unload, Refusal};
+use brobust_ccload::{available, list, load, pin_path, state_maps, unload, Refusal, Settings};
 use brobust_sockdiag::{Filter, SockDiag};
 
-const NAME: &str = "bbr_robust";
+mod common;
+use common::transfer;
 
-fn use_control(stream: &TcpStream, name: &str) -> io::Result<()> {
-    let length = name.len() as libc::socklen_t;
-    // SAFETY: the option value is a string of the length given.
-    match unsafe {
-        libc::setsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_ptr().cast(), length)
-    } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
+const NAME: &str = "bbr_robust";
 
 fn loaded() -> bool {
     list().into_iter().any(|control| control.name == NAME && control.loaded)
@@ -27,17 +14,7 @@ fn loaded() -> bool {
 
 /// Sends through the control and returns the acknowledgements that it says to have seen.
 fn acks_of_a_transfer() -> u64 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (mut server, _) = listener.accept().unwrap();
-    use_control(&client, NAME).unwrap();
-    let reader = thread::spawn(move || {
-        let mut received = vec![0; 10_000_000];
-        server.read_exact(&mut received).map(|()| server)
-    });
-    client.write_all(&vec![7; 10_000_000]).unwrap();
-    let _server = reader.join().unwrap().unwrap();
-
+    let (client, _server) = transfer(NAME);
     let mut diag = SockDiag::open().unwrap().with_state_maps(state_maps());
     let remote_port = Some(client.peer_addr().unwrap().port());
     let sockets = diag.dump(&Filter { remote_port, ..Filter::default() }).unwrap();
@@ -54,7 +31,7 @@ fn a_control_is_loaded_used_and_removed_without_a_trace() {
         println!("skipped: {NAME} is loaded already, and perhaps in use");
         return;
     }
-    match load(NAME, &[], None) {
+    match load(NAME, &Settings::default(), None) {
         Err(refusal @ (Refusal::Privilege | Refusal::NoBtf | Refusal::NoStructOps | Refusal::NoBbr { .. })) => {
             println!("skipped: {refusal}");
             return;
@@ -62,7 +39,7 @@ fn a_control_is_loaded_used_and_removed_without_a_trace() {
         Err(refusal) => panic!("{refusal}\n{}", refusal.log().join("\n")),
         Ok(control) => {
             assert!(loaded());
-            assert!(matches!(load(NAME, &[], None), Err(Refusal::NameTaken { .. })));
+            assert!(matches!(load(NAME, &Settings::default(), None), Err(Refusal::NameTaken { .. })));
             assert!(acks_of_a_transfer() > 0);
             drop(control);
         }
@@ -71,14 +48,14 @@ fn a_control_is_loaded_used_and_removed_without_a_trace() {
     assert!(matches!(unload(NAME), Err(Refusal::NotLoaded { .. })));
 
     let pin = pin_path(NAME);
-    drop(load(NAME, &[], Some(&pin)).unwrap());
+    drop(load(NAME, &Settings::default(), Some(&pin)).unwrap());
     assert!(loaded() && pin.exists(), "a pinned control stays");
     assert_eq!(list().into_iter().find(|control| control.name == NAME).unwrap().pin, Some(pin.clone()));
     unload(NAME).unwrap();
     assert!(!loaded() && !pin.exists());
 
     // A lost pin must not leave the control behind.
-    drop(load(NAME, &[], Some(&pin)).unwrap());
+    drop(load(NAME, &Settings::default(), Some(&pin)).unwrap());
     std::fs::remove_file(&pin).unwrap();
     unload(NAME).unwrap();
     assert!(!loaded());

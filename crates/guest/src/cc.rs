@@ -1,6 +1,8 @@
 //! `cc`: loads and removes congestion controls, and says the result as one line of JSON.
 
 use anyhow::{Context, Result};
+use brobust_cc::replay::{Record, Replay};
+use brobust_cc::Control;
 use brobust_ccload as ccload;
 use clap::Subcommand;
 use serde_json::{json, Value};
@@ -13,12 +15,24 @@ pub enum Command {
         /// Set a parameter: NAME=NUMBER, whole name, the number as the control keeps it; may be repeated
         #[arg(long, value_parser = setting)]
         param: Vec<(String, u32)>,
+        /// Keep what it is given and what it decides at every call, for `replay`
+        #[arg(long)]
+        record: bool,
         /// Show the last lines of the verifier's log if the kernel refuses the control
         #[arg(short, long)]
         verbose: bool,
     },
     /// Show what a shadow control has found so far
     Shadow { name: String },
+    /// Make the recorded calls of a control again with the C compiled for this machine, and compare
+    Replay {
+        name: String,
+        /// The parameters with which it was loaded
+        #[arg(long, value_parser = setting)]
+        param: Vec<(String, u32)>,
+    },
+    /// Show the programs of a loaded control: instructions, and calls and their time while bpf_stats_enabled was on
+    Programs { name: String },
     /// Remove a control that was loaded
     Unload { name: String },
     /// Show the controls that brobust brings, and all that the kernel offers now
@@ -37,9 +51,10 @@ fn setting(text: &str) -> Result<(String, u32)> {
 
 fn answer(command: Command) -> Result<Value> {
     match command {
-        Command::Load { name, param, verbose } => {
+        Command::Load { name, param, record, verbose } => {
             let pin = ccload::pin_path(&name);
-            ccload::load(&name, &param, Some(&pin)).inspect_err(|refusal| {
+            let settings = ccload::Settings { params: param, records_calls: record };
+            ccload::load(&name, &settings, Some(&pin)).inspect_err(|refusal| {
                 if verbose {
                     refusal.log().iter().for_each(|line| eprintln!("{line}"));
                 }
@@ -47,10 +62,26 @@ fn answer(command: Command) -> Result<Value> {
             Ok(json!({"loaded": name, "pin": pin}))
         }
         Command::Shadow { name } => Ok(serde_json::to_value(ccload::shadow(&name)?)?),
+        Command::Replay { name, param } => replay(&name, &param),
+        Command::Programs { name } => Ok(serde_json::to_value(ccload::programs(&name)?)?),
         Command::Unload { name } => {
             ccload::unload(&name)?;
             Ok(json!({"unloaded": name}))
         }
         Command::List => Ok(json!({"controls": ccload::list(), "available": ccload::available()})),
     }
+}
+
+fn replay(name: &str, params: &[(String, u32)]) -> Result<Value> {
+    let control = Control::find(name).with_context(|| format!("{name} is not one of cc/controls"))?;
+    let settings: Vec<(&str, u32)> = params.iter().map(|(param, value)| (param.as_str(), *value)).collect();
+    // SAFETY: nobody else in this process has a control.
+    unsafe { control.set(&settings) };
+    let mut replay = Replay::new(control);
+    ccload::recorded_calls(name, |bytes| {
+        if let Some(record) = Record::read(bytes) {
+            replay.feed(&record);
+        }
+    })?;
+    Ok(serde_json::to_value(replay.outcome())?)
 }

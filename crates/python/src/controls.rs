@@ -1,5 +1,10 @@
 //! The controls of cc/ by name (brobust-cc).
 
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::sync::Mutex;
+
+use brobust_cc::replay::{Record, Replay};
 use brobust_cc::Control;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -7,7 +12,8 @@ use pyo3::prelude::*;
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(control_names, module)?)?;
     module.add_function(wrap_pyfunction!(control_params, module)?)?;
-    module.add_function(wrap_pyfunction!(control_settings, module)?)
+    module.add_function(wrap_pyfunction!(control_settings, module)?)?;
+    module.add_function(wrap_pyfunction!(replay_calls, module)?)
 }
 
 fn find(name: &str) -> PyResult<Control> {
@@ -34,4 +40,46 @@ fn control_settings(name: &str, given: Vec<(String, String)>) -> PyResult<Vec<(&
 #[pyfunction]
 fn control_names() -> Vec<&'static str> {
     Control::all().iter().map(|control| control.name()).collect()
+}
+
+/// Parameters are set for the process, so one replay at a time.
+static REPLAYING: Mutex<()> = Mutex::new(());
+
+/// The calls in these recordings made again, with the parameters that the control had; as JSON
+/// (`brobust_cc::replay::Outcome`, summed up over the recordings).
+#[pyfunction]
+fn replay_calls(
+    py: Python<'_>,
+    name: &str,
+    settings: Vec<(String, u32)>,
+    recordings: Vec<String>,
+) -> PyResult<String> {
+    let control = find(name)?;
+    py.detach(|| {
+        let _guard = REPLAYING.lock();
+        let settings: Vec<(&str, u32)> = settings.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        // SAFETY: in this process a control is used here only, and one at a time.
+        unsafe { control.set(&settings) };
+        let mut replay = Replay::new(control);
+        for recording in &recordings {
+            feed(&mut replay, recording)?;
+        }
+        serde_json::to_string(replay.outcome()).map_err(|error| PyValueError::new_err(error.to_string()))
+    })
+}
+
+fn feed(replay: &mut Replay, recording: &str) -> io::Result<()> {
+    let mut file = BufReader::new(File::open(recording)?);
+    let mut bytes = [0; Record::BYTES];
+    loop {
+        match file.read_exact(&mut bytes) {
+            Ok(()) => {}
+            // A kernel that was stopped at the run's end may have been writing.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        if let Some(record) = Record::read(&bytes) {
+            replay.feed(&record);
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use brobust_ccload::{self as ccload, Refusal};
+use brobust_ccload::{self as ccload, Refusal, Settings};
 use brobust_sockdiag::{Filter, SockDiag};
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
@@ -31,13 +31,13 @@ fn loadable() -> Vec<(String, bool, Option<String>)> {
 
 #[pyfunction]
 fn check_load(name: &str, params: Vec<(String, u32)>) -> PyResult<()> {
-    ccload::check(name, &params).map_err(refused)
+    ccload::check(name, &Settings { params, ..Settings::default() }).map_err(refused)
 }
 
 #[pyfunction]
 fn load(py: Python<'_>, name: &str, params: Vec<(String, u32)>) -> PyResult<()> {
-    let pin = ccload::pin_path(name);
-    py.detach(|| ccload::load(name, &params, Some(&pin))).map(drop).map_err(refused)
+    let (pin, settings) = (ccload::pin_path(name), Settings { params, ..Settings::default() });
+    py.detach(|| ccload::load(name, &settings, Some(&pin))).map(drop).map_err(refused)
 }
 
 #[pyfunction]

@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 use crate::error::{Error, Result};
 use crate::frame::{self, Frame};
 use crate::iperf3::{self, Program, Said};
-use crate::kernel::Kernel;
+use crate::kernel::{Boot, Kernel};
 use crate::link::Changing;
 use crate::network::{Network, Places, FIRST_PORT};
 use crate::qdisc::{self, Aqm};
@@ -93,8 +93,17 @@ impl World {
             let programs = iperf3::programs(scenario, places, place);
             let describe = |shared: &mut Shared| describe(shared, scenario, places, place, &programs);
             let initrd = scenario.iperf3.as_deref().filter(|_| !programs.is_empty());
-            let kernel =
-                Kernel::boot(&scenario.kernel, initrd, &scenario.parameters, &places.name(place), describe, stop)?;
+            let name = places.name(place);
+            let calls = scenario.record.calls.as_deref().filter(|_| place < scenario.senders.len());
+            let calls = calls.map(|directory| directory.join(&name));
+            let boot = Boot {
+                name: &name,
+                image: &scenario.kernel,
+                initrd,
+                parameters: &scenario.parameters,
+                calls: calls.as_deref(),
+            };
+            let kernel = Kernel::boot(&boot, describe, stop)?;
             let schedule = scenario.senders.get(place).map_or(&Schedule::Always, |sender| &sender.schedule);
             let mut node = Node::new(kernel, Windows::new(schedule, ORIGIN, last), programs);
             node.set_up(stop)?;

@@ -19,6 +19,7 @@ use crate::shared::{reason, words, Memory, Shared};
 const MEMORY_FD: i32 = 3;
 const SOCKET_FD: i32 = 4;
 const INITRD_FD: i32 = 5;
+const CALLS_FD: i32 = 6;
 /// Of virtual memory; a kernel touches some 20 MB of it, and what its sockets hold.
 const MEMORY: &str = "mem=1024M";
 /// A kernel answers within milliseconds. One that loops for ever is given up after this.
@@ -35,16 +36,21 @@ pub struct Kernel {
     memory: Memory,
 }
 
+/// What a kernel is booted with.
+pub struct Boot<'a> {
+    /// Of the node, for people.
+    pub name: &'a str,
+    pub image: &'a Path,
+    pub initrd: Option<&'a Path>,
+    /// Of the congestion controls: CONTROL.PARAMETER=NUMBER
+    pub parameters: &'a [String],
+    /// A new file for every call of our congestion controls (cc/call.h).
+    pub calls: Option<&'a Path>,
+}
+
 impl Kernel {
-    /// Boots `image`. `describe` says what it is to be.
-    pub fn boot(
-        image: &Path,
-        initrd: Option<&Path>,
-        parameters: &[String],
-        name: &str,
-        describe: impl FnOnce(&mut Shared),
-        stop: &AtomicBool,
-    ) -> Result<Self> {
+    /// Boots a kernel. `describe` says what it is to be.
+    pub fn boot(boot: &Boot, describe: impl FnOnce(&mut Shared), stop: &AtomicBool) -> Result<Self> {
         let mut memory = Memory::create().map_err(io("memory for a kernel"))?;
         describe(memory.shared());
         let (socket, theirs) = UnixStream::pair().map_err(io("a socket to a kernel"))?;
@@ -55,29 +61,35 @@ impl Kernel {
             .into();
         let output = || console.try_clone().map(Stdio::from).map_err(io("a kernel's console"));
 
-        let mut command = Command::new(image);
+        let mut command = Command::new(boot.image);
         command
             .args(["time-travel=inf-cpu", "time-travel-start=0", MEMORY, "stderr=1", "con=null", "panic=-1"])
             .arg(format!("brobust={MEMORY_FD},{SOCKET_FD}"))
-            .args(parameters)
+            .args(boot.parameters)
             .env_clear()
             .stdin(Stdio::null())
             .stdout(output()?)
             .stderr(output()?);
-        let initrd = initrd.map(|file| File::open(file).map_err(io(file.display().to_string()))).transpose()?;
+        let initrd = boot.initrd.map(|file| File::open(file).map_err(io(file.display().to_string()))).transpose()?;
         if initrd.is_some() {
             command.arg(format!("initrd=/proc/self/fd/{INITRD_FD}"));
             // User space runs in copies of the kernel's process from which the C library's memory is gone. Had the
             // library registered its rseq area there, the host would kill them at their first page fault.
             command.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
         }
+        let calls =
+            boot.calls.map(|file| File::create_new(file).map_err(io(file.display().to_string()))).transpose()?;
+        if calls.is_some() {
+            command.arg(format!("brobust_calls={CALLS_FD}"));
+        }
         let mut files = vec![(memory.file().as_raw_fd(), MEMORY_FD), (theirs.as_raw_fd(), SOCKET_FD)];
         files.extend(initrd.iter().map(|file| (file.as_raw_fd(), INITRD_FD)));
+        files.extend(calls.iter().map(|file| (file.as_raw_fd(), CALLS_FD)));
         // SAFETY: only async-signal-safe calls between fork and exec.
         unsafe { command.pre_exec(move || become_kernel(&mut files)) };
-        let child = command.spawn().map_err(io(format!("starting {}", image.display())))?;
+        let child = command.spawn().map_err(io(format!("starting {}", boot.image.display())))?;
         drop(theirs);
-        let mut this = Self { name: name.to_string(), child, socket, console, memory };
+        let mut this = Self { name: boot.name.to_string(), child, socket, console, memory };
         this.wait(stop)?;
         match this.shared().reason {
             reason::READY => Ok(this),

@@ -93,6 +93,8 @@ pub struct Record {
     pub samples: Option<u64>,
     pub packets: bool,
     pub pcap: Option<PathBuf>,
+    /// A directory for a file of each sender, of its name: every call of our congestion controls (cc/call.h).
+    pub calls: Option<PathBuf>,
 }
 
 /// Of a run and of any time within it: an hour, as python/brobust/scenario/model.py allows. Sums of them fit.

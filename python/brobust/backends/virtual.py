@@ -70,6 +70,8 @@ class VirtualBackend:
 
     def __init__(self, say: Say):
         self._say = say
+        self.calls: Path | None = None
+        """A directory for every call of our controls (cc/call.h): a file for each sender, of the run that is next."""
         self._cpus: queue.SimpleQueue[int] = queue.SimpleQueue()
         cpus = sorted(os.sched_getaffinity(0))
         for cpu in cpus:
@@ -94,7 +96,7 @@ class VirtualBackend:
         kernel = kernels.find(run.scenario.kernel)
         with tempfile.TemporaryDirectory(prefix="brobust-") as scratch:
             pcap = Path(scratch) / "packets.pcap" if run.scenario.packets else None
-            result = self._run(json.dumps(describe(run, kernel, pcap)))
+            result = self._run(json.dumps(describe(run, kernel, pcap, self.calls)))
             captured = pcap.read_bytes() if pcap is not None else None
         common = {
             **scenario_columns(run),
@@ -144,7 +146,7 @@ class VirtualBackend:
                 self._under_way.discard(under_way)
 
 
-def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None) -> dict[str, Any]:
+def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None, calls: Path | None = None) -> dict[str, Any]:
     """The run as crates/virtual/src/scenario.rs reads it: ns, bit/s, bytes, ps of CPU time."""
     s, buffer = run.scenario, run.scenario.path.buffer
     flows = [group for group in s.flows for _ in range(group.count)]
@@ -181,7 +183,12 @@ def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None) -> dict[
         "tx_completion": s.nic.tx_completion,
         "coalesce": s.nic.coalesce,
         "qdisc": "" if s.qdisc == "none" else s.qdisc,
-        "record": {"samples": samples, "packets": s.packets, "pcap": str(pcap) if pcap is not None else None},
+        "record": {
+            "samples": samples,
+            "packets": s.packets,
+            "pcap": str(pcap) if pcap is not None else None,
+            "calls": str(calls) if calls is not None else None,
+        },
         "iperf3": str(iperf3.ramdisk()) if s.traffic == "iperf3" else None,
     }
 

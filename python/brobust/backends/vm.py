@@ -75,6 +75,8 @@ class VmBackend:
         self._cpus = cpus.plan()
         self._testbed: Testbed | None = None
         self._guests = ExitStack()
+        self.records_calls = False
+        """Have our controls keep every call (cc/call.h), for `brobust-guest cc replay`."""
 
     def __enter__(self) -> VmBackend:
         network.create(self._session, ["tap-sender", "tap-path"])
@@ -233,7 +235,8 @@ class VmBackend:
             if name in testbed.controls:
                 agent.run("brobust-guest", "cc", "unload", name, timeout=60)
             settings = [f"--param={name}={value}" for name, value in congestion_controls.settings_of(control)]
-            agent.run("brobust-guest", "cc", "load", name, *settings, timeout=60)
+            record = ["--record"] if self.records_calls else []
+            agent.run("brobust-guest", "cc", "load", name, *settings, *record, timeout=60)
         testbed.controls[name] = control
 
     def ask_sender(self, *command: str) -> str:

@@ -13,13 +13,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from brobust import _core, conformance, loading, units
+from brobust import _core, loading, units
+from brobust.cli import conformance
 from brobust.errors import BadInput
 from brobust.host import namespaces
 
 app = typer.Typer(
     no_args_is_help=True, help="Congestion controls: list them, load ours into the running kernel, take them out."
 )
+
+for proof in (conformance.same, conformance.replay, conformance.shadow):
+    app.command()(proof)
 
 Json = Annotated[bool, typer.Option("--json", help="JSON, one object per line.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be changed.")]
@@ -165,43 +169,6 @@ def unload(
             _say_holders(one, loading.unload(one), as_json)
     if not names:
         _say(as_json, {"unloaded": None}, "nothing of brobust is loaded")
-
-
-@app.command()
-def same(
-    first: Annotated[str | None, typer.Argument(help="A control.")] = None,
-    second: Annotated[str | None, typer.Argument(help="The one that is to send the same packets.")] = None,
-    case: Annotated[list[str] | None, typer.Option(help="Only this case; may be repeated.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="One case of each kind.")] = False,
-    list_cases: Annotated[bool, typer.Option("--list", help="Show the cases.")] = False,
-    kernel: Annotated[str | None, typer.Option(help="Kernel of backend virtual.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Whether two controls send the same packets at the same times, in virtual time.
-
-    Without names: each of ours that is to equal one of the kernel's. Exit status 1 where a packet differs.
-    """
-    if list_cases:
-        print("\n".join(conformance.CASES))
-        return
-    if (first is None) != (second is None):
-        raise BadInput("give two controls, or none for all of ours that have a twin in the kernel")
-    pairs = [(first, second)] if first is not None and second is not None else list(conformance.TWINS.items())
-    cases = case or (list(conformance.QUICK) if quick else list(conformance.CASES))
-    for name in cases:
-        conformance.case(name)
-    differ, compared = 0, 0
-    for result in conformance.compare(pairs, cases, kernel):
-        compared += 1
-        differ += result.difference is not None
-        if as_json:
-            print(json.dumps(result.__dict__), flush=True)
-        elif result.difference is not None:
-            print(f"{result.first} and {result.second}, {result.case}: {result.difference}", flush=True)
-    if not as_json:
-        print(f"{compared} comparisons in {len(cases)} cases, {differ} differ")
-    if differ:
-        raise typer.Exit(1)
 
 
 def _clean() -> None:

@@ -165,6 +165,8 @@ extern struct brobust_shared *brobust; /* NULL: an ordinary UML kernel */
 void brobust_host_sync(void);
 long brobust_host_random(void *buffer, unsigned long size);
 void brobust_host_print(const void *text, unsigned long size);
+int brobust_host_records_calls(void);
+void brobust_host_record_call(const void *call, unsigned long size);
 
 /* clock.c */
 int brobust_reach(unsigned long long event, unsigned long long *now);

@@ -17,6 +17,7 @@
 struct brobust_shared *brobust;
 
 static int controller = -1;
+static int calls = -1;
 static u64 random_state;
 
 static void refuse(const char *why)
@@ -51,6 +52,18 @@ __uml_setup("brobust=", brobust_setup,
 	    "    Run in virtual time under brobust's controller: descriptors of the shared\n"
 	    "    memory and of the socket to it.\n\n");
 
+static int __init calls_setup(char *line, int *add)
+{
+	*add = 0;
+	if (sscanf(line, "%d", &calls) != 1)
+		refuse("brobust_calls=FILE takes an open file descriptor");
+	return 0;
+}
+
+__uml_setup("brobust_calls=", calls_setup,
+	    "brobust_calls=FILE\n"
+	    "    Write every call of our congestion controls there (cc/call.h).\n\n");
+
 /* Tell the controller where we stand, and wait until we may go on. If it is gone, so are we. */
 void brobust_host_sync(void)
 {
@@ -69,14 +82,13 @@ void brobust_host_sync(void)
 		_exit(1);
 }
 
-/* Onto the console, which the controller keeps. */
-void brobust_host_print(const void *text, unsigned long size)
+static void write_all(int file, const void *bytes, unsigned long size)
 {
-	const char *from = text;
+	const char *from = bytes;
 	ssize_t n;
 
 	while (size) {
-		n = write(STDOUT_FILENO, from, size);
+		n = write(file, from, size);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
@@ -84,6 +96,22 @@ void brobust_host_print(const void *text, unsigned long size)
 		from += n;
 		size -= n;
 	}
+}
+
+/* Onto the console, which the controller keeps. */
+void brobust_host_print(const void *text, unsigned long size)
+{
+	write_all(STDOUT_FILENO, text, size);
+}
+
+int brobust_host_records_calls(void)
+{
+	return calls >= 0;
+}
+
+void brobust_host_record_call(const void *call, unsigned long size)
+{
+	write_all(calls, call, size);
 }
 
 /* splitmix64 (Steele, Lea, Flood 2014): all that a simulation needs of its random numbers. */

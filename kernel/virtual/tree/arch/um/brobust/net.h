@@ -5,6 +5,7 @@
 
 #include "brobust.h"
 
+struct cc_call;
 struct sock;
 
 static inline u64 brobust_now(void)
@@ -29,6 +30,8 @@ int brobust_programs_start(void);
 /* probe.c: called by tcp_input.c, and by our controls */
 void brobust_after_ack(struct sock *sk);
 void brobust_note_report(struct sock *sk, u64 deficit_acks, u32 mode);
+bool brobust_records_calls(void);
+void brobust_note_call(const struct cc_call *call);
 u32 brobust_deficits_of(const struct sock *sk); /* as last reported */
 u32 brobust_flow_of(const struct sock *sk);	/* its number, or BROBUST_FLOWS */
 

@@ -5,6 +5,7 @@
 #include <linux/inet_diag.h>
 #include <net/tcp.h>
 
+#include "cc/call.h"
 #include "net.h"
 
 /* What the control of a flow has told of itself. */
@@ -32,6 +33,16 @@ void brobust_note_report(struct sock *sk, u64 deficit_acks, u32 mode)
 	told[flow].deficits = deficit_acks;
 	told[flow].mode = mode;
 	told[flow].reports = true;
+}
+
+bool brobust_records_calls(void)
+{
+	return brobust_host_records_calls();
+}
+
+void brobust_note_call(const struct cc_call *call)
+{
+	brobust_host_record_call(call, sizeof(*call));
 }
 
 u32 brobust_deficits_of(const struct sock *sk)

@@ -1,0 +1,250 @@
+//! Recorded calls of a control (cc/call.h) made again, with the C compiled for this machine: what it decides here must
+//! be what it decided where it was recorded, to the last bit.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::mem::size_of;
+
+use serde::Serialize;
+
+use crate::{Connection, Control, Report, Sample, Socket};
+
+/// struct cc_call
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Record {
+    socket: u64,
+    number: u32,
+    kind: u32,
+    value: u64,
+    conn: Connection,
+    sample: Sample,
+    report: Report,
+}
+
+/// enum cc_call_kind
+const KINDS: [&str; 8] = ["init", "on_ack", "on_acked", "on_rtt", "set_state", "on_event", "ssthresh", "undo_cwnd"];
+const RETURN: u32 = KINDS.len() as u32;
+
+impl Record {
+    pub const BYTES: usize = size_of::<Record>();
+
+    /// None if there are not as many bytes as a record has.
+    pub fn read(bytes: &[u8]) -> Option<Record> {
+        // SAFETY: a struct of integers, of which every pattern of bits is a value; the length is checked.
+        (bytes.len() == Self::BYTES).then(|| unsafe { bytes.as_ptr().cast::<Record>().read_unaligned() })
+    }
+}
+
+/// A call that this machine decides in another way than the recording's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// Of the socket's calls, from 0.
+    pub call: u64,
+    pub kind: &'static str,
+    /// What differs: its name, and its value as recorded and as here.
+    pub values: Vec<(&'static str, String, String)>,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "call {} of a socket, {}:", self.call, self.kind)?;
+        for (name, recorded, here) in &self.values {
+            write!(f, " {name} {recorded} as recorded, {here} here;")?;
+        }
+        Ok(())
+    }
+}
+
+/// What a replay has found so far.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Outcome {
+    pub sockets: u64,
+    pub calls: u64,
+    /// Of these, ACKs.
+    pub acks: u64,
+    pub differences: u64,
+    pub first: Option<Difference>,
+    /// Records that the recording lacks; from there on the socket is left out.
+    pub lost: u64,
+}
+
+struct Open {
+    socket: Socket,
+    report: Report,
+    next: u32,
+    calls: u64,
+    /// A call whose return has not come.
+    called: Option<Record>,
+}
+
+/// One control, with the parameters that are set (`Control::set`).
+pub struct Replay {
+    control: Control,
+    open: HashMap<u64, Open>,
+    outcome: Outcome,
+}
+
+impl Replay {
+    pub fn new(control: Control) -> Replay {
+        Replay { control, open: HashMap::new(), outcome: Outcome::default() }
+    }
+
+    pub fn outcome(&self) -> &Outcome {
+        &self.outcome
+    }
+
+    /// The next record, in the order in which they were made. Sockets that are older than the recording are left out.
+    pub fn feed(&mut self, record: &Record) {
+        if record.kind == 0 && record.number == 0 {
+            let blank = Open {
+                socket: Socket::blank(self.control),
+                report: Report::default(),
+                next: 0,
+                calls: 0,
+                called: None,
+            };
+            self.open.insert(record.socket, blank);
+            self.outcome.sockets += 1;
+        }
+        let Some(open) = self.open.get_mut(&record.socket) else { return };
+        if record.number != open.next {
+            self.outcome.lost += u64::from(record.number.wrapping_sub(open.next));
+            self.open.remove(&record.socket);
+            return;
+        }
+        open.next = open.next.wrapping_add(1);
+        if record.kind != RETURN {
+            open.called = Some(*record);
+            return;
+        }
+        let Some(called) = open.called.take() else { return };
+        let differing = again(open, &called, record);
+        self.outcome.calls += 1;
+        self.outcome.acks += u64::from(matches!(called.kind, 1 | 2));
+        if !differing.is_empty() {
+            self.outcome.differences += 1;
+            let kind = KINDS.get(called.kind as usize).copied().unwrap_or("unknown");
+            self.outcome.first.get_or_insert(Difference { call: open.calls, kind, values: differing });
+        }
+        open.calls += 1;
+    }
+}
+
+/// Makes the call, and compares it with what was recorded of it.
+fn again(open: &mut Open, called: &Record, returned: &Record) -> Vec<(&'static str, String, String)> {
+    let mut conn = called.conn;
+    // What was drawn in the call is known only after it.
+    conn.random = returned.conn.random;
+    let value = called.value as u32;
+    let mut answer = 0;
+    match called.kind {
+        0 => open.socket.init(&mut conn),
+        1 => open.socket.on_ack(&mut conn, &called.sample),
+        2 => open.socket.on_acked(&mut conn, value),
+        3 => open.socket.on_rtt(&mut conn, value),
+        4 => open.socket.set_state(&mut conn, value as u8),
+        5 => open.socket.on_event(&mut conn, value),
+        6 => answer = open.socket.ssthresh(&mut conn),
+        7 => answer = open.socket.undo_cwnd(&mut conn),
+        _ => {}
+    }
+    if matches!(called.kind, 1 | 2) {
+        open.report.acks += 1;
+        open.socket.add_to_report(&conn, &mut open.report);
+    }
+    let mut differing = Vec::new();
+    let mut compare = |name, recorded: &dyn fmt::Debug, here: &dyn fmt::Debug| {
+        let (recorded, here) = (format!("{recorded:?}"), format!("{here:?}"));
+        if recorded != here {
+            differing.push((name, recorded, here));
+        }
+    };
+    if conn != returned.conn || open.report != returned.report || u64::from(answer) != returned.value {
+        compare("answer", &returned.value, &u64::from(answer));
+        let (theirs, ours) = (&returned.conn, &conn);
+        compare("cwnd", &theirs.cwnd, &ours.cwnd);
+        compare("pacing_rate", &theirs.pacing_rate, &ours.pacing_rate);
+        compare("ssthresh", &theirs.ssthresh, &ours.ssthresh);
+        compare("connection", theirs, ours);
+        compare("report", &returned.report, &open.report);
+    }
+    differing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuzz::Random;
+
+    fn record(kind: u32, number: u32, conn: Connection) -> Record {
+        Record { socket: 7, number, kind, value: 0, conn, sample: Sample::default(), report: Report::default() }
+    }
+
+    /// A recording of Reno made by hand, and of another machine where `tampered`.
+    fn reno(tampered: bool) -> Vec<Record> {
+        let control = Control::find("brb_reno").unwrap();
+        let start = Connection { cwnd: 10, cwnd_clamp: 1000, ssthresh: 100, is_cwnd_limited: 1, ..Default::default() };
+        let mut conn = start;
+        let mut socket = Socket::new(control, &mut conn);
+        let mut report = Report::default();
+        let mut records = vec![record(0, 0, start), record(RETURN, 1, conn)];
+        let mut random = Random::new(1);
+        for number in 0..50 {
+            let acked = 1 + random.below(3);
+            records.push(Record { value: acked, report, ..record(2, 2 + 2 * number, conn) });
+            socket.on_acked(&mut conn, acked as u32);
+            report.acks += 1;
+            socket.add_to_report(&conn, &mut report);
+            if tampered && number == 20 {
+                conn.cwnd += 1;
+            }
+            records.push(Record { report, ..record(RETURN, 3 + 2 * number, conn) });
+        }
+        records
+    }
+
+    fn replay(records: &[Record]) -> Outcome {
+        let mut replay = Replay::new(Control::find("brb_reno").unwrap());
+        records.iter().for_each(|record| replay.feed(record));
+        replay.outcome().clone()
+    }
+
+    #[test]
+    fn the_same_calls_decide_the_same() {
+        let outcome = replay(&reno(false));
+        assert_eq!((outcome.sockets, outcome.calls, outcome.acks), (1, 51, 50));
+        assert_eq!((outcome.differences, outcome.lost), (0, 0));
+    }
+
+    #[test]
+    fn the_first_difference_names_the_call_and_both_values() {
+        let outcome = replay(&reno(true));
+        let first = outcome.first.unwrap();
+        assert_eq!((first.call, first.kind), (21, "on_acked"));
+        assert_eq!(first.values[0].0, "cwnd");
+        let [recorded, here] = [&first.values[0].1, &first.values[0].2].map(|value| value.parse::<u32>().unwrap());
+        assert_eq!(recorded, here + 1);
+        assert!(outcome.differences >= 1);
+    }
+
+    #[test]
+    fn lost_records_are_counted_and_end_the_socket() {
+        let mut records = reno(false);
+        records.drain(10..14);
+        let outcome = replay(&records);
+        assert_eq!((outcome.lost, outcome.calls, outcome.differences), (4, 5, 0));
+    }
+
+    #[test]
+    fn sockets_older_than_the_recording_are_left_out() {
+        let outcome = replay(&reno(false)[2..]);
+        assert_eq!((outcome.sockets, outcome.calls), (0, 0));
+    }
+
+    #[test]
+    fn half_a_record_is_none() {
+        assert!(Record::read(&[0; 8]).is_none());
+        assert!(Record::read(&vec![0; Record::BYTES]).is_some());
+    }
+}

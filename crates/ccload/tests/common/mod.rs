@@ -1,0 +1,31 @@
+//! A transfer over loopback.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::thread;
+
+/// Ten megabytes with a control; both ends, still open.
+pub fn transfer(control: &str) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    use_control(&client, control).unwrap();
+    let reader = thread::spawn(move || {
+        let mut received = vec![0; 10_000_000];
+        server.read_exact(&mut received).map(|()| server)
+    });
+    client.write_all(&vec![7; 10_000_000]).unwrap();
+    (client, reader.join().unwrap().unwrap())
+}
+
+fn use_control(stream: &TcpStream, name: &str) -> io::Result<()> {
+    let length = name.len() as libc::socklen_t;
+    // SAFETY: the option value is a string of the length given.
+    match unsafe {
+        libc::setsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_ptr().cast(), length)
+    } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

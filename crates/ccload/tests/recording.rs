@@ -1,0 +1,45 @@
+//! What our controls decide in the running kernel, decided again by the same C compiled for this machine; needs root.
+
+use brobust_cc::replay::{Record, Replay};
+use brobust_cc::Control;
+use brobust_ccload::{available, load, programs, recorded_calls, Refusal, Settings};
+
+mod common;
+use common::transfer;
+
+#[test]
+fn recorded_calls_decide_the_same_when_they_are_made_again() {
+    for name in ["brb_bbr1_robust", "brb_cubic"] {
+        if available().iter().any(|known| known == name) {
+            println!("skipped: {name} is loaded already, and perhaps in use");
+            continue;
+        }
+        let settings = Settings { records_calls: true, ..Settings::default() };
+        let control = match load(name, &settings, None) {
+            Err(refusal @ (Refusal::Privilege | Refusal::NoBtf | Refusal::NoStructOps)) => {
+                println!("skipped: {refusal}");
+                return;
+            }
+            Err(refusal) => panic!("{refusal}\n{}", refusal.log().join("\n")),
+            Ok(control) => control,
+        };
+        drop(transfer(name));
+        let mut replay = Replay::new(Control::find(name).unwrap());
+        recorded_calls(name, |bytes| replay.feed(&Record::read(bytes).unwrap())).unwrap();
+        let outcome = replay.outcome();
+        assert!(outcome.acks > 10, "{outcome:?}");
+        assert_eq!((outcome.differences, outcome.lost), (0, 0), "{outcome:?}");
+
+        let programs = programs(name).unwrap();
+        assert!(programs.iter().any(|program| program.callback == "ssthresh"), "{programs:?}");
+        assert!(programs.iter().all(|program| program.verified_instructions > 0), "{programs:?}");
+        drop(control);
+    }
+}
+
+#[test]
+fn what_cannot_record_refuses_to() {
+    let settings = Settings { records_calls: true, ..Settings::default() };
+    let refusal = load("bbr_robust", &settings, None).unwrap_err();
+    assert!(matches!(refusal, Refusal::NoRecording { .. }), "{refusal}");
+}

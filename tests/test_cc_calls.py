@@ -1,0 +1,21 @@
+"""Every call of a control in a kernel of virtual time, made again in this process (brobust.conformance.calls)."""
+
+from __future__ import annotations
+
+import pytest
+
+from brobust import _core
+from brobust.conformance import calls
+
+pytestmark = pytest.mark.virtual
+
+
+def test_every_control_decides_the_same_in_a_kernel_and_here() -> None:
+    replayed = list(calls.replay(["loss 5%, 1 of 4 ms", "8 flows, shallow"], _core.control_names()))
+    assert [(r.control, r.first) for r in replayed if r.differences or r.lost] == []
+    assert all(r.acks > 300 for r in replayed), replayed
+
+
+def test_parameters_are_those_of_the_recording() -> None:
+    (with_them,) = calls.replay(["20mbit 10ms"], ["brb_bbq:alpha=1ms:drain_to_bdp=on"])
+    assert with_them.differences == 0 and with_them.calls > 1000
