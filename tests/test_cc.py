@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from brobust import _core, loading
+from brobust.conformance import verified
 from brobust.errors import BadInput, BrobustError
 from brobust.host import namespaces
 from brobust.host.namespaces import Namespace
@@ -239,3 +240,30 @@ def test_a_namespace_can_be_named_by_a_process() -> None:
     assert namespaces.find(str(os.getpid())).inode == namespaces.current().inode
     with pytest.raises(BadInput, match="no network namespace"):
         namespaces.find("999999999")
+
+
+@needs_kernel
+def test_programs_show_their_size_and_after_traffic_with_statistics_their_cost(places: list[Namespace]) -> None:
+    assert _brobust("cc", "load", NAME, "--pin").returncode == 0
+    shown = [json.loads(line) for line in _brobust("cc", "programs", NAME, "--json").stdout.splitlines()]
+    assert {"cong_avoid", "ssthresh", "init"} <= {program["callback"] for program in shown}
+    assert all(program["verified_instructions"] > 0 for program in shown)
+    assert "bpf_stats_enabled" in _brobust("cc", "programs", NAME).stdout
+    _brobust("cc", "unload", NAME)
+    refused = _brobust("cc", "programs", NAME)
+    assert refused.returncode != 0 and f"{NAME} is not loaded" in refused.stderr
+
+
+@needs_kernel
+def test_the_verifier_has_no_more_to_look_at_than_when_it_was_recorded() -> None:
+    release, counts = verified.of_host(["brb_reno", "brb_cubic", "brb_bbr1_robust", "brb_bbr3_robust"])
+    if release not in verified.recorded():
+        pytest.skip(f"no counts are recorded for Linux {release}: benchmarks/verifier.py records them")
+    assert not verified.grown(counts, verified.recorded()[release])
+
+
+def test_programs_that_have_grown_are_named() -> None:
+    before = {"brb_x": {"init": 100, "ssthresh": 1000}}
+    assert not verified.grown({"brb_x": {"init": 190, "ssthresh": 1200}}, before)
+    assert len(verified.grown({"brb_x": {"init": 210, "ssthresh": 1300, "undo_cwnd": 5}}, before)) == 3
+    assert verified.grown({"brb_x": {"init": 600_000}}, {"brb_x": {"init": 590_000}})

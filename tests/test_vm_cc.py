@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from brobust.conformance import calls, cases, shadow
+from brobust import _core, backends
+from brobust.backends.vm import VmBackend
+from brobust.conformance import calls, cases, shadow, verified
 from conftest import BROBUST, json_lines
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(400)]
@@ -86,3 +88,12 @@ def test_bpf_and_this_process_decide_the_same_from_the_same_source() -> None:
     replayed = list(calls.replay(["10 of 20 ms"], ["brb_bbr3_robust", "brb_cubic"], "vm", over={"duration": "4s"}))
     assert [(r.control, r.first) for r in replayed if r.differences or r.lost] == []
     assert all(r.acks > 200 for r in replayed), replayed
+
+
+@pytest.mark.parametrize("kernel", ["debian-6.12"])
+def test_the_verifier_has_no_more_to_look_at_than_when_it_was_recorded(kernel: str) -> None:
+    controls = [name for name, *_ in _core.loadable()]
+    with backends.opened("vm", lambda _: None) as backend:
+        assert isinstance(backend, VmBackend)
+        release, counts = verified.of_vm(backend, kernel, controls)
+    assert not verified.grown(counts, verified.recorded()[release])

@@ -30,6 +30,7 @@ __all__ = [
     "hz",
     "load",
     "loadable",
+    "programs",
     "replay_calls",
     "sockets_by_control",
     "unfaithful",
@@ -71,6 +72,11 @@ def load(name: str, params: Sequence[tuple[str, int]]) -> None:
 
 def unload(name: str) -> None:
     """Remove a control. Sockets that have it keep it until they close."""
+
+def programs(name: str) -> list[tuple[str, int, int, int, int]]:
+    """The programs of a loaded control: callback, instructions that the verifier looked at, instructions, calls while
+    kernel.bpf_stats_enabled was on, and their time (ns). LoadRefused where it is not loaded.
+    """
 
 def sockets_by_control() -> dict[str, int]:
     """TCP connections of the calling thread's network namespace, by congestion control."""

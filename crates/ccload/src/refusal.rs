@@ -50,7 +50,7 @@ pub enum Refusal {
     #[error("{name} is already a congestion control of this kernel: unload it first")]
     NameTaken { name: String },
 
-    #[error("{name} is not loaded: nothing to unload")]
+    #[error("{name} is not loaded: `brobust cc list` shows what is")]
     NotLoaded { name: String },
 
     #[error("{name} is a congestion control of this kernel that brobust did not load: remove it the way it came")]

@@ -48,12 +48,7 @@ static REPLAYING: Mutex<()> = Mutex::new(());
 /// The calls in these recordings made again, with the parameters that the control had; as JSON
 /// (`brobust_cc::replay::Outcome`, summed up over the recordings).
 #[pyfunction]
-fn replay_calls(
-    py: Python<'_>,
-    name: &str,
-    settings: Vec<(String, u32)>,
-    recordings: Vec<String>,
-) -> PyResult<String> {
+fn replay_calls(py: Python<'_>, name: &str, settings: Vec<(String, u32)>, recordings: Vec<String>) -> PyResult<String> {
     let control = find(name)?;
     py.detach(|| {
         let _guard = REPLAYING.lock();

@@ -16,6 +16,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(check_load, module)?)?;
     module.add_function(wrap_pyfunction!(load, module)?)?;
     module.add_function(wrap_pyfunction!(unload, module)?)?;
+    module.add_function(wrap_pyfunction!(programs, module)?)?;
     module.add_function(wrap_pyfunction!(sockets_by_control, module)?)
 }
 
@@ -43,6 +44,16 @@ fn load(py: Python<'_>, name: &str, params: Vec<(String, u32)>) -> PyResult<()> 
 #[pyfunction]
 fn unload(py: Python<'_>, name: &str) -> PyResult<()> {
     py.detach(|| ccload::unload(name)).map_err(refused)
+}
+
+/// Callback, instructions that the verifier looked at, instructions, runs, their time in ns.
+type Program = (String, u32, u32, u64, u64);
+
+#[pyfunction]
+fn programs(py: Python<'_>, name: &str) -> PyResult<Vec<Program>> {
+    let programs = py.detach(|| ccload::programs(name)).map_err(refused)?;
+    let show = |p: ccload::Program| (p.callback, p.verified_instructions, p.instructions, p.runs, p.run_time_ns);
+    Ok(programs.into_iter().map(show).collect())
 }
 
 #[pyfunction]

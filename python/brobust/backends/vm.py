@@ -239,11 +239,13 @@ class VmBackend:
             agent.run("brobust-guest", "cc", "load", name, *settings, *record, timeout=60)
         testbed.controls[name] = control
 
-    def ask_sender(self, *command: str) -> str:
-        """What a program in the sender prints, after a run: of a control that was loaded for it, say."""
-        if self._testbed is None:
+    def ask_sender(self, *command: str, kernel: str | None = None) -> str:
+        """What a program in the sender prints, between runs: of a control that was loaded, say. `kernel`: boot it, if
+        the sender has another."""
+        testbed = self._booted(kernel, "auto") if kernel is not None else self._testbed
+        if testbed is None:
             raise RunFailed("no run has booted a sender that could be asked")
-        return self._testbed.sender.agent.run(*command, timeout=60)
+        return testbed.sender.agent.run(*command, timeout=60)
 
     def _reset(self, testbed: Testbed, scenario_path: Path, rtts: Mapping[int, int] | None = None) -> None:
         """What one flow could leave to the next: cached path metrics, queued packets."""

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from brobust import _core, loading, units
 from brobust.cli import conformance
-from brobust.errors import BadInput
+from brobust.errors import BadInput, MissingSupport
 from brobust.host import namespaces
 
 app = typer.Typer(
@@ -84,6 +84,29 @@ def params(
         table.add_row(*row)
     if not as_json:
         Console().print(table)
+
+
+@app.command()
+def programs(name: Annotated[str, typer.Argument(help="A control that is loaded.")], as_json: Json = False) -> None:
+    """The BPF programs of a loaded control: their size, and what they cost while bpf_stats_enabled is on."""
+    try:
+        found = _core.programs(name)
+    except _core.LoadRefused as refusal:
+        raise MissingSupport(str(refusal)) from None
+    keys = ("callback", "verified_instructions", "instructions", "runs", "run_time_ns")
+    if as_json:
+        for program in found:
+            print(json.dumps(dict(zip(keys, program, strict=True))), flush=True)
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("callback", "verified", "instructions", "runs", "ns each"):
+        table.add_column(column, justify="left" if column == "callback" else "right")
+    for callback, verified, instructions, runs, nanoseconds in found:
+        each = f"{nanoseconds / runs:.0f}" if runs else ""
+        table.add_row(callback, f"{verified:,}", f"{instructions:,}", f"{runs:,}", each)
+    Console().print(table)
+    if not any(runs for *_, runs, _ in found):
+        print("for runs and their time: sysctl kernel.bpf_stats_enabled=1, and traffic")
 
 
 @app.command()

@@ -1,0 +1,37 @@
+"""Record how many instructions the verifier looks at in each of our programs, on this kernel and in VMs.
+
+    sudo .venv/bin/python benchmarks/verifier.py [--kernel debian-6.1 --kernel debian-6.12]
+
+Writes python/brobust/conformance/verified.json, which the tests compare with, and prints the largest as a table.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from brobust import _core, backends
+from brobust.backends.vm import VmBackend
+from brobust.conformance import verified
+
+
+def main(kernel: Annotated[list[str] | None, typer.Option(help="of VMs")] = None) -> None:
+    controls = [name for name, *_ in _core.loadable()]
+    found = dict([verified.of_host(controls)])
+    with backends.opened("vm", print) as backend:
+        assert isinstance(backend, VmBackend)
+        for name in kernel or ["debian-6.1", "debian-6.12"]:
+            release, counts = verified.of_vm(backend, name, controls)
+            found[release] = counts
+    record = {**(verified.recorded() if verified.FILE.exists() else {}), **found}
+    verified.FILE.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+    print(f"| control | {' | '.join(found)} |\n|---|{'--:|' * len(found)}")
+    for control in controls:
+        most = [f"{max(counts[control].values()):,}" for counts in found.values()]
+        print(f"| {control} | {' | '.join(most)} |")
+
+
+if __name__ == "__main__":
+    typer.run(main)
