@@ -10,8 +10,6 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-CC_PARAM(bbr_robust_off, 0, 0, 1, CC_SWITCH, "the kernel's BBR alone: what BPF and the repair cost")
-
 #define BBR_HIGH_GAIN 739 /* of STARTUP, << 8 */
 
 /* BBR fills its private area to the last byte, and the kernel takes no get_info from BPF. */
@@ -79,7 +77,7 @@ void bbr_robust_main(__u64 *ctx)
 		bbr_main___ack(args.sk, args.ack, args.flag, args.rs);
 	else
 		bbr_main___rs(args.sk, args.rs);
-	if (!bbr_robust_off)
+	if (robust_repair)
 		repair(args.sk, args.rs);
 }
 

@@ -45,6 +45,7 @@
 
 #include "bbr.h"
 
+CC_PARAM(robust_repair, 1, 0, 1, CC_SWITCH, "off: neither look nor act, to see what it is worth")
 CC_PARAM(robust_gain, 0, 0, BBR_MOST_GAIN, CC_GAIN, "pacing in a deficit; 0: that of STARTUP")
 
 struct robust {
@@ -71,7 +72,7 @@ CC_INLINE bool robust_on_ack(struct cc_connection *conn, const struct cc_sample 
 			     const struct bbr_model *model, struct robust *robust)
 {
 	robust->pacing_gain = 0;
-	if (!robust_has_deficit(conn, sample, model))
+	if (!robust_repair || !robust_has_deficit(conn, sample, model))
 		return false;
 	robust->pacing_gain = robust_gain ? robust_gain : model->high_gain;
 	robust->deficit_acks++;

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from brobust import kernel_modules
 from brobust.errors import BadInput, BrobustError, MissingSupport
 from brobust.guests import kernels
 from brobust.kernel_patch import apply, compiling
@@ -397,13 +398,13 @@ def test_the_headers_of_the_same_version_are_found(tmp_path: Path, monkeypatch: 
     for file in ("Makefile", "include/generated/autoconf.h", "scripts/mod/modpost"):
         (headers / file).parent.mkdir(parents=True, exist_ok=True)
         (headers / file).touch()
-    monkeypatch.setattr(compiling, "MODULES", tmp_path / "modules")
+    monkeypatch.setattr(kernel_modules, "MODULES", tmp_path / "modules")
     (root / "Makefile").write_text("VERSION = 6\nPATCHLEVEL = 12\nSUBLEVEL = 11\nEXTRAVERSION =\n")
     assert "not configured" in str(compiling.against(root, None))
     (root / "Makefile").write_text("VERSION = 6\nPATCHLEVEL = 12\nSUBLEVEL = 117\nEXTRAVERSION =\n")
     assert compiling.against(root, None) == compiling.Against(headers)
     (root / ".config").touch()
-    monkeypatch.setattr(compiling, "MODULES", tmp_path / "none")
+    monkeypatch.setattr(kernel_modules, "MODULES", tmp_path / "none")
     assert "make modules_prepare" in str(compiling.against(root, None))
 
 
@@ -417,15 +418,14 @@ def test_a_module_takes_the_place_of_the_kernels_own(tmp_path: Path) -> None:
     image, module = tmp_path / "bzImage", tmp_path / "tcp_bbr.ko"
     image.touch()
     shutil.copy(shutil.which("true") or "/bin/true", module)  # depmod wants an ELF file
-    kernel = kernels.with_module(kernels.find(f"{image}:{own}"), module, tmp_path / "guest")
+    kernel = kernels.with_modules(kernels.find(f"{image}:{own}"), [module], tmp_path / "guest")
     assert kernel.release == "6.4.0"
     assert [file.name for file in kernel.modules.rglob("*bbr*")] == ["tcp_bbr.ko"]
     assert (own / "kernel/net/ipv4/tcp_bbr.ko.xz").read_text() == "own"
     with pytest.raises(BadInput, match="exists already"):
-        kernels.with_module(kernel, module, tmp_path / "guest")
-    module.rename(tmp_path / "tcp_own.ko")
-    with pytest.raises(BadInput, match="has no module tcp_own"):
-        kernels.with_module(kernel, tmp_path / "tcp_own.ko", tmp_path / "other")
+        kernels.with_modules(kernel, [module], tmp_path / "guest")
+    more = kernels.with_modules(kernel, [module.rename(tmp_path / "brb_own.ko")], tmp_path / "other")
+    assert more.control_modules() == {"bbr": "tcp_bbr", "brb_own": "brb_own"}
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ OURS: dict[str, str | None] = {
     **dict.fromkeys(_core.control_names()),
 }
 
-# These stand on a control of cc/controls and take its parameters (bpf/shadow.h).
-_PARAMETERS_OF = {"bbr_shadow": "brb_bbr1", "cubic_shadow": "brb_cubic"}
+# These have code of cc/controls beside the kernel's own, and take its parameters: bbr_robust those of the repair.
+_PARAMETERS_OF = {"bbr_robust": "brb_bbr1_robust", "bbr_shadow": "brb_bbr1", "cubic_shadow": "brb_cubic"}
 
 # enum cc_mode of cc/cc.h, by number.
 MODES = [

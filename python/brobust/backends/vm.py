@@ -229,14 +229,19 @@ class VmBackend:
         if testbed.controls.get(name) == control:
             return
         agent = testbed.sender.agent
-        if name not in congestion_controls.OURS:
-            agent.run("modprobe", f"tcp_{name}")
+        settings = congestion_controls.settings_of(control)
+        # Ours, too, where the guest's kernel brings it as a module (brobust.kernel_modules).
+        module = testbed.kernel.control_modules().get(name)
+        if module is not None or name not in congestion_controls.OURS:
+            if name in testbed.controls:
+                agent.run("modprobe", "-r", module or f"tcp_{name}")
+            agent.run("modprobe", module or f"tcp_{name}", *(f"{key}={value}" for key, value in settings))
         else:
             if name in testbed.controls:
                 agent.run("brobust-guest", "cc", "unload", name, timeout=60)
-            settings = [f"--param={name}={value}" for name, value in congestion_controls.settings_of(control)]
+            options = [f"--param={key}={value}" for key, value in settings]
             record = ["--record"] if self.records_calls else []
-            agent.run("brobust-guest", "cc", "load", name, *settings, *record, timeout=60)
+            agent.run("brobust-guest", "cc", "load", name, *options, *record, timeout=60)
         testbed.controls[name] = control
 
     def ask_sender(self, *command: str, kernel: str | None = None) -> str:
@@ -246,6 +251,12 @@ class VmBackend:
         if testbed is None:
             raise RunFailed("no run has booted a sender that could be asked")
         return testbed.sender.agent.run(*command, timeout=60)
+
+    def forget_control(self, control: str) -> None:
+        """Take a control out of the sender that a run has loaded into it; the next run loads it anew."""
+        name = congestion_controls.name_of(control)
+        if self._testbed is not None and self._testbed.controls.pop(name, None) is not None:
+            self.ask_sender("brobust-guest", "cc", "unload", name)
 
     def _reset(self, testbed: Testbed, scenario_path: Path, rtts: Mapping[int, int] | None = None) -> None:
         """What one flow could leave to the next: cached path metrics, queued packets."""

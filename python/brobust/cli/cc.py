@@ -14,16 +14,13 @@ from rich.console import Console
 from rich.table import Table
 
 from brobust import _core, loading, units
-from brobust.cli import conformance
+from brobust.cli import cc_module, conformance
 from brobust.errors import BadInput, MissingSupport
 from brobust.host import namespaces
 
 app = typer.Typer(
     no_args_is_help=True, help="Congestion controls: list them, load ours into the running kernel, take them out."
 )
-
-for proof in (conformance.same, conformance.replay, conformance.shadow):
-    app.command()(proof)
 
 Json = Annotated[bool, typer.Option("--json", help="JSON, one object per line.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be changed.")]
@@ -192,6 +189,10 @@ def unload(
             _say_holders(one, loading.unload(one), as_json)
     if not names:
         _say(as_json, {"unloaded": None}, "nothing of brobust is loaded")
+
+
+for command in (cc_module.module, conformance.same, conformance.replay, conformance.shadow):
+    app.command()(command)
 
 
 def _clean() -> None:

@@ -68,7 +68,7 @@ def patch(
                 compiled = compiling.compile_changes(tree, wanted, against, directory)
                 if guest is not None:
                     own = guest_kernels.find(kdir or "")
-                    kernel = guest_kernels.with_module(own, compiled.module("tcp_bbr"), guest).name
+                    kernel = guest_kernels.with_modules(own, [compiled.module("tcp_bbr")], guest).name
     if show:
         _show(tree, todo, format_patch, output)
     elif not check:

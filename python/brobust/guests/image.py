@@ -99,7 +99,7 @@ def _fill(root: Path, kernel: Kernel, programs: dict[str, Path]) -> None:
 def _copy_modules(root: Path, kernel: Kernel) -> None:
     target = root / "lib/modules" / kernel.release
     target.mkdir(parents=True, exist_ok=True)
-    controls = [f"tcp_{name}" for name in kernel.congestion_controls()]
+    controls = list(kernel.control_modules().values())
     for file in module_files(kernel, MODULES + controls):
         plain = target / file.parent / (file.name.split(".ko")[0] + ".ko")
         plain.parent.mkdir(parents=True, exist_ok=True)

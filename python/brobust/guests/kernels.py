@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,13 +49,17 @@ class Kernel:
         parts = [f"{p}:{p.stat().st_size}:{p.stat().st_mtime_ns}" for p in (self.image, self.modules / "modules.dep")]
         return hashlib.sha256("|".join(parts).encode()).hexdigest()[:12]
 
-    def congestion_controls(self) -> set[str]:
-        """Names that TCP_CONGESTION takes in a guest of this kernel: built in, or modular and loaded at boot."""
+    def control_modules(self) -> dict[str, str]:
+        """Congestion controls that are modules, by name, and their modules: the kernel's, and ours (kernel_modules)."""
         listed = (self.modules / "modules.dep").read_text() + (self.modules / "modules.builtin").read_text()
-        modular = set(re.findall(r"/tcp_([a-z0-9]+)\.ko", listed)) - {"diag", "sigpool"}
-        # Module and control differ in name for these (net/ipv4/tcp_*.c, .name).
-        aliases = {"highspeed": "highspeed", "htcp": "htcp", "newreno": "reno"}
-        return {aliases.get(name, name) for name in modular} | {"reno", "cubic"}
+        names = set(re.findall(r"/tcp_([a-z0-9]+)\.ko", listed)) - {"diag", "sigpool"}
+        return {name: f"tcp_{name}" for name in names} | {
+            name: name for name in re.findall(r"/(brb_[a-z0-9_]+)\.ko", listed)
+        }
+
+    def congestion_controls(self) -> set[str]:
+        """Names that TCP_CONGESTION takes in a guest of this kernel: built in, or modular and loaded when needed."""
+        return set(self.control_modules()) | {"reno", "cubic"}
 
 
 def find(name: str) -> Kernel:
@@ -180,12 +185,9 @@ def _unpack(packages: list[str], scratch: Path, tree: Path) -> None:
         _tool(["dpkg-deb", "-x", str(deb), str(tree)], cwd=str(scratch), remedy="is the disk full?")
 
 
-def with_module(kernel: Kernel, module: Path, directory: Path) -> Kernel:
-    """The same kernel with a module of the user's in place of its own, in DIRECTORY/lib/modules/RELEASE."""
-    name = _MODULE_SUFFIX.sub("", module.name)
-    own = [file for file in module_files(kernel, [name]) if _MODULE_SUFFIX.sub("", file.name) == name]
-    if not own:
-        raise BadInput(f"kernel: {kernel.name} has no module {name}, nothing to put {module} in the place of")
+def with_modules(kernel: Kernel, added: Sequence[Path], directory: Path) -> Kernel:
+    """The same kernel with modules of the user's, in DIRECTORY/lib/modules/RELEASE: each in place of the kernel's own,
+    if it has one of that name."""
     modules = directory / "lib/modules" / kernel.release
     if modules.exists():
         raise BadInput(f"{modules} exists already; remove it or give another directory")
@@ -195,8 +197,14 @@ def with_module(kernel: Kernel, module: Path, directory: Path) -> Kernel:
         copy = Path(scratch) / "lib/modules" / kernel.release
         leave_out = shutil.ignore_patterns("build", "source")  # links that lead nowhere
         shutil.copytree(kernel.modules, copy, symlinks=True, ignore=leave_out)
-        (copy / own[0]).unlink()
-        shutil.copy(module, copy / own[0].parent / f"{name}.ko")
+        for module in added:
+            name = _MODULE_SUFFIX.sub("", module.name)
+            own = [file for file in module_files(kernel, [name]) if _MODULE_SUFFIX.sub("", file.name) == name]
+            place = own[0].parent if own else Path("extra")
+            (copy / place).mkdir(exist_ok=True)
+            for file in own:
+                (copy / file).unlink()
+            shutil.copy(module, copy / place / f"{name}.ko")
         _tool(["depmod", "-b", scratch, kernel.release], cwd=scratch, remedy="install kmod")
         copy.rename(modules)
     return _from_files(f"{kernel.image}:{modules}")

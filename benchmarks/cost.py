@@ -1,0 +1,142 @@
+"""What a congestion control costs its kernel: nanoseconds per ACK, by the kernel's own statistics of BPF programs.
+
+    sudo .venv/bin/python benchmarks/cost.py [--kernel debian-6.12] [--repeats 5] [--host]
+
+In a VM, or with --host on this machine over loopback, which tells of real instructions where VMs are emulated (TCG).
+Controls take turns. "bbr" is the kernel's own BBR behind a BPF program that only calls it (bbr_robust with its repair
+off), so that both sides of a ratio carry the statistics' clock; what that clock costs is shown by a program that only
+returns a constant (sndbuf_expand), and taken off in the last columns.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import statistics
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from brobust import _core, backends
+from brobust.backends.vm import VmBackend
+from brobust.congestion_controls import name_of, settings_of
+from brobust.scenario import Run, Scenario
+
+CONTROLS = {
+    "bbr": "bbr_robust:robust_repair=off",
+    "bbr_robust": "bbr_robust",
+    "brb_bbr1": "brb_bbr1",
+    "brb_bbr1_robust": "brb_bbr1_robust",
+    "brb_bbr3": "brb_bbr3",
+    "brb_bbr3_robust": "brb_bbr3_robust",
+    "brb_cubic": "brb_cubic",
+}
+PER_ACK = ("cong_control", "cong_avoid", "pkts_acked")
+TCP_CONGESTION = 13
+STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
+
+# Of one callback: runs and ns.
+Cost = dict[str, tuple[int, int]]
+
+
+def main(
+    kernel: Annotated[str, typer.Option(help="of the VM")] = "debian-6.12",
+    repeats: Annotated[int, typer.Option(min=1)] = 5,
+    host: Annotated[bool, typer.Option("--host", help="this machine's kernel, over loopback")] = False,
+) -> None:
+    where = _host() if host else _vm(kernel)
+    per_ack: dict[str, list[float]] = defaultdict(list)
+    clock: list[float] = []
+    with where as measure:
+        for repeat in range(repeats):
+            for name, control in CONTROLS.items():
+                cost = measure(control, repeat)
+                acks = max(runs for callback, (runs, _) in cost.items() if callback in PER_ACK)
+                per_ack[name].append(sum(ns for callback, (_, ns) in cost.items() if callback in PER_ACK) / acks)
+                if runs := cost.get("sndbuf_expand", (0, 0))[0]:
+                    clock.append(cost["sndbuf_expand"][1] / runs)
+    empty = statistics.median(clock)
+    native = statistics.median(per_ack["bbr"])
+    print(f"a program that returns a constant: {empty:.0f} ns (median of {len(clock)})\n")
+    print("| control | ns per ACK, median of runs | least | most | of bbr | of bbr, without the clock |")
+    print("|---|--:|--:|--:|--:|--:|")
+    for name, values in per_ack.items():
+        median = statistics.median(values)
+        ratio, net = median / native, (median - empty) / (native - empty)
+        print(f"| {name} | {median:.0f} | {min(values):.0f} | {max(values):.0f} | {ratio:.2f} | {net:.2f} |")
+
+
+Measure = Callable[[str, int], Cost]
+
+
+@contextmanager
+def _vm(kernel: str) -> Iterator[Measure]:
+    with backends.opened("vm", lambda _: None) as backend:
+        assert isinstance(backend, VmBackend)
+        backend.ask_sender("bash", "-c", f"echo 1 > {STATISTICS}", kernel=kernel)
+
+        def measure(control: str, repeat: int) -> Cost:
+            scenario = Scenario.model_validate(
+                {
+                    "backend": "vm",
+                    "kernel": kernel,
+                    "duration": "10s",
+                    "path": {"bandwidth": "20mbit", "rtt": "10ms", "buffer": "4bdp"},
+                    "flows": [{"cc": control}],
+                }
+            )
+            backend.measure(Run(scenario=scenario, repeat=repeat))
+            programs = json.loads(backend.ask_sender("brobust-guest", "cc", "programs", name_of(control)))
+            now = {p["callback"]: (p["runs"], p["run_time_ns"]) for p in programs}
+            backend.forget_control(control)
+            return now
+
+        yield measure
+
+
+@contextmanager
+def _host() -> Iterator[Measure]:
+    former = STATISTICS.read_text()
+    STATISTICS.write_text("1")
+    try:
+        yield lambda control, _: _on_host(control)
+    finally:
+        STATISTICS.write_text(former)
+
+
+def _on_host(control: str) -> Cost:
+    _core.load(name_of(control), settings_of(control))
+    try:
+        _transfer(name_of(control), 1 << 30)
+        return {callback: (runs, ns) for callback, _, _, runs, ns in _core.programs(name_of(control))}
+    finally:
+        _core.unload(name_of(control))
+
+
+def _transfer(control: str, size: int) -> None:
+    """Bytes over loopback."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def receive() -> None:
+            connection, _ = server.accept()
+            with connection:
+                while connection.recv(1 << 20):
+                    pass
+
+        receiver = threading.Thread(target=receive)
+        receiver.start()
+        with socket.create_connection(server.getsockname()) as sender:
+            sender.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, control.encode())
+            chunk = bytes(1 << 20)
+            for _ in range(size // len(chunk)):
+                sender.sendall(chunk)
+        receiver.join()
+
+
+if __name__ == "__main__":
+    typer.run(main)

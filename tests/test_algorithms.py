@@ -1,0 +1,86 @@
+"""docs/algorithms.md: the worked example is the file that is built, and its commands are run as they stand there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from brobust import _core, loading
+from brobust.errors import BrobustError
+from conftest import BROBUST
+
+ROOT = Path(__file__).parent.parent
+DOC = (ROOT / "docs/algorithms.md").read_text()
+SECTION = DOC.split("## A control in an afternoon")[1]
+COMMANDS = [line.strip() for line in SECTION.split("```")[-1].splitlines() if line.startswith("    ")]
+
+
+def _run(command: str, directory: Path) -> str:
+    words = shlex.split(command)
+    words = [str(BROBUST), *words[1:]] if words[0] == "brobust" else words
+    where = directory if words[0] == str(BROBUST) else ROOT
+    done = subprocess.run(words, cwd=where, capture_output=True, text=True, check=False, timeout=250)
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+    return done.stdout
+
+
+def _of(word: str) -> list[str]:
+    found = [command for command in COMMANDS if command.startswith(word)]
+    assert found, word
+    return found
+
+
+def test_the_example_is_the_file_that_is_built() -> None:
+    (code,) = re.findall(r"```c\n(.*?)```", SECTION, re.DOTALL)
+    assert code == (ROOT / "cc/controls/brb_vegas.c").read_text()
+
+
+def test_every_control_is_in_the_table() -> None:
+    rows = "\n".join(line for line in DOC.splitlines() if line.startswith("| `"))
+    assert set(re.findall(r"`(brb_\w+)`", rows)) == set(_core.control_names())
+
+
+def test_its_parameters_are_listed_and_its_promises_kept(tmp_path: Path) -> None:
+    (params,) = _of("brobust cc params")
+    assert "vegas_alpha" in _run(params, tmp_path)
+    (fuzz,) = _of("cargo run")
+    assert re.search(r"^brb_vegas: \d{4,} calls kept every promise", _run(fuzz, tmp_path), re.MULTILINE)
+
+
+@pytest.mark.virtual
+def test_it_runs_in_virtual_time_and_queues_what_it_is_told_to(tmp_path: Path) -> None:
+    run, plot = _of("brobust run") + _of("brobust plot")
+    _run(run, tmp_path)
+    runs = pl.read_parquet(tmp_path / "vegas/runs/*.parquet").filter(pl.col("share") == 1)
+    assert runs["throughput_mbps"].min() > 0.95 * 50 * 1448 / 1514  # type: ignore[operator]
+    samples = pl.read_parquet(tmp_path / "vegas/samples/*.parquet").join(runs.select("run"), on="run")
+    by_run = samples.filter(pl.col("time_s") > 6).group_by("run").agg(pl.col("rtt_ms").median())
+    rtt = dict(by_run.join(runs.select("run", "cc"), on="run").select("cc", "rtt_ms").iter_rows())
+    # A packet is 0.24 ms at 50 Mbit/s.
+    assert 10 < rtt["brb_vegas"] < 12.5 < 15 < rtt["brb_vegas:alpha=20:beta=40"] < 22 < rtt["brb_reno"], rtt
+    assert {"slow_start", "avoidance"} <= set(samples["mode"].unique())
+    assert _run(plot, tmp_path) and list((tmp_path / "vegas").rglob("*.png"))
+
+
+@pytest.mark.virtual
+def test_it_is_the_same_in_the_kernel_and_here(tmp_path: Path) -> None:
+    (replay,) = _of("brobust cc replay")
+    assert ", 0 differ" in _run(replay, tmp_path)
+
+
+def test_it_is_loaded_and_leaves_nothing(tmp_path: Path) -> None:
+    try:
+        loading.check("brb_vegas", [])
+    except BrobustError as refusal:
+        pytest.skip(str(refusal))
+    if os.geteuid() != 0:
+        pytest.skip("loading takes root")
+    for command in _of("brobust cc load"):
+        _run(command, tmp_path)
+    assert "brb_vegas" not in loading.available()
