@@ -67,7 +67,8 @@ def test_bbq_gives_the_flow_with_the_short_rtt_more_than_bbr_does(tmp_path: Path
         (run,) = _series(directory, str(file))
         short, long = run["flow_throughputs_mbps"]
         share[control] = short / (short + long)
-    assert share["brb_bbq"] >= 1.3 * share["brb_bbr1"], share
+    # Of four runs each: 0.19 to 0.21 and 0.28 to 0.33.
+    assert share["brb_bbq"] >= 1.2 * share["brb_bbr1"], share
 
 
 def test_ours_decides_as_the_kernels_own_at_every_call() -> None:

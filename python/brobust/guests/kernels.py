@@ -188,7 +188,7 @@ def _unpack(packages: list[str], scratch: Path, tree: Path) -> None:
 def with_modules(kernel: Kernel, added: Sequence[Path], directory: Path) -> Kernel:
     """The same kernel with modules of the user's, in DIRECTORY/lib/modules/RELEASE: each in place of the kernel's own,
     if it has one of that name."""
-    modules = directory / "lib/modules" / kernel.release
+    modules = directory.resolve() / "lib/modules" / kernel.release
     if modules.exists():
         raise BadInput(f"{modules} exists already; remove it or give another directory")
     modules.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,56 @@
+"""Our controls as kernel modules outside a tree: built against Debian's headers, and in a guest."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from brobust import _core, kernel_modules
+from conftest import json_lines
+
+Brobust = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.mark.parametrize("kernel", ["debian-6.1", "debian-6.12"])
+def test_every_control_is_a_module_without_a_warning(kernel: str, tmp_path: Path) -> None:
+    built = kernel_modules.build_controls(_core.control_names(), kernel_modules.against(kernel), tmp_path)
+    assert [file.name for file in built.modules] == [f"{name}.ko" for name in _core.control_names()]
+    assert not built.warnings
+    shown = subprocess.run(["/sbin/modinfo", "-p", tmp_path / "brb_bbq.ko"], capture_output=True, text=True, check=True)
+    parameters = {line.partition(":")[0] for line in shown.stdout.splitlines()}
+    assert parameters == {name for name, *_ in _core.control_params("brb_bbq")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nix", "--kdir", "debian-6.12"], "there is no control named nix"),
+        (["brb_reno", "--kdir", "/nowhere"], "no prepared kernel tree"),
+        (["brb_reno", "--guest", "x"], "--kdir debian-6.12"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_in_one_line(brobust: Brobust, arguments: list[str], said: str) -> None:
+    done = brobust("cc", "module", *arguments)
+    assert done.returncode != 0 and said in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+@pytest.mark.vm
+@pytest.mark.timeout(400)
+def test_a_guest_with_modules_takes_them_and_the_repair_works_there(brobust: Brobust, tmp_path: Path) -> None:
+    built = brobust(
+        "cc", "module", "brb_bbr1", "brb_bbr1_robust", "--kdir", "debian-6.12", "--guest", "guest", "--json"
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr
+    kernel = json.loads(built.stdout)["kernel"]
+    done = brobust(
+        "run", "--backend", "vm", "--kernel", kernel, "--cc", "brb_bbr1,brb_bbr1_robust:robust_gain=2.5",
+        "--share", "0.5", "--bandwidth", "20mbit", "--buffer", "4bdp", "--duration", "5s", "--repeat", "1",
+        "--samples", "100ms", "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rate = {run["cc"]: run["throughput_mbps"] for run in json_lines(done.stdout)}
+    assert rate["brb_bbr1_robust:robust_gain=2.5"] >= 2 * rate["brb_bbr1"], rate
