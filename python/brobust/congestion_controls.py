@@ -19,8 +19,12 @@ OURS: dict[str, str | None] = {
     **dict.fromkeys(_core.control_names()),
 }
 
-# These have code of cc/controls beside the kernel's own, and take its parameters: bbr_robust those of the repair.
-_PARAMETERS_OF = {"bbr_robust": "brb_bbr1_robust", "bbr_shadow": "brb_bbr1", "cubic_shadow": "brb_cubic"}
+# These have code of cc/controls beside the kernel's own, and take its parameters, those that begin so.
+_PARAMETERS_OF = {
+    "bbr_robust": ("brb_bbr1_robust", "robust_"),
+    "bbr_shadow": ("brb_bbr1", ""),
+    "cubic_shadow": ("brb_cubic", ""),
+}
 
 # enum cc_mode of cc/cc.h, by number.
 MODES = [
@@ -42,13 +46,24 @@ def settings_of(control: str) -> list[tuple[str, int]]:
     given = [setting.partition("=") for setting in settings.split(":")]
     if malformed := [parameter for parameter, equals, value in given if not (parameter and equals and value)]:
         raise BadInput(f"cc: {malformed[0]!r} of {control!r} is no setting; write {name}:PARAMETER=VALUE")
-    parameters_of = _PARAMETERS_OF.get(name, name)
-    if parameters_of not in _core.control_names():
-        raise BadInput(f"cc: {name} takes no parameters; those of ours do: {', '.join(_core.control_names())}")
+    host, _ = _PARAMETERS_OF.get(name, (name, ""))
+    known = {parameter for parameter, *_ in params(name)}
     try:
-        return _core.control_settings(parameters_of, [(parameter, value) for parameter, _, value in given])
+        found = _core.control_settings(host, [(parameter, value) for parameter, _, value in given])
     except ValueError as error:
         raise BadInput(f"cc: {error}") from None
+    if others := [parameter for parameter, _ in found if parameter not in known]:
+        raise BadInput(f"cc: {name} has no parameter {others[0]}; it has {', '.join(sorted(known))}")
+    return found
+
+
+def params(name: str) -> list[tuple[str, str, str, str, str]]:
+    """The parameters of a control: name, value without a setting, least, most (with units), what it is."""
+    host, prefix = _PARAMETERS_OF.get(name, (name, ""))
+    if host not in _core.control_names():
+        ours = ", ".join([*_core.control_names(), *_PARAMETERS_OF])
+        raise BadInput(f"cc: {name} takes no parameters; those of ours do: {ours}")
+    return [found for found in _core.control_params(host) if found[0].startswith(prefix)]
 
 
 def check(control: str, kernel: Kernel) -> None:

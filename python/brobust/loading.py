@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from brobust import _core
+from brobust import _core, congestion_controls
 from brobust.errors import BadInput, MissingSupport
 from brobust.host import namespaces
 from brobust.host.namespaces import Namespace
@@ -100,15 +100,7 @@ def clean() -> list[str]:
 
 def settings(name: str, given: Sequence[str]) -> list[tuple[str, int]]:
     """--param NAME=VALUE, as the kernel takes them."""
-    pairs = [parameter.partition("=") for parameter in given]
-    if malformed := [key for key, equals, value in pairs if not (key and equals and value)]:
-        raise BadInput(f"--param: {malformed[0]!r} is no setting; write --param PARAMETER=VALUE")
-    if pairs and name not in _core.control_names():
-        raise BadInput(f"--param: {name} takes no parameters; those that do: {', '.join(_core.control_names())}")
-    try:
-        return _core.control_settings(name, [(key, value) for key, _, value in pairs]) if pairs else []
-    except ValueError as error:
-        raise BadInput(f"--param: {error}") from None
+    return congestion_controls.settings_of(":".join([name, *given]))
 
 
 def check(name: str, params: Sequence[tuple[str, int]]) -> None:

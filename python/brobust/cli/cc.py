@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from brobust import _core, loading, units
+from brobust import _core, congestion_controls, loading, units
 from brobust.cli import cc_module, conformance
 from brobust.errors import BadInput, MissingSupport
 from brobust.host import namespaces
@@ -72,10 +72,9 @@ def params(
     as_json: Json = False,
 ) -> None:
     """The parameters of one of our controls: value without a setting, range, what it is."""
-    if name not in _core.control_names():
-        raise BadInput(f"{name!r} takes no parameters; those that do: {', '.join(_core.control_names())}")
+    found = congestion_controls.params(name)
     table = Table("parameter", "value", "from", "to", "what it is", box=None, pad_edge=False)
-    for row in _core.control_params(name):
+    for row in found:
         if as_json:
             print(json.dumps(dict(zip(("name", "value", "least", "most", "help"), row, strict=True))))
         table.add_row(*row)
