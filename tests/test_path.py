@@ -2,8 +2,9 @@
 
 import pytest
 
-from brobust.guests import path
+from brobust.guests import path, traffic
 from brobust.scenario import Path
+from brobust.scenario.grid import scenario
 
 
 def test_the_bottleneck_shapes_data_and_the_delay_is_on_the_acks() -> None:
@@ -34,6 +35,23 @@ def test_flows_may_have_round_trip_times_of_their_own() -> None:
     assert any(s.startswith("tc qdisc add dev eth0 parent 1:1 netem delay 10000us") for s in steps)
     assert any(s.startswith("tc qdisc add dev eth0 parent 1:2 netem delay 50000us") for s in steps)
     assert any("match ip sport 5202 0xffff flowid 1:2" in s for s in steps)
+
+
+def test_bandwidth_and_delays_change_when_they_are_due() -> None:
+    point = scenario(
+        {
+            "path": {"rtt": "10ms", "rtt_changes": "4s:20ms", "bandwidth_changes": "1s:5mbit", "buffer": "30kB"},
+            "flows": [{}, {"rtt": "40ms", "rtt_changes": "1500ms:80ms"}],
+        }
+    )
+    assert path.own_rtts(point) == {traffic.FIRST_PORT + 1: 40_000_000}
+    limit = path.NETEM_LIMIT_PACKETS
+    assert path.changes(point).split("; ") == [
+        "sleep 1", "tc qdisc change dev ifb0 root handle 1: tbf rate 5000000bit burst 3028 limit 30000",
+        "sleep 0.5", f"tc qdisc change dev eth0 parent 1:2 netem delay 80000us limit {limit}",
+        "sleep 2.5", f"tc qdisc change dev eth0 parent 1:1 netem delay 20000us limit {limit}",
+    ]  # fmt: skip
+    assert path.changes(scenario({})) == ""
 
 
 def test_netem_never_drops_for_want_of_room() -> None:

@@ -12,6 +12,7 @@ import signal
 import statistics
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -240,3 +241,30 @@ def test_ctrl_c_leaves_nothing_and_says_how_to_go_on(tmp_path: Path) -> None:
     (line,) = said.splitlines()
     assert "--resume --out data" in line
     assert _leavings() == []
+
+
+def test_applications_may_write_less_than_the_path_takes_and_the_path_may_change(tmp_path: Path) -> None:
+    runs = _series(
+        tmp_path, "--cc", "bbr", "--share", "1", "--duration", "8s", "--repeat", "1", "--samples", "50ms",
+        "--pattern", "rate 5mbit", "--rtt-changes", "3s:60ms", "--bandwidth-changes", "5s:2mbit",
+    )  # fmt: skip
+    rate, samples = _over_time(tmp_path / "data", runs)
+    assert rate(1, 4.5) == pytest.approx(5, rel=0.1)
+    assert rate(6, 8) == pytest.approx(2 * 1448 / 1514, rel=0.1)
+    srtt_ms = {
+        begin: samples.filter(pl.col("time_s").is_between(begin, begin + 1))["srtt_ms"].median() for begin in (1, 4)
+    }
+    assert srtt_ms[4] - srtt_ms[1] == pytest.approx(50, abs=15), srtt_ms
+    assert samples.filter(pl.col("time_s") < 4.5)["app_limited"].mean() > 0.5
+
+
+def _over_time(data: Path, runs: list[dict[str, Any]]) -> tuple[Callable[[float, float], float], pl.DataFrame]:
+    """Mbit/s from one time to another (s), and the samples of the only run."""
+    assert len(runs) == 1
+    throughput = pl.read_parquet(data / "throughput/*.parquet")
+
+    def rate(begin: float, end: float) -> float:
+        within = throughput.filter((pl.col("time_s") > begin) & (pl.col("time_s") <= end))
+        return float(within["throughput_mbps"].to_numpy().mean())
+
+    return rate, pl.read_parquet(data / "samples/*.parquet")

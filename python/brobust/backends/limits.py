@@ -26,15 +26,11 @@ def _vm(s: Scenario) -> Iterator[str]:
         yield f"kernel: {s.kernel!r} runs on backend virtual only; for vm give for example debian-6.12"
     if s.path.aqm.name != "none":
         yield _only_virtual("path.aqm", s.path.aqm, "none")
-    if s.path.bandwidth_changes:
-        yield _only_virtual("path.bandwidth_changes", "a bandwidth that changes", "none")
-    if s.path.rtt_changes or any(group.rtt_changes for group in s.flows):
-        yield _only_virtual("rtt_changes", "a round-trip time that changes", "none")
     for group in s.flows:
         if group.stop is not None:
             yield _only_virtual("flows.stop", units.show_time(group.stop), "no stop")
-        if group.pattern.kind != "bulk":
-            yield _only_virtual("flows.pattern", group.pattern, "bulk")
+        if group.pattern.kind not in ("bulk", "rate"):
+            yield _only_virtual("flows.pattern", group.pattern, "bulk, or 'rate 5mbit'")
         if group.sender != 1:
             yield _only_virtual("flows.sender", group.sender, "1")
         if group.count > IPERF3_MOST_FLOWS:

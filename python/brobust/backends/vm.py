@@ -87,10 +87,10 @@ class VmBackend:
 
     def calibrate(self, scenarios: Sequence[Scenario]) -> list[dict[str, Any]]:
         records = []
-        points = {(s.kernel, s.accelerator, s.path.bandwidth) for s in scenarios}
+        points = {(s.kernel, s.accelerator, max(_bandwidths(s.path))) for s in scenarios}
         for kernel, wanted, bandwidth in sorted(points):
             # A long path would only make Cubic's start longer.
-            rtt = min(20_000_000, *(s.path.rtt for s in scenarios if s.path.bandwidth == bandwidth))
+            rtt = min(20_000_000, *(s.path.rtt for s in scenarios if max(_bandwidths(s.path)) == bandwidth))
             self._say(f"calibrating {show_rate(bandwidth)} on {kernel}")
             records.append(self._calibrate(self._booted(kernel, wanted), bandwidth, rtt))
         return records
@@ -124,7 +124,7 @@ class VmBackend:
         self._reset(testbed, roomy)
         udp = traffic.udp_mbps(sender, receiver, round(roomy.bandwidth * 1.02), UDP_SECONDS)
         self._reset(testbed, roomy)
-        flow = traffic.bulk(sender, receiver, (Flows(cc="cubic"),), CUBIC_SECONDS)[0]
+        flow = traffic.run(sender, receiver, (Flows(cc="cubic"),), CUBIC_SECONDS)[0]
         steady = [rate for end, rate in flow.over_time if end > 1]
         return udp, sum(steady) / len(steady) if steady else 0.0
 
@@ -135,7 +135,7 @@ class VmBackend:
         try:
             for group in scenario.flows:
                 self._have(testbed, group.cc)
-            self._reset(testbed, scenario.path, traffic.own_rtts(scenario.flows))
+            self._reset(testbed, scenario.path, path.own_rtts(scenario))
             sampler = samples.Sampler(testbed.sender.agent, scenario)
             held = contention.applied(
                 scenario.contention,
@@ -145,9 +145,16 @@ class VmBackend:
                 self._session,
                 run.seed,
             )
+            changes = path.changes(scenario)
             with held as got, sampler:
-                flows = traffic.bulk(
-                    testbed.sender.agent, testbed.path.agent, scenario.flows, scenario.duration / 1e9, got.note_begin
+
+                def begin() -> None:
+                    got.note_begin()
+                    if changes:
+                        testbed.path.agent.spawn("bash", "-c", changes)
+
+                flows = traffic.run(
+                    testbed.sender.agent, testbed.path.agent, scenario.flows, scenario.duration / 1e9, begin
                 )
         except RunFailed as failure:
             if not (testbed.sender.alive and testbed.path.alive):
@@ -262,6 +269,10 @@ class VmBackend:
         """What one flow could leave to the next: cached path metrics, queued packets."""
         path.configure(testbed.path.agent, scenario_path, rtts)
         testbed.sender.agent.run("ip", "tcp_metrics", "flush", "all")
+
+
+def _bandwidths(scenario_path: Path) -> list[int]:
+    return [scenario_path.bandwidth, *(bandwidth for _, bandwidth in scenario_path.bandwidth_changes)]
 
 
 def _path_kernel(sender: Kernel) -> Kernel:

@@ -78,8 +78,8 @@ VIRTUAL_QUICK = (
     "8 flows, shallow", "a policer's queue", "receive coalescing",
 )  # fmt: skip
 
-# What the testbed can do: bulk flows over a path that does not change. Application limits, idle restarts and changes of
-# the path are conformance.py's, in virtual time.
+# What the testbed can do. The application of 1 mbit has nothing in flight most of the time: each of its writes is a
+# restart from idle (CA_EVENT_TX_START).
 VM: dict[str, dict[str, Any]] = {
     "clean": {"path": {"buffer": "4bdp"}},
     "loss 1%": {"path": {"loss": "1%"}},
@@ -89,6 +89,10 @@ VM: dict[str, dict[str, Any]] = {
     "5 mbit": {"path": {"bandwidth": "5mbit"}},
     "a policer's queue": {"path": {"bandwidth": "10mbit", "buffer": "4p"}},
     "8 flows": {"flows": {"count": 8}},
+    "application of 5 mbit": {"flows": {"pattern": "rate 5mbit"}},
+    "application of 1 mbit, idle restarts": {"flows": {"pattern": "rate 1mbit"}},
+    "rate falls and rises": {"path": {"bandwidth_changes": [["3s", "4mbit"], ["7s", "20mbit"]]}},
+    "RTT rises and falls": {"path": {"rtt_changes": [["3s", "60ms"], ["8s", "10ms"]]}},
     "10 of 20 ms": {"path": {"buffer": "4bdp"}, "contention": {"share": 0.5, "timeslice": "10ms"}},
     "1 of 4 ms": {"path": {"buffer": "4bdp"}, "contention": {"share": 0.25, "timeslice": "1ms", "driver": "burner"}},
 }

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 
 from brobust import units
 from brobust.guests.agent import Agent
-from brobust.scenario import Path
+from brobust.guests.traffic import FIRST_PORT
+from brobust.scenario import Path, Scenario
 
 # netem drops what exceeds its own limit, silently; this is far above any bandwidth-delay product here.
 NETEM_LIMIT_PACKETS = 1_000_000
@@ -40,6 +41,37 @@ def prepare(agent: Agent) -> None:
     agent.run("bash", "-c", _PREPARE)
 
 
+def own_rtts(scenario: Scenario) -> dict[int, int]:
+    """Round-trip times (ns) of groups of flows whose delay is not the path's, by the receiver's port."""
+    return {
+        FIRST_PORT + number: scenario.rtt_of(group)[0]
+        for number, group in enumerate(scenario.flows)
+        if group.rtt is not None or group.rtt_changes
+    }
+
+
+def changes(scenario: Scenario) -> str:
+    """A script for the path guest that changes bandwidth and delays when they are due, counted from its start.
+
+    Empty: nothing changes. What is queued in netem keeps the delay that it came with, so ACKs may overtake each other
+    where it falls.
+    """
+    bands = _bands(own_rtts(scenario))
+    of_path = "parent 1:1" if bands else "root"
+    due = [(at, f"eth0 {of_path} {_netem(rtt)}") for at, rtt in scenario.path.rtt_changes]
+    for number, group in enumerate(scenario.flows):
+        if (band := bands.get(FIRST_PORT + number)) is not None:
+            due += [(at, f"eth0 {band} {_netem(rtt)}") for at, rtt in scenario.rtt_of(group)[1]]
+    bottleneck = "parent 1: handle 10:" if scenario.path.loss > 0 else "root handle 1:"
+    for at, bandwidth in scenario.path.bandwidth_changes:
+        due.append((at, f"ifb0 {bottleneck} {_tbf(scenario.path, bandwidth)}"))
+    steps, now = [], 0
+    for at, what in sorted(due):
+        steps += [f"sleep {(at - now) / 1e9:g}", f"tc qdisc change dev {what}"]
+        now = at
+    return "; ".join(steps)
+
+
 def configure(agent: Agent, path: Path, rtts: Mapping[int, int] | None = None) -> None:
     """Fresh qdiscs for one run: empty queues, counters at zero. `rtts`: see `commands`."""
     agent.run("bash", "-c", "; ".join(["set -e", *commands(path, rtts or {})]))
@@ -47,10 +79,7 @@ def configure(agent: Agent, path: Path, rtts: Mapping[int, int] | None = None) -
 
 def commands(path: Path, rtts: Mapping[int, int] | None = None) -> list[str]:
     """The tc commands of a path. `rtts`: round-trip times (ns) other than the path's, by the receiver's TCP port."""
-    # tbf refills by its own timer: a bucket of a millisecond lets the rate survive a late timer in a slow guest,
-    # and two frames is the least that always lets one pass.
-    burst = max(2 * FRAME_BYTES, path.bandwidth // 8 // 1000)
-    bottleneck = f"tbf rate {path.bandwidth}bit burst {burst} limit {path.buffer_bytes}"
+    bottleneck = _tbf(path, path.bandwidth)
     steps = [
         "tc qdisc del dev ifb0 root 2>/dev/null || true",
         "tc qdisc del dev eth0 root 2>/dev/null || true",
@@ -66,6 +95,13 @@ def commands(path: Path, rtts: Mapping[int, int] | None = None) -> list[str]:
     return steps + (_delays(path.rtt, rtts) if rtts else [f"tc qdisc add dev eth0 root {_netem(path.rtt)}"])
 
 
+def _tbf(path: Path, bandwidth: int) -> str:
+    # tbf refills by its own timer: a bucket of a millisecond lets the rate survive a late timer in a slow guest,
+    # and two frames is the least that always lets one pass.
+    burst = max(2 * FRAME_BYTES, bandwidth // 8 // 1000)
+    return f"tbf rate {bandwidth}bit burst {burst} limit {path.buffer_bytes}"
+
+
 def _netem(rtt: int) -> str:
     return f"netem delay {rtt // 1000}us limit {NETEM_LIMIT_PACKETS}"
 
@@ -76,12 +112,18 @@ def _delays(rtt: int, rtts: Mapping[int, int]) -> list[str]:
         f"tc qdisc add dev eth0 root handle 1: prio bands {max(2, len(rtts) + 1)} priomap {' '.join(['0'] * 16)}",
         f"tc qdisc add dev eth0 parent 1:1 {_netem(rtt)}",
     ]
-    for band, (port, own) in enumerate(rtts.items(), start=2):
+    for port, band in _bands(rtts).items():
+        flowid = band.removeprefix("parent ")
         steps += [
-            f"tc qdisc add dev eth0 parent 1:{band:x} {_netem(own)}",
-            f"tc filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip sport {port} 0xffff flowid 1:{band:x}",
+            f"tc qdisc add dev eth0 {band} {_netem(rtts[port])}",
+            f"tc filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip sport {port} 0xffff flowid {flowid}",
         ]
     return steps
+
+
+def _bands(rtts: Mapping[int, int]) -> dict[int, str]:
+    """Where a port's own delay is; 1:1 is the path's."""
+    return {port: f"parent 1:{band:x}" for band, port in enumerate(rtts, start=2)}
 
 
 def goodput_ceiling_mbps(bandwidth_bps: int) -> float:

@@ -1,4 +1,4 @@
-"""Bulk flows by iperf3 between the two guests, and what both ends say of them.
+"""Flows by iperf3 between the two guests, and what both ends say of them.
 
 Throughput is counted at the receiver. Retransmits and RTT are the sender's own.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ RECEIVER = "10.77.0.2"
 FIRST_PORT = 5201
 # iperf3's shortest. At ten wake-ups a second it costs the sender next to nothing.
 INTERVAL_SECONDS = 0.1
+MOST_WRITE_BYTES = 1_000_000  # iperf3's -l takes a little more
 # What a starved guest may need on top of the test's own time to start iperf3 and to exchange results.
 GRACE_SECONDS = 45.0
 
@@ -38,7 +39,7 @@ class FlowResult:
     over_time: list[tuple[float, float]]  # (end of interval s, Mbit/s at the receiver)
 
 
-def bulk(
+def run(
     sender: Agent,
     receiver: Agent,
     groups: tuple[Flows, ...],
@@ -58,11 +59,6 @@ def bulk(
         received = receiver.wait(server, GRACE_SECONDS).stdout
         results += flows(group, sent, received)
     return results
-
-
-def own_rtts(groups: Sequence[Flows]) -> dict[int, int]:
-    """Round-trip times (ns) of groups that have their own, by the receiver's port."""
-    return {FIRST_PORT + number: group.rtt for number, group in enumerate(groups) if group.rtt is not None}
 
 
 def flows(group: Flows, sent: str, received: str) -> list[FlowResult]:
@@ -99,9 +95,15 @@ def _client(port: int, group: Flows, duration_s: float) -> list[str]:
     control = congestion_controls.name_of(group.cc)
     command = (
         f"exec iperf3 -c {RECEIVER} -p {port} -C {control} -P {group.count} -t {max(1, round(seconds))} "
-        f"-J -i {INTERVAL_SECONDS:g}"
+        f"-J -i {INTERVAL_SECONDS:g}{_paced_by_application(group)}"
     )
     return ["bash", "-c", f"sleep {group.start / 1e9:g}; {command}" if group.start else command]
+
+
+def _paced_by_application(group: Flows) -> str:
+    """Writes of ten milliseconds' worth, as in virtual time."""
+    rate = group.pattern.rate
+    return "" if rate is None else f" -b {rate} -l {min(max(rate // 8 // 100, 1), MOST_WRITE_BYTES)}"
 
 
 def _wait_listening(receiver: Agent, ports: int) -> None:
