@@ -169,7 +169,7 @@ def test_the_page_shows_the_defaults() -> None:
     page = (Path(__file__).parents[1] / "docs" / "scenario.md").read_text()
     written = Grid(tomllib.loads(page.split("```toml\n")[1].split("```")[0]))
     assert {s.hash for s in written.scenarios} == {s.hash for s in Grid.from_flags({}).scenarios}
-    assert written.repeat == Grid.from_flags({}).repeat
+    assert written.fields["repeat"] == Grid.from_flags({}).fields["repeat"]
 
 
 @pytest.mark.parametrize("backend", ["virtual", "vm"])
@@ -347,3 +347,25 @@ def test_a_scenario_written_as_toml_is_the_same_scenario(fields: dict[str, Any])
     again = scenario(tomllib.loads(tomli_w.dumps(point.model_dump(mode="json", exclude_none=True))))
     assert again == point
     assert again.hash == point.hash
+
+
+def test_a_file_may_hold_several_grids_and_a_scenario_in_two_is_measured_once() -> None:
+    grid = Grid(
+        {
+            "path": {"bandwidth": "10mbit"},
+            "repeat": 2,
+            "grids": [
+                {"contention": {"share": [1, 0.5]}},
+                {"contention": {"share": [0.5, 0.25]}, "repeat": 3},
+                {"path": {"rtt": "40ms"}},
+            ],
+        }
+    )
+    runs = [(run.scenario.path.rtt // 10**6, run.scenario.contention.share, run.repeat) for run in grid.runs()]
+    assert sorted(runs) == [
+        (10, 0.25, 0), (10, 0.25, 1), (10, 0.25, 2), (10, 0.5, 0), (10, 0.5, 1), (10, 0.5, 2), (10, 1.0, 0),
+        (10, 1.0, 1), (40, 1.0, 0), (40, 1.0, 1),
+    ]  # fmt: skip
+    assert {run.scenario.path.bandwidth for run in grid.runs()} == {10_000_000}
+    with pytest.raises(BadInput, match="grids"):
+        Grid({"grids": {"path": {}}})

@@ -245,12 +245,12 @@ def test_ctrl_c_leaves_nothing_and_says_how_to_go_on(tmp_path: Path) -> None:
 
 def test_applications_may_write_less_than_the_path_takes_and_the_path_may_change(tmp_path: Path) -> None:
     runs = _series(
-        tmp_path, "--cc", "bbr", "--share", "1", "--duration", "8s", "--repeat", "1", "--samples", "50ms",
-        "--pattern", "rate 5mbit", "--rtt-changes", "3s:60ms", "--bandwidth-changes", "5s:2mbit",
+        tmp_path, "--cc", "bbr", "--share", "1", "--duration", "9s", "--repeat", "1", "--samples", "50ms",
+        "--pattern", "rate 5mbit", "--rtt-changes", "2s:60ms", "--bandwidth-changes", "6s:2mbit",
     )  # fmt: skip
     rate, samples = _over_time(tmp_path / "data", runs)
-    assert rate(1, 4.5) == pytest.approx(5, rel=0.1)
-    assert rate(6, 8) == pytest.approx(2 * 1448 / 1514, rel=0.1)
+    assert rate(1, 5.5) == pytest.approx(5, rel=0.1)
+    assert rate(7, 9) == pytest.approx(2 * 1448 / 1514, rel=0.1)
     srtt_ms = {
         begin: samples.filter(pl.col("time_s").is_between(begin, begin + 1))["srtt_ms"].median() for begin in (1, 4)
     }

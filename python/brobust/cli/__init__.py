@@ -15,7 +15,7 @@ import typer
 from typer.exceptions import TyperException
 
 import brobust
-from brobust.cli import cc, demo, doctor, kernel, plot, run, validate
+from brobust.cli import cc, demo, doctor, kernel, plot, report, run, sweep, validate
 from brobust.errors import BrobustError
 
 app = typer.Typer(
@@ -29,6 +29,9 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("plot")(plot.plot)
 app.command("demo")(demo.demo)
+app.command("sweep")(sweep.sweep)
+app.command("reproduce")(sweep.reproduce)
+app.command("report")(report.report)
 app.command("doctor")(doctor.doctor)
 app.command("validate")(validate.command)
 app.add_typer(kernel.app, name="kernel")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,9 +47,10 @@ def replay(
     backend: str = "virtual",
     kernel: str | None = None,
     over: Mapping[str, Any] | None = None,
+    testbed: VmBackend | None = None,
 ) -> Iterator[Replayed]:
     """Each of these cases (of `cases.VIRTUAL`, or `cases.VM`) with each control, as they finish. `over`: fields for
-    every case in VMs that does not have its own."""
+    every case in VMs that does not have its own. `testbed`: one that is open already, for backend vm."""
     points = [(control, name) for control in controls for name in names]
     if backend == "vm":
         fields = {**(over or {}), **({} if kernel is None else {"kernel": kernel})}
@@ -56,7 +58,7 @@ def replay(
     else:
         scenarios = [cases.virtual(control, name, kernel) for control, name in points]
     backends.check(scenarios)
-    with backends.opened(backend, lambda _: None) as opened:
+    with nullcontext(testbed) if testbed is not None else backends.opened(backend, lambda _: None) as opened:
         for (control, name), scenario in zip(points, scenarios, strict=True):
             found = _in_vm(opened, scenario) if isinstance(opened, VmBackend) else _in_virtual_time(opened, scenario)
             counted = (found["calls"], found["acks"], found["differences"], _shown(found["first"]), found["lost"])
@@ -64,11 +66,16 @@ def replay(
 
 
 def _in_vm(backend: VmBackend, scenario: Scenario) -> dict[str, Any]:
-    backend.records_calls = True
-    backend.measure(Run(scenario=scenario, repeat=0))
     control = scenario.flows[0].cc
+    backend.forget_control(control)  # it may be there without a recording
+    backend.records_calls = True
+    try:
+        backend.measure(Run(scenario=scenario, repeat=0))
+    finally:
+        backend.records_calls = False
     settings = [f"--param={name}={value}" for name, value in settings_of(control)]
     found: dict[str, Any] = json.loads(backend.ask_sender("brobust-guest", "cc", "replay", name_of(control), *settings))
+    backend.forget_control(control)
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,14 +40,17 @@ def watch(
     names: Sequence[str],
     controls: Sequence[str] = CONTROLS,
     over: Mapping[str, Any] | None = None,
+    testbed: VmBackend | None = None,
 ) -> Iterator[Watched]:
     """Each of these cases (`cases.VM`) with each control, as they finish. `over`: fields for every case that does not
-    have its own."""
+    have its own. `testbed`: one that is open already."""
     points = [(control, name) for control in controls for name in names]
     scenarios = [cases.vm(control, name, over) for control, name in points]
     backends.check(scenarios)
-    with backends.opened("vm", lambda _: None) as backend:
+    with nullcontext(testbed) if testbed is not None else backends.opened("vm", lambda _: None) as backend:
         assert isinstance(backend, VmBackend)
+        for control in controls:
+            backend.forget_control(control)  # it counts from its load
         before = dict.fromkeys(controls, (0, 0, 0))
         for (control, name), scenario in zip(points, scenarios, strict=True):
             backend.measure(Run(scenario=scenario, repeat=0))

@@ -35,19 +35,20 @@ VALUES = ("bandwidth_changes", "rtt_changes")
 
 
 class Grid:
-    """A scenario file or command line: a cross product of scenarios, repeated and shuffled."""
+    """A scenario file or command line: a cross product of scenarios, repeated and shuffled; or several of them, each
+    with what it has of its own in a table of `[[grids]]`."""
 
     def __init__(self, fields: Mapping[str, Any]):
         self.fields = json.loads(json.dumps(dict(fields)))  # a deep copy, and proof that it is plain data
-        for name, holds in (("flows", "cc, count and start"), ("senders", "share and timeslice")):
-            tables = self.fields.get(name, [])
-            if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-                raise BadInput(f"{name}: {tables!r} is not a list of tables; write [[{name}]] with {holds}")
-        repeat = self.fields.get("repeat", 1)
-        if not isinstance(repeat, int) or isinstance(repeat, bool) or not 1 <= repeat <= 10_000:
-            raise BadInput(f"repeat: {repeat!r} is not a whole number between 1 and 10000")
-        self.repeat: int = repeat
-        self.scenarios = [scenario(point) for point in _points(self.fields)]
+        _check_tables(self.fields, "grids", "what a grid has of its own")
+        common = {key: value for key, value in self.fields.items() if key != "grids"}
+        parts = [_part(override(common, own)) for own in self.fields.get("grids") or [{}]]
+        # A scenario in several grids is measured once, as often as the one that wants it most.
+        self._repeats: dict[Scenario, int] = {}
+        for scenarios, repeat in parts:
+            for one in scenarios:
+                self._repeats[one] = max(repeat, self._repeats.get(one, 0))
+        self.scenarios = list(self._repeats)
 
     @classmethod
     def from_file(cls, file: Path, flags: Mapping[str, Any]) -> Grid:
@@ -66,9 +67,26 @@ class Grid:
 
     def runs(self) -> list[Run]:
         """Every repeat of every scenario, shuffled by the seed so that drift of the machine hits all cells alike."""
-        runs = [Run(scenario=s, repeat=r) for r in range(self.repeat) for s in self.scenarios]
+        most = max(self._repeats.values())
+        runs = [Run(scenario=s, repeat=r) for r in range(most) for s, repeat in self._repeats.items() if r < repeat]
         random.Random(json.dumps(self.fields.get("seed"))).shuffle(runs)
         return runs
+
+
+def _part(fields: Mapping[str, Any]) -> tuple[list[Scenario], int]:
+    """The scenarios of one cross product, and their repeats."""
+    _check_tables(fields, "flows", "cc, count and start")
+    _check_tables(fields, "senders", "share and timeslice")
+    repeat = fields.get("repeat", 1)
+    if not isinstance(repeat, int) or isinstance(repeat, bool) or not 1 <= repeat <= 10_000:
+        raise BadInput(f"repeat: {repeat!r} is not a whole number between 1 and 10000")
+    return [scenario(point) for point in _points(fields)], repeat
+
+
+def _check_tables(fields: Mapping[str, Any], name: str, holds: str) -> None:
+    tables = fields.get(name, [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise BadInput(f"{name}: {tables!r} is not a list of tables; write [[{name}]] with {holds}")
 
 
 def scenario(point: Mapping[str, Any]) -> Scenario:

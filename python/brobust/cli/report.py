@@ -1,0 +1,22 @@
+"""`brobust report`: a reproduction as one HTML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from brobust.report import html
+
+
+def report(
+    directory: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR", help="Of `brobust reproduce`; several of one paper stand side by side."),
+    ],
+    file: Annotated[Path, typer.Option("--html", metavar="FILE", help="Where it is written.")] = Path("report.html"),
+) -> None:
+    """Write what was reproduced as one self-contained HTML file: figures beside claims and verdicts."""
+    html.write(directory, file)
+    print(file)

@@ -1,0 +1,127 @@
+"""`brobust sweep` and `brobust reproduce`: studies, measured and decided."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from brobust import backends, series
+from brobust.cli import run as run_command
+from brobust.dataset import Dataset
+from brobust.errors import BadInput
+from brobust.report import study as drawing
+from brobust.scenario import Grid
+from brobust.study import cost, model
+from brobust.study.claims import DIFFERS, Verdict, decide
+from brobust.study.metrics import Evidence
+
+Backend = Annotated[str, typer.Option(help="virtual or vm.")]
+Scale = Annotated[model.Scale, typer.Option(help="How much of it is measured.")]
+Jobs = Annotated[
+    int | None, typer.Option(help="Runs side by side [virtual: as many as CPUs, vm: 1].", show_default=False)
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many runs there are, and what they will take.")]
+
+
+def sweep(
+    study: Annotated[list[Path], typer.Argument(metavar="STUDY.toml", help="One study or several.")],
+    scale: Scale = model.Scale.QUICK,
+    backend: Backend = "virtual",
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Dataset directory; a broken sweep goes on there.")] = Path(
+        "brobust-sweep"
+    ),
+    jobs: Jobs = None,
+    dry_run: DryRun = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per run as it finishes.")] = False,
+) -> None:
+    """Measure what a study asks for: every cell of its grids, repeated and shuffled. What is there already stays."""
+    studies = [model.load(file) for file in study]
+    _measure(studies, scale, backend, out, jobs, dry_run=dry_run, as_json=as_json)
+
+
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="2brobust.")],
+    figure: Annotated[list[str] | None, typer.Option(help="Only this figure; may be repeated.")] = None,
+    scale: Scale = model.Scale.QUICK,
+    backend: Backend = "virtual",
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where data, figures and claims go; it goes on there.")
+    ] = None,
+    jobs: Jobs = None,
+    dry_run: DryRun = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per claim as it is decided.")] = False,
+) -> None:
+    """Measure a paper's figures again, draw them, and decide its claims. Exit status 1 if any differs."""
+    studies = model.of_paper(paper, figure or [])
+    directory = out or Path(f"{paper}-{backend}-{scale}")
+    dataset = _measure(studies, scale, backend, directory / "data", jobs, dry_run=dry_run, as_json=False)
+    if dataset is None:
+        return
+    verdicts: list[Verdict] = []
+    decided = [study for study in studies if study.fields(scale, backend) is not None]
+    for study in decided:
+        fields = study.fields(scale, backend)
+        assert fields is not None
+        evidence = Evidence(dataset, [run.id for run in Grid(fields).runs()])
+        for file in drawing.draw(study, evidence, directory / "figures"):
+            if not as_json:
+                print(file)
+        for claim in study.claims:
+            verdict = decide(claim, evidence)
+            verdicts.append(verdict)
+            if as_json:
+                print(json.dumps(verdict.__dict__), flush=True)
+    about = {"paper": paper, "scale": scale, "backend": backend, "figures": [study.figure for study in decided]}
+    (directory / "reproduction.json").write_text(json.dumps(about))
+    (directory / "claims.jsonl").write_text("".join(json.dumps(v.__dict__) + "\n" for v in verdicts))
+    if not as_json:
+        Console().print(_table(verdicts))
+    if any(verdict.verdict == DIFFERS for verdict in verdicts):
+        raise typer.Exit(1)
+
+
+def _measure(
+    studies: Sequence[model.Study],
+    scale: model.Scale,
+    backend: str,
+    directory: Path,
+    jobs: int | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> Dataset | None:
+    """What the dataset lacks of these studies; None after a dry run."""
+    grid = model.grid(studies, scale, backend)
+    series.check_jobs(jobs, grid.scenarios)
+    backends.check(grid.scenarios)
+    there = (directory / "dataset.json").exists()
+    dataset = Dataset.open(directory) if there else None
+    if dataset is not None and dataset.grid().fields != grid.fields:
+        raise BadInput(f"{directory} was begun with other studies or another scale; give another --out, or remove it")
+    left = series.remaining(grid, dataset) if dataset is not None else grid.runs()
+    if left:
+        seconds = cost.expected_seconds(left, dataset, jobs)
+        about = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} minutes"
+        text = f"{len(left)} runs of {len(grid.scenarios)} cells, about {about} on this machine"
+        Console(stderr=not dry_run).print(text, highlight=False)
+    if dry_run:
+        return None
+    if dataset is None:
+        dataset = Dataset.create(directory, grid, series.host())
+    run_command.measure(grid, dataset, as_json, jobs)
+    return dataset
+
+
+def _table(verdicts: Sequence[Verdict]) -> Table:
+    table = Table("claim", "verdict", "n", "measured", box=None, pad_edge=False)
+    for verdict in verdicts:
+        table.add_row(
+            verdict.claim, verdict.verdict, str(verdict.n) if verdict.n else "", verdict.measured or verdict.note
+        )
+    return table

@@ -1,0 +1,132 @@
+"""One self-contained HTML file of a reproduction: what was run, each figure beside its claims, and how to repeat it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from brobust.dataset import Dataset
+from brobust.errors import BadInput
+from brobust.study import model
+from brobust.study.claims import DIFFERS, HOLDS, NOT_MEASURABLE
+
+CLASSES = {HOLDS: "holds", DIFFERS: "differs", NOT_MEASURABLE: "missing"}
+
+
+def write(directories: Sequence[Path], file: Path) -> None:
+    """The reproductions in these directories, of one paper, side by side."""
+    parts = [_Part(directory) for directory in directories]
+    papers = {part.about["paper"] for part in parts}
+    if len(papers) != 1:
+        raise BadInput(f"these are reproductions of several papers ({', '.join(sorted(papers))}); give those of one")
+    (paper,) = papers
+    environment = Environment(
+        loader=PackageLoader("brobust.report", ""), autoescape=select_autoescape(), undefined=StrictUndefined
+    )
+    counts = Counter(claim["verdict"] for part in parts for claim in part.claims)
+    text = environment.get_template("reproduction.html").render(
+        title=f"{paper}, measured again",
+        counts={verdict: counts[verdict] for verdict in CLASSES},
+        parts=[part.summary() for part in parts],
+        contention=[row for part in parts for row in part.contention()],
+        studies=[_study(study, parts) for study in model.of_paper(paper) if any(p.has(study) for p in parts)],
+    )
+    file.write_text(text)
+
+
+class _Part:
+    """One directory of `brobust reproduce`."""
+
+    def __init__(self, directory: Path):
+        self.directory = directory
+        try:
+            self.about: dict[str, Any] = json.loads((directory / "reproduction.json").read_text())
+            lines = (directory / "claims.jsonl").read_text().splitlines()
+        except (OSError, ValueError):
+            raise BadInput(
+                f"{directory} holds no finished reproduction; `brobust reproduce --out {directory}` makes one"
+            ) from None
+        self.claims: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        self.dataset = Dataset.open(directory / "data")
+
+    def has(self, study: model.Study) -> bool:
+        return study.figure in self.about["figures"]
+
+    def summary(self) -> dict[str, Any]:
+        runs = self.dataset.runs().unique("run")
+        host = json.loads((self.directory / "data/dataset.json").read_text())
+        kernels = sorted(str(release) for release in runs["kernel_release"].unique().drop_nulls())
+        words = [
+            "brobust",
+            "reproduce",
+            self.about["paper"],
+            "--scale",
+            self.about["scale"],
+            "--backend",
+            self.about["backend"],
+        ]
+        return {
+            "backend": self.about["backend"],
+            "scale": self.about["scale"],
+            "kernels": ", ".join(kernels),
+            "runs": len(runs),
+            "failed": len(runs.filter(pl.col("outcome") == "failed")),
+            "unfaithful": len(runs.filter(pl.col("outcome") == "unfaithful")),
+            "machine": f"{host.get('cpu', '')}, Linux {host.get('host_kernel', '')}",
+            "begun": host.get("begun_at", ""),
+            "command": shlex.join(words),
+        }
+
+    def contention(self) -> list[dict[str, Any]]:
+        runs = self.dataset.runs().filter(pl.col("outcome") != "failed").unique("run")
+        cells = (
+            runs.group_by("timeslice_ms", "share")
+            .agg(pl.col("effective_share").median(), pl.col("effective_timeslice_ms").median(), pl.len().alias("n"))
+            .sort("timeslice_ms", "share")
+        )
+        return [
+            {
+                "backend": self.about["backend"],
+                "timeslice": _number(row["timeslice_ms"], "{:g}"),
+                "share": f"{row['share']:.0%}",
+                "got_share": _number(row["effective_share"], "{:.1%}"),
+                "got_timeslice": _number(row["effective_timeslice_ms"], "{:.2f}"),
+                "n": row["n"],
+            }
+            for row in cells.iter_rows(named=True)
+        ]
+
+
+def _number(value: float | None, shape: str) -> str:
+    return "-" if value is None else shape.format(value)
+
+
+def _study(study: model.Study, parts: Sequence[_Part]) -> dict[str, Any]:
+    wanted = {claim.id for claim in study.claims}
+    claims = [claim for part in parts for claim in part.claims if claim["claim"] in wanted and part.has(study)]
+    files = [
+        (part, part.directory / "figures" / f"{study.name}-{figure.name}.png")
+        for figure in study.figures
+        for part in parts
+        if part.has(study)
+    ]
+    return {
+        "name": study.name,
+        "figure": study.figure,
+        "title": study.title,
+        "about": " ".join(study.about.split()),
+        "images": [
+            {"name": f"{file.stem}, {part.about['backend']}", "data": base64.b64encode(file.read_bytes()).decode()}
+            for part, file in files
+            if file.exists()
+        ],
+        "claims": [{**claim, "class": CLASSES[claim["verdict"]]} for claim in sorted(claims, key=lambda c: c["claim"])],
+    }

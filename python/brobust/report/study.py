@@ -1,0 +1,163 @@
+"""The drawings of a study: each figure of its file as PNG and SVG, in the look of all figures here (plot.STYLES)."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib as mpl
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure as Canvas
+
+from brobust.report import table
+from brobust.report.plot import STYLES, ThroughputFigure, control_order
+from brobust.study.claims import select
+from brobust.study.metrics import Evidence
+from brobust.study.model import Study
+
+MOST_COLUMNS = 4
+# What is drawn of a run's samples, and how: pacing, delivery and estimate (2BRobust, figure 6).
+RATES = {
+    "pacing_rate_mbps": "pacing rate",
+    "delivery_rate_mbps": "delivery rate",
+    "bandwidth_estimate_mbps": "estimate",
+}
+
+
+def draw(study: Study, evidence: Evidence, directory: Path) -> Iterator[Path]:
+    """Files of each figure that the runs have something for."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for figure in study.figures:
+        runs = select(evidence.runs, figure.where)
+        if runs.is_empty():
+            continue
+        name = f"{study.name}-{figure.name}"
+        heading = f"{study.paper}, figure {study.figure}: {figure.title}"
+        if figure.kind == "throughput":
+            chosen = evidence.flows.filter(pl.col("run").is_in(runs["run"].implode()))
+            yield from ThroughputFigure(chosen, figure.x).save(directory, name)
+        else:
+            yield from _panels(runs, evidence, heading, directory / name, PANELS[figure.kind], figure.seconds)
+
+
+def _panels(
+    runs: pl.DataFrame,
+    evidence: Evidence,
+    heading: str,
+    file: Path,
+    kind: Panels,
+    seconds: tuple[float, float] | None,
+) -> list[Path]:
+    """A panel per cell: rows are controls, columns what else varies."""
+    others = [axis for axis in table.varying(runs) if axis != "cc"]
+    controls = sorted(runs["cc"].unique(), key=control_order)
+    places = runs.select(others).unique().sort(others, descending=True, nulls_last=False).rows() if others else [()]
+    places = places[:MOST_COLUMNS]
+    with mpl.rc_context({"font.size": 9, "svg.fonttype": "none", "axes.grid": True, "grid.alpha": 0.3}):
+        canvas = Canvas(figsize=(2.0 + 3.0 * len(places), 1.6 + 1.9 * len(controls)), layout="constrained")
+        FigureCanvasAgg(canvas)
+        grid = canvas.subplots(
+            len(controls), len(places), squeeze=False, sharex=True, sharey="row" if kind.one_scale else False
+        )
+        for row, control in enumerate(controls):
+            for column, place in enumerate(places):
+                chosen = runs.filter(pl.col("cc") == control)
+                for axis, value in zip(others, place, strict=True):
+                    chosen = chosen.filter(pl.col(axis).eq_missing(pl.lit(value)))
+                axes = grid[row][column]
+                if not chosen.is_empty():
+                    ids = chosen["run"].sort().to_list()
+                    kind.draw(axes, evidence, ids[:1] if kind.one_run else ids, STYLES[row % len(STYLES)][0])
+                if seconds is not None:
+                    axes.set_xlim(*seconds)
+                words = [control, *(_word(axis, value) for axis, value in zip(others, place, strict=True))]
+                axes.set_title(", ".join(words), fontsize=8)
+        _, labels = grid[0][0].get_legend_handles_labels()
+        if labels:
+            grid[0][0].legend(fontsize=7, frameon=True)
+        canvas.supylabel(kind.label, fontsize=9)
+        n = sorted(set(runs.group_by("cc", *others).len()["len"].to_list()))
+        count = str(n[0]) if len(n) == 1 else f"{n[0]}-{n[-1]}"
+        shown = f"one run of n = {count}" if kind.one_run else f"all runs, n = {count}, and their median"
+        caption = f"{heading}. {shown}. {_where(evidence)}"
+        lines = textwrap.wrap(caption, int(13 * canvas.get_figwidth()))
+        canvas.supxlabel("\n".join(["time [s]", *lines]), fontsize=8)
+        files = [file.with_suffix(".png"), file.with_suffix(".svg")]
+        for one in files:
+            canvas.savefig(one, dpi=160)
+    return files
+
+
+def _word(axis: str, value: object) -> str:
+    name, unit = table.AXES[axis]
+    return " ".join(filter(None, (name if not unit else "", table.axis_value(axis, value), unit)))
+
+
+def _where(evidence: Evidence) -> str:
+    """Path, backend and kernel, where all runs have the same."""
+    first = evidence.flows.row(0, named=True)
+    words = []
+    for axis in ("bandwidth_mbps", "rtt_ms"):
+        if evidence.runs[axis].n_unique() == 1:
+            words.append(_word(axis, first[axis]))
+    kernels = "/".join(sorted(str(release) for release in evidence.flows["kernel_release"].unique().drop_nulls()))
+    return f"{', '.join(words)}; backend {first['backend']}, Linux {kernels}."
+
+
+def _over_time(axes: Axes, evidence: Evidence, ids: list[str], color: str) -> None:
+    rates = evidence.throughput.filter(pl.col("run").is_in(ids))
+    for run in ids:
+        of_run = rates.filter(pl.col("run") == run)
+        axes.plot(of_run["time_s"], of_run["throughput_mbps"], color=color, alpha=0.3, linewidth=0.8)
+    median = rates.group_by("time_s").agg(pl.col("throughput_mbps").median()).sort("time_s")
+    axes.plot(median["time_s"], median["throughput_mbps"], color=color, linewidth=1.8)
+    axes.set_ylim(bottom=0)
+
+
+def _rates(axes: Axes, evidence: Evidence, ids: list[str], _: str) -> None:
+    samples = _thinned(evidence, ids)
+    for (column, label), (color, _marker, dashes) in zip(RATES.items(), STYLES, strict=False):
+        axes.plot(samples["time_s"], samples[column], color=color, linestyle=dashes, linewidth=1.1, label=label)
+    axes.set_ylim(bottom=0)
+
+
+def _inflight(axes: Axes, evidence: Evidence, ids: list[str], color: str) -> None:
+    samples = _thinned(evidence, ids)
+    axes.plot(samples["time_s"], samples["inflight_bdp"], color=color, linewidth=0.9)
+    axes.axhline(1, color="#000000", linewidth=0.8, linestyle="--")
+    axes.set_ylim(0, 4)
+
+
+def _gains(axes: Axes, evidence: Evidence, ids: list[str], color: str) -> None:
+    samples = evidence.samples.filter(pl.col("run").is_in(ids)).sort("time_s")
+    axes.step(samples["time_s"], samples["pacing_gain"], color=color, linewidth=0.9, where="post", label="pacing gain")
+    axes.plot(samples["time_s"], samples["inflight_bdp"], color="#000000", linewidth=0.7, label="in flight [BDP]")
+    axes.set_ylim(0, 4)
+
+
+def _thinned(evidence: Evidence, ids: list[str]) -> pl.DataFrame:
+    """As many samples as a panel can show."""
+    samples = evidence.samples.filter(pl.col("run").is_in(ids)).sort("time_s")
+    return samples.gather_every(max(1, len(samples) // 2000))
+
+
+@dataclass(frozen=True)
+class Panels:
+    """What a panel shows of a cell's runs, or of the first of them."""
+
+    draw: Callable[[Axes, Evidence, list[str], str], None]
+    label: str
+    one_run: bool = True
+    one_scale: bool = True  # for all panels of a row
+
+
+PANELS = {
+    "over_time": Panels(_over_time, "throughput at the receiver [Mbit/s]", one_run=False),
+    "model": Panels(_rates, "rate [Mbit/s]", one_scale=False),
+    "inflight": Panels(_inflight, "in flight [BDP by the control's own estimate]"),
+    "gains": Panels(_gains, "pacing gain, and in flight [BDP]"),
+}

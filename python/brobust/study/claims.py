@@ -1,0 +1,368 @@
+"""Claims of papers as rules over a dataset, and what the data say of them.
+
+A claim is one or more checks; it holds if all of them do. A check picks cells (`where`), takes a metric's median over
+the repeats of each, and compares. Where the dataset has no such cell, the claim is not measurable here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from brobust.report.table import AXES, axis_value
+from brobust.study import metrics
+from brobust.study.metrics import Evidence
+
+HOLDS, DIFFERS, NOT_MEASURABLE = "holds", "differs", "not measurable here"
+# What tells cells apart. `timeslice_ms` is null where the CPU is undisturbed.
+CELL = [
+    *(axis for axis in AXES if axis not in ("traffic", "pattern", "flow_rtt_ms", "driver", "replay", "buffer_bytes")),
+    "buffer_bdp",
+]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found."""
+
+    holds: bool | None
+    """None: the dataset has nothing to check."""
+    measured: str
+    n: int
+    """Runs that it stands on."""
+
+
+class Check(BaseModel):
+    """A comparison of cells."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    metric: str = "throughput_mbps"
+    where: dict[str, Any] = Field(default_factory=dict)
+    """Axis = value, [values] or "least-greatest"; docs/data.md has the axes."""
+    stat: Literal["median", "deviation"] = "median"
+    """Of a cell's runs: their median, or their standard deviation."""
+
+    @field_validator("metric")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        known = [*metrics.OF_RUNS, *metrics.METRICS]
+        if name not in known:
+            raise ValueError(f"{name!r} is no metric; there are {', '.join(known)}")
+        return name
+
+    @field_validator("where")
+    @classmethod
+    def _axes(cls, where: dict[str, Any]) -> dict[str, Any]:
+        if unknown := [axis for axis in where if axis not in CELL]:
+            raise ValueError(f"{unknown[0]!r} is no axis; there are {', '.join(CELL)}")
+        return where
+
+    def expected(self) -> str:
+        raise NotImplementedError
+
+    def find(self, evidence: Evidence) -> Finding:
+        chosen = select(evidence.values(self.metric), self.where)
+        if chosen.is_empty():
+            return Finding(None, "no such cell was measured", 0)
+        return self._judge(chosen)
+
+    def _judge(self, runs: pl.DataFrame) -> Finding:
+        raise NotImplementedError
+
+    def _cells(self, runs: pl.DataFrame) -> pl.DataFrame:
+        """The statistic as `value`, and the number of runs, of each cell."""
+        value = pl.col("value").median() if self.stat == "median" else pl.col("value").std()
+        return runs.group_by(CELL).agg(value, pl.len().alias("n")).filter(pl.col("value").is_not_null()).sort(CELL)
+
+    def _show(self, value: float) -> str:
+        return " ".join(filter(None, (f"{value:.3g}", metrics.unit(self.metric))))
+
+
+class Bound(Check):
+    """Every cell's median lies at or below (above) a value; `of = "each"`: every run's."""
+
+    rule: Literal["at_most", "at_least"]
+    value: float
+    of: Literal["median", "each"] = "median"
+
+    def expected(self) -> str:
+        side = "at most" if self.rule == "at_most" else "at least"
+        return f"{self.metric} {side} {self.value:g} in {'every cell' if self.of == 'median' else 'every run'}"
+
+    def _judge(self, runs: pl.DataFrame) -> Finding:
+        found = self._cells(runs) if self.of == "median" else runs.with_columns(pl.lit(1).alias("n"))
+        worst = found.sort("value", descending=self.rule == "at_most").row(0, named=True)
+        fits = found["value"] <= self.value if self.rule == "at_most" else found["value"] >= self.value
+        extreme = "greatest" if self.rule == "at_most" else "least"
+        text = f"{extreme} {self._show(worst['value'])} ({_name(worst, found)}); {fits.sum()} of {len(found)} fit"
+        return Finding(bool(fits.all()), text, len(runs))
+
+
+class Pairs(Check):
+    """Each cell beside that with another value on some axes (`than`)."""
+
+    than: dict[str, Any]
+
+    def find(self, evidence: Evidence) -> Finding:
+        every = evidence.values(self.metric)
+        ours, others = (self._cells(select(every, where)) for where in (self.where, {**self.where, **self.than}))
+        differ = {*self.than, *(UNDISTURBED if "share" in self.than else ())}
+        on = [axis for axis in CELL if axis not in differ]
+        pairs = ours.join(others, on=on, how="inner", suffix="_than", nulls_equal=True)
+        if pairs.is_empty():
+            return Finding(None, "no pair of such cells was measured", 0)
+        pairs = pairs.with_columns((pl.col("value") / pl.col("value_than")).alias("ratio")).sort("ratio")
+        holds, shown = self._judge_pairs(pairs, ours)
+        return Finding(holds, shown, sum(pairs["n"].to_list() + pairs["n_than"].to_list()))
+
+    def _judge_pairs(self, pairs: pl.DataFrame, ours: pl.DataFrame) -> tuple[bool, str]:
+        raise NotImplementedError
+
+    def _than(self) -> str:
+        of = "" if self.stat == "median" else "deviation of "
+        return f"{of}{self.metric} over that with {', '.join(f'{axis} {value}' for axis, value in self.than.items())}"
+
+
+class Ratio(Pairs):
+    """The ratio of every pair is in a range."""
+
+    rule: Literal["ratio"]
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def expected(self) -> str:
+        sides = [f"at least {self.at_least:g}"] if self.at_least is not None else []
+        sides += [f"at most {self.at_most:g}"] if self.at_most is not None else []
+        return f"{self._than()}: {' and '.join(sides)}"
+
+    def _judge_pairs(self, pairs: pl.DataFrame, ours: pl.DataFrame) -> tuple[bool, str]:
+        low, high = pairs.row(0, named=True), pairs.row(-1, named=True)
+        holds = (self.at_least is None or low["ratio"] >= self.at_least) and (
+            self.at_most is None or high["ratio"] <= self.at_most
+        )
+        return holds, f"{low['ratio']:.3g} ({_name(low, ours)}) to {high['ratio']:.3g} ({_name(high, ours)})"
+
+
+class PartBetter(Pairs):
+    """The ratio is at least a factor in a part of the pairs."""
+
+    rule: Literal["part_better"]
+    factor: float = 1.0
+    at_least: float
+
+    def expected(self) -> str:
+        return f"{self._than()}: at least {self.factor:g} in {self.at_least:.0%} of the cells"
+
+    def _judge_pairs(self, pairs: pl.DataFrame, ours: pl.DataFrame) -> tuple[bool, str]:
+        better = int((pairs["ratio"] >= self.factor).sum())
+        median = float(pairs["ratio"].median())  # type: ignore[arg-type]
+        return better >= self.at_least * len(pairs), f"in {better} of {len(pairs)} cells; median ratio {median:.3g}"
+
+
+class Trend(Check):
+    """From the greatest value of an axis to the least, the median falls (rises) at every step; in all by a factor."""
+
+    rule: Literal["falls", "rises"]
+    along: str
+    total: float = 1.0
+
+    def expected(self) -> str:
+        return f"{self.metric} {self.rule} as {self.along} goes down, in all by a factor of at least {self.total:g}"
+
+    def _judge(self, runs: pl.DataFrame) -> Finding:
+        holds, shown = True, []
+        for group in _groups(self._cells(runs), self.along):
+            values = group.sort(self.along, descending=True)["value"].to_list()
+            steps = list(itertools.pairwise(values))
+            down = self.rule == "falls"
+            monotone = all(a >= b if down else a <= b for a, b in steps)
+            whole = values[0] / values[-1] if down else values[-1] / max(values[0], 1e-9)
+            holds = holds and len(values) > 1 and monotone and whole >= self.total
+            shown.append(" -> ".join(f"{value:.3g}" for value in values))
+        return Finding(holds, "; ".join(shown[:4]) + _more(shown, 4), len(runs))
+
+
+class Equal(Check):
+    """Medians along an axis lie within a factor of each other."""
+
+    rule: Literal["equal"]
+    along: str
+    within: float
+
+    def expected(self) -> str:
+        return f"{self.metric} the same for every {self.along}, within a factor of {self.within:g}"
+
+    def _judge(self, runs: pl.DataFrame) -> Finding:
+        ratios = []
+        for group in _groups(self._cells(runs), self.along):
+            if len(group) > 1:
+                low, high = group["value"].min(), group["value"].max()
+                ratios.append((float(high) / max(float(low), 1e-9), group))  # type: ignore[arg-type]
+        if not ratios:
+            return Finding(None, f"only one value of {self.along} was measured", 0)
+        worst, group = max(ratios, key=lambda pair: pair[0])
+        fit = sum(ratio <= self.within for ratio, _ in ratios)
+        where = _name(group.row(0, named=True), self._cells(runs), leave_out=self.along)
+        return Finding(fit == len(ratios), f"most apart {worst:.3g} ({where}); {fit} of {len(ratios)} fit", len(runs))
+
+
+class Reaches(Check):
+    """The least value of an axis from which on every median is at or above a level lies in a range."""
+
+    rule: Literal["reaches"]
+    along: str
+    level: float
+    least: float | None = None
+    most: float | None = None
+
+    def expected(self) -> str:
+        bounds = [f"not below {self.least:g}"] if self.least is not None else []
+        bounds += [f"not above {self.most:g}"] if self.most is not None else []
+        return f"{self.metric} is {self.level:g} and more from {self.along} {' and '.join(bounds)}"
+
+    def _judge(self, runs: pl.DataFrame) -> Finding:
+        every = self._cells(runs)
+        firsts: dict[str, float | None] = {}
+        for group in _groups(every, self.along):
+            first = None
+            for row in group.sort(self.along, descending=True).iter_rows(named=True):
+                if row["value"] < self.level:
+                    break
+                first = row[self.along]
+            firsts[_name(group.row(0, named=True), every, leave_out=self.along)] = first
+        shown = [
+            f"{axis_value(self.along, first) if first is not None else 'never'} ({n})" for n, first in firsts.items()
+        ]
+        holds = all(self._fits(first) for first in firsts.values())
+        return Finding(holds, "from " + ", ".join(shown[:8]) + _more(shown, 8), len(runs))
+
+    def _fits(self, first: float | None) -> bool:
+        if first is None:
+            return self.most is None
+        # Shares are decimals in files: not by their last bit.
+        return (self.least is None or first >= self.least - 1e-9) and (self.most is None or first <= self.most + 1e-9)
+
+
+class Part(Check):
+    """Of all runs chosen, the part whose metric lies at or above (below) a value is in a range."""
+
+    rule: Literal["part"]
+    above: float | None = None
+    below: float | None = None
+    at_least: float = 0.0
+    at_most: float = 1.0
+
+    def expected(self) -> str:
+        side = f">= {self.above:g}" if self.above is not None else f"<= {self.below:g}"
+        return f"{self.at_least:.0%} to {self.at_most:.0%} of the runs have {self.metric} {side}"
+
+    def _judge(self, runs: pl.DataFrame) -> Finding:
+        inside = pl.lit(True)
+        if self.above is not None:
+            inside &= pl.col("value") >= self.above
+        if self.below is not None:
+            inside &= pl.col("value") <= self.below
+        part = float(runs.select(inside.mean()).item())
+        median = self._show(float(runs["value"].median()))  # type: ignore[arg-type]
+        return Finding(self.at_least <= part <= self.at_most, f"{part:.0%} of the runs; median {median}", len(runs))
+
+
+AnyCheck = Annotated[Bound | Ratio | PartBetter | Trend | Equal | Reaches | Part, Field(discriminator="rule")]
+
+
+class Claim(BaseModel):
+    """What a paper says, and how it is checked."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str
+    text: str
+    checks: tuple[AnyCheck, ...] = ()
+    note: str = ""
+    """Where a check is not the paper's own words."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim beside the data."""
+
+    claim: str
+    text: str
+    verdict: str
+    expected: str
+    measured: str
+    n: int
+    backend: str
+    kernel: str
+    note: str
+
+
+def decide(claim: Claim, evidence: Evidence) -> Verdict:
+    findings = [check.find(evidence) for check in claim.checks]
+    if not findings or any(finding.holds is None for finding in findings):
+        verdict = NOT_MEASURABLE
+    else:
+        verdict = HOLDS if all(finding.holds for finding in findings) else DIFFERS
+    runs = evidence.flows
+    return Verdict(
+        claim.id,
+        claim.text,
+        verdict,
+        "; ".join(check.expected() for check in claim.checks),
+        "; ".join(finding.measured for finding in findings),
+        sum(finding.n for finding in findings),
+        "/".join(sorted(runs["backend"].unique())),
+        "/".join(sorted(runs["kernel"].unique())),
+        claim.note,
+    )
+
+
+# Axes that an undisturbed run does not have.
+UNDISTURBED = ("timeslice_ms", "jitter")
+
+
+def select(runs: pl.DataFrame, where: dict[str, Any]) -> pl.DataFrame:
+    """The runs whose axes have these values."""
+    for axis, value in where.items():
+        column = pl.col(axis)
+        if isinstance(value, str) and not runs.schema[axis].is_numeric():
+            runs = runs.filter(column == value)
+        elif isinstance(value, str):
+            least, _, greatest = value.partition("-")
+            runs = runs.filter(column.is_between(float(least) - 1e-9, float(greatest) + 1e-9))
+        elif isinstance(value, list) and all(isinstance(one, str) for one in value):
+            runs = runs.filter(column.is_in(value))
+        else:
+            some = value if isinstance(value, list) else [value]
+            runs = runs.filter(pl.any_horizontal((column - one).abs() < 1e-9 for one in some))
+    return runs
+
+
+def _groups(every: pl.DataFrame, along: str) -> Iterator[pl.DataFrame]:
+    others = [axis for axis in CELL if axis != along]
+    yield from every.partition_by(others, maintain_order=True)
+
+
+def _name(cell: dict[str, Any], among: pl.DataFrame, leave_out: str = "") -> str:
+    """What tells a cell from the others."""
+    words = []
+    for axis in CELL:
+        if axis != leave_out and cell[axis] is not None and (among[axis].n_unique() > 1 or axis == "cc"):
+            words.append(" ".join(filter(None, (axis_value(axis, cell[axis]), _UNITS.get(axis, "")))))
+    return ", ".join(words)
+
+
+_UNITS = {
+    "timeslice_ms": "ms slices", "rtt_ms": "ms RTT", "bandwidth_mbps": "Mbit/s", "buffer_bdp": "BDP buffer",
+    "loss": "loss", "flows": "flows",
+}  # fmt: skip
+
+
+def _more(shown: Sequence[str], limit: int) -> str:
+    return f", and {len(shown) - limit} more" if len(shown) > limit else ""

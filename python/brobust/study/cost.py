@@ -1,0 +1,56 @@
+"""What a sweep will take, from what runs have taken: those of the dataset if it has any, else a probe made for it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+
+from brobust import backends
+from brobust.backends.base import Backend
+from brobust.dataset import Dataset
+from brobust.scenario import Run
+from brobust.scenario.grid import scenario
+
+# Of virtual time a run's cost is a boot and its frames; the probe is long enough to tell one from the other.
+_PROBE = {"path": {"bandwidth": "100mbit", "rtt": "10ms", "buffer": "4bdp"}, "flows": [{"cc": "cubic"}]}
+_SECONDS = ("1s", "3s")
+ENOUGH_RUNS = 10
+TRIES = 3  # the least of them: a busy moment is no measure
+
+
+def expected_seconds(runs: Sequence[Run], dataset: Dataset | None = None, jobs: int | None = None) -> float:
+    """Wall time of these runs. An upper estimate in virtual time: a sender short of CPU sends fewer frames."""
+    side_by_side = {run.scenario.backend for run in runs} <= {"virtual"}
+    at_once = (jobs or len(os.sched_getaffinity(0))) if side_by_side else 1
+    if dataset is not None and len(done := dataset.runs().unique("run")) >= ENOUGH_RUNS:
+        per_unit = float(done["wall_s"].sum()) / max(1e-9, sum(_units(run) for run in runs) / len(runs) * len(done))
+        return per_unit * sum(_units(run) for run in runs) / at_once
+    if not side_by_side:
+        return sum(run.scenario.duration / 1e9 for run in runs)
+    boot, per_mbit = _probe()
+    return sum(boot + per_mbit * _units(run) for run in runs) / at_once
+
+
+def _units(run: Run) -> float:
+    """Mbit that the path carries in the run; on vm, seconds."""
+    seconds = run.scenario.duration / 1e9
+    return seconds * run.scenario.path.bandwidth / 1e6 if run.scenario.backend == "virtual" else seconds
+
+
+def _timed(backend: Backend, run: Run) -> float:
+    begun = time.monotonic()
+    backend.measure(run)
+    return time.monotonic() - begun
+
+
+def _probe() -> tuple[float, float]:
+    """Seconds of a run without frames, and seconds for a Mbit, in virtual time on this machine."""
+    took = []
+    with backends.opened("virtual", lambda _: None) as backend:
+        for seconds in _SECONDS:
+            run = Run(scenario=scenario({**_PROBE, "duration": seconds}), repeat=0)
+            took.append((_units(run), min(_timed(backend, run) for _ in range(TRIES))))
+    (small, first), (large, second) = took
+    per_mbit = max(0.0, (second - first) / (large - small))
+    return max(0.0, first - per_mbit * small), per_mbit

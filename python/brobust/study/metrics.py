@@ -1,0 +1,146 @@
+"""Figures of a run beyond its throughput, for claims and drawings: each from one table of the dataset, a value per run.
+
+All are of the run's flows together where the table tells them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import cached_property
+
+import polars as pl
+
+from brobust.dataset import Dataset
+from brobust.guests.path import goodput_ceiling_mbps
+from brobust.report import table
+
+# STARTUP is over by then on every path of the papers.
+STARTUP_S = 2.0
+
+
+class Evidence:
+    """Some runs of a dataset, and their tables; read once."""
+
+    def __init__(self, dataset: Dataset, runs: Collection[str]):
+        self._dataset = dataset
+        self._runs = pl.Series("run", sorted(runs), dtype=pl.String)
+
+    def _of_these(self, frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.filter(pl.col("run").is_in(self._runs.implode()))
+
+    @cached_property
+    def flows(self) -> pl.DataFrame:
+        """A row per run and flow."""
+        return self._of_these(self._dataset.runs())
+
+    @cached_property
+    def throughput(self) -> pl.DataFrame:
+        """Mbit/s of all flows of a run, by time."""
+        rates = self._of_these(self._dataset.throughput())
+        return rates.group_by("run", "time_s").agg(pl.col("throughput_mbps").sum()).sort("run", "time_s")
+
+    @cached_property
+    def samples(self) -> pl.DataFrame:
+        return self._of_these(self._dataset.samples())
+
+    @cached_property
+    def runs(self) -> pl.DataFrame:
+        """A row per measured run: its axes (and `buffer_bdp`), `throughput_mbps`, `utilization`, `retransmits`."""
+        bdp_bytes = pl.col("bandwidth_mbps") * pl.col("rtt_ms") * 125
+        ceiling = pl.col("bandwidth_mbps").map_elements(lambda mbps: goodput_ceiling_mbps(mbps * 1e6), pl.Float64)
+        return table.runs(self.flows).with_columns(
+            (pl.col("throughput_mbps") / ceiling).alias("utilization"),
+            (pl.col("buffer_bytes") / bdp_bytes).round(2).alias("buffer_bdp"),
+        )
+
+    def values(self, metric: str) -> pl.DataFrame:
+        """`runs`, with the metric in column `value`; runs without it are left out."""
+        if metric in OF_RUNS:
+            found = self.runs.with_columns(pl.col(metric).cast(pl.Float64).alias("value"))
+        else:
+            function, _ = METRICS[metric]
+            found = self.runs.join(function(self), on="run")
+        return found.filter(pl.col("value").is_not_null())
+
+
+def startup_peak_mbps(evidence: Evidence) -> pl.DataFrame:
+    """The most in any 0.3 s of the first two seconds: how far STARTUP came."""
+    early = evidence.throughput.filter(pl.col("time_s") <= STARTUP_S)
+    smooth = early.with_columns(pl.col("throughput_mbps").rolling_mean(3, min_samples=1).over("run"))
+    return smooth.group_by("run").agg(pl.col("throughput_mbps").max().alias("value"))
+
+
+def late_mbps(evidence: Evidence) -> pl.DataFrame:
+    """Mean of the second half of the run."""
+    of_run = evidence.throughput
+    half = of_run.group_by("run").agg((pl.col("time_s").max() / 2).alias("half"))
+    late = of_run.join(half, on="run").filter(pl.col("time_s") > pl.col("half"))
+    return late.group_by("run").agg(pl.col("throughput_mbps").mean().alias("value"))
+
+
+def best_mbps(evidence: Evidence) -> pl.DataFrame:
+    """The most in any second after STARTUP."""
+    later = evidence.throughput.filter(pl.col("time_s") > STARTUP_S)
+    smooth = later.with_columns(pl.col("throughput_mbps").rolling_mean(10, min_samples=5).over("run"))
+    return smooth.group_by("run").agg(pl.col("throughput_mbps").max().alias("value"))
+
+
+def _later_samples(evidence: Evidence) -> pl.DataFrame:
+    return evidence.samples.filter(pl.col("time_s") > STARTUP_S)
+
+
+def inflight_bdp(evidence: Evidence) -> pl.DataFrame:
+    """Median in flight after STARTUP, in BDPs by the control's own estimate."""
+    return _later_samples(evidence).group_by("run").agg(pl.col("inflight_bdp").median().alias("value"))
+
+
+def below_bdp_share(evidence: Evidence) -> pl.DataFrame:
+    """Part of the samples after STARTUP with less than one BDP in flight."""
+    known = _later_samples(evidence).filter(pl.col("inflight_bdp").is_not_null())
+    return known.group_by("run").agg((pl.col("inflight_bdp") < 1).mean().alias("value"))
+
+
+def estimate_mbps(evidence: Evidence) -> pl.DataFrame:
+    """Median bandwidth estimate of the run's second half."""
+    samples = evidence.samples
+    half = samples.group_by("run").agg((pl.col("time_s").max() / 2).alias("half"))
+    late = samples.join(half, on="run").filter(pl.col("time_s") > pl.col("half"))
+    return late.group_by("run").agg(pl.col("bandwidth_estimate_mbps").median().alias("value"))
+
+
+def delivery_to_pacing(evidence: Evidence) -> pl.DataFrame:
+    """Median of delivery rate over pacing rate after STARTUP."""
+    later = _later_samples(evidence).filter(pl.col("pacing_rate_mbps") > 0)
+    ratio = pl.col("delivery_rate_mbps") / pl.col("pacing_rate_mbps")
+    return later.group_by("run").agg(ratio.median().alias("value"))
+
+
+def high_gain_in_deficit(evidence: Evidence) -> pl.DataFrame:
+    """Of the samples after STARTUP with less than one BDP in flight, the part paced at a gain of 2 and more."""
+    low = _later_samples(evidence).filter(pl.col("inflight_bdp") < 1)
+    return low.group_by("run").agg((pl.col("pacing_gain") >= 2).mean().alias("value"))
+
+
+def high_gain_without_deficit(evidence: Evidence) -> pl.DataFrame:
+    """Of the samples after STARTUP with 1.1 BDP and more in flight, the part paced at a gain of 2 and more."""
+    enough = _later_samples(evidence).filter(pl.col("inflight_bdp") >= 1.1)
+    return enough.group_by("run").agg((pl.col("pacing_gain") >= 2).mean().alias("value"))
+
+
+# By name: the figure of a run, and its unit for people.
+METRICS: dict[str, tuple[Callable[[Evidence], pl.DataFrame], str]] = {
+    "startup_peak_mbps": (startup_peak_mbps, "Mbit/s"),
+    "late_mbps": (late_mbps, "Mbit/s"),
+    "best_mbps": (best_mbps, "Mbit/s"),
+    "inflight_bdp": (inflight_bdp, "BDP"),
+    "below_bdp_share": (below_bdp_share, ""),
+    "estimate_mbps": (estimate_mbps, "Mbit/s"),
+    "delivery_to_pacing": (delivery_to_pacing, ""),
+    "high_gain_in_deficit": (high_gain_in_deficit, ""),
+    "high_gain_without_deficit": (high_gain_without_deficit, ""),
+}
+OF_RUNS = {"throughput_mbps": "Mbit/s", "utilization": "", "retransmits": "segments"}
+
+
+def unit(metric: str) -> str:
+    return OF_RUNS[metric] if metric in OF_RUNS else METRICS[metric][1]

@@ -1,0 +1,123 @@
+"""A study: a TOML file that says what to measure, what to draw of it, and what a paper claims of it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from brobust.errors import BadInput
+from brobust.scenario import Grid
+from brobust.scenario.grid import override
+from brobust.study.claims import Claim
+
+STUDIES = Path(__file__).parent.parent / "studies"
+
+
+class Scale(StrEnum):
+    """How much of a study is measured."""
+
+    SMOKE = "smoke"
+    QUICK = "quick"
+    FULL = "full"
+
+
+class Figure(BaseModel):
+    """One drawing of the study's runs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    title: str
+    kind: Literal["throughput", "over_time", "model", "inflight", "gains"] = "throughput"
+    x: str | None = None
+    where: dict[str, Any] = Field(default_factory=dict)
+    seconds: tuple[float, float] | None = None
+    """From when to when of the run; None: all of it."""
+
+
+class Study(BaseModel):
+    """One file of python/brobust/studies, or of a user's."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    paper: str
+    figure: str
+    title: str
+    about: str = ""
+    """What the paper shows there, and what is done differently here."""
+    grid: dict[str, Any] = Field(default_factory=dict)
+    """Fields of a scenario (docs/scenario.md), common to all scales."""
+    scale: dict[Scale, dict[str, Any]] = Field(default_factory=dict)
+    """What each scale changes; several [[scale.NAME.grids]] are several grids."""
+    vm: dict[Scale, dict[str, Any]] = Field(default_factory=dict)
+    """What backend vm changes of these; a scale that is absent is not measured there."""
+    figures: tuple[Figure, ...] = ()
+    claims: tuple[Claim, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.paper}-{self.figure}"
+
+    def fields(self, scale: Scale, backend: str) -> dict[str, Any] | None:
+        """The grid's fields; None where this study is not measured at that scale on that backend."""
+        if scale not in self.scale or (backend == "vm" and scale not in self.vm):
+            return None
+        fields = override(self.grid, self.scale[scale])
+        if backend == "vm":
+            fields = override(fields, self.vm[scale])
+        return {"seed": 1, **fields, "backend": backend}
+
+
+def load(file: Path) -> Study:
+    """A study from its file; what does not fit is refused in one line."""
+    try:
+        return Study.model_validate(tomllib.loads(file.read_text()))
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{file}: not a TOML file ({error})") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BadInput(f"{file}: {where}: {first['msg']} (given: {str(first['input'])[:80]!r})") from None
+
+
+def papers() -> list[str]:
+    """Papers with studies of ours."""
+    return sorted(directory.name for directory in STUDIES.iterdir() if any(directory.glob("*.toml")))
+
+
+def of_paper(paper: str, figures: Sequence[str] = ()) -> list[Study]:
+    """The studies of a paper, in the order of its figures."""
+    if paper not in papers():
+        raise BadInput(f"there are no studies of {paper!r}; there are of {', '.join(papers())}")
+    found = sorted((load(file) for file in (STUDIES / paper).glob("*.toml")), key=lambda s: _number(s.figure))
+    known = [study.figure for study in found]
+    if unknown := [figure for figure in figures if figure not in known]:
+        raise BadInput(f"--figure: {paper} has no study of figure {unknown[0]}; it has {', '.join(known)}")
+    return [study for study in found if not figures or study.figure in figures]
+
+
+def _number(figure: str) -> tuple[int, str]:
+    digits = "".join(letter for letter in figure if letter.isdigit())
+    return int(digits or 0), figure
+
+
+def grid(studies: Sequence[Study], scale: Scale, backend: str) -> Grid:
+    """All that these studies measure, as one grid: what two of them want is measured once."""
+    parts: list[dict[str, Any]] = []
+    for study in studies:
+        if (fields := study.fields(scale, backend)) is not None:
+            common = {key: value for key, value in fields.items() if key != "grids"}
+            parts += [override(common, own) for own in fields.get("grids", [{}])]
+    if not parts:
+        names = ", ".join(study.name for study in studies)
+        raise BadInput(
+            f"{names}: not measured at scale {scale} on backend {backend}; give another --scale or --backend"
+        )
+    return Grid({"grids": parts})
