@@ -5,13 +5,16 @@
 
 #include <linux/module.h>
 #include <linux/random.h>
+#include <linux/stringify.h>
 #include <linux/types.h>
 #include <linux/version.h>
+
+#define CC_RANGE(unit, least, most) " [" #unit ", " __stringify(least) " to " __stringify(most) "]"
 
 /* Set on the command line (NAME.PARAMETER=VALUE) or at modprobe; seen in /sys/module. */
 #define CC_PARAM(name, value, least, most, unit, help)                                             \
 	static u32 name __read_mostly = value;                                                     \
 	module_param(name, uint, 0444);                                                            \
-	MODULE_PARM_DESC(name, help);
+	MODULE_PARM_DESC(name, help CC_RANGE(unit, least, most));
 
 #endif

@@ -15,7 +15,7 @@ import typer
 from typer.exceptions import TyperException
 
 import brobust
-from brobust.cli import cc, demo, doctor, kernel, plot, report, run, sweep, validate
+from brobust.cli import cc, compare, demo, doctor, kernel, plot, report, run, sweep, validate
 from brobust.errors import BrobustError
 
 app = typer.Typer(
@@ -31,6 +31,7 @@ app.command("plot")(plot.plot)
 app.command("demo")(demo.demo)
 app.command("sweep")(sweep.sweep)
 app.command("reproduce")(sweep.reproduce)
+app.command("compare")(compare.compare)
 app.command("report")(report.report)
 app.command("doctor")(doctor.doctor)
 app.command("validate")(validate.command)

@@ -24,7 +24,7 @@ static void repair(struct sock *sk, const struct rate_sample *rs)
 	    .max_pacing_rate = READ_ONCE(sk->sk_max_pacing_rate),
 	};
 	const struct cc_sample sample = {.is_app_limited = rs->is_app_limited};
-	/* BBR fills the socket's private area, so what is counted stands with the flow's records. */
+	/* BBR fills the socket's private area: what is counted stands with the flow's records. */
 	struct robust robust = {.deficit_acks = brobust_deficits_of(sk)};
 	struct brobust_bbr bbr;
 	struct bbr_model model;

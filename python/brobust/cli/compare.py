@@ -1,0 +1,57 @@
+"""`brobust compare`: two datasets cell by cell."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from brobust import compare as comparing
+from brobust.dataset import Dataset
+from brobust.report import table
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="A", help="Dataset that was before.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="Dataset that is after.")],
+    tolerance: Annotated[
+        float, typer.Option(min=0, max=1, help="Differences up to this part of A's median do not count.")
+    ] = 0.05,
+    all_cells: Annotated[bool, typer.Option("--all", help="Show the cells that are the same, too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per cell.")] = False,
+) -> None:
+    """Compare the throughput of two datasets cell by cell; exit status 1 if one is worse in B.
+
+    A cell differs where the 95 % confidence interval of the difference of the medians (bootstrap) lies beyond the
+    tolerance. It takes three runs of a cell in each.
+    """
+    cells = comparing.compare(Dataset.open(first), Dataset.open(second), tolerance)
+    counts = Counter(cell.verdict for cell in cells)
+    if as_json:
+        for cell in cells:
+            print(json.dumps(cell.__dict__), flush=True)
+    else:
+        shown = [cell for cell in cells if all_cells or cell.verdict != comparing.SAME]
+        if shown:
+            Console().print(_table(shown))
+        print(f"{len(cells)} cells: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
+    if counts[comparing.WORSE]:
+        raise typer.Exit(1)
+
+
+def _table(cells: list[comparing.Compared]) -> Table:
+    axes = list(cells[0].cell)
+    out = Table(box=None, pad_edge=False)
+    for heading in [*(" ".join(filter(None, table.AXES[axis])) for axis in axes), "A", "B", "B - A [95 %]", "n", ""]:
+        out.add_column(heading)
+    for cell in cells:
+        between = "" if cell.low is None or cell.high is None else f"{cell.low:+.2f} to {cell.high:+.2f}"
+        values = [table.axis_value(axis, cell.cell[axis]) for axis in axes]
+        runs = f"{cell.runs[0]}, {cell.runs[1]}"
+        out.add_row(*values, f"{cell.first:.2f}", f"{cell.second:.2f}", between, runs, cell.verdict)
+    return out

@@ -1,0 +1,79 @@
+"""`brobust compare`: cells of two datasets, and which of them differ beyond noise."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from brobust import compare
+from brobust.dataset import Dataset, Measured, flow_columns, scenario_columns
+from brobust.errors import BadInput
+from brobust.scenario import Grid
+from conftest import json_lines
+
+Brobust = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def _dataset(directory: Path, rates: dict[float, list[float]], **fields: object) -> Dataset:
+    """Runs of bbr with these Mbit/s at these shares."""
+    grid = Grid(
+        {
+            "contention": {"share": list(rates)},
+            "flows": [{"cc": "bbr"}],
+            "repeat": max(len(values) for values in rates.values()),
+            **fields,
+        }
+    )
+    dataset = Dataset.create(directory, grid, {})
+    for run in grid.runs():
+        values = rates[run.scenario.contention.share]
+        if run.repeat < len(values):
+            (columns,) = flow_columns(run.scenario)
+            outcome = {"outcome": "ok", "started_at": datetime.now(UTC), "retransmits": 0}
+            row = {**scenario_columns(run), **columns, **outcome, "throughput_mbps": values[run.repeat]}
+            dataset.append(run.id, Measured([row]))
+    return dataset
+
+
+BEFORE = {1.0: [18.9, 19.0, 19.1, 18.8, 19.0], 0.5: [5.1, 5.6, 4.9, 5.3, 5.2], 0.25: [1.2, 1.3, 1.2, 1.1, 1.2]}
+
+
+def test_what_differs_beyond_noise_is_told_from_what_does_not(tmp_path: Path) -> None:
+    after = {1.0: [19.0, 18.9, 19.0, 19.1, 18.9], 0.5: [17.0, 16.1, 17.3, 16.8, 17.1], 0.25: [0.6, 0.5, 0.6, 0.7, 0.6]}
+    first, second = _dataset(tmp_path / "a", BEFORE), _dataset(tmp_path / "b", after)
+    verdicts = {cell.cell["share"]: cell.verdict for cell in compare.compare(first, second)}
+    assert verdicts == {1.0: compare.SAME, 0.5: compare.BETTER, 0.25: compare.WORSE}
+    cell = next(cell for cell in compare.compare(first, second) if cell.cell["share"] == 0.5)
+    assert cell.low is not None and cell.high is not None and 10 < cell.low < cell.second - cell.first < cell.high < 13
+
+
+def test_kernels_are_compared_and_not_told_apart(tmp_path: Path) -> None:
+    first = _dataset(tmp_path / "a", BEFORE)
+    second = _dataset(tmp_path / "b", BEFORE, kernel="virtual-6.1")
+    assert {cell.verdict for cell in compare.compare(first, second)} == {compare.SAME}
+
+
+def test_few_runs_decide_nothing(tmp_path: Path) -> None:
+    first, second = _dataset(tmp_path / "a", BEFORE), _dataset(tmp_path / "b", {0.5: [1.0, 1.1]})
+    (cell,) = compare.compare(first, second)
+    assert cell.verdict == compare.TOO_FEW and cell.runs == (5, 2)
+
+
+def test_datasets_without_a_common_cell_are_refused(tmp_path: Path) -> None:
+    first, second = _dataset(tmp_path / "a", BEFORE), _dataset(tmp_path / "b", {0.1: [1.0]})
+    with pytest.raises(BadInput, match="no cell in common"):
+        compare.compare(first, second)
+
+
+def test_the_command_ends_with_1_where_a_cell_is_worse(brobust: Brobust, tmp_path: Path) -> None:
+    _dataset(tmp_path / "a", BEFORE)
+    _dataset(tmp_path / "b", {**BEFORE, 0.25: [0.6, 0.5, 0.6, 0.7, 0.6]})
+    same = brobust("compare", "a", "a")
+    assert same.returncode == 0 and same.stdout == "3 cells: 3 same\n"
+    worse = brobust("compare", "a", "b")
+    assert worse.returncode == 1 and "worse" in worse.stdout and "-0.7" in worse.stdout
+    assert [cell["verdict"] for cell in json_lines(brobust("compare", "a", "b", "--json").stdout)].count("worse") == 1
