@@ -47,8 +47,8 @@ def test_what_two_studies_want_is_measured_once() -> None:
     assert len(both) == len(model.grid([studies["4"]], model.Scale.QUICK, "virtual").runs())
 
 
-@pytest.fixture
-def evidence(tmp_path: Path) -> Evidence:
+@pytest.fixture(scope="module")
+def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
     """BBR with 90, 40 and 5 Mbit/s at 70, 50 and 25 % of a CPU, a little more at 40 ms; Cubic with 90; n = 3."""
     mbps = {0.7: 90.0, 0.5: 40.0, 0.25: 5.0}
     grid = Grid(
@@ -59,7 +59,7 @@ def evidence(tmp_path: Path) -> Evidence:
             "repeat": 3,
         }
     )
-    dataset = Dataset.create(tmp_path / "data", grid, {})
+    dataset = Dataset.create(tmp_path_factory.mktemp("evidence") / "data", grid, {})
 
     def measured(run: Run) -> Measured:
         cc, share = run.scenario.flows[0].cc, run.scenario.contention.share
@@ -114,6 +114,31 @@ BBR = {"cc": "bbr"}
 )
 def test_a_rule_decides(evidence: Evidence, check: dict[str, Any], expected: str) -> None:
     assert _verdict(evidence, check) == expected
+
+
+@pytest.mark.parametrize(("at_half", "expected"), [(30.0, HOLDS), (4.0, HOLDS), (93.0, DIFFERS)])
+def test_cells_are_classed_by_whether_the_bandwidth_matters(tmp_path: Path, at_half: float, expected: str) -> None:
+    """Limited at a quarter of a CPU, recovering at 70 % where the bandwidth is 200; `at_half` of 100 Mbit/s at 50 %."""
+    rates = {
+        (0.25, 100): 5.0, (0.25, 200): 5.2, (0.5, 100): at_half, (0.5, 200): max(at_half, 6.0), (0.7, 100): 60.0,
+        (0.7, 200): 110.0,
+    }  # fmt: skip
+    grid = Grid(
+        {
+            "path": {"bandwidth": ["100mbit", "200mbit"]},
+            "contention": {"share": [0.25, 0.5, 0.7]},
+            "flows": [{"cc": "bbr"}],
+            "repeat": 1,
+        }
+    )
+    dataset = Dataset.create(tmp_path / "data", grid, {})
+    for run in grid.runs():
+        (columns,) = flow_columns(run.scenario)
+        rate = rates[run.scenario.contention.share, run.scenario.path.bandwidth // 10**6]
+        outcome = {"outcome": "ok", "started_at": datetime.now(UTC), "retransmits": 0, "throughput_mbps": rate}
+        dataset.append(run.id, Measured([{**scenario_columns(run), **columns, **outcome}]))
+    evidence = Evidence(dataset, [run.id for run in grid.runs()])
+    assert _verdict(evidence, {"rule": "classes"}) == expected
 
 
 def test_all_checks_of_a_claim_must_hold(evidence: Evidence) -> None:

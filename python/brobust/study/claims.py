@@ -273,7 +273,46 @@ class Part(Check):
         return Finding(self.at_least <= part <= self.at_most, f"{part:.0%} of the runs; median {median}", len(runs))
 
 
-AnyCheck = Annotated[Bound | Ratio | PartBetter | Trend | Equal | Reaches | Part, Field(discriminator="rule")]
+class Classes(Check):
+    """Every cell is non-limited (it fills `full` of the link), strictly CPU-limited (its throughput is that at the next
+    bandwidth within a factor, so it does not depend on it) or recovering; and none goes back as the CPU share rises,
+    in a part of the series (2BRobust, section 5.2)."""
+
+    rule: Literal["classes"]
+    within: float = 1.5
+    full: float = 0.9
+    at_least: float = 0.9
+
+    def expected(self) -> str:
+        return (
+            f"limited, recovering, non-limited in this order as the share rises, in {self.at_least:.0%} of the series"
+        )
+
+    def _judge(self, runs: pl.DataFrame) -> Finding:
+        every = self._cells(runs)
+        filled = self._cells(runs.with_columns(value="utilization")).select(*CELL, utilization="value")
+        every = every.join(filled, on=CELL, nulls_equal=True)
+        classed = pl.concat([self._classed(group) for group in _groups(every, "bandwidth_mbps")])
+        series = list(_groups(classed, "share"))
+        ordered = sum(bool(one.sort("share")["class"].is_sorted()) for one in series)
+        counts = dict(classed["class"].value_counts().rows())
+        shown = ", ".join(f"{counts.get(number, 0)} {name}" for number, name in enumerate(_CLASS_NAMES))
+        text = f"{shown}; {ordered} of {len(series)} series in order"
+        return Finding(ordered >= self.at_least * len(series), text, len(runs))
+
+    def _classed(self, group: pl.DataFrame) -> pl.DataFrame:
+        """With `class`: 0 to 2, as in _CLASS_NAMES. The cells of all bandwidths."""
+        group = group.sort("bandwidth_mbps")
+        neighbour = pl.coalesce(pl.col("value").shift(-1), pl.col("value").shift(1))
+        ratio = pl.max_horizontal(pl.col("value") / neighbour, neighbour / pl.col("value"))
+        limited = (ratio <= self.within).fill_null(value=False)
+        number = pl.when(pl.col("utilization") >= self.full).then(2).when(limited).then(0).otherwise(1)
+        return group.with_columns(number.alias("class"))
+
+
+_CLASS_NAMES = ("strictly CPU-limited", "recovering", "non-limited")
+
+AnyCheck = Annotated[Bound | Ratio | PartBetter | Trend | Equal | Reaches | Part | Classes, Field(discriminator="rule")]
 
 
 class Claim(BaseModel):
