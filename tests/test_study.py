@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 from pydantic import TypeAdapter
 
 from brobust.dataset import Dataset, Measured, flow_columns, scenario_columns
@@ -18,7 +20,7 @@ from brobust.scenario import Grid, Run
 from brobust.study import model
 from brobust.study.claims import DIFFERS, HOLDS, NOT_MEASURABLE, AnyCheck, Claim, decide
 from brobust.study.metrics import Evidence
-from conftest import json_lines
+from conftest import BROBUST, json_lines
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
 STUDIES = [study for paper in model.papers() for study in model.of_paper(paper)]
@@ -209,24 +211,55 @@ def test_a_sweep_says_what_it_takes_measures_it_and_goes_on(brobust: Brobust, tm
     assert other.returncode == 2 and "another --out" in other.stderr
 
 
+@pytest.fixture(scope="module")
+def reproduced(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """Figures 1, 4 and 9 at their smallest."""
+    directory = tmp_path_factory.mktemp("reproduced")
+    figures = ("--figure", "1", "--figure", "4", "--figure", "9")
+    done = subprocess.run(
+        [BROBUST, "reproduce", "2brobust", *figures, "--scale", "smoke", "--json"],
+        cwd=directory, capture_output=True, text=True, check=False, timeout=280,
+    )  # fmt: skip
+    return done, directory
+
+
 @pytest.mark.virtual
-def test_a_paper_is_reproduced_with_figures_and_verdicts(brobust: Brobust, tmp_path: Path) -> None:
-    done = brobust(
-        "reproduce", "2brobust", "--figure", "1", "--figure", "9", "--scale", "smoke", "--out", "it", "--json"
-    )
+def test_a_paper_is_reproduced_with_figures_and_verdicts(
+    reproduced: tuple[subprocess.CompletedProcess[str], Path],
+) -> None:
+    done, directory = reproduced
     verdicts = {verdict["claim"]: verdict for verdict in json_lines(done.stdout)}
     assert verdicts["R1"]["verdict"] == HOLDS, verdicts["R1"]
     assert verdicts["R14"]["verdict"] == HOLDS, verdicts["R14"]
     # With a buffer of one BDP in packets Cubic does fall: a finding, said as one.
     assert verdicts["R1 (1 BDP)"]["verdict"] == DIFFERS and done.returncode == 1
-    assert (tmp_path / "it/figures/2brobust-1-over-time.svg").exists()
-    assert (tmp_path / "it/figures/2brobust-9-inflight.png").stat().st_size > 10_000
-    kept = [json.loads(line) for line in (tmp_path / "it/claims.jsonl").read_text().splitlines()]
+    it = directory / "2brobust-virtual-smoke"
+    assert (it / "figures/2brobust-1-over-time.svg").exists()
+    assert (it / "figures/2brobust-9-inflight.png").stat().st_size > 10_000
+    kept = [json.loads(line) for line in (it / "claims.jsonl").read_text().splitlines()]
     assert {verdict["claim"] for verdict in kept} == set(verdicts)
-    report = brobust("report", "it", "--html", "report.html")
+
+
+@pytest.mark.virtual
+def test_the_report_is_one_file_with_figures_beside_claims(
+    brobust: Brobust, tmp_path: Path, reproduced: tuple[subprocess.CompletedProcess[str], Path]
+) -> None:
+    it = reproduced[1] / "2brobust-virtual-smoke"
+    report = brobust("report", str(it), "--html", "report.html")
     assert report.returncode == 0, report.stderr
     page = (tmp_path / "report.html").read_text()
-    assert page.count("data:image/png;base64,") == 2 and "http" not in page
-    assert all(claim in page for claim in verdicts) and "brobust reproduce 2brobust --scale smoke" in page
+    assert page.count("data:image/png;base64,") == 3 and "http" not in page
+    assert "<b>R14</b>" in page and "brobust reproduce 2brobust --scale smoke" in page
     refused = brobust("report", "nowhere")
     assert refused.returncode == 2 and "brobust reproduce" in refused.stderr
+
+
+@pytest.mark.virtual
+def test_the_notebook_draws_the_figure_from_the_data(
+    reproduced: tuple[subprocess.CompletedProcess[str], Path],
+) -> None:
+    notebook = nbformat.read(Path(__file__).parent.parent / "examples/2brobust.ipynb", as_version=4)
+    resources = {"metadata": {"path": str(reproduced[1])}}
+    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=resources).execute()
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
