@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -137,3 +138,9 @@ def test_flags_become_fields_and_commas_of_changes_are_no_grid(monkeypatch: pyte
     assert {(s.contention.jitter, s.path.aqm.name) for s in grid.scenarios} == {
         (0.0, "none"), (0.0, "codel"), (0.5, "none"), (0.5, "codel"),
     }  # fmt: skip
+
+
+def test_the_command_starts_without_what_only_figures_and_statistics_need() -> None:
+    """They take two seconds to load, which `brobust --help` is not worth."""
+    program = "import sys, brobust.cli; print({'scipy', 'matplotlib'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "set()\n"

@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from brobust.report import html
-
 
 def report(
     directory: Annotated[
@@ -18,5 +16,7 @@ def report(
     file: Annotated[Path, typer.Option("--html", metavar="FILE", help="Where it is written.")] = Path("report.html"),
 ) -> None:
     """Write what was reproduced as one self-contained HTML file: figures beside claims and verdicts."""
+    from brobust.report import html
+
     html.write(directory, file)
     print(file)

@@ -15,7 +15,6 @@ from brobust import backends, series
 from brobust.cli import run as run_command
 from brobust.dataset import Dataset
 from brobust.errors import BadInput
-from brobust.report import study as drawing
 from brobust.scenario import Grid
 from brobust.study import cost, model
 from brobust.study.claims import DIFFERS, Verdict, decide
@@ -58,6 +57,8 @@ def reproduce(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per claim as it is decided.")] = False,
 ) -> None:
     """Measure a paper's figures again, draw them, and decide its claims. Exit status 1 if any differs."""
+    from brobust.report import study as drawing  # matplotlib: a second that only a figure is worth
+
     studies = model.of_paper(paper, figure or [])
     directory = out or Path(f"{paper}-{backend}-{scale}")
     dataset = _measure(studies, scale, backend, directory / "data", jobs, dry_run=dry_run, as_json=False)
