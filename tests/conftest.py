@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,9 @@ from typing import Any
 import pytest
 
 BROBUST = Path(sys.executable).parent / "brobust"
+
+# Whoever starts the tests in the background of a shell has them, and all that they start, ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)

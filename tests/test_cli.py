@@ -101,7 +101,7 @@ def test_help_names_every_option_of_a_run(brobust: Brobust) -> None:
         "seed", "kernel", "backend", "out", "json", "resume", "start", "accelerator", "samples", "aqm",
         "bandwidth-changes", "rtt-changes", "stop", "flow-rtt", "flow-rtt-changes", "pattern", "sender", "phase",
         "jitter", "replay", "cpu-frequency", "timer-cycles", "rx-packet-cycles", "tx-skb-cycles", "tx-byte-cycles",
-        "coalesce", "tx-completion", "qdisc", "traffic", "packets", "no-packets", "jobs",
+        "coalesce", "tx-completion", "qdisc", "tso-sizing", "traffic", "packets", "no-packets", "jobs",
     ):  # fmt: skip
         assert f"--{option}" in said
 

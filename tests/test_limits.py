@@ -69,6 +69,7 @@ def test_what_a_backend_can_do_is_let_pass(fields: dict[str, Any]) -> None:
         ({**VM, "cpu": {"frequency": "1GHz"}}, ["cpu.frequency", "'1GHz'"]),
         ({**VM, "nic": {"coalesce": "50us"}}, ["nic", "coalesce", "defaults"]),
         ({**VM, "qdisc": "fq"}, ["qdisc", "'fq'", "none"]),
+        ({**VM, "tso_sizing": "control", "flows": [{"cc": "bbr"}]}, ["tso_sizing", "'control'", "kernel"]),
         ({**VM, "samples": "ack"}, ["samples", "'ack'", "10ms"]),
         ({**VM, "samples": "500us"}, ["samples", "500us", "1ms"]),
         ({**VM, "packets": True}, ["packets", "'true'", "false"]),

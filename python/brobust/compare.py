@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import polars as pl
-from scipy import stats
 
+from brobust import confidence
 from brobust.dataset import Dataset
 from brobust.errors import BadInput
 from brobust.report import table
 
 # What a comparison is between rather than along.
 BETWEEN = ("kernel", "accelerator")
-LEAST_RUNS = 3
-CONFIDENCE = 0.95
-RESAMPLES = 2000
 SAME, WORSE, BETTER, TOO_FEW = "same", "worse", "better", "too few runs"
 
 
@@ -54,30 +51,20 @@ def compare(first: Dataset, second: Dataset, tolerance: float = 0.05) -> list[Co
     ]
 
 
-def _cells(frame: pl.DataFrame, axes: list[str]) -> dict[tuple[Any, ...], np.ndarray]:
-    def each() -> Iterator[tuple[tuple[Any, ...], np.ndarray]]:
+def _cells(frame: pl.DataFrame, axes: list[str]) -> dict[tuple[Any, ...], list[float]]:
+    def each() -> Iterator[tuple[tuple[Any, ...], list[float]]]:
         for key, rows in frame.group_by(axes):
-            yield key, rows["throughput_mbps"].to_numpy()
+            yield key, rows["throughput_mbps"].to_list()
 
     return dict(each())
 
 
-def _compared(cell: dict[str, Any], a: np.ndarray, b: np.ndarray, tolerance: float) -> Compared:
-    medians = float(np.median(a)), float(np.median(b))
-    if min(len(a), len(b)) < LEAST_RUNS:
+def _compared(cell: dict[str, Any], a: list[float], b: list[float], tolerance: float) -> Compared:
+    medians = statistics.median(a), statistics.median(b)
+    interval = confidence.of_difference(a, b)
+    if interval is None:
         return Compared(cell, *medians, (len(a), len(b)), None, None, TOO_FEW)
-    low, high = _interval(a, b)
+    low, high = interval
     margin = tolerance * medians[0]
     verdict = WORSE if high < -margin else BETTER if low > margin else SAME
     return Compared(cell, *medians, (len(a), len(b)), low, high, verdict)
-
-
-def _interval(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
-    if np.ptp(a) == 0 and np.ptp(b) == 0:  # nothing to resample
-        return float(b[0] - a[0]), float(b[0] - a[0])
-    found = stats.bootstrap(
-        (a, b),
-        lambda x, y, axis: np.median(y, axis=axis) - np.median(x, axis=axis),
-        confidence_level=CONFIDENCE, n_resamples=RESAMPLES, method="percentile", vectorized=True, rng=1,
-    )  # fmt: skip
-    return float(found.confidence_interval.low), float(found.confidence_interval.high)

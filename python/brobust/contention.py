@@ -7,13 +7,16 @@ recording into columns of the run record.
 from __future__ import annotations
 
 import random
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from brobust import _core
+from brobust.backends.limits import competitors
 from brobust.errors import BadInput, RunFailed
+from brobust.guests import qemu
 from brobust.host import cpus
 from brobust.host.session import Session
 from brobust.scenario import Contention
@@ -97,6 +100,8 @@ class Got:
 
     def _unfaithful(self, summary: _core.Summary) -> str | None:
         asked = self._asked
+        if asked.active and asked.driver == "competitor":  # the host's scheduler owes nobody a share
+            return None
         if asked.active:
             assert asked.driver in ("deadline", "burner")  # auto is resolved in the scenario
             return _core.unfaithful(asked.driver, asked.timeslice, asked.share, summary)
@@ -146,6 +151,9 @@ def _drive(
             deadline = _core.Deadline(threads, asked.timeslice, asked.period)
             deadline.start()
         stack.callback(deadline.stop)
+    elif asked.driver == "competitor":
+        for _ in range(competitors(asked.share) or 0):
+            stack.callback(_end, _competitor(plan.sender))
     else:
         off = asked.period - asked.timeslice
         phase = random.Random(seed).randrange(asked.period) if asked.phase == "random" else asked.phase
@@ -154,6 +162,20 @@ def _drive(
                 thread, plan.sender, asked.timeslice, off, phase_ns=phase, jitter=asked.jitter, seed=seed
             )
             stack.enter_context(burner)
+
+
+def _competitor(cpu: int) -> subprocess.Popen[bytes]:
+    """A process that is always busy, on that CPU, with the weight of a guest (guests/qemu.py). Dies with brobust."""
+    command = ["nice", "-n", qemu.NICE, "setpriv", "--pdeathsig", "KILL", "sh", "-c", "while :; do :; done"]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    cpus.pin([process.pid], {cpu})
+    qemu.weigh_session(process.pid)
+    return process
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
 
 
 def _ms(ns: float | None) -> float | None:

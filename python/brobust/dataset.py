@@ -33,7 +33,7 @@ import brobust
 from brobust.errors import BadInput
 from brobust.scenario import Flows, Grid, Run, Scenario
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,13 @@ RUNS: dict[str, Column] = {
     "aqm": Column(pl.String, "queue management at the bottleneck, with what is not its default"),
     "loss": Column(pl.Float64, "random loss before the bottleneck, fraction"),
     "qdisc": Column(pl.String, "queue discipline on the sender: fq, or none where TCP paces by itself"),
+    "tso_sizing": Column(
+        pl.String, "who sizes BBR's TSO packets: kernel (the mainline's interface), control (google's)"
+    ),
     "coalesce_us": Column(pl.Float64, "receive interrupt coalescing of the sender's NIC, us; null on vm"),
     "tx_completion_us": Column(pl.Float64, "time from a packet's sending to its being freed, us; null on vm"),
     "cpu_mhz": Column(pl.Float64, "frequency of the sender's modelled CPU, MHz; null: its work took no time, or vm"),
-    "driver": Column(pl.String, "what took this flow's sender its CPU: virtual, deadline, burner, none"),
+    "driver": Column(pl.String, "what took this flow's sender its CPU: virtual, deadline, burner, competitor, none"),
     "share": Column(pl.Float64, "CPU share asked for, fraction; 1 where a recording was replayed"),
     "timeslice_ms": Column(pl.Float64, "timeslice asked for, ms; null when share is 1"),
     "jitter": Column(pl.Float64, "jitter of the timeslices asked for, fraction; null when share is 1"),
@@ -207,6 +210,7 @@ def scenario_columns(run: Run) -> dict[str, Any]:
         "aqm": str(s.path.aqm),
         "loss": s.path.loss,
         "qdisc": s.qdisc,
+        "tso_sizing": s.tso_sizing,
         "coalesce_us": s.nic.coalesce / 1e3 if virtual else None,
         "tx_completion_us": s.nic.tx_completion / 1e3 if virtual else None,
         "cpu_mhz": s.cpu.frequency / 1e6 if s.cpu.frequency is not None else None,

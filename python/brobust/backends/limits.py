@@ -13,6 +13,7 @@ VM_LEAST_SAMPLES = 1_000_000  # ns: sampling takes CPU from the guest that is sh
 # Of wider windows and off-times a tenth would be so short that the run is called unfaithful.
 VM_MOST_JITTER = 0.5
 VM_MOST_GROUPS = 8
+MOST_COMPETITORS = 9
 IPERF3_MOST_FLOWS = 128  # iperf3's -P
 
 
@@ -43,6 +44,8 @@ def _vm(s: Scenario) -> Iterator[str]:
         yield "nic: coalesce and tx_completion are for backend virtual; on vm leave them at their defaults"
     if s.qdisc != "none":
         yield _only_virtual("qdisc", s.qdisc, "none")
+    if s.tso_sizing != "kernel":
+        yield _only_virtual("tso_sizing", s.tso_sizing, "kernel")
     if s.samples == "ack":
         yield _only_virtual("samples", s.samples, "an interval such as 10ms")
     elif s.samples is not None and s.samples < VM_LEAST_SAMPLES:
@@ -57,6 +60,11 @@ def _vm(s: Scenario) -> Iterator[str]:
 def _vm_contention(c: Contention) -> Iterator[str]:
     if c.replay is not None:
         yield _only_virtual("contention.replay", c.replay, "share and timeslice")
+    if c.driver == "competitor" and c.active and competitors(c.share) is None:
+        yield (
+            f"contention.share: driver competitor gives one of n equals their part, not {c.share:g}; "
+            "give 1/2 (0.5), 1/3 (0.333), 1/4 (0.25), ... to 1/10"
+        )
     if c.driver != "burner":
         if c.jitter != 0:
             yield f"contention.jitter: on vm only driver burner takes {c.jitter:g}; give driver burner, or jitter 0"
@@ -65,6 +73,12 @@ def _vm_contention(c: Contention) -> Iterator[str]:
             yield f"contention.phase: on vm only driver burner takes {phase}; give driver burner, or random"
     elif c.jitter > VM_MOST_JITTER:
         yield f"contention.jitter: {c.jitter:g} is more than driver burner takes; give at most {VM_MOST_JITTER:g}"
+
+
+def competitors(share: float) -> int | None:
+    """How many busy processes beside a vCPU leave it this share; None if no number does."""
+    count = round(1 / share) - 1
+    return count if 1 <= count <= MOST_COMPETITORS and abs(1 / (count + 1) - share) < 0.005 else None
 
 
 def _only_virtual(field: str, given: object, allowed: str) -> str:

@@ -195,7 +195,8 @@ def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None, calls: P
 
 def _parameters(s: Scenario) -> list[str]:
     """Of the controls, for the kernel's command line."""
-    return [
+    of_kernel = ["tcp_bbr.control_sizes_tso=1"] if s.tso_sizing == "control" else []
+    return of_kernel + [
         f"{congestion_controls.name_of(control)}.{name}={value}"
         for control in sorted({group.cc for group in s.flows})
         for name, value in congestion_controls.settings_of(control)

@@ -63,7 +63,9 @@ def run(
     sender: Annotated[str | None, _list(FLOWS, "sender", "Sender that they are on, 1 to 16 [1].")] = None,
     share: Annotated[str | None, _list(CPU, "share", "CPU share of the sender, 0.25 or 25% [1,0.5,0.25].")] = None,
     timeslice: Annotated[str | None, _list(CPU, "timeslice", "Timeslice with unit [10ms].")] = None,
-    driver: Annotated[str | None, _list(CPU, "driver", "auto, none, and on vm deadline or burner [auto].")] = None,
+    driver: Annotated[
+        str | None, _list(CPU, "driver", "auto, none, and on vm deadline, burner or competitor [auto].")
+    ] = None,
     phase: Annotated[str | None, _list(CPU, "phase", "When the first period begins, 5ms or random [random].")] = None,
     jitter: Annotated[
         str | None, _list(CPU, "jitter", "How much the timeslices move, 0 to 1 [virtual: 0.25, vm: 0].")
@@ -83,6 +85,9 @@ def run(
         str | None, _list(SENDER, "tx-completion", "Time from sending a packet to its being freed [5us].")
     ] = None,
     qdisc: Annotated[str | None, _list(SENDER, "qdisc", "none (TCP paces by itself) or fq [none].")] = None,
+    tso_sizing: Annotated[
+        str | None, _list(SENDER, "tso-sizing", "Who sizes BBR's TSO packets: kernel, or control [kernel].")
+    ] = None,
     traffic: Annotated[
         str | None, _list(SENDER, "traffic", "brobust (virtual), iperf3 [brobust; vm: iperf3].")
     ] = None,
@@ -134,7 +139,7 @@ def run(
         },
         nic={"coalesce": coalesce, "tx_completion": tx_completion},
         duration=duration, seed=seed, kernel=kernel, backend=backend, accelerator=accelerator, samples=samples,
-        qdisc=qdisc, traffic=traffic,
+        qdisc=qdisc, tso_sizing=tso_sizing, traffic=traffic,
     )  # fmt: skip
     for table_name, field, value in (
         ("path", "bandwidth_changes", bandwidth_changes),

@@ -35,6 +35,12 @@ class Machine:
     receives_super_packets: bool = True
 
 
+def weigh_session(pid: int) -> None:
+    """Where the scheduler groups threads by session, nice counts only within one; the group needs its own."""
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(NICE)
+
+
 class Guest:
     """A running guest. A context manager; leaving it kills the guest."""
 
@@ -66,9 +72,7 @@ class Guest:
         finally:
             log.close()
         session.name_process(process.pid)
-        # Where the scheduler groups threads by session, nice counts only within one; the group needs its own.
-        with contextlib.suppress(OSError):
-            Path(f"/proc/{process.pid}/autogroup").write_text(NICE)
+        weigh_session(process.pid)
         return cls(machine, process, directory)
 
     def wait_booted(self, timeout: float = BOOT_SECONDS) -> None:

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from brobust import confidence
 from brobust.errors import BadInput
 from brobust.report import table
 
@@ -48,15 +49,23 @@ LABELS = {
     "cpu_mhz": "frequency of the sender's CPU [MHz]",
 }
 LOGARITHMIC = {"bandwidth_mbps", "buffer_bytes"}
-PERCENT = {"share", "loss", "jitter"}
+PERCENT = {"share", "loss", "jitter", "utilization"}
+# What is drawn upwards.
+VALUES = {
+    "throughput_mbps": "throughput at the receiver [Mbit/s]",
+    "utilization": "throughput over what the bottleneck carries [%]",
+    "retransmits": "segments retransmitted",
+}
 MAX_PANELS = 12
 
 
 class ThroughputFigure:
-    """Throughput against one axis: a line per congestion control, a panel per value of whatever else varies."""
+    """Throughput (or another of VALUES) against one axis: a line per congestion control, a panel per value of whatever
+    else varies."""
 
-    def __init__(self, runs: pl.DataFrame, x: str | None = None):
+    def __init__(self, runs: pl.DataFrame, x: str | None = None, value: str = "throughput_mbps"):
         measured = table.runs(runs)
+        self._value = value
         if measured.is_empty():
             raise BadInput("the dataset has no measured run to plot")
         axes = table.varying(measured)
@@ -96,7 +105,7 @@ class ThroughputFigure:
             # Some 13 characters of the caption's size go into an inch.
             lines = textwrap.wrap(self._caption, int(13 * figure.get_figwidth()))
             figure.supxlabel("\n".join([LABELS[self.x], "", *lines]), fontsize=9)
-            figure.supylabel("throughput at the receiver [Mbit/s]", fontsize=10)
+            figure.supylabel(VALUES[self._value], fontsize=10)
             for file in files:
                 figure.savefig(file, dpi=160)
         return files
@@ -106,18 +115,21 @@ class ThroughputFigure:
         for axis, value in zip(self._panel_axes, panel, strict=True):
             rows = rows.filter(pl.col(axis).eq_missing(pl.lit(value)))
         for number, control in enumerate(self.controls):
-            points = _points(rows.filter(pl.col("cc") == control), self.x)
+            of_control = rows.filter(pl.col("cc") == control)
+            points = _points(of_control, self.x, self._value)
             if points.is_empty():
                 continue
             color, marker, dashes = STYLES[number % len(STYLES)]
             median = points["median"].to_numpy()
-            spread = [median - points["least"].to_numpy(), points["greatest"].to_numpy() - median]
+            spread = [median - points["low"].to_numpy(), points["high"].to_numpy() - median]
             axes.errorbar(
                 points["x"].to_numpy(), median, yerr=spread, label=control, color=color, marker=marker,
                 linestyle=dashes, markersize=5, capsize=3, linewidth=1.6,
             )  # fmt: skip
+            each = points.explode("each")
+            axes.plot(each["x"], each["each"], color=color, marker=".", markersize=3, alpha=0.35, linestyle="none")
         axes.set_ylim(bottom=0)
-        measured = _points(rows, self.x)["x"].to_list()
+        measured = sorted({x * _scale(self.x) for x in rows[self.x].drop_nulls()})
         if self.x in LOGARITHMIC:
             axes.set_xscale("log")
         if len(measured) <= 12:  # ticks where something was measured
@@ -142,31 +154,39 @@ class ThroughputFigure:
         for axis, value in zip(self._panel_axes, self._panels[0], strict=True):
             rows = rows.filter(pl.col(axis).eq_missing(pl.lit(value)))
         for number, control in enumerate(self.controls):
-            points = _points(rows.filter(pl.col("cc") == control), self.x)
+            points = _points(rows.filter(pl.col("cc") == control), self.x, self._value)
             if not points.is_empty():
                 color, marker = TERMINAL_STYLES[number % len(TERMINAL_STYLES)]
                 xs, ys = points["x"].to_list(), points["median"].to_list()
                 plotext.plot(xs, ys, color=color, marker="braille" if colors else marker, label=control)
-        ticks = _points(rows, self.x)["x"].to_list()
+        ticks = sorted({x * _scale(self.x) for x in rows[self.x].drop_nulls()})
         plotext.xticks(ticks, [f"{x:g}" for x in ticks])
-        plotext.ylim(0, float(rows["throughput_mbps"].max() or 1) * 1.05)  # type: ignore[arg-type]
+        plotext.ylim(0, float(rows[self._value].max() or 1) * _scale(self._value) * 1.05)  # type: ignore[arg-type]
         plotext.xlabel(LABELS[self.x])
         where = f", {self._panel_name(self._panels[0])}" if self._panel_axes else ""
-        plotext.title(f"median throughput [Mbit/s]{where}")
+        plotext.title(f"median {VALUES[self._value]}{where}")
         drawn = str(plotext.build())
         return drawn if colors else str(plotext.uncolorize(drawn))
 
 
-def _points(rows: pl.DataFrame, x: str) -> pl.DataFrame:
-    scale = 100 if x in PERCENT else 1
-    return (
-        rows.group_by((pl.col(x) * scale).alias("x"))
-        .agg(
-            pl.col("throughput_mbps").median().alias("median"),
-            pl.col("throughput_mbps").min().alias("least"),
-            pl.col("throughput_mbps").max().alias("greatest"),
-        )
+def _scale(axis: str) -> int:
+    return 100 if axis in PERCENT else 1
+
+
+def _points(rows: pl.DataFrame, x: str, value: str) -> pl.DataFrame:
+    """Median, its confidence interval (NaN where the runs are too few for one) and `each` run, by x."""
+    grouped = (
+        rows.filter(pl.col(value).is_not_null())
+        .group_by((pl.col(x) * _scale(x)).alias("x"))
+        .agg(pl.col(value).cast(pl.Float64).sort() * _scale(value))
         .sort("x")
+        .rename({value: "each"})
+    )
+    found = [confidence.of_median(each) or (float("nan"),) * 2 for each in grouped["each"].to_list()]
+    return grouped.with_columns(
+        pl.col("each").list.median().alias("median"),
+        pl.Series("low", [low for low, _ in found], pl.Float64),
+        pl.Series("high", [high for _, high in found], pl.Float64),
     )
 
 
@@ -204,6 +224,6 @@ def _caption(runs: pl.DataFrame, measured: pl.DataFrame) -> str:
     where = f"Backend {'/'.join(sorted(runs['backend'].unique()))}" + (f" ({accelerators})" if accelerators else "")
     return (
         f"{', '.join(fixed)}; {first['duration_s']:g} s per run. "
-        f"Points: median of n = {n} runs, bars: least to greatest. {where}, "
+        f"Points: median of n = {n} runs, bars: its 95 % confidence interval (bootstrap), dots: each run. {where}, "
         f"Linux {kernels}" + (f"; {unfaithful} runs unfaithful." if unfaithful else ".")
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,9 +39,19 @@ def draw(study: Study, evidence: Evidence, directory: Path) -> Iterator[Path]:
         heading = f"{study.paper}, figure {study.figure}: {figure.title}"
         if figure.kind == "throughput":
             chosen = evidence.flows.filter(pl.col("run").is_in(runs["run"].implode()))
-            yield from ThroughputFigure(chosen, figure.x).save(directory, name)
+            drawing = ThroughputFigure(_with_lines(chosen, figure.lines), figure.x, figure.value)
+            yield from drawing.save(directory, name)
         else:
             yield from _panels(runs, evidence, heading, directory / name, PANELS[figure.kind], figure.seconds)
+
+
+def _with_lines(flows: pl.DataFrame, axes: Sequence[str]) -> pl.DataFrame:
+    """With these axes in the control's name, where they have more than one value."""
+    for axis in axes:
+        if flows[axis].n_unique() > 1:
+            named = [f"{cc}, {_word(axis, value)}" for cc, value in flows.select("cc", axis).iter_rows()]
+            flows = flows.with_columns(pl.Series("cc", named), pl.col(axis).first())
+    return flows
 
 
 def _panels(

@@ -6,6 +6,8 @@ import polars as pl
 from rich import box
 from rich.table import Table
 
+from brobust.guests.path import goodput_ceiling_mbps
+
 # What may distinguish cells, in the order in which a reader wants them.
 AXES: dict[str, tuple[str, str]] = {  # name and unit
     "backend": ("backend", ""),
@@ -19,6 +21,7 @@ AXES: dict[str, tuple[str, str]] = {  # name and unit
     "aqm": ("aqm", ""),
     "loss": ("loss", ""),
     "qdisc": ("qdisc", ""),
+    "tso_sizing": ("TSO sizing", ""),
     "coalesce_us": ("coalesce", "us"),
     "tx_completion_us": ("tx completion", "us"),
     "cpu_mhz": ("CPU", "MHz"),
@@ -33,7 +36,9 @@ AXES: dict[str, tuple[str, str]] = {  # name and unit
 }
 
 
-TEXT = ("cc", "backend", "kernel", "driver", "accelerator", "traffic", "aqm", "qdisc", "pattern", "replay")
+TEXT = (
+    "cc", "backend", "kernel", "driver", "accelerator", "traffic", "aqm", "qdisc", "tso_sizing", "pattern", "replay",
+)  # fmt: skip
 # What only a contended run has.
 CONTENDED = ("driver", "timeslice_ms", "jitter")
 # What only one of the backends has, so that it says nothing where both are in a dataset.
@@ -43,7 +48,8 @@ PER_FLOW = ("cc", "pattern", "flow_rtt_ms")
 
 
 def runs(table: pl.DataFrame) -> pl.DataFrame:
-    """One row per measured run: throughput and retransmits summed over its flows."""
+    """One row per measured run: throughput and retransmits summed over its flows; with `utilization`, the part of what
+    the bottleneck carries of payload, and `buffer_bdp`."""
     per_run = [name for name in AXES if name not in PER_FLOW] + [
         "effective_share",
         "effective_timeslice_ms",
@@ -64,6 +70,10 @@ def runs(table: pl.DataFrame) -> pl.DataFrame:
             pl.col("retransmits").sum(),
             pl.col("rtt_mean_ms").mean(),
             *[pl.col(name).first() for name in per_run],
+        )
+        .with_columns(
+            utilization=pl.col("throughput_mbps") / (pl.col("bandwidth_mbps") * goodput_ceiling_mbps(1_000_000)),
+            buffer_bdp=(pl.col("buffer_bytes") / (pl.col("bandwidth_mbps") * pl.col("rtt_ms") * 125)).round(2),
         )
     )  # fmt: skip
 

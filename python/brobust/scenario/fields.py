@@ -46,7 +46,8 @@ RttChanges = Annotated[
 ]
 
 Backend = Literal["virtual", "vm"]
-Driver = Literal["auto", "deadline", "burner", "none"]
+Driver = Literal["auto", "deadline", "burner", "competitor", "none"]
 Accelerator = Literal["auto", "kvm", "tcg"]
 Qdisc = Literal["none", "fq"]
+TsoSizing = Literal["kernel", "control"]
 Traffic = Literal["brobust", "iperf3"]

@@ -27,6 +27,7 @@ DEFAULT_GRID: dict[str, Any] = {
     "backend": "virtual",
     "accelerator": "auto",
     "qdisc": "none",
+    "tso_sizing": "kernel",
 }
 
 # Lists of tables that belong to one scenario together, and lists that are one value: neither is an axis.

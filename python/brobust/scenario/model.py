@@ -20,6 +20,9 @@ SLOWEST, FASTEST = 100_000, 100_000_000_000  # bit/s
 LONGEST_RTT = 10_000_000_000  # ns
 MOST_SENDERS = 16
 
+# Controls whose TSO packets differ between the mainline's interface and google's (kernel/virtual/tree/net/ipv4).
+SIZES_TSO = ("bbr", "bbr_robust")
+
 # What the sender's kernel spends of its CPU, in cycles. Of the order that such work takes on a small core,
 # and calibrated on none (docs/virtual-time.md).
 TIMER_CYCLES = 6000.0
@@ -203,6 +206,7 @@ class Scenario(_Table):
     kernel: str = Field(default="virtual-6.12", min_length=1)
     accelerator: fields.Accelerator = "auto"
     qdisc: fields.Qdisc = "none"
+    tso_sizing: fields.TsoSizing = "kernel"
     traffic: fields.Traffic = "brobust"
 
     @model_validator(mode="before")
@@ -236,6 +240,17 @@ class Scenario(_Table):
                     f"flows of {group.cc} stop at {units.show_time(group.stop)}; give more than their start "
                     f"{units.show_time(group.start)} and at most duration {units.show_time(self.duration)}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _a_control_that_sizes(self) -> Scenario:
+        if self.tso_sizing == "control":
+            for group in self.flows:
+                if group.cc not in SIZES_TSO:
+                    raise ValueError(
+                        f"tso_sizing: under google's interface {group.cc} sends what the kernel would size too; "
+                        f"give kernel, or cc {' or '.join(SIZES_TSO)}"
+                    )
         return self
 
     @model_validator(mode="after")
@@ -292,7 +307,7 @@ class Scenario(_Table):
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
     def driver_of(self, contention: Contention) -> str:
-        """What takes the CPU away: virtual, deadline or burner; none if nothing does."""
+        """What takes the CPU away: virtual, deadline, burner or competitor; none if nothing does."""
         if not contention.active:
             return "none"
         return "virtual" if self.backend == "virtual" else contention.driver

@@ -7,6 +7,7 @@ the repeats of each, and compares. Where the dataset has no such cell, the claim
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -14,6 +15,7 @@ from typing import Annotated, Any, Literal
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from brobust import confidence
 from brobust.report.table import AXES, axis_value
 from brobust.study import metrics
 from brobust.study.metrics import Evidence
@@ -21,7 +23,7 @@ from brobust.study.metrics import Evidence
 HOLDS, DIFFERS, NOT_MEASURABLE = "holds", "differs", "not measurable here"
 # What tells cells apart. `timeslice_ms` is null where the CPU is undisturbed.
 CELL = [
-    *(axis for axis in AXES if axis not in ("traffic", "pattern", "flow_rtt_ms", "driver", "replay", "buffer_bytes")),
+    *(axis for axis in AXES if axis not in ("traffic", "pattern", "flow_rtt_ms", "replay", "buffer_bytes")),
     "buffer_bdp",
 ]
 
@@ -76,12 +78,13 @@ class Check(BaseModel):
         raise NotImplementedError
 
     def _cells(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """The statistic as `value`, and the number of runs, of each cell."""
+        """The statistic as `value`, each run's value, and the number of runs, of each cell."""
         value = pl.col("value").median() if self.stat == "median" else pl.col("value").std()
-        return runs.group_by(CELL).agg(value, pl.len().alias("n")).filter(pl.col("value").is_not_null()).sort(CELL)
+        cells = runs.group_by(CELL).agg(value, pl.col("value").sort().alias("each"), pl.len().alias("n"))
+        return cells.filter(pl.col("value").is_not_null()).sort(CELL)
 
-    def _show(self, value: float) -> str:
-        return " ".join(filter(None, (f"{value:.3g}", metrics.unit(self.metric))))
+    def _show(self, value: float, interval: confidence.Interval | None = None) -> str:
+        return " ".join(filter(None, (f"{value:.3g}{_between(interval)}", metrics.unit(self.metric))))
 
 
 class Bound(Check):
@@ -96,11 +99,12 @@ class Bound(Check):
         return f"{self.metric} {side} {self.value:g} in {'every cell' if self.of == 'median' else 'every run'}"
 
     def _judge(self, runs: pl.DataFrame) -> Finding:
-        found = self._cells(runs) if self.of == "median" else runs.with_columns(pl.lit(1).alias("n"))
+        found = self._cells(runs) if self.of == "median" else runs.with_columns(each=pl.concat_list("value"))
         worst = found.sort("value", descending=self.rule == "at_most").row(0, named=True)
         fits = found["value"] <= self.value if self.rule == "at_most" else found["value"] >= self.value
         extreme = "greatest" if self.rule == "at_most" else "least"
-        text = f"{extreme} {self._show(worst['value'])} ({_name(worst, found)}); {fits.sum()} of {len(found)} fit"
+        shown = self._show(worst["value"], confidence.of_median(worst["each"]))
+        text = f"{extreme} {shown} ({_name(worst, found)}); {fits.sum()} of {len(found)} fit"
         return Finding(bool(fits.all()), text, len(runs))
 
 
@@ -146,7 +150,11 @@ class Ratio(Pairs):
         holds = (self.at_least is None or low["ratio"] >= self.at_least) and (
             self.at_most is None or high["ratio"] <= self.at_most
         )
-        return holds, f"{low['ratio']:.3g} ({_name(low, ours)}) to {high['ratio']:.3g} ({_name(high, ours)})"
+        return holds, f"{self._end(low, ours)} to {self._end(high, ours)}"
+
+    def _end(self, pair: dict[str, Any], ours: pl.DataFrame) -> str:
+        interval = confidence.of_ratio(pair["each"], pair["each_than"]) if self.stat == "median" else None
+        return f"{pair['ratio']:.3g}{_between(interval)} ({_name(pair, ours)})"
 
 
 class PartBetter(Pairs):
@@ -269,7 +277,8 @@ class Part(Check):
         if self.below is not None:
             inside &= pl.col("value") <= self.below
         part = float(runs.select(inside.mean()).item())
-        median = self._show(float(runs["value"].median()))  # type: ignore[arg-type]
+        values = runs["value"].to_list()
+        median = self._show(statistics.median(values), confidence.of_median(values))
         return Finding(self.at_least <= part <= self.at_most, f"{part:.0%} of the runs; median {median}", len(runs))
 
 
@@ -363,7 +372,7 @@ def decide(claim: Claim, evidence: Evidence) -> Verdict:
 
 
 # Axes that an undisturbed run does not have.
-UNDISTURBED = ("timeslice_ms", "jitter")
+UNDISTURBED = ("timeslice_ms", "jitter", "driver")
 
 
 def select(runs: pl.DataFrame, where: dict[str, Any]) -> pl.DataFrame:
@@ -401,6 +410,11 @@ _UNITS = {
     "timeslice_ms": "ms slices", "rtt_ms": "ms RTT", "bandwidth_mbps": "Mbit/s", "buffer_bdp": "BDP buffer",
     "loss": "loss", "flows": "flows",
 }  # fmt: skip
+
+
+def _between(interval: confidence.Interval | None) -> str:
+    """A 95 % confidence interval behind its median."""
+    return "" if interval is None else f" [{interval[0]:.3g}, {interval[1]:.3g}]"
 
 
 def _more(shown: Sequence[str], limit: int) -> str:

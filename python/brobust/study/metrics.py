@@ -11,7 +11,6 @@ from functools import cached_property
 import polars as pl
 
 from brobust.dataset import Dataset
-from brobust.guests.path import goodput_ceiling_mbps
 from brobust.report import table
 
 # STARTUP is over by then on every path of the papers.
@@ -45,13 +44,8 @@ class Evidence:
 
     @cached_property
     def runs(self) -> pl.DataFrame:
-        """A row per measured run: its axes (and `buffer_bdp`), `throughput_mbps`, `utilization`, `retransmits`."""
-        bdp_bytes = pl.col("bandwidth_mbps") * pl.col("rtt_ms") * 125
-        ceiling = pl.col("bandwidth_mbps").map_elements(lambda mbps: goodput_ceiling_mbps(mbps * 1e6), pl.Float64)
-        return table.runs(self.flows).with_columns(
-            (pl.col("throughput_mbps") / ceiling).alias("utilization"),
-            (pl.col("buffer_bytes") / bdp_bytes).round(2).alias("buffer_bdp"),
-        )
+        """A row per measured run (report/table.py)."""
+        return table.runs(self.flows)
 
     def values(self, metric: str) -> pl.DataFrame:
         """`runs`, with the metric in column `value`; runs without it are left out."""
@@ -68,6 +62,25 @@ def startup_peak_mbps(evidence: Evidence) -> pl.DataFrame:
     early = evidence.throughput.filter(pl.col("time_s") <= STARTUP_S)
     smooth = early.with_columns(pl.col("throughput_mbps").rolling_mean(3, min_samples=1).over("run"))
     return smooth.group_by("run").agg(pl.col("throughput_mbps").max().alias("value"))
+
+
+def _left_startup(evidence: Evidence) -> pl.DataFrame:
+    """Of each flow that told its mode, the first sample after STARTUP."""
+    later = evidence.samples.filter(pl.col("mode").is_not_null() & (pl.col("mode") != "startup"))
+    return later.sort("time_s").group_by("run", "flow").agg(pl.col("time_s", "bandwidth_estimate_mbps").first())
+
+
+def startup_s(evidence: Evidence) -> pl.DataFrame:
+    """How long STARTUP took, the median of the run's flows."""
+    return _left_startup(evidence).group_by("run").agg(pl.col("time_s").median().alias("value"))
+
+
+def startup_found(evidence: Evidence) -> pl.DataFrame:
+    """What the flows' bandwidth estimates added up to when they left STARTUP, over the bottleneck's rate."""
+    found = _left_startup(evidence).group_by("run").agg(pl.col("bandwidth_estimate_mbps").sum())
+    rates = evidence.runs.select("run", "bandwidth_mbps")
+    value = (pl.col("bandwidth_estimate_mbps") / pl.col("bandwidth_mbps")).alias("value")
+    return found.join(rates, on="run").select("run", value)
 
 
 def late_mbps(evidence: Evidence) -> pl.DataFrame:
@@ -130,6 +143,8 @@ def high_gain_without_deficit(evidence: Evidence) -> pl.DataFrame:
 # By name: the figure of a run, and its unit for people.
 METRICS: dict[str, tuple[Callable[[Evidence], pl.DataFrame], str]] = {
     "startup_peak_mbps": (startup_peak_mbps, "Mbit/s"),
+    "startup_s": (startup_s, "s"),
+    "startup_found": (startup_found, ""),
     "late_mbps": (late_mbps, "Mbit/s"),
     "best_mbps": (best_mbps, "Mbit/s"),
     "inflight_bdp": (inflight_bdp, "BDP"),

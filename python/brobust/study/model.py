@@ -35,6 +35,10 @@ class Figure(BaseModel):
     title: str
     kind: Literal["throughput", "over_time", "model", "inflight", "gains"] = "throughput"
     x: str | None = None
+    value: Literal["throughput_mbps", "utilization", "retransmits"] = "throughput_mbps"
+    """What is drawn upwards, of kind throughput."""
+    lines: tuple[str, ...] = ()
+    """Axes that have lines of their own beside the control, rather than panels."""
     where: dict[str, Any] = Field(default_factory=dict)
     seconds: tuple[float, float] | None = None
     """From when to when of the run; None: all of it."""
