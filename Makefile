@@ -1,6 +1,6 @@
 # Two commands are all a newcomer needs: `make demo` and `make test`. Both install what they need.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit virtual vm format clean
+.PHONY: help setup demo test browser lint unit virtual vm format clean
 
 help:
 	@echo "make demo    take a sender's CPU away, measure cubic / bbr / bbr_robust, draw the result: with real kernels in"
@@ -16,7 +16,11 @@ setup:
 demo: setup
 	.venv/bin/brobust demo
 
-test: setup lint unit virtual vm
+test: browser lint unit virtual vm
+
+# A real browser, which looks at the report.
+browser:
+	@scripts/setup.sh chromium
 
 # Fast and without a VM; the kernel-side parts want root and say so when they are skipped.
 unit: setup

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs everything brobust needs on Debian or Ubuntu and leaves the command at .venv/bin/brobust.
-# Run again it only does what is missing: a few seconds.
+# Run again it only does what is missing: a few seconds. Arguments are further Debian packages, for the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,6 +14,7 @@ packages=(
 	flex bison bc patch xz-utils                                                                  # kernels in virtual time
 	coccinelle pahole diffutils                                                                   # the repair for kernel trees
 	python3 python3-venv ca-certificates
+	"$@"
 )
 missing=()
 for package in "${packages[@]}"; do

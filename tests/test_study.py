@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -213,11 +216,10 @@ def test_a_sweep_says_what_it_takes_measures_it_and_goes_on(brobust: Brobust, tm
 
 @pytest.fixture(scope="module")
 def reproduced(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
-    """Figures 1, 4 and 9 at their smallest."""
+    """All of 2brobust at its smallest."""
     directory = tmp_path_factory.mktemp("reproduced")
-    figures = ("--figure", "1", "--figure", "4", "--figure", "9")
     done = subprocess.run(
-        [BROBUST, "reproduce", "2brobust", *figures, "--scale", "smoke", "--json"],
+        [BROBUST, "reproduce", "2brobust", "--scale", "smoke", "--json"],
         cwd=directory, capture_output=True, text=True, check=False, timeout=280,
     )  # fmt: skip
     return done, directory
@@ -236,6 +238,8 @@ def test_a_paper_is_reproduced_with_figures_and_verdicts(
     it = directory / "2brobust-virtual-smoke"
     assert (it / "figures/2brobust-1-over-time.svg").exists()
     assert (it / "figures/2brobust-9-inflight.png").stat().st_size > 10_000
+    for study in model.of_paper("2brobust"):  # something of every figure can be seen
+        assert all((it / f"figures/{study.name}-{figure.name}.svg").exists() for figure in study.figures), study.name
     kept = [json.loads(line) for line in (it / "claims.jsonl").read_text().splitlines()]
     assert {verdict["claim"] for verdict in kept} == set(verdicts)
 
@@ -245,13 +249,63 @@ def test_the_report_is_one_file_with_figures_beside_claims(
     brobust: Brobust, tmp_path: Path, reproduced: tuple[subprocess.CompletedProcess[str], Path]
 ) -> None:
     it = reproduced[1] / "2brobust-virtual-smoke"
-    report = brobust("report", str(it), "--html", "report.html")
-    assert report.returncode == 0, report.stderr
-    page = (tmp_path / "report.html").read_text()
-    assert page.count("data:image/png;base64,") == 3 and "http" not in page
+    page = (it / "report.html").read_text()
+    figures = [figure for study in model.of_paper("2brobust") for figure in study.figures]
+    assert page.count("data:image/png;base64,") == len(figures) and "http" not in page
     assert "<b>R14</b>" in page and "brobust reproduce 2brobust --scale smoke" in page
+    # Beside another backend's, each claim has a verdict of both.
+    other = tmp_path / "other"
+    shutil.copytree(it, other)
+    for name in ("claims.jsonl", "reproduction.json"):
+        (other / name).write_text((it / name).read_text().replace('"backend": "virtual"', '"backend": "vm"'))
+    both = brobust("report", str(it), str(other), "--html", "both.html")
+    assert both.returncode == 0, both.stderr
+    page = (tmp_path / "both.html").read_text()
+    assert "<th>virtual, smoke</th><th>vm, smoke</th>" in page
+    assert page.count("data:image/png;base64,") == 2 * len(figures)
     refused = brobust("report", "nowhere")
     assert refused.returncode == 2 and "brobust reproduce" in refused.stderr
+
+
+LOOK = """
+<iframe id="page" src="report.html" style="width: 390px; height: 844px; border: 0"></iframe>
+<pre id="seen"></pre>
+<script>
+page.onload = () => {
+    const it = page.contentDocument;
+    const images = [...it.images];
+    seen.textContent = "seen " + JSON.stringify({
+        wide: it.documentElement.scrollWidth,
+        images: images.length,
+        broken: images.filter(image => !image.naturalWidth || image.getBoundingClientRect().width > 390).length,
+        claims: it.querySelectorAll("td.holds, td.differs, td.missing").length,
+        letters: parseFloat(page.contentWindow.getComputedStyle(it.querySelector("td")).fontSize),
+    }) + " end";
+};
+</script>
+"""
+
+
+@pytest.mark.virtual
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium; `make browser` installs it")
+def test_a_browser_shows_the_report_on_a_phone(
+    tmp_path: Path, reproduced: tuple[subprocess.CompletedProcess[str], Path]
+) -> None:
+    """A page of 390 pixels, an iPhone's, has no sideways scrolling, whole images, and letters that can be read."""
+    shutil.copy(reproduced[1] / "2brobust-virtual-smoke/report.html", tmp_path)
+    (tmp_path / "look.html").write_text(LOOK)
+    done = subprocess.run(
+        ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files",
+         "--virtual-time-budget=10000", "--dump-dom", f"--user-data-dir={tmp_path}/chromium",
+         (tmp_path / "look.html").as_uri()],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    found = re.search(r"seen (\{.*\}) end", html.unescape(done.stdout))
+    assert found is not None, done.stderr[-1000:]
+    seen = json.loads(found[1])
+    assert seen["wide"] <= 390 and seen["broken"] == 0, seen
+    figures = [figure for study in model.of_paper("2brobust") for figure in study.figures]
+    assert seen["images"] == len(figures) and seen["claims"] >= 44 and seen["letters"] >= 12, seen
 
 
 @pytest.mark.virtual

@@ -50,12 +50,20 @@ def _order(run: Run) -> tuple[str, str, str]:
 
 
 def measure(
-    runs: Sequence[Run], dataset: Dataset, say: Callable[[str], None], jobs: int | None = None
+    runs: Sequence[Run],
+    dataset: Dataset,
+    say: Callable[[str], None],
+    jobs: int | None = None,
+    cluster: str | None = None,
 ) -> Iterator[Progress]:
     """Measure these runs, appending each to the dataset before it is reported.
 
     One backend is open at a time. `jobs` is how many runs are measured side by side; None: what suits the backend.
+    `cluster` is the address of a dask scheduler whose workers measure instead of this machine.
     """
+    if cluster is not None:
+        yield from _on_cluster(cluster, runs, dataset, say)
+        return
     done = 0
     for name, of_backend in itertools.groupby(sorted(runs, key=_order), key=lambda run: run.scenario.backend):
         group = list(of_backend)
@@ -75,8 +83,34 @@ def measure(
                     yield Progress(run, measured, done, len(runs))
 
 
-def check_jobs(jobs: int | None, scenarios: Sequence[Scenario]) -> None:
-    """Refuse no runs, and several side by side where there can be only one."""
+def _on_cluster(address: str, runs: Sequence[Run], dataset: Dataset, say: Callable[[str], None]) -> Iterator[Progress]:
+    from brobust import cluster
+
+    if not runs:
+        return
+    with (
+        cluster.connected(address, sorted({run.scenario.kernel for run in runs})) as client,
+        contextlib.closing(cluster.measure(client, runs, say)) as finished,
+    ):
+        for done, (run, measured) in enumerate(finished, start=1):
+            _append(dataset, run, measured)
+            yield Progress(run, measured, done, len(runs))
+
+
+def check_cluster(address: str, scenarios: Sequence[Scenario]) -> None:
+    """Refuse a cluster that does not answer, or whose workers could not measure these."""
+    from brobust import cluster
+
+    with cluster.connected(address, sorted({scenario.kernel for scenario in scenarios})):
+        pass
+
+
+def check_jobs(jobs: int | None, scenarios: Sequence[Scenario], cluster: str | None = None) -> None:
+    """Refuse no runs, several side by side where there can be only one, and a cluster for what needs this host."""
+    if cluster is not None and jobs is not None:
+        raise BadInput("--jobs: a cluster measures as many runs as its workers have threads; leave --jobs out")
+    if cluster is not None and (here := sorted({scenario.backend for scenario in scenarios} & backends.ON_HOST)):
+        raise BadInput(f"--cluster: backend {here[0]} measures on this host only; leave --cluster out")
     if jobs is not None and jobs < 1:
         raise BadInput(f"--jobs: {jobs} is not allowed: give 1 or more")
     alone = sorted({scenario.backend for scenario in scenarios} & backends.ON_HOST)
@@ -130,7 +164,8 @@ def _append(dataset: Dataset, run: Run, measured: Measured) -> None:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiskFull(
-                f"no room left for {dataset.directory}; free some, then complete the series with --resume"
+                f"no room left for {dataset.directory}; free some, then give the same command again "
+                "(`brobust run` with --resume)"
             ) from None
         raise
 

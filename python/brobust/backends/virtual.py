@@ -10,7 +10,6 @@ import errno
 import itertools
 import json
 import os
-import queue
 import tempfile
 import threading
 import time
@@ -39,6 +38,7 @@ from brobust.guests import traffic
 from brobust.scenario import Contention, Pattern, Run, Scenario
 from brobust.scenario.phrases import Changes
 from brobust.virtual import iperf3, kernels
+from brobust.virtual.cpus import Cpus
 from brobust.virtual.kernels import VirtualKernel
 
 # As in the testbed's guests: no bulk flow may be limited by its socket buffers (guests/init.sh).
@@ -72,11 +72,8 @@ class VirtualBackend:
         self._say = say
         self.calls: Path | None = None
         """A directory for every call of our controls (cc/call.h): a file for each sender, of the run that is next."""
-        self._cpus: queue.SimpleQueue[int] = queue.SimpleQueue()
-        cpus = sorted(os.sched_getaffinity(0))
-        for cpu in cpus:
-            self._cpus.put(cpu)
-        self.parallel = len(cpus)
+        self._cpus = Cpus()
+        self.parallel = len(self._cpus)
         self._lock = threading.Lock()
         self._under_way: set[_core.VirtualRun] = set()
         self._stopped = False
@@ -127,23 +124,21 @@ class VirtualBackend:
                 under_way.stop()
 
     def _run(self, scenario: str) -> dict[str, Any]:
-        # One CPU per run. With more runs than CPUs, the rest wait for one: they would only get in each other's way.
-        cpu = self._cpus.get()
-        under_way = _core.VirtualRun(scenario, cpu)
-        try:
-            with self._lock:
-                if self._stopped:
-                    raise RunFailed("interrupted")
-                self._under_way.add(under_way)
-            return under_way.run()
-        except _core.VirtualRefused as refusal:
-            raise RunFailed(str(refusal)) from None
-        except _core.VirtualError as error:
-            raise RunFailed(str(error)) from None
-        finally:
-            self._cpus.put(cpu)
-            with self._lock:
-                self._under_way.discard(under_way)
+        with self._cpus.one() as cpu:
+            under_way = _core.VirtualRun(scenario, cpu)
+            try:
+                with self._lock:
+                    if self._stopped:
+                        raise RunFailed("interrupted")
+                    self._under_way.add(under_way)
+                return under_way.run()
+            except _core.VirtualRefused as refusal:
+                raise RunFailed(str(refusal)) from None
+            except _core.VirtualError as error:
+                raise RunFailed(str(error)) from None
+            finally:
+                with self._lock:
+                    self._under_way.discard(under_way)
 
 
 def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None, calls: Path | None = None) -> dict[str, Any]:

@@ -173,13 +173,21 @@ def _check(grid: Grid, jobs: int | None) -> None:
     backends.check(grid.scenarios)
 
 
-def measure(grid: Grid, dataset: Dataset, as_json: bool, jobs: int | None = None) -> None:
-    """Measure what the dataset lacks, with progress on stderr, and on stdout a line per run if asked for."""
+def measure(
+    grid: Grid,
+    dataset: Dataset,
+    as_json: bool,
+    jobs: int | None = None,
+    cluster: str | None = None,
+    go_on: str | None = None,
+) -> None:
+    """Measure what the dataset lacks, with progress on stderr, and on stdout a line per run if asked for. `go_on` says
+    how an interrupted series is completed."""
     runs = series.remaining(grid, dataset)
     errors = Console(stderr=True)
     try:
         with _bar(errors, len(runs)) as say:
-            for progress in series.measure(runs, dataset, say.now, jobs):
+            for progress in series.measure(runs, dataset, say.now, jobs, cluster):
                 say.done(progress)
                 if as_json:
                     print(json.dumps(series.summary(progress.measured.runs), default=str), flush=True)
@@ -188,9 +196,9 @@ def measure(grid: Grid, dataset: Dataset, as_json: bool, jobs: int | None = None
         raise
     except KeyboardInterrupt:
         done = len(dataset.finished())
+        how = go_on or f"`brobust run --resume --out {dataset.directory}`"
         raise BadInterrupt(
-            f"interrupted; {done} of {len(grid.runs())} runs are in {dataset.directory}; complete them with "
-            f"`brobust run --resume --out {dataset.directory}`"
+            f"interrupted; {done} of {len(grid.runs())} runs are in {dataset.directory}; complete them with {how}"
         ) from None
 
 

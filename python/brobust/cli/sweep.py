@@ -25,6 +25,10 @@ Scale = Annotated[model.Scale, typer.Option(help="How much of it is measured.")]
 Jobs = Annotated[
     int | None, typer.Option(help="Runs side by side [virtual: as many as CPUs, vm: 1].", show_default=False)
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Scheduler of a dask.distributed cluster whose workers measure instead."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many runs there are, and what they will take.")]
 
 
@@ -32,16 +36,20 @@ def sweep(
     study: Annotated[list[Path], typer.Argument(metavar="STUDY.toml", help="One study or several.")],
     scale: Scale = model.Scale.QUICK,
     backend: Backend = "virtual",
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Dataset directory; a broken sweep goes on there.")] = Path(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Dataset directory; a broken sweep goes on in it.")] = Path(
         "brobust-sweep"
     ),
     jobs: Jobs = None,
+    cluster: Cluster = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Only complete a broken sweep: begin none.")] = False,
     dry_run: DryRun = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per run as it finishes.")] = False,
 ) -> None:
     """Measure what a study asks for: every cell of its grids, repeated and shuffled. What is there already stays."""
     studies = [model.load(file) for file in study]
-    _measure(studies, scale, backend, out, jobs, dry_run=dry_run, as_json=as_json)
+    if resume and not (out / "dataset.json").exists():
+        raise BadInput(f"--resume: {out} holds no sweep to complete; leave --resume out, or give its --out")
+    _measure(studies, scale, backend, out, jobs, cluster, dry_run=dry_run, as_json=as_json)
 
 
 def reproduce(
@@ -53,15 +61,20 @@ def reproduce(
         Path | None, typer.Option(metavar="DIR", help="Where data, figures and claims go; it goes on there.")
     ] = None,
     jobs: Jobs = None,
+    cluster: Cluster = None,
     dry_run: DryRun = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per claim as it is decided.")] = False,
 ) -> None:
-    """Measure a paper's figures again, draw them, and decide its claims. Exit status 1 if any differs."""
-    from brobust.report import study as drawing  # matplotlib: a second that only a figure is worth
+    """Measure a paper's figures again, draw them, decide its claims, and write all that as one HTML file.
+
+    Exit status 1 if any claim differs.
+    """
+    from brobust.report import html  # matplotlib: a second that only a figure is worth
+    from brobust.report import study as drawing
 
     studies = model.of_paper(paper, figure or [])
     directory = out or Path(f"{paper}-{backend}-{scale}")
-    dataset = _measure(studies, scale, backend, directory / "data", jobs, dry_run=dry_run, as_json=False)
+    dataset = _measure(studies, scale, backend, directory / "data", jobs, cluster, dry_run=dry_run, as_json=False)
     if dataset is None:
         return
     verdicts: list[Verdict] = []
@@ -81,7 +94,9 @@ def reproduce(
     about = {"paper": paper, "scale": scale, "backend": backend, "figures": [study.figure for study in decided]}
     (directory / "reproduction.json").write_text(json.dumps(about))
     (directory / "claims.jsonl").write_text("".join(json.dumps(v.__dict__) + "\n" for v in verdicts))
+    html.write([directory], directory / "report.html")
     if not as_json:
+        print(directory / "report.html")
         Console().print(_table(verdicts))
     if any(verdict.verdict == DIFFERS for verdict in verdicts):
         raise typer.Exit(1)
@@ -93,14 +108,17 @@ def _measure(
     backend: str,
     directory: Path,
     jobs: int | None,
+    cluster: str | None,
     *,
     dry_run: bool,
     as_json: bool,
 ) -> Dataset | None:
     """What the dataset lacks of these studies; None after a dry run."""
     grid = model.grid(studies, scale, backend)
-    series.check_jobs(jobs, grid.scenarios)
+    series.check_jobs(jobs, grid.scenarios, cluster)
     backends.check(grid.scenarios)
+    if cluster is not None and not dry_run:
+        series.check_cluster(cluster, grid.scenarios)
     there = (directory / "dataset.json").exists()
     dataset = Dataset.open(directory) if there else None
     if dataset is not None and dataset.grid().fields != grid.fields:
@@ -115,7 +133,7 @@ def _measure(
         return None
     if dataset is None:
         dataset = Dataset.create(directory, grid, series.host())
-    run_command.measure(grid, dataset, as_json, jobs)
+    run_command.measure(grid, dataset, as_json, jobs, cluster, go_on="the same command again")
     return dataset
 
 

@@ -31,13 +31,15 @@ def write(directories: Sequence[Path], file: Path) -> None:
     environment = Environment(
         loader=PackageLoader("brobust.report", ""), autoescape=select_autoescape(), undefined=StrictUndefined
     )
+    studies = [study for study in model.of_paper(paper) if any(part.has(study) for part in parts)]
     counts = Counter(claim["verdict"] for part in parts for claim in part.claims)
     text = environment.get_template("reproduction.html").render(
         title=f"{paper}, measured again",
         counts={verdict: counts[verdict] for verdict in CLASSES},
         parts=[part.summary() for part in parts],
         contention=[row for part in parts for row in part.contention()],
-        studies=[_study(study, parts) for study in model.of_paper(paper) if any(p.has(study) for p in parts)],
+        verdicts=[row for study in studies for row in _verdicts(study, parts)],
+        studies=[_study(study, parts) for study in studies],
     )
     file.write_text(text)
 
@@ -107,6 +109,19 @@ class _Part:
 
 def _number(value: float | None, shape: str) -> str:
     return "-" if value is None else shape.format(value)
+
+
+def _verdicts(study: model.Study, parts: Sequence[_Part]) -> list[dict[str, Any]]:
+    """A row per claim of the study, with a cell for each part."""
+    rows = []
+    for claim in study.claims:
+        cells = []
+        for part in parts:
+            found = [one["verdict"] for one in part.claims if one["claim"] == claim.id]
+            cells.append({"verdict": found[0] if found else "", "class": CLASSES[found[0]] if found else "missing"})
+        row = {"claim": claim.id, "text": claim.text, "study": study.name, "figure": study.figure, "cells": cells}
+        rows.append(row)
+    return rows
 
 
 def _study(study: model.Study, parts: Sequence[_Part]) -> dict[str, Any]:

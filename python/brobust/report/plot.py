@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
+from typing import Literal
 
 import matplotlib as mpl
 import plotext
@@ -63,9 +64,16 @@ class ThroughputFigure:
     """Throughput (or another of VALUES) against one axis: a line per congestion control, a panel per value of whatever
     else varies."""
 
-    def __init__(self, runs: pl.DataFrame, x: str | None = None, value: str = "throughput_mbps"):
+    def __init__(
+        self,
+        runs: pl.DataFrame,
+        x: str | None = None,
+        value: str = "throughput_mbps",
+        stat: Literal["median", "deviation"] = "median",
+    ):
         measured = table.runs(runs)
-        self._value = value
+        self._value, self._stat = value, stat
+        self._label = VALUES[value] if stat == "median" else f"standard deviation of the {VALUES[value]}"
         if measured.is_empty():
             raise BadInput("the dataset has no measured run to plot")
         axes = table.varying(measured)
@@ -85,7 +93,7 @@ class ThroughputFigure:
                 f"choose another --x or plot a smaller dataset"
             )
         self.controls = sorted(self._runs["cc"].unique(), key=control_order)
-        self._caption = _caption(runs, measured)
+        self._caption = _caption(runs, measured, stat)
 
     def save(self, directory: Path, name: str = "throughput") -> list[Path]:
         """Write NAME.png and NAME.svg."""
@@ -105,7 +113,7 @@ class ThroughputFigure:
             # Some 13 characters of the caption's size go into an inch.
             lines = textwrap.wrap(self._caption, int(13 * figure.get_figwidth()))
             figure.supxlabel("\n".join([LABELS[self.x], "", *lines]), fontsize=9)
-            figure.supylabel(VALUES[self._value], fontsize=10)
+            figure.supylabel(self._label, fontsize=10)
             for file in files:
                 figure.savefig(file, dpi=160)
         return files
@@ -116,18 +124,19 @@ class ThroughputFigure:
             rows = rows.filter(pl.col(axis).eq_missing(pl.lit(value)))
         for number, control in enumerate(self.controls):
             of_control = rows.filter(pl.col("cc") == control)
-            points = _points(of_control, self.x, self._value)
+            points = self._points(of_control)
             if points.is_empty():
                 continue
             color, marker, dashes = STYLES[number % len(STYLES)]
-            median = points["median"].to_numpy()
+            median = points["value"].to_numpy()
             spread = [median - points["low"].to_numpy(), points["high"].to_numpy() - median]
             axes.errorbar(
                 points["x"].to_numpy(), median, yerr=spread, label=control, color=color, marker=marker,
                 linestyle=dashes, markersize=5, capsize=3, linewidth=1.6,
             )  # fmt: skip
-            each = points.explode("each")
-            axes.plot(each["x"], each["each"], color=color, marker=".", markersize=3, alpha=0.35, linestyle="none")
+            if self._stat == "median":
+                each = points.explode("each")
+                axes.plot(each["x"], each["each"], color=color, marker=".", markersize=3, alpha=0.35, linestyle="none")
         axes.set_ylim(bottom=0)
         measured = sorted({x * _scale(self.x) for x in rows[self.x].drop_nulls()})
         if self.x in LOGARITHMIC:
@@ -145,6 +154,25 @@ class ThroughputFigure:
             words.append(" ".join(filter(None, (name, table.axis_value(axis, value), unit))))
         return ", ".join(words)
 
+    def _points(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """By x: the statistic as `value`, the median's confidence interval (NaN where there is none), `each` run."""
+        of_cell = pl.col(self._value).cast(pl.Float64).sort() * _scale(self._value)
+        cells = (
+            rows.filter(pl.col(self._value).is_not_null())
+            .group_by(x=pl.col(self.x) * _scale(self.x))
+            .agg(each=of_cell)
+            .sort("x")
+        )
+        if self._stat == "deviation":
+            none = pl.lit(float("nan"))
+            return cells.with_columns(value=pl.col("each").list.std(), low=none, high=none)
+        found = [confidence.of_median(each) or (float("nan"),) * 2 for each in cells["each"].to_list()]
+        return cells.with_columns(
+            pl.Series("low", [low for low, _ in found], pl.Float64),
+            pl.Series("high", [high for _, high in found], pl.Float64),
+            value=pl.col("each").list.median(),
+        )
+
     def terminal(self, width: int = 80, height: int = 18, colors: bool = False) -> str:
         """The first panel, drawn with characters; without colors each control has a character of its own."""
         plotext.clear_figure()
@@ -154,40 +182,23 @@ class ThroughputFigure:
         for axis, value in zip(self._panel_axes, self._panels[0], strict=True):
             rows = rows.filter(pl.col(axis).eq_missing(pl.lit(value)))
         for number, control in enumerate(self.controls):
-            points = _points(rows.filter(pl.col("cc") == control), self.x, self._value)
+            points = self._points(rows.filter(pl.col("cc") == control))
             if not points.is_empty():
                 color, marker = TERMINAL_STYLES[number % len(TERMINAL_STYLES)]
-                xs, ys = points["x"].to_list(), points["median"].to_list()
+                xs, ys = points["x"].to_list(), points["value"].to_list()
                 plotext.plot(xs, ys, color=color, marker="braille" if colors else marker, label=control)
         ticks = sorted({x * _scale(self.x) for x in rows[self.x].drop_nulls()})
         plotext.xticks(ticks, [f"{x:g}" for x in ticks])
         plotext.ylim(0, float(rows[self._value].max() or 1) * _scale(self._value) * 1.05)  # type: ignore[arg-type]
         plotext.xlabel(LABELS[self.x])
         where = f", {self._panel_name(self._panels[0])}" if self._panel_axes else ""
-        plotext.title(f"median {VALUES[self._value]}{where}")
+        plotext.title(f"{self._stat}: {VALUES[self._value]}{where}")
         drawn = str(plotext.build())
         return drawn if colors else str(plotext.uncolorize(drawn))
 
 
 def _scale(axis: str) -> int:
     return 100 if axis in PERCENT else 1
-
-
-def _points(rows: pl.DataFrame, x: str, value: str) -> pl.DataFrame:
-    """Median, its confidence interval (NaN where the runs are too few for one) and `each` run, by x."""
-    grouped = (
-        rows.filter(pl.col(value).is_not_null())
-        .group_by((pl.col(x) * _scale(x)).alias("x"))
-        .agg(pl.col(value).cast(pl.Float64).sort() * _scale(value))
-        .sort("x")
-        .rename({value: "each"})
-    )
-    found = [confidence.of_median(each) or (float("nan"),) * 2 for each in grouped["each"].to_list()]
-    return grouped.with_columns(
-        pl.col("each").list.median().alias("median"),
-        pl.Series("low", [low for low, _ in found], pl.Float64),
-        pl.Series("high", [high for _, high in found], pl.Float64),
-    )
 
 
 def _repeat_undisturbed(measured: pl.DataFrame, axes: list[str]) -> pl.DataFrame:
@@ -204,7 +215,7 @@ def control_order(name: str) -> tuple[int, str]:
     return (0 if name == "cubic" else 1, name)
 
 
-def _caption(runs: pl.DataFrame, measured: pl.DataFrame) -> str:
+def _caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str) -> str:
     """What a figure must say to be read alone: conditions, n and what the bars are, backend and kernel."""
     first = runs.row(0, named=True)
     fixed = []
@@ -222,8 +233,9 @@ def _caption(runs: pl.DataFrame, measured: pl.DataFrame) -> str:
     accelerators = "/".join(sorted(str(a).upper() for a in runs["accelerator"].unique().drop_nulls()))
     unfaithful = measured.filter(pl.col("outcome") == "unfaithful").height
     where = f"Backend {'/'.join(sorted(runs['backend'].unique()))}" + (f" ({accelerators})" if accelerators else "")
-    return (
-        f"{', '.join(fixed)}; {first['duration_s']:g} s per run. "
-        f"Points: median of n = {n} runs, bars: its 95 % confidence interval (bootstrap), dots: each run. {where}, "
-        f"Linux {kernels}" + (f"; {unfaithful} runs unfaithful." if unfaithful else ".")
+    points = f"Points: standard deviation over n = {n} runs"
+    if stat == "median":
+        points = f"Points: median of n = {n} runs, bars: its 95 % confidence interval (bootstrap), dots: each run"
+    return f"{', '.join(fixed)}; {first['duration_s']:g} s per run. {points}. {where}, Linux {kernels}" + (
+        f"; {unfaithful} runs unfaithful." if unfaithful else "."
     )

@@ -39,7 +39,7 @@ def draw(study: Study, evidence: Evidence, directory: Path) -> Iterator[Path]:
         heading = f"{study.paper}, figure {study.figure}: {figure.title}"
         if figure.kind == "throughput":
             chosen = evidence.flows.filter(pl.col("run").is_in(runs["run"].implode()))
-            drawing = ThroughputFigure(_with_lines(chosen, figure.lines), figure.x, figure.value)
+            drawing = ThroughputFigure(_with_lines(chosen, figure.lines), figure.x, figure.value, figure.stat)
             yield from drawing.save(directory, name)
         else:
             yield from _panels(runs, evidence, heading, directory / name, PANELS[figure.kind], figure.seconds)

@@ -79,7 +79,9 @@ class Check(BaseModel):
 
     def _cells(self, runs: pl.DataFrame) -> pl.DataFrame:
         """The statistic as `value`, each run's value, and the number of runs, of each cell."""
-        value = pl.col("value").median() if self.stat == "median" else pl.col("value").std()
+        value = pl.col("value").median()
+        if self.stat == "deviation":  # of two runs it says nothing
+            value = pl.when(pl.len() >= 3).then(pl.col("value").std())
         cells = runs.group_by(CELL).agg(value, pl.col("value").sort().alias("each"), pl.len().alias("n"))
         return cells.filter(pl.col("value").is_not_null()).sort(CELL)
 

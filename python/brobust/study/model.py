@@ -37,6 +37,8 @@ class Figure(BaseModel):
     x: str | None = None
     value: Literal["throughput_mbps", "utilization", "retransmits"] = "throughput_mbps"
     """What is drawn upwards, of kind throughput."""
+    stat: Literal["median", "deviation"] = "median"
+    """Of a cell's runs, of kind throughput: their median, or their standard deviation."""
     lines: tuple[str, ...] = ()
     """Axes that have lines of their own beside the control, rather than panels."""
     where: dict[str, Any] = Field(default_factory=dict)

@@ -1,0 +1,111 @@
+"""`--cluster`: a sweep on a real dask scheduler with two worker processes gives what this machine would, even if a
+worker dies."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from brobust.dataset import Dataset
+from conftest import BROBUST, json_lines
+
+Brobust = Callable[..., subprocess.CompletedProcess[str]]
+WAIT = 60  # s
+STUDY = """
+paper = "mine"
+figure = "1"
+title = "BBR at half of a CPU"
+[grid]
+duration = "2s"
+path = { bandwidth = "50mbit", buffer = "4bdp" }
+contention = { share = [0.5, 0.25] }
+flows = [{ cc = ["bbr", "cubic"] }]
+[scale.quick]
+repeat = 6
+"""
+
+
+@dataclass
+class Cluster:
+    address: str
+    workers: list[subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    file = tmp_path / "study.toml"
+    file.write_text(STUDY)
+    return file
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A scheduler and two workers of one thread each, as processes of their own."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", f"distributed.cli.{arguments[0]}", *arguments[1:]]
+        with (tmp_path / "cluster.log").open("ab") as log:
+            processes.append(subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log))
+        return processes[-1]
+
+    try:
+        start("dask_scheduler", "--port", "0", "--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", "s.json")
+        deadline = time.monotonic() + WAIT
+        while not (tmp_path / "s.json").exists():
+            assert time.monotonic() < deadline, (tmp_path / "cluster.log").read_text()
+            time.sleep(0.1)
+        options = ["--scheduler-file", "s.json", "--nthreads", "1", "--no-nanny", "--no-dashboard"]
+        workers = [start("dask_worker", *options, "--name", name) for name in ("one", "two")]
+        from distributed import Client
+
+        with Client(scheduler_file=str(tmp_path / "s.json"), set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=WAIT)
+            address = client.scheduler.address
+        yield Cluster(address, workers)
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.wait()
+
+
+@pytest.mark.virtual
+def test_workers_measure_what_this_machine_would_and_one_that_dies_loses_no_run(
+    cluster: Cluster, brobust: Brobust, study: Path, tmp_path: Path
+) -> None:
+    here = brobust("sweep", str(study), "--out", "here", cwd=tmp_path)
+    assert here.returncode == 0, here.stderr
+    command = [BROBUST, "sweep", str(study), "--out", "there", "--cluster", cluster.address]
+    with subprocess.Popen([*command, "--json"], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as sweep:
+        assert sweep.stdout is not None
+        first = [sweep.stdout.readline() for _ in range(4)]
+        victim = psutil.Process(cluster.workers[0].pid)
+        victim.kill()
+        rest, _ = sweep.communicate(timeout=WAIT)
+    assert sweep.returncode == 0
+    rows = json_lines("".join(first) + rest)
+    assert len(rows) == 24 and {row["outcome"] for row in rows} == {"ok"}
+    datasets = [Dataset.open(tmp_path / name) for name in ("here", "there")]
+    hashes = [dict(dataset.runs().select("run", "packet_hash").rows()) for dataset in datasets]
+    assert hashes[0] == hashes[1]
+
+
+def test_a_cluster_that_cannot_measure_is_refused_in_one_line(brobust: Brobust, study: Path, tmp_path: Path) -> None:
+    for arguments, words in (
+        (["--cluster", "tcp://127.0.0.1:9"], ["--cluster tcp://127.0.0.1:9", "no scheduler"]),
+        (["--cluster", "nonsense"], ["--cluster nonsense", "tcp://HOST:8786"]),
+        (["--cluster", "tcp://127.0.0.1:9", "--jobs", "2"], ["--jobs", "leave"]),
+        (["--resume"], ["--resume", "no sweep"]),
+    ):
+        done = brobust("sweep", str(study), *arguments, "--out", "none", cwd=tmp_path)
+        (line,) = done.stderr.splitlines()
+        assert done.returncode == 2 and all(word in line for word in words), line
+        assert not (tmp_path / "none").exists()
