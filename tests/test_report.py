@@ -112,10 +112,22 @@ def test_an_axis_that_only_share_one_lacks_does_not_vary(runs: pl.DataFrame) -> 
     assert table.varying(table.runs(runs)) == ["cc", "share"]
 
 
+def test_every_panel_shows_all_of_its_points(runs: pl.DataFrame) -> None:
+    faster = runs.with_columns(
+        rtt_ms=pl.lit(40.0),
+        flow_rtt_ms=pl.lit(40.0),
+        throughput_mbps=pl.col("throughput_mbps") * 3,
+        run=pl.col("run") + "-f",
+    )
+    both = pl.concat([runs, faster])
+    _, highest = ThroughputFigure(both).figure().axes[0].get_ylim()
+    assert highest >= table.runs(both)["throughput_mbps"].max()
+
+
 def test_the_figure_is_written_and_its_caption_says_how_it_came_about(runs: pl.DataFrame, tmp_path: Path) -> None:
     files = ThroughputFigure(runs).save(tmp_path)
     assert [file.name for file in files] == ["throughput.png", "throughput.svg"]
-    svg = files[1].read_text()
+    svg = files[1].read_text().replace("\N{NO-BREAK SPACE}", " ")
     for words in (
         "CPU share",
         "throughput at the receiver [Mbit/s]",

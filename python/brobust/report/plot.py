@@ -98,7 +98,14 @@ class ThroughputFigure:
     def save(self, directory: Path, name: str = "throughput") -> list[Path]:
         """Write NAME.png and NAME.svg."""
         files = [directory / f"{name}.png", directory / f"{name}.svg"]
-        with mpl.rc_context({"font.size": 10, "svg.fonttype": "none", "axes.grid": True, "grid.alpha": 0.3}):
+        with mpl.rc_context({"svg.fonttype": "none"}):
+            figure = self.figure()
+            for file in files:
+                figure.savefig(file, dpi=160)
+        return files
+
+    def figure(self) -> Figure:
+        with mpl.rc_context({"font.size": 10, "axes.grid": True, "grid.alpha": 0.3}):
             columns = min(3, len(self._panels))
             rows = -(-len(self._panels) // columns)
             figure = Figure(figsize=(3.0 + 4.2 * columns, 1.2 + 3.2 * rows), layout="constrained")
@@ -109,14 +116,14 @@ class ThroughputFigure:
                     self._draw(axes, self._panels[number])
                 else:
                     axes.set_visible(False)
+            # Only now: a limit that is set ends the scaling to what later panels have.
+            grid[0][0].set_ylim(bottom=0)
             grid[0][0].legend(title=None, frameon=True)
             # Some 13 characters of the caption's size go into an inch.
             lines = textwrap.wrap(self._caption, int(13 * figure.get_figwidth()))
             figure.supxlabel("\n".join([LABELS[self.x], "", *lines]), fontsize=9)
             figure.supylabel(self._label, fontsize=10)
-            for file in files:
-                figure.savefig(file, dpi=160)
-        return files
+        return figure
 
     def _draw(self, axes: Axes, panel: tuple[object, ...]) -> None:
         rows = self._runs
@@ -137,7 +144,6 @@ class ThroughputFigure:
             if self._stat == "median":
                 each = points.explode("each")
                 axes.plot(each["x"], each["each"], color=color, marker=".", markersize=3, alpha=0.35, linestyle="none")
-        axes.set_ylim(bottom=0)
         measured = sorted({x * _scale(self.x) for x in rows[self.x].drop_nulls()})
         if self.x in LOGARITHMIC:
             axes.set_xscale("log")
@@ -219,23 +225,26 @@ def _caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str) -> str:
     """What a figure must say to be read alone: conditions, n and what the bars are, backend and kernel."""
     first = runs.row(0, named=True)
     fixed = []
-    for axis, unit in (("bandwidth_mbps", "Mbit/s"), ("rtt_ms", "ms RTT"), ("buffer_bytes", "B buffer")):
-        if measured[axis].n_unique() == 1:
-            fixed.append(f"{first[axis]:g} {unit}")
+    for axis, unit in (("bandwidth_mbps", "Mbit/s"), ("rtt_ms", "ms RTT"), ("buffer_bdp", "BDP buffer")):
+        values = measured[axis].unique().to_list()
+        if len(values) == 1 and values[0] is not None:
+            fixed.append(f"{values[0]:g} {unit}")
+    if len(losses := measured["loss"].unique()) == 1 and losses[0]:
+        fixed.append(f"{losses[0] * 100:g} % loss")
     contended = measured.filter(pl.col("share") < 1)
     slices = contended["timeslice_ms"].unique().sort()
     if len(slices) == 1:
         fixed.append(f"{slices[0]:g} ms slices ({contended['driver'][0]})")
     per_cell = measured.group_by(table.varying(measured) or ["cc"]).len()["len"]
     counts = sorted(set(per_cell.to_list()))
-    n = str(counts[0]) if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"
+    n = "n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}" + "-".join(map(str, dict.fromkeys([counts[0], counts[-1]])))
     kernels = ", ".join(sorted({str(release) for release in runs["kernel_release"].unique().drop_nulls()}))
     accelerators = "/".join(sorted(str(a).upper() for a in runs["accelerator"].unique().drop_nulls()))
     unfaithful = measured.filter(pl.col("outcome") == "unfaithful").height
     where = f"Backend {'/'.join(sorted(runs['backend'].unique()))}" + (f" ({accelerators})" if accelerators else "")
-    points = f"Points: standard deviation over n = {n} runs"
+    points = f"Points: standard deviation over {n} runs"
     if stat == "median":
-        points = f"Points: median of n = {n} runs, bars: its 95 % confidence interval (bootstrap), dots: each run"
+        points = f"Points: median of {n} runs, bars: its 95 % confidence interval (bootstrap), dots: each run"
     return f"{', '.join(fixed)}; {first['duration_s']:g} s per run. {points}. {where}, Linux {kernels}" + (
         f"; {unfaithful} runs unfaithful." if unfaithful else "."
     )

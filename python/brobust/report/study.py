@@ -46,11 +46,14 @@ def draw(study: Study, evidence: Evidence, directory: Path) -> Iterator[Path]:
 
 
 def _with_lines(flows: pl.DataFrame, axes: Sequence[str]) -> pl.DataFrame:
-    """With these axes in the control's name, where they have more than one value."""
+    """With these axes in the control's name, where it has more than one value of them."""
     for axis in axes:
-        if flows[axis].n_unique() > 1:
-            named = [f"{cc}, {_word(axis, value)}" for cc, value in flows.select("cc", axis).iter_rows()]
-            flows = flows.with_columns(pl.Series("cc", named), pl.col(axis).first())
+        several = flows.select(pl.col(axis).n_unique().over("cc") > 1).to_series()
+        named = [
+            f"{cc}, {_word(axis, value)}" if tell else cc
+            for (cc, value), tell in zip(flows.select("cc", axis).iter_rows(), several, strict=True)
+        ]
+        flows = flows.with_columns(pl.Series("cc", named), pl.col(axis).first())
     return flows
 
 
@@ -86,13 +89,15 @@ def _panels(
                     axes.set_xlim(*seconds)
                 words = [control, *(_word(axis, value) for axis, value in zip(others, place, strict=True))]
                 axes.set_title(", ".join(words), fontsize=8)
+        for axes in grid.flat:  # only now: a limit that is set ends the scaling to what later panels have
+            axes.set_ylim(bottom=0)
         _, labels = grid[0][0].get_legend_handles_labels()
         if labels:
             grid[0][0].legend(fontsize=7, frameon=True)
         canvas.supylabel(kind.label, fontsize=9)
         n = sorted(set(runs.group_by("cc", *others).len()["len"].to_list()))
         count = str(n[0]) if len(n) == 1 else f"{n[0]}-{n[-1]}"
-        shown = f"one run of n = {count}" if kind.one_run else f"all runs, n = {count}, and their median"
+        shown = f"One run of n = {count}" if kind.one_run else f"All runs, n = {count}, and their median"
         caption = f"{heading}. {shown}. {_where(evidence)}"
         lines = textwrap.wrap(caption, int(13 * canvas.get_figwidth()))
         canvas.supxlabel("\n".join(["time [s]", *lines]), fontsize=8)
@@ -125,14 +130,12 @@ def _over_time(axes: Axes, evidence: Evidence, ids: list[str], color: str) -> No
         axes.plot(of_run["time_s"], of_run["throughput_mbps"], color=color, alpha=0.3, linewidth=0.8)
     median = rates.group_by("time_s").agg(pl.col("throughput_mbps").median()).sort("time_s")
     axes.plot(median["time_s"], median["throughput_mbps"], color=color, linewidth=1.8)
-    axes.set_ylim(bottom=0)
 
 
 def _rates(axes: Axes, evidence: Evidence, ids: list[str], _: str) -> None:
     samples = _thinned(evidence, ids)
     for (column, label), (color, _marker, dashes) in zip(RATES.items(), STYLES, strict=False):
         axes.plot(samples["time_s"], samples[column], color=color, linestyle=dashes, linewidth=1.1, label=label)
-    axes.set_ylim(bottom=0)
 
 
 def _inflight(axes: Axes, evidence: Evidence, ids: list[str], color: str) -> None:

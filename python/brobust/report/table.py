@@ -81,7 +81,7 @@ def runs(table: pl.DataFrame) -> pl.DataFrame:
 def varying(measured: pl.DataFrame) -> list[str]:
     """The axes along which this dataset has more than one value. A driver or slice that is missing only where
     the share is 1 does not count: it says nothing that the share does not. Nor does what differs only because the
-    backend does."""
+    backend does, nor a buffer that is the same in BDPs."""
     contended = measured.filter(pl.col("share") < 1)
     axes = []
     for name in AXES:
@@ -89,6 +89,8 @@ def varying(measured: pl.DataFrame) -> list[str]:
         of_each = rows.partition_by("backend") if name in OF_ONE_BACKEND else [rows]
         if any(part[name].n_unique() > 1 for part in of_each):
             axes.append(name)
+    if {"bandwidth_mbps", "rtt_ms"} & set(axes) and measured["buffer_bdp"].n_unique() == 1:
+        axes.remove("buffer_bytes")
     return axes
 
 

@@ -117,8 +117,9 @@ class Pairs(Check):
 
     def find(self, evidence: Evidence) -> Finding:
         every = evidence.values(self.metric)
-        ours, others = (self._cells(select(every, where)) for where in (self.where, {**self.where, **self.than}))
         differ = {*self.than, *(UNDISTURBED if "share" in self.than else ())}
+        kept = {axis: value for axis, value in self.where.items() if axis not in differ}
+        ours, others = (self._cells(select(every, where)) for where in (self.where, {**kept, **self.than}))
         on = [axis for axis in CELL if axis not in differ]
         pairs = ours.join(others, on=on, how="inner", suffix="_than", nulls_equal=True)
         if pairs.is_empty():
