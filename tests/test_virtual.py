@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 import brobust
-from brobust.errors import RunFailed
+from brobust.errors import BadInput, RunFailed
 from conftest import BROBUST, json_lines
 
 pytestmark = [pytest.mark.virtual, pytest.mark.timeout(240)]
@@ -246,6 +246,22 @@ class TestSenders:
         alone = run(path=PATH, flows=flows, duration="5s").runs["throughput_mbps"][0]
         with_fq = run(path=PATH, flows=flows, duration="5s", qdisc="fq").runs["throughput_mbps"][0]
         assert with_fq == pytest.approx(alone, rel=0.05)
+
+    def test_googles_interface_makes_other_packets_on_short_paths_only(self) -> None:
+        """The mainline's TSO packets have a bonus: 64 KiB, halved for every 512 us of RTT. google's version 1 has none."""
+
+        def of(rtt: str, sizing: str, cc: str = "bbr") -> brobust.api.Result:
+            late = {"share": 0.05, "timeslice": "100us"}
+            path = {"bandwidth": "100mbit", "rtt": rtt, "buffer": "4bdp"}
+            flows = [{"cc": cc}]
+            return run(path=path, contention=late, flows=flows, tso_sizing=sizing, duration="3s", packets=True)
+
+        # Not their hashes: what is on the kernel's command line decides its first sequence number.
+        assert of("10ms", "kernel").packets.drop("run").equals(of("10ms", "control").packets.drop("run"))
+        kernel, control = (of("1ms", sizing).runs["throughput_mbps"][0] for sizing in ("kernel", "control"))
+        assert control < 0.5 * kernel
+        with pytest.raises(BadInput, match=r"tso_sizing.*brb_bbr3.*bbr_robust"):
+            of("1ms", "control", "brb_bbr3")
 
     def test_a_slow_cpu_costs_throughput_and_dear_timers_cost_a_paced_flow_more(self) -> None:
         def rate(cc: str, **cpu: Any) -> float:

@@ -243,6 +243,18 @@ def test_ctrl_c_leaves_nothing_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert _leavings() == []
 
 
+def test_a_competitor_is_given_its_part_by_the_hosts_scheduler(tmp_path: Path) -> None:
+    runs = _series(
+        tmp_path, "--cc", "cubic", "--share", "1,0.5", "--driver", "competitor", "--duration", "5s", "--repeat", "1"
+    )
+    got = {run["share"]: run for run in runs}
+    assert got[0.5]["driver"] == "competitor" and got[0.5]["outcome"] == "ok", got
+    # It may have more than half, as it sleeps, but never all; and what it got is told.
+    assert 0.3 < got[0.5]["effective_share"] < 0.9 < got[1]["effective_share"], got
+    assert got[0.5]["timeslices"] > 50 and got[0.5]["effective_offtime_ms"] > 0.5, got
+    assert not [p for p in psutil.process_iter(["cmdline"]) if "while :; do :; done" in (p.info["cmdline"] or [])]
+
+
 def test_applications_may_write_less_than_the_path_takes_and_the_path_may_change(tmp_path: Path) -> None:
     runs = _series(
         tmp_path, "--cc", "bbr", "--share", "1", "--duration", "9s", "--repeat", "1", "--samples", "50ms",
