@@ -248,7 +248,7 @@ class TestSenders:
         assert with_fq == pytest.approx(alone, rel=0.05)
 
     def test_googles_interface_makes_other_packets_on_short_paths_only(self) -> None:
-        """The mainline's TSO packets have a bonus: 64 KiB, halved for every 512 us of RTT. google's version 1 has none."""
+        """The mainline's TSO packets have a bonus: 64 KiB, halved for every 512 us of RTT. google has none in v1."""
 
         def of(rtt: str, sizing: str, cc: str = "bbr") -> brobust.api.Result:
             late = {"share": 0.05, "timeslice": "100us"}
