@@ -210,6 +210,10 @@ def test_a_sweep_says_what_it_takes_measures_it_and_goes_on(brobust: Brobust, tm
     next((tmp_path / "data/runs").glob("*.parquet")).unlink()
     again = brobust("sweep", "study.toml", "--scale", "smoke", "--out", "data", "--json")
     assert len(json_lines(again.stdout)) == 1
+    study = tmp_path / "study.toml"
+    study.write_text(study.read_text().replace('cc = ["cubic", "bbr"]', 'cc = ["cubic", "bbr", "reno"]'))
+    more = brobust("sweep", "study.toml", "--scale", "smoke", "--out", "data", "--json")
+    assert len(json_lines(more.stdout)) == 2  # what the study has more than before
     other = brobust("sweep", "study.toml", "--scale", "quick", "--out", "data")
     assert other.returncode == 2 and "another --out" in other.stderr
 

@@ -289,6 +289,10 @@ class Dataset:
         """The grid it was begun with."""
         return Grid(tomllib.loads((self.directory / "scenario.toml").read_text()))
 
+    def grow(self, grid: Grid) -> None:
+        """From now on it is of this grid, which has what the one before had, and more."""
+        _write_whole(self.directory / "scenario.toml", tomli_w.dumps(grid.fields).encode())
+
     def finished(self) -> set[str]:
         """Runs that need not be done again: measured, faithfully or not. A failed one is tried again."""
         runs = self.runs()

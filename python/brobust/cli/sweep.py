@@ -121,8 +121,14 @@ def _measure(
         series.check_cluster(cluster, grid.scenarios)
     there = (directory / "dataset.json").exists()
     dataset = Dataset.open(directory) if there else None
-    if dataset is not None and dataset.grid().fields != grid.fields:
-        raise BadInput(f"{directory} was begun with other studies or another scale; give another --out, or remove it")
+    if dataset is not None:
+        begun, asked = set(dataset.grid().scenarios), set(grid.scenarios)
+        if not (begun <= asked or asked <= begun):
+            raise BadInput(
+                f"{directory} was begun with other studies or another scale; give another --out, or remove it"
+            )
+        if begun < asked and not dry_run:
+            dataset.grow(grid)
     left = series.remaining(grid, dataset) if dataset is not None else grid.runs()
     if left:
         seconds = cost.expected_seconds(left, dataset, jobs)

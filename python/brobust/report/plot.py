@@ -43,13 +43,14 @@ LABELS = {
     "timeslice_ms": "timeslice [ms]",
     "jitter": "jitter of the timeslices [% of the off-time]",
     "buffer_bytes": "bottleneck buffer [bytes]",
+    "buffer_bdp": "bottleneck buffer [BDP]",
     "loss": "packet loss [%]",
     "flows": "parallel flows",
     "coalesce_us": "receive interrupt coalescing [us]",
     "tx_completion_us": "transmit completion [us]",
     "cpu_mhz": "frequency of the sender's CPU [MHz]",
 }
-LOGARITHMIC = {"bandwidth_mbps", "buffer_bytes"}
+LOGARITHMIC = {"bandwidth_mbps", "buffer_bytes", "buffer_bdp"}
 PERCENT = {"share", "loss", "jitter", "utilization"}
 # What is drawn upwards.
 VALUES = {
@@ -81,7 +82,8 @@ class ThroughputFigure:
         self.x = x or (numeric[0] if numeric else "share")
         if self.x not in LABELS:
             raise BadInput(f"--x {self.x}: no such axis; give one of {', '.join(LABELS)}")
-        self._panel_axes = [axis for axis in axes if axis not in (self.x, "cc")]
+        same = {"buffer_bdp": "buffer_bytes"}.get(self.x)  # the same in another unit
+        self._panel_axes = [axis for axis in axes if axis not in (self.x, same, "cc")]
         # Undisturbed runs have neither driver nor timeslice: they belong to every panel.
         self._runs = _repeat_undisturbed(measured, [a for a in self._panel_axes if a in table.CONTENDED])
         self._panels = (
