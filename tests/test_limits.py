@@ -65,6 +65,8 @@ def test_what_a_backend_can_do_is_let_pass(fields: dict[str, Any]) -> None:
         ({**VM, "flows": [{"sender": 2}]}, ["flows.sender", "'2'"]),
         ({**VM, "flows": [{"sender": 2}], "senders": [{"share": 0.5}]}, ["flows.sender"]),
         ({**VM, "contention": {"share": 0.4, "driver": "competitor"}}, ["contention.share", "0.4", "1/2"]),
+        ({**VM, "path": {"buffer": "17sp"}}, ["path.buffer", "'17sp'", "frames"]),
+        ({"path": {"buffer": "17sp", "aqm": "codel"}}, ["path.buffer", "17sp", "codel"]),
         ({**VM, "flows": [{"count": 129}]}, ["flows.count", "129", "128"]),
         ({**VM, "flows": [{}] * 9}, ["flows", "9 groups", "8"]),
         ({**VM, "cpu": {"frequency": "1GHz"}}, ["cpu.frequency", "'1GHz'"]),

@@ -13,16 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import polars as pl
 import pytest
 from nbclient import NotebookClient
 from pydantic import TypeAdapter
 
-from brobust.dataset import Dataset, Measured, flow_columns, scenario_columns
+from brobust.dataset import RUNS, Dataset, Measured, flow_columns, frame, scenario_columns
 from brobust.errors import BadInput
+from brobust.report import table
+from brobust.report.study import throughput_figure
 from brobust.scenario import Grid, Run
 from brobust.study import model
-from brobust.study.claims import DIFFERS, HOLDS, NOT_MEASURABLE, AnyCheck, Claim, decide
-from brobust.study.metrics import Evidence
+from brobust.study.claims import DIFFERS, HOLDS, NOT_MEASURABLE, AnyCheck, Claim, decide, select
+from brobust.study.metrics import Evidence, Tables
 from conftest import BROBUST, json_lines
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
@@ -36,6 +39,24 @@ def test_a_study_can_be_measured_at_every_scale_that_it_has(study: model.Study) 
         assert model.grid([study], scale, "virtual").runs()
     for scale in study.vm:
         assert model.grid([study], scale, "vm").runs()
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+def test_its_figures_can_be_drawn_of_what_it_measures(study: model.Study) -> None:
+    """No more panels than fit, and something in each at scale quick."""
+    for backend, scales in (("virtual", study.scale), ("vm", study.vm)):
+        for scale in scales:
+            rows = []
+            for scenario in model.grid([study], scale, backend).scenarios:
+                common = {**scenario_columns(Run(scenario=scenario, repeat=0)), "outcome": "ok", "throughput_mbps": 1.0}
+                rows += [{**common, **columns} for columns in flow_columns(scenario)]
+            flows = frame(rows, RUNS)
+            runs = table.runs(flows)
+            for figure in study.figures:
+                chosen = select(runs, figure.where)
+                assert backend == "vm" or scale == model.Scale.SMOKE or not chosen.is_empty(), (scale, figure.name)
+                if figure.kind == "throughput" and not chosen.is_empty():
+                    throughput_figure(flows.filter(pl.col("run").is_in(chosen["run"].implode())), figure)
 
 
 def test_claims_and_figures_have_names_of_their_own() -> None:
@@ -76,7 +97,7 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
 
     for run in grid.runs():
         dataset.append(run.id, measured(run))
-    return Evidence(dataset, [run.id for run in grid.runs()])
+    return Evidence(Tables(dataset), [run.id for run in grid.runs()])
 
 
 def _verdict(evidence: Evidence, *checks: dict[str, Any]) -> str:
@@ -142,7 +163,7 @@ def test_cells_are_classed_by_whether_the_bandwidth_matters(tmp_path: Path, at_h
         rate = rates[run.scenario.contention.share, run.scenario.path.bandwidth // 10**6]
         outcome = {"outcome": "ok", "started_at": datetime.now(UTC), "retransmits": 0, "throughput_mbps": rate}
         dataset.append(run.id, Measured([{**scenario_columns(run), **columns, **outcome}]))
-    evidence = Evidence(dataset, [run.id for run in grid.runs()])
+    evidence = Evidence(Tables(dataset), [run.id for run in grid.runs()])
     assert _verdict(evidence, {"rule": "classes"}) == expected
 
 

@@ -345,7 +345,7 @@ class Dataset:
         files = sorted((self.directory / name).glob("*.parquet"))
         if not files:
             return frame([], columns)
-        return pl.concat([pl.read_parquet(file) for file in files])
+        return pl.read_parquet(files, glob=False)
 
 
 def frame(rows: Rows | None, columns: dict[str, Column]) -> pl.DataFrame:

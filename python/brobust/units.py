@@ -14,6 +14,7 @@ from typing import Literal
 
 # A full-size Ethernet frame as tc counts it: 1500 bytes of IP and 14 of header.
 FRAME_BYTES = 1514
+SUPER_PACKET_BYTES = 65536  # at most: GSO_LEGACY_MAX_SIZE, include/linux/netdevice.h
 
 _NUMBER = re.compile(r"^\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z%µ]*)\s*$")
 
@@ -70,10 +71,11 @@ def fraction(text: object) -> float:
 
 @dataclass(frozen=True)
 class Buffer:
-    """A bottleneck buffer: so many bytes (B), bandwidth-delay products (bdp), or full-size frames (p)."""
+    """A bottleneck buffer: so many bytes (B), bandwidth-delay products (bdp), full-size frames (p), or super-packets
+    (sp): what a sender hands to its NIC as one, up to 64 KiB, counts as one, as in an emulator with offloads on."""
 
     amount: float
-    unit: Literal["B", "bdp", "p"]
+    unit: Literal["B", "bdp", "p", "sp"]
 
     @classmethod
     def parse(cls, text: object) -> Buffer:
@@ -81,15 +83,15 @@ class Buffer:
         number, unit = _split(text, "buffer size", example)
         if unit == "bdp":
             return cls(number, "bdp")
-        if unit == "p":
-            return cls(number, "p")
-        return cls(_scaled(text, "buffer size", {"bdp": 0, "p": 0, **_SIZES}, example), "B")
+        if unit in ("p", "sp"):
+            return cls(number, "p" if unit == "p" else "sp")
+        return cls(_scaled(text, "buffer size", {"bdp": 0, "p": 0, "sp": 0, **_SIZES}, example), "B")
 
     def bytes(self, bandwidth_bps: int, rtt_ns: int) -> int:
-        """Size in bytes on a path of this bandwidth and round-trip time."""
+        """Size in bytes on a path of this bandwidth and RTT; of super-packets, the most that it can hold."""
         if self.unit == "bdp":
             return round(self.amount * bandwidth_bps * rtt_ns / 8e9)
-        return round(self.amount * FRAME_BYTES if self.unit == "p" else self.amount)
+        return round(self.amount * {"p": FRAME_BYTES, "sp": SUPER_PACKET_BYTES}.get(self.unit, 1))
 
     def __str__(self) -> str:
         return f"{show_number(self.amount)}{self.unit}"

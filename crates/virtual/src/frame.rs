@@ -30,6 +30,8 @@ pub struct Frame {
     header: [u8; MOST_HEADER],
     header_length: u8,
     carried: Box<[u8]>,
+    /// It is a segment of the same super-packet as the one before it.
+    pub continues: bool,
     pub tcp: Tcp,
 }
 
@@ -108,6 +110,7 @@ fn parse(head: &FrameHead, header: &[u8], carried: &[u8]) -> Result<Frame, Strin
         header: own,
         header_length: header.len() as u8,
         carried: carried.into(),
+        continues: false,
         tcp: Tcp {
             source: u32_at(ip + 12),
             destination: u32_at(ip + 16),
@@ -137,7 +140,7 @@ fn segment(frame: Frame, size: u32, each: &mut impl FnMut(Frame)) -> Result<(), 
     while offset < payload {
         let here = size.min(payload - offset);
         let (first, last) = (offset == 0, offset + here == payload);
-        let mut part = Frame { carried: Box::default(), ..frame.clone() };
+        let mut part = Frame { carried: Box::default(), continues: !first, ..frame.clone() };
         if !frame.carried.is_empty() {
             let bytes = frame.carried.get(offset as usize..(offset + here) as usize);
             part.carried = bytes.ok_or("a super-packet with only part of its payload")?.into();

@@ -54,6 +54,8 @@ impl Changing {
 pub enum Buffer {
     Bytes(u64),
     Packets(u64),
+    /// As an emulator with segmentation offload counts: what a sender handed to its NIC as one is one.
+    SuperPackets(u64),
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -79,13 +81,25 @@ pub struct Passage {
     pub own_backlog: u64,
 }
 
+/// A packet in the queue.
+struct Waiting {
+    /// When its transmission begins.
+    begins: u64,
+    length: u64,
+    flow: usize,
+    /// It is the last of its super-packet so far.
+    ends: bool,
+}
+
 /// The bottleneck's queue. Packets are offered in the order of their times.
 pub struct Queue {
     path: Path,
     random: Pcg64Mcg,
-    /// (when its transmission begins, bytes, flow) of those that wait
-    waiting: VecDeque<(u64, u64, usize)>,
+    waiting: VecDeque<Waiting>,
     backlog: u64,
+    /// Super-packets that something waits of, and whether the latest was let in.
+    super_packets: u64,
+    latest_fits: bool,
     own: Vec<u64>,
     free_at: u64,
     last: u64,
@@ -94,10 +108,21 @@ pub struct Queue {
 impl Queue {
     pub fn new(path: Path, flows: usize) -> Self {
         let random = Pcg64Mcg::seed_from_u64(path.seed);
-        Self { path, random, waiting: VecDeque::new(), backlog: 0, own: vec![0; flows], free_at: 0, last: 0 }
+        Self {
+            path,
+            random,
+            waiting: VecDeque::new(),
+            backlog: 0,
+            super_packets: 0,
+            latest_fits: true,
+            own: vec![0; flows],
+            free_at: 0,
+            last: 0,
+        }
     }
 
-    pub fn offer(&mut self, now: u64, length: u64, flow: usize) -> Passage {
+    /// `continues`: it is of the same super-packet as the one before it.
+    pub fn offer(&mut self, now: u64, length: u64, flow: usize, continues: bool) -> Passage {
         debug_assert!(now >= self.last, "a packet in the past: {now} after {}", self.last);
         self.last = now;
         self.forget_until(now);
@@ -108,13 +133,20 @@ impl Queue {
         let fits = match self.path.buffer {
             Buffer::Bytes(most) => self.backlog + length <= most,
             Buffer::Packets(most) => (self.waiting.len() as u64) < most,
+            Buffer::SuperPackets(_) if continues => self.latest_fits,
+            Buffer::SuperPackets(most) => self.super_packets < most,
         };
         let begins = self.free_at.max(now);
+        self.latest_fits = fits || begins == now;
         if begins > now {
             if !fits {
                 return found;
             }
-            self.waiting.push_back((begins, length, flow));
+            match self.waiting.back_mut().filter(|_| continues) {
+                Some(before) => before.ends = false,
+                None => self.super_packets += 1,
+            }
+            self.waiting.push_back(Waiting { begins, length, flow, ends: true });
             self.backlog += length;
             self.own[flow] += length;
         }
@@ -133,13 +165,11 @@ impl Queue {
     }
 
     fn forget_until(&mut self, now: u64) {
-        while let Some((begins, length, flow)) = self.waiting.front().copied() {
-            if begins > now {
-                break;
-            }
-            self.waiting.pop_front();
-            self.backlog -= length;
-            self.own[flow] -= length;
+        while self.waiting.front().is_some_and(|first| first.begins <= now) {
+            let Some(first) = self.waiting.pop_front() else { break };
+            self.backlog -= first.length;
+            self.own[first.flow] -= first.length;
+            self.super_packets -= u64::from(first.ends);
         }
     }
 
@@ -204,38 +234,51 @@ mod tests {
     fn packets_leave_one_after_the_other_at_the_rate() {
         // 1250 bytes at 100 Mbit/s: 100 us
         let mut queue = queue(&[(0, 100_000_000)], Buffer::Bytes(10_000));
-        let left: Vec<_> = [0, 0, 50_000, 500_000].map(|now| queue.offer(now, 1250, 0).left.unwrap()).into();
+        let left: Vec<_> = [0, 0, 50_000, 500_000].map(|now| queue.offer(now, 1250, 0, false).left.unwrap()).into();
         assert_eq!(left, [100_000, 200_000, 300_000, 600_000]);
     }
 
     #[test]
     fn a_full_queue_drops_and_the_packet_in_transmission_is_not_in_it() {
         let mut queue = queue(&[(0, 100_000_000)], Buffer::Bytes(2500));
-        let seen: Vec<_> = (0..5).map(|_| queue.offer(0, 1250, 0)).map(|p| (p.left.is_some(), p.backlog)).collect();
+        let seen: Vec<_> =
+            (0..5).map(|_| queue.offer(0, 1250, 0, false)).map(|p| (p.left.is_some(), p.backlog)).collect();
         assert_eq!(seen, [(true, 0), (true, 0), (true, 1250), (false, 2500), (false, 2500)]);
         // After 100 us the second is in transmission.
-        assert!(queue.offer(100_000, 1250, 0).left.is_some());
+        assert!(queue.offer(100_000, 1250, 0, false).left.is_some());
     }
 
     #[test]
     fn a_queue_of_packets_counts_packets() {
         let mut queue = queue(&[(0, 1_000_000)], Buffer::Packets(2));
-        let seen: Vec<_> = [1500, 60, 60, 60].map(|length| queue.offer(0, length, 0).left.is_some()).into();
+        let seen: Vec<_> = [1500, 60, 60, 60].map(|length| queue.offer(0, length, 0, false).left.is_some()).into();
         assert_eq!(seen, [true, true, true, false]);
+    }
+
+    #[test]
+    fn a_queue_of_super_packets_takes_all_segments_of_one_or_none() {
+        let mut queue = queue(&[(0, 100_000_000)], Buffer::SuperPackets(2));
+        // Three super-packets of three segments while another packet is being sent: two fit.
+        queue.offer(0, 1250, 0, false);
+        let seen: Vec<_> = (0..9).map(|n| queue.offer(0, 1250, 0, n % 3 != 0).left.is_some()).collect();
+        assert_eq!(seen, [true, true, true, true, true, true, false, false, false]);
+        // One has left the queue when its last segment has.
+        assert!(queue.offer(250_000, 1250, 0, false).left.is_none());
+        assert!(queue.offer(300_000, 1250, 0, false).left.is_some());
     }
 
     #[test]
     fn a_rate_that_changes_in_the_middle_of_a_packet() {
         // 1250 bytes: 50 us at 100 Mbit/s are half of it, the rest takes 500 us at 10 Mbit/s.
         let mut queue = queue(&[(0, 100_000_000), (50_000, 10_000_000)], Buffer::Bytes(10_000));
-        assert_eq!(queue.offer(0, 1250, 0).left, Some(550_000));
+        assert_eq!(queue.offer(0, 1250, 0, false).left, Some(550_000));
     }
 
     #[test]
     fn each_flow_knows_its_own_bytes() {
         let mut queue = queue(&[(0, 100_000_000)], Buffer::Bytes(100_000));
         for flow in [0, 0, 1, 1, 1] {
-            queue.offer(0, 1000, flow);
+            queue.offer(0, 1000, flow, false);
         }
         assert_eq!((queue.own_backlog(0, 0), queue.own_backlog(0, 1)), (1000, 3000));
     }
@@ -251,7 +294,7 @@ mod tests {
         let lost = || {
             let path = Path { rate: Changing(vec![(0, 1 << 40)]), buffer: Buffer::Bytes(1 << 40), loss: 0.1, seed: 3 };
             let mut queue = Queue::new(path, 1);
-            (0..10_000).filter(|now| queue.offer(*now, 1000, 0).left.is_none()).collect::<Vec<_>>()
+            (0..10_000).filter(|now| queue.offer(*now, 1000, 0, false).left.is_none()).collect::<Vec<_>>()
         };
         assert_eq!(lost(), lost());
         assert!((900..1100).contains(&lost().len()), "{}", lost().len());
@@ -268,7 +311,7 @@ mod tests {
             let (mut now, mut last, mut accepted) = (0, 0, Vec::new());
             for (gap, length, flow) in packets {
                 now += gap;
-                let passage = queue.offer(now, length, flow);
+                let passage = queue.offer(now, length, flow, false);
                 prop_assert!(passage.own_backlog <= passage.backlog && passage.backlog <= limit);
                 if let Some(left) = passage.left {
                     // Not before its bits fit, not before another that came first.
@@ -280,11 +323,11 @@ mod tests {
                 }
             }
             // What is still waiting has not left, and nothing else.
-            let waiting: u64 = queue.waiting.iter().map(|(_, length, _)| length).sum();
+            let waiting: u64 = queue.waiting.iter().map(|packet| packet.length).sum();
             prop_assert_eq!(waiting, queue.backlog);
             prop_assert_eq!(queue.own.iter().sum::<u64>(), queue.backlog);
             queue.forget_until(u64::MAX);
-            prop_assert_eq!(queue.backlog, 0);
+            prop_assert_eq!((queue.backlog, queue.super_packets), (0, 0));
         }
     }
 }

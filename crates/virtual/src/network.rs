@@ -156,7 +156,7 @@ impl Network {
         }
         match &mut self.bottleneck {
             Bottleneck::Link(queue) => {
-                let passage = queue.offer(sent, u64::from(frame.length), connection);
+                let passage = queue.offer(sent, u64::from(frame.length), connection, frame.continues);
                 let (waited, backlog) = (passage.waited, passage.backlog);
                 let mut packet = Packet { connection, sent, waited, backlog, ..Packet::default() };
                 let Some(left) = passage.left else {

@@ -25,6 +25,8 @@ def unsupported(scenario: Scenario) -> str | None:
 def _vm(s: Scenario) -> Iterator[str]:
     if s.kernel.startswith("virtual-"):
         yield f"kernel: {s.kernel!r} runs on backend virtual only; for vm give for example debian-6.12"
+    if s.path.buffer.unit == "sp":
+        yield _only_virtual("path.buffer", s.path.buffer, "bytes, bdp or frames (p)")
     if s.path.aqm.name != "none":
         yield _only_virtual("path.aqm", s.path.aqm, "none")
     for group in s.flows:
@@ -86,6 +88,8 @@ def _only_virtual(field: str, given: object, allowed: str) -> str:
 
 
 def _virtual(s: Scenario) -> Iterator[str]:
+    if s.path.buffer.unit == "sp" and s.path.aqm.name != "none":
+        yield f"path.buffer: {s.path.buffer} counts super-packets, as aqm {s.path.aqm.name} does not; give bdp or bytes"
     if not s.kernel.startswith("virtual-"):
         yield f"kernel: {s.kernel!r} does not run in virtual time; give for example virtual-6.12, or backend vm"
     if s.accelerator != "auto":

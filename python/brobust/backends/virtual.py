@@ -154,7 +154,7 @@ def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None, calls: P
         "tcp_memory": SOCKET_BUFFER_BYTES,
         "path": {
             "rate": _changing(s.path.bandwidth, s.path.bandwidth_changes),
-            "buffer": {"packets": round(buffer.amount)} if buffer.unit == "p" else {"bytes": s.path.buffer_bytes},
+            "buffer": _buffer(buffer, s.path.buffer_bytes),
             "loss": s.path.loss,
             "seed": run.seed,
         },
@@ -212,6 +212,11 @@ def schedule(contention: Contention, seed: int) -> dict[str, Any]:
         "jitter": contention.jitter,
         "seed": seed,
     }
+
+
+def _buffer(buffer: units.Buffer, size: int) -> dict[str, int]:
+    counted = {"p": "packets", "sp": "super_packets"}.get(buffer.unit)
+    return {"bytes": size} if counted is None else {counted: round(buffer.amount)}
 
 
 def _changing(first: int, changes: Changes) -> list[tuple[int, int]]:

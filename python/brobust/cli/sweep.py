@@ -18,7 +18,7 @@ from brobust.errors import BadInput
 from brobust.scenario import Grid
 from brobust.study import cost, model
 from brobust.study.claims import DIFFERS, Verdict, decide
-from brobust.study.metrics import Evidence
+from brobust.study.metrics import Evidence, Tables
 
 Backend = Annotated[str, typer.Option(help="virtual or vm.")]
 Scale = Annotated[model.Scale, typer.Option(help="How much of it is measured.")]
@@ -77,12 +77,13 @@ def reproduce(
     dataset = _measure(studies, scale, backend, directory / "data", jobs, cluster, dry_run=dry_run, as_json=False)
     if dataset is None:
         return
+    tables = Tables(dataset)
     verdicts: list[Verdict] = []
     decided = [study for study in studies if study.fields(scale, backend) is not None]
     for study in decided:
         fields = study.fields(scale, backend)
         assert fields is not None
-        evidence = Evidence(dataset, [run.id for run in Grid(fields).runs()])
+        evidence = Evidence(tables, [run.id for run in Grid(fields).runs()])
         for file in drawing.draw(study, evidence, directory / "figures"):
             if not as_json:
                 print(file)

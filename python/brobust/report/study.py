@@ -17,7 +17,7 @@ from brobust.report import table
 from brobust.report.plot import STYLES, ThroughputFigure, control_order
 from brobust.study.claims import select
 from brobust.study.metrics import Evidence
-from brobust.study.model import Study
+from brobust.study.model import Figure, Study
 
 MOST_COLUMNS = 4
 # What is drawn of a run's samples, and how: pacing, delivery and estimate (2BRobust, figure 6).
@@ -39,10 +39,13 @@ def draw(study: Study, evidence: Evidence, directory: Path) -> Iterator[Path]:
         heading = f"{study.paper}, figure {study.figure}: {figure.title}"
         if figure.kind == "throughput":
             chosen = evidence.flows.filter(pl.col("run").is_in(runs["run"].implode()))
-            drawing = ThroughputFigure(_with_lines(chosen, figure.lines), figure.x, figure.value, figure.stat)
-            yield from drawing.save(directory, name)
+            yield from throughput_figure(chosen, figure).save(directory, name)
         else:
             yield from _panels(runs, evidence, heading, directory / name, PANELS[figure.kind], figure.seconds)
+
+
+def throughput_figure(flows: pl.DataFrame, figure: Figure) -> ThroughputFigure:
+    return ThroughputFigure(_with_lines(flows, figure.lines), figure.x, figure.value, figure.stat)
 
 
 def _with_lines(flows: pl.DataFrame, axes: Sequence[str]) -> pl.DataFrame:

@@ -17,11 +17,30 @@ from brobust.report import table
 STARTUP_S = 2.0
 
 
-class Evidence:
-    """Some runs of a dataset, and their tables; read once."""
+class Tables:
+    """A dataset's tables, each read once."""
 
-    def __init__(self, dataset: Dataset, runs: Collection[str]):
+    def __init__(self, dataset: Dataset):
         self._dataset = dataset
+
+    @cached_property
+    def runs(self) -> pl.DataFrame:
+        return self._dataset.runs()
+
+    @cached_property
+    def throughput(self) -> pl.DataFrame:
+        return self._dataset.throughput()
+
+    @cached_property
+    def samples(self) -> pl.DataFrame:
+        return self._dataset.samples()
+
+
+class Evidence:
+    """Some runs of a dataset, and what the tables say of them."""
+
+    def __init__(self, tables: Tables, runs: Collection[str]):
+        self._tables = tables
         self._runs = pl.Series("run", sorted(runs), dtype=pl.String)
 
     def _of_these(self, frame: pl.DataFrame) -> pl.DataFrame:
@@ -30,17 +49,17 @@ class Evidence:
     @cached_property
     def flows(self) -> pl.DataFrame:
         """A row per run and flow."""
-        return self._of_these(self._dataset.runs())
+        return self._of_these(self._tables.runs)
 
     @cached_property
     def throughput(self) -> pl.DataFrame:
         """Mbit/s of all flows of a run, by time."""
-        rates = self._of_these(self._dataset.throughput())
+        rates = self._of_these(self._tables.throughput)
         return rates.group_by("run", "time_s").agg(pl.col("throughput_mbps").sum()).sort("run", "time_s")
 
     @cached_property
     def samples(self) -> pl.DataFrame:
-        return self._of_these(self._dataset.samples())
+        return self._of_these(self._tables.samples)
 
     @cached_property
     def runs(self) -> pl.DataFrame:

@@ -109,9 +109,10 @@ def of_paper(paper: str, figures: Sequence[str] = ()) -> list[Study]:
     return [study for study in found if not figures or study.figure in figures]
 
 
-def _number(figure: str) -> tuple[int, str]:
+def _number(figure: str) -> tuple[bool, int, str]:
+    """Numbered ones first."""
     digits = "".join(letter for letter in figure if letter.isdigit())
-    return int(digits or 0), figure
+    return not figure[:1].isdigit(), int(digits or 0), figure
 
 
 def grid(studies: Sequence[Study], scale: Scale, backend: str) -> Grid:
