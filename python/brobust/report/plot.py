@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import matplotlib as mpl
 import plotext
@@ -27,6 +28,8 @@ STYLES = [
     ("#56B4E9", "P", (0, (1, 1))),
     ("#000000", "X", (0, (3, 1, 1, 1))),
 ]
+# Who has which style wherever nobody else is drawn.
+USUAL = ("cubic", "bbr", "brb_bbr2", "brb_bbr3", "bbr_robust", "brb_bbr2_robust", "brb_bbr3_robust")
 TERMINAL_STYLES = [
     ("blue", "c"),
     ("red", "b"),
@@ -71,9 +74,12 @@ class ThroughputFigure:
         x: str | None = None,
         value: str = "throughput_mbps",
         stat: Literal["median", "deviation"] = "median",
+        lines: Sequence[str] = (),
+        log: bool = False,
     ):
-        measured = table.runs(runs)
-        self._value, self._stat = value, stat
+        """`lines`: axes that tell lines apart, as the control does, where it has more than one value of them."""
+        measured = with_lines(table.runs(runs), lines)
+        self._value, self._stat, self._log = value, stat, log
         self._label = VALUES[value] if stat == "median" else f"standard deviation of the {VALUES[value]}"
         if measured.is_empty():
             raise BadInput("the dataset has no measured run to plot")
@@ -82,8 +88,7 @@ class ThroughputFigure:
         self.x = x or (numeric[0] if numeric else "share")
         if self.x not in LABELS:
             raise BadInput(f"--x {self.x}: no such axis; give one of {', '.join(LABELS)}")
-        same = {"buffer_bdp": "buffer_bytes"}.get(self.x)  # the same in another unit
-        self._panel_axes = [axis for axis in axes if axis not in (self.x, same, "cc")]
+        self._panel_axes = [axis for axis in axes if axis not in (self.x, TWINS.get(self.x), "cc")]
         # Undisturbed runs have neither driver nor timeslice: they belong to every panel.
         self._runs = _repeat_undisturbed(measured, [a for a in self._panel_axes if a in table.CONTENDED])
         self._panels = (
@@ -119,7 +124,10 @@ class ThroughputFigure:
                 else:
                     axes.set_visible(False)
             # Only now: a limit that is set ends the scaling to what later panels have.
-            grid[0][0].set_ylim(bottom=0)
+            if self._log:
+                grid[0][0].set_yscale("log")
+            else:
+                grid[0][0].set_ylim(bottom=0)
             grid[0][0].legend(title=None, frameon=True)
             # Some 13 characters of the caption's size go into an inch.
             lines = textwrap.wrap(self._caption, int(13 * figure.get_figwidth()))
@@ -131,12 +139,11 @@ class ThroughputFigure:
         rows = self._runs
         for axis, value in zip(self._panel_axes, panel, strict=True):
             rows = rows.filter(pl.col(axis).eq_missing(pl.lit(value)))
-        for number, control in enumerate(self.controls):
+        for control, (color, marker, dashes) in styles(self.controls).items():
             of_control = rows.filter(pl.col("cc") == control)
             points = self._points(of_control)
             if points.is_empty():
                 continue
-            color, marker, dashes = STYLES[number % len(STYLES)]
             median = points["value"].to_numpy()
             spread = [median - points["low"].to_numpy(), points["high"].to_numpy() - median]
             axes.errorbar(
@@ -156,11 +163,7 @@ class ThroughputFigure:
             axes.set_title(self._panel_name(panel), fontsize=9)
 
     def _panel_name(self, panel: tuple[object, ...]) -> str:
-        words = []
-        for axis, value in zip(self._panel_axes, panel, strict=True):
-            name, unit = table.AXES[axis]
-            words.append(" ".join(filter(None, (name, table.axis_value(axis, value), unit))))
-        return ", ".join(words)
+        return ", ".join(table.axis_said(axis, value) for axis, value in zip(self._panel_axes, panel, strict=True))
 
     def _points(self, rows: pl.DataFrame) -> pl.DataFrame:
         """By x: the statistic as `value`, the median's confidence interval (NaN where there is none), `each` run."""
@@ -205,6 +208,32 @@ class ThroughputFigure:
         return drawn if colors else str(plotext.uncolorize(drawn))
 
 
+def styles(controls: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+    """Colour, marker and dashes of each: those that they have in every figure, or where there are others, by order."""
+    known = set(controls) <= set(USUAL)
+    return {
+        control: STYLES[(USUAL.index(control) if known else number) % len(STYLES)]
+        for number, control in enumerate(controls)
+    }
+
+
+# The same in another unit.
+TWINS = {"buffer_bdp": "buffer_bytes"}
+
+
+def with_lines(measured: pl.DataFrame, axes: Sequence[str]) -> pl.DataFrame:
+    """With these axes in the control's name, and no more as axes."""
+    for axis in axes:
+        several = measured.select(pl.col(axis).n_unique().over("cc") > 1).to_series()
+        named = [
+            f"{cc}, {table.axis_said(axis, value)}" if tell and value is not None else cc
+            for (cc, value), tell in zip(measured.select("cc", axis).iter_rows(), several, strict=True)
+        ]
+        told = {axis, TWINS.get(axis, axis)}
+        measured = measured.with_columns(pl.Series("cc", named), *(pl.lit(None).alias(name) for name in told))
+    return measured
+
+
 def _scale(axis: str) -> int:
     return 100 if axis in PERCENT else 1
 
@@ -220,7 +249,7 @@ def _repeat_undisturbed(measured: pl.DataFrame, axes: list[str]) -> pl.DataFrame
 
 def control_order(name: str) -> tuple[int, str]:
     """The reference first, then plain controls, then repaired ones."""
-    return (0 if name == "cubic" else 1, name)
+    return (0 if name.split(",")[0] == "cubic" else 1, name)
 
 
 def _caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 
 from brobust.report import table
-from brobust.report.plot import STYLES, ThroughputFigure, control_order
+from brobust.report.plot import STYLES, ThroughputFigure, control_order, styles, with_lines
 from brobust.study.claims import select
 from brobust.study.metrics import Evidence
 from brobust.study.model import Figure, Study
@@ -41,23 +41,13 @@ def draw(study: Study, evidence: Evidence, directory: Path) -> Iterator[Path]:
             chosen = evidence.flows.filter(pl.col("run").is_in(runs["run"].implode()))
             yield from throughput_figure(chosen, figure).save(directory, name)
         else:
-            yield from _panels(runs, evidence, heading, directory / name, PANELS[figure.kind], figure.seconds)
+            yield from _panels(
+                with_lines(runs, figure.lines), evidence, heading, directory / name, PANELS[figure.kind], figure.seconds
+            )
 
 
 def throughput_figure(flows: pl.DataFrame, figure: Figure) -> ThroughputFigure:
-    return ThroughputFigure(_with_lines(flows, figure.lines), figure.x, figure.value, figure.stat)
-
-
-def _with_lines(flows: pl.DataFrame, axes: Sequence[str]) -> pl.DataFrame:
-    """With these axes in the control's name, where it has more than one value of them."""
-    for axis in axes:
-        several = flows.select(pl.col(axis).n_unique().over("cc") > 1).to_series()
-        named = [
-            f"{cc}, {_word(axis, value)}" if tell else cc
-            for (cc, value), tell in zip(flows.select("cc", axis).iter_rows(), several, strict=True)
-        ]
-        flows = flows.with_columns(pl.Series("cc", named), pl.col(axis).first())
-    return flows
+    return ThroughputFigure(flows, figure.x, figure.value, figure.stat, figure.lines, log=figure.log)
 
 
 def _panels(
@@ -87,10 +77,10 @@ def _panels(
                 axes = grid[row][column]
                 if not chosen.is_empty():
                     ids = chosen["run"].sort().to_list()
-                    kind.draw(axes, evidence, ids[:1] if kind.one_run else ids, STYLES[row % len(STYLES)][0])
+                    kind.draw(axes, evidence, ids[:1] if kind.one_run else ids, styles(controls)[control][0])
                 if seconds is not None:
                     axes.set_xlim(*seconds)
-                words = [control, *(_word(axis, value) for axis, value in zip(others, place, strict=True))]
+                words = [control, *(table.axis_said(axis, value) for axis, value in zip(others, place, strict=True))]
                 axes.set_title(", ".join(words), fontsize=8)
         for axes in grid.flat:  # only now: a limit that is set ends the scaling to what later panels have
             axes.set_ylim(bottom=0)
@@ -110,18 +100,13 @@ def _panels(
     return files
 
 
-def _word(axis: str, value: object) -> str:
-    name, unit = table.AXES[axis]
-    return " ".join(filter(None, (name if not unit else "", table.axis_value(axis, value), unit)))
-
-
 def _where(evidence: Evidence) -> str:
     """Path, backend and kernel, where all runs have the same."""
     first = evidence.flows.row(0, named=True)
     words = []
     for axis in ("bandwidth_mbps", "rtt_ms"):
         if evidence.runs[axis].n_unique() == 1:
-            words.append(_word(axis, first[axis]))
+            words.append(table.axis_said(axis, first[axis]))
     kernels = "/".join(sorted(str(release) for release in evidence.flows["kernel_release"].unique().drop_nulls()))
     return f"{', '.join(words)}; backend {first['backend']}, Linux {kernels}."
 

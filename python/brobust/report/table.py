@@ -35,6 +35,12 @@ AXES: dict[str, tuple[str, str]] = {  # name and unit
     "share": ("CPU share", ""),
 }
 
+# A value behind its unit, where the unit alone would not say of what.
+SAID = {
+    "timeslice_ms": "ms slices", "rtt_ms": "ms RTT", "flow_rtt_ms": "ms RTT", "bandwidth_mbps": "Mbit/s",
+    "buffer_bdp": "BDP buffer", "buffer_bytes": "B buffer", "loss": "loss", "flows": "flows",
+}  # fmt: skip
+
 
 TEXT = (
     "cc", "backend", "kernel", "driver", "accelerator", "traffic", "aqm", "qdisc", "tso_sizing", "pattern", "replay",
@@ -89,7 +95,7 @@ def varying(measured: pl.DataFrame) -> list[str]:
         of_each = rows.partition_by("backend") if name in OF_ONE_BACKEND else [rows]
         if any(part[name].n_unique() > 1 for part in of_each):
             axes.append(name)
-    if {"bandwidth_mbps", "rtt_ms"} & set(axes) and measured["buffer_bdp"].n_unique() == 1:
+    if "buffer_bytes" in axes and {"bandwidth_mbps", "rtt_ms"} & set(axes) and measured["buffer_bdp"].n_unique() == 1:
         axes.remove("buffer_bytes")
     return axes
 
@@ -150,7 +156,25 @@ def axis_value(axis: str, value: object) -> str:
         return "-"
     if axis == "share":
         return f"{value:.0%}"
+    if axis == "loss":
+        return f"{value * 100:g}%"  # type: ignore[operator]
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def axis_said(axis: str, value: object) -> str:
+    """A value of an axis where the axis is not named: in a title, a legend, a sentence."""
+    if value is None:
+        return "undisturbed" if axis == "timeslice_ms" else "-"
+    if axis == "share":
+        return f"{axis_value(axis, value)} CPU"
+    if axis == "tso_sizing":
+        return f"TSO sizing by {value}"
+    if axis == "flows":
+        return f"{value} flow{'' if value == 1 else 's'}"
+    if axis in SAID:
+        return f"{axis_value(axis, value)} {SAID[axis]}"
+    name, unit = AXES[axis]
+    return f"{name} {axis_value(axis, value)} {unit}" if unit else axis_value(axis, value)
 
 
 def _caption(table: pl.DataFrame) -> str:

@@ -7,6 +7,7 @@ the repeats of each, and compares. Where the dataset has no such cell, the claim
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from brobust import confidence
-from brobust.report.table import AXES, axis_value
+from brobust.report.table import AXES, axis_said, axis_value
 from brobust.study import metrics
 from brobust.study.metrics import Evidence
 
@@ -247,11 +248,14 @@ class Reaches(Check):
                     break
                 first = row[self.along]
             firsts[_name(group.row(0, named=True), every, leave_out=self.along)] = first
-        shown = [
-            f"{axis_value(self.along, first) if first is not None else 'never'} ({n})" for n, first in firsts.items()
+        ordered = sorted(firsts.items(), key=lambda item: math.inf if item[1] is None else item[1])
+        ends = [
+            f"{'never' if first is None else axis_value(self.along, first)} ({name})"
+            for name, first in dict([ordered[0], ordered[-1]]).items()
         ]
-        holds = all(self._fits(first) for first in firsts.values())
-        return Finding(holds, "from " + ", ".join(shown[:8]) + _more(shown, 8), len(runs))
+        fit = sum(self._fits(first) for first in firsts.values())
+        text = f"from {' to '.join(ends)}; {fit} of {len(firsts)} fit"
+        return Finding(fit == len(firsts), text, len(runs))
 
     def _fits(self, first: float | None) -> bool:
         if first is None:
@@ -405,14 +409,8 @@ def _name(cell: dict[str, Any], among: pl.DataFrame, leave_out: str = "") -> str
     words = []
     for axis in CELL:
         if axis != leave_out and cell[axis] is not None and (among[axis].n_unique() > 1 or axis == "cc"):
-            words.append(" ".join(filter(None, (axis_value(axis, cell[axis]), _UNITS.get(axis, "")))))
+            words.append(axis_said(axis, cell[axis]))
     return ", ".join(words)
-
-
-_UNITS = {
-    "timeslice_ms": "ms slices", "rtt_ms": "ms RTT", "bandwidth_mbps": "Mbit/s", "buffer_bdp": "BDP buffer",
-    "loss": "loss", "flows": "flows",
-}  # fmt: skip
 
 
 def _between(interval: confidence.Interval | None) -> str:

@@ -39,6 +39,8 @@ class Figure(BaseModel):
     """What is drawn upwards, of kind throughput."""
     stat: Literal["median", "deviation"] = "median"
     """Of a cell's runs, of kind throughput: their median, or their standard deviation."""
+    log: bool = False
+    """Upwards in decades."""
     lines: tuple[str, ...] = ()
     """Axes that have lines of their own beside the control, rather than panels."""
     where: dict[str, Any] = Field(default_factory=dict)
