@@ -67,6 +67,16 @@ def test_claims_and_figures_have_names_of_their_own() -> None:
         assert len(names) == len(set(names))
 
 
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+def test_a_study_can_be_measured_on_another_kernel(study: model.Study) -> None:
+    mine = study.on_kernels(["virtual-mine"])
+    for scale in study.scale:
+        scenarios = model.grid([mine], scale, "virtual").scenarios
+        assert {scenario.kernel for scenario in scenarios} == {"virtual-mine"}
+    assert not any("kernel" in figure.where for figure in mine.figures)
+    assert [claim.id for claim in mine.claims] == [claim.id for claim in study.claims]
+
+
 def test_what_two_studies_want_is_measured_once() -> None:
     studies = {study.figure: study for study in model.of_paper("2brobust")}
     both = model.grid([studies["4"], studies["12"]], model.Scale.QUICK, "virtual").runs()
@@ -116,6 +126,18 @@ BBR = {"cc": "bbr"}
         ({"rule": "at_most", "value": 7, "where": {**BBR, "share": "0.1-0.25"}}, HOLDS),
         ({"rule": "at_most", "value": 7, "where": {**BBR, "share": "0.1-0.5"}}, DIFFERS),
         ({"rule": "at_most", "value": 6.5, "of": "each", "where": {**BBR, "share": 0.25}}, DIFFERS),
+        ({"rule": "at_most", "value": 7, "where": BBR, "unless": {"share": [0.5, 0.7]}}, HOLDS),
+        ({"rule": "at_most", "value": 7, "where": BBR, "unless": {"share": 0.5, "rtt_ms": 10}}, DIFFERS),
+        (
+            {
+                "rule": "ratio",
+                "where": {"cc": "cubic"},
+                "unless": {"share": "0-0.5"},
+                "than": {"cc": "bbr"},
+                "at_most": 5,
+            },
+            HOLDS,
+        ),
         ({"rule": "at_least", "value": 91, "where": {"cc": "cubic"}}, HOLDS),
         ({"rule": "at_least", "value": 0.9, "metric": "utilization", "where": {"cc": "cubic"}}, HOLDS),
         ({"rule": "at_most", "value": 7, "where": {"share": 0.1}}, NOT_MEASURABLE),

@@ -25,6 +25,7 @@ Scale = Annotated[model.Scale, typer.Option(help="How much of it is measured.")]
 Jobs = Annotated[
     int | None, typer.Option(help="Runs side by side [virtual: as many as CPUs, vm: 1].", show_default=False)
 ]
+Kernel = Annotated[list[str] | None, typer.Option(help="On this kernel instead of the study's own; may be repeated.")]
 Cluster = Annotated[
     str | None,
     typer.Option(metavar="ADDRESS", help="Scheduler of a dask.distributed cluster whose workers measure instead."),
@@ -36,6 +37,7 @@ def sweep(
     study: Annotated[list[Path], typer.Argument(metavar="STUDY.toml", help="One study or several.")],
     scale: Scale = model.Scale.QUICK,
     backend: Backend = "virtual",
+    kernel: Kernel = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Dataset directory; a broken sweep goes on in it.")] = Path(
         "brobust-sweep"
     ),
@@ -46,7 +48,7 @@ def sweep(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per run as it finishes.")] = False,
 ) -> None:
     """Measure what a study asks for: every cell of its grids, repeated and shuffled. What is there already stays."""
-    studies = [model.load(file) for file in study]
+    studies = _on_kernels([model.load(file) for file in study], kernel)
     if resume and not (out / "dataset.json").exists():
         raise BadInput(f"--resume: {out} holds no sweep to complete; leave --resume out, or give its --out")
     _measure(studies, scale, backend, out, jobs, cluster, dry_run=dry_run, as_json=as_json)
@@ -57,6 +59,7 @@ def reproduce(
     figure: Annotated[list[str] | None, typer.Option(help="Only this figure; may be repeated.")] = None,
     scale: Scale = model.Scale.QUICK,
     backend: Backend = "virtual",
+    kernel: Kernel = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where data, figures and claims go; it goes on there.")
     ] = None,
@@ -72,7 +75,7 @@ def reproduce(
     from brobust.report import html  # matplotlib: a second that only a figure is worth
     from brobust.report import study as drawing
 
-    studies = model.of_paper(paper, figure or [])
+    studies = _on_kernels(model.of_paper(paper, figure or []), kernel)
     directory = out or Path(f"{paper}-{backend}-{scale}")
     dataset = _measure(studies, scale, backend, directory / "data", jobs, cluster, dry_run=dry_run, as_json=False)
     if dataset is None:
@@ -101,6 +104,10 @@ def reproduce(
         Console().print(_table(verdicts))
     if any(verdict.verdict == DIFFERS for verdict in verdicts):
         raise typer.Exit(1)
+
+
+def _on_kernels(studies: Sequence[model.Study], kernels: Sequence[str] | None) -> list[model.Study]:
+    return [study.on_kernels(kernels) for study in studies] if kernels else list(studies)
 
 
 def _measure(

@@ -48,6 +48,8 @@ class Check(BaseModel):
     metric: str = "throughput_mbps"
     where: dict[str, Any] = Field(default_factory=dict)
     """Axis = value, [values] or "least-greatest"; docs/data.md has the axes."""
+    unless: dict[str, Any] = Field(default_factory=dict)
+    """Of these, those that are an exception, alike."""
     stat: Literal["median", "deviation"] = "median"
     """Of a cell's runs: their median, or their standard deviation."""
 
@@ -59,7 +61,7 @@ class Check(BaseModel):
             raise ValueError(f"{name!r} is no metric; there are {', '.join(known)}")
         return name
 
-    @field_validator("where")
+    @field_validator("where", "unless")
     @classmethod
     def _axes(cls, where: dict[str, Any]) -> dict[str, Any]:
         if unknown := [axis for axis in where if axis not in CELL]:
@@ -70,10 +72,14 @@ class Check(BaseModel):
         raise NotImplementedError
 
     def find(self, evidence: Evidence) -> Finding:
-        chosen = select(evidence.values(self.metric), self.where)
+        chosen = self._chosen(evidence.values(self.metric))
         if chosen.is_empty():
             return Finding(None, "no such cell was measured", 0)
         return self._judge(chosen)
+
+    def _chosen(self, runs: pl.DataFrame) -> pl.DataFrame:
+        chosen = select(runs, self.where)
+        return chosen.join(select(chosen, self.unless), on="run", how="anti") if self.unless else chosen
 
     def _judge(self, runs: pl.DataFrame) -> Finding:
         raise NotImplementedError
@@ -120,7 +126,7 @@ class Pairs(Check):
         every = evidence.values(self.metric)
         differ = {*self.than, *(UNDISTURBED if "share" in self.than else ())}
         kept = {axis: value for axis, value in self.where.items() if axis not in differ}
-        ours, others = (self._cells(select(every, where)) for where in (self.where, {**kept, **self.than}))
+        ours, others = self._cells(self._chosen(every)), self._cells(select(every, {**kept, **self.than}))
         on = [axis for axis in CELL if axis not in differ]
         pairs = ours.join(others, on=on, how="inner", suffix="_than", nulls_equal=True)
         if pairs.is_empty():

@@ -71,6 +71,11 @@ class Study(BaseModel):
     def name(self) -> str:
         return f"{self.paper}-{self.figure}"
 
+    def on_kernels(self, kernels: Sequence[str]) -> Study:
+        """The same study on other kernels than its own."""
+        told = _without_kernel(self.model_dump(mode="json", exclude_unset=True))
+        return Study.model_validate({**told, "grid": {**told.get("grid", {}), "kernel": list(kernels)}})
+
     def fields(self, scale: Scale, backend: str) -> dict[str, Any] | None:
         """The grid's fields; None where this study is not measured at that scale on that backend."""
         if scale not in self.scale or (backend == "vm" and scale not in self.vm):
@@ -79,6 +84,13 @@ class Study(BaseModel):
         if backend == "vm":
             fields = override(fields, self.vm[scale])
         return {"seed": 1, **fields, "backend": backend}
+
+
+def _without_kernel(told: Any) -> Any:
+    """A study as plain data, without what its grids, figures and claims say of kernels."""
+    if isinstance(told, dict):
+        return {key: _without_kernel(value) for key, value in told.items() if key != "kernel"}
+    return [_without_kernel(value) for value in told] if isinstance(told, list) else told
 
 
 def load(file: Path) -> Study:
