@@ -287,6 +287,10 @@ def test_a_paper_is_reproduced_with_figures_and_verdicts(
     assert (it / "figures/2brobust-9-inflight.png").stat().st_size > 10_000
     for study in model.of_paper("2brobust"):  # something of every figure can be seen
         assert all((it / f"figures/{study.name}-{figure.name}.svg").exists() for figure in study.figures), study.name
+    every = pl.read_csv(it / "cells.csv", infer_schema_length=None)
+    assert set(every["figure"].cast(pl.String)) == {study.figure for study in model.of_paper("2brobust")}
+    of_7 = every.filter((pl.col("figure").cast(pl.String) == "7") & (pl.col("share") == 0.1))
+    assert set(of_7["class"]) == {"strictly CPU-limited"}, of_7
     kept = [json.loads(line) for line in (it / "claims.jsonl").read_text().splitlines()]
     assert {verdict["claim"] for verdict in kept} == set(verdicts)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import polars as pl
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -16,7 +17,7 @@ from brobust.cli import run as run_command
 from brobust.dataset import Dataset
 from brobust.errors import BadInput
 from brobust.scenario import Grid
-from brobust.study import cost, model
+from brobust.study import cells, cost, model
 from brobust.study.claims import DIFFERS, Verdict, decide
 from brobust.study.metrics import Evidence, Tables
 
@@ -82,11 +83,13 @@ def reproduce(
         return
     tables = Tables(dataset)
     verdicts: list[Verdict] = []
+    every_cell: list[pl.DataFrame] = []
     decided = [study for study in studies if study.fields(scale, backend) is not None]
     for study in decided:
         fields = study.fields(scale, backend)
         assert fields is not None
         evidence = Evidence(tables, [run.id for run in Grid(fields).runs()])
+        every_cell.append(cells.table(evidence.runs).insert_column(0, pl.lit(study.figure).alias("figure")))
         for file in drawing.draw(study, evidence, directory / "figures"):
             if not as_json:
                 print(file)
@@ -98,6 +101,7 @@ def reproduce(
     about = {"paper": paper, "scale": scale, "backend": backend, "figures": [study.figure for study in decided]}
     (directory / "reproduction.json").write_text(json.dumps(about))
     (directory / "claims.jsonl").write_text("".join(json.dumps(v.__dict__) + "\n" for v in verdicts))
+    pl.concat(every_cell).write_csv(directory / "cells.csv")
     html.write([directory], directory / "report.html")
     if not as_json:
         print(directory / "report.html")

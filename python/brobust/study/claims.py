@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -17,16 +17,12 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from brobust import confidence
-from brobust.report.table import AXES, axis_said, axis_value
-from brobust.study import metrics
+from brobust.report.table import axis_said, axis_value
+from brobust.study import cells, metrics
+from brobust.study.cells import CELL, groups
 from brobust.study.metrics import Evidence
 
 HOLDS, DIFFERS, NOT_MEASURABLE = "holds", "differs", "not measurable here"
-# What tells cells apart. `timeslice_ms` is null where the CPU is undisturbed.
-CELL = [
-    *(axis for axis in AXES if axis not in ("traffic", "pattern", "flow_rtt_ms", "replay", "buffer_bytes")),
-    "buffer_bdp",
-]
 
 
 @dataclass(frozen=True)
@@ -89,8 +85,8 @@ class Check(BaseModel):
         value = pl.col("value").median()
         if self.stat == "deviation":  # of two runs it says nothing
             value = pl.when(pl.len() >= 3).then(pl.col("value").std())
-        cells = runs.group_by(CELL).agg(value, pl.col("value").sort().alias("each"), pl.len().alias("n"))
-        return cells.filter(pl.col("value").is_not_null()).sort(CELL)
+        found = runs.group_by(CELL).agg(value, pl.col("value").sort().alias("each"), pl.len().alias("n"))
+        return found.filter(pl.col("value").is_not_null()).sort(CELL)
 
     def _show(self, value: float, interval: confidence.Interval | None = None) -> str:
         return " ".join(filter(None, (f"{value:.3g}{_between(interval)}", metrics.unit(self.metric))))
@@ -195,7 +191,7 @@ class Trend(Check):
 
     def _judge(self, runs: pl.DataFrame) -> Finding:
         holds, shown = True, []
-        for group in _groups(self._cells(runs), self.along):
+        for group in groups(self._cells(runs), self.along):
             values = group.sort(self.along, descending=True)["value"].to_list()
             steps = list(itertools.pairwise(values))
             down = self.rule == "falls"
@@ -218,7 +214,7 @@ class Equal(Check):
 
     def _judge(self, runs: pl.DataFrame) -> Finding:
         ratios = []
-        for group in _groups(self._cells(runs), self.along):
+        for group in groups(self._cells(runs), self.along):
             if len(group) > 1:
                 low, high = group["value"].min(), group["value"].max()
                 ratios.append((float(high) / max(float(low), 1e-9), group))  # type: ignore[arg-type]
@@ -247,7 +243,7 @@ class Reaches(Check):
     def _judge(self, runs: pl.DataFrame) -> Finding:
         every = self._cells(runs)
         firsts: dict[str, float | None] = {}
-        for group in _groups(every, self.along):
+        for group in groups(every, self.along):
             first = None
             for row in group.sort(self.along, descending=True).iter_rows(named=True):
                 if row["value"] < self.level:
@@ -296,13 +292,11 @@ class Part(Check):
 
 
 class Classes(Check):
-    """Every cell is non-limited (it fills `full` of the link), strictly CPU-limited (its throughput is that at the next
-    bandwidth within a factor, so it does not depend on it) or recovering; and none goes back as the CPU share rises,
-    in a part of the series (2BRobust, section 5.2)."""
+    """Every cell is of a class (cells.py), and as the CPU share rises none goes back, in a part of the series."""
 
     rule: Literal["classes"]
-    within: float = 1.5
-    full: float = 0.9
+    within: float = cells.WITHIN
+    full: float = cells.FULL
     at_least: float = 0.9
 
     def expected(self) -> str:
@@ -314,25 +308,14 @@ class Classes(Check):
         every = self._cells(runs)
         filled = self._cells(runs.with_columns(value="utilization")).select(*CELL, utilization="value")
         every = every.join(filled, on=CELL, nulls_equal=True)
-        classed = pl.concat([self._classed(group) for group in _groups(every, "bandwidth_mbps")])
-        series = list(_groups(classed, "share"))
+        classed = cells.classed(every, self.within, self.full).filter(pl.col("class").is_not_null())
+        series = list(groups(classed, "share"))
         ordered = sum(bool(one.sort("share")["class"].is_sorted()) for one in series)
         counts = dict(classed["class"].value_counts().rows())
-        shown = ", ".join(f"{counts.get(number, 0)} {name}" for number, name in enumerate(_CLASS_NAMES))
+        shown = ", ".join(f"{counts.get(number, 0)} {name}" for number, name in enumerate(cells.CLASSES))
         text = f"{shown}; {ordered} of {len(series)} series in order"
         return Finding(ordered >= self.at_least * len(series), text, len(runs))
 
-    def _classed(self, group: pl.DataFrame) -> pl.DataFrame:
-        """With `class`: 0 to 2, as in _CLASS_NAMES. The cells of all bandwidths."""
-        group = group.sort("bandwidth_mbps")
-        neighbour = pl.coalesce(pl.col("value").shift(-1), pl.col("value").shift(1))
-        ratio = pl.max_horizontal(pl.col("value") / neighbour, neighbour / pl.col("value"))
-        limited = (ratio <= self.within).fill_null(value=False)
-        number = pl.when(pl.col("utilization") >= self.full).then(2).when(limited).then(0).otherwise(1)
-        return group.with_columns(number.alias("class"))
-
-
-_CLASS_NAMES = ("strictly CPU-limited", "recovering", "non-limited")
 
 AnyCheck = Annotated[Bound | Ratio | PartBetter | Trend | Equal | Reaches | Part | Classes, Field(discriminator="rule")]
 
@@ -403,11 +386,6 @@ def select(runs: pl.DataFrame, where: dict[str, Any]) -> pl.DataFrame:
             some = value if isinstance(value, list) else [value]
             runs = runs.filter(pl.any_horizontal((column - one).abs() < 1e-9 for one in some))
     return runs
-
-
-def _groups(every: pl.DataFrame, along: str) -> Iterator[pl.DataFrame]:
-    others = [axis for axis in CELL if axis != along]
-    yield from every.partition_by(others, maintain_order=True)
 
 
 def _name(cell: dict[str, Any], among: pl.DataFrame, leave_out: str = "") -> str:
