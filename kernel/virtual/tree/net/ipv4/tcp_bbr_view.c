@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
 /*
- * What needs the tree's own tcp_bbr.c, whose functions and state are private: arch/um/brobust/bbr_robust.c,
- * and BBR under google's interface for TSO sizes. Included at that file's end.
+ * What needs the tree's own tcp_bbr.c, whose functions and state are private:
+ * arch/um/brobust/bbr_robust.c, and BBR under google's interface for TSO sizes. Included at that
+ * file's end.
  */
 #include "../../arch/um/brobust/kernel_bbr.h"
 
