@@ -339,7 +339,7 @@ def _offtimes(senders: list[list[tuple[int, int]]], run: Run) -> pl.DataFrame:
         if last < run.scenario.duration:
             rows.append((number, "off", last / 1e9, (run.scenario.duration - last) / 1e6))
     names = ("sender", "kind", "start_s", "duration_ms")
-    return frame([{"run": run.id, **dict(zip(names, row, strict=True))} for row in rows], OFFTIMES)
+    return frame(pl.DataFrame(rows, schema=names, orient="row").with_columns(run=pl.lit(run.id)), OFFTIMES)
 
 
 def _columns(table: dict[str, tuple[str, bytes]]) -> pl.DataFrame:

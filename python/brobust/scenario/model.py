@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -300,7 +301,7 @@ class Scenario(_Table):
                 yield "flows.rtt", group.rtt
             yield from (("flows.rtt_changes", rtt) for _, rtt in group.rtt_changes)
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """Twelve hex digits that name this point in every dataset."""
         canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True)
