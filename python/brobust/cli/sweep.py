@@ -98,7 +98,10 @@ def reproduce(
             verdicts.append(verdict)
             if as_json:
                 print(json.dumps(verdict.__dict__), flush=True)
-    about = {"paper": paper, "scale": scale, "backend": backend, "figures": [study.figure for study in decided]}
+    about = {
+        "paper": paper, "scale": scale, "backend": backend, "figures": [study.figure for study in decided],
+        "asked": [*_repeated("--figure", figure), *_repeated("--kernel", kernel)],
+    }  # fmt: skip
     (directory / "reproduction.json").write_text(json.dumps(about))
     (directory / "claims.jsonl").write_text("".join(json.dumps(v.__dict__) + "\n" for v in verdicts))
     pl.concat(every_cell).write_csv(directory / "cells.csv")
@@ -108,6 +111,10 @@ def reproduce(
         Console().print(_table(verdicts))
     if any(verdict.verdict == DIFFERS for verdict in verdicts):
         raise typer.Exit(1)
+
+
+def _repeated(option: str, values: Sequence[str] | None) -> list[str]:
+    return [word for value in values or () for word in (option, value)]
 
 
 def _on_kernels(studies: Sequence[model.Study], kernels: Sequence[str] | None) -> list[model.Study]:

@@ -74,6 +74,7 @@ class _Part:
             self.about["scale"],
             "--backend",
             self.about["backend"],
+            *self.about.get("asked", []),
         ]
         return {
             "backend": self.about["backend"],
