@@ -56,7 +56,7 @@ def sweep(
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="2brobust.")],
+    paper: Annotated[str, typer.Argument(help=f"{' or '.join(model.papers())}.")],
     figure: Annotated[list[str] | None, typer.Option(help="Only this figure; may be repeated.")] = None,
     scale: Scale = model.Scale.QUICK,
     backend: Backend = "virtual",
