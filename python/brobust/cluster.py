@@ -23,7 +23,7 @@ from brobust.virtual import kernels
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-CONNECT_SECONDS = 10
+CONNECT_SECONDS = 5
 # Runs handed to the cluster for each of its threads: enough that none waits for work, few enough that results which
 # have not been written yet fit into memory.
 AHEAD = 3
