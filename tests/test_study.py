@@ -214,6 +214,7 @@ flows = [{ cc = ["cubic", "bbr"] }]
 repeat = 1
 
 [scale.quick]
+duration = "2s"
 repeat = 2
 """
 

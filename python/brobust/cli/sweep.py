@@ -141,12 +141,13 @@ def _measure(
     there = (directory / "dataset.json").exists()
     dataset = Dataset.open(directory) if there else None
     if dataset is not None:
-        begun, asked = set(dataset.grid().scenarios), set(grid.scenarios)
+        before = dataset.grid()
+        begun, asked = set(before.scenarios), set(grid.scenarios)
         if not (begun <= asked or asked <= begun):
             raise BadInput(
                 f"{directory} was begun with other studies or another scale; give another --out, or remove it"
             )
-        if begun < asked and not dry_run:
+        if begun <= asked and len(grid.runs()) > len(before.runs()) and not dry_run:
             dataset.grow(grid)
     left = series.remaining(grid, dataset) if dataset is not None else grid.runs()
     if left:
