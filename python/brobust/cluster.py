@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import brobust
-from brobust import backends
+from brobust import backends, series
 from brobust.backends.base import Backend
 from brobust.dataset import Measured, failed
-from brobust.errors import BadInput, MissingSupport, RunFailed
+from brobust.errors import BadInput, MissingSupport
 from brobust.scenario import Run
 from brobust.virtual import kernels
 
@@ -88,11 +88,7 @@ def _backend() -> Backend:
 
 def _measured_there(run: Run) -> Measured:
     """What a worker does."""
-    started = datetime.now(UTC)
-    try:
-        return _backend().measure(run)
-    except RunFailed as failure:
-        return failed(run, str(failure), started)
+    return series.measured(_backend(), run)
 
 
 def measure(

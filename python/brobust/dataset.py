@@ -295,7 +295,7 @@ class Dataset:
 
     def finished(self) -> set[str]:
         """Runs that need not be done again: measured, faithfully or not. A failed one is tried again."""
-        runs = self.runs()
+        runs = self._table("runs", RUNS, ["run", "outcome"])
         return set(runs.filter(pl.col("outcome") != "failed")["run"])
 
     def append(self, run: str, measured: Measured) -> None:
@@ -341,11 +341,11 @@ class Dataset:
     def packets(self) -> pl.DataFrame:
         return self._table("packets", PACKETS)
 
-    def _table(self, name: str, columns: dict[str, Column]) -> pl.DataFrame:
+    def _table(self, name: str, columns: dict[str, Column], only: list[str] | None = None) -> pl.DataFrame:
         files = sorted((self.directory / name).glob("*.parquet"))
         if not files:
             return frame([], columns)
-        return pl.read_parquet(files, glob=False)
+        return pl.read_parquet(files, glob=False, columns=only)
 
 
 def frame(rows: Rows | None, columns: dict[str, Column]) -> pl.DataFrame:

@@ -61,40 +61,35 @@ def measure(
     One backend is open at a time. `jobs` is how many runs are measured side by side; None: what suits the backend.
     `cluster` is the address of a dask scheduler whose workers measure instead of this machine.
     """
-    if cluster is not None:
-        yield from _on_cluster(cluster, runs, dataset, say)
-        return
-    done = 0
+    as_they_finish = _on_this_host(runs, dataset, say, jobs) if cluster is None else _on_cluster(runs, say, cluster)
+    # Whoever stops reading from this stops the runs under way too.
+    with contextlib.closing(as_they_finish) as finished:
+        for done, (run, found) in enumerate(finished, start=1):
+            _append(dataset, run, found)
+            yield Progress(run, found, done, len(runs))
+
+
+Finished = Generator[tuple[Run, Measured], None, None]
+
+
+def _on_this_host(runs: Sequence[Run], dataset: Dataset, say: Callable[[str], None], jobs: int | None) -> Finished:
     for name, of_backend in itertools.groupby(sorted(runs, key=_order), key=lambda run: run.scenario.backend):
         group = list(of_backend)
         with backends.opened(name, say) as backend:
             for record in backend.calibrate([run.scenario for run in group]):
                 dataset.note_calibration(record)
-            one_by_one = name in backends.ON_HOST
-            # A generator of its own: whoever stops reading from this one stops the runs under way too.
-            with contextlib.closing(
-                _one_by_one(backend, group, say)
-                if one_by_one
-                else _side_by_side(backend, group, say, jobs or backend.parallel)
-            ) as finished:
-                for run, measured in finished:
-                    _append(dataset, run, measured)
-                    done += 1
-                    yield Progress(run, measured, done, len(runs))
+            if name in backends.ON_HOST:
+                yield from _one_by_one(backend, group, say)
+            else:
+                yield from _side_by_side(backend, group, say, jobs or backend.parallel)
 
 
-def _on_cluster(address: str, runs: Sequence[Run], dataset: Dataset, say: Callable[[str], None]) -> Iterator[Progress]:
+def _on_cluster(runs: Sequence[Run], say: Callable[[str], None], address: str) -> Finished:
     from brobust import cluster
 
-    if not runs:
-        return
-    with (
-        cluster.connected(address, sorted({run.scenario.kernel for run in runs})) as client,
-        contextlib.closing(cluster.measure(client, runs, say)) as finished,
-    ):
-        for done, (run, measured) in enumerate(finished, start=1):
-            _append(dataset, run, measured)
-            yield Progress(run, measured, done, len(runs))
+    if runs:
+        with cluster.connected(address, sorted({run.scenario.kernel for run in runs})) as client:
+            yield from cluster.measure(client, runs, say)
 
 
 def check_cluster(address: str, scenarios: Sequence[Scenario]) -> None:
@@ -118,13 +113,10 @@ def check_jobs(jobs: int | None, scenarios: Sequence[Scenario], cluster: str | N
         raise BadInput(f"--jobs: {jobs} is not allowed: backend {alone[0]} measures one run at a time; give 1")
 
 
-Finished = Generator[tuple[Run, Measured], None, None]
-
-
 def _one_by_one(backend: Backend, runs: Sequence[Run], say: Callable[[str], None]) -> Finished:
     for run in runs:
         say(run.scenario.describe())
-        yield run, _measured(backend, run)
+        yield run, measured(backend, run)
 
 
 def _side_by_side(backend: Backend, runs: Sequence[Run], say: Callable[[str], None], jobs: int) -> Finished:
@@ -138,7 +130,7 @@ def _side_by_side(backend: Backend, runs: Sequence[Run], say: Callable[[str], No
             while pending and len(under_way) < jobs:
                 run = pending.pop()
                 say(run.scenario.describe())
-                under_way[threads.submit(_measured, backend, run)] = run
+                under_way[threads.submit(measured, backend, run)] = run
             # Not for ever: a Ctrl-C that arrives just before the wait begins is seen only when it ends.
             ended, _ = wait(under_way, timeout=LOOKS_UP, return_when=FIRST_COMPLETED)
             for future in ended:
@@ -150,7 +142,8 @@ def _side_by_side(backend: Backend, runs: Sequence[Run], say: Callable[[str], No
         threads.shutdown(cancel_futures=True)
 
 
-def _measured(backend: Backend, run: Run) -> Measured:
+def measured(backend: Backend, run: Run) -> Measured:
+    """What a run leaves behind; if it failed, the record of that."""
     started = datetime.now(UTC)
     try:
         return backend.measure(run)

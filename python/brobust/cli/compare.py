@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from brobust import compare as comparing
 from brobust.dataset import Dataset
 from brobust.report import table
-
-if TYPE_CHECKING:
-    from brobust.compare import Compared
 
 
 def compare(
@@ -32,8 +30,6 @@ def compare(
     A cell differs where the 95 % confidence interval of the difference of the medians (bootstrap) lies beyond the
     tolerance. It takes three runs of a cell in each.
     """
-    from brobust import compare as comparing  # scipy: a second that only this command is worth
-
     cells = comparing.compare(Dataset.open(first), Dataset.open(second), tolerance)
     counts = Counter(cell.verdict for cell in cells)
     if as_json:
@@ -48,7 +44,7 @@ def compare(
         raise typer.Exit(1)
 
 
-def _table(cells: list[Compared]) -> Table:
+def _table(cells: list[comparing.Compared]) -> Table:
     axes = list(cells[0].cell)
     out = Table(box=None, pad_edge=False)
     for heading in [*(" ".join(filter(None, table.AXES[axis])) for axis in axes), "A", "B", "B - A [95 %]", "n", ""]:

@@ -84,10 +84,8 @@ def reproduce(
     tables = Tables(dataset)
     verdicts: list[Verdict] = []
     every_cell: list[pl.DataFrame] = []
-    decided = [study for study in studies if study.fields(scale, backend) is not None]
-    for study in decided:
-        fields = study.fields(scale, backend)
-        assert fields is not None
+    measured = [(study, fields) for study in studies if (fields := study.fields(scale, backend)) is not None]
+    for study, fields in measured:
         evidence = Evidence(tables, [run.id for run in Grid(fields).runs()])
         every_cell.append(cells.table(evidence.runs).insert_column(0, pl.lit(study.figure).alias("figure")))
         for file in drawing.draw(study, evidence, directory / "figures"):
@@ -99,7 +97,7 @@ def reproduce(
             if as_json:
                 print(json.dumps(verdict.__dict__), flush=True)
     about = {
-        "paper": paper, "scale": scale, "backend": backend, "figures": [study.figure for study in decided],
+        "paper": paper, "scale": scale, "backend": backend, "figures": [study.figure for study, _ in measured],
         "asked": [*_repeated("--figure", figure), *_repeated("--kernel", kernel)],
     }  # fmt: skip
     (directory / "reproduction.json").write_text(json.dumps(about))

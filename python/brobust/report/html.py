@@ -57,28 +57,20 @@ class _Part:
                 f"{directory} holds no finished reproduction; `brobust reproduce --out {directory}` makes one"
             ) from None
         self.claims: list[dict[str, Any]] = [json.loads(line) for line in lines]
-        self.dataset = Dataset.open(directory / "data")
+        self._runs = Dataset.open(directory / "data").runs().unique("run")
 
     def has(self, study: model.Study) -> bool:
         return study.figure in self.about["figures"]
 
     def summary(self) -> dict[str, Any]:
-        runs = self.dataset.runs().unique("run")
+        runs = self._runs
         host = json.loads((self.directory / "data/dataset.json").read_text())
         kernels = sorted(str(release) for release in runs["kernel_release"].unique().drop_nulls())
-        words = [
-            "brobust",
-            "reproduce",
-            self.about["paper"],
-            "--scale",
-            self.about["scale"],
-            "--backend",
-            self.about["backend"],
-            *self.about.get("asked", []),
-        ]
+        paper, scale, backend = (self.about[what] for what in ("paper", "scale", "backend"))
+        words = ["brobust", "reproduce", paper, "--scale", scale, "--backend", backend, *self.about.get("asked", [])]
         return {
-            "backend": self.about["backend"],
-            "scale": self.about["scale"],
+            "backend": backend,
+            "scale": scale,
             "kernels": ", ".join(kernels),
             "runs": len(runs),
             "failed": len(runs.filter(pl.col("outcome") == "failed")),
@@ -89,7 +81,7 @@ class _Part:
         }
 
     def contention(self) -> list[dict[str, Any]]:
-        runs = self.dataset.runs().filter(pl.col("outcome") != "failed").unique("run")
+        runs = self._runs.filter(pl.col("outcome") != "failed")
         cells = (
             runs.group_by("timeslice_ms", "share")
             .agg(pl.col("effective_share").median(), pl.col("effective_timeslice_ms").median(), pl.len().alias("n"))

@@ -140,8 +140,7 @@ class ThroughputFigure:
         for axis, value in zip(self._panel_axes, panel, strict=True):
             rows = rows.filter(pl.col(axis).eq_missing(pl.lit(value)))
         for control, (color, marker, dashes) in styles(self.controls).items():
-            of_control = rows.filter(pl.col("cc") == control)
-            points = self._points(of_control)
+            points = self._points(rows.filter(pl.col("cc") == control))
             if points.is_empty():
                 continue
             median = points["value"].to_numpy()
@@ -153,10 +152,10 @@ class ThroughputFigure:
             if self._stat == "median":
                 each = points.explode("each")
                 axes.plot(each["x"], each["each"], color=color, marker=".", markersize=3, alpha=0.35, linestyle="none")
-        measured = sorted({x * _scale(self.x) for x in rows[self.x].drop_nulls()})
+        measured = self._ticks(rows)
         if self.x in LOGARITHMIC:
             axes.set_xscale("log")
-        if len(measured) <= 12:  # ticks where something was measured
+        if len(measured) <= 12:
             axes.set_xticks(measured, [f"{x:g}" for x in measured])
             axes.minorticks_off()
         if self._panel_axes:
@@ -164,6 +163,10 @@ class ThroughputFigure:
 
     def _panel_name(self, panel: tuple[object, ...]) -> str:
         return ", ".join(table.axis_said(axis, value) for axis, value in zip(self._panel_axes, panel, strict=True))
+
+    def _ticks(self, rows: pl.DataFrame) -> list[float]:
+        """Where something was measured."""
+        return sorted({x * _scale(self.x) for x in rows[self.x].drop_nulls()})
 
     def _points(self, rows: pl.DataFrame) -> pl.DataFrame:
         """By x: the statistic as `value`, the median's confidence interval (NaN where there is none), `each` run."""
@@ -198,7 +201,7 @@ class ThroughputFigure:
                 color, marker = TERMINAL_STYLES[number % len(TERMINAL_STYLES)]
                 xs, ys = points["x"].to_list(), points["value"].to_list()
                 plotext.plot(xs, ys, color=color, marker="braille" if colors else marker, label=control)
-        ticks = sorted({x * _scale(self.x) for x in rows[self.x].drop_nulls()})
+        ticks = self._ticks(rows)
         plotext.xticks(ticks, [f"{x:g}" for x in ticks])
         plotext.ylim(0, float(rows[self._value].max() or 1) * _scale(self._value) * 1.05)  # type: ignore[arg-type]
         plotext.xlabel(LABELS[self.x])

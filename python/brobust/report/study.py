@@ -60,16 +60,16 @@ def _panels(
 ) -> list[Path]:
     """A panel per cell: rows are controls, columns what else varies."""
     others = [axis for axis in table.varying(runs) if axis != "cc"]
-    controls = sorted(runs["cc"].unique(), key=control_order)
+    colors = {name: style[0] for name, style in styles(sorted(runs["cc"].unique(), key=control_order)).items()}
     places = runs.select(others).unique().sort(others, descending=True, nulls_last=False).rows() if others else [()]
     places = places[:MOST_COLUMNS]
     with mpl.rc_context({"font.size": 9, "svg.fonttype": "none", "axes.grid": True, "grid.alpha": 0.3}):
-        canvas = Canvas(figsize=(2.0 + 3.0 * len(places), 1.6 + 1.9 * len(controls)), layout="constrained")
+        canvas = Canvas(figsize=(2.0 + 3.0 * len(places), 1.6 + 1.9 * len(colors)), layout="constrained")
         FigureCanvasAgg(canvas)
         grid = canvas.subplots(
-            len(controls), len(places), squeeze=False, sharex=True, sharey="row" if kind.one_scale else False
+            len(colors), len(places), squeeze=False, sharex=True, sharey="row" if kind.one_scale else False
         )
-        for row, control in enumerate(controls):
+        for row, (control, color) in enumerate(colors.items()):
             for column, place in enumerate(places):
                 chosen = runs.filter(pl.col("cc") == control)
                 for axis, value in zip(others, place, strict=True):
@@ -77,7 +77,7 @@ def _panels(
                 axes = grid[row][column]
                 if not chosen.is_empty():
                     ids = chosen["run"].sort().to_list()
-                    kind.draw(axes, evidence, ids[:1] if kind.one_run else ids, styles(controls)[control][0])
+                    kind.draw(axes, evidence, ids[:1] if kind.one_run else ids, color)
                 if seconds is not None:
                     axes.set_xlim(*seconds)
                 words = [control, *(table.axis_said(axis, value) for axis, value in zip(others, place, strict=True))]

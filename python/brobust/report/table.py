@@ -40,8 +40,6 @@ SAID = {
     "timeslice_ms": "ms slices", "rtt_ms": "ms RTT", "flow_rtt_ms": "ms RTT", "bandwidth_mbps": "Mbit/s",
     "buffer_bdp": "BDP buffer", "buffer_bytes": "B buffer", "loss": "loss", "flows": "flows",
 }  # fmt: skip
-
-
 TEXT = (
     "cc", "backend", "kernel", "driver", "accelerator", "traffic", "aqm", "qdisc", "tso_sizing", "pattern", "replay",
 )  # fmt: skip

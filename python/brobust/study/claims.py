@@ -17,7 +17,7 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from brobust import confidence
-from brobust.report.table import axis_said, axis_value
+from brobust.report.table import CONTENDED, axis_said, axis_value
 from brobust.study import cells, metrics
 from brobust.study.cells import CELL, groups
 from brobust.study.metrics import Evidence
@@ -84,7 +84,7 @@ class Check(BaseModel):
         """The statistic as `value`, each run's value, and the number of runs, of each cell."""
         value = pl.col("value").median()
         if self.stat == "deviation":  # of two runs it says nothing
-            value = pl.when(pl.len() >= 3).then(pl.col("value").std())
+            value = pl.when(pl.len() >= confidence.LEAST_RUNS).then(pl.col("value").std())
         found = runs.group_by(CELL).agg(value, pl.col("value").sort().alias("each"), pl.len().alias("n"))
         return found.filter(pl.col("value").is_not_null()).sort(CELL)
 
@@ -120,7 +120,7 @@ class Pairs(Check):
 
     def find(self, evidence: Evidence) -> Finding:
         every = evidence.values(self.metric)
-        differ = {*self.than, *(UNDISTURBED if "share" in self.than else ())}
+        differ = {*self.than, *(CONTENDED if "share" in self.than else ())}
         kept = {axis: value for axis, value in self.where.items() if axis not in differ}
         ours, others = self._cells(self._chosen(every)), self._cells(select(every, {**kept, **self.than}))
         on = [axis for axis in CELL if axis not in differ]
@@ -147,9 +147,7 @@ class Ratio(Pairs):
     at_most: float | None = None
 
     def expected(self) -> str:
-        sides = [f"at least {self.at_least:g}"] if self.at_least is not None else []
-        sides += [f"at most {self.at_most:g}"] if self.at_most is not None else []
-        return f"{self._than()}: {' and '.join(sides)}"
+        return f"{self._than()}: {_range('at least', self.at_least, 'at most', self.at_most)}"
 
     def _judge_pairs(self, pairs: pl.DataFrame, ours: pl.DataFrame) -> tuple[bool, str]:
         low, high = pairs.row(0, named=True), pairs.row(-1, named=True)
@@ -213,8 +211,8 @@ class Equal(Check):
         return f"{self.metric} the same for every {self.along}, within a factor of {self.within:g}"
 
     def _judge(self, runs: pl.DataFrame) -> Finding:
-        ratios = []
-        for group in groups(self._cells(runs), self.along):
+        every, ratios = self._cells(runs), []
+        for group in groups(every, self.along):
             if len(group) > 1:
                 low, high = group["value"].min(), group["value"].max()
                 ratios.append((float(high) / max(float(low), 1e-9), group))  # type: ignore[arg-type]
@@ -222,7 +220,7 @@ class Equal(Check):
             return Finding(None, f"only one value of {self.along} was measured", 0)
         worst, group = max(ratios, key=lambda pair: pair[0])
         fit = sum(ratio <= self.within for ratio, _ in ratios)
-        where = _name(group.row(0, named=True), self._cells(runs), leave_out=self.along)
+        where = _name(group.row(0, named=True), every, leave_out=self.along)
         return Finding(fit == len(ratios), f"most apart {worst:.3g} ({where}); {fit} of {len(ratios)} fit", len(runs))
 
 
@@ -236,9 +234,8 @@ class Reaches(Check):
     most: float | None = None
 
     def expected(self) -> str:
-        bounds = [f"not below {self.least:g}"] if self.least is not None else []
-        bounds += [f"not above {self.most:g}"] if self.most is not None else []
-        return f"{self.metric} is {self.level:g} and more from {self.along} {' and '.join(bounds)}"
+        bounds = _range("not below", self.least, "not above", self.most)
+        return f"{self.metric} is {self.level:g} and more from {self.along} {bounds}"
 
     def _judge(self, runs: pl.DataFrame) -> Finding:
         every = self._cells(runs)
@@ -367,10 +364,6 @@ def decide(claim: Claim, evidence: Evidence) -> Verdict:
     )
 
 
-# Axes that an undisturbed run does not have.
-UNDISTURBED = ("timeslice_ms", "jitter", "driver")
-
-
 def select(runs: pl.DataFrame, where: dict[str, Any]) -> pl.DataFrame:
     """The runs whose axes have these values."""
     for axis, value in where.items():
@@ -400,6 +393,11 @@ def _name(cell: dict[str, Any], among: pl.DataFrame, leave_out: str = "") -> str
 def _between(interval: confidence.Interval | None) -> str:
     """A 95 % confidence interval behind its median."""
     return "" if interval is None else f" [{interval[0]:.3g}, {interval[1]:.3g}]"
+
+
+def _range(lower: str, least: float | None, upper: str, most: float | None) -> str:
+    bounds = [(lower, least), (upper, most)]
+    return " and ".join(f"{word} {value:g}" for word, value in bounds if value is not None)
 
 
 def _more(shown: Sequence[str], limit: int) -> str:

@@ -102,12 +102,13 @@ def startup_found(evidence: Evidence) -> pl.DataFrame:
     return found.join(rates, on="run").select("run", value)
 
 
+def _second_half(series: pl.DataFrame) -> pl.DataFrame:
+    return series.filter(pl.col("time_s") > pl.col("time_s").max().over("run") / 2)
+
+
 def late_mbps(evidence: Evidence) -> pl.DataFrame:
     """Mean of the second half of the run."""
-    of_run = evidence.throughput
-    half = of_run.group_by("run").agg((pl.col("time_s").max() / 2).alias("half"))
-    late = of_run.join(half, on="run").filter(pl.col("time_s") > pl.col("half"))
-    return late.group_by("run").agg(pl.col("throughput_mbps").mean().alias("value"))
+    return _second_half(evidence.throughput).group_by("run").agg(pl.col("throughput_mbps").mean().alias("value"))
 
 
 def best_mbps(evidence: Evidence) -> pl.DataFrame:
@@ -134,9 +135,7 @@ def below_bdp_share(evidence: Evidence) -> pl.DataFrame:
 
 def estimate_mbps(evidence: Evidence) -> pl.DataFrame:
     """Median bandwidth estimate of the run's second half."""
-    samples = evidence.samples
-    half = samples.group_by("run").agg((pl.col("time_s").max() / 2).alias("half"))
-    late = samples.join(half, on="run").filter(pl.col("time_s") > pl.col("half"))
+    late = _second_half(evidence.samples)
     return late.group_by("run").agg(pl.col("bandwidth_estimate_mbps").median().alias("value"))
 
 
