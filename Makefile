@@ -22,16 +22,19 @@ test: browser lint unit virtual vm
 browser:
 	@scripts/setup.sh chromium
 
+# A file's tests stay on one CPU, one after the other: some change what the host has only one of.
+SIDE_BY_SIDE = -n auto --dist loadfile
+
 # Fast and without a VM; the kernel-side parts want root and say so when they are skipped.
 unit: setup
 	cargo test --workspace --exclude brobust-python --quiet
-	.venv/bin/pytest -m "not vm and not virtual"
+	.venv/bin/pytest $(SIDE_BY_SIDE) -m "not vm and not virtual"
 
-# Real kernels in virtual time: deterministic, about a minute.
+# Real kernels in virtual time: deterministic, about two minutes.
 virtual: setup
-	.venv/bin/pytest -m "virtual and not vm"
+	.venv/bin/pytest $(SIDE_BY_SIDE) -m "virtual and not vm"
 
-# Real VMs, about four minutes: last, and alone on the machine.
+# Real VMs, about nine minutes: last, and alone on the machine.
 vm: setup
 	.venv/bin/pytest -m vm
 
