@@ -34,6 +34,7 @@ static __always_inline void load_connection(struct sock *sk, struct cc_connectio
 	conn->min_rtt_us = tp->rtt_min.s[0].v;
 	conn->snd_una = tp->snd_una;
 	conn->snd_nxt = tp->snd_nxt;
+	conn->receiver_room = tcp_receiver_room(tp);
 	conn->cwnd_clamp = tp->snd_cwnd_clamp;
 	conn->prior_cwnd = tp->prior_cwnd;
 	conn->gso_max_size = sk->sk_gso_max_size;

@@ -186,9 +186,19 @@ void on_cong_control(__u64 *ctx)
 	end_call(sk, state, 0);
 }
 
+/* Asked at each pass of the stack's write loop, before it looks at the rate. */
 SEC("struct_ops")
 u32 BPF_PROG(on_min_tso_segs, struct sock *sk)
 {
+#ifdef CC_ON_SEND
+	struct socket_state *state = state_of(sk);
+
+	if (state) {
+		begin_call(sk, state, CC_CALL_ON_SEND, 0, NULL);
+		control_on_send(&state->conn, &state->control);
+		end_call(sk, state, 0);
+	}
+#endif
 	return control_min_tso_segs(sk->sk_pacing_rate);
 }
 

@@ -49,6 +49,7 @@ struct tcp_sock {
 	__u32 write_seq; /* sequence number after the last byte that the application has written */
 	__u32 snd_una;	 /* ... of the first byte that is not acknowledged */
 	__u32 snd_nxt;	 /* ... and after the last byte that was sent */
+	__u32 snd_wnd;	 /* bytes from snd_una that the receiver admits */
 	__u32 mss_cache; /* bytes */
 	__u32 packets_out; /* packets, as all below */
 	__u32 sacked_out;
@@ -126,6 +127,14 @@ static __always_inline void *inet_csk_ca(struct sock *sk)
 static __always_inline __u32 tcp_packets_in_flight(const struct tcp_sock *tp)
 {
 	return tp->packets_out - (tp->sacked_out + tp->lost_out) + tp->retrans_out;
+}
+
+/* Bytes that the receiver's window admits beyond what was sent. */
+static __always_inline __u32 tcp_receiver_room(const struct tcp_sock *tp)
+{
+	__u32 room = tp->snd_una + tp->snd_wnd - tp->snd_nxt;
+
+	return (__s32)room < 0 ? 0 : room;
 }
 
 /* A full segment waits to be sent for the first time (compare tcp_rate_check_app_limited). */

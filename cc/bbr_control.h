@@ -4,13 +4,27 @@
  * is). To be defined before:
  *
  *	BBR	bbr1, bbr2, bbr3 or bbq, whose header is included
- *	POLICY	robust or ha, whose header is included; or nothing
+ *	POLICY	robust, ha or steady, whose header is included; or nothing
+ *
+ * A policy that defines POLICY_SCHEDULES gives the stack another rate and window than BBR's; it is
+ * asked before BBR is, so that BBR finds its own, and at each pass of the write loop.
  */
 #define BBR_PASTE(a, b) a##b
 #define BBR_OF(name, function) BBR_PASTE(name, function)
 
 #define CC_SET_STATE
 #define CC_ON_EVENT
+#ifdef POLICY_SCHEDULES
+#define CC_ON_SEND
+#endif
+
+#ifdef POLICY_SCHEDULES
+#define BEFORE_BBR(conn, control) BBR_OF(POLICY, _before)(conn, &(control)->policy)
+#define AFTER_BBR(conn, control) BBR_OF(POLICY, _after)(conn, &(control)->policy)
+#else
+#define BEFORE_BBR(conn, control)
+#define AFTER_BBR(conn, control)
+#endif
 
 struct control {
 	struct BBR bbr;
@@ -34,6 +48,9 @@ static void control_on_ack(struct cc_connection *conn, const struct cc_sample *s
 	struct bbr_model model;
 #endif
 
+#ifdef POLICY_SCHEDULES
+	BBR_OF(POLICY, _before_ack)(conn, sample, &control->policy);
+#endif
 	BBR_OF(BBR, _on_ack)(conn, sample, &control->bbr);
 #ifdef POLICY
 	BBR_OF(BBR, _model)(&control->bbr, &model);
@@ -43,21 +60,38 @@ static void control_on_ack(struct cc_connection *conn, const struct cc_sample *s
 
 static void control_set_state(struct cc_connection *conn, u8 state, struct control *control)
 {
+	BEFORE_BBR(conn, control);
 	BBR_OF(BBR, _set_state)(conn, state, &control->bbr);
+	AFTER_BBR(conn, control);
 }
 
 static void control_on_event(struct cc_connection *conn, u32 event, struct control *control)
 {
+	BEFORE_BBR(conn, control);
 	BBR_OF(BBR, _on_event)(conn, event, &control->bbr);
+	AFTER_BBR(conn, control);
 }
+
+#ifdef POLICY_SCHEDULES
+static void control_on_send(struct cc_connection *conn, struct control *control)
+{
+	BBR_OF(POLICY, _on_send)(conn, &control->policy);
+}
+#endif
 
 static u32 control_ssthresh(struct cc_connection *conn, struct control *control)
 {
-	return BBR_OF(BBR, _ssthresh)(conn, &control->bbr);
+	u32 ssthresh;
+
+	BEFORE_BBR(conn, control);
+	ssthresh = BBR_OF(BBR, _ssthresh)(conn, &control->bbr);
+	AFTER_BBR(conn, control);
+	return ssthresh;
 }
 
 static u32 control_undo_cwnd(struct cc_connection *conn, struct control *control)
 {
+	BEFORE_BBR(conn, control);
 	return BBR_OF(BBR, _undo_cwnd)(conn, &control->bbr);
 }
 

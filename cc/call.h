@@ -19,6 +19,7 @@ enum cc_call_kind {
 	CC_CALL_ON_EVENT,  /* value: enum cc_event */
 	CC_CALL_SSTHRESH,
 	CC_CALL_UNDO_CWND,
+	CC_CALL_ON_SEND,
 	CC_CALL_RETURN, /* value: what it answered, 0 if nothing */
 };
 

@@ -29,6 +29,8 @@
  *
  *	CC_SET_STATE	control_set_state(conn, state, control)	the stack enters enum cc_ca_state
  *	CC_ON_EVENT	control_on_event(conn, event, control)	enum cc_event
+ *	CC_ON_SEND	control_on_send(conn, control)		a pass of the write loop begins; of
+ *the above it may set the rate only
  *
  * A control that leaves rate and recovery to the stack (Reno, CUBIC) defines CC_WINDOW_BASED and,
  * in place of control_on_ack, control_min_tso_segs and control_sndbuf_expand:
@@ -106,6 +108,7 @@ struct cc_connection {
 	u32 min_rtt_us;	     /* µs, of the stack's own filter; CC_NO_RTT without a sample */
 	u32 snd_una;	     /* sequence number of the first byte not acknowledged */
 	u32 snd_nxt;	     /* ... of the next byte to send */
+	u32 receiver_room;   /* bytes beyond snd_nxt that the receiver's window admits */
 	u32 cwnd_clamp;	     /* packets */
 	u32 prior_cwnd;	     /* packets: cwnd when the stack last began to recover */
 	u32 gso_max_size;    /* bytes of one burst, by the device */

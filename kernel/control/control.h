@@ -11,6 +11,7 @@
 #include <net/tcp.h>
 
 #include "cc/call.h"
+#include "connection.h"
 
 struct socket_state {
 	struct cc_report report;
@@ -34,63 +35,6 @@ CC_INLINE u32 cc_random_below(struct cc_connection *conn, u32 below)
 static struct socket_state **state_in(struct sock *sk)
 {
 	return inet_csk_ca(sk);
-}
-
-static void load_connection(struct sock *sk, struct cc_connection *conn)
-{
-	const struct tcp_sock *tp = tcp_sk(sk);
-
-	*conn = (struct cc_connection){
-	    .now_us = tp->tcp_mstamp,
-	    .delivered_us = tp->delivered_mstamp,
-	    .clock_ns = tp->tcp_clock_cache,
-	    .departure_ns = tp->tcp_wstamp_ns,
-	    .max_pacing_rate = READ_ONCE(sk->sk_max_pacing_rate),
-	    .now_ticks = tcp_jiffies32,
-	    .tick_hz = HZ,
-	    .last_sent_ticks = tp->lsndtime,
-	    .delivered = tp->delivered,
-	    .lost = tp->lost,
-	    .in_flight = tcp_packets_in_flight(tp),
-	    .unsent_bytes = tp->write_seq - tp->snd_nxt,
-	    .mss = tp->mss_cache,
-	    .srtt_us_8 = tp->srtt_us,
-	    .min_rtt_us = tcp_min_rtt(tp),
-	    .snd_una = tp->snd_una,
-	    .snd_nxt = tp->snd_nxt,
-	    .cwnd_clamp = tp->snd_cwnd_clamp,
-	    .prior_cwnd = tp->prior_cwnd,
-	    .gso_max_size = sk->sk_gso_max_size,
-	    .tso_max_bytes = GSO_LEGACY_MAX_SIZE - 1 - MAX_TCP_HEADER,
-	    .pacing_shift = READ_ONCE(sk->sk_pacing_shift),
-	    .ca_state = inet_csk(sk)->icsk_ca_state,
-	    .is_cwnd_limited = tcp_is_cwnd_limited(sk),
-	    .is_paced = sk->sk_pacing_status != SK_PACING_NONE,
-	    .pacing_rate = READ_ONCE(sk->sk_pacing_rate),
-	    .cwnd = tcp_snd_cwnd(tp),
-	    .cwnd_count = tp->snd_cwnd_cnt,
-	    .ssthresh = tp->snd_ssthresh,
-	    .app_limited = tp->app_limited,
-	};
-}
-
-static void store_connection(struct sock *sk, const struct cc_connection *conn)
-{
-	struct tcp_sock *tp = tcp_sk(sk);
-
-	tcp_snd_cwnd_set(tp, conn->cwnd);
-	tp->snd_cwnd_cnt = conn->cwnd_count;
-	tp->snd_ssthresh = conn->ssthresh;
-	tp->app_limited = conn->app_limited;
-#ifndef CC_WINDOW_BASED
-	WRITE_ONCE(sk->sk_pacing_rate, conn->pacing_rate);
-#endif
-#ifdef BROBUST_PACING_STRIDE
-	if (conn->pacing_stride)
-		inet_csk(sk)->icsk_pacing_stride = conn->pacing_stride;
-#endif
-	if (conn->wants_pacing)
-		cmpxchg(&sk->sk_pacing_status, SK_PACING_NONE, SK_PACING_NEEDED);
 }
 
 /* The kernel of the virtual backend listens to these; elsewhere nobody does. */
@@ -210,18 +154,7 @@ static void on_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 static void on_ack(struct sock *sk, const struct rate_sample *rs)
 {
 	struct socket_state *state = *state_in(sk) ?: new_state(sk);
-	const struct cc_sample sample = {
-	    .interval_us = rs->interval_us,
-	    .rtt_us = rs->rtt_us,
-	    .prior_delivered = rs->prior_delivered,
-	    .delivered = rs->delivered,
-	    .losses = rs->losses,
-	    .acked_sacked = rs->acked_sacked,
-	    .prior_in_flight = rs->prior_in_flight,
-	    .is_app_limited = rs->is_app_limited,
-	    .is_retrans = rs->is_retrans,
-	    .is_ack_delayed = rs->is_ack_delayed,
-	};
+	const struct cc_sample sample = sample_of(rs);
 	struct cc_connection conn;
 
 	if (!state)
@@ -244,8 +177,19 @@ static void on_cong_control(struct sock *sk, const struct rate_sample *rs)
 }
 #endif
 
+/* Asked at each pass of the stack's write loop, before it looks at the rate. */
 static u32 on_min_tso_segs(struct sock *sk)
 {
+#ifdef CC_ON_SEND
+	struct socket_state *state = *state_in(sk);
+	struct cc_connection conn;
+
+	if (state) {
+		begin_call(sk, &conn, state, CC_CALL_ON_SEND, 0, NULL);
+		control_on_send(&conn, &state->control);
+		end_call(sk, &conn, state, 0);
+	}
+#endif
 	return control_min_tso_segs(READ_ONCE(sk->sk_pacing_rate));
 }
 

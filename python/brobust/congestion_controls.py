@@ -14,6 +14,7 @@ from brobust.guests.kernels import Kernel
 # Ours by name, with the kernel control each stands on: None for those of cc/controls, which need nothing but BPF.
 OURS: dict[str, str | None] = {
     "bbr_robust": "bbr",
+    "bbr_steady": "bbr",
     "bbr_shadow": "bbr",
     "cubic_shadow": "cubic",
     **dict.fromkeys(_core.control_names()),
@@ -22,6 +23,7 @@ OURS: dict[str, str | None] = {
 # These have code of cc/controls beside the kernel's own, and take its parameters, those that begin so.
 _PARAMETERS_OF = {
     "bbr_robust": ("brb_bbr1_robust", "robust_"),
+    "bbr_steady": ("brb_bbr1_steady", "steady_"),
     "bbr_shadow": ("brb_bbr1", ""),
     "cubic_shadow": ("brb_cubic", ""),
 }

@@ -24,7 +24,7 @@ TOLD_BY_ENVIRONMENT = ("ARCH", "CROSS_COMPILE", "CC", "LLVM")
 MODULES = Path("/lib/modules")
 # The virtual kernel's directory has links to cc/ and kernel/control, and a wheel has their files there.
 SOURCES = Path(__file__).parent / "virtual/source/tree/arch/um/brobust"
-GLUE = ("control.h", "cc_host.h")
+GLUE = ("control.h", "connection.h", "cc_host.h")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ struct cc_operations {
 	void (*on_rtt)(struct cc_connection *, u32, void *);
 	void (*set_state)(struct cc_connection *, u8, void *);
 	void (*on_event)(struct cc_connection *, u32, void *);
+	void (*on_send)(struct cc_connection *, void *);
 	u32 (*ssthresh)(struct cc_connection *, void *);
 	u32 (*undo_cwnd)(struct cc_connection *, void *);
 	u32 (*min_tso_segs)(u64);
@@ -80,6 +81,13 @@ static void host_on_event(struct cc_connection *conn, u32 event, void *control)
 }
 #endif
 
+#ifdef CC_ON_SEND
+static void host_on_send(struct cc_connection *conn, void *control)
+{
+	control_on_send(conn, control);
+}
+#endif
+
 static u32 host_ssthresh(struct cc_connection *conn, void *control)
 {
 	return control_ssthresh(conn, control);
@@ -121,6 +129,9 @@ const struct cc_operations PASTE(CC_NAME, _operations) = {
 #endif
 #ifdef CC_ON_EVENT
     .on_event = host_on_event,
+#endif
+#ifdef CC_ON_SEND
+    .on_send = host_on_send,
 #endif
     .ssthresh = host_ssthresh,
     .undo_cwnd = host_undo_cwnd,

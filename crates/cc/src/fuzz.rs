@@ -98,6 +98,10 @@ fn call(
             ("on_event", None)
         }
         2 => ("ssthresh", Some(socket.ssthresh(conn))),
+        4..8 => {
+            socket.on_send(conn);
+            ("on_send", None)
+        }
         3 if control.is_window_based() || conn.prior_cwnd > 0 => ("undo_cwnd", Some(socket.undo_cwnd(conn))),
         _ if control.is_window_based() => {
             socket.on_rtt(conn, if wild { random.any32() >> 1 } else { conn.srtt_us_8 >> 3 });
@@ -207,6 +211,7 @@ fn jump(conn: &mut Connection, random: &mut Random) {
     conn.min_rtt_us = random.any32();
     conn.snd_una = random.any32();
     conn.snd_nxt = random.any32();
+    conn.receiver_room = random.any32();
     conn.cwnd_clamp = random.any32().max(1);
     conn.prior_cwnd = random.any32().max(1);
     conn.pacing_shift = random.below(21) as u8;

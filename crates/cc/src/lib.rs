@@ -184,6 +184,14 @@ impl Socket {
         }
     }
 
+    /// control_on_send(), if it has one.
+    pub fn on_send(&mut self, conn: &mut Connection) {
+        if let Some(on_send) = self.control.operations().on_send {
+            // SAFETY: as in `init`.
+            unsafe { on_send(conn, self.state()) };
+        }
+    }
+
     /// control_ssthresh(): packets
     pub fn ssthresh(&mut self, conn: &mut Connection) -> u32 {
         // SAFETY: as in `init`.

@@ -23,7 +23,8 @@ pub struct Record {
 }
 
 /// enum cc_call_kind
-const KINDS: [&str; 8] = ["init", "on_ack", "on_acked", "on_rtt", "set_state", "on_event", "ssthresh", "undo_cwnd"];
+const KINDS: [&str; 9] =
+    ["init", "on_ack", "on_acked", "on_rtt", "set_state", "on_event", "ssthresh", "undo_cwnd", "on_send"];
 const RETURN: u32 = KINDS.len() as u32;
 
 impl Record {
@@ -147,6 +148,7 @@ fn again(open: &mut Open, called: &Record, returned: &Record) -> Vec<(&'static s
         5 => open.socket.on_event(&mut conn, value),
         6 => answer = open.socket.ssthresh(&mut conn),
         7 => answer = open.socket.undo_cwnd(&mut conn),
+        8 => open.socket.on_send(&mut conn),
         _ => {}
     }
     if matches!(called.kind, 1 | 2) {

@@ -25,6 +25,7 @@ TWINS = {
     "cubic": "brb_cubic",
     "reno": "brb_reno",
     "bbr_robust": "brb_bbr1_robust",
+    "bbr_steady": "brb_bbr1_steady",
 }
 
 

@@ -22,7 +22,7 @@ LONGEST_RTT = 10_000_000_000  # ns
 MOST_SENDERS = 16
 
 # Controls whose TSO packets differ between the mainline's interface and google's (kernel/virtual/tree/net/ipv4).
-SIZES_TSO = ("bbr", "bbr_robust")
+SIZES_TSO = ("bbr", "bbr_robust", "bbr_steady")
 
 # What the sender's kernel spends of its CPU, in cycles. Of the order that such work takes on a small core,
 # and calibrated on none (docs/virtual-time.md).

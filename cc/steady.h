@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
+/*
+ * The repair: a pacing schedule that is kept on average, whatever the sender's CPU does. Beside any
+ * version of BBR: ours (brb_bbr1_steady, brb_bbr3_steady) and the kernel's own (bbr_steady). What
+ * it is worth, and when not to use it: docs/repair.md.
+ *
+ * The trouble. A packet that leaves late pushes all later ones back: Linux makes up for half of one
+ * gap between packets at most (tcp_update_skb_after_send), and forgives the rest. A sender whose
+ * CPU is taken away for longer than that sends less than the rate it paces at, whatever that rate
+ * is. Its deliveries tell BBR a bandwidth that is not the path's; it paces at that, and so on down.
+ *
+ * The rule. What Linux forgives is written down as a lag, a time, and while there is one packets
+ * are paced faster, until what left early has made up for what left late. Then the average rate is
+ * BBR's, and there is no spiral. BBR's model, gains, phases and window are not touched: before BBR
+ * looks at its rate and window it finds its own, and only what the stack is given differs.
+ *
+ *  1 A stall. Pacing had given the next packet a departure; that has passed by more than Linux will
+ *    make up for; and nothing but the CPU can have kept it: data waited since before, the window
+ * had room, the receiver's window too, the application was not the limit. The lag grows by it. 2
+ * The rate. While there is a lag: 1 + 3 stall / slot times BBR's, where slot is how long the CPU
+ *    was there between the last two stalls. 1 + stall / slot would make up for a stall in just one
+ *    slot; three times that is done in its first third, since slots differ and the rest of one is
+ *    needed to send at BBR's own rate. Bursting it all at once would fill a short buffer that a
+ * slot of some ms can drain meanwhile. 3 The window must hold what is sent ahead: it is larger by
+ * what BBR's bandwidth is worth in the longest recent stall. 4 What is sent ahead may be more than
+ * the path's buffer holds, and version 1 of BBR does not mind losses. So while there are stalls the
+ * amount in flight has a bound that losses teach, as in version 3: a round that loses more than 1 %
+ * cuts it to what was delivered of that round, by 30 % at most, and the lag that may be made up at
+ * once by 30 %; other rounds raise both by 1 %. Without a stall for two seconds there is no bound.
+ *
+ * A flow that has its CPU has no stall: a timer is late by microseconds, half a gap is half of a
+ * millisecond (of a burst, above 524 Mbit/s). Without stalls nothing is changed, to the packet.
+ */
+#ifndef BROBUST_CC_STEADY_H
+#define BROBUST_CC_STEADY_H
+
+#include "bbr.h"
+
+CC_PARAM(steady_repair, 1, 0, 1, CC_SWITCH, "off: BBR as it is, to see what the repair is worth")
+CC_PARAM(steady_haste, 768, 0, 65536, CC_GAIN,
+	 "a stall is made up for that much faster than in a slot")
+CC_PARAM(steady_most, 20, 1, 1000, CC_TIMES, "rate at most, times BBR's")
+/* The latency of a timer of a kernel that has its CPU. */
+CC_PARAM(steady_least_stall, 100, 0, 1000000, CC_MICROSECONDS, "what is less late is no stall")
+/* RTO_MIN is 200 ms: after longer ones the stack begins anew, and so may the schedule. */
+CC_PARAM(steady_most_stall, 250, 1, 10000, CC_MILLISECONDS, "longer ones count as this")
+CC_PARAM(steady_memory, 1000, 1, 100000, CC_MILLISECONDS,
+	 "a stall is remembered once to twice that")
+CC_PARAM(steady_window, 256, 0, 2560, CC_GAIN, "of a stall at the bandwidth, added to the window")
+CC_PARAM(steady_loss, 10, 1, 1024, CC_PER_1024, "loss in a round that cuts the bounds; 1024: never")
+CC_PARAM(steady_beta, 179, 1, 256, CC_GAIN, "what a cut leaves of them")
+CC_PARAM(steady_growth, 10, 0, 1024, CC_PER_1024, "what a round without such loss adds")
+
+#define POLICY_SCHEDULES /* has a say in sending, too: bbr_control.h */
+
+struct steady {
+	u64 own_rate;	  /* bytes/s: BBR's; 0: none yet */
+	u64 rate;	  /* bytes/s: what the stack was given */
+	u64 looked_ns;	  /* when this looked last */
+	u64 resumed_ns;	  /* when the CPU came back last */
+	u64 slot_ns;	  /* how long it was there before */
+	u64 memory_ns;	  /* when stall_ns[0] was begun */
+	u64 stall_ns[2];  /* longest since then, and in the time before */
+	u64 lag_ns;	  /* how far the stack's schedule is behind the one that is kept */
+	u64 stalls;	  /* how many there were */
+	u32 snd_nxt;	  /* sequence numbers at the last look: next to send ... */
+	u32 written;	  /* ... and after the application's last byte */
+	u32 own_cwnd;	  /* packets: BBR's */
+	u32 cwnd;	  /* packets: what the stack was given */
+	u32 bw;		  /* BBR's */
+	u32 round;	  /* the round ends with a packet sent at this value of "delivered" */
+	u32 round_lost;	  /* conn->lost at its beginning */
+	u32 round_most;	  /* packets: most in flight in it */
+	u32 inflight_cap; /* packets; 0: none */
+	u32 burst;	  /* << 8: part of a stall that may be made up for at once */
+	u8 mode;	  /* enum cc_mode */
+};
+
+CC_INLINE void steady_init(struct cc_connection *conn, struct steady *st)
+{
+	st->looked_ns = conn->clock_ns;
+	st->resumed_ns = conn->clock_ns;
+	st->memory_ns = conn->clock_ns;
+	st->snd_nxt = conn->snd_nxt;
+	st->written = conn->snd_nxt + conn->unsent_bytes;
+	st->burst = BBR_UNIT;
+}
+
+CC_INLINE u64 steady_longest_stall(const struct steady *st)
+{
+	return cc_max64(st->stall_ns[0], st->stall_ns[1]);
+}
+
+CC_INLINE u64 steady_ns(u64 bytes, u64 rate)
+{
+	return rate ? bytes * 1000000000ULL / rate : 0;
+}
+
+/* Half of the gap before the next burst is what Linux makes up for. */
+CC_INLINE u64 steady_half_gap(const struct cc_connection *conn)
+{
+	u64 burst = (u64)bbr_tso_segs_goal(conn) * conn->mss;
+
+	return steady_ns(burst, conn->pacing_rate) / 2;
+}
+
+CC_INLINE void steady_forget(const struct cc_connection *conn, struct steady *st)
+{
+	u64 age = conn->clock_ns - st->memory_ns;
+	u64 memory = (u64)steady_memory * 1000000;
+
+	if (age < memory)
+		return;
+	st->stall_ns[1] = age < 2 * memory ? st->stall_ns[0] : 0;
+	st->stall_ns[0] = 0;
+	st->memory_ns = conn->clock_ns;
+}
+
+/* Rule 1. in_flight: before the event that is being processed. */
+CC_INLINE u64 steady_stall(const struct cc_connection *conn, u32 in_flight, const struct steady *st)
+{
+	bool waited = (s32)(st->written - conn->snd_nxt) >= (s32)conn->mss;
+	u64 late, half_gap;
+
+	if (!st->own_rate || !waited || conn->app_limited || conn->receiver_room < conn->mss ||
+	    in_flight >= conn->cwnd)
+		return 0;
+	/* The last pass ended for another reason than pacing, or the departure is still to come. */
+	if (conn->departure_ns <= st->looked_ns || conn->departure_ns >= conn->clock_ns)
+		return 0;
+	late = conn->clock_ns - conn->departure_ns;
+	half_gap = steady_half_gap(conn);
+	if (late <= half_gap || late < (u64)steady_least_stall * 1000)
+		return 0;
+	return cc_min64(late - half_gap, (u64)steady_most_stall * 1000000);
+}
+
+/* At each event, before anything else. */
+CC_INLINE void steady_look(const struct cc_connection *conn, u32 in_flight, struct steady *st)
+{
+	u32 sent = cc_after(conn->snd_nxt, st->snd_nxt) ? conn->snd_nxt - st->snd_nxt : 0;
+	u64 stall = steady_stall(conn, in_flight, st);
+
+	steady_forget(conn, st);
+	if (st->lag_ns && st->rate > st->own_rate) {
+		u64 gained = steady_ns(sent, st->own_rate) - steady_ns(sent, st->rate);
+
+		st->lag_ns -= cc_min64(gained, st->lag_ns);
+	}
+	if (stall) {
+		st->stalls++;
+		st->slot_ns = cc_max64(st->looked_ns - st->resumed_ns, 1);
+		st->resumed_ns = conn->clock_ns;
+		st->stall_ns[0] = cc_max64(st->stall_ns[0], stall);
+		/* What could not be made up for in a whole slot will not be: the window forbade it.
+		 */
+		st->lag_ns =
+		    cc_min64(st->lag_ns + stall, steady_longest_stall(st) * st->burst >> BBR_SCALE);
+	}
+	st->round_most = cc_max(st->round_most, in_flight);
+	st->looked_ns = conn->clock_ns;
+	st->snd_nxt = conn->snd_nxt;
+	st->written = conn->snd_nxt + conn->unsent_bytes;
+}
+
+/* Rule 2. PROBE_RTT wants an empty path: what is owed waits. */
+CC_INLINE void steady_set_rate(struct cc_connection *conn, struct steady *st)
+{
+	u64 faster = BBR_UNIT;
+
+	if (st->lag_ns && st->mode != CC_MODE_PROBE_RTT)
+		faster += steady_longest_stall(st) * steady_haste / cc_max64(st->slot_ns, 1);
+	faster = cc_min64(faster, (u64)steady_most << BBR_SCALE);
+	st->rate = st->own_rate;
+	if (faster > BBR_UNIT && st->own_rate < 1ULL << 40)
+		st->rate = cc_min64(st->own_rate * faster >> BBR_SCALE, conn->max_pacing_rate);
+	conn->pacing_rate = st->rate;
+}
+
+/* Rules 3 and 4. In recovery the stack counts packets by itself. */
+CC_INLINE void steady_set_cwnd(struct cc_connection *conn, struct steady *st)
+{
+	u64 stall_us = (steady_longest_stall(st) * steady_window >> BBR_SCALE) / 1000;
+	u64 ahead = st->bw * stall_us >> BBR_BW_SCALE;
+
+	if (stall_us && st->mode != CC_MODE_PROBE_RTT && conn->ca_state < CC_CA_RECOVERY)
+		conn->cwnd =
+		    cc_max(conn->cwnd, (u32)cc_min64(conn->cwnd + ahead, conn->cwnd_clamp));
+	if (st->inflight_cap)
+		conn->cwnd = cc_min(conn->cwnd, st->inflight_cap);
+	st->cwnd = conn->cwnd;
+}
+
+/* Rule 4: what the losses of a round teach. */
+CC_INLINE void steady_end_round(const struct cc_connection *conn, struct steady *st)
+{
+	u32 lost = conn->lost - st->round_lost;
+
+	if (!steady_longest_stall(st)) {
+		st->inflight_cap = 0;
+		st->burst = BBR_UNIT;
+	} else if ((u64)lost << 10 > (u64)st->round_most * steady_loss && steady_loss < 1024) {
+		u32 delivered = st->round_most - cc_min(lost, st->round_most);
+		u32 least = (u32)((u64)st->round_most * steady_beta >> BBR_SCALE);
+
+		st->inflight_cap = cc_max(cc_max(delivered, least), 4);
+		st->burst = cc_max(st->burst * steady_beta >> BBR_SCALE, 1);
+	} else {
+		/* A bound that was not reached has not been tried. */
+		if (st->inflight_cap && st->round_most >= (u64)st->inflight_cap * 9 / 10)
+			st->inflight_cap += cc_max((u64)st->inflight_cap * steady_growth >> 10, 1);
+		st->burst = cc_min(st->burst + cc_max(steady_growth >> 2, 1), BBR_UNIT);
+	}
+	st->round = conn->delivered;
+	st->round_lost = conn->lost;
+	st->round_most = conn->in_flight;
+}
+
+/* Before BBR does anything: it finds its rate and window, where the stack has not set others. */
+CC_INLINE void steady_before(struct cc_connection *conn, const struct steady *st)
+{
+	if (!st->own_rate)
+		return;
+	if (conn->pacing_rate == st->rate)
+		conn->pacing_rate = st->own_rate;
+	if (conn->cwnd == st->cwnd)
+		conn->cwnd = st->own_cwnd;
+}
+
+CC_INLINE void steady_after(struct cc_connection *conn, struct steady *st)
+{
+	st->own_rate = conn->pacing_rate;
+	st->own_cwnd = conn->cwnd;
+	if (!steady_repair)
+		return;
+	steady_set_cwnd(conn, st);
+	steady_set_rate(conn, st);
+}
+
+CC_INLINE void steady_before_ack(struct cc_connection *conn, const struct cc_sample *sample,
+				 struct steady *st)
+{
+	if (steady_repair)
+		steady_look(conn, sample->prior_in_flight, st);
+	steady_before(conn, st);
+}
+
+CC_INLINE bool steady_on_ack(struct cc_connection *conn, const struct cc_sample *sample,
+			     const struct bbr_model *model, struct steady *st)
+{
+	st->mode = model->mode;
+	st->bw = model->bw;
+	if (sample->delivered >= 0 && !cc_after(st->round, sample->prior_delivered))
+		steady_end_round(conn, st);
+	steady_after(conn, st);
+	return st->rate > st->own_rate;
+}
+
+/* Each pass of the write loop: seen on ACKs alone, most stalls would be over before they are seen.
+ */
+CC_INLINE void steady_on_send(struct cc_connection *conn, struct steady *st)
+{
+	if (!st->own_rate || !steady_repair)
+		return;
+	steady_look(conn, conn->in_flight, st);
+	if (conn->pacing_rate != st->rate) /* SO_MAX_PACING_RATE was set */
+		st->own_rate = conn->pacing_rate;
+	steady_set_rate(conn, st);
+}
+
+CC_INLINE void steady_report(const struct steady *st, struct cc_report *report)
+{
+	u64 faster = st->own_rate >> BBR_SCALE ? st->rate / (st->own_rate >> BBR_SCALE) : 0;
+
+	if (faster > BBR_UNIT)
+		report->pacing_gain = (u32)cc_min64(report->pacing_gain * faster >> BBR_SCALE, ~0U);
+	report->deficit_acks = st->stalls;
+}
+
+#endif
