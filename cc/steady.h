@@ -1,35 +1,39 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
 /*
- * The repair: a pacing schedule that is kept on average, whatever the sender's CPU does. Beside any
- * version of BBR: ours (brb_bbr1_steady, brb_bbr3_steady) and the kernel's own (bbr_steady). What
- * it is worth, and when not to use it: docs/repair.md.
+ * A pacing schedule that is kept on average, whatever the sender's CPU does. Beside any version of
+ * BBR: ours (brb_bbr1_steady, brb_bbr3_steady) and the kernel's own (bbr_steady). What it is worth,
+ * what carries it, and when not to use it: docs/repair.md.
  *
  * The trouble. A packet that leaves late pushes all later ones back: Linux makes up for half of one
- * gap between packets at most (tcp_update_skb_after_send), and forgives the rest. A sender whose
- * CPU is taken away for longer than that sends less than the rate it paces at, whatever that rate
- * is. Its deliveries tell BBR a bandwidth that is not the path's; it paces at that, and so on down.
+ * gap between packets at most (tcp_update_skb_after_send) and forgives the rest. A sender whose CPU
+ * is away for longer sends less than the rate it paces at, whatever that rate is. Its deliveries
+ * tell BBR a bandwidth that is not the path's; it paces at that, and so on down.
  *
- * The rule. What Linux forgives is written down as a lag, a time, and while there is one packets
- * are paced faster, until what left early has made up for what left late. Then the average rate is
- * BBR's, and there is no spiral. BBR's model, gains, phases and window are not touched: before BBR
- * looks at its rate and window it finds its own, and only what the stack is given differs.
+ * The idea. What Linux forgives is written down as a lag, a time. While there is one, packets are
+ * paced faster, until what left early has made up for what left late. Then the average rate is
+ * BBR's, and there is no spiral. BBR's model, gains and phases are not touched: before BBR looks at
+ * its rate and window it finds its own, and only what the stack is given differs.
  *
- *  1 A stall. Pacing had given the next packet a departure; that has passed by more than Linux will
- *    make up for; and nothing but the CPU can have kept it: data waited since before, the window
- * had room, the receiver's window too, the application was not the limit. The lag grows by it. 2
- * The rate. While there is a lag: 1 + 3 stall / slot times BBR's, where slot is how long the CPU
- *    was there between the last two stalls. 1 + stall / slot would make up for a stall in just one
- *    slot; three times that is done in its first third, since slots differ and the rest of one is
- *    needed to send at BBR's own rate. Bursting it all at once would fill a short buffer that a
- * slot of some ms can drain meanwhile. 3 The window must hold what is sent ahead: it is larger by
- * what BBR's bandwidth is worth in the longest recent stall. 4 What is sent ahead may be more than
- * the path's buffer holds, and version 1 of BBR does not mind losses. So while there are stalls the
- * amount in flight has a bound that losses teach, as in version 3: a round that loses more than 1 %
- * cuts it to what was delivered of that round, by 30 % at most, and the lag that may be made up at
- * once by 30 %; other rounds raise both by 1 %. Without a stall for two seconds there is no bound.
+ * Rule 1, a stall. Pacing had given the next burst a departure; that has passed by more than Linux
+ * makes up for; and nothing but the CPU can have kept it: data waited since before, congestion and
+ * receive window had room for it, the application was not the limit. The lag grows by it.
+ *
+ * Rule 2, the rate. While there is a lag it is 1 + 3 stall / slot times BBR's, where slot is how
+ * long the CPU was there between the last two stalls. Without the 3 a stall would take all of a
+ * slot to make up for; but slots differ, and BBR's own rate needs the rest. Bursting it at once
+ * would fill a short buffer that could drain meanwhile.
+ *
+ * Rule 3, the window, must hold what is sent ahead: it is larger by what BBR's bandwidth is worth
+ * in the longest recent stall.
+ *
+ * Rule 4, losses. What is sent ahead may be more than the buffer of the path holds, and version 1
+ * does not mind losses. So while there are stalls the amount in flight has a bound that losses
+ * teach, as in version 3. A round that loses more than 1 % cuts it to what was delivered, by 30 %
+ * at most, and how much of a stall may be made up for by 30 %. Every other round adds 1 % to both.
  *
  * A flow that has its CPU has no stall: a timer is late by microseconds, half a gap is half of a
- * millisecond (of a burst, above 524 Mbit/s). Without stalls nothing is changed, to the packet.
+ * millisecond (half of a burst, above 524 Mbit/s). Without a stall nothing is changed, to the
+ * packet; two seconds after the last one nothing is, any more.
  */
 #ifndef BROBUST_CC_STEADY_H
 #define BROBUST_CC_STEADY_H
@@ -123,7 +127,7 @@ CC_INLINE u64 steady_stall(const struct cc_connection *conn, u32 in_flight, cons
 	u64 late, half_gap;
 
 	if (!st->own_rate || !waited || conn->app_limited || conn->receiver_room < conn->mss ||
-	    in_flight >= conn->cwnd)
+	    in_flight + bbr_tso_segs_goal(conn) > conn->cwnd)
 		return 0;
 	/* The last pass ended for another reason than pacing, or the departure is still to come. */
 	if (conn->departure_ns <= st->looked_ns || conn->departure_ns >= conn->clock_ns)
