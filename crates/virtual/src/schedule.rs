@@ -14,8 +14,19 @@ pub enum Schedule {
     /// The CPU is never taken away.
     Always,
     /// `timeslice` out of every `period`. The slice begins somewhere in the first `jitter` part of what the period has
-    /// to spare. `phase`: when the first period begins; none: drawn.
-    Slices { timeslice: u64, period: u64, phase: Option<u64>, jitter: f64, seed: u64 },
+    /// to spare. `phase`: when the first period begins, counted from `start`; none: drawn. Before `start` and from
+    /// `stop` on the CPU is there.
+    Slices {
+        timeslice: u64,
+        period: u64,
+        phase: Option<u64>,
+        jitter: f64,
+        seed: u64,
+        #[serde(default)]
+        start: u64,
+        #[serde(default)]
+        stop: Option<u64>,
+    },
     /// Recorded off-times: (begin, length) since the run began, in order, without overlap.
     Replay { offtimes: Vec<(u64, u64)> },
 }
@@ -83,7 +94,7 @@ pub struct Windows {
 
 enum Source {
     Ended,
-    Slices { timeslice: u64, period: u64, jitter: f64, at: u64, random: Box<Pcg64Mcg> },
+    Slices { timeslice: u64, period: u64, jitter: f64, at: u64, from: u64, until: u64, random: Box<Pcg64Mcg> },
     Replay { offtimes: std::vec::IntoIter<(u64, u64)>, from: u64 },
 }
 
@@ -96,14 +107,16 @@ impl Windows {
                 upcoming.push_back(Window { begin: 0, end: NEVER });
                 Source::Ended
             }
-            Schedule::Slices { timeslice, period, phase, jitter, seed } => {
-                upcoming.push_back(Window { begin: 0, end: origin });
+            Schedule::Slices { timeslice, period, phase, jitter, seed, start, stop } => {
+                let from = origin.saturating_add(*start);
+                let until = stop.map_or(NEVER, |stop| origin.saturating_add(stop));
+                upcoming.push_back(Window { begin: 0, end: from });
                 let mut random = Box::new(Pcg64Mcg::seed_from_u64(*seed));
                 let drawn = random.random_range(0..*period);
                 let phase = phase.unwrap_or(drawn) % period;
                 // Of the period that is under way when the run begins, only the rest is seen.
-                let at = origin + phase - if phase > 0 { *period } else { 0 };
-                Source::Slices { timeslice: *timeslice, period: *period, jitter: *jitter, at, random }
+                let at = from.saturating_add(phase) - if phase > 0 { *period } else { 0 };
+                Source::Slices { timeslice: *timeslice, period: *period, jitter: *jitter, at, from, until, random }
             }
             Schedule::Replay { offtimes } => Source::Replay { offtimes: offtimes.clone().into_iter(), from: 0 },
         };
@@ -144,11 +157,18 @@ impl Windows {
         while self.upcoming.len() < count {
             let window = match &mut self.source {
                 Source::Ended => return,
-                Source::Slices { timeslice, period, jitter, at, random } => {
+                Source::Slices { timeslice, period, jitter, at, from, until, random } => {
                     let spare = (*period - *timeslice) as f64 * *jitter;
-                    let begin = *at + (spare * random.random::<f64>()) as u64;
-                    *at += *period;
-                    Window { begin: begin.max(self.origin), end: begin + *timeslice }
+                    let drawn = at.saturating_add((spare * random.random::<f64>()) as u64);
+                    *at = at.saturating_add(*period);
+                    let (begin, end) = (drawn.max(*from), drawn.saturating_add(*timeslice));
+                    if end >= *until {
+                        let begin = begin.min(*until);
+                        self.source = Source::Ended;
+                        Window { begin, end: NEVER }
+                    } else {
+                        Window { begin, end }
+                    }
                 }
                 Source::Replay { offtimes, from } => {
                     let begin = *from;
@@ -181,8 +201,19 @@ mod tests {
     const ORIGIN: u64 = 1_000 * MS;
 
     fn slices(phase: Option<u64>, jitter: f64) -> Windows {
-        let schedule = Schedule::Slices { timeslice: 10 * MS, period: 40 * MS, phase, jitter, seed: 7 };
+        let schedule =
+            Schedule::Slices { timeslice: 10 * MS, period: 40 * MS, phase, jitter, seed: 7, start: 0, stop: None };
         Windows::new(&schedule, ORIGIN, NEVER)
+    }
+
+    #[test]
+    fn before_its_start_and_from_its_stop_on_the_cpu_is_there() {
+        let (start, stop) = (100 * MS, Some(200 * MS));
+        let schedule =
+            Schedule::Slices { timeslice: 10 * MS, period: 40 * MS, phase: Some(0), jitter: 0.0, seed: 7, start, stop };
+        let windows = schedule.windows(ORIGIN, ORIGIN + 300 * MS);
+        let seen: Vec<_> = windows.iter().map(|window| (window.begin / MS, window.end / MS)).collect();
+        assert_eq!(seen, [(0, 100), (100, 110), (140, 150), (180, 190), (200, 300)]);
     }
 
     #[test]
@@ -231,7 +262,8 @@ mod tests {
         #[test]
         fn every_period_has_its_whole_slice(slice in 1u64..1_000_000, off in 0u64..4_000_000, jitter in 0.0f64..=1.0,
                                             seed: u64) {
-            let schedule = Schedule::Slices { timeslice: slice, period: slice + off, phase: Some(0), jitter, seed };
+            let phase = Some(0);
+            let schedule = Schedule::Slices { timeslice: slice, period: slice + off, phase, jitter, seed, start: 0, stop: None };
             let mut windows = Windows::new(&schedule, ORIGIN, NEVER);
             let (mut at, mut got) = (ORIGIN, 0);
             let end = ORIGIN + 50 * (slice + off);

@@ -62,6 +62,10 @@ def _vm(s: Scenario) -> Iterator[str]:
 def _vm_contention(c: Contention) -> Iterator[str]:
     if c.replay is not None:
         yield _only_virtual("contention.replay", c.replay, "share and timeslice")
+    if c.start:
+        yield _only_virtual("contention.start", units.show_time(c.start), "0s")
+    if c.stop is not None:
+        yield _only_virtual("contention.stop", units.show_time(c.stop), "none")
     if c.driver == "competitor" and c.active and competitors(c.share) is None:
         yield (
             f"contention.share: driver competitor gives one of n equals their part, not {c.share:g}; "

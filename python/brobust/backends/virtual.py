@@ -210,6 +210,8 @@ def schedule(contention: Contention, seed: int) -> dict[str, Any]:
         "period": contention.period,
         "phase": None if contention.phase == "random" else contention.phase,
         "jitter": contention.jitter,
+        "start": contention.start,
+        "stop": contention.stop,
         "seed": seed,
     }
 

@@ -70,6 +70,10 @@ def run(
     jitter: Annotated[
         str | None, _list(CPU, "jitter", "How much the timeslices move, 0 to 1 [virtual: 0.25, vm: 0].")
     ] = None,
+    contention_start: Annotated[
+        str | None, _list(CPU, "contention-start", "When the CPU begins to be taken away [0s].")
+    ] = None,
+    contention_stop: Annotated[str | None, _list(CPU, "contention-stop", "When that ends [at the end].")] = None,
     replay: Annotated[
         str | None, _list(CPU, "replay", "Recorded off-times: DATASET, DATASET#RUN, .csv or .parquet [none].")
     ] = None,
@@ -127,7 +131,7 @@ def run(
         path={"bandwidth": bandwidth, "rtt": rtt, "buffer": buffer, "loss": loss, "aqm": aqm},
         contention={
             "share": share, "timeslice": timeslice, "driver": driver, "phase": phase, "jitter": jitter,
-            "replay": replay,
+            "replay": replay, "start": contention_start, "stop": contention_stop,
         },
         flows={
             "cc": cc, "count": flows, "start": start, "stop": stop, "rtt": flow_rtt, "pattern": pattern,

@@ -37,7 +37,9 @@ def draw(study: Study, evidence: Evidence, directory: Path) -> Iterator[Path]:
             continue
         name = f"{study.name}-{figure.name}"
         heading = f"{study.paper}, figure {study.figure}: {figure.title}"
-        if figure.kind == "throughput":
+        if figure.kind == "frontier":
+            yield from _frontier(runs, evidence, heading, directory / name)
+        elif figure.kind == "throughput":
             chosen = evidence.flows.filter(pl.col("run").is_in(runs["run"].implode()))
             yield from throughput_figure(chosen, figure).save(directory, name)
         else:
@@ -94,9 +96,44 @@ def _panels(
         caption = f"{heading}. {shown}. {_where(evidence)}"
         lines = textwrap.wrap(caption, int(13 * canvas.get_figwidth()))
         canvas.supxlabel("\n".join(["time [s]", *lines]), fontsize=8)
-        files = [file.with_suffix(".png"), file.with_suffix(".svg")]
-        for one in files:
-            canvas.savefig(one, dpi=160)
+        return _saved(canvas, file)
+
+
+def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) -> list[Path]:
+    """What throughput costs: a dot per cell, its medians; retransmits and RTT against the throughput."""
+    cells = table.varying(runs)
+    sent = evidence.values("retransmit_share").select("run", retransmit_share=pl.col("value") * 100)
+    medians = (
+        runs.join(sent, on="run")
+        .group_by(cells)
+        .agg(pl.col("retransmit_share", "rtt_mean_ms").median(), (pl.col("utilization") * 100).median())
+    )
+    with mpl.rc_context({"font.size": 9, "svg.fonttype": "none", "axes.grid": True, "grid.alpha": 0.3}):
+        canvas = Canvas(figsize=(9, 4.4), layout="constrained")
+        FigureCanvasAgg(canvas)
+        panels = {"retransmit_share": "retransmitted [% of segments]", "rtt_mean_ms": "mean RTT [ms]"}
+        for axes, (column, label) in zip(canvas.subplots(1, 2), panels.items(), strict=True):
+            for control, style in styles(sorted(medians["cc"].unique(), key=control_order)).items():
+                of_control = medians.filter(pl.col("cc") == control)
+                axes.scatter(
+                    of_control["utilization"], of_control[column], color=style[0], marker=style[1], s=14, alpha=0.7,
+                    label=control,
+                )  # fmt: skip
+            axes.set_yscale("symlog", linthresh=0.1) if column == "retransmit_share" else axes.set_yscale("log")
+            axes.set_ylabel(label)
+            axes.set_xlabel("throughput [% of what the bottleneck carries]")
+        canvas.axes[0].legend(fontsize=7, frameon=True)
+        n = sorted(set(runs.group_by(cells).len()["len"].to_list()))
+        count = str(n[0]) if len(n) == 1 else f"{n[0]}-{n[-1]}"
+        caption = f"{heading}. A dot is a cell: medians of n = {count} runs. {_where(evidence)}"
+        canvas.supxlabel("\n".join(textwrap.wrap(caption, 115)), fontsize=8)
+        return _saved(canvas, file)
+
+
+def _saved(canvas: Canvas, file: Path) -> list[Path]:
+    files = [file.with_suffix(".png"), file.with_suffix(".svg")]
+    for one in files:
+        canvas.savefig(one, dpi=160)
     return files
 
 
@@ -140,6 +177,15 @@ def _gains(axes: Axes, evidence: Evidence, ids: list[str], color: str) -> None:
     axes.set_ylim(0, 4)
 
 
+def _sent(axes: Axes, evidence: Evidence, ids: list[str], color: str) -> None:
+    """In flight at each ACK, with the pacing rate it leaves behind."""
+    samples = evidence.samples.filter(pl.col("run").is_in(ids)).sort("time_s")
+    axes.plot(samples["time_s"], samples["inflight_packets"], color=color, marker=".", markersize=2, linewidth=0.7,
+              label="in flight [packets]")  # fmt: skip
+    axes.step(samples["time_s"], samples["pacing_rate_mbps"], color="#000000", linewidth=0.7, where="post",
+              label="pacing rate [Mbit/s]")  # fmt: skip
+
+
 def _thinned(evidence: Evidence, ids: list[str]) -> pl.DataFrame:
     """As many samples as a panel can show."""
     samples = evidence.samples.filter(pl.col("run").is_in(ids)).sort("time_s")
@@ -161,4 +207,5 @@ PANELS = {
     "model": Panels(_rates, "rate [Mbit/s]", one_scale=False),
     "inflight": Panels(_inflight, "in flight [BDP by the control's own estimate]"),
     "gains": Panels(_gains, "pacing gain, and in flight [BDP]"),
+    "sent": Panels(_sent, "in flight [packets], pacing rate [Mbit/s]", one_scale=False),
 }

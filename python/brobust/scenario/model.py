@@ -111,7 +111,8 @@ class Path(_Table):
 
 
 class Contention(_Table):
-    """When a sender may run: `timeslice` out of every `timeslice / share`. Share 1 is undisturbed.
+    """When a sender may run: `timeslice` out of every `timeslice / share`, from `start` to `stop` (None: to the end of
+    the run). Share 1 is undisturbed.
 
     A sender with a `replay` is off its CPU when that recording says so, and has no share or timeslice of its own.
     """
@@ -121,6 +122,8 @@ class Contention(_Table):
     share: fields.Fraction = Field(default=1.0, gt=0, le=1)
     phase: fields.DurationOrRandom = "random"
     jitter: fields.Fraction = Field(default=0.25, ge=0, le=1)
+    start: fields.Duration = Field(default="0s", ge=0, validate_default=True)
+    stop: fields.OptionalDuration = None
     replay: str | None = Field(default=None, min_length=1)
 
     @property
@@ -138,6 +141,13 @@ class Contention(_Table):
             raise ValueError(f"driver none takes no CPU away, so share {self.share:g} cannot be had; give share 1")
         if self.driver == "none" and self.replay is not None:
             raise ValueError(f"driver none takes no CPU away, so {self.replay} is not replayed; give driver auto")
+        return self
+
+    @model_validator(mode="after")
+    def _stops_after_it_starts(self) -> Contention:
+        if self.stop is not None and self.stop <= self.start:
+            stop, start = units.show_time(self.stop), units.show_time(self.start)
+            raise ValueError(f"stop {stop} is not after start {start}; give a later stop")
         return self
 
     @model_validator(mode="after")

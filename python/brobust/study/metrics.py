@@ -15,6 +15,7 @@ from brobust.report import table
 
 # STARTUP is over by then on every path of the papers.
 STARTUP_S = 2.0
+PAYLOAD_BYTES = 1448  # of a full segment with timestamps, at the MTU of 1500 that all testbeds here have
 
 
 class Tables:
@@ -111,6 +112,55 @@ def late_mbps(evidence: Evidence) -> pl.DataFrame:
     return _second_half(evidence.throughput).group_by("run").agg(pl.col("throughput_mbps").mean().alias("value"))
 
 
+def retransmit_share(evidence: Evidence) -> pl.DataFrame:
+    """Retransmitted segments over full segments of payload that arrived, in the whole run."""
+    arrived = pl.col("throughput_mbps") * 1e6 / 8 * pl.col("duration_s") / PAYLOAD_BYTES
+    of_run = evidence.flows.group_by("run").agg(pl.col("retransmits").sum(), arrived.sum().alias("arrived"))
+    return of_run.select("run", (pl.col("retransmits") / pl.col("arrived").clip(1)).alias("value"))
+
+
+def late_retransmit_share(evidence: Evidence) -> pl.DataFrame:
+    """Retransmitted over delivered segments, in the run's second half: without STARTUP."""
+    counters = pl.col("retransmits", "delivered_packets")
+    of_flow = _second_half(evidence.samples).group_by("run", "flow").agg(counters.max() - counters.min())
+    of_run = of_flow.group_by("run").agg(pl.col("retransmits", "delivered_packets").sum())
+    return of_run.select("run", (pl.col("retransmits") / pl.col("delivered_packets").clip(1)).alias("value"))
+
+
+def _of_flow(evidence: Evidence, number: int) -> pl.DataFrame:
+    return evidence.flows.filter(pl.col("flow") == number).select("run", pl.col("throughput_mbps").alias("value"))
+
+
+def first_flow_mbps(evidence: Evidence) -> pl.DataFrame:
+    """Throughput of the first flow while it sent."""
+    return _of_flow(evidence, 0)
+
+
+def second_flow_mbps(evidence: Evidence) -> pl.DataFrame:
+    """Throughput of the second flow while it sent."""
+    return _of_flow(evidence, 1)
+
+
+def fairness(evidence: Evidence) -> pl.DataFrame:
+    """Jain's index of the flows' throughputs: 1 if all are equal, 1/n if one has everything (RFC 5166, 2.3)."""
+    rate = pl.col("throughput_mbps")
+    index = rate.sum() ** 2 / (pl.len() * (rate**2).sum())
+    return evidence.flows.group_by("run").agg(index.alias("value"))
+
+
+def recovery_s(evidence: Evidence) -> pl.DataFrame:
+    """From the run's middle on, until a second's throughput is at 80 % of the bottleneck; all of it if it never is."""
+    runs = evidence.flows.group_by("run").agg(
+        level=pl.col("bandwidth_mbps").first() * 0.8, middle=pl.col("duration_s").first() / 2
+    )
+    smooth = pl.col("throughput_mbps").rolling_mean(10, min_samples=10).over("run")
+    of_run = evidence.throughput.sort("run", "time_s").with_columns(smooth=smooth).join(runs, on="run")
+    # A second that lies after the middle, all of it.
+    reached = of_run.filter((pl.col("time_s") > pl.col("middle") + 0.95) & (pl.col("smooth") >= pl.col("level")))
+    since = reached.group_by("run").agg((pl.col("time_s") - pl.col("middle")).min().alias("since"))
+    return runs.join(since, on="run", how="left").select("run", pl.coalesce("since", "middle").alias("value"))
+
+
 def best_mbps(evidence: Evidence) -> pl.DataFrame:
     """The most in any second after STARTUP."""
     later = evidence.throughput.filter(pl.col("time_s") > STARTUP_S)
@@ -165,6 +215,12 @@ METRICS: dict[str, tuple[Callable[[Evidence], pl.DataFrame], str]] = {
     "startup_found": (startup_found, ""),
     "late_mbps": (late_mbps, "Mbit/s"),
     "best_mbps": (best_mbps, "Mbit/s"),
+    "retransmit_share": (retransmit_share, ""),
+    "late_retransmit_share": (late_retransmit_share, ""),
+    "first_flow_mbps": (first_flow_mbps, "Mbit/s"),
+    "second_flow_mbps": (second_flow_mbps, "Mbit/s"),
+    "fairness": (fairness, ""),
+    "recovery_s": (recovery_s, "s"),
     "inflight_bdp": (inflight_bdp, "BDP"),
     "below_bdp_share": (below_bdp_share, ""),
     "estimate_mbps": (estimate_mbps, "Mbit/s"),

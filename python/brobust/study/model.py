@@ -33,7 +33,7 @@ class Figure(BaseModel):
 
     name: str
     title: str
-    kind: Literal["throughput", "over_time", "model", "inflight", "gains"] = "throughput"
+    kind: Literal["throughput", "frontier", "over_time", "model", "inflight", "gains", "sent"] = "throughput"
     x: str | None = None
     value: Literal["throughput_mbps", "utilization", "retransmits"] = "throughput_mbps"
     """What is drawn upwards, of kind throughput."""
