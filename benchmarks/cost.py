@@ -30,13 +30,17 @@ from brobust.scenario import Run, Scenario
 CONTROLS = {
     "bbr": "bbr_robust:robust_repair=off",
     "bbr_robust": "bbr_robust",
+    "bbr_steady": "bbr_steady",
     "brb_bbr1": "brb_bbr1",
     "brb_bbr1_robust": "brb_bbr1_robust",
+    "brb_bbr1_steady": "brb_bbr1_steady",
     "brb_bbr3": "brb_bbr3",
     "brb_bbr3_robust": "brb_bbr3_robust",
+    "brb_bbr3_steady": "brb_bbr3_steady",
     "brb_cubic": "brb_cubic",
 }
 PER_ACK = ("cong_control", "cong_avoid", "pkts_acked")
+PER_PASS = "min_tso_segs"  # of the stack's write loop
 TCP_CONGESTION = 13
 STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
 
@@ -51,6 +55,7 @@ def main(
 ) -> None:
     where = _host() if host else _vm(kernel)
     per_ack: dict[str, list[float]] = defaultdict(list)
+    per_pass: dict[str, list[float]] = defaultdict(list)
     clock: list[float] = []
     with where as measure:
         for repeat in range(repeats):
@@ -58,17 +63,22 @@ def main(
                 cost = measure(control, repeat)
                 acks = max(runs for callback, (runs, _) in cost.items() if callback in PER_ACK)
                 per_ack[name].append(sum(ns for callback, (_, ns) in cost.items() if callback in PER_ACK) / acks)
+                if passes := cost.get(PER_PASS, (0, 0))[0]:
+                    per_pass[name].append(cost[PER_PASS][1] / passes)
                 if runs := cost.get("sndbuf_expand", (0, 0))[0]:
                     clock.append(cost["sndbuf_expand"][1] / runs)
     empty = statistics.median(clock)
     native = statistics.median(per_ack["bbr"])
     print(f"a program that returns a constant: {empty:.0f} ns (median of {len(clock)})\n")
-    print("| control | ns per ACK, median of runs | least | most | of bbr | of bbr, without the clock |")
-    print("|---|--:|--:|--:|--:|--:|")
+    print("| control | ns per ACK, median of runs | least | most | of bbr | of bbr, without the clock | ns per pass |")
+    print("|---|--:|--:|--:|--:|--:|--:|")
     for name, values in per_ack.items():
         median = statistics.median(values)
         ratio, net = median / native, (median - empty) / (native - empty)
-        print(f"| {name} | {median:.0f} | {min(values):.0f} | {max(values):.0f} | {ratio:.2f} | {net:.2f} |")
+        each_pass = f"{statistics.median(per_pass[name]):.0f}" if per_pass[name] else ""
+        print(
+            f"| {name} | {median:.0f} | {min(values):.0f} | {max(values):.0f} | {ratio:.2f} | {net:.2f} | {each_pass} |"
+        )
 
 
 Measure = Callable[[str, int], Cost]

@@ -53,6 +53,12 @@ def test_with_half_the_cpu_the_repair_doubles_bbr_1_and_bbr_3(testbed: VmBackend
     assert rate["brb_bbr3_robust"] >= 2 * rate["brb_bbr3"], rate
 
 
+def test_with_a_quarter_of_the_cpu_the_kept_schedule_carries_five_times_what_bbr_does(testbed: VmBackend) -> None:
+    """As BPF, around the kernel's own BBR."""
+    rate = {cc: _rate(testbed, cc, 0.25) for cc in ("bbr", "bbr_steady")}
+    assert rate["bbr_steady"] >= 5 * rate["bbr"], rate  # measured: 1.2 and 13.4
+
+
 def test_bbq_gives_the_flow_with_the_short_rtt_more_than_bbr_does(testbed: VmBackend) -> None:
     share = {}
     for cc in ("brb_bbr1", "brb_bbq"):

@@ -49,7 +49,7 @@ def patch(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Repair BBR in a kernel tree (docs/repair.md), compile what changed, and say what it is."""
+    """Repair BBR in a kernel tree (docs/robust.md), compile what changed, and say what it is."""
     diff = diff or (output is not None and not format_patch)
     _check_options(check, diff, format_patch, as_json, output, module, guest, kdir)
     changes = patching.plan(tree)

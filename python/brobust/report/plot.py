@@ -144,7 +144,9 @@ class ThroughputFigure:
             if points.is_empty():
                 continue
             median = points["value"].to_numpy()
-            spread = [median - points["low"].to_numpy(), points["high"].to_numpy() - median]
+            # Of equal values the interval's ends and the median may differ in the last bit.
+            low, high = points["low"].to_numpy(), points["high"].to_numpy()
+            spread = [(median - low).clip(min=0), (high - median).clip(min=0)]
             axes.errorbar(
                 points["x"].to_numpy(), median, yerr=spread, label=control, color=color, marker=marker,
                 linestyle=dashes, markersize=5, capsize=3, linewidth=1.6,

@@ -122,7 +122,8 @@ def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) 
             axes.set_yscale("symlog", linthresh=0.1) if column == "retransmit_share" else axes.set_yscale("log")
             axes.set_ylabel(label)
             axes.set_xlabel("throughput [% of what the bottleneck carries]")
-        canvas.axes[0].legend(fontsize=7, frameon=True)
+        # Beside the dots, which are everywhere.
+        canvas.legend(*canvas.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=8)
         n = sorted(set(runs.group_by(cells).len()["len"].to_list()))
         count = str(n[0]) if len(n) == 1 else f"{n[0]}-{n[-1]}"
         caption = f"{heading}. A dot is a cell: medians of n = {count} runs. {_where(evidence)}"

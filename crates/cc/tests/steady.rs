@@ -1,0 +1,139 @@
+//! The rules of the kept pacing schedule (cc/steady.h), beside BBR 1 and 3.
+
+mod common;
+
+use brobust_cc::{Connection, Sample};
+use common::Path;
+
+const MS: u64 = 1_000_000; // ns
+
+/// A paced sender with its CPU: half a BDP of 200 packets in flight, so that the window has room; 1 MB waits.
+fn steady(control: &str) -> Path {
+    let mut path = Path::new(control, 10, 20_000);
+    path.conn.receiver_room = 1 << 20;
+    path.until("drain", 2000);
+    path.in_flight = Some(path.bdp() / 2);
+    path.ack();
+    send(&mut path, 1, 0);
+    path
+}
+
+/// A pass of the write loop after `later_ms` that sends `packets`, and leaves the next departure 1 ms ahead.
+fn send(path: &mut Path, packets: u32, later_ms: u64) -> u64 {
+    path.conn.clock_ns += later_ms * MS;
+    path.conn.now_us = path.conn.clock_ns / 1000;
+    path.conn.in_flight = path.in_flight.unwrap_or(path.conn.cwnd);
+    path.socket.on_send(&mut path.conn);
+    let rate = path.conn.pacing_rate;
+    path.conn.snd_nxt += packets * path.conn.mss;
+    path.conn.departure_ns = path.conn.clock_ns + MS;
+    rate
+}
+
+fn stalls(path: &Path) -> u64 {
+    path.socket.report(&path.conn).deficit_acks
+}
+
+#[test]
+fn a_late_departure_raises_the_rate_until_it_is_made_up_for() {
+    for control in ["brb_bbr1_steady", "brb_bbr3_steady"] {
+        let mut path = steady(control);
+        let own = send(&mut path, 1, 1);
+        send(&mut path, 1, 21); // the first stall ends a long slot; the second one of 5 ms
+        for _ in 0..5 {
+            send(&mut path, 20, 1);
+        }
+        let raised = send(&mut path, 1, 21);
+        assert!(raised > 2 * own && raised <= 20 * own, "{control}: {raised} after {own}");
+        assert_eq!(stalls(&path), 2);
+        // 20 ms of the own rate are owed, less the half of a burst's gap that Linux gives.
+        let owed = (own * 40 / 1000 / u64::from(path.conn.mss)) as u32;
+        assert!(send(&mut path, owed / 2, 1) > own, "{control}");
+        send(&mut path, owed, 1);
+        assert_eq!(send(&mut path, 1, 1), own, "{control}");
+        assert_eq!(stalls(&path), 2);
+    }
+}
+
+#[test]
+fn what_linux_makes_up_for_is_no_stall() {
+    let mut path = steady("brb_bbr1_steady");
+    let own = send(&mut path, 1, 1);
+    path.conn.departure_ns -= MS / 5; // a timer that fires late
+    assert_eq!(send(&mut path, 1, 1), own);
+    assert_eq!(stalls(&path), 0);
+}
+
+#[test]
+fn a_late_departure_that_something_else_kept_is_no_stall() {
+    let others: [(&str, fn(&mut Connection)); 4] = [
+        ("the application was the limit", |conn| conn.app_limited = 1),
+        ("no data waited", |conn| conn.unsent_bytes = 0),
+        ("the window was full", |conn| conn.cwnd = conn.in_flight),
+        ("the receiver had no room", |conn| conn.receiver_room = conn.mss - 1),
+    ];
+    for (why, other) in others {
+        let mut path = steady("brb_bbr1_steady");
+        other(&mut path.conn);
+        let own = send(&mut path, 0, 1);
+        assert_eq!(send(&mut path, 1, 21), own, "{why}");
+        assert_eq!(stalls(&path), 0, "{why}");
+    }
+}
+
+#[test]
+fn a_pass_that_ended_for_another_reason_than_pacing_is_no_stall() {
+    let mut path = steady("brb_bbr1_steady");
+    send(&mut path, 1, 1);
+    path.conn.departure_ns = path.conn.clock_ns - MS; // it might have sent, and did not
+    send(&mut path, 0, 0);
+    path.conn.departure_ns = path.conn.clock_ns - MS;
+    send(&mut path, 1, 20);
+    assert_eq!(stalls(&path), 0);
+}
+
+#[test]
+fn the_window_holds_what_is_sent_ahead_and_losses_bound_it() {
+    let mut path = steady("brb_bbr1_steady");
+    path.until("probe_bw", 100);
+    let plain = path.conn.cwnd;
+    send(&mut path, 1, 1);
+    send(&mut path, 1, 21);
+    path.ack();
+    // Some 20 ms at 10 packets per ms.
+    assert!((150..=250).contains(&(path.conn.cwnd - plain)), "{} after {plain}", path.conn.cwnd);
+    let most = path.in_flight.unwrap() + path.rate;
+    for _ in 0..path.rounds(2) {
+        path.ack_with(|sample: &mut Sample| sample.losses = 1);
+    }
+    assert!(path.conn.cwnd <= most && path.conn.cwnd >= most * 6 / 10, "{} of {most}", path.conn.cwnd);
+}
+
+#[test]
+fn two_seconds_after_the_last_stall_everything_is_bbrs() {
+    let end = |control| {
+        let mut path = steady(control);
+        send(&mut path, 1, 1);
+        send(&mut path, 1, 21);
+        for _ in 0..path.rounds(2) {
+            path.ack_with(|sample: &mut Sample| sample.losses = 1);
+        }
+        let disturbed = path.conn.cwnd;
+        path.in_flight = Some(path.bdp());
+        for _ in 0..3000 {
+            path.ack();
+        }
+        (disturbed, path.conn.cwnd, path.conn.pacing_rate)
+    };
+    let (plain, repaired) = (end("brb_bbr1"), end("brb_bbr1_steady"));
+    assert_ne!(plain.0, repaired.0);
+    assert_eq!((plain.1, plain.2), (repaired.1, repaired.2));
+}
+
+#[test]
+fn a_rate_that_the_application_caps_stays_capped() {
+    let mut path = steady("brb_bbr1_steady");
+    let own = send(&mut path, 1, 1);
+    path.conn.max_pacing_rate = own;
+    assert!(send(&mut path, 1, 21) <= own);
+}

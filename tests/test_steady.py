@@ -1,0 +1,63 @@
+"""bbr_steady: the kernel's BBR with a pacing schedule that is kept on average (cc/steady.h), in virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import brobust
+from brobust.conformance import cases, packets
+
+pytestmark = pytest.mark.virtual
+
+UNDISTURBED = [name for name in cases.VIRTUAL if " of " not in name.replace("half a BDP", "") and name != "slow CPU"]
+
+
+def _carried(cc: str, timeslice: str, share: float, buffer: str, **more: Any) -> tuple[float, float]:
+    """Mbit/s, and the part of the segments that was retransmitted."""
+    path = {"bandwidth": "100mbit", "rtt": "10ms", "buffer": buffer}
+    contention = {"timeslice": timeslice, "share": share}
+    fields = {"path": path, "contention": contention, "flows": [{"cc": cc}], "duration": "8s", **more}
+    runs = [brobust.run(fields, repeat=repeat).runs.row(0, named=True) for repeat in range(2)]
+    rate = sum(run["throughput_mbps"] for run in runs) / len(runs)
+    return rate, sum(run["retransmits"] for run in runs) / (rate * len(runs) * 8e6 / 8 / 1448)
+
+
+def test_undisturbed_it_sends_bbrs_packets_to_the_nanosecond() -> None:
+    quick = [name for name in UNDISTURBED if name in cases.VIRTUAL_QUICK]
+    assert len(quick) >= 8
+    compared = list(packets.compare([("bbr", "bbr_steady"), ("brb_bbr3", "brb_bbr3_steady")], quick))
+    differences = [f"{c.first} and {c.second}, {c.case}: {c.difference}" for c in compared if c.difference]
+    assert not differences, "\n".join(differences)
+
+
+@pytest.mark.parametrize("cc", ["bbr_steady", "brb_bbr3_steady"])
+@pytest.mark.parametrize(
+    ("timeslice", "share", "buffer"), [("1ms", 0.1, "1bdp"), ("1ms", 0.25, "12bdp"), ("10ms", 0.25, "12bdp")]
+)
+def test_it_carries_what_cubic_does_where_bbr_collapses(cc: str, timeslice: str, share: float, buffer: str) -> None:
+    rate, retransmitted = _carried(cc, timeslice, share, buffer)
+    cubic, _ = _carried("cubic", timeslice, share, buffer)
+    bbr, _ = _carried("bbr", timeslice, share, buffer)
+    assert rate >= 0.85 * cubic, (rate, cubic)
+    assert rate >= 5 * bbr, (rate, bbr)
+    assert retransmitted <= 0.02, retransmitted
+
+
+def test_each_rule_carries_its_part() -> None:
+    whole, retransmitted = _carried("bbr_steady", "10ms", 0.25, "1bdp")
+    without_rate, _ = _carried("bbr_steady:haste=0", "10ms", 0.25, "1bdp")
+    _, without_losses = _carried("bbr_steady:steady_loss=1", "10ms", 0.25, "1bdp")
+    assert whole >= 4 * without_rate, (whole, without_rate)
+    assert without_losses >= 3 * retransmitted, (without_losses, retransmitted)
+
+
+def test_when_the_cpu_is_back_so_is_the_link() -> None:
+    path = {"bandwidth": "100mbit", "rtt": "10ms", "buffer": "12bdp"}
+    for cc in ("bbr_steady", "brb_bbr3_steady"):
+        contention = {"share": 0.25, "stop": "4s"}
+        fields = {"path": path, "contention": contention, "flows": [{"cc": cc}], "duration": "8s"}
+        over_time = brobust.run(fields).throughput
+        after = over_time.filter(over_time["time_s"] > 5)["throughput_mbps"].mean()
+        assert isinstance(after, float) and after >= 85, (cc, after)
