@@ -120,9 +120,10 @@ def retransmit_share(evidence: Evidence) -> pl.DataFrame:
 
 
 def late_retransmit_share(evidence: Evidence) -> pl.DataFrame:
-    """Retransmitted over delivered segments, in the run's second half: without STARTUP."""
+    """Retransmitted over delivered segments, in the run's second half: without STARTUP. Null on vm."""
     counters = pl.col("retransmits", "delivered_packets")
-    of_flow = _second_half(evidence.samples).group_by("run", "flow").agg(counters.max() - counters.min())
+    counted = evidence.samples.filter(pl.col("delivered_packets").is_not_null())
+    of_flow = _second_half(counted).group_by("run", "flow").agg(counters.max() - counters.min())
     of_run = of_flow.group_by("run").agg(pl.col("retransmits", "delivered_packets").sum())
     return of_run.select("run", (pl.col("retransmits") / pl.col("delivered_packets").clip(1)).alias("value"))
 
