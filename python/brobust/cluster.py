@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import brobust
-from brobust import backends, series
-from brobust.backends.base import Backend
+from brobust import backends
+from brobust.backends.base import Backend, measured
 from brobust.dataset import Measured, failed
 from brobust.errors import BadInput, MissingSupport
 from brobust.scenario import Run
@@ -88,7 +88,7 @@ def _backend() -> Backend:
 
 def _measured_there(run: Run) -> Measured:
     """What a worker does."""
-    return series.measured(_backend(), run)
+    return measured(_backend(), run)
 
 
 def measure(

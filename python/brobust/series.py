@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from brobust import _core, backends
-from brobust.backends.base import Backend
-from brobust.dataset import Dataset, Measured, failed
-from brobust.errors import BadInput, BrobustError, RunFailed
+from brobust.backends.base import Backend, measured
+from brobust.dataset import Dataset, Measured
+from brobust.errors import BadInput, BrobustError
 from brobust.scenario import Grid, Run, Scenario
 
 LOOKS_UP = 0.2  # s
@@ -140,15 +140,6 @@ def _side_by_side(backend: Backend, runs: Sequence[Run], say: Callable[[str], No
         raise
     finally:
         threads.shutdown(cancel_futures=True)
-
-
-def measured(backend: Backend, run: Run) -> Measured:
-    """What a run leaves behind; if it failed, the record of that."""
-    started = datetime.now(UTC)
-    try:
-        return backend.measure(run)
-    except RunFailed as failure:
-        return failed(run, str(failure), started)
 
 
 def _append(dataset: Dataset, run: Run, measured: Measured) -> None:

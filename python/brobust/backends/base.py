@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from brobust.dataset import Measured
+from brobust.dataset import Measured, failed
+from brobust.errors import RunFailed
 from brobust.scenario import Run, Scenario
 
 Say = Callable[[str], None]
@@ -33,3 +35,12 @@ class Backend(Protocol):
         """End at once the runs that other threads are measuring, and any that is begun after; what they return or raise
         is not used."""
         ...
+
+
+def measured(backend: Backend, run: Run) -> Measured:
+    """What a run leaves behind; if it failed, the record of that."""
+    started = datetime.now(UTC)
+    try:
+        return backend.measure(run)
+    except RunFailed as failure:
+        return failed(run, str(failure), started)
