@@ -18,12 +18,7 @@ struct socket_state {
 	struct robust robust;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct socket_state);
-} cc_state SEC(".maps");
+#include "socket_state.h"
 
 /* Only what the repair looks at, and what the report takes. */
 static __always_inline void look(struct sock *sk, struct cc_connection *conn)
@@ -59,12 +54,7 @@ static __always_inline void repair(struct sock *sk, const struct rate_sample *rs
 	if (robust_on_ack(&conn, &sample, &model, &state->robust))
 		sk->sk_pacing_rate = conn.pacing_rate;
 
-	state->report.bandwidth = bbr_bw_for_users(&conn, model.bw);
-	state->report.min_rtt_us = model.min_rtt_us;
-	state->report.pacing_gain = model.pacing_gain;
-	state->report.cwnd_gain = BPF_CORE_READ_BITFIELD(bbr, cwnd_gain);
-	state->report.mode = model.mode;
-	state->report.acks++;
+	bbr_tell(bbr, &conn, &state->report);
 	robust_report(&state->robust, &state->report);
 }
 
@@ -73,10 +63,7 @@ void bbr_robust_main(__u64 *ctx)
 {
 	struct cong_control_args args = cong_control_args(ctx);
 
-	if (cong_control_has_ack)
-		bbr_main___ack(args.sk, args.ack, args.flag, args.rs);
-	else
-		bbr_main___rs(args.sk, args.rs);
+	bbr_main(&args);
 	if (robust_repair)
 		repair(args.sk, args.rs);
 }

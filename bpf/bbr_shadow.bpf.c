@@ -85,10 +85,7 @@ void shadow_main(__u64 *ctx)
 		load_connection(args.sk, &state->conn);
 		load_sample(args.rs, &sample);
 	}
-	if (cong_control_has_ack)
-		bbr_main___ack(args.sk, args.ack, args.flag, args.rs);
-	else
-		bbr_main___rs(args.sk, args.rs);
+	bbr_main(&args);
 	if (!state)
 		return;
 	guess_draw(args.sk, &state->conn);

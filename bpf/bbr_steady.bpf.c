@@ -18,17 +18,7 @@ struct socket_state {
 	struct steady steady;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct socket_state);
-} cc_state SEC(".maps");
-
-static __always_inline struct socket_state *state_of(struct sock *sk)
-{
-	return bpf_sk_storage_get(&cc_state, sk, NULL, 0);
-}
+#include "socket_state.h"
 
 /* All that the repair may set. */
 static __always_inline void store(struct sock *sk, const struct cc_connection *conn)
@@ -37,43 +27,50 @@ static __always_inline void store(struct sock *sk, const struct cc_connection *c
 	sk->sk_pacing_rate = conn->pacing_rate;
 }
 
-/* Around each of BBR's functions that looks at rate or window. */
-static __always_inline void before_bbr(struct sock *sk)
+/* The socket's state, with the connection as it is now; NULL where there was no memory for it. */
+static __always_inline struct socket_state *look(struct sock *sk)
 {
 	struct socket_state *state = state_of(sk);
 
+	if (state)
+		load_connection(sk, &state->conn);
+	return state;
+}
+
+/* Around each of BBR's functions that looks at rate or window. */
+static __always_inline void before_bbr(struct sock *sk)
+{
+	struct socket_state *state = look(sk);
+
 	if (!state)
 		return;
-	load_connection(sk, &state->conn);
 	steady_before(&state->conn, &state->steady);
 	store(sk, &state->conn);
 }
 
 static __always_inline void after_bbr(struct sock *sk)
 {
-	struct socket_state *state = state_of(sk);
+	struct socket_state *state = look(sk);
 
 	if (!state)
 		return;
-	load_connection(sk, &state->conn);
 	steady_after(&state->conn, &state->steady);
 	store(sk, &state->conn);
 }
 
 static __always_inline void before_ack(struct sock *sk, const struct cc_sample *sample)
 {
-	struct socket_state *state = state_of(sk);
+	struct socket_state *state = look(sk);
 
 	if (!state)
 		return;
-	load_connection(sk, &state->conn);
 	steady_before_ack(&state->conn, sample, &state->steady);
 	store(sk, &state->conn);
 }
 
 static __always_inline void after_ack(struct sock *sk, const struct cc_sample *sample)
 {
-	struct socket_state *state = state_of(sk);
+	struct socket_state *state = look(sk);
 	const struct bbr *bbr = bbr_of(sk);
 	const struct bbr_model model = {
 	    .bw = bbr_bw(bbr),
@@ -82,16 +79,10 @@ static __always_inline void after_ack(struct sock *sk, const struct cc_sample *s
 
 	if (!state)
 		return;
-	load_connection(sk, &state->conn);
 	steady_on_ack(&state->conn, sample, &model, &state->steady);
 	store(sk, &state->conn);
 
-	state->report.bandwidth = bbr_bw_for_users(&state->conn, model.bw);
-	state->report.min_rtt_us = bbr->min_rtt_us;
-	state->report.pacing_gain = BPF_CORE_READ_BITFIELD(bbr, pacing_gain);
-	state->report.cwnd_gain = BPF_CORE_READ_BITFIELD(bbr, cwnd_gain);
-	state->report.mode = model.mode;
-	state->report.acks++;
+	bbr_tell(bbr, &state->conn, &state->report);
 	steady_report(&state->steady, &state->report);
 }
 
@@ -103,10 +94,7 @@ void bbr_steady_main(__u64 *ctx)
 
 	load_sample(args.rs, &sample);
 	before_ack(args.sk, &sample);
-	if (cong_control_has_ack)
-		bbr_main___ack(args.sk, args.ack, args.flag, args.rs);
-	else
-		bbr_main___rs(args.sk, args.rs);
+	bbr_main(&args);
 	after_ack(args.sk, &sample);
 }
 
@@ -129,10 +117,9 @@ void BPF_PROG(bbr_steady_init, struct sock *sk)
 SEC("struct_ops")
 __u32 BPF_PROG(bbr_steady_min_tso_segs, struct sock *sk)
 {
-	struct socket_state *state = state_of(sk);
+	struct socket_state *state = look(sk);
 
 	if (state) {
-		load_connection(sk, &state->conn);
 		steady_on_send(&state->conn, &state->steady);
 		sk->sk_pacing_rate = state->conn.pacing_rate;
 	}

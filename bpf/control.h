@@ -37,12 +37,7 @@ struct {
 	__uint(max_entries, 4096);
 } cc_calls SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct socket_state);
-} cc_state SEC(".maps");
+#include "socket_state.h"
 
 CC_INLINE u32 cc_random_below(struct cc_connection *conn, u32 below)
 {
@@ -105,11 +100,6 @@ static __always_inline void end_call(struct sock *sk, struct socket_state *state
 	store_connection(sk, &state->conn);
 	if (records_calls)
 		record(sk, state, CC_CALL_RETURN, answer, NULL);
-}
-
-static __always_inline struct socket_state *state_of(struct sock *sk)
-{
-	return bpf_sk_storage_get(&cc_state, sk, NULL, 0);
 }
 
 static __always_inline struct socket_state *state_or_new(struct sock *sk)

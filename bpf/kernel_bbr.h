@@ -10,7 +10,8 @@
 #ifndef BROBUST_KERNEL_BBR_H
 #define BROBUST_KERNEL_BBR_H
 
-#include "tcp.h"
+#include "../cc/bbr.h"
+#include "cong_control.h"
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -41,6 +42,14 @@ extern void bbr_main___rs(struct sock *sk, const struct rate_sample *rs) __weak 
 extern void bbr_main___ack(struct sock *sk, __u32 ack, int flag,
 			   const struct rate_sample *rs) __weak __ksym;
 
+static __always_inline void bbr_main(const struct cong_control_args *args)
+{
+	if (cong_control_has_ack)
+		bbr_main___ack(args->sk, args->ack, args->flag, args->rs);
+	else
+		bbr_main___rs(args->sk, args->rs);
+}
+
 static __always_inline const struct bbr *bbr_of(struct sock *sk)
 {
 	return inet_csk_ca(sk);
@@ -50,6 +59,18 @@ static __always_inline const struct bbr *bbr_of(struct sock *sk)
 static __always_inline __u32 bbr_bw(const struct bbr *bbr)
 {
 	return BPF_CORE_READ_BITFIELD(bbr, lt_use_bw) ? bbr->lt_bw : bbr->bw.s[0].v;
+}
+
+/* What it believes; pacing_gain is that of its phase. */
+static __always_inline void bbr_tell(const struct bbr *bbr, const struct cc_connection *conn,
+				     struct cc_report *report)
+{
+	report->bandwidth = bbr_bw_for_users(conn, bbr_bw(bbr));
+	report->min_rtt_us = bbr->min_rtt_us;
+	report->pacing_gain = BPF_CORE_READ_BITFIELD(bbr, pacing_gain);
+	report->cwnd_gain = BPF_CORE_READ_BITFIELD(bbr, cwnd_gain);
+	report->mode = BPF_CORE_READ_BITFIELD(bbr, mode);
+	report->acks++;
 }
 
 #endif

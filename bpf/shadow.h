@@ -65,17 +65,7 @@ struct socket_state {
 	} before;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct socket_state);
-} cc_state SEC(".maps");
-
-static __always_inline struct socket_state *state_of(struct sock *sk)
-{
-	return bpf_sk_storage_get(&cc_state, sk, NULL, 0);
-}
+#include "socket_state.h"
 
 /* Defined by the file that includes this: the models of either side. */
 static __always_inline void kernel_model(struct sock *sk, u32 *model);

@@ -65,7 +65,7 @@ def _vm_contention(c: Contention) -> Iterator[str]:
     if c.start:
         yield _only_virtual("contention.start", units.show_time(c.start), "0s")
     if c.stop is not None:
-        yield _only_virtual("contention.stop", units.show_time(c.stop), "none")
+        yield _only_virtual("contention.stop", units.show_time(c.stop), "no stop")
     if c.driver == "competitor" and c.active and competitors(c.share) is None:
         yield (
             f"contention.share: driver competitor gives one of n equals their part, not {c.share:g}; "
