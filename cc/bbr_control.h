@@ -16,9 +16,6 @@
 #define CC_ON_EVENT
 #ifdef POLICY_SCHEDULES
 #define CC_ON_SEND
-#endif
-
-#ifdef POLICY_SCHEDULES
 #define BEFORE_BBR(conn, control) BBR_OF(POLICY, _before)(conn, &(control)->policy)
 #define AFTER_BBR(conn, control) BBR_OF(POLICY, _after)(conn, &(control)->policy)
 #else

@@ -29,14 +29,15 @@
  *
  *	CC_SET_STATE	control_set_state(conn, state, control)	the stack enters enum cc_ca_state
  *	CC_ON_EVENT	control_on_event(conn, event, control)	enum cc_event
- *	CC_ON_SEND	control_on_send(conn, control)		a pass of the write loop begins; of
- *the above it may set the rate only
+ *	CC_ON_SEND	control_on_send(conn, control)		a pass of the write loop begins
+ *
+ * Of cwnd and rate, control_on_send may set the rate only.
  *
  * A control that leaves rate and recovery to the stack (Reno, CUBIC) defines CC_WINDOW_BASED and,
  * in place of control_on_ack, control_min_tso_segs and control_sndbuf_expand:
  *
- *			control_on_acked(conn, acked, control)	packets acknowledged outside
- *recovery CC_ON_RTT	control_on_rtt(conn, rtt_us, control)	an RTT sample; before the former
+ *			control_on_acked(conn, acked, control)	packets ACKed outside recovery
+ *	CC_ON_RTT	control_on_rtt(conn, rtt_us, control)	an RTT sample; before the former
  *
  * docs/algorithms.md shows how to write one.
  */

@@ -18,10 +18,10 @@
  * makes up for; and nothing but the CPU can have kept it: data waited since before, congestion and
  * receive window had room for it, the application was not the limit. The lag grows by it.
  *
- * Rule 2, the rate. While there is a lag it is 1 + 3 stall / slot times BBR's, where slot is how
- * long the CPU was there between the last two stalls. Without the 3 a stall would take all of a
- * slot to make up for; but slots differ, and BBR's own rate needs the rest. Bursting it at once
- * would fill a short buffer that could drain meanwhile.
+ * Rule 2, the rate. While there is a lag it is 1 + 6 stall / slot times BBR's, where slot is how
+ * long the CPU was there between the last two stalls: a stall is made up for in a sixth of a slot.
+ * With 1 in place of 6 it would take all of it; but slots differ, and so do stalls. Bursting it at
+ * once would fill a short buffer that could drain meanwhile.
  *
  * Rule 3, the window, must hold what is sent ahead: it is larger by what BBR's bandwidth is worth
  * in the longest recent stall.
@@ -41,7 +41,7 @@
 #include "bbr.h"
 
 CC_PARAM(steady_repair, 1, 0, 1, CC_SWITCH, "off: BBR as it is, to see what the repair is worth")
-CC_PARAM(steady_haste, 768, 0, 65536, CC_GAIN,
+CC_PARAM(steady_haste, 1536, 0, 65536, CC_GAIN,
 	 "a stall is made up for that much faster than in a slot")
 CC_PARAM(steady_most, 20, 1, 1000, CC_TIMES, "rate at most, times BBR's")
 /* The latency of a timer of a kernel that has its CPU. */
@@ -51,7 +51,7 @@ CC_PARAM(steady_most_stall, 250, 1, 10000, CC_MILLISECONDS, "longer ones count a
 CC_PARAM(steady_memory, 1000, 1, 100000, CC_MILLISECONDS,
 	 "a stall is remembered once to twice that")
 CC_PARAM(steady_window, 256, 0, 2560, CC_GAIN, "of a stall at the bandwidth, added to the window")
-CC_PARAM(steady_loss, 10, 1, 1024, CC_PER_1024, "loss in a round that cuts the bounds; 1024: never")
+CC_PARAM(steady_loss, 10, 1, 1024, CC_PER_1024, "loss in a round that cuts the bounds; 1: never")
 CC_PARAM(steady_beta, 179, 1, 256, CC_GAIN, "what a cut leaves of them")
 CC_PARAM(steady_growth, 10, 0, 1024, CC_PER_1024, "what a round without such loss adds")
 
@@ -156,8 +156,7 @@ CC_INLINE void steady_look(const struct cc_connection *conn, u32 in_flight, stru
 		st->slot_ns = cc_max64(st->looked_ns - st->resumed_ns, 1);
 		st->resumed_ns = conn->clock_ns;
 		st->stall_ns[0] = cc_max64(st->stall_ns[0], stall);
-		/* What could not be made up for in a whole slot will not be: the window forbade it.
-		 */
+		/* What a whole slot could not make up for never will be: the window forbade it. */
 		st->lag_ns =
 		    cc_min64(st->lag_ns + stall, steady_longest_stall(st) * st->burst >> BBR_SCALE);
 	}
@@ -249,7 +248,7 @@ CC_INLINE void steady_before_ack(struct cc_connection *conn, const struct cc_sam
 	steady_before(conn, st);
 }
 
-CC_INLINE bool steady_on_ack(struct cc_connection *conn, const struct cc_sample *sample,
+CC_INLINE void steady_on_ack(struct cc_connection *conn, const struct cc_sample *sample,
 			     const struct bbr_model *model, struct steady *st)
 {
 	st->mode = model->mode;
@@ -257,11 +256,9 @@ CC_INLINE bool steady_on_ack(struct cc_connection *conn, const struct cc_sample 
 	if (sample->delivered >= 0 && !cc_after(st->round, sample->prior_delivered))
 		steady_end_round(conn, st);
 	steady_after(conn, st);
-	return st->rate > st->own_rate;
 }
 
-/* Each pass of the write loop: seen on ACKs alone, most stalls would be over before they are seen.
- */
+/* Each pass of the write loop: on ACKs alone, most stalls would be over before they are seen. */
 CC_INLINE void steady_on_send(struct cc_connection *conn, struct steady *st)
 {
 	if (!st->own_rate || !steady_repair)

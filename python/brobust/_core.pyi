@@ -46,8 +46,9 @@ def control_names() -> list[str]:
 def control_params(name: str) -> list[tuple[str, str, str, str, str]]:
     """The parameters of a control: name, value without a setting, least, most (with units), what it is."""
 
-def control_settings(name: str, given: Sequence[tuple[str, str]]) -> list[tuple[str, int]]:
-    """Names and values as people give them, as whole names and the numbers that a kernel is given.
+def control_settings(name: str, host: str, prefix: str, given: Sequence[tuple[str, str]]) -> list[tuple[str, int]]:
+    """Names and values as people give them, as whole names and the numbers that a kernel is given. The control `name`
+    takes those parameters of the control `host` that begin with `prefix`.
 
     ValueError with one sentence where a name or a value is not allowed.
     """

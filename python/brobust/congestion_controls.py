@@ -48,24 +48,25 @@ def settings_of(control: str) -> list[tuple[str, int]]:
     given = [setting.partition("=") for setting in settings.split(":")]
     if malformed := [parameter for parameter, equals, value in given if not (parameter and equals and value)]:
         raise BadInput(f"cc: {malformed[0]!r} of {control!r} is no setting; write {name}:PARAMETER=VALUE")
-    host, _ = _PARAMETERS_OF.get(name, (name, ""))
-    known = {parameter for parameter, *_ in params(name)}
     try:
-        found = _core.control_settings(host, [(parameter, value) for parameter, _, value in given])
+        return _core.control_settings(name, *_parameters_of(name), [(parameter, value) for parameter, _, value in given])
     except ValueError as error:
         raise BadInput(f"cc: {error}") from None
-    if others := [parameter for parameter, _ in found if parameter not in known]:
-        raise BadInput(f"cc: {name} has no parameter {others[0]}; it has {', '.join(sorted(known))}")
-    return found
 
 
 def params(name: str) -> list[tuple[str, str, str, str, str]]:
     """The parameters of a control: name, value without a setting, least, most (with units), what it is."""
+    host, prefix = _parameters_of(name)
+    return [found for found in _core.control_params(host) if found[0].startswith(prefix)]
+
+
+def _parameters_of(name: str) -> tuple[str, str]:
+    """The control of cc/controls whose parameters these are, and how they begin."""
     host, prefix = _PARAMETERS_OF.get(name, (name, ""))
     if host not in _core.control_names():
         ours = ", ".join([*_core.control_names(), *_PARAMETERS_OF])
         raise BadInput(f"cc: {name} takes no parameters; those of ours do: {ours}")
-    return [found for found in _core.control_params(host) if found[0].startswith(prefix)]
+    return host, prefix
 
 
 def check(control: str, kernel: Kernel) -> None:

@@ -145,7 +145,10 @@ SAMPLES: dict[str, Column] = {
     "cwnd_gain": Column(pl.Float64, "BBR's cwnd gain; null where the control shows none"),
     "app_limited": Column(pl.Boolean, "latest delivery rate sample was application-limited"),
     "retransmits": Column(pl.Int64, "segments retransmitted so far"),
-    "deficit_acks": Column(pl.Int64, "ACKs so far at which a repair acted; null where the control does not tell"),
+    "deficit_acks": Column(
+        pl.Int64,
+        "ACKs so far at which a repair acted (of the steady controls: stalls so far); null where the control does not tell",
+    ),
     "mode": Column(
         pl.String, "where the control is: startup, drain, probe_bw, ... (cc/cc.h); null where it does not tell"
     ),

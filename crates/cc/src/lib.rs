@@ -3,7 +3,7 @@
 
 pub mod abi;
 pub mod fuzz;
-mod params;
+pub mod params;
 pub mod replay;
 
 use std::ffi::{c_void, CStr};
@@ -84,15 +84,7 @@ impl Control {
 
     /// Names and values as people give them, as names and numbers for the C.
     pub fn settings(self, given: &[(String, String)]) -> Result<Vec<(&'static str, u32)>, ParamError> {
-        let mut settings: Vec<(&'static str, u32)> = Vec::new();
-        for (name, text) in given {
-            let param = self.param(name)?;
-            if settings.iter().any(|(known, _)| *known == param.name) {
-                return Err(ParamError(format!("{} is given twice; give it once", param.name)));
-            }
-            settings.push((param.name, param.parse(text)?));
-        }
-        Ok(settings)
+        params::settings(self.name(), &self.params(), given)
     }
 
     /// Sets parameters, or back to their own values what is not named, for all sockets of this process that have the

@@ -183,6 +183,23 @@ pub(crate) fn find(control: &str, params: &[Param], name: &str) -> Result<Param,
     }
 }
 
+/// Names and values as people give them, as names and numbers for the C, of a control that has these parameters.
+pub fn settings(
+    control: &str,
+    params: &[Param],
+    given: &[(String, String)],
+) -> Result<Vec<(&'static str, u32)>, ParamError> {
+    let mut settings: Vec<(&'static str, u32)> = Vec::new();
+    for (name, text) in given {
+        let param = find(control, params, name)?;
+        if settings.iter().any(|(known, _)| *known == param.name) {
+            return Err(ParamError(format!("{} is given twice; give it once", param.name)));
+        }
+        settings.push((param.name, param.parse(text)?));
+    }
+    Ok(settings)
+}
+
 fn named(operations: &abi::Operations) -> impl Iterator<Item = &abi::Param> {
     // SAFETY: the linker's bounds of an array of struct cc_param.
     let all = unsafe {

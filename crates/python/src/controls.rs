@@ -5,7 +5,7 @@ use std::io::{self, BufReader, Read};
 use std::sync::Mutex;
 
 use brobust_cc::replay::{Record, Replay};
-use brobust_cc::Control;
+use brobust_cc::{params, Control};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -33,8 +33,15 @@ fn control_params(name: &str) -> PyResult<Vec<Param>> {
 }
 
 #[pyfunction]
-fn control_settings(name: &str, given: Vec<(String, String)>) -> PyResult<Vec<(&'static str, u32)>> {
-    find(name)?.settings(&given).map_err(|error| PyValueError::new_err(error.to_string()))
+fn control_settings(
+    name: &str,
+    host: &str,
+    prefix: &str,
+    given: Vec<(String, String)>,
+) -> PyResult<Vec<(&'static str, u32)>> {
+    let mut taken = find(host)?.params();
+    taken.retain(|param| param.name.starts_with(prefix));
+    params::settings(name, &taken, &given).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 #[pyfunction]
