@@ -101,6 +101,7 @@ def test_several_groups_of_flows_run_together() -> None:
         ({"contention": {"jitter": "1.5"}}, ["contention.jitter", "1.5", "less than or equal to 1"]),
         ({"contention": {"replay": "d", "share": "0.5"}}, ["contention", "replay d", "share 0.5 must be 1"]),
         ({"contention": {"replay": "d", "share": "1", "driver": "none"}}, ["driver none", "d is not replayed"]),
+        ({"contention": {"alternate": "30ms"}}, ["contention", "alternate 30ms", "timeslice / share = 40ms"]),
         ({"flows": {"stop": "0s"}}, ["stop at 0ns", "more than their start"]),
         ({"flows": {"stop": "11s"}}, ["stop at 11s", "duration 10s"]),
         ({"flows": {"rtt": "11s"}}, ["flows", "rtt 11s is more than 10s"]),
@@ -155,7 +156,7 @@ def test_the_page_on_scenarios_names_every_field_and_its_flag() -> None:
     values = [line for line in toml.splitlines() if line and not line.startswith("[")]
     assert all("# --" in line for line in values)
     named = {line.removeprefix("# ").split(" =")[0] for line in values}
-    tables = {"path", "contention", "flows", "cpu", "nic", "senders"}
+    tables = {"path", "contention", "flows", "cpu", "nic", "senders", "receiver"}
     expected = (_fields(Scenario) - tables) | {"repeat"}
     for table in ("path", "contention", "cpu", "nic"):
         expected |= _fields(type(getattr(Scenario(), table)))

@@ -205,6 +205,27 @@ class TestLink:
         assert dropping["drops"][0] > 0 == marking["drops"][0]
 
 
+class TestContention:
+    def test_it_may_alternate_with_the_whole_cpu(self) -> None:
+        contention = {"timeslice": "10ms", "share": 0.25, "alternate": "2s"}
+        result = run(path=PATH, flows=[{"cc": "bbr"}], contention=contention, duration="8s")
+        of_time = [result.throughput.filter(pl.col("time_s").is_between(t + 0.5, t + 2))["throughput_mbps"].mean()
+                   for t in (0, 2, 4, 6)]  # fmt: skip
+        assert min(of_time[1], of_time[3]) > 5 * max(of_time[0], of_time[2]), of_time
+        assert result.runs["effective_share"][0] == pytest.approx((0.25 + 1) / 2, abs=0.02)
+        assert result.runs["alternate_s"][0] == 2
+
+    def test_the_receivers_cpu_may_be_taken_away_too(self) -> None:
+        path = {**PATH, "buffer": "1bdp"}
+        rate = {}
+        for share in (1, 0.25):
+            receiver = {"timeslice": "10ms", "share": share}
+            row = run(path=path, flows=[{"cc": "cubic"}], receiver=receiver, duration="4s").runs.row(0, named=True)
+            assert (row["receiver_share"], row["effective_share"]) == (share, 1)
+            rate[share] = row["throughput_mbps"]
+        assert rate[0.25] < 0.5 * rate[1], rate  # its window is spent between two slices
+
+
 class TestSenders:
     def test_each_has_its_own_schedule(self) -> None:
         result = run(

@@ -49,7 +49,9 @@ def settings_of(control: str) -> list[tuple[str, int]]:
     if malformed := [parameter for parameter, equals, value in given if not (parameter and equals and value)]:
         raise BadInput(f"cc: {malformed[0]!r} of {control!r} is no setting; write {name}:PARAMETER=VALUE")
     try:
-        return _core.control_settings(name, *_parameters_of(name), [(parameter, value) for parameter, _, value in given])
+        return _core.control_settings(
+            name, *_parameters_of(name), [(parameter, value) for parameter, _, value in given]
+        )
     except ValueError as error:
         raise BadInput(f"cc: {error}") from None
 

@@ -33,7 +33,7 @@ import brobust
 from brobust.errors import BadInput
 from brobust.scenario import Flows, Grid, Run, Scenario
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,8 @@ RUNS: dict[str, Column] = {
     "share": Column(pl.Float64, "CPU share asked for, fraction; 1 where a recording was replayed"),
     "timeslice_ms": Column(pl.Float64, "timeslice asked for, ms; null when share is 1"),
     "jitter": Column(pl.Float64, "jitter of the timeslices asked for, fraction; null when share is 1"),
+    "alternate_s": Column(pl.Float64, "the CPU was taken away for so long, then not for as long, s; null: all along"),
+    "receiver_share": Column(pl.Float64, "the receiver's share of its CPU asked for, fraction"),
     "replay": Column(pl.String, "recording of off-times that was replayed; null: none"),
     "duration_s": Column(pl.Float64, "length of the run, s"),
     "backend": Column(pl.String, "virtual or vm"),
@@ -147,7 +149,7 @@ SAMPLES: dict[str, Column] = {
     "retransmits": Column(pl.Int64, "segments retransmitted so far"),
     "deficit_acks": Column(
         pl.Int64,
-        "ACKs so far at which a repair acted (of the steady controls: stalls so far); null where the control does not tell",
+        "ACKs so far at which a repair acted (steady controls: stalls so far); null where the control does not tell",
     ),
     "mode": Column(
         pl.String, "where the control is: startup, drain, probe_bw, ... (cc/cc.h); null where it does not tell"
@@ -217,6 +219,7 @@ def scenario_columns(run: Run) -> dict[str, Any]:
         "coalesce_us": s.nic.coalesce / 1e3 if virtual else None,
         "tx_completion_us": s.nic.tx_completion / 1e3 if virtual else None,
         "cpu_mhz": s.cpu.frequency / 1e6 if s.cpu.frequency is not None else None,
+        "receiver_share": s.receiver.share,
         "duration_s": s.duration / 1e9,
         "backend": s.backend,
         "traffic": s.traffic,
@@ -246,6 +249,7 @@ def _group_columns(s: Scenario, group: Flows) -> dict[str, Any]:
         "share": contention.share,
         "timeslice_ms": contention.timeslice / 1e6 if periodic else None,
         "jitter": contention.jitter if periodic else None,
+        "alternate_s": contention.alternate / 1e9 if periodic and contention.alternate is not None else None,
         "replay": contention.replay,
     }
 

@@ -104,7 +104,11 @@ impl World {
                 calls: calls.as_deref(),
             };
             let kernel = Kernel::boot(&boot, describe, stop)?;
-            let schedule = scenario.senders.get(place).map_or(&Schedule::Always, |sender| &sender.schedule);
+            let schedule = match scenario.senders.get(place) {
+                Some(sender) => &sender.schedule,
+                None if place == places.receiver() => &scenario.receiver,
+                None => &Schedule::Always,
+            };
             let mut node = Node::new(kernel, Windows::new(schedule, ORIGIN, last), programs);
             node.set_up(stop)?;
             nodes.push(node);

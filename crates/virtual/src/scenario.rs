@@ -24,6 +24,9 @@ pub struct Scenario {
     /// A queueing discipline of the kernel in place of the link's own FIFO.
     pub aqm: Option<Aqm>,
     pub senders: Vec<Sender>,
+    /// When the receiver's CPU may run.
+    #[serde(default)]
+    pub receiver: Schedule,
     pub flows: Vec<Flow>,
     /// Of the congestion controls, for the kernels' command line: CONTROL.PARAMETER=NUMBER
     #[serde(default)]
@@ -146,6 +149,7 @@ impl Scenario {
             return Err("path.bandwidth: a rate of 0 delivers nothing".into());
         }
         self.senders.iter().try_for_each(|sender| sender.schedule.check())?;
+        self.receiver.check()?;
         if self.iperf3.is_some() {
             self.flows.iter().try_for_each(|flow| iperf3::check(flow, self.duration))?;
         }

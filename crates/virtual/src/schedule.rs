@@ -1,4 +1,4 @@
-//! When a sender's CPU may run: windows in order, drawn as time goes on.
+//! When a node's CPU may run: windows in order, drawn as time goes on.
 use std::collections::VecDeque;
 
 use rand::{Rng, SeedableRng};
@@ -8,14 +8,15 @@ use serde::Deserialize;
 use crate::shared::{Window, NEVER};
 
 /// Times in ns.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Schedule {
     /// The CPU is never taken away.
+    #[default]
     Always,
     /// `timeslice` out of every `period`. The slice begins somewhere in the first `jitter` part of what the period has
     /// to spare. `phase`: when the first period begins, counted from `start`; none: drawn. Before `start` and from
-    /// `stop` on the CPU is there.
+    /// `stop` on the CPU is there. `alternate`: so it is for that long after every time of that length with slices.
     Slices {
         timeslice: u64,
         period: u64,
@@ -26,6 +27,8 @@ pub enum Schedule {
         start: u64,
         #[serde(default)]
         stop: Option<u64>,
+        #[serde(default)]
+        alternate: Option<u64>,
     },
     /// Recorded off-times: (begin, length) since the run began, in order, without overlap.
     Replay { offtimes: Vec<(u64, u64)> },
@@ -55,7 +58,7 @@ impl Schedule {
     pub fn check(&self) -> Result<(), String> {
         match self {
             Self::Always => Ok(()),
-            Self::Slices { timeslice, period, jitter, .. } => {
+            Self::Slices { timeslice, period, jitter, alternate, .. } => {
                 // Shorter ones would be millions of windows a second.
                 if *period < SHORTEST_PERIOD || *period > LONGEST_PERIOD {
                     return Err(format!("contention: a period of {period} ns is not between 1 us and an hour"));
@@ -64,6 +67,9 @@ impl Schedule {
                     return Err(format!(
                         "contention: a timeslice of {timeslice} ns does not fit a period of {period} ns"
                     ));
+                }
+                if let Some(time) = alternate.filter(|time| time < period) {
+                    return Err(format!("contention.alternate: {time} ns is less than a period of {period} ns"));
                 }
                 if !(0.0..=1.0).contains(jitter) {
                     return Err(format!("contention.jitter: {jitter} is not between 0 and 1"));
@@ -94,8 +100,46 @@ pub struct Windows {
 
 enum Source {
     Ended,
-    Slices { timeslice: u64, period: u64, jitter: f64, at: u64, from: u64, until: u64, random: Box<Pcg64Mcg> },
+    Slices(Box<Slices>),
     Replay { offtimes: std::vec::IntoIter<(u64, u64)>, from: u64 },
+}
+
+struct Slices {
+    timeslice: u64,
+    period: u64,
+    jitter: f64,
+    random: Pcg64Mcg,
+    /// When the next period begins.
+    at: u64,
+    /// What came before is nobody's.
+    from: u64,
+    /// When the CPU is there for good.
+    stop: u64,
+    alternate: Option<u64>,
+    /// When it is there for a while.
+    pause: u64,
+}
+
+impl Slices {
+    /// The last one has no end.
+    fn next(&mut self) -> Window {
+        let spare = (self.period - self.timeslice) as f64 * self.jitter;
+        let drawn = self.at.saturating_add((spare * self.random.random::<f64>()) as u64);
+        self.at = self.at.saturating_add(self.period);
+        let (mut begin, mut end) = (drawn.max(self.from), drawn.saturating_add(self.timeslice));
+        if let Some(time) = self.alternate.filter(|_| end >= self.pause) {
+            begin = begin.min(self.pause);
+            end = self.pause.saturating_add(time);
+            // The first period afterwards is under way, as one is when a run begins.
+            self.from = end;
+            self.at = end.saturating_sub(self.random.random_range(0..self.period));
+            self.pause = end.saturating_add(time);
+        }
+        match end < self.stop {
+            true => Window { begin, end },
+            false => Window { begin: begin.min(self.stop), end: NEVER },
+        }
+    }
 }
 
 impl Windows {
@@ -107,16 +151,19 @@ impl Windows {
                 upcoming.push_back(Window { begin: 0, end: NEVER });
                 Source::Ended
             }
-            Schedule::Slices { timeslice, period, phase, jitter, seed, start, stop } => {
+            Schedule::Slices { timeslice, period, phase, jitter, seed, start, stop, alternate } => {
                 let from = origin.saturating_add(*start);
-                let until = stop.map_or(NEVER, |stop| origin.saturating_add(stop));
+                let stop = stop.map_or(NEVER, |stop| origin.saturating_add(stop));
                 upcoming.push_back(Window { begin: 0, end: from });
-                let mut random = Box::new(Pcg64Mcg::seed_from_u64(*seed));
+                let mut random = Pcg64Mcg::seed_from_u64(*seed);
                 let drawn = random.random_range(0..*period);
                 let phase = phase.unwrap_or(drawn) % period;
                 // Of the period that is under way when the run begins, only the rest is seen.
                 let at = from.saturating_add(phase) - if phase > 0 { *period } else { 0 };
-                Source::Slices { timeslice: *timeslice, period: *period, jitter: *jitter, at, from, until, random }
+                let (timeslice, period, jitter, alternate) = (*timeslice, *period, *jitter, *alternate);
+                let pause = alternate.map_or(NEVER, |time| from.saturating_add(time));
+                let slices = Slices { timeslice, period, jitter, random, at, from, stop, alternate, pause };
+                Source::Slices(Box::new(slices))
             }
             Schedule::Replay { offtimes } => Source::Replay { offtimes: offtimes.clone().into_iter(), from: 0 },
         };
@@ -157,18 +204,12 @@ impl Windows {
         while self.upcoming.len() < count {
             let window = match &mut self.source {
                 Source::Ended => return,
-                Source::Slices { timeslice, period, jitter, at, from, until, random } => {
-                    let spare = (*period - *timeslice) as f64 * *jitter;
-                    let drawn = at.saturating_add((spare * random.random::<f64>()) as u64);
-                    *at = at.saturating_add(*period);
-                    let (begin, end) = (drawn.max(*from), drawn.saturating_add(*timeslice));
-                    if end >= *until {
-                        let begin = begin.min(*until);
+                Source::Slices(slices) => {
+                    let window = slices.next();
+                    if window.end == NEVER {
                         self.source = Source::Ended;
-                        Window { begin, end: NEVER }
-                    } else {
-                        Window { begin, end }
                     }
+                    window
                 }
                 Source::Replay { offtimes, from } => {
                     let begin = *from;
@@ -201,19 +242,52 @@ mod tests {
     const ORIGIN: u64 = 1_000 * MS;
 
     fn slices(phase: Option<u64>, jitter: f64) -> Windows {
-        let schedule =
-            Schedule::Slices { timeslice: 10 * MS, period: 40 * MS, phase, jitter, seed: 7, start: 0, stop: None };
+        let schedule = Schedule::Slices {
+            timeslice: 10 * MS,
+            period: 40 * MS,
+            phase,
+            jitter,
+            seed: 7,
+            start: 0,
+            stop: None,
+            alternate: None,
+        };
         Windows::new(&schedule, ORIGIN, NEVER)
     }
 
     #[test]
     fn before_its_start_and_from_its_stop_on_the_cpu_is_there() {
         let (start, stop) = (100 * MS, Some(200 * MS));
-        let schedule =
-            Schedule::Slices { timeslice: 10 * MS, period: 40 * MS, phase: Some(0), jitter: 0.0, seed: 7, start, stop };
+        let schedule = Schedule::Slices {
+            timeslice: 10 * MS,
+            period: 40 * MS,
+            phase: Some(0),
+            jitter: 0.0,
+            seed: 7,
+            start,
+            stop,
+            alternate: None,
+        };
         let windows = schedule.windows(ORIGIN, ORIGIN + 300 * MS);
         let seen: Vec<_> = windows.iter().map(|window| (window.begin / MS, window.end / MS)).collect();
         assert_eq!(seen, [(0, 100), (100, 110), (140, 150), (180, 190), (200, 300)]);
+    }
+
+    #[test]
+    fn contention_that_alternates_pauses_for_as_long_as_it_lasts() {
+        let (timeslice, period, alternate) = (10 * MS, 40 * MS, Some(100 * MS));
+        let (phase, jitter, start, stop) = (Some(0), 0.0, 100 * MS, Some(600 * MS));
+        let schedule = Schedule::Slices { timeslice, period, phase, jitter, seed: 7, start, stop, alternate };
+        let windows = schedule.windows(ORIGIN, ORIGIN + 1_000 * MS);
+        let off = |from: u64, to: u64| -> u64 {
+            let on = windows.iter().map(|w| w.end.min(to * MS).saturating_sub(w.begin.max(from * MS)));
+            (to - from) - on.sum::<u64>() / MS
+        };
+        assert_eq!(off(100, 200), 70); // slices at 100, 140 and 180 ms
+        assert_eq!([off(0, 100), off(200, 300), off(400, 500), off(600, 1_000)], [0, 0, 0, 0]);
+        // Later ones begin within a period: two or three slices, or parts of them.
+        assert!((60..=80).contains(&off(300, 400)) && (60..=80).contains(&off(500, 600)), "{windows:?}");
+        assert!(windows.windows(2).all(|pair| pair[0].end <= pair[1].begin));
     }
 
     #[test]
@@ -263,7 +337,7 @@ mod tests {
         fn every_period_has_its_whole_slice(slice in 1u64..1_000_000, off in 0u64..4_000_000, jitter in 0.0f64..=1.0,
                                             seed: u64) {
             let phase = Some(0);
-            let schedule = Schedule::Slices { timeslice: slice, period: slice + off, phase, jitter, seed, start: 0, stop: None };
+            let schedule = Schedule::Slices { timeslice: slice, period: slice + off, phase, jitter, seed, start: 0, stop: None, alternate: None };
             let mut windows = Windows::new(&schedule, ORIGIN, NEVER);
             let (mut at, mut got) = (ORIGIN, 0);
             let end = ORIGIN + 50 * (slice + off);

@@ -56,6 +56,8 @@ def _vm(s: Scenario) -> Iterator[str]:
         yield _only_virtual("packets", "true", "false")
     if s.traffic != "iperf3":
         yield _only_virtual("traffic", s.traffic, "iperf3")
+    if s.receiver.active:
+        yield _only_virtual("receiver.share", f"{s.receiver.share:g}", "1")
     yield from _vm_contention(s.contention)
 
 
@@ -66,6 +68,8 @@ def _vm_contention(c: Contention) -> Iterator[str]:
         yield _only_virtual("contention.start", units.show_time(c.start), "0s")
     if c.stop is not None:
         yield _only_virtual("contention.stop", units.show_time(c.stop), "no stop")
+    if c.alternate is not None:
+        yield _only_virtual("contention.alternate", units.show_time(c.alternate), "none")
     if c.driver == "competitor" and c.active and competitors(c.share) is None:
         yield (
             f"contention.share: driver competitor gives one of n equals their part, not {c.share:g}; "
@@ -102,10 +106,11 @@ def _virtual(s: Scenario) -> Iterator[str]:
         if rtt < VIRTUAL_LEAST_RTT:
             least = units.show_time(VIRTUAL_LEAST_RTT)
             yield f"{field}: virtual time needs at least {least} of round-trip time, not {units.show_time(rtt)}"
-    for contention in (s.contention, *s.senders):
+    named = [("contention", s.contention), *(("senders", sender) for sender in s.senders), ("receiver", s.receiver)]
+    for table, contention in named:
         if contention.driver not in ("auto", "none"):
             yield (
-                f"contention.driver: {contention.driver!r} is for backend vm; in virtual time the timeslices are "
+                f"{table}.driver: {contention.driver!r} is for backend vm; in virtual time the timeslices are "
                 "granted exactly: give auto, or none"
             )
         if contention.replay is not None:

@@ -163,6 +163,7 @@ def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None, calls: P
             {"schedule": schedule(s.contention_of(number), run.seed + number * 2**32), "cpu": _cpu_cost(s)}
             for number in range(1, s.sender_count + 1)
         ],
+        "receiver": schedule(s.receiver, run.seed),
         "flows": [
             {
                 "cc": congestion_controls.name_of(group.cc),
@@ -212,6 +213,7 @@ def schedule(contention: Contention, seed: int) -> dict[str, Any]:
         "jitter": contention.jitter,
         "start": contention.start,
         "stop": contention.stop,
+        "alternate": contention.alternate,
         "seed": seed,
     }
 

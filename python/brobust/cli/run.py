@@ -74,6 +74,10 @@ def run(
         str | None, _list(CPU, "contention-start", "When the CPU begins to be taken away [0s].")
     ] = None,
     contention_stop: Annotated[str | None, _list(CPU, "contention-stop", "When that ends [at the end].")] = None,
+    alternate: Annotated[
+        str | None, _list(CPU, "alternate", "Take the CPU away for so long, then not for as long, and so on [off].")
+    ] = None,
+    receiver_share: Annotated[str | None, _list(CPU, "receiver-share", "CPU share of the receiver [1].")] = None,
     replay: Annotated[
         str | None, _list(CPU, "replay", "Recorded off-times: DATASET, DATASET#RUN, .csv or .parquet [none].")
     ] = None,
@@ -131,8 +135,9 @@ def run(
         path={"bandwidth": bandwidth, "rtt": rtt, "buffer": buffer, "loss": loss, "aqm": aqm},
         contention={
             "share": share, "timeslice": timeslice, "driver": driver, "phase": phase, "jitter": jitter,
-            "replay": replay, "start": contention_start, "stop": contention_stop,
+            "replay": replay, "start": contention_start, "stop": contention_stop, "alternate": alternate,
         },
+        receiver={"share": receiver_share},
         flows={
             "cc": cc, "count": flows, "start": start, "stop": stop, "rtt": flow_rtt, "pattern": pattern,
             "sender": sender,

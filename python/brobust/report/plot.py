@@ -45,6 +45,8 @@ LABELS = {
     "rtt_ms": "round-trip time [ms]",
     "timeslice_ms": "timeslice [ms]",
     "jitter": "jitter of the timeslices [% of the off-time]",
+    "alternate_s": "time with and without contention, each [s]",
+    "receiver_share": "CPU share of the receiver [%]",
     "buffer_bytes": "bottleneck buffer [bytes]",
     "buffer_bdp": "bottleneck buffer [BDP]",
     "loss": "packet loss [%]",
@@ -54,7 +56,7 @@ LABELS = {
     "cpu_mhz": "frequency of the sender's CPU [MHz]",
 }
 LOGARITHMIC = {"bandwidth_mbps", "buffer_bytes", "buffer_bdp"}
-PERCENT = {"share", "loss", "jitter", "utilization"}
+PERCENT = {"share", "receiver_share", "loss", "jitter", "utilization"}
 # What is drawn upwards.
 VALUES = {
     "throughput_mbps": "throughput at the receiver [Mbit/s]",

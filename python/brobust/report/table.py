@@ -31,6 +31,8 @@ AXES: dict[str, tuple[str, str]] = {  # name and unit
     "driver": ("driver", ""),
     "timeslice_ms": ("timeslice", "ms"),
     "jitter": ("jitter", ""),
+    "alternate_s": ("alternate", "s"),
+    "receiver_share": ("receiver's share", ""),
     "cc": ("cc", ""),
     "share": ("CPU share", ""),
 }
@@ -39,6 +41,7 @@ AXES: dict[str, tuple[str, str]] = {  # name and unit
 SAID = {
     "timeslice_ms": "ms slices", "rtt_ms": "ms RTT", "flow_rtt_ms": "ms RTT", "bandwidth_mbps": "Mbit/s",
     "buffer_bdp": "BDP buffer", "buffer_bytes": "B buffer", "loss": "loss", "flows": "flows",
+    "alternate_s": "s on and off", "receiver_share": "of the receiver's CPU",
 }  # fmt: skip
 TEXT = (
     "cc", "backend", "kernel", "driver", "accelerator", "traffic", "aqm", "qdisc", "tso_sizing", "pattern", "replay",

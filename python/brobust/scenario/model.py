@@ -111,8 +111,9 @@ class Path(_Table):
 
 
 class Contention(_Table):
-    """When a sender may run: `timeslice` out of every `timeslice / share`, from `start` to `stop` (None: to the end of
-    the run). Share 1 is undisturbed.
+    """When a sender (or the receiver) may run: `timeslice` out of every `timeslice / share`, from `start` to `stop`
+    (None: to the end of the run); with `alternate` for that long, then undisturbed for as long, and so on. Share 1 is
+    undisturbed.
 
     A sender with a `replay` is off its CPU when that recording says so, and has no share or timeslice of its own.
     """
@@ -124,6 +125,7 @@ class Contention(_Table):
     jitter: fields.Fraction = Field(default=0.25, ge=0, le=1)
     start: fields.Duration = Field(default="0s", ge=0, validate_default=True)
     stop: fields.OptionalDuration = None
+    alternate: fields.OptionalDuration = None
     replay: str | None = Field(default=None, min_length=1)
 
     @property
@@ -148,6 +150,13 @@ class Contention(_Table):
         if self.stop is not None and self.stop <= self.start:
             stop, start = units.show_time(self.stop), units.show_time(self.start)
             raise ValueError(f"stop {stop} is not after start {start}; give a later stop")
+        return self
+
+    @model_validator(mode="after")
+    def _alternates_by_whole_periods(self) -> Contention:
+        if self.alternate is not None and self.active and self.alternate < self.period:
+            alternate, period = units.show_time(self.alternate), units.show_time(self.period)
+            raise ValueError(f"alternate {alternate} is less than a period, timeslice / share = {period}; give more")
         return self
 
     @model_validator(mode="after")
@@ -206,6 +215,7 @@ class Scenario(_Table):
     path: Path = Path()
     contention: Contention = Contention()
     senders: tuple[Contention, ...] = Field(default=(), max_length=MOST_SENDERS - 1)
+    receiver: Contention = Contention()
     flows: tuple[Flows, ...] = Field(default=(Flows(),), min_length=1, max_length=32)
     cpu: Cpu = Cpu()
     nic: Nic = Nic()
@@ -227,7 +237,8 @@ class Scenario(_Table):
         if not isinstance(backend, str) or backend not in BACKEND_DEFAULTS:
             return given  # refused later, by the field's own type
         filled: dict[str, Any] = _fill(given, BACKEND_DEFAULTS[backend])
-        filled["contention"] = _fill(given.get("contention", {}), CONTENTION_DEFAULTS[backend])
+        for field in ("contention", "receiver"):
+            filled[field] = _fill(given.get(field, {}), CONTENTION_DEFAULTS[backend])
         if isinstance(given.get("senders"), list | tuple):
             filled["senders"] = [_fill(sender, CONTENTION_DEFAULTS[backend]) for sender in given["senders"]]
         return filled
