@@ -20,11 +20,16 @@ from brobust.kernel_patch import apply as patching
 from brobust.kernel_patch import compiling
 from brobust.kernel_patch.apply import Change
 from brobust.kernel_patch.compiling import Compiled
+from brobust.kernel_patch.repairs import REPAIRS
 from brobust.virtual.programs import BuildFailed
 
 
 def patch(
     tree: Annotated[Path, typer.Argument(help="Linux source with BBR version 1 (mainline), or google's 2 or 3.")],
+    repair: Annotated[
+        str,
+        typer.Option(help="robust: 2BRobust's, in BBR alone. steady: docs/repair.md's, in the stack too; version 1."),
+    ] = "robust",
     check: Annotated[bool, typer.Option("--check", help="Only say whether the repair would apply.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Print a unified diff; the tree stays as it is.")] = False,
     format_patch: Annotated[
@@ -49,10 +54,14 @@ def patch(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Repair BBR in a kernel tree (docs/robust.md), compile what changed, and say what it is."""
+    """Repair BBR in a kernel tree (docs/robust.md, docs/repair.md), compile what changed, and say what it is."""
     diff = diff or (output is not None and not format_patch)
     _check_options(check, diff, format_patch, as_json, output, module, guest, kdir)
-    changes = patching.plan(tree)
+    if repair not in REPAIRS:
+        raise BadInput(f"--repair: {repair!r} is none; give {' or '.join(REPAIRS)}")
+    if repair == "steady" and (module or guest):
+        raise BadInput("--repair steady changes the kernel itself, and is no module; leave out --module and --guest")
+    changes = patching.plan(tree, repair)
     todo = [change for change in changes if not change.repaired_already]
     show = diff or format_patch
     sentence, compiled, kernel = "", None, None
@@ -70,7 +79,7 @@ def patch(
                     own = guest_kernels.find(kdir or "")
                     kernel = guest_kernels.with_modules(own, [compiled.module("tcp_bbr")], guest).name
     if show:
-        _show(tree, todo, format_patch, output)
+        _show(tree, todo, repair if format_patch else None, output)
     elif not check:
         patching.write(tree, changes)
     if as_json:
@@ -116,11 +125,12 @@ def _quoting() -> Iterator[None]:
         raise MissingSupport(f"kernel: the module cannot be built: {error}") from None
 
 
-def _show(tree: Path, todo: Sequence[Change], format_patch: bool, output: Path | None) -> None:
+def _show(tree: Path, todo: Sequence[Change], mailed: str | None, output: Path | None) -> None:
+    """As a diff, or with the message of the repair that is `mailed`."""
     if not todo:
         return
-    if format_patch:
-        text = patching.mail(todo, patching.author(tree), format_datetime(localtime()))
+    if mailed is not None:
+        text = patching.mail(todo, mailed, patching.author(tree), format_datetime(localtime()))
     else:
         text = "".join(change.diff for change in todo)
     content = text.encode(errors="surrogateescape")
@@ -139,14 +149,14 @@ def _say(
     # A diff on the standard output is to be piped: words then go beside it.
     say = Console(stderr=show, soft_wrap=True, highlight=False, markup=False, emoji=False).print
     for change in changes:
-        what = f"{change.name} (BBR version {change.version.number})"
+        what = f"{change.name} ({change.file.what})"
         if change.repaired_already:
             say(f"{what}: repaired already, nothing to do")
         elif check:
             say(f"{what}: the repair applies, {change.count('+')} lines added, {change.count('-')} removed")
         elif not show:
             say(f"{what}: repaired\n{change.stat}")
-            for words in change.words:
+            for words in change.file.words:
                 say(f"  {words}")
     if sentence:
         say(sentence)
@@ -175,7 +185,7 @@ def _told(
 ) -> dict[str, Any]:
     states = {True: "repaired already", False: "would apply" if only_tried else "repaired"}
     files = [
-        {"file": c.name, "bbr_version": c.version.number, "state": states[c.repaired_already], "gain": c.version.gain,
+        {"file": c.name, "state": states[c.repaired_already], **c.file.told,
          "lines_added": c.count("+"), "lines_removed": c.count("-")}
         for c in changes
     ]  # fmt: skip

@@ -62,16 +62,21 @@ def _same_version(tree: Path, release: str) -> bool:
 def compile_changes(tree: Path, changes: Sequence[Change], kdir: Against, modules: Path | None = None) -> Compiled:
     """Compile each file, repaired. With `modules`, link tcp_bbr.ko and put it there. The tree is only read."""
     begun = time.monotonic()
-    names = [Path(change.name).stem for change in changes]
+    sources = [change for change in changes if change.name.endswith(".c")]
+    headers = [change for change in changes if change.name.endswith(".h")]
+    names = [Path(change.name).stem for change in sources]
     with tempfile.TemporaryDirectory(prefix="brobust-patch-") as scratch:
         here = Path(scratch) / "module"  # a log in kbuild's own directory would be in its way
         here.mkdir()
-        for change in changes:
-            (here / Path(change.name).name).write_bytes(change.after.encode(errors="surrogateescape"))
+        for file, change in [(here / Path(c.name).name, c) for c in sources] + [(here / c.name, c) for c in headers]:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(change.after.encode(errors="surrogateescape"))
         objects = [f"{name}.o" for name in names]
         # google's include "tcp_dctcp.h", which stands beside them.
         beside = f"ccflags-y := -I{tree.resolve()}/net/ipv4\n"
-        (here / "Kbuild").write_text(f"obj-m := {' '.join(objects)}\n{beside}")
+        # What LINUXINCLUDE finds comes after: a changed header is taken in place of the kernel's own.
+        before = f"NOSTDINC_FLAGS += -I{here}/include\n" if headers else ""
+        (here / "Kbuild").write_text(f"obj-m := {' '.join(objects)}\n{beside}{before}")
         with Log(Path(scratch) / "log") as log:
             make(kdir, here, objects, log)
             if modules is not None:

@@ -1,0 +1,178 @@
+"""The repairs that there are as semantic patches (kernel/patches), and the files of a kernel tree that each changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from brobust.errors import BadInput
+
+RULES = Path(__file__).parent / "rules"  # in a checkout a link to kernel/patches; in a wheel the files themselves
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of a tree, and what a repair makes of it."""
+
+    path: str
+    """In the tree."""
+    rule: str
+    """The semantic patch, below kernel/patches."""
+    mark: str
+    """What a repaired file has, as a regular expression ..."""
+    marks: int
+    """... and how often. Less of it is half of a repair."""
+    shape: str
+    """What the semantic patch looks for, for people."""
+    what: str
+    """Which file that is, for people."""
+    words: tuple[str, ...]
+    """What the repair does there, for people."""
+    told: dict[str, Any] = field(default_factory=dict)
+    """The same for machines."""
+
+    def is_repaired(self, text: str) -> bool:
+        """All of the repair: what was added, and its use."""
+        found = len(re.findall(self.mark, text))
+        if 0 < found < self.marks:
+            name = re.sub(r"\W+", "", self.mark.removeprefix(r"\b"))
+            raise BadInput(
+                f"{self.path}: {name}() stands there, but nothing calls it; take it out, or put its call back"
+            )
+        return found >= self.marks
+
+
+@dataclass(frozen=True)
+class _Bbr:
+    """A version of BBR, and what the deficit's repair looks for in it."""
+
+    number: int
+    gain: str
+    main: str
+    shape: str
+
+
+_VERSIONS = {
+    1: _Bbr(1, "2.887", "bbr_main", "bbr_set_pacing_rate() and then bbr_set_cwnd()"),
+    2: _Bbr(2, "2.887", "bbr2_main", "bbr_set_pacing_rate(), bbr_set_cwnd(), bbr2_bound_cwnd_for_inflight_model()"),
+    3: _Bbr(3, "2.773", "bbr_main", "bbr_set_pacing_rate(), bbr_set_cwnd(), bbr_bound_cwnd_for_inflight_model()"),
+}
+
+_BBR, _BBR2 = "net/ipv4/tcp_bbr.c", "net/ipv4/tcp_bbr2.c"
+
+
+def read(file: Path) -> str:
+    """Text that is written back as it was, whatever its encoding."""
+    try:
+        return file.read_bytes().decode(errors="surrogateescape")
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read: {error.strerror}") from None
+
+
+def robust(tree: Path) -> list[File]:
+    """The inflight deficit of 2BRobust (docs/robust.md), in each BBR of the tree."""
+    found = []
+    if (tree / _BBR).is_file():
+        found.append(_robust(_BBR, _VERSIONS[_version_of_bbr(read(tree / _BBR))]))
+    if (tree / _BBR2).is_file():
+        found.append(_robust(_BBR2, _VERSIONS[2]))
+    if not found:
+        raise BadInput(f"{tree} has no {_BBR}; give an unpacked Linux source")
+    return found
+
+
+def _robust(path: str, bbr: _Bbr) -> File:
+    return File(
+        path,
+        rule=f"robust/bbr{bbr.number}.cocci",
+        mark=r"\bbbr_has_inflight_deficit\(",
+        marks=2,
+        shape=f"{bbr.main}() has to call {bbr.shape}, one after the other",
+        what=f"BBR version {bbr.number}",
+        words=(
+            "new bbr_has_inflight_deficit(): in PROBE_BW, the application not the limit, less than one BDP in flight",
+            f"{bbr.main}(): on such an ACK the pacing rate is {bbr.gain} times the bandwidth, until the next ACK",
+            "as before: the model, cwnd, pacing_gain, and all modes but PROBE_BW; TSO bursts grow with the rate",
+        ),
+        told={"bbr_version": bbr.number, "gain": bbr.gain},
+    )
+
+
+def steady(tree: Path) -> list[File]:
+    """The pacing schedule that is kept (docs/repair.md), in the stack and in BBR version 1."""
+    files = [
+        File(
+            "include/linux/tcp.h",
+            rule="steady/tcp.h.cocci",
+            mark=r"\bstruct tcp_pacing_lag\b",
+            marks=2,
+            shape="struct tcp_sock has to end with saved_syn, and enum tsq_enum to follow",
+            what="a socket's state",
+            words=("new struct tcp_pacing_lag: how far internal pacing is behind, and the stalls that made it so",),
+        ),
+        File(
+            "include/net/inet_connection_sock.h",
+            rule="steady/inet_connection_sock.h.cocci",
+            mark=r"\bicsk_ca_priv\[1[2-9][0-9] /",
+            marks=1,
+            shape="struct inet_connection_sock has to have an icsk_ca_priv",
+            what="a congestion control's state",
+            words=("16 bytes more of it, for the bound that BBR learns from losses",),
+        ),
+        File(
+            "net/ipv4/tcp_output.c",
+            rule="steady/tcp_output.c.cocci",
+            mark=r"\btcp_pacing_stalled\(",
+            marks=2,
+            shape="tcp_pacing_check() and tcp_update_skb_after_send() have to be those of Linux 6.1 to 6.12",
+            what="internal pacing",
+            words=(
+                "tcp_pacing_check(): knows a packet that only pacing kept; what it is late by counts as a stall",
+                "tcp_update_skb_after_send(): gaps are shorter until that is made up for, 20 times at most",
+            ),
+        ),
+        File(
+            _BBR,
+            rule="steady/tcp_bbr.c.cocci",
+            mark=r"\bbbr_update_inflight_cap\(",
+            marks=2,
+            shape="bbr_set_cwnd() and bbr_update_model() have to be those of Linux 6.1 to 6.12",
+            what="BBR version 1",
+            words=(
+                "bbr_set_cwnd(): room for what is sent ahead, within a bound",
+                "new bbr_update_inflight_cap(): a round that loses over 1 % lowers the bound, others raise it by 1 %",
+                "as before: the model, gains and phases; and all of it while the CPU is there",
+            ),
+            told={"bbr_version": 1},
+        ),
+    ]
+    for file in files:
+        if not (tree / file.path).is_file():
+            raise BadInput(f"{tree} has no {file.path}; give an unpacked Linux source")
+    if (version := _version_of_bbr(read(tree / _BBR))) != 1:
+        raise BadInput(f"{_BBR}: BBR_VERSION is {version}; repair steady is written for 1 (docs/repair.md says why)")
+    return files
+
+
+REPAIRS: dict[str, Callable[[Path], list[File]]] = {"robust": robust, "steady": steady}
+
+
+def _version_of_bbr(text: str) -> int:
+    """The version of a tcp_bbr.c: by its own word, else by what only one version has."""
+    if said := re.search(r"^#define\s+BBR_VERSION\s+([0-9]+)", text, re.MULTILINE):
+        number = int(said[1])
+    elif "lt_use_bw" in text:  # the policer detector, which version 2 dropped
+        number = 1
+    elif "bbr_bound_cwnd_for_inflight_model" in text:
+        number = 3
+    else:
+        raise BadInput(
+            f"{_BBR} is no BBR that is known here: it defines no BBR_VERSION and has neither version 1's "
+            "lt_use_bw nor version 3's bbr_bound_cwnd_for_inflight_model()"
+        )
+    if number not in (1, 3):
+        raise BadInput(f"{_BBR}: BBR_VERSION is {number}; the repairs are written for 1 and 3")
+    return number
