@@ -47,7 +47,8 @@ lint: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
-	.venv/bin/mypy --no-error-summary benchmarks/speed.py benchmarks/shadow.py benchmarks/cost.py benchmarks/verifier.py
+	.venv/bin/mypy --no-error-summary benchmarks/speed.py benchmarks/shadow.py benchmarks/cost.py benchmarks/verifier.py \
+		benchmarks/repair.py
 	git ls-files '*.c' '*.h' '*.cc' | xargs -r clang-format --dry-run -Werror
 
 format: setup

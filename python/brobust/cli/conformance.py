@@ -27,7 +27,9 @@ def same(
     case: Case = None,
     quick: Quick = False,
     list_cases: ListCases = False,
-    kernel: Annotated[str | None, typer.Option(help="Kernel of backend virtual.")] = None,
+    kernel: Annotated[
+        str | None, typer.Option(help="Kernel of backend virtual; ONE,OTHER: of the first control, of the second.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Whether two controls send the same packets at the same times, in virtual time.
@@ -41,7 +43,8 @@ def same(
         raise BadInput("give two controls, or none for all of ours that have a twin in the kernel")
     pairs = [(first, second)] if first is not None and second is not None else list(packets.TWINS.items())
     names = case or (list(cases.VIRTUAL_QUICK) if quick else list(cases.VIRTUAL))
-    compared = packets.compare(pairs, names, kernel)
+    one, _, other = (kernel or "").partition(",")
+    compared = packets.compare(pairs, names, (one or None, other or one or None))
     differ = 0
     for result in _counted(compared, len(pairs) * len(names)):
         differ += result.difference is not None

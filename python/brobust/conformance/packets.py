@@ -41,9 +41,11 @@ class Compared:
     difference: str | None
 
 
-def compare(pairs: Sequence[tuple[str, str]], cases: Sequence[str], kernel: str | None = None) -> Iterator[Compared]:
-    """Every pair of controls in every case, as they finish; in order where one CPU is all there is."""
-    asked = [(pair, name, _scenarios(pair, name, kernel)) for name in cases for pair in pairs]
+def compare(
+    pairs: Sequence[tuple[str, str]], cases: Sequence[str], kernels: tuple[str | None, str | None] = (None, None)
+) -> Iterator[Compared]:
+    """Every pair of controls in every case, each on its kernel, as they finish; in order where there is one CPU."""
+    asked = [(pair, name, _scenarios(pair, name, kernels)) for name in cases for pair in pairs]
     backends.check([scenario for _, _, both in asked for scenario in both])
     with (
         backends.opened("virtual", lambda _: None) as backend,
@@ -56,8 +58,8 @@ def compare(pairs: Sequence[tuple[str, str]], cases: Sequence[str], kernel: str 
             raise
 
 
-def _scenarios(pair: tuple[str, str], case: str, kernel: str | None) -> tuple[Scenario, Scenario]:
-    first, second = (virtual(control, case, kernel) for control in pair)
+def _scenarios(pair: tuple[str, str], case: str, kernels: tuple[str | None, str | None]) -> tuple[Scenario, Scenario]:
+    first, second = (virtual(control, case, kernel) for control, kernel in zip(pair, kernels, strict=True))
     return first, second
 
 

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""The tables of docs/repair.md from what `brobust reproduce repair` measured:
+
+    brobust reproduce repair --scale quick --out DIR && .venv/bin/python benchmarks/repair.py DIR
+
+A cell is a path and a contention; its figures are medians over the repeats, of the run's second half but for the last
+column but one. The goal is 95 % of CUBIC's throughput in the same cell, 80 % with less than 1 BDP of buffer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from pathlib import Path
+
+import polars as pl
+
+from brobust.dataset import Dataset
+from brobust.scenario import Grid
+from brobust.study import model
+from brobust.study.metrics import Evidence, Tables
+
+CELL = ["rtt_ms", "timeslice_ms", "share", "buffer_bdp"]
+HEADINGS = (
+    "control", "goal", "at least 80 % of CUBIC", "every seed at least 60 %", "of CUBIC, median cell", "worst cell",
+    "at most 1 % retransmitted", "at most 2 % with STARTUP", "most retransmitted",
+)  # fmt: skip
+
+
+def cells(tables: Tables, figure: str, scale: model.Scale, kernel: str | None) -> pl.DataFrame:
+    """A row per cell and control: its throughput over CUBIC's (`ratio`; `least` of its repeats), retransmissions."""
+    (study,) = (study for study in model.of_paper("repair") if study.figure == figure)
+    grid = Grid((study.on_kernels([kernel]) if kernel else study).fields(scale, "virtual") or {})
+    evidence = Evidence(tables, [run.id for run in grid.runs()])
+    late = evidence.values("late_mbps").select("run", *CELL, "cc", late="value")
+    for metric in ("late_retransmit_share", "retransmit_share"):
+        late = late.join(evidence.values(metric).select("run", pl.col("value").alias(metric)), on="run")
+    each = late.group_by(*CELL, "cc").agg(
+        pl.col("late", "late_retransmit_share", "retransmit_share").median(), least=pl.col("late").min()
+    )
+    cubic = each.filter(cc="cubic").select(*CELL, cubic="late")
+    return each.join(cubic, on=CELL).with_columns(
+        ratio=pl.col("late") / pl.col("cubic"),
+        least=pl.col("least") / pl.col("cubic"),
+        goal=pl.when(pl.col("buffer_bdp") >= 1).then(0.95).otherwise(0.8),
+    )
+
+
+def table(every: pl.DataFrame) -> str:
+    """As Markdown, a line per control."""
+    lines = [f"| {' | '.join(HEADINGS)} |", "|---|" + "--:|" * (len(HEADINGS) - 1)]
+    for control in every["cc"].unique().sort():
+        of = every.filter(cc=control)
+        ratios, retransmitted = of["ratio"].to_list(), of["late_retransmit_share"].to_list()
+        figures = (
+            f"{of.filter(pl.col('ratio') >= pl.col('goal')).height} of {of.height}",
+            str(of.filter(pl.col("ratio") >= 0.8).height),
+            str(of.filter(pl.col("least") >= 0.6).height),
+            f"{statistics.median(ratios):.2f}",
+            f"{min(ratios):.2f}",
+            str(of.filter(pl.col("late_retransmit_share") <= 0.01).height),
+            str(of.filter(pl.col("retransmit_share") <= 0.02).height),
+            f"{max(retransmitted):.1%}",
+        )
+        lines.append(f"| {control} | {' | '.join(figures)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path, help="what `brobust reproduce repair` was given as --out")
+    parser.add_argument("--scale", default="quick", choices=[scale.value for scale in model.Scale])
+    parser.add_argument("--figure", default="throughput", choices=["throughput", "ablation"])
+    parser.add_argument("--kernel", help="what it was given as --kernel")
+    given = parser.parse_args()
+    tables = Tables(Dataset.open(given.directory / "data"))
+    print(table(cells(tables, given.figure, model.Scale(given.scale), given.kernel)))
+
+
+if __name__ == "__main__":
+    main()
