@@ -1,11 +1,14 @@
 """What a congestion control costs its kernel: nanoseconds per ACK, by the kernel's own statistics of BPF programs.
 
-    sudo .venv/bin/python benchmarks/cost.py [--kernel debian-6.12] [--repeats 5] [--host]
+    sudo .venv/bin/python benchmarks/cost.py [--kernel debian-6.12] [--repeats 5] [--host | --gigabyte]
 
 In a VM, or with --host on this machine over loopback, which tells of real instructions where VMs are emulated (TCG).
 Controls take turns. "bbr" is the kernel's own BBR behind a BPF program that only calls it (bbr_robust with its repair
 off), so that both sides of a ratio carry the statistics' clock; what that clock costs is shown by a program that only
 returns a constant (sndbuf_expand), and taken off in the last columns.
+
+With --gigabyte: seconds that an undisturbed VM's vCPU was busy for each gigabyte of payload, all that runs in the VM
+counted (iperf3, the stack, QEMU's translation of both), without statistics, beside the kernel's own BBR as it is.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ CONTROLS = {
     "brb_bbr3_steady": "brb_bbr3_steady",
     "brb_cubic": "brb_cubic",
 }
+PER_GIGABYTE = ("bbr", "bbr_robust", "bbr_steady", "cubic")
 PER_ACK = ("cong_control", "cong_avoid", "pkts_acked")
 PER_PASS = "min_tso_segs"  # of the stack's write loop
 TCP_CONGESTION = 13
@@ -52,7 +56,11 @@ def main(
     kernel: Annotated[str, typer.Option(help="of the VM")] = "debian-6.12",
     repeats: Annotated[int, typer.Option(min=1)] = 5,
     host: Annotated[bool, typer.Option("--host", help="this machine's kernel, over loopback")] = False,
+    gigabyte: Annotated[bool, typer.Option("--gigabyte", help="CPU seconds per gigabyte in a VM")] = False,
 ) -> None:
+    if gigabyte:
+        _per_gigabyte(kernel, repeats)
+        return
     where = _host() if host else _vm(kernel)
     per_ack: dict[str, list[float]] = defaultdict(list)
     per_pass: dict[str, list[float]] = defaultdict(list)
@@ -81,6 +89,34 @@ def main(
         )
 
 
+def _per_gigabyte(kernel: str, repeats: int) -> None:
+    seconds: dict[str, list[float]] = defaultdict(list)
+    with backends.opened("vm", lambda _: None) as backend:
+        for repeat in range(repeats):
+            for control in PER_GIGABYTE:
+                (row,) = backend.measure(Run(scenario=_scenario(kernel, control), repeat=repeat)).runs
+                gigabytes = row["throughput_mbps"] * row["duration_s"] / 8e3
+                seconds[control].append((1 - row["asleep_share"]) * row["duration_s"] / gigabytes)
+    native = statistics.median(seconds["bbr"])
+    print("| control | CPU seconds per GB, median of runs | least | most | of bbr |")
+    print("|---|--:|--:|--:|--:|")
+    for control, values in seconds.items():
+        median = statistics.median(values)
+        print(f"| {control} | {median:.1f} | {min(values):.1f} | {max(values):.1f} | {median / native:.3f} |")
+
+
+def _scenario(kernel: str, control: str) -> Scenario:
+    return Scenario.model_validate(
+        {
+            "backend": "vm",
+            "kernel": kernel,
+            "duration": "10s",
+            "path": {"bandwidth": "20mbit", "rtt": "10ms", "buffer": "4bdp"},
+            "flows": [{"cc": control}],
+        }
+    )
+
+
 Measure = Callable[[str, int], Cost]
 
 
@@ -91,16 +127,7 @@ def _vm(kernel: str) -> Iterator[Measure]:
         backend.ask_sender("bash", "-c", f"echo 1 > {STATISTICS}", kernel=kernel)
 
         def measure(control: str, repeat: int) -> Cost:
-            scenario = Scenario.model_validate(
-                {
-                    "backend": "vm",
-                    "kernel": kernel,
-                    "duration": "10s",
-                    "path": {"bandwidth": "20mbit", "rtt": "10ms", "buffer": "4bdp"},
-                    "flows": [{"cc": control}],
-                }
-            )
-            backend.measure(Run(scenario=scenario, repeat=repeat))
+            backend.measure(Run(scenario=_scenario(kernel, control), repeat=repeat))
             programs = json.loads(backend.ask_sender("brobust-guest", "cc", "programs", name_of(control)))
             now = {p["callback"]: (p["runs"], p["run_time_ns"]) for p in programs}
             backend.forget_control(control)

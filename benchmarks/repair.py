@@ -66,15 +66,31 @@ def table(every: pl.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def below(every: pl.DataFrame, control: str) -> str:
+    """The cells in which a control does not reach the goal, worst first."""
+    lines = [
+        "| RTT | slices | CPU | buffer | of CUBIC | Mbit/s | CUBIC | retransmitted |",
+        "|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    missed = every.filter((pl.col("cc") == control) & (pl.col("ratio") < pl.col("goal"))).sort("ratio")
+    for row in missed.iter_rows(named=True):
+        cell = f"{row['rtt_ms']:g} ms | {row['timeslice_ms']:g} ms | {row['share']:.0%} | {row['buffer_bdp']:g} BDP"
+        rates = f"{row['ratio']:.2f} | {row['late']:.1f} | {row['cubic']:.1f} | {row['late_retransmit_share']:.1%}"
+        lines.append(f"| {cell} | {rates} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path, help="what `brobust reproduce repair` was given as --out")
     parser.add_argument("--scale", default="quick", choices=[scale.value for scale in model.Scale])
     parser.add_argument("--figure", default="throughput", choices=["throughput", "ablation"])
     parser.add_argument("--kernel", help="what it was given as --kernel")
+    parser.add_argument("--below", metavar="CONTROL", help="the cells in which it does not reach the goal")
     given = parser.parse_args()
     tables = Tables(Dataset.open(given.directory / "data"))
-    print(table(cells(tables, given.figure, model.Scale(given.scale), given.kernel)))
+    every = cells(tables, given.figure, model.Scale(given.scale), given.kernel)
+    print(below(every, given.below) if given.below else table(every))
 
 
 if __name__ == "__main__":

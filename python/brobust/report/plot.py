@@ -115,7 +115,7 @@ class ThroughputFigure:
 
     def figure(self) -> Figure:
         with mpl.rc_context({"font.size": 10, "axes.grid": True, "grid.alpha": 0.3}):
-            columns = min(3, len(self._panels))
+            columns = 2 if len(self._panels) == 4 else min(3, len(self._panels))
             rows = -(-len(self._panels) // columns)
             figure = Figure(figsize=(3.0 + 4.2 * columns, 1.2 + 3.2 * rows), layout="constrained")
             FigureCanvasAgg(figure)
@@ -166,7 +166,14 @@ class ThroughputFigure:
             axes.set_title(self._panel_name(panel), fontsize=9)
 
     def _panel_name(self, panel: tuple[object, ...]) -> str:
-        return ", ".join(table.axis_said(axis, value) for axis, value in zip(self._panel_axes, panel, strict=True))
+        return ", ".join(self._said(axis, value) for axis, value in zip(self._panel_axes, panel, strict=True))
+
+    def _said(self, axis: str, value: object) -> str:
+        if axis == "buffer_bytes":  # in BDP, if that is one figure
+            bdp = self._runs.filter(pl.col(axis) == value)["buffer_bdp"].unique()
+            if len(bdp) == 1 and bdp[0] is not None:
+                return table.axis_said("buffer_bdp", bdp[0])
+        return table.axis_said(axis, value)
 
     def _ticks(self, rows: pl.DataFrame) -> list[float]:
         """Where something was measured."""

@@ -155,7 +155,7 @@ def axis_value(axis: str, value: object) -> str:
     """A value of an axis as people read it."""
     if value is None:
         return "-"
-    if axis == "share":
+    if axis in ("share", "receiver_share"):
         return f"{value:.0%}"
     if axis == "loss":
         return f"{value * 100:g}%"  # type: ignore[operator]
@@ -168,6 +168,8 @@ def axis_said(axis: str, value: object) -> str:
         return "undisturbed" if axis == "timeslice_ms" else "-"
     if axis == "share":
         return f"{axis_value(axis, value)} CPU"
+    if axis == "qdisc":
+        return "TCP's own pacing" if value == "none" else f"qdisc {value}"
     if axis == "tso_sizing":
         return f"TSO sizing by {value}"
     if axis == "flows":
