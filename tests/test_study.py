@@ -25,7 +25,7 @@ from brobust.report.study import throughput_figure
 from brobust.scenario import Grid, Run
 from brobust.study import model
 from brobust.study.claims import DIFFERS, HOLDS, NOT_MEASURABLE, AnyCheck, Claim, decide, select
-from brobust.study.metrics import Evidence, Tables
+from brobust.study.metrics import OF_RUNS, Evidence, Tables
 from conftest import BROBUST, json_lines
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
@@ -56,7 +56,9 @@ def test_its_figures_can_be_drawn_of_what_it_measures(study: model.Study) -> Non
                 chosen = select(runs, figure.where)
                 assert backend == "vm" or scale == model.Scale.SMOKE or not chosen.is_empty(), (scale, figure.name)
                 if figure.kind == "throughput" and not chosen.is_empty():
-                    throughput_figure(flows.filter(pl.col("run").is_in(chosen["run"].implode())), figure)
+                    drawn = flows.filter(pl.col("run").is_in(chosen["run"].implode()))
+                    values = None if figure.value in OF_RUNS else chosen.select("run", value=pl.lit(0.5))
+                    throughput_figure(drawn, figure, values)
 
 
 def test_claims_and_figures_have_names_of_their_own() -> None:
@@ -294,6 +296,23 @@ def test_a_paper_is_reproduced_with_figures_and_verdicts(
     assert set(of_7["class"]) == {"strictly CPU-limited"}, of_7
     kept = [json.loads(line) for line in (it / "claims.jsonl").read_text().splitlines()]
     assert {verdict["claim"] for verdict in kept} == set(verdicts)
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    ("paper", "figures", "hold"),
+    [
+        ("bbq", ["1"], {"B1", "B9"}),
+        ("repair", ["alternating", "receiver", "transitions"], {"S11", "S12", "S20", "S21", "S22", "S23"}),
+    ],
+)
+def test_claims_that_hold_with_room_hold_at_the_smallest_scale(
+    brobust: Brobust, tmp_path: Path, paper: str, figures: list[str], hold: set[str]
+) -> None:
+    chosen = [word for figure in figures for word in ("--figure", figure)]
+    done = brobust("reproduce", paper, *chosen, "--scale", "smoke", "--json", cwd=tmp_path)
+    verdicts = {verdict["claim"]: verdict["verdict"] for verdict in json_lines(done.stdout)}
+    assert verdicts == dict.fromkeys(hold, HOLDS), verdicts
 
 
 @pytest.mark.virtual

@@ -43,6 +43,7 @@ LABELS = {
     "share": "CPU share of the sender [%]",
     "bandwidth_mbps": "bottleneck bandwidth [Mbit/s]",
     "rtt_ms": "round-trip time [ms]",
+    "longest_rtt_ms": "longest round-trip time of a flow [ms]",
     "timeslice_ms": "timeslice [ms]",
     "jitter": "jitter of the timeslices [% of the off-time]",
     "alternate_s": "time with and without contention, each [s]",
@@ -55,13 +56,14 @@ LABELS = {
     "tx_completion_us": "transmit completion [us]",
     "cpu_mhz": "frequency of the sender's CPU [MHz]",
 }
-LOGARITHMIC = {"bandwidth_mbps", "buffer_bytes", "buffer_bdp"}
-PERCENT = {"share", "receiver_share", "loss", "jitter", "utilization"}
+LOGARITHMIC = {"bandwidth_mbps", "buffer_bytes", "buffer_bdp", "longest_rtt_ms"}
+PERCENT = {"share", "receiver_share", "loss", "jitter", "utilization", "first_flow_share"}
 # What is drawn upwards.
 VALUES = {
     "throughput_mbps": "throughput at the receiver [Mbit/s]",
     "utilization": "throughput over what the bottleneck carries [%]",
     "retransmits": "segments retransmitted",
+    "first_flow_share": "first flow's share of the throughput [%]",
 }
 MAX_PANELS = 12
 
@@ -78,9 +80,13 @@ class ThroughputFigure:
         stat: Literal["median", "deviation"] = "median",
         lines: Sequence[str] = (),
         log: bool = False,
+        values: pl.DataFrame | None = None,
     ):
-        """`lines`: axes that tell lines apart, as the control does, where it has more than one value of them."""
+        """`lines`: axes that tell lines apart, as the control does, where it has more than one value of them. `values`:
+        columns run and value, where the value is none of a run's columns."""
         measured = with_lines(table.runs(runs), lines)
+        if values is not None:
+            measured = measured.join(values.select("run", pl.col("value").alias(value)), on="run")
         self._value, self._stat, self._log = value, stat, log
         self._label = VALUES[value] if stat == "median" else f"standard deviation of the {VALUES[value]}"
         if measured.is_empty():
@@ -232,7 +238,7 @@ def styles(controls: Sequence[str]) -> dict[str, tuple[Any, ...]]:
 
 
 # The same in another unit.
-TWINS = {"buffer_bdp": "buffer_bytes"}
+TWINS = {"buffer_bdp": "buffer_bytes", "longest_rtt_ms": "flow_rtt_ms"}
 
 
 def with_lines(measured: pl.DataFrame, axes: Sequence[str]) -> pl.DataFrame:

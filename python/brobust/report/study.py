@@ -16,7 +16,7 @@ from matplotlib.figure import Figure as Canvas
 from brobust.report import table
 from brobust.report.plot import STYLES, ThroughputFigure, control_order, styles, with_lines
 from brobust.study.claims import select
-from brobust.study.metrics import Evidence
+from brobust.study.metrics import OF_RUNS, Evidence
 from brobust.study.model import Figure, Study
 
 MOST_COLUMNS = 4
@@ -41,15 +41,16 @@ def draw(study: Study, evidence: Evidence, directory: Path) -> Iterator[Path]:
             yield from _frontier(runs, evidence, heading, directory / name)
         elif figure.kind == "throughput":
             chosen = evidence.flows.filter(pl.col("run").is_in(runs["run"].implode()))
-            yield from throughput_figure(chosen, figure).save(directory, name)
+            values = None if figure.value in OF_RUNS else evidence.values(figure.value)
+            yield from throughput_figure(chosen, figure, values).save(directory, name)
         else:
             yield from _panels(
                 with_lines(runs, figure.lines), evidence, heading, directory / name, PANELS[figure.kind], figure.seconds
             )
 
 
-def throughput_figure(flows: pl.DataFrame, figure: Figure) -> ThroughputFigure:
-    return ThroughputFigure(flows, figure.x, figure.value, figure.stat, figure.lines, log=figure.log)
+def throughput_figure(flows: pl.DataFrame, figure: Figure, values: pl.DataFrame | None) -> ThroughputFigure:
+    return ThroughputFigure(flows, figure.x, figure.value, figure.stat, figure.lines, log=figure.log, values=values)
 
 
 def _panels(
@@ -158,6 +159,17 @@ def _over_time(axes: Axes, evidence: Evidence, ids: list[str], color: str) -> No
     axes.plot(median["time_s"], median["throughput_mbps"], color=color, linewidth=1.8)
 
 
+def _flows_over_time(axes: Axes, evidence: Evidence, ids: list[str], _: str) -> None:
+    rates = evidence.flow_throughput.filter(pl.col("run").is_in(ids)).sort("time_s")
+    rtts = evidence.flows.filter(pl.col("run").is_in(ids)).sort("flow").select("flow", "flow_rtt_ms").rows()
+    for (flow, rtt), (color, _marker, dashes) in zip(rtts, STYLES, strict=False):
+        of_flow = rates.filter(pl.col("flow") == flow)
+        label = f"flow {flow + 1}, {rtt:g} ms"
+        axes.plot(
+            of_flow["time_s"], of_flow["throughput_mbps"], color=color, linestyle=dashes, linewidth=1.1, label=label
+        )
+
+
 def _rates(axes: Axes, evidence: Evidence, ids: list[str], _: str) -> None:
     samples = _thinned(evidence, ids)
     for (column, label), (color, _marker, dashes) in zip(RATES.items(), STYLES, strict=False):
@@ -205,6 +217,7 @@ class Panels:
 
 PANELS = {
     "over_time": Panels(_over_time, "throughput at the receiver [Mbit/s]", one_run=False),
+    "flows_over_time": Panels(_flows_over_time, "throughput of each flow [Mbit/s]"),
     "model": Panels(_rates, "rate [Mbit/s]", one_scale=False),
     "inflight": Panels(_inflight, "in flight [BDP by the control's own estimate]"),
     "gains": Panels(_gains, "pacing gain, and in flight [BDP]"),

@@ -24,6 +24,7 @@ AXES: dict[str, tuple[str, str]] = {  # name and unit
     "tso_sizing": ("TSO sizing", ""),
     "coalesce_us": ("coalesce", "us"),
     "tx_completion_us": ("tx completion", "us"),
+    "longest_rtt_ms": ("longest RTT", "ms"),
     "cpu_mhz": ("CPU", "MHz"),
     "flows": ("flows", ""),
     "pattern": ("pattern", ""),
@@ -50,8 +51,8 @@ TEXT = (
 CONTENDED = ("driver", "timeslice_ms", "jitter")
 # What only one of the backends has, so that it says nothing where both are in a dataset.
 OF_ONE_BACKEND = ("kernel", "accelerator", "traffic", "coalesce_us", "tx_completion_us", "driver", "jitter")
-# What each flow has for itself.
-PER_FLOW = ("cc", "pattern", "flow_rtt_ms")
+# What each flow has for itself, and what is made of that.
+PER_FLOW = ("cc", "pattern", "flow_rtt_ms", "longest_rtt_ms")
 
 
 def runs(table: pl.DataFrame) -> pl.DataFrame:
@@ -71,6 +72,7 @@ def runs(table: pl.DataFrame) -> pl.DataFrame:
             # Where a flow's is not the path's, which has a column of its own.
             pl.col("flow_rtt_ms").filter(pl.col("flow_rtt_ms") != pl.col("rtt_ms")).unique(maintain_order=True)
             .cast(pl.String).str.join("+").replace("", None),
+            pl.col("flow_rtt_ms").filter(pl.col("flow_rtt_ms") != pl.col("rtt_ms")).max().alias("longest_rtt_ms"),
             # As in the JSON objects: payload of all flows over the run's whole duration.
             (pl.col("throughput_mbps") * (pl.coalesce("stop_s", "duration_s") - pl.col("start_s"))
              / pl.col("duration_s")).sum(),
@@ -96,6 +98,8 @@ def varying(measured: pl.DataFrame) -> list[str]:
         of_each = rows.partition_by("backend") if name in OF_ONE_BACKEND else [rows]
         if any(part[name].n_unique() > 1 for part in of_each):
             axes.append(name)
+    if "flow_rtt_ms" in axes and "longest_rtt_ms" in axes:
+        axes.remove("longest_rtt_ms")
     if "buffer_bytes" in axes and {"bandwidth_mbps", "rtt_ms"} & set(axes) and measured["buffer_bdp"].n_unique() == 1:
         axes.remove("buffer_bytes")
     return axes

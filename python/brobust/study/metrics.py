@@ -15,6 +15,8 @@ from brobust.report import table
 
 # STARTUP is over by then on every path of the papers.
 STARTUP_S = 2.0
+# And flows that met have found their shares.
+SETTLED_S = 10.0
 PAYLOAD_BYTES = 1448  # of a full segment with timestamps, at the MTU of 1500 that all testbeds here have
 
 
@@ -55,8 +57,12 @@ class Evidence:
     @cached_property
     def throughput(self) -> pl.DataFrame:
         """Mbit/s of all flows of a run, by time."""
-        rates = self._of_these(self._tables.throughput)
-        return rates.group_by("run", "time_s").agg(pl.col("throughput_mbps").sum()).sort("run", "time_s")
+        return self.flow_throughput.group_by("run", "time_s").agg(pl.col("throughput_mbps").sum()).sort("run", "time_s")
+
+    @cached_property
+    def flow_throughput(self) -> pl.DataFrame:
+        """Mbit/s of each flow of a run, by time."""
+        return self._of_these(self._tables.throughput)
 
     @cached_property
     def samples(self) -> pl.DataFrame:
@@ -142,6 +148,53 @@ def second_flow_mbps(evidence: Evidence) -> pl.DataFrame:
     return _of_flow(evidence, 1)
 
 
+def first_flow_share(evidence: Evidence) -> pl.DataFrame:
+    """The first flow's part of what all flows received in the run's second half: without STARTUP."""
+    rate, first = pl.col("throughput_mbps"), pl.col("flow") == 0
+    late = _second_half(evidence.flow_throughput)
+    return late.group_by("run").agg((rate.filter(first).sum() / rate.sum()).alias("value"))
+
+
+def _together(evidence: Evidence, number: int) -> pl.DataFrame:
+    ends = evidence.flows.group_by("run").agg(begun=pl.col("start_s").max(), ended=pl.col("stop_s").min())
+    of_flow = evidence.flow_throughput.filter(pl.col("flow") == number).join(ends, on="run")
+    time = pl.col("time_s")
+    both = of_flow.filter((time > pl.col("begun") + SETTLED_S) & (time <= pl.col("ended")))
+    return both.group_by("run").agg(pl.col("throughput_mbps").mean().alias("value"))
+
+
+def first_flow_together_mbps(evidence: Evidence) -> pl.DataFrame:
+    """The first flow's throughput while all flows send, from 10 s after the last one's start on."""
+    return _together(evidence, 0)
+
+
+def second_flow_together_mbps(evidence: Evidence) -> pl.DataFrame:
+    """The second flow's throughput while all flows send, from 10 s after the last one's start on."""
+    return _together(evidence, 1)
+
+
+def queue_mean_ms(evidence: Evidence) -> pl.DataFrame:
+    """Mean queueing delay at the bottleneck of the flows' packets, of each flow alike. Null on vm."""
+    return evidence.flows.group_by("run").agg(pl.col("queue_mean_ms").mean().alias("value"))
+
+
+def _at_cwnd(evidence: Evidence, number: int) -> pl.DataFrame:
+    later = _later_samples(evidence).filter((pl.col("flow") == number) & pl.col("mode").ne_missing("probe_rtt"))
+    # Samples are taken at ACKs, which have just made room for a burst of two.
+    room = pl.col("cwnd_packets") - pl.col("inflight_packets")
+    return later.group_by("run").agg((room <= 2).mean().alias("value"))
+
+
+def first_flow_at_cwnd(evidence: Evidence) -> pl.DataFrame:
+    """Part of the first flow's samples after STARTUP, but for PROBE_RTT, with as much in flight as cwnd allows."""
+    return _at_cwnd(evidence, 0)
+
+
+def second_flow_at_cwnd(evidence: Evidence) -> pl.DataFrame:
+    """Part of the second flow's samples after STARTUP, but for PROBE_RTT, with as much in flight as cwnd allows."""
+    return _at_cwnd(evidence, 1)
+
+
 def fairness(evidence: Evidence) -> pl.DataFrame:
     """Jain's index of the flows' throughputs: 1 if all are equal, 1/n if one has everything (RFC 5166, 2.3)."""
     rate = pl.col("throughput_mbps")
@@ -220,6 +273,12 @@ METRICS: dict[str, tuple[Callable[[Evidence], pl.DataFrame], str]] = {
     "late_retransmit_share": (late_retransmit_share, ""),
     "first_flow_mbps": (first_flow_mbps, "Mbit/s"),
     "second_flow_mbps": (second_flow_mbps, "Mbit/s"),
+    "first_flow_share": (first_flow_share, ""),
+    "first_flow_together_mbps": (first_flow_together_mbps, "Mbit/s"),
+    "second_flow_together_mbps": (second_flow_together_mbps, "Mbit/s"),
+    "first_flow_at_cwnd": (first_flow_at_cwnd, ""),
+    "second_flow_at_cwnd": (second_flow_at_cwnd, ""),
+    "queue_mean_ms": (queue_mean_ms, "ms"),
     "fairness": (fairness, ""),
     "recovery_s": (recovery_s, "s"),
     "inflight_bdp": (inflight_bdp, "BDP"),

@@ -33,9 +33,11 @@ class Figure(BaseModel):
 
     name: str
     title: str
-    kind: Literal["throughput", "frontier", "over_time", "model", "inflight", "gains", "sent"] = "throughput"
+    kind: Literal["throughput", "frontier", "over_time", "model", "inflight", "gains", "sent", "flows_over_time"] = (
+        "throughput"
+    )
     x: str | None = None
-    value: Literal["throughput_mbps", "utilization", "retransmits"] = "throughput_mbps"
+    value: Literal["throughput_mbps", "utilization", "retransmits", "first_flow_share"] = "throughput_mbps"
     """What is drawn upwards, of kind throughput."""
     stat: Literal["median", "deviation"] = "median"
     """Of a cell's runs, of kind throughput: their median, or their standard deviation."""
