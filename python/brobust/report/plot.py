@@ -276,7 +276,13 @@ def _caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str) -> str:
     """What a figure must say to be read alone: conditions, n and what the bars are, backend and kernel."""
     first = runs.row(0, named=True)
     fixed = []
-    for axis, unit in (("bandwidth_mbps", "Mbit/s"), ("rtt_ms", "ms RTT"), ("buffer_bdp", "BDP buffer")):
+    told = {
+        "bandwidth_mbps": "Mbit/s",
+        "rtt_ms": "ms RTT",
+        "longest_rtt_ms": "ms of another flow",
+        "buffer_bdp": "BDP buffer",
+    }
+    for axis, unit in told.items():
         values = measured[axis].unique().to_list()
         if len(values) == 1 and values[0] is not None:
             fixed.append(f"{values[0]:g} {unit}")
