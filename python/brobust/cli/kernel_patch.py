@@ -59,8 +59,8 @@ def patch(
     _check_options(check, diff, format_patch, as_json, output, module, guest, kdir)
     if repair not in REPAIRS:
         raise BadInput(f"--repair: {repair!r} is none; give {' or '.join(REPAIRS)}")
-    if repair == "steady" and (module or guest):
-        raise BadInput("--repair steady changes the kernel itself, and is no module; leave out --module and --guest")
+    if (module or guest) and not REPAIRS[repair].is_module:
+        raise BadInput(f"--repair {repair} changes the kernel itself, and is no module; leave out --module and --guest")
     changes = patching.plan(tree, repair)
     todo = [change for change in changes if not change.repaired_already]
     show = diff or format_patch

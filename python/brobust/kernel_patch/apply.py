@@ -65,7 +65,7 @@ def plan(tree: Path, repair: str = "robust") -> list[Change]:
     if not tree.is_dir():
         raise BadInput(f"{tree} is not a directory; give an unpacked Linux source")
     changes = []
-    for file in REPAIRS[repair](tree):
+    for file in REPAIRS[repair].files(tree):
         before = read(tree / file.path)
         changes.append(Change(file, before, before if file.is_repaired(before) else _patched(file, before)))
     return changes
@@ -136,7 +136,7 @@ def mail(changes: Sequence[Change], repair: str, author: str, date: str) -> str:
     """A patch as `git format-patch` writes it, for `git am` or for posting. `author` is NAME <ADDRESS>."""
     todo = [change for change in changes if not change.repaired_already]
     subject, _, body = (RULES / repair / "message").read_text().partition("\n")
-    about = "tcp" if repair == "steady" else ", ".join(Path(change.name).stem for change in todo)
+    about = REPAIRS[repair].subsystem or ", ".join(Path(change.name).stem for change in todo)
     added, removed = (sum(change.count(sign) for change in todo) for sign in "+-")
     files = f"{len(todo)} file{'s' if len(todo) > 1 else ''} changed"
     return "".join(

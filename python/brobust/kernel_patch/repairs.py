@@ -157,7 +157,22 @@ def steady(tree: Path) -> list[File]:
     return files
 
 
-REPAIRS: dict[str, Callable[[Path], list[File]]] = {"robust": robust, "steady": steady}
+@dataclass(frozen=True)
+class Repair:
+    """Semantic patches that belong together, and the message to post with them."""
+
+    files: Callable[[Path], list[File]]
+    """Those of a tree that are to be changed."""
+    subsystem: str | None
+    """Before a patch's subject; None: the names of its files."""
+    is_module: bool
+    """What it changes can be built as modules of an unchanged kernel."""
+
+
+REPAIRS = {
+    "robust": Repair(robust, subsystem=None, is_module=True),
+    "steady": Repair(steady, subsystem="tcp", is_module=False),
+}
 
 
 def _version_of_bbr(text: str) -> int:

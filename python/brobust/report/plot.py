@@ -172,14 +172,7 @@ class ThroughputFigure:
             axes.set_title(self._panel_name(panel), fontsize=9)
 
     def _panel_name(self, panel: tuple[object, ...]) -> str:
-        return ", ".join(self._said(axis, value) for axis, value in zip(self._panel_axes, panel, strict=True))
-
-    def _said(self, axis: str, value: object) -> str:
-        if axis == "buffer_bytes":  # in BDP, if that is one figure
-            bdp = self._runs.filter(pl.col(axis) == value)["buffer_bdp"].unique()
-            if len(bdp) == 1 and bdp[0] is not None:
-                return table.axis_said("buffer_bdp", bdp[0])
-        return table.axis_said(axis, value)
+        return table.cell_said(self._runs, self._panel_axes, panel)
 
     def _ticks(self, rows: pl.DataFrame) -> list[float]:
         """Where something was measured."""

@@ -83,8 +83,8 @@ def _panels(
                     kind.draw(axes, evidence, ids[:1] if kind.one_run else ids, color)
                 if seconds is not None:
                     axes.set_xlim(*seconds)
-                words = [control, *(table.axis_said(axis, value) for axis, value in zip(others, place, strict=True))]
-                axes.set_title(", ".join(words), fontsize=8)
+                words = [control, table.cell_said(runs, others, place)]
+                axes.set_title(", ".join(filter(None, words)), fontsize=8)
         for axes in grid.flat:  # only now: a limit that is set ends the scaling to what later panels have
             axes.set_ylim(bottom=0)
         _, labels = grid[0][0].get_legend_handles_labels()

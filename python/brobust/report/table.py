@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 from rich import box
 from rich.table import Table
@@ -164,6 +166,16 @@ def axis_value(axis: str, value: object) -> str:
     if axis == "loss":
         return f"{value * 100:g}%"  # type: ignore[operator]
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def cell_said(runs: pl.DataFrame, axes: Sequence[str], values: Sequence[object]) -> str:
+    """The cell of these runs that has these values, where its axes are not named; a buffer in BDP, if that is one
+    figure."""
+    words = []
+    for axis, value in zip(axes, values, strict=True):
+        bdp = runs.filter(pl.col(axis) == value)["buffer_bdp"].unique().to_list() if axis == "buffer_bytes" else [None]
+        words.append(axis_said(axis, value) if len(bdp) > 1 or bdp[0] is None else axis_said("buffer_bdp", bdp[0]))
+    return ", ".join(words)
 
 
 def axis_said(axis: str, value: object) -> str:

@@ -61,7 +61,7 @@ class Study(BaseModel):
     about: str = ""
     """What the paper shows there, and what is done differently here."""
     grid: dict[str, Any] = Field(default_factory=dict)
-    """Fields of a scenario (docs/scenario.md), common to all scales."""
+    """Fields of a scenario (docs/scenario.md), common to all scales; a scale's own `grids` take the place of these."""
     scale: dict[Scale, dict[str, Any]] = Field(default_factory=dict)
     """What each scale changes; several [[scale.NAME.grids]] are several grids."""
     vm: dict[Scale, dict[str, Any]] = Field(default_factory=dict)
