@@ -144,3 +144,18 @@ def test_the_command_starts_without_what_only_figures_and_statistics_need() -> N
     """They take two seconds to load, which `brobust --help` is not worth."""
     program = "import sys, brobust.cli; print({'scipy', 'matplotlib'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "set()\n"
+
+
+def test_ctrl_c_while_the_commands_are_imported_is_one_line() -> None:
+    interrupted = """
+import sys
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "brobust.cli":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+from brobust.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", interrupted], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "brobust: interrupted\n")
