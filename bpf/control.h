@@ -57,7 +57,7 @@ static __always_inline void store_connection(struct sock *sk, const struct cc_co
 	tp->snd_ssthresh = conn->ssthresh;
 	if (may_write_app_limited)
 		tp->app_limited = conn->app_limited;
-#ifndef CC_WINDOW_BASED
+#if !defined(CC_WINDOW_BASED) || defined(CC_ON_SEND)
 	sk->sk_pacing_rate = conn->pacing_rate;
 #endif
 	if (conn->wants_pacing && sk->sk_pacing_status == SK_PACING_NONE)
@@ -176,6 +176,15 @@ void on_cong_control(__u64 *ctx)
 	end_call(sk, state, 0);
 }
 
+SEC("struct_ops")
+u32 BPF_PROG(on_sndbuf_expand, struct sock *sk)
+{
+	return control_sndbuf_expand();
+}
+
+#endif
+
+#if !defined(CC_WINDOW_BASED) || defined(CC_ON_SEND)
 /* Asked at each pass of the stack's write loop, before it looks at the rate. */
 SEC("struct_ops")
 u32 BPF_PROG(on_min_tso_segs, struct sock *sk)
@@ -191,13 +200,6 @@ u32 BPF_PROG(on_min_tso_segs, struct sock *sk)
 #endif
 	return control_min_tso_segs(sk->sk_pacing_rate);
 }
-
-SEC("struct_ops")
-u32 BPF_PROG(on_sndbuf_expand, struct sock *sk)
-{
-	return control_sndbuf_expand();
-}
-
 #endif
 
 #ifdef CC_SET_STATE
@@ -271,8 +273,10 @@ struct tcp_congestion_ops CC_NAME = {
 #endif
 #else
     .cong_control = (void *)on_cong_control,
-    .min_tso_segs = (void *)on_min_tso_segs,
     .sndbuf_expand = (void *)on_sndbuf_expand,
+#endif
+#if !defined(CC_WINDOW_BASED) || defined(CC_ON_SEND)
+    .min_tso_segs = (void *)on_min_tso_segs,
 #endif
 #ifdef CC_SET_STATE
     .set_state = (void *)on_set_state,

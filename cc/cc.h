@@ -39,6 +39,9 @@
  *			control_on_acked(conn, acked, control)	packets ACKed outside recovery
  *	CC_ON_RTT	control_on_rtt(conn, rtt_us, control)	an RTT sample; before the former
  *
+ * If it has control_on_send, which may give another rate than the stack's, it also has
+ * control_min_tso_segs.
+ *
  * docs/algorithms.md shows how to write one.
  */
 #ifndef BROBUST_CC_H

@@ -101,7 +101,7 @@ def test_help_names_every_option_of_a_run(brobust: Brobust) -> None:
         "seed", "kernel", "backend", "out", "json", "resume", "start", "accelerator", "samples", "aqm",
         "bandwidth-changes", "rtt-changes", "stop", "flow-rtt", "flow-rtt-changes", "pattern", "sender", "phase",
         "jitter", "replay", "cpu-frequency", "timer-cycles", "rx-packet-cycles", "tx-skb-cycles", "tx-byte-cycles",
-        "coalesce", "tx-completion", "qdisc", "tso-sizing", "traffic", "packets", "no-packets", "jobs",
+        "coalesce", "tx-completion", "tso-max-size", "qdisc", "tso-sizing", "traffic", "packets", "no-packets", "jobs",
     ):  # fmt: skip
         assert f"--{option}" in said
 
@@ -124,7 +124,8 @@ def test_flags_become_fields_and_commas_of_changes_are_no_grid(monkeypatch: pyte
         "--cc", "bbr", "--share", "0.5", "--jitter", "0,0.5", "--phase", "5ms", "--aqm", "none,codel ecn",
         "--bandwidth-changes", "5s:50mbit,7s:1gbit", "--rtt-changes", "1s:5ms", "--flow-rtt-changes", "1s:5ms,2s:6ms",
         "--pattern", "rate 5mbit", "--flow-rtt", "30ms", "--stop", "9s", "--cpu-frequency", "1GHz",
-        "--tx-byte-cycles", "2.5", "--coalesce", "50us", "--qdisc", "fq", "--samples", "ack", "--packets",
+        "--tx-byte-cycles", "2.5", "--coalesce", "50us", "--tso-max-size", "16KiB", "--qdisc", "fq",
+        "--samples", "ack", "--packets",
     ]  # fmt: skip
     app(["run", *arguments], standalone_mode=False)
     (grid,) = taken
@@ -133,7 +134,8 @@ def test_flags_become_fields_and_commas_of_changes_are_no_grid(monkeypatch: pyte
     assert len(one.path.bandwidth_changes) == len(one.flows[0].rtt_changes) == 2
     assert one.path.rtt_changes == ((10**9, 5_000_000),)
     assert (one.flows[0].rtt, one.flows[0].stop, one.flows[0].pattern.rate) == (30_000_000, 9 * 10**9, 5_000_000)
-    assert (one.cpu.frequency, one.cpu.tx_byte_cycles, one.nic.coalesce) == (10**9, 2.5, 50_000)
+    assert (one.cpu.frequency, one.cpu.tx_byte_cycles) == (10**9, 2.5)
+    assert (one.nic.coalesce, one.nic.tso_max_size) == (50_000, 16384)
     assert (one.qdisc, one.samples, one.packets, one.contention.phase) == ("fq", "ack", True, 5_000_000)
     assert {(s.contention.jitter, s.path.aqm.name) for s in grid.scenarios} == {
         (0.0, "none"), (0.0, "codel"), (0.5, "none"), (0.5, "codel"),

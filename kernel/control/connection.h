@@ -54,7 +54,7 @@ static inline void store_connection(struct sock *sk, const struct cc_connection 
 	tp->snd_cwnd_cnt = conn->cwnd_count;
 	tp->snd_ssthresh = conn->ssthresh;
 	tp->app_limited = conn->app_limited;
-#ifndef CC_WINDOW_BASED
+#if !defined(CC_WINDOW_BASED) || defined(CC_ON_SEND)
 	WRITE_ONCE(sk->sk_pacing_rate, conn->pacing_rate);
 #endif
 #ifdef BROBUST_PACING_STRIDE

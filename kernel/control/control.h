@@ -177,22 +177,6 @@ static void on_cong_control(struct sock *sk, const struct rate_sample *rs)
 }
 #endif
 
-/* Asked at each pass of the stack's write loop, before it looks at the rate. */
-static u32 on_min_tso_segs(struct sock *sk)
-{
-#ifdef CC_ON_SEND
-	struct socket_state *state = *state_in(sk);
-	struct cc_connection conn;
-
-	if (state) {
-		begin_call(sk, &conn, state, CC_CALL_ON_SEND, 0, NULL);
-		control_on_send(&conn, &state->control);
-		end_call(sk, &conn, state, 0);
-	}
-#endif
-	return control_min_tso_segs(READ_ONCE(sk->sk_pacing_rate));
-}
-
 static u32 on_sndbuf_expand(struct sock *sk)
 {
 	return control_sndbuf_expand();
@@ -216,6 +200,24 @@ static size_t on_get_info(struct sock *sk, u32 ext, int *attribute, union tcp_cc
 	return sizeof(info->bbr);
 }
 
+#endif
+
+#if !defined(CC_WINDOW_BASED) || defined(CC_ON_SEND)
+/* Asked at each pass of the stack's write loop, before it looks at the rate. */
+static u32 on_min_tso_segs(struct sock *sk)
+{
+#ifdef CC_ON_SEND
+	struct socket_state *state = *state_in(sk);
+	struct cc_connection conn;
+
+	if (state) {
+		begin_call(sk, &conn, state, CC_CALL_ON_SEND, 0, NULL);
+		control_on_send(&conn, &state->control);
+		end_call(sk, &conn, state, 0);
+	}
+#endif
+	return control_min_tso_segs(READ_ONCE(sk->sk_pacing_rate));
+}
 #endif
 
 #ifdef CC_SET_STATE
@@ -290,9 +292,11 @@ static struct tcp_congestion_ops operations __read_mostly = {
 #endif
 #else
     .cong_control = on_cong_control,
-    .min_tso_segs = on_min_tso_segs,
     .sndbuf_expand = on_sndbuf_expand,
     .get_info = on_get_info,
+#endif
+#if !defined(CC_WINDOW_BASED) || defined(CC_ON_SEND)
+    .min_tso_segs = on_min_tso_segs,
 #endif
 #ifdef CC_SET_STATE
     .set_state = on_set_state,

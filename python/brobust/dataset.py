@@ -33,7 +33,7 @@ import brobust
 from brobust.errors import BadInput
 from brobust.scenario import Flows, Grid, Run, Scenario
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,13 @@ RUNS: dict[str, Column] = {
     "loss": Column(pl.Float64, "random loss before the bottleneck, fraction"),
     "qdisc": Column(pl.String, "queue discipline on the sender: fq, or none where TCP paces by itself"),
     "tso_sizing": Column(
-        pl.String, "who sizes BBR's TSO packets: kernel (the mainline's interface), control (google's)"
+        pl.String,
+        "who sizes TSO packets: kernel (the mainline), rate (the mainline without its bonus for short RTTs), "
+        "control (BBR, over google's interface)",
     ),
     "coalesce_us": Column(pl.Float64, "receive interrupt coalescing of the sender's NIC, us; null on vm"),
     "tx_completion_us": Column(pl.Float64, "time from a packet's sending to its being freed, us; null on vm"),
+    "tso_max_bytes": Column(pl.Int64, "largest TSO packet that the sender's NIC takes, bytes; null on vm"),
     "cpu_mhz": Column(pl.Float64, "frequency of the sender's modelled CPU, MHz; null: its work took no time, or vm"),
     "driver": Column(pl.String, "what took this flow's sender its CPU: virtual, deadline, burner, competitor, none"),
     "share": Column(pl.Float64, "CPU share asked for, fraction; 1 where a recording was replayed"),
@@ -97,6 +100,13 @@ RUNS: dict[str, Column] = {
     ),
     "drops": Column(pl.Int64, "packets of this flow dropped at the bottleneck; null on vm"),
     "queue_mean_ms": Column(pl.Float64, "mean queueing delay of its packets at the bottleneck, ms; null on vm"),
+    "skb_mean_bytes": Column(pl.Float64, "mean payload of what TCP handed down at a time, bytes; null on vm"),
+    "pacing_idle_ms": Column(
+        pl.Float64, "mean time that pacing waited for after such a packet, ms; null where nothing was paced, and on vm"
+    ),
+    "cpu_busy_share": Column(
+        pl.Float64, "the sender's work in CPU time, as a share of the run; null without a modelled CPU"
+    ),
     "packet_hash": Column(
         pl.String, "SHA-256 of all frames and their times: equal for equal scenario, repeat and kernel; null on vm"
     ),
@@ -218,6 +228,7 @@ def scenario_columns(run: Run) -> dict[str, Any]:
         "tso_sizing": s.tso_sizing,
         "coalesce_us": s.nic.coalesce / 1e3 if virtual else None,
         "tx_completion_us": s.nic.tx_completion / 1e3 if virtual else None,
+        "tso_max_bytes": s.nic.tso_max_size if virtual else None,
         "cpu_mhz": s.cpu.frequency / 1e6 if s.cpu.frequency is not None else None,
         "receiver_share": s.receiver.share,
         "duration_s": s.duration / 1e9,

@@ -121,7 +121,6 @@ const struct cc_operations PASTE(CC_NAME, _operations) = {
 #endif
 #else
     .on_ack = host_on_ack,
-    .min_tso_segs = control_min_tso_segs,
     .sndbuf_expand = control_sndbuf_expand,
 #endif
 #ifdef CC_SET_STATE
@@ -129,6 +128,9 @@ const struct cc_operations PASTE(CC_NAME, _operations) = {
 #endif
 #ifdef CC_ON_EVENT
     .on_event = host_on_event,
+#endif
+#if !defined(CC_WINDOW_BASED) || defined(CC_ON_SEND)
+    .min_tso_segs = control_min_tso_segs,
 #endif
 #ifdef CC_ON_SEND
     .on_send = host_on_send,

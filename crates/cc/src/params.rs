@@ -164,13 +164,18 @@ fn trimmed(number: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The parameter of that name, or the only one whose name ends in `_NAME`.
+/// The parameter of that name; or the only one whose name ends in `_NAME`; or of several the only one that has but one
+/// word before it: `rate` is `master_rate` rather than `bbr_min_tso_rate`.
 pub(crate) fn find(control: &str, params: &[Param], name: &str) -> Result<Param, ParamError> {
     if let Some(param) = params.iter().find(|param| param.name == name) {
         return Ok(param.clone());
     }
     let ending = format!("_{name}");
-    let found: Vec<&Param> = params.iter().filter(|param| param.name.ends_with(&ending)).collect();
+    let mut found: Vec<&Param> = params.iter().filter(|param| param.name.ends_with(&ending)).collect();
+    let is_whole = |param: &&Param| !param.name[..param.name.len() - ending.len()].contains('_');
+    if found.iter().filter(|param| is_whole(param)).count() == 1 {
+        found.retain(is_whole);
+    }
     let names = |params: &[&Param]| params.iter().map(|param| param.name).collect::<Vec<_>>().join(", ");
     match found.as_slice() {
         [param] => Ok((*param).clone()),
@@ -296,7 +301,8 @@ mod tests {
             Ok(vec![("bbq_alpha", 5000), ("bbq_beta", 10)])
         );
         assert!(set("brb_bbr1", &[("alpha", "5ms")]).unwrap_err().contains("bbr1_high_gain"));
-        assert!(set("brb_bbr1_robust", &[("gain", "2")]).unwrap_err().contains("could be"));
+        assert_eq!(set("brb_bbr1_master", &[("cwnd", "70")]), Ok(vec![("master_cwnd", 70)]));
+        assert!(set("brb_bbr1", &[("gain", "2")]).unwrap_err().contains("could be"));
         assert!(set("brb_bbq", &[("alpha", "5ms"), ("bbq_alpha", "6ms")]).unwrap_err().contains("twice"));
         assert!(set("brb_reno", &[("alpha", "5ms")]).unwrap_err().contains("no parameters"));
     }

@@ -79,6 +79,7 @@ fn dictionary(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyDict>> {
     result.set_item("packets", of_table(py, outcome.packets)?)?;
     let windows = |sender: &Vec<brobust_virtual::Window>| sender.iter().map(|w| (w.begin, w.end)).collect::<Vec<_>>();
     result.set_item("windows_ns", outcome.windows.iter().map(windows).collect::<Vec<_>>())?;
+    result.set_item("busy_ns", outcome.busy)?;
     let said = outcome.iperf3.into_iter().map(|flow| (flow.sender, flow.receiver)).collect::<Vec<_>>();
     result.set_item("iperf3", said)?;
     let work = PyDict::new(py);
@@ -101,6 +102,8 @@ fn of_flow<'py>(py: Python<'py>, flow: &FlowResult) -> PyResult<Bound<'py, PyDic
     result.set_item("rtt_mean_ms", flow.rtt_mean_ms)?;
     result.set_item("rtt_p99_ms", flow.rtt_p99_ms)?;
     result.set_item("queue_mean_ms", flow.queue_mean_ms)?;
+    result.set_item("skb_mean_bytes", flow.skb_mean_bytes)?;
+    result.set_item("pacing_idle_ms", flow.pacing_idle_ms)?;
     result.set_item("errno", flow.error)?;
     Ok(result)
 }

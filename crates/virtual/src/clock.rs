@@ -201,6 +201,7 @@ impl World {
             self.work.received_packets += shared.rx_packets;
             self.work.sent_skbs += shared.tx_skbs;
         }
+        let busy = self.nodes[..self.places.senders].iter_mut().map(|node| node.kernel.shared().charged).collect();
         self.work.run_s = self.begun.elapsed().as_secs_f64();
         let stats = |node: &mut Node| node.kernel.shared().stats[..scenario.flows.len()].to_vec();
         let senders: Vec<Vec<FlowStats>> = self.nodes[..self.places.senders].iter_mut().map(stats).collect();
@@ -208,7 +209,7 @@ impl World {
         let received = stats(&mut self.nodes[self.places.receiver()]);
         let iperf3 = said(&mut self.nodes, self.places, scenario)?;
         let outcome = self.record.finish(&sent, &received)?;
-        Ok(Outcome { windows, iperf3, work: self.work, ..outcome })
+        Ok(Outcome { windows, busy, iperf3, work: self.work, ..outcome })
     }
 }
 
@@ -363,6 +364,7 @@ fn describe(shared: &mut Shared, scenario: &Scenario, places: Places, place: usi
     (shared.first_port, shared.flows) = (u32::from(FIRST_PORT), scenario.flows.len() as u32);
     shared.tcp_memory = scenario.tcp_memory;
     (shared.tx_completion, shared.coalesce) = (scenario.tx_completion, scenario.coalesce);
+    shared.tso_max_size = scenario.tso_max_size;
     if let Some(sender) = scenario.senders.get(place) {
         let CpuCost { timer, rx_packet, tx_skb, tx_byte } = sender.cpu;
         (shared.timer_cost, shared.rx_packet_cost, shared.tx_skb_cost, shared.tx_byte_cost) =

@@ -41,6 +41,10 @@ pub struct FlowResult {
     pub rtt_p99_ms: Option<f64>,
     /// Mean time that its packets waited in the bottleneck's queue, ms.
     pub queue_mean_ms: Option<f64>,
+    /// Mean payload of what TCP handed down at a time, bytes.
+    pub skb_mean_bytes: Option<f64>,
+    /// Mean time that pacing asked for after one of these, ms.
+    pub pacing_idle_ms: Option<f64>,
     /// errno that ended it.
     pub error: u32,
 }
@@ -67,6 +71,8 @@ pub struct Outcome {
     pub packets: Table,
     /// Of each sender: when its CPU could run, ns since the run began.
     pub windows: Vec<Vec<Window>>,
+    /// Of each sender: CPU time that its work cost, ns.
+    pub busy: Vec<u64>,
     /// SHA-256 over every frame: who sent it, when, its headers, and when it arrived.
     pub hash: String,
     /// By flow; empty without iperf3.
@@ -368,6 +374,8 @@ impl FlowRecord {
             rtt_mean_ms: (count > 0).then_some(mean),
             rtt_p99_ms: srtts.get((count * 99 / 100).min(count.saturating_sub(1))).map(|us| f64::from(*us) / 1e3),
             queue_mean_ms: (self.passed > 0).then(|| self.waited as f64 / self.passed as f64 / 1e6),
+            skb_mean_bytes: (sent.skbs > 0).then(|| sent.sent as f64 / f64::from(sent.skbs)),
+            pacing_idle_ms: (sent.paced > 0).then(|| sent.idle as f64 / f64::from(sent.paced) / 1e6),
             error: sent.error.max(received.error),
         }
     }

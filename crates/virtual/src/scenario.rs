@@ -1,5 +1,6 @@
 //! What a run is to be: python/brobust/backends/virtual.py writes it as JSON. Times in ns since the run's start, rates in
 //! bit/s, costs in ps of CPU time.
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use serde::Deserialize;
@@ -28,11 +29,13 @@ pub struct Scenario {
     #[serde(default)]
     pub receiver: Schedule,
     pub flows: Vec<Flow>,
-    /// Of the congestion controls, for the kernels' command line: CONTROL.PARAMETER=NUMBER
+    /// For the kernels' command line: CONTROL.PARAMETER=NUMBER of the congestion controls, or sysctl.NAME=NUMBER
     #[serde(default)]
     pub parameters: Vec<String>,
     pub tx_completion: u64,
     pub coalesce: u64,
+    /// What the senders' network devices take at once, bytes with headers.
+    pub tso_max_size: u32,
     /// Of the senders; empty: the kernel's default, over which TCP paces by itself.
     pub qdisc: String,
     pub record: Record,
@@ -103,14 +106,17 @@ pub struct Record {
 /// Of a run and of any time within it: an hour, as python/brobust/scenario/model.py allows. Sums of them fit.
 const LONGEST: u64 = 3_600_000_000_000;
 const MOST_SENDERS: usize = 16;
+/// Of two segments, to the kernel's GSO_LEGACY_MAX_SIZE.
+const TSO_SIZES: RangeInclusive<u32> = 4096..=65536;
 /// Of a queueing discipline's name (IFNAMSIZ) in brobust.h.
 const LONGEST_NAME: usize = 15;
 
 /// Nothing else may reach a kernel's command line.
 fn is_parameter(text: &str) -> bool {
-    let is_name = |name: &str| !name.is_empty() && name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_');
-    let parts = text.split_once('.').and_then(|(control, rest)| Some((control, rest.split_once('=')?)));
-    parts.is_some_and(|(control, (name, value))| is_name(control) && is_name(name) && value.parse::<u32>().is_ok())
+    let is_word = |word: &str| !word.is_empty() && word.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_');
+    text.split_once('=').is_some_and(|(name, value)| {
+        name.contains('.') && name.split('.').all(is_word) && value.parse::<u32>().is_ok()
+    })
 }
 
 impl Scenario {
@@ -132,6 +138,10 @@ impl Scenario {
                 return Err(format!("{what}: {time} ns is more than an hour"));
             }
         }
+        if !TSO_SIZES.contains(&self.tso_max_size) {
+            let (least, most) = (TSO_SIZES.start(), TSO_SIZES.end());
+            return Err(format!("nic.tso_max_size: {} is not between {least} and {most} bytes", self.tso_max_size));
+        }
         if self.senders.is_empty() || self.senders.len() > MOST_SENDERS {
             return Err(format!("senders: {} of them; a run has 1 to {MOST_SENDERS}", self.senders.len()));
         }
@@ -139,7 +149,7 @@ impl Scenario {
             return Err(format!("qdisc: {:?} is not a name of at most {LONGEST_NAME} characters", self.qdisc));
         }
         if let Some(other) = self.parameters.iter().find(|parameter| !is_parameter(parameter)) {
-            return Err(format!("parameters: {other:?} is not CONTROL.PARAMETER=NUMBER"));
+            return Err(format!("parameters: {other:?} is not NAME.PARAMETER=NUMBER"));
         }
         if !(0.0..1.0).contains(&self.path.loss) {
             return Err(format!("path.loss: {} is not a fraction below 1", self.path.loss));

@@ -11,7 +11,7 @@ use memmap2::MmapMut;
 use nix::sys::memfd::{memfd_create, MFdFlags};
 
 pub const MAGIC: u64 = 0x0074_7375_626f_7262;
-pub const ABI: u32 = 3;
+pub const ABI: u32 = 4;
 pub const WINDOWS: usize = 512;
 pub const FLOWS: usize = 1024;
 pub const PROGRAMS: usize = 1024;
@@ -69,6 +69,10 @@ pub struct Program {
 pub struct FlowStats {
     pub received: u64,
     pub acked: u64,
+    pub sent: u64,
+    pub idle: u64,
+    pub skbs: u32,
+    pub paced: u32,
     pub retransmits: u32,
     pub error: u32,
 }
@@ -128,6 +132,8 @@ pub struct Shared {
     pub tcp_memory: u32,
     pub tx_completion: u64,
     pub coalesce: u64,
+    pub tso_max_size: u32,
+    pub reserved: u32,
     pub timer_cost: u64,
     pub rx_packet_cost: u64,
     pub tx_skb_cost: u64,

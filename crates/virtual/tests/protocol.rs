@@ -21,6 +21,7 @@ fn scenario(script: &str, schedule: serde_json::Value) -> Scenario {
                    "pattern": {"kind": "bulk"}}],
         "tx_completion": 0,
         "coalesce": 0,
+        "tso_max_size": 65536,
         "qdisc": "",
         "record": {"samples": 0, "packets": true},
     });

@@ -43,11 +43,11 @@ def _vm(s: Scenario) -> Iterator[str]:
     if s.cpu.frequency is not None:
         yield _only_virtual("cpu.frequency", units.show_frequency(s.cpu.frequency), "none")
     if s.nic != Nic():
-        yield "nic: coalesce and tx_completion are for backend virtual; on vm leave them at their defaults"
+        yield "nic: coalesce, tx_completion and tso_max_size can be had on backend virtual only; on vm leave them out"
     if s.qdisc != "none":
         yield _only_virtual("qdisc", s.qdisc, "none")
-    if s.tso_sizing != "kernel":
-        yield _only_virtual("tso_sizing", s.tso_sizing, "kernel")
+    if s.tso_sizing == "control":
+        yield _only_virtual("tso_sizing", s.tso_sizing, "kernel or rate")
     if s.samples == "ack":
         yield _only_virtual("samples", s.samples, "an interval such as 10ms")
     elif s.samples is not None and s.samples < VM_LEAST_SAMPLES:

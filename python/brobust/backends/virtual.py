@@ -35,7 +35,7 @@ from brobust.dataset import (
 )
 from brobust.errors import RunFailed
 from brobust.guests import traffic
-from brobust.scenario import Contention, Pattern, Run, Scenario
+from brobust.scenario import TSO_RTT_LOG, Contention, Pattern, Run, Scenario
 from brobust.scenario.phrases import Changes
 from brobust.virtual import iperf3, kernels
 from brobust.virtual.cpus import Cpus
@@ -47,6 +47,12 @@ SOCKET_BUFFER_BYTES = 67_108_864
 INTERVAL_NS = 100_000_000
 # An application-limited flow writes this often.
 WRITE_EVERY_NS = 10_000_000
+
+OF_TSO_SIZING = {
+    "kernel": [],
+    "rate": [f"sysctl.net.ipv4.tcp_tso_rtt_log={TSO_RTT_LOG['rate']}"],
+    "control": ["tcp_bbr.control_sizes_tso=1"],
+}
 
 # include/uapi/linux/tcp.h, enum tcp_ca_state
 RECOVERY_STATES = ["open", "disorder", "cwr", "recovery", "loss"]
@@ -178,6 +184,7 @@ def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None, calls: P
         "parameters": _parameters(s),
         "tx_completion": s.nic.tx_completion,
         "coalesce": s.nic.coalesce,
+        "tso_max_size": s.nic.tso_max_size,
         "qdisc": "" if s.qdisc == "none" else s.qdisc,
         "record": {
             "samples": samples,
@@ -190,9 +197,8 @@ def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None, calls: P
 
 
 def _parameters(s: Scenario) -> list[str]:
-    """Of the controls, for the kernel's command line."""
-    of_kernel = ["tcp_bbr.control_sizes_tso=1"] if s.tso_sizing == "control" else []
-    return of_kernel + [
+    """Of the controls and of the stack, for the kernel's command line."""
+    return OF_TSO_SIZING[s.tso_sizing] + [
         f"{congestion_controls.name_of(control)}.{name}={value}"
         for control in sorted({group.cc for group in s.flows})
         for name, value in congestion_controls.settings_of(control)
@@ -272,6 +278,8 @@ def _pattern(pattern: Pattern) -> dict[str, Any]:
 
 def _flow_rows(s: Scenario, result: dict[str, Any]) -> list[dict[str, Any]]:
     rows = []
+    modelled = s.cpu.frequency is not None
+    busy = [ns / s.duration if modelled else None for ns in result["busy_ns"]]
     for columns, flow in zip(flow_columns(s), result["flows"], strict=True):
         if flow["errno"]:
             why = os.strerror(flow["errno"]).lower()
@@ -288,6 +296,9 @@ def _flow_rows(s: Scenario, result: dict[str, Any]) -> list[dict[str, Any]]:
                 "rtt_p99_ms": flow["rtt_p99_ms"],
                 "drops": flow["drops"],
                 "queue_mean_ms": flow["queue_mean_ms"],
+                "skb_mean_bytes": flow["skb_mean_bytes"],
+                "pacing_idle_ms": flow["pacing_idle_ms"],
+                "cpu_busy_share": busy[columns["sender"] - 1],
                 **_got(windows, s.duration, columns["driver"] != "none"),
                 "outcome": "ok",
             }

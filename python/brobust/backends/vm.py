@@ -22,7 +22,7 @@ from brobust.guests.kernels import Kernel
 from brobust.guests.qemu import Guest, Machine
 from brobust.host import cpus, network
 from brobust.host.session import Session
-from brobust.scenario import Flows, Path, Run, Scenario
+from brobust.scenario import TSO_RTT_LOG, Flows, Path, Run, Scenario
 from brobust.units import Buffer, show_rate
 
 PATH_KERNEL = "debian-6.12"
@@ -136,6 +136,9 @@ class VmBackend:
             for group in scenario.flows:
                 self._have(testbed, group.cc)
             self._reset(testbed, scenario.path, path.own_rtts(scenario))
+            # Kernels before 5.18 have no such bonus, and nothing to write to.
+            log, file = TSO_RTT_LOG[scenario.tso_sizing], "/proc/sys/net/ipv4/tcp_tso_rtt_log"
+            testbed.sender.agent.run("bash", "-c", f"[ ! -e {file} ] || echo {log} >{file}")
             sampler = samples.Sampler(testbed.sender.agent, scenario)
             held = contention.applied(
                 scenario.contention,

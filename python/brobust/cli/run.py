@@ -92,9 +92,12 @@ def run(
     tx_completion: Annotated[
         str | None, _list(SENDER, "tx-completion", "Time from sending a packet to its being freed [5us].")
     ] = None,
+    tso_max_size: Annotated[
+        str | None, _list(SENDER, "tso-max-size", "Largest TSO packet that the NIC takes [65.536kB].")
+    ] = None,
     qdisc: Annotated[str | None, _list(SENDER, "qdisc", "none (TCP paces by itself) or fq [none].")] = None,
     tso_sizing: Annotated[
-        str | None, _list(SENDER, "tso-sizing", "Who sizes BBR's TSO packets: kernel, or control [kernel].")
+        str | None, _list(SENDER, "tso-sizing", "Who sizes TSO packets: kernel, rate, control [kernel].")
     ] = None,
     traffic: Annotated[
         str | None, _list(SENDER, "traffic", "brobust (virtual), iperf3 [brobust; vm: iperf3].")
@@ -146,7 +149,7 @@ def run(
             "frequency": cpu_frequency, "timer_cycles": timer_cycles, "rx_packet_cycles": rx_packet_cycles,
             "tx_skb_cycles": tx_skb_cycles, "tx_byte_cycles": tx_byte_cycles,
         },
-        nic={"coalesce": coalesce, "tx_completion": tx_completion},
+        nic={"coalesce": coalesce, "tx_completion": tx_completion, "tso_max_size": tso_max_size},
         duration=duration, seed=seed, kernel=kernel, backend=backend, accelerator=accelerator, samples=samples,
         qdisc=qdisc, tso_sizing=tso_sizing, traffic=traffic,
     )  # fmt: skip

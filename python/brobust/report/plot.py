@@ -54,16 +54,22 @@ LABELS = {
     "flows": "parallel flows",
     "coalesce_us": "receive interrupt coalescing [us]",
     "tx_completion_us": "transmit completion [us]",
+    "tso_max_bytes": "largest TSO packet [bytes]",
     "cpu_mhz": "frequency of the sender's CPU [MHz]",
+    "stride": "pacing stride",
 }
-LOGARITHMIC = {"bandwidth_mbps", "buffer_bytes", "buffer_bdp", "longest_rtt_ms"}
-PERCENT = {"share", "receiver_share", "loss", "jitter", "utilization", "first_flow_share"}
+LOGARITHMIC = {"bandwidth_mbps", "buffer_bytes", "buffer_bdp", "longest_rtt_ms", "stride"}
+PERCENT = {"share", "receiver_share", "loss", "jitter", "utilization", "first_flow_share", "cpu_busy_share"}
 # What is drawn upwards.
 VALUES = {
     "throughput_mbps": "throughput at the receiver [Mbit/s]",
     "utilization": "throughput over what the bottleneck carries [%]",
     "retransmits": "segments retransmitted",
     "first_flow_share": "first flow's share of the throughput [%]",
+    "rtt_mean_ms": "smoothed round-trip time, mean of the flows [ms]",
+    "skb_mean_bytes": "sent at a time [bytes]",
+    "pacing_idle_ms": "wait until the next, by pacing [ms]",
+    "cpu_busy_share": "sender's CPU busy [%]",
 }
 MAX_PANELS = 12
 
@@ -85,6 +91,8 @@ class ThroughputFigure:
         """`lines`: axes that tell lines apart, as the control does, where it has more than one value of them. `values`:
         columns run and value, where the value is none of a run's columns."""
         measured = with_lines(table.runs(runs), lines)
+        if x == "stride":
+            measured = _with_strides(measured)
         if values is not None:
             measured = measured.join(values.select("run", pl.col("value").alias(value)), on="run")
         self._value, self._stat, self._log = value, stat, log
@@ -245,6 +253,14 @@ def with_lines(measured: pl.DataFrame, axes: Sequence[str]) -> pl.DataFrame:
         told = {axis, TWINS.get(axis, axis)}
         measured = measured.with_columns(pl.Series("cc", named), *(pl.lit(None).alias(name) for name in told))
     return measured
+
+
+def _with_strides(measured: pl.DataFrame) -> pl.DataFrame:
+    """With the stride that a control's name tells (`brb_bbr1_master:stride=5`) as a column, and not in the name."""
+    told = r":stride=(\d+)"
+    return measured.with_columns(
+        pl.col("cc").str.extract(told).cast(pl.Float64).fill_null(1).alias("stride"), pl.col("cc").str.replace(told, "")
+    )
 
 
 def _scale(axis: str) -> int:

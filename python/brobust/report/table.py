@@ -26,6 +26,7 @@ AXES: dict[str, tuple[str, str]] = {  # name and unit
     "tso_sizing": ("TSO sizing", ""),
     "coalesce_us": ("coalesce", "us"),
     "tx_completion_us": ("tx completion", "us"),
+    "tso_max_bytes": ("TSO up to", "B"),
     "longest_rtt_ms": ("longest RTT", "ms"),
     "cpu_mhz": ("CPU", "MHz"),
     "flows": ("flows", ""),
@@ -52,7 +53,9 @@ TEXT = (
 # What only a contended run has.
 CONTENDED = ("driver", "timeslice_ms", "jitter")
 # What only one of the backends has, so that it says nothing where both are in a dataset.
-OF_ONE_BACKEND = ("kernel", "accelerator", "traffic", "coalesce_us", "tx_completion_us", "driver", "jitter")
+OF_ONE_BACKEND = (
+    "kernel", "accelerator", "traffic", "coalesce_us", "tx_completion_us", "tso_max_bytes", "driver", "jitter",
+)  # fmt: skip
 # What each flow has for itself, and what is made of that.
 PER_FLOW = ("cc", "pattern", "flow_rtt_ms", "longest_rtt_ms")
 
@@ -79,7 +82,8 @@ def runs(table: pl.DataFrame) -> pl.DataFrame:
             (pl.col("throughput_mbps") * (pl.coalesce("stop_s", "duration_s") - pl.col("start_s"))
              / pl.col("duration_s")).sum(),
             pl.col("retransmits").sum(),
-            pl.col("rtt_mean_ms").mean(),
+            pl.col("rtt_mean_ms", "skb_mean_bytes", "pacing_idle_ms").mean(),
+            pl.col("cpu_busy_share").first(),
             *[pl.col(name).first() for name in per_run],
         )
         .with_columns(

@@ -7,6 +7,7 @@ from brobust.scenario.grid import DEFAULT_GRID, Grid
 from brobust.scenario.model import (
     RX_PACKET_CYCLES,
     TIMER_CYCLES,
+    TSO_RTT_LOG,
     TX_BYTE_CYCLES,
     TX_SKB_CYCLES,
     Contention,
@@ -23,6 +24,7 @@ __all__ = [
     "DEFAULT_GRID",
     "RX_PACKET_CYCLES",
     "TIMER_CYCLES",
+    "TSO_RTT_LOG",
     "TX_BYTE_CYCLES",
     "TX_SKB_CYCLES",
     "Aqm",

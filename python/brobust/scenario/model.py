@@ -24,12 +24,16 @@ MOST_SENDERS = 16
 # Controls whose TSO packets differ between the mainline's interface and google's (kernel/virtual/tree/net/ipv4).
 SIZES_TSO = ("bbr", "bbr_robust", "bbr_steady")
 
-# What the sender's kernel spends of its CPU, in cycles. Of the order that such work takes on a small core,
-# and calibrated on none (docs/virtual-time.md).
-TIMER_CYCLES = 6000.0
-RX_PACKET_CYCLES = 5000.0
-TX_SKB_CYCLES = 8000.0
-TX_BYTE_CYCLES = 1.5
+# net.ipv4.tcp_tso_rtt_log: with short RTTs the mainline sends more at a time than the pacing rate gives (since Linux
+# 5.18; tcp_tso_autosize() in net/ipv4/tcp_output.c). 0: it does not.
+TSO_RTT_LOG = {"kernel": 9, "rate": 0}
+
+# What the sender's kernel spends of its CPU, in cycles: of a phone's small core, fitted to four throughputs of "Are
+# Mobiles Ready for BBR?", section 4.1, by benchmarks/phone_cpu.py (docs/virtual-time.md).
+TIMER_CYCLES = 117_000.0
+RX_PACKET_CYCLES = 7_700.0
+TX_SKB_CYCLES = 14_800.0
+TX_BYTE_CYCLES = 8.2
 
 # Where a backend's default is its own: filled in where the field is absent, so that a scenario holds, and its hash
 # covers, what is measured. Without jitter the timeslices in virtual time lock to the phase of the flow's own cycles.
@@ -207,6 +211,7 @@ class Nic(_Table):
 
     coalesce: fields.Duration = Field(default="0s", ge=0, le=1_000_000_000, validate_default=True)
     tx_completion: fields.Duration = Field(default="5us", ge=0, le=1_000_000_000, validate_default=True)
+    tso_max_size: fields.Bytes = Field(default="64KiB", ge=4096, le=units.SUPER_PACKET_BYTES, validate_default=True)
 
 
 class Scenario(_Table):

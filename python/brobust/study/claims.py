@@ -127,7 +127,8 @@ class Pairs(Check):
         pairs = ours.join(others, on=on, how="inner", suffix="_than", nulls_equal=True)
         if pairs.is_empty():
             return Finding(None, "no pair of such cells was measured", 0)
-        pairs = pairs.with_columns((pl.col("value") / pl.col("value_than")).alias("ratio")).sort("ratio")
+        ratio = pl.col("value") / pl.col("value_than")
+        pairs = pairs.with_columns(ratio.fill_nan(1.0).alias("ratio")).sort("ratio")  # two zeros are the same
         holds, shown = self._judge_pairs(pairs, ours)
         return Finding(holds, shown, sum(pairs["n"].to_list() + pairs["n_than"].to_list()))
 

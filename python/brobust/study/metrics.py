@@ -202,6 +202,13 @@ def fairness(evidence: Evidence) -> pl.DataFrame:
     return evidence.flows.group_by("run").agg(index.alias("value"))
 
 
+def pacing_limit_mbps(evidence: Evidence) -> pl.DataFrame:
+    """What pacing alone would let the flows send: what each sends at a time over the wait until the next (papers/003,
+    section 6.2)."""
+    each = pl.col("skb_mean_bytes") * 8e-3 / pl.col("pacing_idle_ms")
+    return evidence.flows.group_by("run").agg(each.sum().alias("value"))
+
+
 def recovery_s(evidence: Evidence) -> pl.DataFrame:
     """From the run's middle on, until a second's throughput is at 80 % of the bottleneck; all of it if it never is."""
     runs = evidence.flows.group_by("run").agg(
@@ -280,6 +287,7 @@ METRICS: dict[str, tuple[Callable[[Evidence], pl.DataFrame], str]] = {
     "second_flow_at_cwnd": (second_flow_at_cwnd, ""),
     "queue_mean_ms": (queue_mean_ms, "ms"),
     "fairness": (fairness, ""),
+    "pacing_limit_mbps": (pacing_limit_mbps, "Mbit/s"),
     "recovery_s": (recovery_s, "s"),
     "inflight_bdp": (inflight_bdp, "BDP"),
     "below_bdp_share": (below_bdp_share, ""),
@@ -288,7 +296,11 @@ METRICS: dict[str, tuple[Callable[[Evidence], pl.DataFrame], str]] = {
     "high_gain_in_deficit": (high_gain_in_deficit, ""),
     "high_gain_without_deficit": (high_gain_without_deficit, ""),
 }
-OF_RUNS = {"throughput_mbps": "Mbit/s", "utilization": "", "retransmits": "segments"}
+# Columns that a run has by itself (report/table.py).
+OF_RUNS = {
+    "throughput_mbps": "Mbit/s", "utilization": "", "retransmits": "segments", "rtt_mean_ms": "ms",
+    "skb_mean_bytes": "B", "pacing_idle_ms": "ms", "cpu_busy_share": "",
+}  # fmt: skip
 
 
 def unit(metric: str) -> str:

@@ -37,7 +37,10 @@ class Figure(BaseModel):
         "throughput"
     )
     x: str | None = None
-    value: Literal["throughput_mbps", "utilization", "retransmits", "first_flow_share"] = "throughput_mbps"
+    value: Literal[
+        "throughput_mbps", "utilization", "retransmits", "first_flow_share", "rtt_mean_ms", "skb_mean_bytes",
+        "pacing_idle_ms", "cpu_busy_share",
+    ] = "throughput_mbps"  # fmt: skip
     """What is drawn upwards, of kind throughput."""
     stat: Literal["median", "deviation"] = "median"
     """Of a cell's runs, of kind throughput: their median, or their standard deviation."""

@@ -27,7 +27,7 @@ typedef uint16_t u16;
 #endif
 
 #define BROBUST_MAGIC 0x00747375626f7262ULL /* "brobust" */
-#define BROBUST_ABI 3
+#define BROBUST_ABI 4
 
 #define BROBUST_WINDOWS 512
 #define BROBUST_FLOWS 1024
@@ -81,6 +81,9 @@ struct brobust_program {
 struct brobust_flow_stats {
 	u64 received;	 /* payload received in order (receiver) */
 	u64 acked;	 /* payload acknowledged (sender) */
+	u64 sent;	 /* payload handed down, retransmissions too (sender) */
+	u64 idle;	 /* ns that pacing asked for after `paced` of these packets (sender) */
+	u32 skbs, paced; /* TSO packets of `sent`, and those that were paced (sender) */
 	u32 retransmits; /* segments (sender) */
 	u32 error;	 /* errno that ended the flow, 0 if none did */
 };
@@ -128,6 +131,8 @@ struct brobust_shared {
 	u32 flows;
 	u32 tcp_memory; /* upper limit of a socket's buffers, bytes */
 	u64 tx_completion, coalesce;
+	u32 tso_max_size; /* what the network device takes at once, with headers, bytes */
+	u32 reserved;
 	u64 timer_cost, rx_packet_cost, tx_skb_cost, tx_byte_cost;
 	char qdisc[16];
 	char commands[2048]; /* rtnetlink messages, for a bottleneck's queueing discipline */
@@ -171,6 +176,7 @@ void brobust_host_record_call(const void *call, unsigned long size);
 /* clock.c */
 int brobust_reach(unsigned long long event, unsigned long long *now);
 void brobust_charge(u64 picoseconds);
+void brobust_timer_fires(void); /* called by hrtimer.c */
 void brobust_sync(u32 reason);
 
 /* programs.c */

@@ -85,6 +85,14 @@ void brobust_charge(u64 picoseconds)
 	time_travel_time += ns;
 }
 
+void brobust_timer_fires(void)
+{
+	if (!brobust)
+		return;
+	brobust->timers++;
+	brobust_charge(brobust->timer_cost);
+}
+
 void brobust_sync(u32 reason)
 {
 	brobust->reason = reason;

@@ -29,6 +29,7 @@ int brobust_programs_start(void);
 
 /* probe.c: called by tcp_input.c, and by our controls */
 void brobust_after_ack(struct sock *sk);
+void brobust_after_send(const struct sock *sk, u32 bytes, u64 idle); /* by tcp_output.c */
 void brobust_note_report(struct sock *sk, u64 deficit_acks, u32 mode);
 bool brobust_records_calls(void);
 void brobust_note_call(const struct cc_call *call);

@@ -249,6 +249,7 @@ int brobust_net_create(void)
 	if (brobust->role != BROBUST_BOTTLENECK) {
 		dev->hw_features = NETIF_F_SG | NETIF_F_HW_CSUM | NETIF_F_TSO;
 		dev->features = dev->hw_features;
+		netif_set_tso_max_size(dev, brobust->tso_max_size);
 	} else {
 		dev->features = NETIF_F_SG | NETIF_F_HW_CSUM;
 	}

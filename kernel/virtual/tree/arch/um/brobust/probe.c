@@ -67,6 +67,21 @@ static void add_bbr(struct brobust_ack *ack, struct sock *sk)
 	ack->cwnd_gain = info.bbr.bbr_cwnd_gain;
 }
 
+/* `idle`: ns until the next packet, as pacing has it; 0: not paced. */
+void brobust_after_send(const struct sock *sk, u32 bytes, u64 idle)
+{
+	u32 flow = brobust_flow_of(sk);
+	struct brobust_flow_stats *stats;
+
+	if (flow >= BROBUST_FLOWS || !bytes)
+		return;
+	stats = &brobust->stats[flow];
+	stats->sent += bytes;
+	stats->skbs++;
+	stats->idle += idle;
+	stats->paced += idle > 0;
+}
+
 void brobust_after_ack(struct sock *sk)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
