@@ -34,11 +34,20 @@ STUDIES = [study for paper in model.papers() for study in model.of_paper(paper)]
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
 def test_a_study_can_be_measured_at_every_scale_that_it_has(study: model.Study) -> None:
-    assert {model.Scale.QUICK, model.Scale.FULL} <= set(study.scale)
+    assert {model.Scale.QUICK, model.Scale.FULL} <= set(study.scale or study.vm)
     for scale in study.scale:
         assert model.grid([study], scale, "virtual").runs()
     for scale in study.vm:
         assert model.grid([study], scale, "vm").runs()
+
+
+def _as_if_measured(study: model.Study, scale: model.Scale, backend: str) -> pl.DataFrame:
+    """A row per flow of each of the study's scenarios."""
+    rows = []
+    for scenario in model.grid([study], scale, backend).scenarios:
+        common = {**scenario_columns(Run(scenario=scenario, repeat=0)), "outcome": "ok", "throughput_mbps": 1.0}
+        rows += [{**common, **columns} for columns in flow_columns(scenario)]
+    return frame(rows, RUNS)
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
@@ -46,11 +55,7 @@ def test_its_figures_can_be_drawn_of_what_it_measures(study: model.Study) -> Non
     """No more panels than fit, and something in each at scale quick."""
     for backend, scales in (("virtual", study.scale), ("vm", study.vm)):
         for scale in scales:
-            rows = []
-            for scenario in model.grid([study], scale, backend).scenarios:
-                common = {**scenario_columns(Run(scenario=scenario, repeat=0)), "outcome": "ok", "throughput_mbps": 1.0}
-                rows += [{**common, **columns} for columns in flow_columns(scenario)]
-            flows = frame(rows, RUNS)
+            flows = _as_if_measured(study, scale, backend)
             runs = table.runs(flows)
             for figure in study.figures:
                 chosen = select(runs, figure.where)
@@ -59,6 +64,14 @@ def test_its_figures_can_be_drawn_of_what_it_measures(study: model.Study) -> Non
                     drawn = flows.filter(pl.col("run").is_in(chosen["run"].implode()))
                     values = None if figure.value in OF_RUNS else chosen.select("run", value=pl.lit(0.5))
                     throughput_figure(drawn, figure, values)
+
+
+def test_a_stride_is_an_axis_of_one_control() -> None:
+    (study,) = model.of_paper("mobiles", ["8"])
+    flows = _as_if_measured(study, model.Scale.QUICK, "virtual")
+    drawn = throughput_figure(flows, study.figures[0], None)
+    assert drawn.controls == ["brb_bbr1_master"]
+    assert drawn._ticks(drawn._runs) == [1, 2, 5, 10, 20, 50]
 
 
 def test_claims_and_figures_have_names_of_their_own() -> None:
@@ -143,6 +156,18 @@ BBR = {"cc": "bbr"}
         ({"rule": "at_least", "value": 91, "where": {"cc": "cubic"}}, HOLDS),
         ({"rule": "at_least", "value": 0.9, "metric": "utilization", "where": {"cc": "cubic"}}, HOLDS),
         ({"rule": "at_most", "value": 7, "where": {"share": 0.1}}, NOT_MEASURABLE),
+        # Nobody retransmits: as much as nobody.
+        (
+            {
+                "rule": "ratio",
+                "metric": "retransmits",
+                "where": BBR,
+                "than": {"cc": "cubic"},
+                "at_least": 1,
+                "at_most": 1,
+            },
+            HOLDS,
+        ),
         ({"rule": "ratio", "where": {"cc": "cubic"}, "than": {"cc": "bbr"}, "at_least": 0.99}, HOLDS),
         ({"rule": "ratio", "where": {"cc": "cubic"}, "than": {"cc": "bbr"}, "at_most": 5}, DIFFERS),
         ({"rule": "ratio", "where": {**BBR, "share": 0.25}, "than": {"share": 0.9}}, NOT_MEASURABLE),

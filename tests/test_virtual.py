@@ -301,6 +301,39 @@ class TestSenders:
         }
         assert lost["bbr"] > 2 * lost["cubic"] > 0
 
+    def test_what_is_sent_at_a_time(self) -> None:
+        """By the pacing rate (1 ms of it: 12 kB), with the mainline's bonus at a short RTT, or what the NIC takes."""
+
+        def of(cc: str = "bbr", flows: int = 1, **more: Any) -> dict[str, Any]:
+            path = {"bandwidth": "100mbit", "rtt": "1ms", "buffer": "20bdp"}
+            return run(path=path, flows=[{"cc": cc, "count": flows}], duration="2s", **more).runs.row(0, named=True)
+
+        by_rate, kernel = of(tso_sizing="rate"), of()
+        assert by_rate["skb_mean_bytes"] == pytest.approx(100e6 / 8 / 1024, rel=0.1)
+        assert kernel["skb_mean_bytes"] > 1.5 * by_rate["skb_mean_bytes"]
+        assert of(nic={"tso_max_size": "6kB"})["skb_mean_bytes"] < 6000
+        # A burst takes as long as its rate says: the means of both agree.
+        pace = by_rate["skb_mean_bytes"] * 8e-3 / by_rate["pacing_idle_ms"]
+        assert pace == pytest.approx(by_rate["throughput_mbps"], rel=0.1)
+        assert of("cubic")["pacing_idle_ms"] is None
+
+    def test_cubic_at_a_fixed_pacing_rate(self) -> None:
+        runs = run(path=PATH, flows=[{"cc": "brb_cubic_paced:rate=5mbit", "count": 4}], duration="3s").runs
+        assert runs["throughput_mbps"].to_list() == pytest.approx([5] * 4, rel=0.05)
+
+    def test_how_busy_a_modelled_cpu_is(self) -> None:
+        def busy(**cpu: Any) -> float | None:
+            value: float | None = run(path=PATH, flows=[{"cc": "cubic"}], cpu=cpu, duration="2s").runs[
+                "cpu_busy_share"
+            ][0]
+            return value
+
+        assert busy() is None
+        slow, fast = busy(frequency="200MHz"), busy(frequency="2GHz")
+        assert slow is not None and fast is not None
+        assert slow == pytest.approx(10 * fast, rel=0.1) and slow < 1
+        assert busy(frequency="50MHz") == pytest.approx(1, abs=0.02)
+
     def test_coalesced_interrupts_are_another_run(self) -> None:
         assert hash_of(**SHORT) != hash_of(**SHORT, nic={"coalesce": "250us"})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,7 @@ from brobust import _core, backends
 from brobust.backends.vm import VmBackend
 from brobust.conformance import calls, cases, shadow, verified
 from brobust.dataset import Measured
+from brobust.guests import traffic
 from brobust.scenario import Run
 from brobust.scenario.grid import scenario
 
@@ -49,6 +51,13 @@ def test_undisturbed_ours_carry_what_the_kernels_own_carry(testbed: VmBackend) -
     assert rate["brb_bbr3"] >= 0.95 * PAYLOAD_MBPS, rate
 
 
+def test_bursts_may_be_sized_by_the_pacing_rate_alone_in_one_run_and_not_in_the_next(testbed: VmBackend) -> None:
+    for sizing, log in (("rate", "0"), ("kernel", "9")):
+        fields = {"backend": "vm", "duration": "1s", "path": PATH, "tso_sizing": sizing, "flows": [{"cc": "bbr"}]}
+        testbed.measure(Run(scenario=scenario(fields), repeat=0))
+        assert testbed.ask_sender("cat", "/proc/sys/net/ipv4/tcp_tso_rtt_log").strip() == log
+
+
 def test_with_half_the_cpu_the_repair_doubles_bbr_1_and_bbr_3(testbed: VmBackend) -> None:
     controls = ("brb_bbr1", "brb_bbr1_robust", "brb_bbr3", "brb_bbr3_robust")
     rate = {cc: _rate(testbed, cc, 0.5) for cc in controls}
@@ -60,6 +69,19 @@ def test_with_a_quarter_of_the_cpu_the_kept_schedule_carries_five_times_what_bbr
     """As BPF, around the kernel's own BBR."""
     rate = {cc: _rate(testbed, cc, 0.25) for cc in ("bbr", "bbr_steady")}
     assert rate["bbr_steady"] >= 5 * rate["bbr"], rate  # measured: 1.2 and 13.4
+
+
+def test_watch_names_the_flow_that_is_short_of_cpu_and_no_other(testbed: VmBackend) -> None:
+    watch = ("brobust-guest", "watch", "--port", str(traffic.FIRST_PORT), "--interval-ms", "500", "--window-s", "4")
+    for share, cause in ((1, "network-limited"), (0.25, "cpu-limited")):
+        fields = {"backend": "vm", "duration": "6s", "path": PATH, "flows": [{"cc": "bbr"}]}
+        run = Run(scenario=scenario({**fields, "contention": {"share": share}}), repeat=0)
+        _, said = testbed.measure_beside(run, *watch, "--count", "14")
+        flows = [flow for line in said.splitlines() for flow in json.loads(line)["flows"]]
+        # iperf3's control connection carries next to nothing.
+        named = [flow["cause"] for flow in flows if flow["rate_mbps"] > 0.5 and flow["seconds"] > 2]
+        assert len(named) >= 4
+        assert named.count(cause) > len(named) / 2, (share, named)
 
 
 def test_bbq_cuts_the_probing_of_the_flow_with_the_long_rtt_while_there_is_a_queue(testbed: VmBackend) -> None:

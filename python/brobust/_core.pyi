@@ -321,3 +321,17 @@ class VirtualRun:
 
     def stop(self) -> None:
         """End it, from another thread."""
+
+class WatchError(Exception):
+    """Sockets cannot be read."""
+
+class Watch:
+    """Follows the TCP sockets of this host (crates/watch)."""
+
+    def __init__(
+        self, window_s: float, netns: str | None = None, local_port: int | None = None, remote_port: int | None = None
+    ) -> None:
+        """`window_s`: how far back a verdict looks. `netns`: a name of ip-netns(8), `all`, or our own."""
+
+    def sweep(self, top: int) -> str:
+        """Read all sockets once, without the GIL: a report as JSON (docs/watch.md), with the `top` flows."""

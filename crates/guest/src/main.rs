@@ -7,6 +7,7 @@ mod agent;
 mod cc;
 mod sample;
 mod spin;
+mod watch;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,6 +34,8 @@ enum Command {
     Cc(cc::Command),
     /// Record the state of TCP sockets at fixed intervals, as JSON lines
     Sample(sample::Options),
+    /// Follow TCP sockets and name what limits each, as JSON lines
+    Watch(watch::Options),
     /// Keep every CPU busy at idle priority until SIGTERM
     Spin,
 }
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Command::Agent { port } => agent::serve(&port),
         Command::Cc(command) => cc::run(command),
         Command::Sample(options) => sample::run(&options),
+        Command::Watch(options) => watch::run(&options),
         Command::Spin => spin::run(),
     };
     match result {

@@ -6,11 +6,13 @@ mod contention;
 mod controls;
 mod loading;
 mod virtual_time;
+mod watching;
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     contention::register(module)?;
     controls::register(module)?;
     loading::register(module)?;
-    virtual_time::register(module)
+    virtual_time::register(module)?;
+    watching::register(module)
 }

@@ -48,30 +48,41 @@ impl SockDiag {
     /// Reads the state that BPF controls export as well. Only dumps report it: the kernel's answer to a lookup has no
     /// room.
     pub fn with_state_maps(mut self, maps: Vec<OwnedFd>) -> SockDiag {
-        self.state_maps = maps;
+        self.set_state_maps(maps);
         self
+    }
+
+    /// The same from now on.
+    pub fn set_state_maps(&mut self, maps: Vec<OwnedFd>) {
+        self.state_maps = maps;
     }
 
     /// Connections that pass the filter and may still have data to send.
     pub fn dump(&mut self, filter: &Filter) -> Result<Vec<Socket>> {
+        let mut sockets = Vec::new();
+        self.dump_each(filter, |socket| sockets.push(socket))?;
+        Ok(sockets)
+    }
+
+    /// The same, one after the other as the kernel tells them.
+    pub fn dump_each(&mut self, filter: &Filter, mut found: impl FnMut(Socket)) -> Result<()> {
         let families: &[u8] = match filter.ipv6 {
             None => &[AF_INET, AF_INET6],
             Some(false) => &[AF_INET],
             Some(true) => &[AF_INET6],
         };
-        let mut sockets = Vec::new();
         for family in families {
             let mut id = if *family == AF_INET { SocketId::new_v4() } else { SocketId::new_v6() };
             id.source_port = filter.local_port.unwrap_or(0);
             id.destination_port = filter.remote_port.unwrap_or(0);
             self.send(*family, id, NLM_F_REQUEST | NLM_F_DUMP)?;
-            self.receive(true, |socket| sockets.push(socket)).map_err(|error| match error {
+            self.receive(true, &mut found).map_err(|error| match error {
                 // Neither the module for TCP was there nor could the kernel load it.
                 Error::Refused(error) if errno(&error) == Errno::ENOENT => Error::NoTcpDiag,
                 other => other,
             })?;
         }
-        Ok(sockets)
+        Ok(())
     }
 
     /// One socket as it is now; None if it is gone (what is left in TIME_WAIT has no congestion control any more).

@@ -114,9 +114,8 @@ const LONGEST_NAME: usize = 15;
 /// Nothing else may reach a kernel's command line.
 fn is_parameter(text: &str) -> bool {
     let is_word = |word: &str| !word.is_empty() && word.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_');
-    text.split_once('=').is_some_and(|(name, value)| {
-        name.contains('.') && name.split('.').all(is_word) && value.parse::<u32>().is_ok()
-    })
+    text.split_once('=')
+        .is_some_and(|(name, value)| name.contains('.') && name.split('.').all(is_word) && value.parse::<u32>().is_ok())
 }
 
 impl Scenario {

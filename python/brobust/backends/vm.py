@@ -257,10 +257,29 @@ class VmBackend:
     def ask_sender(self, *command: str, kernel: str | None = None) -> str:
         """What a program in the sender prints, between runs: of a control that was loaded, say. `kernel`: boot it, if
         the sender has another."""
+        return self._asked(kernel).sender.agent.run(*command, timeout=60)
+
+    def ask_receiver(self, *command: str, kernel: str | None = None) -> str:
+        """The same of the guest with the path and the receiver."""
+        return self._asked(kernel).path.agent.run(*command, timeout=60)
+
+    def _asked(self, kernel: str | None) -> Testbed:
         testbed = self._booted(kernel, "auto") if kernel is not None else self._testbed
         if testbed is None:
-            raise RunFailed("no run has booted a sender that could be asked")
-        return testbed.sender.agent.run(*command, timeout=60)
+            raise RunFailed("no run has booted guests that could be asked")
+        return testbed
+
+    def measure_beside(self, run: Run, *command: str) -> tuple[Measured, str]:
+        """A run with a program in the sender beside it, which ends by itself: what was measured, what it printed."""
+        testbed = self._booted(run.scenario.kernel, run.scenario.accelerator)
+        for group in run.scenario.flows:
+            self._have(testbed, group.cc)
+        pid = testbed.sender.agent.spawn(*command)
+        measured = self.measure(run)
+        ended = testbed.sender.agent.wait(pid, 120)
+        if ended.status != 0:
+            raise RunFailed(f"{command[0]} in the sender: {ended.stderr.strip()}")
+        return measured, ended.stdout
 
     def forget_control(self, control: str) -> None:
         """Take a control out of the sender that a run has loaded into it; the next run loads it anew."""

@@ -15,7 +15,7 @@ import typer
 from typer.exceptions import TyperException
 
 import brobust
-from brobust.cli import cc, compare, demo, doctor, kernel, plot, report, run, sweep, validate
+from brobust.cli import cc, compare, demo, doctor, kernel, plot, report, run, sweep, validate, watch
 from brobust.errors import BrobustError
 
 app = typer.Typer(
@@ -35,6 +35,7 @@ app.command("compare")(compare.compare)
 app.command("report")(report.report)
 app.command("doctor")(doctor.doctor)
 app.command("validate")(validate.command)
+app.command("watch")(watch.watch)
 app.add_typer(kernel.app, name="kernel")
 app.add_typer(cc.app, name="cc")
 

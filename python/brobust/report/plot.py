@@ -90,7 +90,7 @@ class ThroughputFigure:
     ):
         """`lines`: axes that tell lines apart, as the control does, where it has more than one value of them. `values`:
         columns run and value, where the value is none of a run's columns."""
-        measured = with_lines(table.runs(runs), lines)
+        cells = measured = with_lines(table.runs(runs), lines)
         if x == "stride":
             measured = _with_strides(measured)
         if values is not None:
@@ -116,7 +116,7 @@ class ThroughputFigure:
                 f"choose another --x or plot a smaller dataset"
             )
         self.controls = sorted(self._runs["cc"].unique(), key=control_order)
-        self._caption = _caption(runs, measured, stat)
+        self._caption = caption(runs, cells, stat)
 
     def save(self, directory: Path, name: str = "throughput") -> list[Path]:
         """Write NAME.png and NAME.svg."""
@@ -281,7 +281,7 @@ def control_order(name: str) -> tuple[int, str]:
     return (0 if name.split(",")[0] == "cubic" else 1, name)
 
 
-def _caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str) -> str:
+def caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str) -> str:
     """What a figure must say to be read alone: conditions, n and what the bars are, backend and kernel."""
     first = runs.row(0, named=True)
     fixed = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import statistics
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,8 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 
+from brobust import confidence
 from brobust.report import table
-from brobust.report.plot import STYLES, ThroughputFigure, control_order, styles, with_lines
+from brobust.report.plot import STYLES, VALUES, ThroughputFigure, caption, control_order, styles, with_lines
 from brobust.study.claims import select
 from brobust.study.metrics import OF_RUNS, Evidence
 from brobust.study.model import Figure, Study
@@ -37,7 +40,9 @@ def draw(study: Study, evidence: Evidence, directory: Path) -> Iterator[Path]:
             continue
         name = f"{study.name}-{figure.name}"
         heading = f"{study.paper}, figure {study.figure}: {figure.title}"
-        if figure.kind == "frontier":
+        if figure.kind == "bars":
+            yield from _bars(runs, evidence, figure, directory / name)
+        elif figure.kind == "frontier":
             yield from _frontier(runs, evidence, heading, directory / name)
         elif figure.kind == "throughput":
             chosen = evidence.flows.filter(pl.col("run").is_in(runs["run"].implode()))
@@ -100,6 +105,37 @@ def _panels(
         return _saved(canvas, file)
 
 
+def _bars(runs: pl.DataFrame, evidence: Evidence, figure: Figure, file: Path) -> list[Path]:
+    """A bar for each control: the median of its runs, with the median's confidence interval and every run."""
+    chosen = evidence.flows.filter(pl.col("run").is_in(runs["run"].implode()))
+    values = evidence.values(figure.value).filter(pl.col("run").is_in(runs["run"].implode()))
+    controls = sorted(values["cc"].unique(), key=_natural, reverse=True)  # drawn from below
+    with mpl.rc_context({"font.size": 10, "axes.grid": True, "grid.alpha": 0.3, "svg.fonttype": "none"}):
+        canvas = Canvas(figsize=(8, 1.6 + 0.45 * len(controls)), layout="constrained")
+        FigureCanvasAgg(canvas)
+        axes = canvas.subplots()
+        for place, control in enumerate(controls):
+            each = values.filter(cc=control)["value"].sort().to_list()
+            median = statistics.median(each)
+            low, high = confidence.of_median(each) or (median, median)
+            axes.barh(place, median, height=0.6, color=STYLES[0][0], alpha=0.75)
+            axes.errorbar(median, place, xerr=[[median - low], [high - median]], color="black", capsize=3)
+            axes.plot(each, [place] * len(each), color="black", marker=".", markersize=4, linestyle="none")
+        axes.set_yticks(range(len(controls)), controls)
+        axes.set_xlim(left=0)
+        axes.grid(axis="y", visible=False)
+        lines = textwrap.wrap(caption(chosen, runs, figure.stat), int(13 * canvas.get_figwidth()))
+        axes.set_xlabel(VALUES[figure.value])
+        canvas.supxlabel("\n".join(lines), fontsize=8)  # over the names of the controls, too
+        return _saved(canvas, file)
+
+
+def _natural(name: str) -> list[tuple[bool, int, str]]:
+    """So that 16 comes before 140, and CUBIC before all."""
+    parts = re.findall(r"\d+|\D+", name)
+    return [(name != "cubic", 0, "")] + [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
+
+
 def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) -> list[Path]:
     """What throughput costs: a dot per cell, its medians; retransmits and RTT against the throughput."""
     cells = table.varying(runs)
@@ -133,7 +169,7 @@ def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) 
 
 
 def _saved(canvas: Canvas, file: Path) -> list[Path]:
-    files = [file.with_suffix(".png"), file.with_suffix(".svg")]
+    files = [file.with_name(f"{file.name}.{kind}") for kind in ("png", "svg")]  # a name may have a dot: section 5.1
     for one in files:
         canvas.savefig(one, dpi=160)
     return files

@@ -33,15 +33,15 @@ class Figure(BaseModel):
 
     name: str
     title: str
-    kind: Literal["throughput", "frontier", "over_time", "model", "inflight", "gains", "sent", "flows_over_time"] = (
-        "throughput"
-    )
+    kind: Literal[
+        "throughput", "bars", "frontier", "over_time", "model", "inflight", "gains", "sent", "flows_over_time"
+    ] = "throughput"
     x: str | None = None
     value: Literal[
         "throughput_mbps", "utilization", "retransmits", "first_flow_share", "rtt_mean_ms", "skb_mean_bytes",
         "pacing_idle_ms", "cpu_busy_share",
     ] = "throughput_mbps"  # fmt: skip
-    """What is drawn upwards, of kind throughput."""
+    """What is drawn upwards, of kind throughput, and along, of kind bars."""
     stat: Literal["median", "deviation"] = "median"
     """Of a cell's runs, of kind throughput: their median, or their standard deviation."""
     log: bool = False
@@ -68,7 +68,8 @@ class Study(BaseModel):
     scale: dict[Scale, dict[str, Any]] = Field(default_factory=dict)
     """What each scale changes; several [[scale.NAME.grids]] are several grids."""
     vm: dict[Scale, dict[str, Any]] = Field(default_factory=dict)
-    """What backend vm changes of these; a scale that is absent is not measured there."""
+    """What backend vm changes of these; a scale that is absent is not measured there, one that is here alone nowhere
+    else."""
     figures: tuple[Figure, ...] = ()
     claims: tuple[Claim, ...] = ()
 
@@ -83,9 +84,9 @@ class Study(BaseModel):
 
     def fields(self, scale: Scale, backend: str) -> dict[str, Any] | None:
         """The grid's fields; None where this study is not measured at that scale on that backend."""
-        if scale not in self.scale or (backend == "vm" and scale not in self.vm):
+        if scale not in (self.vm if backend == "vm" else self.scale):
             return None
-        fields = override(self.grid, self.scale[scale])
+        fields = override(self.grid, self.scale.get(scale, {}))
         if backend == "vm":
             fields = override(fields, self.vm[scale])
         return {"seed": 1, **fields, "backend": backend}

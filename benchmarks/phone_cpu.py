@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""The cycles of [cpu] (docs/scenario.md), from four throughputs of a phone:
+
+    .venv/bin/python benchmarks/phone_cpu.py
+
+fits them to "Are Mobiles Ready for BBR?", section 4.1: CUBIC and BBR with 1 and 20 connections, on a Pixel 4's small
+core at 576 MHz, over the scenario of figure 2's study (python/brobust/studies/mobiles/figure-02.toml). Least squares of
+the logarithms, four numbers for four; nothing else of that paper is looked at. Takes about two minutes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from scipy.optimize import least_squares
+
+import brobust
+from brobust.scenario.grid import override
+from brobust.study import model
+
+PAPER_MBPS = {("cubic", 1): 364.0, ("cubic", 20): 310.0, ("bbr", 1): 325.0, ("bbr", 20): 138.0}
+# Where the search begins: within an order of magnitude of what such work takes anywhere.
+BEGIN = {"timer_cycles": 40_000.0, "rx_packet_cycles": 5_000.0, "tx_skb_cycles": 20_000.0, "tx_byte_cycles": 8.0}
+# One step of the search, as a part of a logarithm. Less is lost in how differently the same flows fall out.
+STEP = 0.02
+
+
+def measure(case: tuple[str, int], cycles: dict[str, float]) -> float:
+    """Mbit/s of all connections."""
+    control, connections = case
+    (study,) = model.of_paper("mobiles", ["2"])
+    fields: dict[str, Any] = override(
+        study.fields(model.Scale.QUICK, "virtual") or {},
+        {"cpu": {"frequency": "576MHz", **cycles}, "flows": [{"cc": control, "count": connections}], "duration": "5s"},
+    )
+    del fields["repeat"]
+    return float(brobust.run(fields).runs["throughput_mbps"].sum())
+
+
+def main() -> None:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+
+        def off_by(logarithms: np.ndarray[tuple[int], np.dtype[np.float64]], /) -> list[float]:
+            cycles = dict(zip(BEGIN, (float(value) for value in np.exp(logarithms)), strict=True))
+            got = list(pool.map(lambda case: measure(case, cycles), PAPER_MBPS))
+            shown = ", ".join(f"{name} {value:.4g}" for name, value in cycles.items())
+            print(f"{shown}: {', '.join(f'{mbps:.0f}' for mbps in got)} Mbit/s", flush=True)
+            return [math.log(mbps / paper) for mbps, paper in zip(got, PAPER_MBPS.values(), strict=True)]
+
+        found = least_squares(off_by, np.log(list(BEGIN.values())), diff_step=[STEP], max_nfev=12)
+    print(f"\nwithin {100 * (math.exp(max(abs(found.fun))) - 1):.1f} % of the paper's")
+    for name, logarithm in zip(BEGIN, found.x, strict=True):
+        print(f"{name} = {math.exp(logarithm):.4g}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,308 @@
+//! What limits a flow, by a window of samples.
+//!
+//! Each cause has evidence of its own, and they are asked in the order of how sure it is: the stack itself counts the time
+//! in which the receiver's window or the send buffer was the limit; an application that writes less than is sent leaves
+//! nothing waiting; and only of a flow that has data, room and no reason to drain does too little in flight mean that its
+//! sender did not get to send (the Inflight Deficit, 2BRobust, section 6.1).
+
+use crate::sample::{BdpSource, Sample};
+
+/// Samples that a verdict takes.
+const LEAST_SAMPLES: usize = 4;
+/// A cause is named where it is there for more than half of the time.
+const MOSTLY: f64 = 0.5;
+/// The stack counts a limit as soon as it binds, also between two ACKs; below this it is no more than that.
+const LIMITED: f64 = 0.3;
+/// Less in flight than that, in BDPs, is a deficit.
+const DEFICIT_BDP: f64 = 1.0;
+/// Whoever samples gets the CPU when TCP gets it, and sees each flow right after it has sent what it could. So where the
+/// CPU is known to be away for more than a tenth of the time, a deficit need not be seen: a flow that nothing but pacing
+/// holds has one if it falls behind its pace, or has no queue.
+const AWAY: f64 = 0.1;
+const KEEPS_PACE: f64 = 0.95;
+const NO_QUEUE_BDP: f64 = 1.25;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Cause {
+    CpuLimited,
+    NetworkLimited,
+    RwndLimited,
+    SndbufLimited,
+    AppLimited,
+    Undecided,
+}
+
+impl Cause {
+    pub const ALL: [Cause; 6] = [
+        Cause::CpuLimited,
+        Cause::NetworkLimited,
+        Cause::RwndLimited,
+        Cause::SndbufLimited,
+        Cause::AppLimited,
+        Cause::Undecided,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::CpuLimited => "cpu-limited",
+            Cause::NetworkLimited => "network-limited",
+            Cause::RwndLimited => "rwnd-limited",
+            Cause::SndbufLimited => "sndbuf-limited",
+            Cause::AppLimited => "app-limited",
+            Cause::Undecided => "undecided",
+        }
+    }
+}
+
+/// What the verdict stands on. Shares are of the window's time, or of its samples.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Evidence {
+    pub samples: usize,
+    /// From the first sample to the last.
+    pub seconds: f64,
+    /// Acknowledged per second.
+    pub rate_bytes_per_s: f64,
+    /// Acknowledged, over what pacing at each sample's rate would have sent. None where nothing is paced.
+    pub paced_share: Option<f64>,
+    /// Of the time: data was in the socket or in flight; the receiver's window was the limit; the send buffer was.
+    pub busy_share: Option<f64>,
+    pub rwnd_limited_share: Option<f64>,
+    pub sndbuf_limited_share: Option<f64>,
+    /// Of the samples: something was waiting, or all that cwnd allows was in flight; and the stack did not say that the
+    /// application was the limit.
+    pub data_share: f64,
+    /// Samples in which a deficit means something, and the part of these that had one.
+    pub could_send: usize,
+    pub deficit_share: Option<f64>,
+    /// Median of the samples that have an estimate.
+    pub inflight_bdp: Option<f64>,
+    pub bdp_source: Option<BdpSource>,
+    /// Sent again, of what was sent.
+    pub retransmit_share: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Verdict {
+    pub cause: Cause,
+    pub evidence: Evidence,
+}
+
+/// Judges samples of one flow, in the order of time. `away_share`: of that time, the CPU was taken away
+/// ([`crate::HostLoad::away_share`]).
+pub fn judge(samples: &[Sample], away_share: f64) -> Verdict {
+    let evidence = gather(samples);
+    Verdict { cause: name(&evidence, away_share), evidence }
+}
+
+fn gather(samples: &[Sample]) -> Evidence {
+    let (Some(first), Some(last)) = (samples.first(), samples.last()) else { return Evidence::default() };
+    let seconds = last.time_ns.saturating_sub(first.time_ns) as f64 / 1e9;
+    let per_second = |from: u64, to: u64| if seconds > 0.0 { to.saturating_sub(from) as f64 / seconds } else { 0.0 };
+    let share = |counter: fn(&Sample) -> Option<u64>| {
+        let (from, to) = (counter(first)?, counter(last)?);
+        (seconds > 0.0).then(|| (per_second(from, to) / 1e6).min(1.0))
+    };
+    let part = |chosen: usize, of: usize| if of > 0 { chosen as f64 / of as f64 } else { 0.0 };
+    let with_deficit = |sample: &&Sample| sample.inflight_bdp().is_some_and(|inflight| inflight < DEFICIT_BDP);
+    let could_send: Vec<&Sample> =
+        samples.iter().filter(|sample| sample.could_send() && sample.bdp.is_some()).collect();
+    let deficits = could_send.iter().copied().filter(with_deficit).count();
+    let retransmit_share = last.bytes_retrans.zip(first.bytes_retrans).zip(last.bytes_sent.zip(first.bytes_sent)).map(
+        |((again, again_before), (sent, sent_before))| {
+            part(again.saturating_sub(again_before) as usize, sent.saturating_sub(sent_before) as usize)
+        },
+    );
+    let paced: Vec<u64> = samples.iter().filter_map(|sample| sample.pacing_rate_bytes_per_s).collect();
+    let pacing_rate = paced.iter().map(|rate| *rate as f64).sum::<f64>() / paced.len() as f64;
+    let rate_bytes_per_s = per_second(first.bytes_acked, last.bytes_acked);
+    Evidence {
+        paced_share: (pacing_rate > 0.0).then(|| rate_bytes_per_s / pacing_rate),
+        samples: samples.len(),
+        seconds,
+        rate_bytes_per_s,
+        busy_share: share(|sample| sample.busy_us),
+        rwnd_limited_share: share(|sample| sample.rwnd_limited_us),
+        sndbuf_limited_share: share(|sample| sample.sndbuf_limited_us),
+        data_share: part(
+            samples.iter().filter(|sample| sample.has_data() && !sample.is_app_limited).count(),
+            samples.len(),
+        ),
+        could_send: could_send.len(),
+        deficit_share: (!could_send.is_empty()).then(|| part(deficits, could_send.len())),
+        inflight_bdp: median(samples.iter().filter_map(Sample::inflight_bdp).collect()),
+        bdp_source: last.bdp.map(|(_, source)| source),
+        retransmit_share,
+    }
+}
+
+fn name(evidence: &Evidence, away_share: f64) -> Cause {
+    if evidence.samples < LEAST_SAMPLES || evidence.seconds <= 0.0 {
+        return Cause::Undecided;
+    }
+    let busy = evidence.busy_share.unwrap_or(1.0);
+    if evidence.rwnd_limited_share.is_some_and(|share| share > LIMITED * busy && share > 0.0) {
+        return Cause::RwndLimited;
+    }
+    if evidence.sndbuf_limited_share.is_some_and(|share| share > LIMITED * busy && share > 0.0) {
+        return Cause::SndbufLimited;
+    }
+    if busy < MOSTLY || evidence.data_share < MOSTLY {
+        return Cause::AppLimited;
+    }
+    let falls_behind = evidence.paced_share.is_some_and(|share| share < KEEPS_PACE);
+    let without_queue = evidence.inflight_bdp.is_some_and(|inflight| inflight < NO_QUEUE_BDP);
+    match evidence.deficit_share {
+        // Too few samples in which it could have sent: a third of the window at least.
+        _ if evidence.could_send * 3 < evidence.samples => network_or_nothing(evidence),
+        Some(deficit) if deficit > MOSTLY => Cause::CpuLimited,
+        Some(_) if away_share > AWAY && (falls_behind || without_queue) => Cause::CpuLimited,
+        _ => network_or_nothing(evidence),
+    }
+}
+
+fn network_or_nothing(evidence: &Evidence) -> Cause {
+    if evidence.inflight_bdp.is_some_and(|inflight| inflight >= DEFICIT_BDP) {
+        Cause::NetworkLimited
+    } else {
+        Cause::Undecided
+    }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A bulk flow of 20 Mbit/s over 10 ms with one and a half BDP in flight, a sample a second.
+    fn bulk(number: u64) -> Sample {
+        Sample {
+            time_ns: number * 1_000_000_000,
+            bytes_acked: number * 2_500_000,
+            bytes_sent: Some(number * 2_500_000),
+            bytes_retrans: Some(0),
+            busy_us: Some(number * 1_000_000),
+            rwnd_limited_us: Some(0),
+            sndbuf_limited_us: Some(0),
+            notsent_bytes: 100_000,
+            inflight_bytes: 37_500,
+            cwnd_bytes: 50_000,
+            pacing_rate_bytes_per_s: Some(2_500_000),
+            delivery_rate_bytes_per_s: 2_500_000,
+            min_rtt_us: Some(10_000),
+            bdp: Some((25_000, BdpSource::Bbr)),
+            is_draining: false,
+            is_app_limited: false,
+            is_recovering: false,
+        }
+    }
+
+    fn flow(change: impl Fn(u64, &mut Sample)) -> Vec<Sample> {
+        let sample = |number| {
+            let mut sample = bulk(number);
+            change(number, &mut sample);
+            sample
+        };
+        (1..=10).map(sample).collect()
+    }
+
+    fn cause(change: impl Fn(u64, &mut Sample)) -> Cause {
+        judge(&flow(change), 0.0).cause
+    }
+
+    #[test]
+    fn each_limit_has_its_name() {
+        assert_eq!(cause(|_, _| ()), Cause::NetworkLimited);
+        assert_eq!(cause(|_, sample| sample.inflight_bytes = 12_000), Cause::CpuLimited);
+        assert_eq!(cause(|number, sample| sample.rwnd_limited_us = Some(number * 800_000)), Cause::RwndLimited);
+        assert_eq!(cause(|number, sample| sample.sndbuf_limited_us = Some(number * 800_000)), Cause::SndbufLimited);
+        let app = |_, sample: &mut Sample| (sample.notsent_bytes, sample.inflight_bytes) = (0, 5_000);
+        assert_eq!(cause(app), Cause::AppLimited);
+        assert_eq!(cause(|number, sample| sample.busy_us = Some(number * 200_000)), Cause::AppLimited);
+    }
+
+    #[test]
+    fn a_deficit_that_bbr_wants_or_that_is_short_is_none() {
+        let draining = |_, sample: &mut Sample| (sample.is_draining, sample.inflight_bytes) = (true, 5_000);
+        assert_eq!(cause(draining), Cause::Undecided);
+        let seldom = |number: u64, sample: &mut Sample| {
+            if number % 3 == 0 {
+                sample.inflight_bytes = 5_000;
+            }
+        };
+        assert_eq!(cause(seldom), Cause::NetworkLimited);
+        let flagged = |_, sample: &mut Sample| (sample.is_app_limited, sample.inflight_bytes) = (true, 5_000);
+        assert_eq!(cause(flagged), Cause::AppLimited);
+        let recovering = |_, sample: &mut Sample| (sample.is_recovering, sample.inflight_bytes) = (true, 5_000);
+        assert_ne!(cause(recovering), Cause::CpuLimited);
+    }
+
+    #[test]
+    fn where_the_cpu_is_away_a_flow_that_falls_behind_its_pace_is_short_of_it() {
+        let behind = |_, sample: &mut Sample| sample.pacing_rate_bytes_per_s = Some(3_500_000);
+        assert_eq!(judge(&flow(behind), 0.02).cause, Cause::NetworkLimited);
+        assert_eq!(judge(&flow(behind), 0.5).cause, Cause::CpuLimited);
+        assert_eq!(judge(&flow(|_, _| ()), 0.5).cause, Cause::NetworkLimited);
+        let cruising = |_, sample: &mut Sample| sample.inflight_bytes = 26_000;
+        assert_eq!(judge(&flow(cruising), 0.02).cause, Cause::NetworkLimited);
+        assert_eq!(judge(&flow(cruising), 0.5).cause, Cause::CpuLimited);
+        // What fills its window waits for ACKs, not for the CPU.
+        let full = |_, sample: &mut Sample| {
+            behind(0, sample);
+            (sample.notsent_bytes, sample.inflight_bytes) = (0, sample.cwnd_bytes);
+        };
+        assert_eq!(judge(&flow(full), 0.5).cause, Cause::NetworkLimited);
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_guessed() {
+        assert_eq!(judge(&[], 0.0).cause, Cause::Undecided);
+        assert_eq!(judge(&flow(|_, _| ())[..3], 0.0).cause, Cause::Undecided);
+        let without_estimate = |_, sample: &mut Sample| sample.bdp = None;
+        assert_eq!(cause(without_estimate), Cause::Undecided);
+        // A kernel before 4.10 counts no limits; the rest still tells.
+        let old = |_, sample: &mut Sample| {
+            (sample.busy_us, sample.rwnd_limited_us, sample.sndbuf_limited_us) = (None, None, None);
+            sample.inflight_bytes = 12_000;
+        };
+        assert_eq!(cause(old), Cause::CpuLimited);
+    }
+
+    #[test]
+    fn the_evidence_is_what_was_seen() {
+        let verdict = judge(
+            &flow(|number, sample| {
+                sample.inflight_bytes = if number <= 6 { 12_500 } else { 40_000 };
+                sample.bytes_retrans = Some(number * 25_000);
+            }),
+            0.0,
+        );
+        let evidence = verdict.evidence;
+        assert_eq!((evidence.samples, evidence.seconds), (10, 9.0));
+        assert_eq!(evidence.rate_bytes_per_s, 2_500_000.0);
+        assert_eq!(evidence.deficit_share, Some(0.6));
+        assert_eq!(evidence.inflight_bdp, Some(0.5));
+        assert_eq!(evidence.retransmit_share, Some(0.01));
+        assert_eq!(evidence.busy_share, Some(1.0));
+    }
+
+    proptest! {
+        /// Counters may be torn, wrap, or go back where a socket was replaced: a verdict comes, and shares stay shares.
+        #[test]
+        fn no_samples_make_it_panic(numbers in prop::collection::vec(any::<[u64; 6]>(), 0..12)) {
+            let samples: Vec<Sample> = numbers.iter().map(|n| Sample {
+                time_ns: n[0], bytes_acked: n[1], bytes_sent: Some(n[2]), bytes_retrans: Some(n[3]), busy_us: Some(n[4]),
+                rwnd_limited_us: Some(n[5]), inflight_bytes: n[1] >> 16, cwnd_bytes: n[2] >> 16, ..bulk(0)
+            }).collect();
+            let Verdict { evidence, .. } = judge(&samples, 0.5);
+            for share in [evidence.busy_share, evidence.rwnd_limited_share, evidence.deficit_share].into_iter().flatten() {
+                prop_assert!((0.0..=1.0).contains(&share));
+            }
+            prop_assert!(evidence.rate_bytes_per_s.is_finite());
+        }
+    }
+}

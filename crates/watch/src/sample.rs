@@ -1,0 +1,121 @@
+//! What bears on a flow's limit, of one socket at one moment.
+
+use brobust_sockdiag::{BbrInfo, Socket, TcpInfo};
+
+/// Gains are multiplied by 256 (include/uapi/linux/inet_diag.h).
+const UNIT: u32 = 256;
+/// enum cc_mode in cc/cc.h: where a BBR of ours has less in flight on purpose.
+const DRAINING_MODES: [u32; 3] = [1, 3, 5];
+
+/// Whose bandwidth-delay product `Sample::inflight_bdp` is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BdpSource {
+    /// BBR's own estimates.
+    Bbr,
+    /// Delivery rate x min RTT, of the stack: the control shows no estimate.
+    DeliveryRate,
+}
+
+/// Counters run since the connection began. None: the kernel is too old to say.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sample {
+    /// CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    pub bytes_acked: u64,
+    pub bytes_sent: Option<u64>,
+    pub bytes_retrans: Option<u64>,
+    pub busy_us: Option<u64>,
+    pub rwnd_limited_us: Option<u64>,
+    pub sndbuf_limited_us: Option<u64>,
+    pub notsent_bytes: u32,
+    pub inflight_bytes: u64,
+    pub cwnd_bytes: u64,
+    pub pacing_rate_bytes_per_s: Option<u64>,
+    pub delivery_rate_bytes_per_s: u64,
+    pub min_rtt_us: Option<u32>,
+    /// None before there is an estimate.
+    pub bdp: Option<(u64, BdpSource)>,
+    /// BBR has less in flight on purpose: DRAIN, PROBE_RTT, or the phase that drains what probing queued.
+    pub is_draining: bool,
+    /// The stack says so of its latest delivery rate sample.
+    pub is_app_limited: bool,
+    pub is_recovering: bool,
+}
+
+impl BdpSource {
+    pub fn name(self) -> &'static str {
+        match self {
+            BdpSource::Bbr => "bbr",
+            BdpSource::DeliveryRate => "delivery-rate",
+        }
+    }
+}
+
+impl Sample {
+    /// None of a socket that has sent nothing yet, or is no connection any more.
+    pub fn of(socket: &Socket) -> Option<Sample> {
+        let tcp = &socket.tcp;
+        let mss = u64::from(tcp.snd_mss_bytes?);
+        let model = socket.bbr.as_ref();
+        Some(Sample {
+            time_ns: socket.time_ns,
+            bytes_acked: tcp.bytes_acked?,
+            bytes_sent: tcp.bytes_sent,
+            bytes_retrans: tcp.bytes_retrans,
+            busy_us: tcp.busy_us,
+            rwnd_limited_us: tcp.rwnd_limited_us,
+            sndbuf_limited_us: tcp.sndbuf_limited_us,
+            notsent_bytes: tcp.notsent_bytes?,
+            inflight_bytes: u64::from(tcp.inflight_packets()?) * mss,
+            cwnd_bytes: u64::from(tcp.cwnd_packets?) * mss,
+            pacing_rate_bytes_per_s: tcp.pacing_rate_bytes_per_s,
+            delivery_rate_bytes_per_s: tcp.delivery_rate_bytes_per_s?,
+            min_rtt_us: model.and_then(|bbr| bbr.min_rtt_us).or(tcp.min_rtt_us),
+            bdp: bdp(model, tcp),
+            is_draining: model.is_some_and(is_draining),
+            is_app_limited: tcp.delivery_rate_app_limited.unwrap_or(false),
+            is_recovering: tcp.ca_state.is_some_and(|state| state >= 3),
+        })
+    }
+
+    /// In flight over the BDP.
+    pub fn inflight_bdp(&self) -> Option<f64> {
+        let (bdp, _) = self.bdp?;
+        Some(self.inflight_bytes as f64 / bdp as f64)
+    }
+
+    /// As much as cwnd allows is in flight, but for a packet or two that an ACK has just made room for.
+    pub fn fills_cwnd(&self) -> bool {
+        self.inflight_bytes * 8 >= self.cwnd_bytes * 7
+    }
+
+    /// There is something to send now, or all that could be is on its way.
+    pub fn has_data(&self) -> bool {
+        self.notsent_bytes > 0 || self.fills_cwnd()
+    }
+
+    /// Whether a deficit would mean anything: data waits, the window has room, and BBR is not draining.
+    pub fn could_send(&self) -> bool {
+        self.notsent_bytes > 0 && !self.fills_cwnd() && !self.is_draining && !self.is_app_limited && !self.is_recovering
+    }
+}
+
+fn bdp(model: Option<&BbrInfo>, tcp: &TcpInfo) -> Option<(u64, BdpSource)> {
+    let own = model.filter(|bbr| bbr.bandwidth_bytes_per_s > 0).and_then(BbrInfo::bdp_bytes);
+    let (bytes, source) = match own {
+        Some(bytes) => (bytes, BdpSource::Bbr),
+        None => {
+            let product = u128::from(tcp.delivery_rate_bytes_per_s?) * u128::from(tcp.min_rtt_us?) / 1_000_000;
+            (u64::try_from(product).ok()?, BdpSource::DeliveryRate)
+        }
+    };
+    (bytes > 0).then_some((bytes, source))
+}
+
+fn is_draining(bbr: &BbrInfo) -> bool {
+    match bbr.mode {
+        Some(mode) => DRAINING_MODES.contains(&mode) || bbr.pacing_gain_x256 < UNIT,
+        // The kernel's own tells no mode: PROBE_RTT is where cwnd has no gain (net/ipv4/tcp_bbr.c).
+        None => bbr.pacing_gain_x256 < UNIT || bbr.cwnd_gain_x256 == UNIT,
+    }
+}

@@ -1,0 +1,96 @@
+"""Following the TCP sockets of this host: sweep after sweep, and what to do about what they show.
+
+The sockets are read and judged in crates/watch; here is the clock, and what people are told.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from brobust import _core
+from brobust.errors import BadInput, MissingSupport
+
+CPU_LIMITED = "cpu-limited"
+CAUSES = (CPU_LIMITED, "network-limited", "rwnd-limited", "sndbuf-limited", "app-limited", "undecided")
+
+# So much steal, or wakes that are late: the CPU was taken away.
+STEAL_SHARE = 0.01
+LATE_SHARE = 0.1
+# A CPU that is as busy has no more to give.
+BUSY_SHARE = 0.9
+
+Report = dict[str, Any]
+"""A sweep, with the fields of docs/watch.md."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which sockets: those with these ports."""
+
+    local_port: int | None = None
+    remote_port: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Filter:
+        """`dport 443`, `sport 80`, or both with `and` between."""
+        ports: dict[str, int] = {}
+        for part in re.split(r"\s+and\s+", text.strip()):
+            match = re.fullmatch(r"(sport|dport)\s*=?\s*:?(\d+)", part.strip())
+            if match is None or not 0 < int(match[2]) < 65536 or match[1] in ports:
+                raise BadInput(
+                    f"--filter: {text!r} is no filter; write dport PORT (of the other end), sport PORT (our own), "
+                    "or both: 'sport 80 and dport 5201'"
+                )
+            ports[match[1]] = int(match[2])
+        return cls(ports.get("sport"), ports.get("dport"))
+
+
+def sweeps(
+    interval_s: float, window_s: float, count: int | None, top: int, which: Filter, netns: str | None
+) -> Iterator[Report]:
+    """A report at every interval; `time_unix_s` tells when."""
+    try:
+        watch = _core.Watch(window_s, netns, which.local_port, which.remote_port)
+        begun, number = time.monotonic(), 0
+        while count is None or number < count:
+            number += 1
+            due = begun + number * interval_s
+            time.sleep(max(0.0, due - time.monotonic()))
+            if time.monotonic() - due > interval_s:  # we were away: begin anew instead of catching up
+                begun = time.monotonic() - number * interval_s
+            yield {"time_unix_s": time.time(), **json.loads(watch.sweep(top))}
+    except _core.WatchError as error:
+        raise MissingSupport(f"watch: {error}") from None
+
+
+def count(report: Report, cause: str) -> int:
+    """Sockets with this cause."""
+    return sum(line["sockets"] for line in report["counts"] if line["cause"] == cause)
+
+
+def why(host: dict[str, Any]) -> str:
+    """What the host's CPUs say of a deficit: steal explains why, the deficit says who suffers."""
+    if host["steal_share"] >= STEAL_SHARE:
+        return f"the CPU is taken away ({host['steal_share']:.0%} steal)"
+    if (host["late_share"] or 0) >= LATE_SHARE:
+        return f"the CPU is taken away ({host['late_share']:.0%} of our wakes were late)"
+    if host["busiest_share"] >= BUSY_SHARE:
+        return f"a CPU is busy ({host['busiest_share']:.0%}): pacing and all else cost more than it has"
+    return "the CPU was there when we looked"
+
+
+EXPLANATION = """\
+A flow is cpu-limited when it has data, room in its windows and no reason to drain, and yet less in flight than its
+own estimate of the path holds: its sender does not get to send. The estimate follows what is sent, and falls.
+
+What to do about it:
+  give the VM or the container its CPU      steal, or a CPU quota (cpu.max), is the usual reason
+  brobust cc load bbr_steady --dry-run      a pacing schedule that is kept although the CPU is away (docs/repair.md)
+  brobust cc load bbr_robust --dry-run      the repair of 2BRobust, for 40 % of a CPU and more (docs/robust.md)
+  where one CPU is busy with many flows     fewer flows, larger bursts, or a CPU that is faster (docs/findings.md)
+"""
