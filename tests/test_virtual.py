@@ -309,7 +309,8 @@ class TestSenders:
             return run(path=path, flows=[{"cc": cc, "count": flows}], duration="2s", **more).runs.row(0, named=True)
 
         by_rate, kernel = of(tso_sizing="rate"), of()
-        assert by_rate["skb_mean_bytes"] == pytest.approx(100e6 / 8 / 1024, rel=0.1)
+        # Whole segments of what 100 Mbit/s sends in 1/1024 s, and less at first.
+        assert 0.75 < by_rate["skb_mean_bytes"] / (100e6 / 8 / 1024) < 1
         assert kernel["skb_mean_bytes"] > 1.5 * by_rate["skb_mean_bytes"]
         assert of(nic={"tso_max_size": "6kB"})["skb_mean_bytes"] < 6000
         # A burst takes as long as its rate says: the means of both agree.
