@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import polars as pl
@@ -197,13 +198,42 @@ def _over_time(axes: Axes, evidence: Evidence, ids: list[str], color: str) -> No
 
 def _flows_over_time(axes: Axes, evidence: Evidence, ids: list[str], _: str) -> None:
     rates = evidence.flow_throughput.filter(pl.col("run").is_in(ids)).sort("time_s")
-    rtts = evidence.flows.filter(pl.col("run").is_in(ids)).sort("flow").select("flow", "flow_rtt_ms").rows()
-    for (flow, rtt), (color, _marker, dashes) in zip(rtts, STYLES, strict=False):
+    for flow, label, (color, _marker, dashes) in _flows(evidence, ids):
         of_flow = rates.filter(pl.col("flow") == flow)
-        label = f"flow {flow + 1}, {rtt:g} ms"
         axes.plot(
             of_flow["time_s"], of_flow["throughput_mbps"], color=color, linestyle=dashes, linewidth=1.1, label=label
         )
+
+
+def _flows(evidence: Evidence, ids: list[str]) -> Iterator[tuple[int, str, tuple[Any, ...]]]:
+    """Number, name and style of each flow of a run."""
+    rtts = evidence.flows.filter(pl.col("run").is_in(ids)).sort("flow").select("flow", "flow_rtt_ms").rows()
+    for (flow, rtt), style in zip(rtts, STYLES, strict=False):
+        yield flow, f"flow {flow + 1}, {rtt:g} ms", style
+
+
+def _queue(axes: Axes, evidence: Evidence, ids: list[str], _: str) -> None:
+    """Each flow's part of what waits at the bottleneck, by fifths of a second: flows are sampled at their own ACKs."""
+    samples = evidence.samples.filter(pl.col("run").is_in(ids))
+    mean = samples.group_by("flow", (pl.col("time_s") * 5).floor() / 5).agg(pl.col("queue_bytes").mean())
+    shares = mean.with_columns(share=100 * pl.col("queue_bytes") / pl.col("queue_bytes").sum().over("time_s"))
+    for flow, label, (color, _marker, dashes) in _flows(evidence, ids):
+        of_flow = shares.filter(pl.col("flow") == flow).sort("time_s")
+        axes.plot(of_flow["time_s"], of_flow["share"], color=color, linestyle=dashes, linewidth=1.1, label=label)
+    axes.set_ylim(0, 100)
+
+
+def _windows(axes: Axes, evidence: Evidence, ids: list[str], _: str) -> None:
+    """What each flow may have in flight, and has."""
+    samples = _thinned(evidence, ids)
+    for flow, label, (color, _marker, _dashes) in _flows(evidence, ids):
+        of_flow = samples.filter(pl.col("flow") == flow)
+        axes.plot(
+            of_flow["time_s"], of_flow["cwnd_packets"], color=color, linewidth=1.6, alpha=0.5, label=f"{label}: cwnd"
+        )
+        axes.plot(of_flow["time_s"], of_flow["inflight_packets"], color=color, linewidth=0.7, label="in flight")
+    # Of STARTUP only what fits.
+    axes.set_ylim(0, 1.3 * float(samples.filter(pl.col("time_s") > 2)["cwnd_packets"].max() or 1))  # type: ignore[arg-type]
 
 
 def _rates(axes: Axes, evidence: Evidence, ids: list[str], _: str) -> None:
@@ -254,6 +284,8 @@ class Panels:
 PANELS = {
     "over_time": Panels(_over_time, "throughput at the receiver [Mbit/s]", one_run=False),
     "flows_over_time": Panels(_flows_over_time, "throughput of each flow [Mbit/s]"),
+    "queue": Panels(_queue, "part of the bottleneck's queue [%]"),
+    "windows": Panels(_windows, "packets", one_scale=False),
     "model": Panels(_rates, "rate [Mbit/s]", one_scale=False),
     "inflight": Panels(_inflight, "in flight [BDP by the control's own estimate]"),
     "gains": Panels(_gains, "pacing gain, and in flight [BDP]"),

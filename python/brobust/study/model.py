@@ -34,7 +34,17 @@ class Figure(BaseModel):
     name: str
     title: str
     kind: Literal[
-        "throughput", "bars", "frontier", "over_time", "model", "inflight", "gains", "sent", "flows_over_time"
+        "throughput",
+        "bars",
+        "frontier",
+        "over_time",
+        "model",
+        "inflight",
+        "gains",
+        "sent",
+        "flows_over_time",
+        "queue",
+        "windows",
     ] = "throughput"
     x: str | None = None
     value: Literal[
