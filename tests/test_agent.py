@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from brobust.errors import RunFailed
-from brobust.guests import image
+from brobust.guests import image, qemu
 from brobust.guests.agent import Agent
 
 
@@ -73,3 +73,14 @@ def test_a_guest_that_dies_fails_the_request_at_once(tmp_path: Path) -> None:
             client.wait(pid, 30)
         assert time.monotonic() - begun < 5
         client.close()
+
+
+def test_what_a_dead_guest_leaves_behind_tells_where_it_was() -> None:
+    console = (
+        "booted\n[ 60.9] BUG: kernel NULL pointer dereference, address: 08\n[ 60.9] RIP: 0010:tcp_ack+0x12\nR12: 0\n"
+    )
+    said = qemu.telling(console + "[ 60.9] Kernel panic - not syncing: Fatal exception in interrupt\n")
+    assert "NULL pointer" in said and "tcp_ack" in said and said.endswith("in interrupt")
+    assert qemu.telling("qemu: error: no such disk\nEAX=0\n") == "qemu: error: no such disk"
+    assert qemu.telling("only this\n") == "only this"
+    assert qemu.telling(" \n") == ""

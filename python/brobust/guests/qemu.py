@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import subprocess
 import time
 from dataclasses import dataclass
@@ -106,15 +107,11 @@ class Guest:
             raise MissingSupport(f"the {self.machine.name} guest ended at boot: {self.last_words()}")
 
     def last_words(self) -> str:
-        """The last line of QEMU's own complaints, else of the guest's console."""
+        """What tells most of QEMU's own complaints, else of the guest's console."""
         for kind in ("qemu", "console"):
             with contextlib.suppress(OSError):
-                text = (self._directory / f"{self.machine.name}.{kind}").read_text(errors="replace")
-                lines = [line.strip() for line in text.splitlines() if line.strip()]
-                # QEMU dumps registers after the sentence that matters.
-                telling = [line for line in lines if "error" in line.lower() or "panic" in line.lower()]
-                if telling or lines:
-                    return (telling or lines)[-1][:200]
+                if words := telling((self._directory / f"{self.machine.name}.{kind}").read_text(errors="replace")):
+                    return words
         return "none"
 
     def qmp(self, command: str, **arguments: Any) -> Any:
@@ -182,3 +179,13 @@ def _command(machine: Machine, kernel: Kernel, image: Path, accelerator: str, di
         "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name=brobust",
         *(network if machine.tap else []),
     ]  # fmt: skip
+
+
+def telling(text: str) -> str:
+    """Of what a QEMU or a kernel left behind: a kernel's bug and where it was, or the last line with an error in it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    bug = [line for line in lines if re.search(r"BUG:|Oops|general protection|RIP:", line)]
+    # QEMU dumps registers after the sentence that matters.
+    errors = [line for line in lines if "error" in line.lower() or "panic" in line.lower()]
+    last = (errors or lines)[-1:]
+    return "; ".join(line[:200] for line in dict.fromkeys(bug[:3] + last))
