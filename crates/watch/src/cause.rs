@@ -12,7 +12,7 @@ const LEAST_SAMPLES: usize = 4;
 /// A cause is named where it is there for more than half of the time.
 const MOSTLY: f64 = 0.5;
 /// The stack counts a limit as soon as it binds, also between two ACKs; below this it is no more than that.
-const LIMITED: f64 = 0.3;
+const LIMITED: f64 = 0.2;
 /// Less in flight than that, in BDPs, is a deficit.
 const DEFICIT_BDP: f64 = 1.0;
 /// Whoever samples gets the CPU when TCP gets it, and sees each flow right after it has sent what it could. So where the
@@ -149,8 +149,10 @@ fn name(evidence: &Evidence, away_share: f64) -> Cause {
     if busy < MOSTLY || evidence.data_share < MOSTLY {
         return Cause::AppLimited;
     }
-    let falls_behind = evidence.paced_share.is_some_and(|share| share < KEEPS_PACE);
-    let without_queue = evidence.inflight_bdp.is_some_and(|inflight| inflight < NO_QUEUE_BDP);
+    // The stack keeps a pacing rate for every socket; only BBR's are known to be sent by it.
+    let is_paced = evidence.bdp_source == Some(BdpSource::Bbr);
+    let falls_behind = is_paced && evidence.paced_share.is_some_and(|share| share < KEEPS_PACE);
+    let without_queue = is_paced && evidence.inflight_bdp.is_some_and(|inflight| inflight < NO_QUEUE_BDP);
     match evidence.deficit_share {
         // Too few samples in which it could have sent: a third of the window at least.
         _ if evidence.could_send * 3 < evidence.samples => network_or_nothing(evidence),
@@ -250,6 +252,11 @@ mod tests {
         let cruising = |_, sample: &mut Sample| sample.inflight_bytes = 26_000;
         assert_eq!(judge(&flow(cruising), 0.02).cause, Cause::NetworkLimited);
         assert_eq!(judge(&flow(cruising), 0.5).cause, Cause::CpuLimited);
+        let unpaced = |_, sample: &mut Sample| {
+            behind(0, sample);
+            sample.bdp = Some((25_000, BdpSource::DeliveryRate));
+        };
+        assert_eq!(judge(&flow(unpaced), 0.5).cause, Cause::NetworkLimited);
         // What fills its window waits for ACKs, not for the CPU.
         let full = |_, sample: &mut Sample| {
             behind(0, sample);
