@@ -100,7 +100,12 @@ def test_several_groups_of_flows_run_together() -> None:
         ({"contention": {"phase": "soon"}}, ["contention.phase", "'soon' is not a duration"]),
         ({"contention": {"jitter": "1.5"}}, ["contention.jitter", "1.5", "less than or equal to 1"]),
         ({"contention": {"replay": "d", "share": "0.5"}}, ["contention", "replay d", "share 0.5 must be 1"]),
-        ({"contention": {"replay": "d", "share": "1", "driver": "none"}}, ["driver none", "d is not replayed"]),
+        ({"contention": {"driver": "replay"}}, ["driver replay", "--replay"]),
+        (
+            {"backend": "vm", "contention": {"replay": "d", "share": "1", "driver": "quota"}},
+            ["driver quota", "replay d"],
+        ),
+        ({"contention": {"replay": "d", "share": "1", "driver": "none"}}, ["driver none", "does not replay d"]),
         ({"contention": {"alternate": "30ms"}}, ["contention", "alternate 30ms", "timeslice / share = 40ms"]),
         ({"flows": {"stop": "0s"}}, ["stop at 0ns", "more than their start"]),
         ({"flows": {"stop": "11s"}}, ["stop at 11s", "duration 10s"]),
@@ -200,6 +205,7 @@ def test_what_took_the_cpu_away_has_one_word() -> None:
     assert driver(contention={"share": 0.5}) == "virtual"
     assert driver(contention={"share": 1}) == "none"
     assert driver(contention={"replay": "a.csv"}) == "virtual"
+    assert driver(contention={"replay": "a.csv"}, backend="vm") == "replay"
     assert driver(backend="vm", contention={"share": 0.5}) == "deadline"
     assert driver(backend="vm", contention={"share": 0.5, "driver": "burner"}) == "burner"
 

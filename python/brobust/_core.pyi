@@ -23,6 +23,7 @@ __all__ = [
     "check_burner",
     "check_deadline",
     "check_load",
+    "check_replay",
     "control_names",
     "control_params",
     "control_settings",
@@ -31,6 +32,7 @@ __all__ = [
     "load",
     "loadable",
     "programs",
+    "release_deadline",
     "replay_calls",
     "sockets_by_control",
     "unfaithful",
@@ -88,7 +90,16 @@ def check_deadline(timeslice_ns: int, share: float, threads: int = 1) -> None:
 def check_burner(timeslice_ns: int, share: float, jitter: float = 0.0) -> None:
     """Raise ContentionError if a burner could not keep this timeslice (ns) and share, say for real-time throttling."""
 
-def unfaithful(driver: Literal["deadline", "burner"], timeslice_ns: int, share: float, summary: Summary) -> str | None:
+def check_replay(offtimes: Sequence[tuple[int, int]]) -> None:
+    """Raise ContentionError if off-times with these starts and durations (ns) are out of order, overlap, or are more
+    than real-time threads may use."""
+
+def release_deadline(tid: int) -> None:
+    """Get a thread that a killed process left under SCHED_DEADLINE ready for another policy; else nothing happens."""
+
+def unfaithful(
+    driver: Literal["deadline", "burner", "quota"], timeslice_ns: int, share: float, summary: Summary
+) -> str | None:
     """None if share and timeslice (ns) are within 10 % of what was asked; else a sentence with numbers and cause."""
 
 def hz() -> int | None:
@@ -138,6 +149,13 @@ class Burner:
         seed: int = 0,
         start_ns: int | None = None,
     ) -> Self: ...
+    @staticmethod
+    def replay(
+        vcpu_tid: int, cpu: int, offtimes: Sequence[tuple[int, int]], *, start_ns: int | None = None
+    ) -> Burner:
+        """One that occupies the CPU at these starts for these durations (ns), counted from `start_ns` (CLOCK_MONOTONIC
+        ns; None: when it is started), and never after the last."""
+
     def start(self) -> None:
         """Pin the thread and begin, or raise ContentionError and leave everything as it was."""
 
@@ -151,18 +169,25 @@ class Burner:
 
 @final
 class Recorder:
-    """Records when threads run, sleep and wait for a CPU. A context manager; afterwards see `recordings`."""
+    """Records when threads run, sleep and wait for a CPU. A context manager; afterwards see `recordings`.
 
-    def __new__(cls, tids: Sequence[int]) -> Self: ...
+    By a BPF program, every switch to the nanosecond; or `unprivileged`, by looking every millisecond at what the kernel
+    counts in /proc, from which off-times are known in their length, and to a millisecond in when they were.
+    """
+
+    def __new__(cls, tids: Sequence[int], *, unprivileged: bool = False) -> Self: ...
     def start(self) -> None:
         """Begin; recording is on when this returns. Raise ContentionError if the kernel does not allow it."""
 
+    def take(self) -> list[Recording]:
+        """What was recorded since the start, or since the last call: one per thread in the order given."""
+
     def stop(self) -> list[Recording]:
-        """End; one recording per thread in the order given, duplicates left out. Again returns the same."""
+        """End; one whole recording per thread in the order given, duplicates left out. Again returns the same."""
 
     @property
     def recordings(self) -> list[Recording]:
-        """What the last `stop` returned; empty before."""
+        """All that was taken so far, one recording per thread; empty before."""
 
     def __enter__(self) -> Self: ...
     def __exit__(

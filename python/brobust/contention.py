@@ -7,17 +7,17 @@ recording into columns of the run record.
 from __future__ import annotations
 
 import random
-import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
-from brobust import _core
+from brobust import _core, drivers, replay
 from brobust.backends.limits import competitors
 from brobust.errors import BadInput, RunFailed
 from brobust.guests import qemu
-from brobust.host import cpus
+from brobust.host import cgroups, cpus
 from brobust.host.session import Session
 from brobust.scenario import Contention
 
@@ -26,6 +26,8 @@ from brobust.scenario import Contention
 PATH_WAITS = 0.25
 # An undisturbed vCPU that had less than this of its CPU was disturbed by something else.
 UNDISTURBED = 0.9
+# A replay that is off its CPU for so much more or less than was recorded is none.
+REPLAY_OFF = 0.1
 
 
 def check(asked: Contention) -> None:
@@ -35,6 +37,10 @@ def check(asked: Contention) -> None:
             _core.check_deadline(asked.timeslice, asked.share)
         elif asked.driver == "burner":
             _core.check_burner(asked.timeslice, asked.share, asked.jitter)
+        elif asked.driver == "quota":
+            cgroups.check(asked.timeslice, asked.period)
+        elif asked.replay is not None:
+            _core.check_replay(replay.offtimes(asked.replay))
     except _core.ContentionError as error:
         raise BadInput(f"contention: {error}") from None
 
@@ -48,10 +54,15 @@ class Got:
         self.summaries: list[_core.Summary] = []
         self.path: _core.Summary | None = None
         self.trouble: str | None = None
+        self.recorded: drivers.Offtimes = () if asked.replay is None else replay.offtimes(asked.replay)
+        self.at_begin: Callable[[], None] | None = None
+        """What is to happen then."""
 
     def note_begin(self) -> None:
         """Now the traffic starts: windows count from here."""
         self._begin_ns = time.monotonic_ns()
+        if self.at_begin is not None:
+            self.at_begin()
 
     def columns(self) -> dict[str, Any]:
         """Columns of the run record. Of several vCPUs the first speaks for all, the worst decides the outcome."""
@@ -102,8 +113,10 @@ class Got:
         asked = self._asked
         if asked.active and asked.driver == "competitor":  # the host's scheduler owes nobody a share
             return None
+        if asked.replay is not None:
+            return unlike_recorded(summary, self.recorded, self._begin_ns, asked.replay)
         if asked.active:
-            assert asked.driver in ("deadline", "burner")  # auto is resolved in the scenario
+            assert asked.driver in ("deadline", "burner", "quota")  # auto is resolved in the scenario
             return _core.unfaithful(asked.driver, asked.timeslice, asked.share, summary)
         if summary.effective_share < UNDISTURBED:
             return (
@@ -111,6 +124,20 @@ class Got:
                 "something else on this host was busy"
             )
         return None
+
+
+def unlike_recorded(got: _core.Summary, recorded: drivers.Offtimes, begin_ns: int | None, recording: str) -> str | None:
+    """Whether a thread was off its CPU for as long as was recorded (from `begin_ns` on, CLOCK_MONOTONIC), between its
+    first whole window and its last: None, or a sentence."""
+    if begin_ns is None or not got.window_starts_ns:
+        return "not one whole timeslice was seen"
+    first, last = got.window_starts_ns[0], got.window_starts_ns[-1]
+    seen = zip(got.offtime_starts_ns, got.offtimes_ns, strict=True)
+    wanted = ((begin_ns + start, duration) for start, duration in recorded)
+    off, asked = (sum(length for start, length in them if first <= start < last) for them in (seen, wanted))
+    if asked and abs(off / asked - 1) > REPLAY_OFF:
+        return f"the vCPU was off its CPU for {off / asked:.0%} of the time that {recording} says"
+    return None
 
 
 @contextmanager
@@ -121,9 +148,9 @@ def applied(
     what they get, until the context is left. `seed` decides what the burner draws."""
     got = Got(asked)
     try:
-        with ExitStack() as stack:
-            if asked.active:
-                _drive(asked, threads, plan, session, seed, stack)
+        with _driven(asked, threads, plan, session, seed) as stack:
+            if got.recorded:
+                got.at_begin = partial(_replay, stack, dict.fromkeys(threads, plan.sender), got.recorded)
             recorder = _core.Recorder([*threads, path_thread])
             try:
                 recorder.start()
@@ -131,7 +158,7 @@ def applied(
                 got.trouble = f"what the vCPU got was not recorded: {error}"
             yield got
             if got.trouble is None:
-                off = asked.period - asked.timeslice if asked.active else None
+                off = asked.period - asked.timeslice if asked.active and asked.replay is None else None
                 *vcpus, bottleneck = recorder.stop()
                 got.summaries = [recording.summary(off) for recording in vcpus]
                 got.path = bottleneck.summary()
@@ -139,43 +166,30 @@ def applied(
         raise RunFailed(str(error)) from None
 
 
-def _drive(
-    asked: Contention, threads: Sequence[int], plan: cpus.Plan, session: Session, seed: int, stack: ExitStack
-) -> None:
-    if asked.driver == "deadline":
-        # The kernel pulls a DEADLINE thread that may run anywhere to whichever CPU is about to schedule: seen half
-        # the time on the path guest's, which it froze (Cubic at 50 %: 13 instead of 18.7 Mbit/s). It takes a thread
-        # that is confined to one CPU only while its bandwidth control is off (dl_task_check_affinity), which is for
-        # the moment of the call; admission has been checked before.
-        with session.sysctl("kernel/sched_rt_runtime_us", "-1"):
-            deadline = _core.Deadline(threads, asked.timeslice, asked.period)
-            deadline.start()
-        stack.callback(deadline.stop)
-    elif asked.driver == "competitor":
-        for _ in range(competitors(asked.share) or 0):
-            stack.callback(_end, _competitor(plan.sender))
-    else:
-        off = asked.period - asked.timeslice
-        phase = random.Random(seed).randrange(asked.period) if asked.phase == "random" else asked.phase
-        for thread in threads:
-            burner = _core.Burner(
-                thread, plan.sender, asked.timeslice, off, phase_ns=phase, jitter=asked.jitter, seed=seed
-            )
-            stack.enter_context(burner)
+@contextmanager
+def _driven(
+    asked: Contention, threads: Sequence[int], plan: cpus.Plan, session: Session, seed: int
+) -> Iterator[ExitStack]:
+    """The driver at work. What is called on the stack that is handed out ends with it."""
+    places = dict.fromkeys(threads, plan.sender)
+    with ExitStack() as stack:
+        if not asked.active:
+            pass
+        elif asked.driver == "deadline":
+            stack.enter_context(drivers.deadline(threads, asked.timeslice, asked.period, session))
+        elif asked.driver == "quota":
+            stack.enter_context(drivers.quota(threads, asked.timeslice, asked.period, session))
+        elif asked.driver == "competitor":
+            stack.enter_context(drivers.competitors(places, competitors(asked.share) or 0, qemu.NICE))
+        elif asked.driver == "burner":
+            phase = random.Random(seed).randrange(asked.period) if asked.phase == "random" else asked.phase
+            off = asked.period - asked.timeslice
+            stack.enter_context(drivers.burner(places, asked.timeslice, off, [phase], asked.jitter, seed))
+        yield stack
 
 
-def _competitor(cpu: int) -> subprocess.Popen[bytes]:
-    """A process that is always busy, on that CPU, with the weight of a guest (guests/qemu.py). Dies with brobust."""
-    command = ["nice", "-n", qemu.NICE, "setpriv", "--pdeathsig", "KILL", "sh", "-c", "while :; do :; done"]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
-    cpus.pin([process.pid], {cpu})
-    qemu.weigh_session(process.pid)
-    return process
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
+def _replay(stack: ExitStack, places: dict[int, int], offtimes: drivers.Offtimes) -> None:
+    stack.enter_context(drivers.replay(places, offtimes, time.monotonic_ns()))
 
 
 def _ms(ns: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""Recorded off-times, to be had again in virtual time: of a run in a dataset, or of somebody's own table."""
+"""Recorded off-times, to be had again: of a run in a dataset, of `brobust contend record`, or of somebody's own table."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from brobust.errors import BadInput
 def offtimes(recording: str) -> tuple[tuple[int, int], ...]:
     """Start and duration (ns) of every off-time, in order and without overlap; starts count from the run's start.
 
-    `recording` is DIR or DIR#RUN for a dataset, or a CSV or Parquet file with columns start_s and duration_ms; where
-    there is a column kind, its rows that are not `off` are left out.
+    `recording` is DIR or DIR#RUN for a dataset, or FILE or FILE#THREAD for CSV or Parquet with columns start_s and
+    duration_ms; where there is a column kind, its rows that are not `off` are left out.
     """
-    name, _, run = recording.partition("#")
-    table = _of_dataset(Path(name), run) if Path(name).is_dir() else _of_file(Path(recording))
+    name, _, part = recording.partition("#")
+    table = _of_dataset(Path(name), part) if Path(name).is_dir() else _of_file(Path(name), part)
     try:
         table = table.select(pl.col("start_s", "duration_ms").cast(pl.Float64)).drop_nulls().sort("start_s")
     except pl.exceptions.PolarsError:
@@ -52,7 +52,7 @@ def _of_dataset(directory: Path, run: str) -> pl.DataFrame:
     return recorded.filter(pl.col("kind") == "off", pl.col("sender") == 1)
 
 
-def _of_file(file: Path) -> pl.DataFrame:
+def _of_file(file: Path, thread: str) -> pl.DataFrame:
     try:
         table = pl.read_parquet(file) if file.suffix == ".parquet" else pl.read_csv(file)
     except (OSError, pl.exceptions.PolarsError) as error:
@@ -61,4 +61,12 @@ def _of_file(file: Path) -> pl.DataFrame:
     lacking = {"start_s", "duration_ms"} - set(table.columns)
     if lacking:
         raise BadInput(f"replay: {file} has no column {' and '.join(sorted(lacking))}; give start_s and duration_ms")
+    if "thread" in table.columns:
+        threads = table["thread"].unique(maintain_order=True).cast(pl.String).to_list()
+        if not thread and len(threads) == 1:
+            (thread,) = threads
+        if thread not in threads:
+            asked = f"no thread {thread}" if thread else f"{len(threads)} threads"
+            raise BadInput(f"replay: {file} holds {asked}; give {file}#THREAD with one of: {', '.join(threads[:5])}")
+        table = table.filter(pl.col("thread").cast(pl.String) == thread)
     return table.filter(pl.col("kind") == "off") if "kind" in table.columns else table

@@ -44,6 +44,7 @@ fn measure(tid: Tid, asked: &Asked) -> Result<Summary> {
             let _held = Deadline::apply(&[tid], asked.timeslice_ns, period_ns)?;
             record(tid)?
         }
+        Driver::Quota => unreachable!("python/brobust/host/cgroups.py sets quotas"),
         Driver::Burner => {
             let _held = Burner::start(tid, CPU, Schedule::new(asked.timeslice_ns, off_ns))?;
             record(tid)?

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use crate::clock;
 use crate::error::{ContentionError, Result};
 use crate::sched_attr::{SchedAttr, SCHED_DEADLINE, SCHED_FIFO, SCHED_RR};
-use crate::schedule::{OffWindow, Schedule, Windows};
+use crate::schedule::{check_recorded, OffWindow, Schedule};
 use crate::thread::{current_tid, CpuSet, Thread, Tid};
 
 /// Above every ordinary thread, just below threaded interrupts (kernel/sched/syscalls.c, sched_set_fifo: 50), which
@@ -30,9 +30,24 @@ impl Burner {
     /// Pins `vcpu_tid` to `cpu` and takes that CPU away from it on `schedule`.
     pub fn start(vcpu_tid: Tid, cpu: usize, schedule: Schedule) -> Result<Self> {
         schedule.check()?;
+        Self::take_away(vcpu_tid, cpu, schedule.windows(clock::now()))
+    }
+
+    /// Pins `vcpu_tid` to `cpu` and takes that CPU away from it in these windows, which count from `start_ns`
+    /// (CLOCK_MONOTONIC). After the last it is left alone.
+    pub fn replay(vcpu_tid: Tid, cpu: usize, recorded: &[OffWindow], start_ns: u64) -> Result<Self> {
+        check_recorded(recorded)?;
+        let from_start = |window: &OffWindow| OffWindow {
+            begin_ns: start_ns.saturating_add(window.begin_ns),
+            end_ns: start_ns.saturating_add(window.end_ns),
+        };
+        Self::take_away(vcpu_tid, cpu, recorded.iter().map(from_start).collect::<Vec<_>>().into_iter())
+    }
+
+    fn take_away(vcpu_tid: Tid, cpu: usize, windows: impl Iterator<Item = OffWindow> + Send + 'static) -> Result<Self> {
         let vcpu = Thread::find(vcpu_tid)?;
         let mut this = Self { stop: Arc::default(), burning: None, placed: Some(Placed::place(vcpu, cpu)?) };
-        this.burning = Some(start_burning(cpu, schedule.windows(clock::now()), Arc::clone(&this.stop))?);
+        this.burning = Some(start_burning(cpu, windows, Arc::clone(&this.stop))?);
         Ok(this)
     }
 
@@ -113,7 +128,11 @@ fn preemptible_attr(tid: Tid) -> Result<SchedAttr> {
 }
 
 /// Starts the burning thread and returns when it has its CPU and priority, or the reason why it has not.
-fn start_burning(cpu: usize, windows: Windows, stop: Arc<StopFlag>) -> Result<JoinHandle<()>> {
+fn start_burning(
+    cpu: usize,
+    windows: impl Iterator<Item = OffWindow> + Send + 'static,
+    stop: Arc<StopFlag>,
+) -> Result<JoinHandle<()>> {
     let (ready, wait_ready) = mpsc::sync_channel(1);
     let thread = thread::Builder::new()
         .name(format!("burner/{cpu}"))
@@ -151,7 +170,7 @@ fn be_punctual() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
 }
 
-fn burn(windows: Windows, stop: &StopFlag) {
+fn burn(windows: impl Iterator<Item = OffWindow>, stop: &StopFlag) {
     for window in windows {
         if clock::now() >= window.end_ns {
             // Missed altogether, say while the machine was suspended: do not burn the backlog.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{ContentionError, Result};
 use crate::host::{hz, kernel_is_at_least, online_cpus, sysctl, RealTimeBudget};
-use crate::sched_attr::SchedAttr;
+use crate::sched_attr::{SchedAttr, SCHED_DEADLINE};
 use crate::schedule::period_ns;
 use crate::thread::{Thread, Tid};
 
@@ -141,7 +141,7 @@ impl Held {
             None => return Ok(Duration::ZERO),
             Some('R') => self.settling(),
             Some(_) => {
-                self.give_bandwidth_back();
+                shrink(self.thread.tid);
                 Duration::ZERO
             }
         };
@@ -152,19 +152,6 @@ impl Held {
             }
             _ => Ok(settling),
         }
-    }
-
-    /// Shrinks a sleeping thread's bandwidth to nothing while it still is a deadline thread.
-    ///
-    /// The kernel (6.18 at least) forgets to take a thread off the admitted sum if it leaves SCHED_DEADLINE in its
-    /// sleep: switched_from_dl leaves that to a timer which is armed only for threads that run. A few restored idle
-    /// vCPUs and the whole host gets EBUSY until its cpusets are rebuilt. A change of parameters is booked at once
-    /// (sched_dl_overflow). Not for threads that are awake: those are booked right, and they would be throttled under
-    /// the new parameters and take that into their next time under SCHED_DEADLINE.
-    fn give_bandwidth_back(&self) {
-        let nothing = SchedAttr::deadline(LEAST_RUNTIME_NS, PERIOD_OF_NO_BANDWIDTH_NS);
-        // If this fails the thread is restored all the same, which is what matters to it.
-        let _ = nothing.set(self.thread.tid);
     }
 
     /// The time after which an awake thread that left SCHED_DEADLINE may come back.
@@ -178,6 +165,29 @@ impl Held {
         let share = self.wanted.runtime_ns as f64 / self.wanted.period_ns as f64;
         Duration::from_nanos(self.wanted.period_ns) + Duration::from_secs_f64(tick_s / share)
     }
+}
+
+/// Shrinks a sleeping thread's bandwidth to nothing while it still is a deadline thread.
+///
+/// The kernel (6.18 at least) forgets to take a thread off the admitted sum if it leaves SCHED_DEADLINE in its
+/// sleep: switched_from_dl leaves that to a timer which is armed only for threads that run. A few restored idle
+/// vCPUs and the whole host gets EBUSY until its cpusets are rebuilt. A change of parameters is booked at once
+/// (sched_dl_overflow). Not for threads that are awake: those are booked right, and they would be throttled under
+/// the new parameters and take that into their next time under SCHED_DEADLINE.
+fn shrink(tid: Tid) {
+    let nothing = SchedAttr::deadline(LEAST_RUNTIME_NS, PERIOD_OF_NO_BANDWIDTH_NS);
+    // If this fails the thread is restored all the same, which is what matters to it.
+    let _ = nothing.set(tid);
+}
+
+/// Gets a thread that somebody else (killed since) has left under SCHED_DEADLINE ready to be given another policy.
+pub fn release(tid: Tid) -> Result<()> {
+    let thread = Thread::find(tid)?;
+    let is_deadline = SchedAttr::of(tid).is_ok_and(|attr| attr.policy == SCHED_DEADLINE);
+    if is_deadline && thread.state() != Some('R') {
+        shrink(tid);
+    }
+    Ok(())
 }
 
 /// Says in words why sched_setattr(2) refused.

@@ -54,6 +54,9 @@ pub enum ContentionError {
     #[error("thread {tid} does not exist (any more): is the VM still running?")]
     NoThread { tid: Tid },
 
+    #[error("the recorded off-times are not in order, or overlap: give the recording of one thread, sorted by start")]
+    Overlap,
+
     #[error("CPU {cpu} cannot be used: it does not exist, is offline, or is outside the cpuset of thread {tid}")]
     Cpu { cpu: usize, tid: Tid },
 

@@ -26,6 +26,7 @@ const TICKS_PER_SLICE: f64 = 2.0;
 pub enum Driver {
     Deadline,
     Burner,
+    Quota,
 }
 
 /// The contention that was asked for.
@@ -55,9 +56,12 @@ pub fn unfaithful(asked: &Asked, got: &Summary, ticks: Ticks) -> Option<String> 
         return Some(nothing_seen(got));
     };
     let share_is_off = is_off(got.effective_share, asked.share);
-    let mean_is_off = is_off(timeslice_ns, asked.timeslice_ns as f64);
+    // A quota is handed out in pieces and at ticks (kernel/sched/fair.c, sched_cfs_bandwidth_slice): it promises a share.
+    let mean_is_off = asked.driver != Driver::Quota && is_off(timeslice_ns, asked.timeslice_ns as f64);
     // Of interest only where the mean looks right.
-    let spread = got.window.filter(|window| !mean_is_off && is_spread(window, asked.timeslice_ns as f64));
+    let spread = got
+        .window
+        .filter(|window| asked.driver != Driver::Quota && !mean_is_off && is_spread(window, asked.timeslice_ns as f64));
     let timeslice_is_off = mean_is_off || spread.is_some();
     if !share_is_off && !timeslice_is_off && unknown_share(got) <= MUCH_UNKNOWN {
         return None;
@@ -167,6 +171,13 @@ mod tests {
             start_ns += duration_ns;
         }
         summarize(&intervals, 0, None)
+    }
+
+    #[test]
+    fn a_quota_promises_a_share_and_no_slices() {
+        let quota = |share| asked(Driver::Quota, 10 * MS, share);
+        assert_eq!(unfaithful(&quota(0.25), &got(15 * MS, 45 * MS, 0), HZ_250), None);
+        assert!(unfaithful(&quota(0.5), &got(15 * MS, 45 * MS, 0), HZ_250).is_some());
     }
 
     #[test]

@@ -55,11 +55,14 @@ pub struct Interval {
 pub struct Observed<'a> {
     pub start_ns: u64,
     pub end_ns: u64,
+    /// What it did at the start, where an earlier part of the recording tells.
+    pub before: Option<State>,
     /// In the order in which they happened.
     pub events: &'a [Event],
     /// The state throughout, if there is no event at all.
     pub if_silent: State,
-    /// All events lost until the end.
+    /// All events lost until the start, and until the end.
+    pub lost_before: u64,
     pub lost: u64,
 }
 
@@ -68,7 +71,7 @@ impl Observed<'_> {
     pub fn intervals(&self) -> Vec<Interval> {
         let mut timeline = Timeline::new(self.start_ns, self.end_ns);
         let mut state = self.first_state();
-        let mut lost = 0;
+        let mut lost = self.lost_before;
         for event in self.events {
             if event.lost > lost {
                 lost = event.lost;
@@ -89,6 +92,9 @@ impl Observed<'_> {
 
     /// The first event gives away what came before it.
     fn first_state(&self) -> State {
+        if let Some(state) = self.before {
+            return state;
+        }
         let Some(first) = self.events.first() else {
             return self.if_silent;
         };
@@ -153,7 +159,7 @@ mod tests {
 
     /// The intervals between 100 and 200 as (start, duration, state).
     fn between_100_and_200(events: &[Event], if_silent: State, lost: u64) -> Vec<(u64, u64, State)> {
-        let observed = Observed { start_ns: 100, end_ns: 200, events, if_silent, lost };
+        let observed = Observed { start_ns: 100, end_ns: 200, before: None, events, if_silent, lost_before: 0, lost };
         let tuple = |i: &Interval| (i.start_ns, i.duration_ns, i.state);
         observed.intervals().iter().map(tuple).collect()
     }
@@ -232,6 +238,23 @@ mod tests {
             between_100_and_200(&events, Asleep, 2),
             [(100, 20, Unknown), (120, 60, Running), (180, 20, Unknown)]
         );
+    }
+
+    #[test]
+    fn a_part_goes_on_where_the_last_one_ended() {
+        let wakeup = script(&[(150, Woken)]);
+        let part = Observed {
+            start_ns: 100,
+            end_ns: 200,
+            before: Some(Running),
+            events: &wakeup,
+            if_silent: Asleep,
+            lost_before: 2,
+            lost: 2,
+        };
+        let states: Vec<_> = part.intervals().iter().map(|i| (i.duration_ns, i.state)).collect();
+        assert_eq!(states, [(100, Running)]);
+        assert_eq!(Observed { lost: 3, ..part }.intervals()[1].state, Unknown);
     }
 
     #[test]

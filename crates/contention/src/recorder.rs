@@ -2,8 +2,7 @@
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{mpsc, Arc, Mutex};
+use std::sync::{mpsc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 use crate::clock;
 use crate::error::{ContentionError, Result};
 use crate::intervals::{Event, EventKind, Interval, Observed, State};
+use crate::schedstat::{Looked, LOOK};
 use crate::summary::{summarize, Summary};
 use crate::thread::{Stat, Tid};
 
@@ -46,14 +46,31 @@ impl Recording {
     pub fn summary(&self, asked_off_ns: Option<u64>) -> Summary {
         summarize(&self.intervals, self.lost, asked_off_ns)
     }
+
+    /// Adds what the same thread did right after.
+    pub fn append(&mut self, next: &Recording) {
+        let mut rest = next.intervals.iter().copied().peekable();
+        if let (Some(last), Some(first)) = (self.intervals.last_mut(), rest.peek()) {
+            if last.state == first.state {
+                last.duration_ns += first.duration_ns;
+                rest.next();
+            }
+        }
+        self.intervals.extend(rest);
+        self.end_ns = next.end_ns;
+        self.lost += next.lost;
+    }
 }
 
-/// A recording under way. Dropping it ends it and throws it away.
+/// A recording under way. Dropping it ends it and throws away what was not taken.
 #[derive(Debug)]
 pub struct Recorder {
-    stop: Arc<AtomicBool>,
-    collector: Option<JoinHandle<Result<Vec<Recording>>>>,
+    requests: Option<mpsc::Sender<Reply>>,
+    collector: Option<JoinHandle<()>>,
 }
+
+/// Where the collector puts what it was asked for.
+type Reply = mpsc::SyncSender<Result<Vec<Recording>>>;
 
 impl Recorder {
     /// Starts to record these threads; when it returns, recording is on.
@@ -62,48 +79,65 @@ impl Recorder {
         // Our error is the one sentence that a user gets; libbpf would print several more to stderr.
         libbpf_rs::set_print(None);
         let watched = watch(tids)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let (ready, wait_ready) = mpsc::sync_channel(1);
-        let collector = {
-            let stop = Arc::clone(&stop);
-            // The skeleton borrows from itself, so it lives and dies on one thread's stack.
-            thread::Builder::new()
-                .name("recorder".into())
-                .spawn(move || collect(watched, &ready, &stop))
-                .map_err(|error| ContentionError::os("starting the recorder thread", error))?
-        };
-        // No message means that it failed and its result says why.
-        match wait_ready.recv() {
-            Ok(()) => Ok(Self { stop, collector: Some(collector) }),
-            Err(_) => Err(join(collector).expect_err("only a failed start sends no message")),
+        // The skeleton borrows from itself, so it lives and dies on one thread's stack.
+        Self::run(move |ready, asked| collect(watched, ready, asked))
+    }
+
+    /// The same without privilege, by looking at what the kernel counts (schedstat.rs): off-times are exact to a
+    /// millisecond in when they were, and in how long where no two of them are nearer to each other.
+    pub fn start_unprivileged(tids: &[Tid]) -> Result<Self> {
+        let mut looked = Vec::new();
+        for thread in watch(tids)? {
+            looked.push(Looked::open(thread.tid)?);
         }
+        Self::run(move |ready, asked| look(looked, ready, asked))
     }
 
-    /// Ends the recording: one per thread, in the order given to `start`.
-    pub fn stop(mut self) -> Result<Vec<Recording>> {
-        let collector = self.halt().expect("only stop and drop take the collector");
-        join(collector)
+    /// `collect` says when it is ready, then answers until nobody can ask any more.
+    fn run(
+        collect: impl FnOnce(&mpsc::SyncSender<Result<()>>, &mpsc::Receiver<Reply>) -> Result<()> + Send + 'static,
+    ) -> Result<Self> {
+        let (requests, asked) = mpsc::channel();
+        let (ready, wait_ready) = mpsc::sync_channel(1);
+        let collector = thread::Builder::new()
+            .name("recorder".into())
+            .spawn(move || {
+                if let Err(error) = collect(&ready, &asked) {
+                    // Before it was ready somebody waits for that, later for what is asked next.
+                    if let Err(mpsc::SendError(Err(error))) = ready.send(Err(error)) {
+                        let _ = asked.recv().map(|reply: Reply| reply.send(Err(error)));
+                    }
+                }
+            })
+            .map_err(|error| ContentionError::os("starting the recorder thread", error))?;
+        wait_ready.recv().expect("the recorder thread always says how its start went")?;
+        Ok(Self { requests: Some(requests), collector: Some(collector) })
     }
 
-    fn halt(&mut self) -> Option<JoinHandle<Result<Vec<Recording>>>> {
-        let collector = self.collector.take()?;
-        self.stop.store(true, Ordering::Release);
-        collector.thread().unpark();
-        Some(collector)
+    /// What was recorded since the start, or since this was called last: one per thread, in the order given to `start`.
+    /// The parts of a thread join without a gap ([`Recording::append`]).
+    pub fn take(&self) -> Result<Vec<Recording>> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        let requests = self.requests.as_ref().expect("only drop takes it");
+        let lost = |_| ContentionError::Bpf { reason: "its collector has ended".into() };
+        requests.send(reply).map_err(|_| lost(mpsc::RecvError))?;
+        answer.recv().map_err(lost)?
+    }
+
+    /// Ends the recording and returns what has not been taken yet.
+    pub fn stop(self) -> Result<Vec<Recording>> {
+        self.take()
     }
 }
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        if let Some(collector) = self.halt() {
-            // Thrown away with everything else.
-            let _ = join(collector);
+        // Without anybody who could ask, the collector ends.
+        drop(self.requests.take());
+        if let Some(collector) = self.collector.take() {
+            collector.join().expect("the recorder thread panicked");
         }
     }
-}
-
-fn join(collector: JoinHandle<Result<Vec<Recording>>>) -> Result<Vec<Recording>> {
-    collector.join().expect("the recorder thread panicked")
 }
 
 fn check_support() -> Result<()> {
@@ -121,10 +155,15 @@ fn pid_namespace() -> Option<u64> {
     Some(std::fs::metadata("/proc/self/ns/pid").ok()?.ino())
 }
 
-/// A thread to be recorded, as it was before the recording.
+/// A thread to be recorded, and how far it has been.
 struct Watched {
     tid: Tid,
+    /// As it was before the part that is being recorded.
     before: Stat,
+    /// What it did when the last part ended; None before there is one.
+    state: Option<State>,
+    lost: u64,
+    has_exited: bool,
 }
 
 fn watch(tids: &[Tid]) -> Result<Vec<Watched>> {
@@ -134,8 +173,7 @@ fn watch(tids: &[Tid]) -> Result<Vec<Watched>> {
     let mut watched: Vec<Watched> = Vec::new();
     for &tid in tids {
         if watched.iter().all(|other| other.tid != tid) {
-            let before = Stat::read(tid)?;
-            watched.push(Watched { tid, before });
+            watched.push(Watched { tid, before: Stat::read(tid)?, state: None, lost: 0, has_exited: false });
         }
     }
     Ok(watched)
@@ -143,34 +181,82 @@ fn watch(tids: &[Tid]) -> Result<Vec<Watched>> {
 
 type Events = HashMap<Tid, Vec<Event>>;
 
-/// The recorder thread: loads the program, gathers events until told to stop, makes recordings of them.
-fn collect(watched: Vec<Watched>, ready: &mpsc::SyncSender<()>, stop: &AtomicBool) -> Result<Vec<Recording>> {
+/// The recorder thread: loads the program, gathers events, and makes recordings of them whenever asked to.
+fn collect(
+    mut watched: Vec<Watched>,
+    ready: &mpsc::SyncSender<Result<()>>,
+    asked: &mpsc::Receiver<Reply>,
+) -> Result<()> {
     let mut storage = MaybeUninit::uninit();
     let mut skeleton = load(&mut storage, &watched).map_err(ContentionError::bpf)?;
     let events = Mutex::new(Events::new());
     let ring = gather_into(&events, &skeleton).map_err(ContentionError::bpf)?;
     attach(&mut skeleton).map_err(ContentionError::bpf)?;
 
-    let start_ns = clock::now();
+    let mut start_ns = clock::now();
     // Recorder::start waits for this, so sending cannot fail.
-    let _ = ready.send(());
-    while !stop.load(Ordering::Acquire) {
-        thread::park_timeout(VISIT);
+    let _ = ready.send(Ok(()));
+    loop {
+        let reply = match asked.recv_timeout(VISIT) {
+            Ok(reply) => Some(reply),
+            Err(mpsc::RecvTimeoutError::Timeout) => None,
+            Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
+        };
+        let end_ns = clock::now();
         ring.consume().map_err(ContentionError::bpf)?;
+        let Some(reply) = reply else { continue };
+        let recorded = watched
+            .iter_mut()
+            .map(|thread| {
+                let lost = lost_events(&skeleton, thread.tid).map_err(ContentionError::bpf)?;
+                let mut events = events.lock().expect("no holder of the lock panics");
+                Ok(thread.part(start_ns, end_ns, events.entry(thread.tid).or_default(), lost))
+            })
+            .collect();
+        // Who has asked may have gone; the next one gets what comes from here on.
+        let _ = reply.send(recorded);
+        start_ns = end_ns;
     }
-    let end_ns = clock::now();
+}
 
-    detach(&mut skeleton);
-    ring.consume().map_err(ContentionError::bpf)?;
-    drop(ring);
-    let events = events.into_inner().expect("no holder of the lock panics");
-    watched
-        .iter()
-        .map(|thread| {
-            let lost = lost_events(&skeleton, thread.tid).map_err(ContentionError::bpf)?;
-            Ok(recording(thread, start_ns, end_ns, &events, lost))
-        })
-        .collect()
+fn look(mut looked: Vec<Looked>, ready: &mpsc::SyncSender<Result<()>>, asked: &mpsc::Receiver<Reply>) -> Result<()> {
+    let _ = ready.send(Ok(()));
+    loop {
+        let reply = match asked.recv_timeout(LOOK) {
+            Ok(reply) => Some(reply),
+            Err(mpsc::RecvTimeoutError::Timeout) => None,
+            Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
+        };
+        looked.iter_mut().for_each(Looked::look);
+        if let Some(reply) = reply {
+            let _ = reply.send(Ok(looked.iter_mut().map(Looked::part).collect()));
+        }
+    }
+}
+
+impl Watched {
+    /// Makes a recording of the events until `end_ns`, and leaves the later ones for the next part.
+    fn part(&mut self, start_ns: u64, end_ns: u64, events: &mut Vec<Event>, lost: u64) -> Recording {
+        let later = events.split_off(events.partition_point(|event| event.ns <= end_ns));
+        let now = std::mem::replace(events, later);
+        let after = Stat::read(self.tid).ok();
+        let observed = Observed {
+            start_ns,
+            end_ns,
+            before: self.state,
+            events: &now,
+            if_silent: state_if_silent(&self.before, after.as_ref()),
+            lost_before: self.lost,
+            lost,
+        };
+        let intervals = if self.has_exited { Vec::new() } else { observed.intervals() };
+        let recording = Recording { tid: self.tid, start_ns, end_ns, lost: lost - self.lost, intervals };
+        self.state = recording.intervals.last().map(|last| last.state).or(self.state);
+        self.has_exited |= now.iter().any(|event| event.kind == EventKind::Exited);
+        self.before = after.unwrap_or(self.before);
+        self.lost = lost;
+        recording
+    }
 }
 
 fn load<'obj>(
@@ -210,11 +296,6 @@ fn attach(skeleton: &mut RecorderSkel) -> libbpf_rs::Result<()> {
     Ok(())
 }
 
-fn detach(skeleton: &mut RecorderSkel) {
-    skeleton.links.on_switch = None;
-    skeleton.links.on_wakeup = None;
-}
-
 fn lost_events(skeleton: &RecorderSkel, tid: Tid) -> libbpf_rs::Result<u64> {
     let value = skeleton.maps.watched_tids.lookup(&key(tid), MapFlags::ANY)?;
     Ok(value.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes))
@@ -244,18 +325,6 @@ fn event_kind(number: u32) -> Option<EventKind> {
         4 => Some(EventKind::Exited),
         _ => None,
     }
-}
-
-fn recording(thread: &Watched, start_ns: u64, end_ns: u64, events: &Events, lost: u64) -> Recording {
-    let none = Vec::new();
-    let observed = Observed {
-        start_ns,
-        end_ns,
-        events: events.get(&thread.tid).unwrap_or(&none),
-        if_silent: state_if_silent(&thread.before, Stat::read(thread.tid).ok().as_ref()),
-        lost,
-    };
-    Recording { tid: thread.tid, start_ns, end_ns, intervals: observed.intervals(), lost }
 }
 
 /// The state of a thread that was never switched in or out: the kernel shows running and waiting alike (`R`), but only
@@ -294,6 +363,31 @@ mod tests {
         let event = Event { ns: 123_456, lost: 7, kind: EventKind::Woken };
         assert_eq!(parse(&bytes), Some((4242, event)));
         assert_eq!(parse(&bytes[..20]), None);
+    }
+
+    #[test]
+    fn parts_of_a_recording_join_without_a_gap() {
+        let interval = |start_ns, duration_ns, state| Interval { start_ns, duration_ns, state };
+        let part = |start_ns, end_ns, intervals, lost| Recording { tid: 1, start_ns, end_ns, intervals, lost };
+        let waiting = State::Waiting;
+        let mut all = part(0, 10, vec![interval(0, 4, State::Running), interval(4, 6, waiting)], 1);
+        all.append(&part(10, 20, vec![interval(10, 3, waiting), interval(13, 7, State::Asleep)], 2));
+        all.append(&part(20, 30, vec![], 0));
+        let whole = vec![interval(0, 4, State::Running), interval(4, 9, waiting), interval(13, 7, State::Asleep)];
+        assert_eq!(all, part(0, 30, whole, 3));
+    }
+
+    #[test]
+    fn what_comes_after_a_part_is_the_next_ones() {
+        let mut thread = Watched { tid: 0, before: stat('S', 0), state: None, lost: 0, has_exited: false };
+        let event = |ns, kind| Event { ns, kind, lost: 0 };
+        let mut events =
+            vec![event(5, EventKind::Woken), event(8, EventKind::SwitchedIn), event(15, EventKind::Exited)];
+        let states = |part: Recording| part.intervals.iter().map(|i| (i.duration_ns, i.state)).collect::<Vec<_>>();
+        let first = states(thread.part(0, 10, &mut events, 0));
+        assert_eq!(first, [(5, State::Asleep), (3, State::Waiting), (2, State::Running)]);
+        assert_eq!(states(thread.part(10, 20, &mut events, 0)), [(5, State::Running)]);
+        assert_eq!(states(thread.part(20, 30, &mut events, 0)), []);
     }
 
     #[test]

@@ -98,6 +98,38 @@ pub struct OffWindow {
     pub end_ns: u64,
 }
 
+/// Refuses recorded off-windows that cannot be had: out of order, or more than real-time threads may use.
+pub fn check_recorded(windows: &[OffWindow]) -> Result<()> {
+    check_recorded_against(windows, &RealTimeBudget::read())
+}
+
+fn check_recorded_against(windows: &[OffWindow], budget: &RealTimeBudget) -> Result<()> {
+    if windows.is_empty() {
+        return Err(ContentionError::ZeroDuration { what: "off time" });
+    }
+    if windows.iter().any(|w| w.end_ns < w.begin_ns) || windows.windows(2).any(|two| two[1].begin_ns < two[0].end_ns) {
+        return Err(ContentionError::Overlap);
+    }
+    let Some(allowed_ns) = budget.runtime_ns else { return Ok(()) };
+    // The most off-time in one period of the budget begins with some off-window.
+    let (mut last, mut busy_ns) = (0, 0);
+    for first in windows {
+        let until_ns = first.begin_ns.saturating_add(budget.period_ns);
+        while let Some(window) = windows.get(last).filter(|window| window.end_ns <= until_ns) {
+            busy_ns += window.end_ns - window.begin_ns;
+            last += 1;
+        }
+        let cut_off_ns = windows.get(last).map_or(0, |window| until_ns.saturating_sub(window.begin_ns));
+        if busy_ns + cut_off_ns > allowed_ns {
+            let (busy_ns, period_ns) = (busy_ns + cut_off_ns, budget.period_ns);
+            return Err(ContentionError::RealTimeThrottled { busy_ns, allowed_ns, period_ns });
+        }
+        // A window longer than the budget's period was refused above, so `first` has been counted.
+        busy_ns -= first.end_ns - first.begin_ns;
+    }
+    Ok(())
+}
+
 /// Iterator over the off-windows of a schedule.
 #[derive(Debug, Clone)]
 pub struct Windows {
@@ -218,6 +250,22 @@ mod tests {
     fn an_unlimited_budget_admits_every_fraction() {
         let unlimited = RealTimeBudget { runtime_ns: None, ..DEFAULT_BUDGET };
         Schedule::new(MS, 99 * MS).check_against(&unlimited).unwrap();
+    }
+
+    #[test]
+    fn recorded_windows_are_held_to_order_and_budget() {
+        let check = |windows: &[(u64, u64)]| {
+            let window = |&(begin, end): &(u64, u64)| OffWindow { begin_ns: begin * MS, end_ns: end * MS };
+            check_recorded_against(&windows.iter().map(window).collect::<Vec<_>>(), &DEFAULT_BUDGET)
+        };
+        check(&[(0, 30), (40, 70), (5_000, 5_900)]).unwrap();
+        assert!(matches!(check(&[]), Err(ContentionError::ZeroDuration { .. })));
+        assert!(matches!(check(&[(0, 30), (20, 40)]), Err(ContentionError::Overlap)));
+        assert!(matches!(check(&[(10, 5)]), Err(ContentionError::Overlap)));
+        assert!(matches!(check(&[(0, 951)]), Err(ContentionError::RealTimeThrottled { .. })));
+        // 480 of 490 ms again and again: 960 of a second, though each is short.
+        let often: Vec<_> = (0..10).map(|n| (n * 490, n * 490 + 480)).collect();
+        assert!(matches!(check(&often), Err(ContentionError::RealTimeThrottled { .. })));
     }
 
     #[test]

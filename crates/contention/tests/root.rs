@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use brobust_contention::{
-    hrtick_dl, hz, period_ns, unfaithful, Asked, Burner, ContentionError, Deadline, Driver, Recorder, Recording,
-    Schedule, State, Summary, Ticks, Tid,
+    hrtick_dl, hz, period_ns, unfaithful, Asked, Burner, ContentionError, Deadline, Driver, OffWindow, Recorder,
+    Recording, Schedule, State, Summary, Ticks, Tid,
 };
 
 mod common;
@@ -44,6 +44,7 @@ fn measure(worker: &Worker, asked: &Asked) -> Summary {
             let _held = Deadline::apply(&[worker.tid], asked.timeslice_ns, period_ns).unwrap();
             record(worker.tid, Duration::from_secs(1))
         }
+        Driver::Quota => unreachable!("python/brobust/host/cgroups.py sets quotas"),
         Driver::Burner => {
             let schedule = Schedule::new(asked.timeslice_ns, off_ns);
             let _held = Burner::start(worker.tid, last_cpu(), schedule).unwrap();
@@ -439,4 +440,48 @@ fn a_thread_that_does_not_exist_cannot_be_recorded() {
     let Some(_alone) = alone() else { return };
     let error = Recorder::start(&[no_such_thread()]).unwrap_err();
     assert!(matches!(error, ContentionError::NoThread { .. }), "{error:?}");
+}
+
+/// What an ordinary user sees of a thread is what the BPF program sees, but for the noise between two looks.
+#[test]
+fn without_privilege_the_same_offtimes_are_seen() {
+    let Some(_alone) = alone() else { return };
+    let worker = Worker::spinning();
+    let _held = Burner::start(worker.tid, last_cpu(), Schedule::new(10 * MS, 30 * MS)).unwrap();
+    let (exact, looked) = (Recorder::start(&[worker.tid]), Recorder::start_unprivileged(&[worker.tid]));
+    let (exact, looked) = (exact.unwrap(), looked.unwrap());
+    let mut parts = looked.take().unwrap().remove(0);
+    for _ in 0..4 {
+        thread::sleep(Duration::from_millis(330));
+        parts.append(&looked.take().unwrap().remove(0));
+    }
+    let (exact, looked) = (exact.stop().unwrap().remove(0).summary(None), parts.summary(None));
+    assert!((exact.effective_share - looked.effective_share).abs() < 0.04, "{exact:?}\n{looked:?}");
+    let (exact_ns, looked_ns) = (exact.effective_offtime_ns().unwrap(), looked.effective_offtime_ns().unwrap());
+    assert!((looked_ns / exact_ns - 1.0).abs() < 0.02, "{exact_ns} {looked_ns}");
+    let starts = exact
+        .offtime_starts_ns
+        .iter()
+        .filter(|start| looked.offtime_starts_ns.iter().any(|looked| looked.abs_diff(**start) < 3 * MS));
+    assert!(starts.count() * 10 >= exact.offtimes_ns.len() * 8, "{exact:?}\n{looked:?}");
+}
+
+#[test]
+fn a_burner_repeats_recorded_offtimes_and_then_leaves_the_thread_alone() {
+    let Some(_alone) = alone() else { return };
+    let worker = Worker::spinning();
+    let recorder = Recorder::start(&[worker.tid]).unwrap();
+    let start_ns = brobust_contention::clock::now() + 100 * MS;
+    let window = |begin, end| OffWindow { begin_ns: begin * MS, end_ns: end * MS };
+    let recorded = [window(0, 20), window(50, 90), window(200, 205)];
+    let _held = Burner::replay(worker.tid, last_cpu(), &recorded, start_ns).unwrap();
+    thread::sleep(Duration::from_millis(500));
+    let got = recorder.stop().unwrap().remove(0);
+    let seen: Vec<(u64, u64)> = got
+        .intervals
+        .iter()
+        .filter(|i| i.state == State::Waiting && i.duration_ns > 3 * MS && i.start_ns >= start_ns - MS)
+        .map(|i| ((i.start_ns + MS / 2 - start_ns) / MS, (i.duration_ns + MS / 2) / MS))
+        .collect();
+    assert!(seen.len() >= 3 && [(0, 20), (50, 40), (200, 5)].iter().all(|one| seen.contains(one)), "{seen:?}");
 }

@@ -2,7 +2,7 @@
 use std::sync::Arc;
 
 use brobust_contention as contention;
-use contention::{Asked, Schedule, Ticks, Tid};
+use contention::{Asked, OffWindow, Schedule, Ticks, Tid};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
@@ -24,6 +24,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Distribution>()?;
     module.add_function(wrap_pyfunction!(check_deadline, module)?)?;
     module.add_function(wrap_pyfunction!(check_burner, module)?)?;
+    module.add_function(wrap_pyfunction!(check_replay, module)?)?;
+    module.add_function(wrap_pyfunction!(release_deadline, module)?)?;
     module.add_function(wrap_pyfunction!(unfaithful, module)?)?;
     module.add_function(wrap_pyfunction!(hz, module)?)?;
     module.add_function(wrap_pyfunction!(hrtick_dl, module)?)
@@ -52,6 +54,23 @@ fn check_burner(timeslice_ns: u64, share: f64, jitter: f64) -> PyResult<()> {
 }
 
 #[pyfunction]
+fn check_replay(offtimes: Vec<(u64, u64)>) -> PyResult<()> {
+    contention::check_recorded(&windows(&offtimes)).map_err(raise)
+}
+
+#[pyfunction]
+fn release_deadline(tid: Tid) -> PyResult<()> {
+    contention::release_deadline(tid).map_err(raise)
+}
+
+/// Of starts and durations.
+fn windows(offtimes: &[(u64, u64)]) -> Vec<OffWindow> {
+    let window =
+        |&(begin_ns, duration_ns): &(u64, u64)| OffWindow { begin_ns, end_ns: begin_ns.saturating_add(duration_ns) };
+    offtimes.iter().map(window).collect()
+}
+
+#[pyfunction]
 fn hz() -> Option<u32> {
     contention::hz()
 }
@@ -71,7 +90,8 @@ fn driver_named(name: &str) -> PyResult<contention::Driver> {
     match name {
         "deadline" => Ok(contention::Driver::Deadline),
         "burner" => Ok(contention::Driver::Burner),
-        _ => Err(PyValueError::new_err(format!("driver {name:?} is neither \"deadline\" nor \"burner\""))),
+        "quota" => Ok(contention::Driver::Quota),
+        _ => Err(PyValueError::new_err(format!("driver {name:?} is not deadline, burner or quota"))),
     }
 }
 
@@ -125,8 +145,14 @@ impl Deadline {
 struct Burner {
     vcpu_tid: Tid,
     cpu: usize,
-    schedule: Schedule,
+    when: When,
     burning: Option<contention::Burner>,
+}
+
+#[derive(Clone)]
+enum When {
+    Scheduled(Schedule),
+    Recorded { offtimes: Vec<OffWindow>, start_ns: Option<u64> },
 }
 
 #[pymethods]
@@ -144,12 +170,25 @@ impl Burner {
         seed: u64,
         start_ns: Option<u64>,
     ) -> Self {
-        Self { vcpu_tid, cpu, schedule: Schedule { on_ns, off_ns, phase_ns, jitter, seed, start_ns }, burning: None }
+        let when = When::Scheduled(Schedule { on_ns, off_ns, phase_ns, jitter, seed, start_ns });
+        Self { vcpu_tid, cpu, when, burning: None }
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (vcpu_tid, cpu, offtimes, *, start_ns = None))]
+    fn replay(vcpu_tid: Tid, cpu: usize, offtimes: Vec<(u64, u64)>, start_ns: Option<u64>) -> Self {
+        Self { vcpu_tid, cpu, when: When::Recorded { offtimes: windows(&offtimes), start_ns }, burning: None }
     }
 
     fn start(&mut self, py: Python<'_>) -> PyResult<()> {
         if self.burning.is_none() {
-            let start = || contention::Burner::start(self.vcpu_tid, self.cpu, self.schedule);
+            let start = || match &self.when {
+                When::Scheduled(schedule) => contention::Burner::start(self.vcpu_tid, self.cpu, *schedule),
+                When::Recorded { offtimes, start_ns } => {
+                    let start_ns = start_ns.unwrap_or_else(contention::clock::now);
+                    contention::Burner::replay(self.vcpu_tid, self.cpu, offtimes, start_ns)
+                }
+            };
             self.burning = Some(unlocked(py, start)?);
         }
         Ok(())
@@ -181,36 +220,47 @@ impl Burner {
 #[pyclass(module = "brobust._core")]
 struct Recorder {
     tids: Vec<Tid>,
+    unprivileged: bool,
     recording: Option<contention::Recorder>,
-    recordings: Vec<Recording>,
+    recordings: Vec<contention::Recording>,
 }
 
 #[pymethods]
 impl Recorder {
     #[new]
-    fn new(tids: Vec<Tid>) -> Self {
-        Self { tids, recording: None, recordings: Vec::new() }
+    #[pyo3(signature = (tids, *, unprivileged = false))]
+    fn new(tids: Vec<Tid>, unprivileged: bool) -> Self {
+        Self { tids, unprivileged, recording: None, recordings: Vec::new() }
     }
 
     fn start(&mut self, py: Python<'_>) -> PyResult<()> {
         if self.recording.is_none() {
-            let start = || contention::Recorder::start(&self.tids);
+            let start = || match self.unprivileged {
+                true => contention::Recorder::start_unprivileged(&self.tids),
+                false => contention::Recorder::start(&self.tids),
+            };
             self.recording = Some(unlocked(py, start)?);
         }
         Ok(())
     }
 
+    fn take(&mut self, py: Python<'_>) -> PyResult<Vec<Recording>> {
+        let Some(recording) = &self.recording else { return Ok(Vec::new()) };
+        let parts = unlocked(py, || recording.take())?;
+        self.keep(&parts);
+        Ok(parts.into_iter().map(Recording::from).collect())
+    }
+
     fn stop(&mut self, py: Python<'_>) -> PyResult<Vec<Recording>> {
-        if let Some(recording) = self.recording.take() {
-            let recordings = unlocked(py, move || recording.stop())?;
-            self.recordings = recordings.into_iter().map(Recording::from).collect();
-        }
-        Ok(self.recordings.clone())
+        self.take(py)?;
+        let recording = self.recording.take();
+        py.detach(|| drop(recording));
+        Ok(self.recordings())
     }
 
     #[getter]
     fn recordings(&self) -> Vec<Recording> {
-        self.recordings.clone()
+        self.recordings.iter().cloned().map(Recording::from).collect()
     }
 
     fn __enter__<'py>(mut this: PyRefMut<'py, Self>, py: Python<'py>) -> PyResult<PyRefMut<'py, Self>> {
@@ -226,6 +276,19 @@ impl Recorder {
         _traceback: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         self.stop(py).map(drop)
+    }
+}
+
+impl Recorder {
+    /// The whole recording is what its parts come to.
+    fn keep(&mut self, parts: &[contention::Recording]) {
+        if self.recordings.is_empty() {
+            self.recordings = parts.to_vec();
+            return;
+        }
+        for (whole, part) in self.recordings.iter_mut().zip(parts) {
+            whole.append(part);
+        }
     }
 }
 

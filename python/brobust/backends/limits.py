@@ -63,7 +63,7 @@ def _vm(s: Scenario) -> Iterator[str]:
 
 def _vm_contention(c: Contention) -> Iterator[str]:
     if c.replay is not None:
-        yield _only_virtual("contention.replay", c.replay, "share and timeslice")
+        yield from _unreadable(c.replay)
     if c.start:
         yield _only_virtual("contention.start", units.show_time(c.start), "0s")
     if c.stop is not None:
@@ -108,7 +108,7 @@ def _virtual(s: Scenario) -> Iterator[str]:
             yield f"{field}: virtual time needs at least {least} of round-trip time, not {units.show_time(rtt)}"
     named = [("contention", s.contention), *(("senders", sender) for sender in s.senders), ("receiver", s.receiver)]
     for table, contention in named:
-        if contention.driver not in ("auto", "none"):
+        if contention.driver not in ("auto", "replay", "none"):
             yield (
                 f"{table}.driver: {contention.driver!r} is for backend vm; in virtual time the timeslices are "
                 "granted exactly: give auto, or none"

@@ -15,7 +15,7 @@ import typer
 from typer.exceptions import TyperException
 
 import brobust
-from brobust.cli import cc, compare, demo, doctor, kernel, plot, report, run, sweep, validate, watch
+from brobust.cli import cc, compare, contend, demo, doctor, kernel, plot, report, run, sweep, validate, watch
 from brobust.errors import BrobustError
 
 app = typer.Typer(
@@ -36,6 +36,7 @@ app.command("report")(report.report)
 app.command("doctor")(doctor.doctor)
 app.command("validate")(validate.command)
 app.command("watch")(watch.watch)
+app.add_typer(contend.app, name="contend")
 app.add_typer(kernel.app, name="kernel")
 app.add_typer(cc.app, name="cc")
 
@@ -54,8 +55,10 @@ def _global(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point of the `brobust` command."""
-    # SIGTERM ends a run as Ctrl-C does: the guests and the namespace must not stay.
+    # SIGTERM, and the end of an ssh session, end a run as Ctrl-C does: guests, namespaces and contention must not stay.
     signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # under nohup it goes on
+        signal.signal(signal.SIGHUP, _interrupt)
     try:
         status = app(args=arguments, standalone_mode=False)
     except BrobustError as error:

@@ -64,7 +64,7 @@ def run(
     share: Annotated[str | None, _list(CPU, "share", "CPU share of the sender, 0.25 or 25% [1,0.5,0.25].")] = None,
     timeslice: Annotated[str | None, _list(CPU, "timeslice", "Timeslice with unit [10ms].")] = None,
     driver: Annotated[
-        str | None, _list(CPU, "driver", "auto, none, and on vm deadline, burner or competitor [auto].")
+        str | None, _list(CPU, "driver", "auto, none, replay, and on vm deadline, burner, quota or competitor [auto].")
     ] = None,
     phase: Annotated[str | None, _list(CPU, "phase", "When the first period begins, 5ms or random [random].")] = None,
     jitter: Annotated[

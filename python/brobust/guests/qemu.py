@@ -16,6 +16,7 @@ from qemu.qmp import QMPClient, QMPError
 from brobust.errors import MissingSupport, RunFailed
 from brobust.guests.agent import Agent
 from brobust.guests.kernels import Kernel
+from brobust.host import cpus
 from brobust.host.session import Session
 
 QEMU = "qemu-system-x86_64"
@@ -34,12 +35,6 @@ class Machine:
     memory_mb: int = 384
     # Super-packets may enter only a guest that queues none of them: a bottleneck counts real packets.
     receives_super_packets: bool = True
-
-
-def weigh_session(pid: int) -> None:
-    """Where the scheduler groups threads by session, nice counts only within one; the group needs its own."""
-    with contextlib.suppress(OSError):
-        Path(f"/proc/{pid}/autogroup").write_text(NICE)
 
 
 class Guest:
@@ -73,7 +68,7 @@ class Guest:
         finally:
             log.close()
         session.name_process(process.pid)
-        weigh_session(process.pid)
+        cpus.weigh_session(process.pid, NICE)
         return cls(machine, process, directory)
 
     def wait_booted(self, timeout: float = BOOT_SECONDS) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from brobust.errors import MissingSupport
 
@@ -39,3 +40,9 @@ def pin(threads: Iterable[int], cpus: Iterable[int]) -> None:
     for thread in threads:
         with contextlib.suppress(ProcessLookupError):
             os.sched_setaffinity(thread, set(cpus))
+
+
+def weigh_session(pid: int, nice: str) -> None:
+    """Where the scheduler groups threads by session, nice counts only within one; the group needs its own."""
+    with contextlib.suppress(OSError):  # no such grouping here
+        Path(f"/proc/{pid}/autogroup").write_text(nice)

@@ -1,9 +1,10 @@
 """Everything a run puts on the host, and how it is taken off again, whoever died.
 
 A *session* is a directory /run/brobust/PID with the sockets and logs of one brobust process and a `session.json` that
-names what else it made (a network namespace, QEMU processes) or changed (a sysctl, with its former value). It is
-written first, so that after kill -9 the next start, or `brobust doctor --clean`, finds all of it. Contention needs no
-entry: the burner and the recorder's BPF programs die with brobust, and a DEADLINE policy dies with its QEMU.
+names what else it made (a network namespace, QEMU processes, cgroups) or changed (a sysctl, threads of somebody's VM,
+with what they were before). It is written first, so that after kill -9 the next start, or `brobust doctor --clean`,
+finds all of it. Contention of our own guests needs no entry: the burner and the recorder's BPF programs die with
+brobust, and a DEADLINE policy dies with its QEMU.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from types import TracebackType
 import psutil
 
 from brobust.errors import MissingSupport
+from brobust.host.cgroups import Group
+from brobust.host.threads import Former
 
 ROOT = Path(os.environ.get("BROBUST_RUNTIME", "/run/brobust"))
 SYSCTLS = Path("/proc/sys")
@@ -34,6 +37,7 @@ class Leftover:
 
     kind: str
     name: str
+    former: Former | Group | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
@@ -48,11 +52,13 @@ class Session:
     namespace: str = ""
     processes: list[int] = field(default_factory=list)
     sysctls: dict[str, str] = field(default_factory=dict)
+    threads: list[Former] = field(default_factory=list)
+    groups: list[Group] = field(default_factory=list)
 
     @classmethod
-    def start(cls) -> Session:
+    def start(cls, *, beside_others: bool = False) -> Session:
         clean()  # what a killed predecessor left would only confuse this one
-        for other in ROOT.glob("*") if ROOT.is_dir() else []:
+        for other in ROOT.glob("*") if ROOT.is_dir() and not beside_others else []:
             if _owner_lives(other):
                 raise MissingSupport(
                     f"another brobust (process {other.name}) is at work on this host, and two would disturb each "
@@ -69,6 +75,20 @@ class Session:
 
     def name_process(self, pid: int) -> None:
         self.processes.append(pid)
+        self._write()
+
+    def hold_thread(self, thread: int) -> Former:
+        """Remember what a thread of somebody else's is, before it is changed; at the end it is that again."""
+        for directory in ROOT.glob("*"):
+            if any(former.tid == thread for former in _entry(directory).threads if _owner_lives(directory)):
+                raise MissingSupport(f"thread {thread} is already under contention by process {directory.name}")
+        former = Former.of(thread)
+        self.threads.append(former)
+        self._write()
+        return former
+
+    def name_group(self, group: Group) -> None:
+        self.groups.append(group)
         self._write()
 
     @contextlib.contextmanager
@@ -96,6 +116,8 @@ class Session:
                 "namespace": self.namespace,
                 "processes": self.processes,
                 "sysctls": self.sysctls,
+                "threads": [former.as_entry() for former in self.threads],
+                "groups": [group.as_entry() for group in self.groups],
             }
         )
         scratch = self.directory / "session.json.new"
@@ -146,22 +168,48 @@ def _owner_lives(directory: Path) -> bool:
         return False
 
 
-def _of_session(directory: Path) -> list[Leftover]:
-    found: list[Leftover] = []
-    with contextlib.suppress(OSError, ValueError, KeyError):
+@dataclass(frozen=True)
+class _Entry:
+    """What session.json holds; empty where it cannot be read."""
+
+    namespace: str = ""
+    processes: tuple[int, ...] = ()
+    sysctls: dict[str, str] = field(default_factory=dict)
+    threads: tuple[Former, ...] = ()
+    groups: tuple[Group, ...] = ()
+
+
+def _entry(directory: Path) -> _Entry:
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         entry = json.loads((directory / "session.json").read_text())
-        for pid in entry["processes"]:
-            if _is_qemu_of(pid, directory):
-                found.append(Leftover("process", str(pid)))
-        found += [Leftover("sysctl", f"{name}={former}") for name, former in entry["sysctls"].items()]
-        if entry["namespace"] in _namespaces():
-            found.append(Leftover("namespace", entry["namespace"]))
+        return _Entry(
+            entry["namespace"],
+            tuple(entry["processes"]),
+            dict(entry["sysctls"]),
+            tuple(Former.from_entry(one) for one in entry.get("threads", ())),
+            tuple(Group.from_entry(one) for one in entry.get("groups", ())),
+        )
+    return _Entry()
+
+
+def _of_session(directory: Path) -> list[Leftover]:
+    entry = _entry(directory)
+    found = [Leftover("process", str(pid)) for pid in entry.processes if _is_qemu_of(pid, directory)]
+    found += [Leftover("sysctl", f"{name}={former}") for name, former in entry.sysctls.items()]
+    found += [Leftover("cgroup", group.path, group) for group in entry.groups if group.exists()]
+    found += [Leftover("contention of thread", str(f.tid), f) for f in entry.threads if f.is_altered()]
+    if entry.namespace in _namespaces():
+        found.append(Leftover("namespace", entry.namespace))
     found.append(Leftover("directory", str(directory)))
     return found
 
 
 def _remove(leftover: Leftover) -> None:
-    if leftover.kind == "process":
+    if isinstance(leftover.former, Group):
+        leftover.former.remove()
+    elif isinstance(leftover.former, Former):
+        leftover.former.restore()
+    elif leftover.kind == "process":
         _kill(int(leftover.name))
     elif leftover.kind == "sysctl":
         name, _, former = leftover.name.partition("=")
@@ -209,12 +257,8 @@ def _session_lives_for(process: psutil.Process) -> bool:
 
 
 def _namespaces_of_the_living() -> set[str]:
-    names = set()
-    for directory in ROOT.glob("*") if ROOT.is_dir() else []:
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            if _owner_lives(directory):
-                names.add(json.loads((directory / "session.json").read_text())["namespace"])
-    return names
+    directories = ROOT.glob("*") if ROOT.is_dir() else []
+    return {_entry(directory).namespace for directory in directories if _owner_lives(directory)}
 
 
 def _namespaces() -> set[str]:

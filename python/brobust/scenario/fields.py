@@ -47,7 +47,7 @@ RttChanges = Annotated[
 ]
 
 Backend = Literal["virtual", "vm"]
-Driver = Literal["auto", "deadline", "burner", "competitor", "none"]
+Driver = Literal["auto", "deadline", "burner", "quota", "competitor", "replay", "none"]
 Accelerator = Literal["auto", "kvm", "tcg"]
 Qdisc = Literal["none", "fq"]
 TsoSizing = Literal["kernel", "rate", "control"]

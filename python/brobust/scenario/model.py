@@ -145,8 +145,6 @@ class Contention(_Table):
     def _no_driver_no_contention(self) -> Contention:
         if self.driver == "none" and self.share < 1:
             raise ValueError(f"driver none takes no CPU away, so share {self.share:g} cannot be had; give share 1")
-        if self.driver == "none" and self.replay is not None:
-            raise ValueError(f"driver none takes no CPU away, so {self.replay} is not replayed; give driver auto")
         return self
 
     @model_validator(mode="after")
@@ -167,6 +165,10 @@ class Contention(_Table):
     def _a_recording_has_its_own_share(self) -> Contention:
         if self.replay is not None and self.share < 1:
             raise ValueError(f"replay {self.replay} says when the CPU is away, so share {self.share:g} must be 1")
+        if self.driver == "replay" and self.replay is None:
+            raise ValueError("driver replay has nothing to replay; give replay = FILE (--replay)")
+        if self.replay is not None and self.driver not in ("auto", "replay"):
+            raise ValueError(f"driver {self.driver} does not replay {self.replay}; give driver auto or replay")
         return self
 
 
@@ -334,7 +336,7 @@ class Scenario(_Table):
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
     def driver_of(self, contention: Contention) -> str:
-        """What takes the CPU away: virtual, deadline, burner or competitor; none if nothing does."""
+        """What takes the CPU away: virtual, deadline, burner, quota, competitor or replay; none if nothing does."""
         if not contention.active:
             return "none"
         return "virtual" if self.backend == "virtual" else contention.driver
@@ -376,4 +378,6 @@ def _fill(table: Any, defaults: Mapping[str, Any]) -> Any:
     if not isinstance(table, Mapping):
         return table
     lacking = {name: value for name, value in defaults.items() if table.get(name) in (None, "auto")}
+    if table.get("replay") is not None and lacking.get("driver") not in (None, "auto"):
+        lacking["driver"] = "replay"
     return {**table, **lacking}

@@ -1,0 +1,81 @@
+"""What a thread was before it was put under contention, so that it can be that again, whoever died meanwhile."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from brobust import _core
+from brobust.errors import BadInput, MissingSupport
+
+SCHED_DEADLINE = 6  # include/uapi/linux/sched.h; Python's os has no name for it
+
+
+@dataclass(frozen=True)
+class Former:
+    """Policy, priority, nice value and CPUs of a thread; `started` tells it from a later one with the same id."""
+
+    tid: int
+    started: int
+    cpus: tuple[int, ...]
+    policy: int
+    priority: int
+    nice: int
+
+    @classmethod
+    def of(cls, tid: int) -> Former:
+        """As it is now."""
+        started = start_time(tid)
+        if started is None:
+            raise BadInput(f"there is no thread {tid} (any more): is the VM still running?")
+        return cls(
+            tid, started, tuple(sorted(os.sched_getaffinity(tid))), os.sched_getscheduler(tid),
+            os.sched_getparam(tid).sched_priority, os.getpriority(os.PRIO_PROCESS, tid),
+        )  # fmt: skip
+
+    @classmethod
+    def from_entry(cls, entry: dict[str, Any]) -> Former:
+        """What `as_entry` made."""
+        return cls(**{**entry, "cpus": tuple(entry["cpus"])})
+
+    def as_entry(self) -> dict[str, Any]:
+        """For a file of JSON."""
+        return asdict(self)
+
+    def is_altered(self) -> bool:
+        """Whether the thread still lives, and is something else now."""
+        try:
+            return start_time(self.tid) == self.started and Former.of(self.tid) != self
+        except (OSError, BadInput):
+            return False
+
+    def restore(self) -> None:
+        """Make the thread that again; one that has ended needs nothing."""
+        if not self.is_altered():
+            return
+        try:
+            if os.sched_getscheduler(self.tid) != self.policy:
+                _core.release_deadline(self.tid)
+                os.sched_setscheduler(self.tid, self.policy, os.sched_param(self.priority))
+            os.setpriority(os.PRIO_PROCESS, self.tid, self.nice)
+            os.sched_setaffinity(self.tid, self.cpus)
+        except (OSError, _core.ContentionError) as error:
+            if start_time(self.tid) == self.started:
+                raise MissingSupport(f"thread {self.tid} could not be made what it was: {error}") from None
+
+
+def start_time(tid: int) -> int | None:
+    """When the thread started, clock ticks since boot (proc(5), field 22 of stat); None if there is none."""
+    try:
+        # The second field is a name in parentheses, which may hold spaces and parentheses itself.
+        return int(Path(f"/proc/{tid}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def allowed_cpus(threads: Iterable[int]) -> dict[int, list[int]]:
+    """The CPUs that each thread may use, by thread."""
+    return {thread: sorted(os.sched_getaffinity(thread)) for thread in threads}

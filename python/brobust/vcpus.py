@@ -1,0 +1,170 @@
+"""The vCPU threads of a running VM, whatever runs it: by the names that hypervisors give their threads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+
+from brobust.errors import BadInput
+
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class Hypervisor:
+    """How to know a program, and its vCPU threads, by their names (/proc/PID/comm, at most 15 characters)."""
+
+    name: str
+    program: str
+    thread: str
+    """With the vCPU's number as its group, where there is one."""
+
+
+HYPERVISORS = (
+    # accel/kvm/kvm-accel-ops.c, accel/tcg/tcg-accel-ops-*.c; only with -name ...,debug-threads=on, as libvirt has it
+    Hypervisor("QEMU", r"qemu-.*|kvm|qemu", r"CPU (\d+)/[A-Za-z]+|ALL CPUs/TCG"),
+    # src/VBox/VMM/VMMR3/VM.cpp: a number only where there are several
+    Hypervisor("VirtualBox", r"VBoxHeadless|VirtualBoxVM|VirtualBox|VBox.*", r"EMT(?:-(\d+))?"),
+    Hypervisor("VMware", r"vmware-vmx.*|vmx.*", r"vmx-vcpu-(\d+)"),
+    Hypervisor("Firecracker", r"firecracker.*|fc_.*", r"fc_vcpu (\d+)"),  # src/vmm/src/vstate/vcpu.rs
+    Hypervisor("cloud-hypervisor", r"cloud-hyperviso.*", r"vcpu(\d+)"),  # vmm/src/cpu.rs
+)
+TESTED = "QEMU and libvirt against the programs themselves; the others against the names that they give their threads"
+
+
+@dataclass(frozen=True)
+class Vcpu:
+    """A thread that is to be put under contention."""
+
+    tid: int
+    name: str
+    number: int | None = None
+    """The vCPU's; None of a thread that was named by its id."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A process, and the threads of it that matter."""
+
+    pid: int
+    program: str
+    name: str
+    """The VM's, where its command line says it."""
+    vcpus: tuple[Vcpu, ...]
+    is_known: bool
+    """Whether it is a hypervisor that we know: of any other process, contention reaches only itself."""
+
+
+def find(
+    *, qemu: str | None = None, libvirt: str | None = None, pid: int | None = None, threads: str = "auto"
+) -> Machine:
+    """The machine that one of the first three names, with its vCPU threads, or those of the list of ids `threads`."""
+    given = {"--qemu": qemu, "--libvirt": libvirt, "--pid": pid}
+    if sum(value is not None for value in given.values()) != 1:
+        raise BadInput("say which VM, by one of --qemu NAME, --libvirt DOMAIN, --pid PID")
+    if pid is None:
+        pid = _qemu_named("--qemu" if qemu is not None else "--libvirt", qemu or libvirt or "")
+    names = _threads(pid)
+    if not names:
+        raise BadInput(f"--pid: there is no process {pid}")
+    program = _comm(PROC / str(pid)) or "?"
+    hypervisor = next((one for one in HYPERVISORS if re.fullmatch(one.program, program)), None)
+    found = tuple(_vcpus(hypervisor, names) if threads == "auto" else _named(threads, pid, names))
+    if not found:
+        raise BadInput(_nothing_found(pid, program, hypervisor, names))
+    return Machine(pid, hypervisor.name if hypervisor else program, _name(pid), found, hypervisor is not None)
+
+
+def _vcpus(hypervisor: Hypervisor | None, names: dict[int, str]) -> Iterator[Vcpu]:
+    # A wrapper may have given the process another name: its threads tell as well.
+    patterns = [hypervisor.thread] if hypervisor else [one.thread for one in HYPERVISORS]
+    for pattern in patterns:
+        matches = [(tid, match) for tid, name in names.items() if (match := re.fullmatch(pattern, name))]
+        numbers = (Vcpu(tid, match[0], int(match[1] or 0) if match.re.groups else 0) for tid, match in matches)
+        if matches:
+            yield from sorted(numbers, key=lambda vcpu: (vcpu.number or 0, vcpu.tid))
+            return
+
+
+def _named(threads: str, pid: int, names: dict[int, str]) -> Iterator[Vcpu]:
+    for word in threads.split(","):
+        if not word.strip().isdigit():
+            raise BadInput(f"--threads: {word.strip()!r} is no thread id; give auto, or ids as in 4711,4712")
+        tid = int(word)
+        if tid not in names:
+            raise BadInput(f"--threads: {tid} is no thread of process {pid}; its threads are {_list(names)}")
+        yield Vcpu(tid, names[tid])
+
+
+def _nothing_found(pid: int, program: str, hypervisor: Hypervisor | None, names: dict[int, str]) -> str:
+    if hypervisor and hypervisor.name == "QEMU":
+        return (
+            f"process {pid} ({program}) does not name its threads; start it with -name NAME,debug-threads=on, or give "
+            f"--threads with the thread-id of each vCPU (QMP: query-cpus-fast); its threads are {_list(names)}"
+        )
+    return (
+        f"process {pid} ({program}) has no thread with a vCPU's name; give --threads with some of its threads: "
+        f"{_list(names)}"
+    )
+
+
+def _list(names: dict[int, str]) -> str:
+    shown = [f"{tid} ({name})" for tid, name in sorted(names.items())[:8]]
+    return ", ".join(shown) + (", ..." if len(names) > 8 else "")
+
+
+def _qemu_named(option: str, name: str) -> int:
+    found, known = [], set()
+    for process in psutil.process_iter(["name", "cmdline"]):
+        if not re.fullmatch(HYPERVISORS[0].program, process.info["name"] or ""):
+            continue
+        called, is_libvirts = _guest_name(process.info["cmdline"] or [])
+        if option == "--libvirt" and not is_libvirts:
+            continue
+        known.add(called or "one without a name")
+        if called == name:
+            found.append(process.pid)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise BadInput(f"{option}: several VMs are called {name!r}; give --pid with one of {sorted(found)}")
+    there = ", ".join(sorted(known)) or "none"
+    raise BadInput(f"{option}: no running VM is called {name!r}; there is {there}")
+
+
+def _guest_name(command: list[str]) -> tuple[str, bool]:
+    """QEMU's -name, and whether it is written as libvirt writes it (guest=NAME,debug-threads=on)."""
+    for option, value in pairwise(command):
+        if option in ("-name", "--name"):
+            fields = value.split(",")
+            named = [field.removeprefix("guest=") for field in fields if field.startswith("guest=")]
+            return (named[0], True) if named else (fields[0], False)
+    return "", False
+
+
+def _name(pid: int) -> str:
+    try:
+        return _guest_name(psutil.Process(pid).cmdline())[0]
+    except psutil.Error:
+        return ""
+
+
+def _threads(pid: int) -> dict[int, str]:
+    """Names by thread id; empty where there is no such process."""
+    try:
+        tasks = list((PROC / str(pid) / "task").iterdir())
+    except OSError:
+        return {}
+    return {int(task.name): name for task in tasks if (name := _comm(task)) is not None}
+
+
+def _comm(directory: Path) -> str | None:
+    try:
+        return (directory / "comm").read_text().rstrip("\n")
+    except OSError:  # it has ended
+        return None
