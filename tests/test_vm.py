@@ -22,11 +22,16 @@ import pytest
 
 from brobust import validate
 from brobust.dataset import Dataset
+from brobust.guests import accelerator, image, kernels
+from brobust.guests.qemu import Guest, Machine
+from brobust.host.session import Session
+from brobust.host.threads import Former
 from conftest import BROBUST, json_lines
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(400)]
 
 SCHED_DEADLINE = 6
+SHORT = ["--duration", "5s", "--repeat", "1"]
 PATH = ["--backend", "vm", "--bandwidth", "20mbit", "--rtt", "10ms", "--buffer", "4bdp"]
 
 
@@ -281,3 +286,53 @@ def _over_time(data: Path, runs: list[dict[str, Any]]) -> tuple[Callable[[float,
         return float(within["throughput_mbps"].to_numpy().mean())
 
     return rate, pl.read_parquet(data / "samples/*.parquet")
+
+
+def test_quota_and_recorded_offtimes_are_had_as_asked(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("start_s,duration_ms\n" + "".join(f"{n * 0.04 + 0.01:.3f},30\n" for n in range(400)))
+    replayed = _series(tmp_path, "--cc", "bbr,cubic", "--replay", str(trace), "--share", "1", *SHORT)
+    assert all(run["driver"] == "replay" and run["replay"] == str(trace) for run in replayed)
+    for run in replayed:
+        assert run["effective_share"] == pytest.approx(0.25, rel=0.2), run["reason"]
+        assert run["effective_offtime_ms"] == pytest.approx(30, rel=0.1)
+    assert _median(replayed, "cubic", 1) >= 2 * _median(replayed, "bbr", 1)
+    (tmp_path / "data").rename(tmp_path / "replayed")
+    (run,) = _series(tmp_path, "--cc", "bbr", "--driver", "quota", "--share", "0.5", "--timeslice", "20ms", *SHORT)
+    assert run["driver"] == "quota" and run["effective_share"] == pytest.approx(0.5, rel=0.2), run["reason"]
+
+
+def test_contend_holds_each_vcpu_of_a_guest_in_phase_and_out_of_phase(tmp_path: Path) -> None:
+    kernel = kernels.find("debian-6.12")
+    with Session.start() as session:
+        chosen, _ = accelerator.choose("auto", kernel, session)
+        machine = Machine("contended", tap="", mac="", vcpus=2)
+        with Guest.start(machine, kernel, image.build(kernel), chosen, session) as guest:
+            guest.wait_booted()
+            guest.agent.spawn("brobust-guest", "spin")
+            threads = [Former.of(thread) for thread in guest.vcpu_threads]
+            together = {phase: _together(tmp_path, "brobust-contended", phase) for phase in ("in", "out")}
+            assert [Former.of(thread) for thread in guest.vcpu_threads] == threads
+    # Off for half of the time each: at once, or one after the other.
+    assert together["in"] >= 0.4 and together["out"] <= 0.1, together
+
+
+def _together(directory: Path, name: str, phase: str) -> float:
+    """The part of the time in which two vCPUs of a guest were both off their CPUs."""
+    trace = directory / f"{phase}.parquet"
+    contend = ["--qemu", name, "--driver", "burner", "--share", "50%", "--timeslice", "40ms", "--phase", phase]
+    said = subprocess.run(
+        [BROBUST, "contend", *contend, "--for", "3s", "-o", trace, "--json"], capture_output=True, text=True, timeout=60
+    )
+    last = json_lines(said.stdout)[-1]
+    assert [row["vcpu"] for row in last["threads"]] == [0, 1]
+    assert all(row["share"] == pytest.approx(0.5, abs=0.1) for row in last["threads"]), last
+    moments = pl.DataFrame({"at": [n / 1000 for n in range(500, 2500)]})
+    recorded = pl.read_parquet(trace).filter(pl.col("kind") == "off")
+    off = [
+        moments.join_where(
+            one, pl.col("at") >= pl.col("start_s"), pl.col("at") < pl.col("start_s") + pl.col("duration_ms") / 1000
+        )
+        for one in recorded.partition_by("vcpu")
+    ]
+    return len(set(off[0]["at"]) & set(off[1]["at"])) / len(moments)

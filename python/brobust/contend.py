@@ -5,10 +5,11 @@ contention.py does the same for the testbed's own guests, as part of a run.
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +21,7 @@ from brobust import _core, drivers, replay
 from brobust.contention import unlike_recorded
 from brobust.errors import BadInput, MissingSupport, RunFailed
 from brobust.host import cgroups, cpus, threads
-from brobust.host.session import Session
+from brobust.host.session import Session, refuse_held
 from brobust.vcpus import Machine
 
 Driver = Literal["deadline", "burner", "quota", "competitor", "replay"]
@@ -70,6 +71,8 @@ class Asked:
 def check(asked: Asked, machine: Machine) -> dict[int, int]:
     """Refuse what cannot be done here. The CPU for each thread, where the driver needs one."""
     tids = [vcpu.tid for vcpu in machine.vcpus]
+    for tid in tids:
+        refuse_held(tid)
     try:
         if asked.driver == "deadline":
             _core.check_deadline(asked.timeslice, asked.share, len(tids))
@@ -103,9 +106,10 @@ def places(allowed: Mapping[int, Sequence[int]]) -> dict[int, int]:
     return {thread: taken[thread] for thread in allowed}
 
 
-def contend(machine: Machine, asked: Asked, seconds: float | None) -> Generator[Report]:
+def contend(machine: Machine, asked: Asked, seconds: float | None, out: Path | None = None) -> Generator[Report]:
     """Hold the threads for so long (None: until interrupted). A report every second of what they got in it, and a last
-    one, with `summary` true, of the whole time. Then every thread is what it was before."""
+    one, with `summary` true, of the whole time. Then every thread is what it was before. `out`: keep what they got, as
+    `record` does."""
     tids = [vcpu.tid for vcpu in machine.vcpus]
     on_cpu = check(asked, machine)
     recorded = replay.offtimes(asked.replay) if asked.replay is not None else ()
@@ -119,7 +123,7 @@ def contend(machine: Machine, asked: Asked, seconds: float | None) -> Generator[
             for tid, cpu in on_cpu.items():
                 cpus.pin([tid], {cpu})
             begin = time.monotonic_ns()
-            with _driver(asked, tids, on_cpu, recorded, begin, session):
+            with _driver(asked, tids, on_cpu, recorded, begin, session), _ahead_of_guests():
                 recorder, recorded_by = _recorder(tids)
                 interrupted = False
                 try:
@@ -129,6 +133,8 @@ def contend(machine: Machine, asked: Asked, seconds: float | None) -> Generator[
                 except KeyboardInterrupt:
                     interrupted = True
                 summaries = [recording.summary(off) for recording in recorder.stop()]
+                if out is not None:
+                    _write(machine, recorder, out, begin)
         except _core.ContentionError as error:
             raise RunFailed(str(error)) from None
     report = _report(machine, summaries, begin)
@@ -165,6 +171,18 @@ def phases_of(phase: Phase, count: int, period: int, seed: int) -> list[int]:
         draw = random.Random(seed)
         return [draw.randrange(period) for _ in range(count)]
     return [0 if phase == "in" else number * period // count for number in range(count)]
+
+
+@contextmanager
+def _ahead_of_guests() -> Iterator[None]:
+    """Lets this thread, and those it starts, run at once: guests that are always busy may have all CPUs, and what holds
+    them has to end in time."""
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def _recorder(tids: Sequence[int]) -> tuple[_core.Recorder, str]:
@@ -223,8 +241,10 @@ def histogram(lengths_ns: Sequence[int]) -> Report | None:
     lengths = np.asarray(lengths_ns, dtype=float) / 1e6
     low, high = lengths.min(), lengths.max()
     edges = np.geomspace(low, high, BINS + 1) if high > 10 * low else np.linspace(low, high, BINS + 1)
+    if low == high:
+        edges = np.array([low, high])
     edges[0], edges[-1] = low, high  # geomspace rounds
-    counts, edges = np.histogram(lengths, edges if high > low else 1)
+    counts, _ = np.histogram(lengths, edges)
     p10, median, p90 = np.quantile(lengths, [0.1, 0.5, 0.9])
     return {
         "count": len(lengths_ns), "p10_ms": float(p10), "median_ms": float(median), "p90_ms": float(p90),

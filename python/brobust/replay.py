@@ -1,4 +1,4 @@
-"""Recorded off-times, to be had again: of a run in a dataset, of `brobust contend record`, or of somebody's own table."""
+"""Recorded off-times, to be had again: of a dataset's run, of `brobust contend record`, or of a table of one's own."""
 
 from __future__ import annotations
 

@@ -272,6 +272,7 @@ class VmBackend:
     def measure_beside(self, run: Run, *command: str) -> tuple[Measured, str]:
         """A run with a program in the sender beside it, which ends by itself: what was measured, what it printed."""
         testbed = self._booted(run.scenario.kernel, run.scenario.accelerator)
+        # Before the program starts, not only in `measure`: loading takes seconds of the time that it has.
         for group in run.scenario.flows:
             self._have(testbed, group.cc)
         pid = testbed.sender.agent.spawn(*command)

@@ -66,6 +66,9 @@ def contend(
     ] = None,
     nice: Annotated[int, typer.Option(help="Their nice level.", min=-20, max=19)] = 0,
     for_: For = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Keep what they got, as `record` does.", show_default=False)
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what was found and what would be done.")] = False,
     as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -74,13 +77,15 @@ def contend(
     machine = vcpus.find(qemu=qemu, libvirt=libvirt, pid=pid, threads=threads)
     asked = _asked(share, timeslice, driver, replay, phase, jitter, competitors, nice)
     seconds = _seconds(for_)
+    if out is not None:
+        _check_out(out)
     on_cpu = contending.check(asked, machine)
     _say_found(machine, asked, on_cpu, as_json)
     if dry_run:
         return
     if os.geteuid() != 0:
         raise MissingSupport("contend needs root, to change how threads are scheduled; run it with sudo, or --dry-run")
-    last = _show(contending.contend(machine, asked, seconds), as_json)
+    last = _show(contending.contend(machine, asked, seconds, out), as_json)
     if last["interrupted"] and seconds is not None:
         raise typer.Exit(130)
     if any(row["unfaithful"] for row in last["threads"]):
@@ -102,8 +107,7 @@ def record(
     Changes nothing. As root by a BPF program, every switch exactly; without privilege by what the kernel counts in
     /proc, off-times exact in length and to a millisecond in when they were.
     """
-    if out.suffix != ".parquet":
-        raise BadInput(f"--out: {out} is no .parquet file; give for example trace.parquet")
+    _check_out(out)
     machine = vcpus.find(qemu=qemu, libvirt=libvirt, pid=pid, threads=threads)
     last = _show(contending.record(machine, _seconds(for_), out), as_json)
     if not as_json:
@@ -155,6 +159,11 @@ def _time(option: str, text: str) -> int:
         return units.nanoseconds(text)
     except ValueError as error:
         raise BadInput(f"--{option}: {error}") from None
+
+
+def _check_out(out: Path) -> None:
+    if out.suffix != ".parquet" or not out.parent.is_dir():
+        raise BadInput(f"--out: {out} is no .parquet file in a directory that exists; give for example trace.parquet")
 
 
 def _seconds(text: str | None) -> float | None:

@@ -1,4 +1,4 @@
-"""One guest: a QEMU process with one vCPU, a tap, an agent, and QMP to find the vCPU's thread."""
+"""One guest: a QEMU process with a vCPU, a tap, an agent, and QMP to find the vCPU's thread."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ class Machine:
     tap: str
     mac: str
     memory_mb: int = 384
+    vcpus: int = 1
     # Super-packets may enter only a guest that queues none of them: a bottleneck counts real packets.
     receives_super_packets: bool = True
 
@@ -164,7 +165,7 @@ def _command(machine: Machine, kernel: Kernel, image: Path, accelerator: str, di
         "-name", f"brobust-{name},debug-threads=on",
         "-machine", f"q35,accel={accelerator},usb=off,vmport=off",
         "-cpu", "max" if accelerator == "tcg" else "host",
-        "-smp", "1", "-m", str(machine.memory_mb),
+        "-smp", str(machine.vcpus), "-m", str(machine.memory_mb),
         "-kernel", str(kernel.image), "-initrd", str(image),
         # panic=-1 with -no-reboot: a guest that panics ends, and is seen to have ended.
         "-append", "console=ttyS0 quiet panic=-1 mitigations=off nowatchdog net.ifnames=0 random.trust_cpu=on",

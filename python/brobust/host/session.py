@@ -79,9 +79,7 @@ class Session:
 
     def hold_thread(self, thread: int) -> Former:
         """Remember what a thread of somebody else's is, before it is changed; at the end it is that again."""
-        for directory in ROOT.glob("*"):
-            if any(former.tid == thread for former in _entry(directory).threads if _owner_lives(directory)):
-                raise MissingSupport(f"thread {thread} is already under contention by process {directory.name}")
+        refuse_held(thread)
         former = Former.of(thread)
         self.threads.append(former)
         self._write()
@@ -135,6 +133,13 @@ class Session:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.end()
+
+
+def refuse_held(thread: int) -> None:
+    """Refuse a thread that another brobust, which lives, has changed: what it is now is not what it was."""
+    for directory in ROOT.glob("*") if ROOT.is_dir() else []:
+        if any(former.tid == thread for former in _entry(directory).threads) and _owner_lives(directory):
+            raise MissingSupport(f"thread {thread} is already under contention by process {directory.name}")
 
 
 def leftovers() -> list[Leftover]:

@@ -68,10 +68,11 @@ class Former:
 
 
 def start_time(tid: int) -> int | None:
-    """When the thread started, clock ticks since boot (proc(5), field 22 of stat); None if there is none."""
+    """When the thread started, clock ticks since boot (proc(5), field 22 of stat); None if there is none that lives."""
     try:
         # The second field is a name in parentheses, which may hold spaces and parentheses itself.
-        return int(Path(f"/proc/{tid}/stat").read_text().rpartition(")")[2].split()[19])
+        state, *rest = Path(f"/proc/{tid}/stat").read_text().rpartition(")")[2].split()
+        return None if state in "ZX" else int(rest[18])  # zombie, dead
     except (OSError, IndexError, ValueError):
         return None
 

@@ -1,0 +1,299 @@
+"""`brobust contend`: which threads it finds, what it refuses, what it does to a thread, and that it is undone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from brobust import contend, replay, vcpus
+from brobust.errors import BadInput
+from brobust.host import cgroups, session
+from brobust.host.threads import Former
+from conftest import BROBUST, json_lines
+
+Brobust = Callable[..., subprocess.CompletedProcess[str]]
+
+# Threads as the hypervisors name them, beside some that are none of ours: (program, its threads) -> the vCPUs' names.
+RECORDED = {
+    ("qemu-system-x86", ("qemu-system-x86", "IO mon_iothread", "CPU 1/KVM", "CPU 0/KVM", "worker")): [
+        "CPU 0/KVM",
+        "CPU 1/KVM",
+    ],
+    ("qemu-kvm", ("qemu-kvm", "call_rcu", "CPU 0/TCG")): ["CPU 0/TCG"],
+    ("qemu-system-x86", ("qemu-system-x86", "ALL CPUs/TCG")): ["ALL CPUs/TCG"],
+    ("VBoxHeadless", ("VBoxHeadless", "EMT-10", "EMT-2", "EMT-0", "VDMA", "TAP")): ["EMT-0", "EMT-2", "EMT-10"],
+    ("VirtualBoxVM", ("VirtualBoxVM", "EMT", "nspr-3")): ["EMT"],
+    ("vmware-vmx", ("vmware-vmx", "vmx-mks", "vmx-vcpu-0", "vmx-vcpu-1")): ["vmx-vcpu-0", "vmx-vcpu-1"],
+    ("firecracker", ("firecracker", "fc_api", "fc_vcpu 0", "fc_vcpu 1")): ["fc_vcpu 0", "fc_vcpu 1"],
+    ("cloud-hyperviso", ("cloud-hyperviso", "vmm", "vcpu0", "vcpu1", "_net0_qp0")): ["vcpu0", "vcpu1"],
+    # The jailer of Firecracker may have renamed the process: its threads tell.
+    ("vm-4711", ("vm-4711", "fc_api", "fc_vcpu 0")): ["fc_vcpu 0"],
+}
+
+
+@pytest.fixture
+def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Makes a /proc with a process of these threads."""
+    monkeypatch.setattr(vcpus, "PROC", tmp_path)
+
+    def process(program: str, *names: str) -> int:
+        pid = 900_000_000  # beyond every real one
+        for number, name in enumerate(names):
+            task = tmp_path / str(pid) / "task" / str(pid + number)
+            task.mkdir(parents=True)
+            (task / "comm").write_text(f"{name}\n")
+        (tmp_path / str(pid) / "comm").write_text(f"{program}\n")
+        return pid
+
+    return process
+
+
+@pytest.mark.parametrize(("program", "names"), RECORDED)
+def test_vcpus_are_known_by_their_names(proc: Callable[..., int], program: str, names: tuple[str, ...]) -> None:
+    machine = vcpus.find(pid=proc(program, *names))
+    assert [vcpu.name for vcpu in machine.vcpus] == RECORDED[program, names]
+    assert machine.is_known == (program != "vm-4711")
+
+
+def test_a_machine_whose_threads_tell_nothing_is_refused_with_the_remedy(proc: Callable[..., int]) -> None:
+    pid = proc("qemu-system-x86", "qemu-system-x86", "qemu-system-x86")
+    with pytest.raises(BadInput, match=r"debug-threads=on.*--threads"):
+        vcpus.find(pid=pid)
+    machine = vcpus.find(pid=pid, threads=str(pid + 1))
+    assert [vcpu.tid for vcpu in machine.vcpus] == [pid + 1]
+    with pytest.raises(BadInput, match=rf"5 is no thread of process {pid}"):
+        vcpus.find(pid=pid, threads="5")
+
+
+def test_another_process_is_refused_with_its_threads(proc: Callable[..., int]) -> None:
+    with pytest.raises(BadInput, match=r"\(nginx\) has no thread with a vCPU's name.*900000000 \(nginx\)"):
+        vcpus.find(pid=proc("nginx", "nginx"))
+
+
+def test_each_thread_gets_a_cpu_of_its_own_or_none_does() -> None:
+    assert contend.places({7: [0, 1, 2], 8: [2]}) == {7: 1, 8: 2}
+    with pytest.raises(BadInput, match="CPU of its own"):
+        contend.places({7: [0], 8: [0]})
+
+
+def test_on_cgroup_v2_a_thread_gets_a_threaded_group_below_its_own(tmp_path: Path) -> None:
+    """The steps that Linux 6.12 takes for a group with processes in it; v1 is tested on the host itself."""
+    group = cgroups.Group(str(tmp_path / "brobust-7"), str(tmp_path), is_v2=True, enabled_cpu=True)
+    group.hold(7, 10_000_000, 40_000_000)
+    files = {file.name: file.read_text() for file in [*tmp_path.glob("cgroup.*"), *(tmp_path / "brobust-7").iterdir()]}
+    assert files == {
+        "cgroup.subtree_control": "+cpu", "cgroup.type": "threaded", "cpu.max": "10000 40000", "cgroup.threads": "7",
+    }  # fmt: skip
+    assert cgroups.Group.from_entry(group.as_entry()) == group
+
+
+def test_phases() -> None:
+    assert contend.phases_of("in", 3, 30, 1) == [0, 0, 0]
+    assert contend.phases_of("out", 3, 30, 1) == [0, 10, 20]
+    drawn = contend.phases_of("random", 3, 1_000_000, 1)
+    assert len(set(drawn)) == 3 and max(drawn) < 1_000_000
+
+
+def test_histograms_hold_every_length() -> None:
+    assert contend.histogram([]) is None
+    for lengths in ([5_000_000], [1_000_000, 2_000_000, 4_000_000], [10_000, 500_000, 400_000_000]):
+        spread = contend.histogram(lengths)
+        assert spread is not None and sum(spread["counts"]) == spread["count"] == len(lengths)
+        assert spread["edges_ms"][-1] == max(lengths) / 1e6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], ["--qemu NAME", "--libvirt DOMAIN", "--pid PID"]),
+        (["--qemu", "no-such"], ["--qemu", "'no-such'"]),
+        (["--libvirt", "no-such"], ["--libvirt", "'no-such'"]),
+        (["--pid", "999999999"], ["--pid", "999999999"]),
+        (["--pid", "1", "--qemu", "x"], ["one of"]),
+        (["--share", "0.25", "--driver", "magic"], ["--driver", "'magic'", "burner"]),
+        (["--share", "1.5"], ["--share", "1.5"]),
+        (["--share", "25%", "--timeslice", "fast"], ["--timeslice", "'fast'"]),
+        ([], ["--share is missing"]),
+        (["--share", "25%", "--for", "1ms"], ["--for", "1ms"]),
+        (["--share", "25%", "--phase", "in"], ["--phase", "burner"]),
+        (["--share", "25%", "--phase", "left"], ["--phase", "'left'"]),
+        (["--driver", "competitor"], ["--competitors N"]),
+        (["--driver", "competitor", "--share", "40%"], ["--share", "40%", "1/2"]),
+        (["--driver", "replay"], ["--replay FILE"]),
+        (["--replay", "no-such.csv"], ["no-such.csv", "cannot be read"]),
+        (["--replay", "no-such.csv", "--share", "0.5"], ["--replay", "--share"]),
+        (["--share", "25%", "--driver", "quota", "--timeslice", "500us"], ["quota", "0.5 ms", "1 ms"]),
+        (["--share", "0.1%", "--driver", "burner"], ["--driver burner", "sched_rt_runtime_us"]),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_one_line(brobust: Brobust, arguments: list[str], words: list[str]) -> None:
+    machine = [] if set(arguments) & {"--pid", "--qemu", "--libvirt"} or "--qemu NAME" in words else _this_process()
+    refused = brobust("contend", *machine, *arguments)
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1, refused.stderr
+    assert all(word in refused.stderr for word in words), refused.stderr
+
+
+def _this_process() -> list[str]:
+    return ["--pid", str(os.getpid()), "--threads", str(os.getpid())]
+
+
+@contextmanager
+def spinning() -> Iterator[int]:
+    """A process that wants its CPU all the time."""
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True) as process:
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def _contend(brobust: Brobust, pid: int, *arguments: str) -> dict[str, Any]:
+    said = brobust("contend", "--pid", str(pid), "--threads", str(pid), *arguments, "--for", "2s", "--json")
+    first, *_, last = json_lines(said.stdout)
+    assert first["found"]["threads"][0]["thread"] == pid and last["summary"], said.stderr
+    assert said.returncode == (1 if last["threads"][0]["unfaithful"] else 0)
+    return last
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("driver", ["deadline", "burner", "quota"])
+def test_a_thread_gets_what_was_asked_for_and_is_then_what_it_was(brobust: Brobust, driver: str) -> None:
+    if driver == "quota" and not cgroups.usable():
+        pytest.skip("no CPU controller that groups can be made in")
+    with spinning() as pid:
+        before, group = Former.of(pid), Path(f"/proc/{pid}/cgroup").read_text()
+        report = _contend(brobust, pid, "--driver", driver, "--share", "25%", "--timeslice", "20ms")
+        assert Former.of(pid) == before and Path(f"/proc/{pid}/cgroup").read_text() == group
+    row = report["threads"][0]
+    assert row["share"] == pytest.approx(0.25, abs=0.06)
+    assert row["offtimes"]["count"] == pytest.approx(2 / 0.08, rel=0.35)
+    assert report["recorded_by"] == "bpf"
+
+
+@pytest.mark.root
+def test_a_competitor_takes_its_part(brobust: Brobust) -> None:
+    with spinning() as pid:
+        before = Former.of(pid)
+        report = _contend(brobust, pid, "--driver", "competitor", "--competitors", "3")
+        assert Former.of(pid) == before
+    assert report["threads"][0]["share"] == pytest.approx(0.25, abs=0.1)
+
+
+@pytest.mark.root
+def test_what_was_recorded_of_one_thread_is_done_to_another(brobust: Brobust, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.parquet"
+    with spinning() as pid:
+        held = [BROBUST, "contend", "--pid", str(pid), "--threads", str(pid)]
+        held += ["--driver", "burner", "--share", "40%", "--for", "6s"]
+        with subprocess.Popen(held, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as holder:
+            time.sleep(3)
+            recorded = brobust(
+                "contend", "record", "--pid", str(pid), "--threads", str(pid), "--for", "2s", "-o", str(trace)
+            )
+            assert recorded.returncode == 0 and holder.wait(20) in (0, 1)
+        assert "by bpf" in recorded.stdout
+    table = pl.read_parquet(trace)
+    assert set(table["kind"]) <= {"running", "asleep", "off", "noise", "unknown"}
+    total = table["duration_ms"].sum()
+    assert total == pytest.approx(2000, rel=0.1)
+    off = sum(duration for _, duration in replay.offtimes(str(trace))) / 1e6
+    assert off / total == pytest.approx(0.6, abs=0.06)
+    with spinning() as pid:
+        report = _contend(brobust, pid, "--replay", f"{trace}#{table['thread'][0]}")
+    assert report["threads"][0]["share"] == pytest.approx(1 - off / total, abs=0.08)
+    assert report["threads"][0]["offtimes"]["median_ms"] == pytest.approx(15, rel=0.1)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("driver", ["deadline", "burner", "quota"])
+def test_what_a_killed_process_did_to_a_thread_is_undone(brobust: Brobust, driver: str) -> None:
+    if driver == "quota" and not cgroups.usable():
+        pytest.skip("no CPU controller that groups can be made in")
+    with spinning() as pid:
+        before, group = Former.of(pid), Path(f"/proc/{pid}/cgroup").read_text()
+        command = [BROBUST, "contend", "--pid", str(pid), "--threads", str(pid), "--share", "50%", "--driver", driver]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+            assert process.stdout is not None
+            for _ in range(3):
+                process.stdout.readline()  # what was found, and a first second
+            again = brobust(*map(str, command[1:]))
+            assert again.returncode == 2 and "already under contention" in again.stderr
+            process.kill()
+        altered = Former.of(pid) != before or Path(f"/proc/{pid}/cgroup").read_text() != group
+        assert altered
+        would = brobust("doctor", "--clean", "--dry-run").stdout
+        assert f"contention of thread {pid}" in would or f"brobust-{pid}" in would
+        assert brobust("doctor", "--clean").returncode == 0
+        assert Former.of(pid) == before and Path(f"/proc/{pid}/cgroup").read_text() == group
+    assert "nothing left" in brobust("doctor", "--clean").stdout
+
+
+@pytest.mark.root
+def test_ctrl_c_ends_it_with_the_summary(brobust: Brobust) -> None:
+    with spinning() as pid:
+        before = Former.of(pid)
+        command = [BROBUST, "contend", *("--pid", str(pid), "--threads", str(pid), "--share", "50%", "--json")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+            assert process.stdout is not None
+            found, second = process.stdout.readline(), process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            rest = json_lines(process.stdout.read())
+        assert json.loads(found)["found"] and not json.loads(second)["summary"]
+        assert rest[-1]["summary"] and rest[-1]["interrupted"] and process.returncode in (0, 1)
+        assert Former.of(pid) == before
+
+
+@pytest.mark.root
+def test_it_ends_with_its_thread(brobust: Brobust) -> None:
+    with spinning() as pid:
+        command = [BROBUST, "contend", *("--pid", str(pid), "--threads", str(pid), "--share", "50%", "--json")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            process.stdout.readline(), process.stdout.readline()
+            os.kill(pid, signal.SIGKILL)
+            said, complaints = process.communicate(timeout=20)
+        assert json_lines(said)[-1]["summary"] and complaints == ""
+    assert session.leftovers() == []
+
+
+@pytest.mark.root
+def test_an_ordinary_user_may_record(brobust: Brobust, tmp_path: Path) -> None:
+    """What the kernel tells everybody is enough: every off-time in its length."""
+    tmp_path.chmod(0o777)
+    with spinning() as pid:
+        record = [str(BROBUST), "contend", "record", "--pid", str(pid), "--threads", str(pid), "--for", "1500ms"]
+        held = [BROBUST, "contend", "--pid", str(pid), "--threads", str(pid)]
+        held += ["--driver", "burner", "--share", "25%", "--for", "5s"]
+        with subprocess.Popen(held, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as holder:
+            time.sleep(2.5)
+            # The virtual environment may lie where nobody else may look: capabilities are dropped, not the user.
+            drop = ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all"]
+            said = subprocess.run(
+                [*drop, *record, "-o", "trace.parquet"], cwd=tmp_path, capture_output=True, text=True, check=True
+            )
+            holder.wait(20)
+    assert "by schedstat" in said.stdout
+    offtimes = [duration / 1e6 for _, duration in replay.offtimes(str(tmp_path / "trace.parquet"))]
+    assert sorted(offtimes)[len(offtimes) // 2] == pytest.approx(30, rel=0.05)
+
+
+def test_the_documentation_has_every_field() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "contend.md").read_text()
+    for field in ("elapsed_s", "summary", "interrupted", "recorded_by", "threads", "found"):
+        assert f"`{field}`" in page
+    for field in ("thread", "name", "vcpu", "share", "asleep_share", "timeslice_ms", "offtime_ms", "timeslices",
+                  "offtimes", "lost_events", "unfaithful"):  # fmt: skip
+        assert f"`threads.{field}`" in page
+    for column in ("thread", "vcpu", "kind", "start_s", "duration_ms"):
+        assert f"`{column}`" in page
