@@ -316,7 +316,7 @@ def test_contend_holds_each_vcpu_of_a_guest_in_phase_and_out_of_phase(tmp_path: 
             together = {phase: _together(tmp_path, "brobust-contended", phase) for phase in ("in", "out")}
             assert [Former.of(thread) for thread in guest.vcpu_threads] == threads
     # Off for half of the time each: at once, or one after the other.
-    assert together["in"] >= 0.4 and together["out"] <= 0.1, together
+    assert together["in"] >= 0.4 and together["out"] <= 0.2, together
 
 
 def _together(directory: Path, name: str, phase: str) -> float:
