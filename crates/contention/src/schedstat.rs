@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::clock;
 use crate::error::{ContentionError, Result};
 use crate::intervals::{Interval, State};
-use crate::recorder::Recording;
+use crate::recording::Recording;
 use crate::thread::Tid;
 
 /// How often to look: of two waits between two looks only the sum is known.
