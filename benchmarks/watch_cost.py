@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """What a sweep of `brobust watch` costs beside `ss -tin`, with 10 000 idle connections and 100 busy ones:
 
-    sudo .venv/bin/python benchmarks/watch_cost.py [--idle 10000] [--repeat 9]
+    sudo .venv/bin/python benchmarks/watch_cost.py [--idle 10000] [--busy 100] [--repeat 9]
 
-in a network namespace of its own; both ends are there, so twice as many sockets are read. Watch and ss take turns.
-*floor* is the kernel's part of a sweep (system time): what nobody who reads all sockets can do without. Medians of CPU
-time in ms, with the least and the greatest. Takes about a minute.
+in a network namespace of its own; both ends are there, so twice as many sockets are read. *floor* asks the kernel for
+the same and looks at nothing of it: what nobody who reads all sockets can do without. The three take turns. Medians of
+CPU time in ms, user and system, with the least and the greatest; ratios are taken within a turn. Takes about a minute.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import resource
 import socket
 import statistics
+import struct
 import subprocess
 import sys
 import time
@@ -24,22 +25,30 @@ from collections.abc import Callable, Iterator
 from brobust import _core
 
 INSIDE = "--inside"
-BUSY = 100
-IPERF3_PORT = 5201
+WARM_UP = 12
+"""Sweeps before those that count: as many as a window of 10 s has."""
+
+SOCK_DIAG = 4
+"""The protocol NETLINK_SOCK_DIAG."""
+WANTED = 1 << 1 | 1 << 2 | 1 << 3
+"""INET_DIAG_INFO, _VEGASINFO and _CONG, as crates/sockdiag asks for them."""
+STATES = 1 << 1 | 1 << 4 | 1 << 8
+"""Established, FIN-WAIT-1 and CLOSE-WAIT."""
+DONE = struct.pack("=IH", 20, 3)
+"""How the last message of a dump begins, which is 20 bytes long."""
 
 
-def usage(who: int) -> tuple[float, float]:
-    """User and system time, ms."""
+def cpu_ms(who: int) -> float:
+    """User and system time. Of their sum the kernel keeps account, of the parts it only has samples."""
     used = resource.getrusage(who)
-    return used.ru_utime * 1e3, used.ru_stime * 1e3
+    return (used.ru_utime + used.ru_stime) * 1e3
 
 
-def costs(work: Callable[[], object], who: int) -> tuple[float, float, float]:
-    """Wall, user and system time of it, ms."""
-    begun, before = time.perf_counter(), usage(who)
+def costs(work: Callable[[], object], who: int = resource.RUSAGE_SELF) -> tuple[float, float]:
+    """Wall and CPU time of it, ms."""
+    begun, before = time.perf_counter(), cpu_ms(who)
     work()
-    after, wall = usage(who), (time.perf_counter() - begun) * 1e3
-    return wall, after[0] - before[0], after[1] - before[1]
+    return (time.perf_counter() - begun) * 1e3, cpu_ms(who) - before
 
 
 @contextlib.contextmanager
@@ -59,9 +68,9 @@ def connections(count: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def traffic() -> Iterator[None]:
+def traffic(count: int) -> Iterator[None]:
     """Connections that send a little all the time."""
-    client = ["iperf3", "-c", "127.0.0.1", "-P", str(BUSY), "-b", "200k", "-l", "1000", "-t", "600"]
+    client = ["iperf3", "-c", "127.0.0.1", "-P", str(count), "-b", "200k", "-l", "1000", "-t", "600"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(["iperf3", "-s"], **quiet) as server:  # type: ignore[call-overload]
         time.sleep(0.5)
@@ -78,39 +87,54 @@ def list_by_ss() -> None:
     subprocess.run(["ss", "-tin"], stdout=subprocess.DEVNULL, check=True)
 
 
-def shown(values: list[float]) -> str:
-    return f"{statistics.median(values):.1f} ({min(values):.1f}-{max(values):.1f})"
+def receive_only() -> None:
+    """The dumps of a sweep, thrown away."""
+    datagram = bytearray(1 << 16)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, SOCK_DIAG) as kernel:
+        for family in (socket.AF_INET, socket.AF_INET6):
+            body = struct.pack("=BBBBI48x", family, socket.IPPROTO_TCP, WANTED, 0, STATES)
+            kernel.send(struct.pack("=IHHII", 16 + len(body), 20, 0x301, 1, 0) + body)
+            while True:
+                length = kernel.recv_into(datagram)
+                if datagram[length - 20 : length - 14] == DONE:
+                    break
 
 
-def measure(idle: int, repeats: int) -> None:
+def shown(values: list[float], digits: int = 1) -> str:
+    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
+
+
+def measure(idle: int, busy: int, repeats: int) -> None:
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     watch = _core.Watch(10.0)
-    ours, theirs = [], []
-    with connections(idle), traffic():
-        watch.sweep(20)  # the first one makes all the histories
+    turns = []
+    with connections(idle), traffic(busy):
+        for _ in range(WARM_UP):
+            watch.sweep(20)
+            time.sleep(0.1)
         for _ in range(repeats):
-            ours.append(costs(lambda: watch.sweep(20), resource.RUSAGE_SELF))
-            theirs.append(costs(list_by_ss, resource.RUSAGE_CHILDREN))
+            turns.append(
+                (costs(lambda: watch.sweep(20)), costs(list_by_ss, resource.RUSAGE_CHILDREN), costs(receive_only))
+            )
             time.sleep(0.5)
-    floor = [system for _, _, system in ours]
-    total, of_ss = ([user + system for _, user, system in turns] for turns in (ours, theirs))
-    print(f"| {2 * (idle + BUSY)} sockets, n = {repeats} | wall, ms | CPU, ms | of it in the kernel |")
-    print("|---|--:|--:|--:|")
-    for name, turns, sums in (("brobust watch", ours, total), ("ss -tin", theirs, of_ss)):
-        print(f"| {name} | {shown([t[0] for t in turns])} | {shown(sums)} | {shown([t[2] for t in turns])} |")
-    over_floor = statistics.median(a / b for a, b in zip(total, floor, strict=True) if b > 0)
-    less = statistics.median(b / a for a, b in zip(total, of_ss, strict=True) if a > 0)
-    print(f"\n{over_floor:.2f} times the floor; ss takes {less:.1f} times as much")
+    print(f"| {2 * (idle + busy)} sockets, n = {repeats} | wall, ms | CPU, ms |")
+    print("|---|--:|--:|")
+    for name, each in zip(("brobust watch", "ss -tin", "floor"), zip(*turns, strict=True), strict=True):
+        print(f"| {name} | {shown([wall for wall, _ in each])} | {shown([cpu for _, cpu in each])} |")
+    over_floor = [ours / floor for (_, ours), _, (_, floor) in turns]
+    less = [of_ss / ours for (_, ours), (_, of_ss), _ in turns]
+    print(f"\n{shown(over_floor, 2)} times the floor; ss takes {shown(less)} times as much")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--idle", type=int, default=10_000, help="idle connections [10000]")
+    parser.add_argument("--busy", type=int, default=100, help="busy ones [100]")
     parser.add_argument("--repeat", type=int, default=9, help="sweeps of each [9]")
     parser.add_argument(INSIDE, action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
-        measure(options.idle, options.repeat)
+        measure(options.idle, options.busy, options.repeat)
     else:
         os.execvp("unshare", ["unshare", "--net", sys.executable, *sys.argv, INSIDE])
 

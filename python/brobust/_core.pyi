@@ -150,9 +150,7 @@ class Burner:
         start_ns: int | None = None,
     ) -> Self: ...
     @staticmethod
-    def replay(
-        vcpu_tid: int, cpu: int, offtimes: Sequence[tuple[int, int]], *, start_ns: int | None = None
-    ) -> Burner:
+    def replay(vcpu_tid: int, cpu: int, offtimes: Sequence[tuple[int, int]], *, start_ns: int | None = None) -> Burner:
         """One that occupies the CPU at these starts for these durations (ns), counted from `start_ns` (CLOCK_MONOTONIC
         ns; None: when it is started), and never after the last."""
 

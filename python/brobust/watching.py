@@ -24,6 +24,10 @@ LATE_SHARE = 0.1
 # A CPU that is as busy has no more to give.
 BUSY_SHARE = 0.9
 
+LEAST_PAUSE = 50
+"""The pause after a sweep is at least as many times as long as that took: watching takes at most 2 % of a CPU, and less
+where it has to wait for the CPU itself."""
+
 Report = dict[str, Any]
 """A sweep, with the fields of docs/watch.md."""
 
@@ -53,17 +57,22 @@ class Filter:
 def sweeps(
     interval_s: float, window_s: float, count: int | None, top: int, which: Filter, netns: str | None
 ) -> Iterator[Report]:
-    """A report at every interval; `time_unix_s` tells when."""
+    """A report at every interval, or later where sweeps are slow; `time_unix_s` tells when, and `interval_s` how long
+    after the one before."""
     try:
         watch = _core.Watch(window_s, netns, which.local_port, which.remote_port)
-        begun, number = time.monotonic(), 0
+        before = time.monotonic()
+        due, number = before + interval_s, 0
         while count is None or number < count:
             number += 1
-            due = begun + number * interval_s
             time.sleep(max(0.0, due - time.monotonic()))
-            if time.monotonic() - due > interval_s:  # we were away: begin anew instead of catching up
-                begun = time.monotonic() - number * interval_s
-            yield {"time_unix_s": time.time(), **json.loads(watch.sweep(top))}
+            begun, time_unix_s = time.monotonic(), time.time()
+            report = json.loads(watch.sweep(top))
+            end = time.monotonic()
+            yield {"time_unix_s": time_unix_s, "interval_s": begun - before, **report}
+            if begun - due > interval_s:  # we were away: begin anew instead of catching up
+                due = begun
+            before, due = begun, max(due + interval_s, end + LEAST_PAUSE * (end - begun))
     except _core.WatchError as error:
         raise MissingSupport(f"watch: {error}") from None
 

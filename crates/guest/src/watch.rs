@@ -35,7 +35,7 @@ pub fn run(options: &Options) -> Result<()> {
     let (begun, interval) = (Instant::now(), Duration::from_millis(options.interval_ms));
     for number in 1..=options.count {
         thread::sleep((begun + interval * number).saturating_duration_since(Instant::now()));
-        let sweep = watch.sweep(ccload::state_maps)?;
+        let sweep = watch.sweep(ccload::state_maps());
         let report = SweepReport::new(&sweep, &watch.top(usize::MAX));
         let line = serde_json::to_string(&report).context("cannot write the sweep")?;
         let mut out = io::stdout().lock();

@@ -12,6 +12,10 @@ impl Bytes<'_> {
         self.0.get(offset).copied()
     }
 
+    pub fn u16(self, offset: usize) -> Option<u16> {
+        self.array(offset).map(u16::from_ne_bytes)
+    }
+
     pub fn u32(self, offset: usize) -> Option<u32> {
         self.array(offset).map(u32::from_ne_bytes)
     }
@@ -20,7 +24,7 @@ impl Bytes<'_> {
         self.array(offset).map(u64::from_ne_bytes)
     }
 
-    fn array<const N: usize>(self, offset: usize) -> Option<[u8; N]> {
+    pub fn array<const N: usize>(self, offset: usize) -> Option<[u8; N]> {
         self.0.get(offset..offset.checked_add(N)?)?.try_into().ok()
     }
 }
@@ -33,6 +37,7 @@ mod tests {
     fn a_field_that_is_cut_off_is_none() {
         let bytes = Bytes(&[1, 0, 0, 0, 2]);
         assert_eq!(bytes.u32(0), Some(u32::from_ne_bytes([1, 0, 0, 0])));
+        assert_eq!(bytes.u16(3), Some(u16::from_ne_bytes([0, 2])));
         assert_eq!(bytes.u8(4), Some(2));
         assert_eq!(bytes.u32(2), None);
         assert_eq!(bytes.u64(0), None);

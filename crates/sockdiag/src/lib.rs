@@ -6,8 +6,10 @@
 
 mod bbr_info;
 mod bytes;
+pub mod fuzz;
+mod inet_diag;
+mod netlink;
 mod query;
-mod reply;
 mod socket;
 mod tcp_info;
 
@@ -29,6 +31,15 @@ pub enum Error {
 
     #[error("the kernel sent a message that cannot be read: {0}")]
     Malformed(String),
+
+    #[error("the table of sockets changed during each of {} dumps: some may be missing", query::TRIES)]
+    Interrupted,
+
+    #[error(
+        "answers of the kernel's socket diagnosis were lost {} times in a row: is it out of memory?",
+        query::TRIES
+    )]
+    Lost,
 }
 
 pub type Result<T> = std::result::Result<T, Error>;

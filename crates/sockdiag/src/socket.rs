@@ -1,6 +1,6 @@
 //! One TCP socket as it was at one moment.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::{BbrInfo, TcpInfo};
 
@@ -32,6 +32,20 @@ pub struct Socket {
 }
 
 impl Socket {
+    /// To be written over.
+    pub(crate) fn none() -> Socket {
+        let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        Socket {
+            key: SocketKey { local: nowhere, remote: nowhere, interface: 0, cookie: [0; 8] },
+            time_ns: 0,
+            uid: 0,
+            inode: 0,
+            congestion_control: None,
+            tcp: TcpInfo::default(),
+            bbr: None,
+        }
+    }
+
     /// Data in flight in units of BBR's own bandwidth-delay product: less than 1 on a flow that the application does
     /// not limit is the paper's Inflight Deficit (2BRobust, section 6.1).
     pub fn inflight_bdp(&self) -> Option<f64> {

@@ -5,10 +5,11 @@
 //! nothing waiting; and only of a flow that has data, room and no reason to drain does too little in flight mean that its
 //! sender did not get to send (the Inflight Deficit, 2BRobust, section 6.1).
 
+use crate::history::History;
 use crate::sample::{BdpSource, Sample};
 
 /// Samples that a verdict takes.
-const LEAST_SAMPLES: usize = 4;
+pub const LEAST_SAMPLES: usize = 4;
 /// A cause is named where it is there for more than half of the time.
 const MOSTLY: f64 = 0.5;
 /// The stack counts a limit as soon as it binds, also between two ACKs; below this it is no more than that.
@@ -33,15 +34,6 @@ pub enum Cause {
 }
 
 impl Cause {
-    pub const ALL: [Cause; 6] = [
-        Cause::CpuLimited,
-        Cause::NetworkLimited,
-        Cause::RwndLimited,
-        Cause::SndbufLimited,
-        Cause::AppLimited,
-        Cause::Undecided,
-    ];
-
     pub fn name(self) -> &'static str {
         match self {
             Cause::CpuLimited => "cpu-limited",
@@ -87,51 +79,57 @@ pub struct Verdict {
     pub evidence: Evidence,
 }
 
-/// Judges samples of one flow, in the order of time. `away_share`: of that time, the CPU was taken away
+/// Judges a flow. `away_share`: of that time, the CPU was taken away
 /// ([`crate::HostLoad::away_share`]).
-pub fn judge(samples: &[Sample], away_share: f64) -> Verdict {
-    let evidence = gather(samples);
+pub fn judge(history: &History, away_share: f64) -> Verdict {
+    let evidence = gather(history);
     Verdict { cause: name(&evidence, away_share), evidence }
 }
 
-fn gather(samples: &[Sample]) -> Evidence {
-    let (Some(first), Some(last)) = (samples.first(), samples.last()) else { return Evidence::default() };
-    let seconds = last.time_ns.saturating_sub(first.time_ns) as f64 / 1e9;
+pub fn gather(history: &History) -> Evidence {
+    let (Some(first), Some(last)) = (history.first(), history.last()) else { return Evidence::default() };
+    let (samples, seconds) = (history.count(), history.seconds());
     let per_second = |from: u64, to: u64| if seconds > 0.0 { to.saturating_sub(from) as f64 / seconds } else { 0.0 };
     let share = |counter: fn(&Sample) -> Option<u64>| {
         let (from, to) = (counter(first)?, counter(last)?);
         (seconds > 0.0).then(|| (per_second(from, to) / 1e6).min(1.0))
     };
-    let part = |chosen: usize, of: usize| if of > 0 { chosen as f64 / of as f64 } else { 0.0 };
-    let with_deficit = |sample: &&Sample| sample.inflight_bdp().is_some_and(|inflight| inflight < DEFICIT_BDP);
-    let could_send: Vec<&Sample> =
-        samples.iter().filter(|sample| sample.could_send() && sample.bdp.is_some()).collect();
-    let deficits = could_send.iter().copied().filter(with_deficit).count();
-    let retransmit_share = last.bytes_retrans.zip(first.bytes_retrans).zip(last.bytes_sent.zip(first.bytes_sent)).map(
-        |((again, again_before), (sent, sent_before))| {
-            part(again.saturating_sub(again_before) as usize, sent.saturating_sub(sent_before) as usize)
-        },
-    );
-    let paced: Vec<u64> = samples.iter().filter_map(|sample| sample.pacing_rate_bytes_per_s).collect();
-    let pacing_rate = paced.iter().map(|rate| *rate as f64).sum::<f64>() / paced.len() as f64;
+    let part = |chosen: f64, of: f64| if of > 0.0 { chosen / of } else { 0.0 };
+    let counted = |counter: fn(&Sample) -> Option<u64>| Some(counter(last)?.saturating_sub(counter(first)?) as f64);
+    let (mut with_data, mut could_send, mut deficits, mut paced, mut pacing_rates) = (0, 0, 0, 0, 0.0);
+    for (sample, times) in history.iter() {
+        if sample.has_data() && !sample.is_app_limited {
+            with_data += times;
+        }
+        if let Some(inflight) = sample.inflight_bdp().filter(|_| sample.could_send()) {
+            could_send += times;
+            if inflight < DEFICIT_BDP {
+                deficits += times;
+            }
+        }
+        if let Some(rate) = sample.pacing_rate_bytes_per_s {
+            paced += times;
+            pacing_rates += rate as f64 * times as f64;
+        }
+    }
+    let pacing_rate = part(pacing_rates, paced as f64);
     let rate_bytes_per_s = per_second(first.bytes_acked, last.bytes_acked);
     Evidence {
-        paced_share: (pacing_rate > 0.0).then(|| rate_bytes_per_s / pacing_rate),
-        samples: samples.len(),
+        samples,
         seconds,
         rate_bytes_per_s,
+        paced_share: (pacing_rate > 0.0).then(|| rate_bytes_per_s / pacing_rate),
         busy_share: share(|sample| sample.busy_us),
         rwnd_limited_share: share(|sample| sample.rwnd_limited_us),
         sndbuf_limited_share: share(|sample| sample.sndbuf_limited_us),
-        data_share: part(
-            samples.iter().filter(|sample| sample.has_data() && !sample.is_app_limited).count(),
-            samples.len(),
-        ),
-        could_send: could_send.len(),
-        deficit_share: (!could_send.is_empty()).then(|| part(deficits, could_send.len())),
-        inflight_bdp: median(samples.iter().filter_map(Sample::inflight_bdp).collect()),
+        data_share: part(with_data as f64, samples as f64),
+        could_send,
+        deficit_share: (could_send > 0).then(|| part(deficits as f64, could_send as f64)),
+        inflight_bdp: median_inflight_bdp(history),
         bdp_source: last.bdp.map(|(_, source)| source),
-        retransmit_share,
+        retransmit_share: counted(|sample| sample.bytes_retrans)
+            .zip(counted(|sample| sample.bytes_sent))
+            .map(|(again, sent)| part(again, sent)),
     }
 }
 
@@ -170,9 +168,16 @@ fn network_or_nothing(evidence: &Evidence) -> Cause {
     }
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
+fn median_inflight_bdp(history: &History) -> Option<f64> {
+    let mut values: Vec<(f64, usize)> =
+        history.iter().filter_map(|(sample, times)| Some((sample.inflight_bdp()?, times))).collect();
+    values.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    let middle = values.iter().map(|(_, times)| times).sum::<usize>() / 2;
+    let mut passed = 0;
+    values.iter().find_map(|(value, times)| {
+        passed += times;
+        (passed > middle).then_some(*value)
+    })
 }
 
 #[cfg(test)]
@@ -183,7 +188,6 @@ mod tests {
     /// A bulk flow of 20 Mbit/s over 10 ms with one and a half BDP in flight, a sample a second.
     fn bulk(number: u64) -> Sample {
         Sample {
-            time_ns: number * 1_000_000_000,
             bytes_acked: number * 2_500_000,
             bytes_sent: Some(number * 2_500_000),
             bytes_retrans: Some(0),
@@ -203,13 +207,18 @@ mod tests {
         }
     }
 
-    fn flow(change: impl Fn(u64, &mut Sample)) -> Vec<Sample> {
-        let sample = |number| {
+    fn flow_of(samples: u64, change: impl Fn(u64, &mut Sample)) -> History {
+        let mut history = History::default();
+        for number in 1..=samples {
             let mut sample = bulk(number);
             change(number, &mut sample);
-            sample
-        };
-        (1..=10).map(sample).collect()
+            history.add(number * 1_000_000_000, sample);
+        }
+        history
+    }
+
+    fn flow(change: impl Fn(u64, &mut Sample)) -> History {
+        flow_of(10, change)
     }
 
     fn cause(change: impl Fn(u64, &mut Sample)) -> Cause {
@@ -267,8 +276,8 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_not_guessed() {
-        assert_eq!(judge(&[], 0.0).cause, Cause::Undecided);
-        assert_eq!(judge(&flow(|_, _| ())[..3], 0.0).cause, Cause::Undecided);
+        assert_eq!(judge(&History::default(), 0.0).cause, Cause::Undecided);
+        assert_eq!(judge(&flow_of(3, |_, _| ()), 0.0).cause, Cause::Undecided);
         let without_estimate = |_, sample: &mut Sample| sample.bdp = None;
         assert_eq!(cause(without_estimate), Cause::Undecided);
         // A kernel before 4.10 counts no limits; the rest still tells.
@@ -297,15 +306,37 @@ mod tests {
         assert_eq!(evidence.busy_share, Some(1.0));
     }
 
+    #[test]
+    fn an_idle_flow_is_judged_as_if_each_sample_were_kept() {
+        let idle = |_, sample: &mut Sample| *sample = Sample { notsent_bytes: 0, inflight_bytes: 0, ..bulk(1) };
+        let mut history = flow(idle);
+        assert_eq!((history.count(), history.iter().count()), (10, 1));
+        let verdict = judge(&history, 0.0);
+        assert_eq!((verdict.cause, verdict.evidence.samples, verdict.evidence.seconds), (Cause::AppLimited, 10, 9.0));
+
+        history.add(11_000_000_000, Sample { bytes_acked: bulk(1).bytes_acked + 1_000_000, ..bulk(1) });
+        history.forget_before(3_000_000_000, 4);
+        let evidence = judge(&history, 0.0).evidence;
+        assert_eq!((evidence.samples, evidence.seconds, evidence.rate_bytes_per_s), (9, 8.0, 125_000.0));
+        assert_eq!((evidence.inflight_bdp, evidence.data_share), (Some(0.0), 1.0 / 9.0));
+        history.forget_before(u64::MAX, 4);
+        assert_eq!((history.count(), history.iter().count()), (4, 2));
+        history.forget_before(11_000_000_000, 0);
+        assert_eq!((history.count(), history.iter().count(), history.first()), (1, 1, history.last()));
+        history.forget_before(u64::MAX, 0);
+        assert_eq!((history.count(), history.first()), (0, None));
+    }
+
     proptest! {
         /// Counters may be torn, wrap, or go back where a socket was replaced: a verdict comes, and shares stay shares.
         #[test]
         fn no_samples_make_it_panic(numbers in prop::collection::vec(any::<[u64; 6]>(), 0..12)) {
-            let samples: Vec<Sample> = numbers.iter().map(|n| Sample {
-                time_ns: n[0], bytes_acked: n[1], bytes_sent: Some(n[2]), bytes_retrans: Some(n[3]), busy_us: Some(n[4]),
+            let mut history = History::default();
+            numbers.iter().for_each(|n| history.add(n[0], Sample {
+                bytes_acked: n[1], bytes_sent: Some(n[2]), bytes_retrans: Some(n[3]), busy_us: Some(n[4]),
                 rwnd_limited_us: Some(n[5]), inflight_bytes: n[1] >> 16, cwnd_bytes: n[2] >> 16, ..bulk(0)
-            }).collect();
-            let Verdict { evidence, .. } = judge(&samples, 0.5);
+            }));
+            let Verdict { evidence, .. } = judge(&history, 0.5);
             for share in [evidence.busy_share, evidence.rwnd_limited_share, evidence.deficit_share].into_iter().flatten() {
                 prop_assert!((0.0..=1.0).contains(&share));
             }

@@ -18,7 +18,7 @@ struct Ticks {
 /// Between two looks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct HostLoad {
-    /// Of all CPUs' time: another guest, or the hypervisor, had it (proc(5)). Null where the hypervisor does not tell.
+    /// Of all CPUs' time: another guest, or the hypervisor, had it (proc(5)). 0 also where the hypervisor does not tell.
     pub steal_share: f64,
     /// Of the wakes of a thread with priority: late (probe.rs). None without the privilege.
     pub late_share: Option<f64>,

@@ -5,6 +5,10 @@
 //! window of them means in cause.rs, and what the host says of its CPUs in host.rs.
 
 mod cause;
+mod distribution;
+mod flows;
+mod groups;
+mod history;
 mod host;
 mod namespaces;
 mod probe;
@@ -13,11 +17,15 @@ mod sample;
 mod watch;
 
 pub use cause::{judge, Cause, Evidence, Verdict};
+pub use distribution::Distribution;
+pub use flows::Flow;
+pub use groups::Group;
+pub use history::History;
 pub use host::{Host, HostLoad};
 pub use namespaces::Namespaces;
 pub use report::{FlowReport, SweepReport};
 pub use sample::{BdpSource, Sample};
-pub use watch::{Flow, Settings, Sweep, Watch};
+pub use watch::{Settings, Sweep, Watch};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -26,6 +34,9 @@ pub enum Error {
 
     #[error("network namespace {name}: {reason}")]
     Namespace { name: String, reason: String },
+
+    #[error("network namespaces of {processes} processes are hidden from us: to look takes CAP_SYS_PTRACE")]
+    Hidden { processes: usize },
 }
 
 pub type Result<T> = std::result::Result<T, Error>;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -34,35 +35,44 @@ pub struct Found {
 }
 
 impl Namespaces {
-    /// Those that are there now. A process that ends meanwhile takes its own with it: that is no error.
-    pub fn find(&self) -> Result<Vec<Found>> {
-        let found = match self {
-            Namespaces::Own => found(Path::new(OURS), "").into_iter().collect(),
+    /// Those that are there now, and what could not be found. A process that ends meanwhile takes its own with it: that
+    /// is no error.
+    pub fn find(&self) -> (Vec<Found>, Vec<Error>) {
+        match self {
+            Namespaces::Own => one(Path::new(OURS), "", |error| format!("{OURS}: {error}")),
             Namespaces::Named(name) => {
                 let path = Path::new(NAMED).join(name);
-                let refuse = || Error::Namespace {
-                    name: name.clone(),
-                    reason: format!("there is no {}; `ip netns list` shows those that are named", path.display()),
-                };
-                vec![found(&path, name).ok_or_else(refuse)?]
+                one(&path, name, |error| match error.kind() {
+                    ErrorKind::NotFound => {
+                        format!("there is no {}; `ip netns list` shows those that are named", path.display())
+                    }
+                    _ => format!("{}: {error}", path.display()),
+                })
             }
             Namespaces::All => every(),
-        };
-        Ok(found)
+        }
     }
 }
 
-fn found(path: &Path, name: &str) -> Option<Found> {
-    Some(Found { inode: fs::metadata(path).ok()?.ino(), name: name.to_owned(), path: path.to_owned() })
+fn one(path: &Path, name: &str, reason: impl Fn(io::Error) -> String) -> (Vec<Found>, Vec<Error>) {
+    match found(path, name) {
+        Ok(one) => (vec![one], vec![]),
+        Err(error) => (vec![], vec![Error::Namespace { name: name.to_owned(), reason: reason(error) }]),
+    }
+}
+
+fn found(path: &Path, name: &str) -> io::Result<Found> {
+    Ok(Found { inode: fs::metadata(path)?.ino(), name: name.to_owned(), path: path.to_owned() })
 }
 
 /// Each once: our own under no name, then those with a name, then those that only processes have.
-fn every() -> Vec<Found> {
+fn every() -> (Vec<Found>, Vec<Error>) {
     let mut by_inode: BTreeMap<u64, Found> = BTreeMap::new();
-    let mut add = |one: Option<Found>| {
-        if let Some(one) = one {
-            by_inode.entry(one.inode).or_insert(one);
-        }
+    let mut hidden = 0;
+    let mut add = |one: io::Result<Found>| match one {
+        Ok(one) => drop(by_inode.entry(one.inode).or_insert(one)),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => hidden += 1,
+        Err(_) => {}
     };
     add(found(Path::new(OURS), ""));
     for entry in fs::read_dir(NAMED).into_iter().flatten().flatten() {
@@ -74,7 +84,8 @@ fn every() -> Vec<Found> {
             add(found(&entry.path().join("ns/net"), &format!("pid {name}")));
         }
     }
-    by_inode.into_values().collect()
+    let errors = (hidden > 0).then_some(Error::Hidden { processes: hidden });
+    (by_inode.into_values().collect(), errors.into_iter().collect())
 }
 
 impl Found {
@@ -89,11 +100,10 @@ impl Found {
             let namespace = File::open(&path).map_err(|error| error.to_string())?;
             setns(namespace, CloneFlags::CLONE_NEWNET)
                 .map_err(|error| format!("{error}; to look into others takes CAP_SYS_ADMIN"))?;
-            Ok(SockDiag::open())
+            SockDiag::open().map_err(|error| error.to_string())
         });
         match there.join() {
-            Ok(Ok(socket)) => Ok(socket?),
-            Ok(Err(reason)) => Err(refuse(reason)),
+            Ok(opened) => opened.map_err(refuse),
             Err(_) => Err(refuse("the thread that looked into it died".into())),
         }
     }

@@ -2,10 +2,13 @@
 
 use serde::Serialize;
 
-use crate::cause::Cause;
+use crate::cause::gather;
+use crate::distribution::{Distribution, INFLIGHT_BDP, RATE_MBPS};
+use crate::flows::Flow;
+use crate::groups::{mbps, Group};
 use crate::host::HostLoad;
 use crate::sample::BdpSource;
-use crate::watch::{Flow, Sweep};
+use crate::watch::Sweep;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct SweepReport {
@@ -14,8 +17,14 @@ pub struct SweepReport {
     pub host: HostLoad,
     /// Sockets by congestion control and cause.
     pub counts: Vec<Count>,
+    pub bounds: Bounds,
     /// What could not be read, and why.
     pub unread: Vec<String>,
+    /// Dumps that the kernel called inconsistent again and again: sockets may be missing from them.
+    pub interrupted: usize,
+    /// Wall time of the sweep, and CPU time of the thread that made it, the kernel's part included.
+    pub took_ms: f64,
+    pub cpu_ms: f64,
     pub flows: Vec<FlowReport>,
 }
 
@@ -24,6 +33,17 @@ pub struct Count {
     pub cc: String,
     pub cause: &'static str,
     pub sockets: usize,
+    /// Over the window, Mbit/s.
+    pub rate_mbps: Distribution,
+    /// Median over the window, of the sockets that have an estimate.
+    pub inflight_bdp: Distribution,
+}
+
+/// Of the buckets of each distribution: greatest value in it. The last bucket has none.
+#[derive(Debug, Clone, Serialize)]
+pub struct Bounds {
+    pub rate_mbps: &'static [f64],
+    pub inflight_bdp: &'static [f64],
 }
 
 /// A socket. Rates in Mbit/s of payload (pacing rate: as the stack has it); shares are of the window.
@@ -61,37 +81,45 @@ pub struct FlowReport {
 }
 
 impl SweepReport {
-    pub fn new(sweep: &Sweep, flows: &[&Flow]) -> SweepReport {
+    /// With the flows of [`crate::Watch::top`].
+    pub fn new(sweep: &Sweep, flows: &[(&str, &Flow)]) -> SweepReport {
         SweepReport {
             sweep: sweep.number,
             sockets: sweep.sockets,
             host: sweep.host,
-            counts: sweep
-                .counts
-                .iter()
-                .map(|((cc, cause), sockets)| Count { cc: cc.clone(), cause: cause.name(), sockets: *sockets })
-                .collect(),
+            counts: sweep.groups.iter().map(Count::new).collect(),
+            bounds: Bounds { rate_mbps: RATE_MBPS, inflight_bdp: INFLIGHT_BDP },
             unread: sweep.unread.clone(),
-            flows: flows.iter().map(|flow| FlowReport::new(flow)).collect(),
+            interrupted: sweep.interrupted,
+            took_ms: sweep.took.as_secs_f64() * 1e3,
+            cpu_ms: sweep.cpu.as_secs_f64() * 1e3,
+            flows: flows.iter().map(|(namespace, flow)| FlowReport::new(namespace, flow)).collect(),
         }
     }
+}
 
-    pub fn count(&self, cause: Cause) -> usize {
-        self.counts.iter().filter(|count| count.cause == cause.name()).map(|count| count.sockets).sum()
+impl Count {
+    fn new(group: &Group) -> Count {
+        Count {
+            cc: group.congestion_control.to_string(),
+            cause: group.cause.name(),
+            sockets: group.sockets,
+            rate_mbps: group.rate_mbps.clone(),
+            inflight_bdp: group.inflight_bdp.clone(),
+        }
     }
 }
 
 impl FlowReport {
-    fn new(flow: &Flow) -> FlowReport {
-        let (last, evidence) = (flow.samples.back(), &flow.verdict.evidence);
-        let mbps = |bytes: f64| bytes * 8e-6;
+    fn new(namespace: &str, flow: &Flow) -> FlowReport {
+        let (last, evidence) = (flow.history.last(), gather(&flow.history));
         FlowReport {
             local: flow.key.local.to_string(),
             remote: flow.key.remote.to_string(),
-            netns: flow.namespace.clone(),
+            netns: namespace.to_owned(),
             uid: flow.uid,
-            cc: flow.congestion_control.clone(),
-            cause: flow.verdict.cause.name(),
+            cc: flow.congestion_control.to_string(),
+            cause: flow.cause.name(),
             rate_mbps: mbps(evidence.rate_bytes_per_s),
             pacing_rate_mbps: last.and_then(|last| last.pacing_rate_bytes_per_s).map(|rate| mbps(rate as f64)),
             paced_share: evidence.paced_share,

@@ -19,8 +19,6 @@ pub enum BdpSource {
 /// Counters run since the connection began. None: the kernel is too old to say.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
-    /// CLOCK_MONOTONIC.
-    pub time_ns: u64,
     pub bytes_acked: u64,
     pub bytes_sent: Option<u64>,
     pub bytes_retrans: Option<u64>,
@@ -58,7 +56,6 @@ impl Sample {
         let mss = u64::from(tcp.snd_mss_bytes?);
         let model = socket.bbr.as_ref();
         Some(Sample {
-            time_ns: socket.time_ns,
             bytes_acked: tcp.bytes_acked?,
             bytes_sent: tcp.bytes_sent,
             bytes_retrans: tcp.bytes_retrans,

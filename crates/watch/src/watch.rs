@@ -1,17 +1,20 @@
 //! Sweep after sweep: who is there, what each had in the last window, and what that means.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use brobust_sockdiag::{Filter, SockDiag, Socket, SocketKey};
+use brobust_sockdiag::{Error as SocketError, Filter, SockDiag};
+use nix::time::{clock_gettime, ClockId};
 
-use crate::cause::{judge, Cause, Verdict};
+use crate::cause::Cause;
+use crate::flows::{Flow, Flows, Moment};
+use crate::groups::{Group, Groups};
 use crate::host::{Host, HostLoad};
 use crate::namespaces::Namespaces;
-use crate::sample::Sample;
-use crate::Result;
+use crate::{Error, Result};
 
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -21,36 +24,37 @@ pub struct Settings {
     pub window: Duration,
 }
 
-/// A socket that is followed.
-#[derive(Debug, Clone)]
-pub struct Flow {
-    pub key: SocketKey,
-    pub namespace: String,
-    pub uid: u32,
-    pub congestion_control: String,
-    pub samples: VecDeque<Sample>,
-    pub verdict: Verdict,
-    /// Number of the sweep that saw it last.
-    seen: u64,
-}
-
-/// What one sweep came to. The flows are in [`Watch::flows`].
+/// What one sweep came to. Its flows: [`Watch::top`].
 #[derive(Debug, Clone)]
 pub struct Sweep {
     pub number: u64,
     pub host: HostLoad,
     pub sockets: usize,
-    /// Namespaces that could not be read, and why.
+    /// What could not be read, or not surely in full, and why.
     pub unread: Vec<String>,
-    /// Sockets by congestion control and cause.
-    pub counts: BTreeMap<(String, Cause), usize>,
+    /// Dumps that stayed interrupted: sockets may be missing from them.
+    pub interrupted: usize,
+    /// By congestion control and cause.
+    pub groups: Vec<Group>,
+    /// Wall time, and CPU time of this thread, in which the kernel answers dumps too.
+    pub took: Duration,
+    pub cpu: Duration,
+}
+
+/// A network namespace that is there.
+#[derive(Default)]
+struct Place {
+    /// Empty: our own.
+    name: String,
+    /// None: to be opened, at first or after it failed.
+    sockets: Option<SockDiag>,
+    flows: Flows,
 }
 
 pub struct Watch {
     settings: Settings,
-    /// By inode; each with its name.
-    readers: HashMap<u64, (String, SockDiag)>,
-    flows: HashMap<(u64, SocketKey), Flow>,
+    /// By inode.
+    places: BTreeMap<u64, Place>,
     host: Host,
     /// What it said in the last window.
     loads: VecDeque<(Instant, HostLoad)>,
@@ -60,118 +64,115 @@ pub struct Watch {
 impl Watch {
     /// Refuses what cannot be read at all; what cannot be read later is told by each sweep.
     pub fn new(settings: Settings) -> Result<Watch> {
-        let mut watch = Watch {
-            settings,
-            readers: HashMap::new(),
-            flows: HashMap::new(),
-            host: Host::new(),
-            loads: VecDeque::new(),
-            sweeps: 0,
-        };
-        let unread = watch.open()?;
-        match (watch.readers.is_empty(), unread.into_iter().next()) {
-            (true, Some(error)) => Err(error),
+        let mut watch =
+            Watch { settings, places: BTreeMap::new(), host: Host::new(), loads: VecDeque::new(), sweeps: 0 };
+        let unread = watch.open();
+        match (watch.places.values().any(|place| place.sockets.is_some()), unread.into_iter().next()) {
+            (false, Some(error)) => Err(error),
             _ => Ok(watch),
         }
     }
 
-    /// One reader for each namespace that is there. Those that are gone are forgotten with their sockets.
-    fn open(&mut self) -> Result<Vec<crate::Error>> {
-        let found = self.settings.namespaces.find()?;
-        self.readers.retain(|inode, _| found.iter().any(|one| one.inode == *inode));
-        let mut unread = Vec::new();
+    /// A netlink socket in each namespace that is there. Those that are gone are forgotten with their flows: until then
+    /// our socket in it keeps a namespace alive, so that it cannot go away while it is read.
+    fn open(&mut self) -> Vec<Error> {
+        let (found, mut unread) = self.settings.namespaces.find();
+        self.places.retain(|inode, _| found.iter().any(|one| one.inode == *inode));
         for one in found {
-            if let Entry::Vacant(place) = self.readers.entry(one.inode) {
+            let place = self.places.entry(one.inode).or_default();
+            if place.sockets.is_none() {
                 match one.open() {
-                    Ok(reader) => drop(place.insert((one.name, reader))),
+                    Ok(sockets) => place.sockets = Some(sockets),
                     Err(error) => unread.push(error),
                 }
             }
+            place.name = one.name;
         }
-        Ok(unread)
+        unread
     }
 
     /// Reads all sockets once. `state_maps`: where BPF controls of ours export their state, for their BDP.
-    pub fn sweep(&mut self, state_maps: impl Fn() -> Vec<OwnedFd>) -> Result<Sweep> {
+    pub fn sweep(&mut self, state_maps: Vec<OwnedFd>) -> Sweep {
+        let (begun, cpu_before) = (Instant::now(), cpu_time());
         self.sweeps += 1;
-        let load = self.host.look();
-        self.remember(load);
-        let away = self.loads.iter().map(|(_, load)| load.away_share()).sum::<f64>() / self.loads.len() as f64;
-        let mut unread: Vec<String> = self.open()?.iter().map(ToString::to_string).collect();
-        for (inode, (name, reader)) in &mut self.readers {
-            reader.set_state_maps(state_maps());
-            let (flows, window, sweep) = (&mut self.flows, self.settings.window, self.sweeps);
-            let read = reader.dump_each(&self.settings.filter, |socket| {
-                follow(flows, (*inode, socket.key), name, &socket, (window, away), sweep);
-            });
+        let host = self.host.look();
+        let now = self.moment(host);
+        let mut unread: Vec<String> = self.open().iter().map(ToString::to_string).collect();
+        let (mut groups, mut interrupted) = (Groups::default(), 0);
+        let state_maps: Arc<[OwnedFd]> = state_maps.into();
+        for place in self.places.values_mut() {
+            let Some(sockets) = &mut place.sockets else { continue };
+            sockets.set_state_maps(Arc::clone(&state_maps));
+            let read = sockets.dump_each(&self.settings.filter, |socket| place.flows.follow(socket, now, &mut groups));
+            place.flows.forget_closed(now.sweep);
             if let Err(error) = read {
-                unread.push(if name.is_empty() {
-                    error.to_string()
-                } else {
-                    format!("network namespace {name}: {error}")
-                });
+                match error {
+                    SocketError::Interrupted => interrupted += 1,
+                    _ => place.sockets = None,
+                }
+                unread.push(named(&place.name, error).to_string());
             }
         }
-        self.flows.retain(|_, flow| flow.seen == self.sweeps);
-        let mut counts = BTreeMap::new();
-        for flow in self.flows.values() {
-            *counts.entry((flow.congestion_control.clone(), flow.verdict.cause)).or_insert(0) += 1;
+        let groups = groups.sorted();
+        Sweep {
+            number: now.sweep,
+            host,
+            sockets: groups.iter().map(|group| group.sockets).sum(),
+            unread,
+            interrupted,
+            groups,
+            took: begun.elapsed(),
+            cpu: cpu_time().saturating_sub(cpu_before),
         }
-        Ok(Sweep { number: self.sweeps, host: load, sockets: self.flows.len(), unread, counts })
     }
 
-    fn remember(&mut self, load: HostLoad) {
+    fn moment(&mut self, load: HostLoad) -> Moment {
         let now = Instant::now();
         self.loads.retain(|(then, _)| now - *then < self.settings.window);
         self.loads.push_back((now, load));
+        let away: f64 = self.loads.iter().map(|(_, load)| load.away_share()).sum();
+        Moment {
+            sweep: self.sweeps,
+            window_ns: u64::try_from(self.settings.window.as_nanos()).unwrap_or(u64::MAX),
+            away_share: away / self.loads.len() as f64,
+        }
     }
 
-    pub fn flows(&self) -> impl Iterator<Item = &Flow> {
-        self.flows.values()
-    }
-
-    /// The flows that matter most: CPU-limited ones first, then by rate.
-    pub fn top(&self, count: usize) -> Vec<&Flow> {
-        let mut flows: Vec<&Flow> = self.flows.values().collect();
-        let weight = |flow: &&Flow| {
-            let rate = flow.verdict.evidence.rate_bytes_per_s as u64;
-            (flow.verdict.cause != Cause::CpuLimited, std::cmp::Reverse(rate), flow.key.local, flow.key.remote)
-        };
-        flows.sort_by_key(weight);
-        flows.truncate(count);
-        flows
+    /// The flows of the last sweep that matter most, each with the name of its namespace: CPU-limited ones first, then by
+    /// rate.
+    pub fn top(&self, count: usize) -> Vec<(&str, &Flow)> {
+        if count == 0 {
+            return Vec::new();
+        }
+        let mut flows = Vec::new();
+        for place in self.places.values() {
+            flows.extend(place.flows.seen_in(self.sweeps).map(|flow| (place.name.as_str(), flow)));
+        }
+        let mut best = BinaryHeap::new();
+        for (at, (_, flow)) in flows.iter().enumerate() {
+            let (rate, ends) = (Reverse(flow.rate_bytes_per_s as u64), (&flow.key.local, &flow.key.remote));
+            let rank = (flow.cause != Cause::CpuLimited, rate, ends, at);
+            if best.len() < count {
+                best.push(rank);
+            } else if best.peek().is_some_and(|last| rank < *last) {
+                best.pop();
+                best.push(rank);
+            }
+        }
+        best.into_sorted_vec().into_iter().filter_map(|(.., at)| flows.get(at).copied()).collect()
     }
 }
 
-fn follow(
-    flows: &mut HashMap<(u64, SocketKey), Flow>,
-    id: (u64, SocketKey),
-    namespace: &str,
-    socket: &Socket,
-    (window, away): (Duration, f64),
-    sweep: u64,
-) {
-    let Some(sample) = Sample::of(socket) else { return };
-    let control = socket.congestion_control.as_deref().unwrap_or("");
-    let flow = flows.entry(id).or_insert_with(|| Flow {
-        key: socket.key,
-        namespace: namespace.to_owned(),
-        uid: socket.uid,
-        congestion_control: control.to_owned(),
-        samples: VecDeque::new(),
-        verdict: judge(&[], 0.0),
-        seen: sweep,
-    });
-    flow.seen = sweep;
-    // Another control has another model: what was seen before says nothing of it.
-    if flow.congestion_control != control {
-        control.clone_into(&mut flow.congestion_control);
-        flow.samples.clear();
+/// An error of the sockets, with the namespace that they are in unless it is our own.
+fn named(namespace: &str, error: SocketError) -> Error {
+    if namespace.is_empty() {
+        return error.into();
     }
-    let oldest = sample.time_ns.saturating_sub(window.as_nanos() as u64);
-    while flow.samples.front().is_some_and(|first| first.time_ns < oldest) {
-        flow.samples.pop_front();
-    }
-    flow.samples.push_back(sample);
-    flow.verdict = judge(flow.samples.make_contiguous(), away);
+    Error::Namespace { name: namespace.to_owned(), reason: error.to_string() }
+}
+
+/// Of this thread.
+fn cpu_time() -> Duration {
+    // CLOCK_THREAD_CPUTIME_ID cannot fail.
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
-from brobust import units, watching
+from brobust import units, watch_metrics, watching
 from brobust.errors import BadInput
 from brobust.watching import CAUSES, CPU_LIMITED, Filter, Report
-
-HEADINGS = ("cause", "cc", "Mbit/s", "inflight", "deficit", "from", "to")
 
 
 def watch(
@@ -35,6 +31,20 @@ def watch(
     ] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Say what the causes mean and what to do.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per sweep.")] = False,
+    serve: Annotated[
+        str | None,
+        typer.Option(
+            help="Serve each sweep to Prometheus, on 127.0.0.1:9775 say, until Ctrl-C.", metavar="ADDRESS:PORT"
+        ),
+    ] = None,
+    per_socket: Annotated[
+        bool,
+        typer.Option(
+            "--per-socket",
+            help="With --serve: series of the --top sockets, too. Prometheus keeps three for each connection that was "
+            "ever among them, long after its end; and anyone who asks sees who is connected.",
+        ),
+    ] = False,
 ) -> None:
     """Follow all TCP sockets of this host, and name what limits each: CPU, network, windows, application.
 
@@ -51,8 +61,14 @@ def watch(
         if count is not None:
             raise BadInput("--once looks for one window; --count does not go with it")
         count = round(seconds["window"] / seconds["interval"])
+    address = _address(serve, as_json, once, per_socket)
     which = Filter.parse(filter_) if filter_ else Filter()
+    if address is not None and not per_socket:
+        top = 0  # nobody would see them
     reports = watching.sweeps(seconds["interval"], seconds["window"], count, top, which, netns)
+    if address is not None:
+        watch_metrics.serve(reports, address, per_socket)
+        return
     if not once:
         _follow(reports, as_json)
         return
@@ -72,14 +88,26 @@ def _seconds(option: str, text: str) -> float:
     return seconds
 
 
+def _address(serve: str | None, as_json: bool, once: bool, per_socket: bool) -> watch_metrics.Address | None:
+    if serve is None:
+        if per_socket:
+            raise BadInput("--per-socket is about the series of --serve; give that, too")
+        return None
+    if as_json or once:
+        raise BadInput(f"--serve shows every sweep to Prometheus; {'--json' if as_json else '--once'} is another way")
+    return watch_metrics.Address.parse(serve)
+
+
 def _follow(reports: Iterator[Report], as_json: bool) -> None:
-    if as_json or not sys.stdout.isatty():
-        for report in reports:
-            _print(report, as_json)
+    # Keys come in by the first of them, and textual draws on the last.
+    are_terminals = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    if are_terminals and os.environ.get("TERM", "dumb") != "dumb" and not as_json:
+        from brobust import watch_view  # textual: half a second that only a terminal is worth
+
+        watch_view.follow(reports)
         return
-    with Live(console=Console(), auto_refresh=False, screen=True) as live:
-        for report in reports:
-            live.update(_table(report), refresh=True)
+    for report in reports:
+        _print(report, as_json)
 
 
 def _print(report: Report, as_json: bool) -> None:
@@ -113,13 +141,3 @@ def _cells(flow: Report) -> tuple[str, ...]:
         flow["local"],
         flow["remote"] + (f" ({flow['netns']})" if flow["netns"] else ""),
     )
-
-
-def _table(report: Report) -> Table:
-    table = Table(title=summary(report), caption="inflight in BDP (*: delivery rate x min RTT); Ctrl-C ends", box=None)
-    for number, heading in enumerate(HEADINGS):
-        table.add_column(heading, justify="right" if 2 <= number <= 4 else "left", no_wrap=True)
-    for flow in report["flows"]:
-        style = "bold red" if flow["cause"] == CPU_LIMITED else ""
-        table.add_row(*_cells(flow), style=style)
-    return table

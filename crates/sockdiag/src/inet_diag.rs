@@ -1,0 +1,194 @@
+//! The request for sockets, and one socket's answer (include/uapi/linux/inet_diag.h).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::bytes::Bytes;
+use crate::netlink::{attributes, Message, NLMSG_DONE, NLMSG_ERROR, NLMSG_OVERRUN};
+use crate::{BbrInfo, Error, Result, Socket, SocketKey, TcpInfo};
+
+pub const SOCK_DIAG_BY_FAMILY: u16 = 20;
+pub const AF_INET: u8 = 2;
+pub const AF_INET6: u8 = 10;
+const IPPROTO_TCP: u8 = 6;
+
+/// Attributes of an answer. An extension that is asked for is a bit: 1 << (attribute - 1).
+pub const INET_DIAG_INFO: u16 = 2;
+const INET_DIAG_VEGASINFO: u16 = 3;
+pub const INET_DIAG_CONG: u16 = 4;
+pub const INET_DIAG_BBRINFO: u16 = 16;
+pub const INET_DIAG_SK_BPF_STORAGES: u16 = 20;
+/// Within the storages (include/uapi/linux/sock_diag.h).
+pub const SK_DIAG_BPF_STORAGE: u16 = 1;
+pub const SK_DIAG_BPF_STORAGE_MAP_VALUE: u16 = 3;
+/// Asked for VEGASINFO, a control tells of itself what it has: BBR its BBRINFO, whose own bit does not fit in the byte.
+const EXTENSIONS: u8 = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_VEGASINFO - 1) | 1 << (INET_DIAG_CONG - 1);
+
+/// TCP_ESTABLISHED, TCP_FIN_WAIT1, TCP_CLOSE_WAIT (include/net/tcp_states.h): may still have data to send.
+const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 8;
+
+/// struct inet_diag_req_v2: the key is that of one socket, or its ports are a filter (0: any).
+pub fn request(key: &SocketKey) -> Vec<u8> {
+    let family = if key.local.is_ipv4() { AF_INET } else { AF_INET6 };
+    let mut request = vec![family, IPPROTO_TCP, EXTENSIONS, 0];
+    request.extend_from_slice(&STATES.to_ne_bytes());
+    for end in [key.local, key.remote] {
+        request.extend_from_slice(&end.port().to_be_bytes());
+    }
+    for end in [key.local, key.remote] {
+        match end.ip() {
+            IpAddr::V4(address) => request.extend_from_slice(&[address.octets(), [0; 4], [0; 4], [0; 4]].concat()),
+            IpAddr::V6(address) => request.extend_from_slice(&address.octets()),
+        }
+    }
+    request.extend_from_slice(&key.interface.to_ne_bytes());
+    request.extend_from_slice(&key.cookie);
+    request
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    Socket,
+    /// The end of a dump, or the refusal of a request: 0 or the number of the error.
+    End(i32),
+    /// The kernel had no room for what it would have said.
+    Lost,
+    Other,
+}
+
+/// Reads a message that was received at `time_ns`. A socket is written over the one given: dumps have many, and its
+/// memory is used again.
+pub fn read(message: &Message, time_ns: u64, socket: &mut Socket) -> Result<Answer> {
+    let cut_off = || Error::Malformed(format!("{} bytes of kind {}", message.body.len(), message.kind));
+    match message.kind {
+        SOCK_DIAG_BY_FAMILY => {
+            read_socket(message.body, time_ns, socket).ok_or_else(cut_off)?;
+            Ok(Answer::Socket)
+        }
+        NLMSG_DONE | NLMSG_ERROR => {
+            let error = Bytes(message.body).array(0).ok_or_else(cut_off)?;
+            Ok(Answer::End(i32::from_ne_bytes(error).saturating_neg()))
+        }
+        NLMSG_OVERRUN => Ok(Answer::Lost),
+        _ => Ok(Answer::Other),
+    }
+}
+
+/// struct inet_diag_msg and its attributes.
+fn read_socket(body: &[u8], time_ns: u64, socket: &mut Socket) -> Option<()> {
+    const LENGTH: usize = 72;
+    let head = Bytes(body.get(..LENGTH)?);
+    let mut name = socket.congestion_control.take();
+    *socket = Socket { key: key(head)?, time_ns, uid: head.u32(64)?, inode: head.u32(68)?, ..Socket::none() };
+    let (mut shown, mut exported) = (None, None);
+    for (kind, value) in attributes(body.get(LENGTH..)?) {
+        match kind {
+            INET_DIAG_INFO => socket.tcp = TcpInfo::parse(value),
+            INET_DIAG_CONG => {
+                let mut name = name.take().unwrap_or_default();
+                name.clear();
+                name.push_str(&String::from_utf8_lossy(value.split(|byte| *byte == 0).next().unwrap_or_default()));
+                socket.congestion_control = Some(name);
+            }
+            INET_DIAG_BBRINFO => shown = BbrInfo::parse(value),
+            INET_DIAG_SK_BPF_STORAGES => exported = read_storages(value),
+            _ => {}
+        }
+    }
+    socket.bbr = exported.or(shown);
+    Some(())
+}
+
+fn key(head: Bytes) -> Option<SocketKey> {
+    let family = head.u8(0)?;
+    let address = |offset| match family {
+        AF_INET => Some(IpAddr::from(Ipv4Addr::from(head.array::<4>(offset)?))),
+        AF_INET6 => Some(IpAddr::from(Ipv6Addr::from(head.array::<16>(offset)?))),
+        _ => None,
+    };
+    Some(SocketKey {
+        local: SocketAddr::new(address(8)?, u16::from_be_bytes(head.array(4)?)),
+        remote: SocketAddr::new(address(24)?, u16::from_be_bytes(head.array(6)?)),
+        interface: head.u32(40)?,
+        cookie: head.array(44)?,
+    })
+}
+
+/// The first value in the list of BPF storages: we ask for our own maps only, and a socket has one control.
+fn read_storages(storages: &[u8]) -> Option<BbrInfo> {
+    let first = |list, kind| attributes(list).find(|(its, _)| *its == kind).map(|(_, value)| value);
+    BbrInfo::parse_export(first(first(storages, SK_DIAG_BPF_STORAGE)?, SK_DIAG_BPF_STORAGE_MAP_VALUE)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuzz::{answer, Parts};
+    use crate::netlink::{message, Messages};
+
+    fn read_one(bytes: &[u8]) -> Result<(Answer, Socket)> {
+        let mut socket = Socket::none();
+        let answer = read(&Messages { rest: bytes }.next().expect("no message"), 42, &mut socket)?;
+        Ok((answer, socket))
+    }
+
+    #[test]
+    fn a_whole_answer_is_read() {
+        let (answer, socket) = read_one(&answer(1, &Parts::default())).unwrap();
+        assert_eq!(answer, Answer::Socket);
+        assert_eq!(socket.key.local.to_string(), "127.0.0.1:40000");
+        assert_eq!(socket.key.remote.port(), 5201);
+        assert_eq!((socket.time_ns, socket.uid, socket.inode), (42, 1000, 77));
+        assert_eq!(socket.congestion_control.as_deref(), Some("bbr_robust"));
+        assert_eq!(socket.tcp.cwnd_packets, Some(20));
+        let model = socket.bbr.as_ref().unwrap();
+        assert_eq!((model.bdp_bytes(), model.mode), (Some(5000), Some(2)));
+        // 6 unacked - 7 sacked - 8 lost + 9 retransmitted packets of 4 bytes
+        assert_eq!(socket.inflight_bdp(), Some(36.0 / 5000.0));
+    }
+
+    #[test]
+    fn structures_of_older_and_newer_kernels_are_read_as_far_as_they_are_known() {
+        for (tcp_info, bbr_info) in [(0, 0), (83, 19), (84, 20), (232, 20), (400, 99)] {
+            let parts = Parts { tcp_info, bbr_info, storage: 0, ..Parts::default() };
+            let (_, socket) = read_one(&answer(1, &parts)).unwrap();
+            assert_eq!(socket.tcp.cwnd_packets, (tcp_info >= 84).then_some(20));
+            assert_eq!(socket.tcp.snd_wnd_bytes, (tcp_info >= 232).then_some(57));
+            assert_eq!(socket.bbr.is_some(), bbr_info >= 20);
+        }
+        let old_export = Parts { storage: 24, ..Parts::default() };
+        let model = read_one(&answer(1, &old_export)).unwrap().1.bbr.unwrap();
+        assert_eq!((model.mode, model.acks), (Some(2), None));
+    }
+
+    #[test]
+    fn the_request_has_the_key_as_the_kernel_tells_it() {
+        for ipv6 in [false, true] {
+            let bytes = answer(1, &Parts { ipv6, ..Parts::default() });
+            let request = request(&read_one(&bytes).unwrap().1.key);
+            assert_eq!(request.len(), 56);
+            assert_eq!(request[8..], bytes[20..68]);
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_dump_a_refusal_and_a_loss_are_told_apart() {
+        assert_eq!(read_one(&message(NLMSG_DONE, 2, 1, &0_i32.to_ne_bytes())).unwrap().0, Answer::End(0));
+        assert_eq!(read_one(&message(NLMSG_ERROR, 0, 1, &(-2_i32).to_ne_bytes())).unwrap().0, Answer::End(2));
+        assert_eq!(read_one(&message(NLMSG_ERROR, 0, 1, &i32::MIN.to_ne_bytes())).unwrap().0, Answer::End(i32::MAX));
+        assert_eq!(read_one(&message(NLMSG_OVERRUN, 0, 1, &[])).unwrap().0, Answer::Lost);
+        assert_eq!(read_one(&message(1, 0, 1, &[])).unwrap().0, Answer::Other);
+    }
+
+    #[test]
+    fn what_is_too_short_or_of_an_unknown_family_is_refused() {
+        assert!(matches!(read_one(&message(NLMSG_ERROR, 0, 1, &[0; 3])), Err(Error::Malformed(_))));
+        let whole = answer(1, &Parts::default());
+        for length in 0..72 {
+            let cut = message(SOCK_DIAG_BY_FAMILY, 0, 1, &whole[16..16 + length]);
+            assert!(matches!(read_one(&cut), Err(Error::Malformed(_))), "{length}");
+        }
+        let mut unknown = whole;
+        unknown[16] = 1;
+        assert!(matches!(read_one(&unknown), Err(Error::Malformed(_))));
+    }
+}

@@ -1,0 +1,189 @@
+//! The sockets of one network namespace, from sweep to sweep.
+
+use std::collections::hash_map::{Entry, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use brobust_sockdiag::{Socket, SocketKey};
+
+use crate::cause::{judge, Cause, LEAST_SAMPLES};
+use crate::groups::Groups;
+use crate::history::History;
+use crate::sample::Sample;
+
+/// A socket that is followed.
+#[derive(Debug, Clone)]
+pub struct Flow {
+    pub history: History,
+    pub congestion_control: Arc<str>,
+    pub rate_bytes_per_s: f64,
+    pub cause: Cause,
+    /// Number of the sweep that saw it last.
+    seen: u64,
+    pub uid: u32,
+    pub key: SocketKey,
+}
+
+/// What a sweep tells each flow.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    /// From 1.
+    pub sweep: u64,
+    pub window_ns: u64,
+    /// Of the window's time, the CPU was taken away.
+    pub away_share: f64,
+}
+
+/// By cookie.
+#[derive(Debug, Default)]
+pub struct Flows(HashMap<u64, Flow, BuildHasherDefault<CookieHasher>>);
+
+impl Flows {
+    /// Of one sweep, the first time that a socket is told counts: it may be told twice, by one dump or by one that had to
+    /// be repeated (brobust-sockdiag, query.rs).
+    pub fn follow(&mut self, socket: &Socket, now: Moment, groups: &mut Groups) {
+        let name = socket.congestion_control.as_deref().unwrap_or("");
+        let flow = match self.0.entry(u64::from_ne_bytes(socket.key.cookie)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(Flow {
+                history: History::default(),
+                congestion_control: groups.control(name),
+                rate_bytes_per_s: 0.0,
+                cause: Cause::Undecided,
+                seen: 0,
+                uid: socket.uid,
+                key: socket.key,
+            }),
+        };
+        if flow.seen == now.sweep {
+            return;
+        }
+        flow.seen = now.sweep;
+        // Another control has another model: what was seen before says nothing of it.
+        if *flow.congestion_control != *name {
+            flow.congestion_control = groups.control(name);
+            flow.history.clear();
+        }
+        // A kernel that says too little for a sample leaves the flow undecided; it is counted nevertheless.
+        if let Some(sample) = Sample::of(socket) {
+            flow.history.add(socket.time_ns, sample);
+            // Sweeps that take long are further apart than was asked for (watching.py): a verdict is due nevertheless.
+            flow.history.forget_before(socket.time_ns.saturating_sub(now.window_ns), LEAST_SAMPLES);
+        }
+        let verdict = judge(&flow.history, now.away_share);
+        (flow.cause, flow.rate_bytes_per_s) = (verdict.cause, verdict.evidence.rate_bytes_per_s);
+        groups.add(&flow.congestion_control, &verdict);
+    }
+
+    /// Forgets what was not there in the last two sweeps. In one a dump may have left it out (brobust-sockdiag, query.rs),
+    /// and its history would be lost.
+    pub fn forget_closed(&mut self, sweep: u64) {
+        self.0.retain(|_, flow| flow.seen + 1 >= sweep);
+    }
+
+    pub fn seen_in(&self, sweep: u64) -> impl Iterator<Item = &Flow> {
+        self.0.values().filter(move |flow| flow.seen == sweep)
+    }
+}
+
+/// The kernel counts cookies up: nobody can choose them so that they collide, and a multiplication spreads them.
+#[derive(Debug, Default)]
+struct CookieHasher(u64);
+
+impl Hasher for CookieHasher {
+    fn write_u64(&mut self, cookie: u64) {
+        self.0 = cookie.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(self.0 ^ u64::from(*byte)));
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use brobust_sockdiag::TcpInfo;
+
+    use super::*;
+
+    const AT: Moment = Moment { sweep: 1, window_ns: 10_000_000_000, away_share: 0.0 };
+
+    /// As the kernel tells it, acknowledged at 1 kB/s; tcp_info of that many bytes.
+    fn told(cookie: u8, sweep: u64, tcp_info: usize) -> Socket {
+        let end: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        let tcp = TcpInfo { bytes_acked: Some(1000 * sweep), ..TcpInfo::parse(&vec![1; tcp_info]) };
+        Socket {
+            key: SocketKey { local: end, remote: end, interface: 0, cookie: [cookie; 8] },
+            time_ns: sweep * 1_000_000_000,
+            uid: 0,
+            inode: 0,
+            congestion_control: Some("bbr".to_owned()),
+            tcp,
+            bbr: None,
+        }
+    }
+
+    fn sweep(flows: &mut Flows, number: u64, sockets: &[Socket]) -> usize {
+        let mut groups = Groups::default();
+        sockets.iter().for_each(|socket| flows.follow(socket, Moment { sweep: number, ..AT }, &mut groups));
+        flows.forget_closed(number);
+        groups.sorted().iter().map(|group| group.sockets).sum()
+    }
+
+    #[test]
+    fn a_socket_that_is_told_twice_is_counted_once() {
+        let mut flows = Flows::default();
+        assert_eq!(sweep(&mut flows, 1, &[told(1, 1, 232), told(2, 1, 232), told(1, 1, 232)]), 2);
+        assert!(flows.seen_in(1).all(|flow| flow.history.count() == 1));
+    }
+
+    #[test]
+    fn a_dump_that_leaves_a_socket_out_does_not_cost_its_history() {
+        let mut flows = Flows::default();
+        for number in 1..=4 {
+            assert_eq!(sweep(&mut flows, number, &[told(1, number, 232)]), 1);
+        }
+        assert_eq!(sweep(&mut flows, 5, &[]), 0);
+        assert_eq!(flows.seen_in(5).count(), 0);
+        sweep(&mut flows, 6, &[told(1, 6, 232)]);
+        let flow = flows.seen_in(6).next().unwrap();
+        assert_eq!((flow.history.count(), flow.rate_bytes_per_s), (5, 1000.0));
+        sweep(&mut flows, 7, &[]);
+        sweep(&mut flows, 8, &[]);
+        assert!(flows.0.is_empty());
+    }
+
+    #[test]
+    fn a_socket_of_which_an_old_kernel_says_too_little_is_counted_and_undecided() {
+        let mut flows = Flows::default();
+        for number in 1..=5 {
+            assert_eq!(sweep(&mut flows, number, &[told(1, number, 104)]), 1);
+        }
+        assert_eq!(flows.seen_in(5).next().unwrap().cause, Cause::Undecided);
+    }
+
+    #[test]
+    fn another_congestion_control_begins_anew() {
+        let mut flows = Flows::default();
+        sweep(&mut flows, 1, &[told(1, 1, 232)]);
+        sweep(&mut flows, 2, &[Socket { congestion_control: Some("cubic".to_owned()), ..told(1, 2, 232) }]);
+        let flow = flows.seen_in(2).next().unwrap();
+        assert_eq!((&*flow.congestion_control, flow.history.count()), ("cubic", 1));
+    }
+
+    #[test]
+    fn sweeps_that_are_farther_apart_than_the_window_still_make_a_verdict() {
+        let mut flows = Flows::default();
+        for number in 1..=6 {
+            sweep(&mut flows, number, &[Socket { time_ns: number * 9_000_000_000, ..told(1, number, 232) }]);
+        }
+        let flow = flows.seen_in(6).next().unwrap();
+        assert_eq!((flow.history.count(), flow.history.seconds()), (4, 27.0));
+    }
+}

@@ -1,0 +1,62 @@
+//! How many sockets there are of each congestion control with each cause, and how fast they are.
+
+use std::sync::Arc;
+
+use crate::cause::{Cause, Verdict};
+use crate::distribution::{Distribution, INFLIGHT_BDP, RATE_MBPS};
+
+/// Sockets with the same congestion control and cause.
+#[derive(Debug, Clone)]
+pub struct Group {
+    pub congestion_control: Arc<str>,
+    pub cause: Cause,
+    pub sockets: usize,
+    pub rate_mbps: Distribution,
+    /// Of those that have an estimate.
+    pub inflight_bdp: Distribution,
+}
+
+/// Of one sweep. They are few, so that to look through them is faster than a map.
+#[derive(Debug, Default)]
+pub struct Groups(Vec<Group>);
+
+impl Groups {
+    /// A name that its flows can share.
+    pub fn control(&self, name: &str) -> Arc<str> {
+        let known = self.0.iter().map(|group| &group.congestion_control).find(|known| ***known == *name);
+        known.map_or_else(|| name.into(), Arc::clone)
+    }
+
+    pub fn add(&mut self, control: &Arc<str>, verdict: &Verdict) {
+        let (cause, evidence) = (verdict.cause, &verdict.evidence);
+        let known = self.0.iter().position(|group| group.cause == cause && group.congestion_control == *control);
+        let at = known.unwrap_or_else(|| {
+            self.0.push(Group {
+                congestion_control: Arc::clone(control),
+                cause,
+                sockets: 0,
+                rate_mbps: Distribution::new(RATE_MBPS),
+                inflight_bdp: Distribution::new(INFLIGHT_BDP),
+            });
+            self.0.len() - 1
+        });
+        let Some(group) = self.0.get_mut(at) else { return };
+        group.sockets += 1;
+        group.rate_mbps.add(mbps(evidence.rate_bytes_per_s));
+        if let Some(inflight) = evidence.inflight_bdp {
+            group.inflight_bdp.add(inflight);
+        }
+    }
+
+    /// By name and cause.
+    pub fn sorted(mut self) -> Vec<Group> {
+        self.0
+            .sort_by(|one, other| (&one.congestion_control, one.cause).cmp(&(&other.congestion_control, other.cause)));
+        self.0
+    }
+}
+
+/// From bytes per second.
+pub fn mbps(bytes_per_s: f64) -> f64 {
+    bytes_per_s * 8e-6
+}

@@ -1,0 +1,73 @@
+//! What was seen of a flow in the last window.
+
+use std::collections::VecDeque;
+
+use crate::sample::Sample;
+
+/// Samples in the order of time. Those of an idle flow are all the same, and are kept once: nearly all flows of a host
+/// with many are idle, and what a sweep costs is the memory that it has to look at.
+#[derive(Debug, Clone)]
+pub struct History {
+    times_ns: VecDeque<u64>,
+    /// Each with the number of times, one after the other, at which it was seen.
+    samples: VecDeque<(Sample, usize)>,
+}
+
+impl Default for History {
+    fn default() -> History {
+        History { times_ns: VecDeque::new(), samples: VecDeque::with_capacity(1) }
+    }
+}
+
+impl History {
+    /// `time_ns`: CLOCK_MONOTONIC.
+    pub fn add(&mut self, time_ns: u64, sample: Sample) {
+        self.times_ns.push_back(time_ns);
+        match self.samples.back_mut() {
+            Some((last, times)) if *last == sample => *times += 1,
+            _ => self.samples.push_back((sample, 1)),
+        }
+    }
+
+    /// But for the last `least` samples.
+    pub fn forget_before(&mut self, time_ns: u64, least: usize) {
+        while self.count() > least && self.times_ns.front().is_some_and(|first| *first < time_ns) {
+            self.times_ns.pop_front();
+            if let Some((_, times)) = self.samples.front_mut() {
+                *times -= 1;
+                if *times == 0 {
+                    self.samples.pop_front();
+                }
+            }
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.times_ns.clear();
+        self.samples.clear();
+    }
+
+    /// How many samples.
+    pub fn count(&self) -> usize {
+        self.times_ns.len()
+    }
+
+    /// From the first sample to the last.
+    pub fn seconds(&self) -> f64 {
+        let (first, last) = (self.times_ns.front(), self.times_ns.back());
+        first.zip(last).map_or(0.0, |(first, last)| last.saturating_sub(*first) as f64 / 1e9)
+    }
+
+    pub fn first(&self) -> Option<&Sample> {
+        self.samples.front().map(|(sample, _)| sample)
+    }
+
+    pub fn last(&self) -> Option<&Sample> {
+        self.samples.back().map(|(sample, _)| sample)
+    }
+
+    /// Each with how often it was seen.
+    pub fn iter(&self) -> impl Iterator<Item = (&Sample, usize)> {
+        self.samples.iter().map(|(sample, times)| (sample, *times))
+    }
+}

@@ -1,0 +1,122 @@
+//! Against the running kernel: namespaces that are not there, not allowed, or fail. What takes root is skipped without.
+
+use std::fs::{self, File};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use brobust_sockdiag::Filter;
+use brobust_watch::{Namespaces, Settings, SweepReport, Watch};
+use nix::libc;
+
+const NOBODY: u32 = 65534;
+
+/// Both ends of a connection, and the filter that finds its first end.
+fn connection() -> (TcpStream, TcpStream, Filter) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (server, address) = listener.accept().unwrap();
+    (client, server, Filter { local_port: Some(address.port()), ..Filter::default() })
+}
+
+fn settings(namespaces: Namespaces, filter: Filter) -> Settings {
+    Settings { namespaces, filter, window: Duration::from_secs(10) }
+}
+
+fn sweep(watch: &mut Watch, state_maps: Vec<OwnedFd>) -> SweepReport {
+    let sweep = watch.sweep(state_maps);
+    SweepReport::new(&sweep, &watch.top(10))
+}
+
+fn is_root() -> bool {
+    let is_root = nix::unistd::geteuid().is_root();
+    if !is_root {
+        println!("skipped: takes root");
+    }
+    is_root
+}
+
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A process in a network namespace of its own.
+fn elsewhere(uid: u32) -> Ended {
+    let program =
+        ["--net", "setpriv", "--reuid", &uid.to_string(), "--clear-groups", "sleep", "100"].map(str::to_owned);
+    let child = Ended(Command::new("unshare").args(program).stdin(Stdio::null()).spawn().unwrap());
+    let (deadline, process) = (Instant::now() + Duration::from_secs(10), format!("/proc/{}", child.0.id()));
+    let is_there = || fs::read_to_string(format!("{process}/comm")).is_ok_and(|name| name.trim() == "sleep");
+    while !is_there() {
+        assert!(Instant::now() < deadline, "unshare and setpriv did not come to sleep");
+        thread::sleep(Duration::from_millis(5));
+    }
+    child
+}
+
+#[test]
+fn a_reader_that_fails_is_said_and_opened_again() {
+    let (_client, _server, filter) = connection();
+    let mut watch = Watch::new(settings(Namespaces::Own, filter)).unwrap();
+    assert_eq!(sweep(&mut watch, vec![]).sockets, 1);
+    // No map of BPF: the kernel refuses the dump.
+    let report = sweep(&mut watch, vec![File::open("/dev/null").unwrap().into()]);
+    assert_eq!(report.sockets, 0);
+    assert!(matches!(&report.unread[..], [reason] if reason.contains("refused")), "{:?}", report.unread);
+    let report = sweep(&mut watch, vec![]);
+    assert_eq!((report.sockets, report.unread.len(), report.flows[0].samples), (1, 0, 2));
+}
+
+#[test]
+fn without_privilege_the_own_namespace_is_read_and_of_the_others_it_is_said() {
+    if !is_root() {
+        return;
+    }
+    let (_client, _server, filter) = connection();
+    let (of_root, of_nobody) = (elsewhere(0), elsewhere(NOBODY));
+    let privileged = sweep(&mut Watch::new(settings(Namespaces::All, filter)).unwrap(), vec![]);
+    let unprivileged = thread::spawn(move || {
+        // SAFETY: no memory is involved. The system call, unlike the function of libc, changes this thread alone.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) }, 0);
+        sweep(&mut Watch::new(settings(Namespaces::All, filter)).unwrap(), vec![])
+    });
+    let unprivileged = unprivileged.join().unwrap();
+    let says = |report: &SweepReport, words: &str| report.unread.iter().any(|reason| reason.contains(words));
+
+    let (pid_of_root, pid_of_nobody) = (format!("pid {}:", of_root.0.id()), format!("pid {}:", of_nobody.0.id()));
+    let knows_all = [&pid_of_root, &pid_of_nobody].iter().all(|words| !says(&privileged, words));
+    assert!(knows_all, "{:?}", privileged.unread);
+    assert_eq!((privileged.sockets, unprivileged.sockets), (1, 1));
+    let refused = unprivileged.unread.iter().find(|reason| reason.contains(&pid_of_nobody));
+    assert!(refused.is_some_and(|reason| reason.contains("CAP_SYS_ADMIN")), "{:?}", unprivileged.unread);
+    assert!(says(&unprivileged, "hidden from us"), "{:?}", unprivileged.unread);
+}
+
+#[test]
+fn a_namespace_that_goes_is_said_and_one_that_comes_back_is_read() {
+    let name = format!("brobust-test-{}", std::process::id());
+    let ip = |verb: &str| Command::new("ip").args(["netns", verb, &name]).status().is_ok_and(|status| status.success());
+    if !is_root() || !ip("add") {
+        println!("skipped: no ip netns");
+        return;
+    }
+    let named = || settings(Namespaces::Named(name.clone()), Filter::default());
+    let mut watch = Watch::new(named()).unwrap();
+    let there = sweep(&mut watch, vec![]);
+    assert!(ip("delete"));
+    let gone = sweep(&mut watch, vec![]);
+    assert!(ip("add"));
+    let back = sweep(&mut watch, vec![]);
+    assert!(ip("delete"));
+
+    assert!(there.unread.is_empty() && back.unread.is_empty());
+    assert!(matches!(&gone.unread[..], [reason] if reason.contains("there is no")), "{:?}", gone.unread);
+    assert!(Watch::new(named()).is_err());
+}

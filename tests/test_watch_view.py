@@ -1,0 +1,517 @@
+"""The terminal view of `brobust watch`, by scripted reports; and the command itself in a pseudo-terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import queue
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from brobust import watch_view
+from brobust.errors import MissingSupport
+from brobust.watch_view import HISTORY, Detail, Flows, FlowTable, Followed, History, Point, WatchView
+from brobust.watching import CAUSES, CPU_LIMITED, Report
+from conftest import BROBUST
+
+
+def _flow(number: int, cause: str = "network-limited", **changed: Any) -> Report:
+    flow = {
+        "local": f"192.0.2.1:{40000 + number}",
+        "remote": f"203.0.113.{number}:5201",
+        "netns": "",
+        "uid": 1000,
+        "cc": "bbr",
+        "cause": cause,
+        "rate_mbps": 10.0 * number,
+        "pacing_rate_mbps": 12.5,
+        "paced_share": 0.81,
+        "delivery_rate_mbps": 11.25,
+        "bdp_bytes": 25000,
+        "bdp_source": "bbr",
+        "inflight_bdp": 1.5,
+        "deficit_share": 0.1,
+        "could_send": 9,
+        "samples": 10,
+        "seconds": 9.5,
+        "busy_share": 0.99,
+        "rwnd_limited_share": 0.02,
+        "sndbuf_limited_share": 0.03,
+        "data_share": 0.97,
+        "retransmit_share": 0.0123,
+        "min_rtt_ms": 10.5,
+    }
+    return flow | changed
+
+
+def _report(sweep: int, *flows: Report, **changed: Any) -> Report:
+    report = {
+        "time_unix_s": 1.8e9 + sweep,
+        "sweep": sweep,
+        "sockets": len(flows),
+        "host": {"steal_share": 0.0, "late_share": None, "busiest_share": 0.2, "pressure_share": 0.05},
+        "counts": [{"cc": flow["cc"], "cause": flow["cause"], "sockets": 1} for flow in flows],
+        "unread": [],
+        "flows": list(flows),
+    }
+    return report | changed
+
+
+# By cause: 1, 3, 2. By rate: 3, 2, 1. By inflight: 1, 2, 3. By deficit: 1, 2, 3 (unknown).
+THREE = (
+    _flow(1, CPU_LIMITED, inflight_bdp=0.4, deficit_share=0.9),
+    _flow(3, inflight_bdp=1.75, deficit_share=None, cc="cubic", bdp_source="delivery-rate"),
+    _flow(2, inflight_bdp=1.25, deficit_share=0.2, netns="web"),
+)
+
+
+class Watched:
+    """A view in a terminal of textual's own, and the sweeps it gets."""
+
+    def __init__(self, view: WatchView, pilot: Pilot[None], reports: queue.SimpleQueue[Report | None]) -> None:
+        self.view, self.pilot, self.reports = view, pilot, reports
+
+    async def sweep(self, report: Report) -> None:
+        """One more, and what it does to the screen."""
+        self.reports.put(report)
+        followed = self.view.followed
+        for _ in range(1000):
+            if followed.report is report or report in followed.waiting:
+                break
+            await self.pilot.pause(0.01)
+        await self.pilot.pause()
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.pilot.pause()
+
+    def screen(self) -> list[str]:
+        """The lines as they are seen."""
+        strips = self.view.screen._compositor.render_strips()
+        return ["".join(segment.text for segment in strip).rstrip() for strip in strips]
+
+    def text(self) -> str:
+        return "\n".join(self.screen())
+
+    def rows(self) -> list[str]:
+        """Other ends' last numbers, from top to bottom."""
+        return [line.split("203.0.113.")[1].split(":")[0] for line in self.screen() if "203.0.113." in line]
+
+    def flows(self) -> Flows:
+        assert isinstance(self.view.screen, Flows)
+        return self.view.screen
+
+    def table(self) -> FlowTable:
+        return self.view.screen.query_one(FlowTable)
+
+
+@asynccontextmanager
+async def _watched(*reports: Report, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Watched]:
+    to_come: queue.SimpleQueue[Report | None] = queue.SimpleQueue()
+    view = WatchView(iter(to_come.get, None))
+    async with view.run_test(size=size) as pilot:
+        watched = Watched(view, pilot, to_come)
+        for report in reports:
+            await watched.sweep(report)
+        yield watched
+    to_come.put(None)
+
+
+def _run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(test())
+
+
+def test_a_terminal_of_80_columns_shows_what_matters() -> None:
+    long = _flow(9, remote="[2001:db8:85a3:1234:5678:8a2e:370:7334]:65535", cc="brb_bbr3_robust", rate_mbps=98765.4)
+
+    async def test() -> None:
+        async with _watched(_report(1, *THREE, long)) as watched:
+            screen = watched.screen()
+            assert len(screen) == 24 and all(len(line) <= 80 for line in screen)
+            (heading,) = [line for line in screen if line.startswith("cause")]
+            assert heading.split() == ["cause", "cc", "Mbit/s", "inflight", "deficit", "to"]
+            lines = [line.split() for line in screen if "203.0.113." in line or "2001" in line]
+            assert lines[0] == ["cpu-limited", "bbr", "10.00", "0.40", "90%", "203.0.113.1:5201"]
+            assert lines[1] == ["network-limited", "cubic", "30.00", "1.75*", "-", "203.0.113.3:5201"]
+            assert lines[2] == ["network-limited", "bbr", "20.00", "1.25", "20%", "203.0.113.2:5201", "(we…"]
+            assert lines[3][1:3] == ["brb_bbr3_robust", "98765"]
+            assert lines[3][5].startswith("[2001:db8:") and lines[3][5].endswith("]:65535")
+            for key in ("s Sort", "r Reverse", "/ Filter", "p Pause", "? Help", "q Quit", "Detail"):
+                assert key in screen[-1], key
+
+            await watched.pilot.resize_terminal(140, 40)
+            await watched.pilot.pause()
+            (heading,) = [line for line in watched.screen() if line.startswith("cause")]
+            assert heading.split()[-2:] == ["from", "to"]
+            assert "203.0.113.2:5201 (web)" in watched.text() and "192.0.2.1:40002" in watched.text()
+
+    _run(test)
+
+
+def test_the_host_says_why_and_what_cannot_be_read_is_always_said() -> None:
+    host = {"steal_share": 0.3, "late_share": 0.4, "busiest_share": 0.97, "pressure_share": None}
+    unread = [f"network namespace {name}: permission denied" for name in ("a", "b", "c")]
+
+    async def test() -> None:
+        async with _watched(_report(1, *THREE, host=host, unread=unread, interrupted=0)) as watched:
+            for _ in range(2):
+                text = watched.text()
+                assert "3 sockets: 1 cpu-limited, 2 network-limited" in text
+                assert "steal 30.0%, late wakes 40%, busiest CPU 97%, PSI unknown" in text
+                assert "cpu-limited: the CPU is taken away (30% steal)" in text
+                assert "namespace a: permission" in text and "and 1 more" in text
+                await watched.press("enter")  # in the detail, too
+            await watched.sweep(_report(2, THREE[1], interrupted=2))
+            assert "taken away" not in watched.text() and "2 dumps were not consistent" in watched.text()
+
+    _run(test)
+
+
+def test_sorting_and_the_other_way_round() -> None:
+    async def test() -> None:
+        async with _watched(_report(1, *THREE)) as watched:
+            orders = {}
+            for _ in watch_view.ORDERS:
+                forwards = watched.rows()
+                await watched.press("r")
+                orders[watched.flows().order.name] = (forwards, watched.rows())
+                await watched.press("S", "s")
+            assert orders == {
+                "cause": (["1", "3", "2"], ["3", "2", "1"]),
+                "rate": (["3", "2", "1"], ["1", "2", "3"]),
+                "inflight": (["1", "2", "3"], ["3", "2", "1"]),
+                "deficit": (["1", "2", "3"], ["2", "1", "3"]),  # what is not known comes last
+            }
+            assert watched.flows().order.name == "cause" and "by cause, cpu-limited first" in watched.text()
+
+    _run(test)
+
+
+def test_the_filter_is_a_part_of_any_cell() -> None:
+    async def test() -> None:
+        async with _watched(_report(1, *THREE)) as watched:
+            await watched.press("slash", *"CUBIC")
+            assert watched.rows() == ["3"] and "1 of 3 sockets" in watched.text()
+            await watched.press("enter")
+            await watched.sweep(_report(2, *THREE))
+            assert watched.rows() == ["3"] and "with 'cubic'" in watched.text()
+            await watched.press("escape")
+            assert watched.rows() == ["1", "3", "2"] and "cubic'" not in watched.text()
+            for typed, rows in (("cpu", ["1"]), ("113.2:", ["2"]), ("40003", ["3"]), ("(web)", ["2"]), ("sq?", [])):
+                await watched.press("slash", *typed)
+                assert watched.rows() == rows, typed
+                await watched.press("escape")
+            assert watched.rows() == ["1", "3", "2"]
+
+    _run(test)
+
+
+def test_while_it_is_paused_the_screen_stands_still_and_no_history_has_a_hole() -> None:
+    async def test() -> None:
+        async with _watched(_report(1, *THREE)) as watched:
+            await watched.press("p")
+            paused = watched.text()
+            assert "PAUSED" in paused
+            for sweep in (2, 3):
+                await watched.sweep(_report(sweep, *(_flow(number) for number in (4, 5))))
+            assert watched.text() == paused
+            await watched.press("s")  # what is there can be sorted
+            assert watched.rows() == ["3", "2", "1"]
+            await watched.press("space")
+            assert "PAUSED" not in watched.text() and watched.rows() == ["5", "4"]
+            points = watched.view.followed.histories["", "192.0.2.1:40004", "203.0.113.4:5201"].points
+            assert [point.sweep for point in points] == [2, 3]
+
+    _run(test)
+
+
+def test_the_cursor_stays_on_its_socket() -> None:
+    async def test() -> None:
+        async with _watched(_report(1, _flow(1), _flow(2), _flow(3))) as watched:
+
+            def under() -> str:
+                return watched.table().keys[watched.table().cursor_row][2]
+
+            # Nobody has moved it: it stays on its line.
+            await watched.sweep(_report(2, _flow(3), _flow(2), _flow(1)))
+            assert under() == "203.0.113.3:5201"
+            await watched.press("down")
+            assert under() == "203.0.113.2:5201"
+            await watched.sweep(_report(3, _flow(3), _flow(4), _flow(1), _flow(2)))
+            assert under() == "203.0.113.2:5201" and watched.table().cursor_row == 3
+            await watched.press("s", "s", "r")
+            assert under() == "203.0.113.2:5201"
+            await watched.pilot.resize_terminal(140, 24)
+            await watched.pilot.pause()
+            assert under() == "203.0.113.2:5201"
+            # It is gone: the line stays. It is back: the cursor, too.
+            await watched.sweep(_report(4, _flow(1), _flow(3)))
+            assert watched.rows() == ["1", "3"]
+            await watched.sweep(_report(5, _flow(2), _flow(1), _flow(3)))
+            assert under() == "203.0.113.2:5201"
+            # The same addresses in another network namespace are another socket.
+            await watched.sweep(_report(6, _flow(2, netns="web"), _flow(2), _flow(3)))
+            assert watched.table().keys[watched.table().cursor_row][0] == ""
+
+    _run(test)
+
+
+def test_a_line_has_the_colour_of_the_socket_that_is_on_it_now() -> None:
+    async def test() -> None:
+        async with _watched(_report(1, _flow(1, CPU_LIMITED), _flow(2), _flow(3, "app-limited"))) as watched:
+            for sweep, causes in ((2, ["app-limited", CPU_LIMITED, CPU_LIMITED]), (3, ["undecided", *CAUSES[1:3]])):
+                await watched.sweep(_report(sweep, *(_flow(n, cause) for n, cause in enumerate(causes, 1))))
+                table = watched.table()
+                for row in range(table.row_count):
+                    cells = table.get_row_at(row)
+                    style = watch_view.socket_style({"cause": cells[0].plain})
+                    assert {cell.style for cell in cells} == {style}, cells[0].plain
+        assert watch_view.socket_style(_flow(1, CPU_LIMITED)) == "bold red"
+
+    _run(test)
+
+
+def test_the_detail_says_all_that_was_seen_with_its_history() -> None:
+    async def test() -> None:
+        reports = [
+            _report(sweep, _flow(1, CPU_LIMITED, rate_mbps=float(sweep), inflight_bdp=sweep / 10), _flow(2))
+            for sweep in range(1, 9)
+        ]
+        async with _watched(*reports, size=(80, 40)) as watched:
+            await watched.press("enter")
+            assert isinstance(watched.view.screen, Detail)
+            text = watched.text()
+            assert "192.0.2.1:40001 to 203.0.113.1:5201" in text and watch_view.MEANINGS[CPU_LIMITED] in text
+            assert "▂▃▄▅▅▆▇█" in text
+            assert "1.00 to 8.00 Mbit/s" in text and "0.10 to 0.80 BDP" in text and "10% to 10%" in text
+            assert "8 sweeps" in text and "81% of what pacing would have sent" in text
+            await watched.sweep(_report(9, _flow(1, CPU_LIMITED, rate_mbps=17.0)))
+            assert "1.00 to 17.00 Mbit/s" in watched.text()
+            await watched.sweep(_report(10, _flow(2)))
+            assert "as it was last seen" in watched.text() and "1.00 to 17.00 Mbit/s" in watched.text()
+            await watched.press("escape")
+            assert watched.rows() == ["2"]
+
+    _run(test)
+
+
+def test_each_field_of_a_flow_is_said_in_the_detail() -> None:
+    before = _said(_flow(1))
+    for name, value in _flow(1).items():
+        changed: Any = {"bdp_source": "delivery-rate", "cause": "app-limited"}.get(name)
+        if changed is None:
+            changed = f"{value}0" if isinstance(value, str) else value * 2
+        assert _said(_flow(1, **{name: changed})) != before, name
+    nothing = _said({name: None if name in CAN_BE_UNKNOWN else value for name, value in _flow(1).items()})
+    assert nothing.count("unknown") == len(CAN_BE_UNKNOWN)
+    assert set(watch_view.MEANINGS) == set(CAUSES)
+
+
+CAN_BE_UNKNOWN = (
+    "pacing_rate_mbps",
+    "paced_share",
+    "bdp_bytes",
+    "inflight_bdp",
+    "deficit_share",
+    "busy_share",
+    "rwnd_limited_share",
+    "sndbuf_limited_share",
+    "retransmit_share",
+    "min_rtt_ms",
+)
+
+
+def _said(flow: Report) -> str:
+    return "\n".join([watch_view.who_and_why(flow).plain, *map(": ".join, watch_view.evidence(flow))])
+
+
+def test_histories_are_kept_for_so_many_sweeps_and_no_longer() -> None:
+    followed = Followed()
+    followed.take(_report(1, _flow(1), _flow(2)))
+    for sweep in range(2, HISTORY + 1):
+        followed.take(_report(sweep, _flow(1)))
+    one, two = (("", f"192.0.2.1:{40000 + n}", f"203.0.113.{n}:5201") for n in (1, 2))
+    assert len(followed.histories[one].points) == HISTORY and len(followed.histories[two].points) == 1
+    followed.take(_report(HISTORY + 1, _flow(1)))
+    assert len(followed.histories[one].points) == HISTORY and two not in followed.histories
+    followed.toggle_pause()
+    for sweep in range(HISTORY + 2, 3 * HISTORY):
+        followed.take(_report(sweep, _flow(1)))
+    followed.toggle_pause()
+    assert [point.sweep for point in followed.histories[one].points] == list(range(2 * HISTORY, 3 * HISTORY))
+
+
+def test_bars_fit_their_place_and_show_gaps() -> None:
+    assert watch_view.bars([(1, 0.0), (2, 0.5), (3, None), (4, 1.0), (6, 2.0)], 1, 1.0) == "▁▅ █ █"
+    assert watch_view.bars([(2, 0.0), (3, 1.0), (4, 1.0), (5, 1.0)], 2, 1.0) == "▅█"
+    points = [Point(sweep, 1.0, None, None) for sweep in range(7, 7 + HISTORY)]
+    for width in (30, 40, 80, 140, 200):
+        history = History(_flow(1))
+        history.points.extend(points)
+        drawn = [str(cell) for cell in watch_view.history_lines(history, width).columns[1].cells]
+        assert len(drawn[0]) <= max(width - 36, 2), width
+
+
+def test_help_has_the_keys_and_the_causes() -> None:
+    async def test() -> None:
+        async with _watched(_report(1, *THREE), size=(80, 30)) as watched:
+            await watched.press("question_mark")
+            text = watched.text()
+            assert all(cause in text for cause in CAUSES) and "other way round" in text and "min RTT" in text
+            await watched.sweep(_report(2, *THREE))
+            await watched.press("escape")
+            assert watched.rows() == ["1", "3", "2"]
+
+    _run(test)
+
+
+def test_addresses_are_cut_where_they_say_least() -> None:
+    assert watch_view.cut("192.168.100.200:65535", 21) == "192.168.100.200:65535"
+    assert watch_view.cut("[2001:db8:85a3:1234:5678:8a2e:370:7334]:443", 21) == "[2001:db8:…:7334]:443"
+    assert watch_view.cut("192.168.100.200:443 (web)", 21) == "192.168.100.200:443 …"
+    assert watch_view.cells(_flow(1, local="[::ffff:192.0.2.7]:443"))["from"] == "192.0.2.7:443"
+
+
+def _reports(*reports: Report, error: Exception | None = None) -> Iterator[Report]:
+    yield from reports
+    if error is not None:
+        raise error
+
+
+def test_the_end_of_the_sweeps_ends_the_view_and_an_error_comes_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(view: WatchView) -> None:
+        async with view.run_test() as pilot:
+            while view.is_running:
+                await pilot.pause(0.01)
+
+    monkeypatch.setattr(WatchView, "run", lambda view, mouse: _run(lambda: test(view)))
+    watch_view.follow(_reports(_report(1, *THREE)))
+    with pytest.raises(MissingSupport, match="watch: no netlink"):
+        watch_view.follow(_reports(_report(1, *THREE), error=MissingSupport("watch: no netlink")))
+
+
+class Terminal:
+    """A pseudo-terminal of 80 columns with the command in it; `setsid -c` makes it the one that controls it."""
+
+    def __init__(
+        self, *arguments: str, term: str = "xterm-256color", setsid: tuple[str, ...] = ("setsid", "-c")
+    ) -> None:
+        self.ours, self.its = pty.openpty()
+        fcntl.ioctl(self.its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        os.set_blocking(self.ours, False)
+        self.modes = termios.tcgetattr(self.its)
+        self.written = b""
+        command = [*setsid, BROBUST, "watch", *arguments]
+        streams = {"stdin": self.its, "stdout": self.its, "stderr": self.its}
+        self.process = subprocess.Popen(command, env=os.environ | {"TERM": term}, **streams)
+
+    def press(self, keys: bytes) -> None:
+        os.write(self.ours, keys)
+
+    def read(self) -> None:
+        """All that is there."""
+        with suppress(BlockingIOError):
+            while True:
+                self.written += os.read(self.ours, 1 << 16)
+        time.sleep(0.01)
+
+    def wait_for(self, text: bytes) -> None:
+        deadline = time.monotonic() + 60
+        while text not in self.written:
+            assert time.monotonic() < deadline and self.process.poll() is None, self.written
+            self.read()
+
+    def status(self) -> int:
+        """Exit status; the terminal is as it was before: own screen, cursor, modes."""
+        deadline = time.monotonic() + 60
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, self.written
+            self.read()
+        self.read()
+        assert self.written.rindex(b"\x1b[?1049l") > self.written.rindex(b"\x1b[?1049h")
+        assert self.written.rindex(b"\x1b[?25h") > self.written.rindex(b"\x1b[?25l")
+        assert termios.tcgetattr(self.its) == self.modes
+        return self.process.wait()
+
+    def hang_up(self) -> None:
+        while self.ours >= 0:
+            os.close(self.ours)
+            self.ours, self.its = self.its, -1
+
+
+@contextmanager
+def _terminal(*arguments: str, **options: Any) -> Iterator[Terminal]:
+    terminal = Terminal(*arguments, **options)
+    try:
+        yield terminal
+    finally:
+        terminal.process.kill()
+        terminal.process.wait()
+        terminal.hang_up()
+
+
+FAST = ("--interval", "100ms", "--window", "1s")
+
+
+def test_q_ends_it_with_a_clean_terminal() -> None:
+    with _terminal(*FAST) as terminal:
+        terminal.wait_for(b"sockets:")
+        terminal.press(b"q")
+        assert terminal.status() == 0
+
+
+def test_q_does_not_wait_for_the_next_sweep() -> None:
+    with _terminal("--interval", "600s", "--window", "3600s") as terminal:
+        terminal.wait_for(b"Quit")
+        terminal.press(b"q")
+        assert terminal.status() == 0
+
+
+@pytest.mark.parametrize("how", [b"\x03", b"/\x03", signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_it_as_it_ends_other_commands(how: bytes | signal.Signals) -> None:
+    with _terminal(*FAST) as terminal:
+        terminal.wait_for(b"sockets:")
+        if isinstance(how, bytes):
+            terminal.press(how)
+        else:
+            terminal.process.send_signal(how)
+        assert terminal.status() == 130
+
+
+@pytest.mark.parametrize("setsid", [("setsid", "-c"), ("setsid",)], ids=["with SIGHUP", "without"])
+def test_it_goes_with_its_terminal(setsid: tuple[str, ...]) -> None:
+    with _terminal(*FAST, setsid=setsid) as terminal:
+        terminal.wait_for(b"sockets:")
+        terminal.hang_up()
+        assert terminal.process.wait(60) in (-signal.SIGHUP, 128 + signal.SIGHUP)
+
+
+def test_a_count_ends_it() -> None:
+    with _terminal(*FAST, "--count", "3") as terminal:
+        assert terminal.status() == 0
+
+
+def test_a_refusal_is_one_line_on_a_clean_terminal() -> None:
+    with _terminal(*FAST, "--netns", "no-such") as terminal:
+        assert terminal.status() == 2
+        refused = terminal.written[terminal.written.rindex(b"\x1b[?1049l") :]
+        assert refused.count(b"brobust: ") == 1 and b"no-such" in refused and b"Traceback" not in refused
+
+
+def test_a_dumb_terminal_gets_lines() -> None:
+    with _terminal(*FAST, "--count", "2", term="dumb") as terminal:
+        while terminal.process.poll() is None:
+            terminal.read()
+        terminal.read()
+        assert terminal.written.count(b"sockets:") == 2 and b"\x1b" not in terminal.written
