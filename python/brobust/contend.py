@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import polars as pl
 
 from brobust import _core, drivers, replay
@@ -238,6 +237,8 @@ def histogram(lengths_ns: Sequence[int]) -> Report | None:
     magnitude. None of nothing."""
     if not lengths_ns:
         return None
+    import numpy as np  # a quarter of a second that only a summary is worth
+
     lengths = np.asarray(lengths_ns, dtype=float) / 1e6
     low, high = lengths.min(), lengths.max()
     edges = np.geomspace(low, high, BINS + 1) if high > 10 * low else np.linspace(low, high, BINS + 1)

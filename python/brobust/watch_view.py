@@ -308,6 +308,14 @@ def summary(followed: Followed) -> Text:
     return Text("\n").join(lines)
 
 
+class Opened(Message):
+    """Of this socket the detail was asked for."""
+
+    def __init__(self, key: Key) -> None:
+        super().__init__()
+        self.key = key
+
+
 class FlowTable(DataTable[Text]):
     """A line of it is a place, not a socket: when sockets change places, cells change, and nothing flickers."""
 
@@ -362,6 +370,12 @@ class FlowTable(DataTable[Text]):
         if self.chosen in self.keys:
             self.move_cursor(row=self.keys.index(self.chosen))
         self.left_on = self._key_at_cursor()
+
+    def action_select_cursor(self) -> None:
+        """The socket that was on the line when the key came, not one that a sweep put there since."""
+        self.chosen = self._key_at_cursor()
+        if self.chosen is not None:
+            self.post_message(Opened(self.chosen))
 
     def _key_at_cursor(self) -> Key | None:
         return self.keys[self.cursor_row] if self.cursor_row < len(self.keys) else None
@@ -450,9 +464,8 @@ class Flows(Shown):
             return self.typed.has_focus or bool(self.typed.value)
         return not (action == "filter" and self.typed.has_focus)
 
-    def on_data_table_row_selected(self, selected: DataTable.RowSelected) -> None:
-        self.table.chosen = self.table.keys[selected.cursor_row]
-        self.app.push_screen(Detail(self.followed, self.table.chosen))
+    def on_opened(self, opened: Opened) -> None:
+        self.app.push_screen(Detail(self.followed, opened.key))
 
 
 class Detail(Shown):

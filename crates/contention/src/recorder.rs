@@ -163,11 +163,7 @@ fn collect(
     // Recorder::start waits for this, so sending cannot fail.
     let _ = ready.send(Ok(()));
     loop {
-        let reply = match asked.recv_timeout(VISIT) {
-            Ok(reply) => Some(reply),
-            Err(mpsc::RecvTimeoutError::Timeout) => None,
-            Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
-        };
+        let Ok(reply) = request_within(asked, VISIT) else { return Ok(()) };
         let end_ns = clock::now();
         ring.consume().map_err(ContentionError::bpf)?;
         let Some(reply) = reply else { continue };
@@ -185,14 +181,21 @@ fn collect(
     }
 }
 
+/// Who asks within that time, if anybody; an error when nobody can any more.
+fn request_within(
+    asked: &mpsc::Receiver<Reply>,
+    time: Duration,
+) -> std::result::Result<Option<Reply>, mpsc::RecvTimeoutError> {
+    match asked.recv_timeout(time) {
+        Err(mpsc::RecvTimeoutError::Timeout) => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
 fn look(mut looked: Vec<Looked>, ready: &mpsc::SyncSender<Result<()>>, asked: &mpsc::Receiver<Reply>) -> Result<()> {
     let _ = ready.send(Ok(()));
     loop {
-        let reply = match asked.recv_timeout(LOOK) {
-            Ok(reply) => Some(reply),
-            Err(mpsc::RecvTimeoutError::Timeout) => None,
-            Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
-        };
+        let Ok(reply) = request_within(asked, LOOK) else { return Ok(()) };
         looked.iter_mut().for_each(Looked::look);
         if let Some(reply) = reply {
             let _ = reply.send(Ok(looked.iter_mut().map(Looked::part).collect()));
