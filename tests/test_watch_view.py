@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import itertools
 import os
 import pty
 import queue
@@ -363,6 +364,24 @@ def test_bars_fit_their_place_and_show_gaps() -> None:
         assert len(drawn[0]) <= max(width - 36, 2), width
 
 
+def test_sweeps_may_come_while_a_screen_is_opened_or_closed() -> None:
+    def reports() -> Iterator[Report]:
+        for sweep in itertools.count(1):
+            time.sleep(0.005)
+            yield _report(sweep, *THREE[: sweep % 4])
+
+    async def test() -> None:
+        view = WatchView(reports())
+        async with view.run_test() as pilot:
+            for _ in range(20):
+                for key in ("enter", "escape", "question_mark", "escape", "down"):
+                    view.simulate_key(key)
+                    await asyncio.sleep(0.01)
+            await pilot.press("q")
+
+    _run(test)
+
+
 def test_help_has_the_keys_and_the_causes() -> None:
     async def test() -> None:
         async with _watched(_report(1, *THREE), size=(80, 30)) as watched:
@@ -478,7 +497,9 @@ def test_q_does_not_wait_for_the_next_sweep() -> None:
         assert terminal.status() == 0
 
 
-@pytest.mark.parametrize("how", [b"\x03", b"/\x03", signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "how", [b"\x03", b"/\x03", signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "Ctrl-C in the filter", "INT", "TERM"]
+)
 def test_an_interrupt_ends_it_as_it_ends_other_commands(how: bytes | signal.Signals) -> None:
     with _terminal(*FAST) as terminal:
         terminal.wait_for(b"sockets:")

@@ -12,7 +12,7 @@ use crate::clock;
 use crate::error::{ContentionError, Result};
 use crate::intervals::{Interval, State};
 use crate::recording::Recording;
-use crate::thread::Tid;
+use crate::thread::{Stat, Tid};
 
 /// How often to look: of two waits between two looks only the sum is known.
 pub(crate) const LOOK: Duration = Duration::from_millis(1);
@@ -56,6 +56,10 @@ impl Looked {
     /// What is certain of the time since this was called last.
     pub fn part(&mut self) -> Recording {
         let start_ns = self.track.start_ns;
+        // What sleeps now has not waited since it was seen last: it would have been counted.
+        if Stat::read(self.tid).is_ok_and(|stat| stat.state != 'R') {
+            self.track.certain_ns = self.track.now_ns;
+        }
         let intervals = self.track.take_certain();
         Recording { tid: self.tid, start_ns, end_ns: self.track.start_ns, intervals, lost: 0 }
     }
@@ -75,7 +79,7 @@ struct Track {
     counts: Counts,
     /// Without a gap from `start_ns` to `now_ns`.
     intervals: Vec<Interval>,
-    /// Nothing before is changed by what is seen later: a thread that is not seen to run may wait or sleep.
+    /// Nothing before is changed by what is seen later: since then, a thread that is not seen to run may wait or sleep.
     certain_ns: u64,
 }
 
@@ -87,23 +91,23 @@ impl Track {
     fn see(&mut self, now_ns: u64, counts: Counts) {
         let ran_ns = counts.run_ns.saturating_sub(self.counts.run_ns);
         let waited_ns = counts.wait_ns.saturating_sub(self.counts.wait_ns);
-        let since_last_ns = now_ns.saturating_sub(self.now_ns);
-        self.counts = counts;
-        self.push(self.now_ns, now_ns, State::Asleep);
-        self.now_ns = now_ns.max(self.now_ns);
-        if waited_ns == 0 && ran_ns == 0 {
-            return;
-        }
-        let mut ran_from_ns = self.now_ns.saturating_sub(ran_ns).max(self.last_wait_end());
+        let (before_ns, now_ns) = (self.now_ns, now_ns.max(self.now_ns));
+        (self.counts, self.now_ns) = (counts, now_ns);
+        self.push(before_ns, now_ns, State::Asleep);
         if waited_ns > 0 {
-            // It has run since, so long before now did the wait end.
-            ran_from_ns = self.now_ns - ran_ns.min(since_last_ns);
+            // What it ran is counted without saying when: after the wait as far as the wait, whose length is known, leaves
+            // room for that; we may be late ourselves.
+            let ran_from_ns = (now_ns - ran_ns.min(now_ns - before_ns)).max(self.certain_ns + waited_ns).min(now_ns);
             let waited_from_ns = self.cut(ran_from_ns.saturating_sub(waited_ns).max(self.certain_ns));
             self.push(waited_from_ns, ran_from_ns, State::Waiting);
+            self.push(ran_from_ns, now_ns, State::Running);
+            self.certain_ns = ran_from_ns;
+        } else if ran_ns > 0 {
+            let ran_from_ns = self.cut(now_ns.saturating_sub(ran_ns).max(self.last_wait_end()));
+            self.push(ran_from_ns, now_ns, State::Running);
+            // It may have lost its CPU right after the last look.
+            self.certain_ns = before_ns;
         }
-        let ran_from_ns = self.cut(ran_from_ns);
-        self.push(ran_from_ns, self.now_ns, State::Running);
-        self.certain_ns = self.now_ns;
     }
 
     fn last_wait_end(&self) -> u64 {
@@ -133,8 +137,13 @@ impl Track {
 
     fn take_certain(&mut self) -> Vec<Interval> {
         let whole = self.intervals.partition_point(|interval| end(interval) <= self.certain_ns);
-        let rest = self.intervals.split_off(whole);
-        self.start_ns = self.intervals.last().map_or(self.start_ns, end);
+        let mut rest = self.intervals.split_off(whole);
+        if let Some(first) = rest.first_mut().filter(|first| first.start_ns < self.certain_ns) {
+            let (start_ns, duration_ns) = (first.start_ns, self.certain_ns - first.start_ns);
+            self.intervals.push(Interval { start_ns, duration_ns, state: first.state });
+            (first.start_ns, first.duration_ns) = (self.certain_ns, first.duration_ns - duration_ns);
+        }
+        self.start_ns = self.certain_ns;
         std::mem::replace(&mut self.intervals, rest)
     }
 }
@@ -171,6 +180,23 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_keeps_its_length_where_we_come_late() {
+        let mut track = track(&[(1, 0), (1, 0)]);
+        // 8 ms more of running, 30 of waiting, 1 of running, and we were away meanwhile.
+        track.see(141 * MS, Counts { run_ns: 11 * MS, wait_ns: 30 * MS });
+        let waits: Vec<_> = in_ms(&track.intervals).into_iter().filter(|(_, state)| *state == State::Waiting).collect();
+        assert_eq!(waits, [(30, State::Waiting)]);
+        // It lost its CPU just after a look, and the next look saw that it had run.
+        let mut track = Track::new(100 * MS, Counts::default());
+        track.see(101 * MS, Counts { run_ns: MS / 10, wait_ns: 0 });
+        track.see(104 * MS, Counts { run_ns: MS / 10, wait_ns: 39 * MS / 10 });
+        assert_eq!(
+            track.intervals.last().map(|last| (last.duration_ns, last.state)),
+            Some((39 * MS / 10, State::Waiting))
+        );
+    }
+
+    #[test]
     fn cpu_time_that_is_counted_late_was_used_before() {
         assert_eq!(in_ms(&track(&[(0, 0), (0, 0), (0, 0), (4, 0)]).intervals), [(4, State::Running)]);
         let asleep_first = track(&[(0, 0), (0, 0), (0, 0), (1, 0)]);
@@ -180,11 +206,12 @@ mod tests {
     #[test]
     fn what_may_still_turn_out_a_wait_is_kept_for_the_next_part() {
         let mut track = track(&[(1, 0), (0, 0), (0, 0)]);
-        assert_eq!(in_ms(&track.take_certain()), [(1, State::Running)]);
-        assert_eq!(track.start_ns, 101 * MS);
-        track.see(104 * MS, Counts { run_ns: 2 * MS, wait_ns: 2 * MS });
-        assert_eq!(in_ms(&track.take_certain()), [(2, State::Waiting), (1, State::Running)]);
         assert_eq!(track.take_certain(), []);
+        track.see(104 * MS, Counts { run_ns: 2 * MS, wait_ns: 2 * MS });
+        assert_eq!(in_ms(&track.take_certain()), [(1, State::Running), (2, State::Waiting)]);
+        assert_eq!((track.start_ns, in_ms(&track.intervals)), (103 * MS, vec![(1, State::Running)]));
+        track.see(105 * MS, Counts { run_ns: 3 * MS, wait_ns: 2 * MS });
+        assert_eq!(in_ms(&track.take_certain()), [(1, State::Running)]);
     }
 
     #[test]
