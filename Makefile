@@ -47,8 +47,7 @@ lint: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
-	.venv/bin/mypy --no-error-summary benchmarks/speed.py benchmarks/shadow.py benchmarks/cost.py benchmarks/verifier.py \
-		benchmarks/repair.py
+	.venv/bin/mypy --no-error-summary benchmarks/*.py
 	git ls-files '*.c' '*.h' '*.cc' | xargs -r clang-format --dry-run -Werror
 
 format: setup

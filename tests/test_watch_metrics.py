@@ -20,8 +20,8 @@ from prometheus_client import Metric, parser
 from prometheus_client.openmetrics import parser as openmetrics
 
 from brobust.errors import BadInput
-from brobust.watch_metrics import MOST_CONTROLS, Address, Metrics, serving
 from brobust.watching import CAUSES
+from brobust.watching.metrics import MOST_CONTROLS, Address, Metrics, serving
 from conftest import BROBUST, json_lines
 from test_watch import FAST, connection
 
@@ -172,7 +172,7 @@ def test_the_latest_sweep_shows_and_counters_add_up() -> None:
     got = samples(shown())
     assert got["brobust_sweeps_total",] == 0 and ("brobust_sweep_seconds",) not in got
     first = _report(_count("bbr", "cpu-limited", 3), interrupted=1)
-    second = _report(_count("cubic", "undecided", 1), sweep=2, unread=["netns a"], interrupted=2, took_ms=30.0)
+    second = _report(_count("cubic", "undecided", 1), sweep=2, unread=["netns a", "a dump", "a dump"], interrupted=2, took_ms=30.0)
     got = samples(shown(first, second))
     assert got["brobust_sweeps_total",] == 2
     assert got["brobust_sweep_seconds",] == 0.03

@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from brobust import watch_view
 from brobust.errors import MissingSupport
-from brobust.watch_view import HISTORY, Detail, Flows, FlowTable, Followed, History, Point, WatchView
-from brobust.watching import CAUSES, CPU_LIMITED, Report
+from brobust.watching import CAUSES, CPU_LIMITED, Report, history, view, words
+from brobust.watching.history import HISTORY, Followed, History, Point
+from brobust.watching.view import Detail, Flows, FlowTable, WatchView
 from conftest import BROBUST
 
 
@@ -165,7 +165,7 @@ def test_the_host_says_why_and_what_cannot_be_read_is_always_said() -> None:
     unread = [f"network namespace {name}: permission denied" for name in ("a", "b", "c")]
 
     async def test() -> None:
-        async with _watched(_report(1, *THREE, host=host, unread=unread, interrupted=0)) as watched:
+        async with _watched(_report(1, *THREE, host=host, unread=unread)) as watched:
             for _ in range(2):
                 text = watched.text()
                 assert "3 sockets: 1 cpu-limited, 2 network-limited" in text
@@ -173,8 +173,8 @@ def test_the_host_says_why_and_what_cannot_be_read_is_always_said() -> None:
                 assert "cpu-limited: the CPU is taken away (30% steal)" in text
                 assert "namespace a: permission" in text and "and 1 more" in text
                 await watched.press("enter")  # in the detail, too
-            await watched.sweep(_report(2, THREE[1], interrupted=2))
-            assert "taken away" not in watched.text() and "2 dumps were not consistent" in watched.text()
+            await watched.sweep(_report(2, THREE[1], unread=["the dump was interrupted"]))
+            assert "taken away" not in watched.text() and "not read: the dump was interrupted" in watched.text()
 
     _run(test)
 
@@ -183,7 +183,7 @@ def test_sorting_and_the_other_way_round() -> None:
     async def test() -> None:
         async with _watched(_report(1, *THREE)) as watched:
             orders = {}
-            for _ in watch_view.ORDERS:
+            for _ in history.ORDERS:
                 forwards = watched.rows()
                 await watched.press("r")
                 orders[watched.flows().order.name] = (forwards, watched.rows())
@@ -276,9 +276,9 @@ def test_a_line_has_the_colour_of_the_socket_that_is_on_it_now() -> None:
                 table = watched.table()
                 for row in range(table.row_count):
                     cells = table.get_row_at(row)
-                    style = watch_view.socket_style({"cause": cells[0].plain})
+                    style = words.socket_style({"cause": cells[0].plain})
                     assert {cell.style for cell in cells} == {style}, cells[0].plain
-        assert watch_view.socket_style(_flow(1, CPU_LIMITED)) == "bold red"
+        assert words.socket_style(_flow(1, CPU_LIMITED)) == "bold red"
 
     _run(test)
 
@@ -293,7 +293,7 @@ def test_the_detail_says_all_that_was_seen_with_its_history() -> None:
             await watched.press("enter")
             assert isinstance(watched.view.screen, Detail)
             text = watched.text()
-            assert "192.0.2.1:40001 to 203.0.113.1:5201" in text and watch_view.MEANINGS[CPU_LIMITED] in text
+            assert "192.0.2.1:40001 to 203.0.113.1:5201" in text and words.MEANINGS[CPU_LIMITED] in text
             assert "▂▃▄▅▅▆▇█" in text
             assert "1.00 to 8.00 Mbit/s" in text and "0.10 to 0.80 BDP" in text and "10% to 10%" in text
             assert "8 sweeps" in text and "81% of what pacing would have sent" in text
@@ -316,7 +316,7 @@ def test_each_field_of_a_flow_is_said_in_the_detail() -> None:
         assert _said(_flow(1, **{name: changed})) != before, name
     nothing = _said({name: None if name in CAN_BE_UNKNOWN else value for name, value in _flow(1).items()})
     assert nothing.count("unknown") == len(CAN_BE_UNKNOWN)
-    assert set(watch_view.MEANINGS) == set(CAUSES)
+    assert set(words.MEANINGS) == set(CAUSES)
 
 
 CAN_BE_UNKNOWN = (
@@ -334,7 +334,7 @@ CAN_BE_UNKNOWN = (
 
 
 def _said(flow: Report) -> str:
-    return "\n".join([watch_view.who_and_why(flow).plain, *map(": ".join, watch_view.evidence(flow))])
+    return "\n".join([words.who_and_why(flow).plain, *map(": ".join, words.evidence(flow))])
 
 
 def test_histories_are_kept_for_so_many_sweeps_and_no_longer() -> None:
@@ -354,13 +354,13 @@ def test_histories_are_kept_for_so_many_sweeps_and_no_longer() -> None:
 
 
 def test_bars_fit_their_place_and_show_gaps() -> None:
-    assert watch_view.bars([(1, 0.0), (2, 0.5), (3, None), (4, 1.0), (6, 2.0)], 1, 1.0) == "▁▅ █ █"
-    assert watch_view.bars([(2, 0.0), (3, 1.0), (4, 1.0), (5, 1.0)], 2, 1.0) == "▅█"
+    assert words.bars([(1, 0.0), (2, 0.5), (3, None), (4, 1.0), (6, 2.0)], 1, 1.0) == "▁▅ █ █"
+    assert words.bars([(2, 0.0), (3, 1.0), (4, 1.0), (5, 1.0)], 2, 1.0) == "▅█"
     points = [Point(sweep, 1.0, None, None) for sweep in range(7, 7 + HISTORY)]
     for width in (30, 40, 80, 140, 200):
         history = History(_flow(1))
         history.points.extend(points)
-        drawn = [str(cell) for cell in watch_view.history_lines(history, width).columns[1].cells]
+        drawn = [str(cell) for cell in words.history_lines(history, width).columns[1].cells]
         assert len(drawn[0]) <= max(width - 36, 2), width
 
 
@@ -396,10 +396,10 @@ def test_help_has_the_keys_and_the_causes() -> None:
 
 
 def test_addresses_are_cut_where_they_say_least() -> None:
-    assert watch_view.cut("192.168.100.200:65535", 21) == "192.168.100.200:65535"
-    assert watch_view.cut("[2001:db8:85a3:1234:5678:8a2e:370:7334]:443", 21) == "[2001:db8:…:7334]:443"
-    assert watch_view.cut("192.168.100.200:443 (web)", 21) == "192.168.100.200:443 …"
-    assert watch_view.cells(_flow(1, local="[::ffff:192.0.2.7]:443"))["from"] == "192.0.2.7:443"
+    assert words.cut("192.168.100.200:65535", 21) == "192.168.100.200:65535"
+    assert words.cut("[2001:db8:85a3:1234:5678:8a2e:370:7334]:443", 21) == "[2001:db8:…:7334]:443"
+    assert words.cut("192.168.100.200:443 (web)", 21) == "192.168.100.200:443 …"
+    assert words.cells(_flow(1, local="[::ffff:192.0.2.7]:443"))["from"] == "192.0.2.7:443"
 
 
 def _reports(*reports: Report, error: Exception | None = None) -> Iterator[Report]:
@@ -415,9 +415,9 @@ def test_the_end_of_the_sweeps_ends_the_view_and_an_error_comes_out(monkeypatch:
                 await pilot.pause(0.01)
 
     monkeypatch.setattr(WatchView, "run", lambda view, mouse: _run(lambda: test(view)))
-    watch_view.follow(_reports(_report(1, *THREE)))
+    view.follow(_reports(_report(1, *THREE)))
     with pytest.raises(MissingSupport, match="watch: no netlink"):
-        watch_view.follow(_reports(_report(1, *THREE), error=MissingSupport("watch: no netlink")))
+        view.follow(_reports(_report(1, *THREE), error=MissingSupport("watch: no netlink")))
 
 
 class Terminal:

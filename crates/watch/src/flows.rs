@@ -67,7 +67,7 @@ impl Flows {
         // A kernel that says too little for a sample leaves the flow undecided; it is counted nevertheless.
         if let Some(sample) = Sample::of(socket) {
             flow.history.add(socket.time_ns, sample);
-            // Sweeps that take long are further apart than was asked for (watching.py): a verdict is due nevertheless.
+            // Sweeps that take long are further apart than was asked for (python/brobust/watching): a verdict is due nevertheless.
             flow.history.forget_before(socket.time_ns.saturating_sub(now.window_ns), LEAST_SAMPLES);
         }
         let verdict = judge(&flow.history, now.away_share);

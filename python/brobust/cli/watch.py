@@ -10,9 +10,10 @@ from typing import Annotated
 
 import typer
 
-from brobust import units, watch_metrics, watching
+from brobust import units, watching
 from brobust.errors import BadInput
-from brobust.watching import CAUSES, CPU_LIMITED, Filter, Report
+from brobust.watching import CAUSES, CPU_LIMITED, Filter, Report, metrics
+from brobust.watching.words import cells
 
 
 def watch(
@@ -67,7 +68,7 @@ def watch(
         top = 0  # nobody would see them
     reports = watching.sweeps(seconds["interval"], seconds["window"], count, top, which, netns)
     if address is not None:
-        watch_metrics.serve(reports, address, per_socket)
+        metrics.serve(reports, address, per_socket)
         return
     if not once:
         _follow(reports, as_json)
@@ -88,23 +89,23 @@ def _seconds(option: str, text: str) -> float:
     return seconds
 
 
-def _address(serve: str | None, as_json: bool, once: bool, per_socket: bool) -> watch_metrics.Address | None:
+def _address(serve: str | None, as_json: bool, once: bool, per_socket: bool) -> metrics.Address | None:
     if serve is None:
         if per_socket:
             raise BadInput("--per-socket is about the series of --serve; give that, too")
         return None
     if as_json or once:
         raise BadInput(f"--serve shows every sweep to Prometheus; {'--json' if as_json else '--once'} is another way")
-    return watch_metrics.Address.parse(serve)
+    return metrics.Address.parse(serve)
 
 
 def _follow(reports: Iterator[Report], as_json: bool) -> None:
     # Keys come in by the first of them, and textual draws on the last.
     are_terminals = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
     if are_terminals and os.environ.get("TERM", "dumb") != "dumb" and not as_json:
-        from brobust import watch_view  # textual: half a second that only a terminal is worth
+        from brobust.watching import view  # textual: half a second that only a terminal is worth
 
-        watch_view.follow(reports)
+        view.follow(reports)
         return
     for report in reports:
         _print(report, as_json)
@@ -117,7 +118,7 @@ def _print(report: Report, as_json: bool) -> None:
         return
     print(summary(report), flush=True)
     for flow in report["flows"]:
-        print("  " + "  ".join(_cells(flow)), flush=True)
+        print("  " + "  ".join(cells(flow).values()), flush=True)
 
 
 def summary(report: Report) -> str:
@@ -128,16 +129,3 @@ def summary(report: Report) -> str:
     if watching.count(report, CPU_LIMITED):
         line += f"; {watching.why(host)}"
     return "; ".join([line, *report["unread"]])
-
-
-def _cells(flow: Report) -> tuple[str, ...]:
-    inflight, deficit = flow["inflight_bdp"], flow["deficit_share"]
-    return (
-        flow["cause"],
-        flow["cc"],
-        f"{flow['rate_mbps']:.2f}",
-        "-" if inflight is None else f"{inflight:.2f}{'' if flow['bdp_source'] == 'bbr' else '*'}",
-        "-" if deficit is None else f"{deficit:.0%}",
-        flow["local"],
-        flow["remote"] + (f" ({flow['netns']})" if flow["netns"] else ""),
-    )

@@ -104,9 +104,8 @@ class Metrics(Collector):
         if report is None:
             return
         yield GaugeMetricFamily("brobust_sweep_seconds", "How long the latest sweep took", report["took_ms"] / 1e3)
-        yield GaugeMetricFamily(
-            "brobust_unread_namespaces", "Network namespaces that could not be read", len(report["unread"])
-        )
+        unread = len(report["unread"]) - report["interrupted"]
+        yield GaugeMetricFamily("brobust_unread_namespaces", "Network namespaces that could not be read", unread)
         for field, (name, meaning) in HOST.items():
             if report["host"][field] is not None:
                 yield GaugeMetricFamily(name, meaning, report["host"][field])

@@ -7,20 +7,13 @@ Sweeps go on while the view is paused: what they bring waits, so that no window 
 from __future__ import annotations
 
 import asyncio
-import math
 import os
-import re
 import signal
-import statistics
 import sys
 import threading
-import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from rich.table import Table
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -30,29 +23,25 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
-from brobust import watching
-from brobust.watching import CAUSES, CPU_LIMITED, Report
-
-# Sweeps of which a socket's history is kept.
-HISTORY = 120
-
-# Of what could not be read, so much is spelled out: the table needs the place.
-UNREAD_SHOWN = 2
+from brobust.watching import Report
+from brobust.watching.history import ORDERS, Followed, Key, key_of
+from brobust.watching.words import (
+    MEANINGS,
+    cells,
+    cut,
+    evidence,
+    history_lines,
+    in_two_columns,
+    socket_style,
+    summary,
+    who_and_why,
+)
 
 # Width of each column, its distance to the one before included. The longest cause and the longest name of a
 # congestion control (TCP_CA_NAME_MAX) fit; what an 80-column terminal has left is an IPv4 address with its port.
 WIDTHS = {"cause": 16, "cc": 15, "Mbit/s": 8, "inflight": 9, "deficit": 8}
 ADDRESS_WIDTH = 23
 NUMBERS = ("Mbit/s", "inflight", "deficit")
-
-MEANINGS = {
-    CPU_LIMITED: "it had data and room, and its sender did not get to send",
-    "network-limited": "one BDP and more is in flight: the path is the limit",
-    "rwnd-limited": "the receiver's window limits 20% of its busy time or more",
-    "sndbuf-limited": "the send buffer limits 20% of its busy time or more",
-    "app-limited": "for half of the time or more there was nothing to send",
-    "undecided": "fewer than four samples, no estimate, or no sign of a cause",
-}
 
 KEYS = {
     "s": "sort by cause, rate, inflight, deficit",
@@ -70,242 +59,6 @@ COLUMNS = {
     "estimate but delivery rate x min RTT",
     "deficit": "of the samples in which it could have sent: under one BDP in flight",
 }
-
-Key = tuple[str, str, str]
-"""A socket: network namespace, local and remote address."""
-
-
-def key_of(flow: Report) -> Key:
-    return flow["netns"], flow["local"], flow["remote"]
-
-
-@dataclass(frozen=True)
-class Point:
-    """What the history keeps of one sweep."""
-
-    sweep: int
-    rate_mbps: float
-    inflight_bdp: float | None
-    deficit_share: float | None
-
-
-@dataclass
-class History:
-    """A socket as it was seen last, and before."""
-
-    flow: Report
-    points: deque[Point] = field(default_factory=deque)
-
-
-@dataclass
-class Followed:
-    """What is shown: the latest report, or the one at which the view was paused."""
-
-    report: Report | None = None
-    histories: dict[Key, History] = field(default_factory=dict)
-    is_paused: bool = False
-    # What came while paused; older reports would not be in any history.
-    waiting: deque[Report] = field(default_factory=lambda: deque(maxlen=HISTORY))
-
-    def take(self, report: Report) -> None:
-        if self.is_paused:
-            self.waiting.append(report)
-        else:
-            self._show(report)
-
-    def toggle_pause(self) -> None:
-        self.is_paused = not self.is_paused
-        while self.waiting:
-            self._show(self.waiting.popleft())
-
-    def _show(self, report: Report) -> None:
-        self.report = report
-        for flow in report["flows"]:
-            history = self.histories.setdefault(key_of(flow), History(flow))
-            history.flow = flow
-            point = Point(report["sweep"], flow["rate_mbps"], flow["inflight_bdp"], flow["deficit_share"])
-            history.points.append(point)
-        for key, history in list(self.histories.items()):
-            while history.points and history.points[0].sweep <= report["sweep"] - HISTORY:
-                history.points.popleft()
-            if not history.points:
-                del self.histories[key]
-
-
-@dataclass(frozen=True)
-class Order:
-    """A way to sort: what matters most comes first."""
-
-    name: str
-    value: Callable[[Report], float | None]
-    first: str
-    first_if_reversed: str
-
-    def sort(self, flows: Sequence[Report], is_reversed: bool) -> list[Report]:
-        """Those without the value come last, also when reversed. Equal ones stay as they were."""
-        known = [(value, flow) for flow in flows if (value := self.value(flow)) is not None]
-        known.sort(key=lambda pair: pair[0], reverse=is_reversed)
-        return [flow for _, flow in known] + [flow for flow in flows if self.value(flow) is None]
-
-
-def _negative(value: float | None) -> float | None:
-    return None if value is None else -value
-
-
-ORDERS = (
-    Order("cause", lambda flow: CAUSES.index(flow["cause"]), "cpu-limited first", "cpu-limited last"),
-    Order("rate", lambda flow: -flow["rate_mbps"], "greatest first", "least first"),
-    Order("inflight", lambda flow: flow["inflight_bdp"], "least first", "greatest first"),
-    Order("deficit", lambda flow: _negative(flow["deficit_share"]), "greatest first", "least first"),
-)
-
-
-def cells(flow: Report) -> dict[str, str]:
-    """By heading; addresses in full."""
-    rate, inflight, deficit = flow["rate_mbps"], flow["inflight_bdp"], flow["deficit_share"]
-    return {
-        "cause": flow["cause"],
-        "cc": flow["cc"],
-        "Mbit/s": f"{rate:.2f}" if rate < 1e4 else f"{rate:.0f}",
-        "inflight": "-" if inflight is None else f"{inflight:.2f}{'' if flow['bdp_source'] == 'bbr' else '*'}",
-        "deficit": "-" if deficit is None else f"{deficit:.0%}",
-        "from": _plain_ipv4(flow["local"]),
-        "to": _plain_ipv4(flow["remote"]) + (f" ({flow['netns']})" if flow["netns"] else ""),
-    }
-
-
-def _plain_ipv4(address: str) -> str:
-    """IPv4 in a socket of IPv6 (`[::ffff:192.0.2.1]:443`) as IPv4."""
-    return re.sub(r"^\[::ffff:([0-9.]+)\]", r"\1", address)
-
-
-def cut(text: str, width: int) -> str:
-    """An address is cut in the middle: network and port tell most of it. Sooner the network namespace after it is."""
-    if len(text) <= width:
-        return text
-    if 0 < text.find(" ") < width:
-        return f"{text[: width - 1]}…"
-    end = width // 2
-    return f"{text[: width - end - 1]}…{text[len(text) - end :]}"
-
-
-def who_and_why(flow: Report) -> Text:
-    """Which socket, and its cause."""
-    owner = f"user {flow['uid']}" + (f", network namespace {flow['netns']}" if flow["netns"] else "")
-    return Text.assemble(
-        (f"{flow['local']} to {flow['remote']}", "bold"),
-        f"\n{flow['cc']}, {owner}\n",
-        (flow["cause"], socket_style(flow)),
-        f": {MEANINGS[flow['cause']]}",
-    )
-
-
-def _said(value: float | None, words: str) -> str:
-    return "unknown" if value is None else words.format(value)
-
-
-def evidence(flow: Report) -> list[tuple[str, str]]:
-    """What the verdict stands on, in words: a name and what was seen."""
-    source = "by BBR's own estimates" if flow["bdp_source"] == "bbr" else "by delivery rate x min RTT"
-    deficit = f"{{:.0%}} of the {flow['could_send']} samples in which it could send: under 1 BDP"
-    return [
-        ("rate", f"{flow['rate_mbps']:.2f} Mbit/s acknowledged, {flow['samples']} samples in {flow['seconds']:.1f} s"),
-        ("pacing rate", _said(flow["pacing_rate_mbps"], "{:.2f} Mbit/s, latest")),
-        ("keeps pace", _said(flow["paced_share"], "{:.0%} of what pacing would have sent was acknowledged")),
-        ("delivery rate", f"{flow['delivery_rate_mbps']:.2f} Mbit/s, latest"),
-        ("min RTT", _said(flow["min_rtt_ms"], "{:.3f} ms")),
-        ("BDP", _said(flow["bdp_bytes"], f"{{:,}} bytes {source}")),
-        ("inflight", _said(flow["inflight_bdp"], "{:.2f} BDP, median")),
-        ("deficit", _said(flow["deficit_share"], deficit)),
-        ("has data", f"{flow['data_share']:.0%} of the samples: something waited, or cwnd was full"),
-        ("busy", _said(flow["busy_share"], "{:.0%} of the time: data in the socket or in flight")),
-        ("receiver's window", _said(flow["rwnd_limited_share"], "the limit {:.0%} of the time")),
-        ("send buffer", _said(flow["sndbuf_limited_share"], "the limit {:.0%} of the time")),
-        ("sent again", _said(flow["retransmit_share"], "{:.2%} of the bytes")),
-    ]
-
-
-def _in_two_columns(words: Iterable[tuple[str, str]]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    for name, meaning in words:
-        table.add_row(name, meaning)
-    return table
-
-
-def bars(values: Sequence[tuple[int, float | None]], sweeps_per_bar: int, full: float) -> str:
-    """One bar for so many sweeps, their mean; from zero to `full`. Sweeps without a value leave a gap."""
-    groups: dict[int, list[float]] = {}
-    for sweep, value in values:
-        if value is not None:
-            groups.setdefault(sweep // sweeps_per_bar, []).append(value)
-    first, last = (sweep // sweeps_per_bar for sweep in (values[0][0], values[-1][0]))
-    return "".join(
-        "▁▂▃▄▅▆▇█"[round(min(1.0, statistics.mean(groups[number]) / full) * 7)] if number in groups else " "
-        for number in range(first, last + 1)
-    )
-
-
-def history_lines(history: History, width: int) -> Table:
-    """Rate, inflight and deficit over the sweeps, with least and greatest."""
-    points = list(history.points)
-    room = width - 36  # what stands beside the bars, below
-    # One bar less than there is room for: the first may stand for fewer sweeps than the others.
-    sweeps_per_bar = math.ceil((points[-1].sweep - points[0].sweep + 1) / max(room - 1, 1))
-    table = Table.grid(padding=(0, 2))
-    for name, show, full, values in (
-        ("rate", "{:.2f} to {:.2f} Mbit/s", None, [(point.sweep, point.rate_mbps) for point in points]),
-        ("inflight", "{:.2f} to {:.2f} BDP", None, [(point.sweep, point.inflight_bdp) for point in points]),
-        ("deficit", "{:.0%} to {:.0%}", 1.0, [(point.sweep, point.deficit_share) for point in points]),
-    ):
-        known = [value for _, value in values if value is not None]
-        extent = show.format(min(known), max(known)) if known else "unknown"
-        drawn = bars(values, sweeps_per_bar, full or max(known, default=0.0) or 1.0)
-        table.add_row(name, Text(drawn, "cyan"), extent)
-    each = "a sweep each" if sweeps_per_bar == 1 else f"{sweeps_per_bar} sweeps each"
-    table.add_row("", Text(f"{each}, newest on the right", style="dim"), Text(f"{len(points)} sweeps", style="dim"))
-    return table
-
-
-def socket_style(flow: Report) -> str:
-    if flow["cause"] == CPU_LIMITED:
-        return "bold red"
-    return "dim" if flow["cause"] in ("app-limited", "undecided") else ""
-
-
-def summary(followed: Followed) -> Text:
-    """The host and its sockets; with it what cannot be known from this report."""
-    report = followed.report
-    if report is None:
-        return Text("The first sweep is yet to come.")
-    causes = ", ".join(f"{number} {cause}" for cause in CAUSES if (number := watching.count(report, cause)))
-    host = report["host"]
-    clock = time.strftime("%H:%M:%S", time.localtime(report["time_unix_s"]))
-    shares = ", ".join(
-        [
-            f"steal {host['steal_share']:.1%}",
-            f"late wakes {_said(host['late_share'], '{:.0%}')}",
-            f"busiest CPU {host['busiest_share']:.0%}",
-            f"PSI {_said(host['pressure_share'], '{:.0%}')}",
-        ]
-    )
-    lines = [
-        Text.assemble(
-            (" PAUSED " if followed.is_paused else "", "bold reverse yellow"),
-            " " if followed.is_paused else "",
-            f"{clock}  {report['sockets']} sockets: {causes or 'none'}",
-        ),
-        Text(f"host: {shares}"),
-    ]
-    if watching.count(report, CPU_LIMITED):
-        lines.append(Text(f"cpu-limited: {watching.why(host)}", style="bold red"))
-    unread = list(report["unread"])
-    if interrupted := report.get("interrupted"):
-        unread.append(f"{interrupted} dumps were not consistent: sockets may be missing")
-    if unread:
-        rest = len(unread) - UNREAD_SHOWN
-        more = f"; and {rest} more, all of them with --json" if rest > 0 else ""
-        lines.append(Text(f"not read: {'; '.join(unread[:UNREAD_SHOWN])}{more}", style="yellow"))
-    return Text("\n").join(lines)
 
 
 class Opened(Message):
@@ -492,7 +245,7 @@ class Detail(Shown):
             who.append("\nClosed, or no more among the sockets that are shown; as it was last seen:", "yellow")
         self.who.update(who)
         self.history.update(history_lines(history, self.size.width - 1))
-        self.evidence.update(_in_two_columns(evidence(history.flow)))
+        self.evidence.update(in_two_columns(evidence(history.flow)))
 
 
 class Help(Screen[None]):
@@ -502,7 +255,7 @@ class Help(Screen[None]):
         with VerticalScroll():
             for title, words in (("Keys", KEYS), ("Columns", COLUMNS), ("Causes", MEANINGS)):
                 yield Static(Text(title, "bold"))
-                yield Static(_in_two_columns(words.items()))
+                yield Static(in_two_columns(words.items()))
             yield Static(Text("What to do: brobust watch --explain; the rest: docs/watch.md"))
         yield Footer()
 
