@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from brobust import cli
+
 BROBUST = Path(sys.executable).parent / "brobust"
 
 # Whoever starts the tests in the background of a shell has them, and all that they start, ignore it.
@@ -44,3 +46,13 @@ def brobust(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 def json_lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line with which the command refuses, and exit status 2. In this process: a command of its own takes a
+    second to start."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    line = capsys.readouterr().err
+    assert ended.value.code == 2 and line.count("\n") == 1, line
+    return line

@@ -20,7 +20,7 @@ from brobust import contend, replay, vcpus
 from brobust.errors import BadInput
 from brobust.host import cgroups, session
 from brobust.host.threads import Former
-from conftest import BROBUST, json_lines
+from conftest import BROBUST, json_lines, refused
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -137,11 +137,12 @@ def test_histograms_hold_every_length() -> None:
         (["--share", "0.1%", "--driver", "burner"], ["--driver burner", "sched_rt_runtime_us"]),
     ],
 )
-def test_what_cannot_be_done_is_refused_in_one_line(brobust: Brobust, arguments: list[str], words: list[str]) -> None:
+def test_what_cannot_be_done_is_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], words: list[str]
+) -> None:
     machine = [] if set(arguments) & {"--pid", "--qemu", "--libvirt"} or "--qemu NAME" in words else _this_process()
-    refused = brobust("contend", *machine, *arguments)
-    assert refused.returncode == 2 and refused.stderr.count("\n") == 1, refused.stderr
-    assert all(word in refused.stderr for word in words), refused.stderr
+    line = refused(capsys, "contend", *machine, *arguments)
+    assert all(word in line for word in words), line
 
 
 def _this_process() -> list[str]:
@@ -217,26 +218,28 @@ def test_what_was_recorded_of_one_thread_is_done_to_another(brobust: Brobust, tm
 
 @pytest.mark.root
 @pytest.mark.parametrize("driver", ["deadline", "burner", "quota"])
-def test_what_a_killed_process_did_to_a_thread_is_undone(brobust: Brobust, driver: str) -> None:
+def test_what_a_killed_process_did_to_a_thread_is_undone(
+    brobust: Brobust, capsys: pytest.CaptureFixture[str], driver: str
+) -> None:
     if driver == "quota" and not cgroups.usable():
         pytest.skip("no CPU controller that groups can be made in")
     with spinning() as pid:
         before, group = Former.of(pid), Path(f"/proc/{pid}/cgroup").read_text()
-        command = [BROBUST, "contend", "--pid", str(pid), "--threads", str(pid), "--share", "50%", "--driver", driver]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        arguments = ["--pid", str(pid), "--threads", str(pid), "--share", "50%", "--driver", driver]
+        with subprocess.Popen(
+            [BROBUST, "contend", *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as process:
             assert process.stdout is not None
             for _ in range(3):
                 process.stdout.readline()  # what was found, and a first second
-            again = brobust(*map(str, command[1:]))
-            assert again.returncode == 2 and "already under contention" in again.stderr
+            assert f"already under contention by process {process.pid}" in refused(capsys, "contend", *arguments)
             process.kill()
-        altered = Former.of(pid) != before or Path(f"/proc/{pid}/cgroup").read_text() != group
-        assert altered
-        would = brobust("doctor", "--clean", "--dry-run").stdout
-        assert f"contention of thread {pid}" in would or f"brobust-{pid}" in would
+        assert Former.of(pid) != before or Path(f"/proc/{pid}/cgroup").read_text() != group
+        left = " ".join(map(str, session.leftovers()))
+        assert f"contention of thread {pid}" in left or f"brobust-{pid}" in left
         assert brobust("doctor", "--clean").returncode == 0
         assert Former.of(pid) == before and Path(f"/proc/{pid}/cgroup").read_text() == group
-    assert "nothing left" in brobust("doctor", "--clean").stdout
+    assert session.leftovers() == []
 
 
 @pytest.mark.root
