@@ -51,6 +51,16 @@ def test_a_table_of_ones_own(tmp_path: Path, suffix: str) -> None:
     assert replay.offtimes(str(file)) == ((250 * MS, MS), (1500 * MS, 2 * MS))
 
 
+def test_of_several_threads_one_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "trace.csv"
+    file.write_text("thread,kind,start_s,duration_ms\n7,off,0.01,30\n8,off,0.02,5\n8,running,0,20\n")
+    assert replay.offtimes(f"{file}#8") == ((20 * MS, 5 * MS),)
+    with pytest.raises(BadInput, match=r"holds 2 threads; give .*#THREAD with one of: 7, 8"):
+        replay.offtimes(str(file))
+    with pytest.raises(BadInput, match="holds no thread 9"):
+        replay.offtimes(f"{file}#9")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
