@@ -165,6 +165,8 @@ def _report(host: dict[str, Any], *causes: str) -> dict[str, Any]:
 def test_the_host_says_why() -> None:
     assert "taken away (30% steal)" in cli.summary(_report({"steal_share": 0.3}, CPU_LIMITED))
     assert "taken away (40% of our wakes were late)" in cli.summary(_report({"late_share": 0.4}, CPU_LIMITED))
+    busy = {"late_share": 0.24, "busiest_share": 0.97}
+    assert "its work keeps it, or it is taken away" in cli.summary(_report(busy, CPU_LIMITED))
     assert "pacing and all else" in cli.summary(_report({"busiest_share": 0.97}, CPU_LIMITED, "app-limited"))
     assert "was there" in cli.summary(_report({}, CPU_LIMITED))
     assert cli.summary(_report({"steal_share": 0.3}, "app-limited")) == "1 sockets: 1 app-limited; steal 30.0%"
