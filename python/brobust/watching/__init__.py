@@ -21,8 +21,8 @@ CAUSES = (CPU_LIMITED, "network-limited", "rwnd-limited", "sndbuf-limited", "app
 # So much steal, or wakes that are late: the CPU was taken away.
 STEAL_SHARE = 0.01
 LATE_SHARE = 0.1
-# In a guest whose own work filled its CPU (TCG) 16 to 27 % of the wakes were late though nobody took it away, and 46 % and
-# more where somebody did (docs/watch.md).
+# In a guest whose own work filled its CPU (TCG) 16 to 27 % of the wakes were late though nobody took it away, and where
+# somebody did 46 % and more (docs/watch.md).
 SURELY_LATE_SHARE = 0.4
 # A CPU that is as busy has no more to give.
 BUSY_SHARE = 0.9
