@@ -84,7 +84,7 @@ def check(asked: Asked, machine: Machine) -> dict[int, int]:
             for tid in tids:
                 cgroups.group_for(tid)
         for tid in tids:
-            if threads.Former.of(tid).policy == threads.SCHED_DEADLINE:
+            if threads.Former.of(tid).policy & ~os.SCHED_RESET_ON_FORK == threads.SCHED_DEADLINE:
                 raise BadInput(f"thread {tid} is under SCHED_DEADLINE already: give it an ordinary policy first")
     except _core.ContentionError as error:
         raise BadInput(f"--driver {asked.driver}: {error}") from None
@@ -176,12 +176,13 @@ def phases_of(phase: Phase, count: int, period: int, seed: int) -> list[int]:
 def _ahead_of_guests() -> Iterator[None]:
     """Lets this thread, and those it starts, run at once: guests that are always busy may have all CPUs, and what holds
     them has to end in time."""
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
     with suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     try:
         yield
     finally:
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        os.sched_setscheduler(0, *before)
 
 
 def _recorder(tids: Sequence[int]) -> tuple[_core.Recorder, str]:

@@ -29,12 +29,15 @@ class Former:
     def of(cls, tid: int) -> Former:
         """As it is now."""
         started = start_time(tid)
-        if started is None:
-            raise BadInput(f"there is no thread {tid} (any more): is the VM still running?")
-        return cls(
-            tid, started, tuple(sorted(os.sched_getaffinity(tid))), os.sched_getscheduler(tid),
-            os.sched_getparam(tid).sched_priority, os.getpriority(os.PRIO_PROCESS, tid),
-        )  # fmt: skip
+        try:
+            if started is not None:
+                return cls(
+                    tid, started, tuple(sorted(os.sched_getaffinity(tid))), os.sched_getscheduler(tid),
+                    os.sched_getparam(tid).sched_priority, os.getpriority(os.PRIO_PROCESS, tid),
+                )  # fmt: skip
+        except ProcessLookupError:
+            pass
+        raise BadInput(f"there is no thread {tid} (any more): is the VM still running?")
 
     @classmethod
     def from_entry(cls, entry: dict[str, Any]) -> Former:
@@ -77,6 +80,6 @@ def start_time(tid: int) -> int | None:
         return None
 
 
-def allowed_cpus(threads: Iterable[int]) -> dict[int, list[int]]:
+def allowed_cpus(threads: Iterable[int]) -> dict[int, tuple[int, ...]]:
     """The CPUs that each thread may use, by thread."""
-    return {thread: sorted(os.sched_getaffinity(thread)) for thread in threads}
+    return {thread: Former.of(thread).cpus for thread in threads}
