@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -79,6 +80,31 @@ def test_a_machine_whose_threads_tell_nothing_is_refused_with_the_remedy(proc: C
 def test_another_process_is_refused_with_its_threads(proc: Callable[..., int]) -> None:
     with pytest.raises(BadInput, match=r"\(nginx\) has no thread with a vCPU's name.*900000000 \(nginx\)"):
         vcpus.find(pid=proc("nginx", "nginx"))
+
+
+def test_vms_are_known_by_the_names_that_they_were_started_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Command lines as of libvirt 9.0 and QEMU 7.2."""
+    started = {
+        11: ["/usr/bin/qemu-system-x86_64", "-name", "guest=web-1,debug-threads=on", "-S"],
+        12: ["qemu-system-x86_64", "-m", "64", "-name", "lab"],
+        13: ["qemu-system-x86_64", "-name", "twin"],
+        14: ["qemu-system-x86_64", "-name", "twin,debug-threads=on"],
+        15: ["qemu-system-x86_64", "-m", "64"],
+    }
+    processes = [
+        SimpleNamespace(pid=pid, info={"name": "qemu-system-x86", "cmdline": command})
+        for pid, command in started.items()
+    ]
+    monkeypatch.setattr(vcpus.psutil, "process_iter", lambda _: processes)
+    monkeypatch.setattr(vcpus, "_threads", lambda pid: {pid: "qemu-system-x86", pid + 100: "CPU 0/KVM"})
+    assert vcpus.find(libvirt="web-1").pid == vcpus.find(qemu="web-1").pid == 11
+    assert vcpus.find(qemu="lab").vcpus == (vcpus.Vcpu(112, "CPU 0/KVM", 0),)
+    with pytest.raises(BadInput, match=r"--libvirt: no running VM is called 'lab'; there is web-1"):
+        vcpus.find(libvirt="lab")
+    with pytest.raises(BadInput, match=r"several VMs are called 'twin'; give --pid with one of \[13, 14\]"):
+        vcpus.find(qemu="twin")
+    with pytest.raises(BadInput, match=r"there is lab, one without a name, twin, web-1"):
+        vcpus.find(qemu="db")
 
 
 def test_each_thread_gets_a_cpu_of_its_own_or_none_does() -> None:
