@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -185,6 +184,18 @@ def spinning() -> Iterator[int]:
             process.kill()
 
 
+@contextmanager
+def _held(pid: int, share: str) -> Iterator[None]:
+    """Meanwhile a burner has the thread off its CPU, by a command of its own."""
+    command = [BROBUST, "contend", "--pid", str(pid), "--threads", str(pid), "--driver", "burner", "--share", share]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        for _ in range(3):
+            process.stdout.readline()  # what was found, and a first second
+        yield
+        process.terminate()
+
+
 def _contend(brobust: Brobust, pid: int, *arguments: str) -> dict[str, Any]:
     said = brobust("contend", "--pid", str(pid), "--threads", str(pid), *arguments, "--for", "2s", "--json")
     first, *_, last = json_lines(said.stdout)
@@ -221,14 +232,10 @@ def test_a_competitor_takes_its_part(brobust: Brobust) -> None:
 def test_what_was_recorded_of_one_thread_is_done_to_another(brobust: Brobust, tmp_path: Path) -> None:
     trace = tmp_path / "trace.parquet"
     with spinning() as pid:
-        held = [BROBUST, "contend", "--pid", str(pid), "--threads", str(pid)]
-        held += ["--driver", "burner", "--share", "40%", "--for", "6s"]
-        with subprocess.Popen(held, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as holder:
-            time.sleep(3)
-            recorded = brobust(
-                "contend", "record", "--pid", str(pid), "--threads", str(pid), "--for", "2s", "-o", str(trace)
-            )
-            assert recorded.returncode == 0 and holder.wait(20) in (0, 1)
+        with _held(pid, "40%"):
+            which = ("--pid", str(pid), "--threads", str(pid))
+            recorded = brobust("contend", "record", *which, "--for", "2s", "-o", str(trace))
+        assert recorded.returncode == 0
         assert "by bpf" in recorded.stdout
     table = pl.read_parquet(trace)
     assert set(table["kind"]) <= {"running", "asleep", "off", "noise", "unknown"}
@@ -302,16 +309,12 @@ def test_an_ordinary_user_may_record(brobust: Brobust, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     with spinning() as pid:
         record = [str(BROBUST), "contend", "record", "--pid", str(pid), "--threads", str(pid), "--for", "1500ms"]
-        held = [BROBUST, "contend", "--pid", str(pid), "--threads", str(pid)]
-        held += ["--driver", "burner", "--share", "25%", "--for", "5s"]
-        with subprocess.Popen(held, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as holder:
-            time.sleep(2.5)
+        with _held(pid, "25%"):
             # The virtual environment may lie where nobody else may look: capabilities are dropped, not the user.
             drop = ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all"]
             said = subprocess.run(
                 [*drop, *record, "-o", "trace.parquet"], cwd=tmp_path, capture_output=True, text=True, check=True
             )
-            holder.wait(20)
     assert "by schedstat" in said.stdout
     offtimes = [duration / 1e6 for _, duration in replay.offtimes(str(tmp_path / "trace.parquet"))]
     assert sorted(offtimes)[len(offtimes) // 2] == pytest.approx(30, rel=0.05)

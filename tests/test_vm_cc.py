@@ -1,10 +1,11 @@
-"""Our controls in real VMs: as BPF beside the kernel's own, and what each is for. One testbed for all of it."""
+"""Our controls in real VMs, as BPF beside the kernel's own, what each is for; other drivers. One testbed for all."""
 
 from __future__ import annotations
 
 import json
 import statistics
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,6 +38,12 @@ def _measured(
     return testbed.measure(Run(scenario=scenario({**fields, "contention": {"share": share}}), repeat=0))
 
 
+def _driven(testbed: VmBackend, cc: str, contention: dict[str, Any]) -> dict[str, Any]:
+    fields = {"backend": "vm", "duration": "4s", "path": PATH, "flows": [{"cc": cc}], "contention": contention}
+    (row,) = testbed.measure(Run(scenario=scenario(fields), repeat=0)).runs
+    return row
+
+
 def _rate(testbed: VmBackend, cc: str, share: float) -> float:
     """Mbit/s."""
     (row,) = _measured(testbed, [{"cc": cc}], share, "5s").runs
@@ -49,6 +56,21 @@ def test_undisturbed_ours_carry_what_the_kernels_own_carry(testbed: VmBackend) -
     assert rate["brb_bbr1"] == pytest.approx(rate["bbr"], rel=0.05), rate
     assert rate["brb_cubic"] == pytest.approx(rate["cubic"], rel=0.05), rate
     assert rate["brb_bbr3"] >= 0.95 * PAYLOAD_MBPS, rate
+
+
+def test_recorded_offtimes_are_had_again(testbed: VmBackend, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("start_s,duration_ms\n" + "".join(f"{n * 0.04 + 0.01:.3f},30\n" for n in range(400)))
+    rows = {cc: _driven(testbed, cc, {"replay": str(trace)}) for cc in ("bbr", "cubic")}
+    for row in rows.values():
+        assert row["driver"] == "replay" and row["replay"] == str(trace)
+        assert row["effective_share"] == pytest.approx(0.25, rel=0.25), row["reason"]
+    assert rows["cubic"]["throughput_mbps"] >= 2 * rows["bbr"]["throughput_mbps"]
+
+
+def test_a_quota_is_kept(testbed: VmBackend) -> None:
+    row = _driven(testbed, "bbr", {"driver": "quota", "share": 0.5, "timeslice": "20ms"})
+    assert row["driver"] == "quota" and row["effective_share"] == pytest.approx(0.5, rel=0.2), row["reason"]
 
 
 def test_bursts_may_be_sized_by_the_pacing_rate_alone_in_one_run_and_not_in_the_next(testbed: VmBackend) -> None:

@@ -75,7 +75,9 @@ RUNS: dict[str, Column] = {
     "tx_completion_us": Column(pl.Float64, "time from a packet's sending to its being freed, us; null on vm"),
     "tso_max_bytes": Column(pl.Int64, "largest TSO packet that the sender's NIC takes, bytes; null on vm"),
     "cpu_mhz": Column(pl.Float64, "frequency of the sender's modelled CPU, MHz; null: its work took no time, or vm"),
-    "driver": Column(pl.String, "what took this flow's sender its CPU: virtual, deadline, burner, competitor, none"),
+    "driver": Column(
+        pl.String, "what took this flow's sender its CPU: virtual, deadline, burner, quota, competitor, replay, none"
+    ),
     "share": Column(pl.Float64, "CPU share asked for, fraction; 1 where a recording was replayed"),
     "timeslice_ms": Column(pl.Float64, "timeslice asked for, ms; null when share is 1"),
     "jitter": Column(pl.Float64, "jitter of the timeslices asked for, fraction; null when share is 1"),
