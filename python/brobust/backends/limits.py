@@ -85,10 +85,10 @@ def _vm_contention(c: Contention) -> Iterator[str]:
         yield f"contention.jitter: {c.jitter:g} is more than driver burner takes; give at most {VM_MOST_JITTER:g}"
 
 
-def competitors(share: float) -> int | None:
+def competitors(share: float, most: int = MOST_COMPETITORS) -> int | None:
     """How many busy processes beside a vCPU leave it this share; None if no number does."""
     count = round(1 / share) - 1
-    return count if 1 <= count <= MOST_COMPETITORS and abs(1 / (count + 1) - share) < 0.005 else None
+    return count if 1 <= count <= most and abs(1 / (count + 1) - share) < 0.005 else None
 
 
 def _only_virtual(field: str, given: object, allowed: str) -> str:

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from brobust import _core, congestion_controls, loading, units
 from brobust.cli import cc_module, conformance
+from brobust.cli.options import parsed
 from brobust.errors import BadInput, MissingSupport
 from brobust.host import namespaces
 
@@ -200,12 +201,7 @@ def _clean() -> None:
 
 
 def _seconds(duration: str | None) -> float | None:
-    if duration is None:
-        return None
-    try:
-        return units.nanoseconds(duration) / 1e9
-    except ValueError as error:
-        raise BadInput(f"--for: {error}") from None
+    return None if duration is None else parsed("for", duration, units.nanoseconds) / 1e9
 
 
 def _say(as_json: bool, record: dict[str, Any], text: str) -> None:

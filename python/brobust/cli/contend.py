@@ -17,6 +17,8 @@ from rich.table import Table
 
 from brobust import contend as contending
 from brobust import units, vcpus
+from brobust.backends import limits
+from brobust.cli.options import parsed
 from brobust.contend import DRIVERS, PHASES, Asked, Report
 from brobust.errors import BadInput, MissingSupport
 from brobust.vcpus import Machine
@@ -28,6 +30,8 @@ Knows the vCPU threads of QEMU, libvirt, VirtualBox, VMware, Firecracker and clo
 {vcpus.TESTED}). Every thread is given its policy, nice value, CPUs and cgroup back at the end, on Ctrl-C, and by
 `brobust doctor --clean` after kill -9. Exit status 1 if the threads did not get what was asked for.""",
 )
+
+MOST_COMPETITORS = 64
 
 Qemu = Annotated[str | None, typer.Option(metavar="NAME", help="QEMU's -name.", show_default=False)]
 Libvirt = Annotated[str | None, typer.Option(metavar="DOMAIN", help="libvirt's domain.", show_default=False)]
@@ -62,7 +66,7 @@ def contend(
         = "random",
     jitter: Annotated[float, typer.Option(help="Burner: how much each length moves, 0 to 0.5.", min=0, max=0.5)] = 0.0,
     competitors: Annotated[
-        int | None, typer.Option(help="Busy processes beside each thread [1 / share - 1].", min=1, max=64)
+        int | None, typer.Option(help="Busy processes beside each thread [1 / share - 1].", min=1, max=MOST_COMPETITORS)
     ] = None,
     nice: Annotated[int, typer.Option(help="Their nice level.", min=-20, max=19)] = 0,
     for_: For = None,
@@ -99,7 +103,7 @@ def record(
     libvirt: Libvirt = None,
     pid: Pid = None,
     threads: Threads = "auto",
-    for_: For = "60s",
+    for_: Annotated[str, typer.Option("--for", help="How long.")] = "60s",
     as_json: Json = False,
 ) -> None:
     """Record when threads run, sleep and wait for a CPU, for `contend --replay` and `run --replay`.
@@ -112,6 +116,8 @@ def record(
     last = _show(contending.record(machine, _seconds(for_), out), as_json)
     if not as_json:
         print(f"{out}: {len(machine.vcpus)} threads, {last['elapsed_s']:.1f} s, by {last['recorded_by']}")
+    if last["interrupted"]:
+        raise typer.Exit(130)
 
 
 def _asked(
@@ -135,30 +141,20 @@ def _asked(
     if driver == "competitor":
         if (share is None) == (competitors is None):
             raise BadInput("--driver competitor takes --competitors N, or --share for as many as leave it that")
-        number = competitors if competitors is not None else round(1 / fraction) - 1
-        if competitors is None and abs(1 / (number + 1) - fraction) > 0.005:
+        number = competitors if competitors is not None else limits.competitors(fraction, most=MOST_COMPETITORS)
+        if number is None:
             raise BadInput(f"--share: no number of equals leaves {share}; give 1/2 (50%), 1/3 (33.3%), 1/4 (25%), ...")
         return Asked(driver, competitors=number, nice=nice)
     if driver != "replay" and share is None:
         raise BadInput("--share is missing: how much of a CPU each thread is to have, for example 25%")
-    return Asked(driver, fraction, _time("timeslice", timeslice), jitter, phase, replay=replay)
+    return Asked(driver, fraction, parsed("timeslice", timeslice, units.nanoseconds), jitter, phase, replay=replay)
 
 
 def _share(text: str) -> float:
-    try:
-        share = units.fraction(text)
-    except ValueError as error:
-        raise BadInput(f"--share: {error}") from None
+    share = parsed("share", text, units.fraction)
     if not 0 < share < 1:
         raise BadInput(f"--share: {text} is not between 0 and 1; give for example 0.25 or 25%")
     return share
-
-
-def _time(option: str, text: str) -> int:
-    try:
-        return units.nanoseconds(text)
-    except ValueError as error:
-        raise BadInput(f"--{option}: {error}") from None
 
 
 def _check_out(out: Path) -> None:
@@ -169,7 +165,7 @@ def _check_out(out: Path) -> None:
 def _seconds(text: str | None) -> float | None:
     if text is None:
         return None
-    seconds = _time("for", text) / 1e9
+    seconds = parsed("for", text, units.nanoseconds) / 1e9
     if seconds < 0.1:
         raise BadInput(f"--for: {text} is too short to see anything; give at least 100ms")
     return seconds

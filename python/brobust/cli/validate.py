@@ -12,9 +12,9 @@ from rich.console import Console
 
 from brobust import backends, series, units, validate
 from brobust.cli import demo
+from brobust.cli.options import parsed
 from brobust.cli.run import grid_fields, measure
 from brobust.dataset import Dataset
-from brobust.errors import BadInput
 from brobust.report import validation
 from brobust.scenario import Grid
 from brobust.scenario.grid import override, scenario
@@ -84,10 +84,7 @@ def command(
 
 def _what_if(added_rtt: str, cpu_frequency: str | None) -> validate.WhatIf:
     """Refused before minutes of VMs, not after."""
-    try:
-        added = units.nanoseconds(added_rtt)
-    except ValueError as error:
-        raise BadInput(f"--added-rtt: {error}") from None
+    added = parsed("added-rtt", added_rtt, units.nanoseconds)
     if cpu_frequency is not None:
         scenario({"cpu": {"frequency": cpu_frequency}})
     return validate.WhatIf(added, cpu_frequency)

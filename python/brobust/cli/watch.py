@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from brobust import units, watching
+from brobust.cli.options import parsed
 from brobust.errors import BadInput
 from brobust.watching import CAUSES, CPU_LIMITED, Filter, Report, metrics
 from brobust.watching.words import cells
@@ -80,10 +81,7 @@ def watch(
 
 
 def _seconds(option: str, text: str) -> float:
-    try:
-        seconds = units.nanoseconds(text) / 1e9
-    except ValueError as error:
-        raise BadInput(f"--{option}: {error}") from None
+    seconds = parsed(option, text, units.nanoseconds) / 1e9
     if not 0.05 <= seconds <= 3600:
         raise BadInput(f"--{option}: {text} is not between 50ms and 3600s")
     return seconds

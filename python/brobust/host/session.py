@@ -77,13 +77,11 @@ class Session:
         self.processes.append(pid)
         self._write()
 
-    def hold_thread(self, thread: int) -> Former:
+    def hold_thread(self, thread: int) -> None:
         """Remember what a thread of somebody else's is, before it is changed; at the end it is that again."""
         refuse_held(thread)
-        former = Former.of(thread)
-        self.threads.append(former)
+        self.threads.append(Former.of(thread))
         self._write()
-        return former
 
     def name_group(self, group: Group) -> None:
         self.groups.append(group)

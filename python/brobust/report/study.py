@@ -226,12 +226,11 @@ def _queue(axes: Axes, evidence: Evidence, ids: list[str], _: str) -> None:
 def _windows(axes: Axes, evidence: Evidence, ids: list[str], _: str) -> None:
     """What each flow may have in flight, and has."""
     samples = _thinned(evidence, ids)
-    for flow, label, (color, _marker, _dashes) in _flows(evidence, ids):
+    for flow, label, (color, _marker, dashes) in _flows(evidence, ids):
         of_flow = samples.filter(pl.col("flow") == flow)
-        axes.plot(
-            of_flow["time_s"], of_flow["cwnd_packets"], color=color, linewidth=1.6, alpha=0.5, label=f"{label}: cwnd"
-        )
-        axes.plot(of_flow["time_s"], of_flow["inflight_packets"], color=color, linewidth=0.7, label="in flight")
+        time, cwnd, inflight = of_flow["time_s"], of_flow["cwnd_packets"], of_flow["inflight_packets"]
+        axes.plot(time, cwnd, color=color, linestyle=dashes, linewidth=1.6, alpha=0.5, label=f"{label}: cwnd")
+        axes.plot(time, inflight, color=color, linestyle=dashes, linewidth=0.7, label="in flight")
     # Of STARTUP only what fits.
     axes.set_ylim(0, 1.3 * float(samples.filter(pl.col("time_s") > 2)["cwnd_packets"].max() or 1))  # type: ignore[arg-type]
 
