@@ -105,12 +105,13 @@ def places(allowed: Mapping[int, Sequence[int]]) -> dict[int, int]:
     return {thread: taken[thread] for thread in allowed}
 
 
-def contend(machine: Machine, asked: Asked, seconds: float | None, out: Path | None = None) -> Generator[Report]:
-    """Hold the threads for so long (None: until interrupted). A report every second of what they got in it, and a last
-    one, with `summary` true, of the whole time. Then every thread is what it was before. `out`: keep what they got, as
-    `record` does."""
+def contend(
+    machine: Machine, asked: Asked, on_cpu: Mapping[int, int], seconds: float | None, out: Path | None = None
+) -> Generator[Report]:
+    """Hold the threads, on the CPUs that `check` gave, for so long (None: until interrupted). A report every second of
+    what they got in it, and a last one, with `summary` true, of the whole time. Then every thread is what it was.
+    `out`: keep what they got, as `record` does."""
     tids = [vcpu.tid for vcpu in machine.vcpus]
-    on_cpu = check(asked, machine)
     recorded = replay.offtimes(asked.replay) if asked.replay is not None else ()
     if recorded and seconds is None:
         seconds = sum(recorded[-1]) / 1e9

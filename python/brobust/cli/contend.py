@@ -89,7 +89,7 @@ def contend(
         return
     if os.geteuid() != 0:
         raise MissingSupport("contend needs root, to change how threads are scheduled; run it with sudo, or --dry-run")
-    last = _show(contending.contend(machine, asked, seconds, out), as_json)
+    last = _show(contending.contend(machine, asked, on_cpu, seconds, out), as_json)
     if last["interrupted"] and seconds is not None:
         raise typer.Exit(130)
     if any(row["unfaithful"] for row in last["threads"]):
