@@ -1,0 +1,73 @@
+"""One process at a time, in directories where nobody else can put anything."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from brobust.errors import MissingSupport
+
+POLL_SECONDS = 0.01
+
+
+def private_directory(path: Path, mode: int = 0o755) -> Path:
+    """Return the directory, made if it is missing, or refuse it as `refuse_foreign` does."""
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=mode)
+    except OSError as error:  # a link or a file in its place is refused below, in its own words
+        if not os.path.lexists(path):
+            reason = (error.strerror or str(error)).lower()
+            raise MissingSupport(f"{path} cannot be made ({reason}); run this as root") from None
+    refuse_foreign(path)
+    return path
+
+
+def refuse_foreign(path: Path) -> None:
+    """Refuse a directory in which somebody else could put files or links: what is read there is acted on, as root."""
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise MissingSupport(f"{path} is not a directory; remove it")
+    if found.st_uid not in (0, os.geteuid()):
+        raise MissingSupport(f"{path} belongs to user {found.st_uid}, who could put anything there; remove it")
+    if found.st_mode & 0o022:
+        raise MissingSupport(f"{path} may be written by others than its owner; `chmod go-w {path}`, or remove it")
+
+
+@contextmanager
+def locked(file: Path, seconds: float = 60.0) -> Iterator[None]:
+    """Hold a lock on a file, made if it is missing, while the context lasts; wait at most `seconds` for it (0: not at
+    all), then refuse and name the process that has it. The lock ends with the process, however that ends.
+
+    The file stays: a lock file that is removed lets two in. Locking twice in one process waits like any other.
+    """
+    try:
+        lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise MissingSupport(f"{file} cannot be locked ({(error.strerror or str(error)).lower()})") from None
+    try:
+        patience = time.monotonic() + seconds
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= patience:
+                    raise MissingSupport(f"{file} is locked by {_holder(lock)}; wait until that has ended") from None
+            time.sleep(POLL_SECONDS)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _holder(lock: int) -> str:
+    with suppress(OSError):
+        if (pid := os.pread(lock, 20, 0)).isdigit():
+            return f"process {pid.decode()}"
+    return "another process"
