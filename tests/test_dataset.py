@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,9 +23,10 @@ from brobust.dataset import (
     frame,
     scenario_columns,
 )
-from brobust.errors import BadInput
+from brobust.errors import BadInput, UnreadableFile
 from brobust.scenario import Grid, Run
 from brobust.scenario.grid import scenario
+from conftest import refused
 
 
 def _measured(run: str, outcome: str = "ok") -> Measured:
@@ -74,16 +76,154 @@ def test_a_full_disk_is_said_and_what_was_measured_stays(dataset: Dataset, monke
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "fsync", full)
     run = Grid.from_flags({}).runs()[0]
     with pytest.raises(series.DiskFull, match="--resume"):
         series._append(dataset, run, _measured(run.id))
     assert dataset.finished() == {"a-0"}
+    assert not list(dataset.directory.rglob("*.new"))
 
 
 def test_an_existing_dataset_is_not_overwritten(dataset: Dataset) -> None:
     with pytest.raises(BadInput, match="--resume"):
         Dataset.create(dataset.directory, Grid.from_flags({}), {})
+
+
+def test_a_directory_with_files_of_the_users_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    mine = tmp_path / "scenario.toml"
+    mine.write_text("# mine\n")
+    with pytest.raises(BadInput, match=r"scenario\.toml is in it"):
+        Dataset.create(tmp_path, Grid.from_flags({}), {})
+    assert [*tmp_path.iterdir()] == [mine]
+    assert mine.read_text() == "# mine\n"
+
+
+def test_an_empty_directory_is_taken_and_stays_when_nothing_was_measured(tmp_path: Path) -> None:
+    dataset = Dataset.create(tmp_path, Grid.from_flags({}), {})
+    with dataset.writing():
+        dataset.note_calibration({"cubic_mbps": 1.0})
+        dataset.discard_if_empty()
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_dataset_whose_beginning_was_interrupted_can_be_begun_again(dataset: Dataset) -> None:
+    (dataset.directory / "dataset.json").unlink()
+    assert Dataset.create(dataset.directory, Grid.from_flags({"repeat": 1}), {}).grid().fields["repeat"] == 1
+
+
+def test_only_who_began_a_dataset_discards_it(dataset: Dataset) -> None:
+    again = Dataset.open(dataset.directory)
+    with again.writing():
+        again.discard_if_empty()
+    assert Dataset.open(dataset.directory)
+    with dataset.writing():
+        dataset.discard_if_empty()
+    assert not dataset.directory.exists()
+
+
+def test_a_second_writer_is_refused_and_told_who_is_the_first(dataset: Dataset) -> None:
+    with dataset.writing():
+        with pytest.raises(BadInput, match=rf"process {os.getpid()} is measuring into"):
+            Dataset.open(dataset.directory).grow(Grid.from_flags({}))
+        with pytest.raises(BadInput, match="already holds a dataset"):
+            Dataset.create(dataset.directory, Grid.from_flags({}), {})
+    Dataset.open(dataset.directory).grow(Grid.from_flags({}))
+
+
+def test_a_second_resume_is_refused_and_destroys_nothing(dataset: Dataset, capsys: pytest.CaptureFixture[str]) -> None:
+    with dataset.writing():
+        assert f"process {os.getpid()} is measuring" in refused(
+            capsys, "run", "--resume", "--out", str(dataset.directory)
+        )
+    assert dataset.grid().runs()
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next(dataset: Dataset) -> None:
+    dataset.append("a-0", _measured("a-0"))
+    left = dataset.directory / "runs" / ".brobust-0123456789abcdef.new"
+    left.write_bytes(b"half")
+    with dataset.writing():
+        assert not left.exists()
+    assert dataset.finished() == {"a-0"}
+
+
+@pytest.mark.parametrize("kept", [0, 3, 100, -1])
+def test_a_run_whose_file_was_cut_off_is_named_and_measured_again_alone(dataset: Dataset, kept: int) -> None:
+    for run in ("a-0", "b-0", "c-0"):
+        dataset.append(run, _measured(run))
+    file = dataset.directory / "runs" / "b-0.parquet"
+    file.write_bytes(file.read_bytes()[:kept])
+    with pytest.warns(UnreadableFile, match=r"runs/b-0\.parquet"):
+        assert dataset.finished() == {"a-0", "c-0"}
+    with pytest.warns(UnreadableFile, match=r"runs/b-0\.parquet"):
+        assert set(dataset.runs()["run"]) == {"a-0", "c-0"}
+    dataset.append("b-0", _measured("b-0"))
+    assert dataset.finished() == {"a-0", "b-0", "c-0"}
+
+
+def test_a_run_of_which_another_table_was_cut_off_is_measured_again(dataset: Dataset) -> None:
+    rates = [{"run": "a-0", "flow": 0, "time_s": 0.1, "throughput_mbps": 1.0}]
+    dataset.append("a-0", Measured(_measured("a-0").runs, throughput=rates))
+    file = dataset.directory / "throughput" / "a-0.parquet"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    with pytest.warns(UnreadableFile, match="throughput/a-0"):
+        assert dataset.finished() == set()
+    dataset.append("a-0", _measured("a-0", "failed"))  # what the attempt before left is gone
+    assert not file.exists()
+
+
+def test_a_run_is_on_the_disk_before_it_has_its_name(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as that can be seen without cutting the power: each file before it is renamed, its directory after."""
+    done: list[str] = []
+    sync, rename = os.fsync, Path.replace
+
+    def fsync(descriptor: int) -> None:
+        there = Path(f"/proc/self/fd/{descriptor}").readlink()
+        done.append(f"sync {there.relative_to(dataset.directory)}")
+        sync(descriptor)
+
+    def replace(file: Path, target: Path) -> Path:
+        done.append(f"rename {file.relative_to(dataset.directory)}")
+        return rename(file, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", replace)
+    dataset.append("a-0", _measured("a-0"))
+    made, file, renamed, directory = done
+    assert made == "sync ."  # runs/ is new
+    assert file.startswith("sync runs/.brobust-") and renamed == file.replace("sync", "rename")
+    assert directory == "sync runs"
+
+
+@pytest.mark.parametrize("text", [b"[]", b"{", b"", b"7", b"\xff\xfe", b'{"schema": 5', b"[" * 100_000])
+def test_a_dataset_json_that_is_none_is_refused(dataset: Dataset, text: bytes) -> None:
+    (dataset.directory / "dataset.json").write_bytes(text)
+    with pytest.raises(BadInput, match="holds no dataset"):
+        Dataset.open(dataset.directory)
+
+
+@pytest.mark.parametrize("text", [None, b"\xff\xfe\x00", b"path = 7", b"a = 1979-05-27"])
+def test_a_scenario_that_cannot_be_read_is_refused_in_one_line(dataset: Dataset, text: bytes | None) -> None:
+    file = dataset.directory / "scenario.toml"
+    file.unlink()
+    if text is not None:
+        file.write_bytes(text)
+    with pytest.raises(BadInput) as refusal:
+        dataset.grid()
+    assert "\n" not in str(refusal.value)
+
+
+def test_files_with_other_columns_are_left_out_and_named(dataset: Dataset) -> None:
+    dataset.append("a-0", _measured("a-0"))
+    whole = dataset.runs()
+    whole.with_columns(pl.Series("share", ["many"])).write_parquet(dataset.directory / "runs/b-0.parquet")
+    whole.drop("cc").write_parquet(dataset.directory / "runs/c-0.parquet")
+    (dataset.directory / "runs" / "d-0.parquet").mkdir()
+    with pytest.warns(UnreadableFile) as said:
+        assert set(dataset.runs()["run"]) == {"a-0"}
+    assert [str(one.message).partition(".parquet")[0][-3:] for one in said] == ["b-0", "c-0", "d-0"]
+    assert "no column cc" in str(said[1].message)
 
 
 def test_another_schema_is_refused_by_name(dataset: Dataset) -> None:

@@ -10,8 +10,9 @@
     DIR/packets/RUN.parquet    every frame at the bottleneck, where the scenario asked for it
     DIR/pcap/RUN.pcap          the same frames for tcpdump and Wireshark
 
-Each file is written whole under another name and then renamed, runs/ last: a run that was interrupted has no
-file there and is done again by --resume; one that has it is never touched.
+Each file is written whole under another name, brought to the disk and then renamed (files.py), runs/ last: a run that
+was interrupted has no file there and is done again by --resume; one that has it is never touched. Who writes holds
+DIR/.lock. A file that cannot be read (somebody has cut it off) costs its own run only, and is named by a warning.
 """
 
 from __future__ import annotations
@@ -19,18 +20,19 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import tomllib
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import polars as pl
 import tomli_w
 
 import brobust
-from brobust.errors import BadInput
+from brobust import files
+from brobust.errors import BadInput, UnreadableFile
 from brobust.scenario import Flows, Grid, Run, Scenario
 
 SCHEMA_VERSION = 5
@@ -273,31 +275,45 @@ def failed(run: Run, reason: str, started: datetime) -> Measured:
     return Measured([{**scenario_columns(run), **columns, **outcome} for columns in flow_columns(run.scenario)])
 
 
+LOCK = ".lock"
+# What a dataset has before its first run.
+BEGINNING = ("scenario.toml", "dataset.json", "calibration.jsonl", LOCK)
+
+
 class Dataset:
-    """A dataset directory, open for reading and appending."""
+    """A dataset directory, open for reading and, in the block of `writing`, for appending."""
 
     def __init__(self, directory: Path):
         self.directory = directory
+        self._begun_here = False
+        self._made_directory = False
 
     @classmethod
     def create(cls, directory: Path, grid: Grid, host: Mapping[str, Any]) -> Dataset:
-        if (directory / "dataset.json").exists():
-            raise BadInput(f"{directory} already holds a dataset; add --resume to complete it or give another --out")
+        """Begin a dataset in a directory that is not there or empty."""
+        dataset = cls(directory)
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            (directory / "scenario.toml").write_text(tomli_w.dumps(grid.fields))
-            about = {"schema": SCHEMA_VERSION, "brobust": brobust.__version__, **host}
-            _write_whole(directory / "dataset.json", json.dumps(about, indent=1).encode())
+            dataset._made_directory = not directory.exists()
+            _refuse_files_of_others(directory)
+            files.make_directory(directory)
+            with dataset.writing():
+                _refuse_files_of_others(directory)
+                files.write(directory / "scenario.toml", tomli_w.dumps(grid.fields))
+                about = {"schema": SCHEMA_VERSION, "brobust": brobust.__version__, **host}
+                files.write(directory / "dataset.json", json.dumps(about, indent=1))
         except OSError as error:
             raise BadInput(f"--out {directory}: cannot be written ({error.strerror})") from None
-        return cls(directory)
+        dataset._begun_here = True
+        return dataset
 
     @classmethod
     def open(cls, directory: Path) -> Dataset:
         try:
-            about = json.loads((directory / "dataset.json").read_text())
-        except (OSError, ValueError):
-            raise BadInput(f"{directory} holds no dataset (no readable dataset.json in it)") from None
+            about = json.loads((directory / "dataset.json").read_bytes())
+        except (OSError, ValueError, RecursionError):
+            about = None
+        if not isinstance(about, dict):
+            raise BadInput(f"{directory} holds no dataset (no readable dataset.json in it)")
         if about.get("schema") != SCHEMA_VERSION:
             raise BadInput(
                 f"{directory} has schema {about.get('schema')}, this brobust {brobust.__version__} reads "
@@ -305,46 +321,75 @@ class Dataset:
             )
         return cls(directory)
 
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Let no other process write into this dataset until the block ends; refuse where one does."""
+        try:
+            lock = files.locked(self.directory / LOCK)
+        except files.Held as held:
+            raise BadInput(
+                f"process {held.process} is measuring into {self.directory}; wait for its end, or give another --out"
+            ) from None
+        except OSError as error:
+            raise BadInput(f"{self.directory} cannot be written ({error.strerror})") from None
+        with lock:
+            for directory in (self.directory, *(self.directory / name for name in (*TABLES, "pcap"))):
+                files.remove_scratch(directory)
+            yield
+
     def grid(self) -> Grid:
         """The grid it was begun with."""
-        return Grid(tomllib.loads((self.directory / "scenario.toml").read_text()))
+        return Grid(files.read_toml(self.directory / "scenario.toml"))
 
     def grow(self, grid: Grid) -> None:
         """From now on it is of this grid, which has what the one before had, and more."""
-        _write_whole(self.directory / "scenario.toml", tomli_w.dumps(grid.fields).encode())
+        with self.writing():
+            files.write(self.directory / "scenario.toml", tomli_w.dumps(grid.fields))
 
     def finished(self) -> set[str]:
-        """Runs that need not be done again: measured, faithfully or not. A failed one is tried again."""
-        runs = self._table("runs", RUNS, ["run", "outcome"])
-        return set(runs.filter(pl.col("outcome") != "failed")["run"])
+        """Runs that need not be done again: measured, faithfully or not. A failed one is tried again, and so is one of
+        which a file is cut off."""
+        measured = set(self.runs().filter(pl.col("outcome") != "failed")["run"])
+        cut_off = [file for name in TABLES if name != "runs" for file in self._files(name) if not _is_whole(file)]
+        for file in cut_off:
+            _warn(file, "cut off")
+        return measured - {file.stem for file in cut_off}
 
     def append(self, run: str, measured: Measured) -> None:
         """Add one run. Its row in runs/ comes last, so that a run is there with all it has or not at all."""
+        self._forget(run)
         if measured.pcap is not None:
-            self._write("pcap", f"{run}.pcap", measured.pcap)
+            with self._new("pcap", f"{run}.pcap") as out:
+                out.write(measured.pcap)
         for name, columns in TABLES.items():
             table = frame(getattr(measured, name), columns)
             if not table.is_empty():
-                content = io.BytesIO()
-                table.write_parquet(content)
-                self._write(name, f"{run}.parquet", content.getvalue())
+                with self._new(name, f"{run}.parquet") as out:
+                    table.write_parquet(out)
 
-    def _write(self, table: str, name: str, content: bytes) -> None:
-        file = self.directory / table / name
-        file.parent.mkdir(exist_ok=True)
-        _write_whole(file, content)
+    def _new(self, table: str, name: str) -> contextlib.AbstractContextManager[BinaryIO]:
+        files.make_directory(self.directory / table)
+        return files.replaced(self.directory / table / name)
+
+    def _forget(self, run: str) -> None:
+        """Remove what an attempt that failed has left, its row in runs/ first."""
+        for name in reversed(TABLES):
+            (self.directory / name / f"{run}.parquet").unlink(missing_ok=True)
+        (self.directory / "pcap" / f"{run}.pcap").unlink(missing_ok=True)
 
     def discard_if_empty(self) -> None:
-        """Remove a dataset into which nothing was measured."""
-        if not any(self.directory.glob("runs/*")):
-            for name in ("scenario.toml", "dataset.json", "calibration.jsonl"):
+        """Remove a dataset that was begun by this object, and into which nothing was measured. Only while `writing`."""
+        if self._begun_here and not any(self.directory.glob("runs/*")):
+            for name in BEGINNING:
                 (self.directory / name).unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # it holds something of the user's
-                self.directory.rmdir()
+            if self._made_directory:
+                with contextlib.suppress(OSError):  # somebody has put something else there
+                    self.directory.rmdir()
 
     def note_calibration(self, calibration: Mapping[str, Any]) -> None:
-        with (self.directory / "calibration.jsonl").open("a") as file:
-            file.write(json.dumps(dict(calibration)) + "\n")
+        file = self.directory / "calibration.jsonl"
+        before = file.read_bytes() if file.exists() else b""
+        files.write(file, before + json.dumps(dict(calibration)).encode() + b"\n")
 
     def runs(self) -> pl.DataFrame:
         return self._table("runs", RUNS)
@@ -361,11 +406,60 @@ class Dataset:
     def packets(self) -> pl.DataFrame:
         return self._table("packets", PACKETS)
 
-    def _table(self, name: str, columns: dict[str, Column], only: list[str] | None = None) -> pl.DataFrame:
-        files = sorted((self.directory / name).glob("*.parquet"))
-        if not files:
+    def _files(self, table: str) -> list[Path]:
+        return sorted((self.directory / table).glob("*.parquet"))
+
+    def _table(self, name: str, columns: dict[str, Column]) -> pl.DataFrame:
+        found = self._files(name)
+        if not found:
             return frame([], columns)
-        return pl.read_parquet(files, glob=False, columns=only)
+        try:
+            return _as_documented(pl.read_parquet(found, glob=False), columns)
+        except UNREADABLE:  # some of them: each by itself
+            tables = [table for file in found if (table := _readable(file, columns)) is not None]
+            return pl.concat([frame([], columns), *tables])
+
+
+# PanicException: polars' Rust code has met what it did not expect. It is no Exception.
+UNREADABLE = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
+
+
+def _readable(file: Path, columns: dict[str, Column]) -> pl.DataFrame | None:
+    try:
+        return _as_documented(pl.read_parquet(file, glob=False), columns)
+    except UNREADABLE as error:
+        _warn(file, (str(error).splitlines() or ["no reason given"])[0][:200])
+        return None
+
+
+def _warn(file: Path, why: str) -> None:
+    text = f"{file} cannot be read and is left out ({why}); its run does not count as finished"
+    warnings.warn(text, UnreadableFile, stacklevel=2)
+
+
+def _as_documented(table: pl.DataFrame, columns: dict[str, Column]) -> pl.DataFrame:
+    """The table with the columns that it should have, in their order and of their types."""
+    if lacking := [name for name in columns if name not in table.columns]:
+        raise ValueError(f"it has no column {lacking[0]}")
+    return frame(table.select(*columns), columns)
+
+
+def _is_whole(file: Path) -> bool:
+    """Whether a Parquet file ends as one does: with the length of its footer, and these letters."""
+    try:
+        with file.open("rb") as content:
+            content.seek(-4, io.SEEK_END)
+            return content.read() == b"PAR1"
+    except OSError:
+        return False
+
+
+def _refuse_files_of_others(directory: Path) -> None:
+    there = {entry.name for entry in directory.iterdir()} if directory.is_dir() else set()
+    if "dataset.json" in there:
+        raise BadInput(f"{directory} already holds a dataset; add --resume to complete it or give another --out")
+    if there and LOCK not in there:  # with a lock: a dataset whose beginning was interrupted
+        raise BadInput(f"--out {directory}: {min(there)} is in it, and no dataset; give a directory of its own")
 
 
 def frame(rows: Rows | None, columns: dict[str, Column]) -> pl.DataFrame:
@@ -378,9 +472,3 @@ def frame(rows: Rows | None, columns: dict[str, Column]) -> pl.DataFrame:
         return pl.DataFrame(rows or [], schema=schema, orient="row")
     present = [pl.col(name) if name in given else pl.lit(None).alias(name) for name in schema]
     return rows.select(present).cast(schema)  # type: ignore[arg-type]
-
-
-def _write_whole(file: Path, content: bytes) -> None:
-    scratch = file.with_name(file.name + ".new")
-    scratch.write_bytes(content)
-    scratch.rename(file)

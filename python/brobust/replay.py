@@ -10,6 +10,8 @@ import polars as pl
 from brobust.dataset import Dataset
 from brobust.errors import BadInput
 
+LONGEST_S = 1e8  # of anything in a recording, three years: in ns it fits into 64 bits, added up too
+
 
 def offtimes(recording: str) -> tuple[tuple[int, int], ...]:
     """Start and duration (ns) of every off-time, in order and without overlap; starts count from the run's start.
@@ -23,6 +25,9 @@ def offtimes(recording: str) -> tuple[tuple[int, int], ...]:
         table = table.select(pl.col("start_s", "duration_ms").cast(pl.Float64)).drop_nulls().sort("start_s")
     except pl.exceptions.PolarsError:
         raise BadInput(f"replay: {recording} holds something else than numbers in start_s and duration_ms") from None
+    # Also what is not a number: it is in no interval.
+    if not table.select(pl.all_horizontal(pl.all().is_between(-LONGEST_S, LONGEST_S)).all()).item():
+        raise BadInput(f"replay: {recording} holds a time that is no number, or of more than {LONGEST_S:g} s")
     windows = []
     for start_s, duration_ms in table.iter_rows():
         start, end = round(start_s * 1e9), round(start_s * 1e9 + duration_ms * 1e6)

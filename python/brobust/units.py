@@ -7,6 +7,7 @@ What `show_*` writes, the parser reads back exactly: a scenario's hash stands on
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from decimal import Decimal
@@ -15,6 +16,8 @@ from typing import Literal
 # A full-size Ethernet frame as tc counts it: 1500 bytes of IP and 14 of header.
 FRAME_BYTES = 1514
 SUPER_PACKET_BYTES = 65536  # at most: GSO_LEGACY_MAX_SIZE, include/linux/netdevice.h
+LARGEST_BUFFER = 1e12  # bytes: more than any path here can fill in an hour; or of whatever it is counted in
+LONGEST_QUOTE = 60
 
 _NUMBER = re.compile(r"^\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z%µ]*)\s*$")
 
@@ -27,16 +30,28 @@ _FREQUENCIES = {"hz": 1, "khz": 10**3, "mhz": 10**6, "ghz": 10**9}
 def _split(text: object, what: str, example: str) -> tuple[float, str]:
     match = _NUMBER.match(str(text))
     if match is None:
-        raise ValueError(f"{str(text)!r} is not a {what}; write for example {example}")
-    return float(match[1]), match[2].lower()
+        raise ValueError(f"{_quoted(text)} is not a {what}; write for example {example}")
+    return _finite(float(match[1]), text, example), match[2].lower()
+
+
+def _finite(number: float, text: object, example: str) -> float:
+    """The number, unless it is one that only text can hold: 400 digits."""
+    if not math.isfinite(number):
+        raise ValueError(f"{_quoted(text)} is too large; write for example {example}")
+    return number
+
+
+def _quoted(text: object) -> str:
+    words = str(text)
+    return repr(words if len(words) <= LONGEST_QUOTE else f"{words[:LONGEST_QUOTE]}...")
 
 
 def _scaled(text: object, what: str, units: dict[str, int], example: str) -> float:
     number, unit = _split(text, what, example)
     if unit not in units:
         problem = "has no unit" if unit == "" else f"has the unknown unit {unit!r}"
-        raise ValueError(f"{str(text)!r} {problem}; write for example {example} ({', '.join(units)})")
-    return number * units[unit]
+        raise ValueError(f"{_quoted(text)} {problem}; write for example {example} ({', '.join(units)})")
+    return _finite(number * units[unit], text, example)
 
 
 def bits_per_second(text: object) -> int:
@@ -65,7 +80,7 @@ def fraction(text: object) -> float:
         return text
     number, unit = _split(text, "fraction", "0.25 or 25%")
     if unit not in ("", "%"):
-        raise ValueError(f"{str(text)!r} has the unknown unit {unit!r}; write for example 0.25 or 25%")
+        raise ValueError(f"{_quoted(text)} has the unknown unit {unit!r}; write for example 0.25 or 25%")
     return number / 100 if unit == "%" else number
 
 
@@ -81,11 +96,13 @@ class Buffer:
     def parse(cls, text: object) -> Buffer:
         example = "1bdp, 60kB or 100p"
         number, unit = _split(text, "buffer size", example)
-        if unit == "bdp":
-            return cls(number, "bdp")
-        if unit in ("p", "sp"):
-            return cls(number, "p" if unit == "p" else "sp")
-        return cls(_scaled(text, "buffer size", {"bdp": 0, "p": 0, "sp": 0, **_SIZES}, example), "B")
+        if unit in ("bdp", "p", "sp"):
+            buffer = cls(number, unit)  # type: ignore[arg-type]
+        else:
+            buffer = cls(_scaled(text, "buffer size", {"bdp": 0, "p": 0, "sp": 0, **_SIZES}, example), "B")
+        if buffer.amount > LARGEST_BUFFER:
+            raise ValueError(f"{_quoted(text)} is too large; write for example {example}")
+        return buffer
 
     def bytes(self, bandwidth_bps: int, rtt_ns: int) -> int:
         """Size in bytes on a path of this bandwidth and RTT; of super-packets, the most that it can hold."""

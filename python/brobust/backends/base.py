@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from brobust.dataset import Measured, failed
-from brobust.errors import RunFailed
+from brobust.errors import RunFailed, debugging, said
 from brobust.scenario import Run, Scenario
 
 Say = Callable[[str], None]
@@ -44,3 +44,7 @@ def measured(backend: Backend, run: Run) -> Measured:
         return backend.measure(run)
     except RunFailed as failure:
         return failed(run, str(failure), started)
+    except Exception as error:  # whatever one run meets, the others are measured
+        if debugging():
+            raise
+        return failed(run, said(error), started)

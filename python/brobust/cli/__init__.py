@@ -1,22 +1,27 @@
 """The command line: one file per command. A refusal is one line on stderr and exit status 2, never a traceback.
 
-Exit statuses: 0 done and nothing found, 1 found something, 2 bad input or missing support, 130 interrupted.
+Exit statuses: 0 done and nothing found, 1 found something, 2 bad input or missing support, 70 a mistake in brobust (the
+EX_SOFTWARE of sysexits.h; BROBUST_DEBUG=1 shows the traceback), 130 interrupted.
 """
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 from typer.exceptions import TyperException
 
 import brobust
 from brobust.cli import cc, compare, contend, demo, doctor, kernel, plot, report, run, sweep, validate, watch
-from brobust.errors import BrobustError
+from brobust.errors import BrobustError, UnreadableFile, debugging, printable, said
+
+SHOW_WARNING = warnings.showwarning
 
 app = typer.Typer(
     name="brobust",
@@ -59,6 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # under nohup it goes on
         signal.signal(signal.SIGHUP, _interrupt)
+    warnings.showwarning = _warn
+    for stream in (sys.stdout, sys.stderr):  # a file name need not be UTF-8
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         status = app(args=arguments, standalone_mode=False)
     except BrobustError as error:
@@ -70,6 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:  # the reader of a pipe has had enough
         sys.stderr.close()
         status = 0
+    except (SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # a panic of Rust code is no Exception
+        if debugging():
+            raise
+        status = _refuse(said(error), 2 if isinstance(error, OSError) else 70)
     sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -78,5 +93,12 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _refuse(sentence: str, status: int) -> int:
-    print(f"brobust: {' '.join(sentence.split())}", file=sys.stderr)
+    print(f"brobust: {printable(' '.join(sentence.split()))}", file=sys.stderr)
     return status
+
+
+def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    if issubclass(category, UnreadableFile):
+        _refuse(str(message), 0)
+    else:
+        SHOW_WARNING(message, category, *where, **more)

@@ -195,6 +195,13 @@ def measure(
 ) -> None:
     """Measure what the dataset lacks, with progress on stderr, and on stdout a line per run if asked for. `go_on` says
     how an interrupted series is completed."""
+    with dataset.writing():
+        _measure(grid, dataset, as_json, jobs, cluster, go_on)
+
+
+def _measure(
+    grid: Grid, dataset: Dataset, as_json: bool, jobs: int | None, cluster: str | None, go_on: str | None
+) -> None:
     runs = series.remaining(grid, dataset)
     errors = Console(stderr=True)
     try:

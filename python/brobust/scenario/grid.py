@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import random
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from brobust import files
 from brobust.errors import BadInput
 from brobust.scenario.model import Run, Scenario
 
@@ -40,7 +40,10 @@ class Grid:
     with what it has of its own in a table of `[[grids]]`."""
 
     def __init__(self, fields: Mapping[str, Any]):
-        self.fields = json.loads(json.dumps(dict(fields)))  # a deep copy, and proof that it is plain data
+        try:
+            self.fields = json.loads(json.dumps(dict(fields)))  # a deep copy, and proof that it is plain data
+        except TypeError as error:  # TOML has dates
+            raise BadInput(f"scenario: no field takes a date or a time of day ({error})") from None
         _check_tables(self.fields, "grids", "what a grid has of its own")
         common = {key: value for key, value in self.fields.items() if key != "grids"}
         parts = [_part(override(common, own)) for own in self.fields.get("grids") or [{}]]
@@ -54,13 +57,7 @@ class Grid:
     @classmethod
     def from_file(cls, file: Path, flags: Mapping[str, Any]) -> Grid:
         """A TOML file over the defaults, and the command line's flags over the file."""
-        try:
-            written = tomllib.loads(file.read_text())
-        except OSError as error:
-            raise BadInput(f"{file}: cannot be read ({error.strerror})") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise BadInput(f"{file}: not a TOML file ({error})") from None
-        return cls(override(override(DEFAULT_GRID, written), flags))
+        return cls(override(override(DEFAULT_GRID, files.read_toml(file)), flags))
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any]) -> Grid:

@@ -15,10 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from brobust import units
 from brobust.scenario import fields
-from brobust.scenario.phrases import Aqm, Changes, Pattern
+from brobust.scenario.phrases import FASTEST, LONGEST, SLOWEST, Aqm, Changes, Pattern
 
-SLOWEST, FASTEST = 100_000, 100_000_000_000  # bit/s
 LONGEST_RTT = 10_000_000_000  # ns
+MOST_CYCLES = 1e12
 MOST_SENDERS = 16
 
 # Controls whose TSO packets differ between the mainline's interface and google's (kernel/virtual/tree/net/ipv4).
@@ -90,6 +90,11 @@ class Path(_Table):
                 f"buffer {self.buffer} is {self.buffer_bytes} bytes on this path, less than two packets; "
                 "give at least 3028B"
             )
+        if self.buffer_bytes > units.LARGEST_BUFFER:
+            raise ValueError(
+                f"buffer {self.buffer} is {self.buffer_bytes} bytes on this path; "
+                f"give at most {units.show_size(units.LARGEST_BUFFER)}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -127,7 +132,7 @@ class Contention(_Table):
     share: fields.Fraction = Field(default=1.0, gt=0, le=1)
     phase: fields.DurationOrRandom = "random"
     jitter: fields.Fraction = Field(default=0.25, ge=0, le=1)
-    start: fields.Duration = Field(default="0s", ge=0, validate_default=True)
+    start: fields.Duration = Field(default="0s", ge=0, le=LONGEST, validate_default=True)
     stop: fields.OptionalDuration = None
     alternate: fields.OptionalDuration = None
     replay: str | None = Field(default=None, min_length=1)
@@ -140,6 +145,19 @@ class Contention(_Table):
     def period(self) -> int:
         """ns"""
         return round(self.timeslice / self.share)
+
+    @model_validator(mode="after")
+    def _times_of_at_most_an_hour(self) -> Contention:
+        times = {"phase": self.phase, "stop": self.stop, "alternate": self.alternate}
+        for name, time in times.items():
+            if isinstance(time, int) and time > LONGEST:
+                raise ValueError(f"{name} {units.show_time(time)} is more than {units.show_time(LONGEST)}")
+        if self.timeslice / LONGEST > self.share:
+            raise ValueError(
+                f"share {self.share:g} in timeslices of {units.show_time(self.timeslice)} makes a period, timeslice / "
+                f"share, of more than {units.show_time(LONGEST)}; give a larger share"
+            )
+        return self
 
     @model_validator(mode="after")
     def _no_driver_no_contention(self) -> Contention:
@@ -196,10 +214,10 @@ class Cpu(_Table):
     """What the sender's kernel spends of a CPU of this frequency. None: its work takes no time."""
 
     frequency: fields.Frequency = None
-    timer_cycles: float = Field(default=TIMER_CYCLES, ge=0, allow_inf_nan=False)
-    rx_packet_cycles: float = Field(default=RX_PACKET_CYCLES, ge=0, allow_inf_nan=False)
-    tx_skb_cycles: float = Field(default=TX_SKB_CYCLES, ge=0, allow_inf_nan=False)
-    tx_byte_cycles: float = Field(default=TX_BYTE_CYCLES, ge=0, allow_inf_nan=False)
+    timer_cycles: float = Field(le=MOST_CYCLES, default=TIMER_CYCLES, ge=0, allow_inf_nan=False)
+    rx_packet_cycles: float = Field(le=MOST_CYCLES, default=RX_PACKET_CYCLES, ge=0, allow_inf_nan=False)
+    tx_skb_cycles: float = Field(le=MOST_CYCLES, default=TX_SKB_CYCLES, ge=0, allow_inf_nan=False)
+    tx_byte_cycles: float = Field(le=MOST_CYCLES, default=TX_BYTE_CYCLES, ge=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _a_real_frequency(self) -> Cpu:
@@ -226,7 +244,7 @@ class Scenario(_Table):
     flows: tuple[Flows, ...] = Field(default=(Flows(),), min_length=1, max_length=32)
     cpu: Cpu = Cpu()
     nic: Nic = Nic()
-    duration: fields.Duration = Field(default="10s", ge=1_000_000_000, le=3_600_000_000_000, validate_default=True)
+    duration: fields.Duration = Field(default="10s", ge=1_000_000_000, le=LONGEST, validate_default=True)
     samples: fields.Samples = None
     packets: bool = False
     seed: int = Field(default=1, ge=0, lt=2**32)

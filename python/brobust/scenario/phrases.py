@@ -13,6 +13,9 @@ from brobust import units
 
 T = TypeVar("T")
 
+SLOWEST, FASTEST = 100_000, 100_000_000_000  # bit/s
+LONGEST = 3_600_000_000_000  # ns, of a run and of every time within it, as in crates/virtual/src/scenario.rs
+
 AqmName = Literal["none", "red", "codel", "fq_codel"]
 PatternKind = Literal["bulk", "rate", "onoff", "idle"]
 
@@ -66,8 +69,12 @@ class Aqm:
         ecn = "noecn" not in given.flags if name == "fq_codel" else "ecn" in given.flags
         target = given.take("target", units.nanoseconds)
         interval = given.take("interval", units.nanoseconds)
-        if 0 in (target, interval):
-            raise ValueError(f"target and interval of {name} must be greater than 0; write for example target=5ms")
+        for time in (target, interval):
+            if time is not None and not 0 < time <= LONGEST:
+                raise ValueError(
+                    f"target and interval of {name} must be greater than 0 and at most {units.show_time(LONGEST)}; "
+                    "write for example target=5ms"
+                )
         return cls(name, ecn=ecn, target=target or CODEL_TARGET, interval=interval or CODEL_INTERVAL)
 
     def red_thresholds(self, buffer_bytes: int) -> tuple[int, int]:
@@ -129,11 +136,11 @@ class Pattern:
             case ["bulk"]:
                 return cls()
             case ["rate", rate]:
-                return cls("rate", rate=_positive(rate, units.bits_per_second))
+                return cls("rate", rate=_positive(rate, units.bits_per_second, FASTEST))
             case ["onoff", sending, silent]:
-                return cls("onoff", None, _positive(sending, units.nanoseconds), _positive(silent, units.nanoseconds))
+                return cls("onoff", None, _time(sending), _time(silent))
             case ["idle", sending, silent]:
-                return cls("idle", None, _positive(sending, units.nanoseconds), _positive(silent, units.nanoseconds))
+                return cls("idle", None, _time(sending), _time(silent))
         raise ValueError(
             f"{str(text)!r} is not a traffic pattern; write for example bulk, 'rate 5mbit', 'onoff 1s 500ms' or "
             "'idle 3s 2s'"
@@ -146,10 +153,15 @@ class Pattern:
         return " ".join(words)
 
 
-def _positive(text: str, parse: Callable[[object], int]) -> int:
+def _time(text: str) -> int:
+    return _positive(text, units.nanoseconds, LONGEST)
+
+
+def _positive(text: str, parse: Callable[[object], int], most: int) -> int:
     number = parse(text)
-    if number <= 0:
-        raise ValueError(f"{text!r} must be greater than 0")
+    if not 0 < number <= most:
+        shown = units.show_time(most) if parse is units.nanoseconds else units.show_rate(most)
+        raise ValueError(f"{text!r} must be greater than 0 and at most {shown}")
     return number
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from brobust import files
 from brobust.errors import BadInput
 from brobust.scenario import Grid
 from brobust.scenario.grid import override
@@ -112,11 +112,7 @@ def _without_kernel(told: Any) -> Any:
 def load(file: Path) -> Study:
     """A study from its file; what does not fit is refused in one line."""
     try:
-        return Study.model_validate(tomllib.loads(file.read_text()))
-    except OSError as error:
-        raise BadInput(f"{file}: cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{file}: not a TOML file ({error})") from None
+        return Study.model_validate(files.read_toml(file))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

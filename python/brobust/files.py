@@ -1,0 +1,121 @@
+"""Files that are kept: each is whole or absent, whenever the process that writes it or its machine dies."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import stat
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from brobust.errors import BadInput
+
+SCRATCH = ".brobust-*.new"
+"""What a file is called while it is written; one that is left over was written by a process that was killed."""
+
+
+@contextmanager
+def replaced(file: Path) -> Iterator[BinaryIO]:
+    """Give a file to write to, which takes the name `file` when the block ends without an error.
+
+    It is on the disk then, with its name: after a power cut either the old file is there or the new one. It is written
+    in the same directory, under a name that cannot be foreseen, and no link is followed: root may write where others
+    can.
+    """
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(file.lstat().st_mode):  # a rename would put a file in the place of /dev/null
+            raise FileExistsError(errno.EEXIST, "something else than an ordinary file has this name", str(file))
+    scratch = file.with_name(SCRATCH.replace("*", secrets.token_hex(8)))
+    descriptor = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
+        with os.fdopen(descriptor, "w+b") as out:
+            yield out
+            out.flush()
+            os.fsync(descriptor)
+        scratch.replace(file)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
+    _sync_directory(file.parent)
+
+
+def write(file: Path, content: bytes | memoryview | str) -> None:
+    """Write a whole file; text in UTF-8."""
+    with replaced(file) as out:
+        out.write(content.encode() if isinstance(content, str) else content)
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    """Read a TOML file; one that is none is refused in one line."""
+    try:
+        return tomllib.loads(file.read_bytes().decode("utf-8-sig"))
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, 5000 digits, tables in tables in tables
+        raise BadInput(f"{file}: not a TOML file ({error})") from None
+
+
+def make_directory(directory: Path) -> None:
+    """Make a directory with its parents, where it is not there, so that it stays after a power cut."""
+    if directory.is_dir():
+        return
+    make_directory(directory.parent)
+    directory.mkdir(exist_ok=True)
+    _sync_directory(directory.parent)
+
+
+def remove_scratch(directory: Path) -> None:
+    """Remove what processes that were killed left while they wrote into this directory. Only for who knows that no
+    other process is writing there."""
+    for scratch in directory.glob(SCRATCH):
+        scratch.unlink(missing_ok=True)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Held(Exception):
+    """Another process has the lock."""
+
+    def __init__(self, process: str):
+        super().__init__(f"held by process {process}")
+        self.process = process
+
+
+def locked(file: Path) -> BinaryIO:
+    """Lock a file, and return it open: the lock is held until it is closed, or the process ends. Raises Held where
+    another process has it."""
+    while True:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        lock = os.fdopen(descriptor, "r+b", buffering=0)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _has_name(lock, file):
+                lock.truncate()
+                lock.write(f"{os.getpid()}\n".encode())
+                return lock
+        except BlockingIOError:
+            process = lock.read(20).decode(errors="replace").strip()
+            lock.close()
+            raise Held(process or "?") from None
+        except BaseException:
+            lock.close()
+            raise
+        lock.close()  # who had the lock has removed the file
+
+
+def _has_name(lock: BinaryIO, file: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(lock.fileno()), file.lstat())
+    except FileNotFoundError:
+        return False

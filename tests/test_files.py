@@ -1,0 +1,119 @@
+"""A file is whole or absent under its name, whoever is killed, and whatever stands in the directory."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from brobust import files
+from brobust.errors import BadInput
+
+
+def test_a_file_that_could_not_be_written_leaves_the_one_before_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    files.write(file, "before")
+    with pytest.raises(ZeroDivisionError), files.replaced(file) as out:
+        out.write(b"half")
+        raise ZeroDivisionError
+    assert file.read_text() == "before"
+    assert [*tmp_path.iterdir()] == [file]
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    victim, link = tmp_path / "victim", tmp_path / "link"
+    victim.write_text("theirs")
+    link.symlink_to(victim)
+    with pytest.raises(OSError, match="something else than an ordinary file"):
+        files.write(link, "mine")
+    assert victim.read_text() == "theirs"
+    assert link.is_symlink()
+
+
+def test_a_device_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="something else than an ordinary file"):
+        files.write(tmp_path / "pipe", "mine")
+
+
+def test_a_new_file_has_the_permissions_of_any_new_file(tmp_path: Path) -> None:
+    files.write(tmp_path / "a", "")
+    (tmp_path / "b").touch()
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == stat.S_IMODE((tmp_path / "b").stat().st_mode)
+
+
+def test_a_writer_that_is_killed_leaves_no_half_file(tmp_path: Path) -> None:
+    """A process that only writes, killed wherever it happens to be."""
+    program = f"""
+import itertools
+from pathlib import Path
+from brobust import files
+print("ready", flush=True)
+for number in itertools.count():
+    files.write(Path({str(tmp_path)!r}) / str(number % 3), bytes([number % 256]) * 100_000)
+"""
+    for _ in range(20):
+        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None and writer.stdout.readline() == b"ready\n"
+            while not [*tmp_path.glob("[012]")]:
+                assert writer.poll() is None
+            writer.send_signal(signal.SIGKILL)
+        for file in tmp_path.glob("[012]"):
+            content = file.read_bytes()
+            assert len(content) == 100_000 and len(set(content)) == 1
+    files.remove_scratch(tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} <= {"0", "1", "2"}
+
+
+def test_a_lock_is_had_by_one_and_is_free_when_its_process_is_killed(tmp_path: Path) -> None:
+    file = tmp_path / ".lock"
+    program = f"""
+import time
+from pathlib import Path
+from brobust import files
+lock = files.locked(Path({str(file)!r}))
+print("ready", flush=True)
+time.sleep(1000)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == b"ready\n"
+        with pytest.raises(files.Held, match=f"process {holder.pid}"):
+            files.locked(file)
+        holder.kill()
+    files.locked(file).close()
+
+
+def test_a_lock_whose_file_was_removed_is_no_lock(tmp_path: Path) -> None:
+    file = tmp_path / ".lock"
+    with files.locked(file):
+        file.unlink()
+        with files.locked(file), pytest.raises(files.Held, match=str(os.getpid())):
+            files.locked(file)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"a = = b", b"\xff", "a = 1".encode("utf-16"), b"a = " + b"9" * 5000, b"a = " + b"[" * 5000, b"\0"],
+)
+def test_what_is_not_toml_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "a.toml"
+    file.write_bytes(content)
+    with pytest.raises(BadInput, match="not a TOML file") as refusal:
+        files.read_toml(file)
+    assert "\n" not in str(refusal.value)
+
+
+def test_toml_with_the_mark_that_some_editors_put_before_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_bytes(b"\xef\xbb\xbfa = 1\n")
+    assert files.read_toml(tmp_path / "a.toml") == {"a": 1}
+
+
+def test_a_directory_or_a_loop_of_links_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for file in (tmp_path, loop):
+        with pytest.raises(BadInput, match="cannot be read"):
+            files.read_toml(file)
