@@ -68,32 +68,6 @@ for number in itertools.count():
     assert {file.name for file in tmp_path.iterdir()} <= {"0", "1", "2"}
 
 
-def test_a_lock_is_had_by_one_and_is_free_when_its_process_is_killed(tmp_path: Path) -> None:
-    file = tmp_path / ".lock"
-    program = f"""
-import time
-from pathlib import Path
-from brobust import files
-lock = files.locked(Path({str(file)!r}))
-print("ready", flush=True)
-time.sleep(1000)
-"""
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None and holder.stdout.readline() == b"ready\n"
-        with pytest.raises(files.Held, match=f"process {holder.pid}"):
-            files.locked(file)
-        holder.kill()
-    files.locked(file).close()
-
-
-def test_a_lock_whose_file_was_removed_is_no_lock(tmp_path: Path) -> None:
-    file = tmp_path / ".lock"
-    with files.locked(file):
-        file.unlink()
-        with files.locked(file), pytest.raises(files.Held, match=str(os.getpid())):
-            files.locked(file)
-
-
 @pytest.mark.parametrize(
     "content",
     [b"a = = b", b"\xff", "a = 1".encode("utf-16"), b"a = " + b"9" * 5000, b"a = " + b"[" * 5000, b"\0"],

@@ -83,6 +83,14 @@ def test_only_one_at_a_time_holds_a_lock_and_a_refusal_names_it(
         assert file.read_text() == str(os.getpid())
 
 
+def test_a_lock_whose_file_was_removed_by_who_has_it_is_no_lock(tmp_path: Path) -> None:
+    file = tmp_path / "lock"
+    with locks.locked(file):
+        file.unlink()
+        with locks.locked(file, seconds=0), pytest.raises(locks.Locked, match=f"process {os.getpid()}"):
+            locks.locked(file, seconds=0).__enter__()
+
+
 def test_a_lock_is_not_taken_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "lock").symlink_to(tmp_path / "created")
     with pytest.raises(MissingSupport, match="cannot be locked"), locks.locked(tmp_path / "lock"):

@@ -33,6 +33,7 @@ import tomli_w
 import brobust
 from brobust import files
 from brobust.errors import BadInput, UnreadableFile
+from brobust.host import locks
 from brobust.scenario import Flows, Grid, Run, Scenario
 
 SCHEMA_VERSION = 5
@@ -324,15 +325,13 @@ class Dataset:
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """Let no other process write into this dataset until the block ends; refuse where one does."""
-        try:
-            lock = files.locked(self.directory / LOCK)
-        except files.Held as held:
-            raise BadInput(
-                f"process {held.process} is measuring into {self.directory}; wait for its end, or give another --out"
-            ) from None
-        except OSError as error:
-            raise BadInput(f"{self.directory} cannot be written ({error.strerror})") from None
-        with lock:
+        with contextlib.ExitStack() as until_the_end:
+            try:
+                until_the_end.enter_context(locks.locked(self.directory / LOCK, seconds=0))
+            except locks.Locked as by:
+                raise BadInput(
+                    f"{by.holder} is measuring into {self.directory}; wait for its end, or give another --out"
+                ) from None
             for directory in (self.directory, *(self.directory / name for name in (*TABLES, "pcap"))):
                 files.remove_scratch(directory)
             yield

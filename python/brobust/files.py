@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import secrets
 import stat
@@ -82,40 +81,3 @@ def _sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-class Held(Exception):
-    """Another process has the lock."""
-
-    def __init__(self, process: str):
-        super().__init__(f"held by process {process}")
-        self.process = process
-
-
-def locked(file: Path) -> BinaryIO:
-    """Lock a file, and return it open: the lock is held until it is closed, or the process ends. Raises Held where
-    another process has it."""
-    while True:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        lock = os.fdopen(descriptor, "r+b", buffering=0)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _has_name(lock, file):
-                lock.truncate()
-                lock.write(f"{os.getpid()}\n".encode())
-                return lock
-        except BlockingIOError:
-            process = lock.read(20).decode(errors="replace").strip()
-            lock.close()
-            raise Held(process or "?") from None
-        except BaseException:
-            lock.close()
-            raise
-        lock.close()  # who had the lock has removed the file
-
-
-def _has_name(lock: BinaryIO, file: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(lock.fileno()), file.lstat())
-    except FileNotFoundError:
-        return False

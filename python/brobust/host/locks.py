@@ -38,32 +38,57 @@ def refuse_foreign(path: Path) -> None:
         raise MissingSupport(f"{path} may be written by others than its owner; `chmod go-w {path}`, or remove it")
 
 
+class Locked(MissingSupport):
+    """A lock that another process has."""
+
+    def __init__(self, file: Path, holder: str):
+        super().__init__(f"{file} is locked by {holder}; wait until that has ended")
+        self.holder = holder
+
+
 @contextmanager
 def locked(file: Path, seconds: float = 60.0) -> Iterator[None]:
     """Hold a lock on a file, made if it is missing, while the context lasts; wait at most `seconds` for it (0: not at
-    all), then refuse and name the process that has it. The lock ends with the process, however that ends.
+    all), then refuse with Locked, which names the process that has it. The lock ends with the process, however that
+    ends.
 
-    The file stays: a lock file that is removed lets two in. Locking twice in one process waits like any other.
+    Who has it may remove the file: who waits for it then makes another. Locking twice in one process waits like any
+    other.
     """
+    patience = time.monotonic() + seconds
+    lock = _open(file)
     try:
-        lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise MissingSupport(f"{file} cannot be locked ({(error.strerror or str(error)).lower()})") from None
-    try:
-        patience = time.monotonic() + seconds
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
+                if _has_name(lock, file):
+                    break
+                removed, lock = lock, _open(file)
+                os.close(removed)
+                continue
             except BlockingIOError:
                 if time.monotonic() >= patience:
-                    raise MissingSupport(f"{file} is locked by {_holder(lock)}; wait until that has ended") from None
+                    raise Locked(file, _holder(lock)) from None
             time.sleep(POLL_SECONDS)
         os.ftruncate(lock, 0)
         os.pwrite(lock, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(lock)
+
+
+def _open(file: Path) -> int:
+    try:
+        return os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise MissingSupport(f"{file} cannot be locked ({(error.strerror or str(error)).lower()})") from None
+
+
+def _has_name(lock: int, file: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(lock), file.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def _holder(lock: int) -> str:
