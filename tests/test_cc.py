@@ -11,9 +11,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from brobust import _core, loading
@@ -82,7 +84,8 @@ def places() -> Iterator[list[Namespace]]:
         _set_default(names[0], "reno")
         yield [namespaces.find(name) for name in names]
     finally:
-        loading.take_back(NAME)
+        with suppress(BadInput):  # that it is not loaded
+            loading.unload(NAME)
         for name in names:
             subprocess.run(["ip", "netns", "delete", name], check=False)
 
@@ -153,10 +156,8 @@ def test_a_trial_ends_with_its_command_however_that_ends(places: list[Namespace]
 @needs_kernel
 def test_a_trial_whose_guardian_dies_too_is_taken_back_by_the_next_command(places: list[Namespace]) -> None:
     with _trial(places) as trial:
-        pgrep = ["pgrep", "-f", f"brobust.loading {NAME}"]
-        guardians = subprocess.run(pgrep, capture_output=True, text=True, check=True)
-        for pid in guardians.stdout.split():
-            os.kill(int(pid), signal.SIGKILL)
+        (guardian,) = psutil.Process(trial.pid).children()
+        guardian.kill()
         trial.kill()
     assert [_new_socket_gets(ns) for ns in places] == [NAME, NAME], "usable, though nobody is left"
     assert f"took back {NAME}" in _brobust("cc", "list").stderr
@@ -172,6 +173,91 @@ def test_a_trial_may_have_an_end(places: list[Namespace]) -> None:
     assert _is_gone()
 
 
+def test_the_guardian_imports_nothing_from_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("brobust/__init__.py", "brobust/loading.py", "json.py", "signal.py"):
+        (tmp_path / module).parent.mkdir(exist_ok=True)
+        (tmp_path / module).write_text("print('of the current directory')")
+    monkeypatch.chdir(tmp_path)
+    loading.start_guardian(NAME).dismiss()  # one that says anything but "ready" is refused
+
+
+@needs_kernel
+def test_of_two_trials_at_once_one_is_refused_and_the_other_goes_on(places: list[Namespace]) -> None:
+    command = [*BROBUST, "cc", "load", NAME, *_default_of(places)]
+    trials = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    try:
+        _wait_until(lambda: any(trial.poll() is not None for trial in trials), seconds=30)
+        (refused,) = [trial for trial in trials if trial.poll() is not None]
+        (other,) = [trial for trial in trials if trial is not refused]
+        assert refused.returncode == 2 and "already a congestion control" in refused.communicate()[1]
+        assert other.stdout is not None and other.stdout.readline().startswith(f"loaded {NAME}")
+        assert [_new_socket_gets(ns) for ns in places] == [NAME, NAME]
+    finally:
+        for trial in trials:
+            trial.send_signal(signal.SIGINT)
+            trial.communicate(timeout=30)
+    assert [_new_socket_gets(ns) for ns in places] == FORMER
+    assert _is_gone()
+
+
+@needs_kernel
+def test_only_what_a_command_loaded_itself_does_it_take_back(places: list[Namespace]) -> None:
+    journal = loading.load(NAME, [], places, pinned=False)
+    assert loading.take_back(replace(journal, owner="1-1")) is None
+    assert [_new_socket_gets(ns) for ns in places] == [NAME, NAME]
+    assert loading.take_back(journal) == []
+    assert loading.take_back(journal) is None
+    assert _is_gone()
+
+
+def test_a_clock_that_is_set_does_not_make_a_trial_look_abandoned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "JOURNALS", tmp_path)
+    monkeypatch.setattr(loading, "check", lambda *_: None)
+    monkeypatch.setattr(_core, "load", lambda *_: None)
+    loading.load(NAME, [], [], pinned=False)
+    boot = psutil.boot_time()
+    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: boot + 5)  # it reckons by the wall clock
+    assert [journal.name for journal in loading.journals()] == [NAME] and not loading.abandoned()
+
+
+@needs_kernel
+def test_whoever_may_not_take_back_what_was_left_is_told_who_may(places: list[Namespace]) -> None:
+    with _trial(places) as trial:
+        (guardian,) = psutil.Process(trial.pid).children()
+        guardian.kill()
+        trial.kill()
+    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *BROBUST]
+    listed = subprocess.run([*as_nobody, "cc", "list"], capture_output=True, text=True, check=False, cwd="/")
+    if "PermissionError" in listed.stderr or "Permission denied" in listed.stderr:
+        pytest.skip("the checkout cannot be read by others")
+    assert listed.returncode == 0 and len(listed.stderr.splitlines()) == 1, listed.stderr
+    assert f"{NAME} is left of a trial" in listed.stderr and "sudo brobust cc list" in listed.stderr
+
+
+@needs_kernel
+def test_a_namespace_that_is_only_mounted_somewhere_gets_its_default_back(
+    places: list[Namespace], tmp_path: Path
+) -> None:
+    """As container engines keep them."""
+    elsewhere = tmp_path / "with a space"
+    elsewhere.touch()
+    subprocess.run(["mount", "--bind", places[0].path, elsewhere], check=True)
+    try:
+        subprocess.run(["ip", "netns", "delete", places[0].name], check=True)
+        place = namespaces.find(str(elsewhere))
+        assert _brobust("cc", "load", NAME, "--pin", "--default", "--netns", str(elsewhere)).returncode == 0
+        assert _new_socket_gets(place) == NAME
+        assert _brobust("cc", "unload", NAME).returncode == 0
+        assert _new_socket_gets(place) == "reno"
+    finally:
+        subprocess.run(["umount", elsewhere], check=True)
+        subprocess.run(["ip", "netns", "add", places[0].name], check=True)
+
+
 @needs_kernel
 def test_a_dry_run_changes_nothing(places: list[Namespace]) -> None:
     planned = _brobust("cc", "load", "brb_bbq", "--param", "alpha=5ms", "--dry-run", *_default_of(places))
@@ -179,6 +265,15 @@ def test_a_dry_run_changes_nothing(places: list[Namespace]) -> None:
     assert "bbq_alpha = 5000" in planned.stdout and f"of {places[0].name} from reno" in planned.stdout
     assert "brb_bbq" not in loading.available() and not loading.journals()
     assert [_new_socket_gets(ns) for ns in places] == FORMER
+
+
+@needs_kernel
+def test_what_a_control_cannot_do_is_said_in_one_line_before_it_becomes_a_default(places: list[Namespace]) -> None:
+    for control, lines in (("bbr_steady", 1), (NAME, 0)):
+        planned = _brobust("cc", "load", control, "--dry-run", *_default_of(places))
+        assert planned.returncode == 0 and len(planned.stderr.splitlines()) == lines, planned.stderr
+        assert ("random loss" in planned.stderr) == bool(lines)
+    assert "random loss" not in _brobust("cc", "load", "bbr_steady", "--dry-run").stderr
 
 
 @needs_kernel
@@ -240,6 +335,23 @@ def test_parameters_are_listed_with_units() -> None:
     (alpha,) = [row for row in rows if row["name"] == "bbq_alpha"]
     assert alpha["value"] == "3ms" and alpha["help"]
     assert set(_core.control_names()) <= {name for name, _, _ in _core.loadable()}
+
+
+def test_a_path_that_leads_to_another_namespace_by_now_is_not_followed() -> None:
+    here = namespaces.current()
+    with pytest.raises(namespaces.Gone, match="not there any more"):
+        namespaces.inside(replace(here, inode=here.inode + 1), lambda: pytest.fail("inside another one"))
+    with pytest.raises(namespaces.Gone):
+        namespaces.inside(replace(here, path="/proc/999999999/ns/net"), lambda: None)
+
+
+def test_namespaces_are_found_where_they_are_mounted() -> None:
+    mountinfo = (
+        "22 28 0:21 / /proc rw,nosuid shared:13 - proc proc rw\n"
+        "99 28 0:4 net:[4026532281] /run/docker/netns/a\\040b rw shared:7 - nsfs nsfs rw\n"
+        "98 28 0:4 mnt:[4026532282] /run/snapd/ns/x.mnt rw - nsfs nsfs rw\n"
+    )
+    assert namespaces.mounted(mountinfo) == [Path("/run/docker/netns/a b")]
 
 
 def test_a_namespace_can_be_named_by_a_process() -> None:

@@ -28,6 +28,12 @@ _PARAMETERS_OF = {
     "cubic_shadow": ("brb_cubic", ""),
 }
 
+# What to know before a control becomes a default (docs/repair.md, "Random loss").
+WARNINGS = dict.fromkeys(
+    ("bbr_steady", "brb_bbr1_steady", "brb_bbr3_steady"),
+    "loses nine tenths of its rate with 0.5 % of random loss once the CPU is taken away; not for lossy paths",
+)
+
 # enum cc_mode of cc/cc.h, by number.
 MODES = [
     "startup", "drain", "probe_bw", "probe_rtt", "probe_bw_up", "probe_bw_down", "probe_bw_cruise", "probe_bw_refill",

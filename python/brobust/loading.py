@@ -3,7 +3,7 @@
 Undoing is the first feature. What is to be changed is written down before it is changed (/run/brobust-cc/NAME.json),
 and a control is unregistered only when no network namespace has it as its default any more. A trial (`cc load` without
 --pin) has a guardian, a process of its own, that takes everything back when the command dies; if both die, the next
-`brobust cc` or `brobust doctor --clean` does.
+`brobust cc` or `brobust doctor --clean` does. Commands that run at once take turns, and each takes back only its own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,14 +18,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from brobust import _core, congestion_controls
 from brobust.errors import BadInput, MissingSupport
-from brobust.host import namespaces
+from brobust.host import guardian, locks, namespaces
+from brobust.host.guardian import Guardian
 from brobust.host.namespaces import Namespace
+from brobust.host.owner import Owner
 
-JOURNALS = Path(os.environ.get("BROBUST_CC_JOURNALS", "/run/brobust-cc"))
+# What is written here is believed, and acted on, by root: so nobody but root may say where it is.
+JOURNALS = Path("/run/brobust-cc")
 _DEFAULT = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 _AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 # In place of a former default that is no longer there.
@@ -39,8 +39,8 @@ class Journal:
 
     name: str
     pinned: bool
-    owner: int
-    owner_started: float
+    owner: str
+    """The process that wrote it, as host/owner.py names it."""
     defaults: dict[str, str] = field(default_factory=dict)
     """Former default of a namespace, by its inode."""
 
@@ -49,7 +49,6 @@ class Journal:
         return JOURNALS / f"{self.name}.json"
 
     def write(self) -> None:
-        JOURNALS.mkdir(parents=True, exist_ok=True, mode=0o755)
         scratch = self.file.with_suffix(".new")
         scratch.write_text(json.dumps(self.__dict__))
         scratch.rename(self.file)
@@ -64,12 +63,8 @@ class Journal:
     @property
     def abandoned(self) -> bool:
         """A trial whose command is gone."""
-        if self.pinned:
-            return False
-        try:
-            return abs(psutil.Process(self.owner).create_time() - self.owner_started) > 1.0
-        except psutil.Error:
-            return True
+        owner = Owner.parse(self.owner)
+        return not self.pinned and (owner is None or not owner.lives)
 
 
 @dataclass(frozen=True)
@@ -90,12 +85,19 @@ def abandoned() -> list[Journal]:
     return [journal for journal in journals() if journal.abandoned]
 
 
+def _one_at_a_time() -> contextlib.AbstractContextManager[None]:
+    """Let other commands wait: what is looked at and what is then changed belong together."""
+    return locks.locked(locks.private_directory(JOURNALS) / "lock")
+
+
+def may_clean() -> bool:
+    """Return whether this user may take back what is abandoned; everybody may see it."""
+    return os.access(JOURNALS, os.W_OK)
+
+
 def clean() -> list[str]:
-    """Take back every abandoned trial; returns the names."""
-    names = [journal.name for journal in abandoned()]
-    for name in names:
-        take_back(name)
-    return names
+    """Take back every abandoned trial, and return the names."""
+    return [journal.name for journal in abandoned() if take_back(journal) is not None]
 
 
 def settings(name: str, given: Sequence[str]) -> list[tuple[str, int]]:
@@ -108,43 +110,55 @@ def check(name: str, params: Sequence[tuple[str, int]]) -> None:
     _or_refuse(lambda: _core.check_load(name, params))
 
 
-def load(name: str, params: Sequence[tuple[str, int]], default_in: Sequence[Namespace], *, pinned: bool) -> None:
+def load(name: str, params: Sequence[tuple[str, int]], default_in: Sequence[Namespace], *, pinned: bool) -> Journal:
     """Load, and make it the default of these namespaces. What was done is undone if a part of it fails."""
-    check(name, params)
-    formers = {str(ns.inode): namespaces.inside(ns, _read_default) for ns in default_in}
-    me = psutil.Process()
-    journal = Journal(name, pinned, me.pid, me.create_time(), formers)
-    journal.write()
-    try:
-        _or_refuse(lambda: _core.load(name, params))
-        for ns in default_in:
-            namespaces.inside(ns, lambda: _write_default(name))
-    except BaseException:
-        take_back(name)
-        raise
+    with _one_at_a_time():
+        check(name, params)
+        formers = {str(ns.inode): namespaces.inside(ns, _read_default) for ns in default_in}
+        journal = Journal(name, pinned, str(Owner.current()), formers)
+        journal.write()
+        try:
+            _or_refuse(lambda: _core.load(name, params))
+            for ns in default_in:
+                namespaces.inside(ns, lambda: _write_default(name))
+        except BaseException:
+            _undo(name)
+            raise
+    return journal
 
 
-def take_back(name: str) -> list[Holder]:
-    """Put every default back, unregister, forget. Returns who still has the control. May be repeated."""
+def take_back(journal: Journal) -> list[Holder] | None:
+    """Put every default back, unregister, forget, and return who still has the control.
+
+    Return None, and change nothing, where another command has done so: what is loaded now may be that one's.
+    """
+    with _one_at_a_time():
+        if Journal.read(journal.name) != journal:
+            return None
+        _undo(journal.name)
+    return holders(journal.name)
+
+
+def unload(name: str) -> list[Holder]:
+    """Do the same whoever loaded it, and refuse what is not loaded or not ours."""
+    with _one_at_a_time():
+        known = {known: is_loaded for known, is_loaded, _ in _core.loadable()}
+        if name not in known or not (known[name] or Journal.read(name)):
+            loaded = ", ".join(control for control, is_loaded in known.items() if is_loaded)
+            raise BadInput(f"{name!r} is not loaded by brobust; loaded: {loaded or 'none'}")
+        restore_defaults(name)
+        if known[name]:
+            _or_refuse(lambda: _core.unload(name))
+        _undo(name)
+    return holders(name)
+
+
+def _undo(name: str) -> None:
+    """Put every default back, unregister, forget. May be repeated."""
     restore_defaults(name)
     with contextlib.suppress(_core.LoadRefused):
         _core.unload(name)
     (JOURNALS / f"{name}.json").unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # others are in it
-        JOURNALS.rmdir()
-    return holders(name)
-
-
-def unload(name: str) -> list[Holder]:
-    """As `take_back`, and refuse what is not loaded or not ours."""
-    known = {known: is_loaded for known, is_loaded, _ in _core.loadable()}
-    if name not in known or not (known[name] or Journal.read(name)):
-        loaded = ", ".join(control for control, is_loaded in known.items() if is_loaded)
-        raise BadInput(f"{name!r} is not loaded by brobust; loaded: {loaded or 'none'}")
-    restore_defaults(name)
-    if known[name]:
-        _or_refuse(lambda: _core.unload(name))
-    return take_back(name)
 
 
 def restore_defaults(name: str) -> list[tuple[str, str]]:
@@ -153,10 +167,15 @@ def restore_defaults(name: str) -> list[tuple[str, str]]:
     formers = journal.defaults if journal else {}
     inherited = formers.get(str(namespaces.current().inode))
     restored = []
-    for ns in defaults_of(name):
-        former = [formers.get(str(ns.inode)), inherited, *_ALWAYS_GOOD]
-        wanted = [control for control in former if control and control != name]
-        restored.append((ns.name, namespaces.inside(ns, partial(_write_first, wanted))))
+    # A process by which a namespace was found may end before it is entered; it is found again by another.
+    for _ in range(3):
+        if not (places := defaults_of(name)):
+            break
+        for ns in places:
+            former = [formers.get(str(ns.inode)), inherited, *_ALWAYS_GOOD]
+            wanted = [control for control in former if control and control != name]
+            with contextlib.suppress(namespaces.Gone):
+                restored.append((ns.name, namespaces.inside(ns, partial(_write_first, wanted))))
     return restored
 
 
@@ -188,34 +207,17 @@ def available() -> list[str]:
     return _AVAILABLE.read_text().split()
 
 
-def start_guardian(name: str) -> subprocess.Popen[str]:
-    """A process that takes the control back when this one ends without saying "done" to it.
-
-    A program of its own in a session of its own: whatever kills this process's group leaves it alone.
-    """
-    guardian = subprocess.Popen(
-        [sys.executable, "-m", "brobust.loading", name],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    assert guardian.stdout is not None
-    if guardian.stdout.readline() != "ready\n":
-        raise MissingSupport("the guardian of the trial did not start; use --pin, and `brobust cc unload` afterwards")
-    return guardian
+def start_guardian(name: str) -> Guardian:
+    """Start a process that takes the control back when this one ends without having done so."""
+    return Guardian.start("brobust.loading", name, str(Owner.current()))
 
 
-def dismiss(guardian: subprocess.Popen[str]) -> None:
-    guardian.communicate("done\n", timeout=60)
-
-
-def guard(name: str) -> None:
-    """The guardian: waits for the end of the one who started it."""
-    import signal
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    print("ready", flush=True)
-    if sys.stdin.read() != "done\n":
-        take_back(name)
+def guard(name: str, owner: str) -> None:
+    """Wait for the end of the process that started this guardian, and take back what it left, if anything."""
+    guardian.wait_for_end()
+    journal = Journal.read(name)
+    if journal is not None and journal.owner == owner:
+        take_back(journal)
 
 
 def default_in(ns: Namespace) -> str:
@@ -247,4 +249,4 @@ def _or_refuse(work: Any) -> None:
 
 
 if __name__ == "__main__":
-    guard(sys.argv[1])
+    guard(*sys.argv[1:])

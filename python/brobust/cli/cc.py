@@ -133,6 +133,8 @@ def load(
     settings = loading.settings(name, param or [])
     places = [namespaces.find(given) for given in netns or []] or [namespaces.current()] if default else []
     loading.check(name, settings)
+    if default and name in congestion_controls.WARNINGS:
+        typer.echo(f"brobust: {name} {congestion_controls.WARNINGS[name]}", err=True)
     if dry_run:
         _say_plan(name, settings, places, pin=pin, as_json=as_json)
         return
@@ -151,9 +153,9 @@ def _trial(
     as_json: bool,
 ) -> None:
     signal.signal(signal.SIGHUP, _interrupt)
-    guardian = loading.start_guardian(name)
+    guardian, journal = loading.start_guardian(name), None
     try:
-        loading.load(name, settings, places, pinned=False)
+        journal = loading.load(name, settings, places, pinned=False)
         until = f"in {seconds:g} s, or with Ctrl-C" if seconds is not None else "with Ctrl-C"
         _say(as_json, {"loaded": name, "pinned": False}, f"loaded {name}; it is taken back {until}")
         deadline = None if seconds is None else time.monotonic() + seconds
@@ -162,8 +164,9 @@ def _trial(
     except KeyboardInterrupt:
         pass
     finally:
-        _say_holders(name, loading.take_back(name), as_json)
-        loading.dismiss(guardian)
+        if journal is not None:
+            _say_holders(name, loading.take_back(journal), as_json)
+        guardian.dismiss()
 
 
 @app.command()
@@ -196,6 +199,11 @@ for command in (cc_module.module, conformance.same, conformance.replay, conforma
 
 
 def _clean() -> None:
+    if not loading.may_clean():
+        for journal in loading.abandoned():
+            left = f"{journal.name} is left of a trial whose command was killed"
+            typer.echo(f"brobust: {left}; `sudo brobust cc list` takes it back", err=True)
+        return
     for name in loading.clean():
         typer.echo(f"brobust: took back {name}, the trial of a command that was killed", err=True)
 
@@ -225,7 +233,10 @@ def _say_plan(
     _say(as_json, {"would_load": name, "params": dict(settings), "defaults": defaults, "pin": pin}, "\n".join(lines))
 
 
-def _say_holders(name: str, holders: Sequence[loading.Holder], as_json: bool) -> None:
+def _say_holders(name: str, holders: Sequence[loading.Holder] | None, as_json: bool) -> None:
+    if holders is None:
+        _say(as_json, {"unloaded": None}, f"another command has taken out {name} before")
+        return
     held = {holder.namespace: holder.sockets for holder in holders}
     text = f"took out {name}; its traces are gone"
     if held:

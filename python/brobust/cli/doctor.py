@@ -47,7 +47,7 @@ def doctor(
 
 def _clean(as_json: bool, dry_run: bool) -> None:
     found = [session.Leftover("congestion control", journal.name) for journal in loading.abandoned()]
-    if not dry_run:
+    if not dry_run and loading.may_clean():
         loading.clean()
     found += session.leftovers() if dry_run else session.clean()
     for leftover in found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,12 @@ from brobust.errors import BadInput, MissingSupport
 T = TypeVar("T")
 
 _NAMED = Path("/run/netns")
+_MOUNTS = Path("/proc/self/mountinfo")
 _CLONE_NEWNET = 0x40000000  # include/uapi/linux/sched.h
+
+
+class Gone(MissingSupport):
+    """A namespace has ended since it was found."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ def find(given: str) -> Namespace:
 
 
 def every() -> list[Namespace]:
-    """Every namespace that has a name or a process."""
+    """Return every namespace that has a name, a process or a mount. What only an open file keeps alive has no path."""
     found: dict[int, Namespace] = {}
     here = current()
     found[here.inode] = here
@@ -61,7 +67,22 @@ def every() -> list[Namespace]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             _note(found, entry / "ns/net", f"process {entry.name}")
+    for path in mounted(_MOUNTS.read_text(errors="surrogateescape")):
+        _note(found, path, str(path))
     return list(found.values())
+
+
+def mounted(mountinfo: str) -> list[Path]:
+    """Return where network namespaces are mounted, as container engines do elsewhere than ip-netns(8).
+
+    Of a line (proc_pid_mountinfo(5)), the fourth word is what is mounted, the fifth where, with spaces as \\040.
+    """
+    lines = [line.split() for line in mountinfo.splitlines()]
+    return [
+        Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), words[4]))
+        for words in lines
+        if len(words) > 4 and words[3].startswith("net:[")
+    ]
 
 
 def _note(found: dict[int, Namespace], path: Path, name: str) -> None:
@@ -72,6 +93,20 @@ def _note(found: dict[int, Namespace], path: Path, name: str) -> None:
     found.setdefault(namespace.inode, namespace)
 
 
+def _change_over(namespace: Namespace) -> None:
+    """Put this thread into a namespace."""
+    gone = Gone(f"network namespace {namespace.name} is not there any more")
+    try:
+        with Path(namespace.path).open("rb") as file:
+            # A process id may have been given since to another process, in another namespace.
+            if os.fstat(file.fileno()).st_ino != namespace.inode:
+                raise gone
+            if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), _CLONE_NEWNET) != 0:
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    except (FileNotFoundError, ProcessLookupError):
+        raise gone from None
+
+
 def inside(namespace: Namespace, work: Callable[[], T]) -> T:
     """Do something in a namespace: in a thread of its own, since only a thread can change over."""
     results: list[T] = []
@@ -79,10 +114,7 @@ def inside(namespace: Namespace, work: Callable[[], T]) -> T:
 
     def enter() -> None:
         try:
-            with Path(namespace.path).open("rb") as file:
-                libc = ctypes.CDLL(None, use_errno=True)
-                if libc.setns(file.fileno(), _CLONE_NEWNET) != 0:
-                    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            _change_over(namespace)
             results.append(work())
         except BaseException as error:
             errors.append(error)

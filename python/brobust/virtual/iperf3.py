@@ -102,5 +102,6 @@ sys.exit(0 if worked else f"PTRACE_SYSEMU: {reason}")
 @cache
 def why_no_ptrace() -> str | None:
     """What the host says to a kernel that wants to run programs; None if it lets it."""
-    probe = subprocess.run([sys.executable, "-c", _PTRACE_PROBE], capture_output=True, text=True, check=False)
+    # -I: with -c alone, modules of the current directory come before Python's own.
+    probe = subprocess.run([sys.executable, "-I", "-c", _PTRACE_PROBE], capture_output=True, text=True, check=False)
     return None if probe.returncode == 0 else (probe.stderr.strip().splitlines() or ["no message"])[-1]

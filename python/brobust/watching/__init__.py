@@ -104,8 +104,9 @@ A flow is cpu-limited when it has data, room in its windows and no reason to dra
 own estimate of the path holds: its sender does not get to send. The estimate follows what is sent, and falls.
 
 What to do about it:
-  give the VM or the container its CPU      steal, or a CPU quota (cpu.max), is the usual reason
-  brobust cc load bbr_steady --dry-run      a pacing schedule that is kept although the CPU is away (docs/repair.md)
+  give the VM its CPU                       steal, or a CPU quota on its vCPUs, is the usual reason
+  brobust cc load bbr_steady --dry-run      a pacing schedule that is kept although the CPU is away; not for
+                                            paths with random loss (docs/repair.md)
   brobust cc load bbr_robust --dry-run      the repair of 2BRobust, for 40 % of a CPU and more (docs/robust.md)
   where one CPU is busy with many flows     fewer flows, larger bursts, or a CPU that is faster (docs/findings.md)
 """
