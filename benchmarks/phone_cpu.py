@@ -20,7 +20,7 @@ from scipy.optimize import least_squares
 
 import brobust
 from brobust.scenario.grid import override
-from brobust.study import model
+from brobust.study import Scale, model
 
 PAPER_MBPS = {("cubic", 1): 364.0, ("cubic", 20): 310.0, ("bbr", 1): 325.0, ("bbr", 20): 138.0}
 # Where the search begins: within an order of magnitude of what such work takes anywhere.
@@ -37,7 +37,7 @@ def measure(case: tuple[str, int], cycles: dict[str, float]) -> float:
     control, connections = case
     (study,) = model.of_paper("mobiles", ["2"])
     fields: dict[str, Any] = override(
-        study.fields(model.Scale.QUICK, "virtual") or {},
+        study.fields(Scale.QUICK, "virtual") or {},
         {"cpu": {"frequency": "576MHz", **cycles}, "flows": [{"cc": control, "count": connections}], "duration": "5s"},
     )
     del fields["repeat"]

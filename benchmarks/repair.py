@@ -17,7 +17,7 @@ import polars as pl
 
 from brobust.dataset import Dataset
 from brobust.scenario import Grid
-from brobust.study import model
+from brobust.study import Scale, model
 from brobust.study.metrics import Evidence, Tables
 
 CELL = ["rtt_ms", "timeslice_ms", "share", "buffer_bdp"]
@@ -27,7 +27,7 @@ HEADINGS = (
 )  # fmt: skip
 
 
-def cells(tables: Tables, figure: str, scale: model.Scale, kernel: str | None) -> pl.DataFrame:
+def cells(tables: Tables, figure: str, scale: Scale, kernel: str | None) -> pl.DataFrame:
     """A row per cell and control: its throughput over CUBIC's (`ratio`; `least` of its repeats), retransmissions."""
     (study,) = (study for study in model.of_paper("repair") if study.figure == figure)
     grid = Grid((study.on_kernels([kernel]) if kernel else study).fields(scale, "virtual") or {})
@@ -83,13 +83,13 @@ def below(every: pl.DataFrame, control: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path, help="what `brobust reproduce repair` was given as --out")
-    parser.add_argument("--scale", default="quick", choices=[scale.value for scale in model.Scale])
+    parser.add_argument("--scale", default="quick", choices=[scale.value for scale in Scale])
     parser.add_argument("--figure", default="throughput", choices=["throughput", "ablation"])
     parser.add_argument("--kernel", help="what it was given as --kernel")
     parser.add_argument("--below", metavar="CONTROL", help="the cells in which it does not reach the goal")
     given = parser.parse_args()
     tables = Tables(Dataset.open(given.directory / "data"))
-    every = cells(tables, given.figure, model.Scale(given.scale), given.kernel)
+    every = cells(tables, given.figure, Scale(given.scale), given.kernel)
     print(below(every, given.below) if given.below else table(every))
 
 

@@ -8,8 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
-from brobust.cli import app, run
+from brobust.cli import COMMANDS, app, measuring, run
+from brobust.cli.lazy import first_paragraph
+from brobust.dataset import Dataset
 from brobust.scenario import Grid
 
 VM = ["--backend", "vm"]
@@ -66,11 +69,13 @@ def test_bad_input_is_refused_before_anything_starts(
 
 @pytest.mark.root
 def test_without_root_the_vm_backend_says_what_it_needs(tmp_path: Path) -> None:
-    # The same code as the command, as user nobody: the checkout itself may not be readable for that user.
+    # The same code as the command, as user nobody, who may not be able to read the checkout: a refusal imports it all.
     code = (
-        "import os, sys\n"
+        "import contextlib, io, os\n"
         "from brobust.backends import vm\n"
         "from brobust.cli import main\n"
+        "with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(SystemExit):\n"
+        "    main(['run', '--backend', 'vm', '--rtt', 'nonsense'])\n"
         "os.setgid(65534); os.setuid(65534)\n"
         "main(['run', '--backend', 'vm', '--out', '/tmp/never'])\n"
     )
@@ -117,9 +122,9 @@ def test_every_flag_of_the_page_on_scenarios_is_a_flag_of_the_command(brobust: B
 def test_flags_become_fields_and_commas_of_changes_are_no_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[Grid] = []
     monkeypatch.setattr(run, "_check", lambda grid, jobs: taken.append(grid))
-    monkeypatch.setattr(run, "measure", lambda *_: None)
-    monkeypatch.setattr(run, "show", lambda _: None)
-    monkeypatch.setattr(run.Dataset, "create", lambda *_: None)
+    monkeypatch.setattr(measuring, "measure", lambda *_: None)
+    monkeypatch.setattr(measuring, "show", lambda _: None)
+    monkeypatch.setattr(Dataset, "create", lambda *_: None)
     arguments = [
         "--cc", "bbr", "--share", "0.5", "--jitter", "0,0.5", "--phase", "5ms", "--aqm", "none,codel ecn",
         "--bandwidth-changes", "5s:50mbit,7s:1gbit", "--rtt-changes", "1s:5ms", "--flow-rtt-changes", "1s:5ms,2s:6ms",
@@ -142,10 +147,54 @@ def test_flags_become_fields_and_commas_of_changes_are_no_grid(monkeypatch: pyte
     }  # fmt: skip
 
 
-def test_the_command_starts_without_what_only_figures_and_statistics_need() -> None:
-    """They take two seconds to load, which `brobust --help` is not worth."""
-    program = "import sys, brobust.cli; print({'scipy', 'matplotlib'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "set()\n"
+# Together they take two seconds to import.
+SLOW = {
+    "elftools", "jinja2", "matplotlib", "numpy", "plotext", "polars", "prometheus_client", "psutil", "pydantic", "qemu",
+    "rich", "scipy", "textual",
+}  # fmt: skip
+
+
+def _imported(arguments: list[str]) -> tuple[str, set[str]]:
+    """What a command prints, and which modules it imports."""
+    program = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "import brobust\n"
+        "if sys.argv[1:]:\n"
+        "    from brobust.__main__ import main\n"
+        "    main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout, set(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["", "--version", "--help", *(f"{name} --help" for name in COMMANDS), "cc load --help", "kernel patch --help"],
+)
+def test_help_imports_nothing_slow(command: str) -> None:
+    said, modules = _imported(command.split())
+    assert bool(said) == bool(command)
+    assert "brobust" in modules and modules & SLOW == set()
+
+
+def test_help_of_all_commands_imports_none_of_them() -> None:
+    said, modules = _imported(["--help"])
+    assert [name for name in COMMANDS if f"  {name} " not in said] == []
+    assert modules & {where.split(":")[0] for where, _ in COMMANDS.values()} == set()
+
+
+def test_a_command_is_listed_with_the_first_paragraph_of_its_own_help() -> None:
+    listed = {name: command.help for name, command in get_command(app).commands.items()}
+    own = {name: first_paragraph(command.imported().help) for name, command in get_command(app).commands.items()}
+    assert listed == own
+
+
+def test_a_command_without_its_arguments_says_how_it_is_used(brobust: Brobust) -> None:
+    for arguments in ([], ["kernel"], ["cc"]):
+        done = brobust(*arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("Usage: brobust") and "Commands:" in done.stderr
 
 
 def test_ctrl_c_while_the_commands_are_imported_is_one_line() -> None:

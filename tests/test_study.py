@@ -23,25 +23,25 @@ from brobust.errors import BadInput
 from brobust.report import table
 from brobust.report.study import throughput_figure
 from brobust.scenario import Grid, Run
-from brobust.study import model
+from brobust.study import Scale, model, papers
 from brobust.study.claims import DIFFERS, HOLDS, NOT_MEASURABLE, AnyCheck, Claim, decide, select
 from brobust.study.metrics import OF_RUNS, Evidence, Tables
 from conftest import BROBUST, json_lines
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
-STUDIES = [study for paper in model.papers() for study in model.of_paper(paper)]
+STUDIES = [study for paper in papers() for study in model.of_paper(paper)]
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
 def test_a_study_can_be_measured_at_every_scale_that_it_has(study: model.Study) -> None:
-    assert {model.Scale.QUICK, model.Scale.FULL} <= set(study.scale or study.vm)
+    assert {Scale.QUICK, Scale.FULL} <= set(study.scale or study.vm)
     for scale in study.scale:
         assert model.grid([study], scale, "virtual").runs()
     for scale in study.vm:
         assert model.grid([study], scale, "vm").runs()
 
 
-def _as_if_measured(study: model.Study, scale: model.Scale, backend: str) -> pl.DataFrame:
+def _as_if_measured(study: model.Study, scale: Scale, backend: str) -> pl.DataFrame:
     """A row per flow of each of the study's scenarios."""
     rows = []
     for scenario in model.grid([study], scale, backend).scenarios:
@@ -59,7 +59,7 @@ def test_its_figures_can_be_drawn_of_what_it_measures(study: model.Study) -> Non
             runs = table.runs(flows)
             for figure in study.figures:
                 chosen = select(runs, figure.where)
-                assert backend == "vm" or scale == model.Scale.SMOKE or not chosen.is_empty(), (scale, figure.name)
+                assert backend == "vm" or scale == Scale.SMOKE or not chosen.is_empty(), (scale, figure.name)
                 if figure.kind == "throughput" and not chosen.is_empty():
                     drawn = flows.filter(pl.col("run").is_in(chosen["run"].implode()))
                     values = None if figure.value in OF_RUNS else chosen.select("run", value=pl.lit(0.5))
@@ -68,14 +68,14 @@ def test_its_figures_can_be_drawn_of_what_it_measures(study: model.Study) -> Non
 
 def test_a_stride_is_an_axis_of_one_control() -> None:
     (study,) = model.of_paper("mobiles", ["8"])
-    flows = _as_if_measured(study, model.Scale.QUICK, "virtual")
+    flows = _as_if_measured(study, Scale.QUICK, "virtual")
     drawn = throughput_figure(flows, study.figures[0], None)
     assert drawn.controls == ["brb_bbr1_master"]
     assert drawn._ticks(drawn._runs) == [1, 2, 5, 10, 20, 50]
 
 
 def test_claims_and_figures_have_names_of_their_own() -> None:
-    for paper in model.papers():
+    for paper in papers():
         claims = [claim.id for study in model.of_paper(paper) for claim in study.claims]
         assert len(claims) == len(set(claims))
         names = [study.figure for study in model.of_paper(paper)]
@@ -94,8 +94,8 @@ def test_a_study_can_be_measured_on_another_kernel(study: model.Study) -> None:
 
 def test_what_two_studies_want_is_measured_once() -> None:
     studies = {study.figure: study for study in model.of_paper("2brobust")}
-    both = model.grid([studies["4"], studies["12"]], model.Scale.QUICK, "virtual").runs()
-    assert len(both) == len(model.grid([studies["4"]], model.Scale.QUICK, "virtual").runs())
+    both = model.grid([studies["4"], studies["12"]], Scale.QUICK, "virtual").runs()
+    assert len(both) == len(model.grid([studies["4"]], Scale.QUICK, "virtual").runs())
 
 
 @pytest.fixture(scope="module")

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from brobust.api import Result
     from brobust.scenario import Scenario
 
-__version__ = version("brobust")
+    __version__: str
+
 __all__ = ["__version__", "run"]
 
 
@@ -25,3 +25,11 @@ def run(scenario: Scenario | Mapping[str, Any], *, repeat: int = 0) -> Result:
     from brobust import api  # polars and pydantic: only who measures waits for them
 
     return api.run(scenario, repeat=repeat)
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        from importlib.metadata import version  # as slow to import as everything else here
+
+        return version("brobust")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -34,7 +34,6 @@ HYPERVISORS = (
     Hypervisor("Firecracker", r"firecracker.*|fc_.*", r"fc_vcpu (\d+)"),  # src/vmm/src/vstate/vcpu.rs
     Hypervisor("cloud-hypervisor", r"cloud-hyperviso.*", r"vcpu(\d+)"),  # vmm/src/cpu.rs
 )
-TESTED = "QEMU and libvirt against the programs themselves; the others against the names that they give their threads"
 
 
 @dataclass(frozen=True)

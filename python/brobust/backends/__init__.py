@@ -9,12 +9,15 @@ import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from brobust.backends.base import Backend, Say
 from brobust.backends.limits import unsupported
 from brobust.errors import BadInput
-from brobust.host.session import Session
 from brobust.scenario import Scenario
+
+if TYPE_CHECKING:
+    from brobust.host.session import Session
 
 # Runs of these put things on the host. They have the host for themselves, and are measured one after the other in the
 # main thread: QEMU is to die with the thread that started it (PR_SET_PDEATHSIG).
@@ -44,6 +47,8 @@ def open_backend(name: str, session: Session | None, say: Say) -> Backend:
 @contextmanager
 def opened(name: str, say: Say) -> Iterator[Backend]:
     """The backend ready to measure, with the session it needs; afterwards nothing of it is left."""
+    from brobust.host.session import Session
+
     with ExitStack() as stack:
         session = stack.enter_context(Session.start()) if name in ON_HOST else None
         yield stack.enter_context(open_backend(name, session, say))

@@ -2,6 +2,9 @@
 
 Exit statuses: 0 done and nothing found, 1 found something, 2 bad input or missing support, 70 a mistake in brobust (the
 EX_SOFTWARE of sysexits.h; BROBUST_DEBUG=1 shows the traceback), 130 interrupted.
+
+The file of a command is imported when that command is called, and imports polars, rich and the like only where it uses
+them: `brobust --help` answers at once.
 """
 
 from __future__ import annotations
@@ -18,32 +21,73 @@ import typer
 from typer.exceptions import TyperException
 
 import brobust
-from brobust.cli import cc, compare, contend, demo, doctor, kernel, plot, report, run, sweep, validate, watch
+from brobust.cli.lazy import group_of
 from brobust.errors import BrobustError, UnreadableFile, debugging, printable, said
 
 SHOW_WARNING = warnings.showwarning
 
+# Where each command is, and the line that says what it does: the first one of its own help.
+COMMANDS = {
+    "run": ("brobust.cli.run:run", "Measure throughput under CPU contention."),
+    "plot": (
+        "brobust.cli.plot:plot",
+        "Draw throughput against CPU share (or what else varies) as PNG and SVG, and in the terminal.",
+    ),
+    "demo": (
+        "brobust.cli.demo:demo",
+        "Take the CPU away from a sender of cubic, bbr, bbr_robust, and draw what is left of its throughput.",
+    ),
+    "sweep": (
+        "brobust.cli.sweep:sweep",
+        "Measure what a study asks for: every cell of its grids, repeated and shuffled. What is there already stays.",
+    ),
+    "reproduce": (
+        "brobust.cli.sweep:reproduce",
+        "Measure a paper's figures again, draw them, decide its claims, and write all that as one HTML file.",
+    ),
+    "compare": (
+        "brobust.cli.compare:compare",
+        "Compare the throughput of two datasets cell by cell; exit status 1 if one is worse in B.",
+    ),
+    "report": (
+        "brobust.cli.report:report",
+        "Write what was reproduced as one self-contained HTML file: figures beside claims and verdicts.",
+    ),
+    "doctor": (
+        "brobust.cli.doctor:doctor",
+        "Say what this machine can do, line by line, each with its remedy. Exit status 2 if VMs cannot be run.",
+    ),
+    "validate": (
+        "brobust.cli.validate:command",
+        "Measure the same cells on real VMs and in virtual time, and say how far they agree (about 5 minutes).",
+    ),
+    "watch": (
+        "brobust.cli.watch:watch",
+        "Follow all TCP sockets of this host, and name what limits each: CPU, network, windows, application.",
+    ),
+    "contend": (
+        "brobust.cli.contend:app",
+        "Take the CPU away from the vCPU threads of any VM on this host, and say what they really got.",
+    ),
+    "kernel": (
+        "brobust.cli.kernel:app",
+        "Build and list the kernels of the backend `virtual`; repair BBR in a kernel tree.",
+    ),
+    "cc": (
+        "brobust.cli.cc:app",
+        "Congestion controls: list them, load ours into the running kernel, take them out.",
+    ),
+}  # fmt: skip
+
 app = typer.Typer(
     name="brobust",
+    cls=group_of(COMMANDS),
     help="Measure, explain, detect and repair TCP BBR's collapse when the sender's CPU is taken away.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",  # panels in the help; brackets in it are brackets
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,  # rich takes longer to import than all else that the help needs
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-app.command("run")(run.run)
-app.command("plot")(plot.plot)
-app.command("demo")(demo.demo)
-app.command("sweep")(sweep.sweep)
-app.command("reproduce")(sweep.reproduce)
-app.command("compare")(compare.compare)
-app.command("report")(report.report)
-app.command("doctor")(doctor.doctor)
-app.command("validate")(validate.command)
-app.command("watch")(watch.watch)
-app.add_typer(contend.app, name="contend")
-app.add_typer(kernel.app, name="kernel")
-app.add_typer(cc.app, name="cc")
 
 
 def _version(asked: bool) -> None:

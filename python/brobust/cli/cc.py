@@ -10,18 +10,15 @@ from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from brobust import _core, congestion_controls, loading, units
 from brobust.cli import cc_module, conformance
+from brobust.cli.lazy import group
 from brobust.cli.options import parsed
 from brobust.errors import BadInput, MissingSupport
 from brobust.host import namespaces
 
-app = typer.Typer(
-    no_args_is_help=True, help="Congestion controls: list them, load ours into the running kernel, take them out."
-)
+app = group("Congestion controls: list them, load ours into the running kernel, take them out.")
 
 Json = Annotated[bool, typer.Option("--json", help="JSON, one object per line.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be changed.")]
@@ -36,6 +33,9 @@ def show(as_json: Json = False) -> None:
         for row in rows:
             print(json.dumps(row), flush=True)
         return
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False)
     for column in ("name", "from", "state", "default of", "sockets"):
         table.add_column(column)
@@ -73,6 +73,9 @@ def params(
     as_json: Json = False,
 ) -> None:
     """The parameters of one of our controls: value without a setting, range, what it is."""
+    from rich.console import Console
+    from rich.table import Table
+
     found = congestion_controls.params(name)
     table = Table("parameter", "value", "from", "to", "what it is", box=None, pad_edge=False)
     for row in found:
@@ -95,6 +98,9 @@ def programs(name: Annotated[str, typer.Argument(help="A control that is loaded.
         for program in found:
             print(json.dumps(dict(zip(keys, program, strict=True))), flush=True)
         return
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False)
     for column in ("callback", "verified", "instructions", "runs", "ns each"):
         table.add_column(column, justify="left" if column == "callback" else "right")

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from brobust import compare as comparing
-from brobust.dataset import Dataset
-from brobust.report import table
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from brobust.compare import Compared
 
 
 def compare(
@@ -30,6 +29,11 @@ def compare(
     A cell differs where the 95 % confidence interval of the difference of the medians (bootstrap) lies beyond the
     tolerance. It takes three runs of a cell in each.
     """
+    from rich.console import Console
+
+    from brobust import compare as comparing
+    from brobust.dataset import Dataset
+
     cells = comparing.compare(Dataset.open(first), Dataset.open(second), tolerance)
     counts = Counter(cell.verdict for cell in cells)
     if as_json:
@@ -44,7 +48,11 @@ def compare(
         raise typer.Exit(1)
 
 
-def _table(cells: list[comparing.Compared]) -> Table:
+def _table(cells: list[Compared]) -> Table:
+    from rich.table import Table
+
+    from brobust.report import table
+
     axes = list(cells[0].cell)
     out = Table(box=None, pad_edge=False)
     for heading in [*(" ".join(filter(None, table.AXES[axis])) for axis in axes), "A", "B", "B - A [95 %]", "n", ""]:

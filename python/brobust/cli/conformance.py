@@ -7,12 +7,8 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import track
 
 from brobust import _core
-from brobust.conformance import calls, cases, packets
-from brobust.conformance import shadow as shadows
 from brobust.errors import BadInput
 
 Json = Annotated[bool, typer.Option("--json", help="JSON, one object per line.")]
@@ -36,6 +32,8 @@ def same(
 
     Without names: each of ours that is to equal one of the kernel's. Exit status 1 where a packet differs.
     """
+    from brobust.conformance import cases, packets
+
     if list_cases:
         print("\n".join(cases.VIRTUAL))
         return
@@ -71,6 +69,8 @@ def replay(
     """
     if backend not in ("virtual", "vm"):
         raise BadInput(f"--backend: {backend!r} is not allowed; give virtual or vm")
+    from brobust.conformance import calls, cases
+
     every, few = (cases.VM, cases.VM_QUICK) if backend == "vm" else (cases.VIRTUAL, cases.VIRTUAL_QUICK)
     if list_cases:
         print("\n".join(every))
@@ -100,6 +100,9 @@ def shadow(
     The kernel's control runs the socket; ours runs beside it on a copy of the socket, and what the two decide is
     compared. Exit status 1 where it differs.
     """
+    from brobust.conformance import cases
+    from brobust.conformance import shadow as shadows
+
     if list_cases:
         print("\n".join(cases.VM))
         return
@@ -116,6 +119,9 @@ def shadow(
 
 def _counted(results: Iterator[Any], total: int) -> Iterator[Any]:
     """With a bar and an ETA on a terminal, nothing in a pipe."""
+    from rich.console import Console
+    from rich.progress import track
+
     console = Console(stderr=True)
     return iter(track(results, "comparing", total, console=console, transient=True, disable=not console.is_terminal))
 

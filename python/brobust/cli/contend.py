@@ -8,27 +8,29 @@ import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
-from brobust import contend as contending
-from brobust import units, vcpus
-from brobust.backends import limits
+from brobust import units
+from brobust.cli.lazy import group
 from brobust.cli.options import parsed
-from brobust.contend import DRIVERS, PHASES, Asked, Report
 from brobust.errors import BadInput, MissingSupport
-from brobust.vcpus import Machine
 
-app = typer.Typer(
-    help=f"""Take the CPU away from the vCPU threads of any VM on this host, and say what they really got.
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from brobust.contend import Asked, Report
+    from brobust.vcpus import Machine
+
+app = group(
+    """Take the CPU away from the vCPU threads of any VM on this host, and say what they really got.
 
 Knows the vCPU threads of QEMU, libvirt, VirtualBox, VMware, Firecracker and cloud-hypervisor by their names (tested:
-{vcpus.TESTED}). Every thread is given its policy, nice value, CPUs and cgroup back at the end, on Ctrl-C, and by
-`brobust doctor --clean` after kill -9. Exit status 1 if the threads did not get what was asked for.""",
+QEMU and libvirt against the programs themselves; the others against the names that they give their threads). Every
+thread is given its policy, nice value, CPUs and cgroup back at the end, on Ctrl-C, and by `brobust doctor --clean`
+after kill -9. Exit status 1 if the threads did not get what was asked for.""",
+    no_args_is_help=False,
 )
 
 MOST_COMPETITORS = 64
@@ -78,6 +80,9 @@ def contend(
 ) -> None:  # fmt: skip
     if context.invoked_subcommand is not None:
         return
+    from brobust import contend as contending
+    from brobust import vcpus
+
     machine = vcpus.find(qemu=qemu, libvirt=libvirt, pid=pid, threads=threads)
     asked = _asked(share, timeslice, driver, replay, phase, jitter, competitors, nice)
     seconds = _seconds(for_)
@@ -111,6 +116,9 @@ def record(
     Changes nothing. As root by a BPF program, every switch exactly; without privilege by what the kernel counts in
     /proc, off-times exact in length and to a millisecond in when they were.
     """
+    from brobust import contend as contending
+    from brobust import vcpus
+
     _check_out(out)
     machine = vcpus.find(qemu=qemu, libvirt=libvirt, pid=pid, threads=threads)
     last = _show(contending.record(machine, _seconds(for_), out), as_json)
@@ -124,6 +132,9 @@ def _asked(
     share: str | None, timeslice: str, driver: str | None, replay: str | None, phase: str, jitter: float,
     competitors: int | None, nice: int,
 ) -> Asked:  # fmt: skip
+    from brobust.backends import limits
+    from brobust.contend import DRIVERS, PHASES, Asked
+
     driver = driver or ("replay" if replay is not None else "deadline")
     if driver not in DRIVERS:
         raise BadInput(f"--driver: {driver!r} is not one of {', '.join(DRIVERS)}")
@@ -222,6 +233,9 @@ def _screen(as_json: bool) -> Iterator[Any]:
     if as_json or not sys.stdout.isatty():
         yield lambda report: print(*map(_line, report["threads"]), sep="\n", flush=True)
         return
+    from rich.console import Console
+    from rich.live import Live
+
     with Live(console=Console(), auto_refresh=False, transient=True) as live:
         yield lambda report: live.update(_table(report), refresh=True)
 
@@ -243,6 +257,8 @@ def _line(row: Report) -> str:
 
 
 def _table(report: Report) -> Table:
+    from rich.table import Table
+
     table = Table(title=f"{report['elapsed_s']:.0f} s; the last second", box=None, caption="Ctrl-C ends")
     for number, heading in enumerate(("thread", "share", "timeslice", "off-time", "asleep")):
         table.add_column(heading, justify="right" if number else "left")

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from brobust import backends, series
 from brobust.cli.plot import draw
-from brobust.cli.run import measure, show
-from brobust.dataset import Dataset
 from brobust.errors import BadInput
-from brobust.guests import accelerator, kernels
-from brobust.scenario import Grid
+
+if TYPE_CHECKING:
+    from brobust.dataset import Dataset
+    from brobust.scenario import Grid
 
 # The same cells on both. A buffer of 4 BDP: in one of 1 BDP Cubic too must fall, since a queue of 10 ms runs dry in an
 # off-time of 30 ms.
@@ -49,6 +48,11 @@ def demo(
 
 
 def _measured(directory: Path, fields: dict[str, Any]) -> None:
+    from brobust import backends, series
+    from brobust.cli.measuring import measure, show
+    from brobust.dataset import Dataset
+    from brobust.scenario import Grid
+
     grid = Grid.from_flags(fields)
     backends.check(grid.scenarios)
     dataset = continued(directory, grid) or Dataset.create(directory, grid, series.host())
@@ -61,6 +65,8 @@ def _measured(directory: Path, fields: dict[str, Any]) -> None:
 
 def continued(directory: Path, grid: Grid) -> Dataset | None:
     """The dataset in that directory, if there is one of this grid."""
+    from brobust.dataset import Dataset
+
     if not (directory / "dataset.json").exists():
         return None
     dataset = Dataset.open(directory)
@@ -72,6 +78,8 @@ def continued(directory: Path, grid: Grid) -> Dataset | None:
 def _no_vms() -> str | None:
     if os.geteuid() != 0:
         return "that needs root (sudo brobust demo --backend vm)"
+    from brobust.guests import accelerator
+
     if not accelerator.qemu_version():
         return "qemu-system-x86_64 is not installed; `make setup` installs it"
     return None
@@ -79,6 +87,8 @@ def _no_vms() -> str | None:
 
 def _kernel() -> str:
     """Debian's 6.12 where apt has it; elsewhere (Ubuntu) the host's own kernel."""
+    from brobust.guests import kernels
+
     available = kernels.available()
     for name in ("debian-6.12", "host"):
         if name in available:

@@ -6,12 +6,8 @@ import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
-from brobust import checks, loading
 from brobust.errors import BadInput, MissingSupport
-from brobust.host import session
 
 MARKS = {"ok": ("ok", "green"), "limited": ("limited", "yellow"), "missing": ("missing", "red")}
 
@@ -27,6 +23,11 @@ def doctor(
     if clean:
         _clean(as_json, dry_run)
         return
+    from rich.console import Console
+    from rich.text import Text
+
+    from brobust import checks
+
     console = Console()
     findings = []
     for finding in checks.all_checks():
@@ -46,6 +47,9 @@ def doctor(
 
 
 def _clean(as_json: bool, dry_run: bool) -> None:
+    from brobust import loading
+    from brobust.host import session
+
     found = [session.Leftover("congestion control", journal.name) for journal in loading.abandoned()]
     if not dry_run and loading.may_clean():
         loading.clean()

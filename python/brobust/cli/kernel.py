@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
-from rich.table import Table
 
 from brobust.cli import kernel_patch
+from brobust.cli.lazy import group
 from brobust.errors import BadInput
 from brobust.virtual import build as building
 from brobust.virtual import kernels
 from brobust.virtual.programs import BuildFailed
 from brobust.virtual.sources import Order
 
-app = typer.Typer(
-    help="Build and list the kernels of the backend `virtual`; repair BBR in a kernel tree.", no_args_is_help=True
-)
-app.command("patch")(kernel_patch.patch)
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+app = group("Build and list the kernels of the backend `virtual`; repair BBR in a kernel tree.")
 
 
 @app.command("build")
 def build(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help=f"virtual-6.12, virtual-6.1 [{kernels.DEFAULT}].")
+        str | None, typer.Argument(metavar="NAME", help=f"virtual-6.12, virtual-6.1 [{kernels.DEFAULT}].")
     ] = None,
     source: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Build this Linux tree instead; it is not modified.")
@@ -44,6 +41,8 @@ def build(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object at the end.")] = False,
 ) -> None:
     """Build a kernel for virtual time from Debian's sources, or from a tree of your own. No root needed."""
+    from rich.console import Console
+
     order = _order(name, source, own_name, hz)
     with _Speaker(Console(stderr=True), order.name) as speaker:
         try:
@@ -86,6 +85,8 @@ def list_kernels(
             f"none built yet; `{kernels.build_command(kernels.DEFAULT)}` builds one (about {kernels.MINUTES} minutes)"
         )
         return
+    from rich.console import Console
+
     console = Console()
     console.print(render(built))
     for kernel in built:
@@ -96,7 +97,13 @@ def list_kernels(
             )  # fmt: skip
 
 
+app.command("patch")(kernel_patch.patch)
+
+
 def render(built: list[kernels.VirtualKernel]) -> Table:
+    from rich import box
+    from rich.table import Table
+
     table = Table(box=box.SIMPLE, pad_edge=False)
     table.add_column("name", overflow="fold")
     table.add_column("release", no_wrap=True)
@@ -118,9 +125,11 @@ class _Speaker:
     """Progress for people: phase and count on a terminal, one line per phase in a pipe."""
 
     def __init__(self, console: Console, name: str):
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
         self._console = console
         self._name = name
-        self._bar = Bar(
+        self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
             console=console, disable=not console.is_terminal, transient=True,
         )  # fmt: skip

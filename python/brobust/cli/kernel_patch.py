@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from brobust.errors import BadInput, MissingSupport
 from brobust.guests import kernels as guest_kernels
@@ -146,6 +145,8 @@ def _show(tree: Path, todo: Sequence[Change], mailed: str | None, output: Path |
 def _say(
     changes: Sequence[Change], check: bool, show: bool, sentence: str, compiled: Compiled | None, kernel: str | None
 ) -> None:
+    from rich.console import Console
+
     # A diff on the standard output is to be piped: words then go beside it.
     say = Console(stderr=show, soft_wrap=True, highlight=False, markup=False, emoji=False).print
     for change in changes:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brobust.dataset import Dataset
+if TYPE_CHECKING:
+    from brobust.dataset import Dataset
 
 
 def plot(
@@ -18,6 +19,8 @@ def plot(
     out: Annotated[Path | None, typer.Option(help="Directory for the files [the dataset's].")] = None,
 ) -> None:
     """Draw throughput against CPU share (or what else varies) as PNG and SVG, and in the terminal."""
+    from brobust.dataset import Dataset
+
     draw(Dataset.open(dataset), x, out or dataset)
 
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
-from brobust import backends, series
-from brobust.dataset import Dataset
-from brobust.errors import BadInput, BrobustError
-from brobust.report import table
-from brobust.scenario import Grid
+from brobust.errors import BadInput
+
+if TYPE_CHECKING:
+    from brobust.scenario import Grid
 
 DATA = Path("brobust-data")
 
@@ -37,7 +32,7 @@ def _one(panel: str, text: str, *names: str) -> Any:
 
 
 def run(
-    scenario: Annotated[Path | None, typer.Argument(metavar="[SCENARIO.toml]", help="Scenario file.")] = None,
+    scenario: Annotated[Path | None, typer.Argument(metavar="SCENARIO.toml", help="Scenario file.")] = None,
     bandwidth: Annotated[str | None, _list(PATH, "bandwidth", "Bottleneck rate with unit [20mbit].")] = None,
     rtt: Annotated[str | None, _list(PATH, "rtt", "Round-trip time with unit [10ms].")] = None,
     buffer: Annotated[str | None, _list(PATH, "buffer", "Bottleneck buffer: 1bdp, 60kB or 100p [1bdp].")] = None,
@@ -134,6 +129,10 @@ def run(
     Flags override the file. Every field of the file has a flag, and takes a comma-separated list where not said
     otherwise: the lists' cross product is measured.
     """
+    from brobust import series
+    from brobust.cli.measuring import measure, show
+    from brobust.dataset import Dataset
+
     flags = grid_fields(
         path={"bandwidth": bandwidth, "rtt": rtt, "buffer": buffer, "loss": loss, "aqm": aqm},
         contention={
@@ -181,89 +180,10 @@ def run(
 
 
 def _check(grid: Grid, jobs: int | None) -> None:
+    from brobust import backends, series
+
     series.check_jobs(jobs, grid.scenarios)
     backends.check(grid.scenarios)
-
-
-def measure(
-    grid: Grid,
-    dataset: Dataset,
-    as_json: bool,
-    jobs: int | None = None,
-    cluster: str | None = None,
-    go_on: str | None = None,
-) -> None:
-    """Measure what the dataset lacks, with progress on stderr, and on stdout a line per run if asked for. `go_on` says
-    how an interrupted series is completed."""
-    with dataset.writing():
-        _measure(grid, dataset, as_json, jobs, cluster, go_on)
-
-
-def _measure(
-    grid: Grid, dataset: Dataset, as_json: bool, jobs: int | None, cluster: str | None, go_on: str | None
-) -> None:
-    runs = series.remaining(grid, dataset)
-    errors = Console(stderr=True)
-    try:
-        with _bar(errors, len(runs)) as say:
-            for progress in series.measure(runs, dataset, say.now, jobs, cluster):
-                say.done(progress)
-                if as_json:
-                    print(json.dumps(series.summary(progress.measured.runs), default=str), flush=True)
-    except BrobustError:
-        dataset.discard_if_empty()
-        raise
-    except KeyboardInterrupt:
-        done = len(dataset.finished())
-        how = go_on or f"`brobust run --resume --out {dataset.directory}`"
-        raise BadInterrupt(
-            f"interrupted; {done} of {len(grid.runs())} runs are in {dataset.directory}; complete them with {how}"
-        ) from None
-
-
-def show(dataset: Dataset) -> None:
-    """Print what a dataset holds."""
-    Console().print(table.render(dataset.runs(), title=f"dataset {dataset.directory}"))
-
-
-class BadInterrupt(BadInput):
-    """Ctrl-C: what is measured is kept."""
-
-    exit_status = 130
-
-
-class _Speaker:
-    """Progress for people: a bar with ETA on a terminal, nothing in a pipe but failures."""
-
-    def __init__(self, console: Console, total: int):
-        self._console = console
-        self._bar = Bar(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("left"),
-            TimeRemainingColumn(elapsed_when_finished=True),
-            console=console, disable=not console.is_terminal, transient=True,
-        )  # fmt: skip
-        self._task = self._bar.add_task("starting", total=total)
-
-    def __enter__(self) -> _Speaker:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def now(self, text: str) -> None:
-        self._bar.update(self._task, description=text[:100])
-
-    def done(self, progress: series.Progress) -> None:
-        self._bar.update(self._task, completed=progress.done)
-        first = progress.measured.runs[0]
-        if first["outcome"] != "ok":
-            line = f"{progress.run.scenario.describe()}: {first['outcome']}: {first['reason']}"
-            self._console.print(line, soft_wrap=True, highlight=False, markup=False)
-
-
-def _bar(console: Console, total: int) -> _Speaker:
-    return _Speaker(console, total)
 
 
 def grid_fields(**given: Any) -> dict[str, Any]:
@@ -283,6 +203,8 @@ def grid_fields(**given: Any) -> dict[str, Any]:
 
 
 def _grid(scenario: Path | None, flags: dict[str, Any]) -> Grid:
+    from brobust.scenario import Grid
+
     return Grid.from_file(scenario, flags) if scenario is not None else Grid.from_flags(flags)
 
 

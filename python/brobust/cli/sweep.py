@@ -5,24 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import polars as pl
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from brobust import backends, series
-from brobust.cli import run as run_command
-from brobust.dataset import Dataset
 from brobust.errors import BadInput
-from brobust.scenario import Grid
-from brobust.study import cells, cost, model
-from brobust.study.claims import DIFFERS, Verdict, decide
-from brobust.study.metrics import Evidence, Tables
+from brobust.study import Scale, papers
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.table import Table
+
+    from brobust.dataset import Dataset
+    from brobust.study.claims import Verdict
+    from brobust.study.model import Study
 
 Backend = Annotated[str, typer.Option(help="virtual or vm.")]
-Scale = Annotated[model.Scale, typer.Option(help="How much of it is measured.")]
+HowMuch = Annotated[Scale, typer.Option(help="How much of it is measured.")]
 Jobs = Annotated[
     int | None, typer.Option(help="Runs side by side [virtual: as many as CPUs, vm: 1].", show_default=False)
 ]
@@ -36,7 +35,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many runs 
 
 def sweep(
     study: Annotated[list[Path], typer.Argument(metavar="STUDY.toml", help="One study or several.")],
-    scale: Scale = model.Scale.QUICK,
+    scale: HowMuch = Scale.QUICK,
     backend: Backend = "virtual",
     kernel: Kernel = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Dataset directory; a broken sweep goes on in it.")] = Path(
@@ -49,6 +48,8 @@ def sweep(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per run as it finishes.")] = False,
 ) -> None:
     """Measure what a study asks for: every cell of its grids, repeated and shuffled. What is there already stays."""
+    from brobust.study import model
+
     studies = _on_kernels([model.load(file) for file in study], kernel)
     if resume and not (out / "dataset.json").exists():
         raise BadInput(f"--resume: {out} holds no sweep to complete; leave --resume out, or give its --out")
@@ -56,9 +57,9 @@ def sweep(
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help=f"{' or '.join(model.papers())}.")],
+    paper: Annotated[str, typer.Argument(help=f"{' or '.join(papers())}.")],
     figure: Annotated[list[str] | None, typer.Option(help="Only this figure; may be repeated.")] = None,
-    scale: Scale = model.Scale.QUICK,
+    scale: HowMuch = Scale.QUICK,
     backend: Backend = "virtual",
     kernel: Kernel = None,
     out: Annotated[
@@ -73,8 +74,15 @@ def reproduce(
 
     Exit status 1 if any claim differs.
     """
-    from brobust.report import html  # matplotlib: a second that only a figure is worth
+    import polars as pl
+    from rich.console import Console
+
+    from brobust.report import html
     from brobust.report import study as drawing
+    from brobust.scenario import Grid
+    from brobust.study import cells, model
+    from brobust.study.claims import DIFFERS, decide
+    from brobust.study.metrics import Evidence, Tables
 
     studies = _on_kernels(model.of_paper(paper, figure or []), kernel)
     directory = out or Path(f"{paper}-{backend}-{scale}")
@@ -115,13 +123,13 @@ def _repeated(option: str, values: Sequence[str] | None) -> list[str]:
     return [word for value in values or () for word in (option, value)]
 
 
-def _on_kernels(studies: Sequence[model.Study], kernels: Sequence[str] | None) -> list[model.Study]:
+def _on_kernels(studies: Sequence[Study], kernels: Sequence[str] | None) -> list[Study]:
     return [study.on_kernels(kernels) for study in studies] if kernels else list(studies)
 
 
 def _measure(
-    studies: Sequence[model.Study],
-    scale: model.Scale,
+    studies: Sequence[Study],
+    scale: Scale,
     backend: str,
     directory: Path,
     jobs: int | None,
@@ -131,6 +139,13 @@ def _measure(
     as_json: bool,
 ) -> Dataset | None:
     """What the dataset lacks of these studies; None after a dry run."""
+    from rich.console import Console
+
+    from brobust import backends, series
+    from brobust.cli.measuring import measure
+    from brobust.dataset import Dataset
+    from brobust.study import cost, model
+
     grid = model.grid(studies, scale, backend)
     series.check_jobs(jobs, grid.scenarios, cluster)
     backends.check(grid.scenarios)
@@ -157,11 +172,13 @@ def _measure(
         return None
     if dataset is None:
         dataset = Dataset.create(directory, grid, series.host())
-    run_command.measure(grid, dataset, as_json, jobs, cluster, go_on="the same command again")
+    measure(grid, dataset, as_json, jobs, cluster, go_on="the same command again")
     return dataset
 
 
 def _table(verdicts: Sequence[Verdict]) -> Table:
+    from rich.table import Table
+
     table = Table("claim", "verdict", "n", "measured", box=None, pad_edge=False)
     for verdict in verdicts:
         table.add_row(

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import polars as pl
 import typer
-from rich.console import Console
 
-from brobust import backends, series, units, validate
+from brobust import units
 from brobust.cli import demo
 from brobust.cli.options import parsed
-from brobust.cli.run import grid_fields, measure
-from brobust.dataset import Dataset
-from brobust.report import validation
-from brobust.scenario import Grid
-from brobust.scenario.grid import override, scenario
-from brobust.virtual import kernels
+from brobust.cli.run import grid_fields
+
+if TYPE_CHECKING:
+    from brobust.validate import WhatIf
 
 # The demo's cells: 20 Mbit/s, where a TCG guest has CPU to spare, and 4 BDP, where Cubic fills the link.
 FIELDS = {**demo.FIELDS, "backend": "vm"}
@@ -44,6 +40,17 @@ def command(
 
     Each run in virtual time replays the off-times that the VM's vCPU had, so nothing is tuned.
     """
+    import polars as pl
+    from rich.console import Console
+
+    from brobust import backends, series, validate
+    from brobust.cli.measuring import measure
+    from brobust.dataset import Dataset
+    from brobust.report import validation
+    from brobust.scenario import Grid
+    from brobust.scenario.grid import override
+    from brobust.virtual import kernels
+
     asked = grid_fields(
         path={"bandwidth": bandwidth, "buffer": buffer},
         contention={"share": share, "timeslice": timeslice, "driver": driver},
@@ -82,9 +89,12 @@ def command(
         print(file)
 
 
-def _what_if(added_rtt: str, cpu_frequency: str | None) -> validate.WhatIf:
+def _what_if(added_rtt: str, cpu_frequency: str | None) -> WhatIf:
     """Refused before minutes of VMs, not after."""
+    from brobust.scenario.grid import scenario
+    from brobust.validate import WhatIf
+
     added = parsed("added-rtt", added_rtt, units.nanoseconds)
     if cpu_frequency is not None:
         scenario({"cpu": {"frequency": cpu_frequency}})
-    return validate.WhatIf(added, cpu_frequency)
+    return WhatIf(added, cpu_frequency)

@@ -6,15 +6,17 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from brobust import units, watching
 from brobust.cli.options import parsed
 from brobust.errors import BadInput
-from brobust.watching import CAUSES, CPU_LIMITED, Filter, Report, metrics
-from brobust.watching.words import cells
+from brobust.watching import CAUSES, CPU_LIMITED, Filter, Report
+
+if TYPE_CHECKING:
+    from brobust.watching.metrics import Address
 
 
 def watch(
@@ -69,6 +71,8 @@ def watch(
         top = 0  # nobody would see them
     reports = watching.sweeps(seconds["interval"], seconds["window"], count, top, which, netns)
     if address is not None:
+        from brobust.watching import metrics
+
         metrics.serve(reports, address, per_socket)
         return
     if not once:
@@ -87,14 +91,16 @@ def _seconds(option: str, text: str) -> float:
     return seconds
 
 
-def _address(serve: str | None, as_json: bool, once: bool, per_socket: bool) -> metrics.Address | None:
+def _address(serve: str | None, as_json: bool, once: bool, per_socket: bool) -> Address | None:
     if serve is None:
         if per_socket:
             raise BadInput("--per-socket is about the series of --serve; give that, too")
         return None
     if as_json or once:
         raise BadInput(f"--serve shows every sweep to Prometheus; {'--json' if as_json else '--once'} is another way")
-    return metrics.Address.parse(serve)
+    from brobust.watching.metrics import Address
+
+    return Address.parse(serve)
 
 
 def _follow(reports: Iterator[Report], as_json: bool) -> None:
@@ -114,6 +120,8 @@ def _print(report: Report, as_json: bool) -> None:
     if as_json:
         print(json.dumps(report), flush=True)
         return
+    from brobust.watching.words import cells
+
     print(summary(report), flush=True)
     for flow in report["flows"]:
         print("  " + "  ".join(cells(flow).values()), flush=True)

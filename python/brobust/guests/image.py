@@ -14,8 +14,6 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from elftools.elf.elffile import ELFFile
-
 from brobust.errors import MissingSupport
 from brobust.guests.kernels import Kernel, cache_directory, module_files
 
@@ -122,6 +120,8 @@ def _uncompressed(file: Path) -> bytes:
 
 def shared_libraries(program: Path) -> list[Path]:
     """The interpreter and every library a dynamic program needs, by the paths it will look for them."""
+    from elftools.elf.elffile import ELFFile
+
     with program.open("rb") as file:
         if ELFFile(file).get_section_by_name(".dynamic") is None:
             return []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,17 +12,8 @@ from brobust import files
 from brobust.errors import BadInput
 from brobust.scenario import Grid
 from brobust.scenario.grid import override
+from brobust.study import STUDIES, Scale, papers
 from brobust.study.claims import Claim
-
-STUDIES = Path(__file__).parent.parent / "studies"
-
-
-class Scale(StrEnum):
-    """How much of a study is measured."""
-
-    SMOKE = "smoke"
-    QUICK = "quick"
-    FULL = "full"
 
 
 class Figure(BaseModel):
@@ -117,11 +107,6 @@ def load(file: Path) -> Study:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise BadInput(f"{file}: {where}: {first['msg']} (given: {str(first['input'])[:80]!r})") from None
-
-
-def papers() -> list[str]:
-    """Papers with studies of ours."""
-    return sorted(directory.name for directory in STUDIES.iterdir() if any(directory.glob("*.toml")))
 
 
 def of_paper(paper: str, figures: Sequence[str] = ()) -> list[Study]:

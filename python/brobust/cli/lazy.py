@@ -1,0 +1,92 @@
+"""Commands that are imported when they are called, and their help as plain text."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+
+class Command(TyperCommand):
+    """A command whose help has a section for each panel of its options."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            own = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                sections.setdefault(getattr(parameter, "rich_help_panel", None) or own, []).append(record)
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+def first_paragraph(help: str | None) -> str:
+    """Return what a list of commands says of one."""
+    return " ".join(inspect.cleandoc(help or "").split("\n\n")[0].split())
+
+
+def group(help: str, *, no_args_is_help: bool = True) -> typer.Typer:
+    """Return a command that is to have commands."""
+    return typer.Typer(
+        cls=Group, help=help, no_args_is_help=no_args_is_help, rich_markup_mode=None, add_completion=False
+    )
+
+
+class Group(TyperGroup):
+    """A command that has commands. Each is listed with the whole first paragraph of its help."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help(), err=True)
+            raise typer.Exit(2)
+        return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: Any) -> Any:
+        parameters = super().get_params(ctx)
+        for parameter in parameters:
+            # Typer's own two for completion. It has pydantic convert None, and takes a bool as it is.
+            if getattr(parameter, "is_flag", False) and parameter.default is None:
+                parameter.default = False
+        return parameters
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, first_paragraph(command.help)) for name, command in self.commands.items()])
+
+
+class _Later(TyperCommand):
+    """Stands for a command that is not imported yet: its name, its line of help, and where it is."""
+
+    def __init__(self, name: str, where: str, line: str) -> None:
+        super().__init__(name, help=line)
+        self._where = where
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        return self.imported().make_context(info_name, args, parent, **extra)
+
+    def imported(self) -> Any:
+        module, _, attribute = self._where.partition(":")
+        found = getattr(importlib.import_module(module), attribute)
+        if not isinstance(found, typer.Typer):
+            function, found = found, typer.Typer(rich_markup_mode=None, add_completion=False)
+            found.command(self.name, cls=Command)(function)
+        return get_command(found)
+
+
+def group_of(commands: Mapping[str, tuple[str, str]]) -> type[Group]:
+    """Return a group of these commands: by name, `module:attribute` of a function or a Typer, and its line of help."""
+
+    class LazyGroup(Group):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            for name, (where, line) in commands.items():
+                self.add_command(_Later(name, where, line))
+
+    return LazyGroup
