@@ -57,7 +57,7 @@ def _refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
         (["--jobs", "0"], ["--jobs", "0"]),
         ([*VM, "--jobs", "2"], ["--jobs", "2", "backend vm"]),
         ([*VM, "--packets"], ["packets", "virtual"]),
-        ([*VM, "--jitter", "0.1"], ["contention.jitter", "burner"]),
+        ([*VM, "--length-jitter", "0.1"], ["contention.length_jitter", "burner"]),
     ],
 )
 def test_bad_input_is_refused_before_anything_starts(
@@ -105,7 +105,8 @@ def test_help_names_every_option_of_a_run(brobust: Brobust) -> None:
         "cc", "bandwidth", "rtt", "buffer", "loss", "share", "timeslice", "driver", "flows", "duration", "repeat",
         "seed", "kernel", "backend", "out", "json", "resume", "start", "accelerator", "samples", "aqm",
         "bandwidth-changes", "rtt-changes", "stop", "flow-rtt", "flow-rtt-changes", "pattern", "sender", "phase",
-        "jitter", "replay", "cpu-frequency", "timer-cycles", "rx-packet-cycles", "tx-skb-cycles", "tx-byte-cycles",
+        "start-jitter", "length-jitter", "replay",
+        "cpu-frequency", "timer-cycles", "rx-packet-cycles", "tx-skb-cycles", "tx-byte-cycles",
         "coalesce", "tx-completion", "tso-max-size", "qdisc", "tso-sizing", "traffic", "packets", "no-packets", "jobs",
     ):  # fmt: skip
         assert f"--{option}" in said
@@ -126,7 +127,8 @@ def test_flags_become_fields_and_commas_of_changes_are_no_grid(monkeypatch: pyte
     monkeypatch.setattr(measuring, "show", lambda _: None)
     monkeypatch.setattr(Dataset, "create", lambda *_: None)
     arguments = [
-        "--cc", "bbr", "--share", "0.5", "--jitter", "0,0.5", "--phase", "5ms", "--aqm", "none,codel ecn",
+        "--cc", "bbr", "--share", "0.5", "--start-jitter", "0,0.5", "--length-jitter", "0.1",
+        "--phase", "5ms", "--aqm", "none,codel ecn",
         "--bandwidth-changes", "5s:50mbit,7s:1gbit", "--rtt-changes", "1s:5ms", "--flow-rtt-changes", "1s:5ms,2s:6ms",
         "--pattern", "rate 5mbit", "--flow-rtt", "30ms", "--stop", "9s", "--cpu-frequency", "1GHz",
         "--tx-byte-cycles", "2.5", "--coalesce", "50us", "--tso-max-size", "16KiB", "--qdisc", "fq",
@@ -142,9 +144,17 @@ def test_flags_become_fields_and_commas_of_changes_are_no_grid(monkeypatch: pyte
     assert (one.cpu.frequency, one.cpu.tx_byte_cycles) == (10**9, 2.5)
     assert (one.nic.coalesce, one.nic.tso_max_size) == (50_000, 16384)
     assert (one.qdisc, one.samples, one.packets, one.contention.phase) == ("fq", "ack", True, 5_000_000)
-    assert {(s.contention.jitter, s.path.aqm.name) for s in grid.scenarios} == {
+    assert one.contention.length_jitter == 0.1
+    assert {(s.contention.start_jitter, s.path.aqm.name) for s in grid.scenarios} == {
         (0.0, "none"), (0.0, "codel"), (0.5, "none"), (0.5, "codel"),
     }  # fmt: skip
+
+
+def test_the_former_name_of_jitter_is_taken_with_one_line(brobust: Brobust) -> None:
+    done = brobust("run", "--jitter", "0.1,1.5", "--driver", "burner")
+    warned, refused = done.stderr.splitlines()
+    assert "jitter is called start_jitter on virtual" in warned and "--start-jitter" in warned
+    assert "contention.start_jitter: 1.5" in refused
 
 
 # Together they take two seconds to import.

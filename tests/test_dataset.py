@@ -24,6 +24,7 @@ from brobust.dataset import (
     scenario_columns,
 )
 from brobust.errors import BadInput, UnreadableFile
+from brobust.report import table
 from brobust.scenario import Grid, Run
 from brobust.scenario.grid import scenario
 from conftest import refused
@@ -229,8 +230,50 @@ def test_files_with_other_columns_are_left_out_and_named(dataset: Dataset) -> No
 def test_another_schema_is_refused_by_name(dataset: Dataset) -> None:
     about = dataset.directory / "dataset.json"
     about.write_text(json.dumps({**json.loads(about.read_text()), "schema": 0, "brobust": "0.0.1"}))
-    with pytest.raises(BadInput, match=rf"schema 0.*reads {SCHEMA_VERSION}.*0\.0\.1"):
+    with pytest.raises(BadInput, match=rf"schema 0.*reads 5 to {SCHEMA_VERSION}.*0\.0\.1"):
         Dataset.open(dataset.directory)
+
+
+def _of_schema_5(dataset: Dataset) -> Dataset:
+    """As brobust wrote it before there were two jitters: a column, and its name in the scenario."""
+    about = dataset.directory / "dataset.json"
+    about.write_text(json.dumps({**json.loads(about.read_text()), "schema": 5}))
+    (dataset.directory / "runs").mkdir()
+    for backend, share, jitter in (("virtual", 0.5, 0.25), ("virtual", 1.0, None), ("vm", 0.5, 0.1), ("vm", 1.0, None)):
+        row = {
+            "run": f"{backend}-{share}", "cc": "bbr", "backend": backend, "share": share, "jitter": jitter,
+            "outcome": "ok", "throughput_mbps": 5.0, "duration_s": 10.0, "start_s": 0.0,
+        }  # fmt: skip
+        lacking = [pl.lit(None, column.dtype).alias(name) for name, column in RUNS.items() if name not in row]
+        table = pl.DataFrame([row], schema_overrides={"jitter": pl.Float64}).with_columns(lacking)
+        table = table.drop("start_jitter", "length_jitter")
+        table.write_parquet(dataset.directory / "runs" / f"{backend}-{share}.parquet")
+    return Dataset.open(dataset.directory)
+
+
+def test_a_dataset_of_schema_5_is_read_with_each_backends_meaning_of_jitter(dataset: Dataset) -> None:
+    runs = _of_schema_5(dataset).runs()
+    assert runs.columns == list(RUNS)
+    read = {row["run"]: (row["start_jitter"], row["length_jitter"]) for row in runs.iter_rows(named=True)}
+    undisturbed = (None, None)
+    assert read == {
+        "virtual-0.5": (0.25, 0.0), "virtual-1.0": undisturbed, "vm-0.5": (0.0, 0.1), "vm-1.0": undisturbed,
+    }  # fmt: skip
+
+
+def test_a_dataset_of_schema_5_is_shown_as_the_same_one_of_today(dataset: Dataset, tmp_path: Path) -> None:
+    before = _of_schema_5(dataset)
+    today = Dataset.create(tmp_path / "today", Grid.from_flags({}), {})
+    for row in before.runs().iter_rows(named=True):
+        today.append(row["run"], Measured([row]))
+    assert table.cells(before.runs()).equals(table.cells(today.runs()))
+    # On virtual it is the default, and on vm no length was drawn but by a burner.
+    assert table.varying(table.runs(before.runs())) == ["backend", "length_jitter", "share"]
+
+
+def test_no_run_is_added_to_a_dataset_of_an_older_schema(dataset: Dataset) -> None:
+    with pytest.raises(BadInput, match=r"schema 5.*can be read.*--out"):
+        series.remaining(Grid.from_flags({}), _of_schema_5(dataset))
 
 
 def test_a_directory_without_a_dataset_is_refused(tmp_path: Path) -> None:
@@ -284,7 +327,7 @@ def test_a_flows_columns_are_those_of_its_group_and_its_sender() -> None:
     point = scenario(
         {
             "contention": {"share": 0.5},
-            "senders": [{"share": 0.25, "timeslice": "5ms", "jitter": 0}],
+            "senders": [{"share": 0.25, "timeslice": "5ms", "start_jitter": 0, "length_jitter": 0.1}],
             "flows": [{"cc": "bbr", "count": 2}, {"start": "1s", "stop": "4s", "rtt": "40ms", "sender": 2},
                       {"sender": 2, "pattern": "rate 5mbit"}],
         }
@@ -293,16 +336,25 @@ def test_a_flows_columns_are_those_of_its_group_and_its_sender() -> None:
     assert (first["flow"], second["flow"], second["cc"], second["stop_s"], second["flow_rtt_ms"]) == (
         0, 1, "bbr", 10.0, 10.0,
     )  # fmt: skip
-    assert (second["share"], second["driver"], second["timeslice_ms"], second["jitter"]) == (0.5, "virtual", 10.0, 0.25)
+    assert (second["share"], second["driver"], second["timeslice_ms"]) == (0.5, "virtual", 10.0)
+    assert (second["start_jitter"], second["length_jitter"]) == (0.25, 0.0)
     assert (third["start_s"], third["stop_s"], third["flow_rtt_ms"], third["sender"]) == (1.0, 4.0, 40.0, 2)
-    assert (third["share"], third["timeslice_ms"], third["jitter"]) == (0.25, 5.0, 0.0)
+    assert (third["share"], third["timeslice_ms"]) == (0.25, 5.0)
+    assert (third["start_jitter"], third["length_jitter"]) == (0.0, 0.1)
     assert fourth["pattern"] == "rate 5mbit"
     assert frame(flow_columns(point), RUNS).height == 4
 
 
 def test_a_replayed_sender_has_the_recording_and_no_timeslice() -> None:
     (columns,) = flow_columns(scenario({"contention": {"replay": "vm#a-0"}}))
-    expected = {"driver": "virtual", "share": 1, "timeslice_ms": None, "jitter": None, "replay": "vm#a-0"}
+    expected = {
+        "driver": "virtual",
+        "share": 1,
+        "timeslice_ms": None,
+        "start_jitter": None,
+        "length_jitter": None,
+        "replay": "vm#a-0",
+    }
     assert {name: columns[name] for name in expected} == expected
 
 

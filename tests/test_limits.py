@@ -20,7 +20,7 @@ def _burner(**more: Any) -> dict[str, Any]:
     "fields",
     [
         {},
-        {"contention": {"share": 0.5, "jitter": 1, "phase": "5ms"}},
+        {"contention": {"share": 0.5, "start_jitter": 1, "length_jitter": 0.9, "phase": "5ms"}},
         {"contention": {"driver": "none"}},
         {
             "path": {
@@ -38,7 +38,7 @@ def _burner(**more: Any) -> dict[str, Any]:
         {**VM, "contention": {"share": 0.5}},
         {**VM, "samples": "1ms", "accelerator": "kvm", "kernel": "host", "path": {"rtt": "0s", "buffer": "100p"}},
         _burner(),
-        _burner(jitter=0.5, phase="5ms"),
+        _burner(start_jitter=0.5, length_jitter=0.5, phase="5ms"),
     ],
 )
 def test_what_a_backend_can_do_is_let_pass(fields: dict[str, Any]) -> None:
@@ -81,9 +81,11 @@ def test_what_a_backend_can_do_is_let_pass(fields: dict[str, Any]) -> None:
         ({**VM, "packets": True}, ["packets", "'true'", "false"]),
         ({**VM, "traffic": "brobust"}, ["traffic", "'brobust'", "iperf3"]),
         ({**VM, "contention": {"replay": "a.csv"}}, ["replay", "a.csv", "cannot be read"]),
-        ({**VM, "contention": {"jitter": 0.1}}, ["contention.jitter", "0.1", "burner"]),
+        ({**VM, "contention": {"start_jitter": 0.1}}, ["contention.start_jitter", "0.1", "burner"]),
+        ({**VM, "contention": {"length_jitter": 0.1}}, ["contention.length_jitter", "0.1", "burner"]),
         ({**VM, "contention": {"phase": "5ms"}}, ["contention.phase", "5ms", "burner"]),
-        (_burner(jitter=0.6), ["contention.jitter", "0.6", "at most 0.5"]),
+        (_burner(start_jitter=0.6), ["contention.start_jitter", "0.6", "at most 0.5"]),
+        (_burner(length_jitter=0.6), ["contention.length_jitter", "0.6", "at most 0.5"]),
     ],
 )
 def test_what_it_cannot_do_is_refused_in_one_line(fields: dict[str, Any], words: list[str]) -> None:

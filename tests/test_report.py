@@ -87,7 +87,7 @@ def test_what_differs_only_because_the_backend_does_is_no_axis_of_its_own(runs: 
     virtual = runs.with_columns(
         backend=pl.lit("virtual"), kernel=pl.lit("virtual-6.12"), accelerator=pl.lit(None, pl.String),
         driver=pl.when(pl.col("share") < 1).then(pl.lit("virtual")).otherwise("driver"), run=pl.col("run") + "-v",
-        jitter=pl.when(pl.col("share") < 1).then(0.25),
+        start_jitter=pl.when(pl.col("share") < 1).then(0.25),
     )  # fmt: skip
     both = pl.concat([runs, virtual])
     assert table.varying(table.runs(both)) == ["backend", "cc", "share"]

@@ -98,7 +98,9 @@ def test_several_groups_of_flows_run_together() -> None:
         ({"path": {"rtt_changes": "10s:1ms"}}, ["path.rtt_changes", "10s is not inside the run", "duration 10s"]),
         ({"path": {"rtt_changes": [["1s", "11s"]]}}, ["rtt_changes", "11s at 1s is more than 10s"]),
         ({"contention": {"phase": "soon"}}, ["contention.phase", "'soon' is not a duration"]),
-        ({"contention": {"jitter": "1.5"}}, ["contention.jitter", "1.5", "less than or equal to 1"]),
+        ({"contention": {"start_jitter": "1.5"}}, ["contention.start_jitter", "1.5", "less than or equal to 1"]),
+        ({"contention": {"length_jitter": "1"}}, ["contention.length_jitter", "1.0", "less than 1"]),
+        ({"contention": {"jitter": 0, "start_jitter": 0}}, ["contention.jitter", "start_jitter", "leave jitter out"]),
         ({"contention": {"replay": "d", "share": "0.5"}}, ["contention", "replay d", "share 0.5 must be 1"]),
         ({"contention": {"driver": "replay"}}, ["driver replay", "--replay"]),
         (
@@ -183,10 +185,10 @@ def test_each_backend_has_its_own_defaults_and_a_scenario_holds_what_is_measured
     got = Grid.from_flags({"backend": backend}).scenarios[0]
     c = got.contention
     expected = {
-        "virtual": ("virtual-6.12", "brobust", "auto", 0.25),
-        "vm": ("debian-6.12", "iperf3", "deadline", 0.0),
+        "virtual": ("virtual-6.12", "brobust", "auto", 0.25, 0.0),
+        "vm": ("debian-6.12", "iperf3", "deadline", 0.0, 0.0),
     }[backend]
-    assert (got.kernel, got.traffic, c.driver, c.jitter) == expected
+    assert (got.kernel, got.traffic, c.driver, c.start_jitter, c.length_jitter) == expected
 
 
 def test_a_default_and_the_same_value_written_out_are_the_same_point() -> None:
@@ -194,7 +196,20 @@ def test_a_default_and_the_same_value_written_out_are_the_same_point() -> None:
     absent = {"backend": "vm", "kernel": None, "contention": {"share": 0.5, "driver": "auto"}}
     python = Scenario(backend="vm", contention=Contention(share=0.5))
     assert scenario(written).hash == scenario(absent).hash == python.hash
-    assert Scenario(contention=Contention(share=0.5, jitter=0.1)).contention.jitter == 0.1
+    assert Scenario(contention=Contention(share=0.5, start_jitter=0.1)).contention.start_jitter == 0.1
+
+
+@pytest.mark.parametrize(
+    ("of_backend", "today"),
+    [({}, "start_jitter"), ({"backend": "vm", "contention": {"driver": "burner"}}, "length_jitter")],
+)
+def test_jitter_is_read_as_what_it_was_on_each_backend(of_backend: dict[str, Any], today: str) -> None:
+    def with_field(name: str) -> dict[str, Any]:
+        return {**of_backend, "contention": {**of_backend.get("contention", {}), "share": 0.5, name: 0.3}}
+
+    with pytest.warns(FutureWarning, match=f"is called {today}"):
+        before = scenario(with_field("jitter"))
+    assert before.hash == scenario(with_field(today)).hash
 
 
 def test_what_took_the_cpu_away_has_one_word() -> None:
@@ -287,7 +302,8 @@ _CONTENTION = st.one_of(
         share=st.floats(0.001, 1),
         timeslice=_times(10**5, 10**9),
         phase=st.one_of(st.just("random"), _times(0, 10**9)),
-        jitter=st.floats(0, 1),
+        start_jitter=st.floats(0, 1),
+        length_jitter=st.floats(0, 0.99),
     ),
     st.just({"replay": "somewhere#a-0"}),
 )

@@ -87,7 +87,7 @@ def sockets_by_control() -> dict[str, int]:
 def check_deadline(timeslice_ns: int, share: float, threads: int = 1) -> None:
     """Raise ContentionError if SCHED_DEADLINE would not admit `threads` threads with this timeslice (ns) and share."""
 
-def check_burner(timeslice_ns: int, share: float, jitter: float = 0.0) -> None:
+def check_burner(timeslice_ns: int, share: float, start_jitter: float = 0.0, length_jitter: float = 0.0) -> None:
     """Raise ContentionError if a burner could not keep this timeslice (ns) and share, say for real-time throttling."""
 
 def check_replay(offtimes: Sequence[tuple[int, int]]) -> None:
@@ -132,9 +132,10 @@ class Burner:
     """Pins a vCPU thread to `cpu` and occupies that CPU for `off_ns` (ns) after every `on_ns` (ns). A context manager.
 
     One per vCPU thread, each on a CPU of its own. Meanwhile the thread has nice value -20, so that no ordinary
-    neighbour of its session gets the on-windows. `phase_ns` (ns) is free time before the first on-window. Each length
-    is drawn evenly from 1 - jitter to 1 + jitter of what was asked, by `seed`. `start_ns` (CLOCK_MONOTONIC ns) is when
-    the schedule begins, the same for burners that are to go together; None for now.
+    neighbour of its session gets the on-windows. `phase_ns` (ns) is free time before the first period. By `seed` each
+    on-window begins somewhere in the first `start_jitter` part of its period's off-time, and each length is drawn
+    evenly from 1 - length_jitter to 1 + length_jitter of what was asked. `start_ns` (CLOCK_MONOTONIC ns) is when the
+    schedule begins, the same for burners that are to go together; None for now.
     """
 
     def __new__(
@@ -145,7 +146,8 @@ class Burner:
         off_ns: int,
         *,
         phase_ns: int = 0,
-        jitter: float = 0.0,
+        start_jitter: float = 0.0,
+        length_jitter: float = 0.0,
         seed: int = 0,
         start_ns: int | None = None,
     ) -> Self: ...
@@ -339,7 +341,8 @@ class VirtualRun:
 
         Keys: `flows` (a dict each: received_bytes, retransmits, drops, rtt_mean_ms, rtt_p99_ms, queue_mean_ms,
         errno), `hash` (SHA-256 of the packets), the tables `throughput`, `samples` and `packets` (name of the column:
-        numpy's name of its type, its bytes), `windows_ns` (of each sender: when it could run), `work` (what it cost).
+        numpy's name of its type, its bytes), `windows_ns` (of each sender, then of the receiver: when it could run),
+        `work` (what it cost).
         """
 
     def stop(self) -> None:

@@ -43,7 +43,8 @@ class Asked:
     driver: Driver
     share: float = 1.0
     timeslice: int = 10_000_000
-    jitter: float = 0.0
+    start_jitter: float = 0.0
+    length_jitter: float = 0.0
     phase: Phase = "random"
     competitors: int = 1
     nice: int = 0
@@ -76,7 +77,7 @@ def check(asked: Asked, machine: Machine) -> dict[int, int]:
         if asked.driver == "deadline":
             _core.check_deadline(asked.timeslice, asked.share, len(tids))
         elif asked.driver == "burner":
-            _core.check_burner(asked.timeslice, asked.share, asked.jitter)
+            _core.check_burner(asked.timeslice, asked.share, asked.start_jitter, asked.length_jitter)
         elif asked.driver == "replay":
             _core.check_replay(replay.offtimes(asked.replay or ""))
         elif asked.driver == "quota":
@@ -162,7 +163,8 @@ def _driver(
         return drivers.competitors(on_cpu, asked.competitors, str(asked.nice))
     seed = random.randrange(2**32)
     phases = phases_of(asked.phase, len(tids), asked.period, seed)
-    return drivers.burner(on_cpu, asked.timeslice, asked.period - asked.timeslice, phases, asked.jitter, seed, begin)
+    off, jitter = asked.period - asked.timeslice, (asked.start_jitter, asked.length_jitter)
+    return drivers.burner(on_cpu, asked.timeslice, off, phases, *jitter, seed, begin)
 
 
 def phases_of(phase: Phase, count: int, period: int, seed: int) -> list[int]:

@@ -36,7 +36,7 @@ def check(asked: Contention) -> None:
         if asked.driver == "deadline":
             _core.check_deadline(asked.timeslice, asked.share)
         elif asked.driver == "burner":
-            _core.check_burner(asked.timeslice, asked.share, asked.jitter)
+            _core.check_burner(asked.timeslice, asked.share, asked.start_jitter, asked.length_jitter)
         elif asked.driver == "quota":
             cgroups.check(asked.timeslice, asked.period)
         elif asked.replay is not None:
@@ -184,7 +184,8 @@ def _driven(
         elif asked.driver == "burner":
             phase = random.Random(seed).randrange(asked.period) if asked.phase == "random" else asked.phase
             off = asked.period - asked.timeslice
-            stack.enter_context(drivers.burner(places, asked.timeslice, off, [phase], asked.jitter, seed))
+            jitter = asked.start_jitter, asked.length_jitter
+            stack.enter_context(drivers.burner(places, asked.timeslice, off, [phase], *jitter, seed))
         yield stack
 
 

@@ -36,7 +36,8 @@ from brobust.errors import BadInput, UnreadableFile
 from brobust.host import locks
 from brobust.scenario import Flows, Grid, Run, Scenario
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
+OLDEST_SCHEMA = 5  # that is read: its columns are given today's names and meanings
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,12 @@ RUNS: dict[str, Column] = {
     ),
     "share": Column(pl.Float64, "CPU share asked for, fraction; 1 where a recording was replayed"),
     "timeslice_ms": Column(pl.Float64, "timeslice asked for, ms; null when share is 1"),
-    "jitter": Column(pl.Float64, "jitter of the timeslices asked for, fraction; null when share is 1"),
+    "start_jitter": Column(
+        pl.Float64, "part of its period's off-time in which a timeslice began, drawn, fraction; null when share is 1"
+    ),
+    "length_jitter": Column(
+        pl.Float64, "part by which each timeslice and off-time was drawn longer or shorter; null when share is 1"
+    ),
     "alternate_s": Column(pl.Float64, "the CPU was taken away for so long, then not for as long, s; null: all along"),
     "receiver_share": Column(pl.Float64, "the receiver's share of its CPU asked for, fraction"),
     "replay": Column(pl.String, "recording of off-times that was replayed; null: none"),
@@ -264,7 +270,8 @@ def _group_columns(s: Scenario, group: Flows) -> dict[str, Any]:
         "driver": s.driver_of(contention),
         "share": contention.share,
         "timeslice_ms": contention.timeslice / 1e6 if periodic else None,
-        "jitter": contention.jitter if periodic else None,
+        "start_jitter": contention.start_jitter if periodic else None,
+        "length_jitter": contention.length_jitter if periodic else None,
         "alternate_s": contention.alternate / 1e9 if periodic and contention.alternate is not None else None,
         "replay": contention.replay,
     }
@@ -284,8 +291,9 @@ BEGINNING = ("scenario.toml", "dataset.json", "calibration.jsonl", LOCK)
 class Dataset:
     """A dataset directory, open for reading and, in the block of `writing`, for appending."""
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, schema: int = SCHEMA_VERSION):
         self.directory = directory
+        self.schema = schema
         self._begun_here = False
         self._made_directory = False
 
@@ -315,12 +323,21 @@ class Dataset:
             about = None
         if not isinstance(about, dict):
             raise BadInput(f"{directory} holds no dataset (no readable dataset.json in it)")
-        if about.get("schema") != SCHEMA_VERSION:
+        schema: Any = about.get("schema")
+        if schema not in range(OLDEST_SCHEMA, SCHEMA_VERSION + 1):
             raise BadInput(
-                f"{directory} has schema {about.get('schema')}, this brobust {brobust.__version__} reads "
+                f"{directory} has schema {schema}, this brobust {brobust.__version__} reads {OLDEST_SCHEMA} to "
                 f"{SCHEMA_VERSION}; it was written by brobust {about.get('brobust')}"
             )
-        return cls(directory)
+        return cls(directory, schema)
+
+    def check_completable(self) -> None:
+        """Refuse to add runs to a dataset of an older schema: its runs have other names and columns."""
+        if self.schema != SCHEMA_VERSION:
+            raise BadInput(
+                f"{self.directory} has schema {self.schema}: it can be read, but no run can be added to it (schema "
+                f"{SCHEMA_VERSION}); give another --out"
+            )
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
@@ -438,6 +455,7 @@ def _warn(file: Path, why: str) -> None:
 
 def _as_documented(table: pl.DataFrame, columns: dict[str, Column]) -> pl.DataFrame:
     """The table with the columns that it should have, in their order and of their types."""
+    table = _upgraded(table)
     if lacking := [name for name in columns if name not in table.columns]:
         raise ValueError(f"it has no column {lacking[0]}")
     return frame(table.select(*columns), columns)
@@ -471,3 +489,15 @@ def frame(rows: Rows | None, columns: dict[str, Column]) -> pl.DataFrame:
         return pl.DataFrame(rows or [], schema=schema, orient="row")
     present = [pl.col(name) if name in given else pl.lit(None).alias(name) for name in schema]
     return rows.select(present).cast(schema)  # type: ignore[arg-type]
+
+
+def _upgraded(runs: pl.DataFrame) -> pl.DataFrame:
+    """Runs of an older schema with today's columns. Up to 5 one column jitter had another meaning on each backend."""
+    if "jitter" not in runs.columns:
+        return runs
+    of_virtual = pl.col("backend") == "virtual"
+    moved, still = pl.col("jitter"), pl.when(pl.col("jitter").is_not_null()).then(0.0)
+    return runs.with_columns(
+        start_jitter=pl.when(of_virtual).then(moved).otherwise(still),
+        length_jitter=pl.when(of_virtual).then(still).otherwise(moved),
+    )

@@ -32,15 +32,25 @@ def deadline(threads: Sequence[int], timeslice_ns: int, period_ns: int, session:
 
 @contextmanager
 def burner(
-    places: Mapping[int, int], on_ns: int, off_ns: int, phases_ns: Sequence[int], jitter: float, seed: int,
-    start_ns: int | None = None,
+    places: Mapping[int, int], on_ns: int, off_ns: int, phases_ns: Sequence[int], start_jitter: float,
+    length_jitter: float, seed: int, start_ns: int | None = None,
 ) -> Iterator[None]:  # fmt: skip
     """A real-time thread beside each thread (a key), on the CPU that it is pinned to (the value), which occupies that
     CPU in the off-times."""
     with ExitStack() as stack:
         for (thread, cpu), phase_ns in zip(places.items(), phases_ns, strict=True):
             stack.enter_context(
-                _core.Burner(thread, cpu, on_ns, off_ns, phase_ns=phase_ns, jitter=jitter, seed=seed, start_ns=start_ns)
+                _core.Burner(
+                    thread,
+                    cpu,
+                    on_ns,
+                    off_ns,
+                    phase_ns=phase_ns,
+                    start_jitter=start_jitter,
+                    length_jitter=length_jitter,
+                    seed=seed,
+                    start_ns=start_ns,
+                )
             )
         yield
 

@@ -42,6 +42,8 @@ def remaining(grid: Grid, dataset: Dataset) -> list[Run]:
     is another boot."""
     finished = dataset.finished()
     runs = [run for run in grid.runs() if run.id not in finished]
+    if runs:
+        dataset.check_completable()
     return sorted(runs, key=_order)
 
 

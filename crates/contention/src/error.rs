@@ -15,8 +15,8 @@ pub enum ContentionError {
     #[error("{what} is 0: give a duration of at least 1 us")]
     ZeroDuration { what: &'static str },
 
-    #[error("jitter {jitter} is not a fraction: give at least 0 and less than 1")]
-    Jitter { jitter: f64 },
+    #[error("{field} {given} is not a fraction: give at least 0 and less than 1")]
+    Jitter { field: &'static str, given: f64 },
 
     #[error("no thread ids were given: name at least one thread of the VM")]
     NoThreads,

@@ -21,9 +21,11 @@ pub struct Schedule {
     pub off_ns: u64,
     /// Time before the first on-window, in which the CPU is free too.
     pub phase_ns: u64,
-    /// Each window's length is drawn evenly from `1 - jitter` to `1 + jitter` of what was asked; 0 for none.
-    pub jitter: f64,
-    /// The same seed draws the same lengths.
+    /// The on-window begins somewhere in the first `start_jitter` part of its period's off-time; 0: at once.
+    pub start_jitter: f64,
+    /// Each length is drawn evenly from `1 - length_jitter` to `1 + length_jitter` of what was asked; 0: none is drawn.
+    pub length_jitter: f64,
+    /// The same seed draws the same windows.
     pub seed: u64,
     /// CLOCK_MONOTONIC time of the beginning, to let several burners go together; None for now.
     pub start_ns: Option<u64>,
@@ -32,7 +34,7 @@ pub struct Schedule {
 impl Schedule {
     /// The plain schedule: no phase, no jitter, from now on.
     pub fn new(on_ns: u64, off_ns: u64) -> Self {
-        Self { on_ns, off_ns, phase_ns: 0, jitter: 0.0, seed: 0, start_ns: None }
+        Self { on_ns, off_ns, phase_ns: 0, start_jitter: 0.0, length_jitter: 0.0, seed: 0, start_ns: None }
     }
 
     /// The plain schedule that leaves the CPU free for `timeslice_ns` out of every `timeslice_ns / share`.
@@ -53,8 +55,10 @@ impl Schedule {
         if self.off_ns == 0 {
             return Err(ContentionError::ZeroDuration { what: "off time" });
         }
-        if !(self.jitter >= 0.0 && self.jitter < 1.0) {
-            return Err(ContentionError::Jitter { jitter: self.jitter });
+        for (field, given) in [("start_jitter", self.start_jitter), ("length_jitter", self.length_jitter)] {
+            if !(0.0..1.0).contains(&given) {
+                return Err(ContentionError::Jitter { field, given });
+            }
         }
         let busy_ns = self.most_off_time_in(budget.period_ns);
         match budget.runtime_ns {
@@ -70,24 +74,31 @@ impl Schedule {
     /// Real-time throttling (kernel/sched/rt.c, sched_rt_runtime_exceeded; since 6.12 the fair server) looks at one
     /// stretch of a second at a time: an off-window of a second is cut short even if the next ten seconds are free.
     fn most_off_time_in(&self, span_ns: u64) -> u64 {
-        let on_ns = (self.on_ns as f64 * (1.0 - self.jitter)) as u64;
-        let off_ns = (self.off_ns as f64 * (1.0 + self.jitter)) as u64;
+        let on_ns = (self.on_ns as f64 * (1.0 - self.length_jitter)) as u64;
+        let off_ns = (self.off_ns as f64 * (1.0 + self.length_jitter)) as u64;
         let period_ns = on_ns.saturating_add(off_ns).max(1);
         let (whole, rest) = (span_ns / period_ns, span_ns % period_ns);
-        whole * off_ns + rest.min(off_ns)
+        // An on-window at its earliest, and all that follow at their latest: the off-time between them is so much longer.
+        let later_ns = (off_ns as f64 * self.start_jitter) as u64;
+        (whole * off_ns + rest.min(off_ns)).saturating_add(later_ns).min(span_ns)
     }
 
-    /// The off-windows, one after the other, beginning at `start_ns` (or `now_ns`). Periods that have passed are left
-    /// out, except with jitter, where only drawing them tells how long they were.
+    /// The off-windows, one after the other, beginning at `start_ns` (or `now_ns`); the CPU is free until the end of the
+    /// first on-window. Periods that have passed are left out, except with jitter, where only drawing them tells when
+    /// they were.
     pub fn windows(&self, now_ns: u64) -> Windows {
         let start_ns = self.start_ns.unwrap_or(now_ns);
         let first_ns = start_ns.saturating_add(self.phase_ns);
         let passed_ns = now_ns.saturating_sub(first_ns);
-        let skipped_ns = match self.jitter == 0.0 {
+        let skipped_ns = match self.start_jitter == 0.0 && self.length_jitter == 0.0 {
             true => passed_ns - passed_ns % self.on_ns.saturating_add(self.off_ns).max(1),
             false => 0,
         };
-        Windows { schedule: *self, end_ns: first_ns + skipped_ns, random: self.seed }
+        let begin_ns = first_ns.saturating_add(skipped_ns);
+        let mut windows =
+            Windows { schedule: *self, on_ends_ns: begin_ns, period_ends_ns: begin_ns, random: self.seed };
+        windows.next_period();
+        windows
     }
 }
 
@@ -113,7 +124,7 @@ fn check_recorded_against(windows: &[OffWindow], budget: &RealTimeBudget) -> Res
     let Some(allowed_ns) = budget.runtime_ns else { return Ok(()) };
     // The most off-time in one period of the budget begins with some off-window.
     let (mut last, mut busy_ns) = (0, 0);
-    for first in windows {
+    for (number, first) in windows.iter().enumerate() {
         let until_ns = first.begin_ns.saturating_add(budget.period_ns);
         while let Some(window) = windows.get(last).filter(|window| window.end_ns <= until_ns) {
             busy_ns += window.end_ns - window.begin_ns;
@@ -124,8 +135,11 @@ fn check_recorded_against(windows: &[OffWindow], budget: &RealTimeBudget) -> Res
             let (busy_ns, period_ns) = (busy_ns + cut_off_ns, budget.period_ns);
             return Err(ContentionError::RealTimeThrottled { busy_ns, allowed_ns, period_ns });
         }
-        // A window longer than the budget's period was refused above, so `first` has been counted.
-        busy_ns -= first.end_ns - first.begin_ns;
+        // One that is longer than the budget's period was not counted, and is let pass where all of a period is allowed.
+        match last > number {
+            true => busy_ns -= first.end_ns - first.begin_ns,
+            false => last = number + 1,
+        }
     }
     Ok(())
 }
@@ -134,18 +148,35 @@ fn check_recorded_against(windows: &[OffWindow], budget: &RealTimeBudget) -> Res
 #[derive(Debug, Clone)]
 pub struct Windows {
     schedule: Schedule,
-    /// Where the last off-window ended. Each begins where the last ended, never at "now": errors do not add up.
-    end_ns: u64,
+    /// Of the last period drawn. Each begins where the one before ended, never at "now": errors do not add up.
+    on_ends_ns: u64,
+    period_ends_ns: u64,
     random: u64,
 }
 
 impl Windows {
-    fn jittered(&mut self, length_ns: u64) -> u64 {
-        if self.schedule.jitter == 0.0 {
+    /// Goes on to the next period. Returns when its on-window begins.
+    fn next_period(&mut self) -> u64 {
+        let (on_ns, off_ns) = (self.drawn(self.schedule.on_ns), self.drawn(self.schedule.off_ns));
+        let begin_ns = self.period_ends_ns.saturating_add(self.delay(off_ns));
+        self.on_ends_ns = begin_ns.saturating_add(on_ns);
+        self.period_ends_ns = self.period_ends_ns.saturating_add(on_ns).saturating_add(off_ns);
+        begin_ns
+    }
+
+    fn drawn(&mut self, length_ns: u64) -> u64 {
+        if self.schedule.length_jitter == 0.0 {
             return length_ns;
         }
-        let factor = 1.0 + self.schedule.jitter * (2.0 * self.uniform() - 1.0);
+        let factor = 1.0 + self.schedule.length_jitter * (2.0 * self.uniform() - 1.0);
         (length_ns as f64 * factor).round() as u64
+    }
+
+    fn delay(&mut self, off_ns: u64) -> u64 {
+        if self.schedule.start_jitter == 0.0 {
+            return 0;
+        }
+        (off_ns as f64 * self.schedule.start_jitter * self.uniform()) as u64
     }
 
     /// Evenly from 0 to 1: SplitMix64 (Steele, Lea, Flood 2014), enough for lengths and the same on every machine.
@@ -164,9 +195,8 @@ impl Iterator for Windows {
     type Item = OffWindow;
 
     fn next(&mut self) -> Option<OffWindow> {
-        let begin_ns = self.end_ns.saturating_add(self.jittered(self.schedule.on_ns));
-        self.end_ns = begin_ns.saturating_add(self.jittered(self.schedule.off_ns));
-        Some(OffWindow { begin_ns, end_ns: self.end_ns })
+        let begin_ns = self.on_ends_ns;
+        Some(OffWindow { begin_ns, end_ns: self.next_period() })
     }
 }
 
@@ -210,14 +240,34 @@ mod tests {
     }
 
     #[test]
-    fn jitter_keeps_the_mean_and_its_bounds_and_is_the_same_for_the_same_seed() {
-        let schedule = Schedule { jitter: 0.2, seed: 7, start_ns: Some(0), ..Schedule::new(10 * MS, 30 * MS) };
+    fn drawn_lengths_keep_the_mean_and_their_bounds_and_are_the_same_for_the_same_seed() {
+        let schedule = Schedule { length_jitter: 0.2, seed: 7, start_ns: Some(0), ..Schedule::new(10 * MS, 30 * MS) };
         let windows: Vec<_> = schedule.windows(0).take(10_000).collect();
         let lengths: Vec<_> = windows.iter().map(|w| w.end_ns - w.begin_ns).collect();
         let mean = lengths.iter().sum::<u64>() as f64 / lengths.len() as f64;
         assert!((mean / (30.0 * MS as f64) - 1.0).abs() < 0.01, "{mean}");
         assert!(lengths.iter().all(|l| (24 * MS..=36 * MS).contains(l)));
         assert!(schedule.windows(0).take(10_000).eq(windows));
+    }
+
+    #[test]
+    fn drawn_starts_keep_the_lengths_and_stay_in_their_part_of_the_off_time() {
+        let schedule = Schedule { start_jitter: 0.5, seed: 7, start_ns: Some(0), ..Schedule::new(10 * MS, 30 * MS) };
+        let windows: Vec<_> = schedule.windows(0).take(10_000).collect();
+        let ons = windows.windows(2).map(|two| two[1].begin_ns - two[0].end_ns);
+        assert!(ons.into_iter().all(|on| on == 10 * MS));
+        // Each on-window begins where an off-window ends: in the first 15 ms of its period of 40.
+        let starts: Vec<_> = windows.iter().map(|window| window.end_ns % (40 * MS)).collect();
+        assert!(starts.iter().all(|start| *start < 15 * MS));
+        assert!(*starts.iter().max().unwrap() > 14 * MS && *starts.iter().min().unwrap() < MS);
+        assert!(schedule.windows(0).take(10_000).eq(windows));
+    }
+
+    #[test]
+    fn off_time_that_a_late_start_lengthens_counts_against_the_budget() {
+        let late = |start_jitter| Schedule { start_jitter, ..Schedule::new(100 * MS, 800 * MS) };
+        late(0.0).check_against(&DEFAULT_BUDGET).unwrap();
+        assert!(matches!(late(0.5).check_against(&DEFAULT_BUDGET), Err(ContentionError::RealTimeThrottled { .. })));
     }
 
     #[test]
@@ -269,12 +319,21 @@ mod tests {
     }
 
     #[test]
+    fn a_budget_of_the_whole_period_admits_any_recording() {
+        let whole = RealTimeBudget { runtime_ns: Some(1_000 * MS), period_ns: 1_000 * MS };
+        let windows = [(0, 3_000), (3_500, 3_600), (4_000, 9_000), (9_000, 9_100)];
+        let windows = windows.map(|(begin, end)| OffWindow { begin_ns: begin * MS, end_ns: end * MS });
+        check_recorded_against(&windows, &whole).unwrap();
+    }
+
+    #[test]
     fn empty_windows_and_senseless_jitter_are_refused() {
         for schedule in [
             Schedule::new(0, MS),
             Schedule::new(MS, 0),
-            Schedule { jitter: 1.0, ..Schedule::new(MS, MS) },
-            Schedule { jitter: f64::NAN, ..Schedule::new(MS, MS) },
+            Schedule { start_jitter: 1.0, ..Schedule::new(MS, MS) },
+            Schedule { length_jitter: 1.0, ..Schedule::new(MS, MS) },
+            Schedule { length_jitter: f64::NAN, ..Schedule::new(MS, MS) },
         ] {
             assert!(schedule.check_against(&DEFAULT_BUDGET).is_err());
         }

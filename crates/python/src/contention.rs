@@ -47,10 +47,10 @@ fn check_deadline(timeslice_ns: u64, share: f64, threads: usize) -> PyResult<()>
 }
 
 #[pyfunction]
-#[pyo3(signature = (timeslice_ns, share, jitter = 0.0))]
-fn check_burner(timeslice_ns: u64, share: f64, jitter: f64) -> PyResult<()> {
+#[pyo3(signature = (timeslice_ns, share, start_jitter = 0.0, length_jitter = 0.0))]
+fn check_burner(timeslice_ns: u64, share: f64, start_jitter: f64, length_jitter: f64) -> PyResult<()> {
     let schedule = Schedule::with_share(timeslice_ns, share).map_err(raise)?;
-    Schedule { jitter, ..schedule }.check().map_err(raise)
+    Schedule { start_jitter, length_jitter, ..schedule }.check().map_err(raise)
 }
 
 #[pyfunction]
@@ -158,7 +158,9 @@ enum When {
 #[pymethods]
 impl Burner {
     #[new]
-    #[pyo3(signature = (vcpu_tid, cpu, on_ns, off_ns, *, phase_ns = 0, jitter = 0.0, seed = 0, start_ns = None))]
+    #[pyo3(signature = (
+        vcpu_tid, cpu, on_ns, off_ns, *, phase_ns = 0, start_jitter = 0.0, length_jitter = 0.0, seed = 0, start_ns = None
+    ))]
     #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         vcpu_tid: Tid,
@@ -166,11 +168,12 @@ impl Burner {
         on_ns: u64,
         off_ns: u64,
         phase_ns: u64,
-        jitter: f64,
+        start_jitter: f64,
+        length_jitter: f64,
         seed: u64,
         start_ns: Option<u64>,
     ) -> Self {
-        let when = When::Scheduled(Schedule { on_ns, off_ns, phase_ns, jitter, seed, start_ns });
+        let when = When::Scheduled(Schedule { on_ns, off_ns, phase_ns, start_jitter, length_jitter, seed, start_ns });
         Self { vcpu_tid, cpu, when, burning: None }
     }
 

@@ -21,7 +21,7 @@ use crate::link::Changing;
 use crate::network::{Network, Places, FIRST_PORT};
 use crate::qdisc::{self, Aqm};
 use crate::record::{Outcome, Recorder, Work};
-use crate::scenario::{CpuCost, Flow, Pattern, Scenario, Sender};
+use crate::scenario::{CpuCost, Flow, Pattern, Scenario};
 use crate::schedule::{Schedule, Windows};
 use crate::shared::{self, pattern, reason, role, Ack, FlowStats, Shared, ACKS, FRAME_BYTES, NEVER};
 
@@ -193,8 +193,8 @@ impl World {
     }
 
     fn finish(mut self, scenario: &Scenario) -> Result<Outcome> {
-        let windows = |sender: &Sender| sender.schedule.windows(ORIGIN, self.end);
-        let windows = scenario.senders.iter().map(windows).collect();
+        let schedules = scenario.senders.iter().map(|sender| &sender.schedule).chain([&scenario.receiver]);
+        let windows = schedules.map(|schedule| schedule.windows(ORIGIN, self.end)).collect();
         for node in &mut self.nodes {
             let shared = node.kernel.shared();
             self.work.timers += shared.timers;

@@ -69,7 +69,7 @@ pub struct Outcome {
     pub throughput: Table,
     pub samples: Table,
     pub packets: Table,
-    /// Of each sender: when its CPU could run, ns since the run began.
+    /// Of each sender, then of the receiver: when its CPU could run, ns since the run began.
     pub windows: Vec<Vec<Window>>,
     /// Of each sender: CPU time that its work cost, ns.
     pub busy: Vec<u64>,

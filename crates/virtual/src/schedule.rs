@@ -14,14 +14,17 @@ pub enum Schedule {
     /// The CPU is never taken away.
     #[default]
     Always,
-    /// `timeslice` out of every `period`. The slice begins somewhere in the first `jitter` part of what the period has
-    /// to spare. `phase`: when the first period begins, counted from `start`; none: drawn. Before `start` and from
-    /// `stop` on the CPU is there. `alternate`: so it is for that long after every time of that length with slices.
+    /// `timeslice` out of every `period`. The slice begins somewhere in the first `start_jitter` part of its period's
+    /// off-time; slice and off-time are each drawn evenly from `1 - length_jitter` to `1 + length_jitter` of their
+    /// length. `phase`: when the first period begins, counted from `start`; none: drawn. Before `start` and from `stop`
+    /// on the CPU is there. `alternate`: so it is for that long after every time of that length with slices.
     Slices {
         timeslice: u64,
         period: u64,
         phase: Option<u64>,
-        jitter: f64,
+        start_jitter: f64,
+        #[serde(default)]
+        length_jitter: f64,
         seed: u64,
         #[serde(default)]
         start: u64,
@@ -58,7 +61,7 @@ impl Schedule {
     pub fn check(&self) -> Result<(), String> {
         match self {
             Self::Always => Ok(()),
-            Self::Slices { timeslice, period, jitter, alternate, .. } => {
+            Self::Slices { timeslice, period, start_jitter, length_jitter, alternate, .. } => {
                 // Shorter ones would be millions of windows a second.
                 if *period < SHORTEST_PERIOD || *period > LONGEST_PERIOD {
                     return Err(format!("contention: a period of {period} ns is not between 1 us and an hour"));
@@ -71,8 +74,11 @@ impl Schedule {
                 if let Some(time) = alternate.filter(|time| time < period) {
                     return Err(format!("contention.alternate: {time} ns is less than a period of {period} ns"));
                 }
-                if !(0.0..=1.0).contains(jitter) {
-                    return Err(format!("contention.jitter: {jitter} is not between 0 and 1"));
+                if !(0.0..=1.0).contains(start_jitter) {
+                    return Err(format!("contention.start_jitter: {start_jitter} is not between 0 and 1"));
+                }
+                if !(0.0..1.0).contains(length_jitter) {
+                    return Err(format!("contention.length_jitter: {length_jitter} is not at least 0 and below 1"));
                 }
                 Ok(())
             }
@@ -104,42 +110,62 @@ enum Source {
     Replay { offtimes: std::vec::IntoIter<(u64, u64)>, from: u64 },
 }
 
+/// Its times are signed and wide enough for every sum of them: a period may begin long before the clock does.
 struct Slices {
     timeslice: u64,
     period: u64,
-    jitter: f64,
+    start_jitter: f64,
+    length_jitter: f64,
     random: Pcg64Mcg,
     /// When the next period begins.
-    at: u64,
+    at: i128,
     /// What came before is nobody's.
-    from: u64,
+    from: i128,
     /// When the CPU is there for good.
-    stop: u64,
+    stop: i128,
     alternate: Option<u64>,
     /// When it is there for a while.
-    pause: u64,
+    pause: i128,
 }
 
 impl Slices {
     /// The last one has no end.
     fn next(&mut self) -> Window {
-        let spare = (self.period - self.timeslice) as f64 * self.jitter;
-        let drawn = self.at.saturating_add((spare * self.random.random::<f64>()) as u64);
-        self.at = self.at.saturating_add(self.period);
-        let (mut begin, mut end) = (drawn.max(self.from), drawn.saturating_add(self.timeslice));
+        let (timeslice, off) = self.lengths();
+        let spare = off as f64 * self.start_jitter;
+        let drawn = self.at + i128::from((spare * self.random.random::<f64>()) as u64);
+        self.at += i128::from(timeslice) + i128::from(off);
+        let (mut begin, mut end) = (drawn.max(self.from), drawn + i128::from(timeslice));
         if let Some(time) = self.alternate.filter(|_| end >= self.pause) {
             begin = begin.min(self.pause);
-            end = self.pause.saturating_add(time);
+            end = self.pause + i128::from(time);
             // The first period afterwards is under way, as one is when a run begins.
             self.from = end;
-            self.at = end.saturating_sub(self.random.random_range(0..self.period));
-            self.pause = end.saturating_add(time);
+            self.at = end - i128::from(self.random.random_range(0..self.period));
+            self.pause = end + i128::from(time);
         }
         match end < self.stop {
-            true => Window { begin, end },
-            false => Window { begin: begin.min(self.stop), end: NEVER },
+            true => Window { begin: on_clock(begin), end: on_clock(end) },
+            false => Window { begin: on_clock(begin.min(self.stop)), end: NEVER },
         }
     }
+
+    /// Of the next slice and its off-time. A period that is under way has the usual ones, so that it ends when it should.
+    fn lengths(&mut self) -> (u64, u64) {
+        let off = self.period - self.timeslice;
+        if self.length_jitter == 0.0 || self.at < self.from {
+            return (self.timeslice, off);
+        }
+        let mut drawn = |length: u64| {
+            let factor = 1.0 + self.length_jitter * (2.0 * self.random.random::<f64>() - 1.0);
+            (length as f64 * factor).round() as u64
+        };
+        (drawn(self.timeslice).max(1), drawn(off))
+    }
+}
+
+fn on_clock(time: i128) -> u64 {
+    time.clamp(0, NEVER.into()) as u64
 }
 
 impl Windows {
@@ -151,19 +177,38 @@ impl Windows {
                 upcoming.push_back(Window { begin: 0, end: NEVER });
                 Source::Ended
             }
-            Schedule::Slices { timeslice, period, phase, jitter, seed, start, stop, alternate } => {
-                let from = origin.saturating_add(*start);
-                let stop = stop.map_or(NEVER, |stop| origin.saturating_add(stop));
-                upcoming.push_back(Window { begin: 0, end: from });
+            Schedule::Slices {
+                timeslice,
+                period,
+                phase,
+                start_jitter,
+                length_jitter,
+                seed,
+                start,
+                stop,
+                alternate,
+            } => {
+                let (timeslice, period, alternate) = (*timeslice, *period, *alternate);
+                let after = |begin: i128, time: Option<u64>| time.map_or(NEVER.into(), |time| begin + i128::from(time));
+                let from = i128::from(origin) + i128::from(*start);
+                upcoming.push_back(Window { begin: 0, end: on_clock(from) });
                 let mut random = Pcg64Mcg::seed_from_u64(*seed);
-                let drawn = random.random_range(0..*period);
+                let drawn = random.random_range(0..period);
                 let phase = phase.unwrap_or(drawn) % period;
                 // Of the period that is under way when the run begins, only the rest is seen.
-                let at = from.saturating_add(phase) - if phase > 0 { *period } else { 0 };
-                let (timeslice, period, jitter, alternate) = (*timeslice, *period, *jitter, *alternate);
-                let pause = alternate.map_or(NEVER, |time| from.saturating_add(time));
-                let slices = Slices { timeslice, period, jitter, random, at, from, stop, alternate, pause };
-                Source::Slices(Box::new(slices))
+                let at = from + i128::from(phase) - if phase > 0 { i128::from(period) } else { 0 };
+                Source::Slices(Box::new(Slices {
+                    timeslice,
+                    period,
+                    start_jitter: *start_jitter,
+                    length_jitter: *length_jitter,
+                    random,
+                    at,
+                    from,
+                    stop: after(origin.into(), *stop),
+                    alternate,
+                    pause: after(from, alternate),
+                }))
             }
             Schedule::Replay { offtimes } => Source::Replay { offtimes: offtimes.clone().into_iter(), from: 0 },
         };
@@ -215,8 +260,9 @@ impl Windows {
                     let begin = *from;
                     match offtimes.next() {
                         Some((off, length)) => {
-                            *from = self.origin + off + length;
-                            Window { begin, end: self.origin + off }
+                            let end = self.origin.saturating_add(off);
+                            *from = end.saturating_add(length);
+                            Window { begin, end }
                         }
                         None => {
                             self.source = Source::Ended;
@@ -241,33 +287,31 @@ mod tests {
     const MS: u64 = 1_000_000;
     const ORIGIN: u64 = 1_000 * MS;
 
-    fn slices(phase: Option<u64>, jitter: f64) -> Windows {
-        let schedule = Schedule::Slices {
-            timeslice: 10 * MS,
-            period: 40 * MS,
+    /// Every period begins on time, with its slice.
+    fn plain(timeslice: u64, period: u64, phase: Option<u64>) -> Schedule {
+        Schedule::Slices {
+            timeslice,
+            period,
             phase,
-            jitter,
+            start_jitter: 0.0,
+            length_jitter: 0.0,
             seed: 7,
             start: 0,
             stop: None,
             alternate: None,
-        };
-        Windows::new(&schedule, ORIGIN, NEVER)
+        }
+    }
+
+    fn slices(phase: u64) -> Windows {
+        Windows::new(&plain(10 * MS, 40 * MS, Some(phase)), ORIGIN, NEVER)
     }
 
     #[test]
     fn before_its_start_and_from_its_stop_on_the_cpu_is_there() {
-        let (start, stop) = (100 * MS, Some(200 * MS));
-        let schedule = Schedule::Slices {
-            timeslice: 10 * MS,
-            period: 40 * MS,
-            phase: Some(0),
-            jitter: 0.0,
-            seed: 7,
-            start,
-            stop,
-            alternate: None,
-        };
+        let mut schedule = plain(10 * MS, 40 * MS, Some(0));
+        if let Schedule::Slices { start, stop, .. } = &mut schedule {
+            (*start, *stop) = (100 * MS, Some(200 * MS));
+        }
         let windows = schedule.windows(ORIGIN, ORIGIN + 300 * MS);
         let seen: Vec<_> = windows.iter().map(|window| (window.begin / MS, window.end / MS)).collect();
         assert_eq!(seen, [(0, 100), (100, 110), (140, 150), (180, 190), (200, 300)]);
@@ -275,14 +319,12 @@ mod tests {
 
     #[test]
     fn contention_that_alternates_pauses_for_as_long_as_it_lasts() {
-        let (timeslice, period, alternate) = (10 * MS, 40 * MS, Some(100 * MS));
-        let (phase, jitter, start, stop) = (Some(0), 0.0, 100 * MS, Some(600 * MS));
-        let schedule = Schedule::Slices { timeslice, period, phase, jitter, seed: 7, start, stop, alternate };
+        let mut schedule = plain(10 * MS, 40 * MS, Some(0));
+        if let Schedule::Slices { start, stop, alternate, .. } = &mut schedule {
+            (*start, *stop, *alternate) = (100 * MS, Some(600 * MS), Some(100 * MS));
+        }
         let windows = schedule.windows(ORIGIN, ORIGIN + 1_000 * MS);
-        let off = |from: u64, to: u64| -> u64 {
-            let on = windows.iter().map(|w| w.end.min(to * MS).saturating_sub(w.begin.max(from * MS)));
-            (to - from) - on.sum::<u64>() / MS
-        };
+        let off = |from: u64, to: u64| (to - from) - time_within(&windows, from * MS, to * MS) / MS;
         assert_eq!(off(100, 200), 70); // slices at 100, 140 and 180 ms
         assert_eq!([off(0, 100), off(200, 300), off(400, 500), off(600, 1_000)], [0, 0, 0, 0]);
         // Later ones begin within a period: two or three slices, or parts of them.
@@ -291,8 +333,19 @@ mod tests {
     }
 
     #[test]
+    fn a_period_longer_than_the_clock_has_run_begins_when_its_phase_says() {
+        let windows = plain(1_000 * MS, 4_000 * MS, Some(MS)).windows(ORIGIN, ORIGIN + 20_000 * MS);
+        let seen: Vec<_> = windows.iter().map(|window| (window.begin / MS, window.end / MS)).collect();
+        assert_eq!(seen, [(1, 1_001), (4_001, 5_001), (8_001, 9_001), (12_001, 13_001), (16_001, 17_001)]);
+    }
+
+    fn time_within(windows: &[Window], from: u64, to: u64) -> u64 {
+        windows.iter().map(|window| window.end.min(to).saturating_sub(window.begin.max(from))).sum()
+    }
+
+    #[test]
     fn an_event_in_an_off_time_waits_for_the_next_slice() {
-        let mut windows = slices(Some(0), 0.0);
+        let mut windows = slices(0);
         assert_eq!(windows.first_from(ORIGIN + 3 * MS), ORIGIN + 3 * MS);
         assert_eq!(windows.first_from(ORIGIN + 10 * MS), ORIGIN + 40 * MS);
         assert_eq!(windows.first_from(ORIGIN + 47 * MS), ORIGIN + 47 * MS);
@@ -301,17 +354,17 @@ mod tests {
 
     #[test]
     fn a_phase_begins_in_the_middle_of_a_period() {
-        let mut windows = slices(Some(5 * MS), 0.0);
+        let mut windows = slices(5 * MS);
         // The period that began 35 ms before the run had its slice then.
         assert_eq!(windows.first_from(ORIGIN), ORIGIN + 5 * MS);
-        let mut windows = slices(Some(35 * MS), 0.0);
+        let mut windows = slices(35 * MS);
         assert_eq!(windows.first_from(ORIGIN), ORIGIN);
         assert_eq!(windows.first_from(ORIGIN + 5 * MS), ORIGIN + 35 * MS);
     }
 
     #[test]
     fn before_the_run_the_cpu_is_free() {
-        let mut windows = slices(Some(5 * MS), 0.0);
+        let mut windows = slices(5 * MS);
         assert_eq!(windows.first_from(3), 3);
     }
 
@@ -332,25 +385,92 @@ mod tests {
             .contains("before the last ends"));
     }
 
+    #[test]
+    fn drawn_lengths_keep_their_bounds_and_the_share() {
+        let mut schedule = plain(10 * MS, 40 * MS, Some(0));
+        if let Schedule::Slices { length_jitter, .. } = &mut schedule {
+            *length_jitter = 0.5;
+        }
+        let windows = schedule.windows(ORIGIN, ORIGIN + 400_000 * MS);
+        let lengths: Vec<_> = windows.iter().map(|window| window.end - window.begin).collect();
+        let offs: Vec<_> = windows.windows(2).map(|pair| pair[1].begin - pair[0].end).collect();
+        let (least, most) = (lengths.iter().min().unwrap(), lengths.iter().max().unwrap());
+        assert!((5 * MS..6 * MS).contains(least) && (14 * MS..=15 * MS).contains(most), "{least} {most}");
+        assert!(offs.iter().all(|off| (15 * MS..=45 * MS).contains(off)));
+        let share = lengths.iter().sum::<u64>() as f64 / (400_000 * MS) as f64;
+        assert!((share / 0.25 - 1.0).abs() < 0.02, "{share}");
+    }
+
     proptest! {
+        /// From a microsecond to an hour, evenly over the orders of magnitude, and parts of it in thousandths.
         #[test]
-        fn every_period_has_its_whole_slice(slice in 1u64..1_000_000, off in 0u64..4_000_000, jitter in 0.0f64..=1.0,
-                                            seed: u64) {
-            let phase = Some(0);
-            let schedule = Schedule::Slices { timeslice: slice, period: slice + off, phase, jitter, seed, start: 0, stop: None, alternate: None };
-            let mut windows = Windows::new(&schedule, ORIGIN, NEVER);
-            let (mut at, mut got) = (ORIGIN, 0);
-            let end = ORIGIN + 50 * (slice + off);
-            let mut written = vec![Window { begin: 0, end: 0 }; 60];
-            let count = windows.write(at, &mut written);
-            for window in &written[..count] {
-                prop_assert!(window.begin >= at || window.begin <= ORIGIN);
-                prop_assert!(window.end > window.begin);
-                got += window.end.min(end).saturating_sub(window.begin.max(ORIGIN));
-                at = window.end;
-                if at >= end { break; }
+        fn without_jitter_every_slice_is_where_its_phase_says(exponent in 3.0f64..12.556, part in 1u64..=1000,
+                                                              begins in proptest::option::of(0u64..1000), seed: u64) {
+            let period = (10f64.powf(exponent) as u64).clamp(SHORTEST_PERIOD, LONGEST_PERIOD);
+            let timeslice = (period / 1000 * part).max(1);
+            let mut schedule = plain(timeslice, period, begins.map(|thousandth| period / 1000 * thousandth));
+            if let Schedule::Slices { seed: drawn, .. } = &mut schedule {
+                *drawn = seed;
             }
-            prop_assert_eq!(got, 50 * slice);
+            schedule.check().unwrap();
+            let end = ORIGIN + 30 * period;
+            let windows = schedule.windows(ORIGIN, end);
+            prop_assert!(windows.iter().all(|window| window.begin < window.end && window.end <= 30 * period));
+            // A slice that is cut in two by the run's beginning has its other part at the run's end.
+            prop_assert_eq!(time_within(&windows, 0, 30 * period), 30 * timeslice);
+            let whole = windows.iter().find(|window| window.begin > 0);
+            if let (Some(first), Some(thousandth)) = (whole.filter(|_| timeslice < period), begins) {
+                prop_assert_eq!(first.begin % period, period / 1000 * thousandth);
+            }
+        }
+
+        #[test]
+        fn whatever_moves_them_windows_are_in_order_and_keep_the_share(
+            exponent in 3.0f64..12.556, part in 1u64..=1000, thousandth in proptest::option::of(0u64..1000),
+            start_jitter in 0.0f64..=1.0, start in 0u64..5, contended in 1u64..20, pauses: bool, seed: u64,
+        ) {
+            let period = (10f64.powf(exponent) as u64).clamp(SHORTEST_PERIOD, LONGEST_PERIOD);
+            let timeslice = (period / 1000 * part).max(1);
+            let (begin, end) = (start * period, (start + contended) * period);
+            let schedule = Schedule::Slices {
+                timeslice, period, phase: thousandth.map(|thousandth| period / 1000 * thousandth),
+                start_jitter, length_jitter: 0.0, seed, start: begin, stop: Some(end),
+                alternate: pauses.then_some(2 * period),
+            };
+            schedule.check().unwrap();
+            let windows = schedule.windows(ORIGIN, ORIGIN + end + period);
+            prop_assert!(windows.iter().all(|window| window.begin < window.end && window.end <= end + period));
+            prop_assert!(windows.windows(2).all(|pair| pair[0].end <= pair[1].begin));
+            prop_assert_eq!(time_within(&windows, 0, begin), begin);
+            prop_assert_eq!(time_within(&windows, end, end + period), period);
+            let stretch = if pauses { 2 * period } else { contended * period };
+            let mut at = begin;
+            while at < end {
+                let until = (at + stretch).min(end);
+                // At either end a slice may have been moved into the stretch, or out of it.
+                let (got, due) = (time_within(&windows, at, until), (until - at) as f64 / period as f64 * timeslice as f64);
+                prop_assert!((got as f64 - due).abs() <= 2.0 * timeslice as f64, "{} of {}", got, due);
+                at = until;
+                if pauses {
+                    let until = (at + stretch).min(end);
+                    prop_assert_eq!(time_within(&windows, at, until), until - at);
+                    at = until;
+                }
+            }
+        }
+
+        #[test]
+        fn times_beyond_all_reason_wrap_around_nothing(
+            timeslice in 1u64.., period: u64, phase: Option<u64>, start_jitter in 0.0f64..=1.0,
+            length_jitter in 0.0f64..0.999, seed: u64, start: u64, stop: Option<u64>, alternate: Option<u64>,
+        ) {
+            let period = period % LONGEST_PERIOD + SHORTEST_PERIOD;
+            let timeslice = timeslice % period + 1;
+            let schedule =
+                Schedule::Slices { timeslice, period, phase, start_jitter, length_jitter, seed, start, stop, alternate };
+            let windows = schedule.windows(ORIGIN, ORIGIN + 20 * period);
+            prop_assert!(windows.iter().all(|window| window.begin < window.end && window.end <= 20 * period));
+            prop_assert!(windows.windows(2).all(|pair| pair[0].end <= pair[1].begin));
         }
     }
 }

@@ -60,7 +60,7 @@ fn a_frame_takes_its_transmission_and_half_of_the_round_trip() {
 #[test]
 fn a_sender_without_its_cpu_sends_when_it_has_it_again() {
     let slices =
-        json!({"kind": "slices", "timeslice": MS, "period": 10 * MS, "phase": 500_000, "jitter": 0.0, "seed": 1});
+        json!({"kind": "slices", "timeslice": MS, "period": 10 * MS, "phase": 500_000, "start_jitter": 0.0, "seed": 1});
     let outcome = run(&scenario("pings", slices), &AtomicBool::new(false)).unwrap();
     let sent = times(&outcome.packets, "time_s");
     let data: Vec<_> = sent.into_iter().filter(|sent| *sent < 9 * MS).collect();

@@ -10,7 +10,8 @@ from brobust.scenario import Contention, Nic, Scenario
 
 VIRTUAL_LEAST_RTT = 200_000  # ns
 VM_LEAST_SAMPLES = 1_000_000  # ns: sampling takes CPU from the guest that is short of it
-# Of wider windows and off-times a tenth would be so short that the run is called unfaithful.
+# Beyond, a tenth of the timeslices would be so short that the run is called unfaithful, and off-times so short that
+# they are taken for interrupts (crates/contention/src/summary.rs, noise_limit_ns).
 VM_MOST_JITTER = 0.5
 VM_MOST_GROUPS = 8
 MOST_COMPETITORS = 9
@@ -75,14 +76,14 @@ def _vm_contention(c: Contention) -> Iterator[str]:
             f"contention.share: driver competitor gives one of n equals their part, not {c.share:g}; "
             "give 1/2 (0.5), 1/3 (0.333), 1/4 (0.25), ... to 1/10"
         )
-    if c.driver != "burner":
-        if c.jitter != 0:
-            yield f"contention.jitter: on vm only driver burner takes {c.jitter:g}; give driver burner, or jitter 0"
-        if c.phase != "random":
-            phase = units.show_time(c.phase)
-            yield f"contention.phase: on vm only driver burner takes {phase}; give driver burner, or random"
-    elif c.jitter > VM_MOST_JITTER:
-        yield f"contention.jitter: {c.jitter:g} is more than driver burner takes; give at most {VM_MOST_JITTER:g}"
+    for field, jitter in (("start_jitter", c.start_jitter), ("length_jitter", c.length_jitter)):
+        if c.driver != "burner" and jitter != 0:
+            yield f"contention.{field}: on vm only driver burner takes {jitter:g}; give driver burner, or {field} 0"
+        elif jitter > VM_MOST_JITTER:
+            yield f"contention.{field}: {jitter:g} is more than driver burner takes; give at most {VM_MOST_JITTER:g}"
+    if c.driver != "burner" and c.phase != "random":
+        phase = units.show_time(c.phase)
+        yield f"contention.phase: on vm only driver burner takes {phase}; give driver burner, or random"
 
 
 def competitors(share: float, most: int = MOST_COMPETITORS) -> int | None:

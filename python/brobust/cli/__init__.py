@@ -142,7 +142,7 @@ def _refuse(sentence: str, status: int) -> int:
 
 
 def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-    if issubclass(category, UnreadableFile):
+    if issubclass(category, (UnreadableFile, FutureWarning)):
         _refuse(str(message), 0)
     else:
         SHOW_WARNING(message, category, *where, **more)

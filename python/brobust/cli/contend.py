@@ -66,7 +66,13 @@ def contend(
     ] = None,
     phase: Annotated[str, typer.Option(help="Several threads by burner: off their CPUs in or out of phase, or random.")]
         = "random",
-    jitter: Annotated[float, typer.Option(help="Burner: how much each length moves, 0 to 0.5.", min=0, max=0.5)] = 0.0,
+    start_jitter: Annotated[
+        float, typer.Option(help="Burner: part of the off-time in which a timeslice begins, 0 to 0.5.", min=0, max=0.5)
+    ] = 0.0,
+    length_jitter: Annotated[
+        float, typer.Option(help="Burner: part by which each length is longer or shorter, 0 to 0.5.", min=0, max=0.5)
+    ] = 0.0,
+    jitter: Annotated[float, typer.Option(hidden=True, min=0, max=0.5)] = 0.0,
     competitors: Annotated[
         int | None, typer.Option(help="Busy processes beside each thread [1 / share - 1].", min=1, max=MOST_COMPETITORS)
     ] = None,
@@ -84,7 +90,9 @@ def contend(
     from brobust import vcpus
 
     machine = vcpus.find(qemu=qemu, libvirt=libvirt, pid=pid, threads=threads)
-    asked = _asked(share, timeslice, driver, replay, phase, jitter, competitors, nice)
+    if jitter:
+        print("brobust: --jitter is called --length-jitter, and will be refused in the next release", file=sys.stderr)
+    asked = _asked(share, timeslice, driver, replay, phase, start_jitter, length_jitter or jitter, competitors, nice)
     seconds = _seconds(for_)
     if out is not None:
         _check_out(out)
@@ -129,8 +137,8 @@ def record(
 
 
 def _asked(
-    share: str | None, timeslice: str, driver: str | None, replay: str | None, phase: str, jitter: float,
-    competitors: int | None, nice: int,
+    share: str | None, timeslice: str, driver: str | None, replay: str | None, phase: str, start_jitter: float,
+    length_jitter: float, competitors: int | None, nice: int,
 ) -> Asked:  # fmt: skip
     from brobust.backends import limits
     from brobust.contend import DRIVERS, PHASES, Asked
@@ -142,8 +150,11 @@ def _asked(
         raise BadInput(f"--phase: {phase!r} is not one of {', '.join(PHASES)}")
     if (driver == "replay") != (replay is not None):
         raise BadInput("--driver replay and --replay FILE go together, and with no other driver")
-    if driver != "burner" and (phase != "random" or jitter):
-        raise BadInput(f"--phase and --jitter are the burner's; {driver} decides by itself: give --driver burner")
+    if driver != "burner" and (phase != "random" or start_jitter or length_jitter):
+        raise BadInput(
+            f"--phase, --start-jitter and --length-jitter are the burner's; {driver} decides by itself: "
+            "give --driver burner"
+        )
     if driver != "competitor" and (competitors is not None or nice):
         raise BadInput("--competitors and --nice go with --driver competitor")
     if driver == "replay" and share is not None:
@@ -158,7 +169,8 @@ def _asked(
         return Asked(driver, competitors=number, nice=nice)
     if driver != "replay" and share is None:
         raise BadInput("--share is missing: how much of a CPU each thread is to have, for example 25%")
-    return Asked(driver, fraction, parsed("timeslice", timeslice, units.nanoseconds), jitter, phase, replay=replay)
+    slices = parsed("timeslice", timeslice, units.nanoseconds)
+    return Asked(driver, fraction, slices, start_jitter, length_jitter, phase, replay=replay)
 
 
 def _share(text: str) -> float:

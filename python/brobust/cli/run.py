@@ -62,9 +62,14 @@ def run(
         str | None, _list(CPU, "driver", "auto, none, replay, and on vm deadline, burner, quota or competitor [auto].")
     ] = None,
     phase: Annotated[str | None, _list(CPU, "phase", "When the first period begins, 5ms or random [random].")] = None,
-    jitter: Annotated[
-        str | None, _list(CPU, "jitter", "How much the timeslices move, 0 to 1 [virtual: 0.25, vm: 0].")
+    start_jitter: Annotated[
+        str | None,
+        _list(CPU, "start-jitter", "Part of its off-time in which a timeslice may begin [virtual: 0.25, vm: 0]."),
     ] = None,
+    length_jitter: Annotated[
+        str | None, _list(CPU, "length-jitter", "Part by which each timeslice and off-time is longer or shorter [0].")
+    ] = None,
+    jitter: Annotated[str | None, typer.Option("--jitter", hidden=True)] = None,
     contention_start: Annotated[
         str | None, _list(CPU, "contention-start", "When the CPU begins to be taken away [0s].")
     ] = None,
@@ -136,8 +141,9 @@ def run(
     flags = grid_fields(
         path={"bandwidth": bandwidth, "rtt": rtt, "buffer": buffer, "loss": loss, "aqm": aqm},
         contention={
-            "share": share, "timeslice": timeslice, "driver": driver, "phase": phase, "jitter": jitter,
-            "replay": replay, "start": contention_start, "stop": contention_stop, "alternate": alternate,
+            "share": share, "timeslice": timeslice, "driver": driver, "phase": phase,
+            "start_jitter": start_jitter, "length_jitter": length_jitter, "jitter": jitter, "replay": replay,
+            "start": contention_start, "stop": contention_stop, "alternate": alternate,
         },
         receiver={"share": receiver_share},
         flows={

@@ -26,7 +26,7 @@ _CONTENTION: dict[str, dict[str, Any]] = {
     "10 of 40 ms": {"timeslice": "10ms", "share": 0.25},
     "10 of 20 ms": {"timeslice": "10ms", "share": 0.5},
     "1 of 4 ms": {"timeslice": "1ms", "share": 0.25},
-    "20 of 29 ms, jittered": {"timeslice": "20ms", "share": 0.7, "jitter": 0.25},
+    "20 of 29 ms, jittered": {"timeslice": "20ms", "share": 0.7, "start_jitter": 0.25},
 }
 _APPLICATIONS = ("rate 5mbit", "rate 19mbit", "onoff 200ms 300ms", "onoff 1s 50ms", "onoff 20ms 30ms", "idle 2s 3s")
 _VIRTUAL_BASE: dict[str, Any] = {

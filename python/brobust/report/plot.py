@@ -45,7 +45,8 @@ LABELS = {
     "rtt_ms": "round-trip time [ms]",
     "longest_rtt_ms": "longest round-trip time of a flow [ms]",
     "timeslice_ms": "timeslice [ms]",
-    "jitter": "jitter of the timeslices [% of the off-time]",
+    "start_jitter": "part of the off-time in which a timeslice begins [%]",
+    "length_jitter": "timeslices and off-times longer or shorter by up to [%]",
     "alternate_s": "time with and without contention, each [s]",
     "receiver_share": "CPU share of the receiver [%]",
     "buffer_bytes": "bottleneck buffer [bytes]",
@@ -59,7 +60,16 @@ LABELS = {
     "stride": "pacing stride",
 }
 LOGARITHMIC = {"bandwidth_mbps", "buffer_bytes", "buffer_bdp", "longest_rtt_ms", "stride"}
-PERCENT = {"share", "receiver_share", "loss", "jitter", "utilization", "first_flow_share", "cpu_busy_share"}
+PERCENT = {
+    "share",
+    "receiver_share",
+    "loss",
+    "start_jitter",
+    "length_jitter",
+    "utilization",
+    "first_flow_share",
+    "cpu_busy_share",
+}
 # What is drawn upwards.
 VALUES = {
     "throughput_mbps": "throughput at the receiver [Mbit/s]",

@@ -34,7 +34,8 @@ AXES: dict[str, tuple[str, str]] = {  # name and unit
     "replay": ("replay", ""),
     "driver": ("driver", ""),
     "timeslice_ms": ("timeslice", "ms"),
-    "jitter": ("jitter", ""),
+    "start_jitter": ("start jitter", ""),
+    "length_jitter": ("length jitter", ""),
     "alternate_s": ("alternate", "s"),
     "receiver_share": ("receiver's share", ""),
     "cc": ("cc", ""),
@@ -51,10 +52,11 @@ TEXT = (
     "cc", "backend", "kernel", "driver", "accelerator", "traffic", "aqm", "qdisc", "tso_sizing", "pattern", "replay",
 )  # fmt: skip
 # What only a contended run has.
-CONTENDED = ("driver", "timeslice_ms", "jitter")
-# What only one of the backends has, so that it says nothing where both are in a dataset.
+CONTENDED = ("driver", "timeslice_ms", "start_jitter", "length_jitter")
+# What only one of the backends has, or has another default of, so that it says nothing where both are in a dataset.
 OF_ONE_BACKEND = (
-    "kernel", "accelerator", "traffic", "coalesce_us", "tx_completion_us", "tso_max_bytes", "driver", "jitter",
+    "kernel", "accelerator", "traffic", "coalesce_us", "tx_completion_us", "tso_max_bytes", "driver",
+    "start_jitter",
 )  # fmt: skip
 # What each flow has for itself, and what is made of that.
 PER_FLOW = ("cc", "pattern", "flow_rtt_ms", "longest_rtt_ms")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -42,9 +43,11 @@ BACKEND_DEFAULTS: dict[str, dict[str, Any]] = {
     "vm": {"kernel": "debian-6.12", "traffic": "iperf3"},
 }
 CONTENTION_DEFAULTS: dict[str, dict[str, Any]] = {
-    "virtual": {"driver": "auto", "jitter": 0.25},
-    "vm": {"driver": "deadline", "jitter": 0.0},
+    "virtual": {"driver": "auto", "start_jitter": 0.25},
+    "vm": {"driver": "deadline", "start_jitter": 0.0},
 }
+# What the one field `jitter` meant on each backend up to schema 5 of the datasets. Read for one release more.
+JITTER_WAS = {"virtual": "start_jitter", "vm": "length_jitter"}
 
 
 def _rtts_within_bounds(changes: Changes) -> None:
@@ -131,7 +134,8 @@ class Contention(_Table):
     timeslice: fields.Duration = Field(default="10ms", ge=100_000, le=4_000_000_000, validate_default=True)
     share: fields.Fraction = Field(default=1.0, gt=0, le=1)
     phase: fields.DurationOrRandom = "random"
-    jitter: fields.Fraction = Field(default=0.25, ge=0, le=1)
+    start_jitter: fields.Fraction = Field(default=0.25, ge=0, le=1)
+    length_jitter: fields.Fraction = Field(default=0.0, ge=0, lt=1)
     start: fields.Duration = Field(default="0s", ge=0, le=LONGEST, validate_default=True)
     stop: fields.OptionalDuration = None
     alternate: fields.OptionalDuration = None
@@ -263,9 +267,9 @@ class Scenario(_Table):
             return given  # refused later, by the field's own type
         filled: dict[str, Any] = _fill(given, BACKEND_DEFAULTS[backend])
         for field in ("contention", "receiver"):
-            filled[field] = _fill(given.get(field, {}), CONTENTION_DEFAULTS[backend])
+            filled[field] = _contention(given.get(field, {}), backend)
         if isinstance(given.get("senders"), list | tuple):
-            filled["senders"] = [_fill(sender, CONTENTION_DEFAULTS[backend]) for sender in given["senders"]]
+            filled["senders"] = [_contention(sender, backend) for sender in given["senders"]]
         return filled
 
     @model_validator(mode="after")
@@ -387,6 +391,22 @@ class Run(BaseModel):
     def seed(self) -> int:
         """What this run draws its random numbers from: repeats differ, and the same repeat is the same again."""
         return self.scenario.seed + self.repeat
+
+
+def _contention(table: Any, backend: str) -> Any:
+    """A table of contention under today's names, with the backend's own values where a field is absent."""
+    if isinstance(table, Mapping) and "jitter" in table:
+        if "start_jitter" in table or "length_jitter" in table:
+            raise ValueError("contention.jitter is now start_jitter and length_jitter; leave jitter out beside them")
+        today = JITTER_WAS[backend]
+        warnings.warn(
+            f"contention.jitter is called {today} on {backend}, and will be refused in the next release: "
+            f"write {today} (--{today.replace('_', '-')})",
+            FutureWarning,
+            stacklevel=1,
+        )
+        table = {today if name == "jitter" else name: value for name, value in table.items()}
+    return _fill(table, CONTENTION_DEFAULTS[backend])
 
 
 def _fill(table: Any, defaults: Mapping[str, Any]) -> Any:
