@@ -1,6 +1,12 @@
 """The wire to a guest: the host's client against the real agent, over a unix socket instead of a virtio port."""
 
+import contextlib
+import json
+import os
+import socket
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,18 +14,33 @@ from pathlib import Path
 import pytest
 
 from brobust.errors import RunFailed
+from brobust.guests import agent as agents
+from brobust.guests import console as consoles
 from brobust.guests import image, qemu
 from brobust.guests.agent import Agent
+from brobust.guests.console import Console
+from brobust.host.session import Session
+
+OOPS = b"""\
+[   60.9] Oops: double fault: 0000 [#1] PREEMPT SMP NOPTI
+[   60.9] RIP: 0010:kmem_cache_alloc_node_noprof+0x12/0x340
+"""
+
+
+def _connected(path: Path) -> socket.socket:
+    wire = socket.socket(socket.AF_UNIX)
+    wire.connect(str(path))
+    return wire
 
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[Agent]:
-    socket = tmp_path / "agent"
-    with subprocess.Popen([image.AGENT, "agent", socket]) as process:
-        while not socket.exists():
+    path = tmp_path / "agent"
+    with subprocess.Popen([image.AGENT, "agent", path]) as process:
+        while not path.exists():
             assert process.poll() is None
             time.sleep(0.01)
-        client = Agent("test", socket)
+        client = Agent("test", _connected(path))
         client.ready(5)
         yield client
         client.close()
@@ -60,11 +81,11 @@ def test_many_commands_in_quick_succession_all_answer(agent: Agent) -> None:
 
 
 def test_a_guest_that_dies_fails_the_request_at_once(tmp_path: Path) -> None:
-    socket = tmp_path / "agent"
-    with subprocess.Popen([image.AGENT, "agent", socket]) as process:
-        while not socket.exists():
+    path = tmp_path / "agent"
+    with subprocess.Popen([image.AGENT, "agent", path]) as process:
+        while not path.exists():
             time.sleep(0.01)
-        client = Agent("test", socket)
+        client = Agent("test", _connected(path))
         client.ready(5)
         pid = client.spawn("sleep", "5")
         process.kill()
@@ -84,3 +105,135 @@ def test_what_a_dead_guest_leaves_behind_tells_where_it_was() -> None:
     assert qemu.telling("qemu: error: no such disk\nEAX=0\n") == "qemu: error: no such disk"
     assert qemu.telling("only this\n") == "only this"
     assert qemu.telling(" \n") == ""
+
+
+def _answered(monkeypatch: pytest.MonkeyPatch, *replies: bytes) -> Agent:
+    """A client whose guest sends these, whatever it is asked."""
+    ours, theirs = socket.socketpair()
+    client = Agent("test", ours)
+
+    def answer() -> None:
+        with theirs:
+            theirs.recv(4096)
+            for reply in replies:
+                theirs.sendall(reply)
+            theirs.recv(1)
+
+    threading.Thread(target=answer, daemon=True).start()
+    return client
+
+
+def test_a_reply_longer_than_a_guest_could_honestly_give_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agents, "MAX_REPLY_BYTES", 1 << 20)
+    client = _answered(monkeypatch, b"x" * (1 << 20))
+    with pytest.raises(RunFailed, match="answered with more than 1 MiB"):
+        client.run("true", timeout=20)
+    with pytest.raises(RunFailed, match="more than 1 MiB"):  # and nothing is asked of it any more
+        client.run("true")
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [b"[" * 100_000, b"[]", b'{"id": []}', b'{"id": {}}', b"\xff\xfe", b"null", b'{"id": 1e999}', b"1" * 5000],
+    ids=lambda line: line[:12].decode(errors="replace"),
+)
+def test_what_is_no_reply_is_passed_over(monkeypatch: pytest.MonkeyPatch, nonsense: bytes) -> None:
+    good = json.dumps({"id": 1, "status": 0, "stdout": "it", "stderr": ""}).encode()
+    client = _answered(monkeypatch, nonsense + b"\n", good + b"\n")
+    assert client.run("true", timeout=20) == "it"
+    client.close()
+
+
+@pytest.mark.parametrize("reply", [{"status": 0}, {"status": "0", "stdout": "", "stderr": ""}, {"stdout": 1}])
+def test_a_reply_that_lacks_what_was_asked_for_fails_the_request(
+    monkeypatch: pytest.MonkeyPatch, reply: dict[str, object]
+) -> None:
+    client = _answered(monkeypatch, json.dumps({"id": 1, **reply}).encode() + b"\n")
+    with pytest.raises(RunFailed, match="test guest: its agent answered without"):
+        client.run("true", timeout=20)
+    client.close()
+
+
+def _console(monkeypatch: pytest.MonkeyPatch) -> tuple[Console, int, threading.Event]:
+    """A console, the end that a guest writes to, and whether it told of a panic."""
+    monkeypatch.setattr(consoles, "QUIET_SECONDS", 0.1)
+    reads, writes = os.pipe()
+    told = threading.Event()
+    return Console("test", reads, told.set), writes, told
+
+
+def test_an_oops_on_the_console_is_told_at_once_with_what_follows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    console, guest, told = _console(monkeypatch)
+    os.write(guest, OOPS[:30])
+    assert not told.wait(0.3)
+    os.write(guest, OOPS[30:])
+    os.write(guest, b"[   60.9] Kernel panic - not syncing: Fatal exception in interrupt\n")
+    assert told.wait(10) and console.panicked  # though the guest hangs: its end is still open
+    said = qemu.telling(console.text)
+    assert said.startswith("Oops: double fault") and "kmem_cache_alloc_node_noprof" in said
+    assert said.endswith("Kernel panic - not syncing: Fatal exception in interrupt")
+    os.close(guest)
+    console.close()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"general protection fault, maybe for address 0x1: 0000 [#1] SMP", b"invalid opcode: 0000 [#2] PREEMPT SMP",
+     b"Kernel panic - not syncing: No working init found."],
+)  # fmt: skip
+def test_each_way_in_which_a_kernel_dies_is_told(monkeypatch: pytest.MonkeyPatch, line: bytes) -> None:
+    console, guest, told = _console(monkeypatch)
+    os.write(guest, line + b"\n")
+    assert told.wait(10)
+    os.close(guest)
+    console.close()
+
+
+def test_what_a_healthy_kernel_prints_is_no_panic_and_is_not_kept_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    console, guest, told = _console(monkeypatch)
+    line = b"[    1.0] watchdog: BUG: soft lockup - CPU#0 stuck for 26s! panic=-1 oops=panic\n"
+    for _ in range(3 * consoles.KEPT_BYTES // len(line)):
+        os.write(guest, line)
+    os.write(guest, b"the end")
+    os.close(guest)
+    console.close()
+    assert not told.is_set() and not console.panicked
+    assert len(console.text) == consoles.KEPT_BYTES and console.text.endswith("the end")
+
+
+def _stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> qemu.Guest:
+    """A guest whose QEMU is a program of ours, with the same wires."""
+    stack = contextlib.ExitStack()
+    wires = qemu._Wires.open(qemu.Machine("test", tap="", mac=""), Session(tmp_path, 0), stack)
+    command = [sys.executable, "-c", script, *map(str, wires.theirs)]
+    with stack:
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, pass_fds=wires.theirs)
+    return qemu.Guest(qemu.Machine("test", tap="", mac=""), process, wires)
+
+
+def test_a_guest_that_panics_and_hangs_is_dead_at_once_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hangs = f"import os, sys, time; os.write(int(sys.argv[2]), {OOPS!r}); time.sleep(100)"
+    with _stand_in(monkeypatch, tmp_path, hangs) as guest:
+        begun = time.monotonic()
+        with pytest.raises(RunFailed, match="test guest"):
+            guest.agent.wait(1, 60)
+        assert time.monotonic() - begun < 30
+        assert guest.died()
+        assert guest.last_words().startswith("Oops: double fault")
+
+
+def test_a_guest_whose_qemu_ends_is_dead_at_once_and_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with _stand_in(monkeypatch, tmp_path, "import sys; sys.exit('qemu: error: no such machine')") as guest:
+        with pytest.raises(RunFailed, match="test guest"):
+            guest.agent.wait(1, 60)
+        assert guest.died() and guest.last_words() == "qemu: error: no such machine"
+
+
+def test_a_guest_that_is_only_slow_is_not_dead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with _stand_in(monkeypatch, tmp_path, "import time; time.sleep(100)") as guest:
+        with pytest.raises(RunFailed, match="no answer within"):
+            guest.agent._ask({"ping": True}, 0.2)
+        assert not guest.died()

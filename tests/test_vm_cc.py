@@ -147,3 +147,16 @@ def test_the_verifier_has_no_more_to_look_at_than_when_it_was_recorded(testbed: 
         testbed.forget_control(control)
     release, counts = verified.of_vm(testbed, "debian-6.12", controls)
     assert not verified.grown(counts, verified.recorded()[release])
+
+
+def test_a_guest_that_panics_costs_its_run_a_retry_and_the_record_says_so(testbed: VmBackend) -> None:
+    testbed.ask_sender("cat", "/proc/version", kernel="debian-6.12")
+    doomed = testbed.testbed.sender
+    doomed.agent.spawn("bash", "-c", "sleep 2; echo c >/proc/sysrq-trigger")
+    fields = {"backend": "vm", "duration": "4s", "path": PATH, "flows": [{"cc": "cubic"}]}
+    (row,) = testbed.measure(Run(scenario=scenario({**fields, "contention": {"share": 0.5}}), repeat=0)).runs
+    assert "sysrq triggered crash" in doomed.last_words()
+    assert row["guest_restarts"] == 1
+    assert row["throughput_mbps"] > 0.3 * PAYLOAD_MBPS, row
+    (row,) = testbed.measure(Run(scenario=scenario(fields), repeat=0)).runs
+    assert row["guest_restarts"] == 0

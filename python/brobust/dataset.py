@@ -127,6 +127,9 @@ RUNS: dict[str, Column] = {
     "asleep_share": Column(pl.Float64, "share of the run in which the sender slept of its own accord"),
     "path_waiting_share": Column(pl.Float64, "share of the run in which the path guest wanted a CPU and had none"),
     "timeslices": Column(pl.Int64, "timeslices recorded"),
+    "guest_restarts": Column(
+        pl.Int64, "times that a guest died during the run, which was then measured again in new ones; null on virtual"
+    ),
     "lost_events": Column(pl.Int64, "scheduler events the recorder lost; not 0: the effective figures are a guess"),
     "outcome": Column(pl.String, "ok; unfaithful: share or slice off by more than 10 %; failed"),
     "reason": Column(pl.String, "why it is unfaithful or failed"),
@@ -277,9 +280,10 @@ def _group_columns(s: Scenario, group: Flows) -> dict[str, Any]:
     }
 
 
-def failed(run: Run, reason: str, started: datetime) -> Measured:
-    """The record of a run that could not be measured: one row per flow, without figures."""
-    outcome = {"outcome": "failed", "reason": reason, "started_at": started}
+def failed(run: Run, reason: str, started: datetime, known: Mapping[str, Any] | None = None) -> Measured:
+    """Return the record of a run that could not be measured: one row per flow, without figures. `known`: columns that
+    are known all the same."""
+    outcome = {**(known or {}), "outcome": "failed", "reason": reason, "started_at": started}
     return Measured([{**scenario_columns(run), **columns, **outcome} for columns in flow_columns(run.scenario)])
 
 

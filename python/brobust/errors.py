@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
+from typing import Any
 
 
 class BrobustError(Exception):
@@ -21,7 +22,16 @@ class MissingSupport(BrobustError):
 
 
 class RunFailed(BrobustError):
-    """One run could not be measured. Recorded as a failure; the series goes on."""
+    """One run could not be measured. Recorded as a failure, with what is known of the run all the same as columns of
+    its record; the series goes on."""
+
+    def __init__(self, reason: str, **columns: Any):
+        super().__init__(reason)
+        self.columns = columns
+
+
+class GuestDied(RunFailed):
+    """A guest's kernel panicked, or its QEMU ended. What was asked of it may be asked of a new one."""
 
 
 class UnreadableFile(UserWarning):

@@ -43,7 +43,7 @@ def measured(backend: Backend, run: Run) -> Measured:
     try:
         return backend.measure(run)
     except RunFailed as failure:
-        return failed(run, str(failure), started)
+        return failed(run, str(failure), started, failure.columns)
     except Exception as error:  # whatever one run meets, the others are measured
         if debugging():
             raise

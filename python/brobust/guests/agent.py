@@ -14,10 +14,14 @@ import time
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from brobust.errors import RunFailed
+
+# An honest agent keeps 64 MiB of each output (crates/guest/src/agent/collect.rs).
+MAX_REPLY_BYTES = 128 << 20
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -32,19 +36,20 @@ class Output:
 class Agent:
     """A connection to one guest. Times in seconds."""
 
-    def __init__(self, name: str, path: Path):
+    def __init__(self, name: str, wire: socket.socket):
         self.name = name
-        self._socket = socket.socket(socket.AF_UNIX)
-        try:
-            self._socket.connect(str(path))
-        except OSError:
-            self._socket.close()
-            raise
+        self._socket = wire
+        self._lost = ""
         self._ids = itertools.count(1)
         self._waiting: dict[int, Future[dict[str, Any]]] = {}
         self._lock = threading.Lock()
         self._reader = threading.Thread(target=self._read, name=f"agent-{name}", daemon=True)
         self._reader.start()
+
+    @property
+    def is_lost(self) -> bool:
+        """Return whether nothing will be answered any more."""
+        return bool(self._lost)
 
     def ready(self, timeout: float) -> None:
         """Wait until the agent answers. Bytes sent before the guest opened its port may be lost, so ask again."""
@@ -66,17 +71,16 @@ class Agent:
         return output.stdout
 
     def try_run(self, *argv: str, timeout: float = 30) -> Output:
-        reply = self._ask({"argv": list(argv), "timeout_s": timeout}, timeout + 10)
-        return Output(reply["status"], reply["stdout"], reply["stderr"])
+        return self._output(self._ask({"argv": list(argv), "timeout_s": timeout}, timeout + 10))
 
     def spawn(self, *argv: str) -> int:
         """Start a command and return its process id in the guest."""
-        return int(self._ask({"argv": list(argv), "spawn": True}, 30)["pid"])
+        reply = self._ask({"argv": list(argv), "spawn": True}, 30)
+        return self._field(reply, "pid", int)
 
     def wait(self, pid: int, timeout: float) -> Output:
         """Wait for a spawned command. The guest sleeps meanwhile: nothing polls."""
-        reply = self._ask({"wait": pid, "timeout_s": timeout}, timeout + 10)
-        return Output(reply["status"], reply["stdout"], reply["stderr"])
+        return self._output(self._ask({"wait": pid, "timeout_s": timeout}, timeout + 10))
 
     def kill(self, pid: int) -> None:
         self._ask({"kill": pid}, 10)
@@ -88,10 +92,26 @@ class Agent:
         self._socket.close()
         self._reader.join()
 
+    def _output(self, reply: dict[str, Any]) -> Output:
+        if reply.get("truncated"):
+            raise RunFailed(f"{self.name} guest: a command printed more than its agent keeps, 64 MiB")
+        return Output(
+            self._field(reply, "status", int), self._field(reply, "stdout", str), self._field(reply, "stderr", str)
+        )
+
+    def _field(self, reply: dict[str, Any], name: str, kind: type[T]) -> T:
+        """Return a field of a reply. What a guest sends is not to be trusted."""
+        value = reply.get(name)
+        if not isinstance(value, kind):
+            raise RunFailed(f"{self.name} guest: its agent answered without {name}")
+        return value
+
     def _ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
         number = next(self._ids)
         future: Future[dict[str, Any]] = Future()
         with self._lock:
+            if self._lost:
+                raise RunFailed(f"{self.name} guest: {self._lost}")
             self._waiting[number] = future
             try:
                 self._socket.sendall(json.dumps({"id": number, **request}).encode() + b"\n")
@@ -108,22 +128,30 @@ class Agent:
         return reply
 
     def _read(self) -> None:
+        lost = "it died"
         try:
             with self._socket.makefile("rb") as lines:
-                for line in lines:
+                while line := lines.readline(MAX_REPLY_BYTES):
+                    if len(line) == MAX_REPLY_BYTES:
+                        lost = f"its agent answered with more than {MAX_REPLY_BYTES >> 20} MiB"
+                        break
                     self._answer(line)
         except (OSError, ValueError):
             pass
-        for future in list(self._waiting.values()):
+        with self._lock:
+            self._lost = lost
+            waiting = list(self._waiting.values())
+        for future in waiting:
             if not future.done():
-                future.set_exception(RunFailed(f"{self.name} guest: it died"))
+                future.set_exception(RunFailed(f"{self.name} guest: {lost}"))
 
     def _answer(self, line: bytes) -> None:
         try:
             reply = json.loads(line)
-        except ValueError:
-            return  # half a line from before a reconnect
-        future = self._waiting.get(reply.get("id"))
+        except (ValueError, RecursionError):
+            return
+        number = reply.get("id") if isinstance(reply, dict) else None
+        future = self._waiting.get(number) if isinstance(number, int) else None
         if future is not None and not future.done():
             future.set_result(reply)
 

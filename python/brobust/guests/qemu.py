@@ -1,28 +1,45 @@
-"""One guest: a QEMU process with a vCPU, a tap, an agent, and QMP to find the vCPU's thread."""
+"""One guest: a QEMU process with a vCPU, a tap, an agent, and a console that tells when its kernel has panicked.
+
+QEMU reads what a stranger's kernel writes, so it runs as nobody, without capabilities and under QEMU's own seccomp
+filter. What needs root is opened here and handed over: the tap, the wires to agent and console, the kernel's files.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import fcntl
+import os
+import pwd
 import re
+import shutil
+import socket
+import stat
+import struct
 import subprocess
 import time
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
 
-from qemu.qmp import QMPClient, QMPError
-
-from brobust.errors import MissingSupport, RunFailed
+from brobust import vcpus
+from brobust.errors import GuestDied, MissingSupport, RunFailed
 from brobust.guests.agent import Agent
+from brobust.guests.console import Console
 from brobust.guests.kernels import Kernel
-from brobust.host import cpus
+from brobust.host import cpus, namespaces
 from brobust.host.session import Session
 
 QEMU = "qemu-system-x86_64"
 BOOT_SECONDS = 60.0
 # A guest goes before whatever else the host does: an undisturbed sender is to be undisturbed.
 NICE = "-15"
+USER = "nobody"
+# elevateprivileges and spawn: no setuid, no other program; resourcecontrol: priorities and CPUs are ours to set.
+SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+
+# include/uapi/linux/if_tun.h
+_TUNSETIFF = 0x400454CA
+_IFF_TAP, _IFF_NO_PI, _IFF_VNET_HDR = 0x0002, 0x1000, 0x4000
 
 
 @dataclass(frozen=True)
@@ -41,105 +58,80 @@ class Machine:
 class Guest:
     """A running guest. A context manager; leaving it kills the guest."""
 
-    def __init__(self, machine: Machine, process: subprocess.Popen[bytes], directory: Path):
+    def __init__(self, machine: Machine, process: subprocess.Popen[bytes], wires: _Wires):
         self.machine = machine
         self.process = process
-        self._directory = directory
-        self.agent: Agent
+        # A guest that panicked is dead, though it may hang before it ends itself: its agent's wire then breaks at once.
+        self.console = Console(machine.name, wires.console.detach(), process.kill)
+        assert process.stderr is not None
+        self._complaints = Console(f"{machine.name}-qemu", os.dup(process.stderr.fileno()))
+        process.stderr.close()
+        self.agent = Agent(machine.name, wires.agent)
         self.vcpu_threads: list[int] = []
 
     @classmethod
     def start(cls, machine: Machine, kernel: Kernel, image: Path, accelerator: str, session: Session) -> Guest:
         """Start QEMU. The guest is of use after `wait_booted`, so that several can boot at once."""
-        directory = session.directory
-        for stale in directory.glob(f"{machine.name}.*"):  # of an earlier guest of this session
-            stale.unlink()
-        log = (directory / f"{machine.name}.qemu").open("wb")
-        command = _command(machine, kernel, image, accelerator, directory)
-        if session.namespace:
-            command = ["nsenter", f"--net=/run/netns/{session.namespace}", "--", *command]
-        try:
-            # pdeathsig: a guest must not outlive a brobust that was killed with -9.
-            process = subprocess.Popen(
-                ["nice", "-n", NICE, "setpriv", "--pdeathsig", "KILL", *command],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-        except FileNotFoundError:
-            raise MissingSupport("setpriv is not installed; run `make setup`") from None
-        finally:
-            log.close()
+        with contextlib.ExitStack() as until_started:
+            wires = _Wires.open(machine, session, until_started)
+            files = [_opened(file, until_started) for file in (kernel.image, image)]
+            command = _command(machine, files, accelerator, session.directory, wires)
+            if session.namespace:
+                command = ["nsenter", f"--net=/run/netns/{session.namespace}", "--", *command]
+            try:
+                process = subprocess.Popen(
+                    ["nice", "-n", NICE, *command],
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                    pass_fds=[*wires.theirs, *files], start_new_session=True,
+                )  # fmt: skip
+            except FileNotFoundError as error:
+                wires.close()
+                raise MissingSupport(f"{error.filename} is not installed; run `make setup`") from None
         session.name_process(process.pid)
         cpus.weigh_session(process.pid, NICE)
-        return cls(machine, process, directory)
+        return cls(machine, process, wires)
 
     def wait_booted(self, timeout: float = BOOT_SECONDS) -> None:
         """Wait until the agent answers, at most `timeout` seconds."""
         deadline = time.monotonic() + timeout
-        path = self._directory / f"{self.machine.name}.agent"
-        while True:
-            try:
-                self.agent = Agent(self.machine.name, path)
-                break
-            except (FileNotFoundError, ConnectionRefusedError):  # QEMU has not come that far
-                self._check_alive()
-                if time.monotonic() > deadline:
-                    raise MissingSupport(f"{QEMU} did not start within {timeout:g} s") from None
-                time.sleep(0.01)
         while True:
             try:
                 self.agent.ready(1)
                 break
             except RunFailed:
-                self._check_alive()
+                if self.died():
+                    what = f"the {self.machine.name} guest ended at boot: {self.last_words()}"
+                    raise (GuestDied if self.console.panicked else MissingSupport)(what) from None
                 if time.monotonic() > deadline:
                     raise MissingSupport(
                         f"the {self.machine.name} guest did not boot within {timeout:g} s; "
                         f"its last words: {self.last_words()}"
                     ) from None
-        self.vcpu_threads = [cpu["thread-id"] for cpu in self.qmp("query-cpus-fast")]
+        self.vcpu_threads = [vcpu.tid for vcpu in vcpus.find(pid=self.process.pid).vcpus]
 
-    def _check_alive(self) -> None:
-        if self.process.poll() is not None:
-            raise MissingSupport(f"the {self.machine.name} guest ended at boot: {self.last_words()}")
+    def died(self) -> bool:
+        """Return whether its kernel panicked or its QEMU ended; one that is about to end is given a second for it."""
+        if not self.console.panicked and not self.agent.is_lost:
+            return self.process.poll() is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(1)
+        return self.console.panicked or self.process.poll() is not None
 
     def last_words(self) -> str:
         """What tells most of QEMU's own complaints, else of the guest's console."""
-        for kind in ("qemu", "console"):
-            with contextlib.suppress(OSError):
-                if words := telling((self._directory / f"{self.machine.name}.{kind}").read_text(errors="replace")):
-                    return words
-        return "none"
-
-    def qmp(self, command: str, **arguments: Any) -> Any:
-        """One QMP command and its answer."""
-
-        async def ask() -> Any:
-            client = QMPClient(self.machine.name)
-            await client.connect(str(self._directory / f"{self.machine.name}.qmp"))
-            try:
-                return await client.execute(command, arguments)
-            finally:
-                await client.disconnect()
-
-        try:
-            return asyncio.run(ask())
-        except (QMPError, OSError) as error:
-            raise RunFailed(f"{self.machine.name} guest: QMP {command} failed: {error}") from None
+        return telling(self._complaints.text) or telling(self.console.text) or "none"
 
     def threads(self) -> list[int]:
         """Every thread of this guest's QEMU, the vCPUs' among them."""
         return [int(task.name) for task in Path(f"/proc/{self.process.pid}/task").iterdir()]
 
-    @property
-    def alive(self) -> bool:
-        return self.process.poll() is None
-
     def stop(self) -> None:
         # Nothing in a guest is worth an orderly shutdown: its disk is memory.
         self.process.kill()
         self.process.wait()
-        with contextlib.suppress(AttributeError):
-            self.agent.close()
+        self.agent.close()
+        self.console.close()
+        self._complaints.close()
 
     def __enter__(self) -> Guest:
         return self
@@ -148,40 +140,115 @@ class Guest:
         self.stop()
 
 
-def _command(machine: Machine, kernel: Kernel, image: Path, accelerator: str, directory: Path) -> list[str]:
-    name = machine.name
+@dataclass(frozen=True)
+class _Wires:
+    """Our ends of a guest's agent and console; QEMU's ends and its tap, by descriptor."""
+
+    agent: socket.socket
+    console: socket.socket
+    theirs: tuple[int, ...]
+
+    @classmethod
+    def open(cls, machine: Machine, session: Session, until_started: contextlib.ExitStack) -> _Wires:
+        """Open them. QEMU's are closed here with `until_started`, when it has its own."""
+        agent, agents = socket.socketpair()
+        console, consoles = socket.socketpair()
+        theirs = [until_started.enter_context(end).fileno() for end in (agents, consoles)]
+        if machine.tap:
+            theirs.append(_tap(machine.tap, session.namespace))
+            until_started.callback(os.close, theirs[-1])
+        return cls(agent, console, tuple(theirs))
+
+    def close(self) -> None:
+        self.agent.close()
+        self.console.close()
+
+
+def _tap(name: str, namespace: str) -> int:
+    """Return a descriptor of a tap of the session's namespace."""
+
+    def attach() -> int:
+        descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+        request = struct.pack("16sH22x", name.encode(), _IFF_TAP | _IFF_NO_PI | _IFF_VNET_HDR)
+        fcntl.ioctl(descriptor, _TUNSETIFF, request)
+        return descriptor
+
+    return namespaces.inside(namespaces.find(namespace), attach)
+
+
+def _opened(file: Path, until_started: contextlib.ExitStack) -> int:
+    """Return a descriptor of a file, or of a copy of one that is not for everybody, from which QEMU may read."""
+    with contextlib.ExitStack() as stack:
+        original = stack.enter_context(file.open("rb"))
+        if os.fstat(original.fileno()).st_mode & stat.S_IROTH:
+            until_started.enter_context(stack.pop_all())
+            return original.fileno()
+        copy = until_started.enter_context(os.fdopen(os.memfd_create(file.name), "wb"))
+        shutil.copyfileobj(original, copy)
+        copy.flush()
+        return copy.fileno()
+
+
+def _command(machine: Machine, files: list[int], accelerator: str, directory: Path, wires: _Wires) -> list[str]:
+    name, (kernel, initrd) = machine.name, files
+    agent, console, *tap = wires.theirs
     device = f"virtio-net-pci,netdev=wire,mac={machine.mac},rx_queue_size=1024,tx_queue_size=256,romfile="
     if not machine.receives_super_packets:
         # The host then segments for this guest, so tbf and its buffer see what a wire would carry.
         device += ",guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,mrg_rxbuf=off"
-    network = [
-        "-device",
-        device,
-        "-netdev",
-        f"tap,id=wire,ifname={machine.tap},script=no,downscript=no,vhost=off",
-    ]
+    network = [word for fd in tap for word in ("-device", device, "-netdev", f"tap,id=wire,fd={fd},vhost=off")]
     return [
-        QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+        *_as_nobody(accelerator),
+        QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", *_sandbox(),
         "-name", f"brobust-{name},debug-threads=on",
         "-machine", f"q35,accel={accelerator},usb=off,vmport=off",
         "-cpu", "max" if accelerator == "tcg" else "host",
         "-smp", str(machine.vcpus), "-m", str(machine.memory_mb),
-        "-kernel", str(kernel.image), "-initrd", str(image),
-        # panic=-1 with -no-reboot: a guest that panics ends, and is seen to have ended.
-        "-append", "console=ttyS0 quiet panic=-1 mitigations=off nowatchdog net.ifnames=0 random.trust_cpu=on",
-        "-serial", f"file:{directory}/{name}.console",
-        "-qmp", f"unix:{directory}/{name}.qmp,server=on,wait=off",
-        "-chardev", f"socket,id=agent,path={directory}/{name}.agent,server=on,wait=off",
+        "-kernel", f"/proc/self/fd/{kernel}", "-initrd", f"/proc/self/fd/{initrd}",
+        # For whoever looks for what a brobust left behind (host/session.py): whose this is.
+        "-fw_cfg", f"name=opt/brobust/session,string={directory}/{name}",
+        # panic=-1 with -no-reboot: a guest that panics ends. An oops is the end, too: what it killed is missing.
+        "-append", "console=ttyS0 quiet panic=-1 oops=panic mitigations=off nowatchdog net.ifnames=0 "
+                   "random.trust_cpu=on no_timer_check",
+        "-chardev", f"socket,id=console,fd={console}", "-serial", "chardev:console",
+        "-chardev", f"socket,id=agent,fd={agent}",
         "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name=brobust",
-        *(network if machine.tap else []),
+        *network,
     ]  # fmt: skip
+
+
+def _as_nobody(accelerator: str) -> list[str]:
+    """Return what starts QEMU without any privilege. pdeathsig: a guest must not outlive a brobust that was killed
+    with -9; it is set last, since a change of user clears it (prctl(2))."""
+    # Where KVM is for a group only, QEMU is in that group.
+    group = Path("/dev/kvm").stat().st_gid if accelerator == "kvm" else 0
+    groups = ["--groups", str(group)] if group else ["--clear-groups"]
+    return [
+        "setpriv", f"--reuid={USER}", f"--regid={_group()}", *groups, "--no-new-privs", "--inh-caps=-all",
+        "--bounding-set=-all", "--",
+        "setpriv", "--pdeathsig", "KILL", "--",
+    ]  # fmt: skip
+
+
+def _group() -> int:
+    return pwd.getpwnam(USER).pw_gid
+
+
+@cache
+def _sandbox() -> list[str]:
+    """Return the option for QEMU's seccomp filter, where it was built with one."""
+    with contextlib.suppress(OSError):
+        if subprocess.run([QEMU, "-sandbox", SANDBOX, "-version"], capture_output=True, check=False).returncode == 0:
+            return ["-sandbox", SANDBOX]
+    return []
 
 
 def telling(text: str) -> str:
     """Of what a QEMU or a kernel left behind: a kernel's bug and where it was, or the last line with an error in it."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    bug = [line for line in lines if re.search(r"BUG:|Oops|general protection|RIP:", line)]
+    lines = [re.sub(r"^\[ *[\d.]+\] *", "", line.strip()) for line in text.splitlines() if line.strip()]
+    bug = [line for line in lines if re.search(r"BUG:|Oops|general protection|RIP: 0010:", line)]
+    panics = [line for line in lines if "Kernel panic" in line]
     # QEMU dumps registers after the sentence that matters.
-    errors = [line for line in lines if "error" in line.lower() or "panic" in line.lower()]
-    last = (errors or lines)[-1:]
+    errors = [line for line in lines if "error" in line.lower()]
+    last = panics[:1] or (errors or lines)[-1:]
     return "; ".join(line[:200] for line in dict.fromkeys(bug[:3] + last))

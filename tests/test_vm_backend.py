@@ -1,0 +1,166 @@
+"""What the vm backend does about guests that die and calibrations that fall short, with guests that are not real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from brobust.backends import base, vm
+from brobust.backends.vm import VmBackend
+from brobust.dataset import Measured
+from brobust.errors import GuestDied, MissingSupport, RunFailed
+from brobust.guests.qemu import Guest
+from brobust.host import cpus
+from brobust.host.session import Session
+from brobust.scenario import Run
+from brobust.scenario.grid import scenario
+
+RUN = Run(scenario=scenario({"backend": "vm", "flows": [{"cc": "cubic"}]}), repeat=0)
+
+
+class Backend(VmBackend):
+    """Boots guests that die when they are told to."""
+
+    def __init__(self) -> None:
+        super().__init__(cast(Session, None), self.said)
+        self.boots = 0
+        self.sentences: list[str] = []
+
+    def said(self, sentence: str) -> None:
+        self.sentences.append(sentence)
+
+    def _booted(self, kernel_name: str, wanted: str) -> Any:
+        if not self._started:
+            self.boots += 1
+            guest = SimpleNamespace(
+                machine=SimpleNamespace(name="sender"), dead=False, last_words=lambda: "Oops: double fault"
+            )
+            guest.died = lambda: guest.dead
+            self._started = [cast(Guest, guest)]
+        return SimpleNamespace(sender=self._started[0], kernel=SimpleNamespace(name="debian"), accelerator="tcg")
+
+    def _reset(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> Backend:
+    monkeypatch.setattr(cpus, "plan", lambda: cpus.Plan(1, frozenset({0})))
+    monkeypatch.setattr(vm, "CALIBRATION_WAIT_SECONDS", 0)
+    return Backend()
+
+
+def _dies(times: int) -> Callable[[Any, Any], tuple[Measured, None]]:
+    """A measurement whose guest dies the first times."""
+    left = iter(range(times))
+
+    def measure(run: Run, testbed: Any) -> tuple[Measured, None]:
+        if next(left, None) is not None:
+            testbed.sender.dead = True
+            raise RunFailed("sender guest: it died")
+        return Measured([{"run": run.id, "outcome": "ok"}]), None
+
+    return measure
+
+
+@pytest.mark.parametrize("times", [0, 1, 2])
+def test_a_run_whose_guest_dies_is_measured_in_new_guests_and_says_how_often(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    monkeypatch.setattr(backend, "_measured", _dies(times))
+    (row,) = base.measured(backend, RUN).runs
+    assert (row["outcome"], row["guest_restarts"], backend.boots) == ("ok", times, 1 + times)
+    assert len([said for said in backend.sentences if "double fault" in said]) == times
+
+
+def test_a_run_whose_guests_die_three_times_is_failed_with_their_last_words(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "_measured", _dies(3))
+    (row,) = base.measured(backend, RUN).runs
+    assert (row["outcome"], row["guest_restarts"], backend.boots) == ("failed", 2, 3)
+    assert "sender: Oops: double fault" in row["reason"] and "it died" in row["reason"]
+    assert not backend._started  # the next run gets new guests
+
+
+def test_a_run_that_fails_in_living_guests_is_not_repeated(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RunFailed("iperf3 at the sender did not end in time")
+
+    monkeypatch.setattr(backend, "_measured", fail)
+    (row,) = base.measured(backend, RUN).runs
+    assert (row["outcome"], row["guest_restarts"], backend.boots) == ("failed", 0, 1)
+    assert not backend._started  # which may be stuck
+
+
+def test_a_program_beside_a_run_is_started_again_with_it(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    spawned: list[str] = []
+    agent = SimpleNamespace(
+        spawn=lambda *command: spawned.append(command[0]) or len(spawned),
+        wait=lambda pid, _: SimpleNamespace(status=0, stdout=f"of program {pid}", stderr=""),
+    )
+    monkeypatch.setattr(backend, "_have", lambda testbed, _: setattr(testbed.sender, "agent", agent))
+    monkeypatch.setattr(backend, "_measured", _dies(1))
+    measured, said = backend.measure_beside(RUN, "watch")
+    assert measured.runs[0]["guest_restarts"] == 1
+    assert said == "of program 2" and spawned == ["watch", "watch"]
+
+
+def _calibrated(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, udp: list[float], cubic: list[float]
+) -> tuple[dict[str, Any], Iterator[float], Iterator[float]]:
+    udp_left, cubic_left = iter(udp), iter(cubic)
+    monkeypatch.setattr(vm, "_udp_mbps", lambda *_: next(udp_left))
+    monkeypatch.setattr(vm, "_cubic_mbps", lambda *_: next(cubic_left))
+    return backend._calibrate("debian", "auto", 20_000_000, 10_000_000), udp_left, cubic_left
+
+
+def test_a_calibration_that_falls_short_is_repeated_and_only_what_fell_short(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, _, _ = _calibrated(backend, monkeypatch, [19.1], [17.3, 17.4, 17.3, 17.2, 19.0])
+    assert (record["udp_tries"], record["cubic_tries"]) == (1, 5)
+    assert (record["udp_mbps"], record["cubic_mbps"]) == (19.1, 19.0)
+    assert backend.boots == 2  # a guest may have begun badly
+
+
+def test_a_machine_that_never_carries_the_path_is_refused_with_the_best_of_all_tries(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(MissingSupport, match=r"carries 19\.1 Mbit/s of UDP and 17\.4 of undisturbed Cubic"):
+        _calibrated(backend, monkeypatch, [19.1], [17.3, 17.4, 17.2, 17.1, 17.0, 17.1])
+
+
+def test_a_guest_that_dies_while_it_is_calibrated_costs_a_boot_and_no_try(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Any] = []
+
+    def udp(testbed: Any, _: Path) -> float:
+        calls.append(testbed)
+        if len(calls) == 1:
+            testbed.sender.dead = True
+            raise RunFailed("it died")
+        return 19.1
+
+    monkeypatch.setattr(vm, "_udp_mbps", udp)
+    monkeypatch.setattr(vm, "_cubic_mbps", lambda *_: 19.1)
+    record = backend._calibrate("debian", "auto", 20_000_000, 10_000_000)
+    assert record["udp_tries"] == 1 and backend.boots == 2
+
+
+def test_guests_that_always_die_end_a_calibration_with_their_last_words(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def udp(testbed: Any, _: Path) -> float:
+        testbed.sender.dead = True
+        raise RunFailed("it died")
+
+    monkeypatch.setattr(vm, "_udp_mbps", udp)
+    with pytest.raises(GuestDied, match="double fault"):
+        backend._calibrate("debian", "auto", 20_000_000, 10_000_000)
+    assert backend.boots == 1 + vm.RESTARTS
