@@ -105,6 +105,7 @@ def test_what_a_dead_guest_leaves_behind_tells_where_it_was() -> None:
     assert qemu.telling("qemu: error: no such disk\nEAX=0\n") == "qemu: error: no such disk"
     assert qemu.telling("only this\n") == "only this"
     assert qemu.telling(" \n") == ""
+    assert qemu.telling("error: \x1b[2J\n") == "error: \\x1b[2J"
 
 
 def _answered(monkeypatch: pytest.MonkeyPatch, *replies: bytes) -> Agent:

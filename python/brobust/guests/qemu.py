@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 
 from brobust import vcpus
-from brobust.errors import GuestDied, MissingSupport, RunFailed
+from brobust.errors import GuestDied, MissingSupport, RunFailed, printable
 from brobust.guests.agent import Agent
 from brobust.guests.console import Console
 from brobust.guests.kernels import Kernel
@@ -251,4 +251,4 @@ def telling(text: str) -> str:
     # QEMU dumps registers after the sentence that matters.
     errors = [line for line in lines if "error" in line.lower()]
     last = panics[:1] or (errors or lines)[-1:]
-    return "; ".join(line[:200] for line in dict.fromkeys(bug[:3] + last))
+    return printable("; ".join(line[:200] for line in dict.fromkeys(bug[:3] + last)))
