@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from brobust import contend, replay, vcpus
+from brobust import _core, contend, replay, vcpus
 from brobust.errors import BadInput
 from brobust.host import cgroups, session
 from brobust.host.threads import Former
@@ -329,3 +329,18 @@ def test_the_documentation_has_every_field() -> None:
         assert f"`threads.{field}`" in page
     for column in ("thread", "vcpu", "kind", "start_s", "duration_ms"):
         assert f"`{column}`" in page
+
+
+def test_what_threads_got_is_not_written_through_a_link(tmp_path: Path) -> None:
+    """In a directory where others may put links, root would write where these point to."""
+    machine, nothing = vcpus.Machine(1, "sleep", "", (), False), _core.Recorder([], unprivileged=True)
+    victim, out = tmp_path / "victim", tmp_path / "trace.parquet"
+    victim.write_text("theirs")
+    out.symlink_to(victim)
+    (tmp_path / "trace.parquet.new").symlink_to(victim)  # the name that was used for what is being written
+    with pytest.raises(BadInput, match="something else than an ordinary file"):
+        contend._write(machine, nothing, out, 0)
+    out.unlink()
+    contend._write(machine, nothing, out, 0)
+    assert pl.read_parquet(out).is_empty()
+    assert victim.read_text() == "theirs"

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from brobust import _core, drivers, replay
+from brobust import _core, drivers, files, replay
 from brobust.contention import unlike_recorded
 from brobust.errors import BadInput, MissingSupport, RunFailed
 from brobust.host import cgroups, cpus, threads
@@ -294,10 +294,9 @@ def _write(machine: Machine, recorder: _core.Recorder, out: Path, begin: int) ->
     columns = {
         "thread": pl.Int64, "vcpu": pl.Int64, "kind": pl.String, "start_s": pl.Float64, "duration_ms": pl.Float64,
     }  # fmt: skip
-    scratch = out.with_name(out.name + ".new")
     try:
-        pl.DataFrame(rows, schema=columns, orient="row").write_parquet(scratch)
-        scratch.rename(out)
+        with files.replaced(out) as file:
+            pl.DataFrame(rows, schema=columns, orient="row").write_parquet(file)
     except OSError as error:
         raise BadInput(f"--out: {out} cannot be written ({(error.strerror or str(error)).lower()})") from None
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from brobust import files
 from brobust.errors import BadInput, MissingSupport
 from brobust.guests import kernels as guest_kernels
 from brobust.kernel_patch import apply as patching
@@ -137,7 +138,7 @@ def _show(tree: Path, todo: Sequence[Change], mailed: str | None, output: Path |
         sys.stdout.buffer.write(content)
         return
     try:
-        output.write_bytes(content)
+        files.write(output, content)
     except OSError as error:
         raise BadInput(f"--output: {output} cannot be written: {error.strerror}") from None
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from brobust import files
 from brobust.errors import BadInput
 from brobust.study import Scale, papers
 
@@ -108,9 +109,9 @@ def reproduce(
         "paper": paper, "scale": scale, "backend": backend, "figures": [study.figure for study, _ in measured],
         "asked": [*_repeated("--figure", figure), *_repeated("--kernel", kernel)],
     }  # fmt: skip
-    (directory / "reproduction.json").write_text(json.dumps(about))
-    (directory / "claims.jsonl").write_text("".join(json.dumps(v.__dict__) + "\n" for v in verdicts))
-    pl.concat(every_cell).write_csv(directory / "cells.csv")
+    files.write(directory / "reproduction.json", json.dumps(about))
+    files.write(directory / "claims.jsonl", "".join(json.dumps(v.__dict__) + "\n" for v in verdicts))
+    files.write(directory / "cells.csv", pl.concat(every_cell).write_csv())
     html.write([directory], directory / "report.html")
     if not as_json:
         print(directory / "report.html")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brobust import units
+from brobust import files, units
 from brobust.cli import demo
 from brobust.cli.options import parsed
 from brobust.cli.run import grid_fields
@@ -72,11 +72,12 @@ def command(
             twins.append(result.runs.with_columns(run=pl.lit(name)).join(here, on=["run", "flow"]))
             of_vm.append(validate.settled(dataset.throughput().filter(run=name), name))
     virtual = pl.concat(twins)
-    virtual.write_parquet(out / "virtual.parquet")
+    with files.replaced(out / "virtual.parquet") as file:
+        virtual.write_parquet(file)
     cells = validate.compare(dataset.runs().join(pl.concat(of_vm), on=["run", "flow"]), virtual)
-    cells.write_csv(out / "validation.csv")
+    files.write(out / "validation.csv", cells.write_csv())
     found, settled = validate.agreement(cells), validate.agreement(cells, "settled_ratio")
-    files = validation.draw(cells, found, out)
+    figures = validation.draw(cells, found, out)
     if as_json:
         for cell in cells.iter_rows(named=True):
             print(json.dumps(cell))
@@ -85,8 +86,8 @@ def command(
         print(json.dumps(overall))
         return
     Console().print(validation.render(cells, found, settled))
-    for file in files:
-        print(file)
+    for figure in figures:
+        print(figure)
 
 
 def _what_if(added_rtt: str, cpu_frequency: str | None) -> WhatIf:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from brobust import files
 from brobust.errors import BadInput, BrobustError
 from brobust.guests import image
 from brobust.guests.kernels import Kernel, cache_directory
@@ -60,7 +61,7 @@ def _remembered(kernel: Kernel, session: Session) -> Probe:
         return Probe(word == "works", reason)
     verdict = probe_kvm(kernel, session)
     note.parent.mkdir(parents=True, exist_ok=True)
-    note.write_text(f"{'works' if verdict.works else 'fails'} {verdict.reason}")
+    files.write(note, f"{'works' if verdict.works else 'fails'} {verdict.reason}")
     return verdict
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
+from brobust import files
 from brobust.dataset import Dataset
 from brobust.errors import BadInput
 from brobust.study import model
@@ -41,7 +42,7 @@ def write(directories: Sequence[Path], file: Path) -> None:
         verdicts=[row for study in studies for row in _verdicts(study, parts)],
         studies=[_study(study, parts) for study in studies],
     )
-    file.write_text(text)
+    files.write(file, text)
 
 
 class _Part:

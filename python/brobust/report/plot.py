@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from brobust import confidence
+from brobust import confidence, files
 from brobust.errors import BadInput
 from brobust.report import table
 
@@ -130,12 +130,8 @@ class ThroughputFigure:
 
     def save(self, directory: Path, name: str = "throughput") -> list[Path]:
         """Write NAME.png and NAME.svg."""
-        files = [directory / f"{name}.png", directory / f"{name}.svg"]
         with mpl.rc_context({"svg.fonttype": "none"}):
-            figure = self.figure()
-            for file in files:
-                figure.savefig(file, dpi=160)
-        return files
+            return save(self.figure(), directory / name)
 
     def figure(self) -> Figure:
         with mpl.rc_context({"font.size": 10, "axes.grid": True, "grid.alpha": 0.3}):
@@ -237,6 +233,15 @@ class ThroughputFigure:
         plotext.title(f"{self._stat}: {VALUES[self._value]}{where}")
         drawn = str(plotext.build())
         return drawn if colors else str(plotext.uncolorize(drawn))
+
+
+def save(figure: Figure, file: Path) -> list[Path]:
+    """Write FILE.png and FILE.svg."""
+    written = [file.with_name(f"{file.name}.{kind}") for kind in ("png", "svg")]  # a name may have a dot: section 5.1
+    for one in written:
+        with files.replaced(one) as out:
+            figure.savefig(out, dpi=160, format=one.suffix[1:])
+    return written
 
 
 def styles(controls: Sequence[str]) -> dict[str, tuple[Any, ...]]:

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure as Canvas
 
 from brobust import confidence
 from brobust.report import table
-from brobust.report.plot import STYLES, VALUES, ThroughputFigure, caption, control_order, styles, with_lines
+from brobust.report.plot import STYLES, VALUES, ThroughputFigure, caption, control_order, save, styles, with_lines
 from brobust.study.claims import select
 from brobust.study.metrics import OF_RUNS, Evidence
 from brobust.study.model import Figure, Study
@@ -103,7 +103,7 @@ def _panels(
         caption = f"{heading}. {shown}. {_where(evidence)}"
         lines = textwrap.wrap(caption, int(13 * canvas.get_figwidth()))
         canvas.supxlabel("\n".join(["time [s]", *lines]), fontsize=8)
-        return _saved(canvas, file)
+        return save(canvas, file)
 
 
 def _bars(runs: pl.DataFrame, evidence: Evidence, figure: Figure, file: Path) -> list[Path]:
@@ -128,7 +128,7 @@ def _bars(runs: pl.DataFrame, evidence: Evidence, figure: Figure, file: Path) ->
         lines = textwrap.wrap(caption(chosen, runs, figure.stat), int(13 * canvas.get_figwidth()))
         axes.set_xlabel(VALUES[figure.value])
         canvas.supxlabel("\n".join(lines), fontsize=8)  # over the names of the controls, too
-        return _saved(canvas, file)
+        return save(canvas, file)
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:
@@ -166,14 +166,7 @@ def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) 
         count = str(n[0]) if len(n) == 1 else f"{n[0]}-{n[-1]}"
         caption = f"{heading}. A dot is a cell: medians of n = {count} runs. {_where(evidence)}"
         canvas.supxlabel("\n".join(textwrap.wrap(caption, 115)), fontsize=8)
-        return _saved(canvas, file)
-
-
-def _saved(canvas: Canvas, file: Path) -> list[Path]:
-    files = [file.with_name(f"{file.name}.{kind}") for kind in ("png", "svg")]  # a name may have a dot: section 5.1
-    for one in files:
-        canvas.savefig(one, dpi=160)
-    return files
+        return save(canvas, file)
 
 
 def _where(evidence: Evidence) -> str:

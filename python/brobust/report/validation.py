@@ -45,7 +45,7 @@ def draw(cells: pl.DataFrame, found: Agreement, directory: Path) -> list[Path]:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    from brobust.report.plot import STYLES, control_order
+    from brobust.report.plot import STYLES, control_order, save
 
     figure = Figure(figsize=(4.6, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
@@ -74,7 +74,4 @@ def draw(cells: pl.DataFrame, found: Agreement, directory: Path) -> list[Path]:
         fontsize=8,
     )
     directory.mkdir(parents=True, exist_ok=True)
-    files = [directory / f"validation.{kind}" for kind in ("png", "svg")]
-    for file in files:
-        figure.savefig(file, dpi=160)
-    return files
+    return save(figure, directory / "validation")

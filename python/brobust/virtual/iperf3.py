@@ -7,13 +7,13 @@ The initial RAM disk holds iperf3, its libraries and the two devices they open; 
 from __future__ import annotations
 
 import hashlib
-import os
 import stat
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 
+from brobust import files
 from brobust.errors import MissingSupport
 from brobust.guests import image
 from brobust.guests.kernels import cache_directory
@@ -43,15 +43,13 @@ def version() -> str:
 def ramdisk() -> Path:
     """The initial RAM disk, from the cache if it is there."""
     program = image.find_program("iperf3")
-    files = {"bin/iperf3": program}
-    files |= {str(library.relative_to("/")): library for library in image.shared_libraries(program)}
-    content = archive({name: file.read_bytes() for name, file in files.items()})
+    packed = {"bin/iperf3": program}
+    packed |= {str(library.relative_to("/")): library for library in image.shared_libraries(program)}
+    content = archive({name: file.read_bytes() for name, file in packed.items()})
     place = cache_directory() / "images" / f"iperf3-{hashlib.sha256(content).hexdigest()[:16]}.cpio"
     if not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True)
-        scratch = place.with_name(f".{place.name}.{os.getpid()}")
-        scratch.write_bytes(content)
-        scratch.rename(place)
+        files.write(place, content)
     return place
 
 

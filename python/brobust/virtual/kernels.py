@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from brobust import files
 from brobust.errors import BadInput, MissingSupport
 from brobust.guests.kernels import cache_directory
 
@@ -72,7 +73,7 @@ class VirtualKernel:
         """Write kernel.json beside the executable."""
         facts = asdict(self) | {"congestion_controls": sorted(self.congestion_controls)}
         del facts["path"]
-        (self.path.parent / "kernel.json").write_text(json.dumps(facts, indent=1) + "\n")
+        files.write(self.path.parent / "kernel.json", json.dumps(facts, indent=1) + "\n")
 
     def in_directory(self, directory: Path) -> VirtualKernel:
         return replace(self, path=directory / "linux")
