@@ -51,7 +51,7 @@ def run(scenario: Scenario | Mapping[str, Any], *, repeat: int = 0) -> Result:
     if isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 0:
         raise BadInput(f"repeat: {repeat!r} is not a whole number from 0")
     asked = Run(scenario=scenario, repeat=repeat)
-    backends.check([scenario])
+    backends.check([scenario], jobs=1)
     with backends.opened(scenario.backend, lambda _: None) as backend:
         backend.calibrate([scenario])
         return Result.of(asked, backend.measure(asked))

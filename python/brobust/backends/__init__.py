@@ -6,11 +6,13 @@ A backend is imported when it is needed: virtual runs need neither QEMU's client
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from brobust.backends import memory
 from brobust.backends.base import Backend, Say
 from brobust.backends.limits import unsupported
 from brobust.errors import BadInput
@@ -24,11 +26,13 @@ if TYPE_CHECKING:
 ON_HOST = frozenset({"vm"})
 
 
-def check(scenarios: Sequence[Scenario]) -> None:
-    """Refuse, before anything is started, what could not be measured here."""
+def check(scenarios: Sequence[Scenario], jobs: int | None = None) -> None:
+    """Refuse, before anything is started, what could not be measured here with so many runs at once (None: one for
+    each CPU)."""
     for scenario in scenarios:
         if (reason := unsupported(scenario)) is not None:
             raise BadInput(reason)
+    memory.check(scenarios, jobs or len(os.sched_getaffinity(0)))
     for name in sorted({scenario.backend for scenario in scenarios}):
         _module(name).check([scenario for scenario in scenarios if scenario.backend == name])
 

@@ -189,7 +189,7 @@ def _check(grid: Grid, jobs: int | None) -> None:
     from brobust import backends, series
 
     series.check_jobs(jobs, grid.scenarios)
-    backends.check(grid.scenarios)
+    backends.check(grid.scenarios, jobs)
 
 
 def grid_fields(**given: Any) -> dict[str, Any]:

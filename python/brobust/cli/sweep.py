@@ -149,7 +149,7 @@ def _measure(
 
     grid = model.grid(studies, scale, backend)
     series.check_jobs(jobs, grid.scenarios, cluster)
-    backends.check(grid.scenarios)
+    backends.check(grid.scenarios, jobs)
     if cluster is not None and not dry_run:
         series.check_cluster(cluster, grid.scenarios)
     there = (directory / "dataset.json").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import random
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -33,6 +34,7 @@ DEFAULT_GRID: dict[str, Any] = {
 # Lists of tables that belong to one scenario together, and lists that are one value: neither is an axis.
 TABLES = ("flows", "senders")
 VALUES = ("bandwidth_changes", "rtt_changes")
+MOST_CELLS = 100_000  # of one cross product; ten lists of ten values each are a slip
 
 
 class Grid:
@@ -78,6 +80,8 @@ def _part(fields: Mapping[str, Any]) -> tuple[list[Scenario], int]:
     repeat = fields.get("repeat", 1)
     if not isinstance(repeat, int) or isinstance(repeat, bool) or not 1 <= repeat <= 10_000:
         raise BadInput(f"repeat: {repeat!r} is not a whole number between 1 and 10000")
+    if (cells := _count(fields)) > MOST_CELLS:
+        raise BadInput(f"the lists span {cells} cells; give shorter ones, that span {MOST_CELLS} at most")
     return [scenario(point) for point in _points(fields)], repeat
 
 
@@ -128,6 +132,19 @@ def _points(fields: Any) -> Iterator[Any]:
         yield from fields
     else:
         yield fields
+
+
+def _count(fields: Any) -> int:
+    """How many points `_points` has."""
+    if isinstance(fields, dict):
+        return math.prod(_count_of(key, value) for key, value in fields.items() if key != "repeat")
+    return len(fields) or 1 if isinstance(fields, list) else 1
+
+
+def _count_of(key: str, value: Any) -> int:
+    if key in TABLES and isinstance(value, list):
+        return math.prod(map(_count, value))
+    return 1 if key in VALUES else _count(value)
 
 
 def _points_of(key: str, value: Any) -> Iterator[Any]:
