@@ -87,7 +87,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> dict[str, Pretended]:
         def __exit__(self, *_: object) -> None: ...
 
     monkeypatch.setattr(backends, "open_backend", of_name)
-    monkeypatch.setattr(backends, "check", lambda _: None)
+    monkeypatch.setattr(backends, "check", lambda *_, **__: None)
     monkeypatch.setattr(Session, "start", NoSession)
     return both
 
