@@ -4,7 +4,7 @@
 
 A round is one process, killed with SIGKILL at a moment drawn from the time from just before its first run until its
 end, as a series took that nobody killed. A run is finished when its JSON line has been printed. After each kill every
-one of them must be in the dataset with the figures that were printed; a series that is complete must hold each run once,
+one of them must be in the dataset with the figures that were printed; a complete series must hold each run once,
 and nothing that a killed process left. Then the next series is begun. Exit status 1 at the first loss.
 """
 
