@@ -13,7 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from brobust import cluster as clusters
 from brobust.dataset import Dataset
+from brobust.errors import BadInput, RunFailed
+from brobust.scenario import Grid
 from conftest import BROBUST, json_lines
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
@@ -103,9 +106,46 @@ def test_a_cluster_that_cannot_measure_is_refused_in_one_line(brobust: Brobust, 
         (["--cluster", "tcp://127.0.0.1:9"], ["--cluster tcp://127.0.0.1:9", "no scheduler"]),
         (["--cluster", "nonsense"], ["--cluster nonsense", "tcp://HOST:8786"]),
         (["--cluster", "tcp://127.0.0.1:9", "--jobs", "2"], ["--jobs", "leave"]),
+        (["--cluster", "tcp://8.8.8.8:8786"], ["8.8.8.8", "tls://", "--insecure"]),
+        (["--insecure"], ["--insecure", "--cluster"]),
         (["--resume"], ["--resume", "no sweep"]),
     ):
         done = brobust("sweep", str(study), *arguments, "--out", "none", cwd=tmp_path)
         (line,) = done.stderr.splitlines()
         assert done.returncode == 2 and all(word in line for word in words), line
         assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("address", "is_exposed"),
+    [
+        ("tcp://127.0.0.1:8786", False),
+        ("127.0.0.1:8786", False),
+        ("tcp://10.1.2.3:8786", False),
+        ("tcp://[fd00::1]:8786", False),
+        ("tls://8.8.8.8:8786", False),
+        ("tcp://8.8.8.8:8786", True),
+        ("8.8.8.8:8786", True),
+        ("ws://8.8.8.8:8786", True),
+        ("tcp://[2a00::1]:8786", True),
+    ],
+)
+def test_without_tls_only_a_private_network_is_used(address: str, is_exposed: bool) -> None:
+    if not is_exposed:
+        clusters.refuse_exposed(address)
+        return
+    with pytest.raises(BadInput, match="is no private address"):
+        clusters.refuse_exposed(address)
+
+
+def test_a_cluster_without_workers_is_not_waited_for_for_ever(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distributed import Client
+
+    monkeypatch.setattr(clusters, "WITHOUT_WORKERS_SECONDS", 1.0)
+    with Client(cluster.address, set_as_default=False) as client:
+        for worker in cluster.workers:
+            worker.kill()
+        with pytest.raises(RunFailed, match="no worker has been there"):
+            next(clusters.measure(client, Grid.from_flags({}).runs(), lambda _: None))

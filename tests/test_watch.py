@@ -112,6 +112,7 @@ def test_every_field_of_a_sweep_is_in_the_documentation(brobust: Brobust) -> Non
         (["--interval", "fast"], ["--interval", "'fast'"]),
         (["--interval", "1ms"], ["--interval", "1ms", "50ms"]),
         (["--window", "2s"], ["--window", "2s", "four intervals"]),
+        (["--window", "3600s", "--interval", "50ms"], ["--window", "3600s", "1000 intervals"]),
         (["--filter", "port 80"], ["--filter", "'port 80'", "dport PORT"]),
         (["--filter", "dport 0"], ["--filter", "dport 0"]),
         (["--once", "--count", "3"], ["--once", "--count"]),
@@ -166,9 +167,13 @@ def test_the_host_says_why() -> None:
     assert "taken away (30% steal)" in cli.summary(_report({"steal_share": 0.3}, CPU_LIMITED))
     assert "taken away (40% of our wakes were late)" in cli.summary(_report({"late_share": 0.4}, CPU_LIMITED))
     busy = {"late_share": 0.24, "busiest_share": 0.97}
-    assert "its work keeps it, or it is taken away" in cli.summary(_report(busy, CPU_LIMITED))
+    said = cli.summary(_report(busy, CPU_LIMITED))
+    assert "CPU is busy" in said and "24% of our wakes were late" in said
     assert "pacing and all else" in cli.summary(_report({"busiest_share": 0.97}, CPU_LIMITED, "app-limited"))
     assert "was there" in cli.summary(_report({}, CPU_LIMITED))
+    unread = {"steal_share": None, "busiest_share": None}
+    said = cli.summary(_report(unread, CPU_LIMITED))
+    assert "steal unknown" in said and "could not be read" in said and "was there" not in said
     assert cli.summary(_report({"steal_share": 0.3}, "app-limited")) == "1 sockets: 1 app-limited; steal 30.0%"
     assert watching.count(_report({}, CPU_LIMITED, CPU_LIMITED), CPU_LIMITED) == 2
     assert json.dumps(_report({}))

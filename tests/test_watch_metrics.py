@@ -10,8 +10,10 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from prometheus_client import Metric, parser
 from prometheus_client.openmetrics import parser as openmetrics
 
 from brobust.errors import BadInput
-from brobust.watching import CAUSES
+from brobust.watching import CAUSES, metrics
 from brobust.watching.metrics import MOST_CONTROLS, Address, Metrics, serving
 from conftest import BROBUST, json_lines, refused
 from test_watch import FAST, connection
@@ -52,6 +54,7 @@ def _report(*counts: dict[str, Any], **changed: Any) -> dict[str, Any]:
     flow = {
         "local": "192.0.2.1:443",
         "remote": "[2001:db8::1]:5000",
+        "interface": 0,
         "netns": "",
         "cc": "bbr",
         "cause": "cpu-limited",
@@ -65,6 +68,7 @@ def _report(*counts: dict[str, Any], **changed: Any) -> dict[str, Any]:
         "counts": list(counts),
         "bounds": BOUNDS,
         "unread": [],
+        "unread_host": 0,
         "interrupted": 0,
         "took_ms": 20.0,
         "cpu_ms": 10.0,
@@ -101,17 +105,17 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
 
 def shown(*reports: dict[str, Any], per_socket: bool = False, accept: str = OPENMETRICS) -> str:
     """What a scrape gets after these."""
-    metrics = Metrics(per_socket)
+    shows = Metrics(per_socket)
     for report in reports:
-        metrics.update(report)
-    with serving(metrics, Address("127.0.0.1", 0)) as address:
+        shows.update(report)
+    with serving(shows, Address("127.0.0.1", 0)) as address:
         return scrape(address, accept)
 
 
 @contextmanager
-def served(*arguments: str) -> Iterator[Address]:
+def served(*arguments: str, before: Sequence[str] = ()) -> Iterator[Address]:
     """By the command, on a port that it finds free."""
-    command = [BROBUST, "watch", "--serve", "127.0.0.1:0", *FAST, *arguments]
+    command = [*before, BROBUST, "watch", "--serve", "127.0.0.1:0", *FAST, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -162,7 +166,7 @@ def test_there_is_a_most_of_controls() -> None:
 
 def test_what_is_not_known_is_absent() -> None:
     text = shown(_report(host={"steal_share": 0.0, "late_share": None, "busiest_share": 0.5, "pressure_share": None}))
-    assert {name for name in families(text) if "_host_" in name} == {
+    assert {name for name in families(text) if name.startswith("brobust_host_")} == {
         "brobust_host_steal_ratio",
         "brobust_host_busiest_cpu_ratio",
     }
@@ -173,24 +177,36 @@ def test_the_latest_sweep_shows_and_counters_add_up() -> None:
     assert got["brobust_sweeps_total",] == 0 and ("brobust_sweep_seconds",) not in got
     first = _report(_count("bbr", "cpu-limited", 3), interrupted=1)
     second = _report(
-        _count("cubic", "undecided", 1), sweep=2, unread=["netns a", "a dump", "a dump"], interrupted=2, took_ms=30.0
+        _count("cubic", "undecided", 1),
+        sweep=2,
+        unread=["/proc/stat", "netns a", "a dump", "a dump"],
+        unread_host=1,
+        interrupted=2,
+        took_ms=30.0,
     )
     got = samples(shown(first, second))
     assert got["brobust_sweeps_total",] == 2
     assert got["brobust_sweep_seconds",] == 0.03
     assert got["brobust_sweep_cpu_seconds_total",] == pytest.approx(0.02)
     assert got["brobust_dumps_interrupted_total",] == 3
-    assert got["brobust_unread_namespaces",] == 1
+    assert (got["brobust_unread_namespaces",], got["brobust_unread_host_files",]) == (1, 1)
     assert {key[2] for key in got if key[0] == "brobust_sockets"} == {"cubic"}
 
 
 def test_sockets_have_series_of_their_own_only_on_request() -> None:
     assert "brobust_top_socket" not in shown(_report())
     got = samples(shown(_report(), per_socket=True))
-    labels = ("cpu-limited", "bbr", "192.0.2.1:443", "", "[2001:db8::1]:5000")  # cause, cc, local, netns, remote
+    # cause, cc, interface, local, netns, remote
+    labels = ("cpu-limited", "bbr", "", "192.0.2.1:443", "", "[2001:db8::1]:5000")
     assert got["brobust_top_socket_rate_bits_per_second", *labels] == 4e6
     assert got["brobust_top_socket_inflight_bdp", *labels] == 0.75
     assert ("brobust_top_socket_deficit_ratio", *labels) not in got
+
+
+def test_the_same_addresses_on_two_devices_are_two_series() -> None:
+    flow = _report()["flows"][0]
+    got = samples(shown(_report(flows=[flow | {"interface": number} for number in (3, 4)]), per_socket=True))
+    assert {key[3] for key in got if key[0] == "brobust_top_socket_rate_bits_per_second"} == {"3", "4"}
 
 
 def test_both_text_formats_have_the_same_series() -> None:
@@ -216,6 +232,55 @@ def test_addresses_are_served(written: str) -> None:
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match=re.escape(f"{text!r} is no address with a port")):
         Address.parse(text)
+
+
+def _answering() -> int:
+    """How many connections have a thread."""
+    return sum("process_request_thread" in thread.name for thread in threading.enumerate())
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    """The test's time limit ends the wait."""
+    while not condition():
+        time.sleep(0.01)
+
+
+def test_connections_that_ask_nothing_do_not_keep_a_prometheus_out() -> None:
+    with serving(Metrics(False), Address("127.0.0.1", 0)) as address, ExitStack() as idle:
+        for _ in range(300):
+            idle.enter_context(socket.create_connection(address))
+        assert "brobust_build_info" in scrape(address)
+        assert _answering() <= metrics.MOST_CONNECTIONS
+
+
+def test_more_connections_than_the_process_may_have_files_blind_nobody() -> None:
+    with served(before=("prlimit", "--nofile=100:100")) as address, ExitStack() as idle:
+        for _ in range(300):
+            idle.enter_context(socket.create_connection(address))
+        # Sweeps that begin after that.
+        first = samples(scrape(address))["brobust_sweeps_total",]
+        got: dict[tuple[str, ...], float] = {}
+        while got.get(("brobust_sweeps_total",), 0) < first + 2:
+            got = samples(scrape(address))
+        assert ("brobust_host_steal_ratio",) in got and got["brobust_unread_host_files",] == 0
+
+
+def test_who_never_reads_is_left_and_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = _report()["flows"][0]
+    long = Metrics(per_socket=True)
+    long.update(_report(flows=[flow | {"local": f"192.0.2.1:{port}"} for port in range(5000)]))
+    with serving(long, Address("127.0.0.1", 0)) as address, socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(address)
+        slow.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        whole = len(scrape(address, accept=OLDER))
+        monkeypatch.setattr(metrics, "LONGEST_CONNECTION_SECONDS", 0.0)
+        _wait_until(lambda: _answering() == 0)
+        got = 0
+        with suppress(ConnectionResetError):
+            while part := slow.recv(65536):
+                got += len(part)
+    assert got < whole
 
 
 def test_sockets_of_this_host_are_served_while_sweeps_go_on() -> None:

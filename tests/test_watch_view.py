@@ -31,6 +31,7 @@ def _flow(number: int, cause: str = "network-limited", **changed: Any) -> Report
     flow = {
         "local": f"192.0.2.1:{40000 + number}",
         "remote": f"203.0.113.{number}:5201",
+        "interface": 0,
         "netns": "",
         "uid": 1000,
         "cc": "bbr",
@@ -231,7 +232,7 @@ def test_while_it_is_paused_the_screen_stands_still_and_no_history_has_a_hole() 
             assert watched.rows() == ["3", "2", "1"]
             await watched.press("space")
             assert "PAUSED" not in watched.text() and watched.rows() == ["5", "4"]
-            points = watched.view.followed.histories["", "192.0.2.1:40004", "203.0.113.4:5201"].points
+            points = watched.view.followed.histories["", 0, "192.0.2.1:40004", "203.0.113.4:5201"].points
             assert [point.sweep for point in points] == [2, 3]
 
     _run(test)
@@ -342,7 +343,7 @@ def test_histories_are_kept_for_so_many_sweeps_and_no_longer() -> None:
     followed.take(_report(1, _flow(1), _flow(2)))
     for sweep in range(2, HISTORY + 1):
         followed.take(_report(sweep, _flow(1)))
-    one, two = (("", f"192.0.2.1:{40000 + n}", f"203.0.113.{n}:5201") for n in (1, 2))
+    one, two = (("", 0, f"192.0.2.1:{40000 + n}", f"203.0.113.{n}:5201") for n in (1, 2))
     assert len(followed.histories[one].points) == HISTORY and len(followed.histories[two].points) == 1
     followed.take(_report(HISTORY + 1, _flow(1)))
     assert len(followed.histories[one].points) == HISTORY and two not in followed.histories

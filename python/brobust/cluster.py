@@ -1,12 +1,16 @@
 """A series on a dask.distributed cluster: each run in virtual time is measured by one of its workers.
 
-The workers have brobust and its kernels; runs and results travel as Python objects, and the dataset is written here.
-A worker that dies loses nothing: its runs are given to another.
+The workers have brobust and its kernels; runs and results travel as Python objects (pickle), and the dataset is written
+here. So who may speak to the scheduler has all the machines: it is reached over TLS or a private network only. A worker
+that dies loses nothing: its runs are given to another.
 """
 
 from __future__ import annotations
 
 import functools
+import ipaddress
+import socket
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,7 +20,7 @@ import brobust
 from brobust import backends
 from brobust.backends.base import Backend, measured
 from brobust.dataset import Measured, failed
-from brobust.errors import BadInput, MissingSupport
+from brobust.errors import BadInput, MissingSupport, RunFailed
 from brobust.scenario import Run
 from brobust.virtual import kernels
 
@@ -24,11 +28,30 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 CONNECT_SECONDS = 5
+# How long a cluster may be without workers, or without its scheduler, before the series gives up.
+WITHOUT_WORKERS_SECONDS = 60.0
 # Runs handed to the cluster for each of its threads: enough that none waits for work, few enough that results which
 # have not been written yet fit into memory.
 AHEAD = 3
 # The scheduler gives a task up whose worker died several times. It may be the cluster's fault, so it is asked again.
 TRIES = 3
+
+
+def refuse_exposed(address: str) -> None:
+    """Refuse a scheduler that is spoken to without TLS over a network that may be anybody's."""
+    scheme, separator, rest = address.rpartition("://")
+    if separator and scheme in ("tls", "inproc"):
+        return
+    host = rest.rpartition(":")[0].strip("[]") or rest
+    try:
+        found = {ipaddress.ip_address(str(info[4][0]).partition("%")[0]) for info in socket.getaddrinfo(host, None)}
+    except (OSError, UnicodeError):
+        return  # it cannot be connected to either, which is said there
+    if exposed := sorted(str(one) for one in found if not one.is_private):
+        raise BadInput(
+            f"--cluster {address}: {exposed[0]} is no private address, and without TLS whoever is in between can run "
+            "programs on this machine and the workers; give tls://HOST:8786, or --insecure if that is meant"
+        )
 
 
 @contextmanager
@@ -100,6 +123,20 @@ def measure(
     pending = list(reversed(runs))
     under_way: dict[Future, tuple[Run, int]] = {}
     finished = as_completed(loop=client.loop)
+    workers_seen = time.monotonic()
+
+    def wait() -> None:
+        """Until a run has finished; for ever only while there are workers."""
+        nonlocal workers_seen
+        while not finished.has_ready():
+            if _threads(client):
+                workers_seen = time.monotonic()
+            elif time.monotonic() - workers_seen > WITHOUT_WORKERS_SECONDS:
+                raise RunFailed(
+                    f"--cluster: no worker has been there for {WITHOUT_WORKERS_SECONDS:.0f} s; start some, and give "
+                    "the same command again: it goes on where it was"
+                )
+            time.sleep(0.1)
 
     def submit(run: Run, attempt: int) -> None:
         say(run.scenario.describe())
@@ -109,8 +146,9 @@ def measure(
 
     try:
         while pending or under_way:
-            while pending and len(under_way) < AHEAD * max(1, sum(client.nthreads().values())):
+            while pending and len(under_way) < AHEAD * max(1, _threads(client)):
                 submit(pending.pop(), 1)
+            wait()
             future = next(finished)
             run, attempt = under_way.pop(future)
             if future.status == "finished":
@@ -122,3 +160,11 @@ def measure(
             future.release()
     finally:
         client.cancel(list(under_way), force=True)
+
+
+def _threads(client: Client) -> int:
+    """Return how many threads all workers have together; 0 also where the scheduler does not answer."""
+    try:
+        return sum(client.nthreads().values())
+    except (OSError, TimeoutError):
+        return 0

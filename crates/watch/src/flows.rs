@@ -30,7 +30,7 @@ pub struct Moment {
     /// From 1.
     pub sweep: u64,
     pub window_ns: u64,
-    /// Of the window's time, the CPU was taken away.
+    /// Of the window's time, the CPU is known to have been taken away.
     pub away_share: f64,
 }
 

@@ -2,10 +2,16 @@
 //! that is busy all the time).
 
 use std::fs;
+use std::io::{self, ErrorKind};
 
+use nix::libc;
 use serde::Serialize;
 
 use crate::probe::Probe;
+use crate::Error;
+
+const STAT: &str = "/proc/stat";
+const PRESSURE: &str = "/proc/pressure/cpu";
 
 /// Counters of /proc/stat in ticks, of one CPU or of all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -15,29 +21,30 @@ struct Ticks {
     all: u64,
 }
 
-/// Between two looks.
+/// Between two looks. None: it could not be read, or the kernel does not tell.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct HostLoad {
     /// Of all CPUs' time: another guest, or the hypervisor, had it (proc(5)). 0 also where the hypervisor does not tell.
-    pub steal_share: f64,
+    pub steal_share: Option<f64>,
     /// Of the wakes of a thread with priority: late (probe.rs). None without the privilege.
     pub late_share: Option<f64>,
     /// Of the busiest CPU's time: it worked.
-    pub busiest_share: f64,
+    pub busiest_share: Option<f64>,
     /// Of the last 10 s: some task waited for a CPU (PSI, Documentation/accounting/psi.rst). None without PSI.
     pub pressure_share: Option<f64>,
 }
 
 impl HostLoad {
-    /// The CPU was taken away for so much of the time.
-    pub fn away_share(&self) -> f64 {
-        self.steal_share.max(self.late_share.unwrap_or(0.0))
+    /// The CPU was taken away for so much of the time. None: nothing tells.
+    pub fn away_share(&self) -> Option<f64> {
+        [self.steal_share, self.late_share].into_iter().flatten().reduce(f64::max)
     }
 }
 
 /// Remembers the counters of the last look.
 #[derive(Debug)]
 pub struct Host {
+    /// Of the last look that could read them; none yet: empty.
     before: Vec<Ticks>,
     probe: Option<Probe>,
 }
@@ -50,35 +57,50 @@ impl Default for Host {
 
 impl Host {
     pub fn new() -> Host {
-        Host { before: read_ticks(), probe: Probe::start() }
+        let before = fs::read_to_string(STAT).map(|text| parse_ticks(&text)).unwrap_or_default();
+        Host { before, probe: Probe::start() }
     }
 
-    pub fn look(&mut self) -> HostLoad {
-        let now = read_ticks();
-        let before = std::mem::replace(&mut self.before, now.clone());
-        let late_share = self.probe.as_mut().and_then(Probe::look);
-        HostLoad { late_share, ..load(&before, &now, fs::read_to_string("/proc/pressure/cpu").ok().as_deref()) }
+    /// And what could not be read.
+    pub fn look(&mut self) -> (HostLoad, Vec<Error>) {
+        self.look_at(fs::read_to_string(STAT), fs::read_to_string(PRESSURE))
+    }
+
+    fn look_at(&mut self, stat: io::Result<String>, pressure: io::Result<String>) -> (HostLoad, Vec<Error>) {
+        let mut unread = Vec::new();
+        let mut noted = |file: &'static str, text: io::Result<String>| {
+            text.map_err(|error| unread.push(Error::Host { file, reason: error.to_string() })).ok()
+        };
+        let now = noted(STAT, stat).map(|text| parse_ticks(&text));
+        // A kernel without PSI, or one in which it is switched off, is no failure.
+        let has_psi =
+            |error: &io::Error| error.kind() != ErrorKind::NotFound && error.raw_os_error() != Some(libc::EOPNOTSUPP);
+        let pressure = match pressure {
+            Err(error) if !has_psi(&error) => None,
+            told => noted(PRESSURE, told),
+        };
+        let (steal_share, busiest_share) = now.as_ref().map_or((None, None), |now| shares(&self.before, now));
+        self.before = now.unwrap_or_else(|| std::mem::take(&mut self.before));
+        let load = HostLoad {
+            steal_share,
+            late_share: self.probe.as_mut().and_then(Probe::look),
+            busiest_share,
+            pressure_share: pressure.as_deref().and_then(some_avg10),
+        };
+        (load, unread)
     }
 }
 
-fn load(before: &[Ticks], now: &[Ticks], pressure: Option<&str>) -> HostLoad {
-    let part = |chosen: u64, all: u64| if all > 0 { chosen as f64 / all as f64 } else { 0.0 };
+/// Steal of all CPUs, and how busy the busiest was. None where no time has passed, or nothing is known of before.
+fn shares(before: &[Ticks], now: &[Ticks]) -> (Option<f64>, Option<f64>) {
+    let part = |chosen: u64, all: u64| (all > 0).then(|| chosen as f64 / all as f64);
     let mut each = before.iter().zip(now).map(|(before, now)| {
         let all = now.all.saturating_sub(before.all);
         (part(now.steal.saturating_sub(before.steal), all), part(now.busy.saturating_sub(before.busy), all))
     });
     // The first line is of all CPUs together.
-    let steal_share = each.next().map_or(0.0, |(steal, _)| steal);
-    HostLoad {
-        steal_share,
-        late_share: None,
-        busiest_share: each.map(|(_, busy)| busy).fold(0.0, f64::max),
-        pressure_share: pressure.and_then(some_avg10),
-    }
-}
-
-fn read_ticks() -> Vec<Ticks> {
-    parse_ticks(&fs::read_to_string("/proc/stat").unwrap_or_default())
+    let steal = each.next().and_then(|(steal, _)| steal);
+    (steal, each.filter_map(|(_, busy)| busy).reduce(f64::max))
 }
 
 /// The lines cpu, cpu0, cpu1, ...: user nice system idle iowait irq softirq steal guest guest_nice.
@@ -114,15 +136,37 @@ mod tests {
     fn steal_is_of_all_cpus_and_busy_of_the_busiest() {
         let pressure =
             "some avg10=12.50 avg60=1.00 avg300=0.10 total=5\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
-        let load = load(&parse_ticks(BEFORE), &parse_ticks(AFTER), Some(pressure));
-        assert_eq!(load.steal_share, 100.0 / 300.0);
-        assert_eq!(load.busiest_share, 1.0);
+        let (load, unread) = quiet(BEFORE).look_at(Ok(AFTER.into()), Ok(pressure.into()));
+        assert_eq!(load.steal_share, Some(100.0 / 300.0));
+        assert_eq!(load.busiest_share, Some(1.0));
         assert_eq!(load.pressure_share, Some(0.125));
+        assert!(unread.is_empty());
+    }
+
+    /// Without the thread that wakes.
+    fn quiet(before: &str) -> Host {
+        Host { before: parse_ticks(before), probe: None }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_unknown_and_said_and_not_zero() {
+        let full = || Err(io::Error::from_raw_os_error(libc::EMFILE));
+        let mut host = quiet(BEFORE);
+        let (load, unread) = host.look_at(full(), full());
+        assert_eq!((load, load.away_share()), (HostLoad::default(), None));
+        let said: Vec<String> = unread.iter().map(ToString::to_string).collect();
+        assert!(said.len() == 2 && said[0].starts_with("/proc/stat: Too many open files"), "{said:?}");
+        // What has passed meanwhile counts in the next look.
+        let (load, _) = host.look_at(Ok(AFTER.into()), full());
+        assert_eq!((load.steal_share, load.away_share()), (Some(100.0 / 300.0), Some(100.0 / 300.0)));
     }
 
     #[test]
     fn a_host_that_says_nothing_is_no_error() {
-        assert_eq!(load(&[], &[], None), HostLoad::default());
+        for error in [libc::ENOENT, libc::EOPNOTSUPP] {
+            let (load, unread) = quiet("").look_at(Ok(String::new()), Err(io::Error::from_raw_os_error(error)));
+            assert!(load == HostLoad::default() && unread.is_empty(), "{unread:?}");
+        }
         assert_eq!(parse_ticks("nonsense"), vec![]);
         assert_eq!(some_avg10("full avg10=1"), None);
         assert_eq!(parse_ticks("cpu x y"), vec![Ticks::default()]);
@@ -131,7 +175,13 @@ mod tests {
     #[test]
     fn this_host_can_be_looked_at() {
         let mut host = Host::new();
-        let load = host.look();
-        assert!((0.0..=1.0).contains(&load.steal_share) && (0.0..=1.0).contains(&load.busiest_share));
+        let (mut load, mut unread) = host.look();
+        let limit = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while load.steal_share.is_none() && std::time::Instant::now() < limit {
+            std::thread::sleep(std::time::Duration::from_millis(10)); // until the counters of all CPUs move
+            (load, unread) = host.look();
+        }
+        let is_share = |share: Option<f64>| share.is_some_and(|share| (0.0..=1.0).contains(&share));
+        assert!(is_share(load.steal_share) && unread.is_empty(), "{load:?} {unread:?}");
     }
 }

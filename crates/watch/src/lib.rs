@@ -35,6 +35,9 @@ pub enum Error {
     #[error("network namespace {name}: {reason}")]
     Namespace { name: String, reason: String },
 
+    #[error("{file}: {reason}")]
+    Host { file: &'static str, reason: String },
+
     #[error("network namespaces of {processes} processes are hidden from us: to look takes CAP_SYS_PTRACE")]
     Hidden { processes: usize },
 }

@@ -15,6 +15,7 @@ use crate::{Error, Result};
 /// Where ip-netns(8) names them.
 const NAMED: &str = "/run/netns";
 const OURS: &str = "/proc/self/ns/net";
+const MOUNTS: &str = "/proc/self/mountinfo";
 
 /// Which to look at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub enum Namespaces {
     Own,
     /// Of ip-netns(8).
     Named(String),
-    /// Of every process, and every named one.
+    /// Of every process, every named one, and those that are mounted elsewhere, as container engines do.
     All,
 }
 
@@ -65,7 +66,8 @@ fn found(path: &Path, name: &str) -> io::Result<Found> {
     Ok(Found { inode: fs::metadata(path)?.ino(), name: name.to_owned(), path: path.to_owned() })
 }
 
-/// Each once: our own under no name, then those with a name, then those that only processes have.
+/// Each once: our own under no name, then those with a name, then those that processes have, then those that are only
+/// mounted somewhere.
 fn every() -> (Vec<Found>, Vec<Error>) {
     let mut by_inode: BTreeMap<u64, Found> = BTreeMap::new();
     let mut hidden = 0;
@@ -84,8 +86,29 @@ fn every() -> (Vec<Found>, Vec<Error>) {
             add(found(&entry.path().join("ns/net"), &format!("pid {name}")));
         }
     }
+    for path in mounted(&fs::read_to_string(MOUNTS).unwrap_or_default()) {
+        add(found(&path, &path.to_string_lossy()));
+    }
     let errors = (hidden > 0).then_some(Error::Hidden { processes: hidden });
     (by_inode.into_values().collect(), errors.into_iter().collect())
+}
+
+/// Where network namespaces are mounted. Of a line (proc_pid_mountinfo(5)), the fourth word is what is mounted, the fifth
+/// where.
+fn mounted(mountinfo: &str) -> Vec<PathBuf> {
+    let of_line = |line: &str| {
+        let mut words = line.split(' ').skip(3);
+        let (what, place) = (words.next()?, words.next()?);
+        what.starts_with("net:[").then(|| PathBuf::from(unescaped(place)))
+    };
+    mountinfo.lines().filter_map(of_line).collect()
+}
+
+/// With spaces, tabs, line ends and backslashes in place of \040 and the like.
+fn unescaped(path: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(path.to_owned(), |path, (code, letter)| path.replace(code, letter))
 }
 
 impl Found {
@@ -95,9 +118,13 @@ impl Found {
             return Ok(SockDiag::open()?);
         }
         let refuse = |reason: String| Error::Namespace { name: self.name.clone(), reason };
-        let path = self.path.clone();
+        let (path, inode) = (self.path.clone(), self.inode);
         let there = thread::spawn(move || {
             let namespace = File::open(&path).map_err(|error| error.to_string())?;
+            // A process id may have been given since to another process, in another namespace.
+            if namespace.metadata().map_err(|error| error.to_string())?.ino() != inode {
+                return Err("it is not there any more".into());
+            }
             setns(namespace, CloneFlags::CLONE_NEWNET)
                 .map_err(|error| format!("{error}; to look into others takes CAP_SYS_ADMIN"))?;
             SockDiag::open().map_err(|error| error.to_string())
@@ -106,5 +133,27 @@ impl Found {
             Ok(opened) => opened.map_err(refuse),
             Err(_) => Err(refuse("the thread that looked into it died".into())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_leads_to_another_namespace_by_now_is_not_followed() {
+        let here = found(Path::new("/proc/thread-self/ns/net"), "pid 7").unwrap();
+        let other = Found { inode: here.inode + 1, ..here };
+        let refusal = other.open().err().expect("it is another one").to_string();
+        assert!(refusal.contains("pid 7: it is not there any more"), "{refusal}");
+    }
+
+    #[test]
+    fn namespaces_are_found_where_they_are_mounted() {
+        let mountinfo = "22 28 0:21 / /proc rw,nosuid shared:13 - proc proc rw\n\
+                         99 28 0:4 net:[4026532281] /run/docker/netns/a\\040b rw shared:7 - nsfs nsfs rw\n\
+                         98 28 0:4 mnt:[4026532282] /run/snapd/ns/x.mnt rw - nsfs nsfs rw\n";
+        assert_eq!(mounted(mountinfo), vec![PathBuf::from("/run/docker/netns/a b")]);
+        assert!(mounted("nonsense").is_empty());
     }
 }

@@ -20,6 +20,8 @@ pub struct SweepReport {
     pub bounds: Bounds,
     /// What could not be read, and why.
     pub unread: Vec<String>,
+    /// How many of these are about the host's CPUs.
+    pub unread_host: usize,
     /// Dumps that the kernel called inconsistent again and again: sockets may be missing from them.
     pub interrupted: usize,
     /// Wall time of the sweep, and CPU time of the thread that made it, the kernel's part included.
@@ -51,6 +53,8 @@ pub struct Bounds {
 pub struct FlowReport {
     pub local: String,
     pub remote: String,
+    /// Index of the network device that it is bound to, which tells apart what else may be the same twice; 0: none.
+    pub interface: u32,
     /// Network namespace; empty: our own.
     pub netns: String,
     pub uid: u32,
@@ -90,6 +94,7 @@ impl SweepReport {
             counts: sweep.groups.iter().map(Count::new).collect(),
             bounds: Bounds { rate_mbps: RATE_MBPS, inflight_bdp: INFLIGHT_BDP },
             unread: sweep.unread.clone(),
+            unread_host: sweep.unread_host,
             interrupted: sweep.interrupted,
             took_ms: sweep.took.as_secs_f64() * 1e3,
             cpu_ms: sweep.cpu.as_secs_f64() * 1e3,
@@ -116,6 +121,7 @@ impl FlowReport {
         FlowReport {
             local: flow.key.local.to_string(),
             remote: flow.key.remote.to_string(),
+            interface: flow.key.interface,
             netns: namespace.to_owned(),
             uid: flow.uid,
             cc: flow.congestion_control.to_string(),

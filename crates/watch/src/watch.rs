@@ -32,6 +32,8 @@ pub struct Sweep {
     pub sockets: usize,
     /// What could not be read, or not surely in full, and why.
     pub unread: Vec<String>,
+    /// Those of them that are about the host's CPUs.
+    pub unread_host: usize,
     /// Dumps that stayed interrupted: sockets may be missing from them.
     pub interrupted: usize,
     /// By congestion control and cause.
@@ -95,9 +97,9 @@ impl Watch {
     pub fn sweep(&mut self, state_maps: Vec<OwnedFd>) -> Sweep {
         let (begun, cpu_before) = (Instant::now(), cpu_time());
         self.sweeps += 1;
-        let host = self.host.look();
+        let (host, unread_host) = self.host.look();
         let now = self.moment(host);
-        let mut unread: Vec<String> = self.open().iter().map(ToString::to_string).collect();
+        let mut unread: Vec<String> = unread_host.iter().chain(&self.open()).map(ToString::to_string).collect();
         let (mut groups, mut interrupted) = (Groups::default(), 0);
         let state_maps: Arc<[OwnedFd]> = state_maps.into();
         for place in self.places.values_mut() {
@@ -119,6 +121,7 @@ impl Watch {
             host,
             sockets: groups.iter().map(|group| group.sockets).sum(),
             unread,
+            unread_host: unread_host.len(),
             interrupted,
             groups,
             took: begun.elapsed(),
@@ -130,11 +133,11 @@ impl Watch {
         let now = Instant::now();
         self.loads.retain(|(then, _)| now - *then < self.settings.window);
         self.loads.push_back((now, load));
-        let away: f64 = self.loads.iter().map(|(_, load)| load.away_share()).sum();
+        let known: Vec<f64> = self.loads.iter().filter_map(|(_, load)| load.away_share()).collect();
         Moment {
             sweep: self.sweeps,
             window_ns: u64::try_from(self.settings.window.as_nanos()).unwrap_or(u64::MAX),
-            away_share: away / self.loads.len() as f64,
+            away_share: known.iter().sum::<f64>() / known.len().max(1) as f64,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Against the running kernel: namespaces that are not there, not allowed, or fail. What takes root is skipped without.
+//! Against the running kernel: namespaces that are not there, not allowed, or fail. `-- --ignored` runs what needs root.
 
 use std::fs::{self, File};
 use std::net::{TcpListener, TcpStream};
@@ -28,14 +28,6 @@ fn settings(namespaces: Namespaces, filter: Filter) -> Settings {
 fn sweep(watch: &mut Watch, state_maps: Vec<OwnedFd>) -> SweepReport {
     let sweep = watch.sweep(state_maps);
     SweepReport::new(&sweep, &watch.top(10))
-}
-
-fn is_root() -> bool {
-    let is_root = nix::unistd::geteuid().is_root();
-    if !is_root {
-        println!("skipped: takes root");
-    }
-    is_root
 }
 
 struct Ended(Child);
@@ -75,10 +67,8 @@ fn a_reader_that_fails_is_said_and_opened_again() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn without_privilege_the_own_namespace_is_read_and_of_the_others_it_is_said() {
-    if !is_root() {
-        return;
-    }
     let (_client, _server, filter) = connection();
     let (of_root, of_nobody) = (elsewhere(0), elsewhere(NOBODY));
     let privileged = sweep(&mut Watch::new(settings(Namespaces::All, filter)).unwrap(), vec![]);
@@ -100,13 +90,11 @@ fn without_privilege_the_own_namespace_is_read_and_of_the_others_it_is_said() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_namespace_that_goes_is_said_and_one_that_comes_back_is_read() {
     let name = format!("brobust-test-{}", std::process::id());
     let ip = |verb: &str| Command::new("ip").args(["netns", verb, &name]).status().is_ok_and(|status| status.success());
-    if !is_root() || !ip("add") {
-        println!("skipped: no ip netns");
-        return;
-    }
+    assert!(ip("add"), "`ip netns add {name}` failed");
     let named = || settings(Namespaces::Named(name.clone()), Filter::default());
     let mut watch = Watch::new(named()).unwrap();
     let there = sweep(&mut watch, vec![]);

@@ -31,6 +31,10 @@ Cluster = Annotated[
     str | None,
     typer.Option(metavar="ADDRESS", help="Scheduler of a dask.distributed cluster whose workers measure instead."),
 ]
+Insecure = Annotated[
+    bool,
+    typer.Option("--insecure", help="Let --cluster go over any network without TLS."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many runs there are, and what they will take.")]
 
 
@@ -44,6 +48,7 @@ def sweep(
     ),
     jobs: Jobs = None,
     cluster: Cluster = None,
+    insecure: Insecure = False,
     resume: Annotated[bool, typer.Option("--resume", help="Only complete a broken sweep: begin none.")] = False,
     dry_run: DryRun = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per run as it finishes.")] = False,
@@ -54,6 +59,7 @@ def sweep(
     studies = _on_kernels([model.load(file) for file in study], kernel)
     if resume and not (out / "dataset.json").exists():
         raise BadInput(f"--resume: {out} holds no sweep to complete; leave --resume out, or give its --out")
+    _check_network(cluster, insecure)
     _measure(studies, scale, backend, out, jobs, cluster, dry_run=dry_run, as_json=as_json)
 
 
@@ -68,6 +74,7 @@ def reproduce(
     ] = None,
     jobs: Jobs = None,
     cluster: Cluster = None,
+    insecure: Insecure = False,
     dry_run: DryRun = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per claim as it is decided.")] = False,
 ) -> None:
@@ -87,6 +94,7 @@ def reproduce(
 
     studies = _on_kernels(model.of_paper(paper, figure or []), kernel)
     directory = out or Path(f"{paper}-{backend}-{scale}")
+    _check_network(cluster, insecure)
     dataset = _measure(studies, scale, backend, directory / "data", jobs, cluster, dry_run=dry_run, as_json=False)
     if dataset is None:
         return
@@ -122,6 +130,16 @@ def reproduce(
 
 def _repeated(option: str, values: Sequence[str] | None) -> list[str]:
     return [word for value in values or () for word in (option, value)]
+
+
+def _check_network(cluster: str | None, insecure: bool) -> None:
+    """Refuse --insecure without --cluster, and a cluster without TLS that is not nearby."""
+    if insecure and cluster is None:
+        raise BadInput("--insecure is about the network to --cluster; give that, too")
+    if cluster is not None and not insecure:
+        from brobust.cluster import refuse_exposed
+
+        refuse_exposed(cluster)
 
 
 def _on_kernels(studies: Sequence[Study], kernels: Sequence[str] | None) -> list[Study]:

@@ -13,10 +13,13 @@ import typer
 from brobust import units, watching
 from brobust.cli.options import parsed
 from brobust.errors import BadInput
-from brobust.watching import CAUSES, CPU_LIMITED, Filter, Report
+from brobust.watching import CAUSES, CPU_LIMITED, Filter, Report, said
 
 if TYPE_CHECKING:
     from brobust.watching.metrics import Address
+
+MOST_SWEEPS = 1000
+"""In a window. 8 bytes are kept of each for every socket."""
 
 
 def watch(
@@ -61,6 +64,11 @@ def watch(
     seconds = {"interval": _seconds("interval", interval), "window": _seconds("window", window)}
     if seconds["window"] < 4 * seconds["interval"]:
         raise BadInput(f"--window: {window} is less than four intervals of {interval}, too few to judge by; give more")
+    if seconds["window"] > MOST_SWEEPS * seconds["interval"]:
+        raise BadInput(
+            f"--window: {window} is more than {MOST_SWEEPS} intervals of {interval}, and each is remembered for every "
+            "socket; give a shorter window, or a longer --interval"
+        )
     if once:
         if count is not None:
             raise BadInput("--once looks for one window; --count does not go with it")
@@ -131,7 +139,7 @@ def summary(report: Report) -> str:
     """One line."""
     causes = ", ".join(f"{number} {cause}" for cause in CAUSES if (number := watching.count(report, cause)))
     host = report["host"]
-    line = f"{report['sockets']} sockets: {causes or 'none'}; steal {host['steal_share']:.1%}"
+    line = f"{report['sockets']} sockets: {causes or 'none'}; steal {said(host['steal_share'], '{:.1%}')}"
     if watching.count(report, CPU_LIMITED):
         line += f"; {watching.why(host)}"
     return "; ".join([line, *report["unread"]])

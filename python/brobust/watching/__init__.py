@@ -85,17 +85,24 @@ def count(report: Report, cause: str) -> int:
     return sum(line["sockets"] for line in report["counts"] if line["cause"] == cause)
 
 
+def said(value: float | None, words: str) -> str:
+    return "unknown" if value is None else words.format(value)
+
+
 def why(host: dict[str, Any]) -> str:
     """What the host's CPUs say of a deficit: steal explains why, the deficit says who suffers."""
-    if host["steal_share"] >= STEAL_SHARE:
-        return f"the CPU is taken away ({host['steal_share']:.0%} steal)"
-    late, is_busy = host["late_share"] or 0, host["busiest_share"] >= BUSY_SHARE
+    steal, late, busiest = host["steal_share"], host["late_share"] or 0, host["busiest_share"]
+    if steal is not None and steal >= STEAL_SHARE:
+        return f"the CPU is taken away ({steal:.0%} steal)"
+    is_busy = busiest is not None and busiest >= BUSY_SHARE
     if late >= SURELY_LATE_SHARE or (late >= LATE_SHARE and not is_busy):
         return f"the CPU is taken away ({late:.0%} of our wakes were late)"
     if late >= LATE_SHARE:
-        return f"a CPU is busy, and {late:.0%} of our wakes were late: its work keeps it, or it is taken away shortly"
+        return f"a CPU is busy, and {late:.0%} of our wakes were late: by its own work, or it is taken away for moments"
     if is_busy:
-        return f"a CPU is busy ({host['busiest_share']:.0%}): pacing and all else cost more than it has"
+        return f"a CPU is busy ({busiest:.0%}): pacing and all else cost more than it has"
+    if steal is None or busiest is None:
+        return "what the host's CPUs did could not be read"
     return "the CPU was there when we looked"
 
 

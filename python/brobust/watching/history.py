@@ -11,12 +11,12 @@ from brobust.watching import CAUSES, Report
 # Sweeps of which a socket's history is kept.
 HISTORY = 120
 
-Key = tuple[str, str, str]
-"""A socket: network namespace, local and remote address."""
+Key = tuple[str, int, str, str]
+"""A socket: network namespace, device, local and remote address."""
 
 
 def key_of(flow: Report) -> Key:
-    return flow["netns"], flow["local"], flow["remote"]
+    return flow["netns"], flow["interface"], flow["local"], flow["remote"]
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,18 @@ from __future__ import annotations
 import errno
 import re
 import socket
+import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from wsgiref.simple_server import WSGIRequestHandler
 
-from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeHistogramMetricFamily,
@@ -34,6 +38,10 @@ from brobust.watching import CAUSES, Report
 MOST_CONTROLS = 16
 """Congestion controls with series of their own, those with most sockets; what is left counts as OTHER."""
 OTHER = "other"
+
+MOST_CONNECTIONS = 32
+"""That are open at a time. Nobody is asked who he is, so they must not cost more than that, whoever keeps them."""
+LONGEST_CONNECTION_SECONDS = 10.0
 
 BITS_PER_MEGABIT = 1e6
 
@@ -65,7 +73,7 @@ class Address(NamedTuple):
         if match is None or int(match[3]) > 65535:
             raise BadInput(
                 f"--serve: {text!r} is no address with a port; write 127.0.0.1:9775 or [::1]:9775, "
-                "or 0.0.0.0:9775 for all addresses of this host"
+                "or 0.0.0.0:9775 for all addresses of this host, where whoever reaches one may read"
             )
         return cls(match[1] or match[2], int(match[3]))
 
@@ -104,8 +112,10 @@ class Metrics(Collector):
         if report is None:
             return
         yield GaugeMetricFamily("brobust_sweep_seconds", "How long the latest sweep took", report["took_ms"] / 1e3)
-        unread = len(report["unread"]) - report["interrupted"]
+        unread_host = report["unread_host"]
+        unread = len(report["unread"]) - report["interrupted"] - unread_host
         yield GaugeMetricFamily("brobust_unread_namespaces", "Network namespaces that could not be read", unread)
+        yield GaugeMetricFamily("brobust_unread_host_files", "Files about the host's CPUs that could not", unread_host)
         for field, (name, meaning) in HOST.items():
             if report["host"][field] is not None:
                 yield GaugeMetricFamily(name, meaning, report["host"][field])
@@ -161,7 +171,7 @@ def _buckets(bounds: Sequence[float], spreads: list[list[int]], scale: float) ->
 
 
 def _top_sockets(flows: Iterable[Report]) -> Iterator[Metric]:
-    labels = ("local", "remote", "netns", "cc", "cause")
+    labels = ("local", "remote", "interface", "netns", "cc", "cause")
     for name, meaning, field, scale in (
         ("rate_bits_per_second", "Acknowledged over the window", "rate_mbps", BITS_PER_MEGABIT),
         ("inflight_bdp", "In flight over the bandwidth-delay product, median of the window", "inflight_bdp", 1.0),
@@ -170,8 +180,71 @@ def _top_sockets(flows: Iterable[Report]) -> Iterator[Metric]:
         family = GaugeMetricFamily(f"brobust_top_socket_{name}", f"{meaning}; of the --top sockets", labels=labels)
         for flow in flows:
             if flow[field] is not None:
-                family.add_metric([flow[label] for label in labels], flow[field] * scale)
+                family.add_metric([str(flow[label] or "") for label in labels], flow[field] * scale)
         yield family
+
+
+class _Handler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing of requests."""
+
+
+class _Server(ThreadingWSGIServer):
+    """Answers each connection in a thread of its own, of which there are few: a new one takes the place of the oldest.
+
+    So connections that ask nothing, or never read, cost no more than a Prometheus that asks, and do not keep it out.
+    """
+
+    request_queue_size = 128
+
+    def __init__(self, address: Address) -> None:
+        family, *_, place = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+        self.address_family = family
+        self._slots = threading.Semaphore(MOST_CONNECTIONS)
+        self._lock = threading.Lock()
+        self._since: dict[Any, float] = {}  # by connection, oldest first
+        super().__init__(place, _Handler)  # type: ignore[arg-type]  # of IPv6, four parts
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._slots.acquire(blocking=False):
+            self._end_those_before(time.monotonic(), at_most=1)
+            if not self._slots.acquire(timeout=1.0):  # its thread ends as soon as it runs
+                self.shutdown_request(request)
+                return
+        with self._lock:
+            self._since[request] = time.monotonic()
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._slots.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._slots.release()
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._since.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Called by serve_forever() at least every half second."""
+        self._end_those_before(time.monotonic() - LONGEST_CONNECTION_SECONDS)
+
+    def _end_those_before(self, then: float, at_most: int = MOST_CONNECTIONS) -> None:
+        with self._lock:
+            ended = [request for request, since in self._since.items() if since < then][:at_most]
+            for request in ended:
+                del self._since[request]
+                with suppress(OSError):  # whoever waits for it, to read or to write, is woken
+                    request.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):  # the other end has gone
+            super().handle_error(request, client_address)
 
 
 @contextmanager
@@ -181,12 +254,15 @@ def serving(metrics: Metrics, address: Address) -> Iterator[Address]:
     registry.register(metrics)
     ProcessCollector("brobust", registry=registry)  # CPU and memory of all of us: what watching costs
     try:
-        server, thread = start_http_server(address.port, address.host, registry)
+        server = _Server(address)
     except (socket.gaierror, UnicodeError):
         raise BadInput(f"--serve: {address.host!r} is neither an address nor a name that leads to one") from None
     except OSError as error:
         helps = WHAT_HELPS.get(error.errno or 0, "choose another address")
         raise MissingSupport(f"--serve: cannot listen on {address}: {error.strerror}; {helps}") from None
+    server.set_app(make_wsgi_app(registry))
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
     try:
         yield Address(str(server.server_address[0]), server.server_port)
     finally:

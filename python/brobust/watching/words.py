@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from brobust import watching
-from brobust.watching import CAUSES, CPU_LIMITED, Report
+from brobust.watching import CAUSES, CPU_LIMITED, Report, said
 from brobust.watching.history import Followed, History
 
 # Of what could not be read, so much is spelled out: the table needs the place.
@@ -68,28 +68,24 @@ def who_and_why(flow: Report) -> Text:
     )
 
 
-def _said(value: float | None, words: str) -> str:
-    return "unknown" if value is None else words.format(value)
-
-
 def evidence(flow: Report) -> list[tuple[str, str]]:
     """What the verdict stands on, in words: a name and what was seen."""
     source = "by BBR's own estimates" if flow["bdp_source"] == "bbr" else "by delivery rate x min RTT"
     deficit = f"{{:.0%}} of the {flow['could_send']} samples in which it could send: under 1 BDP"
     return [
         ("rate", f"{flow['rate_mbps']:.2f} Mbit/s acknowledged, {flow['samples']} samples in {flow['seconds']:.1f} s"),
-        ("pacing rate", _said(flow["pacing_rate_mbps"], "{:.2f} Mbit/s, latest")),
-        ("keeps pace", _said(flow["paced_share"], "{:.0%} of what pacing would have sent was acknowledged")),
+        ("pacing rate", said(flow["pacing_rate_mbps"], "{:.2f} Mbit/s, latest")),
+        ("keeps pace", said(flow["paced_share"], "{:.0%} of what pacing would have sent was acknowledged")),
         ("delivery rate", f"{flow['delivery_rate_mbps']:.2f} Mbit/s, latest"),
-        ("min RTT", _said(flow["min_rtt_ms"], "{:.3f} ms")),
-        ("BDP", _said(flow["bdp_bytes"], f"{{:,}} bytes {source}")),
-        ("inflight", _said(flow["inflight_bdp"], "{:.2f} BDP, median")),
-        ("deficit", _said(flow["deficit_share"], deficit)),
+        ("min RTT", said(flow["min_rtt_ms"], "{:.3f} ms")),
+        ("BDP", said(flow["bdp_bytes"], f"{{:,}} bytes {source}")),
+        ("inflight", said(flow["inflight_bdp"], "{:.2f} BDP, median")),
+        ("deficit", said(flow["deficit_share"], deficit)),
         ("has data", f"{flow['data_share']:.0%} of the samples: something waited, or cwnd was full"),
-        ("busy", _said(flow["busy_share"], "{:.0%} of the time: data in the socket or in flight")),
-        ("receiver's window", _said(flow["rwnd_limited_share"], "the limit {:.0%} of the time")),
-        ("send buffer", _said(flow["sndbuf_limited_share"], "the limit {:.0%} of the time")),
-        ("sent again", _said(flow["retransmit_share"], "{:.2%} of the bytes")),
+        ("busy", said(flow["busy_share"], "{:.0%} of the time: data in the socket or in flight")),
+        ("receiver's window", said(flow["rwnd_limited_share"], "the limit {:.0%} of the time")),
+        ("send buffer", said(flow["sndbuf_limited_share"], "the limit {:.0%} of the time")),
+        ("sent again", said(flow["retransmit_share"], "{:.2%} of the bytes")),
     ]
 
 
@@ -150,10 +146,10 @@ def summary(followed: Followed) -> Text:
     clock = time.strftime("%H:%M:%S", time.localtime(report["time_unix_s"]))
     shares = ", ".join(
         [
-            f"steal {host['steal_share']:.1%}",
-            f"late wakes {_said(host['late_share'], '{:.0%}')}",
-            f"busiest CPU {host['busiest_share']:.0%}",
-            f"PSI {_said(host['pressure_share'], '{:.0%}')}",
+            f"steal {said(host['steal_share'], '{:.1%}')}",
+            f"late wakes {said(host['late_share'], '{:.0%}')}",
+            f"busiest CPU {said(host['busiest_share'], '{:.0%}')}",
+            f"PSI {said(host['pressure_share'], '{:.0%}')}",
         ]
     )
     lines = [
