@@ -53,4 +53,4 @@ def test_a_guest_with_modules_takes_them_and_the_repair_works_there(brobust: Bro
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     rate = {run["cc"]: run["throughput_mbps"] for run in json_lines(done.stdout)}
-    assert rate["brb_bbr1_robust:robust_gain=2.5"] >= 2 * rate["brb_bbr1"], rate
+    assert rate["brb_bbr1_robust:robust_gain=2.5"] >= 1.7 * rate["brb_bbr1"], rate

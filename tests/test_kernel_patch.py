@@ -536,4 +536,4 @@ def test_a_guest_with_the_repaired_module_recovers(
     )  # fmt: skip
     assert series.returncode == 0, series.stderr
     rate = {run["kernel"]: run["throughput_mbps"] for run in json_lines(series.stdout)}
-    assert rate[repaired] >= 2 * rate[own], rate
+    assert rate[repaired] >= 1.7 * rate[own], rate
