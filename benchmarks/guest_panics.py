@@ -38,6 +38,7 @@ os.environ["BROBUST_RUNTIME"] = tempfile.mkdtemp(prefix="guest-panics-")
 import psutil
 from scipy.stats import chi2
 
+from brobust import vcpus
 from brobust.errors import BrobustError
 from brobust.guests import accelerator, image, kernels, qemu
 from brobust.guests.qemu import Guest, Machine
@@ -116,6 +117,9 @@ def one_round(name: str, setting: str, args: argparse.Namespace, session: Sessio
     machine = Machine(name, tap="", mac="")
     with Guest.start(machine, kernel, image.build(kernel), "tcg", session) as guest:
         try:
+            if args.starve_boot:
+                with held(appeared(guest), args.share):
+                    guest.wait_booted(BOOT_SECONDS)
             guest.wait_booted(BOOT_SECONDS)
             ask = guest.agent.run
             ask("modprobe", "tcp_bbr", timeout=60)
@@ -123,7 +127,7 @@ def one_round(name: str, setting: str, args: argparse.Namespace, session: Sessio
             ask("brobust-guest", "cc", "load", "bbr_robust", timeout=120)
             for command in [["brobust-guest", "spin"]] * (not args.idle) + [["bash", "-c", CHURN]] * args.churn:
                 guest.agent.spawn(*command)
-            with held(guest, args.share):
+            with held(guest.vcpu_threads[0], args.share):
                 for control in itertools.cycle(("bbr", "cubic", "bbr_robust")):
                     if time.monotonic() - begun > args.round:
                         break
@@ -144,12 +148,19 @@ def one_round(name: str, setting: str, args: argparse.Namespace, session: Sessio
     )  # fmt: skip
 
 
+def appeared(guest: Guest) -> int:
+    """Return the vCPU's thread as soon as there is one."""
+    while True:
+        with contextlib.suppress(BrobustError):
+            return vcpus.find(pid=guest.process.pid).vcpus[0].tid
+        time.sleep(0.002)
+
+
 @contextlib.contextmanager
-def held(guest: Guest, share: float) -> Iterator[None]:
+def held(thread: int, share: float) -> Iterator[None]:
     if share >= 1:
         yield
         return
-    (thread,) = guest.vcpu_threads
     group = cgroups.group_for(thread)
     group.hold(thread, 10_000_000, round(10e6 / share))
     try:
@@ -203,6 +214,7 @@ def main() -> None:
     parser.add_argument("--round", type=float, default=90, help="seconds from boot to boot")
     parser.add_argument("--kernel", default="debian-6.12")
     parser.add_argument("--idle", action="store_true", help="let the guest sleep: no `brobust-guest spin`")
+    parser.add_argument("--starve-boot", action="store_true", help="hold the vCPU to its share from its start on")
     parser.add_argument("--churn", action="store_true", help="load and unload a control all the time")
     parser.add_argument("--out", type=Path, default=Path("guest-panics"))
     args = parser.parse_args()
@@ -212,6 +224,7 @@ def main() -> None:
     log = args.out / "rounds.jsonl"
     chosen = [word.strip() for word in args.only.split(";")] if args.only else list(SETTINGS)
     options = f"share {args.share:g}{', idle' if args.idle else ''}{', churn' if args.churn else ''}"
+    options += ", starved boot" if args.starve_boot else ""
     print(f"QEMU {accelerator.qemu_version()}, {args.kernel}, {options}", file=sys.stderr)
     spent: dict[str, float] = dict.fromkeys(chosen, 0.0)
     lock = threading.Lock()
