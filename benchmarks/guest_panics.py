@@ -4,8 +4,7 @@
     sudo .venv/bin/python benchmarks/guest_panics.py --minutes 10 [--guests 4] [--only "max; qemu64"] [--churn]
 
 Guests like the vm backend's sender carry flows of cubic, bbr and bbr_robust, each guest with a path of its own on its
-loopback device, while the vCPU thread is held to a share of a CPU by a quota. With --churn a control is loaded and
-unloaded all the time, which patches the running kernel's code. Settings take turns, a round each from boot to boot,
+loopback device, while the vCPU thread is held to a share of a CPU. With --churn a control is loaded and unloaded all the time, which patches the running kernel's code. Settings take turns, a round each from boot to boot,
 until each has had its minutes.
 
 What panicked is kept in --out with the end of its console, and every round is a line of rounds.jsonl there; given the
@@ -38,7 +37,7 @@ os.environ["BROBUST_RUNTIME"] = tempfile.mkdtemp(prefix="guest-panics-")
 import psutil
 from scipy.stats import chi2
 
-from brobust import vcpus
+from brobust import _core, vcpus
 from brobust.errors import BrobustError
 from brobust.guests import accelerator, image, kernels, qemu
 from brobust.guests.qemu import Guest, Machine
@@ -118,7 +117,7 @@ def one_round(name: str, setting: str, args: argparse.Namespace, session: Sessio
     with Guest.start(machine, kernel, image.build(kernel), "tcg", session) as guest:
         try:
             if args.starve_boot:
-                with held(appeared(guest), args.share):
+                with held(appeared(guest), args):
                     guest.wait_booted(BOOT_SECONDS)
             guest.wait_booted(BOOT_SECONDS)
             ask = guest.agent.run
@@ -127,7 +126,7 @@ def one_round(name: str, setting: str, args: argparse.Namespace, session: Sessio
             ask("brobust-guest", "cc", "load", "bbr_robust", timeout=120)
             for command in [["brobust-guest", "spin"]] * (not args.idle) + [["bash", "-c", CHURN]] * args.churn:
                 guest.agent.spawn(*command)
-            with held(guest.vcpu_threads[0], args.share):
+            with held(guest.vcpu_threads[0], args):
                 for control in itertools.cycle(("bbr", "cubic", "bbr_robust")):
                     if time.monotonic() - begun > args.round:
                         break
@@ -157,16 +156,26 @@ def appeared(guest: Guest) -> int:
 
 
 @contextlib.contextmanager
-def held(thread: int, share: float) -> Iterator[None]:
-    if share >= 1:
+def held(thread: int, args: argparse.Namespace) -> Iterator[None]:
+    slice_ns = round(args.slice_ms * 1e6)
+    period_ns = round(slice_ns / args.share)
+    if args.share >= 1:
         yield
-        return
-    group = cgroups.group_for(thread)
-    group.hold(thread, 10_000_000, round(10e6 / share))
-    try:
-        yield
-    finally:
-        group.remove()
+    elif args.driver == "deadline":
+        deadline = _core.Deadline([thread], slice_ns, period_ns)
+        deadline.start()
+        try:
+            yield
+        finally:
+            with contextlib.suppress(_core.ContentionError):  # the thread has ended
+                deadline.stop()
+    else:
+        group = cgroups.group_for(thread)
+        group.hold(thread, slice_ns, period_ns)
+        try:
+            yield
+        finally:
+            group.remove()
 
 
 def changed(command: Callable[..., Command], settings: dict[int, str]) -> Callable[..., Command]:
@@ -210,10 +219,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help=f"settings, separated by semicolons; of {'; '.join(SETTINGS)}")
     parser.add_argument("--guests", type=int, default=4, help="guests at once")
     parser.add_argument("--share", type=float, default=0.25, help="of a CPU, for the vCPU")
+    parser.add_argument("--slice-ms", type=float, default=10)
     parser.add_argument("--mbps", type=float, default=20)
     parser.add_argument("--round", type=float, default=90, help="seconds from boot to boot")
     parser.add_argument("--kernel", default="debian-6.12")
     parser.add_argument("--idle", action="store_true", help="let the guest sleep: no `brobust-guest spin`")
+    parser.add_argument("--driver", choices=("quota", "deadline"), default="quota", help="deadline is above nice 19")
     parser.add_argument("--starve-boot", action="store_true", help="hold the vCPU to its share from its start on")
     parser.add_argument("--churn", action="store_true", help="load and unload a control all the time")
     parser.add_argument("--out", type=Path, default=Path("guest-panics"))
@@ -223,7 +234,7 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     log = args.out / "rounds.jsonl"
     chosen = [word.strip() for word in args.only.split(";")] if args.only else list(SETTINGS)
-    options = f"share {args.share:g}{', idle' if args.idle else ''}{', churn' if args.churn else ''}"
+    options = f"{args.driver}, share {args.share:g} in slices of {args.slice_ms:g} ms{', idle' if args.idle else ''}{', churn' if args.churn else ''}"
     options += ", starved boot" if args.starve_boot else ""
     print(f"QEMU {accelerator.qemu_version()}, {args.kernel}, {options}", file=sys.stderr)
     spent: dict[str, float] = dict.fromkeys(chosen, 0.0)
