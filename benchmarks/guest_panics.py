@@ -4,8 +4,9 @@
     sudo .venv/bin/python benchmarks/guest_panics.py --minutes 10 [--guests 4] [--only "max; qemu64"] [--churn]
 
 Guests like the vm backend's sender carry flows of cubic, bbr and bbr_robust, each guest with a path of its own on its
-loopback device, while the vCPU thread is held to a share of a CPU. With --churn a control is loaded and unloaded all the time, which patches the running kernel's code. Settings take turns, a round each from boot to boot,
-until each has had its minutes.
+loopback device, while the vCPU thread is held to a share of a CPU. With --churn a control
+is loaded and unloaded all the time, which patches the running kernel's code. Settings take turns, a round each from
+boot to boot, until each has had its minutes.
 
 What panicked is kept in --out with the end of its console, and every round is a line of rounds.jsonl there; given the
 same directory again, the table counts both. Everything runs at nice 19. The interval of a rate is the exact one of a
@@ -234,8 +235,8 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     log = args.out / "rounds.jsonl"
     chosen = [word.strip() for word in args.only.split(";")] if args.only else list(SETTINGS)
-    options = f"{args.driver}, share {args.share:g} in slices of {args.slice_ms:g} ms{', idle' if args.idle else ''}{', churn' if args.churn else ''}"
-    options += ", starved boot" if args.starve_boot else ""
+    options = f"{args.driver}, share {args.share:g} in slices of {args.slice_ms:g} ms"
+    options += "".join(f", {name}" for name in ("idle", "churn", "starve_boot") if getattr(args, name))
     print(f"QEMU {accelerator.qemu_version()}, {args.kernel}, {options}", file=sys.stderr)
     spent: dict[str, float] = dict.fromkeys(chosen, 0.0)
     lock = threading.Lock()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from brobust.errors import RunFailed
@@ -52,7 +53,7 @@ def test_a_command_runs_and_its_output_comes_back(agent: Agent) -> None:
 
 
 def test_large_output_arrives_whole(agent: Agent) -> None:
-    assert len(agent.run("bash", "-c", "printf 'x%.0s' {1..1000000}")) == 1_000_000
+    assert len(agent.run("bash", "-c", "head -c 1000000 /dev/zero | tr '\\0' x")) == 1_000_000
 
 
 def test_a_failing_command_is_quoted(agent: Agent) -> None:
@@ -238,3 +239,40 @@ def test_a_guest_that_is_only_slow_is_not_dead(monkeypatch: pytest.MonkeyPatch, 
         with pytest.raises(RunFailed, match="no answer within"):
             guest.agent._ask({"ping": True}, 0.2)
         assert not guest.died()
+
+
+STARTS_AND_WAITS = """
+import subprocess, sys, time
+from brobust.guests import qemu
+print(subprocess.Popen(qemu._as_nobody("tcg", ["sleep", "100"])).pid, flush=True)
+time.sleep(100)
+"""
+
+
+@pytest.mark.root
+def test_a_qemu_has_no_privilege_and_ends_with_the_brobust_that_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", STARTS_AND_WAITS], stdout=subprocess.PIPE, text=True) as brobust:
+        assert brobust.stdout is not None
+        started = psutil.Process(int(brobust.stdout.readline()))
+        deadline = time.monotonic() + 30
+        while started.name() != "sleep":
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{started.pid}/status").read_text().splitlines())
+        assert 0 not in started.uids() and 0 not in started.gids() and status["Groups"].strip() == ""
+        assert {status[f"Cap{kind}"] for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {"0" * 16}
+        assert status["NoNewPrivs"] == "1"
+        brobust.kill()
+    started.wait(30)
+
+
+def test_a_kernel_that_only_its_owner_may_read_is_handed_over_as_a_copy(tmp_path: Path) -> None:
+    (tmp_path / "private").write_bytes(b"kernel")
+    (tmp_path / "private").chmod(0o600)
+    (tmp_path / "public").write_bytes(b"kernel")
+    (tmp_path / "public").chmod(0o644)
+    with contextlib.ExitStack() as stack:
+        for name in ("private", "public"):
+            descriptor = qemu._opened(tmp_path / name, stack)
+            assert os.fstat(descriptor).st_mode & 0o004, name
+            assert Path(f"/proc/self/fd/{descriptor}").read_bytes() == b"kernel"

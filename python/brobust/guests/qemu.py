@@ -27,6 +27,7 @@ from brobust.guests.agent import Agent
 from brobust.guests.console import Console
 from brobust.guests.kernels import Kernel
 from brobust.host import cpus, namespaces
+from brobust.host.children import ends_with_us
 from brobust.host.session import Session
 
 QEMU = "qemu-system-x86_64"
@@ -197,8 +198,7 @@ def _command(machine: Machine, files: list[int], accelerator: str, directory: Pa
         # The host then segments for this guest, so tbf and its buffer see what a wire would carry.
         device += ",guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,mrg_rxbuf=off"
     network = [word for fd in tap for word in ("-device", device, "-netdev", f"tap,id=wire,fd={fd},vhost=off")]
-    return [
-        *_as_nobody(accelerator),
+    command = [
         QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", *_sandbox(),
         "-name", f"brobust-{name},debug-threads=on",
         "-machine", f"q35,accel={accelerator},usb=off,vmport=off",
@@ -215,18 +215,19 @@ def _command(machine: Machine, files: list[int], accelerator: str, directory: Pa
         "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name=brobust",
         *network,
     ]  # fmt: skip
+    return _as_nobody(accelerator, command)
 
 
-def _as_nobody(accelerator: str) -> list[str]:
-    """Return what starts QEMU without any privilege. pdeathsig: a guest must not outlive a brobust that was killed
-    with -9; it is set last, since a change of user clears it (prctl(2))."""
+def _as_nobody(accelerator: str, command: list[str]) -> list[str]:
+    """Return the command such that it has no privilege, and ends with us. In this order: a change of user clears what
+    the kernel was told to do when we end (prctl(2))."""
     # Where KVM is for a group only, QEMU is in that group.
     group = Path("/dev/kvm").stat().st_gid if accelerator == "kvm" else 0
     groups = ["--groups", str(group)] if group else ["--clear-groups"]
     return [
         "setpriv", f"--reuid={USER}", f"--regid={_group()}", *groups, "--no-new-privs", "--inh-caps=-all",
         "--bounding-set=-all", "--",
-        "setpriv", "--pdeathsig", "KILL", "--",
+        *ends_with_us(command),
     ]  # fmt: skip
 
 
