@@ -27,7 +27,7 @@ class Backend(VmBackend):
 
     def __init__(self) -> None:
         super().__init__(cast(Session, None), self.said)
-        self.boots = 0
+        self.boots, self.bad_boots = 0, 0
         self.sentences: list[str] = []
 
     def said(self, sentence: str) -> None:
@@ -36,6 +36,8 @@ class Backend(VmBackend):
     def _booted(self, kernel_name: str, wanted: str) -> Any:
         if not self._started:
             self.boots += 1
+            if self.boots <= self.bad_boots:
+                raise RunFailed("sender guest: Cannot find device eth0")
             guest = SimpleNamespace(
                 machine=SimpleNamespace(name="sender"), dead=False, last_words=lambda: "Oops: double fault"
             )
@@ -95,6 +97,13 @@ def test_a_run_that_fails_in_living_guests_is_not_repeated(backend: Backend, mon
     (row,) = base.measured(backend, RUN).runs
     assert (row["outcome"], row["guest_restarts"], backend.boots) == ("failed", 0, 1)
     assert not backend._started  # which may be stuck
+
+
+def test_guests_that_do_not_get_ready_are_booted_again(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "_measured", _dies(0))
+    backend.bad_boots = 1
+    (row,) = base.measured(backend, RUN).runs
+    assert (row["outcome"], row["guest_restarts"], backend.boots) == ("ok", 1, 2)
 
 
 def test_a_program_beside_a_run_is_started_again_with_it(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,7 +128,8 @@ RUNS: dict[str, Column] = {
     "path_waiting_share": Column(pl.Float64, "share of the run in which the path guest wanted a CPU and had none"),
     "timeslices": Column(pl.Int64, "timeslices recorded"),
     "guest_restarts": Column(
-        pl.Int64, "times that a guest died during the run, which was then measured again in new ones; null on virtual"
+        pl.Int64,
+        "times that a guest died or did not get ready, and the run was measured again in new ones; null on virtual",
     ),
     "lost_events": Column(pl.Int64, "scheduler events the recorder lost; not 0: the effective figures are a guess"),
     "outcome": Column(pl.String, "ok; unfaithful: share or slice off by more than 10 %; failed"),

@@ -160,16 +160,19 @@ class VmBackend:
         return replace(measured, runs=rows), more
 
     def _in_living_guests(self, kernel: str, wanted: str, work: Callable[[Testbed], T]) -> tuple[T, int]:
-        """Do something in the testbed; if a guest dies of it, again in new guests. Also return how often."""
+        """Do something in the testbed; if a guest dies, or does not get ready, again in new guests. Also return how
+        often."""
         for restarts in range(RESTARTS + 1):
+            testbed = None
             try:
-                return work(self._booted(kernel, wanted)), restarts
+                testbed = self._booted(kernel, wanted)
+                return work(testbed), restarts
             except RunFailed as failure:
                 words = [f"{g.machine.name}: {g.last_words()}" for g in self._started if g.died()]
                 self._drop()  # whatever is next gets fresh guests: these may be stuck
-                if not words:
+                if testbed is not None and not words:
                     raise RunFailed(str(failure), guest_restarts=restarts) from None
-                why = f"a guest died, {'; '.join(words)}"
+                why = f"a guest died, {'; '.join(words)}" if words else "the guests did not get ready"
                 if restarts == RESTARTS:
                     raise GuestDied(f"{why} ({failure})", guest_restarts=restarts) from None
                 self._say(f"{why}; once more in new guests")
