@@ -13,10 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from brobust import cli
 
 BROBUST = Path(sys.executable).parent / "brobust"
+
+# Few inputs, the same each time; HYPOTHESIS_PROFILE=deep: many, others each time. No deadline: machines are busy.
+EVERY = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+settings.register_profile("quick", max_examples=30, derandomize=True, **EVERY)  # type: ignore[arg-type]
+settings.register_profile("deep", max_examples=2000, **EVERY)  # type: ignore[arg-type]
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 # Whoever starts the tests in the background of a shell has them, and all that they start, ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -6,14 +6,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.main import get_command
 
-from brobust.cli import COMMANDS, app, measuring, run
+from brobust.backends import memory
+from brobust.cli import COMMANDS, app, main, measuring, run
 from brobust.cli.lazy import first_paragraph
 from brobust.dataset import Dataset
-from brobust.scenario import Grid
+from brobust.errors import BadInput
+from brobust.scenario import Grid, Scenario
 
 VM = ["--backend", "vm"]
 
@@ -220,3 +223,73 @@ main()
 """
     done = subprocess.run([sys.executable, "-c", interrupted], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "brobust: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        (RuntimeError("two\nlines"), 70, "RuntimeError: two lines (a mistake in brobust; BROBUST_DEBUG=1 shows where)"),
+        (PermissionError(13, "Permission denied", "/x"), 2, "brobust: /x: permission denied"),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no"), 70, "UnicodeDecodeError"),
+    ],
+)
+def test_what_nobody_foresaw_is_one_line_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, status: int, words: str
+) -> None:
+    def raises(_: Path) -> None:
+        raise error
+
+    monkeypatch.setattr(Dataset, "open", raises)
+    with pytest.raises(SystemExit) as ended:
+        main(["plot", "x"])
+    said = capsys.readouterr().err
+    assert ended.value.code == status
+    assert words in said and said.count("\n") == 1
+    monkeypatch.setenv("BROBUST_DEBUG", "1")
+    with pytest.raises(type(error)):
+        main(["plot", "x"])
+
+
+def test_a_refusal_shows_what_it_quotes_and_the_terminal_obeys_none_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--cc", "\x1b[2Jcubic"])
+    said = capsys.readouterr().err
+    assert "\x1b" not in said and "x1b[2Jcubic" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"path": {"buffer": "99999999999gb"}}, "path.buffer: '99999999999gb' is too large"),
+        ({"path": {"buffer": "1e6bdp"}}, "not a buffer size"),
+        ({"path": {"buffer": "1000000bdp", "bandwidth": "100gbit", "rtt": "10s"}}, "give at most 1000000MB"),
+        ({"path": {"bandwidth": "9" * 400 + "mbit"}}, "is too large; write for example 20mbit"),
+        ({"path": {"aqm": "codel target=2000000s"}}, "at most 3600s"),
+        ({"contention": {"share": "0.5", "phase": "4000s"}}, "phase 4000s is more than 3600s"),
+        ({"contention": {"share": "0." + "0" * 100 + "1"}}, "a period, timeslice / share, of more than 3600s"),
+        ({"contention": {"start": "7200s"}}, "contention.start"),
+        ({"flows": {"pattern": "rate 99999gbit"}}, "at most 100gbit"),
+        ({"flows": {"pattern": "idle 1s 9999999s"}}, "at most 3600s"),
+        ({"cpu": {"timer_cycles": 1e300}}, "cpu.timer_cycles"),
+        ({"path": {"rtt": [f"{ms}ms" for ms in range(1, 400)], "loss": [f"{n}%" for n in range(90)]}, "seed": [1, 2]},
+         "the lists span 646380 cells"),
+    ],
+)  # fmt: skip
+def test_numbers_that_no_path_has_are_refused(flags: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(words)) as refusal:
+        Grid.from_flags(flags)
+    assert len(str(refusal.value)) < 300
+
+
+def test_what_would_not_fit_into_memory_is_refused_before_it_begins() -> None:
+    def asked(**more: Any) -> list[Scenario]:
+        path = {"bandwidth": "100gbit", "rtt": "10ms"}
+        return Grid.from_flags({"path": path, "contention": {"share": 1}, "duration": "3600s", **more}).scenarios
+
+    memory.check(asked(), at_once=2)
+    for kept in ({"packets": True}, {"samples": "ack"}):
+        with pytest.raises(BadInput, match=r"GB of memory, 2 of them at once, and [0-9.]+ GB are free; give less"):
+            memory.check(asked(**kept), at_once=2)
+        memory.check(asked(**kept, duration="1s", path={"bandwidth": "20mbit"}), at_once=2)
+    slices = {"contention": {"share": 0.999, "timeslice": "100us"}, "flows": {"sender": 16}, "path": {}}
+    assert memory.needed(asked(**slices)[0]) > 10e9

@@ -344,3 +344,15 @@ def test_what_threads_got_is_not_written_through_a_link(tmp_path: Path) -> None:
     contend._write(machine, nothing, out, 0)
     assert pl.read_parquet(out).is_empty()
     assert victim.read_text() == "theirs"
+
+
+def test_the_name_of_somebodys_thread_reaches_no_terminal_as_an_escape_sequence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    task = tmp_path / "7" / "task" / "7"
+    task.mkdir(parents=True)
+    (tmp_path / "7" / "comm").write_bytes(b"sh\n")
+    (task / "comm").write_bytes(b"a\x1b[2J\nb\xff\n")
+    monkeypatch.setattr(vcpus, "PROC", tmp_path)
+    (vcpu,) = vcpus.find(pid=7, threads="7").vcpus
+    assert vcpu.name == r"a\x1b[2J\nb\udcff"

@@ -7,11 +7,11 @@ from typing import Any
 
 import polars as pl
 import pytest
-from rich.console import Console
 
 from brobust.dataset import RUNS, frame
 from brobust.errors import BadInput
 from brobust.report import table
+from brobust.report.console import Console
 from brobust.report.plot import ThroughputFigure
 from brobust.series import summary
 
@@ -171,3 +171,12 @@ def test_the_json_object_of_a_run_sums_its_flows() -> None:
     assert said["flow_throughputs_mbps"] == [9.0, 8.0]
     assert said["retransmits"] == 2
     assert said["cc"] == "bbr+cubic"
+
+
+def test_brackets_and_escape_sequences_in_names_are_shown_and_do_nothing() -> None:
+    out = io.StringIO()
+    rows = frame([_row("bbr[/y]", 1.0, 0, 1.0), _row("\x1b[2J", 1.0, 0, 1.0)], RUNS)
+    Console(file=out, width=200).print(table.render(rows, title="dataset x[/y]\x1b[0m :bug:"))
+    assert "\x1b" not in out.getvalue()
+    for shown in ("bbr[/y]", "\\x1b[2J", "dataset x[/y]\\x1b[0m :bug:"):
+        assert shown in out.getvalue()

@@ -34,6 +34,7 @@ class Pretended:
         self.open = 0
         self.calibrated: list[Scenario] = []
         self.fail = False
+        self.error: Exception | None = None
         self.hang_after: int | None = None
         self._begun = itertools.count(1)
         self._together: threading.Barrier | None = None
@@ -64,6 +65,8 @@ class Pretended:
             raise RunFailed("stopped")
         if self.fail:
             raise RunFailed("no luck")
+        if self.error is not None and number == 2:
+            raise self.error
         common = {**scenario_columns(run), "outcome": "ok", "throughput_mbps": 1.0}
         return Measured([{**common, **columns} for columns in flow_columns(run.scenario)])
 
@@ -136,6 +139,26 @@ def test_a_grid_of_both_backends_opens_one_after_the_other(pretended: dict[str, 
     assert pretended["vm"].threads == ["MainThread"] * 2
     assert {s.backend for s in pretended["vm"].calibrated} == {"vm"}
     assert len((dataset.directory / "calibration.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError("odd"), "ValueError: odd (a mistake in brobust"),
+        (OSError(28, "No space left on device", "/tmp/x"), "/tmp/x: no space left"),
+        (BadInput("kernel: it is being built"), "kernel: it is being built"),
+    ],
+)
+def test_whatever_one_run_meets_the_others_are_measured(
+    pretended: dict[str, Pretended], tmp_path: Path, error: Exception, reason: str
+) -> None:
+    grid = _grid()
+    dataset = _dataset(tmp_path, grid)
+    pretended["virtual"].error = error
+    assert len(list(series.measure(grid.runs(), dataset, _silent))) == 6
+    assert len(dataset.finished()) == 5
+    (said,) = dataset.runs().filter(outcome="failed")["reason"]
+    assert said.startswith(reason)
 
 
 def test_a_failed_run_is_written_down_and_the_series_goes_on(pretended: dict[str, Pretended], tmp_path: Path) -> None:

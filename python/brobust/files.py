@@ -7,7 +7,7 @@ import os
 import secrets
 import stat
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,6 +16,9 @@ from brobust.errors import BadInput
 
 SCRATCH = ".brobust-*.new"
 """What a file is called while it is written; one that is left over was written by a process that was killed."""
+
+
+DEEPEST = 20  # of tables and lists in each other, in a file of the user's
 
 
 @contextmanager
@@ -52,11 +55,31 @@ def write(file: Path, content: bytes | memoryview | str) -> None:
 def read_toml(file: Path) -> dict[str, Any]:
     """Read a TOML file; one that is none is refused in one line."""
     try:
-        return tomllib.loads(file.read_bytes().decode("utf-8-sig"))
+        found = tomllib.loads(file.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise BadInput(f"{file}: cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, 5000 digits, tables in tables in tables
+    except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, 5000 digits, lists in lists in lists
         raise BadInput(f"{file}: not a TOML file ({error})") from None
+    level: list[Any] = [found]
+    for _ in range(DEEPEST):
+        level = [inner for value in level for inner in _inside(value)]
+    if level:
+        raise BadInput(f"{file}: tables and lists in each other, more than {DEEPEST} deep; nothing here needs that")
+    return found
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def is_file(path: str | Path) -> bool:
+    """Say whether this is a file. What cannot be a name, with 400 letters or a NUL, is none; pathlib raises."""
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def is_directory(path: str | Path) -> bool:
+    """Say whether this is a directory, as `is_file` does."""
+    return os.path.isdir(path)  # noqa: PTH112
 
 
 def make_directory(directory: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
+from brobust import files
 from brobust.dataset import Dataset
 from brobust.errors import BadInput
 
@@ -20,11 +21,13 @@ def offtimes(recording: str) -> tuple[tuple[int, int], ...]:
     duration_ms; where there is a column kind, its rows that are not `off` are left out.
     """
     name, _, part = recording.partition("#")
-    table = _of_dataset(Path(name), part) if Path(name).is_dir() else _of_file(Path(name), part)
     try:
+        table = _of_dataset(Path(name), part) if files.is_directory(name) else _of_file(Path(name), part)
         table = table.select(pl.col("start_s", "duration_ms").cast(pl.Float64)).drop_nulls().sort("start_s")
-    except pl.exceptions.PolarsError:
-        raise BadInput(f"replay: {recording} holds something else than numbers in start_s and duration_ms") from None
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        raise BadInput(
+            f"replay: {recording} is damaged, or holds something else than numbers in start_s and duration_ms"
+        ) from None
     # Also what is not a number: it is in no interval.
     if not table.select(pl.all_horizontal(pl.all().is_between(-LONGEST_S, LONGEST_S)).all()).item():
         raise BadInput(f"replay: {recording} holds a time that is no number, or of more than {LONGEST_S:g} s")
@@ -60,18 +63,18 @@ def _of_dataset(directory: Path, run: str) -> pl.DataFrame:
 def _of_file(file: Path, thread: str) -> pl.DataFrame:
     try:
         table = pl.read_parquet(file) if file.suffix == ".parquet" else pl.read_csv(file)
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "neither CSV nor .parquet"
         raise BadInput(f"replay: {file} cannot be read ({reason.lower()})") from None
     lacking = {"start_s", "duration_ms"} - set(table.columns)
     if lacking:
         raise BadInput(f"replay: {file} has no column {' and '.join(sorted(lacking))}; give start_s and duration_ms")
     if "thread" in table.columns:
-        threads = table["thread"].unique(maintain_order=True).cast(pl.String).to_list()
+        threads = table["thread"].cast(pl.String).drop_nulls().unique(maintain_order=True).to_list()
         if not thread and len(threads) == 1:
             (thread,) = threads
         if thread not in threads:
             asked = f"no thread {thread}" if thread else f"{len(threads)} threads"
             raise BadInput(f"replay: {file} holds {asked}; give {file}#THREAD with one of: {', '.join(threads[:5])}")
         table = table.filter(pl.col("thread").cast(pl.String) == thread)
-    return table.filter(pl.col("kind") == "off") if "kind" in table.columns else table
+    return table.filter(pl.col("kind").cast(pl.String) == "off") if "kind" in table.columns else table

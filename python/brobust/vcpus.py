@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from brobust.errors import BadInput
+from brobust.errors import BadInput, printable
 
 PROC = Path("/proc")
 
@@ -148,7 +148,7 @@ def _guest_name(command: list[str]) -> tuple[str, bool]:
 
 def _name(pid: int) -> str:
     try:
-        return _guest_name(psutil.Process(pid).cmdline())[0]
+        return printable(_guest_name(psutil.Process(pid).cmdline())[0])
     except psutil.Error:
         return ""
 
@@ -164,6 +164,6 @@ def _threads(pid: int) -> dict[int, str]:
 
 def _comm(directory: Path) -> str | None:
     try:
-        return (directory / "comm").read_text().rstrip("\n")
+        return printable((directory / "comm").read_text(errors="surrogateescape").removesuffix("\n"))
     except OSError:  # it has ended
         return None

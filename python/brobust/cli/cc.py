@@ -33,8 +33,9 @@ def show(as_json: Json = False) -> None:
         for row in rows:
             print(json.dumps(row), flush=True)
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from brobust.report.console import Console
 
     table = Table(box=None, pad_edge=False)
     for column in ("name", "from", "state", "default of", "sockets"):
@@ -73,8 +74,9 @@ def params(
     as_json: Json = False,
 ) -> None:
     """The parameters of one of our controls: value without a setting, range, what it is."""
-    from rich.console import Console
     from rich.table import Table
+
+    from brobust.report.console import Console
 
     found = congestion_controls.params(name)
     table = Table("parameter", "value", "from", "to", "what it is", box=None, pad_edge=False)
@@ -98,8 +100,9 @@ def programs(name: Annotated[str, typer.Argument(help="A control that is loaded.
         for program in found:
             print(json.dumps(dict(zip(keys, program, strict=True))), flush=True)
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from brobust.report.console import Console
 
     table = Table(box=None, pad_edge=False)
     for column in ("callback", "verified", "instructions", "runs", "ns each"):

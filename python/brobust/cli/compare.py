@@ -29,10 +29,9 @@ def compare(
     A cell differs where the 95 % confidence interval of the difference of the medians (bootstrap) lies beyond the
     tolerance. It takes three runs of a cell in each.
     """
-    from rich.console import Console
-
     from brobust import compare as comparing
     from brobust.dataset import Dataset
+    from brobust.report.console import Console
 
     cells = comparing.compare(Dataset.open(first), Dataset.open(second), tolerance)
     counts = Counter(cell.verdict for cell in cells)

@@ -119,8 +119,9 @@ def shadow(
 
 def _counted(results: Iterator[Any], total: int) -> Iterator[Any]:
     """With a bar and an ETA on a terminal, nothing in a pipe."""
-    from rich.console import Console
     from rich.progress import track
+
+    from brobust.report.console import Console
 
     console = Console(stderr=True)
     return iter(track(results, "comparing", total, console=console, transient=True, disable=not console.is_terminal))

@@ -245,8 +245,9 @@ def _screen(as_json: bool) -> Iterator[Any]:
     if as_json or not sys.stdout.isatty():
         yield lambda report: print(*map(_line, report["threads"]), sep="\n", flush=True)
         return
-    from rich.console import Console
     from rich.live import Live
+
+    from brobust.report.console import Console
 
     with Live(console=Console(), auto_refresh=False, transient=True) as live:
         yield lambda report: live.update(_table(report), refresh=True)

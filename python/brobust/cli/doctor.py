@@ -23,10 +23,10 @@ def doctor(
     if clean:
         _clean(as_json, dry_run)
         return
-    from rich.console import Console
     from rich.text import Text
 
     from brobust import checks
+    from brobust.report.console import Console
 
     console = Console()
     findings = []

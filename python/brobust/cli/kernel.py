@@ -17,8 +17,9 @@ from brobust.virtual.programs import BuildFailed
 from brobust.virtual.sources import Order
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
+
+    from brobust.report.console import Console
 
 app = group("Build and list the kernels of the backend `virtual`; repair BBR in a kernel tree.")
 
@@ -41,7 +42,7 @@ def build(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object at the end.")] = False,
 ) -> None:
     """Build a kernel for virtual time from Debian's sources, or from a tree of your own. No root needed."""
-    from rich.console import Console
+    from brobust.report.console import Console
 
     order = _order(name, source, own_name, hz)
     with _Speaker(Console(stderr=True), order.name) as speaker:
@@ -85,7 +86,7 @@ def list_kernels(
             f"none built yet; `{kernels.build_command(kernels.DEFAULT)}` builds one (about {kernels.MINUTES} minutes)"
         )
         return
-    from rich.console import Console
+    from brobust.report.console import Console
 
     console = Console()
     console.print(render(built))
@@ -93,7 +94,7 @@ def list_kernels(
         if kernel.stale:
             console.print(
                 f"{kernel.name} was built with other files than kernel/virtual holds now: `{kernel.build_command}`",
-                soft_wrap=True, highlight=False, markup=False,
+                soft_wrap=True, highlight=False,
             )  # fmt: skip
 
 
@@ -130,7 +131,7 @@ class _Speaker:
         self._console = console
         self._name = name
         self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
             console=console, disable=not console.is_terminal, transient=True,
         )  # fmt: skip
         self._task = self._bar.add_task(name, total=None)
@@ -152,8 +153,8 @@ class _Speaker:
         self._bar.update(self._task, completed=done, total=total)
 
     def note(self, text: str) -> None:
-        self._console.print(f"{self._name}: {text}", soft_wrap=True, highlight=False, markup=False)
+        self._console.print(f"{self._name}: {text}", soft_wrap=True, highlight=False)
 
     def quote(self, lines: list[str]) -> None:
         for line in lines:
-            self._console.print(f"  {line}", soft_wrap=True, highlight=False, markup=False)
+            self._console.print(f"  {line}", soft_wrap=True, highlight=False)

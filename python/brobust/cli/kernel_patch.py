@@ -146,10 +146,10 @@ def _show(tree: Path, todo: Sequence[Change], mailed: str | None, output: Path |
 def _say(
     changes: Sequence[Change], check: bool, show: bool, sentence: str, compiled: Compiled | None, kernel: str | None
 ) -> None:
-    from rich.console import Console
+    from brobust.report.console import Console
 
     # A diff on the standard output is to be piped: words then go beside it.
-    say = Console(stderr=show, soft_wrap=True, highlight=False, markup=False, emoji=False).print
+    say = Console(stderr=show, soft_wrap=True, highlight=False).print
     for change in changes:
         what = f"{change.name} ({change.file.what})"
         if change.repaired_already:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from brobust import series
 from brobust.dataset import Dataset
-from brobust.errors import BadInput, BrobustError
+from brobust.errors import BadInput, BrobustError, printable
 from brobust.report import table
+from brobust.report.console import Console
 from brobust.scenario import Grid
 
 
@@ -68,7 +68,7 @@ class _Speaker:
     def __init__(self, console: Console, total: int):
         self._console = console
         self._bar = Bar(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("left"),
+            TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn("left"),
             TimeRemainingColumn(elapsed_when_finished=True),
             console=console, disable=not console.is_terminal, transient=True,
         )  # fmt: skip
@@ -82,11 +82,11 @@ class _Speaker:
         self._bar.stop()
 
     def now(self, text: str) -> None:
-        self._bar.update(self._task, description=text[:100])
+        self._bar.update(self._task, description=printable(text[:100]))
 
     def done(self, progress: series.Progress) -> None:
         self._bar.update(self._task, completed=progress.done)
         first = progress.measured.runs[0]
         if first["outcome"] != "ok":
             line = f"{progress.run.scenario.describe()}: {first['outcome']}: {first['reason']}"
-            self._console.print(line, soft_wrap=True, highlight=False, markup=False)
+            self._console.print(line, soft_wrap=True, highlight=False)

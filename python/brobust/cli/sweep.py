@@ -83,10 +83,10 @@ def reproduce(
     Exit status 1 if any claim differs.
     """
     import polars as pl
-    from rich.console import Console
 
     from brobust.report import html
     from brobust.report import study as drawing
+    from brobust.report.console import Console
     from brobust.scenario import Grid
     from brobust.study import cells, model
     from brobust.study.claims import DIFFERS, decide
@@ -158,11 +158,10 @@ def _measure(
     as_json: bool,
 ) -> Dataset | None:
     """What the dataset lacks of these studies; None after a dry run."""
-    from rich.console import Console
-
     from brobust import backends, series
     from brobust.cli.measuring import measure
     from brobust.dataset import Dataset
+    from brobust.report.console import Console
     from brobust.study import cost, model
 
     grid = model.grid(studies, scale, backend)

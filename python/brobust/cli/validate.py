@@ -41,12 +41,12 @@ def command(
     Each run in virtual time replays the off-times that the VM's vCPU had, so nothing is tuned.
     """
     import polars as pl
-    from rich.console import Console
 
     from brobust import backends, series, validate
     from brobust.cli.measuring import measure
     from brobust.dataset import Dataset
     from brobust.report import validation
+    from brobust.report.console import Console
     from brobust.scenario import Grid
     from brobust.scenario.grid import override
     from brobust.virtual import kernels

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from brobust import files
 from brobust.errors import BadInput, MissingSupport
 
 DEBIAN_SERIES = ("6.1", "6.12")
@@ -62,11 +63,14 @@ class Kernel:
         return set(self.control_modules()) | {"reno", "cubic"}
 
 
+_DEBIAN_NAME = re.compile(r"debian-[0-9]{1,3}\.[0-9]{1,3}")
+
+
 def find(name: str) -> Kernel:
     """The kernel of that name, fetched if it must be."""
     if ":" in name or "/" in name:
         return _from_files(name)
-    if name.startswith("debian-"):
+    if _DEBIAN_NAME.fullmatch(name):
         return _from_debian(name)
     return _from_boot(name)
 
@@ -96,9 +100,9 @@ def _from_files(name: str) -> Kernel:
     image, modules = Path(image_text), Path(modules_text)
     if not modules_text:
         raise BadInput(f"kernel: {name!r} names no modules; write BZIMAGE:MODULE_DIRECTORY")
-    if not image.is_file():
+    if not files.is_file(image):
         raise BadInput(f"kernel: {image} is not a file; give the bzImage of an x86-64 kernel")
-    if not (modules / "modules.dep").is_file():
+    if not files.is_file(modules / "modules.dep"):
         raise BadInput(f"kernel: {modules} holds no modules.dep; give lib/modules/RELEASE after modules_install")
     return Kernel(name, image.resolve(), modules.resolve())
 
@@ -106,7 +110,7 @@ def _from_files(name: str) -> Kernel:
 def _from_boot(name: str) -> Kernel:
     release = os.uname().release if name == "host" else name
     image, modules = Path("/boot") / f"vmlinuz-{release}", Path("/lib/modules") / release
-    if not image.is_file() or not (modules / "modules.dep").is_file():
+    if not files.is_file(image) or not files.is_file(modules / "modules.dep"):
         raise _unknown(name)
     return Kernel(name, image, modules)
 

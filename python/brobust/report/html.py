@@ -12,12 +12,13 @@ from typing import Any
 
 import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from pydantic import BaseModel, TypeAdapter
 
 from brobust import files
 from brobust.dataset import Dataset
 from brobust.errors import BadInput
 from brobust.study import model
-from brobust.study.claims import DIFFERS, HOLDS, NOT_MEASURABLE
+from brobust.study.claims import DIFFERS, HOLDS, NOT_MEASURABLE, Verdict
 
 CLASSES = {HOLDS: "holds", DIFFERS: "differs", NOT_MEASURABLE: "missing"}
 
@@ -45,19 +46,31 @@ def write(directories: Sequence[Path], file: Path) -> None:
     files.write(file, text)
 
 
+class _About(BaseModel):
+    """What `brobust reproduce` writes into reproduction.json."""
+
+    paper: str
+    scale: str
+    backend: str
+    figures: list[str]
+    asked: list[str] = []
+
+
 class _Part:
     """One directory of `brobust reproduce`."""
 
     def __init__(self, directory: Path):
         self.directory = directory
         try:
-            self.about: dict[str, Any] = json.loads((directory / "reproduction.json").read_text())
-            lines = (directory / "claims.jsonl").read_text().splitlines()
-        except (OSError, ValueError):
+            self.about = _About.model_validate_json((directory / "reproduction.json").read_bytes()).model_dump()
+            lines = (directory / "claims.jsonl").read_bytes().splitlines()
+            self.claims = [TypeAdapter(Verdict).validate_json(line).__dict__ for line in lines]
+            if unknown := {claim["verdict"] for claim in self.claims} - set(CLASSES):
+                raise ValueError(f"no verdicts: {unknown}")
+        except (OSError, ValueError, RecursionError):
             raise BadInput(
                 f"{directory} holds no finished reproduction; `brobust reproduce --out {directory}` makes one"
             ) from None
-        self.claims: list[dict[str, Any]] = [json.loads(line) for line in lines]
         self._runs = Dataset.open(directory / "data").runs().unique("run")
 
     def has(self, study: model.Study) -> bool:
@@ -65,7 +78,7 @@ class _Part:
 
     def summary(self) -> dict[str, Any]:
         runs = self._runs
-        host = json.loads((self.directory / "data/dataset.json").read_text())
+        host = json.loads((self.directory / "data/dataset.json").read_bytes())
         kernels = sorted(str(release) for release in runs["kernel_release"].unique().drop_nulls())
         paper, scale, backend = (self.about[what] for what in ("paper", "scale", "backend"))
         words = ["brobust", "reproduce", paper, "--scale", scale, "--backend", backend, *self.about.get("asked", [])]
@@ -92,7 +105,7 @@ class _Part:
             {
                 "backend": self.about["backend"],
                 "timeslice": _number(row["timeslice_ms"], "{:g}"),
-                "share": f"{row['share']:.0%}",
+                "share": _number(row["share"], "{:.0%}"),
                 "got_share": _number(row["effective_share"], "{:.1%}"),
                 "got_timeslice": _number(row["effective_timeslice_ms"], "{:.2f}"),
                 "n": row["n"],

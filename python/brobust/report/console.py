@@ -1,0 +1,22 @@
+"""What tables and progress are printed on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console as RichConsole
+from rich.text import Text
+
+from brobust.errors import printable
+
+
+class Console(RichConsole):
+    """A console that prints text as it is: a bracket in the name of a file, a kernel or somebody's process is no
+    markup, and an escape sequence does nothing to the terminal."""
+
+    def __init__(self, **options: Any):
+        super().__init__(**{"markup": False, "emoji": False, **options})
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Render a string; all that rich is given as one comes here."""
+        return super().render_str("\n".join(map(printable, text.split("\n"))), **options)
