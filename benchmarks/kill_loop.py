@@ -105,6 +105,7 @@ def main() -> None:
                     raise Loss(f"left over: {scratches}")
                 complete += 1
                 directory, reported = Path(scratch) / str(complete), {}
+                print(f"{kills} kills, {complete} series, {in_all} runs", file=sys.stderr, flush=True)
         seconds = time.monotonic() - begin
         print(
             f"{kills} kills, {begun_before} of them after the dataset was begun; {in_all} runs reported, none lost; "
