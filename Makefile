@@ -1,6 +1,6 @@
 # Two commands are all a newcomer needs: `make demo` and `make test`. Both install what they need.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test browser lint unit virtual vm format clean
+.PHONY: help setup demo test tools lint unit compiles virtual vm format clean
 
 help:
 	@echo "make demo    take a sender's CPU away, measure cubic / bbr / bbr_robust, draw the result: with real kernels in"
@@ -13,14 +13,18 @@ help:
 setup:
 	@scripts/setup.sh
 
-demo: setup
-	.venv/bin/brobust demo
+# Virtual time first: its figure is there before what VMs need is fetched.
+demo:
+	@scripts/setup.sh virtual
+	.venv/bin/brobust demo --backend virtual
+	@if [ "$$(id -u)" -eq 0 ]; then \
+		scripts/setup.sh vm && .venv/bin/brobust demo --backend vm; \
+	else echo "the same on real VMs needs root: make setup, then sudo .venv/bin/brobust demo --backend vm"; fi
 
-test: browser lint unit virtual vm
+test: tools lint unit compiles virtual vm
 
-# A real browser, which looks at the report.
-browser:
-	@scripts/setup.sh chromium
+tools:
+	@scripts/setup.sh virtual vm trees lint browser
 
 # A file's tests stay on one CPU, one after the other: some change what the host has only one of.
 SIDE_BY_SIDE = -n auto --dist loadfile
@@ -28,7 +32,11 @@ SIDE_BY_SIDE = -n auto --dist loadfile
 # Fast and without a VM; the kernel-side parts want root and say so when they are skipped.
 unit: setup
 	cargo test --workspace --exclude brobust-python --quiet
-	.venv/bin/pytest $(SIDE_BY_SIDE) -m "not vm and not virtual"
+	.venv/bin/pytest $(SIDE_BY_SIDE) -m "not vm and not virtual and not compiles"
+
+# Kernel modules and repaired trees through the compiler.
+compiles: setup
+	.venv/bin/pytest $(SIDE_BY_SIDE) -m "compiles and not vm and not virtual"
 
 # Real kernels in virtual time: deterministic, about two minutes.
 virtual: setup
@@ -38,7 +46,8 @@ virtual: setup
 vm: setup
 	.venv/bin/pytest -m vm
 
-lint: setup
+lint:
+	@scripts/setup.sh virtual lint
 # Distributions package cargo without its linters: then only those are left out, and it is said.
 	@if cargo fmt --version >/dev/null 2>&1; then cargo fmt --all --check; else echo "lint: no rustfmt, Rust format not checked"; fi
 	@if cargo clippy --version >/dev/null 2>&1; then \
@@ -50,7 +59,8 @@ lint: setup
 	.venv/bin/mypy --no-error-summary benchmarks/*.py
 	git ls-files '*.c' '*.h' '*.cc' | xargs -r clang-format --dry-run -Werror
 
-format: setup
+format:
+	@scripts/setup.sh virtual lint
 	cargo fmt --all
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .

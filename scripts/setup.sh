@@ -1,21 +1,34 @@
 #!/usr/bin/env bash
-# Installs everything brobust needs on Debian or Ubuntu and leaves the command at .venv/bin/brobust.
-# Run again it only does what is missing: a few seconds. Arguments are further Debian packages, for the tests.
+# Installs what brobust needs on Debian or Ubuntu, for the parts of it that are named:
+#
+#   virtual    the command at .venv/bin/brobust and a kernel: all that virtual time needs
+#   vm         QEMU, the program inside the guests, their kernels
+#   trees      the repairs for kernel trees
+#   lint       what `make lint` needs beside Python's and Rust's own tools
+#   browser    the browser that looks at the report in tests
+#
+# Without a name: virtual, vm and trees. Run again it only does what is missing: a few seconds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 refuse() { say "$*"; exit 2; }
 
+parts=" ${*:-virtual vm trees} "
+# Rust's part of the Python package loads BPF, wherever runs take place: hence clang and libbpf's libraries.
+packages=(python3 python3-venv ca-certificates clang libelf-dev zlib1g-dev gcc libc6-dev make pkg-config)
+for part in $parts; do
+	case $part in
+	virtual) packages+=(flex bison bc patch xz-utils) ;;
+	vm) packages+=(qemu-system-x86 seabios iperf3 iproute2 ethtool kmod cpio busybox-static zstd util-linux bash) ;;
+	trees) packages+=(coccinelle pahole diffutils) ;;
+	lint) packages+=(clang-format) ;;
+	browser) packages+=(chromium) ;;
+	*) refuse "$part: there is virtual, vm, trees, lint and browser" ;;
+	esac
+done
+
 # --- system packages -------------------------------------------------------------------------------------------
-packages=(
-	qemu-system-x86 seabios iperf3 iproute2 ethtool kmod cpio busybox-static zstd util-linux bash # guests
-	clang clang-format libelf-dev zlib1g-dev gcc libc6-dev make pkg-config                        # BPF and libbpf
-	flex bison bc patch xz-utils                                                                  # kernels in virtual time
-	coccinelle pahole diffutils                                                                   # the repair for kernel trees
-	python3 python3-venv ca-certificates
-	"$@"
-)
 missing=()
 for package in "${packages[@]}"; do
 	dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
@@ -23,9 +36,12 @@ done
 as_root() {
 	if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
 }
+update() { # one at a time: kernels are fetched in the background
+	as_root flock scripts/setup.sh apt-get update -qq
+}
 install() {
 	say "installing $*"
-	as_root apt-get update -qq || say "apt-get update failed; trying with what is known"
+	update || say "apt-get update failed; trying with what is known"
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 command -v apt-get >/dev/null || [ ${#missing[@]} -eq 0 ] || refuse "no apt-get here; install by hand: ${missing[*]}"
@@ -45,24 +61,22 @@ if ! new_enough "${have_rust:-0}" "$wanted_rust"; then
 		refuse "cargo ${have_rust:-is missing}, needs $wanted_rust or newer; install it with rustup (https://rustup.rs)"
 fi
 
-# --- the guests' program, the Python package and its Rust module -----------------------------------------------
-say "building"
-cargo build --release --quiet --locked -p brobust-guest
-mkdir -p python/brobust/guests/bin
-# Copy only what changed: guest images are rebuilt when its date does.
-cmp -s target/release/brobust-guest python/brobust/guests/bin/brobust-guest ||
-	cp target/release/brobust-guest python/brobust/guests/bin/brobust-guest
-
+# --- the Python package and its Rust module; the kernel for virtual time is built beside them -------------------------
 if [ ! -x .venv/bin/uv ]; then
 	python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || refuse "python3 is older than 3.11"
 	python3 -m venv .venv
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check "uv>=0.8,<1"
 fi
-UV_PROJECT_ENVIRONMENT=.venv .venv/bin/uv sync --quiet --locked --inexact
+sync() {
+	UV_PROJECT_ENVIRONMENT=.venv .venv/bin/uv sync --quiet --locked --inexact "$@"
+}
+# What fetches and builds kernels is Python alone, so it need not wait for Rust. It ends with this script.
+unbuilt() {
+	PYTHONPATH=python setpriv --pdeathsig TERM .venv/bin/python "$@"
+}
 
-# --- the kernel of the backend virtual: built from Debian's sources where neither the cache nor a wheel has it -----
 have_virtual_kernel() {
-	.venv/bin/python - <<-'PYTHON'
+	unbuilt - <<-'PYTHON'
 		import sys
 		from brobust.errors import BrobustError
 		from brobust.virtual import kernels
@@ -73,18 +87,16 @@ have_virtual_kernel() {
 		    sys.exit(1)
 	PYTHON
 }
-if ! have_virtual_kernel; then
+build_virtual_kernel() { # where neither the cache nor a wheel has it
+	have_virtual_kernel && return
 	say "building the kernel for virtual time from Debian's sources (about 3 minutes, once)"
-	if ! .venv/bin/brobust kernel build >/dev/null; then
-		say "trying again with fresh package lists"
-		as_root apt-get update -qq || true
-		.venv/bin/brobust kernel build >/dev/null || say "going on without; \`brobust kernel build\` tries again"
-	fi
-fi
-
-# --- guest kernels: fetched now, so that no measurement waits for a download -----------------------------------
-fetch_kernels() {
-	.venv/bin/python - <<-'PYTHON'
+	unbuilt -m brobust kernel build >/dev/null && return
+	say "trying again with fresh package lists"
+	update || true
+	unbuilt -m brobust kernel build >/dev/null || say "going on without; \`brobust kernel build\` tries again"
+}
+fetch_kernels() { # now, so that no measurement waits for a download
+	unbuilt - <<-'PYTHON'
 		import sys
 		from brobust.errors import BrobustError
 		from brobust.guests import kernels
@@ -97,9 +109,35 @@ fetch_kernels() {
 		        sys.exit(f"setup: {error}")
 	PYTHON
 }
-if ! fetch_kernels; then
+fetch_guest_kernels() {
+	fetch_kernels && return
 	say "trying again with fresh package lists"
-	as_root apt-get update -qq || true
+	update || true
 	fetch_kernels || say "going on without; see \`brobust doctor\` for the kernels there are"
+}
+
+sync --no-install-project
+beside=()
+trap '[ ${#beside[@]} -eq 0 ] || kill "${beside[@]}" 2>/dev/null || true' EXIT
+if [[ $parts == *" virtual "* ]]; then
+	build_virtual_kernel &
+	beside+=($!)
 fi
+if [[ $parts == *" vm "* ]]; then
+	fetch_guest_kernels &
+	beside+=($!)
+fi
+say "building"
+sync
+if [[ $parts == *" vm "* ]]; then
+	cargo build --release --quiet --locked -p brobust-guest
+	mkdir -p python/brobust/guests/bin
+	# Copy only what changed: guest images are rebuilt when its date does.
+	cmp -s target/release/brobust-guest python/brobust/guests/bin/brobust-guest ||
+		cp target/release/brobust-guest python/brobust/guests/bin/brobust-guest
+fi
+for process in "${beside[@]}"; do
+	wait "$process"
+done
+beside=()
 say "done: .venv/bin/brobust"

@@ -46,6 +46,7 @@ def test_every_control_is_in_the_table() -> None:
     assert set(re.findall(r"`(brb_\w+)`", rows)) == set(_core.control_names())
 
 
+@pytest.mark.compiles
 def test_its_parameters_are_listed_and_its_promises_kept(tmp_path: Path) -> None:
     (params,) = _of("brobust cc params")
     assert "vegas_alpha" in _run(params, tmp_path)

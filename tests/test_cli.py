@@ -197,6 +197,12 @@ def test_help_of_all_commands_imports_none_of_them() -> None:
     assert modules & {where.split(":")[0] for where, _ in COMMANDS.values()} == set()
 
 
+def test_a_kernel_can_be_built_before_rust_is() -> None:
+    """scripts/setup.sh builds it beside Rust's part of the package."""
+    program = "import sys, brobust.cli.kernel, brobust.guests.kernels; print('brobust._core' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"
+
+
 def test_a_command_is_listed_with_the_first_paragraph_of_its_own_help() -> None:
     listed = {name: command.help for name, command in get_command(app).commands.items()}
     own = {name: first_paragraph(command.imported().help) for name, command in get_command(app).commands.items()}

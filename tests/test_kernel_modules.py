@@ -15,6 +15,7 @@ from conftest import json_lines
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("kernel", ["debian-6.1", "debian-6.12"])
 def test_every_control_is_a_module_without_a_warning(kernel: str, tmp_path: Path) -> None:
     built = kernel_modules.build_controls(_core.control_names(), kernel_modules.against(kernel), tmp_path)

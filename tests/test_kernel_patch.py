@@ -460,6 +460,7 @@ def debian_source(tmp_path: Path, pytestconfig: pytest.Config) -> Callable[[str]
 
 
 @needs_spatch
+@pytest.mark.compiles
 @pytest.mark.parametrize("series", kernels.DEBIAN_SERIES)
 def test_debians_own_source_takes_it_and_compiles(
     series: str, debian_source: Callable[[str], Path], brobust: Brobust
@@ -483,6 +484,7 @@ def test_debians_own_source_takes_it_and_compiles(
     assert told["compiled"]["release"].startswith(f"{series}.")
 
 
+@pytest.mark.compiles
 @needs_spatch
 @pytest.mark.parametrize("series", kernels.DEBIAN_SERIES)
 def test_the_kept_schedule_applies_to_debians_own_source(
@@ -501,6 +503,7 @@ def test_the_kept_schedule_applies_to_debians_own_source(
     assert not apply.plan(tree)[0].repaired_already  # one repair is not the other
 
 
+@pytest.mark.compiles
 @needs_spatch
 def test_the_kept_schedule_compiles_without_a_warning(debian_source: Callable[[str], Path], brobust: Brobust) -> None:
     tree = debian_source("6.12")

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from brobust import _core
 from brobust.errors import BadInput, MissingSupport
 from brobust.guests import kernels as guest_kernels
 from brobust.virtual.programs import BuildFailed, Log
@@ -76,6 +75,8 @@ def is_prepared(directory: Path) -> bool:
 
 def build_controls(names: Sequence[str], kdir: Against, directory: Path) -> Built:
     """NAME.ko of each control, put into the directory."""
+    from brobust import _core  # setup builds a kernel, by way of this file, before it is compiled
+
     if unknown := [name for name in names if name not in _core.control_names()]:
         raise BadInput(f"there is no control named {unknown[0]}; there are: {', '.join(_core.control_names())}")
     begun = time.monotonic()
