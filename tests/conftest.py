@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+import forked
 from brobust import cli
 
 BROBUST = Path(sys.executable).parent / "brobust"
@@ -42,11 +43,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def brobust(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """The installed command, run in a directory of the test's own."""
+    """The command, run in a directory of the test's own; with other options of subprocess.run the installed one."""
 
-    def call(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        options.setdefault("cwd", tmp_path)
-        return subprocess.run([BROBUST, *arguments], capture_output=True, text=True, timeout=280, **options)
+    def call(*arguments: str, cwd: Path = tmp_path, **options: Any) -> subprocess.CompletedProcess[str]:
+        if not options:
+            return forked.run(arguments, cwd, timeout=280)
+        return subprocess.run([BROBUST, *arguments], cwd=cwd, capture_output=True, text=True, timeout=280, **options)
 
     return call
 
