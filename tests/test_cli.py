@@ -128,6 +128,7 @@ def test_flags_become_fields_and_commas_of_changes_are_no_grid(monkeypatch: pyte
     monkeypatch.setattr(run, "_check", lambda grid, jobs: taken.append(grid))
     monkeypatch.setattr(measuring, "measure", lambda *_: None)
     monkeypatch.setattr(measuring, "show", lambda _: None)
+    monkeypatch.setattr(measuring, "require", lambda *_: None)
     monkeypatch.setattr(Dataset, "create", lambda *_: None)
     arguments = [
         "--cc", "bbr", "--share", "0.5", "--start-jitter", "0,0.5", "--length-jitter", "0.1",

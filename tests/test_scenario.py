@@ -109,6 +109,15 @@ def test_several_groups_of_flows_run_together() -> None:
         ),
         ({"contention": {"replay": "d", "share": "1", "driver": "none"}}, ["driver none", "does not replay d"]),
         ({"contention": {"alternate": "30ms"}}, ["contention", "alternate 30ms", "timeslice / share = 40ms"]),
+        (
+            {"contention": {"timeslice": "4s"}},
+            ["contention", "taken away for 10s", "timeslice / share = 16s", "longer duration"],
+        ),
+        ({"contention": {"start": "10s"}}, ["contention", "taken away for 0ns"]),
+        (
+            {"receiver": {"share": "0.5", "start": "1s", "stop": "1010ms"}},
+            ["receiver", "taken away for 10ms", "= 20ms"],
+        ),
         ({"flows": {"stop": "0s"}}, ["stop at 0ns", "more than their start"]),
         ({"flows": {"stop": "11s"}}, ["stop at 11s", "duration 10s"]),
         ({"flows": {"rtt": "11s"}}, ["flows", "rtt 11s is more than 10s"]),
@@ -142,7 +151,11 @@ def test_bad_input_is_one_line_that_names_field_value_and_remedy(fields: dict[st
 
 @given(share=st.floats(min_value=0.01, max_value=0.99), timeslice_us=st.integers(min_value=100, max_value=10**6))
 def test_the_period_is_timeslice_over_share(share: float, timeslice_us: int) -> None:
-    flags = {"contention": {"share": str(share), "timeslice": f"{timeslice_us}us"}, "flows": {"cc": "cubic"}}
+    flags = {
+        "contention": {"share": str(share), "timeslice": f"{timeslice_us}us"},
+        "flows": {"cc": "cubic"},
+        "duration": "3600s",
+    }
     contention = Grid.from_flags(flags).scenarios[0].contention
     assert contention.timeslice / contention.period == pytest.approx(share, rel=1e-3)
 
@@ -299,8 +312,8 @@ def _sometimes(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, 
 
 _CONTENTION = st.one_of(
     _sometimes(
-        share=st.floats(0.001, 1),
-        timeslice=_times(10**5, 10**9),
+        share=st.floats(0.1, 1),
+        timeslice=_times(10**5, 10**8),
         phase=st.one_of(st.just("random"), _times(0, 10**9)),
         start_jitter=st.floats(0, 1),
         length_jitter=st.floats(0, 0.99),

@@ -14,10 +14,13 @@ import pytest
 
 import brobust
 from brobust import backends, series
+from brobust.cli import app, measuring
 from brobust.dataset import Dataset, Measured, flow_columns, scenario_columns
-from brobust.errors import BadInput, RunFailed
+from brobust.errors import BadInput, BrobustError, RunFailed
 from brobust.host.session import Session
 from brobust.scenario import Grid, Run, Scenario
+from brobust.study import STUDIES, cost
+from brobust.virtual import kernels
 
 WAIT = 20  # s: far more than a thread needs to be scheduled
 
@@ -233,3 +236,42 @@ def test_from_python_a_run_that_fails_is_an_exception(pretended: dict[str, Prete
     pretended["virtual"].fail = True
     with pytest.raises(RunFailed, match="no luck"):
         brobust.run({})
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", "--share", "1", "--cc", "bbr"],
+        ["run", "--share", "1", "--cc", "bbr", "--json"],
+        ["demo", "--backend", "virtual"],
+        ["sweep", str(STUDIES / "2brobust" / "figure-01.toml"), "--scale", "smoke"],
+        ["reproduce", "2brobust", "--figure", "1", "--scale", "smoke"],
+        ["validate", "--cc", "bbr", "--share", "1", "--repeat", "1"],
+    ],
+)
+def test_a_series_of_which_every_run_failed_does_not_end_well(
+    pretended: dict[str, Pretended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(kernels, "find", lambda: None)
+    monkeypatch.setattr(cost, "_probe", lambda: (0.0, 0.0))
+    for backend in pretended.values():
+        backend.fail = True
+    with pytest.raises(BrobustError, match=r"no run is ok \(\d+ failed\)") as refusal:
+        app(command, standalone_mode=False)
+    assert refusal.value.exit_status == 1
+
+
+@pytest.mark.parametrize(("outcomes", "ends_well"), [
+    (["ok", "failed", "unfaithful"], True), (["unfaithful", "failed"], False), (["unfaithful"], False),
+])  # fmt: skip
+def test_one_run_that_is_ok_is_enough(tmp_path: Path, outcomes: list[str], ends_well: bool) -> None:
+    grid = _grid()
+    dataset = _dataset(tmp_path, grid)
+    for run, outcome in zip(grid.runs(), outcomes, strict=False):
+        dataset.append(run.id, Measured([{"run": run.id, "flow": flow, "outcome": outcome} for flow in range(2)]))
+    if ends_well:
+        measuring.require(grid, dataset)
+    else:
+        with pytest.raises(measuring.NoneOk, match="1 unfaithful"):
+            measuring.require(grid, dataset)

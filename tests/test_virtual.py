@@ -215,6 +215,27 @@ class TestContention:
         assert result.runs["effective_share"][0] == pytest.approx((0.25 + 1) / 2, abs=0.02)
         assert result.runs["alternate_s"][0] == 2
 
+    def test_periods_of_seconds_are_kept_and_too_few_of_them_are_said(self) -> None:
+        contention = {"timeslice": "1s", "share": 0.25, "phase": "1ms", "start_jitter": 0}
+        for duration, outcome, share in (("20s", "ok", 0.25), ("5s", "unfaithful", 0.4)):
+            row = run(flows=[{"cc": "cubic"}], contention=contention, duration=duration).runs.row(0, named=True)
+            assert (row["outcome"], row["effective_share"]) == (outcome, pytest.approx(share, abs=0.001))
+            assert row["throughput_mbps"] > 1
+        assert "1.25 periods of 4s" in row["reason"]
+
+    def test_lengths_are_drawn_around_what_was_asked(self) -> None:
+        contention = {"share": 0.25, "start_jitter": 0, "length_jitter": 0.5}
+        result = run(path=PATH, flows=[{"cc": "bbr"}], contention=contention, duration="10s")
+        assert result.runs["outcome"][0] == "ok"
+        whole = result.offtimes.filter(pl.col("start_s").is_between(0.1, 9.9))
+        for kind, ms in (("timeslice", 10), ("off", 30)):
+            lengths = whole.filter(kind=kind)["duration_ms"]
+            assert lengths.min() >= 0.5 * ms and lengths.max() <= 1.5 * ms and lengths.std() > 0.2 * ms
+
+    def test_a_run_that_delivers_nothing_is_not_ok(self) -> None:
+        row = run(flows=[{"cc": "cubic", "start": "1999ms"}], duration="2s").runs.row(0, named=True)
+        assert (row["outcome"], row["throughput_mbps"]) == ("unfaithful", 0)
+
     def test_the_receivers_cpu_may_be_taken_away_too(self) -> None:
         path = {**PATH, "buffer": "1bdp"}
         rate = {}

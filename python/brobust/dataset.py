@@ -132,7 +132,9 @@ RUNS: dict[str, Column] = {
         "times that a guest died or did not get ready, and the run was measured again in new ones; null on virtual",
     ),
     "lost_events": Column(pl.Int64, "scheduler events the recorder lost; not 0: the effective figures are a guess"),
-    "outcome": Column(pl.String, "ok; unfaithful: share or slice off by more than 10 %; failed"),
+    "outcome": Column(
+        pl.String, "ok; unfaithful: share or slice off by more than 10 %, or nothing was delivered; failed"
+    ),
     "reason": Column(pl.String, "why it is unfaithful or failed"),
     "started_at": Column(pl.Datetime("us", "UTC"), "when the run began"),
     "wall_s": Column(pl.Float64, "what the run took in all, s"),
@@ -364,6 +366,7 @@ class Dataset:
 
     def grow(self, grid: Grid) -> None:
         """From now on it is of this grid, which has what the one before had, and more."""
+        self.check_completable()
         with self.writing():
             files.write(self.directory / "scenario.toml", tomli_w.dumps(grid.fields))
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import polars as pl
 
-from brobust import _core, congestion_controls, replay, units
+from brobust import _core, congestion_controls, faithful, replay, units
 from brobust.backends.base import Say
 from brobust.dataset import (
     OFFTIMES,
@@ -115,11 +115,15 @@ class VirtualBackend:
         over_time: Rows = _table(result["throughput"], run.id, THROUGHPUT)
         if run.scenario.traffic == "iperf3":
             over_time = _as_iperf3_says(run, result["iperf3"], rows)
+        delivered = [row["throughput_mbps"] for row in rows]
+        reason = faithful.in_virtual_time(run.scenario, result["windows_ns"], delivered)
+        for row in rows:
+            row |= {"outcome": "unfaithful" if reason else "ok", "reason": reason}
         return Measured(
             rows,
             throughput=over_time,
             samples=_samples(result["samples"], run) if run.scenario.samples is not None else [],
-            offtimes=_offtimes(result["windows_ns"], run),
+            offtimes=_offtimes(result["windows_ns"][:-1], run),
             packets=_packets(result["packets"], run.id) if run.scenario.packets else None,
             pcap=captured,
         )
@@ -302,7 +306,6 @@ def _flow_rows(s: Scenario, result: dict[str, Any]) -> list[dict[str, Any]]:
                 "pacing_idle_ms": flow["pacing_idle_ms"],
                 "cpu_busy_share": busy[columns["sender"] - 1],
                 **_got(windows, s.duration, columns["driver"] != "none"),
-                "outcome": "ok",
             }
         )
     return rows

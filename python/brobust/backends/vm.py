@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from brobust import congestion_controls, contention
+from brobust import congestion_controls, contention, faithful
 from brobust.backends.base import Say
 from brobust.dataset import Measured, flow_columns, scenario_columns
 from brobust.errors import BadInput, GuestDied, MissingSupport, RunFailed
@@ -221,6 +221,9 @@ class VmBackend:
             "wall_s": time.monotonic() - clock,
             **got.columns(),
         }
+        undelivered = faithful.nothing_delivered(scenario, [flow.throughput_mbps for flow in flows])
+        if common["outcome"] == "ok" and undelivered is not None:
+            common |= {"outcome": "unfaithful", "reason": undelivered}
         rows = [
             {
                 **common, **of_flow,

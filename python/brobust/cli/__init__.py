@@ -1,7 +1,7 @@
 """The command line: one file per command. A refusal is one line on stderr and exit status 2, never a traceback.
 
-Exit statuses: 0 done and nothing found, 1 found something, 2 bad input or missing support, 70 a mistake in brobust (the
-EX_SOFTWARE of sysexits.h; BROBUST_DEBUG=1 shows the traceback), 130 interrupted.
+Exit statuses: 0 done and nothing found, 1 found something or measured no run that is ok, 2 bad input or missing
+support, 70 a mistake in brobust (the EX_SOFTWARE of sysexits.h; BROBUST_DEBUG=1 shows the traceback), 130 interrupted.
 
 The file of a command is imported when that command is called, and imports polars, rich and the like only where it uses
 them: `brobust --help` answers at once.

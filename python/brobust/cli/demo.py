@@ -49,7 +49,7 @@ def demo(
 
 def _measured(directory: Path, fields: dict[str, Any]) -> None:
     from brobust import backends, series
-    from brobust.cli.measuring import measure, show
+    from brobust.cli.measuring import measure, require, show
     from brobust.dataset import Dataset
     from brobust.scenario import Grid
 
@@ -60,7 +60,9 @@ def _measured(directory: Path, fields: dict[str, Any]) -> None:
         print(f"{directory}/ is complete and only drawn again; remove it, or give another --out, to measure anew")
     measure(grid, dataset, as_json=False)
     show(dataset)
-    draw(dataset, "share", directory)
+    if dataset.finished():
+        draw(dataset, "share", directory)
+    require(grid, dataset)
 
 
 def continued(directory: Path, grid: Grid) -> Dataset | None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 
+import polars as pl
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
@@ -54,6 +57,25 @@ def _measure(
 def show(dataset: Dataset) -> None:
     """Print what a dataset holds."""
     Console().print(table.render(dataset.runs(), title=f"dataset {dataset.directory}"))
+
+
+MEASURED = ("ok", "unfaithful")
+
+
+def require(grid: Grid, dataset: Dataset, outcomes: Sequence[str] = ("ok",)) -> None:
+    """Refuse to end well where no run of the grid came out as one of these: a script must not take it for a success."""
+    wanted = {run.id for run in grid.runs()}
+    runs = dataset.runs().filter(pl.col("run").is_in(wanted)).unique("run")
+    found = Counter(runs["outcome"])
+    if not any(found[outcome] for outcome in outcomes):
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(found.items()))
+        raise NoneOk(f"no run is ok ({counts}); {dataset.directory} says why of each")
+
+
+class NoneOk(BrobustError):
+    """A series without one run that is what was asked for."""
+
+    exit_status = 1
 
 
 class BadInterrupt(BadInput):

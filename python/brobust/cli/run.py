@@ -135,7 +135,7 @@ def run(
     otherwise: the lists' cross product is measured.
     """
     from brobust import series
-    from brobust.cli.measuring import measure, show
+    from brobust.cli.measuring import measure, require, show
     from brobust.dataset import Dataset
 
     flags = grid_fields(
@@ -183,6 +183,7 @@ def run(
     measure(grid, dataset, as_json, jobs)
     if not as_json:
         show(dataset)
+    require(grid, dataset)
 
 
 def _check(grid: Grid, jobs: int | None) -> None:

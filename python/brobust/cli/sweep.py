@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from brobust.dataset import Dataset
+    from brobust.scenario import Grid
     from brobust.study.claims import Verdict
     from brobust.study.model import Study
 
@@ -54,13 +55,16 @@ def sweep(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per run as it finishes.")] = False,
 ) -> None:
     """Measure what a study asks for: every cell of its grids, repeated and shuffled. What is there already stays."""
+    from brobust.cli.measuring import require
     from brobust.study import model
 
     studies = _on_kernels([model.load(file) for file in study], kernel)
     if resume and not (out / "dataset.json").exists():
         raise BadInput(f"--resume: {out} holds no sweep to complete; leave --resume out, or give its --out")
     _check_network(cluster, insecure)
-    _measure(studies, scale, backend, out, jobs, cluster, dry_run=dry_run, as_json=as_json)
+    measured = _measure(studies, scale, backend, out, jobs, cluster, dry_run=dry_run, as_json=as_json)
+    if measured is not None:
+        require(*measured)
 
 
 def reproduce(
@@ -80,10 +84,11 @@ def reproduce(
 ) -> None:
     """Measure a paper's figures again, draw them, decide its claims, and write all that as one HTML file.
 
-    Exit status 1 if any claim differs.
+    Exit status 1 if any claim differs, or no run is ok.
     """
     import polars as pl
 
+    from brobust.cli.measuring import MEASURED, require
     from brobust.report import html
     from brobust.report import study as drawing
     from brobust.report.console import Console
@@ -95,9 +100,11 @@ def reproduce(
     studies = _on_kernels(model.of_paper(paper, figure or []), kernel)
     directory = out or Path(f"{paper}-{backend}-{scale}")
     _check_network(cluster, insecure)
-    dataset = _measure(studies, scale, backend, directory / "data", jobs, cluster, dry_run=dry_run, as_json=False)
-    if dataset is None:
+    done = _measure(studies, scale, backend, directory / "data", jobs, cluster, dry_run=dry_run, as_json=False)
+    if done is None:
         return
+    grid, dataset = done
+    require(grid, dataset, MEASURED)
     tables = Tables(dataset)
     verdicts: list[Verdict] = []
     every_cell: list[pl.DataFrame] = []
@@ -126,6 +133,7 @@ def reproduce(
         Console().print(_table(verdicts))
     if any(verdict.verdict == DIFFERS for verdict in verdicts):
         raise typer.Exit(1)
+    require(grid, dataset)
 
 
 def _repeated(option: str, values: Sequence[str] | None) -> list[str]:
@@ -156,8 +164,8 @@ def _measure(
     *,
     dry_run: bool,
     as_json: bool,
-) -> Dataset | None:
-    """What the dataset lacks of these studies; None after a dry run."""
+) -> tuple[Grid, Dataset] | None:
+    """Measure what the dataset lacks of these studies. Return their grid and the dataset; None after a dry run."""
     from brobust import backends, series
     from brobust.cli.measuring import measure
     from brobust.dataset import Dataset
@@ -191,7 +199,7 @@ def _measure(
     if dataset is None:
         dataset = Dataset.create(directory, grid, series.host())
     measure(grid, dataset, as_json, jobs, cluster, go_on="the same command again")
-    return dataset
+    return grid, dataset
 
 
 def _table(verdicts: Sequence[Verdict]) -> Table:

@@ -43,7 +43,7 @@ def command(
     import polars as pl
 
     from brobust import backends, series, validate
-    from brobust.cli.measuring import measure
+    from brobust.cli.measuring import MEASURED, measure, require
     from brobust.dataset import Dataset
     from brobust.report import validation
     from brobust.report.console import Console
@@ -65,6 +65,7 @@ def command(
     dataset = demo.continued(directory, grid) or Dataset.create(directory, grid, series.host())
     errors = Console(stderr=True)
     measure(grid, dataset, as_json=False)
+    require(grid, dataset, MEASURED)
     twins, of_vm = [], []
     with errors.status("repeating every run in virtual time"):
         for name, result in validate.twins(dataset, what_if):

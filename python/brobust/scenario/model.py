@@ -150,6 +150,15 @@ class Contention(_Table):
         """ns"""
         return round(self.timeslice / self.share)
 
+    def contended(self, duration: int) -> int:
+        """For how long of a run of `duration` the CPU is taken away and given back, ns."""
+        stop = duration if self.stop is None else min(self.stop, duration)
+        between = max(0, stop - self.start)
+        if self.alternate is None:
+            return between
+        whole, rest = divmod(between, 2 * self.alternate)
+        return whole * self.alternate + min(rest, self.alternate)
+
     @model_validator(mode="after")
     def _times_of_at_most_an_hour(self) -> Contention:
         times = {"phase": self.phase, "stop": self.stop, "alternate": self.alternate}
@@ -314,6 +323,18 @@ class Scenario(_Table):
                         f"{field}: a change at {units.show_time(time)} is not inside the run; "
                         f"give more than 0s and less than duration {units.show_time(self.duration)}"
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _contention_lasts_for_a_period(self) -> Scenario:
+        named = [("contention", self.contention), *(("senders", sender) for sender in self.senders)]
+        for table, asked in [*named, ("receiver", self.receiver)]:
+            contended = asked.contended(self.duration)
+            if asked.active and asked.replay is None and contended < asked.period:
+                raise ValueError(
+                    f"{table}: the CPU is taken away for {units.show_time(contended)}, less than one period, timeslice "
+                    f"/ share = {units.show_time(asked.period)}; give a longer duration or a shorter timeslice"
+                )
         return self
 
     @model_validator(mode="after")

@@ -1,0 +1,111 @@
+"""A run in virtual time that did not have the CPU it asked for, or delivered nothing, is never ok."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brobust import faithful
+from brobust.scenario.grid import scenario
+
+S = 10**9
+
+
+def _slices(first: int, timeslice: int, period: int, until: int, since: int = 0) -> list[tuple[int, int]]:
+    begins = range(since + first, until, period)
+    return [(begin, min(begin + timeslice, until)) for begin in begins]
+
+
+def _judged(
+    fields: dict[str, Any], *windows: list[tuple[int, int]], delivered: tuple[float, ...] = (1.0,)
+) -> str | None:
+    asked = scenario({"duration": "10s", **fields})
+    whole = [(0, asked.duration)]
+    return faithful.in_virtual_time(asked, [*windows, whole] if windows else [whole, whole], delivered)
+
+
+CONTENDED = {"contention": {"share": 0.25, "timeslice": "10ms"}}
+AS_ASKED = _slices(0, S // 100, S // 25, 10 * S)
+
+
+def test_what_was_asked_is_faithful() -> None:
+    assert _judged(CONTENDED, AS_ASKED) is None
+    assert _judged({}) is None
+
+
+def test_a_cpu_that_never_comes_back_is_said() -> None:
+    reason = _judged(CONTENDED, [(0, S)])
+    assert reason is not None and reason.startswith("the sender had 10.0% of its CPU") and "25.0%" in reason
+
+
+def test_a_cpu_that_is_never_taken_away_is_said() -> None:
+    assert "had 100.0%" in (_judged(CONTENDED, [(0, 10 * S)]) or "")
+
+
+def test_a_tenth_is_allowed_and_more_is_not() -> None:
+    assert _judged(CONTENDED, _slices(0, 10_900_000, S // 25, 10 * S)) is None
+    assert _judged(CONTENDED, _slices(0, 11_100_000, S // 25, 10 * S)) is not None
+
+
+@pytest.mark.parametrize(
+    ("times", "windows"),
+    [
+        ({"start": "4s"}, [(0, 4 * S), *_slices(0, S // 100, S // 25, 10 * S, since=4 * S)]),
+        ({"stop": "4s"}, [*_slices(0, S // 100, S // 25, 4 * S), (4 * S, 10 * S)]),
+        (
+            {"alternate": "3s", "start": "1s"},
+            [(0, S), *_slices(0, S // 100, S // 25, 4 * S, since=S), (4 * S, 7 * S),
+             *_slices(0, S // 100, S // 25, 10 * S, since=7 * S)],
+        ),
+    ],
+)  # fmt: skip
+def test_the_share_is_that_of_the_time_in_which_the_cpu_is_taken_away(
+    times: dict[str, str], windows: list[tuple[int, int]]
+) -> None:
+    contention = {"share": 0.25, "timeslice": "10ms", **times}
+    assert _judged({"contention": contention}, windows) is None
+    assert _judged({"contention": {**contention, "share": 0.3}}, windows) is not None
+
+
+def test_a_run_of_few_periods_says_how_many_they_are() -> None:
+    long = {"contention": {"share": 0.25, "timeslice": "1s"}, "duration": "5s"}
+    reason = _judged(long, _slices(0, S, 4 * S, 5 * S)) or ""
+    assert "40.0%" in reason and "5s holds 1.25 periods of 4s" in reason and "longer duration" in reason
+    assert _judged({**long, "duration": "20s"}, _slices(0, S, 4 * S, 20 * S)) is None
+
+
+def test_every_sender_and_the_receiver_are_looked_at() -> None:
+    two = {**CONTENDED, "senders": [CONTENDED["contention"]], "flows": [{}, {"sender": 2}]}
+    assert "sender 2 had 100.0%" in (_judged(two, AS_ASKED, [(0, 10 * S)], delivered=(1, 1)) or "")
+    asked = scenario({"receiver": CONTENDED["contention"], "duration": "10s"})
+    assert "the receiver had 0.0%" in (faithful.in_virtual_time(asked, [[(0, 10 * S)], []], [1.0]) or "")
+
+
+def test_a_replay_is_held_to_its_recording(tmp_path: Path) -> None:
+    def replayed(name: str, rows: str) -> dict[str, Any]:
+        (tmp_path / name).write_text(f"start_s,duration_ms\n{rows}")
+        return {"contention": {"replay": str(tmp_path / name)}}
+
+    early = replayed("early.csv", "1,500\n9.5,4000\n")
+    assert _judged(early, [(0, S), (3 * S // 2, 19 * S // 2)]) is None
+    assert "50%" in (_judged(early, [(0, S), (3 * S // 2, 10 * S)]) or "")
+    assert "no off-time in the run's 10s" in (_judged(replayed("late.csv", "10,500\n"), [(0, 10 * S)]) or "")
+
+
+def test_a_run_that_delivered_nothing_is_said_however_short_its_flows() -> None:
+    late = {"flows": [{"start": "9999ms"}]}
+    assert _judged(late, delivered=(0,)) == "no byte reached the receiver"
+
+
+def test_a_flow_without_a_byte_is_named_unless_it_had_no_time_for_one() -> None:
+    late = [{"cc": "bbr"}, {"cc": "cubic", "start": "9s"}]
+    assert _judged({"flows": late}, delivered=(1, 0)) is None
+    early = [{"cc": "bbr"}, {"cc": "cubic", "start": "5s"}]
+    assert "flow 1 (cubic)" in (_judged({"flows": early}, delivered=(1, 0)) or "")
+    # Its SYN may be in a queue of three seconds, or its sender off its CPU for as long.
+    assert _judged({"flows": early, "path": {"buffer": "7.5MB"}}, delivered=(1, 0)) is None
+    slow = {"share": 0.25, "timeslice": "1s"}
+    windows = [*_slices(0, S, 4 * S, 8 * S), (8 * S, 17 * S // 2)]
+    assert _judged({"flows": early, "contention": slow}, windows, delivered=(1, 0)) is None
