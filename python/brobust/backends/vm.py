@@ -176,6 +176,11 @@ class VmBackend:
                 if restarts == RESTARTS:
                     raise GuestDied(f"{why} ({failure})", guest_restarts=restarts) from None
                 self._say(f"{why}; once more in new guests")
+            except (
+                Exception
+            ):  # of any other kind: the run is recorded as failed, and the next one gets fresh guests too
+                self._drop()
+                raise
         raise AssertionError("unreachable")
 
     def _measured(self, run: Run, testbed: Testbed) -> tuple[Measured, None]:
