@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ import psutil
 import pytest
 
 import brobust
+import larger_host
 from brobust.errors import BadInput, RunFailed
+from brobust.virtual import kernels
 from conftest import BROBUST, json_lines
 
 pytestmark = [pytest.mark.virtual, pytest.mark.timeout(240)]
@@ -382,21 +385,30 @@ class TestWhenThingsGoWrong:
     def test_a_killed_kernel_fails_its_run_and_the_series_goes_on(self, tmp_path: Path) -> None:
         with self.started(tmp_path, "--jobs", "1", "--json") as process:
             for _ in range(2):
-                kernels = self.kernels_of(process, 2)
-                kernels[0].kill()
-                psutil.wait_procs(kernels, timeout=20)
+                found = self.kernels_of(process, 2)
+                found[0].kill()
+                psutil.wait_procs(found, timeout=20)
             output, _ = process.communicate(timeout=60)
         outcomes = [(row["outcome"], row["reason"]) for row in json_lines(output)]
         assert len(outcomes) == 2
         assert all(outcome == "failed" and "kernel died: " in reason for outcome, reason in outcomes), outcomes
 
+    def test_the_last_words_of_a_kernel_that_panicked_reach_the_user(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        little = "mem=32M sysctl.vm.panic_on_oom=1"
+        started_by(monkeypatch, tmp_path, lambda kernel: f'#!/bin/sh\nexec {kernel} "$@" {little}\n')
+        path = {"bandwidth": "1gbit", "rtt": "100ms", "buffer": "100MB"}
+        with pytest.raises(RunFailed, match=r"the \w+( 1)? kernel died: Kernel panic - not syncing: Out of memory"):
+            run(path=path, flows=[{"cc": "cubic"}], duration="5s")
+
     def test_ctrl_c_leaves_no_kernel(self, tmp_path: Path) -> None:
         with self.started(tmp_path) as process:
-            kernels = self.kernels_of(process, 2)
+            found = self.kernels_of(process, 2)
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=30)
         assert process.returncode == 130 and "Traceback" not in errors, errors
-        assert psutil.wait_procs(kernels, timeout=10)[1] == []
+        assert psutil.wait_procs(found, timeout=10)[1] == []
 
     def test_kill_9_leaves_neither_process_nor_file(self, tmp_path: Path) -> None:
         def files() -> set[Path]:
@@ -404,10 +416,10 @@ class TestWhenThingsGoWrong:
 
         before = files()
         with self.started(tmp_path) as process:
-            kernels = self.kernels_of(process, 2)
+            found = self.kernels_of(process, 2)
             process.kill()
             process.wait()
-        assert psutil.wait_procs(kernels, timeout=10)[1] == []
+        assert psutil.wait_procs(found, timeout=10)[1] == []
         assert files() == before
 
     def test_python_stops_on_ctrl_c(self, tmp_path: Path) -> None:
@@ -420,10 +432,10 @@ class TestWhenThingsGoWrong:
         )
         python = BROBUST.with_name("python")
         with subprocess.Popen([python, "-c", code], stdout=subprocess.PIPE, text=True) as process:
-            kernels = self.kernels_of(process, 2)
+            found = self.kernels_of(process, 2)
             process.send_signal(signal.SIGINT)
             assert process.communicate(timeout=30)[0] == "stopped\n"
-        assert psutil.wait_procs(kernels, timeout=10)[1] == []
+        assert psutil.wait_procs(found, timeout=10)[1] == []
 
     def test_a_flow_that_ends_early_is_a_failed_run(self) -> None:
         # So much loss that no connection comes about: SYNs are given up after two minutes.
@@ -488,6 +500,23 @@ class TestIperf3:
             process.wait()
         assert psutil.wait_procs(found, timeout=10)[1] == []
 
+    def test_programs_run_whatever_state_the_hosts_cpu_keeps(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A host with AMX keeps 11008 bytes of a process's FPU, and takes back all of them or none."""
+        expected = hash_of(**SHORT, traffic="iperf3")
+        started_by(monkeypatch, tmp_path, lambda kernel: larger_host.script(kernel))
+        assert hash_of(**SHORT, traffic="iperf3") == expected
+
+    def test_a_program_that_its_kernel_ended_is_told_with_the_kernels_words(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # More than any CPU has, and more than the kernel makes room for.
+        started_by(monkeypatch, tmp_path, lambda kernel: larger_host.script(kernel, 100_000))
+        words = r"flow 0 \(bbr\): iperf3 at the sender left no result; its kernel's last words: .*set fp regs failed"
+        with pytest.raises(RunFailed, match=words):
+            run(**SHORT, traffic="iperf3")
+
     def test_only_this_needs_ptrace(self, tmp_path: Path) -> None:
         arguments = [BROBUST, "run", "--cc", "bbr", "--duration", "1s", "--share", "1", "--repeat", "1", "--json"]
 
@@ -515,6 +544,15 @@ NO_NEW_PRIVILEGES, SECCOMP, FILTER = 38, 22, 2
 assert prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0 and prctl(SECCOMP, FILTER, program) == 0
 os.execv(sys.argv[1], sys.argv[1:])
 """
+
+
+def started_by(monkeypatch: pytest.MonkeyPatch, directory: Path, script: Callable[[Path], str]) -> None:
+    """Have runs start a script in the place of the kernel."""
+    kernel = kernels.find()
+    file = directory / "linux"
+    file.write_text(script(kernel.path))
+    file.chmod(0o755)
+    monkeypatch.setattr(kernels, "find", lambda name: replace(kernel, path=file))
 
 
 def wait_for(look: Callable[[], Any], enough: Callable[[Any], bool], seconds: float = 30) -> Any:

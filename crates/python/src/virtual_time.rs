@@ -80,7 +80,8 @@ fn dictionary(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyDict>> {
     let windows = |sender: &Vec<brobust_virtual::Window>| sender.iter().map(|w| (w.begin, w.end)).collect::<Vec<_>>();
     result.set_item("windows_ns", outcome.windows.iter().map(windows).collect::<Vec<_>>())?;
     result.set_item("busy_ns", outcome.busy)?;
-    let said = outcome.iperf3.into_iter().map(|flow| (flow.sender, flow.receiver)).collect::<Vec<_>>();
+    let end = |end: brobust_virtual::End| (end.program, end.kernel);
+    let said = outcome.iperf3.into_iter().map(|flow| (end(flow.sender), end(flow.receiver))).collect::<Vec<_>>();
     result.set_item("iperf3", said)?;
     let work = PyDict::new(py);
     work.set_item("meetings", outcome.work.meetings)?;

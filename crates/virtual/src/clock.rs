@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 use crate::error::{Error, Result};
 use crate::frame::{self, Frame};
 use crate::iperf3::{self, Program, Said};
-use crate::kernel::{Boot, Kernel};
+use crate::kernel::{last_words, Boot, Kernel};
 use crate::link::Changing;
 use crate::network::{Network, Places, FIRST_PORT};
 use crate::qdisc::{self, Aqm};
@@ -220,10 +220,11 @@ fn said(nodes: &mut [Node], places: Places, scenario: &Scenario) -> Result<Vec<S
     }
     let mut flows = vec![Said::default(); scenario.flows.len()];
     for (place, node) in nodes.iter().enumerate() {
-        let texts = iperf3::printed(&node.kernel.console()?, node.programs.len());
+        let (texts, words) = iperf3::printed(&node.kernel.console()?, node.programs.len());
         for (program, text) in node.programs.iter().zip(texts) {
             let said = &mut flows[program.flow];
-            *(if place == places.receiver() { &mut said.receiver } else { &mut said.sender }) = text;
+            let end = if place == places.receiver() { &mut said.receiver } else { &mut said.sender };
+            *end = iperf3::End { program: text, kernel: last_words(&words) };
         }
     }
     Ok(flows)

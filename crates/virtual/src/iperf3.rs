@@ -17,8 +17,15 @@ const INTERVAL: &str = "0.1";
 /// What the two ends of a flow printed.
 #[derive(Debug, Clone, Default)]
 pub struct Said {
-    pub sender: String,
-    pub receiver: String,
+    pub sender: End,
+    pub receiver: End,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct End {
+    pub program: String,
+    /// The last words of the kernel that ran it.
+    pub kernel: String,
 }
 
 /// A program of a node: when it starts, since the run's start (none: before the run), its command, and the flow it is of.
@@ -76,21 +83,28 @@ fn client(receiver: &str, number: usize, flow: &Flow, duration: u64) -> String {
     )
 }
 
-/// What each of `count` programs printed, from a kernel's console: pieces behind lines of their own, see programs.c.
-pub fn printed(console: &[u8], count: usize) -> Vec<String> {
+/// What each of `count` programs printed, from a kernel's console: pieces behind lines of their own, see programs.c. And
+/// what is between them: the kernel's own words.
+pub fn printed(console: &[u8], count: usize) -> (Vec<String>, String) {
     let mut texts = vec![Vec::new(); count];
+    let mut own_words = Vec::new();
     let mut rest = console;
-    while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
-        let (line, after) = (&rest[..end], &rest[end + 1..]);
+    while !rest.is_empty() {
+        let end = rest.iter().position(|&byte| byte == b'\n').map_or(rest.len(), |end| end + 1);
+        let (line, after) = rest.split_at(end);
         rest = after;
-        let Some((number, size)) = heading(line) else { continue };
+        let Some((number, size)) = heading(line.strip_suffix(b"\n").unwrap_or(line)) else {
+            own_words.extend_from_slice(line);
+            continue;
+        };
         let (text, after) = after.split_at(size.min(after.len()));
         if let Some(own) = texts.get_mut(number) {
             own.extend_from_slice(text);
         }
         rest = after;
     }
-    texts.into_iter().map(|text| String::from_utf8_lossy(&text).into_owned()).collect()
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (texts.into_iter().map(text).collect(), text(own_words))
 }
 
 fn heading(line: &[u8]) -> Option<(usize, usize)> {
@@ -108,7 +122,9 @@ mod tests {
     fn pieces_of_two_programs_are_put_together() {
         let console = b"Linux\n\nbrobust program 1: 4 bytes\n{\n\n1\nbrobust program 0: 2 bytes\nab[  1.0] kernel\n\
             \nbrobust program 1: 1 bytes\n}\nbrobust program 7: 1 bytes\nx\nbrobust program 0: 99 bytes\ncd";
-        assert_eq!(printed(console, 2), ["abcd", "{\n\n1}"]);
+        let (programs, kernel) = printed(console, 2);
+        assert_eq!(programs, ["abcd", "{\n\n1}"]);
+        assert_eq!(kernel.split_whitespace().collect::<Vec<_>>(), ["Linux", "[", "1.0]", "kernel"]);
     }
 
     proptest! {

@@ -1,6 +1,6 @@
 //! One kernel: a process that runs when it is told to, until it can go no further.
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use nix::sys::memfd::{memfd_create, MFdFlags};
 
 use crate::error::{io, Error, Result};
+use crate::iperf3;
 use crate::shared::{reason, words, Memory, Shared};
 
 /// What the command line names; the same for every kernel, since kernels draw random numbers from it.
@@ -155,19 +156,23 @@ impl Kernel {
         Error::Died { node: self.name.clone(), words: format!("{} ({status})", self.last_words()) }
     }
 
-    /// The end of what it printed, on one line.
-    fn last_words(&mut self) -> String {
-        let mut text = Vec::new();
-        let _ = self.console.rewind().and_then(|()| self.console.read_to_end(&mut text));
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        let text = lines.join("; ");
-        let from = text.char_indices().rev().nth(LAST_WORDS).map_or(0, |(at, _)| at);
-        if text.is_empty() {
-            "it said nothing".into()
-        } else {
-            text[from..].into()
-        }
+    fn last_words(&self) -> String {
+        last_words(&self.console().map(|console| iperf3::printed(&console, 0).1).unwrap_or_default())
+    }
+}
+
+/// The end of what a kernel printed, on one line; of one that panicked from there on, since traces follow.
+pub fn last_words(text: &str) -> String {
+    let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    if let Some(panic) = lines.iter().position(|line| line.contains("Kernel panic")) {
+        return lines[panic..].join("; ").chars().take(LAST_WORDS).collect();
+    }
+    let text = lines.join("; ");
+    let from = text.char_indices().rev().nth(LAST_WORDS - 1).map_or(0, |(at, _)| at);
+    if text.is_empty() {
+        "it said nothing".into()
+    } else {
+        text[from..].into()
     }
 }
 
@@ -195,4 +200,19 @@ fn become_kernel(files: &mut [(i32, i32)]) -> io::Result<()> {
         checked(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::last_words;
+
+    #[test]
+    fn a_panic_is_told_from_its_beginning_and_anything_else_by_its_end() {
+        let trace = "[<60012345>] something+0x1/0x2\n".repeat(100);
+        assert!(last_words(&format!("boots\nKernel panic - not syncing: why\n{trace}"))
+            .starts_with("Kernel panic - not syncing: why; ["));
+        assert!(last_words(&format!("{trace}\nset fp regs failed, errno = 14\n")).ends_with("failed, errno = 14"));
+        assert!(last_words(&trace).chars().count() <= super::LAST_WORDS);
+        assert_eq!(last_words("\n \n"), "it said nothing");
+    }
 }

@@ -23,7 +23,7 @@ pub mod shared;
 
 pub use clock::{run, run_on};
 pub use error::{Error, Result};
-pub use iperf3::Said;
+pub use iperf3::{End, Said};
 pub use record::{Column, FlowResult, Outcome, Table, Work};
 pub use scenario::Scenario;
 pub use shared::Window;

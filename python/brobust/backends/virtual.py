@@ -311,15 +311,23 @@ def _flow_rows(s: Scenario, result: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _as_iperf3_says(run: Run, said: list[tuple[str, str]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+# What iperf3 printed at the sender and at the receiver, each with the last words of the kernel that ran it.
+Said = tuple[tuple[str, str], tuple[str, str]]
+
+
+def _as_iperf3_says(run: Run, said: list[Said], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Throughput over time; what else iperf3 measures by itself takes its place in the rows."""
     groups = [group for group in run.scenario.flows for _ in range(group.count)]
     over_time = []
-    for number, (group, (sent, received), row) in enumerate(zip(groups, said, rows, strict=True)):
+    for number, (group, ends, row) in enumerate(zip(groups, said, rows, strict=True)):
         try:
-            flow = traffic.flows(group, sent, received)[0]
+            flow = traffic.flows(group, *(text for text, _ in ends))[0]
         except RunFailed as failure:
-            raise RunFailed(f"flow {number} ({group.cc}): {failure}") from None
+            why = str(failure)
+            for end, (text, words) in zip(("sender", "receiver"), ends, strict=True):
+                if not text and why == traffic.no_result(end):  # it may not be iperf3's own doing
+                    why = f"{why}; its kernel's last words: {words}"
+            raise RunFailed(f"flow {number} ({group.cc}): {why}") from None
         row["iperf3"] = iperf3.version()
         row["throughput_mbps"], row["retransmits"] = flow.throughput_mbps, flow.retransmits
         row["rtt_mean_ms"], row["rtt_p99_ms"] = flow.rtt_mean_ms, flow.rtt_p99_ms

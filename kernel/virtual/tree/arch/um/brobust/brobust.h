@@ -180,6 +180,6 @@ void brobust_timer_fires(void); /* called by hrtimer.c */
 void brobust_sync(u32 reason);
 
 /* programs.c */
-void brobust_program_called(int syscall);
+void brobust_program_called(int syscall); /* called by syscall.c */
 
 #endif

@@ -94,8 +94,8 @@ static int open_flow(struct socket *socket, u32 number)
 	lock_sock(socket->sk);
 	error = tcp_set_congestion_control(socket->sk, brobust->flow[number].cc, true, true);
 	release_sock(socket->sk);
-	error = error ?: kernel_bind(socket, (struct sockaddr *)&local, sizeof(local));
-	return error ?: kernel_connect(socket, (struct sockaddr *)&remote, sizeof(remote), 0);
+	error = error ?: kernel_bind(socket, (void *)&local, sizeof(local));
+	return error ?: kernel_connect(socket, (void *)&remote, sizeof(remote), 0);
 }
 
 static int source(void *argument)
@@ -154,7 +154,7 @@ static int listen(void)
 	struct socket *socket;
 	int error = sock_create_kern(&init_net, AF_INET, SOCK_STREAM, IPPROTO_TCP, &socket);
 
-	error = error ?: kernel_bind(socket, (struct sockaddr *)&local, sizeof(local));
+	error = error ?: kernel_bind(socket, (void *)&local, sizeof(local));
 	error = error ?: kernel_listen(socket, BROBUST_FLOWS);
 	if (!error)
 		kthread_run(listener, socket, "listener");

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Every ptrace(2) of this kernel: the C library's function of that name stays out of an executable
+ * that has its own. UML's calls differ from one version of Linux to the next; what they ask of the
+ * host is the same.
+ *
+ * The host takes the state of a process's FPU whole or not at all (xstateregs_set() in
+ * arch/x86/kernel/fpu/regset.c). Until 6.12, UML keeps the first 2696 bytes of it (HOST_FP_SIZE),
+ * and a host whose CPU has AMX has 11008: a program ended before its first instruction. What is
+ * behind UML's part is AMX's alone. A program has to ask for that by arch_prctl(2), and UML hands
+ * none but those of segments on to the host, so there it is always in its initial state: zeros.
+ */
+#include <elf.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "brobust.h"
+
+#ifndef NT_X86_XSTATE
+#define NT_X86_XSTATE 0x202
+#endif
+
+/* Five times what the largest CPU has. One that has more is refused by the host, as before. */
+static unsigned char whole[65536];
+static size_t host_size;
+
+static long get_xstate(long pid, struct iovec *kept)
+{
+	struct iovec all = {.iov_base = whole, .iov_len = sizeof(whole)};
+	long result = syscall(SYS_ptrace, PTRACE_GETREGSET, pid, NT_X86_XSTATE, &all);
+
+	if (result < 0)
+		return result;
+	host_size = all.iov_len;
+	if (kept->iov_len > host_size)
+		kept->iov_len = host_size;
+	memcpy(kept->iov_base, whole, kept->iov_len);
+	return result;
+}
+
+static long set_xstate(long pid, const struct iovec *kept)
+{
+	struct iovec all = {.iov_base = whole, .iov_len = host_size};
+
+	if (kept->iov_len >= host_size) /* also when its size is not known yet */
+		return syscall(SYS_ptrace, PTRACE_SETREGSET, pid, NT_X86_XSTATE, kept);
+	memcpy(whole, kept->iov_base, kept->iov_len);
+	memset(whole + kept->iov_len, 0, host_size - kept->iov_len);
+	return syscall(SYS_ptrace, PTRACE_SETREGSET, pid, NT_X86_XSTATE, &all);
+}
+
+long ptrace(enum __ptrace_request request, ...)
+{
+	long pid, address, data, word, result;
+	va_list rest;
+
+	va_start(rest, request);
+	pid = va_arg(rest, int);
+	address = va_arg(rest, long);
+	data = va_arg(rest, long);
+	va_end(rest);
+
+	switch ((int)request) {
+	case PTRACE_PEEKTEXT:
+	case PTRACE_PEEKDATA:
+	case PTRACE_PEEKUSER: /* the C library returns what the system call writes */
+		result = syscall(SYS_ptrace, request, pid, address, &word);
+		if (result < 0)
+			return result;
+		errno = 0;
+		return word;
+	case PTRACE_SETOPTIONS:
+		/* A process of user space ends with its kernel, however that ended. */
+		if (brobust)
+			data |= PTRACE_O_EXITKILL;
+		break;
+	case PTRACE_GETREGSET:
+		if (address == NT_X86_XSTATE)
+			return get_xstate(pid, (struct iovec *)data);
+		break;
+	case PTRACE_SETREGSET:
+		if (address == NT_X86_XSTATE)
+			return set_xstate(pid, (const struct iovec *)data);
+		break;
+	}
+	return syscall(SYS_ptrace, request, pid, address, data);
+}
