@@ -136,8 +136,7 @@ def one_round(name: str, setting: str, args: argparse.Namespace, session: Sessio
                     ask("bash", "-c", client, timeout=FLOW_SECONDS + 120)
                     flows += 1
         except BrobustError as error:
-            ended = guest.died() and guest.process.returncode != -signal.SIGKILL  # that was us, at the end
-            if guest.console.panicked or ended:
+            if guest.died():
                 panics, words = 1, guest.last_words()
             else:
                 stalls, words = 1, str(error)

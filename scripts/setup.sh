@@ -19,7 +19,7 @@ parts=" ${*:-virtual vm trees} "
 packages=(python3 python3-venv ca-certificates clang libelf-dev zlib1g-dev gcc libc6-dev make pkg-config)
 for part in $parts; do
 	case $part in
-	virtual) packages+=(flex bison bc patch xz-utils) ;;
+	virtual) packages+=(flex bison bc patch xz-utils bzip2) ;;
 	vm) packages+=(qemu-system-x86 seabios iperf3 iproute2 ethtool kmod cpio busybox-static zstd util-linux bash) ;;
 	trees) packages+=(coccinelle pahole diffutils) ;;
 	lint) packages+=(clang-format) ;;
@@ -75,25 +75,37 @@ unbuilt() {
 	PYTHONPATH=python setpriv --pdeathsig TERM .venv/bin/python "$@"
 }
 
-have_virtual_kernel() {
+virtual_kernel() { # prints its name if it is there
 	unbuilt - <<-'PYTHON'
 		import sys
 		from brobust.errors import BrobustError
 		from brobust.virtual import kernels
+		from brobust.virtual.sources import Order
 
 		try:
-		    kernels.find()
+		    print(kernels.find(kernels.DEFAULT if kernels.cached(kernels.DEFAULT) else Order.of_default().name).name)
 		except BrobustError:
 		    sys.exit(1)
 	PYTHON
 }
 build_virtual_kernel() { # where neither the cache nor a wheel has it
-	have_virtual_kernel && return
-	say "building the kernel for virtual time from Debian's sources (about 3 minutes, once)"
+	virtual_kernel >/dev/null && return
+	say "building the kernel for virtual time from the distribution's sources (about 3 minutes, once)"
 	unbuilt -m brobust kernel build >/dev/null && return
 	say "trying again with fresh package lists"
 	update || true
 	unbuilt -m brobust kernel build >/dev/null || say "going on without; \`brobust kernel build\` tries again"
+}
+guest_kernel() { # prints the name of the one that guests boot unless another is named, if it is there
+	unbuilt - <<-'PYTHON'
+		import sys
+		from brobust.guests import kernels
+
+		name = kernels.default()
+		if kernels.available().get(name, "apt").startswith("apt"):
+		    sys.exit(1)
+		print(name)
+	PYTHON
 }
 fetch_kernels() { # now, so that no measurement waits for a download
 	unbuilt - <<-'PYTHON'
@@ -101,10 +113,13 @@ fetch_kernels() { # now, so that no measurement waits for a download
 		from brobust.errors import BrobustError
 		from brobust.guests import kernels
 
-		for name in ("debian-6.12", "debian-6.1"):
+		default, offered = kernels.default(), kernels.available()
+		# Besides the default one those that tests and studies name, where they are offered.
+		for name in dict.fromkeys([default, *(name for name in ("debian-6.12", "debian-6.1") if name in offered)]):
 		    try:
 		        kernels.find(name)
-		        kernels.headers(name)  # modules for it are compiled against them
+		        if name.startswith("debian-"):
+		            kernels.headers(name)  # modules for it are compiled against them
 		    except BrobustError as error:
 		        sys.exit(f"setup: {error}")
 	PYTHON
@@ -140,4 +155,23 @@ for process in "${beside[@]}"; do
 	wait "$process"
 done
 beside=()
-say "done: .venv/bin/brobust"
+ready=
+if [[ $parts == *" virtual "* ]]; then
+	if kernel=$(virtual_kernel); then
+		ready+=" virtual ($kernel)"
+	else
+		say "backend virtual cannot run: it has no kernel, see above"
+	fi
+fi
+if [[ $parts == *" vm "* ]]; then
+	if kernel=$(guest_kernel); then
+		ready+=" vm ($kernel)"
+	else
+		say "backend vm cannot run: its guests have no kernel, see above"
+	fi
+fi
+if [ -n "$ready" ]; then
+	say "done: .venv/bin/brobust, backends$ready"
+elif [[ $parts == *" virtual "* || $parts == *" vm "* ]]; then
+	refuse "no backend can run"
+fi

@@ -3,8 +3,6 @@
 import errno
 import json
 import os
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -174,42 +172,6 @@ def test_a_run_of_which_another_table_was_cut_off_is_measured_again(dataset: Dat
         assert dataset.finished() == set()
     dataset.append("a-0", _measured("a-0", "failed"))  # what the attempt before left is gone
     assert not file.exists()
-
-
-WRITER = """
-import itertools, os, random, signal, sys, time
-from pathlib import Path
-from brobust.dataset import Dataset, Measured
-for number in range(20):
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        dataset = Dataset.open(Path(sys.argv[1]))
-        with dataset.writing():
-            for run in (f"{number}-{count}" for count in itertools.count()):
-                rates = [{"run": run, "flow": 0, "time_s": 0.1, "throughput_mbps": 1.0}]
-                row = {"run": run, "flow": 0, "cc": "bbr", "throughput_mbps": 1.5, "outcome": "ok"}
-                dataset.append(run, Measured([row], throughput=rates))
-                os.write(writer, f"{run}\\n".encode())
-    os.close(writer)
-    with os.fdopen(reader) as said:
-        print(said.readline(), end="")
-        time.sleep(random.random() / 20)
-        os.kill(child, signal.SIGKILL)
-        print(said.read(), end="", flush=True)
-    os.waitpid(child, 0)
-"""
-
-
-def test_no_run_that_was_reported_is_lost_when_its_writer_is_killed(dataset: Dataset) -> None:
-    """benchmarks/kill_loop.py does the same with `brobust run`, 200 times."""
-    done = subprocess.run([sys.executable, "-c", WRITER, dataset.directory], capture_output=True, text=True, check=True)
-    reported = set(done.stdout.splitlines())
-    assert {run.partition("-")[0] for run in reported} == {str(number) for number in range(20)}
-    assert reported <= dataset.finished()  # what cannot be read is a warning, and so an error here
-    assert reported <= set(dataset.throughput()["run"])
-    with dataset.writing():
-        assert not [*dataset.directory.rglob("*.new")]
 
 
 def test_a_run_is_on_the_disk_before_it_has_its_name(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:

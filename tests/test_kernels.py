@@ -1,5 +1,7 @@
 """Kernels are found by name, and their modules with all they depend on."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -54,3 +56,38 @@ def test_an_unknown_kernel_is_refused_with_what_there_is(name: str, words: str) 
 def test_the_newest_package_of_a_series_wins() -> None:
     names = ["linux-image-6.12.9+deb12-cloud-amd64", "linux-image-6.12.117+deb12-cloud-amd64"]
     assert max(names, key=kernels._version_key) == names[1]
+
+
+@pytest.mark.parametrize(
+    ("offered", "name"),
+    [(["6.1", "6.12", "7.3"], "debian-6.12"), (["6.1"], "debian-6.1"), (["7.2", "7.3"], "debian-7.3")],
+)
+def test_guests_boot_the_usual_series_or_the_newest_of_debians_that_apt_offers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offered: list[str], name: str
+) -> None:
+    monkeypatch.setenv("BROBUST_CACHE", str(tmp_path))
+    packages = {series: f"linux-image-{series}.9-cloud-amd64" for series in offered}
+    monkeypatch.setattr(kernels, "_debian_packages", lambda: packages)
+    assert kernels.default() == name
+    why = kernels.why_default(name)
+    assert why is None if name == "debian-6.12" else why is not None and name in why
+
+
+def test_a_kernel_that_several_processes_ask_for_is_fetched_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched = []
+
+    def unpack(packages: list[str], scratch: Path, tree: Path) -> None:
+        fetched.append(packages)
+        time.sleep(0.2)
+        (tree / "boot").mkdir(parents=True)
+        (tree / "boot/vmlinuz-6.1.0-9-cloud-amd64").write_text("a kernel")
+
+    monkeypatch.setenv("BROBUST_CACHE", str(tmp_path))
+    monkeypatch.setattr(kernels, "_debian_packages", lambda: {"6.1": "linux-image-6.1.0-9-cloud-amd64"})
+    monkeypatch.setattr(kernels, "_unpack", unpack)
+    monkeypatch.setattr(kernels, "_tool", lambda *_, **__: None)
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(kernels.find, ["debian-6.1"] * 2))
+    assert len(fetched) == 1 and found[0] == found[1] and found[0].image.read_text() == "a kernel"

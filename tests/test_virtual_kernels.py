@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -10,11 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from brobust.cli import kernel as command
 from brobust.errors import BadInput, BrobustError, MissingSupport
-from brobust.virtual import build, kernels, programs
+from brobust.scenario import Grid
+from brobust.virtual import build, cpus, kernels, programs, sources
 from brobust.virtual import tree as from_tree
 from brobust.virtual.sources import Order
 
@@ -212,13 +211,13 @@ def test_a_kernel_that_a_wheel_brought_is_found_after_the_cache(
 
 
 def test_the_list_shows_every_kernel_within_80_columns(tree: Path, ours: Path) -> None:
-    (ours / "config").write_text("".join(f"CONFIG_TCP_CONG_C{number}=y\n" for number in range(20)))
+    names = [f"BRB_A_NAME_OF_{number}" for number in range(20)]  # the longest of ours are as long
+    (ours / "config").write_text("".join(f"CONFIG_TCP_CONG_{name}=y\n" for name in names))
     kernel = _built(tree).kernel
-    page = io.StringIO()
-    Console(file=page, width=80).print(command.render(kernels.available()))
-    said = page.getvalue()
-    for word in (kernel.release, "250", kernel.sha256[:8], "cache", *kernel.congestion_controls):
+    said = command.render(kernels.available(), 80)
+    for word in (kernel.name, f"{kernel.release},", "HZ=250,", "cache", *kernel.congestion_controls):
         assert word in said.split()
+    assert kernel.sha256[:8] in said
     assert all(len(line) <= 80 for line in said.splitlines())
 
 
@@ -255,6 +254,104 @@ def test_bad_input_is_refused_in_one_line(brobust: Brobust, arguments: list[str]
     assert (done.returncode, done.stdout) == (2, "")
     for word in words:
         assert word in line
+
+
+def test_where_the_usual_kernel_is_not_built_the_newest_that_is_runs_and_says_why(
+    tree: Path, ours: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def built(name: str) -> None:
+        build.build(Order(name, 250, tree=tree))
+
+    assert kernels.default() == "virtual-6.12"  # nothing is there: the refusal names the usual one
+    for name in ("virtual-6.1", "virtual-6.8", "virtual-7.3-own"):
+        built(name)
+    grid = Grid.from_flags({})
+    assert {scenario.kernel for scenario in grid.scenarios} == {"virtual-6.8"} == {grid.fields["kernel"]}
+    assert grid.notes == [
+        "kernel: virtual-6.8, since virtual-6.12 is not built here; `brobust kernel build virtual-6.12` builds it"
+    ]
+    assert Grid.from_flags({"kernel": "virtual-6.1"}).notes == []
+    built("virtual-6.12")
+    assert kernels.default() == "virtual-6.12" and Grid.from_flags({}).notes == []
+    assert Grid(grid.fields).scenarios == grid.scenarios  # a series is completed with the kernel it was begun with
+
+
+@pytest.mark.parametrize(
+    ("offered", "series"),
+    [
+        (["linux-source-6.1", "linux-source-6.12", "linux-source-7.3"], "6.12"),
+        (["linux-source", "linux-source-6.1"], "6.1"),
+        (["linux-source-6.8.0"], "6.8"),
+        (["linux-source-7.2", "linux-source-7.3", "linux-source-5.15"], "7.3"),
+        (["linux-source-5.15.0"], "6.12"),  # none that our patches fit: refused by the usual name
+    ],
+)
+def test_what_is_built_is_the_usual_series_or_the_newest_that_apt_offers(
+    ours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offered: list[str], series: str
+) -> None:
+    programs_of_test = tmp_path / "bin"
+    programs_of_test.mkdir()
+    (programs_of_test / "apt-cache").write_text("#!/bin/sh\nprintf '%s\\n' " + " ".join(offered) + "\n")
+    (programs_of_test / "apt-cache").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs_of_test}:{os.environ['PATH']}")
+    order = Order.of_default()
+    assert order.name == f"virtual-{series}"
+    why = sources.why_default(order)
+    assert why is None if series == "6.12" else why is not None and series in why
+
+
+def test_an_executable_that_is_not_the_one_that_was_built_is_refused(tree: Path, ours: Path) -> None:
+    kernel = _built(tree).kernel
+    assert kernels.find(kernel.name) == kernel
+    with kernel.path.open("a") as executable:
+        executable.write("x")
+    with pytest.raises(MissingSupport, match=r"linux is not what was built \(its SHA-256 .* --force` builds it again"):
+        kernels.find(kernel.name)
+
+
+@pytest.mark.root
+def test_root_runs_no_kernel_that_others_could_replace(tree: Path, ours: Path) -> None:
+    kernel = _built(tree).kernel
+    kernel.path.parent.chmod(0o777)
+    with pytest.raises(MissingSupport, match=r"may be written by others than its owner"):
+        kernels.find(kernel.name)
+
+
+def test_a_kernel_is_replaced_without_a_moment_in_which_there_is_none(
+    tree: Path, ours: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = _built(tree).kernel.name
+    rename = Path.rename
+
+    def watched(self: Path, target: Path) -> Path:
+        moved = rename(self, target)
+        assert kernels.cached(name) is not None, f"after {self} was renamed"
+        return moved
+
+    monkeypatch.setattr(Path, "rename", watched)
+    assert not build.build(Order.of_tree(tree), force=True).cached
+
+
+def test_no_link_of_others_is_followed_where_cpus_are_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = tmp_path / "brobust-cpus"
+    directory.mkdir()
+    directory.chmod(0o777)  # made by somebody else before we came
+    for cpu in os.sched_getaffinity(0):
+        (directory / str(cpu)).symlink_to(tmp_path / "created")
+    monkeypatch.setattr(cpus, "lock_directory", lambda: directory)
+    with cpus.Cpus().one() as cpu:
+        assert cpu in os.sched_getaffinity(0)
+    directory.chmod(0o755)  # ours, with links in it all the same
+    with cpus.Cpus().one():
+        pass
+    assert not (tmp_path / "created").exists()
+
+
+def test_runs_of_several_processes_take_different_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpus, "lock_directory", lambda: tmp_path / "locks")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    with cpus.Cpus().one() as first, cpus.Cpus().one() as second:
+        assert {first, second} == {0, 1}
 
 
 def test_names_stand_for_directories_and_for_debians_series_alone(tree: Path) -> None:

@@ -176,7 +176,7 @@ def _wire() -> Finding:
 
 def _qdiscs() -> Finding:
     try:
-        kernel = kernels.find("debian-6.12")
+        kernel = kernels.find(kernels.default())
     except BrobustError:
         kernel = None
     if kernel is None:

@@ -68,7 +68,7 @@ def twin(run: Run, recorded: Dataset, what_if: WhatIf = WhatIf()) -> dict[str, A
     """The scenario in virtual time that is this run's: its path, its flows, its recorded off-times."""
     s = run.scenario
     series = s.kernel.removeprefix("debian-")
-    kernel = f"virtual-{series}" if s.kernel.startswith("debian-") else kernels.DEFAULT
+    kernel = f"virtual-{series}" if s.kernel.startswith("debian-") else kernels.default()
     path = s.path.model_dump(mode="json")
     # The buffer in bytes: it is the testbed's, whatever the RTT of the twin.
     path |= {"buffer": f"{s.path.buffer_bytes}B", "rtt": units.show_time(s.path.rtt + what_if.added_rtt)}

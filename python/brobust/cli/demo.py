@@ -44,7 +44,7 @@ def demo(
         print(f"not repeated on real VMs: {why}")
     elif backend != "virtual":
         print("the same on real VMs, in real time (about 5 minutes; Ctrl-C ends it):", flush=True)
-        _measured(out / "vm", {**FIELDS, "backend": "vm", "kernel": _kernel()})
+        _measured(out / "vm", {**FIELDS, "backend": "vm"})
 
 
 def _measured(directory: Path, fields: dict[str, Any]) -> None:
@@ -85,14 +85,3 @@ def _no_vms() -> str | None:
     if not accelerator.qemu_version():
         return "qemu-system-x86_64 is not installed; `make setup` installs it"
     return None
-
-
-def _kernel() -> str:
-    """Debian's 6.12 where apt has it; elsewhere (Ubuntu) the host's own kernel."""
-    from brobust.guests import kernels
-
-    available = kernels.available()
-    for name in ("debian-6.12", "host"):
-        if name in available:
-            return name
-    raise BadInput("no kernel for the guests: apt offers no debian-6.12 and /boot holds none of the host's")

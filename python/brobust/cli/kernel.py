@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,11 +16,9 @@ from brobust.errors import BadInput
 from brobust.virtual import build as building
 from brobust.virtual import kernels
 from brobust.virtual.programs import BuildFailed
-from brobust.virtual.sources import Order
+from brobust.virtual.sources import Order, why_default
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from brobust.report.console import Console
 
 app = group("Build and list the kernels of the backend `virtual`; repair BBR in a kernel tree.")
@@ -27,7 +27,7 @@ app = group("Build and list the kernels of the backend `virtual`; repair BBR in 
 @app.command("build")
 def build(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help=f"virtual-6.12, virtual-6.1 [{kernels.DEFAULT}].")
+        str | None, typer.Argument(metavar="NAME", help=f"virtual-6.12, virtual-6.1, ... [{kernels.DEFAULT}].")
     ] = None,
     source: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Build this Linux tree instead; it is not modified.")
@@ -45,7 +45,10 @@ def build(
     from brobust.report.console import Console
 
     order = _order(name, source, own_name, hz)
+    why = why_default(order) if name is None and source is None else None
     with _Speaker(Console(stderr=True), order.name) as speaker:
+        if why is not None:
+            speaker.note(why)
         try:
             built = building.build(order, speaker, force=force)
         except BuildFailed as error:
@@ -65,7 +68,7 @@ def _order(name: str | None, source: Path | None, own_name: str | None, hz: int 
     if source is None:
         if own_name is not None:
             raise BadInput(f"--name: {own_name!r} goes with --source DIR; Debian's kernels have their own names")
-        return Order.of_debian(name or kernels.DEFAULT, hz)
+        return Order.of_default(hz) if name is None else Order.of_debian(name, hz)
     if name is not None and own_name is not None and name != own_name:
         raise BadInput(f"--name: {own_name!r} contradicts {name!r}; leave one of them out")
     return Order.of_tree(source, own_name or name, hz)
@@ -86,40 +89,33 @@ def list_kernels(
             f"none built yet; `{kernels.build_command(kernels.DEFAULT)}` builds one (about {kernels.MINUTES} minutes)"
         )
         return
-    from brobust.report.console import Console
-
-    console = Console()
-    console.print(render(built))
-    for kernel in built:
-        if kernel.stale:
-            console.print(
-                f"{kernel.name} was built with other files than kernel/virtual holds now: `{kernel.build_command}`",
-                soft_wrap=True, highlight=False,
-            )  # fmt: skip
+    print(render(built, shutil.get_terminal_size().columns))
 
 
 app.command("patch")(kernel_patch.patch)
 
 
-def render(built: list[kernels.VirtualKernel]) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    table.add_column("name", overflow="fold")
-    table.add_column("release", no_wrap=True)
-    table.add_column("HZ", justify="right", no_wrap=True)
-    table.add_column("congestion controls", overflow="fold", ratio=1)
-    table.add_column("sha256", no_wrap=True)
-    table.add_column("MB", justify="right", no_wrap=True)
-    table.add_column("where", no_wrap=True)
+def render(built: list[kernels.VirtualKernel], width: int) -> str:
+    """Return a paragraph for each kernel, with the names of its controls whole."""
+    paragraphs = []
     for kernel in built:
-        table.add_row(
-            kernel.name, kernel.release, str(kernel.hz), " ".join(sorted(kernel.congestion_controls)),
-            kernel.sha256[:8], f"{kernel.path.stat().st_size / 1e6:.1f}",
-            "stale" if kernel.stale else kernel.where,
-        )  # fmt: skip
-    return table
+        facts = [
+            f"Linux {kernel.release}", f"HZ={kernel.hz}", f"{kernel.path.stat().st_size / 1e6:.1f} MB",
+            f"sha256 {kernel.sha256[:8]}", "stale" if kernel.stale else kernel.where,
+        ]  # fmt: skip
+        controls = " ".join(sorted(kernel.congestion_controls))
+        lines = [kernel.name, _wrapped(", ".join(facts), width), _wrapped(controls, width)]
+        if kernel.stale:  # a command is copied: it stays on one line
+            lines.append(f"    `{kernel.build_command}` builds it with kernel/virtual as it is now")
+        paragraphs.append("\n".join(lines))
+    return "\n\n".join(paragraphs)
+
+
+def _wrapped(text: str, width: int) -> str:
+    indent = " " * 4
+    return textwrap.fill(
+        text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 class _Speaker:

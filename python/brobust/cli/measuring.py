@@ -37,6 +37,8 @@ def _measure(
 ) -> None:
     runs = series.remaining(grid, dataset)
     errors = Console(stderr=True)
+    for note in grid.notes:
+        errors.print(note, soft_wrap=True, highlight=False, markup=False)
     try:
         with _Speaker(errors, len(runs)) as say:
             for progress in series.measure(runs, dataset, say.now, jobs, cluster):

@@ -15,13 +15,18 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from brobust import files
 from brobust.errors import BadInput, MissingSupport
+from brobust.host.locks import locked
 
-DEBIAN_SERIES = ("6.1", "6.12")
+DEFAULT = "debian-6.12"  # where it is cached or offered; see default()
+FETCH_SECONDS = 600.0  # how long another process may take to fetch what this one needs too
+_CLOUD_PACKAGE = re.compile(r"linux-image-(?P<series>[0-9]+\.[0-9]+)\.[0-9][^ ]*cloud-amd64")
 _MODULE_SUFFIX = re.compile(r"\.ko(\.(xz|zst|gz))?$")
 
 
@@ -75,12 +80,29 @@ def find(name: str) -> Kernel:
     return _from_boot(name)
 
 
+def default() -> str:
+    """Return the name of the kernel that guests boot where none is named: DEFAULT; where that is not offered the newest
+    of Debian's that is, else the host's own."""
+    if _cached(DEFAULT) is not None:
+        return DEFAULT
+    names = available()
+    debian = [name for name in names if name.startswith("debian-")]
+    if DEFAULT in debian or not names:
+        return DEFAULT
+    return max(debian, key=_version_key) if debian else "host" if "host" in names else max(names, key=_version_key)
+
+
+def why_default(name: str) -> str | None:
+    """Return why the default is this kernel, in a sentence, where it is not DEFAULT."""
+    return None if name == DEFAULT else f"kernel: {name} in the guests, since {DEFAULT} is not offered by apt here"
+
+
 def available() -> dict[str, str]:
     """Names that `find` knows on this machine, each with where it comes from, for doctor and for refusals."""
-    names = {f"debian-{s}": "cached" for s in DEBIAN_SERIES if _cached(f"debian-{s}") is not None}
-    for series in DEBIAN_SERIES:
-        if f"debian-{series}" not in names and (package := _debian_package(series)) is not None:
-            names[f"debian-{series}"] = f"apt: {package}"
+    kept = sorted(path.name for path in (cache_directory() / "kernels").glob("debian-*"))
+    names = {name: "cached" for name in kept if _cached(name) is not None}
+    for series, package in sorted(_debian_packages().items(), key=lambda item: _version_key(item[0])):
+        names.setdefault(f"debian-{series}", f"apt: {package}")
     for image in sorted(Path("/boot").glob("vmlinuz-*")):
         release = image.name.removeprefix("vmlinuz-")
         if (Path("/lib/modules") / release / "modules.dep").exists():
@@ -127,21 +149,21 @@ def _cached(name: str) -> Kernel | None:
 def _from_debian(name: str) -> Kernel:
     if (cached := _cached(name)) is not None:
         return cached
-    package = _debian_package(name.removeprefix("debian-"))
+    package = _debian_packages().get(name.removeprefix("debian-"))
     if package is None:
         raise _unknown(name)
     root = cache_directory() / "kernels" / name
-    root.parent.mkdir(parents=True, exist_ok=True)
     # Unpack beside the final place and rename: an interrupted fetch never looks like a kernel.
-    with tempfile.TemporaryDirectory(dir=root.parent) as scratch:
+    with _alone(root), tempfile.TemporaryDirectory(dir=root.parent) as scratch:
+        if (cached := _cached(name)) is not None:  # fetched by another process while this one waited
+            return cached
         tree = Path(scratch) / "tree"
         _unpack([package], Path(scratch), tree)
         if not (tree / "lib").exists() and (tree / "usr/lib").exists():  # merged /usr packages, from trixie on
             (tree / "lib").symlink_to("usr/lib")
         release = next((tree / "boot").glob("vmlinuz-*")).name.removeprefix("vmlinuz-")
         _tool(["depmod", "-b", str(tree), release], cwd=scratch, remedy="install kmod")
-        shutil.rmtree(root, ignore_errors=True)
-        tree.rename(root)
+        _put_in_place(tree, root)
     kernel = _cached(name)
     assert kernel is not None
     return kernel
@@ -157,8 +179,9 @@ def headers(name: str) -> Path:
     there = root / "usr/src" / f"linux-headers-{kernel.release}"
     if there.is_dir():
         return there
-    root.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=root.parent) as scratch:
+    with _alone(root), tempfile.TemporaryDirectory(dir=root.parent) as scratch:
+        if there.is_dir():  # fetched by another process while this one waited
+            return there
         tree = Path(scratch) / "tree"
         package = f"linux-headers-{kernel.release}"
         _unpack([package, *_parts_of_headers(package)], Path(scratch), tree)
@@ -166,9 +189,20 @@ def headers(name: str) -> Path:
         makefile = tree / "usr/src" / package / "Makefile"
         here = "$(dir $(lastword $(MAKEFILE_LIST)))../"
         makefile.write_text(makefile.read_text().replace("/usr/src/", here))
-        shutil.rmtree(root, ignore_errors=True)
-        tree.rename(root)
+        _put_in_place(tree, root)
     return there
+
+
+def _alone(root: Path) -> AbstractContextManager[None]:
+    """Hold the lock of a directory of the cache: its files are fetched once, whoever asks for them at the same time."""
+    root.parent.mkdir(parents=True, exist_ok=True)
+    return locked(root.with_name(f".{root.name}.lock"), FETCH_SECONDS)
+
+
+def _put_in_place(tree: Path, root: Path) -> None:
+    """Rename a tree to its place in the cache, where at most a broken one is, which nothing runs from."""
+    shutil.rmtree(root, ignore_errors=True)
+    tree.rename(root)
 
 
 def _parts_of_headers(package: str) -> list[str]:
@@ -214,16 +248,19 @@ def with_modules(kernel: Kernel, added: Sequence[Path], directory: Path) -> Kern
     return _from_files(f"{kernel.image}:{modules}")
 
 
-def _debian_package(series: str) -> str | None:
-    """The newest signed cloud kernel of a series that apt offers, or None."""
-    if shutil.which("apt-cache") is None or not re.fullmatch(r"[0-9]+\.[0-9]+", series):
-        return None
-    listed = subprocess.run(
-        ["apt-cache", "pkgnames", f"linux-image-{series}."], capture_output=True, text=True, check=False
-    ).stdout.split()
-    pattern = re.compile(rf"linux-image-{re.escape(series)}\.[0-9][^ ]*cloud-amd64")
-    names = [name for name in listed if pattern.fullmatch(name)]
-    return max(names, key=_version_key, default=None)
+@cache
+def _debian_packages() -> dict[str, str]:
+    """Return the newest signed cloud kernel that apt offers of each series. apt is asked once per process: a grid has
+    hundreds of scenarios."""
+    if shutil.which("apt-cache") is None:
+        return {}
+    command = ["apt-cache", "pkgnames", "linux-image-"]
+    newest: dict[str, str] = {}
+    for name in subprocess.run(command, capture_output=True, text=True, check=False).stdout.split():
+        if match := _CLOUD_PACKAGE.fullmatch(name):
+            series = match["series"]
+            newest[series] = max(newest.get(series, name), name, key=_version_key)
+    return newest
 
 
 def _version_key(package: str) -> list[int]:

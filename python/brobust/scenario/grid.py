@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from brobust import files
 from brobust.errors import BadInput
-from brobust.scenario.model import Run, Scenario
+from brobust.scenario.model import KERNELS, Run, Scenario
 
 # What `brobust run` measures when nothing is said: the demo's question in its smallest form. Without a kernel: each
 # backend has its own.
@@ -47,6 +47,8 @@ class Grid:
         except TypeError as error:  # TOML has dates
             raise BadInput(f"scenario: no field takes a date or a time of day ({error})") from None
         _check_tables(self.fields, "grids", "what a grid has of its own")
+        self.notes = _fill_in_kernels(self.fields)
+        """Sentences for the user: which kernel was taken where none was named, if it is not the usual one."""
         common = {key: value for key, value in self.fields.items() if key != "grids"}
         parts = [_part(override(common, own)) for own in self.fields.get("grids") or [{}]]
         # A scenario in several grids is measured once, as often as the one that wants it most.
@@ -71,6 +73,17 @@ class Grid:
         runs = [Run(scenario=s, repeat=r) for r in range(most) for s, repeat in self._repeats.items() if r < repeat]
         random.Random(json.dumps(self.fields.get("seed"))).shuffle(runs)
         return runs
+
+
+def _fill_in_kernels(fields: dict[str, Any]) -> list[str]:
+    """Name the kernel in each grid that leaves it to its backend, so that a series is completed with the kernel that
+    it was begun with. Return why it is not the usual one."""
+    chosen: dict[str, str] = {}
+    for own in fields.get("grids") or [fields]:
+        backend = own.get("backend", fields.get("backend", "virtual"))
+        if "kernel" not in fields and "kernel" not in own and isinstance(backend, str) and backend in KERNELS:
+            chosen[backend] = own["kernel"] = chosen.get(backend) or KERNELS[backend].default()
+    return [why for backend, name in chosen.items() if (why := KERNELS[backend].why_default(name)) is not None]
 
 
 def _part(fields: Mapping[str, Any]) -> tuple[list[Scenario], int]:

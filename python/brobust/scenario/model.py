@@ -15,8 +15,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from brobust import units
+from brobust.guests import kernels as guest_kernels
 from brobust.scenario import fields
 from brobust.scenario.phrases import FASTEST, LONGEST, SLOWEST, Aqm, Changes, Pattern
+from brobust.virtual import kernels as virtual_kernels
 
 LONGEST_RTT = 10_000_000_000  # ns
 MOST_CYCLES = 1e12
@@ -38,10 +40,10 @@ TX_BYTE_CYCLES = 8.2
 
 # Where a backend's default is its own: filled in where the field is absent, so that a scenario holds, and its hash
 # covers, what is measured. Without jitter the timeslices in virtual time lock to the phase of the flow's own cycles.
-BACKEND_DEFAULTS: dict[str, dict[str, Any]] = {
-    "virtual": {"kernel": "virtual-6.12", "traffic": "brobust"},
-    "vm": {"kernel": "debian-6.12", "traffic": "iperf3"},
-}
+BACKEND_DEFAULTS: dict[str, dict[str, Any]] = {"virtual": {"traffic": "brobust"}, "vm": {"traffic": "iperf3"}}
+# What kernel is there depends on the machine (virtual/kernels.py and guests/kernels.py choose); so a scenario and a
+# dataset hold its name.
+KERNELS: dict[str, Any] = {"virtual": virtual_kernels, "vm": guest_kernels}
 CONTENTION_DEFAULTS: dict[str, dict[str, Any]] = {
     "virtual": {"driver": "auto", "start_jitter": 0.25},
     "vm": {"driver": "deadline", "start_jitter": 0.0},
@@ -262,7 +264,7 @@ class Scenario(_Table):
     packets: bool = False
     seed: int = Field(default=1, ge=0, lt=2**32)
     backend: fields.Backend = "virtual"
-    kernel: str = Field(default="virtual-6.12", min_length=1)
+    kernel: str = Field(default=virtual_kernels.DEFAULT, min_length=1)
     accelerator: fields.Accelerator = "auto"
     qdisc: fields.Qdisc = "none"
     tso_sizing: fields.TsoSizing = "kernel"
@@ -274,7 +276,10 @@ class Scenario(_Table):
         backend = given.get("backend", "virtual") if isinstance(given, Mapping) else None
         if not isinstance(backend, str) or backend not in BACKEND_DEFAULTS:
             return given  # refused later, by the field's own type
-        filled: dict[str, Any] = _fill(given, BACKEND_DEFAULTS[backend])
+        defaults = BACKEND_DEFAULTS[backend]
+        if given.get("kernel") in (None, "auto"):
+            defaults = {**defaults, "kernel": KERNELS[backend].default()}
+        filled: dict[str, Any] = _fill(given, defaults)
         for field in ("contention", "receiver"):
             filled[field] = _contention(given.get(field, {}), backend)
         if isinstance(given.get("senders"), list | tuple):

@@ -7,6 +7,7 @@ for byte, wherever they are built: the build string is part of what the guest's 
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import hashlib
 import json
@@ -28,6 +29,8 @@ from brobust.virtual.tree import bring_our_files, compile_kernel, configure
 
 # Raise it when the way of building changes, so that kernels built the old way are not taken for the new.
 RECIPE = 1
+
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # renameat2(2)
 
 DISK_BYTES = 1_000_000_000  # sources without what BULK leaves out, objects, and the download
 
@@ -125,10 +128,20 @@ def keep(
         objects=objects,
     )
     kernel.write()
-    if final.exists():
-        final.rename(scratch / "replaced")
-    whole.rename(final)
+    _put_in_place(whole, final)
     return kernel.in_directory(final)
+
+
+def _put_in_place(whole: Path, final: Path) -> None:
+    """Rename a directory to its name, without a moment in which neither it nor the one that had the name is there."""
+    if not final.exists():
+        whole.rename(final)
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(AT_FDCWD, os.fsencode(whole), AT_FDCWD, os.fsencode(final), RENAME_EXCHANGE) != 0:
+        # A file system that cannot (NFS): better with a moment than not at all.
+        final.rename(whole.with_name("replaced"))
+        whole.rename(final)
 
 
 def _was_compiled(tree: Path, source: Path) -> bool:

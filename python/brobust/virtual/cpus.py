@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+from brobust.errors import MissingSupport
+from brobust.host.locks import Locked, locked, private_directory
 
 
 class Cpus:
@@ -20,8 +22,6 @@ class Cpus:
         self._ours: set[int] = set()
         self._lock = threading.Lock()
         self._free = threading.Semaphore(len(self._cpus))
-        # A file per CPU, locked while a run has it: who asks elsewhere takes another one.
-        self._directory = Path(tempfile.gettempdir()) / f"brobust-cpus-{os.getuid()}"
 
     def __len__(self) -> int:
         return len(self._cpus)
@@ -31,27 +31,38 @@ class Cpus:
         """A CPU that no other run has, or if all are taken by other processes, one that none of ours has."""
         with self._free:
             with self._lock:
-                cpu, locked = self._choose([cpu for cpu in self._cpus if cpu not in self._ours])
+                cpu, held = _choose([cpu for cpu in self._cpus if cpu not in self._ours])
                 self._ours.add(cpu)
             try:
                 yield cpu
             finally:
                 with self._lock:
                     self._ours.discard(cpu)
-                if locked is not None:
-                    os.close(locked)
+                held.close()
 
-    def _choose(self, candidates: list[int]) -> tuple[int, int | None]:
+
+def lock_directory() -> Path:
+    """Return where there is a file per CPU, locked while a run has it: who asks elsewhere takes another one.
+
+    Nobody else may put anything there: what root opens by a foreseeable name in /tmp could be anybody's link.
+    """
+    if os.geteuid() == 0:
+        return Path("/run/brobust-cpus")
+    if directory := os.environ.get("XDG_RUNTIME_DIR"):
+        return Path(directory) / "brobust-cpus"
+    return Path(tempfile.gettempdir()) / f"brobust-cpus-{os.geteuid()}"
+
+
+def _choose(candidates: list[int]) -> tuple[int, ExitStack]:
+    held = ExitStack()
+    try:
+        directory = private_directory(lock_directory(), mode=0o700)
         for cpu in candidates:
             try:
-                self._directory.mkdir(mode=0o700, exist_ok=True)
-                file = os.open(self._directory / str(cpu), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            except OSError:  # no room, or not ours: then nobody is warned
-                break
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                os.close(file)
+                held.enter_context(locked(directory / str(cpu), seconds=0))
+            except Locked:
                 continue
-            return cpu, file
-        return candidates[0], None
+            return cpu, held
+    except MissingSupport:  # no room, or not ours: then nobody is warned
+        pass
+    return candidates[0], held

@@ -1,6 +1,7 @@
 """Kernels of the backend `virtual` by name: found in the cache, or brought by the wheel.
 
-- `virtual-6.12`, `virtual-6.1`: Debian's sources of that series with our files, as a User-Mode-Linux executable.
+- `virtual-6.12`, `virtual-6.1`: Debian's or Ubuntu's sources of that series with our files, as a User-Mode-Linux
+  executable.
 - `virtual-6.12-hz1000`: the same with another tick than Debian's 250 Hz.
 - any other name that begins with virtual-: a tree of the user's, built with `brobust kernel build --source DIR`.
 
@@ -15,15 +16,16 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from brobust import files
 from brobust.errors import BadInput, MissingSupport
 from brobust.guests.kernels import cache_directory
+from brobust.host.locks import refuse_foreign
 
-DEFAULT = "virtual-6.12"
+DEFAULT = "virtual-6.12"  # where it is built; see default()
 DEFAULT_HZ = 250  # Debian's CONFIG_HZ, and so that of the vm backend's guests
 TICKS = (100, 250, 300, 1000)  # the ones of kernel/Kconfig.hz
 MINUTES = 3  # of a build on two cores, for remedies; docs/kernels.md has what was measured
@@ -92,11 +94,42 @@ class VirtualKernel:
         return build_command(self.name, self.source)
 
 
-def find(name: str = DEFAULT) -> VirtualKernel:
-    """The built kernel of that name; nothing is built here."""
+def default() -> str:
+    """Return the name of the kernel that runs where none is named: DEFAULT, or where that is not built the newest of
+    the distribution's series that is."""
+    if any(VirtualKernel.read(directory) is not None for directory in _places(DEFAULT)):
+        return DEFAULT
+    built = [kernel.name for kernel in available() if debian_series(kernel.name) is not None and not kernel.stale]
+    return max(built, key=_newest, default=DEFAULT)
+
+
+def _newest(name: str) -> tuple[list[int], bool]:
+    """Order names of series; of one series the usual tick comes last."""
+    parsed = debian_series(name)
+    assert parsed is not None
+    series, hz = parsed
+    return series_key(series), hz is None
+
+
+def series_key(series: str) -> list[int]:
+    """Return what orders `6.1`, `6.8` and `6.12`."""
+    return [int(part) for part in series.split(".")]
+
+
+def why_default(name: str) -> str | None:
+    """Return why the default is this kernel, in a sentence, where it is not DEFAULT."""
+    if name == DEFAULT:
+        return None
+    return f"kernel: {name}, since {DEFAULT} is not built here; `{build_command(DEFAULT)}` builds it"
+
+
+def find(name: str | None = None) -> VirtualKernel:
+    """Return the built kernel of that name, or the default; nothing is built here."""
+    name = name or default()
     found = [kernel for directory in _places(name) if (kernel := VirtualKernel.read(directory)) is not None]
     for kernel in found:
         if not kernel.stale:
+            _check_executable(kernel)
             return kernel
     if found:
         raise MissingSupport(
@@ -112,6 +145,29 @@ def find(name: str = DEFAULT) -> VirtualKernel:
         f"kernel: {name!r} is no kernel of the virtual backend; built here: {built}; `{build_command(DEFAULT)}` "
         f"builds the default, `brobust kernel build --source DIR --name virtual-NAME` one of your own"
     )
+
+
+def _check_executable(kernel: VirtualKernel) -> None:
+    """Refuse an executable that is not the one that was built: runs are known by its hash. As root, refuse one that
+    somebody else could have put there."""
+    if os.geteuid() == 0:
+        root = (cache_directory() if kernel.where == "cache" else _FROM_WHEEL).resolve()
+        place = kernel.path.parent.resolve()
+        for directory in (place, *(above for above in place.parents if above.is_relative_to(root))):
+            refuse_foreign(directory)
+    status = kernel.path.stat()
+    found = _sha256(kernel.path, status.st_ino, status.st_size, status.st_mtime_ns)
+    if found != kernel.sha256:
+        raise MissingSupport(
+            f"kernel: {kernel.path} is not what was built (its SHA-256 begins with {found[:12]}, kernel.json has "
+            f"{kernel.sha256[:12]}); `{kernel.build_command} --force` builds it again"
+        )
+
+
+@cache
+def _sha256(path: Path, inode: int, size: int, mtime_ns: int) -> str:
+    """Return the hash of a file: once per process, unless it changes."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def available() -> list[VirtualKernel]:

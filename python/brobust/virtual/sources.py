@@ -1,4 +1,5 @@
-"""What a kernel is built from: Debian's source package of a series, or a tree of the user's, as a tree of our own."""
+"""What a kernel is built from: the distribution's source package of a series, or a tree of the user's, as a tree of
+our own."""
 
 from __future__ import annotations
 
@@ -25,6 +26,10 @@ BULK = (
 )  # fmt: skip
 
 
+OLDEST = "6.1"  # of the series that our patches fit
+_PACKAGE = re.compile(r"linux-source-(?P<series>[0-9]+\.[0-9]+)(\.0)?")  # Ubuntu writes 6.8.0 of the series 6.8
+
+
 @dataclass(frozen=True)
 class Order:
     """What to build: Debian's sources of a series, or else a tree."""
@@ -47,6 +52,15 @@ class Order:
             raise BadInput(f"--hz: {hz} contradicts the name {name}; leave one of them out")
         tick = kernels.check_hz(hz or hz_of_name or kernels.DEFAULT_HZ)
         return cls(kernels.with_tick(f"virtual-{series}", tick), tick, series=series)
+
+    @classmethod
+    def of_default(cls, hz: int | None = None) -> Order:
+        """The series of the default kernel, or where its source is not offered the newest that is."""
+        usual = kernels.debian_series(kernels.DEFAULT)
+        assert usual is not None
+        series = obtainable()
+        chosen = usual[0] if usual[0] in series or not series else series[0]
+        return cls.of_debian(f"virtual-{chosen}", hz)
 
     @classmethod
     def of_tree(cls, tree: Path, name: str | None = None, hz: int | None = None) -> Order:
@@ -90,24 +104,56 @@ def identity_of_tree(tree: Path) -> str:
     return f"{tree} {digest.hexdigest()[:16]}"
 
 
+def obtainable() -> list[str]:
+    """Return the series whose source is in the cache or offered by apt, newest first, from OLDEST on."""
+    named = [_package_of_tarball(path) for path in _store().glob("linux-source-*.tar.*")]
+    if shutil.which("apt-cache") is not None:
+        command = ["apt-cache", "pkgnames", "linux-source-"]
+        named += subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    series = {match["series"] for name in named if (match := _PACKAGE.fullmatch(name))}
+    supported = [one for one in series if kernels.series_key(one) >= kernels.series_key(OLDEST)]
+    return sorted(supported, key=kernels.series_key, reverse=True)
+
+
+def why_default(order: Order) -> str | None:
+    """Return why this is what is built where no name is given, in a sentence, where it is not the default kernel."""
+    usual = kernels.debian_series(kernels.DEFAULT)
+    assert usual is not None
+    if order.series == usual[0]:
+        return None
+    return f"apt offers no linux-source-{usual[0]} here; taking {order.series}, the newest that it offers"
+
+
 def fetch(order: Order, scratch: Path, log: Log, progress: Progress, *, newest: bool = False) -> Source:
-    """The source of an order: the tree that was given, or Debian's package as a tarball in the cache."""
+    """The source of an order: the tree that was given, or the distribution's package as a tarball in the cache."""
     if order.tree is not None:
         return Source(str(order.tree), identity_of_tree(order.tree))
-    package = f"linux-source-{order.series}"
-    store = cache_directory() / "sources"
-    tarballs = sorted(store.glob(f"{package}_*.tar.*"), key=lambda path: path.stat().st_mtime)
-    offered = _offered(package)
+    names = (f"linux-source-{order.series}", f"linux-source-{order.series}.0")
+    store = _store()
+    tarballs = sorted(
+        (path for name in names for path in store.glob(f"{name}_*.tar.*")), key=lambda path: path.stat().st_mtime
+    )
+    package, offered = next(((name, found) for name in names if (found := _offered(name))), (names[0], None))
     if newest and offered is not None:
         tarballs = [path for path in tarballs if _version_of_tarball(path) == offered[0]]
     if not tarballs:
         if offered is None:
+            others = ", ".join(f"virtual-{series}" for series in obtainable())
+            instead = f"`brobust kernel build` with one of {others}" if others else "`apt-get update`"
             raise MissingSupport(
-                f"kernel: apt offers no {package}; `apt-get update`, or give an unpacked Linux source with --source DIR"
+                f"kernel: apt offers no {package}; {instead}, or give an unpacked Linux source with --source DIR"
             )
         tarballs = [_download(package, *offered, store, scratch, log, progress)]
-    description = f"{package} {_version_of_tarball(tarballs[-1])}"
+    description = f"{_package_of_tarball(tarballs[-1])} {_version_of_tarball(tarballs[-1])}"
     return Source(description, description, tarballs[-1])
+
+
+def _store() -> Path:
+    return cache_directory() / "sources"
+
+
+def _package_of_tarball(path: Path) -> str:
+    return path.name.partition("_")[0]
 
 
 def _offered(package: str) -> tuple[str, int] | None:
@@ -143,7 +189,8 @@ def _download(package: str, version: str, size: int, store: Path, scratch: Path,
         )
     if log.call(["dpkg-deb", "-x", str(next(here.glob("*.deb"))), str(here)], cwd=here) != 0:
         raise MissingSupport(f"dpkg-deb -x {package} failed: {log.last_line()}; is the disk full?")
-    unpacked = next(here.glob("usr/src/**/linux-source-*.tar.*"), None)
+    # Ubuntu has it in a directory of its own, with a link to it.
+    unpacked = next((path for path in here.glob("usr/src/**/linux-source-*.tar.*") if not path.is_symlink()), None)
     if unpacked is None:
         raise MissingSupport(f"the package {package} holds no tarball; give an unpacked Linux source with --source DIR")
     store.mkdir(parents=True, exist_ok=True)
@@ -159,7 +206,7 @@ def unpack(order: Order, source: Source, scratch: Path, log: Log, progress: Prog
     tree.mkdir()
     if source.tarball is not None:
         progress.phase(f"unpacking {source.description}")
-        left_out = [f"--exclude=linux-source-{order.series}/{pattern}" for pattern in BULK]
+        left_out = [f"--exclude={_package_of_tarball(source.tarball)}/{pattern}" for pattern in BULK]
         status = log.call(
             ["tar", "-x", "--anchored", "--wildcards", *left_out, "--strip-components=1", "-f", str(source.tarball)],
             cwd=tree,
