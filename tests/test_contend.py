@@ -152,6 +152,8 @@ def test_histograms_hold_every_length() -> None:
         ([], ["--share is missing"]),
         (["--share", "25%", "--for", "1ms"], ["--for", "1ms"]),
         (["--share", "25%", "--phase", "in"], ["--phase", "burner"]),
+        (["--share", "25%", "--start-jitter", "0.1"], ["--start-jitter", "burner"]),
+        (["--share", "25%", "--driver", "quota", "--length-jitter", "0.1"], ["--length-jitter", "burner's", "quota"]),
         (["--share", "25%", "--phase", "left"], ["--phase", "'left'"]),
         (["--driver", "competitor"], ["--competitors N"]),
         (["--driver", "competitor", "--share", "40%"], ["--share", "40%", "1/2"]),
