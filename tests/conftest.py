@@ -8,7 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, settings
 
 import forked
 from brobust import cli
+from brobust.host import locks
 
 BROBUST = Path(sys.executable).parent / "brobust"
 
@@ -39,6 +41,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="qemu-system-x86_64 is not installed"))
         if item.get_closest_marker("root") and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason="needs root"))
+
+
+@pytest.fixture(autouse=True)
+def alone_on_the_host(request: pytest.FixtureRequest) -> Iterator[None]:
+    """One test at a time of those that are marked `host`, among all workers and all checkouts: they change, or want
+    for themselves, what a host has only one of."""
+    if request.node.get_closest_marker("host") is None or os.geteuid() != 0:
+        yield
+        return
+    with locks.locked(locks.private_directory(Path("/run/brobust-tests")) / "lock", seconds=280):
+        yield
 
 
 @pytest.fixture
@@ -65,3 +78,13 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     line = capsys.readouterr().err
     assert ended.value.code == 2 and line.count("\n") == 1, line
     return line
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 30) -> bool:
+    """Whether it comes true; the time is only for a machine on which it does not."""
+    patience = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > patience:
+            return False
+        time.sleep(0.02)
+    return True

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from brobust.errors import MissingSupport
 from brobust.host import children, locks
 from brobust.host.owner import Owner
+from conftest import eventually
 
 
 @pytest.fixture
@@ -39,16 +39,6 @@ def child() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
 def said(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 30) -> bool:
-    """Whether it comes true; the time is only for a machine on which it does not."""
-    patience = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > patience:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def test_an_owner_is_known_by_its_start_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +171,7 @@ def test_a_guardian_runs_nothing_of_the_directory_that_the_user_is_in(
     (tmp_path / "brobust").mkdir()
     for name in ("brobust/__init__.py", "brobust/loading.py", "signal.py", "select.py"):
         (tmp_path / name).write_text("open('hijacked', 'w')\nprint('HIJACKED')\n")
-    code = GUARDED.format(module="brobust.host.session", arguments=())
+    code = GUARDED.format(module="brobust.host.session_guardian", arguments=())
     code = code.replace("guardian = ", f"import os; os.chdir({str(tmp_path)!r}); guardian = ")
     child(code).communicate()
     assert not (tmp_path / "hijacked").exists()

@@ -114,7 +114,14 @@ class Deadline:
 
     def __new__(cls, tids: Sequence[int], runtime_ns: int, period_ns: int) -> Self: ...
     def start(self) -> None:
-        """Apply it to all threads, or to none and raise ContentionError."""
+        """Apply it to all threads, or to none and raise ContentionError. As `admit` and `get_going` until it does."""
+
+    def admit(self) -> None:
+        """Put under SCHED_DEADLINE which is not, or release all and raise ContentionError."""
+
+    def get_going(self) -> bool:
+        """Wait until every thread has been seen to run in its second period: True. False if the kernel keeps one from
+        it, which has to be admitted again; after some attempts ContentionError."""
 
     def stop(self) -> None:
         """Give every thread its former policy back; returns a few periods later. Again does nothing.

@@ -20,7 +20,7 @@ from brobust import _core, drivers, files, replay
 from brobust.contention import unlike_recorded
 from brobust.errors import BadInput, MissingSupport, RunFailed
 from brobust.host import cgroups, cpus, threads
-from brobust.host.session import Session, refuse_held
+from brobust.host.session import Session, refuse_held, refuse_without_spare
 from brobust.vcpus import Machine
 
 Driver = Literal["deadline", "burner", "quota", "competitor", "replay"]
@@ -30,6 +30,12 @@ PHASES: tuple[Phase, ...] = ("random", "in", "out")
 
 Report = dict[str, Any]
 """What threads got, with the fields of docs/contend.md."""
+
+# Ordinary threads, the kernel's among them, still get a thousandth of a CPU beside 64 of these (kernel/sched/core.c,
+# sched_prio_to_weight: 9548 to 1024).
+LOWEST_NICE = -10
+# A command that has said nothing for so long, beside what it may have to wait for, is taken for stuck.
+STUCK_SECONDS = 15.0
 
 BINS = 10
 # Shorter waits are interrupts and neighbours' wakeups (crates/contention/src/summary.rs, noise_limit_ns).
@@ -68,8 +74,9 @@ class Asked:
         return f"{self.share:.4g} of a CPU in slices of {self.timeslice / 1e6:g} ms ({self.driver})"
 
 
-def check(asked: Asked, machine: Machine) -> dict[int, int]:
-    """Refuse what cannot be done here. The CPU for each thread, where the driver needs one."""
+def check(asked: Asked, machine: Machine, *, force: bool = False) -> dict[int, int]:
+    """Refuse what cannot be done here, or would take the host away from its owner (`force`: even that is done). Return
+    the CPU for each thread, where the driver needs one."""
     tids = [vcpu.tid for vcpu in machine.vcpus]
     for tid in tids:
         refuse_held(tid)
@@ -89,7 +96,20 @@ def check(asked: Asked, machine: Machine) -> dict[int, int]:
                 raise BadInput(f"thread {tid} is under SCHED_DEADLINE already: give it an ordinary policy first")
     except _core.ContentionError as error:
         raise BadInput(f"--driver {asked.driver}: {error}") from None
-    return places(threads.allowed_cpus(tids)) if asked.needs_cpus else {}
+    on_cpu = places(threads.allowed_cpus(tids)) if asked.needs_cpus else {}
+    if not force:
+        if asked.nice < LOWEST_NICE:
+            raise BadInput(
+                f"--nice: {asked.nice} starves the kernel's own threads on these CPUs; give {LOWEST_NICE} or more, "
+                "or --force with --for"
+            )
+        refuse_without_spare(*_kept_busy(asked, on_cpu, len(tids)))
+    return on_cpu
+
+
+def _kept_busy(asked: Asked, on_cpu: Mapping[int, int], count: int) -> tuple[list[int], int]:
+    """The CPUs that others may not get for a while, and how many more, wherever the threads happen to be."""
+    return list(on_cpu.values()), count if asked.driver == "deadline" else 0
 
 
 def places(allowed: Mapping[int, Sequence[int]]) -> dict[int, int]:
@@ -107,19 +127,26 @@ def places(allowed: Mapping[int, Sequence[int]]) -> dict[int, int]:
 
 
 def contend(
-    machine: Machine, asked: Asked, on_cpu: Mapping[int, int], seconds: float | None, out: Path | None = None
-) -> Generator[Report]:
+    machine: Machine, asked: Asked, on_cpu: Mapping[int, int], seconds: float | None, out: Path | None = None, *,
+    force: bool = False,
+) -> Generator[Report]:  # fmt: skip
     """Hold the threads, on the CPUs that `check` gave, for so long (None: until interrupted). A report every second of
     what they got in it, and a last one, with `summary` true, of the whole time. Then every thread is what it was.
-    `out`: keep what they got, as `record` does."""
+    `out`: keep what they got, as `record` does. `force`: as `check`."""
     tids = [vcpu.tid for vcpu in machine.vcpus]
     recorded = replay.offtimes(asked.replay) if asked.replay is not None else ()
     if recorded and seconds is None:
         seconds = sum(recorded[-1]) / 1e9
     off = None if asked.driver in ("competitor", "replay") else asked.period - asked.timeslice
-    with Session.start(beside_others=True) as session:
-        for tid in tids:
-            session.hold_thread(tid)
+    # Longer than starting and ending may take; while it lasts, something is said every second.
+    silence_seconds = STUCK_SECONDS + 10 * asked.period / 1e9
+    with Session.start(beside_others=True, silence_seconds=silence_seconds) as session:
+        formers = [threads.Former.of(tid) for tid in tids]
+        for former, vcpu in zip(formers, machine.vcpus, strict=True):
+            if former.started != vcpu.started:
+                raise BadInput(f"thread {vcpu.tid} has ended: is the VM still running?")
+        session.hold_threads(formers)
+        session.hold_cpus(*_kept_busy(asked, on_cpu, len(tids)), force=force)
         try:
             for tid, cpu in on_cpu.items():
                 cpus.pin([tid], {cpu})
@@ -128,7 +155,8 @@ def contend(
                 recorder, recorded_by = _recorder(tids)
                 interrupted = False
                 try:
-                    for _ in _seconds(seconds, tids):
+                    for _ in _seconds(seconds, machine):
+                        session.say_alive()
                         parts = recorder.take()
                         yield _report(machine, [part.summary(off) for part in parts], begin)
                 except KeyboardInterrupt:
@@ -200,7 +228,7 @@ def _recorder(tids: Sequence[int]) -> tuple[_core.Recorder, str]:
         return recorder, "schedstat"
 
 
-def _seconds(seconds: float | None, tids: Sequence[int]) -> Iterator[None]:
+def _seconds(seconds: float | None, machine: Machine) -> Iterator[None]:
     """One after the other, on the second, until it is over or every thread has ended."""
     begin, number = time.monotonic(), 0
     while seconds is None or number < seconds:
@@ -208,7 +236,7 @@ def _seconds(seconds: float | None, tids: Sequence[int]) -> Iterator[None]:
         due = number if seconds is None else min(number, seconds)
         time.sleep(max(0.0, begin + due - time.monotonic()))
         yield
-        if all(threads.start_time(tid) is None for tid in tids):
+        if not any(vcpu.lives for vcpu in machine.vcpus):
             return
 
 
@@ -269,7 +297,7 @@ def record(machine: Machine, seconds: float | None, out: Path) -> Generator[Repo
     next_write, interrupted = 10.0, False
     _write(machine, recorder, out, begin)  # a file that cannot be written is said now
     try:
-        for _ in _seconds(seconds, tids):
+        for _ in _seconds(seconds, machine):
             parts = recorder.take()
             report = _report(machine, [part.summary() for part in parts], begin)
             if report["elapsed_s"] >= next_write:

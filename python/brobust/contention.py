@@ -172,6 +172,7 @@ def _driven(
 ) -> Iterator[ExitStack]:
     """The driver at work. What is called on the stack that is handed out ends with it."""
     places = dict.fromkeys(threads, plan.sender)
+    session.hold_cpus([plan.sender], force=True)  # the plan has left others
     with ExitStack() as stack:
         if not asked.active:
             pass

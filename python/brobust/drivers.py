@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 
 from brobust import _core
-from brobust.host import cgroups, cpus
+from brobust.host import children, cpus
 from brobust.host.session import Session
 
 Offtimes = Sequence[tuple[int, int]]
@@ -17,14 +18,18 @@ Offtimes = Sequence[tuple[int, int]]
 @contextmanager
 def deadline(threads: Sequence[int], timeslice_ns: int, period_ns: int, session: Session) -> Iterator[None]:
     """SCHED_DEADLINE: so much CPU in every period, each thread for itself."""
+    held = _core.Deadline(threads, timeslice_ns, period_ns)
     # The kernel pulls a DEADLINE thread that may run anywhere to whichever CPU is about to schedule: seen half
     # the time on the path guest's, which it froze (Cubic at 50 %: 13 instead of 18.7 Mbit/s). It takes a thread
-    # that is confined to one CPU only while its bandwidth control is off (dl_task_check_affinity), which is for
-    # the moment of the call; admission has been checked before.
-    held = _core.Deadline(threads, timeslice_ns, period_ns)
-    with session.sysctl("kernel/sched_rt_runtime_us", "-1"):
-        held.start()
+    # that is confined to some CPUs only while its bandwidth control is off (dl_task_check_affinity), which is for
+    # the moment of the call; `admit` counts what the host has admitted already.
+    confined = any(len(os.sched_getaffinity(thread)) < (os.cpu_count() or 1) for thread in threads)
     try:
+        while True:
+            with session.sysctl("kernel/sched_rt_runtime_us", "-1") if confined else nullcontext():
+                held.admit()
+            if held.get_going():
+                break
         yield
     finally:
         held.stop()
@@ -67,17 +72,11 @@ def replay(places: Mapping[int, int], offtimes: Offtimes, start_ns: int | None =
 @contextmanager
 def quota(threads: Sequence[int], timeslice_ns: int, period_ns: int, session: Session) -> Iterator[None]:
     """A cgroup for each thread, with bandwidth control: what clouds sell as a part of a CPU."""
-    groups = []
+    groups = session.hold_groups(threads, timeslice_ns, period_ns)
     try:
-        for thread in threads:
-            group = cgroups.group_for(thread)
-            session.name_group(group)
-            groups.append(group)
-            group.hold(thread, timeslice_ns, period_ns)
         yield
     finally:
-        for group in reversed(groups):
-            group.remove()
+        session.release_groups(groups)
 
 
 @contextmanager
@@ -96,7 +95,7 @@ def competitors(places: Mapping[int, int], count: int, nice: str) -> Iterator[No
 
 def _competitor(cpu: int, nice: str) -> subprocess.Popen[bytes]:
     """A process that is always busy, on that CPU, with that weight. Dies with brobust."""
-    command = ["nice", "-n", nice, "setpriv", "--pdeathsig", "KILL", "sh", "-c", "while :; do :; done"]
+    command = children.ends_with_us(["nice", "-n", nice, "sh", "-c", "while :; do :; done"])
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     cpus.pin([process.pid], {cpu})
     cpus.weigh_session(process.pid, nice)

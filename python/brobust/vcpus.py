@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 import psutil
 
 from brobust.errors import BadInput, printable
+from brobust.host.threads import start_time
 
 PROC = Path("/proc")
 
@@ -44,6 +45,13 @@ class Vcpu:
     name: str
     number: int | None = None
     """The vCPU's; None of a thread that was named by its id."""
+    started: int | None = None
+    """When the thread began, in clock ticks since boot: a later one may have its id."""
+
+    @property
+    def lives(self) -> bool:
+        """Whether this very thread is there."""
+        return self.started is not None and start_time(self.tid) == self.started
 
 
 @dataclass(frozen=True)
@@ -71,11 +79,13 @@ def find(
     names = _threads(pid)
     if not names:
         raise BadInput(f"--pid: there is no process {pid}")
+    started = {tid: start_time(tid) for tid in names}
     program = _comm(PROC / str(pid)) or "?"
     hypervisor = next((one for one in HYPERVISORS if re.fullmatch(one.program, program)), None)
     found = tuple(_vcpus(hypervisor, names) if threads == "auto" else _named(threads, pid, names))
     if not found:
         raise BadInput(_nothing_found(pid, program, hypervisor, names))
+    found = tuple(replace(vcpu, started=started[vcpu.tid]) for vcpu in found)
     return Machine(pid, hypervisor.name if hypervisor else program, _name(pid), found, hypervisor is not None)
 
 

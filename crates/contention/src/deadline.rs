@@ -4,6 +4,7 @@
 //! scheduler ticks (kernel/sched/deadline.c, update_curr_dl), so a slice ends at the first tick after the budget is
 //! spent and the overrun is taken from the next slice: right on average, and only if a slice is a few ticks long. For
 //! shorter slices there is `burner`.
+use std::fs;
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use crate::error::{ContentionError, Result};
 use crate::host::{hz, kernel_is_at_least, online_cpus, sysctl, RealTimeBudget};
 use crate::sched_attr::{SchedAttr, SCHED_DEADLINE};
 use crate::schedule::period_ns;
-use crate::thread::{Thread, Tid};
+use crate::thread::{Stat, Thread, Tid};
 
 /// kernel/sched/deadline.c, __checkparam_dl: DL_SCALE is 10, so below 1024 ns the bandwidth would round to nothing.
 const LEAST_RUNTIME_NS: u64 = 1 << 10;
@@ -35,6 +36,8 @@ const ATTEMPTS: usize = 5;
 #[derive(Debug)]
 pub struct Deadline {
     held: Vec<Held>,
+    wanted: SchedAttr,
+    attempts: usize,
 }
 
 /// A thread and what it was before.
@@ -43,34 +46,66 @@ struct Held {
     thread: Thread,
     before: SchedAttr,
     wanted: SchedAttr,
+    /// Whether it is under SCHED_DEADLINE now.
+    is_admitted: bool,
 }
 
 impl Deadline {
-    /// Lets each thread run `runtime_ns` in every `period_ns`. If one is refused, none is changed. Returns when each has
-    /// been seen to run in its second period.
-    pub fn apply(tids: &[Tid], runtime_ns: u64, period_ns: u64) -> Result<Self> {
+    /// Remembers what the threads are, to let each run `runtime_ns` in every `period_ns` from `admit` on.
+    pub fn new(tids: &[Tid], runtime_ns: u64, period_ns: u64) -> Result<Self> {
         if tids.is_empty() {
             return Err(ContentionError::NoThreads);
         }
         Limits::read().check_range(runtime_ns, period_ns)?;
         let wanted = SchedAttr::deadline(runtime_ns, period_ns);
-        // Dropped on the way out of an error, which restores the threads that were changed before it.
-        let mut this = Self { held: Vec::new() };
-        for &tid in tids {
-            this.hold(tid, wanted)?;
-        }
-        for held in &this.held {
-            held.get_going()?;
-        }
-        Ok(this)
+        let held: Result<_> = tids.iter().map(|&tid| Held::find(tid, wanted)).collect();
+        Ok(Self { held: held?, wanted, attempts: 0 })
     }
 
-    fn hold(&mut self, tid: Tid, wanted: SchedAttr) -> Result<()> {
-        let thread = Thread::find(tid)?;
-        let before = SchedAttr::of(tid).map_err(|error| refusal(&thread, wanted, error))?;
-        wanted.set(tid).map_err(|error| refusal(&thread, wanted, error))?;
-        self.held.push(Held { thread, before, wanted });
-        Ok(())
+    /// `new`, `admit` and `get_going`, for threads that may run on every CPU.
+    pub fn apply(tids: &[Tid], runtime_ns: u64, period_ns: u64) -> Result<Self> {
+        let mut this = Self::new(tids, runtime_ns, period_ns)?;
+        loop {
+            this.admit()?;
+            if this.get_going()? {
+                return Ok(this);
+            }
+        }
+    }
+
+    /// Puts the threads under SCHED_DEADLINE that are not. If one is refused, none stays there.
+    ///
+    /// Counts what the host has admitted to others itself: this is called while the kernel does not, to admit threads
+    /// that are confined to some CPUs.
+    pub fn admit(&mut self) -> Result<()> {
+        let share = self.wanted.share();
+        let missing = self.held.iter().filter(|held| !held.is_admitted).count();
+        let outcome = Limits::read()
+            .check_room(share, missing)
+            .and_then(|()| self.held.iter_mut().filter(|held| !held.is_admitted).try_for_each(Held::admit));
+        if outcome.is_err() {
+            // The error is worth more than one of undoing.
+            let _ = self.release();
+        }
+        outcome
+    }
+
+    /// Returns true when each thread has been seen to run in its second period. False if the kernel keeps one from
+    /// running: it is not under SCHED_DEADLINE any more, and has to be admitted again.
+    pub fn get_going(&mut self) -> Result<bool> {
+        self.attempts += 1;
+        thread::sleep(Duration::from_nanos(self.wanted.period_ns));
+        let mut stuck = None;
+        for held in self.held.iter_mut().filter(|held| held.is_admitted) {
+            if !held.runs_again() {
+                held.leave()?;
+                stuck = Some(held.thread.tid);
+            }
+        }
+        match stuck {
+            Some(tid) if self.attempts >= ATTEMPTS => Err(ContentionError::Stuck { tid }),
+            stuck => Ok(stuck.is_none()),
+        }
     }
 
     /// Gives every thread its former policy back. Once is enough; again does nothing. A thread that has ended is
@@ -78,13 +113,20 @@ impl Deadline {
     ///
     /// Returns when the threads can be put under SCHED_DEADLINE again, a few periods later.
     pub fn restore(&mut self) -> Result<()> {
+        let outcome = self.release();
+        self.held.clear();
+        outcome
+    }
+
+    fn release(&mut self) -> Result<()> {
         let mut outcome = Ok(());
         let mut settling = Duration::ZERO;
-        for held in self.held.drain(..) {
+        for held in self.held.iter_mut().filter(|held| held.is_admitted) {
             match held.restore() {
                 Ok(held_settling) => settling = settling.max(held_settling),
                 Err(error) => outcome = outcome.and(Err(error)),
             }
+            held.is_admitted = false;
         }
         thread::sleep(settling);
         outcome
@@ -99,29 +141,38 @@ impl Drop for Deadline {
 }
 
 impl Held {
-    /// Makes sure that the thread gets its second slice.
+    fn find(tid: Tid, wanted: SchedAttr) -> Result<Self> {
+        let thread = Thread::find(tid)?;
+        let before = SchedAttr::of(tid).map_err(|error| refusal(&thread, wanted, error))?;
+        Ok(Self { thread, before, wanted, is_admitted: false })
+    }
+
+    fn admit(&mut self) -> Result<()> {
+        let tid = self.thread.tid;
+        if !self.thread.is_alive() {
+            return Err(ContentionError::NoThread { tid });
+        }
+        self.wanted.set(tid).map_err(|error| refusal(&self.thread, self.wanted, error))?;
+        self.is_admitted = true;
+        Ok(())
+    }
+
+    /// Gives the thread its former policy until it is admitted again.
     ///
     /// A thread that was under SCHED_DEADLINE before may get one slice and then none ever again: throttled, and no timer
     /// armed to end that. `settling` makes it rare and not impossible (6.18: 9 of 300 returns, spinning and sleeping threads). Leaving the
     /// class and coming back sets it going.
-    fn get_going(&self) -> Result<()> {
-        for _ in 0..ATTEMPTS {
-            if self.runs_again() {
-                return Ok(());
-            }
-            let restored = self.before.set(self.thread.tid);
-            thread::sleep(self.settling());
-            restored
-                .and_then(|()| self.wanted.set(self.thread.tid))
-                .map_err(|error| refusal(&self.thread, self.wanted, error))?;
-        }
-        Err(ContentionError::Stuck { tid: self.thread.tid })
+    fn leave(&mut self) -> Result<()> {
+        let tid = self.thread.tid;
+        self.before.set(tid).map_err(|error| refusal(&self.thread, self.before, error))?;
+        self.is_admitted = false;
+        thread::sleep(self.settling());
+        Ok(())
     }
 
     /// False if the thread wants to run and does not, from its second period on, for longer than it may have to wait.
     fn runs_again(&self) -> bool {
         let period = Duration::from_nanos(self.wanted.period_ns);
-        thread::sleep(period);
         let before = self.thread.run_ns();
         // A slice that was overrun by a tick may cost the next ones.
         let patience = Instant::now() + 3 * period + self.settling();
@@ -162,8 +213,7 @@ impl Held {
     /// back at once, none of 28 that came back later.
     fn settling(&self) -> Duration {
         let tick_s = 1.0 / f64::from(hz().unwrap_or(100));
-        let share = self.wanted.runtime_ns as f64 / self.wanted.period_ns as f64;
-        Duration::from_nanos(self.wanted.period_ns) + Duration::from_secs_f64(tick_s / share)
+        Duration::from_nanos(self.wanted.period_ns) + Duration::from_secs_f64(tick_s / self.wanted.share())
     }
 }
 
@@ -212,7 +262,7 @@ fn may_not_run_everywhere(thread: &Thread) -> bool {
 }
 
 /// Says before anything is started whether SCHED_DEADLINE would admit `threads` threads that each run `timeslice_ns`
-/// and get `share` of a CPU. Other deadline threads on the host are not counted; the kernel refuses those later.
+/// and get `share` of a CPU, beside those that are there already.
 pub fn check(timeslice_ns: u64, share: f64, threads: usize) -> Result<()> {
     Limits::read().check(timeslice_ns, share, threads)
 }
@@ -222,8 +272,10 @@ pub fn check(timeslice_ns: u64, share: f64, threads: usize) -> Result<()> {
 struct Limits {
     period_min_ns: u64,
     period_max_ns: u64,
-    /// The fraction of every CPU that deadline threads may have together; None: any.
-    fraction: Option<f64>,
+    /// The fraction of every CPU that deadline threads may have together.
+    fraction: f64,
+    /// What those that are there have, in CPUs.
+    admitted: f64,
     cpus: usize,
 }
 
@@ -237,7 +289,8 @@ impl Limits {
         Self {
             period_min_ns: ns("sched_deadline_period_min_us", DEFAULT_PERIOD_MIN_US),
             period_max_ns: ns("sched_deadline_period_max_us", DEFAULT_PERIOD_MAX_US),
-            fraction: RealTimeBudget::read().fraction().map(|fraction| fraction - reserved),
+            fraction: RealTimeBudget::read().fraction() - reserved,
+            admitted: admitted_shares(),
             cpus: online_cpus(),
         }
     }
@@ -266,15 +319,28 @@ impl Limits {
     }
 
     fn check_room(&self, share: f64, threads: usize) -> Result<()> {
-        let Some(fraction) = self.fraction else {
-            return Ok(());
-        };
-        let room = fraction * self.cpus as f64;
+        let room = (self.fraction * self.cpus as f64 - self.admitted).max(0.0);
         if share * threads as f64 > room {
             return Err(ContentionError::NoRoom { threads, share, room, cpus: self.cpus });
         }
         Ok(())
     }
+}
+
+/// The shares of a CPU that SCHED_DEADLINE has admitted on this host, summed over its threads.
+fn admitted_shares() -> f64 {
+    let tasks = numbers_in("/proc").flat_map(|pid| numbers_in(&format!("/proc/{pid}/task")));
+    tasks.filter_map(|tid| SchedAttr::of(tid).ok().filter(|attr| is_admitted(tid, attr))).map(|attr| attr.share()).sum()
+}
+
+/// The kernel's own threads that set CPU frequencies have the policy by name only (kernel/sched/cpufreq_schedutil.c).
+fn is_admitted(tid: Tid, attr: &SchedAttr) -> bool {
+    attr.policy == SCHED_DEADLINE && !Stat::read(tid).is_ok_and(|stat| stat.is_kernels())
+}
+
+fn numbers_in(directory: &str) -> impl Iterator<Item = Tid> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 #[cfg(test)]
@@ -284,7 +350,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn two_cpus() -> Limits {
-        Limits { period_min_ns: 100_000, period_max_ns: 4_194_304_000, fraction: Some(0.9), cpus: 2 }
+        Limits { period_min_ns: 100_000, period_max_ns: 4_194_304_000, fraction: 0.9, admitted: 0.0, cpus: 2 }
     }
 
     fn refused(timeslice_ns: u64, share: f64, threads: usize) -> String {
@@ -333,9 +399,11 @@ mod tests {
     }
 
     #[test]
-    fn without_a_real_time_limit_everything_is_admitted() {
-        let limits = Limits { fraction: None, ..two_cpus() };
-        limits.check(10 * MS, 0.9, 64).unwrap();
+    fn what_others_have_been_admitted_with_is_not_given_twice() {
+        let limits = Limits { admitted: 0.9, ..two_cpus() };
+        limits.check(10 * MS, 0.9, 1).unwrap();
+        let text = limits.check(10 * MS, 0.9, 2).unwrap_err().to_string();
+        assert!(text.contains("0.90 CPUs' worth is left"), "{text}");
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub enum ContentionError {
     #[error("timeslice {} is longer than the period {}: give a period of at least the timeslice", time(*.runtime_ns), time(*.period_ns))]
     RuntimeAbovePeriod { runtime_ns: u64, period_ns: u64 },
 
-    #[error("SCHED_DEADLINE would not admit {threads} thread(s) at {} of a CPU each, because {} CPUs' worth is left of {cpus} CPUs: lower share or the number of vCPUs, or raise the sysctl kernel.sched_rt_runtime_us", percent(*.share), two_decimals(*.room))]
+    #[error("SCHED_DEADLINE would not admit {threads} thread(s) at {} of a CPU each, because {} CPUs' worth is left of {cpus} CPUs: lower share or the number of vCPUs, or end what else is under SCHED_DEADLINE; the limit is kernel.sched_rt_runtime_us, and 95 % at most", percent(*.share), two_decimals(*.room))]
     NoRoom { threads: usize, share: f64, room: f64, cpus: usize },
 
     #[error("the kernel did not admit thread {tid} to SCHED_DEADLINE, because the bandwidths of all such threads would exceed kernel.sched_rt_runtime_us / kernel.sched_rt_period_us: lower share or end the others; if there are none, the kernel has lost count, which rebuilding its cpusets or a reboot mends")]
@@ -60,7 +60,7 @@ pub enum ContentionError {
     #[error("CPU {cpu} cannot be used: it does not exist, is offline, or is outside the cpuset of thread {tid}")]
     Cpu { cpu: usize, tid: Tid },
 
-    #[error("taking the CPU away for up to {} in every {} is more than real-time threads may use ({} in {}): give a larger share or shorter periods, or raise the sysctl kernel.sched_rt_runtime_us", time(*.busy_ns), time(*.period_ns), time(*.allowed_ns), time(*.period_ns))]
+    #[error("taking the CPU away for up to {} in every {} is more than real-time threads may use ({} in {}): give a larger share or shorter periods; the limit is kernel.sched_rt_runtime_us, and 95 % at most", time(*.busy_ns), time(*.period_ns), time(*.allowed_ns), time(*.period_ns))]
     RealTimeThrottled { busy_ns: u64, allowed_ns: u64, period_ns: u64 },
 
     #[error("thread {tid} runs under {policy}, which the burner (SCHED_FIFO priority {priority}) cannot preempt: give the thread an ordinary policy first")]

@@ -29,29 +29,37 @@ fn feature(features: &str, name: &str) -> Option<bool> {
     })
 }
 
-/// How much of the CPU real-time and deadline threads may use.
+/// How much of a CPU we let real-time and deadline threads use, whatever a host's sysctls would allow: the kernel's own
+/// default. Without any limit nobody else could run there, who wants to end them least of all.
+const CEILING: f64 = 0.95;
+
+/// The longest stretch of time in which that much may be used at once.
+const LONGEST_STRETCH_NS: u64 = 1_000_000_000;
+
+/// How much of the CPU real-time and deadline threads may use: as the kernel says, and no more than the ceiling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RealTimeBudget {
-    /// None: no limit.
-    pub runtime_ns: Option<u64>,
+    pub runtime_ns: u64,
     pub period_ns: u64,
 }
 
 impl RealTimeBudget {
-    /// The sysctls' values, or the kernel's defaults where they cannot be read.
+    /// By the sysctls, or the kernel's defaults where they cannot be read.
     pub fn read() -> Self {
-        let runtime_us = sysctl("sched_rt_runtime_us").unwrap_or(950_000);
-        let period_us = sysctl("sched_rt_period_us").unwrap_or(1_000_000);
-        Self {
-            // -1 means without limit.
-            runtime_ns: u64::try_from(runtime_us).ok().map(|us| us * 1_000),
-            period_ns: u64::try_from(period_us).unwrap_or(1_000_000) * 1_000,
-        }
+        Self::of(sysctl("sched_rt_runtime_us").unwrap_or(950_000), sysctl("sched_rt_period_us").unwrap_or(1_000_000))
     }
 
-    /// The largest fraction of a CPU; None if there is no limit.
-    pub fn fraction(&self) -> Option<f64> {
-        Some(self.runtime_ns? as f64 / self.period_ns as f64)
+    fn of(runtime_us: i64, period_us: i64) -> Self {
+        let period_ns = u64::try_from(period_us).unwrap_or(1_000_000).max(1) * 1_000;
+        // -1 means without limit.
+        let allowed = u64::try_from(runtime_us).map_or(1.0, |us| (us * 1_000) as f64 / period_ns as f64);
+        let period_ns = period_ns.min(LONGEST_STRETCH_NS);
+        Self { runtime_ns: (allowed.min(CEILING) * period_ns as f64).round() as u64, period_ns }
+    }
+
+    /// The largest fraction of a CPU.
+    pub fn fraction(&self) -> f64 {
+        self.runtime_ns as f64 / self.period_ns as f64
     }
 }
 
@@ -88,6 +96,19 @@ mod tests {
     fn the_tick_rate_is_one_that_linux_offers() {
         let hz = hz().unwrap();
         assert!([100, 250, 300, 1000].contains(&hz), "{hz}");
+    }
+
+    #[test]
+    fn whatever_the_sysctls_allow_a_part_of_every_second_stays_free() {
+        let second = |runtime_ns| RealTimeBudget { runtime_ns, period_ns: 1_000_000_000 };
+        assert_eq!(RealTimeBudget::of(950_000, 1_000_000), second(950_000_000));
+        assert_eq!(RealTimeBudget::of(400_000, 1_000_000), second(400_000_000));
+        for runtime_us in [-1, 1_000_000, 990_000] {
+            assert_eq!(RealTimeBudget::of(runtime_us, 1_000_000), second(950_000_000), "{runtime_us}");
+        }
+        // 28.5 s at a time, which is within 95 % of half a minute.
+        assert_eq!(RealTimeBudget::of(28_500_000, 30_000_000), second(950_000_000));
+        assert_eq!(RealTimeBudget::of(-1, 100_000), RealTimeBudget { runtime_ns: 95_000_000, period_ns: 100_000_000 });
     }
 
     #[test]

@@ -312,7 +312,7 @@ mod tests {
     use super::*;
 
     fn stat(state: char, cpu_ticks: u64) -> Stat {
-        Stat { state, cpu_ticks, started: 1 }
+        Stat { state, cpu_ticks, started: 1, parent: 1 }
     }
 
     #[test]

@@ -38,6 +38,13 @@ impl SchedAttr {
         Self { policy: SCHED_DEADLINE, runtime_ns, deadline_ns: runtime_ns, period_ns, ..Self::default() }
     }
 
+    /// The part of a CPU that a deadline thread gets.
+    pub fn share(&self) -> f64 {
+        // The kernel takes a period of 0 for the deadline.
+        let period_ns = if self.period_ns == 0 { self.deadline_ns } else { self.period_ns };
+        self.runtime_ns as f64 / period_ns as f64
+    }
+
     pub fn fifo(priority: u32) -> Self {
         Self { policy: SCHED_FIFO, priority, ..Self::default() }
     }

@@ -61,11 +61,10 @@ impl Schedule {
             }
         }
         let busy_ns = self.most_off_time_in(budget.period_ns);
-        match budget.runtime_ns {
-            Some(allowed_ns) if busy_ns > allowed_ns => {
-                Err(ContentionError::RealTimeThrottled { busy_ns, allowed_ns, period_ns: budget.period_ns })
-            }
-            _ => Ok(()),
+        let RealTimeBudget { runtime_ns: allowed_ns, period_ns } = *budget;
+        match busy_ns > allowed_ns {
+            true => Err(ContentionError::RealTimeThrottled { busy_ns, allowed_ns, period_ns }),
+            false => Ok(()),
         }
     }
 
@@ -121,7 +120,7 @@ fn check_recorded_against(windows: &[OffWindow], budget: &RealTimeBudget) -> Res
     if windows.iter().any(|w| w.end_ns < w.begin_ns) || windows.windows(2).any(|two| two[1].begin_ns < two[0].end_ns) {
         return Err(ContentionError::Overlap);
     }
-    let Some(allowed_ns) = budget.runtime_ns else { return Ok(()) };
+    let allowed_ns = budget.runtime_ns;
     // The most off-time in one period of the budget begins with some off-window.
     let (mut last, mut busy_ns) = (0, 0);
     for (number, first) in windows.iter().enumerate() {
@@ -205,7 +204,7 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
-    const DEFAULT_BUDGET: RealTimeBudget = RealTimeBudget { runtime_ns: Some(950 * MS), period_ns: 1_000 * MS };
+    const DEFAULT_BUDGET: RealTimeBudget = RealTimeBudget { runtime_ns: 950 * MS, period_ns: 1_000 * MS };
 
     fn allowed(on_ms: u64, off_ms: u64) -> bool {
         Schedule::new(on_ms * MS, off_ms * MS).check_against(&DEFAULT_BUDGET).is_ok()
@@ -297,12 +296,6 @@ mod tests {
     }
 
     #[test]
-    fn an_unlimited_budget_admits_every_fraction() {
-        let unlimited = RealTimeBudget { runtime_ns: None, ..DEFAULT_BUDGET };
-        Schedule::new(MS, 99 * MS).check_against(&unlimited).unwrap();
-    }
-
-    #[test]
     fn recorded_windows_are_held_to_order_and_budget() {
         let check = |windows: &[(u64, u64)]| {
             let window = |&(begin, end): &(u64, u64)| OffWindow { begin_ns: begin * MS, end_ns: end * MS };
@@ -313,6 +306,9 @@ mod tests {
         assert!(matches!(check(&[(0, 30), (20, 40)]), Err(ContentionError::Overlap)));
         assert!(matches!(check(&[(10, 5)]), Err(ContentionError::Overlap)));
         assert!(matches!(check(&[(0, 951)]), Err(ContentionError::RealTimeThrottled { .. })));
+        // Longer than the budget's own period, and an hour.
+        assert!(matches!(check(&[(0, 1_001)]), Err(ContentionError::RealTimeThrottled { .. })));
+        assert!(matches!(check(&[(1, 3_600_001)]), Err(ContentionError::RealTimeThrottled { .. })));
         // 480 of 490 ms again and again: 960 of a second, though each is short.
         let often: Vec<_> = (0..10).map(|n| (n * 490, n * 490 + 480)).collect();
         assert!(matches!(check(&often), Err(ContentionError::RealTimeThrottled { .. })));

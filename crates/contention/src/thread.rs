@@ -116,9 +116,16 @@ pub(crate) struct Stat {
     pub cpu_ticks: u64,
     /// When it started, in clock ticks since boot.
     pub started: u64,
+    /// Process id of the parent.
+    pub parent: u64,
 }
 
 impl Stat {
+    /// Whether it is a thread of the kernel's: a child of kthreadd, which is process 2.
+    pub fn is_kernels(&self) -> bool {
+        self.parent == 2
+    }
+
     pub fn read(tid: Tid) -> Result<Self> {
         fs::read_to_string(format!("/proc/{tid}/stat"))
             .ok()
@@ -136,6 +143,7 @@ impl Stat {
             state: fields.first()?.chars().next()?,
             cpu_ticks: number(14)? + number(15)?,
             started: number(22)?,
+            parent: number(4)?,
         })
     }
 }
@@ -154,7 +162,7 @@ mod tests {
     fn a_name_with_spaces_and_parentheses_does_not_shift_the_fields() {
         let text = "71 (CPU 0/KVM) x) S 1 71 71 0 -1 4194560 1 2 3 4 150 25 0 0 20 0 3 0 9876 1 2";
         let stat = Stat::parse(text).unwrap();
-        assert_eq!(stat, Stat { state: 'S', cpu_ticks: 175, started: 9876 });
+        assert_eq!(stat, Stat { state: 'S', cpu_ticks: 175, started: 9876, parent: 1 });
     }
 
     #[test]

@@ -118,6 +118,24 @@ impl Deadline {
         Ok(())
     }
 
+    fn admit(&mut self, py: Python<'_>) -> PyResult<()> {
+        if self.held.is_none() {
+            let new = || contention::Deadline::new(&self.tids, self.runtime_ns, self.period_ns);
+            self.held = Some(unlocked(py, new)?);
+        }
+        match &mut self.held {
+            Some(held) => unlocked(py, || held.admit()),
+            None => Ok(()),
+        }
+    }
+
+    fn get_going(&mut self, py: Python<'_>) -> PyResult<bool> {
+        match &mut self.held {
+            Some(held) => unlocked(py, || held.get_going()),
+            None => Ok(true),
+        }
+    }
+
     fn stop(&mut self, py: Python<'_>) -> PyResult<()> {
         match self.held.take() {
             Some(mut held) => unlocked(py, move || held.restore()),

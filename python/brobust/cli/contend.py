@@ -81,6 +81,9 @@ def contend(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Keep what they got, as `record` does.", show_default=False)
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Leave the host no CPU of its own, or --nice below -10; needs --for.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what was found and what would be done.")] = False,
     as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -94,15 +97,17 @@ def contend(
         print("brobust: --jitter is called --length-jitter, and will be refused in the next release", file=sys.stderr)
     asked = _asked(share, timeslice, driver, replay, phase, start_jitter, length_jitter or jitter, competitors, nice)
     seconds = _seconds(for_)
+    if force and seconds is None and replay is None:
+        raise BadInput("--force needs --for: it may be that nobody gets a CPU to end it; give for example --for 10s")
     if out is not None:
         _check_out(out)
-    on_cpu = contending.check(asked, machine)
+    on_cpu = contending.check(asked, machine, force=force)
     _say_found(machine, asked, on_cpu, as_json)
     if dry_run:
         return
     if os.geteuid() != 0:
         raise MissingSupport("contend needs root, to change how threads are scheduled; run it with sudo, or --dry-run")
-    last = _show(contending.contend(machine, asked, on_cpu, seconds, out), as_json)
+    last = _show(contending.contend(machine, asked, on_cpu, seconds, out, force=force), as_json)
     if last["interrupted"] and seconds is not None:
         raise typer.Exit(130)
     if any(row["unfaithful"] for row in last["threads"]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Annotated
 
 import typer
@@ -50,10 +51,16 @@ def _clean(as_json: bool, dry_run: bool) -> None:
     from brobust import loading
     from brobust.host import session
 
-    found = [session.Leftover("congestion control", journal.name) for journal in loading.abandoned()]
-    if not dry_run and loading.may_clean():
+    trials = [journal.name for journal in loading.abandoned()]
+    found = [*(session.Leftover("congestion control", name) for name in trials), *session.leftovers()]
+    if found and not dry_run:
+        if os.geteuid() != 0:
+            raise MissingSupport(f"--clean needs root to remove {', '.join(map(str, found))}; run it with sudo")
         loading.clean()
-    found += session.leftovers() if dry_run else session.clean()
+        _, problems = session.clean()
+        problems += [f"congestion control {journal.name}" for journal in loading.abandoned()]
+        if problems:
+            raise MissingSupport(f"could not be removed: {'; '.join(problems)}")
     for leftover in found:
         if as_json:
             print(json.dumps({"kind": leftover.kind, "name": leftover.name, "removed": not dry_run}))
@@ -61,6 +68,3 @@ def _clean(as_json: bool, dry_run: bool) -> None:
             print(f"{'would remove' if dry_run else 'removed'} {leftover}")
     if not found and not as_json:
         print("nothing left behind")
-    still = [*(journal.name for journal in loading.abandoned()), *map(str, session.leftovers())]
-    if not dry_run and still:
-        raise MissingSupport(f"could not be removed: {', '.join(still)}; run as root")

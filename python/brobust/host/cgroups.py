@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from brobust.errors import BadInput, MissingSupport
 
 # kernel/sched/core.c: min_cfs_quota_period, max_cfs_quota_period
 LEAST_NS, MOST_PERIOD_NS = 1_000_000, 1_000_000_000
+REMOVE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Group:
     home: str
     is_v2: bool
     enabled_cpu: bool
-    """The controller was enabled for `home`'s children, which has to be undone."""
+    """We have enabled the controller for `home`'s children, which the last of us undoes."""
 
     @classmethod
     def from_entry(cls, entry: dict[str, Any]) -> Group:
@@ -44,7 +46,7 @@ class Group:
             group.mkdir()
             if self.is_v2:
                 (group / "cgroup.type").write_text("threaded")
-                if self.enabled_cpu:
+                if not _controls_cpu(home):
                     (home / "cgroup.subtree_control").write_text("+cpu")
                 (group / "cpu.max").write_text(f"{quota} {period}")
             else:
@@ -59,19 +61,43 @@ class Group:
             ) from None
 
     def remove(self) -> None:
-        """Send the threads home and remove the group; one that is gone already is no matter."""
+        """Send the threads home and remove the group; if it is gone already, nothing remains to be done."""
         group, home = Path(self.path), Path(self.home)
-        with contextlib.suppress(OSError):
-            for thread in (group / self._members).read_text().split():
-                with contextlib.suppress(OSError):
-                    (home / self._members).write_text(thread)
-            group.rmdir()
-        if self.enabled_cpu and not self.exists():
-            with contextlib.suppress(OSError):
+        patience = time.monotonic() + REMOVE_SECONDS
+        while self.exists():
+            try:
+                for thread in (group / self._members).read_text().split():
+                    with contextlib.suppress(ProcessLookupError):  # it has ended
+                        (home / self._members).write_text(thread)
+                group.rmdir()
+            except OSError as error:  # EBUSY: a thread has begun in it since
+                if self.exists() and time.monotonic() > patience:
+                    reason = (error.strerror or str(error)).lower()
+                    raise MissingSupport(f"cgroup {group} could not be removed ({reason})") from None
+                time.sleep(0.01)
+        if self._left_controller_on():
+            try:
                 (home / "cgroup.subtree_control").write_text("-cpu")
+            except OSError as error:
+                reason = (error.strerror or str(error)).lower()
+                raise MissingSupport(f"the CPU controller of {home} could not be switched off ({reason})") from None
 
     def exists(self) -> bool:
+        """Whether the group is there."""
         return Path(self.path).exists()
+
+    def remains(self) -> bool:
+        """Whether there is anything for `remove` to do."""
+        return self.exists() or self._left_controller_on()
+
+    def _left_controller_on(self) -> bool:
+        """Whether we have enabled the controller and nobody uses it: neither another one of ours, nor somebody else,
+        who would lose a limit with it."""
+        home = Path(self.home)
+        try:
+            return self.enabled_cpu and _controls_cpu(home) and not any(map(_is_limited, home.iterdir()))
+        except FileNotFoundError:  # the home has gone
+            return False
 
     @property
     def _members(self) -> str:
@@ -87,12 +113,28 @@ def check(timeslice_ns: int, period_ns: int) -> None:
         )
 
 
-def group_for(thread: int) -> Group:
-    """The group to be made for a thread; nothing is made yet."""
+def group_for(thread: int, others: Iterable[Group] = ()) -> Group:
+    """Return the group to be made for a thread, beside `others` of ours; nothing is made yet."""
     is_v2, mount, path = _controller_of(thread)
     home = Path(mount) / path.lstrip("/")
-    enabled_cpu = is_v2 and "cpu" not in (home / "cgroup.subtree_control").read_text().split()
+    # Enabled already by another one of ours: then it is as much for this one to undo, if it is the last.
+    ours = any(other.home == str(home) and other.enabled_cpu for other in others)
+    enabled_cpu = is_v2 and (ours or not _controls_cpu(home))
     return Group(str(home / f"brobust-{thread}"), str(home), is_v2, enabled_cpu)
+
+
+def _controls_cpu(home: Path) -> bool:
+    """Whether the controller is enabled for the children of a group of v2."""
+    return "cpu" in (home / "cgroup.subtree_control").read_text().split()
+
+
+def _is_limited(child: Path) -> bool:
+    """Whether a group of v2 has anything from the CPU controller that it would lose with it."""
+    for name, without in (("cpu.max", "max"), ("cpu.weight", "100"), ("cpu.idle", "0")):
+        with contextlib.suppress(OSError):
+            if (child / name).read_text().split()[0] != without:
+                return True
+    return False
 
 
 def _controller_of(thread: int) -> tuple[bool, str, str]:

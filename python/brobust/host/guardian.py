@@ -82,7 +82,8 @@ def wait_for_end(silence_seconds: float | None = None) -> End:
             return "dismissed"
         if not chunk:
             return "ended"
-    _kill(owner)
+    with suppress(MissingSupport):  # what it does is taken back all the same
+        owner.kill()
     return "stuck"
 
 
@@ -90,13 +91,3 @@ def _come_first() -> None:
     """Run before all that the guarded process may keep busy, real-time threads too; it is awake for moments only."""
     with suppress(OSError):  # without the right to, there is no such contention either
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(99))
-
-
-def _kill(owner: Owner) -> None:
-    with suppress(ProcessLookupError):
-        descriptor = os.pidfd_open(owner.pid)
-        try:
-            if owner.lives:  # the descriptor is of it, not of a later process with its id
-                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        finally:
-            os.close(descriptor)

@@ -6,7 +6,6 @@ with it when it is deleted.
 
 from __future__ import annotations
 
-import os
 import subprocess
 
 from brobust.errors import MissingSupport
@@ -18,8 +17,7 @@ TAP_QUEUE_PACKETS = 10_000
 
 def create(session: Session, taps: list[str]) -> str:
     """Make the namespace with a bridge over these taps; returns its name."""
-    name = f"brobust-{os.getpid()}"
-    session.name_namespace(name)
+    name = session.name_namespace()
     _ip(["netns", "add", name])
     # No learning delay, no spanning tree, no multicast chatter: the bridge is a wire.
     _ip(["-n", name, "link", "add", "wire", "type", "bridge", "stp_state", "0", "forward_delay", "0",

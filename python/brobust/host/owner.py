@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 
+from brobust.errors import MissingSupport
 from brobust.host.threads import start_time
 
 
@@ -40,3 +44,20 @@ class Owner:
     def lives(self) -> bool:
         """Whether this very process, not a later one of the same id, is running."""
         return self.started >= 0 and start_time(self.pid) == self.started
+
+    def kill(self, seconds: float = 5.0) -> None:
+        """Kill this very process and wait until it has ended; refuse if it has not within `seconds`."""
+        with suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(self.pid)
+            try:
+                if self.lives:  # so the descriptor is of it, not of a later process with its id
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            except PermissionError:
+                raise MissingSupport(f"process {self.pid} may not be killed; run this as root") from None
+            finally:
+                os.close(descriptor)
+        patience = time.monotonic() + seconds
+        while self.lives:
+            if time.monotonic() > patience:
+                raise MissingSupport(f"process {self.pid} has not ended {seconds:g} s after it was killed")
+            time.sleep(0.01)

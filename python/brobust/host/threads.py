@@ -48,10 +48,19 @@ class Former:
         """For a file of JSON."""
         return asdict(self)
 
+    def is_same(self) -> bool:
+        """Whether it still is this thread that has the id."""
+        return start_time(self.tid) == self.started
+
+    def refuse_another(self) -> None:
+        """Refuse to go on if the thread has ended, whoever has its id now."""
+        if not self.is_same():
+            raise BadInput(f"thread {self.tid} has ended: is the VM still running?")
+
     def is_altered(self) -> bool:
         """Whether the thread still lives, and is something else now."""
         try:
-            return start_time(self.tid) == self.started and Former.of(self.tid) != self
+            return self.is_same() and Former.of(self.tid) != self
         except (OSError, BadInput):
             return False
 
@@ -66,7 +75,7 @@ class Former:
             os.setpriority(os.PRIO_PROCESS, self.tid, self.nice)
             os.sched_setaffinity(self.tid, self.cpus)
         except (OSError, _core.ContentionError) as error:
-            if start_time(self.tid) == self.started:
+            if self.is_same():
                 raise MissingSupport(f"thread {self.tid} could not be made what it was: {error}") from None
 
 
