@@ -32,6 +32,8 @@ SIDE_BY_SIDE = -n auto --dist loadfile
 # Fast and without a VM; the kernel-side parts want root and say so when they are skipped.
 unit: setup
 	cargo test --workspace --exclude brobust-python --quiet
+	@if [ "$$(id -u)" = 0 ]; then cargo test -p brobust-contention --test root --quiet -- --ignored; \
+	else echo "unit: not root, the tests of drivers and recorders on real threads were left out"; fi
 	.venv/bin/pytest $(SIDE_BY_SIDE) -m "not vm and not virtual and not compiles"
 
 # Kernel modules and repaired trees through the compiler.

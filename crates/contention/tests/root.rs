@@ -1,6 +1,9 @@
-//! The drivers and the recorder on real threads. Needs root; says so and passes otherwise.
+//! The drivers and the recorder on real threads. They need root and are ignored otherwise, which cargo says; `make unit`
+//! runs them as root, by `-- --ignored`.
 //!
-//! Other programs may run meanwhile: what must come out exactly may come out exactly in one of a few attempts.
+//! Other programs may run meanwhile: what must come out exactly may come out exactly in one of a few attempts, and what
+//! cannot be judged because of them is said on stderr, past the capture of tests that pass.
+use std::io::Write;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -17,16 +20,17 @@ use common::Worker;
 const MS: u64 = 1_000_000;
 const ATTEMPTS: usize = 4;
 
-/// One test at a time: they would take the CPU from one another. None: not root, the test is skipped.
-fn alone() -> Option<MutexGuard<'static, ()>> {
+/// One test at a time: they would take the CPU from one another.
+fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    // SAFETY: geteuid has no arguments and cannot fail.
-    if unsafe { libc::geteuid() } != 0 {
-        eprintln!("skipped: needs root");
-        return None;
-    }
     // Another test that failed says nothing about this one.
-    Some(ALONE.lock().unwrap_or_else(PoisonError::into_inner))
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says that the test of this thread ends without having looked. Not by eprintln!, which is captured.
+fn skipped(why: &str) {
+    let test = thread::current().name().unwrap_or("a test").to_string();
+    let _ = writeln!(std::io::stderr(), "{test}: skipped, {why}");
 }
 
 fn record(tid: Tid, time: Duration) -> Recording {
@@ -73,11 +77,8 @@ fn judge(reasons: Option<Vec<String>>) {
     pin(worker.tid, last_cpu());
     let free = record(worker.tid, Duration::from_millis(500)).summary(None);
     assert!(free.effective_share < 0.95, "{reasons:#?}");
-    eprintln!(
-        "skipped: CPU {} is busy with other things, {:.0} % of it is free",
-        last_cpu(),
-        100.0 * free.effective_share
-    );
+    let (cpu, free) = (last_cpu(), 100.0 * free.effective_share);
+    skipped(&format!("CPU {cpu} is busy with other things, {free:.0} % of it is free"));
 }
 
 /// The CPUs the calling thread may run on.
@@ -131,29 +132,33 @@ fn no_such_thread() -> Tid {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_burner_keeps_one_millisecond_slices_at_any_tick_rate() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     assert_faithful(Driver::Burner, MS, 0.25);
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_burner_keeps_long_slices() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     assert_faithful(Driver::Burner, 10 * MS, 0.25);
 }
 
 #[test]
+#[ignore = "needs root"]
 fn deadline_keeps_ten_millisecond_slices_on_average() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     assert_faithful(Driver::Deadline, 10 * MS, 0.25);
     assert_faithful(Driver::Deadline, 10 * MS, 0.5);
 }
 
 #[test]
+#[ignore = "needs root"]
 fn deadline_slices_far_below_the_tick_are_found_out() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     if hz().is_none_or(|hz| hz > 250) || hrtick_dl() == Some(true) {
-        eprintln!("skipped: this kernel's ticks are fine enough");
+        skipped("this kernel's ticks are fine enough");
         return;
     }
     let asked = Asked { driver: Driver::Deadline, timeslice_ns: MS, share: 0.25 };
@@ -166,16 +171,18 @@ fn deadline_slices_far_below_the_tick_are_found_out() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_mostly_busy_thread_is_measured_as_well_as_a_busy_one() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     let asked = Asked { driver: Driver::Burner, timeslice_ns: 10 * MS, share: 0.25 };
     let worker = Worker::start(Duration::from_micros(1000), Duration::from_micros(100));
     judge(all_unfaithful(&worker, &asked));
 }
 
 #[test]
+#[ignore = "needs root"]
 fn deadline_gives_policy_and_nice_value_back() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     let worker = Worker::spinning();
     set_nice(worker.tid, 5);
     let mut held = Deadline::apply(&[worker.tid], 10 * MS, 20 * MS).unwrap();
@@ -189,8 +196,9 @@ fn deadline_gives_policy_and_nice_value_back() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn deadline_does_not_mind_a_thread_that_has_ended() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     let (ended, alive) = (Worker::spinning(), Worker::spinning());
     let mut held = Deadline::apply(&[ended.tid, alive.tid], 2 * MS, 20 * MS).unwrap();
     drop(ended);
@@ -199,8 +207,9 @@ fn deadline_does_not_mind_a_thread_that_has_ended() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn deadline_changes_no_thread_if_one_is_refused() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     let worker = Worker::spinning();
     let error = Deadline::apply(&[worker.tid, no_such_thread()], 2 * MS, 20 * MS).unwrap_err();
     assert!(matches!(error, ContentionError::NoThread { .. }), "{error:?}");
@@ -209,8 +218,9 @@ fn deadline_changes_no_thread_if_one_is_refused() {
 
 /// Fails on a kernel that loses the bandwidth of sleepers, if `Deadline::restore` does not take care.
 #[test]
+#[ignore = "needs root"]
 fn restoring_sleeping_threads_uses_up_no_bandwidth() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     let worker = Worker::idle();
     let cpus = affinity(0).len();
     for _ in 0..15 * cpus {
@@ -223,8 +233,9 @@ fn restoring_sleeping_threads_uses_up_no_bandwidth() {
 
 /// Fails now and then on a kernel that leaves a thread throttled, if `Deadline::restore` returns at once.
 #[test]
+#[ignore = "needs root"]
 fn a_thread_runs_when_it_is_put_under_deadline_again_at_once() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     let ms = Duration::from_millis;
     for worker in [Worker::spinning(), Worker::start(ms(1), ms(1))] {
         for i in 0..10 {
@@ -239,10 +250,11 @@ fn a_thread_runs_when_it_is_put_under_deadline_again_at_once() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn deadline_says_that_a_pinned_thread_is_pinned() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     if affinity(0).len() < 2 {
-        eprintln!("skipped: with one CPU every thread may run everywhere");
+        skipped("with one CPU every thread may run everywhere");
         return;
     }
     let worker = Worker::spinning();
@@ -253,8 +265,9 @@ fn deadline_says_that_a_pinned_thread_is_pinned() {
 
 /// A neighbour of the same session; without a nice value it takes every other on-window.
 #[test]
+#[ignore = "needs root"]
 fn a_busy_neighbour_gets_next_to_nothing_of_the_on_windows() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     let neighbour = Worker::spinning();
     pin(neighbour.tid, last_cpu());
     let asked = Asked { driver: Driver::Burner, timeslice_ns: MS, share: 0.25 };
@@ -269,8 +282,9 @@ fn a_busy_neighbour_gets_next_to_nothing_of_the_on_windows() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_burner_pins_its_thread_and_gives_affinity_and_nice_value_back() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     let worker = Worker::spinning();
     set_nice(worker.tid, 3);
     let before = affinity(worker.tid);
@@ -282,8 +296,9 @@ fn a_burner_pins_its_thread_and_gives_affinity_and_nice_value_back() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_burner_does_not_mind_a_thread_that_has_ended() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     let worker = Worker::spinning();
     let mut burner = Burner::start(worker.tid, last_cpu(), Schedule::new(MS, MS)).unwrap();
     drop(worker);
@@ -291,8 +306,9 @@ fn a_burner_does_not_mind_a_thread_that_has_ended() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_burner_stops_at_once_inside_long_windows() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     let long_on = Schedule::new(60_000 * MS, MS);
     let long_off = Schedule::new(300 * MS, 600 * MS);
     for schedule in [long_on, long_off] {
@@ -306,11 +322,12 @@ fn a_burner_stops_at_once_inside_long_windows() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn burners_with_the_same_start_go_together() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     let cpus = affinity(0);
     if cpus.len() < 2 {
-        eprintln!("skipped: needs two CPUs");
+        skipped("needs two CPUs");
         return;
     }
     let workers = [Worker::spinning(), Worker::spinning()];
@@ -345,8 +362,9 @@ fn median_distance(a: &[u64], b: &[u64]) -> u64 {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_burner_refuses_a_thread_it_cannot_preempt() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     let worker = Worker::spinning();
     let _held = Deadline::apply(&[worker.tid], MS, 20 * MS).unwrap();
     let error = Burner::start(worker.tid, last_cpu(), Schedule::new(MS, MS)).unwrap_err();
@@ -354,8 +372,9 @@ fn a_burner_refuses_a_thread_it_cannot_preempt() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_burner_refuses_a_cpu_that_does_not_exist() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     let worker = Worker::idle();
     let before = affinity(worker.tid);
     let error = Burner::start(worker.tid, 1000, Schedule::new(MS, MS)).unwrap_err();
@@ -364,8 +383,9 @@ fn a_burner_refuses_a_cpu_that_does_not_exist() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_recording_covers_its_time_without_gaps() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     let worker = Worker::start(Duration::from_millis(3), Duration::from_millis(3));
     let recording = record(worker.tid, Duration::from_millis(300));
     let mut now_ns = recording.start_ns;
@@ -380,8 +400,9 @@ fn a_recording_covers_its_time_without_gaps() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_thread_that_slept_throughout_is_recorded_asleep() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     let worker = Worker::idle();
     worker.wait_until_asleep();
     let recording = record(worker.tid, Duration::from_millis(100));
@@ -390,8 +411,9 @@ fn a_thread_that_slept_throughout_is_recorded_asleep() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_thread_that_ran_throughout_is_recorded_running() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     let worker = Worker::spinning();
     // SAFETY: the kernel only reads the parameter.
     unsafe {
@@ -410,8 +432,9 @@ fn a_thread_that_ran_throughout_is_recorded_running() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_recording_ends_with_its_thread() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     let worker = Worker::spinning();
     let recorder = Recorder::start(&[worker.tid]).unwrap();
     thread::sleep(Duration::from_millis(50));
@@ -423,8 +446,9 @@ fn a_recording_ends_with_its_thread() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn two_recorders_do_not_disturb_each_other() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     let workers = [Worker::spinning(), Worker::idle()];
     let recorders = workers.each_ref().map(|worker| Recorder::start(&[worker.tid]).unwrap());
     thread::sleep(Duration::from_millis(100));
@@ -436,16 +460,18 @@ fn two_recorders_do_not_disturb_each_other() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_thread_that_does_not_exist_cannot_be_recorded() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     let error = Recorder::start(&[no_such_thread()]).unwrap_err();
     assert!(matches!(error, ContentionError::NoThread { .. }), "{error:?}");
 }
 
 /// What an ordinary user sees of a thread is what the BPF program sees, but for the noise between two looks.
 #[test]
+#[ignore = "needs root"]
 fn without_privilege_the_same_offtimes_are_seen() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     let worker = Worker::spinning();
     let _held = Burner::start(worker.tid, last_cpu(), Schedule::new(10 * MS, 30 * MS)).unwrap();
     let (exact, looked) = (Recorder::start(&[worker.tid]), Recorder::start_unprivileged(&[worker.tid]));
@@ -468,8 +494,9 @@ fn without_privilege_the_same_offtimes_are_seen() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_burner_repeats_recorded_offtimes_and_then_leaves_the_thread_alone() {
-    let Some(_alone) = alone() else { return };
+    let _alone = alone();
     let worker = Worker::spinning();
     let recorder = Recorder::start(&[worker.tid]).unwrap();
     let start_ns = brobust_contention::clock::now() + 100 * MS;
