@@ -185,7 +185,7 @@ def _leavings() -> list[str]:
             policy = int(after_name.split()[38])  # proc(5)
             if policy == SCHED_DEADLINE and not name.startswith("sugov"):  # the kernel's own
                 found.append(f"deadline thread {name}")
-    found += [f"session {name}" for name in _names("/run/brobust")]
+    found += [f"session {name}" for name in _names("/run/brobust") if not name.endswith("lock")]
     found += [f"bpf {name}" for name in _names("/sys/fs/bpf/brobust")]
     return found
 
@@ -259,7 +259,10 @@ def _together(directory: Path, name: str, phase: str) -> float:
     trace = directory / f"{phase}.parquet"
     contend = ["--qemu", name, "--driver", "burner", "--share", "50%", "--timeslice", "40ms", "--phase", phase]
     said = subprocess.run(
-        [BROBUST, "contend", *contend, "--for", "3s", "-o", trace, "--json"], capture_output=True, text=True, timeout=60
+        [BROBUST, "contend", *contend, "--force", "--for", "3s", "-o", trace, "--json"],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     last = json_lines(said.stdout)[-1]
     assert [row["vcpu"] for row in last["threads"]] == [0, 1]
