@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_budget_of_the_whole_period_admits_any_recording() {
-        let whole = RealTimeBudget { runtime_ns: Some(1_000 * MS), period_ns: 1_000 * MS };
+        let whole = RealTimeBudget { runtime_ns: 1_000 * MS, period_ns: 1_000 * MS };
         let windows = [(0, 3_000), (3_500, 3_600), (4_000, 9_000), (9_000, 9_100)];
         let windows = windows.map(|(begin, end)| OffWindow { begin_ns: begin * MS, end_ns: end * MS });
         check_recorded_against(&windows, &whole).unwrap();
