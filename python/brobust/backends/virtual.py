@@ -325,7 +325,8 @@ def _as_iperf3_says(run: Run, said: list[Said], rows: list[dict[str, Any]]) -> l
         except RunFailed as failure:
             why = str(failure)
             for end, (text, words) in zip(("sender", "receiver"), ends, strict=True):
-                if not text and why == traffic.no_result(end):  # it may not be iperf3's own doing
+                # What is no report may not be iperf3's own doing.
+                if not text.startswith("{") and why.startswith(f"iperf3 at the {end} "):
                     why = f"{why}; its kernel's last words: {words}"
             raise RunFailed(f"flow {number} ({group.cc}): {why}") from None
         row["iperf3"] = iperf3.version()

@@ -115,14 +115,9 @@ def _wait_listening(receiver: Agent, ports: int) -> None:
     )  # fmt: skip
 
 
-def no_result(end: str) -> str:
-    """Return the reason for which a flow fails whose iperf3 at this end printed nothing."""
-    return f"iperf3 at the {end} left no result"
-
-
 def _report(text: str, end: str) -> dict[str, Any]:
     if not text:
-        raise RunFailed(no_result(end))
+        raise RunFailed(f"iperf3 at the {end} left no result")
     try:
         report: dict[str, Any] = json.loads(text)
     except ValueError:
