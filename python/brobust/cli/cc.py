@@ -26,7 +26,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be 
 
 @app.command("list")
 def show(as_json: Json = False) -> None:
-    """The kernel's controls and ours: loaded or not, the default where, sockets that hold each."""
+    """List the kernel's controls and ours: loaded or not, where each is the default, sockets that hold it."""
     _clean()
     rows = _rows()
     if as_json:
@@ -73,7 +73,7 @@ def params(
     name: Annotated[str, typer.Argument(help="The control.")],
     as_json: Json = False,
 ) -> None:
-    """The parameters of one of our controls: value without a setting, range, what it is."""
+    """List the parameters of one of our controls: default, range, meaning."""
     from rich.table import Table
 
     from brobust.report.console import Console
@@ -90,7 +90,7 @@ def params(
 
 @app.command()
 def programs(name: Annotated[str, typer.Argument(help="A control that is loaded.")], as_json: Json = False) -> None:
-    """The BPF programs of a loaded control: their size, and what they cost while bpf_stats_enabled is on."""
+    """List the BPF programs of a loaded control: their size, and what they cost while bpf_stats_enabled is on."""
     try:
         found = _core.programs(name)
     except _core.LoadRefused as refusal:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(metavar="A", help="Dataset that was before.")],
-    second: Annotated[Path, typer.Argument(metavar="B", help="Dataset that is after.")],
+    first: Annotated[Path, typer.Argument(metavar="A", help="The dataset before.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="The dataset after.")],
     tolerance: Annotated[
         float, typer.Option(min=0, max=1, help="Differences up to this part of A's median do not count.")
     ] = 0.05,

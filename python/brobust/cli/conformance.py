@@ -28,7 +28,7 @@ def same(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Whether two controls send the same packets at the same times, in virtual time.
+    """Show whether two controls send the same packets at the same times, in virtual time.
 
     Without names: each of ours that is to equal one of the kernel's. Exit status 1 where a packet differs.
     """
@@ -62,7 +62,7 @@ def replay(
     kernel: Annotated[str | None, typer.Option(help="A kernel of the backend.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Whether a control decides the same in a kernel and in this process, from the same C.
+    """Show whether a control decides the same in a kernel and in this process, from the same C.
 
     Records every call of the control in the kernel, makes the calls again here, and compares all that it decided.
     Exit status 1 where a bit differs.
@@ -95,7 +95,7 @@ def shadow(
     kernel: Annotated[str | None, typer.Option(help="Kernel of the VMs.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Whether brb_bbr1 and brb_cubic decide as the kernel's own at every call, in VMs.
+    """Show whether brb_bbr1 and brb_cubic decide as the kernel's own at every call, in VMs.
 
     The kernel's control runs the socket; ours runs beside it on a copy of the socket, and what the two decide is
     compared. Exit status 1 where it differs.

@@ -11,7 +11,9 @@ import typer
 def report(
     directory: Annotated[
         list[Path],
-        typer.Argument(metavar="DIR", help="Of `brobust reproduce`; several of one paper stand side by side."),
+        typer.Argument(
+            metavar="DIR", help="Directory that `brobust reproduce` made; several of one paper stand side by side."
+        ),
     ],
     file: Annotated[Path, typer.Option("--html", metavar="FILE", help="Where it is written.")] = Path("report.html"),
 ) -> None:

@@ -75,7 +75,7 @@ def run(
     ] = None,
     contention_stop: Annotated[str | None, _list(CPU, "contention-stop", "When that ends [at the end].")] = None,
     alternate: Annotated[
-        str | None, _list(CPU, "alternate", "Take the CPU away for so long, then not for as long, and so on [off].")
+        str | None, _list(CPU, "alternate", "Take the CPU away for this time, leave it for as long, and so on [off].")
     ] = None,
     receiver_share: Annotated[str | None, _list(CPU, "receiver-share", "CPU share of the receiver [1].")] = None,
     replay: Annotated[
@@ -132,7 +132,7 @@ def run(
     """Measure throughput under CPU contention.
 
     Flags override the file. Every field of the file has a flag, and takes a comma-separated list where not said
-    otherwise: the lists' cross product is measured.
+    otherwise: the lists' cross product is measured. Defaults stand in square brackets.
     """
     from brobust import series
     from brobust.cli.measuring import measure, require, show

@@ -74,7 +74,11 @@ def reproduce(
     backend: Backend = "virtual",
     kernel: Kernel = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where data, figures and claims go; it goes on there.")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Directory for data, figures and claims; what is missing in it is measured [PAPER-BACKEND-SCALE].",
+        ),
     ] = None,
     jobs: Jobs = None,
     cluster: Cluster = None,

@@ -29,9 +29,9 @@ def command(
     buffer: Annotated[str | None, typer.Option(help="Bottleneck buffer [4bdp].")] = None,
     duration: Annotated[str | None, typer.Option(help="How long the flows send [5s].")] = None,
     repeat: Annotated[int, typer.Option(help="Runs of every cell on vm.")] = 3,
-    added_rtt: Annotated[str, typer.Option(help="What if: the twins' RTT is so much longer.")] = "0s",
+    added_rtt: Annotated[str, typer.Option(help="What if: add this to the RTT of the runs in virtual time.")] = "0s",
     cpu_frequency: Annotated[
-        str | None, typer.Option(help="What if: the twins' CPU costs time, at this frequency [off].")
+        str | None, typer.Option(help="What if: model the CPU of the runs in virtual time at this frequency [off].")
     ] = None,
     out: Annotated[Path, typer.Option(help="Directory; a broken series of VMs in it is completed.")] = Path("validate"),
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per cell, and one for all.")] = False,
