@@ -1,6 +1,6 @@
 # Two commands are all a newcomer needs: `make demo` and `make test`. Both install what they need.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test tools lint unit compiles virtual vm format clean
+.PHONY: help setup demo test tools lint unit compiles virtual vm audit format clean
 
 help:
 	@echo "make demo    take a sender's CPU away, measure cubic / bbr / bbr_robust, draw the result: with real kernels in"
@@ -9,6 +9,7 @@ help:
 	@echo "make setup   install what is needed, build the kernel for virtual time, fetch those for VMs,"
 	@echo "             leave the command at .venv/bin/brobust"
 	@echo "make lint    formatters, linters and type checker; make format mends what they can"
+	@echo "make audit   what is known to be vulnerable of what the lock files name; needs the network"
 
 setup:
 	@scripts/setup.sh
@@ -29,11 +30,13 @@ tools:
 # A file's tests stay on one CPU, one after the other: some change what the host has only one of.
 SIDE_BY_SIDE = -n auto --dist loadfile
 
-# Fast and without a VM; the kernel-side parts want root and say so when they are skipped.
+RUST_TESTS = cargo test --workspace --exclude brobust-python --quiet --locked
+
+# Fast and without a VM. Rust tests that need root are ignored without it; those that find no support in the kernel say
+# "skipped" and why, which --show-output shows.
 unit: setup
-	cargo test --workspace --exclude brobust-python --quiet
-	@if [ "$$(id -u)" = 0 ]; then cargo test -p brobust-contention --test root --quiet -- --ignored; \
-	else echo "unit: not root, the tests of drivers and recorders on real threads were left out"; fi
+	@if [ "$$(id -u)" -eq 0 ]; then $(RUST_TESTS) -- --include-ignored --show-output; \
+	else $(RUST_TESTS) -- --show-output && echo "unit: not root, so Rust tests that need it were ignored"; fi
 	.venv/bin/pytest $(SIDE_BY_SIDE) -m "not vm and not virtual and not compiles"
 
 # Kernel modules and repaired trees through the compiler.
@@ -53,13 +56,17 @@ lint:
 # Distributions package cargo without its linters: then only those are left out, and it is said.
 	@if cargo fmt --version >/dev/null 2>&1; then cargo fmt --all --check; else echo "lint: no rustfmt, Rust format not checked"; fi
 	@if cargo clippy --version >/dev/null 2>&1; then \
-		cargo clippy --workspace --all-targets --quiet -- -D warnings; \
+		cargo clippy --workspace --all-targets --quiet --locked -- -D warnings; \
 	else echo "lint: no clippy, Rust not linted"; fi
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/mypy --no-error-summary benchmarks/*.py
 	git ls-files '*.c' '*.h' '*.cc' | xargs -r clang-format --dry-run -Werror
+
+# No part of `make test`: what is known changes without us.
+audit: setup
+	@scripts/audit.sh
 
 format:
 	@scripts/setup.sh virtual lint

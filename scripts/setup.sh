@@ -62,10 +62,12 @@ if ! new_enough "${have_rust:-0}" "$wanted_rust"; then
 fi
 
 # --- the Python package and its Rust module; the kernel for virtual time is built beside them -------------------------
-if [ ! -x .venv/bin/uv ]; then
+# What builds is of one version for all, as what is built is by the lock files: uv here, maturin in pyproject.toml.
+wanted_uv=0.13.9
+if [ "$(.venv/bin/uv --version 2>/dev/null | cut -d' ' -f2)" != "$wanted_uv" ]; then
 	python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || refuse "python3 is older than 3.11"
-	python3 -m venv .venv
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check "uv>=0.8,<1"
+	[ -x .venv/bin/python ] || python3 -m venv .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$wanted_uv"
 fi
 sync() {
 	UV_PROJECT_ENVIRONMENT=.venv .venv/bin/uv sync --quiet --locked --inexact "$@"

@@ -1,4 +1,4 @@
-//! The structs of cc/cc.h and crates/cc/host, field by field; `tests::the_sizes_are_those_of_c` compares.
+//! The structs of cc/cc.h and crates/cc/host, field by field, which the tests at the end compare.
 
 use std::ffi::{c_char, c_void};
 
@@ -107,4 +107,118 @@ pub struct Operations {
     pub min_tso_segs: Option<unsafe extern "C" fn(u64) -> u32>,
     pub sndbuf_expand: Option<unsafe extern "C" fn() -> u32>,
     pub report: unsafe extern "C" fn(*const Connection, *const c_void, *mut Report),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{self, assert_same_layout, C};
+
+    /// As build.rs compiles it.
+    const A_CONTROL: C = C {
+        code: "#include \"controls/brb_cubic.c\"",
+        arguments: &[
+            concat!("-I", env!("CARGO_MANIFEST_DIR"), "/host"),
+            concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../../cc"),
+            "-DCC_PARAM_SECTION=\"cc_params_brb_cubic\"",
+        ],
+    };
+
+    #[test]
+    fn every_field_is_where_c_has_it() {
+        let c = A_CONTROL;
+        assert_same_layout!(
+            c,
+            "cc_connection",
+            Connection,
+            [
+                now_us,
+                delivered_us,
+                clock_ns,
+                departure_ns,
+                max_pacing_rate,
+                now_ticks,
+                tick_hz,
+                last_sent_ticks,
+                delivered,
+                lost,
+                in_flight,
+                unsent_bytes,
+                mss,
+                srtt_us_8,
+                min_rtt_us,
+                snd_una,
+                snd_nxt,
+                receiver_room,
+                cwnd_clamp,
+                prior_cwnd,
+                gso_max_size,
+                tso_max_bytes,
+                pacing_shift,
+                ca_state,
+                is_cwnd_limited,
+                is_paced,
+                wants_pacing,
+                pacing_stride,
+                random_draws,
+                pacing_rate,
+                cwnd,
+                cwnd_count,
+                ssthresh,
+                app_limited,
+                random,
+            ]
+        );
+        assert_same_layout!(
+            c,
+            "cc_sample",
+            Sample,
+            [
+                interval_us,
+                rtt_us,
+                prior_delivered,
+                delivered,
+                losses,
+                acked_sacked,
+                prior_in_flight,
+                is_app_limited,
+                is_retrans,
+                is_ack_delayed,
+            ]
+        );
+        assert_same_layout!(
+            c,
+            "cc_report",
+            Report,
+            [bandwidth, min_rtt_us, pacing_gain, cwnd_gain, mode, acks, deficit_acks]
+        );
+        assert_same_layout!(c, "cc_param", Param, [value, name, unit, help, standard, least, most]);
+        assert_same_layout!(
+            c,
+            "cc_operations",
+            Operations,
+            [
+                name,
+                control_size,
+                connection_size,
+                sample_size,
+                report_size,
+                call_size,
+                params,
+                params_end,
+                init,
+                on_ack,
+                on_acked,
+                on_rtt,
+                set_state,
+                on_event,
+                on_send,
+                ssthresh,
+                undo_cwnd,
+                min_tso_segs,
+                sndbuf_expand,
+                report,
+            ]
+        );
+    }
 }

@@ -6,6 +6,10 @@ pub mod fuzz;
 pub mod params;
 pub mod replay;
 
+#[cfg(test)]
+#[path = "../tests/common/layout.rs"]
+mod layout;
+
 use std::ffi::{c_void, CStr};
 
 pub use abi::{Connection, Report, Sample};
@@ -216,17 +220,6 @@ impl Socket {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_sizes_are_those_of_c() {
-        for control in Control::all() {
-            let operations = control.operations();
-            assert_eq!(operations.connection_size, size_of::<Connection>());
-            assert_eq!(operations.sample_size, size_of::<Sample>());
-            assert_eq!(operations.report_size, size_of::<Report>());
-            assert_eq!(operations.call_size, replay::Record::BYTES);
-        }
-    }
 
     #[test]
     fn every_control_has_a_name_that_the_kernel_takes() {

@@ -42,6 +42,19 @@ impl Object {
         found.iter().filter_map(|member| Some(member.name?.to_str()?.to_owned())).collect()
     }
 
+    /// The fields of a structure of the object's own, and their offsets in bytes.
+    #[cfg(test)]
+    pub fn offsets(&self, structure: &str) -> std::collections::HashMap<String, usize> {
+        let found = self.btf.type_by_name::<Struct>(structure).expect(structure);
+        let of_member = |member: libbpf_rs::btf::types::StructMember| match member.attr {
+            libbpf_rs::btf::types::MemberAttr::Normal { offset } => {
+                (member.name.unwrap().to_str().unwrap().to_owned(), offset as usize / 8)
+            }
+            other => panic!("{structure} has a field of bits: {other:?}"),
+        };
+        found.iter().map(of_member).collect()
+    }
+
     pub fn constant(&self, name: &str) -> Option<Constant> {
         let rodata = self.btf.type_by_name::<DataSec>(".rodata")?;
         let found = rodata.iter().find(|variable| {

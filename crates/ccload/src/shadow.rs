@@ -103,6 +103,32 @@ fn parse(value: &[u8], model: &[&'static str; MODEL]) -> Option<Shadow> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::Object;
+
+    #[test]
+    fn fields_are_found_where_the_bpf_program_has_them() {
+        let object = Object::find("bbr_shadow").unwrap();
+        let (shadow, side) = (object.offsets("shadow"), object.offsets("shadow_side"));
+        let mut value = vec![0_u8; shadow["ours"] + SIDE_BYTES];
+        let mut put = |at: usize, bytes: &[u8]| value[at..at + bytes.len()].copy_from_slice(bytes);
+        for (number, field) in (1_u64..).zip(["calls", "acks", "differences", "first_call"]) {
+            put(shadow[field], &number.to_ne_bytes());
+        }
+        put(shadow["first_kind"], &5_u32.to_ne_bytes());
+        let fields = SIDE.iter().map(|field| side[*field]).chain((0..MODEL).map(|at| side["model"] + 4 * at));
+        for (number, at) in (10_u32..).zip(fields) {
+            put(shadow["kernel"] + at, &number.to_ne_bytes());
+            put(shadow["ours"] + at, &(number + 100).to_ne_bytes());
+        }
+        put(shadow["ours"] + side["pacing_rate"], &9_u64.to_ne_bytes());
+
+        let names = MODELS[0].1;
+        let read = parse(&value, &names).unwrap();
+        let first = read.first.unwrap();
+        assert_eq!((read.calls, read.acks, read.differences, first.number, first.call), (1, 2, 3, 4, CALLS[5]));
+        let expected = (10_u64..).zip(SIDE.iter().chain(&names)).map(|(number, name)| (*name, (number, number + 100)));
+        assert_eq!(first.values, expected.chain([("pacing_rate", (0, 9))]).collect());
+    }
 
     #[test]
     fn the_first_difference_names_what_differs_on_both_sides() {

@@ -21,6 +21,10 @@ mod scenario;
 mod schedule;
 pub mod shared;
 
+#[cfg(test)]
+#[path = "../../cc/tests/common/layout.rs"]
+mod layout;
+
 pub use clock::{run, run_on};
 pub use error::{Error, Result};
 pub use iperf3::{End, Said};

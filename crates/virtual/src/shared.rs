@@ -214,3 +214,142 @@ pub fn words(field: &[u8]) -> String {
     let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
     String::from_utf8_lossy(&field[..end]).into_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{self, assert_same_layout, C};
+
+    /// The side of the header that runs against the C library.
+    const HEADER: C = C {
+        code: "#include \"brobust.h\"",
+        arguments: &[
+            "-D__UM_HOST__",
+            concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../../kernel/virtual/tree/arch/um/brobust"),
+        ],
+    };
+
+    #[test]
+    fn every_field_is_where_the_kernel_has_it() {
+        let c = HEADER;
+        assert_same_layout!(c, "brobust_window", Window, [begin, end]);
+        assert_same_layout!(c, "brobust_flow", Flow, [used, pattern, start, stop, a, b, cc]);
+        assert_same_layout!(c, "brobust_program", Program, [start, command]);
+        assert_same_layout!(
+            c,
+            "brobust_flow_stats",
+            FlowStats,
+            [received, acked, sent, idle, skbs, paced, retransmits, error]
+        );
+        assert_same_layout!(c, "brobust_frame", FrameHead, [time, length, record, header, payload, gso_size, reserved]);
+        assert_same_layout!(
+            c,
+            "brobust_ack",
+            Ack,
+            [
+                time,
+                pacing_rate,
+                bandwidth,
+                acked,
+                flow,
+                cwnd,
+                ssthresh,
+                inflight,
+                delivered,
+                lost,
+                retransmits,
+                rate_delivered,
+                rate_interval_us,
+                rtt_us,
+                srtt_us,
+                min_rtt_us,
+                bbr_min_rtt_us,
+                pacing_gain,
+                cwnd_gain,
+                deficits,
+                mss,
+                flags,
+            ]
+        );
+        assert_same_layout!(
+            c,
+            "brobust_shared",
+            Shared,
+            [
+                magic,
+                abi,
+                size,
+                seed,
+                role,
+                address,
+                receiver,
+                first_port,
+                flows,
+                tcp_memory,
+                tx_completion,
+                coalesce,
+                tso_max_size,
+                reserved,
+                timer_cost,
+                rx_packet_cost,
+                tx_skb_cost,
+                tx_byte_cost,
+                qdisc,
+                commands,
+                commands_size,
+                carry_payload,
+                ecn,
+                programs,
+                horizon,
+                rate,
+                windows,
+                rx_bytes,
+                window,
+                reason,
+                tx_bytes,
+                acks,
+                running,
+                now,
+                next,
+                timers,
+                rx_packets,
+                tx_skbs,
+                charged,
+                words,
+                flow,
+                stats,
+                program,
+                ack,
+                tx,
+                rx,
+            ]
+        );
+    }
+
+    #[test]
+    fn every_number_means_what_it_means_to_the_kernel() {
+        let numbers = [
+            ("MAGIC", MAGIC),
+            ("ABI", ABI.into()),
+            ("WINDOWS", WINDOWS as u64),
+            ("FLOWS", FLOWS as u64),
+            ("PROGRAMS", PROGRAMS as u64),
+            ("FRAME_BYTES", FRAME_BYTES as u64),
+            ("ACKS", ACKS as u64),
+            ("READY", reason::READY.into()),
+            ("HORIZON", reason::HORIZON.into()),
+            ("DRAIN", reason::DRAIN.into()),
+            ("REFUSED", reason::REFUSED.into()),
+            ("SENDER", role::SENDER.into()),
+            ("RECEIVER", role::RECEIVER.into()),
+            ("BOTTLENECK", role::BOTTLENECK.into()),
+            ("BULK", pattern::BULK.into()),
+            ("RATE", pattern::RATE.into()),
+            ("ONOFF", pattern::ONOFF.into()),
+            ("IDLE", pattern::IDLE.into()),
+        ];
+        let (names, ours): (Vec<String>, Vec<u64>) =
+            numbers.into_iter().map(|(name, number)| (format!("BROBUST_{name}"), number)).unzip();
+        assert_eq!(HEADER.values(&names), ours);
+    }
+}
