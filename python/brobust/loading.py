@@ -141,11 +141,11 @@ def take_back(journal: Journal) -> list[Holder] | None:
 
 def unload(name: str) -> list[Holder]:
     """Do the same whoever loaded it, and refuse what is not loaded or not ours."""
+    known = {known: is_loaded for known, is_loaded, _ in _core.loadable()}
+    if name not in known or not (known[name] or Journal.read(name)):
+        loaded = ", ".join(control for control, is_loaded in known.items() if is_loaded)
+        raise BadInput(f"{name!r} is not loaded by brobust; loaded: {loaded or 'none'}")
     with _one_at_a_time():
-        known = {known: is_loaded for known, is_loaded, _ in _core.loadable()}
-        if name not in known or not (known[name] or Journal.read(name)):
-            loaded = ", ".join(control for control, is_loaded in known.items() if is_loaded)
-            raise BadInput(f"{name!r} is not loaded by brobust; loaded: {loaded or 'none'}")
         restore_defaults(name)
         if known[name]:
             _or_refuse(lambda: _core.unload(name))
