@@ -268,7 +268,8 @@ def test_where_the_usual_kernel_is_not_built_the_newest_that_is_runs_and_says_wh
     grid = Grid.from_flags({})
     assert {scenario.kernel for scenario in grid.scenarios} == {"virtual-6.8"} == {grid.fields["kernel"]}
     assert grid.notes == [
-        "kernel: virtual-6.8, since virtual-6.12 is not built here; `brobust kernel build virtual-6.12` builds it"
+        "kernel: virtual-6.8, since virtual-6.12 is not built here; `brobust kernel build virtual-6.12` builds it "
+        "where apt offers its source"
     ]
     assert Grid.from_flags({"kernel": "virtual-6.1"}).notes == []
     built("virtual-6.12")

@@ -120,7 +120,7 @@ def why_default(name: str) -> str | None:
     """Return why the default is this kernel, in a sentence, where it is not DEFAULT."""
     if name == DEFAULT:
         return None
-    return f"kernel: {name}, since {DEFAULT} is not built here; `{build_command(DEFAULT)}` builds it"
+    return f"kernel: {name}, since {DEFAULT} is not built here; `{build_command(DEFAULT)}` builds it where apt offers its source"
 
 
 def find(name: str | None = None) -> VirtualKernel:
