@@ -120,7 +120,8 @@ def why_default(name: str) -> str | None:
     """Return why the default is this kernel, in a sentence, where it is not DEFAULT."""
     if name == DEFAULT:
         return None
-    return f"kernel: {name}, since {DEFAULT} is not built here; `{build_command(DEFAULT)}` builds it where apt offers its source"
+    remedy = f"`{build_command(DEFAULT)}` builds it where apt offers its source"
+    return f"kernel: {name}, since {DEFAULT} is not built here; {remedy}"
 
 
 def find(name: str | None = None) -> VirtualKernel:
