@@ -358,7 +358,8 @@ def test_a_command_that_is_killed_at_any_moment_leaves_the_host_as_it_was(driver
                 assert process.stdout is not None
                 process.stdout.readline()  # found: from now on it changes something
                 time.sleep(draw.uniform(0, 2))
-            assert eventually(lambda: session.leftovers() == [] and _state(pid) == before)
+            eventually(lambda: session.leftovers() == [] and _state(pid) == before)
+            assert (session.leftovers(), _state(pid)) == ([], before)
             assert _started_by_the_killed() == []
 
 
@@ -404,10 +405,11 @@ def test_two_commands_do_not_admit_more_deadline_time_than_the_host_has(brobust:
         for pid in pids[:-1]:
             command = ["--share", "90%", "--force", "--for", "120s"]
             arguments = ["--pid", str(pid), "--threads", str(pid), "--driver", "deadline", *command]
-            process = subprocess.Popen(
-                [BROBUST, "contend", *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            process = stack.enter_context(
+                subprocess.Popen(
+                    [BROBUST, "contend", *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+                )
             )
-            stack.callback(process.wait)
             stack.callback(process.terminate)
             _wait_held(process)
         pid = pids[-1]

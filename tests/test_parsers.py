@@ -411,6 +411,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     patch.chdir(directory)
     patch.setattr(measuring, "measure", lambda *_, **__: None)
     patch.setattr(measuring, "show", lambda *_: None)
+    patch.setattr(measuring, "require", lambda *_: None)
     patch.setattr(Dataset, "create", lambda *_: None)
     yield directory
     patch.undo()

@@ -266,6 +266,14 @@ def test_more_connections_than_the_process_may_have_files_blind_nobody() -> None
 
 
 def test_who_never_reads_is_left_and_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    accept = metrics._Server.get_request
+
+    def with_a_small_buffer(server: metrics._Server) -> Any:  # else the kernel's would hold the whole answer
+        request, client = accept(server)
+        request.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return request, client
+
+    monkeypatch.setattr(metrics._Server, "get_request", with_a_small_buffer)
     flow = _report()["flows"][0]
     long = Metrics(per_socket=True)
     long.update(_report(flows=[flow | {"local": f"192.0.2.1:{port}"} for port in range(5000)]))

@@ -243,7 +243,7 @@ def test_the_cursor_stays_on_its_socket() -> None:
         async with _watched(_report(1, _flow(1), _flow(2), _flow(3))) as watched:
 
             def under() -> str:
-                return watched.table().keys[watched.table().cursor_row][2]
+                return watched.table().keys[watched.table().cursor_row][3]
 
             # Nobody has moved it: it stays on its line.
             await watched.sweep(_report(2, _flow(3), _flow(2), _flow(1)))
@@ -311,7 +311,7 @@ def test_the_detail_says_all_that_was_seen_with_its_history() -> None:
 def test_each_field_of_a_flow_is_said_in_the_detail() -> None:
     before = _said(_flow(1))
     for name, value in _flow(1).items():
-        changed: Any = {"bdp_source": "delivery-rate", "cause": "app-limited"}.get(name)
+        changed: Any = {"bdp_source": "delivery-rate", "cause": "app-limited", "interface": 3}.get(name)
         if changed is None:
             changed = f"{value}0" if isinstance(value, str) else value * 2
         assert _said(_flow(1, **{name: changed})) != before, name

@@ -99,7 +99,10 @@ def why_default(name: str) -> str | None:
 
 def available() -> dict[str, str]:
     """Names that `find` knows on this machine, each with where it comes from, for doctor and for refusals."""
-    kept = sorted(path.name for path in (cache_directory() / "kernels").glob("debian-*"))
+    try:
+        kept = sorted(path.name for path in (cache_directory() / "kernels").glob("debian-*"))
+    except PermissionError:
+        kept = []
     names = {name: "cached" for name in kept if _cached(name) is not None}
     for series, package in sorted(_debian_packages().items(), key=lambda item: _version_key(item[0])):
         names.setdefault(f"debian-{series}", f"apt: {package}")
@@ -139,7 +142,10 @@ def _from_boot(name: str) -> Kernel:
 
 def _cached(name: str) -> Kernel | None:
     root = cache_directory() / "kernels" / name
-    images = sorted(root.glob("boot/vmlinuz-*"))
+    try:
+        images = sorted(root.glob("boot/vmlinuz-*"))
+    except PermissionError:  # a cache of somebody else's holds nothing for us
+        return None
     if not images:
         return None
     release = images[0].name.removeprefix("vmlinuz-")

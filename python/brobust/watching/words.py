@@ -60,6 +60,8 @@ def cut(text: str, width: int) -> str:
 def who_and_why(flow: Report) -> Text:
     """Which socket, and its cause."""
     owner = f"user {flow['uid']}" + (f", network namespace {flow['netns']}" if flow["netns"] else "")
+    if flow["interface"]:
+        owner += f", bound to device {flow['interface']}"
     return Text.assemble(
         (f"{flow['local']} to {flow['remote']}", "bold"),
         f"\n{flow['cc']}, {owner}\n",
