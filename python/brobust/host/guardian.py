@@ -66,7 +66,8 @@ def wait_for_end(silence_seconds: float | None = None) -> End:
         signal.signal(number, signal.SIG_IGN)
     owner = Owner.of(os.getppid())
     _come_first()
-    os.write(sys.stdout.fileno(), _READY)
+    with suppress(BrokenPipeError):  # killed before it could hear that: what it wrote down is taken back all the same
+        os.write(sys.stdout.fileno(), _READY)
     received, silent = b"", 0.0
     pipe = sys.stdin.fileno()
     # In steps: a guardian that could not run itself, on a machine that was paused, must not call another one silent.
