@@ -45,7 +45,8 @@ install() {
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 command -v apt-get >/dev/null || [ ${#missing[@]} -eq 0 ] || refuse "no apt-get here; install by hand: ${missing[*]}"
-[ ${#missing[@]} -eq 0 ] || install "${missing[@]}"
+[ ${#missing[@]} -eq 0 ] || install "${missing[@]}" ||
+	refuse "packages are missing and could not be installed, see above; as root: apt-get install ${missing[*]}"
 
 # --- Rust ------------------------------------------------------------------------------------------------------
 new_enough() { # VERSION AT_LEAST
