@@ -43,11 +43,11 @@ unit: setup
 compiles: setup
 	.venv/bin/pytest $(SIDE_BY_SIDE) -m "compiles and not vm and not virtual"
 
-# Real kernels in virtual time: deterministic, about two minutes.
+# Real kernels in virtual time: deterministic, about three minutes.
 virtual: setup
 	.venv/bin/pytest $(SIDE_BY_SIDE) -m "virtual and not vm"
 
-# Real VMs, about nine minutes: last, and alone on the machine.
+# Real VMs, about ten minutes: last, and alone on the machine.
 vm: setup
 	.venv/bin/pytest -m vm
 
