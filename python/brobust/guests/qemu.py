@@ -1,7 +1,8 @@
 """One guest: a QEMU process with a vCPU, a tap, an agent, and a console that tells when its kernel has panicked.
 
 QEMU reads what a stranger's kernel writes, so it runs as nobody, without capabilities and, with KVM, under QEMU's own
-seccomp filter. What needs root is opened here and handed over: the tap, the wires to agent and console, the kernel's files.
+seccomp filter. What needs root is opened here and handed over: the tap, the wires to agent and console, the kernel's
+files.
 """
 
 from __future__ import annotations
