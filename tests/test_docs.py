@@ -1,0 +1,120 @@
+"""The documentation names files that exist: every relative link, its anchor, and every path in backticks."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")],
+    key=lambda page: page.relative_to(ROOT).as_posix(),
+)
+# What begins like this in backticks or after a space is a path of the repository.
+ROOMS = ("python", "crates", "cc", "bpf", "kernel", "docs", "tests", "benchmarks", "scripts", "packaging", "examples")
+# Placeholders, and what a build leaves there.
+NOT_OURS = {"cc/controls/NAME.c", "python/brobust/virtual/bin", "python/brobust/kernels/bin"}
+# Sources of the Linux kernel, which we have no copy of.
+LINUX = ("net/", "drivers/", "tcp_", "arch/um/brobust")
+SOURCE = r"[\w./-]+\.(?:rs|py|pyi|c|h|cocci|patch|sh)"
+
+
+def _prose(page: Path) -> str:
+    """Return the page without its blocks of code, which name files that a reader is to write."""
+    return re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+
+
+def _links(page: Path) -> Iterator[str]:
+    for target in re.findall(r"\]\(([^)\s]+)\)", _prose(page)):
+        if not re.match(r"[a-z]+:", target):
+            yield target
+
+
+def _paths(page: Path) -> Iterator[str]:
+    rooms = "|".join(ROOMS)
+    for path in re.findall(rf"(?<![\w/~.-])(?:{rooms})/[\w./*{{}},-]*", _prose(page)):
+        yield path.rstrip(".,/")
+
+
+def _sources(page: Path) -> Iterator[str]:
+    """Yield the source files in backticks that need not begin with one of our rooms: `steady.h`, `src/lib.rs`."""
+    for path in re.findall(rf"`({SOURCE})`", _prose(page)):
+        if not path.startswith((*ROOMS, *LINUX, "/", "~", ".")):
+            yield path
+
+
+@functools.cache
+def _files() -> tuple[str, ...]:
+    return tuple(path.as_posix() for room in ROOMS for path in (ROOT / room).rglob("*"))
+
+
+def _missing_source(path: str) -> bool:
+    """A file of that name, in any room; with a directory before it, in that place of the repository."""
+    return not ((ROOT / path).exists() if "/" in path else any(file.endswith(f"/{path}") for file in _files()))
+
+
+def _anchor(heading: str) -> str:
+    """Return the anchor that GitHub makes of a heading."""
+    return re.sub(r"[^\w -]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def _missing_link(page: Path, target: str) -> bool:
+    name, _, anchor = target.partition("#")
+    file = (page.parent / name).resolve() if name else page
+    if not file.exists():
+        return True
+    return bool(anchor) and anchor not in map(_anchor, re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE))
+
+
+def _missing_path(path: str) -> bool:
+    if path in NOT_OURS or any(path.startswith(f"{known}/") for known in NOT_OURS):
+        return False
+    alternatives = re.fullmatch(r"(.*)\{(.*)\}(.*)", path)
+    if alternatives:
+        before, middle, after = alternatives.groups()
+        return any(_missing_path(f"{before}{part}{after}") for part in middle.split(","))
+    return not (list(ROOT.glob(path)) if "*" in path else (ROOT / path).exists())
+
+
+def test_the_pages_are_found() -> None:
+    names = {page.name for page in PAGES}
+    assert {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "architecture.md", "glossary.md"} <= names
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_names_files_that_exist(page: Path) -> None:
+    links = [target for target in _links(page) if _missing_link(page, target)]
+    paths = [path for path in _paths(page) if _missing_path(path)]
+    sources = [path for path in _sources(page) if _missing_source(path)]
+    assert (links, paths, sources) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("[a](gone.md)", ["gone.md"]),
+        ("[a](here.md#no-such-heading) and [b](here.md#a-heading-2)", ["here.md#no-such-heading"]),
+        ("`cc/gone.h`, cc/cc.h and /usr/cc/other.h", ["cc/gone.h"]),
+        ("`crates/{virtual,gone}/src` and python/brobust/*.py", ["crates/{virtual,gone}/src"]),
+        ("`src/gone.rs`, `gone.h`, `cc.h`, `net/ipv4/tcp_bbr.c`", ["src/gone.rs", "gone.h"]),
+        ("[a](https://example.org/docs/gone.md)", []),
+    ],
+)
+def test_a_file_that_is_missing_is_found(tmp_path: Path, text: str, missing: list[str]) -> None:
+    (tmp_path / "here.md").write_text("## A heading 2\n")
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    found = [target for target in _links(page) if _missing_link(page, target)]
+    found += [path for path in _paths(page) if _missing_path(path)]
+    found += [path for path in _sources(page) if _missing_source(path)]
+    assert found == missing
+
+
+def test_every_page_is_listed_in_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text()
+    pages = [page.relative_to(ROOT).as_posix() for page in PAGES if page.parent.name == "docs"]
+    assert [page for page in pages if f"]({page})" not in readme] == []
