@@ -116,5 +116,5 @@ def test_a_file_that_is_missing_is_found(tmp_path: Path, text: str, missing: lis
 
 def test_every_page_is_listed_in_the_readme() -> None:
     readme = (ROOT / "README.md").read_text()
-    pages = [page.relative_to(ROOT).as_posix() for page in PAGES if page.parent.name == "docs"]
+    pages = [page.relative_to(ROOT).as_posix() for page in PAGES if page.parent == ROOT / "docs"]
     assert [page for page in pages if f"]({page})" not in readme] == []
