@@ -50,24 +50,24 @@ class Column:
 
 # One row per run and flow. docs/data.md is checked against these tables by a test.
 RUNS: dict[str, Column] = {
-    "run": Column(pl.String, "scenario hash and repeat; the same in all tables"),
+    "run": Column(pl.String, "hash of the scenario, and repeat; the same in all tables"),
     "scenario": Column(pl.String, "hash of every scenario field"),
-    "repeat": Column(pl.Int64, "0 to repeats - 1"),
-    "seed": Column(pl.Int64, "the scenario's seed; the run's random numbers are drawn from seed + repeat"),
+    "repeat": Column(pl.Int64, "number of the repeat, from 0"),
+    "seed": Column(pl.Int64, "the scenario's seed; the run draws its random numbers from seed + repeat"),
     "flow": Column(pl.Int64, "number of the flow within the run, from 0"),
     "flows": Column(pl.Int64, "flows in the run"),
-    "sender": Column(pl.Int64, "sender that the flow is on, from 1"),
+    "sender": Column(pl.Int64, "number of the sender that runs the flow, from 1"),
     "cc": Column(pl.String, "congestion control of this flow"),
     "start_s": Column(pl.Float64, "when the flow was started, seconds into the run"),
     "stop_s": Column(pl.Float64, "when the flow stopped sending, seconds into the run"),
-    "pattern": Column(pl.String, "what its application wrote: bulk, rate, onoff, idle"),
+    "pattern": Column(pl.String, "traffic pattern of its application: bulk, rate, onoff, idle"),
     "bandwidth_mbps": Column(pl.Float64, "bottleneck rate at first, Mbit/s, Ethernet frames counted"),
     "rtt_ms": Column(
         pl.Float64, "emulated round-trip time of the path at first, ms; on vm the testbed's own latency comes on top"
     ),
     "flow_rtt_ms": Column(pl.Float64, "emulated round-trip time of this flow at first, ms"),
     "buffer_bytes": Column(pl.Int64, "bottleneck buffer, bytes of Ethernet frames"),
-    "aqm": Column(pl.String, "queue management at the bottleneck, with what is not its default"),
+    "aqm": Column(pl.String, "queue management at the bottleneck, with the options that are not defaults"),
     "loss": Column(pl.Float64, "random loss before the bottleneck, fraction"),
     "qdisc": Column(pl.String, "queue discipline on the sender: fq, or none where TCP paces by itself"),
     "tso_sizing": Column(
@@ -76,27 +76,34 @@ RUNS: dict[str, Column] = {
         "control (BBR, over google's interface)",
     ),
     "coalesce_us": Column(pl.Float64, "receive interrupt coalescing of the sender's NIC, us; null on vm"),
-    "tx_completion_us": Column(pl.Float64, "time from a packet's sending to its being freed, us; null on vm"),
+    "tx_completion_us": Column(pl.Float64, "time from sending a packet until it is freed, us; null on vm"),
     "tso_max_bytes": Column(pl.Int64, "largest TSO packet that the sender's NIC takes, bytes; null on vm"),
-    "cpu_mhz": Column(pl.Float64, "frequency of the sender's modelled CPU, MHz; null: its work took no time, or vm"),
-    "driver": Column(
-        pl.String, "what took this flow's sender its CPU: virtual, deadline, burner, quota, competitor, replay, none"
+    "cpu_mhz": Column(
+        pl.Float64, "frequency of the sender's modelled CPU, MHz; null on vm, and where its work took no time"
     ),
-    "share": Column(pl.Float64, "CPU share asked for, fraction; 1 where a recording was replayed"),
-    "timeslice_ms": Column(pl.Float64, "timeslice asked for, ms; null when share is 1"),
+    "driver": Column(
+        pl.String,
+        "what took the CPU from this flow's sender: virtual, deadline, burner, quota, competitor, replay, none",
+    ),
+    "share": Column(pl.Float64, "requested CPU share, fraction; 1 where a recording was replayed"),
+    "timeslice_ms": Column(pl.Float64, "requested timeslice, ms; null when share is 1"),
     "start_jitter": Column(
-        pl.Float64, "part of its period's off-time in which a timeslice began, drawn, fraction; null when share is 1"
+        pl.Float64,
+        "each timeslice began at a random point in this part of its period's off-time, fraction; null when share is 1",
     ),
     "length_jitter": Column(
-        pl.Float64, "part by which each timeslice and off-time was drawn longer or shorter; null when share is 1"
+        pl.Float64,
+        "each timeslice and off-time was longer or shorter by a random part up to this, fraction; null when share is 1",
     ),
-    "alternate_s": Column(pl.Float64, "the CPU was taken away for so long, then not for as long, s; null: all along"),
-    "receiver_share": Column(pl.Float64, "the receiver's share of its CPU asked for, fraction"),
+    "alternate_s": Column(
+        pl.Float64, "contention and no contention took turns, each for this long, s; null: contention all the time"
+    ),
+    "receiver_share": Column(pl.Float64, "requested CPU share of the receiver, fraction"),
     "replay": Column(pl.String, "recording of off-times that was replayed; null: none"),
     "duration_s": Column(pl.Float64, "length of the run, s"),
     "backend": Column(pl.String, "virtual or vm"),
-    "traffic": Column(pl.String, "what sent and received: brobust or iperf3"),
-    "kernel": Column(pl.String, "sender's kernel by its name for --kernel"),
+    "traffic": Column(pl.String, "program that sent and received: brobust or iperf3"),
+    "kernel": Column(pl.String, "sender's kernel, as --kernel names it"),
     "kernel_release": Column(pl.String, "uname -r of the sender"),
     "kernel_hash": Column(pl.String, "SHA-256 of the sender's kernel image; null on vm"),
     "hz": Column(pl.Int64, "tick rate of the sender's kernel, Hz; null on vm"),
@@ -107,16 +114,16 @@ RUNS: dict[str, Column] = {
     "retransmits": Column(pl.Int64, "segments retransmitted by the sender"),
     "rtt_mean_ms": Column(pl.Float64, "mean of the sender's smoothed RTT, ms"),
     "rtt_p99_ms": Column(
-        pl.Float64, "99th percentile of the sender's smoothed RTT, ms; on vm of one seen every 100 ms"
+        pl.Float64, "99th percentile of the sender's smoothed RTT, ms; on vm it was read every 100 ms"
     ),
     "drops": Column(pl.Int64, "packets of this flow dropped at the bottleneck; null on vm"),
-    "queue_mean_ms": Column(pl.Float64, "mean queueing delay of its packets at the bottleneck, ms; null on vm"),
-    "skb_mean_bytes": Column(pl.Float64, "mean payload of what TCP handed down at a time, bytes; null on vm"),
+    "queue_mean_ms": Column(pl.Float64, "mean queueing delay of this flow's packets at the bottleneck, ms; null on vm"),
+    "skb_mean_bytes": Column(pl.Float64, "mean payload of a TSO packet, bytes; null on vm"),
     "pacing_idle_ms": Column(
-        pl.Float64, "mean time that pacing waited for after such a packet, ms; null where nothing was paced, and on vm"
+        pl.Float64, "mean time that pacing waited after a TSO packet, ms; null on vm, and where nothing was paced"
     ),
     "cpu_busy_share": Column(
-        pl.Float64, "the sender's work in CPU time, as a share of the run; null without a modelled CPU"
+        pl.Float64, "CPU time of the sender's work as a share of the run; null without a modelled CPU"
     ),
     "packet_hash": Column(
         pl.String, "SHA-256 of all frames and their times: equal for equal scenario, repeat and kernel; null on vm"
@@ -124,21 +131,23 @@ RUNS: dict[str, Column] = {
     "effective_share": Column(pl.Float64, "share of the run in which the sender could run, fraction"),
     "effective_timeslice_ms": Column(pl.Float64, "timeslice the sender got, ms; null without contention"),
     "effective_offtime_ms": Column(pl.Float64, "off-time the sender got, ms; null without contention"),
-    "asleep_share": Column(pl.Float64, "share of the run in which the sender slept of its own accord"),
+    "asleep_share": Column(pl.Float64, "share of the run in which the sender slept because it had nothing to do"),
     "path_waiting_share": Column(pl.Float64, "share of the run in which the path guest wanted a CPU and had none"),
-    "timeslices": Column(pl.Int64, "timeslices recorded"),
+    "timeslices": Column(pl.Int64, "number of timeslices that were recorded"),
     "guest_restarts": Column(
         pl.Int64,
-        "times that a guest died or did not get ready, and the run was measured again in new ones; null on virtual",
+        "how often the run was measured again in new guests, since one died or was never ready; null on virtual",
     ),
-    "lost_events": Column(pl.Int64, "scheduler events the recorder lost; not 0: the effective figures are a guess"),
+    "lost_events": Column(
+        pl.Int64, "scheduler events that the recorder lost; if not 0, the effective figures are estimates"
+    ),
     "outcome": Column(
-        pl.String, "ok; unfaithful: share or slice off by more than 10 %, or nothing was delivered; failed"
+        pl.String, "ok; unfaithful: share or timeslice off by more than 10 %, or nothing was delivered; failed"
     ),
-    "reason": Column(pl.String, "why it is unfaithful or failed"),
+    "reason": Column(pl.String, "why the run is unfaithful or failed"),
     "started_at": Column(pl.Datetime("us", "UTC"), "when the run began"),
-    "wall_s": Column(pl.Float64, "what the run took in all, s"),
-    "brobust": Column(pl.String, "version that measured"),
+    "wall_s": Column(pl.Float64, "wall-clock time of the whole run, s"),
+    "brobust": Column(pl.String, "version of brobust that measured the run"),
     "qemu": Column(pl.String, "version of QEMU; null on virtual"),
     "iperf3": Column(pl.String, "version of iperf3; null where it was not used"),
 }
@@ -156,30 +165,30 @@ SAMPLES: dict[str, Column] = {
     "time_s": Column(pl.Float64, "seconds after the run's start; on vm after the run's first sample"),
     "cc": Column(pl.String, "congestion control as the socket names it"),
     "cwnd_packets": Column(pl.Int64, "congestion window, packets"),
-    "ssthresh_packets": Column(pl.Int64, "slow start threshold, packets; null: none yet, or vm"),
+    "ssthresh_packets": Column(pl.Int64, "slow start threshold, packets; null on vm, and where there is none yet"),
     "pacing_rate_mbps": Column(pl.Float64, "sk_pacing_rate, Mbit/s"),
     "delivery_rate_mbps": Column(pl.Float64, "latest delivery rate sample, Mbit/s"),
     "bandwidth_estimate_mbps": Column(
         pl.Float64, "BBR's bandwidth estimate, Mbit/s; null where the control shows none"
     ),
-    "min_rtt_ms": Column(pl.Float64, "BBR's min RTT, else the stack's, ms"),
+    "min_rtt_ms": Column(pl.Float64, "BBR's min RTT, ms; the stack's where the control has none"),
     "srtt_ms": Column(pl.Float64, "smoothed RTT, ms"),
     "rtt_ms": Column(pl.Float64, "latest RTT sample, ms; null on vm"),
     "inflight_packets": Column(pl.Int64, "packets in flight (unacked - sacked - lost + retransmitted)"),
-    "inflight_bdp": Column(pl.Float64, "in flight over BBR's own bandwidth estimate x min RTT; null without estimate"),
+    "inflight_bdp": Column(pl.Float64, "in flight / (BBR's bandwidth estimate x min RTT); null without estimate"),
     "delivered_packets": Column(pl.Int64, "packets delivered so far; null on vm"),
     "lost_packets": Column(pl.Int64, "packets marked lost so far; null on vm"),
     "queue_bytes": Column(pl.Int64, "this flow's bytes in the bottleneck's queue; null on vm"),
     "pacing_gain": Column(pl.Float64, "BBR's pacing gain; null where the control shows none"),
     "cwnd_gain": Column(pl.Float64, "BBR's cwnd gain; null where the control shows none"),
-    "app_limited": Column(pl.Boolean, "latest delivery rate sample was application-limited"),
+    "app_limited": Column(pl.Boolean, "whether the latest delivery rate sample was application-limited"),
     "retransmits": Column(pl.Int64, "segments retransmitted so far"),
     "deficit_acks": Column(
         pl.Int64,
-        "ACKs so far at which a repair acted (steady controls: stalls so far); null where the control does not tell",
+        "ACKs so far at which a repair acted (steady controls: stalls so far); null where the control reports none",
     ),
     "mode": Column(
-        pl.String, "where the control is: startup, drain, probe_bw, ... (cc/cc.h); null where it does not tell"
+        pl.String, "phase of the control: startup, drain, probe_bw, ... (cc/cc.h); null where it does not report it"
     ),
     "state": Column(pl.String, "loss recovery state of the stack: open, disorder, cwr, recovery, loss"),
 }
@@ -187,24 +196,27 @@ SAMPLES: dict[str, Column] = {
 OFFTIMES: dict[str, Column] = {
     "run": Column(pl.String, "the run"),
     "sender": Column(pl.Int64, "the sender, from 1"),
-    "kind": Column(pl.String, "timeslice: the sender could run; off: it could not (on vm: though it wanted to)"),
+    "kind": Column(pl.String, "timeslice: the sender could run; off: it could not (on vm: although it wanted to)"),
     "start_s": Column(pl.Float64, "when it began, seconds after the run's start; null where unknown"),
-    "duration_ms": Column(pl.Float64, "how long, ms"),
+    "duration_ms": Column(pl.Float64, "its length, ms"),
 }
 
 PACKETS: dict[str, Column] = {
     "run": Column(pl.String, "the run"),
     "time_s": Column(pl.Float64, "when the frame reached the link, seconds after the run's start"),
-    "left_s": Column(pl.Float64, "when it left the bottleneck; null if it was dropped, and for ACKs, which pass by it"),
+    "left_s": Column(
+        pl.Float64,
+        "when it left the bottleneck; null if it was dropped, and for ACKs, which do not pass the bottleneck",
+    ),
     "arrived_s": Column(pl.Float64, "when it reached the other end; null if it was dropped"),
     "flow": Column(pl.Int64, "the flow"),
     "direction": Column(pl.String, "data: to the receiver; ack: to the sender"),
     "seq": Column(pl.Int64, "first byte of its payload, relative to the SYN (the first byte of a flow is 1)"),
-    "ack": Column(pl.Int64, "next byte that its sender expects, counted alike in the other direction"),
+    "ack": Column(pl.Int64, "next byte that its sender expects, counted in the same way in the other direction"),
     "payload_bytes": Column(pl.Int64, "TCP payload, bytes"),
     "frame_bytes": Column(pl.Int64, "Ethernet frame, bytes"),
-    "dropped": Column(pl.Boolean, "it was lost, or dropped at the bottleneck"),
-    "queue_bytes": Column(pl.Int64, "bytes it found in the bottleneck's queue; null for ACKs"),
+    "dropped": Column(pl.Boolean, "whether it was lost, or dropped at the bottleneck"),
+    "queue_bytes": Column(pl.Int64, "bytes that were in the bottleneck's queue when it arrived; null for ACKs"),
 }
 
 # In the order in which a run is written: its rows in runs/ last.
