@@ -77,8 +77,9 @@ fn dictionary(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyDict>> {
     result.set_item("throughput", of_table(py, outcome.throughput)?)?;
     result.set_item("samples", of_table(py, outcome.samples)?)?;
     result.set_item("packets", of_table(py, outcome.packets)?)?;
-    let windows = |sender: &Vec<brobust_virtual::Window>| sender.iter().map(|w| (w.begin, w.end)).collect::<Vec<_>>();
-    result.set_item("windows_ns", outcome.windows.iter().map(windows).collect::<Vec<_>>())?;
+    let time_slices =
+        outcome.time_slices.iter().map(|of_node| of_node.iter().map(|slice| (slice.begin, slice.end)).collect());
+    result.set_item("windows_ns", time_slices.collect::<Vec<Vec<_>>>())?;
     result.set_item("busy_ns", outcome.busy)?;
     let end = |end: brobust_virtual::End| (end.program, end.kernel);
     let said = outcome.iperf3.into_iter().map(|flow| (end(flow.sender), end(flow.receiver))).collect::<Vec<_>>();

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use brobust_timeline::{Schedule, TimeSlices};
 use nix::sched::{sched_setaffinity, CpuSet};
 use nix::unistd::Pid;
 
@@ -22,7 +23,6 @@ use crate::network::{Network, Places, FIRST_PORT};
 use crate::qdisc::{self, Aqm};
 use crate::record::{Outcome, Recorder, Work};
 use crate::scenario::{CpuCost, Flow, Pattern, Scenario};
-use crate::schedule::{Schedule, Windows};
 use crate::shared::{self, pattern, reason, role, Ack, FlowStats, Shared, ACKS, FRAME_BYTES, NEVER};
 
 /// When a run begins, on the clock of every kernel: all have booted by then.
@@ -109,7 +109,7 @@ impl World {
                 None if place == places.receiver() => &scenario.receiver,
                 None => &Schedule::Always,
             };
-            let mut node = Node::new(kernel, Windows::new(schedule, ORIGIN, last), programs);
+            let mut node = Node::new(kernel, TimeSlices::new(schedule, ORIGIN, last), programs);
             node.set_up(stop)?;
             nodes.push(node);
         }
@@ -194,7 +194,7 @@ impl World {
 
     fn finish(mut self, scenario: &Scenario) -> Result<Outcome> {
         let schedules = scenario.senders.iter().map(|sender| &sender.schedule).chain([&scenario.receiver]);
-        let windows = schedules.map(|schedule| schedule.windows(ORIGIN, self.end)).collect();
+        let time_slices = schedules.map(|schedule| schedule.time_slices(ORIGIN, self.end)).collect();
         for node in &mut self.nodes {
             let shared = node.kernel.shared();
             self.work.timers += shared.timers;
@@ -209,7 +209,7 @@ impl World {
         let received = stats(&mut self.nodes[self.places.receiver()]);
         let iperf3 = said(&mut self.nodes, self.places, scenario)?;
         let outcome = self.record.finish(&sent, &received)?;
-        Ok(Outcome { windows, busy, iperf3, work: self.work, ..outcome })
+        Ok(Outcome { time_slices, busy, iperf3, work: self.work, ..outcome })
     }
 }
 
@@ -234,7 +234,7 @@ fn said(nodes: &mut [Node], places: Places, scenario: &Scenario) -> Result<Vec<S
 struct Node {
     kernel: Kernel,
     programs: Vec<Program>,
-    windows: Windows,
+    time_slices: TimeSlices,
     /// When it will do something by itself.
     own_next: u64,
     now: u64,
@@ -243,8 +243,8 @@ struct Node {
 }
 
 impl Node {
-    fn new(kernel: Kernel, windows: Windows, programs: Vec<Program>) -> Self {
-        Self { kernel, programs, windows, own_next: 0, now: 0, arriving: VecDeque::new() }
+    fn new(kernel: Kernel, time_slices: TimeSlices, programs: Vec<Program>) -> Self {
+        Self { kernel, programs, time_slices, own_next: 0, now: 0, arriving: VecDeque::new() }
     }
 
     /// From the end of its boot to the beginning of the run.
@@ -268,7 +268,7 @@ impl Node {
         if next == NEVER {
             NEVER
         } else {
-            self.windows.first_from(next.max(self.now))
+            self.time_slices.first_from(next.max(self.now))
         }
     }
 
@@ -296,7 +296,7 @@ impl Node {
             let shared = self.kernel.shared();
             // What had no room comes in the next round of this loop, not before its time.
             shared.horizon = complete.unwrap_or(horizon);
-            shared.windows = self.windows.write(self.now, &mut shared.window) as u32;
+            shared.windows = self.time_slices.write(self.now, &mut shared.window) as u32;
             loop {
                 *meetings += 1;
                 self.kernel.go(stop)?;

@@ -3,7 +3,6 @@
 //!
 //! - `clock`: who may run how far
 //! - `network`, `link`: where frames go; the bottleneck and the delays
-//! - `schedule`: the timeslices of a sender's CPU
 //! - `kernel`, `shared`: a kernel's process, and the memory shared with it
 //! - `iperf3`: the programs that send and receive instead of the kernel's own source and sink
 //! - `frame`, `qdisc`: what is written there
@@ -18,7 +17,6 @@ mod network;
 mod qdisc;
 mod record;
 mod scenario;
-mod schedule;
 pub mod shared;
 
 #[cfg(test)]
@@ -30,7 +28,6 @@ pub use error::{Error, Result};
 pub use iperf3::{End, Said};
 pub use record::{Column, FlowResult, Outcome, Table, Work};
 pub use scenario::Scenario;
-pub use shared::Window;
 
 /// For the fuzzer: what a kernel may have left, whatever it is.
 pub fn decode_frames(bytes: &[u8]) -> std::result::Result<usize, String> {

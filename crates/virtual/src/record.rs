@@ -4,6 +4,7 @@ use std::io::BufWriter;
 use std::path::Path;
 use std::time::Duration;
 
+use brobust_timeline::TimeSlice;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use pcap_file::{DataLink, Endianness, TsResolution};
 use sha2::{Digest, Sha256};
@@ -12,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::frame::Frame;
 use crate::iperf3::Said;
 use crate::scenario::Scenario;
-use crate::shared::{Ack, FlowStats, Window};
+use crate::shared::{Ack, FlowStats};
 
 /// A column of a table. Missing: NaN, or i64::MIN.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,7 +71,7 @@ pub struct Outcome {
     pub samples: Table,
     pub packets: Table,
     /// Of each sender, then of the receiver: when its CPU could run, ns since the run began.
-    pub windows: Vec<Vec<Window>>,
+    pub time_slices: Vec<Vec<TimeSlice>>,
     /// Of each sender: CPU time that its work cost, ns.
     pub busy: Vec<u64>,
     /// SHA-256 over every frame: who sent it, when, its headers, and when it arrived.

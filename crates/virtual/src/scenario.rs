@@ -3,12 +3,12 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use brobust_timeline::Schedule;
 use serde::Deserialize;
 
 use crate::iperf3;
 use crate::link::{Changing, Path};
 use crate::qdisc::Aqm;
-use crate::schedule::Schedule;
 use crate::shared::FLOWS;
 
 #[derive(Debug, Clone, Deserialize)]
@@ -157,8 +157,8 @@ impl Scenario {
         if self.path.rate.least() == 0 {
             return Err("path.bandwidth: a rate of 0 delivers nothing".into());
         }
-        self.senders.iter().try_for_each(|sender| sender.schedule.check())?;
-        self.receiver.check()?;
+        let mut schedules = self.senders.iter().map(|sender| &sender.schedule).chain([&self.receiver]);
+        schedules.try_for_each(Schedule::check).map_err(|error| error.to_string())?;
         if self.iperf3.is_some() {
             self.flows.iter().try_for_each(|flow| iperf3::check(flow, self.duration))?;
         }

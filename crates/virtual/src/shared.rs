@@ -17,8 +17,8 @@ pub const FLOWS: usize = 1024;
 pub const PROGRAMS: usize = 1024;
 pub const FRAME_BYTES: usize = 4 << 20;
 pub const ACKS: usize = 16384;
-/// Never: the kernel has nothing to do by itself.
-pub const NEVER: u64 = u64::MAX;
+/// Never: the kernel has nothing to do by itself, or may run without end.
+pub use brobust_timeline::NEVER;
 
 pub mod reason {
     pub const READY: u32 = 1;
@@ -40,12 +40,8 @@ pub mod pattern {
     pub const IDLE: u32 = 3;
 }
 
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
-    pub begin: u64,
-    pub end: u64,
-}
+/// `struct brobust_window`.
+pub use brobust_timeline::TimeSlice as Window;
 
 #[repr(C)]
 pub struct Flow {

@@ -67,7 +67,7 @@ fn a_sender_without_its_cpu_sends_when_it_has_it_again() {
     // All that should have gone at 0 goes at 0.5 ms, where the slice begins; that of 1 ms still fits into it.
     assert_eq!(data[..2], [500_000, MS]);
     assert_eq!(
-        outcome.windows[0][..2].iter().map(|w| (w.begin, w.end)).collect::<Vec<_>>(),
+        outcome.time_slices[0][..2].iter().map(|w| (w.begin, w.end)).collect::<Vec<_>>(),
         [(500_000, 1_500_000), (10_500_000, 11_500_000)]
     );
 }

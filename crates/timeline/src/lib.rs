@@ -1,0 +1,14 @@
+//! When a CPU may run: the timeslices of a schedule, and the off-times between them. Pure arithmetic.
+//!
+//! The simulation (crates/virtual) grants a kernel its [`TimeSlices`]; the burner (crates/contention) occupies a CPU in the
+//! [`OffTimes`]. Both read the same [`Schedule`], so that its fields mean the same in virtual time and on a host.
+mod off_times;
+mod schedule;
+mod time_slices;
+
+pub use off_times::{OffTime, OffTimes};
+pub use schedule::{Schedule, ScheduleError, Slices};
+pub use time_slices::{TimeSlice, TimeSlices};
+
+/// The end of a timeslice that has no end.
+pub const NEVER: u64 = u64::MAX;

@@ -1,0 +1,197 @@
+//! What is asked for: python/brobust/contention writes it as JSON. Times in ns.
+use serde::Deserialize;
+
+use crate::off_times::OffTimes;
+use crate::time_slices::{TimeSlice, TimeSlices};
+
+/// Shorter periods would be millions of timeslices a second.
+pub(crate) const MIN_PERIOD: u64 = 1_000;
+/// An hour, as long as a run may be.
+pub(crate) const MAX_PERIOD: u64 = 3_600_000_000_000;
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Schedule {
+    /// The CPU is never taken away.
+    #[default]
+    Always,
+    Slices(Slices),
+    /// Recorded off-times: (begin, length) since the schedule's origin, in order, without overlap.
+    Replay {
+        offtimes: Vec<(u64, u64)>,
+    },
+}
+
+/// A `timeslice` out of every `period`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slices {
+    pub timeslice: u64,
+    pub period: u64,
+    /// When the first whole period begins, counted from `start`; before it, the rest of the period under way is seen.
+    /// None: drawn.
+    #[serde(default)]
+    pub phase: Option<u64>,
+    /// Each timeslice begins somewhere in the first `start_jitter` part of its period's off-time.
+    #[serde(default)]
+    pub start_jitter: f64,
+    /// Timeslice and off-time are each drawn evenly from `1 - length_jitter` to `1 + length_jitter` of their length.
+    #[serde(default)]
+    pub length_jitter: f64,
+    /// The same seed draws the same timeslices.
+    #[serde(default)]
+    pub seed: u64,
+    /// The CPU is free before `start` and from `stop` on.
+    #[serde(default)]
+    pub start: u64,
+    #[serde(default)]
+    pub stop: Option<u64>,
+    /// With a time t here, contention lasts for t, then the CPU is free for t, and so on.
+    #[serde(default)]
+    pub alternate: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScheduleError {
+    #[error("contention: a period of {period} ns is not between 1 us and an hour")]
+    Period { period: u64 },
+
+    #[error("contention: a timeslice of {timeslice} ns does not fit a period of {period} ns")]
+    Timeslice { timeslice: u64, period: u64 },
+
+    #[error("contention.alternate: {time} ns is less than a period of {period} ns")]
+    Alternate { time: u64, period: u64 },
+
+    #[error("contention.start_jitter: {given} is not between 0 and 1")]
+    StartJitter { given: f64 },
+
+    #[error("contention.length_jitter: {given} is not at least 0 and below 1")]
+    LengthJitter { given: f64 },
+
+    #[error("contention.replay: an off-time begins at {begin} ns, before the previous one ends at {end} ns: give the recording of one thread, sorted by start")]
+    Overlap { begin: u64, end: u64 },
+}
+
+impl Schedule {
+    /// Refuses what makes no sense, wherever it is to be kept.
+    pub fn check(&self) -> Result<(), ScheduleError> {
+        match self {
+            Self::Always => Ok(()),
+            Self::Slices(slices) => slices.check(),
+            Self::Replay { offtimes } => {
+                let ends = offtimes.iter().map(|(begin, length)| begin.saturating_add(*length));
+                let next = offtimes.iter().skip(1).map(|(begin, _)| *begin);
+                match ends.zip(next).find(|(end, next)| end > next) {
+                    None => Ok(()),
+                    Some((end, begin)) => Err(ScheduleError::Overlap { begin, end }),
+                }
+            }
+        }
+    }
+
+    /// Returns all timeslices from `origin` to `end`, counted from `origin`.
+    pub fn time_slices(&self, origin: u64, end: u64) -> Vec<TimeSlice> {
+        let (mut slices, mut all, mut at) = (TimeSlices::new(self, origin, end), Vec::new(), origin);
+        let mut written = [TimeSlice { begin: 0, end: 0 }; 64];
+        while at < end {
+            let count = slices.write(at, &mut written);
+            if count == 0 {
+                break;
+            }
+            for slice in written[..count].iter().filter(|slice| slice.begin < end) {
+                all.push(TimeSlice { begin: slice.begin.max(at) - origin, end: slice.end.min(end) - origin });
+            }
+            at = written[count - 1].end;
+        }
+        all
+    }
+
+    /// Returns the off-times from `origin` on, on the clock of `origin`.
+    pub fn off_times(&self, origin: u64) -> OffTimes {
+        OffTimes::new(self, origin)
+    }
+}
+
+impl Slices {
+    /// Slices without phase or jitter.
+    pub fn plain(timeslice: u64, period: u64) -> Self {
+        Self { timeslice, period, phase: Some(0), ..Self::default() }
+    }
+
+    pub fn off_time(&self) -> u64 {
+        self.period.saturating_sub(self.timeslice)
+    }
+
+    pub fn share(&self) -> f64 {
+        self.timeslice as f64 / self.period as f64
+    }
+
+    fn check(&self) -> Result<(), ScheduleError> {
+        let Self { timeslice, period, .. } = *self;
+        if !(MIN_PERIOD..=MAX_PERIOD).contains(&period) {
+            return Err(ScheduleError::Period { period });
+        }
+        if timeslice == 0 || timeslice > period {
+            return Err(ScheduleError::Timeslice { timeslice, period });
+        }
+        if let Some(time) = self.alternate.filter(|time| *time < period) {
+            return Err(ScheduleError::Alternate { time, period });
+        }
+        // Ranges rather than comparisons: these would let NaN pass.
+        if !(0.0..=1.0).contains(&self.start_jitter) {
+            return Err(ScheduleError::StartJitter { given: self.start_jitter });
+        }
+        if !(0.0..1.0).contains(&self.length_jitter) {
+            return Err(ScheduleError::LengthJitter { given: self.length_jitter });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn off_times_that_overlap_are_refused() {
+        let error = Schedule::Replay { offtimes: vec![(0, 5), (4, 1)] }.check().unwrap_err();
+        assert!(error.to_string().contains("before the previous one ends"), "{error}");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let plain = Slices::plain(10_000, 40_000);
+        plain.check().unwrap();
+        for slices in [
+            Slices { timeslice: 0, ..plain },
+            Slices { timeslice: 40_001, ..plain },
+            Slices { period: 999, timeslice: 1, ..plain },
+            Slices { period: MAX_PERIOD + 1, ..plain },
+            Slices { alternate: Some(39_999), ..plain },
+            Slices { start_jitter: 1.1, ..plain },
+            Slices { start_jitter: f64::NAN, ..plain },
+            Slices { length_jitter: 1.0, ..plain },
+            Slices { length_jitter: f64::NAN, ..plain },
+        ] {
+            assert!(slices.check().is_err(), "{slices:?}");
+        }
+    }
+
+    #[test]
+    fn a_schedule_is_read_from_json_and_a_misspelt_field_is_refused() {
+        let read = |text: &str| serde_json::from_str::<Schedule>(text);
+        let slices = Slices { seed: 7, ..Slices::plain(10, 40) };
+        assert_eq!(
+            read(r#"{"kind": "slices", "timeslice": 10, "period": 40, "phase": 0, "seed": 7}"#).unwrap(),
+            Schedule::Slices(slices)
+        );
+        assert_eq!(read(r#"{"kind": "always"}"#).unwrap(), Schedule::Always);
+        assert_eq!(
+            read(r#"{"kind": "replay", "offtimes": [[1, 2]]}"#).unwrap(),
+            Schedule::Replay { offtimes: vec![(1, 2)] }
+        );
+        assert!(read(r#"{"kind": "slices", "timeslice": 10, "period": 40, "phaze": 0}"#).is_err());
+        assert!(read(r#"{"kind": "replay", "offtimes": [], "seed": 0}"#).is_err());
+    }
+}

@@ -1,0 +1,382 @@
+//! The timeslices of a schedule, in order, drawn as time goes on.
+use std::collections::VecDeque;
+
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use crate::schedule::{Schedule, Slices};
+use crate::NEVER;
+
+/// The CPU may run from `begin` until `end`, ns. Laid out as in C, since kernels in virtual time read it from the memory
+/// that they share with the simulation.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeSlice {
+    pub begin: u64,
+    pub end: u64,
+}
+
+/// The timeslices of a schedule from `origin` on; before, the CPU is free.
+#[derive(Debug)]
+pub struct TimeSlices {
+    upcoming: VecDeque<TimeSlice>,
+    drawn: Drawn,
+    end: u64,
+}
+
+impl TimeSlices {
+    /// Timeslices from `origin` to `end`; nobody asks for later ones.
+    pub fn new(schedule: &Schedule, origin: u64, end: u64) -> Self {
+        let mut drawn = Drawn::new(schedule, origin);
+        Self { upcoming: drawn.next().into_iter().collect(), drawn, end }
+    }
+
+    /// Returns the earliest time from `at` on at which the CPU may run; after the end, `at` itself.
+    pub fn first_from(&mut self, at: u64) -> u64 {
+        if at >= self.end {
+            return at;
+        }
+        let mut number = 0;
+        loop {
+            self.fill(number + 1);
+            match self.upcoming.get(number) {
+                Some(slice) if slice.end <= at => number += 1,
+                Some(slice) => return at.max(slice.begin),
+                None => return NEVER,
+            }
+        }
+    }
+
+    /// Forgets the timeslices that end before `now`, and writes as many of the rest as there is room for. Returns how
+    /// many.
+    pub fn write(&mut self, now: u64, to: &mut [TimeSlice]) -> usize {
+        while self.upcoming.front().is_some_and(|slice| slice.end <= now) {
+            self.upcoming.pop_front();
+            self.fill(1);
+        }
+        self.fill(to.len());
+        let count = to.len().min(self.upcoming.len());
+        for (to, from) in to.iter_mut().zip(&self.upcoming) {
+            *to = *from;
+        }
+        count
+    }
+
+    fn fill(&mut self, count: usize) {
+        while self.upcoming.len() < count {
+            match self.drawn.next() {
+                Some(slice) => self.upcoming.push_back(slice),
+                None => return,
+            }
+        }
+    }
+}
+
+/// Iterator over the timeslices of a schedule. None is empty, and the last has no end.
+#[derive(Debug)]
+pub(crate) enum Drawn {
+    Ended,
+    Always,
+    /// `free_until`: the end of the timeslice before the first period, while that is to come.
+    Slices {
+        periods: Box<Periods>,
+        free_until: Option<u64>,
+    },
+    Replay {
+        offtimes: std::vec::IntoIter<(u64, u64)>,
+        origin: u64,
+        from: u64,
+    },
+}
+
+impl Drawn {
+    pub fn new(schedule: &Schedule, origin: u64) -> Self {
+        match schedule {
+            Schedule::Always => Self::Always,
+            Schedule::Slices(slices) => {
+                let periods = Box::new(Periods::new(slices, origin));
+                let free_until = Some(on_clock(periods.from));
+                Self::Slices { periods, free_until }
+            }
+            Schedule::Replay { offtimes } => Self::Replay { offtimes: offtimes.clone().into_iter(), origin, from: 0 },
+        }
+    }
+
+    /// Returns the next timeslice, which is empty where all of it would lie before the schedule's start.
+    fn draw(&mut self) -> Option<TimeSlice> {
+        let slice = match self {
+            Self::Ended => return None,
+            Self::Always => TimeSlice { begin: 0, end: NEVER },
+            Self::Slices { periods, free_until } => match free_until.take() {
+                Some(end) => return Some(TimeSlice { begin: 0, end }),
+                None => periods.next_slice(),
+            },
+            Self::Replay { offtimes, origin, from } => {
+                let begin = *from;
+                let end = offtimes.next().map_or(NEVER, |(off, length)| {
+                    let end = origin.saturating_add(off);
+                    *from = end.saturating_add(length);
+                    end
+                });
+                TimeSlice { begin, end }
+            }
+        };
+        if slice.end == NEVER {
+            *self = Self::Ended;
+        }
+        Some(slice)
+    }
+}
+
+impl Iterator for Drawn {
+    type Item = TimeSlice;
+
+    fn next(&mut self) -> Option<TimeSlice> {
+        loop {
+            let slice = self.draw()?;
+            if slice.begin < slice.end {
+                return Some(slice);
+            }
+        }
+    }
+}
+
+/// The periods of [`Slices`], one after the other. Times are signed and wide enough for every sum of them: a period may
+/// begin long before the clock does.
+#[derive(Debug)]
+pub(crate) struct Periods {
+    slices: Slices,
+    random: Pcg64Mcg,
+    /// When the next period begins.
+    at: i128,
+    /// What comes before is not part of the schedule.
+    from: i128,
+    /// When the CPU is free for good.
+    stop: i128,
+    /// When the CPU is free for the next while.
+    pause: i128,
+}
+
+impl Periods {
+    fn new(slices: &Slices, origin: u64) -> Self {
+        let after = |begin: i128, time: Option<u64>| time.map_or(NEVER.into(), |time| begin + i128::from(time));
+        let from = i128::from(origin) + i128::from(slices.start);
+        let mut random = Pcg64Mcg::seed_from_u64(slices.seed);
+        let drawn = random.random_range(0..slices.period);
+        let phase = slices.phase.unwrap_or(drawn) % slices.period;
+        // Only the rest is seen of the period that is under way when the schedule starts.
+        let at = from + i128::from(phase) - if phase > 0 { i128::from(slices.period) } else { 0 };
+        let (stop, pause) = (after(origin.into(), slices.stop), after(from, slices.alternate));
+        Self { slices: *slices, random, at, from, stop, pause }
+    }
+
+    fn next_slice(&mut self) -> TimeSlice {
+        let (timeslice, off) = self.lengths();
+        let spare = off as f64 * self.slices.start_jitter;
+        let drawn = self.at + i128::from((spare * self.random.random::<f64>()) as u64);
+        self.at += i128::from(timeslice) + i128::from(off);
+        let (mut begin, mut end) = (drawn.max(self.from), drawn + i128::from(timeslice));
+        if let Some(time) = self.slices.alternate.filter(|_| end >= self.pause) {
+            begin = begin.min(self.pause);
+            end = self.pause + i128::from(time);
+            // The first period afterwards is under way, as one is when a run begins.
+            self.from = end;
+            self.at = end - i128::from(self.random.random_range(0..self.slices.period));
+            self.pause = end + i128::from(time);
+        }
+        match end < self.stop {
+            true => TimeSlice { begin: on_clock(begin), end: on_clock(end) },
+            false => TimeSlice { begin: on_clock(begin.min(self.stop)), end: NEVER },
+        }
+    }
+
+    /// Returns the lengths of the next timeslice and of its off-time. A period that is under way has the usual ones, so
+    /// that it ends when it should.
+    fn lengths(&mut self) -> (u64, u64) {
+        let (timeslice, off) = (self.slices.timeslice, self.slices.off_time());
+        if self.slices.length_jitter == 0.0 || self.at < self.from {
+            return (timeslice, off);
+        }
+        let mut drawn = |length: u64| {
+            let factor = 1.0 + self.slices.length_jitter * (2.0 * self.random.random::<f64>() - 1.0);
+            (length as f64 * factor).round() as u64
+        };
+        (drawn(timeslice).max(1), drawn(off))
+    }
+}
+
+fn on_clock(time: i128) -> u64 {
+    time.clamp(0, NEVER.into()) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::{MAX_PERIOD, MIN_PERIOD};
+    use proptest::prelude::*;
+
+    const MS: u64 = 1_000_000;
+    const ORIGIN: u64 = 1_000 * MS;
+
+    /// Every period begins on time, with its slice.
+    fn plain(timeslice: u64, period: u64, phase: Option<u64>) -> Slices {
+        Slices { phase, seed: 7, ..Slices::plain(timeslice, period) }
+    }
+
+    fn from_phase(phase: u64) -> TimeSlices {
+        TimeSlices::new(&Schedule::Slices(plain(10 * MS, 40 * MS, Some(phase))), ORIGIN, NEVER)
+    }
+
+    /// All timeslices until `end` after the origin.
+    fn all(slices: Slices, end: u64) -> Vec<TimeSlice> {
+        Schedule::Slices(slices).time_slices(ORIGIN, ORIGIN + end)
+    }
+
+    #[test]
+    fn before_its_start_and_from_its_stop_on_the_cpu_is_there() {
+        let slices = Slices { start: 100 * MS, stop: Some(200 * MS), ..plain(10 * MS, 40 * MS, Some(0)) };
+        let granted = all(slices, 300 * MS);
+        let seen: Vec<_> = granted.iter().map(|slice| (slice.begin / MS, slice.end / MS)).collect();
+        assert_eq!(seen, [(0, 100), (100, 110), (140, 150), (180, 190), (200, 300)]);
+    }
+
+    #[test]
+    fn contention_that_alternates_pauses_for_as_long_as_it_lasts() {
+        let plain = plain(10 * MS, 40 * MS, Some(0));
+        let slices = Slices { start: 100 * MS, stop: Some(600 * MS), alternate: Some(100 * MS), ..plain };
+        let granted = all(slices, 1_000 * MS);
+        let off = |from: u64, to: u64| (to - from) - time_within(&granted, from * MS, to * MS) / MS;
+        assert_eq!(off(100, 200), 70); // slices at 100, 140 and 180 ms
+        assert_eq!([off(0, 100), off(200, 300), off(400, 500), off(600, 1_000)], [0, 0, 0, 0]);
+        // Later ones begin within a period: two or three slices, or parts of them.
+        assert!((60..=80).contains(&off(300, 400)) && (60..=80).contains(&off(500, 600)), "{granted:?}");
+        assert!(granted.windows(2).all(|pair| pair[0].end <= pair[1].begin));
+    }
+
+    #[test]
+    fn a_period_longer_than_the_clock_has_run_begins_when_its_phase_says() {
+        let granted = all(plain(1_000 * MS, 4_000 * MS, Some(MS)), 20_000 * MS);
+        let seen: Vec<_> = granted.iter().map(|slice| (slice.begin / MS, slice.end / MS)).collect();
+        assert_eq!(seen, [(1, 1_001), (4_001, 5_001), (8_001, 9_001), (12_001, 13_001), (16_001, 17_001)]);
+    }
+
+    fn time_within(granted: &[TimeSlice], from: u64, to: u64) -> u64 {
+        granted.iter().map(|slice| slice.end.min(to).saturating_sub(slice.begin.max(from))).sum()
+    }
+
+    #[test]
+    fn an_event_in_an_off_time_waits_for_the_next_slice() {
+        let mut granted = from_phase(0);
+        assert_eq!(granted.first_from(ORIGIN + 3 * MS), ORIGIN + 3 * MS);
+        assert_eq!(granted.first_from(ORIGIN + 10 * MS), ORIGIN + 40 * MS);
+        assert_eq!(granted.first_from(ORIGIN + 47 * MS), ORIGIN + 47 * MS);
+        assert_eq!(granted.first_from(ORIGIN + 79 * MS), ORIGIN + 80 * MS);
+    }
+
+    #[test]
+    fn a_phase_begins_in_the_middle_of_a_period() {
+        let mut granted = from_phase(5 * MS);
+        // The period that began 35 ms before the run had its slice then.
+        assert_eq!(granted.first_from(ORIGIN), ORIGIN + 5 * MS);
+        let mut granted = from_phase(35 * MS);
+        assert_eq!(granted.first_from(ORIGIN), ORIGIN);
+        assert_eq!(granted.first_from(ORIGIN + 5 * MS), ORIGIN + 35 * MS);
+    }
+
+    #[test]
+    fn before_the_run_the_cpu_is_free() {
+        let mut granted = from_phase(5 * MS);
+        assert_eq!(granted.first_from(3), 3);
+    }
+
+    #[test]
+    fn recorded_offtimes_come_when_they_were_recorded() {
+        let schedule = Schedule::Replay { offtimes: vec![(0, 5 * MS), (20 * MS, 30 * MS)] };
+        let mut granted = TimeSlices::new(&schedule, ORIGIN, NEVER);
+        assert_eq!(granted.first_from(ORIGIN), ORIGIN + 5 * MS);
+        assert_eq!(granted.first_from(ORIGIN + 20 * MS), ORIGIN + 50 * MS);
+        assert_eq!(granted.first_from(ORIGIN + 60 * MS), ORIGIN + 60 * MS);
+    }
+
+    #[test]
+    fn drawn_lengths_keep_their_bounds_and_the_share() {
+        let granted = all(Slices { length_jitter: 0.5, ..plain(10 * MS, 40 * MS, Some(0)) }, 400_000 * MS);
+        let lengths: Vec<_> = granted.iter().map(|slice| slice.end - slice.begin).collect();
+        let offs: Vec<_> = granted.windows(2).map(|pair| pair[1].begin - pair[0].end).collect();
+        let (min, max) = (lengths.iter().min().unwrap(), lengths.iter().max().unwrap());
+        assert!((5 * MS..6 * MS).contains(min) && (14 * MS..=15 * MS).contains(max), "{min} {max}");
+        assert!(offs.iter().all(|off| (15 * MS..=45 * MS).contains(off)));
+        let share = lengths.iter().sum::<u64>() as f64 / (400_000 * MS) as f64;
+        assert!((share / 0.25 - 1.0).abs() < 0.02, "{share}");
+    }
+
+    proptest! {
+        /// From a microsecond to an hour, evenly over the orders of magnitude, and parts of it in thousandths.
+        #[test]
+        fn without_jitter_every_slice_is_where_its_phase_says(exponent in 3.0f64..12.556, part in 1u64..=1000,
+                                                              begins in proptest::option::of(0u64..1000), seed: u64) {
+            let period = (10f64.powf(exponent) as u64).clamp(MIN_PERIOD, MAX_PERIOD);
+            let timeslice = (period / 1000 * part).max(1);
+            let plain = plain(timeslice, period, begins.map(|thousandth| period / 1000 * thousandth));
+            let slices = Slices { seed, ..plain };
+            Schedule::Slices(slices).check().unwrap();
+            let granted = all(slices, 30 * period);
+            prop_assert!(granted.iter().all(|slice| slice.begin < slice.end && slice.end <= 30 * period));
+            // A slice that is cut in two by the run's beginning has its other part at the run's end.
+            prop_assert_eq!(time_within(&granted, 0, 30 * period), 30 * timeslice);
+            let whole = granted.iter().find(|slice| slice.begin > 0);
+            if let (Some(first), Some(thousandth)) = (whole.filter(|_| timeslice < period), begins) {
+                prop_assert_eq!(first.begin % period, period / 1000 * thousandth);
+            }
+        }
+
+        #[test]
+        fn whatever_moves_them_slices_are_in_order_and_keep_the_share(
+            exponent in 3.0f64..12.556, part in 1u64..=1000, thousandth in proptest::option::of(0u64..1000),
+            start_jitter in 0.0f64..=1.0, start in 0u64..5, contended in 1u64..20, pauses: bool, seed: u64,
+        ) {
+            let period = (10f64.powf(exponent) as u64).clamp(MIN_PERIOD, MAX_PERIOD);
+            let timeslice = (period / 1000 * part).max(1);
+            let (begin, end) = (start * period, (start + contended) * period);
+            let slices = Slices {
+                timeslice, period, phase: thousandth.map(|thousandth| period / 1000 * thousandth),
+                start_jitter, length_jitter: 0.0, seed, start: begin, stop: Some(end),
+                alternate: pauses.then_some(2 * period),
+            };
+            Schedule::Slices(slices).check().unwrap();
+            let granted = all(slices, end + period);
+            prop_assert!(granted.iter().all(|slice| slice.begin < slice.end && slice.end <= end + period));
+            prop_assert!(granted.windows(2).all(|pair| pair[0].end <= pair[1].begin));
+            prop_assert_eq!(time_within(&granted, 0, begin), begin);
+            prop_assert_eq!(time_within(&granted, end, end + period), period);
+            let stretch = if pauses { 2 * period } else { contended * period };
+            let mut at = begin;
+            while at < end {
+                let until = (at + stretch).min(end);
+                // At either end a slice may have been moved into the stretch, or out of it.
+                let (got, due) = (time_within(&granted, at, until), (until - at) as f64 / period as f64 * timeslice as f64);
+                prop_assert!((got as f64 - due).abs() <= 2.0 * timeslice as f64, "{} of {}", got, due);
+                at = until;
+                if pauses {
+                    let until = (at + stretch).min(end);
+                    prop_assert_eq!(time_within(&granted, at, until), until - at);
+                    at = until;
+                }
+            }
+        }
+
+        #[test]
+        fn times_beyond_all_reason_wrap_around_nothing(
+            timeslice in 1u64.., period: u64, phase: Option<u64>, start_jitter in 0.0f64..=1.0,
+            length_jitter in 0.0f64..0.999, seed: u64, start: u64, stop: Option<u64>, alternate: Option<u64>,
+        ) {
+            let period = period % MAX_PERIOD + MIN_PERIOD;
+            let timeslice = timeslice % period + 1;
+            let granted = all(
+                Slices { timeslice, period, phase, start_jitter, length_jitter, seed, start, stop, alternate }, 20 * period,
+            );
+            prop_assert!(granted.iter().all(|slice| slice.begin < slice.end && slice.end <= 20 * period));
+            prop_assert!(granted.windows(2).all(|pair| pair[0].end <= pair[1].begin));
+        }
+    }
+}
