@@ -76,4 +76,4 @@ format:
 	git ls-files '*.c' '*.h' '*.cc' | xargs -r clang-format -i
 
 clean:
-	rm -rf target .venv python/brobust/guests/bin python/brobust/_core*.so
+	rm -rf target .venv python/brobust/testbed/bin python/brobust/_core*.so

@@ -27,7 +27,7 @@ import typer
 
 from brobust import _core, backends
 from brobust.backends.vm import VmBackend
-from brobust.congestion_controls import name_of, settings_of
+from brobust.cc.names import name_of, settings_of
 from brobust.scenario import Run, Scenario
 
 CONTROLS = {

@@ -38,12 +38,14 @@ os.environ["BROBUST_RUNTIME"] = tempfile.mkdtemp(prefix="guest-panics-")
 import psutil
 from scipy.stats import chi2
 
-from brobust import _core, vcpus
+from brobust import _core
+from brobust.contention import vcpus
 from brobust.errors import BrobustError
-from brobust.guests import accelerator, image, kernels, qemu
-from brobust.guests.qemu import Guest, Machine
 from brobust.host import cgroups
 from brobust.host.session import Session
+from brobust.kernels import vm as vm_kernels
+from brobust.testbed import accelerator, image, qemu
+from brobust.testbed.qemu import Guest, Machine
 
 Command = list[str]
 BOOT_SECONDS = 180.0
@@ -112,7 +114,7 @@ CHURN = "while :; do brobust-guest cc load brb_reno; brobust-guest cc unload brb
 
 
 def one_round(name: str, setting: str, args: argparse.Namespace, session: Session) -> Round:
-    kernel = kernels.find(args.kernel)
+    kernel = vm_kernels.find(args.kernel)
     begun, flows, panics, stalls, words = time.monotonic(), 0, 0, 0, ""
     machine = Machine(name, tap="", mac="")
     with Guest.start(machine, kernel, image.build(kernel), "tcg", session) as guest:
@@ -243,7 +245,7 @@ def main() -> None:
     of_thread: dict[int, str] = {}
     qemu._command = changed(qemu._command, of_thread)
     qemu.NICE = "0"  # as this process is
-    image.build(kernels.find(args.kernel))
+    image.build(vm_kernels.find(args.kernel))
 
     def work(number: int, session: Session) -> None:
         while due := [s for s in chosen if spent[s] < args.minutes]:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import polars as pl
 
+from brobust.analysis.metrics import Evidence, Tables
 from brobust.dataset import Dataset
 from brobust.scenario import Grid
 from brobust.study import Scale, model
-from brobust.study.metrics import Evidence, Tables
 
 CELL = ["rtt_ms", "timeslice_ms", "share", "buffer_bdp"]
 HEADINGS = (

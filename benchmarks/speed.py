@@ -33,9 +33,9 @@ from rich.table import Table
 from brobust import _core
 from brobust.backends.virtual import describe
 from brobust.errors import BrobustError
+from brobust.kernels import virtual as virtual_kernels
 from brobust.scenario import Run, Scenario
 from brobust.scenario.grid import scenario
-from brobust.virtual import kernels
 
 HERE = Path(__file__).resolve().parent
 NS3_SOURCE = HERE / "ns3" / "bulk.cc"
@@ -55,7 +55,7 @@ Case = Callable[[int], Sample]
 class Setting:
     """What all questions share."""
 
-    kernel: kernels.VirtualKernel
+    kernel: virtual_kernels.VirtualKernel
     cpus: list[int]
     repeat: int
 
@@ -435,7 +435,7 @@ def machine(setting: Setting) -> dict[str, str]:
 
 
 def command(question: str, arguments: argparse.Namespace) -> str:
-    kernel = "" if arguments.kernel == kernels.DEFAULT else f" --kernel {arguments.kernel}"
+    kernel = "" if arguments.kernel == virtual_kernels.DEFAULT else f" --kernel {arguments.kernel}"
     return f".venv/bin/python benchmarks/speed.py --only {question} --repeat {arguments.repeat}{kernel}"
 
 
@@ -501,7 +501,7 @@ def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=f"How fast virtual time is. {HERE / 'README.md'} says more.")
     parser.add_argument("--only", action="append", choices=QUESTIONS, help="a question; may be given again")
     parser.add_argument("--repeat", type=positive, default=5, help="rounds (default 5)")
-    parser.add_argument("--kernel", default=kernels.DEFAULT, help=f"default {kernels.DEFAULT}")
+    parser.add_argument("--kernel", default=virtual_kernels.DEFAULT, help=f"default {virtual_kernels.DEFAULT}")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
     return parser.parse_args()
 
@@ -516,7 +516,7 @@ def positive(text: str) -> int:
 def main() -> None:
     arguments = read_arguments()
     try:
-        kernel = kernels.find(arguments.kernel)
+        kernel = virtual_kernels.find(arguments.kernel)
     except BrobustError as error:
         sys.exit(f"speed.py: {error}")
     setting = Setting(kernel, sorted(os.sched_getaffinity(0)), arguments.repeat)

@@ -23,10 +23,10 @@ from typing import Any
 
 from brobust import backends
 from brobust.backends.vm import VmBackend
-from brobust.guests import traffic
 from brobust.scenario import Run
 from brobust.scenario.grid import override, scenario
-from brobust.watching import CAUSES, CPU_LIMITED
+from brobust.testbed import traffic
+from brobust.watch import CAUSES, CPU_LIMITED
 
 DURATION_S = 14
 BASE = {

@@ -82,8 +82,8 @@ virtual_kernel() { # prints its name if it is there
 	unbuilt - <<-'PYTHON'
 		import sys
 		from brobust.errors import BrobustError
-		from brobust.virtual import kernels
-		from brobust.virtual.sources import Order
+		from brobust.kernels import virtual as kernels
+		from brobust.kernels.sources import Order
 
 		try:
 		    print(kernels.find(kernels.DEFAULT if kernels.cached(kernels.DEFAULT) else Order.of_default().name).name)
@@ -102,7 +102,7 @@ build_virtual_kernel() { # where neither the cache nor a wheel has it
 guest_kernel() { # prints the name of the one that guests boot unless another is named, if it is there
 	unbuilt - <<-'PYTHON'
 		import sys
-		from brobust.guests import kernels
+		from brobust.kernels import vm as kernels
 
 		name = kernels.default()
 		if kernels.available().get(name, "apt").startswith("apt"):
@@ -114,7 +114,7 @@ fetch_kernels() { # now, so that no measurement waits for a download
 	unbuilt - <<-'PYTHON'
 		import sys
 		from brobust.errors import BrobustError
-		from brobust.guests import kernels
+		from brobust.kernels import vm as kernels
 
 		default, offered = kernels.default(), kernels.available()
 		# Besides the default one those that tests and studies name, where they are offered.
@@ -149,10 +149,10 @@ say "building"
 sync
 if [[ $parts == *" vm "* ]]; then
 	cargo build --release --quiet --locked -p brobust-guest
-	mkdir -p python/brobust/guests/bin
+	mkdir -p python/brobust/testbed/bin
 	# Copy only what changed: guest images are rebuilt when its date does.
-	cmp -s target/release/brobust-guest python/brobust/guests/bin/brobust-guest ||
-		cp target/release/brobust-guest python/brobust/guests/bin/brobust-guest
+	cmp -s target/release/brobust-guest python/brobust/testbed/bin/brobust-guest ||
+		cp target/release/brobust-guest python/brobust/testbed/bin/brobust-guest
 fi
 for process in "${beside[@]}"; do
 	wait "$process"

@@ -15,9 +15,10 @@ from pathlib import Path
 
 # Nothing of these has started a thread that a fork would miss: polars begins its own when it first computes.
 IMPORTED = [
-    "brobust.backends.virtual", "brobust.backends.vm", "brobust.checks", "brobust.cli.cc", "brobust.cli.compare",
-    "brobust.cli.kernel", "brobust.cli.measuring", "brobust.cli.run", "brobust.cli.sweep", "brobust.contend",
-    "brobust.study.claims", "brobust.watching.words", "forked", "pytest", "rich.live", "typer._adapters",
+    "brobust.backends.virtual", "brobust.backends.vm", "brobust.backends.doctor", "brobust.cli.cc",
+    "brobust.cli.compare", "brobust.cli.kernel", "brobust.cli.measuring", "brobust.cli.run", "brobust.cli.sweep",
+    "brobust.contention.any_vm", "brobust.analysis.claims", "brobust.watch.words", "forked", "pytest", "rich.live",
+    "typer._adapters",
 ]  # fmt: skip
 
 _FORKS = multiprocessing.get_context("forkserver")

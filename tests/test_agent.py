@@ -15,12 +15,12 @@ import psutil
 import pytest
 
 from brobust.errors import RunFailed
-from brobust.guests import agent as agents
-from brobust.guests import console as consoles
-from brobust.guests import image, qemu
-from brobust.guests.agent import Agent
-from brobust.guests.console import Console
 from brobust.host.session import Session
+from brobust.testbed import agent as agents
+from brobust.testbed import console as consoles
+from brobust.testbed import image, qemu
+from brobust.testbed.agent import Agent
+from brobust.testbed.console import Console
 
 OOPS = b"""\
 [   60.9] Oops: double fault: 0000 [#1] PREEMPT SMP NOPTI

@@ -11,7 +11,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from brobust import _core, loading
+from brobust import _core
+from brobust.cc import loader
 from brobust.errors import BrobustError
 from conftest import BROBUST
 
@@ -77,11 +78,11 @@ def test_it_is_the_same_in_the_kernel_and_here(tmp_path: Path) -> None:
 
 def test_it_is_loaded_and_leaves_nothing(tmp_path: Path) -> None:
     try:
-        loading.check("brb_vegas", [])
+        loader.check("brb_vegas", [])
     except BrobustError as refusal:
         pytest.skip(str(refusal))
     if os.geteuid() != 0:
         pytest.skip("loading takes root")
     for command in _of("brobust cc load"):
         _run(command, tmp_path)
-    assert "brb_vegas" not in loading.available()
+    assert "brb_vegas" not in loader.available()

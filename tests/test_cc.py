@@ -18,7 +18,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from brobust import _core, loading
+from brobust import _core
+from brobust.cc import loader
 from brobust.conformance import verified
 from brobust.errors import BadInput, BrobustError
 from brobust.host import namespaces
@@ -37,7 +38,7 @@ def _why_not() -> str:
     if os.geteuid() != 0:
         return "loading takes root"
     try:
-        loading.check(NAME, [])
+        loader.check(NAME, [])
     except BrobustError as refusal:
         return str(refusal)
     return ""
@@ -58,7 +59,7 @@ def _wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
 
 
 def _is_gone() -> bool:
-    return NAME not in loading.available() and not loading.journals()
+    return NAME not in loader.available() and not loader.journals()
 
 
 def _control_of(connection: socket.socket) -> str:
@@ -85,7 +86,7 @@ def places() -> Iterator[list[Namespace]]:
         yield [namespaces.find(name) for name in names]
     finally:
         with suppress(BadInput):  # that it is not loaded
-            loading.unload(NAME)
+            loader.unload(NAME)
         for name in names:
             subprocess.run(["ip", "netns", "delete", name], check=False)
 
@@ -153,6 +154,7 @@ def test_a_trial_ends_with_its_command_however_that_ends(places: list[Namespace]
     assert [_new_socket_gets(ns) for ns in places] == FORMER
 
 
+@pytest.mark.host  # another test takes back all that was left
 @needs_kernel
 def test_a_trial_whose_guardian_dies_too_is_taken_back_by_the_next_command(places: list[Namespace]) -> None:
     with _trial(places) as trial:
@@ -180,7 +182,7 @@ def test_the_guardian_imports_nothing_from_the_current_directory(
         (tmp_path / module).parent.mkdir(exist_ok=True)
         (tmp_path / module).write_text("print('of the current directory')")
     monkeypatch.chdir(tmp_path)
-    loading.start_guardian(NAME).dismiss()  # one that says anything but "ready" is refused
+    loader.start_guardian(NAME).dismiss()  # one that says anything but "ready" is refused
 
 
 @needs_kernel
@@ -204,26 +206,27 @@ def test_of_two_trials_at_once_one_is_refused_and_the_other_goes_on(places: list
 
 @needs_kernel
 def test_only_what_a_command_loaded_itself_does_it_take_back(places: list[Namespace]) -> None:
-    journal = loading.load(NAME, [], places, pinned=False)
-    assert loading.take_back(replace(journal, owner="1-1")) is None
+    journal = loader.load(NAME, [], places, pinned=False)
+    assert loader.take_back(replace(journal, owner="1-1")) is None
     assert [_new_socket_gets(ns) for ns in places] == [NAME, NAME]
-    assert loading.take_back(journal) == []
-    assert loading.take_back(journal) is None
+    assert loader.take_back(journal) == []
+    assert loader.take_back(journal) is None
     assert _is_gone()
 
 
 def test_a_clock_that_is_set_does_not_make_a_trial_look_abandoned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "JOURNALS", tmp_path)
-    monkeypatch.setattr(loading, "check", lambda *_: None)
+    monkeypatch.setattr(loader, "JOURNALS", tmp_path)
+    monkeypatch.setattr(loader, "check", lambda *_: None)
     monkeypatch.setattr(_core, "load", lambda *_: None)
-    loading.load(NAME, [], [], pinned=False)
+    loader.load(NAME, [], [], pinned=False)
     boot = psutil.boot_time()
     monkeypatch.setattr("psutil._pslinux.boot_time", lambda: boot + 5)  # it reckons by the wall clock
-    assert [journal.name for journal in loading.journals()] == [NAME] and not loading.abandoned()
+    assert [journal.name for journal in loader.journals()] == [NAME] and not loader.abandoned()
 
 
+@pytest.mark.host  # another test takes back all that was left
 @needs_kernel
 def test_whoever_may_not_take_back_what_was_left_is_told_who_may(places: list[Namespace]) -> None:
     with _trial(places) as trial:
@@ -263,7 +266,7 @@ def test_a_dry_run_changes_nothing(places: list[Namespace]) -> None:
     planned = _brobust("cc", "load", "brb_bbq", "--param", "alpha=5ms", "--dry-run", *_default_of(places))
     assert planned.returncode == 0, planned.stderr
     assert "bbq_alpha = 5000" in planned.stdout and f"of {places[0].name} from reno" in planned.stdout
-    assert "brb_bbq" not in loading.available() and not loading.journals()
+    assert "brb_bbq" not in loader.available() and not loader.journals()
     assert [_new_socket_gets(ns) for ns in places] == FORMER
 
 

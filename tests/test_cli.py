@@ -200,7 +200,7 @@ def test_help_of_all_commands_imports_none_of_them() -> None:
 
 def test_a_kernel_can_be_built_before_rust_is() -> None:
     """scripts/setup.sh builds it beside Rust's part of the package."""
-    program = "import sys, brobust.cli.kernel, brobust.guests.kernels; print('brobust._core' in sys.modules)"
+    program = "import sys, brobust.cli.kernel, brobust.kernels.vm; print('brobust._core' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"
 
 

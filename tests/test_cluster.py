@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from brobust import cluster as clusters
 from brobust.dataset import Dataset
 from brobust.errors import BadInput, RunFailed
 from brobust.scenario import Grid
+from brobust.series import cluster as clusters
 from conftest import BROBUST, json_lines
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]

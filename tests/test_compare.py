@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from brobust import compare
+from brobust.analysis import compare
 from brobust.dataset import Dataset, Measured, flow_columns, scenario_columns
 from brobust.errors import BadInput
 from brobust.scenario import Grid

@@ -20,7 +20,8 @@ import polars as pl
 import psutil
 import pytest
 
-from brobust import _core, contend, replay, vcpus
+from brobust import _core
+from brobust.contention import any_vm, recordings, vcpus
 from brobust.errors import BadInput
 from brobust.host import cgroups, locks, session
 from brobust.host.threads import Former
@@ -111,9 +112,9 @@ def test_vms_are_known_by_the_names_that_they_were_started_with(monkeypatch: pyt
 
 
 def test_each_thread_gets_a_cpu_of_its_own_or_none_does() -> None:
-    assert contend.places({7: [0, 1, 2], 8: [2]}) == {7: 1, 8: 2}
+    assert any_vm.places({7: [0, 1, 2], 8: [2]}) == {7: 1, 8: 2}
     with pytest.raises(BadInput, match="CPU of its own"):
-        contend.places({7: [0], 8: [0]})
+        any_vm.places({7: [0], 8: [0]})
 
 
 def test_on_cgroup_v2_a_thread_gets_a_threaded_group_below_its_own(tmp_path: Path) -> None:
@@ -129,16 +130,16 @@ def test_on_cgroup_v2_a_thread_gets_a_threaded_group_below_its_own(tmp_path: Pat
 
 
 def test_phases() -> None:
-    assert contend.phases_of("in", 3, 30, 1) == [0, 0, 0]
-    assert contend.phases_of("out", 3, 30, 1) == [0, 10, 20]
-    drawn = contend.phases_of("random", 3, 1_000_000, 1)
+    assert any_vm.phases_of("in", 3, 30, 1) == [0, 0, 0]
+    assert any_vm.phases_of("out", 3, 30, 1) == [0, 10, 20]
+    drawn = any_vm.phases_of("random", 3, 1_000_000, 1)
     assert len(set(drawn)) == 3 and max(drawn) < 1_000_000
 
 
 def test_histograms_hold_every_length() -> None:
-    assert contend.histogram([]) is None
+    assert any_vm.histogram([]) is None
     for lengths in ([5_000_000], [1_000_000, 2_000_000, 4_000_000], [10_000, 500_000, 400_000_000]):
-        spread = contend.histogram(lengths)
+        spread = any_vm.histogram(lengths)
         assert spread is not None and sum(spread["counts"]) == spread["count"] == len(lengths)
         assert spread["edges_ms"][-1] == max(lengths) / 1e6
 
@@ -269,7 +270,7 @@ def test_what_was_recorded_of_one_thread_is_done_to_another(brobust: Brobust, tm
         assert "by bpf" in recorded.stdout
     table = pl.read_parquet(trace)
     assert set(table["kind"]) <= {"running", "asleep", "off", "noise", "unknown"}
-    off = sorted(duration for _, duration in replay.offtimes(str(trace)))
+    off = sorted(duration for _, duration in recordings.offtimes(str(trace)))
     away = sum(off) / 1e6 / table["duration_ms"].sum()
     assert away > 0.5, "the burner had it off its CPU for 60 %"
     with spinning() as pid:
@@ -375,7 +376,7 @@ def _started_by_the_killed() -> list[int]:
 def test_a_command_that_is_stopped_is_ended_by_its_guardian(monkeypatch: pytest.MonkeyPatch) -> None:
     with spinning() as pid:
         before = _state(pid)
-        code = f"from brobust import contend; contend.STUCK_SECONDS = 2; from brobust.cli import main; main({_HOLD!r})"
+        code = f"from brobust import contend; any_vm.STUCK_SECONDS = 2; from brobust.cli import main; main({_HOLD!r})"
         hold = code.replace("PID", str(pid))
         with subprocess.Popen(
             [sys.executable, "-c", hold], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -484,7 +485,7 @@ def test_an_ordinary_user_may_record(brobust: Brobust, tmp_path: Path) -> None:
                 [*drop, *record, "-o", "trace.parquet"], cwd=tmp_path, capture_output=True, text=True, check=True
             )
     assert "by schedstat" in said.stdout
-    offtimes = sorted(duration / 1e6 for _, duration in replay.offtimes(str(tmp_path / "trace.parquet")))
+    offtimes = sorted(duration / 1e6 for _, duration in recordings.offtimes(str(tmp_path / "trace.parquet")))
     # 30 ms each, longer where this host was busy with other things; crates/contention/tests/root.rs compares recorders.
     assert offtimes[len(offtimes) // 2] > 27
 
@@ -520,9 +521,9 @@ def test_what_threads_got_is_not_written_through_a_link(tmp_path: Path) -> None:
     out.symlink_to(victim)
     (tmp_path / "trace.parquet.new").symlink_to(victim)  # the name that was used for what is being written
     with pytest.raises(BadInput, match="something else than an ordinary file"):
-        contend._write(machine, nothing, out, 0)
+        any_vm._write(machine, nothing, out, 0)
     out.unlink()
-    contend._write(machine, nothing, out, 0)
+    any_vm._write(machine, nothing, out, 0)
     assert pl.read_parquet(out).is_empty()
     assert victim.read_text() == "theirs"
 

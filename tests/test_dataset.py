@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from brobust import series
+from brobust.analysis import summary
 from brobust.dataset import (
     PACKETS,
     RUNS,
@@ -24,9 +24,9 @@ from brobust.dataset import (
     scenario_columns,
 )
 from brobust.errors import BadInput, UnreadableFile
-from brobust.report import table
 from brobust.scenario import Grid, Run
 from brobust.scenario.grid import scenario
+from brobust.series import runner
 from conftest import refused
 
 
@@ -64,7 +64,7 @@ def test_the_rest_of_a_series_goes_kernel_by_kernel(tmp_path: Path) -> None:
     dataset = Dataset.create(tmp_path / "two", grid, {})
     first = grid.runs()[0]
     dataset.append(first.id, _measured(first.id))
-    rest = series.remaining(grid, dataset)
+    rest = runner.remaining(grid, dataset)
     assert len(rest) == len(grid.runs()) - 1
     assert first.id not in {run.id for run in rest}
     kernels = [run.scenario.kernel for run in rest]
@@ -79,8 +79,8 @@ def test_a_full_disk_is_said_and_what_was_measured_stays(dataset: Dataset, monke
 
     monkeypatch.setattr(os, "fsync", full)
     run = Grid.from_flags({}).runs()[0]
-    with pytest.raises(series.DiskFull, match="--resume"):
-        series._append(dataset, run, _measured(run.id))
+    with pytest.raises(runner.DiskFull, match="--resume"):
+        runner._append(dataset, run, _measured(run.id))
     assert dataset.finished() == {"a-0"}
     assert not list(dataset.directory.rglob("*.new"))
 
@@ -266,14 +266,14 @@ def test_a_dataset_of_schema_5_is_shown_as_the_same_one_of_today(dataset: Datase
     today = Dataset.create(tmp_path / "today", Grid.from_flags({}), {})
     for row in before.runs().iter_rows(named=True):
         today.append(row["run"], Measured([row]))
-    assert table.cells(before.runs()).equals(table.cells(today.runs()))
+    assert summary.cells(before.runs()).equals(summary.cells(today.runs()))
     # On virtual it is the default, and on vm no length was drawn but by a burner.
-    assert table.varying(table.runs(before.runs())) == ["backend", "length_jitter", "share"]
+    assert summary.varying(summary.runs(before.runs())) == ["backend", "length_jitter", "share"]
 
 
 def test_no_run_is_added_to_a_dataset_of_an_older_schema(dataset: Dataset) -> None:
     with pytest.raises(BadInput, match=r"schema 5.*can be read.*--out"):
-        series.remaining(Grid.from_flags({}), _of_schema_5(dataset))
+        runner.remaining(Grid.from_flags({}), _of_schema_5(dataset))
 
 
 def test_a_directory_without_a_dataset_is_refused(tmp_path: Path) -> None:

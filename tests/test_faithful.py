@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from brobust import faithful
+from brobust.contention import verdict
 from brobust.scenario.grid import scenario
 
 S = 10**9
@@ -23,7 +23,7 @@ def _judged(
 ) -> str | None:
     asked = scenario({"duration": "10s", **fields})
     whole = [(0, asked.duration)]
-    return faithful.in_virtual_time(asked, [*windows, whole] if windows else [whole, whole], delivered)
+    return verdict.in_virtual_time(asked, [*windows, whole] if windows else [whole, whole], delivered)
 
 
 CONTENDED = {"contention": {"share": 0.25, "timeslice": "10ms"}}
@@ -80,7 +80,7 @@ def test_every_sender_and_the_receiver_are_looked_at() -> None:
     two = {**CONTENDED, "senders": [CONTENDED["contention"]], "flows": [{}, {"sender": 2}]}
     assert "sender 2 had 100.0%" in (_judged(two, AS_ASKED, [(0, 10 * S)], delivered=(1, 1)) or "")
     asked = scenario({"receiver": CONTENDED["contention"], "duration": "10s"})
-    assert "the receiver had 0.0%" in (faithful.in_virtual_time(asked, [[(0, 10 * S)], []], [1.0]) or "")
+    assert "the receiver had 0.0%" in (verdict.in_virtual_time(asked, [[(0, 10 * S)], []], [1.0]) or "")
 
 
 def test_a_replay_is_held_to_its_recording(tmp_path: Path) -> None:

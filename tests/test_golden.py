@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import brobust
-from brobust.virtual import kernels
+from brobust.kernels import virtual as virtual_kernels
 
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
 
@@ -21,7 +21,7 @@ GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
 @pytest.mark.virtual
 @pytest.mark.parametrize("cc", GOLDEN["packet_hashes"])
 def test_the_packets_are_those_of_every_other_machine(cc: str) -> None:
-    kernel = kernels.find()
+    kernel = virtual_kernels.find()
     tie, here = (GOLDEN["source"], GOLDEN["hz"]), (kernel.source, kernel.hz)
     if here != tie:
         pytest.skip(f"the hashes are those of {tie[0]} at {tie[1]} Hz, and {kernel.name} is of {here[0]} at {here[1]}")

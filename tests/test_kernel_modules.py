@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from brobust import _core, kernel_modules
+from brobust import _core
+from brobust.kernels import modules
 from conftest import json_lines
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
@@ -18,7 +19,7 @@ Brobust = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.mark.compiles
 @pytest.mark.parametrize("kernel", ["debian-6.1", "debian-6.12"])
 def test_every_control_is_a_module_without_a_warning(kernel: str, tmp_path: Path) -> None:
-    built = kernel_modules.build_controls(_core.control_names(), kernel_modules.against(kernel), tmp_path)
+    built = modules.build_controls(_core.control_names(), modules.against(kernel), tmp_path)
     assert [file.name for file in built.modules] == [f"{name}.ko" for name in _core.control_names()]
     assert not built.warnings
     shown = subprocess.run(["/sbin/modinfo", "-p", tmp_path / "brb_bbq.ko"], capture_output=True, text=True, check=True)

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from brobust import kernel_modules
 from brobust.errors import BadInput, BrobustError, MissingSupport
-from brobust.guests import kernels
 from brobust.kernel_patch import apply, compiling
+from brobust.kernels import modules
+from brobust.kernels import vm as vm_kernels
 from conftest import BROBUST, json_lines
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
@@ -401,13 +401,13 @@ def test_the_headers_of_the_same_version_are_found(tmp_path: Path, monkeypatch: 
     for file in ("Makefile", "include/generated/autoconf.h", "scripts/mod/modpost"):
         (headers / file).parent.mkdir(parents=True, exist_ok=True)
         (headers / file).touch()
-    monkeypatch.setattr(kernel_modules, "MODULES", tmp_path / "modules")
+    monkeypatch.setattr(modules, "MODULES", tmp_path / "modules")
     (root / "Makefile").write_text("VERSION = 6\nPATCHLEVEL = 12\nSUBLEVEL = 11\nEXTRAVERSION =\n")
     assert "not configured" in str(compiling.against(root, None))
     (root / "Makefile").write_text("VERSION = 6\nPATCHLEVEL = 12\nSUBLEVEL = 117\nEXTRAVERSION =\n")
     assert compiling.against(root, None) == compiling.Against(headers)
     (root / ".config").touch()
-    monkeypatch.setattr(kernel_modules, "MODULES", tmp_path / "none")
+    monkeypatch.setattr(modules, "MODULES", tmp_path / "none")
     assert "make modules_prepare" in str(compiling.against(root, None))
 
 
@@ -421,13 +421,13 @@ def test_a_module_takes_the_place_of_the_kernels_own(tmp_path: Path) -> None:
     image, module = tmp_path / "bzImage", tmp_path / "tcp_bbr.ko"
     image.touch()
     shutil.copy(shutil.which("true") or "/bin/true", module)  # depmod wants an ELF file
-    kernel = kernels.with_modules(kernels.find(f"{image}:{own}"), [module], tmp_path / "guest")
+    kernel = vm_kernels.with_modules(vm_kernels.find(f"{image}:{own}"), [module], tmp_path / "guest")
     assert kernel.release == "6.4.0"
     assert [file.name for file in kernel.modules.rglob("*bbr*")] == ["tcp_bbr.ko"]
     assert (own / "kernel/net/ipv4/tcp_bbr.ko.xz").read_text() == "own"
     with pytest.raises(BadInput, match="exists already"):
-        kernels.with_modules(kernel, [module], tmp_path / "guest")
-    more = kernels.with_modules(kernel, [module.rename(tmp_path / "brb_own.ko")], tmp_path / "other")
+        vm_kernels.with_modules(kernel, [module], tmp_path / "guest")
+    more = vm_kernels.with_modules(kernel, [module.rename(tmp_path / "brb_own.ko")], tmp_path / "other")
     assert more.control_modules() == {"bbr": "tcp_bbr", "brb_own": "brb_own"}
 
 
@@ -444,7 +444,7 @@ def debian_source(tmp_path: Path, pytestconfig: pytest.Config) -> Callable[[str]
     """A tree that has nothing but Makefile and the files that repairs change of Debian's source of a series."""
 
     def make(series: str) -> Path:
-        tarballs = sorted((kernels.cache_directory() / "sources").glob(f"linux-source-{series}_*.tar.*"))
+        tarballs = sorted((vm_kernels.cache_directory() / "sources").glob(f"linux-source-{series}_*.tar.*"))
         if not tarballs:
             pytest.skip(f"the cache has no linux-source-{series}; `brobust kernel build virtual-{series}` fetches it")
         assert pytestconfig.cache is not None
@@ -471,7 +471,7 @@ def test_debians_own_source_takes_it_and_compiles(
         "file": "net/ipv4/tcp_bbr.c", "bbr_version": 1, "state": "would apply", "gain": "2.887",
         "lines_added": 30, "lines_removed": 0,
     }  # fmt: skip
-    if not list((kernels.cache_directory() / "headers").glob(f"{series}.*")):
+    if not list((vm_kernels.cache_directory() / "headers").glob(f"{series}.*")):
         pytest.skip(
             f"applies; not compiled, for the cache has no headers of debian-{series}; `make setup` fetches them"
         )
@@ -507,7 +507,7 @@ def test_the_kept_schedule_applies_to_debians_own_source(
 @needs_spatch
 def test_the_kept_schedule_compiles_without_a_warning(debian_source: Callable[[str], Path], brobust: Brobust) -> None:
     tree = debian_source("6.12")
-    if not list((kernels.cache_directory() / "headers").glob("6.12.*")):
+    if not list((vm_kernels.cache_directory() / "headers").glob("6.12.*")):
         pytest.skip("the cache has no headers of debian-6.12; `make setup` fetches them")
     done = brobust("kernel", "patch", str(tree), "--repair", "steady", "--kdir", "debian-6.12", "--json")
     assert done.returncode == 0, done.stderr
@@ -525,7 +525,7 @@ def test_a_guest_with_the_repaired_module_recovers(
     """Half of a CPU in slices of 10 ms, against the same kernel with its own module, in one series."""
     tree, own = debian_source("6.12"), "debian-6.12"
     try:
-        kernels.headers(own)
+        vm_kernels.headers(own)
     except BrobustError as error:
         pytest.skip(str(error))
     done = brobust("kernel", "patch", str(tree), "--kdir", own, "--guest", str(tmp_path / "guest"), "--json")

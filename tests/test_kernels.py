@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from brobust.errors import BadInput
-from brobust.guests import kernels
+from brobust.kernels import vm as vm_kernels
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> kernels.Kernel:
+def tree(tmp_path: Path) -> vm_kernels.Kernel:
     modules = tmp_path / "6.4.0-v3"
     modules.mkdir()
     (modules / "modules.dep").write_text(
@@ -23,19 +23,21 @@ def tree(tmp_path: Path) -> kernels.Kernel:
     (modules / "modules.builtin").write_text("kernel/net/ipv4/tcp_cubic.ko\n")
     image = tmp_path / "bzImage"
     image.write_text("kernel")
-    return kernels.find(f"{image}:{modules}")
+    return vm_kernels.find(f"{image}:{modules}")
 
 
-def test_a_kernel_of_ones_own_is_image_and_module_directory(tree: kernels.Kernel) -> None:
+def test_a_kernel_of_ones_own_is_image_and_module_directory(tree: vm_kernels.Kernel) -> None:
     assert tree.release == "6.4.0-v3"
 
 
-def test_its_congestion_controls_are_built_in_ones_and_modules(tree: kernels.Kernel) -> None:
+def test_its_congestion_controls_are_built_in_ones_and_modules(tree: vm_kernels.Kernel) -> None:
     assert tree.congestion_controls() == {"reno", "cubic", "bbr"}
 
 
-def test_modules_come_with_their_dependencies_and_missing_ones_are_left_out(tree: kernels.Kernel) -> None:
-    names = [file.name for file in kernels.module_files(tree, ["tcp_diag", "act-mirred".replace("-", "_"), "sch_none"])]
+def test_modules_come_with_their_dependencies_and_missing_ones_are_left_out(tree: vm_kernels.Kernel) -> None:
+    names = [
+        file.name for file in vm_kernels.module_files(tree, ["tcp_diag", "act-mirred".replace("-", "_"), "sch_none"])
+    ]
     assert names == ["inet_diag.ko", "tcp_diag.ko", "act_mirred.ko.zst"]
 
 
@@ -50,12 +52,12 @@ def test_modules_come_with_their_dependencies_and_missing_ones_are_left_out(tree
 )
 def test_an_unknown_kernel_is_refused_with_what_there_is(name: str, words: str) -> None:
     with pytest.raises(BadInput, match=words):
-        kernels.find(name)
+        vm_kernels.find(name)
 
 
 def test_the_newest_package_of_a_series_wins() -> None:
     names = ["linux-image-6.12.9+deb12-cloud-amd64", "linux-image-6.12.117+deb12-cloud-amd64"]
-    assert max(names, key=kernels._version_key) == names[1]
+    assert max(names, key=vm_kernels._version_key) == names[1]
 
 
 @pytest.mark.parametrize(
@@ -67,9 +69,9 @@ def test_guests_boot_the_usual_series_or_the_newest_of_debians_that_apt_offers(
 ) -> None:
     monkeypatch.setenv("BROBUST_CACHE", str(tmp_path))
     packages = {series: f"linux-image-{series}.9-cloud-amd64" for series in offered}
-    monkeypatch.setattr(kernels, "_debian_packages", lambda: packages)
-    assert kernels.default() == name
-    why = kernels.why_default(name)
+    monkeypatch.setattr(vm_kernels, "_debian_packages", lambda: packages)
+    assert vm_kernels.default() == name
+    why = vm_kernels.why_default(name)
     assert why is None if name == "debian-6.12" else why is not None and name in why
 
 
@@ -85,9 +87,9 @@ def test_a_kernel_that_several_processes_ask_for_is_fetched_once(
         (tree / "boot/vmlinuz-6.1.0-9-cloud-amd64").write_text("a kernel")
 
     monkeypatch.setenv("BROBUST_CACHE", str(tmp_path))
-    monkeypatch.setattr(kernels, "_debian_packages", lambda: {"6.1": "linux-image-6.1.0-9-cloud-amd64"})
-    monkeypatch.setattr(kernels, "_unpack", unpack)
-    monkeypatch.setattr(kernels, "_tool", lambda *_, **__: None)
+    monkeypatch.setattr(vm_kernels, "_debian_packages", lambda: {"6.1": "linux-image-6.1.0-9-cloud-amd64"})
+    monkeypatch.setattr(vm_kernels, "_unpack", unpack)
+    monkeypatch.setattr(vm_kernels, "_tool", lambda *_, **__: None)
     with ThreadPoolExecutor(2) as threads:
-        found = list(threads.map(kernels.find, ["debian-6.1"] * 2))
+        found = list(threads.map(vm_kernels.find, ["debian-6.1"] * 2))
     assert len(fetched) == 1 and found[0] == found[1] and found[0].image.read_text() == "a kernel"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from brobust import backends
-from brobust.backends.limits import unsupported
+from brobust.backends.support import unsupported
 from brobust.errors import BadInput
 from brobust.scenario.grid import scenario
 

@@ -20,18 +20,21 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brobust import cli, compare, congestion_controls, replay, units
-from brobust.backends import limits, memory
+from brobust import cli, units
+from brobust.analysis import compare
+from brobust.backends import memory, support
+from brobust.cc import names as cc_names
 from brobust.cli import contend, measuring
 from brobust.cli.run import grid_fields
+from brobust.contention import recordings
 from brobust.dataset import RUNS, TABLES, Dataset, Measured
 from brobust.errors import BrobustError, UnreadableFile
-from brobust.guests import kernels as guest_kernels
+from brobust.kernels import virtual as virtual_kernels
+from brobust.kernels import vm as vm_kernels
 from brobust.report import html, table
 from brobust.report.console import Console
-from brobust.scenario import Grid, phrases
+from brobust.scenario import Grid, specs
 from brobust.study import model
-from brobust.virtual import kernels as virtual_kernels
 
 # What values are made of: near what is right, and far from it.
 NEAR = """0 1 -1 2 0.5 .5 5. 25% 1% 1e3 1e-05 1e300 nan inf -inf 007 1_000 0x10 20mbit 1gbit 10ms 1s 3600s 1ns
@@ -100,7 +103,7 @@ def test_a_quantity(given: object) -> None:
 
 @given(TEXTS)
 def test_a_phrase(text: str) -> None:
-    for phrase in (phrases.Aqm, phrases.Pattern):
+    for phrase in (specs.Aqm, specs.Pattern):
         try:
             found = phrase.parse(text)
         except ValueError:
@@ -112,7 +115,7 @@ def test_a_phrase(text: str) -> None:
 def test_changes_during_a_run(given: object) -> None:
     for parse in (units.bits_per_second, units.nanoseconds):
         try:
-            phrases.changes(given, parse)
+            specs.changes(given, parse)
         except ValueError as refusal:
             assert str(refusal)
 
@@ -121,10 +124,10 @@ def _use(grid: Grid) -> None:
     """What every command does with a grid before it measures."""
     tomli_w.dumps(grid.fields)
     for scenario in grid.scenarios[:20]:
-        limits.unsupported(scenario)
+        support.unsupported(scenario)
         memory.needed(scenario)
         assert scenario.describe() and scenario.hash
-        congestion_controls.check_together(group.cc for group in scenario.flows)
+        cc_names.check_together(group.cc for group in scenario.flows)
 
 
 FLAGS = {
@@ -236,7 +239,7 @@ def test_a_recording_of_any_numbers(starts: list[Any], lengths: list[Any], kinds
 def _replayed(file: Path) -> None:
     for part in ("", "#", "#7", "#a\0b"):
         with taken_or_refused():
-            windows = replay.offtimes(f"{file}{part}")
+            windows = recordings.offtimes(f"{file}{part}")
             assert windows and all(0 <= start < 2**63 and 0 < length < 2**63 for start, length in windows)
 
 
@@ -257,15 +260,15 @@ def test_a_recording_as_parquet(columns: dict[str, list[Any]]) -> None:
 @given(ARGUMENTS)
 def test_a_recordings_name(text: str) -> None:
     with taken_or_refused():
-        replay.offtimes(text)
+        recordings.offtimes(text)
 
 
 @given(TEXTS.map(lambda text: "a" + text) | ARGUMENTS)
 def test_a_congestion_control(text: str) -> None:
     with taken_or_refused():
-        congestion_controls.check_offered(text, ["cubic", "bbr", "brb_bbq", text], "virtual-6.12")
+        cc_names.check_offered(text, ["cubic", "bbr", "brb_bbq", text], "virtual-6.12")
     with taken_or_refused():
-        congestion_controls.params(congestion_controls.name_of(text))
+        cc_names.params(cc_names.name_of(text))
 
 
 @given(TEXTS)
@@ -274,7 +277,7 @@ def test_a_kernels_name(text: str) -> None:
         with taken_or_refused():
             virtual_kernels.find(name)
         with taken_or_refused():
-            guest_kernels.find(name)
+            vm_kernels.find(name)
 
 
 @given(TEXTS, TEXTS, st.sampled_from(["auto", "0", "1,2"]) | TEXTS)

@@ -2,9 +2,10 @@
 
 import pytest
 
-from brobust.guests import path, traffic
+from brobust import units
 from brobust.scenario import Path
 from brobust.scenario.grid import scenario
+from brobust.testbed import path, traffic
 
 
 def test_the_bottleneck_shapes_data_and_the_delay_is_on_the_acks() -> None:
@@ -60,4 +61,4 @@ def test_netem_never_drops_for_want_of_room() -> None:
 
 
 def test_the_goodput_ceiling_counts_headers() -> None:
-    assert path.goodput_ceiling_mbps(20_000_000) == pytest.approx(20 * 1448 / 1514)
+    assert units.goodput_ceiling_mbps(20_000_000) == pytest.approx(20 * 1448 / 1514)

@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from brobust import replay
+from brobust.contention import recordings
 from brobust.dataset import Dataset, Measured
 from brobust.errors import BadInput
 from brobust.scenario import Grid
@@ -31,16 +31,16 @@ def _dataset(directory: Path, *runs: str) -> Path:
 
 def test_of_a_dataset_sender_1s_off_times_are_taken_from_the_runs_start_on(tmp_path: Path) -> None:
     directory = _dataset(tmp_path / "d", "a-0")
-    assert replay.offtimes(str(directory)) == ((0, 20 * MS), (50 * MS, 30 * MS))
+    assert recordings.offtimes(str(directory)) == ((0, 20 * MS), (50 * MS, 30 * MS))
 
 
 def test_of_several_runs_one_is_named(tmp_path: Path) -> None:
     directory = _dataset(tmp_path / "d", "a-0", "b-0")
-    assert replay.offtimes(f"{directory}#b-0")[1] == (1050 * MS, 30 * MS)
+    assert recordings.offtimes(f"{directory}#b-0")[1] == (1050 * MS, 30 * MS)
     with pytest.raises(BadInput, match=r"of 2 runs; give .*#RUN with one of: a-0, b-0"):
-        replay.offtimes(str(directory))
+        recordings.offtimes(str(directory))
     with pytest.raises(BadInput, match="no off-times of run c-0"):
-        replay.offtimes(f"{directory}#c-0")
+        recordings.offtimes(f"{directory}#c-0")
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -48,17 +48,17 @@ def test_a_table_of_ones_own(tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"mine{suffix}"
     table = pl.DataFrame({"kind": ["off", "timeslice", "off"], "start_s": [1.5, 0.0, 0.25], "duration_ms": [2, 250, 1]})
     table.write_csv(file) if suffix == ".csv" else table.write_parquet(file)
-    assert replay.offtimes(str(file)) == ((250 * MS, MS), (1500 * MS, 2 * MS))
+    assert recordings.offtimes(str(file)) == ((250 * MS, MS), (1500 * MS, 2 * MS))
 
 
 def test_of_several_threads_one_is_named(tmp_path: Path) -> None:
     file = tmp_path / "trace.csv"
     file.write_text("thread,kind,start_s,duration_ms\n7,off,0.01,30\n8,off,0.02,5\n8,running,0,20\n")
-    assert replay.offtimes(f"{file}#8") == ((20 * MS, 5 * MS),)
+    assert recordings.offtimes(f"{file}#8") == ((20 * MS, 5 * MS),)
     with pytest.raises(BadInput, match=r"holds 2 threads; give .*#THREAD with one of: 7, 8"):
-        replay.offtimes(str(file))
+        recordings.offtimes(str(file))
     with pytest.raises(BadInput, match="holds no thread 9"):
-        replay.offtimes(f"{file}#9")
+        recordings.offtimes(f"{file}#9")
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,11 @@ def test_another_file_is_refused_in_one_line(tmp_path: Path, text: str | None, w
     if text is not None:
         file.write_text(text)
     with pytest.raises(BadInput, match=words) as refusal:
-        replay.offtimes(str(file))
+        recordings.offtimes(str(file))
     assert str(refusal.value).startswith("replay: ")
     assert "\n" not in str(refusal.value)
 
 
 def test_a_directory_without_a_dataset_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="holds no dataset"):
-        replay.offtimes(str(tmp_path))
+        recordings.offtimes(str(tmp_path))

@@ -8,12 +8,13 @@ from typing import Any
 import polars as pl
 import pytest
 
+from brobust.analysis import summary
 from brobust.dataset import RUNS, frame
 from brobust.errors import BadInput
 from brobust.report import table
 from brobust.report.console import Console
 from brobust.report.plot import ThroughputFigure
-from brobust.series import summary
+from brobust.series.runner import summary as summary_of
 
 
 def _row(cc: str, share: float, repeat: int, mbps: float | None, **more: Any) -> dict[str, Any]:
@@ -37,7 +38,7 @@ def runs() -> pl.DataFrame:
 
 
 def test_a_cell_is_the_median_of_its_runs_with_spread_and_n(runs: pl.DataFrame) -> None:
-    cell = table.cells(runs).filter((pl.col("cc") == "bbr") & (pl.col("share") == 0.25)).row(0, named=True)
+    cell = summary.cells(runs).filter((pl.col("cc") == "bbr") & (pl.col("share") == 0.25)).row(0, named=True)
     assert (cell["median"], cell["least"], cell["greatest"], cell["n"]) == (2.0, 1.0, 9.0, 3)
 
 
@@ -68,19 +69,19 @@ def test_a_table_of_three_axes_fits_80_columns_uncut(runs: pl.DataFrame) -> None
 
 def test_flows_of_one_run_are_summed(runs: pl.DataFrame) -> None:
     two = frame([_row("bbr", 1.0, 0, 9.0), {**_row("bbr", 1.0, 0, 8.0), "flow": 1}], RUNS)
-    assert table.runs(two)["throughput_mbps"].to_list() == [17.0]
+    assert summary.runs(two)["throughput_mbps"].to_list() == [17.0]
 
 
 def test_a_flow_that_starts_later_counts_for_its_part_of_the_run() -> None:
     rows = [_row("bbr", 1.0, 0, 18.0), {**_row("cubic", 1.0, 0, 10.0, start_s=2.5), "run": "bbr-1.0-0", "flow": 1}]
-    assert table.runs(frame(rows, RUNS))["throughput_mbps"].to_list() == [18.0 + 10.0 / 2]
-    assert summary(rows)["throughput_mbps"] == 18.0 + 10.0 / 2
+    assert summary.runs(frame(rows, RUNS))["throughput_mbps"].to_list() == [18.0 + 10.0 / 2]
+    assert summary_of(rows)["throughput_mbps"] == 18.0 + 10.0 / 2
 
 
 def test_a_flow_that_stops_earlier_counts_for_its_part_of_the_run() -> None:
     rows = [_row("bbr", 1.0, 0, 18.0, stop_s=5.0), _row("bbr", 1.0, 0, 10.0, start_s=1.0, stop_s=2.0)]
-    assert table.runs(frame(rows, RUNS))["throughput_mbps"].to_list() == [18.0 + 10.0 / 5]
-    assert summary(rows)["throughput_mbps"] == 18.0 + 10.0 / 5
+    assert summary.runs(frame(rows, RUNS))["throughput_mbps"].to_list() == [18.0 + 10.0 / 5]
+    assert summary_of(rows)["throughput_mbps"] == 18.0 + 10.0 / 5
 
 
 def test_what_differs_only_because_the_backend_does_is_no_axis_of_its_own(runs: pl.DataFrame) -> None:
@@ -90,7 +91,7 @@ def test_what_differs_only_because_the_backend_does_is_no_axis_of_its_own(runs: 
         start_jitter=pl.when(pl.col("share") < 1).then(0.25),
     )  # fmt: skip
     both = pl.concat([runs, virtual])
-    assert table.varying(table.runs(both)) == ["backend", "cc", "share"]
+    assert summary.varying(summary.runs(both)) == ["backend", "cc", "share"]
     assert "Backend virtual/vm (TCG)" in ThroughputFigure(both)._caption
     assert "Backend virtual, " in ThroughputFigure(virtual)._caption
 
@@ -98,18 +99,18 @@ def test_what_differs_only_because_the_backend_does_is_no_axis_of_its_own(runs: 
 def test_what_each_flow_has_for_itself_is_an_axis_where_it_varies(runs: pl.DataFrame) -> None:
     own = runs.with_columns(flow_rtt_ms=pl.lit(40.0), pattern=pl.lit("rate 5mbit"), run=pl.col("run") + "-own")
     both = pl.concat([runs.with_columns(flow_rtt_ms="rtt_ms", pattern=pl.lit("bulk")), own])
-    assert table.varying(table.runs(both)) == ["flow_rtt_ms", "pattern", "cc", "share"]
+    assert summary.varying(summary.runs(both)) == ["flow_rtt_ms", "pattern", "cc", "share"]
     Console(file=io.StringIO()).print(table.render(both, "t"))
     assert len(ThroughputFigure(both)._panels) == 2
 
 
 def test_a_replayed_run_is_not_an_undisturbed_one(runs: pl.DataFrame) -> None:
     replayed = runs.filter(pl.col("share") == 1).with_columns(replay=pl.lit("vm#a-0"), run=pl.col("run") + "-r")
-    assert table.varying(table.runs(pl.concat([runs, replayed]))) == ["replay", "cc", "share"]
+    assert summary.varying(summary.runs(pl.concat([runs, replayed]))) == ["replay", "cc", "share"]
 
 
 def test_an_axis_that_only_share_one_lacks_does_not_vary(runs: pl.DataFrame) -> None:
-    assert table.varying(table.runs(runs)) == ["cc", "share"]
+    assert summary.varying(summary.runs(runs)) == ["cc", "share"]
 
 
 def test_every_panel_shows_all_of_its_points(runs: pl.DataFrame) -> None:
@@ -121,7 +122,7 @@ def test_every_panel_shows_all_of_its_points(runs: pl.DataFrame) -> None:
     )
     both = pl.concat([runs, faster])
     _, highest = ThroughputFigure(both).figure().axes[0].get_ylim()
-    assert highest >= table.runs(both)["throughput_mbps"].max()
+    assert highest >= summary.runs(both)["throughput_mbps"].max()
 
 
 def test_the_figure_is_written_and_its_caption_says_how_it_came_about(runs: pl.DataFrame, tmp_path: Path) -> None:
@@ -166,7 +167,7 @@ def test_an_unknown_axis_is_refused_with_the_known_ones(runs: pl.DataFrame) -> N
 
 def test_the_json_object_of_a_run_sums_its_flows() -> None:
     rows = [_row("bbr", 1.0, 0, 9.0), {**_row("cubic", 1.0, 0, 8.0), "flow": 1}]
-    said = summary(rows)
+    said = summary_of(rows)
     assert said["throughput_mbps"] == 17.0
     assert said["flow_throughputs_mbps"] == [9.0, 8.0]
     assert said["retransmits"] == 2

@@ -2,7 +2,7 @@
 
 import json
 
-from brobust.guests import samples
+from brobust.testbed import samples
 
 HEAD = {
     "columns": [

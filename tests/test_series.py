@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 
 import brobust
-from brobust import backends, series
+from brobust import backends
 from brobust.cli import app, measuring
 from brobust.dataset import Dataset, Measured, flow_columns, scenario_columns
 from brobust.errors import BadInput, BrobustError, RunFailed
 from brobust.host.session import Session
+from brobust.kernels import virtual as virtual_kernels
 from brobust.scenario import Grid, Run, Scenario
-from brobust.study import STUDIES, cost
-from brobust.virtual import kernels
+from brobust.series import expected_time, runner
+from brobust.study import STUDIES
 
 WAIT = 20  # s: far more than a thread needs to be scheduled
 
@@ -116,7 +117,7 @@ def test_runs_go_side_by_side_and_each_is_in_the_dataset_when_it_is_reported(
     grid = _grid()
     dataset = _dataset(tmp_path, grid)
     pretended["virtual"].wait_for(3)  # none ends before three are under way
-    for count, progress in enumerate(series.measure(grid.runs(), dataset, _silent), start=1):
+    for count, progress in enumerate(runner.measure(grid.runs(), dataset, _silent), start=1):
         assert progress.run.id in dataset.finished()
         assert (progress.done, progress.total) == (count, 6)
     assert len(dataset.finished()) == 6
@@ -128,14 +129,14 @@ def test_runs_go_side_by_side_and_each_is_in_the_dataset_when_it_is_reported(
 def test_jobs_say_how_many(pretended: dict[str, Pretended], tmp_path: Path) -> None:
     grid = _grid()
     pretended["virtual"].wait_for(6)
-    assert len(list(series.measure(grid.runs(), _dataset(tmp_path, grid), _silent, jobs=6))) == 6
+    assert len(list(runner.measure(grid.runs(), _dataset(tmp_path, grid), _silent, jobs=6))) == 6
 
 
 def test_a_grid_of_both_backends_opens_one_after_the_other(pretended: dict[str, Pretended], tmp_path: Path) -> None:
     grid = _grid(["vm", "virtual"], repeat=2)
     dataset = _dataset(tmp_path, grid)
     seen = []
-    for progress in series.measure(series.remaining(grid, dataset), dataset, _silent):
+    for progress in runner.measure(runner.remaining(grid, dataset), dataset, _silent):
         seen.append(progress.run.scenario.backend)
         assert [backend.open for backend in pretended.values()].count(1) == 1
     assert seen == ["virtual", "virtual", "vm", "vm"]
@@ -158,7 +159,7 @@ def test_whatever_one_run_meets_the_others_are_measured(
     grid = _grid()
     dataset = _dataset(tmp_path, grid)
     pretended["virtual"].error = error
-    assert len(list(series.measure(grid.runs(), dataset, _silent))) == 6
+    assert len(list(runner.measure(grid.runs(), dataset, _silent))) == 6
     assert len(dataset.finished()) == 5
     (said,) = dataset.runs().filter(outcome="failed")["reason"]
     assert said.startswith(reason)
@@ -168,7 +169,7 @@ def test_a_failed_run_is_written_down_and_the_series_goes_on(pretended: dict[str
     grid = _grid()
     dataset = _dataset(tmp_path, grid)
     pretended["virtual"].fail = True
-    assert len(list(series.measure(grid.runs(), dataset, _silent))) == 6
+    assert len(list(runner.measure(grid.runs(), dataset, _silent))) == 6
     assert dataset.runs()["reason"].to_list() == ["no luck"] * 6
     assert dataset.finished() == set()
 
@@ -177,7 +178,7 @@ def test_whoever_stops_reading_stops_the_runs_under_way(pretended: dict[str, Pre
     grid = _grid()
     dataset = _dataset(tmp_path, grid)
     pretended["virtual"].hang_after = 2
-    runs = series.measure(grid.runs(), dataset, _silent)
+    runs = runner.measure(grid.runs(), dataset, _silent)
     next(runs)
     next(runs)
     assert pretended["virtual"].hanging.wait(WAIT)
@@ -199,16 +200,16 @@ def test_ctrl_c_stops_the_runs_under_way(pretended: dict[str, Pretended], tmp_pa
 
     threading.Thread(target=press_ctrl_c).start()
     with pytest.raises(KeyboardInterrupt):
-        list(series.measure(grid.runs(), _dataset(tmp_path, grid), _silent))
+        list(runner.measure(grid.runs(), _dataset(tmp_path, grid), _silent))
     assert virtual.stopped.is_set()
     assert virtual.open == 0
 
 
 def test_runs_side_by_side_are_refused_where_there_is_only_one() -> None:
-    series.check_jobs(4, _grid().scenarios)
-    series.check_jobs(1, _grid("vm").scenarios)
+    runner.check_jobs(4, _grid().scenarios)
+    runner.check_jobs(1, _grid("vm").scenarios)
     with pytest.raises(BadInput, match="--jobs: 2 is not allowed: backend vm"):
-        series.check_jobs(2, _grid(["virtual", "vm"]).scenarios)
+        runner.check_jobs(2, _grid(["virtual", "vm"]).scenarios)
 
 
 def test_from_python_a_scenario_gives_frames_and_no_dataset(
@@ -253,8 +254,8 @@ def test_a_series_of_which_every_run_failed_does_not_end_well(
     pretended: dict[str, Pretended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(kernels, "find", lambda: None)
-    monkeypatch.setattr(cost, "_probe", lambda: (0.0, 0.0))
+    monkeypatch.setattr(virtual_kernels, "find", lambda: None)
+    monkeypatch.setattr(expected_time, "_probe", lambda: (0.0, 0.0))
     for backend in pretended.values():
         backend.fail = True
     with pytest.raises(BrobustError, match=r"no run is ok \(\d+ failed\)") as refusal:

@@ -18,14 +18,14 @@ import pytest
 from nbclient import NotebookClient
 from pydantic import TypeAdapter
 
+from brobust.analysis import summary
+from brobust.analysis.claims import DIFFERS, HOLDS, NOT_MEASURABLE, AnyCheck, Claim, decide, select
+from brobust.analysis.metrics import OF_RUNS, Evidence, Tables
 from brobust.dataset import RUNS, Dataset, Measured, flow_columns, frame, scenario_columns
 from brobust.errors import BadInput
-from brobust.report import table
 from brobust.report.study import throughput_figure
 from brobust.scenario import Grid, Run
 from brobust.study import Scale, model, papers
-from brobust.study.claims import DIFFERS, HOLDS, NOT_MEASURABLE, AnyCheck, Claim, decide, select
-from brobust.study.metrics import OF_RUNS, Evidence, Tables
 from conftest import BROBUST, json_lines
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
@@ -56,7 +56,7 @@ def test_its_figures_can_be_drawn_of_what_it_measures(study: model.Study) -> Non
     for backend, scales in (("virtual", study.scale), ("vm", study.vm)):
         for scale in scales:
             flows = _as_if_measured(study, scale, backend)
-            runs = table.runs(flows)
+            runs = summary.runs(flows)
             measured = {figure.name: select(runs, figure.where) for figure in study.figures}
             empty = {name for name, chosen in measured.items() if chosen.is_empty()}
             # At scale smoke and on vm a study may measure only some of its figures.

@@ -10,11 +10,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from brobust import validate
+from brobust.analysis import agreement
 from brobust.dataset import Dataset
 from brobust.errors import RunFailed
-from brobust.report import validation
+from brobust.report import validation as drawing
 from brobust.scenario import Grid
+from brobust.series import validation
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -34,16 +35,18 @@ def recorded(tmp_path: Path) -> Dataset:
 
 def test_a_twin_has_the_path_the_flows_and_the_recorded_offtimes(recorded: Dataset) -> None:
     contended, undisturbed = sorted(recorded.grid().runs(), key=lambda run: run.scenario.contention.share)
-    twin = validate.twin(contended, recorded)
+    twin = validation.twin(contended, recorded)
     assert twin["contention"] == {"replay": f"{recorded.directory}#{contended.id}"}
     assert (twin["kernel"], twin["path"]["rtt"], twin["path"]["buffer"]) == ("virtual-6.12", "10ms", "100000B")
     assert (twin["flows"][0]["cc"], twin["flows"][0]["count"], twin["cpu"]) == ("bbr", 2, {})
-    assert validate.twin(undisturbed, recorded)["contention"] == {"driver": "none"}
+    assert validation.twin(undisturbed, recorded)["contention"] == {"driver": "none"}
 
 
 def test_a_what_if_changes_only_what_it_says(recorded: Dataset) -> None:
     run = recorded.grid().runs()[0]
-    plain, other = (validate.twin(run, recorded, what) for what in (validate.WhatIf(), validate.WhatIf(10**6, "60MHz")))
+    plain, other = (
+        validation.twin(run, recorded, what) for what in (validation.WhatIf(), validation.WhatIf(10**6, "60MHz"))
+    )
     assert (other["path"]["rtt"], other["cpu"]) == ("11ms", {"frequency": "60MHz"})
     assert {**other, "cpu": {}, "path": plain["path"]} == plain
     assert other["path"]["buffer"] == plain["path"]["buffer"]
@@ -61,32 +64,32 @@ def rows(*throughputs: float, outcome: str = "ok") -> pl.DataFrame:
 
 
 def test_cells_are_compared_by_their_medians() -> None:
-    cells = validate.compare(rows(1.0, 2.0, 9.0), rows(1.0, 4.0, 8.0))
+    cells = agreement.compare(rows(1.0, 2.0, 9.0), rows(1.0, 4.0, 8.0))
     (cell,) = cells.iter_rows(named=True)
     assert (cell["n"], cell["vm_throughput_mbps"], cell["virtual_throughput_mbps"]) == (3, 2.0, 4.0)
     assert cell["ratio"] == cell["settled_ratio"] == 2.0
-    found = validate.agreement(cells)
+    found = agreement.agreement(cells)
     assert found.median == found.p90 == pytest.approx(math.log(2))
     assert not found.reached
 
 
 def test_nothing_measured_is_said() -> None:
     with pytest.raises(RunFailed, match="nothing to compare"):
-        validate.compare(rows(1.0, outcome="failed"), rows(1.0))
+        agreement.compare(rows(1.0, outcome="failed"), rows(1.0))
 
 
 def test_settled_leaves_out_the_beginning() -> None:
     over_time = pl.DataFrame({"flow": [0, 0, 0], "time_s": [1.0, 2.5, 3.0], "throughput_mbps": [100.0, 2.0, 4.0]})
-    assert validate.settled(over_time, "r").rows() == [(0, 3.0, "r")]
+    assert agreement.settled(over_time, "r").rows() == [(0, 3.0, "r")]
 
 
 def test_table_and_figure(tmp_path: Path) -> None:
-    cells = validate.compare(rows(1.0, 2.0), rows(1.1, 2.1))
-    found = validate.agreement(cells)
-    assert "1 cells" in validation.sentence(found)
-    table = validation.render(cells, found, found)
+    cells = agreement.compare(rows(1.0, 2.0), rows(1.1, 2.1))
+    found = agreement.agreement(cells)
+    assert "1 cells" in drawing.sentence(found)
+    table = drawing.render(cells, found, found)
     assert table.row_count == 2
-    for file in validation.draw(cells, found, tmp_path):
+    for file in drawing.draw(cells, found, tmp_path):
         assert file.stat().st_size > 1000
 
 

@@ -25,7 +25,7 @@ import pytest
 import brobust
 import larger_host
 from brobust.errors import BadInput, RunFailed
-from brobust.virtual import kernels
+from brobust.kernels import virtual as virtual_kernels
 from conftest import BROBUST, json_lines
 
 pytestmark = [pytest.mark.virtual, pytest.mark.timeout(240)]
@@ -548,11 +548,11 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 def started_by(monkeypatch: pytest.MonkeyPatch, directory: Path, script: Callable[[Path], str]) -> None:
     """Have runs start a script in the place of the kernel."""
-    kernel = kernels.find()
+    kernel = virtual_kernels.find()
     file = directory / "linux"
     file.write_text(script(kernel.path))
     file.chmod(0o755)
-    monkeypatch.setattr(kernels, "find", lambda name: replace(kernel, path=file))
+    monkeypatch.setattr(virtual_kernels, "find", lambda name: replace(kernel, path=file))
 
 
 def wait_for(look: Callable[[], Any], enough: Callable[[Any], bool], seconds: float = 30) -> Any:

@@ -12,10 +12,12 @@ import pytest
 
 from brobust.cli import kernel as command
 from brobust.errors import BadInput, BrobustError, MissingSupport
+from brobust.kernels import build, sources, toolchain
+from brobust.kernels import tree as from_tree
+from brobust.kernels import virtual as virtual_kernels
+from brobust.kernels.sources import Order
 from brobust.scenario import Grid
-from brobust.virtual import build, cpus, kernels, programs, sources
-from brobust.virtual import tree as from_tree
-from brobust.virtual.sources import Order
+from brobust.virtual import cpus
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -70,14 +72,14 @@ def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / "config").write_text("CONFIG_TCP_CONG_ADVANCED=y\nCONFIG_TCP_CONG_BBR=y\nCONFIG_HZ=100\n")
     (root / "patches/0001-greet.patch").write_text(PATCH)
     (root / "tree/net/ipv4/tcp_own.c").write_text("tcp_register_congestion_control(&own);\n")
-    monkeypatch.setattr(kernels, "OUR_FILES", root)
+    monkeypatch.setattr(virtual_kernels, "OUR_FILES", root)
     monkeypatch.setenv("BROBUST_CACHE", str(tmp_path / "cache"))
     return root
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[programs.Log]:
-    with programs.Log(tmp_path / "build.log") as opened:
+def log(tmp_path: Path) -> Iterator[toolchain.Log]:
+    with toolchain.Log(tmp_path / "build.log") as opened:
         yield opened
 
 
@@ -93,15 +95,15 @@ def test_a_tree_is_built_with_our_patches_and_files_and_stays_as_it_was(tree: Pa
     assert built.kernel.path.read_text().startswith("one\ntwo, patched\nthree\nThu Jan  1 00:00:00 UTC 1970")
     assert built.kernel.congestion_controls == {"reno", "bbr", "own"}
     assert (sorted(tree.rglob("*")), (tree / "init/main.c").read_text()) == (before, "one\ntwo\nthree\n")
-    assert kernels.find("virtual-6.4.0-v3") == built.kernel
-    assert not list(kernels.cache_root().glob(".building-*"))
+    assert virtual_kernels.find("virtual-6.4.0-v3") == built.kernel
+    assert not list(virtual_kernels.cache_root().glob(".building-*"))
 
 
 def test_nothing_is_built_twice_until_something_changes(tree: Path, ours: Path) -> None:
     assert [_built(tree).cached, _built(tree).cached] == [False, True]
     (ours / "patches/0001-greet.patch").write_text(PATCH.replace("patched", "mended"))
     with pytest.raises(MissingSupport, match=r"other files than kernel/virtual.*--source .*/tree --name virtual-6"):
-        kernels.find("virtual-6.4.0-v3")
+        virtual_kernels.find("virtual-6.4.0-v3")
     assert [_built(tree).cached, _built(tree).cached] == [False, True]
     (tree / "init/other.c").write_text("new")
     assert not _built(tree).cached
@@ -113,7 +115,7 @@ def test_the_tick_is_settable_and_names_the_kernel(tree: Path, ours: Path) -> No
     assert (default.name, default.hz) == ("virtual-6.4.0-v3", 250)
     assert (fast.name, fast.hz) == ("virtual-6.4.0-v3-hz1000", 1000)
     assert "CONFIG_HZ=1000\n" in (fast.path.parent / "config").read_text()
-    assert [kernel.name for kernel in kernels.available()] == [default.name, fast.name]
+    assert [kernel.name for kernel in virtual_kernels.available()] == [default.name, fast.name]
 
 
 def test_the_key_knows_source_files_tick_and_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,13 +138,13 @@ def test_an_option_with_a_prompt_is_left_to_the_configuration(tree: Path) -> Non
     assert kconfig.read_text() == asking
 
 
-def test_a_patch_that_does_not_fit_is_refused_by_its_name_and_place(tree: Path, ours: Path, log: programs.Log) -> None:
+def test_a_patch_that_does_not_fit_is_refused_by_its_name_and_place(tree: Path, ours: Path, log: toolchain.Log) -> None:
     (ours / "patches/0002-more.patch").write_text(
         "--- a/init/main.c\n+++ b/init/main.c\n@@ -1,3 +1,3 @@\n four\n-five\n+6\n six\n"
         "--- a/kernel/no.c\n+++ b/kernel/no.c\n@@ -1 +1 @@\n-a\n+b\n"
     )
     with pytest.raises(BadInput) as refusal:
-        from_tree.bring_our_files(tree, ours, log, programs.Silent())
+        from_tree.bring_our_files(tree, ours, log, toolchain.Silent())
     assert str(refusal.value) == (
         "kernel: Linux 6.4.0-v3 does not take kernel/virtual/patches/0002-more.patch: init/main.c (hunk 1 at line 1), "
         "kernel/no.c (not in this tree); mend the patch or give another tree"
@@ -150,21 +152,21 @@ def test_a_patch_that_does_not_fit_is_refused_by_its_name_and_place(tree: Path, 
     assert (tree / "init/main.c").read_text() == "one\ntwo, patched\nthree\n"  # 0001 did fit
 
 
-def test_a_patch_that_is_applied_already_is_called_so(tree: Path, ours: Path, log: programs.Log) -> None:
+def test_a_patch_that_is_applied_already_is_called_so(tree: Path, ours: Path, log: toolchain.Log) -> None:
     (tree / "init/main.c").write_text("one\ntwo, patched\nthree\n")
     with pytest.raises(BadInput, match=r"0001-greet\.patch: init/main\.c \(already applied\)"):
-        from_tree.bring_our_files(tree, ours, log, programs.Silent())
+        from_tree.bring_our_files(tree, ours, log, toolchain.Silent())
 
 
 def test_a_failed_build_names_the_error_and_keeps_its_log(tree: Path, ours: Path) -> None:
     (tree / "init/main.c").write_text("one\ntwo\nthree\nbroken\n")
-    with pytest.raises(programs.BuildFailed, match=r"init/main\.c:1:1: error: broken; all of it: (.*)") as failure:
+    with pytest.raises(toolchain.BuildFailed, match=r"init/main\.c:1:1: error: broken; all of it: (.*)") as failure:
         _built(tree)
     kept = Path(str(failure.value).rpartition(": ")[2])
     assert "  CC      net/ipv4/tcp_own.o" in kept.read_text()
     assert any("Error 1" in line for line in failure.value.last_lines)
     with pytest.raises(BadInput, match="no kernel of the virtual backend"):
-        kernels.find("virtual-6.4.0-v3")
+        virtual_kernels.find("virtual-6.4.0-v3")
 
 
 def test_controls_are_those_of_the_configuration() -> None:
@@ -172,7 +174,7 @@ def test_controls_are_those_of_the_configuration() -> None:
         "CONFIG_TCP_CONG_ADVANCED=y\nCONFIG_TCP_CONG_BBR=y\nCONFIG_TCP_CONG_HSTCP=y\nCONFIG_TCP_CONG_CUBIC=m\n"
         '# CONFIG_TCP_CONG_BIC is not set\nCONFIG_DEFAULT_TCP_CONG="bbr"\n'
     )
-    assert kernels.controls_of_config(config) == {"reno", "bbr", "highspeed"}
+    assert virtual_kernels.controls_of_config(config) == {"reno", "bbr", "highspeed"}
 
 
 def test_options_that_a_tree_does_not_have_are_told() -> None:
@@ -193,7 +195,7 @@ def test_a_kernel_that_is_not_there_is_refused_with_the_command_that_builds_it(
     ours: Path, name: str, error: type[BrobustError], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        kernels.find(name)
+        virtual_kernels.find(name)
 
 
 def test_a_kernel_that_a_wheel_brought_is_found_after_the_cache(
@@ -202,19 +204,19 @@ def test_a_kernel_that_a_wheel_brought_is_found_after_the_cache(
     built = _built(tree).kernel
     wheel = tmp_path / "bin"
     wheel.mkdir()
-    monkeypatch.setattr(kernels, "_FROM_WHEEL", wheel)
+    monkeypatch.setattr(virtual_kernels, "_FROM_WHEEL", wheel)
     built.path.parent.rename(wheel / built.name)
-    assert kernels.find(built.name).where == "wheel"
+    assert virtual_kernels.find(built.name).where == "wheel"
     _built(tree)
-    assert kernels.find(built.name).where == "cache"
-    assert len(kernels.available()) == 1
+    assert virtual_kernels.find(built.name).where == "cache"
+    assert len(virtual_kernels.available()) == 1
 
 
 def test_the_list_shows_every_kernel_within_80_columns(tree: Path, ours: Path) -> None:
     names = [f"BRB_A_NAME_OF_{number}" for number in range(20)]  # the longest of ours are as long
     (ours / "config").write_text("".join(f"CONFIG_TCP_CONG_{name}=y\n" for name in names))
     kernel = _built(tree).kernel
-    said = command.render(kernels.available(), 80)
+    said = command.render(virtual_kernels.available(), 80)
     for word in (kernel.name, f"{kernel.release},", "HZ=250,", "cache", *kernel.congestion_controls):
         assert word in said.split()
     assert kernel.sha256[:8] in said
@@ -262,7 +264,7 @@ def test_where_the_usual_kernel_is_not_built_the_newest_that_is_runs_and_says_wh
     def built(name: str) -> None:
         build.build(Order(name, 250, tree=tree))
 
-    assert kernels.default() == "virtual-6.12"  # nothing is there: the refusal names the usual one
+    assert virtual_kernels.default() == "virtual-6.12"  # nothing is there: the refusal names the usual one
     for name in ("virtual-6.1", "virtual-6.8", "virtual-7.3-own"):
         built(name)
     grid = Grid.from_flags({})
@@ -273,7 +275,7 @@ def test_where_the_usual_kernel_is_not_built_the_newest_that_is_runs_and_says_wh
     ]
     assert Grid.from_flags({"kernel": "virtual-6.1"}).notes == []
     built("virtual-6.12")
-    assert kernels.default() == "virtual-6.12" and Grid.from_flags({}).notes == []
+    assert virtual_kernels.default() == "virtual-6.12" and Grid.from_flags({}).notes == []
     assert Grid(grid.fields).scenarios == grid.scenarios  # a series is completed with the kernel it was begun with
 
 
@@ -303,11 +305,11 @@ def test_what_is_built_is_the_usual_series_or_the_newest_that_apt_offers(
 
 def test_an_executable_that_is_not_the_one_that_was_built_is_refused(tree: Path, ours: Path) -> None:
     kernel = _built(tree).kernel
-    assert kernels.find(kernel.name) == kernel
+    assert virtual_kernels.find(kernel.name) == kernel
     with kernel.path.open("a") as executable:
         executable.write("x")
     with pytest.raises(MissingSupport, match=r"linux is not what was built \(its SHA-256 .* --force` builds it again"):
-        kernels.find(kernel.name)
+        virtual_kernels.find(kernel.name)
 
 
 @pytest.mark.root
@@ -315,7 +317,7 @@ def test_root_runs_no_kernel_that_others_could_replace(tree: Path, ours: Path) -
     kernel = _built(tree).kernel
     kernel.path.parent.chmod(0o777)
     with pytest.raises(MissingSupport, match=r"may be written by others than its owner"):
-        kernels.find(kernel.name)
+        virtual_kernels.find(kernel.name)
 
 
 def test_a_kernel_is_replaced_without_a_moment_in_which_there_is_none(
@@ -326,7 +328,7 @@ def test_a_kernel_is_replaced_without_a_moment_in_which_there_is_none(
 
     def watched(self: Path, target: Path) -> Path:
         moved = rename(self, target)
-        assert kernels.cached(name) is not None, f"after {self} was renamed"
+        assert virtual_kernels.cached(name) is not None, f"after {self} was renamed"
         return moved
 
     monkeypatch.setattr(Path, "rename", watched)
@@ -364,7 +366,7 @@ def test_names_stand_for_directories_and_for_debians_series_alone(tree: Path) ->
 
 @pytest.mark.virtual
 def test_the_default_kernel_is_there_with_what_the_measurements_need() -> None:
-    kernel = kernels.find(kernels.DEFAULT)
+    kernel = virtual_kernels.find(virtual_kernels.DEFAULT)
     assert kernel.hz == 250
     assert {"cubic", "bbr", "bbr_robust", "reno"} <= kernel.congestion_controls
     said = subprocess.run([kernel.path, "--version"], capture_output=True, text=True, check=False, timeout=20).stdout

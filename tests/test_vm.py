@@ -19,13 +19,14 @@ import polars as pl
 import psutil
 import pytest
 
-from brobust import validate
 from brobust.dataset import Dataset
-from brobust.guests import accelerator, image, kernels
-from brobust.guests.qemu import Guest, Machine
 from brobust.host import cpus
 from brobust.host.session import Session
 from brobust.host.threads import Former
+from brobust.kernels import vm as vm_kernels
+from brobust.series import validation
+from brobust.testbed import accelerator, image
+from brobust.testbed.qemu import Guest, Machine
 from conftest import BROBUST, json_lines
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(400)]
@@ -73,7 +74,7 @@ def test_virtual_time_with_the_recorded_offtimes_comes_to_the_same(
     of_vm = {run["run"]: (run["cc"], run["share"], run["throughput_mbps"]) for run in runs}
     ratios = {
         of_vm[name][:2]: result.runs["throughput_mbps"][0] / of_vm[name][2]
-        for name, result in validate.twins(Dataset.open(data))
+        for name, result in validation.twins(Dataset.open(data))
     }
     for filled in [("bbr", 1), *(("cubic", share) for share in (1, 0.5, 0.25))]:
         assert 0.8 < ratios[filled] < 1.25, ratios
@@ -238,7 +239,7 @@ def test_ctrl_c_leaves_nothing_and_says_how_to_go_on(tmp_path: Path) -> None:
 
 
 def test_contend_holds_each_vcpu_of_a_guest_in_phase_and_out_of_phase(tmp_path: Path) -> None:
-    kernel = kernels.find("debian-6.12")
+    kernel = vm_kernels.find("debian-6.12")
     with Session.start() as session:
         chosen, _ = accelerator.choose("auto", kernel, session)
         machine = Machine("contended", tap="", mac="", vcpus=2)

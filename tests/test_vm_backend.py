@@ -13,11 +13,11 @@ from brobust.backends import base, vm
 from brobust.backends.vm import VmBackend
 from brobust.dataset import Measured
 from brobust.errors import GuestDied, MissingSupport, RunFailed
-from brobust.guests.qemu import Guest
 from brobust.host import cpus
 from brobust.host.session import Session
 from brobust.scenario import Run
 from brobust.scenario.grid import scenario
+from brobust.testbed.qemu import Guest
 
 RUN = Run(scenario=scenario({"backend": "vm", "flows": [{"cc": "cubic"}]}), repeat=0)
 

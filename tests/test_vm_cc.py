@@ -16,9 +16,9 @@ from brobust import _core, backends
 from brobust.backends.vm import VmBackend
 from brobust.conformance import calls, cases, shadow, verified
 from brobust.dataset import Measured
-from brobust.guests import traffic
 from brobust.scenario import Run
 from brobust.scenario.grid import scenario
+from brobust.testbed import traffic
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(400)]
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from brobust import watching
+from brobust import watch
 from brobust.cli import watch as cli
 from brobust.errors import BadInput
-from brobust.watching import CAUSES, CPU_LIMITED, Filter
+from brobust.watch import CAUSES, CPU_LIMITED, Filter
 from conftest import BROBUST, json_lines, refused
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
@@ -177,5 +177,5 @@ def test_the_host_says_why() -> None:
     said = cli.summary(_report(unread, CPU_LIMITED))
     assert "steal unknown" in said and "could not be read" in said and "was there" not in said
     assert cli.summary(_report({"steal_share": 0.3}, "app-limited")) == "1 sockets: 1 app-limited; steal 30.0%"
-    assert watching.count(_report({}, CPU_LIMITED, CPU_LIMITED), CPU_LIMITED) == 2
+    assert watch.count(_report({}, CPU_LIMITED, CPU_LIMITED), CPU_LIMITED) == 2
     assert json.dumps(_report({}))

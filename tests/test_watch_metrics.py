@@ -22,8 +22,8 @@ from prometheus_client import Metric, parser
 from prometheus_client.openmetrics import parser as openmetrics
 
 from brobust.errors import BadInput
-from brobust.watching import CAUSES, metrics
-from brobust.watching.metrics import MOST_CONTROLS, Address, Metrics, serving
+from brobust.watch import CAUSES, metrics
+from brobust.watch.metrics import MOST_CONTROLS, Address, Metrics, serving
 from conftest import BROBUST, json_lines, refused
 from test_watch import FAST, connection
 

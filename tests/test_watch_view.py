@@ -21,9 +21,9 @@ import pytest
 from textual.pilot import Pilot
 
 from brobust.errors import MissingSupport
-from brobust.watching import CAUSES, CPU_LIMITED, Report, history, view, words
-from brobust.watching.history import HISTORY, Followed, History, Point
-from brobust.watching.view import Detail, Flows, FlowTable, WatchView
+from brobust.watch import CAUSES, CPU_LIMITED, Report, history, view, words
+from brobust.watch.history import HISTORY, Followed, History, Point
+from brobust.watch.view import Detail, Flows, FlowTable, WatchView
 from conftest import BROBUST
 
 
@@ -378,6 +378,7 @@ def test_sweeps_may_come_while_a_screen_is_opened_or_closed() -> None:
                 for key in ("enter", "escape", "question_mark", "escape", "down"):
                     view.simulate_key(key)
                     await asyncio.sleep(0.01)
+            await pilot.press("down")  # waits until every key before it was handled: none may come after the end
             await pilot.press("q")
 
     _run(test)

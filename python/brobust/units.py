@@ -15,6 +15,8 @@ from typing import Literal
 
 # A full-size Ethernet frame as tc counts it: 1500 bytes of IP and 14 of header.
 FRAME_BYTES = 1514
+# TCP payload in a full frame: 1514 - 14 Ethernet - 20 IP - 32 TCP with timestamps.
+PAYLOAD_BYTES = 1448
 SUPER_PACKET_BYTES = 65536  # at most: GSO_LEGACY_MAX_SIZE, include/linux/netdevice.h
 LARGEST_BUFFER = 1e12  # bytes: more than any path here can fill in an hour; or of whatever it is counted in
 LONGEST_QUOTE = 60
@@ -145,3 +147,8 @@ def show_number(number: float) -> str:
     """A number with all its digits and without the exponent of 1e-05, which no parser here reads."""
     text = format(Decimal(repr(number)), "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def goodput_ceiling_mbps(bandwidth_bps: int) -> float:
+    """What a path of this rate can deliver in TCP payload: tbf counts whole Ethernet frames."""
+    return bandwidth_bps * PAYLOAD_BYTES / FRAME_BYTES / 1e6

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from brobust.backends import memory
 from brobust.backends.base import Backend, Say
-from brobust.backends.limits import unsupported
+from brobust.backends.support import unsupported
 from brobust.errors import BadInput
 from brobust.scenario import Scenario
 

@@ -21,8 +21,10 @@ from typing import Any
 
 import polars as pl
 
-from brobust import _core, congestion_controls, faithful, replay, units
+from brobust import _core, units
 from brobust.backends.base import Say
+from brobust.cc import names as cc_names
+from brobust.contention import recordings, verdict
 from brobust.dataset import (
     OFFTIMES,
     PACKETS,
@@ -34,13 +36,14 @@ from brobust.dataset import (
     frame,
     scenario_columns,
 )
+from brobust.dataset import iperf3 as iperf3_results
 from brobust.errors import RunFailed
-from brobust.guests import traffic
+from brobust.kernels import virtual as virtual_kernels
+from brobust.kernels.virtual import VirtualKernel
 from brobust.scenario import TSO_RTT_LOG, Contention, Pattern, Run, Scenario
-from brobust.scenario.phrases import Changes
-from brobust.virtual import iperf3, kernels
+from brobust.scenario.specs import Changes
+from brobust.virtual import iperf3
 from brobust.virtual.cpus import Cpus
-from brobust.virtual.kernels import VirtualKernel
 
 # As in the testbed's guests: no bulk flow may be limited by its socket buffers (guests/init.sh).
 SOCKET_BUFFER_BYTES = 67_108_864
@@ -62,12 +65,12 @@ RECOVERY_STATES = ["open", "disorder", "cwr", "recovery", "loss"]
 def check(scenarios: Sequence[Scenario]) -> None:
     """Refuse before anything is started what could not be measured here."""
     for name in sorted({scenario.kernel for scenario in scenarios}):
-        kernel = kernels.find(name)
+        kernel = virtual_kernels.find(name)
         offered = kernel.congestion_controls
         for control in sorted({group.cc for s in scenarios if s.kernel == name for group in s.flows}):
-            congestion_controls.check_offered(control, offered, name)
+            cc_names.check_offered(control, offered, name)
     for scenario in scenarios:
-        congestion_controls.check_together(group.cc for group in scenario.flows)
+        cc_names.check_together(group.cc for group in scenario.flows)
     if any(scenario.traffic == "iperf3" for scenario in scenarios):
         iperf3.check()
 
@@ -97,7 +100,7 @@ class VirtualBackend:
 
     def measure(self, run: Run) -> Measured:
         started, clock = datetime.now(UTC), time.monotonic()
-        kernel = kernels.find(run.scenario.kernel)
+        kernel = virtual_kernels.find(run.scenario.kernel)
         with tempfile.TemporaryDirectory(prefix="brobust-") as scratch:
             pcap = Path(scratch) / "packets.pcap" if run.scenario.packets else None
             result = self._run(json.dumps(describe(run, kernel, pcap, self.calls)))
@@ -116,7 +119,7 @@ class VirtualBackend:
         if run.scenario.traffic == "iperf3":
             over_time = _as_iperf3_says(run, result["iperf3"], rows)
         delivered = [row["throughput_mbps"] for row in rows]
-        reason = faithful.in_virtual_time(run.scenario, result["windows_ns"], delivered)
+        reason = verdict.in_virtual_time(run.scenario, result["windows_ns"], delivered)
         for row in rows:
             row |= {"outcome": "unfaithful" if reason else "ok", "reason": reason}
         return Measured(
@@ -177,7 +180,7 @@ def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None, calls: P
         "receiver": schedule(s.receiver, run.seed),
         "flows": [
             {
-                "cc": congestion_controls.name_of(group.cc),
+                "cc": cc_names.name_of(group.cc),
                 "sender": group.sender - 1,
                 "start": group.start,
                 "stop": group.stop,
@@ -204,9 +207,9 @@ def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None, calls: P
 def _parameters(s: Scenario) -> list[str]:
     """Of the controls and of the stack, for the kernel's command line."""
     return OF_TSO_SIZING[s.tso_sizing] + [
-        f"{congestion_controls.name_of(control)}.{name}={value}"
+        f"{cc_names.name_of(control)}.{name}={value}"
         for control in sorted({group.cc for group in s.flows})
-        for name, value in congestion_controls.settings_of(control)
+        for name, value in cc_names.settings_of(control)
     ]
 
 
@@ -215,7 +218,7 @@ def schedule(contention: Contention, seed: int) -> dict[str, Any]:
     if not contention.active:
         return {"kind": "always"}
     if contention.replay is not None:
-        return {"kind": "replay", "offtimes": replay.offtimes(contention.replay)}
+        return {"kind": "replay", "offtimes": recordings.offtimes(contention.replay)}
     return {
         "kind": "slices",
         "timeslice": contention.timeslice,
@@ -321,7 +324,7 @@ def _as_iperf3_says(run: Run, said: list[Said], rows: list[dict[str, Any]]) -> l
     over_time = []
     for number, (group, ends, row) in enumerate(zip(groups, said, rows, strict=True)):
         try:
-            flow = traffic.flows(group, *(text for text, _ in ends))[0]
+            flow = iperf3_results.flows(group, *(text for text, _ in ends))[0]
         except RunFailed as failure:
             why = str(failure)
             for end, (text, words) in zip(("sender", "receiver"), ends, strict=True):
@@ -398,7 +401,7 @@ def _samples(table: dict[str, tuple[str, bytes]], run: Run) -> pl.DataFrame:
     samples = _columns(table).with_columns(
         pl.lit(run.id).alias("run"),
         pl.col("flow").replace_strict(dict(enumerate(controls)), return_dtype=pl.String).alias("cc"),
-        pl.col("mode").replace_strict(dict(enumerate(congestion_controls.MODES)), default=None, return_dtype=pl.String),
+        pl.col("mode").replace_strict(dict(enumerate(cc_names.MODES)), default=None, return_dtype=pl.String),
         pl.col("state").replace_strict(dict(enumerate(RECOVERY_STATES)), default=None, return_dtype=pl.String),
     )
     return _in_order(samples, SAMPLES)

@@ -14,16 +14,19 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from brobust import congestion_controls, contention, faithful
+from brobust import units
 from brobust.backends.base import Say
+from brobust.cc import names as cc_names
+from brobust.contention import during_run, verdict
 from brobust.dataset import Measured, flow_columns, scenario_columns
 from brobust.errors import BadInput, GuestDied, MissingSupport, RunFailed
-from brobust.guests import accelerator, image, kernels, path, samples, traffic
-from brobust.guests.kernels import Kernel
-from brobust.guests.qemu import Guest, Machine
 from brobust.host import cpus, network
 from brobust.host.session import Session
+from brobust.kernels import vm as vm_kernels
+from brobust.kernels.vm import Kernel
 from brobust.scenario import TSO_RTT_LOG, Flows, Path, Run, Scenario
+from brobust.testbed import accelerator, image, path, qemu, samples, traffic
+from brobust.testbed.qemu import Guest, Machine
 from brobust.units import Buffer, show_rate
 
 ADDRESSES = {"sender": "10.77.0.1", "path": traffic.RECEIVER}
@@ -63,11 +66,11 @@ def check(scenarios: Sequence[Scenario]) -> None:
         raise MissingSupport("qemu-system-x86_64 is not installed; run `make setup`")
     cpus.plan()
     for asked in dict.fromkeys(s.contention for s in scenarios if s.contention.active):
-        contention.check(asked)
+        during_run.check(asked)
     for scenario in scenarios:
-        congestion_controls.check_together(group.cc for group in scenario.flows)
+        cc_names.check_together(group.cc for group in scenario.flows)
     for kernel, control in sorted({(s.kernel, group.cc) for s in scenarios for group in s.flows}):
-        congestion_controls.check(control, kernels.find(kernel))
+        cc_names.check(control, vm_kernels.find(kernel))
 
 
 class VmBackend:
@@ -106,7 +109,7 @@ class VmBackend:
         # A buffer in which Cubic fills the path whatever its dynamics: what is asked here is what the machine
         # can carry, not how a control copes with a small buffer.
         roomy = Path(bandwidth=f"{bandwidth}bit", rtt=f"{rtt}ns", buffer=_roomy(bandwidth, rtt))
-        ceiling = path.goodput_ceiling_mbps(bandwidth)
+        ceiling = units.goodput_ceiling_mbps(bandwidth)
 
         def once(measure: Callable[[Testbed, Path], float]) -> float:
             def measured(testbed: Testbed) -> float:
@@ -187,13 +190,14 @@ class VmBackend:
         log, file = TSO_RTT_LOG[scenario.tso_sizing], "/proc/sys/net/ipv4/tcp_tso_rtt_log"
         testbed.sender.agent.run("bash", "-c", f"[ ! -e {file} ] || echo {log} >{file}")
         sampler = samples.Sampler(testbed.sender.agent, scenario)
-        held = contention.applied(
+        held = during_run.applied(
             scenario.contention,
             testbed.sender.vcpu_threads,
             testbed.path.vcpu_threads[0],
             self._cpus,
             self._session,
             run.seed,
+            qemu.NICE,
         )
         changes = path.changes(scenario)
         with held as got, sampler:
@@ -220,7 +224,7 @@ class VmBackend:
             "wall_s": time.monotonic() - clock,
             **got.columns(),
         }
-        undelivered = faithful.nothing_delivered(scenario, [flow.throughput_mbps for flow in flows])
+        undelivered = verdict.nothing_delivered(scenario, [flow.throughput_mbps for flow in flows])
         if common["outcome"] == "ok" and undelivered is not None:
             common |= {"outcome": "unfaithful", "reason": undelivered}
         rows = [
@@ -242,7 +246,7 @@ class VmBackend:
         """Nothing to do: a run is in the main thread, where Ctrl-C ends it."""
 
     def _booted(self, kernel_name: str, wanted: str) -> Testbed:
-        kernel = kernels.find(kernel_name)
+        kernel = vm_kernels.find(kernel_name)
         chosen, why = accelerator.choose(wanted, kernel, self._session)
         testbed = self._testbed
         if testbed is not None and (testbed.kernel, testbed.accelerator) == (kernel, chosen):
@@ -282,14 +286,14 @@ class VmBackend:
 
     def _have(self, testbed: Testbed, control: str) -> None:
         """Load a congestion control into the sender, once for each set of parameters."""
-        name = congestion_controls.name_of(control)
+        name = cc_names.name_of(control)
         if testbed.controls.get(name) == control:
             return
         agent = testbed.sender.agent
-        settings = congestion_controls.settings_of(control)
+        settings = cc_names.settings_of(control)
         # Ours, too, where the guest's kernel brings it as a module (brobust.kernel_modules).
         module = testbed.kernel.control_modules().get(name)
-        if module is not None or name not in congestion_controls.OURS:
+        if module is not None or name not in cc_names.OURS:
             if name in testbed.controls:
                 agent.run("modprobe", "-r", module or f"tcp_{name}")
             agent.run("modprobe", module or f"tcp_{name}", *(f"{key}={value}" for key, value in settings))
@@ -338,7 +342,7 @@ class VmBackend:
 
     def forget_control(self, control: str) -> None:
         """Take a control out of the sender that a run has loaded into it; the next run loads it anew."""
-        name = congestion_controls.name_of(control)
+        name = cc_names.name_of(control)
         if self._testbed is not None and self._testbed.controls.pop(name, None) is not None:
             self.ask_sender("brobust-guest", "cc", "unload", name)
 
@@ -366,7 +370,7 @@ def _bandwidths(scenario_path: Path) -> list[int]:
 def _path_kernel(sender: Kernel) -> Kernel:
     """The same for every sender where it can be had, so that two senders' kernels are compared on one path."""
     try:
-        return kernels.find(kernels.default())
+        return vm_kernels.find(vm_kernels.default())
     except (BadInput, MissingSupport):
         return sender
 

@@ -62,7 +62,7 @@ COMMANDS = {
         "Measure the same cells on real VMs and in virtual time, and say how far they agree (about 5 minutes).",
     ),
     "watch": (
-        "brobust.cli.watch:watch",
+        "brobust.cli.watch:command",
         "Follow all TCP sockets of this host, and name what limits each: CPU, network, windows, application.",
     ),
     "contend": (

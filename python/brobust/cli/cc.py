@@ -11,7 +11,9 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from brobust import _core, congestion_controls, loading, units
+from brobust import _core, units
+from brobust.cc import loader
+from brobust.cc import names as cc_names
 from brobust.cli import cc_module, conformance
 from brobust.cli.lazy import group
 from brobust.cli.options import parsed
@@ -48,8 +50,8 @@ def show(as_json: Json = False) -> None:
 
 def _rows() -> list[dict[str, Any]]:
     ours = {name: pin for name, _, pin in _core.loadable()}
-    available, sockets = loading.available(), loading.sockets()
-    trials = {journal.name: journal for journal in loading.journals()}
+    available, sockets = loader.available(), loader.sockets()
+    trials = {journal.name: journal for journal in loader.journals()}
     names = [*available, *(name for name in ours if name not in available)]
     rows = []
     for name in names:
@@ -61,7 +63,7 @@ def _rows() -> list[dict[str, Any]]:
                 "name": name,
                 "from": "brobust" if name in ours else "kernel",
                 "state": state,
-                "default_of": [ns.name for ns in loading.defaults_of(name)] if name in available else [],
+                "default_of": [ns.name for ns in loader.defaults_of(name)] if name in available else [],
                 "sockets": {ns: count[name] for ns, count in sockets.items() if count.get(name)},
             }
         )
@@ -78,7 +80,7 @@ def params(
 
     from brobust.report.console import Console
 
-    found = congestion_controls.params(name)
+    found = cc_names.params(name)
     table = Table("parameter", "value", "from", "to", "what it is", box=None, pad_edge=False)
     for row in found:
         if as_json:
@@ -139,16 +141,16 @@ def load(
         raise BadInput("--for goes without --pin: what is pinned stays until `brobust cc unload`")
     seconds = _seconds(duration)
     _clean()
-    settings = loading.settings(name, param or [])
+    settings = loader.settings(name, param or [])
     places = [namespaces.find(given) for given in netns or []] or [namespaces.current()] if default else []
-    loading.check(name, settings)
-    if default and name in congestion_controls.WARNINGS:
-        typer.echo(f"brobust: {name} {congestion_controls.WARNINGS[name]}", err=True)
+    loader.check(name, settings)
+    if default and name in cc_names.WARNINGS:
+        typer.echo(f"brobust: {name} {cc_names.WARNINGS[name]}", err=True)
     if dry_run:
         _say_plan(name, settings, places, pin=pin, as_json=as_json)
         return
     if pin:
-        loading.load(name, settings, places, pinned=True)
+        loader.load(name, settings, places, pinned=True)
         _say(as_json, {"loaded": name, "pinned": True}, f"loaded {name}; `brobust cc unload {name}` takes it out")
         return
     _trial(name, settings, places, seconds, as_json)
@@ -162,9 +164,9 @@ def _trial(
     as_json: bool,
 ) -> None:
     signal.signal(signal.SIGHUP, _interrupt)
-    guardian, journal = loading.start_guardian(name), None
+    guardian, journal = loader.start_guardian(name), None
     try:
-        journal = loading.load(name, settings, places, pinned=False)
+        journal = loader.load(name, settings, places, pinned=False)
         until = f"in {seconds:g} s, or with Ctrl-C" if seconds is not None else "with Ctrl-C"
         _say(as_json, {"loaded": name, "pinned": False}, f"loaded {name}; it is taken back {until}")
         deadline = None if seconds is None else time.monotonic() + seconds
@@ -174,7 +176,7 @@ def _trial(
         pass
     finally:
         if journal is not None:
-            _say_holders(name, loading.take_back(journal), as_json)
+            _say_holders(name, loader.take_back(journal), as_json)
         guardian.dismiss()
 
 
@@ -192,13 +194,13 @@ def unload(
     names = [name] if name is not None else [known for known, loaded, _ in _core.loadable() if loaded]
     for one in names:
         if dry_run:
-            where = [ns.name for ns in loading.defaults_of(one)]
+            where = [ns.name for ns in loader.defaults_of(one)]
             text = f"would take out {one}" + (
                 f", after putting back the default of {', '.join(where)}" if where else ""
             )
             _say(as_json, {"would_unload": one, "default_of": where}, text)
         else:
-            _say_holders(one, loading.unload(one), as_json)
+            _say_holders(one, loader.unload(one), as_json)
     if not names:
         _say(as_json, {"unloaded": None}, "nothing of brobust is loaded")
 
@@ -208,12 +210,12 @@ for command in (cc_module.module, conformance.same, conformance.replay, conforma
 
 
 def _clean() -> None:
-    if not loading.may_clean():
-        for journal in loading.abandoned():
+    if not loader.may_clean():
+        for journal in loader.abandoned():
             left = f"{journal.name} is left of a trial whose command was killed"
             typer.echo(f"brobust: {left}; `sudo brobust cc list` takes it back", err=True)
         return
-    for name in loading.clean():
+    for name in loader.clean():
         typer.echo(f"brobust: took back {name}, the trial of a command that was killed", err=True)
 
 
@@ -233,7 +235,7 @@ def _say_plan(
     pin: bool,
     as_json: bool,
 ) -> None:
-    defaults = [{"namespace": ns.name, "from": loading.default_in(ns), "to": name} for ns in places]
+    defaults = [{"namespace": ns.name, "from": loader.default_in(ns), "to": name} for ns in places]
     lines = [f"would register {name}" + "".join(f", {key} = {value}" for key, value in settings)]
     lines.append(f"would pin it at /sys/fs/bpf/brobust/{name}" + ("" if pin else " until the command ends"))
     lines += [
@@ -242,7 +244,7 @@ def _say_plan(
     _say(as_json, {"would_load": name, "params": dict(settings), "defaults": defaults, "pin": pin}, "\n".join(lines))
 
 
-def _say_holders(name: str, holders: Sequence[loading.Holder] | None, as_json: bool) -> None:
+def _say_holders(name: str, holders: Sequence[loader.Holder] | None, as_json: bool) -> None:
     if holders is None:
         _say(as_json, {"unloaded": None}, f"another command has taken out {name} before")
         return

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from brobust import kernel_modules
 from brobust.errors import BadInput
-from brobust.guests import kernels as guest_kernels
-from brobust.virtual.programs import BuildFailed
+from brobust.kernels import modules
+from brobust.kernels import vm as vm_kernels
+from brobust.kernels.toolchain import BuildFailed
 
 
 def module(
@@ -37,14 +37,14 @@ def module(
     if guest is not None and not (kdir or "").startswith("debian-"):
         raise BadInput("--guest: it takes one of Debian's guest kernels; name it with --kdir debian-6.12")
     try:
-        built = kernel_modules.build_controls(names, kernel_modules.against(kdir), out)
+        built = modules.build_controls(names, modules.against(kdir), out)
     except BuildFailed as error:
         for line in error.last_lines:
             print(f"  {line}", file=sys.stderr)
         raise
     kernel = None
     if guest is not None:
-        kernel = guest_kernels.with_modules(guest_kernels.find(kdir or ""), built.modules, guest).name
+        kernel = vm_kernels.with_modules(vm_kernels.find(kdir or ""), built.modules, guest).name
     if as_json:
         files = [str(file) for file in built.modules]
         told = {"modules": files, "release": built.release, "warnings": built.warnings, "seconds": built.seconds}

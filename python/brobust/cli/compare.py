@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from brobust.compare import Compared
+    from brobust.analysis.compare import Compared
 
 
 def compare(
@@ -29,7 +29,7 @@ def compare(
     A cell differs where the 95 % confidence interval of the difference of the medians (bootstrap) lies beyond the
     tolerance. It takes three runs of a cell in each.
     """
-    from brobust import compare as comparing
+    from brobust.analysis import compare as comparing
     from brobust.dataset import Dataset
     from brobust.report.console import Console
 
@@ -50,15 +50,15 @@ def compare(
 def _table(cells: list[Compared]) -> Table:
     from rich.table import Table
 
-    from brobust.report import table
+    from brobust.analysis.axes import AXES, axis_value
 
     axes = list(cells[0].cell)
     out = Table(box=None, pad_edge=False)
-    for heading in [*(" ".join(filter(None, table.AXES[axis])) for axis in axes), "A", "B", "B - A [95 %]", "n", ""]:
+    for heading in [*(" ".join(filter(None, AXES[axis])) for axis in axes), "A", "B", "B - A [95 %]", "n", ""]:
         out.add_column(heading)
     for cell in cells:
         between = "" if cell.low is None or cell.high is None else f"{cell.low:+.2f} to {cell.high:+.2f}"
-        values = [table.axis_value(axis, cell.cell[axis]) for axis in axes]
+        values = [axis_value(axis, cell.cell[axis]) for axis in axes]
         runs = f"{cell.runs[0]}, {cell.runs[1]}"
         out.add_row(*values, f"{cell.first:.2f}", f"{cell.second:.2f}", between, runs, cell.verdict)
     return out

@@ -20,8 +20,8 @@ from brobust.errors import BadInput, MissingSupport
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from brobust.contend import Asked, Report
-    from brobust.vcpus import Machine
+    from brobust.contention.any_vm import Asked, Report
+    from brobust.contention.vcpus import Machine
 
 app = group(
     """Take the CPU away from the vCPU threads of any VM on this host, and say what they really got.
@@ -89,8 +89,8 @@ def contend(
 ) -> None:  # fmt: skip
     if context.invoked_subcommand is not None:
         return
-    from brobust import contend as contending
-    from brobust import vcpus
+    from brobust.contention import any_vm as contending
+    from brobust.contention import vcpus
 
     machine = vcpus.find(qemu=qemu, libvirt=libvirt, pid=pid, threads=threads)
     if jitter:
@@ -129,8 +129,8 @@ def record(
     Changes nothing. As root by a BPF program, every switch exactly; without privilege by what the kernel counts in
     /proc, off-times exact in length and to a millisecond in when they were.
     """
-    from brobust import contend as contending
-    from brobust import vcpus
+    from brobust.contention import any_vm as contending
+    from brobust.contention import vcpus
 
     _check_out(out)
     machine = vcpus.find(qemu=qemu, libvirt=libvirt, pid=pid, threads=threads)
@@ -145,8 +145,8 @@ def _asked(
     share: str | None, timeslice: str, driver: str | None, replay: str | None, phase: str, start_jitter: float,
     length_jitter: float, competitors: int | None, nice: int,
 ) -> Asked:  # fmt: skip
-    from brobust.backends import limits
-    from brobust.contend import DRIVERS, PHASES, Asked
+    from brobust.contention import drivers
+    from brobust.contention.any_vm import DRIVERS, PHASES, Asked
 
     driver = driver or ("replay" if replay is not None else "deadline")
     if driver not in DRIVERS:
@@ -168,7 +168,7 @@ def _asked(
     if driver == "competitor":
         if (share is None) == (competitors is None):
             raise BadInput("--driver competitor takes --competitors N, or --share for as many as leave it that")
-        number = competitors if competitors is not None else limits.competitors(fraction, most=MOST_COMPETITORS)
+        number = competitors if competitors is not None else drivers.competitors_for(fraction, most=MOST_COMPETITORS)
         if number is None:
             raise BadInput(f"--share: no number of equals leaves {share}; give 1/2 (50%), 1/3 (33.3%), 1/4 (25%), ...")
         return Asked(driver, competitors=number, nice=nice)

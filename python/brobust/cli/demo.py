@@ -48,15 +48,16 @@ def demo(
 
 
 def _measured(directory: Path, fields: dict[str, Any]) -> None:
-    from brobust import backends, series
+    from brobust import backends
     from brobust.cli.measuring import measure, require, show
     from brobust.dataset import Dataset
     from brobust.scenario import Grid
+    from brobust.series import runner
 
     grid = Grid.from_flags(fields)
     backends.check(grid.scenarios)
-    dataset = continued(directory, grid) or Dataset.create(directory, grid, series.host())
-    if not series.remaining(grid, dataset):
+    dataset = continued(directory, grid) or Dataset.create(directory, grid, runner.host())
+    if not runner.remaining(grid, dataset):
         print(f"{directory}/ is complete and only drawn again; remove it, or give another --out, to measure anew")
     measure(grid, dataset, as_json=False)
     show(dataset)
@@ -80,7 +81,7 @@ def continued(directory: Path, grid: Grid) -> Dataset | None:
 def _no_vms() -> str | None:
     if os.geteuid() != 0:
         return "that needs root (sudo brobust demo --backend vm)"
-    from brobust.guests import accelerator
+    from brobust.testbed import accelerator
 
     if not accelerator.qemu_version():
         return "qemu-system-x86_64 is not installed; `make setup` installs it"

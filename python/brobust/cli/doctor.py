@@ -26,12 +26,12 @@ def doctor(
         return
     from rich.text import Text
 
-    from brobust import checks
+    from brobust.backends import doctor
     from brobust.report.console import Console
 
     console = Console()
     findings = []
-    for finding in checks.all_checks():
+    for finding in doctor.all_checks():
         findings.append(finding)
         if as_json:
             print(json.dumps(finding.as_dict()), flush=True)
@@ -42,23 +42,23 @@ def doctor(
             if finding.remedy and finding.status != "ok":
                 line.append(f"\n        -> {finding.remedy}", style="default")
             console.print(line, soft_wrap=True)
-    if not checks.load_bearing(findings):
+    if not doctor.load_bearing(findings):
         lacking = ", ".join(f.check for f in findings if f.status == "missing")
         raise MissingSupport(f"the vm backend cannot work here; missing: {lacking}")
 
 
 def _clean(as_json: bool, dry_run: bool) -> None:
-    from brobust import loading
+    from brobust.cc import loader
     from brobust.host import session
 
-    trials = [journal.name for journal in loading.abandoned()]
+    trials = [journal.name for journal in loader.abandoned()]
     found = [*(session.Leftover("congestion control", name) for name in trials), *session.leftovers()]
     if found and not dry_run:
         if os.geteuid() != 0:
             raise MissingSupport(f"--clean needs root to remove {', '.join(map(str, found))}; run it with sudo")
-        loading.clean()
+        loader.clean()
         _, problems = session.clean()
-        problems += [f"congestion control {journal.name}" for journal in loading.abandoned()]
+        problems += [f"congestion control {journal.name}" for journal in loader.abandoned()]
         if problems:
             raise MissingSupport(f"could not be removed: {'; '.join(problems)}")
     for leftover in found:

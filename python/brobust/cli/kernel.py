@@ -13,10 +13,10 @@ import typer
 from brobust.cli import kernel_patch
 from brobust.cli.lazy import group
 from brobust.errors import BadInput
-from brobust.virtual import build as building
-from brobust.virtual import kernels
-from brobust.virtual.programs import BuildFailed
-from brobust.virtual.sources import Order, why_default
+from brobust.kernels import build as building
+from brobust.kernels import virtual as virtual_kernels
+from brobust.kernels.sources import Order, why_default
+from brobust.kernels.toolchain import BuildFailed
 
 if TYPE_CHECKING:
     from brobust.report.console import Console
@@ -27,7 +27,7 @@ app = group("Build and list the kernels of the backend `virtual`; repair BBR in 
 @app.command("build")
 def build(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help=f"virtual-6.12, virtual-6.1, ... [{kernels.DEFAULT}].")
+        str | None, typer.Argument(metavar="NAME", help=f"virtual-6.12, virtual-6.1, ... [{virtual_kernels.DEFAULT}].")
     ] = None,
     source: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Build this Linux tree instead; it is not modified.")
@@ -79,14 +79,15 @@ def list_kernels(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per kernel.")] = False,
 ) -> None:
     """List the kernels that are built, with the congestion controls each has."""
-    built = kernels.available()
+    built = virtual_kernels.available()
     if as_json:
         for kernel in built:
-            print(json.dumps(kernels.summary(kernel)))
+            print(json.dumps(virtual_kernels.summary(kernel)))
         return
     if not built:
         print(
-            f"none built yet; `{kernels.build_command(kernels.DEFAULT)}` builds one (about {kernels.MINUTES} minutes)"
+            f"none built yet; `{virtual_kernels.build_command(virtual_kernels.DEFAULT)}` builds one "
+            f"(about {virtual_kernels.MINUTES} minutes)"
         )
         return
     print(render(built, shutil.get_terminal_size().columns))
@@ -95,7 +96,7 @@ def list_kernels(
 app.command("patch")(kernel_patch.patch)
 
 
-def render(built: list[kernels.VirtualKernel], width: int) -> str:
+def render(built: list[virtual_kernels.VirtualKernel], width: int) -> str:
     """Return a paragraph for each kernel, with the names of its controls whole."""
     paragraphs = []
     for kernel in built:

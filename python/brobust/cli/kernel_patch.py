@@ -15,13 +15,13 @@ import typer
 
 from brobust import files
 from brobust.errors import BadInput, MissingSupport
-from brobust.guests import kernels as guest_kernels
 from brobust.kernel_patch import apply as patching
 from brobust.kernel_patch import compiling
 from brobust.kernel_patch.apply import Change
 from brobust.kernel_patch.compiling import Compiled
 from brobust.kernel_patch.repairs import REPAIRS
-from brobust.virtual.programs import BuildFailed
+from brobust.kernels import vm as vm_kernels
+from brobust.kernels.toolchain import BuildFailed
 
 
 def patch(
@@ -76,8 +76,8 @@ def patch(
                 wanted = changes if directory else todo
                 compiled = compiling.compile_changes(tree, wanted, against, directory)
                 if guest is not None:
-                    own = guest_kernels.find(kdir or "")
-                    kernel = guest_kernels.with_modules(own, [compiled.module("tcp_bbr")], guest).name
+                    own = vm_kernels.find(kdir or "")
+                    kernel = vm_kernels.with_modules(own, [compiled.module("tcp_bbr")], guest).name
     if show:
         _show(tree, todo, repair if format_patch else None, output)
     elif not check:

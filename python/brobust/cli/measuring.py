@@ -10,12 +10,12 @@ import polars as pl
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from brobust import series
 from brobust.dataset import Dataset
 from brobust.errors import BadInput, BrobustError, printable
 from brobust.report import table
 from brobust.report.console import Console
 from brobust.scenario import Grid
+from brobust.series import runner
 
 
 def measure(
@@ -35,16 +35,16 @@ def measure(
 def _measure(
     grid: Grid, dataset: Dataset, as_json: bool, jobs: int | None, cluster: str | None, go_on: str | None
 ) -> None:
-    runs = series.remaining(grid, dataset)
+    runs = runner.remaining(grid, dataset)
     errors = Console(stderr=True)
     for note in grid.notes:
         errors.print(note, soft_wrap=True, highlight=False, markup=False)
     try:
         with _Speaker(errors, len(runs)) as say:
-            for progress in series.measure(runs, dataset, say.now, jobs, cluster):
+            for progress in runner.measure(runs, dataset, say.now, jobs, cluster):
                 say.done(progress)
                 if as_json:
-                    print(json.dumps(series.summary(progress.measured.runs), default=str), flush=True)
+                    print(json.dumps(runner.summary(progress.measured.runs), default=str), flush=True)
     except BrobustError:
         dataset.discard_if_empty()
         raise
@@ -108,7 +108,7 @@ class _Speaker:
     def now(self, text: str) -> None:
         self._bar.update(self._task, description=printable(text[:100]))
 
-    def done(self, progress: series.Progress) -> None:
+    def done(self, progress: runner.Progress) -> None:
         self._bar.update(self._task, completed=progress.done)
         first = progress.measured.runs[0]
         if first["outcome"] != "ok":

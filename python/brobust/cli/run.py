@@ -134,9 +134,9 @@ def run(
     Flags override the file. Every field of the file has a flag, and takes a comma-separated list where not said
     otherwise: the lists' cross product is measured. Defaults stand in square brackets.
     """
-    from brobust import series
     from brobust.cli.measuring import measure, require, show
     from brobust.dataset import Dataset
+    from brobust.series import runner
 
     flags = grid_fields(
         path={"bandwidth": bandwidth, "rtt": rtt, "buffer": buffer, "loss": loss, "aqm": aqm},
@@ -179,7 +179,7 @@ def run(
         grid = _grid(scenario, flags)
         _check(grid, jobs)
         directory = out or DATA / datetime.now().strftime("%Y%m%d-%H%M%S")
-        dataset = Dataset.create(directory, grid, series.host())
+        dataset = Dataset.create(directory, grid, runner.host())
     measure(grid, dataset, as_json, jobs)
     if not as_json:
         show(dataset)
@@ -187,9 +187,10 @@ def run(
 
 
 def _check(grid: Grid, jobs: int | None) -> None:
-    from brobust import backends, series
+    from brobust import backends
+    from brobust.series import runner
 
-    series.check_jobs(jobs, grid.scenarios)
+    runner.check_jobs(jobs, grid.scenarios)
     backends.check(grid.scenarios, jobs)
 
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.table import Table
 
+    from brobust.analysis.claims import Verdict
     from brobust.dataset import Dataset
     from brobust.scenario import Grid
-    from brobust.study.claims import Verdict
     from brobust.study.model import Study
 
 Backend = Annotated[str, typer.Option(help="virtual or vm.")]
@@ -92,14 +92,15 @@ def reproduce(
     """
     import polars as pl
 
+    from brobust.analysis import cells
+    from brobust.analysis.claims import DIFFERS, decide
+    from brobust.analysis.metrics import Evidence, Tables
     from brobust.cli.measuring import MEASURED, require
     from brobust.report import html
     from brobust.report import study as drawing
     from brobust.report.console import Console
     from brobust.scenario import Grid
-    from brobust.study import cells, model
-    from brobust.study.claims import DIFFERS, decide
-    from brobust.study.metrics import Evidence, Tables
+    from brobust.study import model
 
     studies = _on_kernels(model.of_paper(paper, figure or []), kernel)
     directory = out or Path(f"{paper}-{backend}-{scale}")
@@ -149,7 +150,7 @@ def _check_network(cluster: str | None, insecure: bool) -> None:
     if insecure and cluster is None:
         raise BadInput("--insecure is about the network to --cluster; give that, too")
     if cluster is not None and not insecure:
-        from brobust.cluster import refuse_exposed
+        from brobust.series.cluster import refuse_exposed
 
         refuse_exposed(cluster)
 
@@ -170,17 +171,18 @@ def _measure(
     as_json: bool,
 ) -> tuple[Grid, Dataset] | None:
     """Measure what the dataset lacks of these studies. Return their grid and the dataset; None after a dry run."""
-    from brobust import backends, series
+    from brobust import backends
     from brobust.cli.measuring import measure
     from brobust.dataset import Dataset
     from brobust.report.console import Console
-    from brobust.study import cost, model
+    from brobust.series import expected_time, runner
+    from brobust.study import model
 
     grid = model.grid(studies, scale, backend)
-    series.check_jobs(jobs, grid.scenarios, cluster)
+    runner.check_jobs(jobs, grid.scenarios, cluster)
     backends.check(grid.scenarios, jobs)
     if cluster is not None and not dry_run:
-        series.check_cluster(cluster, grid.scenarios)
+        runner.check_cluster(cluster, grid.scenarios)
     there = (directory / "dataset.json").exists()
     dataset = Dataset.open(directory) if there else None
     if dataset is not None:
@@ -192,16 +194,16 @@ def _measure(
             )
         if begun <= asked and len(grid.runs()) > len(before.runs()) and not dry_run:
             dataset.grow(grid)
-    left = series.remaining(grid, dataset) if dataset is not None else grid.runs()
+    left = runner.remaining(grid, dataset) if dataset is not None else grid.runs()
     if left:
-        seconds = cost.expected_seconds(left, dataset, jobs)
+        seconds = expected_time.expected_seconds(left, dataset, jobs)
         about = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} minutes"
         text = f"{len(left)} runs of {len(grid.scenarios)} cells, about {about} on this machine"
         Console(stderr=not dry_run).print(text, highlight=False)
     if dry_run:
         return None
     if dataset is None:
-        dataset = Dataset.create(directory, grid, series.host())
+        dataset = Dataset.create(directory, grid, runner.host())
     measure(grid, dataset, as_json, jobs, cluster, go_on="the same command again")
     return grid, dataset
 

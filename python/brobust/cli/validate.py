@@ -14,7 +14,7 @@ from brobust.cli.options import parsed
 from brobust.cli.run import grid_fields
 
 if TYPE_CHECKING:
-    from brobust.validate import WhatIf
+    from brobust.series.validation import WhatIf
 
 # The demo's cells: 20 Mbit/s, where a TCG guest has CPU to spare, and 4 BDP, where Cubic fills the link.
 FIELDS = {**demo.FIELDS, "backend": "vm"}
@@ -42,14 +42,16 @@ def command(
     """
     import polars as pl
 
-    from brobust import backends, series, validate
+    from brobust import backends
+    from brobust.analysis import agreement
     from brobust.cli.measuring import MEASURED, measure, require
     from brobust.dataset import Dataset
-    from brobust.report import validation
+    from brobust.kernels import virtual as virtual_kernels
+    from brobust.report import validation as drawing
     from brobust.report.console import Console
     from brobust.scenario import Grid
     from brobust.scenario.grid import override
-    from brobust.virtual import kernels
+    from brobust.series import runner, validation
 
     asked = grid_fields(
         path={"bandwidth": bandwidth, "buffer": buffer},
@@ -60,25 +62,25 @@ def command(
     what_if = _what_if(added_rtt, cpu_frequency)
     grid = Grid.from_flags({**override(FIELDS, asked), "repeat": repeat})
     backends.check(grid.scenarios)
-    kernels.find()  # before minutes of VMs
+    virtual_kernels.find()  # before minutes of VMs
     directory = out / "vm"
-    dataset = demo.continued(directory, grid) or Dataset.create(directory, grid, series.host())
+    dataset = demo.continued(directory, grid) or Dataset.create(directory, grid, runner.host())
     errors = Console(stderr=True)
     measure(grid, dataset, as_json=False)
     require(grid, dataset, MEASURED)
     twins, of_vm = [], []
     with errors.status("repeating every run in virtual time"):
-        for name, result in validate.twins(dataset, what_if):
-            here = validate.settled(result.throughput, name)
+        for name, result in validation.twins(dataset, what_if):
+            here = agreement.settled(result.throughput, name)
             twins.append(result.runs.with_columns(run=pl.lit(name)).join(here, on=["run", "flow"]))
-            of_vm.append(validate.settled(dataset.throughput().filter(run=name), name))
+            of_vm.append(agreement.settled(dataset.throughput().filter(run=name), name))
     virtual = pl.concat(twins)
     with files.replaced(out / "virtual.parquet") as file:
         virtual.write_parquet(file)
-    cells = validate.compare(dataset.runs().join(pl.concat(of_vm), on=["run", "flow"]), virtual)
+    cells = agreement.compare(dataset.runs().join(pl.concat(of_vm), on=["run", "flow"]), virtual)
     files.write(out / "validation.csv", cells.write_csv())
-    found, settled = validate.agreement(cells), validate.agreement(cells, "settled_ratio")
-    figures = validation.draw(cells, found, out)
+    found, settled = agreement.agreement(cells), agreement.agreement(cells, "settled_ratio")
+    figures = drawing.draw(cells, found, out)
     if as_json:
         for cell in cells.iter_rows(named=True):
             print(json.dumps(cell))
@@ -86,7 +88,7 @@ def command(
         overall |= {"settled_median_abs_ln_ratio": settled.median, "settled_p90_abs_ln_ratio": settled.p90}
         print(json.dumps(overall))
         return
-    Console().print(validation.render(cells, found, settled))
+    Console().print(drawing.render(cells, found, settled))
     for figure in figures:
         print(figure)
 
@@ -94,7 +96,7 @@ def command(
 def _what_if(added_rtt: str, cpu_frequency: str | None) -> WhatIf:
     """Refused before minutes of VMs, not after."""
     from brobust.scenario.grid import scenario
-    from brobust.validate import WhatIf
+    from brobust.series.validation import WhatIf
 
     added = parsed("added-rtt", added_rtt, units.nanoseconds)
     if cpu_frequency is not None:

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brobust import units, watching
+from brobust import units, watch
 from brobust.cli.options import parsed
 from brobust.errors import BadInput
-from brobust.watching import CAUSES, CPU_LIMITED, Filter, Report, said
+from brobust.watch import CAUSES, CPU_LIMITED, Filter, Report, said
 
 if TYPE_CHECKING:
-    from brobust.watching.metrics import Address
+    from brobust.watch.metrics import Address
 
 MOST_SWEEPS = 1000
 """In a window. 8 bytes are kept of each for every socket."""
 
 
-def watch(
+def command(
     interval: Annotated[str, typer.Option(help="Time between sweeps.")] = "1s",
     window: Annotated[str, typer.Option(help="How far back a verdict looks.")] = "10s",
     count: Annotated[int | None, typer.Option(help="Sweeps; default: until Ctrl-C.", min=1)] = None,
@@ -59,7 +59,7 @@ def watch(
     network namespace. Every BBR flow is judged by its own estimate of the path, others by delivery rate x min RTT.
     """
     if explain:
-        print(watching.EXPLANATION, end="")
+        print(watch.EXPLANATION, end="")
         return
     seconds = {"interval": _seconds("interval", interval), "window": _seconds("window", window)}
     if seconds["window"] < 4 * seconds["interval"]:
@@ -77,9 +77,9 @@ def watch(
     which = Filter.parse(filter_) if filter_ else Filter()
     if address is not None and not per_socket:
         top = 0  # nobody would see them
-    reports = watching.sweeps(seconds["interval"], seconds["window"], count, top, which, netns)
+    reports = watch.sweeps(seconds["interval"], seconds["window"], count, top, which, netns)
     if address is not None:
-        from brobust.watching import metrics
+        from brobust.watch import metrics
 
         metrics.serve(reports, address, per_socket)
         return
@@ -88,7 +88,7 @@ def watch(
         return
     *_, last = reports
     _print(last, as_json)
-    if watching.count(last, CPU_LIMITED):
+    if watch.count(last, CPU_LIMITED):
         raise typer.Exit(1)
 
 
@@ -106,7 +106,7 @@ def _address(serve: str | None, as_json: bool, once: bool, per_socket: bool) -> 
         return None
     if as_json or once:
         raise BadInput(f"--serve shows every sweep to Prometheus; {'--json' if as_json else '--once'} is another way")
-    from brobust.watching.metrics import Address
+    from brobust.watch.metrics import Address
 
     return Address.parse(serve)
 
@@ -115,7 +115,7 @@ def _follow(reports: Iterator[Report], as_json: bool) -> None:
     # Keys come in by the first of them, and textual draws on the last.
     are_terminals = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
     if are_terminals and os.environ.get("TERM", "dumb") != "dumb" and not as_json:
-        from brobust.watching import view  # textual: half a second that only a terminal is worth
+        from brobust.watch import view  # textual: half a second that only a terminal is worth
 
         view.follow(reports)
         return
@@ -128,7 +128,7 @@ def _print(report: Report, as_json: bool) -> None:
     if as_json:
         print(json.dumps(report), flush=True)
         return
-    from brobust.watching.words import cells
+    from brobust.watch.words import cells
 
     print(summary(report), flush=True)
     for flow in report["flows"]:
@@ -137,9 +137,9 @@ def _print(report: Report, as_json: bool) -> None:
 
 def summary(report: Report) -> str:
     """One line."""
-    causes = ", ".join(f"{number} {cause}" for cause in CAUSES if (number := watching.count(report, cause)))
+    causes = ", ".join(f"{number} {cause}" for cause in CAUSES if (number := watch.count(report, cause)))
     host = report["host"]
     line = f"{report['sockets']} sockets: {causes or 'none'}; steal {said(host['steal_share'], '{:.1%}')}"
-    if watching.count(report, CPU_LIMITED):
-        line += f"; {watching.why(host)}"
+    if watch.count(report, CPU_LIMITED):
+        line += f"; {watch.why(host)}"
     return "; ".join([line, *report["unread"]])

@@ -17,8 +17,8 @@ from typing import Any
 from brobust import _core, backends
 from brobust.backends.virtual import VirtualBackend
 from brobust.backends.vm import VmBackend
+from brobust.cc.names import name_of, settings_of
 from brobust.conformance import cases
-from brobust.congestion_controls import name_of, settings_of
 from brobust.errors import RunFailed
 from brobust.scenario import Run, Scenario
 

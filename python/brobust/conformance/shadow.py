@@ -15,8 +15,8 @@ from typing import Any
 
 from brobust import backends
 from brobust.backends.vm import VmBackend
+from brobust.cc.names import name_of
 from brobust.conformance import cases
-from brobust.congestion_controls import name_of
 from brobust.scenario import Run
 
 CONTROLS = ("bbr_shadow", "cubic_shadow")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from brobust import _core
 from brobust.backends.vm import VmBackend
-from brobust.guests import kernels
+from brobust.kernels import vm as vm_kernels
 
 FILE = Path(__file__).with_name("verified.json")
 LIMIT = 1_000_000
@@ -49,7 +49,7 @@ def of_vm(backend: VmBackend, kernel: str, controls: Iterable[str]) -> tuple[str
         programs = json.loads(backend.ask_sender("brobust-guest", "cc", "programs", control))
         counts[control] = {program["callback"]: program["verified_instructions"] for program in programs}
         backend.ask_sender("brobust-guest", "cc", "unload", control)
-    return _version(kernels.find(kernel).release), counts
+    return _version(vm_kernels.find(kernel).release), counts
 
 
 def grown(counts: Counts, before: Mapping[str, Mapping[str, int]]) -> list[str]:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from brobust import kernel_modules
 from brobust.errors import BrobustError
-from brobust.kernel_modules import Against, is_prepared, keep, make
 from brobust.kernel_patch.apply import Change
-from brobust.virtual.programs import Log
-from brobust.virtual.sources import version_of
+from brobust.kernels import modules as cc_modules
+from brobust.kernels.modules import Against, is_prepared, keep, make
+from brobust.kernels.sources import version_of
+from brobust.kernels.toolchain import Log
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ def against(tree: Path, given: str | None) -> Against | str:
     """What to compile against: what was given, else the tree if it is prepared, else the installed headers of its
     version. Else a sentence that says what is missing."""
     if given is not None:
-        return kernel_modules.against(given)
+        return cc_modules.against(given)
     if is_prepared(tree):
         return Against(tree.resolve())
-    for build in sorted(kernel_modules.MODULES.glob("*/build")):
+    for build in sorted(cc_modules.MODULES.glob("*/build")):
         with_headers = is_prepared(build) and _same_version(tree, build.parent.name)
         if with_headers:
             return Against(build.resolve())
@@ -80,7 +80,7 @@ def compile_changes(tree: Path, changes: Sequence[Change], kdir: Against, module
         with Log(Path(scratch) / "log") as log:
             make(kdir, here, objects, log)
             if modules is not None:
-                make(kdir, here, kernel_modules.modules(), log)
+                make(kdir, here, cc_modules.modules(), log)
             warnings = [line for line in log.lines() if "warning:" in line]
         built = [keep(here / f"{name}.ko", modules) for name in names] if modules is not None else []
         has_btf = modules is not None and all(b"\0.BTF\0" in file.read_bytes() for file in built)

@@ -15,10 +15,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from pydantic import BaseModel, TypeAdapter
 
 from brobust import files
+from brobust.analysis.claims import DIFFERS, HOLDS, NOT_MEASURABLE, Verdict
 from brobust.dataset import Dataset
 from brobust.errors import BadInput
 from brobust.study import model
-from brobust.study.claims import DIFFERS, HOLDS, NOT_MEASURABLE, Verdict
 
 CLASSES = {HOLDS: "holds", DIFFERS: "differs", NOT_MEASURABLE: "missing"}
 

@@ -14,9 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from brobust import confidence, files
+from brobust import files
+from brobust.analysis import confidence, summary
+from brobust.analysis.axes import CONTENDED, axis_said, cell_said
 from brobust.errors import BadInput
-from brobust.report import table
 
 # Okabe and Ito's colours, told apart by colour-blind readers, with markers and dashes for readers in grey.
 STYLES = [
@@ -100,7 +101,7 @@ class ThroughputFigure:
     ):
         """`lines`: axes that tell lines apart, as the control does, where it has more than one value of them. `values`:
         columns run and value, where the value is none of a run's columns."""
-        cells = measured = with_lines(table.runs(runs), lines)
+        cells = measured = with_lines(summary.runs(runs), lines)
         if x == "stride":
             measured = _with_strides(measured)
         if values is not None:
@@ -109,14 +110,14 @@ class ThroughputFigure:
         self._label = VALUES[value] if stat == "median" else f"standard deviation of the {VALUES[value]}"
         if measured.is_empty():
             raise BadInput("the dataset has no measured run to plot")
-        axes = table.varying(measured)
+        axes = summary.varying(measured)
         numeric = [axis for axis in ("share", *LABELS) if axis in axes]
         self.x = x or (numeric[0] if numeric else "share")
         if self.x not in LABELS:
             raise BadInput(f"--x {self.x}: no such axis; give one of {', '.join(LABELS)}")
         self._panel_axes = [axis for axis in axes if axis not in (self.x, TWINS.get(self.x), "cc")]
         # Undisturbed runs have neither driver nor timeslice: they belong to every panel.
-        self._runs = _repeat_undisturbed(measured, [a for a in self._panel_axes if a in table.CONTENDED])
+        self._runs = _repeat_undisturbed(measured, [a for a in self._panel_axes if a in CONTENDED])
         self._panels = (
             self._runs.select(self._panel_axes).unique().sort(self._panel_axes).rows() if self._panel_axes else [()]
         )
@@ -186,7 +187,7 @@ class ThroughputFigure:
             axes.set_title(self._panel_name(panel), fontsize=9)
 
     def _panel_name(self, panel: tuple[object, ...]) -> str:
-        return table.cell_said(self._runs, self._panel_axes, panel)
+        return cell_said(self._runs, self._panel_axes, panel)
 
     def _ticks(self, rows: pl.DataFrame) -> list[float]:
         """Where something was measured."""
@@ -262,7 +263,7 @@ def with_lines(measured: pl.DataFrame, axes: Sequence[str]) -> pl.DataFrame:
     for axis in axes:
         several = measured.select(pl.col(axis).n_unique().over("cc") > 1).to_series()
         named = [
-            f"{cc}, {table.axis_said(axis, value)}" if tell and value is not None else cc
+            f"{cc}, {axis_said(axis, value)}" if tell and value is not None else cc
             for (cc, value), tell in zip(measured.select("cc", axis).iter_rows(), several, strict=True)
         ]
         told = {axis, TWINS.get(axis, axis)}
@@ -316,7 +317,7 @@ def caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str) -> str:
     slices = contended["timeslice_ms"].unique().sort()
     if len(slices) == 1:
         fixed.append(f"{slices[0]:g} ms slices ({contended['driver'][0]})")
-    per_cell = measured.group_by(table.varying(measured) or ["cc"]).len()["len"]
+    per_cell = measured.group_by(summary.varying(measured) or ["cc"]).len()["len"]
     counts = sorted(set(per_cell.to_list()))
     n = "n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}" + "-".join(map(str, dict.fromkeys([counts[0], counts[-1]])))
     kernels = ", ".join(sorted({str(release) for release in runs["kernel_release"].unique().drop_nulls()}))

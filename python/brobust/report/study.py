@@ -16,11 +16,11 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 
-from brobust import confidence
-from brobust.report import table
+from brobust.analysis import confidence, summary
+from brobust.analysis.axes import axis_said, cell_said
+from brobust.analysis.claims import select
+from brobust.analysis.metrics import OF_RUNS, Evidence
 from brobust.report.plot import STYLES, VALUES, ThroughputFigure, caption, control_order, save, styles, with_lines
-from brobust.study.claims import select
-from brobust.study.metrics import OF_RUNS, Evidence
 from brobust.study.model import Figure, Study
 
 MOST_COLUMNS = 4
@@ -68,7 +68,7 @@ def _panels(
     seconds: tuple[float, float] | None,
 ) -> list[Path]:
     """A panel per cell: rows are controls, columns what else varies."""
-    others = [axis for axis in table.varying(runs) if axis != "cc"]
+    others = [axis for axis in summary.varying(runs) if axis != "cc"]
     colors = {name: style[0] for name, style in styles(sorted(runs["cc"].unique(), key=control_order)).items()}
     places = runs.select(others).unique().sort(others, descending=True, nulls_last=False).rows() if others else [()]
     places = places[:MOST_COLUMNS]
@@ -89,7 +89,7 @@ def _panels(
                     kind.draw(axes, evidence, ids[:1] if kind.one_run else ids, color)
                 if seconds is not None:
                     axes.set_xlim(*seconds)
-                words = [control, table.cell_said(runs, others, place)]
+                words = [control, cell_said(runs, others, place)]
                 axes.set_title(", ".join(filter(None, words)), fontsize=8)
         for axes in grid.flat:  # only now: a limit that is set ends the scaling to what later panels have
             axes.set_ylim(bottom=0)
@@ -139,7 +139,7 @@ def _natural(name: str) -> list[tuple[bool, int, str]]:
 
 def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) -> list[Path]:
     """What throughput costs: a dot per cell, its medians; retransmits and RTT against the throughput."""
-    cells = table.varying(runs)
+    cells = summary.varying(runs)
     sent = evidence.values("retransmit_share").select("run", retransmit_share=pl.col("value") * 100)
     medians = (
         runs.join(sent, on="run")
@@ -175,7 +175,7 @@ def _where(evidence: Evidence) -> str:
     words = []
     for axis in ("bandwidth_mbps", "rtt_ms"):
         if evidence.runs[axis].n_unique() == 1:
-            words.append(table.axis_said(axis, first[axis]))
+            words.append(axis_said(axis, first[axis]))
     kernels = "/".join(sorted(str(release) for release in evidence.flows["kernel_release"].unique().drop_nulls()))
     return f"{', '.join(words)}; backend {first['backend']}, Linux {kernels}."
 

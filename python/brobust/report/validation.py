@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 from rich.table import Table
 
-from brobust.validate import MEDIAN_AIM, P90_AIM, SETTLED_AFTER_S, Agreement
+from brobust.analysis.agreement import MEDIAN_AIM, P90_AIM, SETTLED_AFTER_S, Agreement
 
 
 def render(cells: pl.DataFrame, found: Agreement, settled: Agreement) -> Table:

@@ -18,7 +18,7 @@ from brobust.scenario.model import (
     Run,
     Scenario,
 )
-from brobust.scenario.phrases import Aqm, Pattern
+from brobust.scenario.specs import Aqm, Pattern
 
 __all__ = [
     "DEFAULT_GRID",

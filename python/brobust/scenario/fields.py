@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, PlainSerializer
 
 from brobust import units
-from brobust.scenario import phrases
+from brobust.scenario import specs
 
 
 def _unless(absent: object, parse: Callable[[object], Any]) -> BeforeValidator:
@@ -33,17 +33,17 @@ Frequency = Annotated[int | None, _unless(None, units.hertz), _written(units.sho
 Fraction = Annotated[float, BeforeValidator(units.fraction)]
 Bytes = Annotated[int, BeforeValidator(units.size_bytes), _written(units.show_size)]
 BufferSize = Annotated[units.Buffer, BeforeValidator(units.Buffer.parse), PlainSerializer(str)]
-QueueManagement = Annotated[phrases.Aqm, BeforeValidator(phrases.Aqm.parse), PlainSerializer(str)]
-TrafficPattern = Annotated[phrases.Pattern, BeforeValidator(phrases.Pattern.parse), PlainSerializer(str)]
+QueueManagement = Annotated[specs.Aqm, BeforeValidator(specs.Aqm.parse), PlainSerializer(str)]
+TrafficPattern = Annotated[specs.Pattern, BeforeValidator(specs.Pattern.parse), PlainSerializer(str)]
 BandwidthChanges = Annotated[
-    phrases.Changes,
-    BeforeValidator(lambda given: phrases.changes(given, units.bits_per_second)),
-    PlainSerializer(lambda value: phrases.show_changes(value, units.show_rate)),
+    specs.Changes,
+    BeforeValidator(lambda given: specs.changes(given, units.bits_per_second)),
+    PlainSerializer(lambda value: specs.show_changes(value, units.show_rate)),
 ]
 RttChanges = Annotated[
-    phrases.Changes,
-    BeforeValidator(lambda given: phrases.changes(given, units.nanoseconds)),
-    PlainSerializer(lambda value: phrases.show_changes(value, units.show_time)),
+    specs.Changes,
+    BeforeValidator(lambda given: specs.changes(given, units.nanoseconds)),
+    PlainSerializer(lambda value: specs.show_changes(value, units.show_time)),
 ]
 
 Backend = Literal["virtual", "vm"]

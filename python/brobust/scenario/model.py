@@ -15,10 +15,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from brobust import units
-from brobust.guests import kernels as guest_kernels
+from brobust.kernels import virtual as virtual_kernels
+from brobust.kernels import vm as vm_kernels
 from brobust.scenario import fields
-from brobust.scenario.phrases import FASTEST, LONGEST, SLOWEST, Aqm, Changes, Pattern
-from brobust.virtual import kernels as virtual_kernels
+from brobust.scenario.specs import FASTEST, LONGEST, SLOWEST, Aqm, Changes, Pattern
 
 LONGEST_RTT = 10_000_000_000  # ns
 MOST_CYCLES = 1e12
@@ -41,9 +41,9 @@ TX_BYTE_CYCLES = 8.2
 # Where a backend's default is its own: filled in where the field is absent, so that a scenario holds, and its hash
 # covers, what is measured. Without jitter the timeslices in virtual time lock to the phase of the flow's own cycles.
 BACKEND_DEFAULTS: dict[str, dict[str, Any]] = {"virtual": {"traffic": "brobust"}, "vm": {"traffic": "iperf3"}}
-# What kernel is there depends on the machine (virtual/kernels.py and guests/kernels.py choose); so a scenario and a
+# What kernel is there depends on the machine (kernels/virtual.py and kernels/vm.py choose); so a scenario and a
 # dataset hold its name.
-KERNELS: dict[str, Any] = {"virtual": virtual_kernels, "vm": guest_kernels}
+KERNELS: dict[str, Any] = {"virtual": virtual_kernels, "vm": vm_kernels}
 CONTENTION_DEFAULTS: dict[str, dict[str, Any]] = {
     "virtual": {"driver": "auto", "start_jitter": 0.25},
     "vm": {"driver": "deadline", "start_jitter": 0.0},

@@ -9,11 +9,11 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from brobust import files
+from brobust.analysis.claims import Claim
 from brobust.errors import BadInput
 from brobust.scenario import Grid
 from brobust.scenario.grid import override
 from brobust.study import STUDIES, Scale, papers
-from brobust.study.claims import Claim
 
 
 class Figure(BaseModel):

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from brobust import files
 from brobust.errors import MissingSupport
-from brobust.guests import image
-from brobust.guests.kernels import cache_directory
+from brobust.host import programs
+from brobust.host.cache import cache_directory
 
 DIRECTORIES = ("bin", "dev", "tmp")
 DEVICES = {"dev/null": (1, 3), "dev/urandom": (1, 9)}
@@ -35,16 +35,16 @@ def check() -> None:
 @cache
 def version() -> str:
     """`3.12`"""
-    program = image.find_program("iperf3")
+    program = programs.find_program("iperf3", "iperf3")
     return subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
 
 
 @cache
 def ramdisk() -> Path:
     """The initial RAM disk, from the cache if it is there."""
-    program = image.find_program("iperf3")
+    program = programs.find_program("iperf3", "iperf3")
     packed = {"bin/iperf3": program}
-    packed |= {str(library.relative_to("/")): library for library in image.shared_libraries(program)}
+    packed |= {str(library.relative_to("/")): library for library in programs.shared_libraries(program)}
     content = archive({name: file.read_bytes() for name, file in packed.items()})
     place = cache_directory() / "images" / f"iperf3-{hashlib.sha256(content).hexdigest()[:16]}.cpio"
     if not place.exists():

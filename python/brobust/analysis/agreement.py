@@ -1,0 +1,67 @@
+"""How far virtual time and real VMs agree, from runs of the same cells on both."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import polars as pl
+
+from brobust.errors import RunFailed
+
+# The aims of `brobust validate`, over all cells.
+MEDIAN_AIM, P90_AIM = 0.05, 0.20
+CELL = ("kernel", "cc", "timeslice_ms", "share")
+COMPARED = ("throughput_mbps", "settled_mbps", "retransmits", "rtt_mean_ms")
+# What a flow does in its first seconds is Startup on a CPU that comes and goes, where the backends differ most.
+SETTLED_AFTER_S = 2
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """|ln(virtual / vm)| of the cells' median throughputs."""
+
+    cells: int
+    median: float
+    p90: float
+
+    @property
+    def reached(self) -> bool:
+        return self.median <= MEDIAN_AIM and self.p90 <= P90_AIM
+
+
+def settled(throughput: pl.DataFrame, run: str) -> pl.DataFrame:
+    """Mean throughput of each flow of a run after its first seconds, Mbit/s: columns run, flow, settled_mbps."""
+    later = throughput.filter(pl.col("time_s") > SETTLED_AFTER_S)
+    return (
+        later.group_by("flow").agg(pl.col("throughput_mbps").mean().alias("settled_mbps")).with_columns(run=pl.lit(run))
+    )
+
+
+def compare(vm: pl.DataFrame, virtual: pl.DataFrame) -> pl.DataFrame:
+    """One row per cell: medians over its runs on both backends, and the ratios of the throughputs.
+
+    Both have a row per run and flow with the columns of CELL and COMPARED; `run` is the VM's in both.
+    """
+    cells = vm.filter(pl.col("outcome") != "failed").select("run", "flow", *CELL, *COMPARED)
+    both = cells.join(virtual.select("run", "flow", *COMPARED), on=["run", "flow"], suffix="_virtual")
+    if both.is_empty():
+        raise RunFailed("no run of the VMs was measured, so there is nothing to compare")
+    medians = [pl.col(name).median().alias(f"vm_{name}") for name in COMPARED]
+    medians += [pl.col(f"{name}_virtual").median().alias(f"virtual_{name}") for name in COMPARED]
+    return (
+        both.group_by(CELL)
+        .agg(pl.len().alias("n"), *medians)
+        .with_columns(
+            (pl.col("virtual_throughput_mbps") / pl.col("vm_throughput_mbps")).alias("ratio"),
+            (pl.col("virtual_settled_mbps") / pl.col("vm_settled_mbps")).alias("settled_ratio"),
+        )
+        .sort("kernel", "timeslice_ms", "cc", "share", descending=[False, False, False, True], nulls_last=False)
+    )
+
+
+def agreement(cells: pl.DataFrame, ratio: str = "ratio") -> Agreement:
+    apart = cells[ratio].log().abs()
+    median, p90 = apart.median(), apart.quantile(0.9, interpolation="linear")
+    assert isinstance(median, float) and p90 is not None and math.isfinite(p90)
+    return Agreement(len(apart), median, p90)

@@ -1,0 +1,69 @@
+"""Cells: runs that differ in their repeat only. Each as a row, with its class (2BRobust, section 5.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from brobust.analysis import confidence
+from brobust.analysis.axes import AXES
+
+# What tells cells apart. `timeslice_ms` is null where the CPU is undisturbed.
+CELL = [
+    *(axis for axis in AXES if axis not in ("traffic", "pattern", "flow_rtt_ms", "replay", "buffer_bytes")),
+    "buffer_bdp",
+]
+# A cell is non-limited if it fills so much of the link; strictly CPU-limited if its throughput is that at the next
+# bandwidth within a factor, so that it does not depend on it; else recovering.
+FULL = 0.9
+WITHIN = 1.5
+CLASSES = ("strictly CPU-limited", "recovering", "non-limited")
+
+
+def groups(every: pl.DataFrame, along: str) -> Iterator[pl.DataFrame]:
+    """Cells that differ along one axis only."""
+    others = [axis for axis in CELL if axis != along]
+    yield from every.partition_by(others, maintain_order=True)
+
+
+def classed(cells: pl.DataFrame, within: float = WITHIN, full: float = FULL) -> pl.DataFrame:
+    """Cells with `value` and `utilization`, and with their `class`: 0 to 2, as in CLASSES. Null where there is no other
+    bandwidth to compare with, unless the link is full."""
+    return pl.concat([_classed(group, within, full) for group in groups(cells, "bandwidth_mbps")])
+
+
+def _classed(group: pl.DataFrame, within: float, full: float) -> pl.DataFrame:
+    group = group.sort("bandwidth_mbps")
+    neighbour = pl.coalesce(pl.col("value").shift(-1), pl.col("value").shift(1))
+    ratio = pl.max_horizontal(pl.col("value") / neighbour, neighbour / pl.col("value"))
+    by_neighbour = pl.when(ratio <= within).then(0).when(ratio.is_not_null()).then(1)
+    return group.with_columns(pl.when(pl.col("utilization") >= full).then(2).otherwise(by_neighbour).alias("class"))
+
+
+def table(runs: pl.DataFrame) -> pl.DataFrame:
+    """A row per cell of these runs (report/table.py): its axes, n, median throughput (Mbit/s) and the ends of its 95 %
+    confidence interval, utilization, median retransmits (segments), class."""
+    cells = (
+        runs.group_by(CELL)
+        .agg(
+            pl.len().alias("n"),
+            pl.col("throughput_mbps").sort().alias("each"),
+            pl.col("throughput_mbps").median().alias("value"),
+            pl.col("utilization", "retransmits").median(),
+        )
+        .sort(CELL)
+    )
+    cells = classed(cells).sort(CELL)
+    found = [confidence.of_median(each) or (None, None) for each in cells["each"].to_list()]
+    names = pl.col("class").replace_strict(dict(enumerate(CLASSES)), default=None, return_dtype=pl.String)
+    return cells.select(
+        *CELL,
+        "n",
+        throughput_mbps="value",
+        low_mbps=pl.Series([low for low, _ in found], dtype=pl.Float64),
+        high_mbps=pl.Series([high for _, high in found], dtype=pl.Float64),
+        utilization="utilization",
+        retransmits="retransmits",
+        **{"class": names},
+    )

@@ -1,0 +1,72 @@
+"""Two datasets cell by cell: a kernel before and after an upgrade, a control before and after a patch."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from brobust.analysis import confidence, summary
+from brobust.analysis.axes import AXES
+from brobust.dataset import Dataset
+from brobust.errors import BadInput
+
+# What a comparison is between rather than along.
+BETWEEN = ("kernel", "accelerator")
+SAME, WORSE, BETTER, TOO_FEW = "same", "worse", "better", "too few runs"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One cell of both datasets."""
+
+    cell: dict[str, Any]
+    """Its axes."""
+    first: float
+    second: float
+    """Medians of the throughput, Mbit/s."""
+    runs: tuple[int, int]
+    low: float | None
+    high: float | None
+    """Of the difference second - first of the medians: bootstrapped confidence interval, Mbit/s."""
+    verdict: str
+
+
+def compare(first: Dataset, second: Dataset, tolerance: float = 0.05) -> list[Compared]:
+    """Cells that both have. One differs where the confidence interval of the difference is beyond `tolerance` of the
+    first's median."""
+    frames = [
+        summary.runs(dataset.runs()).filter(pl.col("throughput_mbps").is_not_null()) for dataset in (first, second)
+    ]
+    axes = [axis for axis in AXES if axis not in BETWEEN]
+    cells = [_cells(frame, axes) for frame in frames]
+    common = [key for key in cells[0] if key in cells[1]]
+    if not common:
+        raise BadInput(f"{first.directory} and {second.directory} have no cell in common; measure the same scenarios")
+    varying = [number for number, _ in enumerate(axes) if len({key[number] for key in common}) > 1]
+    return [
+        _compared({axes[n]: key[n] for n in varying}, cells[0][key], cells[1][key], tolerance)
+        for key in sorted(common, key=str)
+    ]
+
+
+def _cells(frame: pl.DataFrame, axes: list[str]) -> dict[tuple[Any, ...], list[float]]:
+    def each() -> Iterator[tuple[tuple[Any, ...], list[float]]]:
+        for key, rows in frame.group_by(axes):
+            yield key, rows["throughput_mbps"].to_list()
+
+    return dict(each())
+
+
+def _compared(cell: dict[str, Any], a: list[float], b: list[float], tolerance: float) -> Compared:
+    medians = statistics.median(a), statistics.median(b)
+    interval = confidence.of_difference(a, b)
+    if interval is None:
+        return Compared(cell, *medians, (len(a), len(b)), None, None, TOO_FEW)
+    low, high = interval
+    margin = tolerance * medians[0]
+    verdict = WORSE if high < -margin else BETTER if low > margin else SAME
+    return Compared(cell, *medians, (len(a), len(b)), low, high, verdict)

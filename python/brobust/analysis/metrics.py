@@ -1,0 +1,307 @@
+"""Figures of a run beyond its throughput, for claims and drawings: each from one table of the dataset, a value per run.
+
+All are of the run's flows together where the table tells them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import cached_property
+
+import polars as pl
+
+from brobust import units
+from brobust.analysis import summary
+from brobust.dataset import Dataset
+
+# STARTUP is over by then on every path of the papers.
+STARTUP_S = 2.0
+# And flows that met have found their shares.
+SETTLED_S = 10.0
+
+
+class Tables:
+    """A dataset's tables, each read once."""
+
+    def __init__(self, dataset: Dataset):
+        self._dataset = dataset
+
+    @cached_property
+    def runs(self) -> pl.DataFrame:
+        return self._dataset.runs()
+
+    @cached_property
+    def throughput(self) -> pl.DataFrame:
+        return self._dataset.throughput()
+
+    @cached_property
+    def samples(self) -> pl.DataFrame:
+        return self._dataset.samples()
+
+
+class Evidence:
+    """Some runs of a dataset, and what the tables say of them."""
+
+    def __init__(self, tables: Tables, runs: Collection[str]):
+        self._tables = tables
+        self._runs = pl.Series("run", sorted(runs), dtype=pl.String)
+
+    def _of_these(self, frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.filter(pl.col("run").is_in(self._runs.implode()))
+
+    @cached_property
+    def flows(self) -> pl.DataFrame:
+        """A row per run and flow."""
+        return self._of_these(self._tables.runs)
+
+    @cached_property
+    def throughput(self) -> pl.DataFrame:
+        """Mbit/s of all flows of a run, by time."""
+        return self.flow_throughput.group_by("run", "time_s").agg(pl.col("throughput_mbps").sum()).sort("run", "time_s")
+
+    @cached_property
+    def flow_throughput(self) -> pl.DataFrame:
+        """Mbit/s of each flow of a run, by time."""
+        return self._of_these(self._tables.throughput)
+
+    @cached_property
+    def samples(self) -> pl.DataFrame:
+        return self._of_these(self._tables.samples)
+
+    @cached_property
+    def runs(self) -> pl.DataFrame:
+        """A row per measured run (report/table.py)."""
+        return summary.runs(self.flows)
+
+    def values(self, metric: str) -> pl.DataFrame:
+        """`runs`, with the metric in column `value`; runs without it are left out."""
+        if metric in OF_RUNS:
+            found = self.runs.with_columns(pl.col(metric).cast(pl.Float64).alias("value"))
+        else:
+            function, _ = METRICS[metric]
+            found = self.runs.join(function(self), on="run")
+        return found.filter(pl.col("value").is_not_null())
+
+
+def startup_peak_mbps(evidence: Evidence) -> pl.DataFrame:
+    """The most in any 0.3 s of the first two seconds: how far STARTUP came."""
+    early = evidence.throughput.filter(pl.col("time_s") <= STARTUP_S)
+    smooth = early.with_columns(pl.col("throughput_mbps").rolling_mean(3, min_samples=1).over("run"))
+    return smooth.group_by("run").agg(pl.col("throughput_mbps").max().alias("value"))
+
+
+def _left_startup(evidence: Evidence) -> pl.DataFrame:
+    """Of each flow that told its mode, the first sample after STARTUP."""
+    later = evidence.samples.filter(pl.col("mode").is_not_null() & (pl.col("mode") != "startup"))
+    return later.sort("time_s").group_by("run", "flow").agg(pl.col("time_s", "bandwidth_estimate_mbps").first())
+
+
+def startup_s(evidence: Evidence) -> pl.DataFrame:
+    """How long STARTUP took, the median of the run's flows."""
+    return _left_startup(evidence).group_by("run").agg(pl.col("time_s").median().alias("value"))
+
+
+def startup_found(evidence: Evidence) -> pl.DataFrame:
+    """What the flows' bandwidth estimates added up to when they left STARTUP, over the bottleneck's rate."""
+    found = _left_startup(evidence).group_by("run").agg(pl.col("bandwidth_estimate_mbps").sum())
+    rates = evidence.runs.select("run", "bandwidth_mbps")
+    value = (pl.col("bandwidth_estimate_mbps") / pl.col("bandwidth_mbps")).alias("value")
+    return found.join(rates, on="run").select("run", value)
+
+
+def _second_half(series: pl.DataFrame) -> pl.DataFrame:
+    return series.filter(pl.col("time_s") > pl.col("time_s").max().over("run") / 2)
+
+
+def late_mbps(evidence: Evidence) -> pl.DataFrame:
+    """Mean of the second half of the run."""
+    return _second_half(evidence.throughput).group_by("run").agg(pl.col("throughput_mbps").mean().alias("value"))
+
+
+def retransmit_share(evidence: Evidence) -> pl.DataFrame:
+    """Retransmitted segments over full segments of payload that arrived, in the whole run."""
+    arrived = pl.col("throughput_mbps") * 1e6 / 8 * pl.col("duration_s") / units.PAYLOAD_BYTES
+    of_run = evidence.flows.group_by("run").agg(pl.col("retransmits").sum(), arrived.sum().alias("arrived"))
+    return of_run.select("run", (pl.col("retransmits") / pl.col("arrived").clip(1)).alias("value"))
+
+
+def late_retransmit_share(evidence: Evidence) -> pl.DataFrame:
+    """Retransmitted over delivered segments, in the run's second half: without STARTUP. Null on vm."""
+    counters = pl.col("retransmits", "delivered_packets")
+    counted = evidence.samples.filter(pl.col("delivered_packets").is_not_null())
+    of_flow = _second_half(counted).group_by("run", "flow").agg(counters.max() - counters.min())
+    of_run = of_flow.group_by("run").agg(pl.col("retransmits", "delivered_packets").sum())
+    return of_run.select("run", (pl.col("retransmits") / pl.col("delivered_packets").clip(1)).alias("value"))
+
+
+def _of_flow(evidence: Evidence, number: int) -> pl.DataFrame:
+    return evidence.flows.filter(pl.col("flow") == number).select("run", pl.col("throughput_mbps").alias("value"))
+
+
+def first_flow_mbps(evidence: Evidence) -> pl.DataFrame:
+    """Throughput of the first flow while it sent."""
+    return _of_flow(evidence, 0)
+
+
+def second_flow_mbps(evidence: Evidence) -> pl.DataFrame:
+    """Throughput of the second flow while it sent."""
+    return _of_flow(evidence, 1)
+
+
+def first_flow_share(evidence: Evidence) -> pl.DataFrame:
+    """The first flow's part of what all flows received in the run's second half: without STARTUP."""
+    rate, first = pl.col("throughput_mbps"), pl.col("flow") == 0
+    late = _second_half(evidence.flow_throughput)
+    return late.group_by("run").agg((rate.filter(first).sum() / rate.sum()).alias("value"))
+
+
+def _together(evidence: Evidence, number: int) -> pl.DataFrame:
+    ends = evidence.flows.group_by("run").agg(begun=pl.col("start_s").max(), ended=pl.col("stop_s").min())
+    of_flow = evidence.flow_throughput.filter(pl.col("flow") == number).join(ends, on="run")
+    time = pl.col("time_s")
+    both = of_flow.filter((time > pl.col("begun") + SETTLED_S) & (time <= pl.col("ended")))
+    return both.group_by("run").agg(pl.col("throughput_mbps").mean().alias("value"))
+
+
+def first_flow_together_mbps(evidence: Evidence) -> pl.DataFrame:
+    """The first flow's throughput while all flows send, from 10 s after the last one's start on."""
+    return _together(evidence, 0)
+
+
+def second_flow_together_mbps(evidence: Evidence) -> pl.DataFrame:
+    """The second flow's throughput while all flows send, from 10 s after the last one's start on."""
+    return _together(evidence, 1)
+
+
+def queue_mean_ms(evidence: Evidence) -> pl.DataFrame:
+    """Mean queueing delay at the bottleneck of the flows' packets, of each flow alike. Null on vm."""
+    return evidence.flows.group_by("run").agg(pl.col("queue_mean_ms").mean().alias("value"))
+
+
+def _at_cwnd(evidence: Evidence, number: int) -> pl.DataFrame:
+    later = _later_samples(evidence).filter((pl.col("flow") == number) & pl.col("mode").ne_missing("probe_rtt"))
+    # Samples are taken at ACKs, which have just made room for a burst of two.
+    room = pl.col("cwnd_packets") - pl.col("inflight_packets")
+    return later.group_by("run").agg((room <= 2).mean().alias("value"))
+
+
+def first_flow_at_cwnd(evidence: Evidence) -> pl.DataFrame:
+    """Part of the first flow's samples after STARTUP, but for PROBE_RTT, with as much in flight as cwnd allows."""
+    return _at_cwnd(evidence, 0)
+
+
+def second_flow_at_cwnd(evidence: Evidence) -> pl.DataFrame:
+    """Part of the second flow's samples after STARTUP, but for PROBE_RTT, with as much in flight as cwnd allows."""
+    return _at_cwnd(evidence, 1)
+
+
+def fairness(evidence: Evidence) -> pl.DataFrame:
+    """Jain's index of the flows' throughputs: 1 if all are equal, 1/n if one has everything (RFC 5166, 2.3)."""
+    rate = pl.col("throughput_mbps")
+    index = rate.sum() ** 2 / (pl.len() * (rate**2).sum())
+    return evidence.flows.group_by("run").agg(index.alias("value"))
+
+
+def pacing_limit_mbps(evidence: Evidence) -> pl.DataFrame:
+    """What pacing alone would let the flows send: what each sends at a time over the wait until the next (papers/003,
+    section 6.2)."""
+    each = pl.col("skb_mean_bytes") * 8e-3 / pl.col("pacing_idle_ms")
+    return evidence.flows.group_by("run").agg(each.sum().alias("value"))
+
+
+def recovery_s(evidence: Evidence) -> pl.DataFrame:
+    """From the run's middle on, until a second's throughput is at 80 % of the bottleneck; all of it if it never is."""
+    runs = evidence.flows.group_by("run").agg(
+        level=pl.col("bandwidth_mbps").first() * 0.8, middle=pl.col("duration_s").first() / 2
+    )
+    smooth = pl.col("throughput_mbps").rolling_mean(10, min_samples=10).over("run")
+    of_run = evidence.throughput.sort("run", "time_s").with_columns(smooth=smooth).join(runs, on="run")
+    # A second that lies after the middle, all of it.
+    reached = of_run.filter((pl.col("time_s") > pl.col("middle") + 0.95) & (pl.col("smooth") >= pl.col("level")))
+    since = reached.group_by("run").agg((pl.col("time_s") - pl.col("middle")).min().alias("since"))
+    return runs.join(since, on="run", how="left").select("run", pl.coalesce("since", "middle").alias("value"))
+
+
+def best_mbps(evidence: Evidence) -> pl.DataFrame:
+    """The most in any second after STARTUP."""
+    later = evidence.throughput.filter(pl.col("time_s") > STARTUP_S)
+    smooth = later.with_columns(pl.col("throughput_mbps").rolling_mean(10, min_samples=5).over("run"))
+    return smooth.group_by("run").agg(pl.col("throughput_mbps").max().alias("value"))
+
+
+def _later_samples(evidence: Evidence) -> pl.DataFrame:
+    return evidence.samples.filter(pl.col("time_s") > STARTUP_S)
+
+
+def inflight_bdp(evidence: Evidence) -> pl.DataFrame:
+    """Median in flight after STARTUP, in BDPs by the control's own estimate."""
+    return _later_samples(evidence).group_by("run").agg(pl.col("inflight_bdp").median().alias("value"))
+
+
+def below_bdp_share(evidence: Evidence) -> pl.DataFrame:
+    """Part of the samples after STARTUP with less than one BDP in flight."""
+    known = _later_samples(evidence).filter(pl.col("inflight_bdp").is_not_null())
+    return known.group_by("run").agg((pl.col("inflight_bdp") < 1).mean().alias("value"))
+
+
+def estimate_mbps(evidence: Evidence) -> pl.DataFrame:
+    """Median bandwidth estimate of the run's second half."""
+    late = _second_half(evidence.samples)
+    return late.group_by("run").agg(pl.col("bandwidth_estimate_mbps").median().alias("value"))
+
+
+def delivery_to_pacing(evidence: Evidence) -> pl.DataFrame:
+    """Median of delivery rate over pacing rate after STARTUP."""
+    later = _later_samples(evidence).filter(pl.col("pacing_rate_mbps") > 0)
+    ratio = pl.col("delivery_rate_mbps") / pl.col("pacing_rate_mbps")
+    return later.group_by("run").agg(ratio.median().alias("value"))
+
+
+def high_gain_in_deficit(evidence: Evidence) -> pl.DataFrame:
+    """Of the samples after STARTUP with less than one BDP in flight, the part paced at a gain of 2 and more."""
+    low = _later_samples(evidence).filter(pl.col("inflight_bdp") < 1)
+    return low.group_by("run").agg((pl.col("pacing_gain") >= 2).mean().alias("value"))
+
+
+def high_gain_without_deficit(evidence: Evidence) -> pl.DataFrame:
+    """Of the samples after STARTUP with 1.1 BDP and more in flight, the part paced at a gain of 2 and more."""
+    enough = _later_samples(evidence).filter(pl.col("inflight_bdp") >= 1.1)
+    return enough.group_by("run").agg((pl.col("pacing_gain") >= 2).mean().alias("value"))
+
+
+# By name: the figure of a run, and its unit for people.
+METRICS: dict[str, tuple[Callable[[Evidence], pl.DataFrame], str]] = {
+    "startup_peak_mbps": (startup_peak_mbps, "Mbit/s"),
+    "startup_s": (startup_s, "s"),
+    "startup_found": (startup_found, ""),
+    "late_mbps": (late_mbps, "Mbit/s"),
+    "best_mbps": (best_mbps, "Mbit/s"),
+    "retransmit_share": (retransmit_share, ""),
+    "late_retransmit_share": (late_retransmit_share, ""),
+    "first_flow_mbps": (first_flow_mbps, "Mbit/s"),
+    "second_flow_mbps": (second_flow_mbps, "Mbit/s"),
+    "first_flow_share": (first_flow_share, ""),
+    "first_flow_together_mbps": (first_flow_together_mbps, "Mbit/s"),
+    "second_flow_together_mbps": (second_flow_together_mbps, "Mbit/s"),
+    "first_flow_at_cwnd": (first_flow_at_cwnd, ""),
+    "second_flow_at_cwnd": (second_flow_at_cwnd, ""),
+    "queue_mean_ms": (queue_mean_ms, "ms"),
+    "fairness": (fairness, ""),
+    "pacing_limit_mbps": (pacing_limit_mbps, "Mbit/s"),
+    "recovery_s": (recovery_s, "s"),
+    "inflight_bdp": (inflight_bdp, "BDP"),
+    "below_bdp_share": (below_bdp_share, ""),
+    "estimate_mbps": (estimate_mbps, "Mbit/s"),
+    "delivery_to_pacing": (delivery_to_pacing, ""),
+    "high_gain_in_deficit": (high_gain_in_deficit, ""),
+    "high_gain_without_deficit": (high_gain_without_deficit, ""),
+}
+# Columns that a run has by itself (report/table.py).
+OF_RUNS = {
+    "throughput_mbps": "Mbit/s", "utilization": "", "retransmits": "segments", "rtt_mean_ms": "ms",
+    "skb_mean_bytes": "B", "pacing_idle_ms": "ms", "cpu_busy_share": "",
+}  # fmt: skip
+
+
+def unit(metric: str) -> str:
+    return OF_RUNS[metric] if metric in OF_RUNS else METRICS[metric][1]

@@ -1,0 +1,1 @@
+"""Congestion controls: their names, and ours in the running kernel."""

@@ -1,0 +1,68 @@
+"""What iperf3 printed at both ends of its flows, as results of flows.
+
+Throughput is counted at the receiver. Retransmits and RTT are the sender's.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from brobust.errors import RunFailed
+from brobust.scenario import Flows
+
+
+@dataclass(frozen=True)
+class FlowResult:
+    """One flow as measured."""
+
+    cc: str
+    start_s: float
+    throughput_mbps: float
+    retransmits: int | None
+    rtt_mean_ms: float | None
+    rtt_p99_ms: float | None
+    local_port: int  # of the sender's socket
+    over_time: list[tuple[float, float]]  # (end of interval s, Mbit/s at the receiver)
+
+
+def flows(group: Flows, sent: str, received: str) -> list[FlowResult]:
+    """The flows of a group, as iperf3 printed them at both ends."""
+    return _flows(group, report(sent, "sender"), report(received, "receiver"))
+
+
+def report(text: str, end: str) -> dict[str, Any]:
+    if not text:
+        raise RunFailed(f"iperf3 at the {end} left no result")
+    try:
+        report: dict[str, Any] = json.loads(text)
+    except ValueError:
+        raise RunFailed(f"iperf3 at the {end} printed no JSON: {text[:120]!r}") from None
+    if "error" in report:
+        raise RunFailed(f"iperf3 at the {end}: {report['error']}")
+    return report
+
+
+def _flows(group: Flows, sent: dict[str, Any], received: dict[str, Any]) -> list[FlowResult]:
+    # Both ends list their streams in the order in which they were connected.
+    flows = []
+    sender_streams = sent["end"]["streams"]
+    ports = [connection["local_port"] for connection in sent["start"]["connected"]]
+    for number, stream in enumerate(received["end"]["streams"]):
+        intervals = [interval["streams"][number] for interval in received["intervals"]]
+        srtts = [interval["streams"][number].get("rtt", 0) / 1000 for interval in sent["intervals"]]
+        srtts = sorted(rtt for rtt in srtts if rtt > 0)
+        flows.append(
+            FlowResult(
+                cc=group.cc,
+                start_s=group.start / 1e9,
+                throughput_mbps=stream["receiver"]["bits_per_second"] / 1e6,
+                retransmits=sender_streams[number]["sender"].get("retransmits"),
+                rtt_mean_ms=sender_streams[number]["sender"].get("mean_rtt", 0) / 1000 or None,
+                rtt_p99_ms=srtts[min(len(srtts) - 1, int(0.99 * len(srtts)))] if srtts else None,
+                local_port=ports[number],
+                over_time=[(i["end"], i["bits_per_second"] / 1e6) for i in intervals],
+            )
+        )
+    return flows

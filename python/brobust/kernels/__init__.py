@@ -1,0 +1,1 @@
+"""Kernels: found, fetched and built, for virtual time and for VMs."""

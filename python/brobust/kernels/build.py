@@ -1,0 +1,184 @@
+"""Builds a User-Mode-Linux kernel: source, patches, our files, configuration, compiler, cache.
+
+Nothing needs root and nothing is installed. A kernel is built anew only when something changed that it is built from:
+the source, our files in kernel/virtual, the tick, the compiler. Two builds from the same give the same executable, byte
+for byte, wherever they are built: the build string is part of what the guest's random number generator starts from.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from brobust.errors import MissingSupport
+from brobust.kernels import virtual as virtual_kernels
+from brobust.kernels.sources import Order, Source, fetch, identity_of_tree, unpack
+from brobust.kernels.toolchain import BuildFailed, Log, Progress, Silent, check_programs, log_of
+from brobust.kernels.tree import bring_our_files, compile_kernel, configure
+from brobust.kernels.virtual import VirtualKernel
+
+# Raise it when the way of building changes, so that kernels built the old way are not taken for the new.
+RECIPE = 1
+
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # renameat2(2)
+
+DISK_BYTES = 1_000_000_000  # sources without what BULK leaves out, objects, and the download
+
+
+@dataclass(frozen=True)
+class Built:
+    kernel: VirtualKernel
+    seconds: float
+    cached: bool
+    """Nothing had changed, so nothing was built."""
+
+
+def build(order: Order, progress: Progress | None = None, *, force: bool = False) -> Built:
+    """The kernel that was ordered: from the cache where nothing it is built from has changed, else built.
+
+    `force` builds in any case, from the newest source package that apt offers.
+    """
+    try:
+        return _build(order, progress or Silent(), force)
+    except OSError as error:  # a full disk, a cache that may not be written
+        raise MissingSupport(f"kernel: {order.name} cannot be built: {error}") from None
+
+
+def _build(order: Order, progress: Progress, force: bool) -> Built:
+    begun = time.monotonic()
+    check_programs()
+    our_files = virtual_kernels.hash_of_files(virtual_kernels.OUR_FILES)
+    with _alone(order.name, progress):
+        earlier = virtual_kernels.cached(order.name)
+        if earlier is not None and not force and earlier.key == key(order, _identity_now(order, earlier), our_files):
+            return Built(earlier, time.monotonic() - begun, cached=True)
+        with _scratch(order.name) as scratch, Log(scratch / "build.log") as log:
+            try:
+                source = fetch(order, scratch, log, progress, newest=force)
+                tree = unpack(order, source, scratch, log, progress)
+                # Of files that somebody is writing, the kernel and its hash must be of the same moment.
+                ours = shutil.copytree(virtual_kernels.OUR_FILES, scratch / "ours")
+                controls = bring_our_files(tree, ours, log, progress)
+                configure(tree, ours, order.hz, log, progress)
+                objects = compile_kernel(tree, order.name, log, progress)
+                kernel = keep(order, source, tree, ours, controls, objects, scratch)
+            except BuildFailed:
+                log.keep(log_of(order.name))
+                raise
+        log_of(order.name).unlink(missing_ok=True)
+        return Built(kernel, time.monotonic() - begun, cached=False)
+
+
+def key(order: Order, source_identity: str, our_files: str) -> str:
+    """Hash of all that decides what the executable will be."""
+    parts = {
+        "recipe": RECIPE,
+        "source": source_identity,
+        "our files": our_files,
+        "hz": order.hz,
+        "compiler": compiler(),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def compiler() -> str:
+    """Compiler, linker and C library: the executable is linked statically."""
+    first_lines = [
+        subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout.partition("\n")[0]
+        for program in ("gcc", "ld")
+    ]
+    return "; ".join([*first_lines, os.confstr("CS_GNU_LIBC_VERSION") or ""])
+
+
+def _identity_now(order: Order, earlier: VirtualKernel) -> str:
+    """Of Debian's sources the version that was built counts: newer ones are taken with `force` only."""
+    return earlier.source if order.tree is None else identity_of_tree(order.tree)
+
+
+def keep(
+    order: Order, source: Source, tree: Path, ours: Path, new_controls: dict[str, Path], objects: int, scratch: Path
+) -> VirtualKernel:
+    """Move what was built to its place in the cache, whole."""
+    whole, final = scratch / "whole", virtual_kernels.cache_root() / order.name
+    whole.mkdir()
+    shutil.copy(tree / "linux", whole / "linux")
+    shutil.copy(tree / ".config", whole / "config")
+    our_files = virtual_kernels.hash_of_files(ours)
+    compiled = {control for control, source in new_controls.items() if _was_compiled(tree, source)}
+    kernel = VirtualKernel(
+        name=order.name,
+        path=whole / "linux",
+        release=(tree / "include/config/kernel.release").read_text().strip(),
+        hz=order.hz,
+        sha256=hashlib.sha256((whole / "linux").read_bytes()).hexdigest(),
+        congestion_controls=virtual_kernels.controls_of_config((whole / "config").read_text()) | compiled,
+        source=source.description,
+        our_files=our_files,
+        key=key(order, source.identity, our_files),
+        objects=objects,
+    )
+    kernel.write()
+    _put_in_place(whole, final)
+    return kernel.in_directory(final)
+
+
+def _put_in_place(whole: Path, final: Path) -> None:
+    """Rename a directory to its name, without a moment in which neither it nor the one that had the name is there."""
+    if not final.exists():
+        whole.rename(final)
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(AT_FDCWD, os.fsencode(whole), AT_FDCWD, os.fsencode(final), RENAME_EXCHANGE) != 0:
+        # A file system that cannot (NFS): better with a moment than not at all.
+        final.rename(whole.with_name("replaced"))
+        whole.rename(final)
+
+
+def _was_compiled(tree: Path, source: Path) -> bool:
+    """Whether a file went into an object, its own or one that includes it, by kbuild's dependencies."""
+    return any(
+        str(source) in dependencies.read_text(errors="replace")
+        for dependencies in (tree / source.parent).glob(".*.o.cmd")
+    )
+
+
+@contextmanager
+def _alone(name: str, progress: Progress) -> Iterator[None]:
+    """One build of a name at a time; a second waits and then finds what the first one built."""
+    root = virtual_kernels.cache_root()
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / f".{name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress.phase(f"waiting for another build of {name}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _scratch(name: str) -> Iterator[Path]:
+    """A directory beside the final place, so that the result is renamed and never half there."""
+    scratch = virtual_kernels.cache_root() / f".building-{name}"
+    shutil.rmtree(scratch, ignore_errors=True)  # of a build that was killed
+    scratch.mkdir()
+    free = shutil.disk_usage(scratch).free
+    try:
+        if free < DISK_BYTES:
+            raise MissingSupport(
+                f"{virtual_kernels.cache_root()} has {free / 1e9:.1f} GB free, building needs {DISK_BYTES / 1e9:.1f}; "
+                f"make room, or name another directory with BROBUST_CACHE"
+            )
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

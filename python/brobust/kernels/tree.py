@@ -1,0 +1,139 @@
+"""From a Linux tree to a kernel for virtual time: our patches and files, the configuration, the compiler."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from brobust.errors import BadInput
+from brobust.kernels import virtual as virtual_kernels
+from brobust.kernels.sources import version_of
+from brobust.kernels.toolchain import BuildFailed, Log, Progress, environment, log_of
+
+USUAL_OBJECTS = 750  # compiled files of the default kernel, until a build has counted them
+
+# kbuild writes the versions of these into .config, which User-Mode Linux carries in its executable (--showconfig). No
+# kernel of ours uses them, and which of them is installed would make another executable.
+MAKE = ("make", "ARCH=um", "LOCALVERSION=", "RUSTC=false", "BINDGEN=false", "PAHOLE=false")
+
+
+def bring_our_files(tree: Path, ours: Path, log: Log, progress: Progress) -> dict[str, Path]:
+    """Apply the patches and copy the files of kernel/virtual.
+
+    Returns the congestion controls that are new by it, each with its source file in the tree.
+    """
+    patches = [path for path in virtual_kernels.files_below(ours / "patches") if path.suffix == ".patch"]
+    progress.phase(f"applying patches: {len(patches)}")
+    for patch in patches:
+        _apply(patch, tree, log)
+    return _copy_files(ours / "tree", tree)
+
+
+def _apply(patch: Path, tree: Path, log: Log) -> None:
+    """Each is tried before it is applied: a tree that does not take one is refused by its name."""
+    command = ["patch", "-p1", "--batch", "--forward", "--no-backup-if-mismatch", "--reject-file=-", "-i", str(patch)]
+    trial = subprocess.run(
+        [*command, "--dry-run"], cwd=tree, capture_output=True, text=True, check=False, env=environment()
+    )
+    log.write(f"{patch.name}:\n{trial.stdout}{trial.stderr}")
+    if trial.returncode != 0:
+        raise BadInput(
+            f"kernel: Linux {version_of(tree)} does not take kernel/virtual/patches/{patch.name}: "
+            f"{misfits(trial.stdout + trial.stderr)}; mend the patch or give another tree"
+        )
+    subprocess.run(command, cwd=tree, capture_output=True, check=True, env=environment())
+
+
+def misfits(said: str) -> str:
+    """Files and places that patch(1) complained about."""
+    file, found = "", []
+    for line in said.splitlines():
+        if match := re.match(r"(?:checking|patching) file '?([^']+)'?$", line):
+            file = match[1]
+        elif match := re.match(r"Hunk #([0-9]+) FAILED at ([0-9]+)", line):
+            found.append(f"{file} (hunk {match[1]} at line {match[2]})")
+        elif match := re.match(r"\|\+\+\+ [^/]+/(\S+)", line):
+            found.append(f"{match[1]} (not in this tree)")
+        elif "previously applied" in line:
+            found.append(f"{file} (already applied)" if file else "already applied")
+    return ", ".join(found) or (said.strip().splitlines() or ["no message"])[-1].removeprefix("patch: **** ")
+
+
+def _copy_files(from_tree: Path, tree: Path) -> dict[str, Path]:
+    controls = {}
+    for path in virtual_kernels.files_below(from_tree):
+        relative = path.relative_to(from_tree)
+        there = tree / relative
+        if not there.exists() and (control := control_of(relative, path.read_text(errors="replace"))):
+            controls[control] = relative
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, there)
+    return controls
+
+
+def control_of(source: Path, text: str) -> str | None:
+    """The congestion control of a file of ours, which is named for it; None for any other file."""
+    if source.suffix == ".c" and (source.parent.name == "controls" or "tcp_register_congestion_control" in text):
+        return source.stem.removeprefix("tcp_")
+    return None
+
+
+def configure(tree: Path, ours: Path, hz: int, log: Log, progress: Progress) -> None:
+    """allnoconfig with our fragment over it."""
+    progress.phase(f"configuring, HZ={hz}")
+    fragment = (ours / "config").read_text()
+    wanted = [line for line in fragment.splitlines() if not re.match(r"(# )?CONFIG_HZ(_[0-9]+)?\b", line)]
+    make_tick_settable(tree / "arch/um/Kconfig", hz)
+    # CONFIG_HZ_… is asked too, for a tree that chooses by kernel/Kconfig.hz; others ignore it.
+    lines = [*wanted, f"CONFIG_HZ={hz}", f"CONFIG_HZ_{hz}=y"]
+    (tree.parent / "wanted.config").write_text("\n".join(lines) + "\n")
+    if log.call([*MAKE, "-s", "KCONFIG_ALLCONFIG=../wanted.config", "allnoconfig"], cwd=tree) != 0:
+        raise BuildFailed(f"kernel: make allnoconfig failed: {log.last_line()}", log.tail())
+    config = (tree / ".config").read_text()
+    if f"CONFIG_HZ={hz}\n" not in config:
+        raise BadInput(f"--hz: this tree's arch/um/Kconfig does not let HZ be {hz}; give config HZ a prompt there")
+    if missing := not_taken(wanted, config):
+        progress.note(f"Linux {version_of(tree)} does not know or allow: {', '.join(missing)}")
+
+
+def make_tick_settable(kconfig: Path, hz: int) -> None:
+    """arch/um knows one tick and does not ask. Where no patch has given the option a prompt, its default is it."""
+    text = kconfig.read_text()
+    block = re.search(r"^config HZ\n(?:[ \t]+\S.*\n)+", text, re.MULTILINE)
+    if block is not None and not re.search(r'^\s+(prompt\b|int\s+")', block[0], re.MULTILINE):
+        with_tick = re.sub(r"(default )[0-9]+", rf"\g<1>{hz}", block[0])
+        kconfig.write_text(text.replace(block[0], with_tick))
+
+
+def not_taken(wanted: Sequence[str], config: str) -> list[str]:
+    """Lines of the fragment that the resulting .config does not have."""
+    have = set(config.splitlines())
+    missing = [line for line in wanted if line.startswith("CONFIG_") and line not in have]
+    unset = [line.split()[1] for line in wanted if re.match(r"# CONFIG_\w+ is not set", line)]
+    return missing + [f"{option} off" for option in unset if any(line.startswith(f"{option}=") for line in have)]
+
+
+def compile_kernel(tree: Path, name: str, log: Log, progress: Progress) -> int:
+    """make. Returns how many files were compiled."""
+    jobs = len(os.sched_getaffinity(0))
+    progress.phase(f"compiling with {jobs} jobs")
+    total = max(
+        [kernel.objects for kernel in virtual_kernels.available() if kernel.name == name], default=USUAL_OBJECTS
+    )
+    done = 0
+    # In the tree itself all names are relative; the map is for options that would write the whole path all the same.
+    command = [*MAKE, f"KCFLAGS=-ffile-prefix-map={tree}=.", f"-j{jobs}", "linux"]
+    with log.child(command, cwd=tree, pipe=True) as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            log.write(line)
+            if line.startswith("  CC "):
+                done += 1
+                progress.count(done, max(total, done))
+    if child.returncode != 0:
+        raise BuildFailed(f"kernel: {name} cannot be compiled: {log.error()}; all of it: {log_of(name)}", log.tail())
+    return done

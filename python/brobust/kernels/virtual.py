@@ -1,0 +1,267 @@
+"""Kernels of the backend `virtual` by name: found in the cache, or brought by the wheel.
+
+- `virtual-6.12`, `virtual-6.1`: Debian's or Ubuntu's sources of that series with our files, as a User-Mode-Linux
+  executable.
+- `virtual-6.12-hz1000`: the same with another tick than Debian's 250 Hz.
+- any other name that begins with virtual-: a tree of the user's, built with `brobust kernel build --source DIR`.
+
+Building them is build.py's part. Each stands in a directory of its own: `linux`, its `config`, and `kernel.json`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from brobust import files
+from brobust.errors import BadInput, MissingSupport
+from brobust.host.cache import cache_directory
+from brobust.host.locks import refuse_foreign
+
+DEFAULT = "virtual-6.12"  # where it is built; see default()
+DEFAULT_HZ = 250  # Debian's CONFIG_HZ, and so that of the vm backend's guests
+TICKS = (100, 250, 300, 1000)  # the ones of kernel/Kconfig.hz
+MINUTES = 3  # of a build on two cores, for remedies; docs/kernels.md has what was measured
+
+_HERE = Path(__file__).parent
+# In a checkout a link to kernel/virtual; in a wheel the files themselves.
+OUR_FILES = _HERE / "source"
+_FROM_WHEEL = _HERE / "bin"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+_DEBIAN_NAME = re.compile(r"virtual-(?P<series>[0-9]+\.[0-9]+)(-hz(?P<hz>[0-9]+))?")
+# Option and control differ in name for these (net/ipv4/Kconfig, and .name in net/ipv4/tcp_highspeed.c).
+_CONTROL_OF_OPTION = {"hstcp": "highspeed"}
+_CONTROL_OPTION = re.compile(r"^CONFIG_TCP_CONG_([A-Z0-9_]+)=y$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class VirtualKernel:
+    """A built kernel. `path` is the executable `linux`; it boots as an ordinary process."""
+
+    name: str
+    path: Path
+    release: str
+    hz: int
+    sha256: str
+    congestion_controls: frozenset[str]
+    source: str
+    """The source package with its version, or the tree it was built from."""
+    our_files: str
+    """Hash of the files in kernel/virtual that it was built with."""
+    key: str
+    """Hash of everything that it was built from; see build.py."""
+    objects: int
+    """Compiled files: the total that the next build's progress counts towards."""
+
+    @classmethod
+    def read(cls, directory: Path) -> VirtualKernel | None:
+        """The kernel of a directory, or None where none is whole."""
+        try:
+            facts = json.loads((directory / "kernel.json").read_text())
+            kernel = cls(**{**facts, "congestion_controls": frozenset(facts["congestion_controls"])},
+                         path=directory / "linux")  # fmt: skip
+        except (OSError, ValueError, TypeError, KeyError):  # not there, or of another version of brobust
+            return None
+        return kernel if kernel.path.is_file() else None
+
+    def write(self) -> None:
+        """Write kernel.json beside the executable."""
+        facts = asdict(self) | {"congestion_controls": sorted(self.congestion_controls)}
+        del facts["path"]
+        files.write(self.path.parent / "kernel.json", json.dumps(facts, indent=1) + "\n")
+
+    def in_directory(self, directory: Path) -> VirtualKernel:
+        return replace(self, path=directory / "linux")
+
+    @cached_property
+    def stale(self) -> bool:
+        """Whether kernel/virtual holds other files now than this kernel was built with."""
+        return self.our_files != hash_of_files(OUR_FILES)
+
+    @property
+    def where(self) -> Literal["cache", "wheel"]:
+        return "wheel" if _FROM_WHEEL in self.path.parents else "cache"
+
+    @property
+    def build_command(self) -> str:
+        return build_command(self.name, self.source)
+
+
+def default() -> str:
+    """Return the name of the kernel that runs where none is named: DEFAULT, or where that is not built the newest of
+    the distribution's series that is."""
+    if any(VirtualKernel.read(directory) is not None for directory in _places(DEFAULT)):
+        return DEFAULT
+    built = [kernel.name for kernel in available() if debian_series(kernel.name) is not None and not kernel.stale]
+    return max(built, key=_newest, default=DEFAULT)
+
+
+def _newest(name: str) -> tuple[list[int], bool]:
+    """Order names of series; of one series the usual tick comes last."""
+    parsed = debian_series(name)
+    assert parsed is not None
+    series, hz = parsed
+    return series_key(series), hz is None
+
+
+def series_key(series: str) -> list[int]:
+    """Return what orders `6.1`, `6.8` and `6.12`."""
+    return [int(part) for part in series.split(".")]
+
+
+def why_default(name: str) -> str | None:
+    """Return why the default is this kernel, in a sentence, where it is not DEFAULT."""
+    if name == DEFAULT:
+        return None
+    remedy = f"`{build_command(DEFAULT)}` builds it where apt offers its source"
+    return f"kernel: {name}, since {DEFAULT} is not built here; {remedy}"
+
+
+def find(name: str | None = None) -> VirtualKernel:
+    """Return the built kernel of that name, or the default; nothing is built here."""
+    name = name or default()
+    found = [kernel for directory in _places(name) if (kernel := VirtualKernel.read(directory)) is not None]
+    for kernel in found:
+        if not kernel.stale:
+            _check_executable(kernel)
+            return kernel
+    if found:
+        raise MissingSupport(
+            f"kernel: {name} was built with other files than kernel/virtual holds now; "
+            f"`{found[0].build_command}` builds it anew (about {MINUTES} minutes)"
+        )
+    if _DEBIAN_NAME.fullmatch(name):
+        raise MissingSupport(
+            f"kernel: {name} is not built; `{build_command(name)}` builds it (about {MINUTES} minutes)"
+        )
+    built = ", ".join(kernel.name for kernel in available()) or "none"
+    raise BadInput(
+        f"kernel: {name!r} is no kernel of the virtual backend; built here: {built}; `{build_command(DEFAULT)}` "
+        f"builds the default, `brobust kernel build --source DIR --name virtual-NAME` one of your own"
+    )
+
+
+def _check_executable(kernel: VirtualKernel) -> None:
+    """Refuse an executable that is not the one that was built: runs are known by its hash. As root, refuse one that
+    somebody else could have put there."""
+    if os.geteuid() == 0:
+        root = (cache_directory() if kernel.where == "cache" else _FROM_WHEEL).resolve()
+        place = kernel.path.parent.resolve()
+        for directory in (place, *(above for above in place.parents if above.is_relative_to(root))):
+            refuse_foreign(directory)
+    status = kernel.path.stat()
+    found = _sha256(kernel.path, status.st_ino, status.st_size, status.st_mtime_ns)
+    if found != kernel.sha256:
+        raise MissingSupport(
+            f"kernel: {kernel.path} is not what was built (its SHA-256 begins with {found[:12]}, kernel.json has "
+            f"{kernel.sha256[:12]}); `{kernel.build_command} --force` builds it again"
+        )
+
+
+@cache
+def _sha256(path: Path, inode: int, size: int, mtime_ns: int) -> str:
+    """Return the hash of a file: once per process, unless it changes."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def available() -> list[VirtualKernel]:
+    """Every built kernel on this machine, by name; of one that is there twice the one that `find` prefers."""
+    by_name: dict[str, VirtualKernel] = {}
+    for root in (cache_root(), _FROM_WHEEL):
+        for directory in sorted(root.glob("[!.]*/")):
+            kernel = VirtualKernel.read(directory)
+            if kernel is not None and (kernel.name not in by_name or by_name[kernel.name].stale):
+                by_name[kernel.name] = kernel
+    return [by_name[name] for name in sorted(by_name)]
+
+
+def build_command(name: str, source: str = "") -> str:
+    """The command that builds a kernel of this name."""
+    if _DEBIAN_NAME.fullmatch(name):
+        return f"brobust kernel build {name}"
+    return f"brobust kernel build --source {source or 'DIR'} --name {name}"
+
+
+def cache_root() -> Path:
+    return cache_directory() / "virtual"
+
+
+def cached(name: str) -> VirtualKernel | None:
+    return VirtualKernel.read(cache_root() / name)
+
+
+def _places(name: str) -> Iterator[Path]:
+    if _NAME.fullmatch(name):  # never a path
+        yield cache_root() / name
+        yield _FROM_WHEEL / name
+
+
+def check_name(name: str) -> str:
+    """A name that may stand for a kernel: it is a directory's name too."""
+    if not _NAME.fullmatch(name):
+        raise BadInput(f"--name: {name!r} cannot name a kernel; use letters, digits, and . _ + -")
+    if not name.startswith("virtual-"):  # how a scenario tells them from the kernels of VMs
+        raise BadInput(f"--name: {name!r} does not begin with virtual-; write virtual-{name}")
+    return name
+
+
+def check_hz(hz: int) -> int:
+    if hz not in TICKS:
+        raise BadInput(f"--hz: {hz} is no tick of Linux; allowed: {', '.join(map(str, TICKS))}")
+    return hz
+
+
+def debian_series(name: str) -> tuple[str, int | None] | None:
+    """`virtual-6.12-hz1000` as ("6.12", 1000); None for a name that is not one of Debian's series."""
+    match = _DEBIAN_NAME.fullmatch(name)
+    return None if match is None else (match["series"], int(match["hz"]) if match["hz"] else None)
+
+
+def with_tick(name: str, hz: int) -> str:
+    """The name of a kernel with this tick: a suffix says what is not the default."""
+    suffix = f"-hz{hz}"
+    return name if hz == DEFAULT_HZ or name.endswith(suffix) else name + suffix
+
+
+def controls_of_config(config: str) -> frozenset[str]:
+    """Names of the congestion controls that a kernel of this .config has built in. Reno always is."""
+    options = {option.lower() for option in _CONTROL_OPTION.findall(config)} - {"advanced"}
+    return frozenset(_CONTROL_OF_OPTION.get(option, option) for option in options) | {"reno"}
+
+
+def hash_of_files(root: Path) -> str:
+    """Changes whenever a file of ours does that goes into a kernel: names and contents, no dates."""
+    if not (root / "config").is_file():
+        raise MissingSupport(f"{root / 'config'} is not there; install brobust anew, it is incomplete")
+    digest = hashlib.sha256()
+    for path in [root / "config", *files_below(root / "patches"), *files_below(root / "tree")]:
+        digest.update(f"{path.relative_to(root)}\0{path.stat().st_mode & 0o111 != 0}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def files_below(root: Path) -> list[Path]:
+    """Files in name order, those of linked directories too, without what editors and patch(1) leave behind."""
+    return sorted(
+        Path(directory) / name
+        for directory, _, names in os.walk(root, followlinks=True)
+        for name in names
+        if not name.startswith(".") and not name.endswith(("~", ".orig", ".rej"))
+    )
+
+
+def summary(kernel: VirtualKernel) -> dict[str, Any]:
+    """What `kernel list --json` says of it."""
+    return {
+        "name": kernel.name, "release": kernel.release, "hz": kernel.hz,
+        "congestion_controls": sorted(kernel.congestion_controls), "sha256": kernel.sha256,
+        "bytes": kernel.path.stat().st_size, "path": str(kernel.path), "source": kernel.source,
+        "where": kernel.where, "stale": kernel.stale,
+    }  # fmt: skip

@@ -1,0 +1,297 @@
+"""Guest kernels by name: Debian packages, the host's own, or files of the user's.
+
+- `debian-6.1`, `debian-6.12`: Debian's cloud kernel of that series, fetched with apt into the cache. Nothing is
+  installed on the host.
+- `host`, or a release that stands in /boot such as `6.1.0-40-amd64`: /boot/vmlinuz-RELEASE with /lib/modules/RELEASE.
+- `/path/bzImage:/path/to/lib/modules/RELEASE`: a kernel somebody built, for example google's v2 or v3.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from brobust import files
+from brobust.errors import BadInput, MissingSupport
+from brobust.host.cache import cache_directory
+from brobust.host.locks import locked
+
+DEFAULT = "debian-6.12"  # where it is cached or offered; see default()
+FETCH_SECONDS = 600.0  # how long another process may take to fetch what this one needs too
+_CLOUD_PACKAGE = re.compile(r"linux-image-(?P<series>[0-9]+\.[0-9]+)\.[0-9][^ ]*cloud-amd64")
+_MODULE_SUFFIX = re.compile(r"\.ko(\.(xz|zst|gz))?$")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A bootable kernel. `modules` is the directory that holds modules.dep, named as the release."""
+
+    name: str
+    image: Path
+    modules: Path
+
+    @property
+    def release(self) -> str:
+        return self.modules.name
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes whenever the image or its modules do."""
+        parts = [f"{p}:{p.stat().st_size}:{p.stat().st_mtime_ns}" for p in (self.image, self.modules / "modules.dep")]
+        return hashlib.sha256("|".join(parts).encode()).hexdigest()[:12]
+
+    def control_modules(self) -> dict[str, str]:
+        """Congestion controls that are modules, by name, and their modules: the kernel's, and ours (kernel_modules)."""
+        listed = (self.modules / "modules.dep").read_text() + (self.modules / "modules.builtin").read_text()
+        names = set(re.findall(r"/tcp_([a-z0-9]+)\.ko", listed)) - {"diag", "sigpool"}
+        return {name: f"tcp_{name}" for name in names} | {
+            name: name for name in re.findall(r"/(brb_[a-z0-9_]+)\.ko", listed)
+        }
+
+    def congestion_controls(self) -> set[str]:
+        """Names that TCP_CONGESTION takes in a guest of this kernel: built in, or modular and loaded when needed."""
+        return set(self.control_modules()) | {"reno", "cubic"}
+
+
+_DEBIAN_NAME = re.compile(r"debian-[0-9]{1,3}\.[0-9]{1,3}")
+
+
+def find(name: str) -> Kernel:
+    """The kernel of that name, fetched if it must be."""
+    if ":" in name or "/" in name:
+        return _from_files(name)
+    if _DEBIAN_NAME.fullmatch(name):
+        return _from_debian(name)
+    return _from_boot(name)
+
+
+def default() -> str:
+    """Return the name of the kernel that guests boot where none is named: DEFAULT; where that is not offered the newest
+    of Debian's that is, else the host's own."""
+    if _cached(DEFAULT) is not None:
+        return DEFAULT
+    names = available()
+    debian = [name for name in names if name.startswith("debian-")]
+    if DEFAULT in debian or not names:
+        return DEFAULT
+    return max(debian, key=_version_key) if debian else "host" if "host" in names else max(names, key=_version_key)
+
+
+def why_default(name: str) -> str | None:
+    """Return why the default is this kernel, in a sentence, where it is not DEFAULT."""
+    return None if name == DEFAULT else f"kernel: {name} in the guests, since {DEFAULT} is not offered by apt here"
+
+
+def available() -> dict[str, str]:
+    """Names that `find` knows on this machine, each with where it comes from, for doctor and for refusals."""
+    try:
+        kept = sorted(path.name for path in (cache_directory() / "kernels").glob("debian-*"))
+    except PermissionError:
+        kept = []
+    names = {name: "cached" for name in kept if _cached(name) is not None}
+    for series, package in sorted(_debian_packages().items(), key=lambda item: _version_key(item[0])):
+        names.setdefault(f"debian-{series}", f"apt: {package}")
+    for image in sorted(Path("/boot").glob("vmlinuz-*")):
+        release = image.name.removeprefix("vmlinuz-")
+        if (Path("/lib/modules") / release / "modules.dep").exists():
+            names[release] = "/boot"
+    if os.uname().release in names:
+        names["host"] = "/boot"
+    return names
+
+
+def _unknown(name: str) -> BadInput:
+    known = ", ".join(sorted(available())) or "none on this machine"
+    return BadInput(f"kernel: {name!r} does not exist; available: {known}; or give BZIMAGE:MODULE_DIRECTORY")
+
+
+def _from_files(name: str) -> Kernel:
+    image_text, _, modules_text = name.partition(":")
+    image, modules = Path(image_text), Path(modules_text)
+    if not modules_text:
+        raise BadInput(f"kernel: {name!r} names no modules; write BZIMAGE:MODULE_DIRECTORY")
+    if not files.is_file(image):
+        raise BadInput(f"kernel: {image} is not a file; give the bzImage of an x86-64 kernel")
+    if not files.is_file(modules / "modules.dep"):
+        raise BadInput(f"kernel: {modules} holds no modules.dep; give lib/modules/RELEASE after modules_install")
+    return Kernel(name, image.resolve(), modules.resolve())
+
+
+def _from_boot(name: str) -> Kernel:
+    release = os.uname().release if name == "host" else name
+    image, modules = Path("/boot") / f"vmlinuz-{release}", Path("/lib/modules") / release
+    if not files.is_file(image) or not files.is_file(modules / "modules.dep"):
+        raise _unknown(name)
+    return Kernel(name, image, modules)
+
+
+def _cached(name: str) -> Kernel | None:
+    root = cache_directory() / "kernels" / name
+    try:
+        images = sorted(root.glob("boot/vmlinuz-*"))
+    except PermissionError:  # a cache of somebody else's holds nothing for us
+        return None
+    if not images:
+        return None
+    release = images[0].name.removeprefix("vmlinuz-")
+    return Kernel(name, images[0], root / "lib/modules" / release)
+
+
+def _from_debian(name: str) -> Kernel:
+    if (cached := _cached(name)) is not None:
+        return cached
+    package = _debian_packages().get(name.removeprefix("debian-"))
+    if package is None:
+        raise _unknown(name)
+    root = cache_directory() / "kernels" / name
+    # Unpack beside the final place and rename: an interrupted fetch never looks like a kernel.
+    with _alone(root), tempfile.TemporaryDirectory(dir=root.parent) as scratch:
+        if (cached := _cached(name)) is not None:  # fetched by another process while this one waited
+            return cached
+        tree = Path(scratch) / "tree"
+        _unpack([package], Path(scratch), tree)
+        if not (tree / "lib").exists() and (tree / "usr/lib").exists():  # merged /usr packages, from trixie on
+            (tree / "lib").symlink_to("usr/lib")
+        release = next((tree / "boot").glob("vmlinuz-*")).name.removeprefix("vmlinuz-")
+        _tool(["depmod", "-b", str(tree), release], cwd=scratch, remedy="install kmod")
+        _put_in_place(tree, root)
+    kernel = _cached(name)
+    assert kernel is not None
+    return kernel
+
+
+def headers(name: str) -> Path:
+    """What modules for a Debian guest kernel are compiled against (`make -C`), fetched if it must be.
+
+    The packages linux-headers-RELEASE and what it is made of, unpacked into the cache; nothing is installed.
+    """
+    kernel = find(name)
+    root = cache_directory() / "headers" / kernel.release
+    there = root / "usr/src" / f"linux-headers-{kernel.release}"
+    if there.is_dir():
+        return there
+    with _alone(root), tempfile.TemporaryDirectory(dir=root.parent) as scratch:
+        if there.is_dir():  # fetched by another process while this one waited
+            return there
+        tree = Path(scratch) / "tree"
+        package = f"linux-headers-{kernel.release}"
+        _unpack([package, *_parts_of_headers(package)], Path(scratch), tree)
+        # It names its other part by the place where dpkg would have put it.
+        makefile = tree / "usr/src" / package / "Makefile"
+        here = "$(dir $(lastword $(MAKEFILE_LIST)))../"
+        makefile.write_text(makefile.read_text().replace("/usr/src/", here))
+        _put_in_place(tree, root)
+    return there
+
+
+def _alone(root: Path) -> AbstractContextManager[None]:
+    """Hold the lock of a directory of the cache: its files are fetched once, whoever asks for them at the same time."""
+    root.parent.mkdir(parents=True, exist_ok=True)
+    return locked(root.with_name(f".{root.name}.lock"), FETCH_SECONDS)
+
+
+def _put_in_place(tree: Path, root: Path) -> None:
+    """Rename a tree to its place in the cache, where at most a broken one is, which nothing runs from."""
+    shutil.rmtree(root, ignore_errors=True)
+    tree.rename(root)
+
+
+def _parts_of_headers(package: str) -> list[str]:
+    """The packages that a headers package refers to by links: those for all flavours, and kbuild's programs."""
+    listed = subprocess.run(["apt-cache", "depends", package], capture_output=True, text=True, check=False).stdout
+    return re.findall(r"^\s*Depends: (linux-headers-\S+-common|linux-kbuild-\S+)$", listed, re.MULTILINE)
+
+
+def _unpack(packages: list[str], scratch: Path, tree: Path) -> None:
+    """Fetch packages from Debian's archive and unpack them over each other. Nothing is installed."""
+    # apt's own download user may not be able to write here: it then says so and downloads as us.
+    _tool(
+        ["apt-get", "download", "-q", *packages],
+        cwd=str(scratch),
+        remedy="check the network and `apt-get update`",
+    )
+    for deb in sorted(scratch.glob("*.deb")):
+        _tool(["dpkg-deb", "-x", str(deb), str(tree)], cwd=str(scratch), remedy="is the disk full?")
+
+
+def with_modules(kernel: Kernel, added: Sequence[Path], directory: Path) -> Kernel:
+    """The same kernel with modules of the user's, in DIRECTORY/lib/modules/RELEASE: each in place of the kernel's own,
+    if it has one of that name."""
+    modules = directory.resolve() / "lib/modules" / kernel.release
+    if modules.exists():
+        raise BadInput(f"{modules} exists already; remove it or give another directory")
+    modules.parent.mkdir(parents=True, exist_ok=True)
+    # Whole or not there: a directory without a name's own module must not be taken for a kernel.
+    with tempfile.TemporaryDirectory(dir=modules.parent) as scratch:
+        copy = Path(scratch) / "lib/modules" / kernel.release
+        leave_out = shutil.ignore_patterns("build", "source")  # links that lead nowhere
+        shutil.copytree(kernel.modules, copy, symlinks=True, ignore=leave_out)
+        for module in added:
+            name = _MODULE_SUFFIX.sub("", module.name)
+            own = [file for file in module_files(kernel, [name]) if _MODULE_SUFFIX.sub("", file.name) == name]
+            place = own[0].parent if own else Path("extra")
+            (copy / place).mkdir(exist_ok=True)
+            for file in own:
+                (copy / file).unlink()
+            shutil.copy(module, copy / place / f"{name}.ko")
+        _tool(["depmod", "-b", scratch, kernel.release], cwd=scratch, remedy="install kmod")
+        copy.rename(modules)
+    return _from_files(f"{kernel.image}:{modules}")
+
+
+@cache
+def _debian_packages() -> dict[str, str]:
+    """Return the newest signed cloud kernel that apt offers of each series. apt is asked once per process: a grid has
+    hundreds of scenarios."""
+    if shutil.which("apt-cache") is None:
+        return {}
+    command = ["apt-cache", "pkgnames", "linux-image-"]
+    newest: dict[str, str] = {}
+    for name in subprocess.run(command, capture_output=True, text=True, check=False).stdout.split():
+        if match := _CLOUD_PACKAGE.fullmatch(name):
+            series = match["series"]
+            newest[series] = max(newest.get(series, name), name, key=_version_key)
+    return newest
+
+
+def _version_key(package: str) -> list[int]:
+    return [int(digits) for digits in re.findall(r"[0-9]+", package)]
+
+
+def _tool(argv: list[str], cwd: str, remedy: str) -> None:
+    try:
+        done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise MissingSupport(f"{argv[0]} is not installed; run `make setup`") from None
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise MissingSupport(f"{' '.join(argv[:3])} failed: {last}; {remedy}")
+
+
+def module_files(kernel: Kernel, names: list[str]) -> list[Path]:
+    """The files of these modules and of all they depend on, relative to `kernel.modules`. Built-in ones have none.
+
+    A module that this kernel does not have is left out: the guest says what it misses when it needs it.
+    """
+    depends: dict[str, list[str]] = {}
+    for line in (kernel.modules / "modules.dep").read_text().splitlines():
+        file, _, needed = line.partition(":")
+        depends[file] = needed.split()
+    by_name = {_MODULE_SUFFIX.sub("", Path(file).name).replace("-", "_"): file for file in depends}
+    wanted = [by_name[name] for name in names if name in by_name]
+    found: set[str] = set()
+    while wanted:
+        file = wanted.pop()
+        if file not in found:
+            found.add(file)
+            wanted.extend(depends[file])
+    return sorted(Path(file) for file in found)

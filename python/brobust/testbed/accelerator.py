@@ -1,0 +1,76 @@
+"""KVM or TCG: /dev/kvm may exist and still not run a guest, so what counts is a boot within a time limit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from brobust import files
+from brobust.errors import BadInput, BrobustError
+from brobust.host.cache import cache_directory
+from brobust.host.session import Session
+from brobust.kernels.vm import Kernel
+from brobust.testbed import image
+from brobust.testbed.qemu import QEMU, Guest, Machine
+
+KVM_BOOT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Whether KVM runs a guest here, and what was seen."""
+
+    works: bool
+    reason: str
+
+
+def probe_kvm(kernel: Kernel, session: Session) -> Probe:
+    """Boot a guest under KVM, for at most ten seconds."""
+    if not Path("/dev/kvm").exists():
+        return Probe(False, "/dev/kvm does not exist")
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return Probe(False, "/dev/kvm may not be opened by this user")
+    machine = Machine("kvm-probe", tap="", mac="")
+    try:
+        with Guest.start(machine, kernel, image.build(kernel), "kvm", session) as guest:
+            guest.wait_booted(KVM_BOOT_SECONDS)
+            return Probe(True, "a guest booted")
+    except BrobustError as error:
+        return Probe(False, str(error))
+
+
+def choose(wanted: str, kernel: Kernel, session: Session) -> tuple[str, str]:
+    """The accelerator to use and a word on why. The answer of a probe is kept until the host boots again."""
+    if wanted == "tcg":
+        return "tcg", "asked for"
+    verdict = _remembered(kernel, session)
+    if verdict.works:
+        return "kvm", verdict.reason
+    if wanted == "kvm":
+        raise BadInput(f"accelerator: kvm does not work here ({verdict.reason}); use --accelerator tcg or auto")
+    return "tcg", f"KVM does not work here: {verdict.reason}"
+
+
+def _remembered(kernel: Kernel, session: Session) -> Probe:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    note = cache_directory() / "kvm" / f"{boot}-{kernel.release}"
+    if note.exists():
+        word, _, reason = note.read_text().partition(" ")
+        return Probe(word == "works", reason)
+    verdict = probe_kvm(kernel, session)
+    note.parent.mkdir(parents=True, exist_ok=True)
+    files.write(note, f"{'works' if verdict.works else 'fails'} {verdict.reason}")
+    return verdict
+
+
+@cache
+def qemu_version() -> str:
+    """`7.2.22`, or empty where QEMU is missing."""
+    try:
+        text = subprocess.run([QEMU, "--version"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return text.split("version ")[1].split()[0]

@@ -1,0 +1,123 @@
+"""The path guest: bottleneck and receiver.
+
+Data enters on eth0, is redirected to ifb0, waits there for tbf, and is then received. ACKs leave on eth0 through
+netem, which holds them for the whole round-trip time; so the receiver's own clock never sees a delayed packet.
+
+    sender --wire--> eth0 ingress -> ifb0 [netem loss ->] tbf rate, buffer -> TCP receiver
+    sender <--wire-- eth0 egress  <- netem delay <--------------------------- ACKs
+
+Nothing that queues here may hold super-packets, or a buffer of 16 packets would hold 16 times 64 kB: the host
+segments before this guest's virtio-net (guests/qemu.py), and GRO is off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from brobust import units
+from brobust.scenario import Path, Scenario
+from brobust.testbed.agent import Agent
+from brobust.testbed.traffic import FIRST_PORT
+
+# netem drops what exceeds its own limit, silently; this is far above any bandwidth-delay product here.
+NETEM_LIMIT_PACKETS = 1_000_000
+
+_PREPARE = """
+set -e
+ethtool -K eth0 gro off lro off tso off gso off 2>/dev/null || ethtool -K eth0 gro off tso off gso off
+modprobe ifb numifbs=1
+modprobe -a sch_ingress act_mirred cls_matchall cls_u32 sch_prio sch_tbf sch_netem
+ip link set ifb0 txqueuelen 1000 up
+tc qdisc replace dev eth0 handle ffff: ingress
+tc filter replace dev eth0 parent ffff: protocol all prio 1 handle 1 matchall action mirred egress redirect dev ifb0
+"""
+
+
+def prepare(agent: Agent) -> None:
+    """Once after boot."""
+    agent.run("bash", "-c", _PREPARE)
+
+
+def own_rtts(scenario: Scenario) -> dict[int, int]:
+    """Round-trip times (ns) of groups of flows whose delay is not the path's, by the receiver's port."""
+    return {
+        FIRST_PORT + number: scenario.rtt_of(group)[0]
+        for number, group in enumerate(scenario.flows)
+        if group.rtt is not None or group.rtt_changes
+    }
+
+
+def changes(scenario: Scenario) -> str:
+    """A script for the path guest that changes bandwidth and delays when they are due, counted from its start.
+
+    Empty: nothing changes. What is queued in netem keeps the delay that it came with, so ACKs may overtake each other
+    where it falls.
+    """
+    bands = _bands(own_rtts(scenario))
+    of_path = "parent 1:1" if bands else "root"
+    due = [(at, f"eth0 {of_path} {_netem(rtt)}") for at, rtt in scenario.path.rtt_changes]
+    for number, group in enumerate(scenario.flows):
+        if (band := bands.get(FIRST_PORT + number)) is not None:
+            due += [(at, f"eth0 {band} {_netem(rtt)}") for at, rtt in scenario.rtt_of(group)[1]]
+    bottleneck = "parent 1: handle 10:" if scenario.path.loss > 0 else "root handle 1:"
+    for at, bandwidth in scenario.path.bandwidth_changes:
+        due.append((at, f"ifb0 {bottleneck} {_tbf(scenario.path, bandwidth)}"))
+    steps, now = [], 0
+    for at, what in sorted(due):
+        steps += [f"sleep {(at - now) / 1e9:g}", f"tc qdisc change dev {what}"]
+        now = at
+    return "; ".join(steps)
+
+
+def configure(agent: Agent, path: Path, rtts: Mapping[int, int] | None = None) -> None:
+    """Fresh qdiscs for one run: empty queues, counters at zero. `rtts`: see `commands`."""
+    agent.run("bash", "-c", "; ".join(["set -e", *commands(path, rtts or {})]))
+
+
+def commands(path: Path, rtts: Mapping[int, int] | None = None) -> list[str]:
+    """The tc commands of a path. `rtts`: round-trip times (ns) other than the path's, by the receiver's TCP port."""
+    bottleneck = _tbf(path, path.bandwidth)
+    steps = [
+        "tc qdisc del dev ifb0 root 2>/dev/null || true",
+        "tc qdisc del dev eth0 root 2>/dev/null || true",
+    ]
+    if path.loss > 0:
+        # netem in front, tbf as its child (tc-netem(8)): packets are lost before they take up room in the buffer.
+        steps += [
+            f"tc qdisc add dev ifb0 root handle 1: netem loss {path.loss * 100:.6f}% limit {NETEM_LIMIT_PACKETS}",
+            f"tc qdisc add dev ifb0 parent 1: handle 10: {bottleneck}",
+        ]
+    else:
+        steps.append(f"tc qdisc add dev ifb0 root handle 1: {bottleneck}")
+    return steps + (_delays(path.rtt, rtts) if rtts else [f"tc qdisc add dev eth0 root {_netem(path.rtt)}"])
+
+
+def _tbf(path: Path, bandwidth: int) -> str:
+    # tbf refills by its own timer: a bucket of a millisecond lets the rate survive a late timer in a slow guest,
+    # and two frames is the least that always lets one pass.
+    burst = max(2 * units.FRAME_BYTES, bandwidth // 8 // 1000)
+    return f"tbf rate {bandwidth}bit burst {burst} limit {path.buffer_bytes}"
+
+
+def _netem(rtt: int) -> str:
+    return f"netem delay {rtt // 1000}us limit {NETEM_LIMIT_PACKETS}"
+
+
+def _delays(rtt: int, rtts: Mapping[int, int]) -> list[str]:
+    """A band for the path's round-trip time, and one for each port that has its own."""
+    steps = [
+        f"tc qdisc add dev eth0 root handle 1: prio bands {max(2, len(rtts) + 1)} priomap {' '.join(['0'] * 16)}",
+        f"tc qdisc add dev eth0 parent 1:1 {_netem(rtt)}",
+    ]
+    for port, band in _bands(rtts).items():
+        flowid = band.removeprefix("parent ")
+        steps += [
+            f"tc qdisc add dev eth0 {band} {_netem(rtts[port])}",
+            f"tc filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip sport {port} 0xffff flowid {flowid}",
+        ]
+    return steps
+
+
+def _bands(rtts: Mapping[int, int]) -> dict[int, str]:
+    """Where a port's own delay is; 1:1 is the path's."""
+    return {port: f"parent 1:{band:x}" for band, port in enumerate(rtts, start=2)}

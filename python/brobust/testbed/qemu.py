@@ -1,0 +1,261 @@
+"""One guest: a QEMU process with a vCPU, a tap, an agent, and a console that tells when its kernel has panicked.
+
+QEMU reads what a stranger's kernel writes, so it runs as nobody, without capabilities and, with KVM, under QEMU's own
+seccomp filter. What needs root is opened here and handed over: the tap, the wires to agent and console, the kernel's
+files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pwd
+import re
+import shutil
+import socket
+import stat
+import struct
+import subprocess
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from brobust.contention import vcpus
+from brobust.errors import GuestDied, MissingSupport, RunFailed, printable
+from brobust.host import cpus, namespaces
+from brobust.host.children import ends_with_us
+from brobust.host.session import Session
+from brobust.kernels.vm import Kernel
+from brobust.testbed.agent import Agent
+from brobust.testbed.console import Console
+
+QEMU = "qemu-system-x86_64"
+BOOT_SECONDS = 60.0
+# A guest goes before whatever else the host does: an undisturbed sender is to be undisturbed.
+NICE = "-15"
+USER = "nobody"
+# elevateprivileges and spawn: no setuid, no other program; resourcecontrol: priorities and CPUs are ours to set.
+SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+
+# include/uapi/linux/if_tun.h
+_TUNSETIFF = 0x400454CA
+_IFF_TAP, _IFF_NO_PI, _IFF_VNET_HDR = 0x0002, 0x1000, 0x4000
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What distinguishes one guest from another."""
+
+    name: str
+    tap: str
+    mac: str
+    memory_mb: int = 384
+    vcpus: int = 1
+    # Super-packets may enter only a guest that queues none of them: a bottleneck counts real packets.
+    receives_super_packets: bool = True
+
+
+class Guest:
+    """A running guest. A context manager; leaving it kills the guest."""
+
+    def __init__(self, machine: Machine, process: subprocess.Popen[bytes], wires: _Wires):
+        self.machine = machine
+        self.process = process
+        # A guest that panicked is dead, though it may hang before it ends itself: its agent's wire then breaks at once.
+        self.console = Console(machine.name, wires.console.detach(), process.kill)
+        assert process.stderr is not None
+        self._complaints = Console(f"{machine.name}-qemu", os.dup(process.stderr.fileno()))
+        process.stderr.close()
+        self.agent = Agent(machine.name, wires.agent)
+        self.vcpu_threads: list[int] = []
+
+    @classmethod
+    def start(cls, machine: Machine, kernel: Kernel, image: Path, accelerator: str, session: Session) -> Guest:
+        """Start QEMU. The guest is of use after `wait_booted`, so that several can boot at once."""
+        with contextlib.ExitStack() as until_started:
+            wires = _Wires.open(machine, session, until_started)
+            files = [_opened(file, until_started) for file in (kernel.image, image)]
+            command = _command(machine, files, accelerator, session.directory, wires)
+            if session.namespace:
+                command = ["nsenter", f"--net=/run/netns/{session.namespace}", "--", *command]
+            try:
+                process = subprocess.Popen(
+                    ["nice", "-n", NICE, *command],
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                    pass_fds=[*wires.theirs, *files], start_new_session=True,
+                )  # fmt: skip
+            except FileNotFoundError as error:
+                wires.close()
+                raise MissingSupport(f"{error.filename} is not installed; run `make setup`") from None
+        session.name_process(process.pid)
+        cpus.weigh_session(process.pid, NICE)
+        return cls(machine, process, wires)
+
+    def wait_booted(self, timeout: float = BOOT_SECONDS) -> None:
+        """Wait until the agent answers, at most `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                self.agent.ready(1)
+                break
+            except RunFailed:
+                if self.died():
+                    what = f"the {self.machine.name} guest ended at boot: {self.last_words()}"
+                    raise (GuestDied if self.console.panicked else MissingSupport)(what) from None
+                if time.monotonic() > deadline:
+                    raise MissingSupport(
+                        f"the {self.machine.name} guest did not boot within {timeout:g} s; "
+                        f"its last words: {self.last_words()}"
+                    ) from None
+        self.vcpu_threads = [vcpu.tid for vcpu in vcpus.find(pid=self.process.pid).vcpus]
+
+    def died(self) -> bool:
+        """Return whether its kernel panicked or its QEMU ended; one that is about to end is given a second for it."""
+        if not self.console.panicked and not self.agent.is_lost:
+            return self.process.poll() is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(1)
+        return self.console.panicked or self.process.poll() is not None
+
+    def last_words(self) -> str:
+        """What tells most of QEMU's own complaints, else of the guest's console."""
+        return telling(self._complaints.text) or telling(self.console.text) or "none"
+
+    def threads(self) -> list[int]:
+        """Every thread of this guest's QEMU, the vCPUs' among them."""
+        return [int(task.name) for task in Path(f"/proc/{self.process.pid}/task").iterdir()]
+
+    def stop(self) -> None:
+        # Nothing in a guest is worth an orderly shutdown: its disk is memory.
+        self.process.kill()
+        self.process.wait()
+        self.agent.close()
+        self.console.close()
+        self._complaints.close()
+
+    def __enter__(self) -> Guest:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+@dataclass(frozen=True)
+class _Wires:
+    """Our ends of a guest's agent and console; QEMU's ends and its tap, by descriptor."""
+
+    agent: socket.socket
+    console: socket.socket
+    theirs: tuple[int, ...]
+
+    @classmethod
+    def open(cls, machine: Machine, session: Session, until_started: contextlib.ExitStack) -> _Wires:
+        """Open them. QEMU's are closed here with `until_started`, when it has its own."""
+        agent, agents = socket.socketpair()
+        console, consoles = socket.socketpair()
+        theirs = [until_started.enter_context(end).fileno() for end in (agents, consoles)]
+        if machine.tap:
+            theirs.append(_tap(machine.tap, session.namespace))
+            until_started.callback(os.close, theirs[-1])
+        return cls(agent, console, tuple(theirs))
+
+    def close(self) -> None:
+        self.agent.close()
+        self.console.close()
+
+
+def _tap(name: str, namespace: str) -> int:
+    """Return a descriptor of a tap of the session's namespace."""
+
+    def attach() -> int:
+        descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+        request = struct.pack("16sH22x", name.encode(), _IFF_TAP | _IFF_NO_PI | _IFF_VNET_HDR)
+        fcntl.ioctl(descriptor, _TUNSETIFF, request)
+        return descriptor
+
+    return namespaces.inside(namespaces.find(namespace), attach)
+
+
+def _opened(file: Path, until_started: contextlib.ExitStack) -> int:
+    """Return a descriptor of a file, or of a copy of one that is not for everybody, from which QEMU may read."""
+    with contextlib.ExitStack() as stack:
+        original = stack.enter_context(file.open("rb"))
+        if os.fstat(original.fileno()).st_mode & stat.S_IROTH:
+            until_started.enter_context(stack.pop_all())
+            return original.fileno()
+        copy = until_started.enter_context(os.fdopen(os.memfd_create(file.name), "wb"))
+        shutil.copyfileobj(original, copy)
+        copy.flush()
+        return copy.fileno()
+
+
+def _command(machine: Machine, files: list[int], accelerator: str, directory: Path, wires: _Wires) -> list[str]:
+    name, (kernel, initrd) = machine.name, files
+    agent, console, *tap = wires.theirs
+    device = f"virtio-net-pci,netdev=wire,mac={machine.mac},rx_queue_size=1024,tx_queue_size=256,romfile="
+    if not machine.receives_super_packets:
+        # The host then segments for this guest, so tbf and its buffer see what a wire would carry.
+        device += ",guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,mrg_rxbuf=off"
+    network = [word for fd in tap for word in ("-device", device, "-netdev", f"tap,id=wire,fd={fd},vhost=off")]
+    command = [
+        QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", *_sandbox(accelerator),
+        "-name", f"brobust-{name},debug-threads=on",
+        "-machine", f"q35,accel={accelerator},usb=off,vmport=off",
+        "-cpu", "max" if accelerator == "tcg" else "host",
+        "-smp", str(machine.vcpus), "-m", str(machine.memory_mb),
+        "-kernel", f"/proc/self/fd/{kernel}", "-initrd", f"/proc/self/fd/{initrd}",
+        # For whoever looks for what a brobust left behind (host/session.py): whose this is.
+        "-fw_cfg", f"name=opt/brobust/session,string={directory}/{name}",
+        # panic=-1 with -no-reboot: a guest that panics ends. An oops is the end, too: what it killed is missing.
+        "-append", "console=ttyS0 quiet panic=-1 oops=panic mitigations=off nowatchdog net.ifnames=0 "
+                   "random.trust_cpu=on no_timer_check",
+        "-chardev", f"socket,id=console,fd={console}", "-serial", "chardev:console",
+        "-chardev", f"socket,id=agent,fd={agent}",
+        "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name=brobust",
+        *network,
+    ]  # fmt: skip
+    return _as_nobody(accelerator, command)
+
+
+def _as_nobody(accelerator: str, command: list[str]) -> list[str]:
+    """Return the command such that it has no privilege, and ends with us. In this order: a change of user clears what
+    the kernel was told to do when we end (prctl(2))."""
+    # Where KVM is for a group only, QEMU is in that group.
+    group = Path("/dev/kvm").stat().st_gid if accelerator == "kvm" else 0
+    groups = ["--groups", str(group)] if group else ["--clear-groups"]
+    return [
+        "setpriv", f"--reuid={USER}", f"--regid={_group()}", *groups, "--no-new-privs", "--inh-caps=-all",
+        "--bounding-set=-all", "--",
+        *ends_with_us(command),
+    ]  # fmt: skip
+
+
+def _group() -> int:
+    return pwd.getpwnam(USER).pw_gid
+
+
+@cache
+def _sandbox(accelerator: str) -> list[str]:
+    """Return the option for QEMU's seccomp filter, where it was built with one.
+
+    Without KVM there is none: the filter then takes 5 % of a CPU from every guest (measured 2026-11-22, AMD EPYC, host
+    6.18), of which the path guest has none to spare, and QEMU has no privilege that the filter would guard."""
+    if accelerator == "tcg":
+        return []
+    with contextlib.suppress(OSError):
+        if subprocess.run([QEMU, "-sandbox", SANDBOX, "-version"], capture_output=True, check=False).returncode == 0:
+            return ["-sandbox", SANDBOX]
+    return []
+
+
+def telling(text: str) -> str:
+    """Of what a QEMU or a kernel left behind: a kernel's bug and where it was, or the last line with an error in it."""
+    lines = [re.sub(r"^\[ *[\d.]+\] *", "", line.strip()) for line in text.splitlines() if line.strip()]
+    bug = [line for line in lines if re.search(r"BUG:|Oops|general protection|RIP: 0010:", line)]
+    panics = [line for line in lines if "Kernel panic" in line]
+    # QEMU dumps registers after the sentence that matters.
+    errors = [line for line in lines if "error" in line.lower()]
+    last = panics[:1] or (errors or lines)[-1:]
+    return printable("; ".join(line[:200] for line in dict.fromkeys(bug[:3] + last)))

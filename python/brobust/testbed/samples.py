@@ -1,0 +1,112 @@
+"""Socket samples in the sender over the time of a run, if the scenario asks for them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from brobust.cc import names as cc_names
+from brobust.dataset import iperf3
+from brobust.errors import RunFailed
+from brobust.scenario import Scenario
+from brobust.testbed import traffic
+from brobust.testbed.agent import Agent
+
+# include/uapi/linux/tcp.h, enum tcp_ca_state
+_RECOVERY_STATES = ["open", "disorder", "cwr", "recovery", "loss"]
+
+
+class Sampler:
+    """A context manager around the traffic. Does nothing where no samples were asked for."""
+
+    def __init__(self, sender: Agent, scenario: Scenario):
+        self._sender = sender
+        self._scenario = scenario
+        self._pids: list[int] = []
+        self._outputs: list[str] = []
+
+    def __enter__(self) -> Sampler:
+        if self._scenario.samples is not None:
+            for number in range(len(self._scenario.flows)):
+                self._pids.append(self._sender.spawn(*self._command(traffic.FIRST_PORT + number)))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            return  # the run has failed, and its guests go with it
+        for pid in self._pids:
+            self._sender.kill(pid)
+            ended = self._sender.wait(pid, traffic.GRACE_SECONDS)
+            if ended.status != 0:
+                raise RunFailed(f"sampling the sockets failed: {ended.stderr.strip()}")
+            self._outputs.append(ended.stdout)
+
+    def _command(self, port: int) -> list[str]:
+        assert isinstance(self._scenario.samples, int)  # a sample at every ACK is refused before
+        longest = self._scenario.duration / 1e9 + traffic.GRACE_SECONDS
+        return [
+            "brobust-guest", "sample", "--port", str(port),
+            "--interval-us", str(self._scenario.samples // 1000), "--duration-s", f"{longest:g}",
+        ]  # fmt: skip
+
+    def rows(self, run: str, flows: list[iperf3.FlowResult]) -> list[dict[str, Any]]:
+        """Rows of the samples table. iperf3's control connection is left out: no flow has its port."""
+        number_of = {flow.local_port: number for number, flow in enumerate(flows)}
+        rows: list[dict[str, Any]] = []
+        for output in self._outputs:
+            rows += [{"run": run, **row} for row in parse(output, number_of)]
+        begin = min((row["time_s"] for row in rows), default=0.0)
+        for row in rows:
+            row["time_s"] -= begin
+        return rows
+
+
+def parse(output: str, number_of: dict[int, int]) -> list[dict[str, Any]]:
+    """What `brobust-guest sample` printed: a head with the columns, an array per sample, a tail with the sockets.
+
+    `number_of` says which flow has which local port. Times are of the guest's clock, in seconds.
+    """
+    lines = [json.loads(line) for line in output.splitlines()]
+    if len(lines) < 2:
+        return []
+    columns, sockets = lines[0]["columns"], lines[-1]["sockets"]
+    flow_of = [number_of.get(int(socket["local"].rsplit(":", 1)[1])) for socket in sockets]
+    rows = []
+    for values in lines[1:-1]:
+        sample = dict(zip(columns, values, strict=True))
+        flow = flow_of[sample["socket"]]
+        if flow is not None:
+            rows.append({"flow": flow, "cc": sockets[sample["socket"]]["congestion_control"], **_row(sample)})
+    return rows
+
+
+def _row(sample: dict[str, Any]) -> dict[str, Any]:
+    state, mode = sample["ca_state"], sample["bbr_mode"]
+    return {
+        "time_s": sample["time_ns"] / 1e9,
+        "cwnd_packets": sample["cwnd_packets"],
+        "pacing_rate_mbps": _mbps(sample["pacing_rate_bytes_per_s"]),
+        "delivery_rate_mbps": _mbps(sample["delivery_rate_bytes_per_s"]),
+        "bandwidth_estimate_mbps": _mbps(sample["bandwidth_bytes_per_s"]),
+        "min_rtt_ms": _ms(sample["bbr_min_rtt_us"] or sample["min_rtt_us"]),
+        "srtt_ms": _ms(sample["rtt_us"]),
+        "inflight_packets": sample["inflight_packets"],
+        "inflight_bdp": sample["inflight_bdp"],
+        "pacing_gain": sample["pacing_gain"],
+        "cwnd_gain": sample["cwnd_gain"],
+        "app_limited": sample["delivery_rate_app_limited"],
+        "retransmits": sample["total_retrans_packets"],
+        "state": _RECOVERY_STATES[state] if state is not None and state < len(_RECOVERY_STATES) else None,
+        "mode": cc_names.MODES[mode] if mode is not None and mode < len(cc_names.MODES) else None,
+        "deficit_acks": sample["deficit_acks"],
+    }
+
+
+def _mbps(bytes_per_second: int | None) -> float | None:
+    # An unlimited pacing rate is all ones (include/net/sock.h).
+    unlimited = bytes_per_second is None or bytes_per_second >= 2**64 - 1
+    return None if unlimited else bytes_per_second * 8 / 1e6  # type: ignore[operator]
+
+
+def _ms(microseconds: int | None) -> float | None:
+    return None if microseconds is None else microseconds / 1000

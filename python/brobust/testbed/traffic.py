@@ -1,0 +1,94 @@
+"""Flows by iperf3 between the two guests, and what both ends say of them.
+
+Throughput is counted at the receiver. Retransmits and RTT are the sender's own.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+from brobust import units
+from brobust.cc import names as cc_names
+from brobust.dataset import iperf3
+from brobust.scenario import Flows
+from brobust.testbed.agent import Agent
+
+RECEIVER = "10.77.0.2"
+FIRST_PORT = 5201
+# iperf3's shortest. At ten wake-ups a second it costs the sender next to nothing.
+INTERVAL_SECONDS = 0.1
+MOST_WRITE_BYTES = 1_000_000  # iperf3's -l takes a little more
+# What a starved guest may need on top of the test's own time to start iperf3 and to exchange results.
+GRACE_SECONDS = 45.0
+
+
+def run(
+    sender: Agent,
+    receiver: Agent,
+    groups: tuple[Flows, ...],
+    duration_s: float,
+    begin: Callable[[], object] = lambda: None,
+) -> list[iperf3.FlowResult]:
+    """Run all groups of flows at once and return one result per flow, in order. `begin` is called just before the
+    first of them starts."""
+    # On failure nothing is cleaned up here: the caller discards guests that failed a run.
+    servers = [receiver.spawn(*_server(FIRST_PORT + number)) for number in range(len(groups))]
+    _wait_listening(receiver, len(groups))
+    begin()
+    clients = [sender.spawn(*_client(FIRST_PORT + n, group, duration_s)) for n, group in enumerate(groups)]
+    results: list[iperf3.FlowResult] = []
+    for group, client, server in zip(groups, clients, servers, strict=True):
+        sent = sender.wait(client, duration_s + GRACE_SECONDS).stdout
+        received = receiver.wait(server, GRACE_SECONDS).stdout
+        results += iperf3.flows(group, sent, received)
+    return results
+
+
+def udp_mbps(sender: Agent, receiver: Agent, rate_bps: int, seconds: float) -> float:
+    """Payload a receiver gets of a UDP flow sent at `rate_bps`, Mbit/s."""
+    server = receiver.spawn(*_server(FIRST_PORT))
+    _wait_listening(receiver, 1)
+    sender.run(
+        "iperf3", "-c", RECEIVER, "-p", str(FIRST_PORT), "-u", "-b", str(rate_bps), "-l", str(units.PAYLOAD_BYTES),
+        "-t", f"{seconds:g}", "-J", timeout=seconds + GRACE_SECONDS,
+    )  # fmt: skip
+    report = iperf3.report(receiver.wait(server, GRACE_SECONDS).stdout, "receiver")
+    # The receiver's sum says 0 bits for UDP in iperf3 3.12; the intervals are right. The first and last are partial.
+    rates = [interval["sum"]["bits_per_second"] / 1e6 for interval in report["intervals"]]
+    return statistics.median(rates) if rates else 0.0
+
+
+def versions(agent: Agent) -> str:
+    """`3.12`"""
+    return agent.run("iperf3", "--version").split()[1]
+
+
+def _server(port: int) -> list[str]:
+    return ["iperf3", "-s", "-1", "-J", "-i", f"{INTERVAL_SECONDS:g}", "-p", str(port)]
+
+
+def _client(port: int, group: Flows, duration_s: float) -> list[str]:
+    seconds = duration_s - group.start / 1e9
+    # iperf3 takes whole seconds only.
+    control = cc_names.name_of(group.cc)
+    command = (
+        f"exec iperf3 -c {RECEIVER} -p {port} -C {control} -P {group.count} -t {max(1, round(seconds))} "
+        f"-J -i {INTERVAL_SECONDS:g}{_paced_by_application(group)}"
+    )
+    return ["bash", "-c", f"sleep {group.start / 1e9:g}; {command}" if group.start else command]
+
+
+def _paced_by_application(group: Flows) -> str:
+    """Writes of ten milliseconds' worth, as in virtual time."""
+    rate = group.pattern.rate
+    return "" if rate is None else f" -b {rate} -l {min(max(rate // 8 // 100, 1), MOST_WRITE_BYTES)}"
+
+
+def _wait_listening(receiver: Agent, ports: int) -> None:
+    wanted = " ".join(f"( sport = :{FIRST_PORT + n} )" + (" or" if n + 1 < ports else "") for n in range(ports))
+    receiver.run(
+        "bash", "-c",
+        f"for _ in {{1..100}}; do [ $(ss -Hltn '{wanted}' | wc -l) = {ports} ] && exit 0; sleep 0.05; done; "
+        "echo iperf3 does not listen >&2; exit 1",
+    )  # fmt: skip
