@@ -62,6 +62,8 @@ lint:
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/mypy --no-error-summary benchmarks/*.py
+# Which room may import which: pyproject.toml, importlinter.
+	.venv/bin/lint-imports --no-cache --no-logo
 	git ls-files '*.c' '*.h' '*.cc' | xargs -r clang-format --dry-run -Werror
 
 # No part of `make test`: what is known changes without us.
