@@ -17,7 +17,7 @@ PAGES = sorted(
 # What begins like this in backticks or after a space is a path of the repository.
 ROOMS = ("python", "crates", "cc", "bpf", "kernel", "docs", "tests", "benchmarks", "scripts", "packaging", "examples")
 # Placeholders, and what a build leaves there.
-NOT_OURS = {"cc/controls/NAME.c", "python/brobust/virtual/bin", "python/brobust/kernels/bin"}
+NOT_OURS = {"cc/controls/NAME.c", "python/brobust/kernels/bin"}
 # Sources of the Linux kernel, which we have no copy of.
 LINUX = ("net/", "drivers/", "tcp_", "arch/um/brobust")
 SOURCE = r"[\w./-]+\.(?:rs|py|pyi|c|h|cocci|patch|sh)"
