@@ -1,20 +1,22 @@
-# Two commands are all a newcomer needs: `make demo` and `make test`. Both install what they need.
+# A newcomer needs only two commands: `make demo` and `make test`. Both install what they need.
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test tools lint unit compiles virtual vm audit format clean
 
 help:
-	@echo "make demo    take a sender's CPU away, measure cubic / bbr / bbr_robust, draw the result: with real kernels in"
-	@echo "             virtual time (seconds), then with real VMs (about 5 minutes)"
-	@echo "make test    install what is needed, run every test"
-	@echo "make setup   install what is needed, build the kernel for virtual time, fetch those for VMs,"
-	@echo "             leave the command at .venv/bin/brobust"
-	@echo "make lint    formatters, linters and type checker; make format mends what they can"
-	@echo "make audit   what is known to be vulnerable of what the lock files name; needs the network"
+	@echo "make demo      take a sender's CPU away, measure cubic / bbr / bbr_robust, draw the result: with real kernels in"
+	@echo "               virtual time (seconds), then with real VMs (about 5 minutes)"
+	@echo "make test      install what is needed, run every test"
+	@echo "make setup     install what is needed, build the kernel for virtual time, fetch those for VMs;"
+	@echo "               the command is then at .venv/bin/brobust"
+	@echo "make unit      the tests without VMs and kernels; make compiles, virtual, vm: the other tests"
+	@echo "make lint      check format, style and types; make format corrects the format"
+	@echo "make audit     look up known vulnerabilities of everything in the lock files; needs the network"
+	@echo "make clean     remove what was built"
 
 setup:
 	@scripts/setup.sh
 
-# Virtual time first: its figure is there before what VMs need is fetched.
+# Virtual time first: its figure is there before anything for VMs is fetched.
 demo:
 	@scripts/setup.sh virtual
 	.venv/bin/brobust demo --backend virtual
@@ -27,19 +29,19 @@ test: tools lint unit compiles virtual vm
 tools:
 	@scripts/setup.sh virtual vm trees lint browser
 
-# A file's tests stay on one CPU, one after the other: some change what the host has only one of.
+# The tests of one file run one after the other on one CPU: some change things that the host has only once.
 SIDE_BY_SIDE = -n auto --dist loadfile
 
 RUST_TESTS = cargo test --workspace --exclude brobust-python --quiet --locked
 
-# Fast and without a VM. Rust tests that need root are ignored without it; those that find no support in the kernel say
-# "skipped" and why, which --show-output shows.
+# Fast and without a VM. Rust tests that need root are ignored without it; those that need support which the kernel lacks
+# print "skipped" and the reason, which --show-output shows.
 unit: setup
 	@if [ "$$(id -u)" -eq 0 ]; then $(RUST_TESTS) -- --include-ignored --show-output; \
-	else $(RUST_TESTS) -- --show-output && echo "unit: not root, so Rust tests that need it were ignored"; fi
+	else $(RUST_TESTS) -- --show-output && echo "unit: not root, so Rust tests that need root were ignored"; fi
 	.venv/bin/pytest $(SIDE_BY_SIDE) -m "not vm and not virtual and not compiles"
 
-# Kernel modules and repaired trees through the compiler.
+# Compile kernel modules and repaired kernel trees.
 compiles: setup
 	.venv/bin/pytest $(SIDE_BY_SIDE) -m "compiles and not vm and not virtual"
 
@@ -47,13 +49,13 @@ compiles: setup
 virtual: setup
 	.venv/bin/pytest $(SIDE_BY_SIDE) -m "virtual and not vm"
 
-# Real VMs, about ten minutes: last, and alone on the machine.
+# Real VMs, about ten minutes: the last, with nothing else running on the machine.
 vm: setup
 	.venv/bin/pytest -m vm
 
 lint:
 	@scripts/setup.sh virtual lint
-# Distributions package cargo without its linters: then only those are left out, and it is said.
+# Distributions package cargo without its linters: then only these are left out, with a message.
 	@if cargo fmt --version >/dev/null 2>&1; then cargo fmt --all --check; else echo "lint: no rustfmt, Rust format not checked"; fi
 	@if cargo clippy --version >/dev/null 2>&1; then \
 		cargo clippy --workspace --all-targets --quiet --locked -- -D warnings; \
@@ -66,7 +68,7 @@ lint:
 	.venv/bin/lint-imports --no-cache --no-logo
 	git ls-files '*.c' '*.h' '*.cc' | xargs -r clang-format --dry-run -Werror
 
-# No part of `make test`: what is known changes without us.
+# Not part of `make test`: known vulnerabilities change without any change of ours.
 audit: setup
 	@scripts/audit.sh
 

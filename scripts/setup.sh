@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs what brobust needs on Debian or Ubuntu, for the parts of it that are named:
+# Installs what brobust needs on Debian or Ubuntu, for the named parts:
 #
 #   virtual    the command at .venv/bin/brobust and a kernel: all that virtual time needs
 #   vm         QEMU, the program inside the guests, their kernels
 #   trees      the repairs for kernel trees
-#   lint       what `make lint` needs beside Python's and Rust's own tools
-#   browser    the browser that looks at the report in tests
+#   lint       what `make lint` needs in addition to Python's and Rust's own tools
+#   browser    the browser that opens the report in tests
 #
-# Without a name: virtual, vm and trees. Run again it only does what is missing: a few seconds.
+# Without arguments: virtual, vm and trees. A second call only adds what is missing, and takes a few seconds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,7 +15,7 @@ say() { printf 'setup: %s\n' "$*" >&2; }
 refuse() { say "$*"; exit 2; }
 
 parts=" ${*:-virtual vm trees} "
-# Rust's part of the Python package loads BPF, wherever runs take place: hence clang and libbpf's libraries.
+# The Rust part of the Python package loads BPF, whatever the backend: hence clang and libbpf's libraries.
 packages=(python3 python3-venv ca-certificates clang libelf-dev zlib1g-dev gcc libc6-dev make pkg-config)
 for part in $parts; do
 	case $part in
@@ -24,7 +24,7 @@ for part in $parts; do
 	trees) packages+=(coccinelle pahole diffutils) ;;
 	lint) packages+=(clang-format) ;;
 	browser) packages+=(chromium) ;;
-	*) refuse "$part: there is virtual, vm, trees, lint and browser" ;;
+	*) refuse "$part: no such part; the parts are virtual, vm, trees, lint and browser" ;;
 	esac
 done
 
@@ -36,15 +36,15 @@ done
 as_root() {
 	if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
 }
-update() { # one at a time: kernels are fetched in the background
+update() { # one call at a time: kernels are fetched in the background
 	as_root flock scripts/setup.sh apt-get update -qq
 }
 install() {
 	say "installing $*"
-	update || say "apt-get update failed; trying with what is known"
+	update || say "apt-get update failed; trying with the package lists that are here"
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
-command -v apt-get >/dev/null || [ ${#missing[@]} -eq 0 ] || refuse "no apt-get here; install by hand: ${missing[*]}"
+command -v apt-get >/dev/null || [ ${#missing[@]} -eq 0 ] || refuse "there is no apt-get here; install these by hand: ${missing[*]}"
 [ ${#missing[@]} -eq 0 ] || install "${missing[@]}" ||
 	refuse "packages are missing and could not be installed, see above; as root: apt-get install ${missing[*]}"
 
@@ -55,15 +55,15 @@ new_enough() { # VERSION AT_LEAST
 wanted_rust=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 have_rust=$(cargo --version 2>/dev/null | cut -d' ' -f2 || true)
 if ! new_enough "${have_rust:-0}" "$wanted_rust"; then
-	# Debian stable's own rustc is old; its rustc-web follows the browsers. Ubuntu has versioned packages.
+	# Debian stable's own rustc is old; its rustc-web is kept recent for the browsers. Ubuntu has versioned packages.
 	install rustc-web cargo-web || install cargo-1.85 rustc-1.85 || install cargo rustc
 	have_rust=$(cargo --version 2>/dev/null | cut -d' ' -f2 || true)
 	new_enough "${have_rust:-0}" "$wanted_rust" ||
-		refuse "cargo ${have_rust:-is missing}, needs $wanted_rust or newer; install it with rustup (https://rustup.rs)"
+		refuse "cargo ${have_rust:-is missing}, but $wanted_rust or newer is needed; install it with rustup (https://rustup.rs)"
 fi
 
 # --- the Python package and its Rust module; the kernel for virtual time is built beside them -------------------------
-# What builds is of one version for all, as what is built is by the lock files: uv here, maturin in pyproject.toml.
+# The build tools have fixed versions, as the dependencies have in the lock files: uv here, maturin in pyproject.toml.
 wanted_uv=0.13.9
 if [ "$(.venv/bin/uv --version 2>/dev/null | cut -d' ' -f2)" != "$wanted_uv" ]; then
 	python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || refuse "python3 is older than 3.11"
@@ -73,12 +73,12 @@ fi
 sync() {
 	UV_PROJECT_ENVIRONMENT=.venv .venv/bin/uv sync --quiet --locked --inexact "$@"
 }
-# What fetches and builds kernels is Python alone, so it need not wait for Rust. It ends with this script.
+# Fetching and building kernels takes only Python, so it need not wait for Rust. It ends when this script ends.
 unbuilt() {
 	PYTHONPATH=python setpriv --pdeathsig TERM .venv/bin/python "$@"
 }
 
-virtual_kernel() { # prints its name if it is there
+virtual_kernel() { # prints the name of the kernel for virtual time if it is built
 	unbuilt - <<-'PYTHON'
 		import sys
 		from brobust.errors import BrobustError
@@ -91,15 +91,15 @@ virtual_kernel() { # prints its name if it is there
 		    sys.exit(1)
 	PYTHON
 }
-build_virtual_kernel() { # where neither the cache nor a wheel has it
+build_virtual_kernel() { # if neither the cache nor a wheel has it
 	virtual_kernel >/dev/null && return
 	say "building the kernel for virtual time from the distribution's sources (about 3 minutes, once)"
 	unbuilt -m brobust kernel build >/dev/null && return
 	say "trying again with fresh package lists"
 	update || true
-	unbuilt -m brobust kernel build >/dev/null || say "going on without; \`brobust kernel build\` tries again"
+	unbuilt -m brobust kernel build >/dev/null || say "continuing without it; \`brobust kernel build\` tries again"
 }
-guest_kernel() { # prints the name of the one that guests boot unless another is named, if it is there
+guest_kernel() { # prints the name of the kernel that guests boot by default, if it is here
 	unbuilt - <<-'PYTHON'
 		import sys
 		from brobust.kernels import vm as kernels
@@ -117,7 +117,7 @@ fetch_kernels() { # now, so that no measurement waits for a download
 		from brobust.kernels import vm as kernels
 
 		default, offered = kernels.default(), kernels.available()
-		# Besides the default one those that tests and studies name, where they are offered.
+		# In addition to the default, the kernels that tests and studies name, if they are offered.
 		for name in dict.fromkeys([default, *(name for name in ("debian-6.12", "debian-6.1") if name in offered)]):
 		    try:
 		        kernels.find(name)
@@ -131,7 +131,7 @@ fetch_guest_kernels() {
 	fetch_kernels && return
 	say "trying again with fresh package lists"
 	update || true
-	fetch_kernels || say "going on without; see \`brobust doctor\` for the kernels there are"
+	fetch_kernels || say "continuing without them; \`brobust doctor\` lists the kernels that are here"
 }
 
 sync --no-install-project
@@ -150,7 +150,7 @@ sync
 if [[ $parts == *" vm "* ]]; then
 	cargo build --release --quiet --locked -p brobust-guest
 	mkdir -p python/brobust/testbed/bin
-	# Copy only what changed: guest images are rebuilt when its date does.
+	# Copy only a changed file: a new date makes guest images be rebuilt.
 	cmp -s target/release/brobust-guest python/brobust/testbed/bin/brobust-guest ||
 		cp target/release/brobust-guest python/brobust/testbed/bin/brobust-guest
 fi
@@ -163,14 +163,14 @@ if [[ $parts == *" virtual "* ]]; then
 	if kernel=$(virtual_kernel); then
 		ready+=" virtual ($kernel)"
 	else
-		say "backend virtual cannot run: it has no kernel, see above"
+		say "backend virtual cannot run, because it has no kernel; see above"
 	fi
 fi
 if [[ $parts == *" vm "* ]]; then
 	if kernel=$(guest_kernel); then
 		ready+=" vm ($kernel)"
 	else
-		say "backend vm cannot run: its guests have no kernel, see above"
+		say "backend vm cannot run, because its guests have no kernel; see above"
 	fi
 fi
 if [ -n "$ready" ]; then
