@@ -6,6 +6,21 @@
 
 #include "cong_control.h"
 #include "kernel_bbr.h"
+
+struct shadow_model {
+	u32 mode;
+	u32 pacing_gain;
+	u32 cwnd_gain;
+	u32 max_bw;
+	u32 min_rtt_us;
+	u32 cycle;
+	u32 prior_cwnd;
+	u32 full_bw;
+	u32 policer_bw;
+	u32 min_rtt_ticks;
+	u32 probe_rtt_ticks;
+};
+
 #include "shadow.h"
 
 /*
@@ -24,39 +39,38 @@ static __always_inline void guess_draw(struct sock *sk, struct cc_connection *co
 	    (BBR1_CYCLE - BPF_CORE_READ_BITFIELD(bbr_of(sk), cycle_idx)) & (BBR1_CYCLE - 1);
 }
 
-/* Named in crates/ccload/src/shadow.rs. */
-static __always_inline void kernel_model(struct sock *sk, u32 *model)
+static __always_inline void kernel_model(struct sock *sk, struct shadow_model *model)
 {
 	const struct bbr *bbr = bbr_of(sk);
 
-	model[0] = BPF_CORE_READ_BITFIELD(bbr, mode);
-	model[1] = BPF_CORE_READ_BITFIELD(bbr, pacing_gain);
-	model[2] = BPF_CORE_READ_BITFIELD(bbr, cwnd_gain);
-	model[3] = bbr->bw.s[0].v;
-	model[4] = bbr->min_rtt_us;
-	model[5] = BPF_CORE_READ_BITFIELD(bbr, cycle_idx);
-	model[6] = bbr->prior_cwnd;
-	model[7] = bbr->full_bw;
-	model[8] = bbr->lt_bw;
-	model[9] = bbr->min_rtt_stamp;
-	model[10] = bbr->probe_rtt_done_stamp;
+	model->mode = BPF_CORE_READ_BITFIELD(bbr, mode);
+	model->pacing_gain = BPF_CORE_READ_BITFIELD(bbr, pacing_gain);
+	model->cwnd_gain = BPF_CORE_READ_BITFIELD(bbr, cwnd_gain);
+	model->max_bw = bbr->bw.s[0].v;
+	model->min_rtt_us = bbr->min_rtt_us;
+	model->cycle = BPF_CORE_READ_BITFIELD(bbr, cycle_idx);
+	model->prior_cwnd = bbr->prior_cwnd;
+	model->full_bw = bbr->full_bw;
+	model->policer_bw = bbr->lt_bw;
+	model->min_rtt_ticks = bbr->min_rtt_stamp;
+	model->probe_rtt_ticks = bbr->probe_rtt_done_stamp;
 }
 
-static __always_inline void our_model(const struct control *control, u32 *model)
+static __always_inline void our_model(const struct control *control, struct shadow_model *model)
 {
 	const struct bbr1 *bbr = &control->bbr;
 
-	model[0] = bbr->mode;
-	model[1] = bbr->pacing_gain;
-	model[2] = bbr->cwnd_gain;
-	model[3] = bbr1_max_bw(bbr);
-	model[4] = bbr->min_rtt_us;
-	model[5] = bbr->cycle;
-	model[6] = bbr->prior_cwnd;
-	model[7] = bbr->full_bw;
-	model[8] = bbr->policer_bw;
-	model[9] = bbr->min_rtt_ticks;
-	model[10] = bbr->probe_rtt_ticks;
+	model->mode = bbr->mode;
+	model->pacing_gain = bbr->pacing_gain;
+	model->cwnd_gain = bbr->cwnd_gain;
+	model->max_bw = bbr1_max_bw(bbr);
+	model->min_rtt_us = bbr->min_rtt_us;
+	model->cycle = bbr->cycle;
+	model->prior_cwnd = bbr->prior_cwnd;
+	model->full_bw = bbr->full_bw;
+	model->policer_bw = bbr->policer_bw;
+	model->min_rtt_ticks = bbr->min_rtt_ticks;
+	model->probe_rtt_ticks = bbr->probe_rtt_ticks;
 }
 
 SEC("struct_ops")

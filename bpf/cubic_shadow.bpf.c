@@ -2,6 +2,19 @@
 /* The kernel's own CUBIC, with cc/cubic.h as its shadow: bpf/shadow.h. */
 #include "../cc/cubic_control.h"
 
+struct shadow_model {
+	u32 per_packet;
+	u32 max;
+	u32 last_cwnd;
+	u32 origin;
+	u32 k;
+	u32 min_rtt_us;
+	u32 epoch_ticks;
+	u32 reno_cwnd;
+	u32 found;
+	u32 last_ticks;
+};
+
 #include "shadow.h"
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -30,39 +43,36 @@ extern void cubictcp_cwnd_event(struct sock *sk, enum tcp_ca_event event) __ksym
 extern void cubictcp_acked(struct sock *sk, const struct ack_sample *sample) __ksym;
 extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
 
-/* Named in crates/ccload/src/shadow.rs. */
-static __always_inline void kernel_model(struct sock *sk, u32 *model)
+static __always_inline void kernel_model(struct sock *sk, struct shadow_model *model)
 {
 	const struct bictcp *cubic = inet_csk_ca(sk);
 
-	model[0] = cubic->cnt;
-	model[1] = cubic->last_max_cwnd;
-	model[2] = cubic->last_cwnd;
-	model[3] = cubic->bic_origin_point;
-	model[4] = cubic->bic_K;
-	model[5] = cubic->delay_min;
-	model[6] = cubic->epoch_start;
-	model[7] = cubic->tcp_cwnd;
-	model[8] = cubic->found;
-	model[9] = cubic->last_time;
-	model[10] = 0;
+	model->per_packet = cubic->cnt;
+	model->max = cubic->last_max_cwnd;
+	model->last_cwnd = cubic->last_cwnd;
+	model->origin = cubic->bic_origin_point;
+	model->k = cubic->bic_K;
+	model->min_rtt_us = cubic->delay_min;
+	model->epoch_ticks = cubic->epoch_start;
+	model->reno_cwnd = cubic->tcp_cwnd;
+	model->found = cubic->found;
+	model->last_ticks = cubic->last_time;
 }
 
-static __always_inline void our_model(const struct control *control, u32 *model)
+static __always_inline void our_model(const struct control *control, struct shadow_model *model)
 {
 	const struct cubic *cubic = &control->cubic;
 
-	model[0] = cubic->per_packet;
-	model[1] = cubic->max;
-	model[2] = cubic->last_cwnd;
-	model[3] = cubic->origin;
-	model[4] = cubic->k;
-	model[5] = cubic->min_rtt_us;
-	model[6] = cubic->epoch_ticks;
-	model[7] = cubic->reno_cwnd;
-	model[8] = cubic->found;
-	model[9] = cubic->last_ticks;
-	model[10] = 0;
+	model->per_packet = cubic->per_packet;
+	model->max = cubic->max;
+	model->last_cwnd = cubic->last_cwnd;
+	model->origin = cubic->origin;
+	model->k = cubic->k;
+	model->min_rtt_us = cubic->min_rtt_us;
+	model->epoch_ticks = cubic->epoch_ticks;
+	model->reno_cwnd = cubic->reno_cwnd;
+	model->found = cubic->found;
+	model->last_ticks = cubic->last_ticks;
 }
 
 SEC("struct_ops")

@@ -12,7 +12,16 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-#define SHADOW_MODEL 11
+/*
+ * The file that includes this defines before it
+ *
+ *	struct shadow_model	the control's own state: nothing but u32, each by the name of ours
+ *
+ * and after it kernel_model() and our_model(), which fill it from either side. The reader
+ * (crates/ccload/src/shadow.rs) takes the fields of all structs here, and the names of the calls,
+ * from the object's BTF, so that nothing has to be kept the same by hand.
+ */
+#define SHADOW_MODEL (sizeof(struct shadow_model) / sizeof(u32))
 
 enum shadow_call {
 	SHADOW_INIT,
@@ -26,15 +35,15 @@ enum shadow_call {
 	SHADOW_SNDBUF_EXPAND,
 };
 
-/* What is compared. Read by crates/ccload/src/shadow.rs. */
+/* What is compared. */
 struct shadow_side {
 	u64 pacing_rate;
 	u32 cwnd;
 	u32 cwnd_count;
 	u32 ssthresh;
 	u32 app_limited;
-	u32 result;		 /* of the calls that have one */
-	u32 model[SHADOW_MODEL]; /* the control's own state; named in crates/ccload/src/shadow.rs */
+	u32 result; /* of the calls that have one */
+	struct shadow_model model;
 };
 
 struct shadow {
@@ -42,7 +51,7 @@ struct shadow {
 	u64 acks; /* of these */
 	u64 differences;
 	u64 first_call; /* the first that differed: its number, */
-	u32 first_kind; /* enum shadow_call, */
+	enum shadow_call first_kind;
 	u32 padding;
 	struct shadow_side kernel, ours; /* and both sides of it */
 };
@@ -67,18 +76,18 @@ struct socket_state {
 
 #include "socket_state.h"
 
-/* Defined by the file that includes this: the models of either side. */
-static __always_inline void kernel_model(struct sock *sk, u32 *model);
-static __always_inline void our_model(const struct control *control, u32 *model);
+static __always_inline void kernel_model(struct sock *sk, struct shadow_model *model);
+static __always_inline void our_model(const struct control *control, struct shadow_model *model);
 
 static __always_inline bool same(const struct shadow_side *a, const struct shadow_side *b)
 {
 	bool same = a->pacing_rate == b->pacing_rate && a->cwnd == b->cwnd &&
 		    a->cwnd_count == b->cwnd_count && a->ssthresh == b->ssthresh &&
 		    a->app_limited == b->app_limited && a->result == b->result;
+	const u32 *a_model = (const u32 *)&a->model, *b_model = (const u32 *)&b->model;
 
-	for (int i = 0; i < SHADOW_MODEL; i++)
-		same = same && a->model[i] == b->model[i];
+	for (u32 i = 0; i < SHADOW_MODEL; i++)
+		same = same && a_model[i] == b_model[i];
 	return same;
 }
 
@@ -92,7 +101,7 @@ static __always_inline void look_at_kernel(struct sock *sk, struct socket_state 
 	state->kernel.ssthresh = tp->snd_ssthresh;
 	state->kernel.app_limited = tp->app_limited;
 	state->kernel.result = result;
-	kernel_model(sk, state->kernel.model);
+	kernel_model(sk, &state->kernel.model);
 }
 
 static __always_inline void look_at_ours(struct socket_state *state, u32 result)
@@ -103,7 +112,7 @@ static __always_inline void look_at_ours(struct socket_state *state, u32 result)
 	state->ours.ssthresh = state->conn.ssthresh;
 	state->ours.app_limited = state->conn.app_limited;
 	state->ours.result = result;
-	our_model(&state->control, state->ours.model);
+	our_model(&state->control, &state->ours.model);
 }
 
 /* Sockets on several CPUs count together; of two firsts one is kept. */

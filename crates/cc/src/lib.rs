@@ -6,10 +6,6 @@ pub mod fuzz;
 pub mod params;
 pub mod replay;
 
-#[cfg(test)]
-#[path = "../tests/common/layout.rs"]
-mod layout;
-
 use std::ffi::{c_void, CStr};
 
 pub use abi::{Connection, Report, Sample};
@@ -17,7 +13,7 @@ pub use params::{Param, ParamError, Unit};
 
 include!(concat!(env!("OUT_DIR"), "/controls.rs"));
 
-/// icsk_ca_state
+/// enum cc_ca_state: the state of the stack's loss recovery, icsk_ca_state.
 pub mod ca_state {
     pub const OPEN: u8 = 0;
     pub const DISORDER: u8 = 1;
@@ -26,10 +22,13 @@ pub mod ca_state {
     pub const LOSS: u8 = 4;
 }
 
-/// enum cc_event: about to send with nothing in flight
+/// enum cc_event: the stack is about to send with nothing in flight.
 pub const EVENT_TX_START: u32 = 0;
 
-/// Names of enum cc_mode.
+/// The names of enum cc_ca_state, by number.
+pub const CA_STATES: [&str; 5] = ["open", "disorder", "cwr", "recovery", "loss"];
+
+/// The names of enum cc_mode, by number.
 pub const MODES: [&str; 10] = [
     "startup",
     "drain",
@@ -219,7 +218,27 @@ impl Socket {
 
 #[cfg(test)]
 mod tests {
+    use brobust_layout::headers;
+
     use super::*;
+
+    /// Returns the names of an enum in lower case and without the prefix, by number.
+    fn names(of: &str, prefix: &str) -> Vec<String> {
+        let known = headers::CC.enumerators(of);
+        assert!(known.iter().zip(0..).all(|((_, number), place)| *number == place), "not from 0 on: {known:?}");
+        let shorten = |name: &str| name.strip_prefix(prefix).expect(prefix).to_lowercase();
+        known.iter().map(|(name, _)| shorten(name)).collect()
+    }
+
+    #[test]
+    fn modes_and_states_have_the_names_and_numbers_of_c() {
+        use ca_state::{CWR, DISORDER, LOSS, OPEN, RECOVERY};
+        assert_eq!(names("cc_mode", "CC_MODE_"), MODES);
+        assert_eq!(names("cc_ca_state", "CC_CA_"), CA_STATES);
+        let states = [OPEN, DISORDER, CWR, RECOVERY, LOSS].map(|number| CA_STATES[usize::from(number)]);
+        assert_eq!(states, ["open", "disorder", "cwr", "recovery", "loss"]);
+        assert_eq!(names("cc_event", "CC_EVENT_")[EVENT_TX_START as usize], "tx_start");
+    }
 
     #[test]
     fn every_control_has_a_name_that_the_kernel_takes() {

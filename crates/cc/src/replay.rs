@@ -176,23 +176,17 @@ fn again(open: &mut Open, called: &Record, returned: &Record) -> Vec<(&'static s
 
 #[cfg(test)]
 mod tests {
+    use brobust_layout::{assert_same_layout, headers};
+
     use super::*;
     use crate::fuzz::Random;
-    use crate::layout::{self, assert_same_layout, C};
 
     #[test]
     fn a_record_is_what_c_records() {
-        let c = C {
-            code: "#include \"call.h\"",
-            arguments: &[
-                concat!("-I", env!("CARGO_MANIFEST_DIR"), "/host"),
-                concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../../cc"),
-            ],
-        };
-        assert_same_layout!(c, "cc_call", Record, [socket, number, kind, value, conn, sample, report]);
-        let names: Vec<String> = KINDS.iter().map(|kind| format!("CC_CALL_{}", kind.to_uppercase())).collect();
-        let numbers: Vec<u64> = (0..=u64::from(RETURN)).collect();
-        assert_eq!(c.values(&[names, vec!["CC_CALL_RETURN".into()]].concat()), numbers);
+        assert_same_layout!(headers::CC, "cc_call", Record { socket, number, kind, value, conn, sample, report });
+        let name = |kind: &str| format!("CC_CALL_{}", kind.to_uppercase());
+        let ours: Vec<_> = KINDS.into_iter().chain(["return"]).map(name).zip(0..=u64::from(RETURN)).collect();
+        assert_eq!(ours, headers::CC.enumerators("cc_call_kind"));
     }
 
     fn record(kind: u32, number: u32, conn: Connection) -> Record {

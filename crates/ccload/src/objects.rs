@@ -2,16 +2,17 @@
 
 use std::ffi::OsStr;
 
-use libbpf_rs::btf::types::{DataSec, Struct, Var};
-use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::{DataSec, Enum, EnumMember, Int, MemberAttr, Struct, Var};
+use libbpf_rs::btf::{Btf, BtfType};
+use libbpf_rs::HasSize;
 
 use crate::{Refusal, Result};
 
-/// Name of a control and its object file, from build.rs. The name is that of the source file, of the struct_ops map,
-/// and of the congestion control.
+/// The name of each control and its object file, written by build.rs. The name is that of the source file, of the
+/// struct_ops map, and of the congestion control.
 static OBJECTS: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 
-/// The controls that can be loaded.
+/// Returns the names of the controls that can be loaded.
 pub fn names() -> impl Iterator<Item = &'static str> {
     OBJECTS.iter().map(|(name, _)| *name)
 }
@@ -28,6 +29,15 @@ pub struct Constant {
     pub size: usize,
 }
 
+/// A number in a struct of the object's own; the name of one in an inner struct is the path to it, `kernel.cwnd`.
+#[derive(Debug, Clone)]
+pub struct Field {
+    pub name: String,
+    /// Bytes from the beginning of the outermost struct.
+    pub offset: usize,
+    pub size: usize,
+}
+
 impl Object {
     pub fn find(name: &str) -> Result<Object> {
         let unknown = || Refusal::Unknown { name: name.to_owned() };
@@ -36,23 +46,50 @@ impl Object {
         Ok(Object { name, bytes, btf })
     }
 
-    /// The fields of a kernel structure that the object reads; none if it does not read it.
+    /// Returns the fields of a kernel structure that the object reads; none if it does not read the structure.
     pub fn fields_used(&self, structure: &str) -> Vec<String> {
         let Some(found) = self.btf.type_by_name::<Struct>(structure) else { return Vec::new() };
         found.iter().filter_map(|member| Some(member.name?.to_str()?.to_owned())).collect()
     }
 
-    /// The fields of a structure of the object's own, and their offsets in bytes.
-    #[cfg(test)]
-    pub fn offsets(&self, structure: &str) -> std::collections::HashMap<String, usize> {
-        let found = self.btf.type_by_name::<Struct>(structure).expect(structure);
-        let of_member = |member: libbpf_rs::btf::types::StructMember| match member.attr {
-            libbpf_rs::btf::types::MemberAttr::Normal { offset } => {
-                (member.name.unwrap().to_str().unwrap().to_owned(), offset as usize / 8)
+    pub fn has_struct(&self, name: &str) -> bool {
+        self.btf.type_by_name::<Struct>(name).is_some()
+    }
+
+    /// Returns the numbers in a structure of the object's own, those of inner structures too; none if there is no such
+    /// structure.
+    pub fn fields(&self, structure: &str) -> Vec<Field> {
+        let mut fields = Vec::new();
+        if let Some(found) = self.btf.type_by_name::<Struct>(structure) {
+            self.add_fields(&found, "", 0, &mut fields);
+        }
+        fields
+    }
+
+    fn add_fields(&self, structure: &Struct, prefix: &str, base: usize, fields: &mut Vec<Field>) {
+        for member in structure.iter() {
+            let (Some(name), MemberAttr::Normal { offset }) = (member.name.and_then(OsStr::to_str), member.attr) else {
+                continue;
+            };
+            let (name, offset) = (format!("{prefix}{name}"), base + offset as usize / 8);
+            let Some(ty) = self.btf.type_by_id::<BtfType>(member.ty).map(|ty| ty.skip_mods_and_typedefs()) else {
+                continue;
+            };
+            if let Ok(number) = Int::try_from(ty) {
+                fields.push(Field { name, offset, size: usize::from(number.bits) / 8 });
+            } else if let Ok(number) = Enum::try_from(ty) {
+                fields.push(Field { name, offset, size: number.size() });
+            } else if let Ok(inner) = Struct::try_from(ty) {
+                self.add_fields(&inner, &format!("{name}."), offset, fields);
             }
-            other => panic!("{structure} has a field of bits: {other:?}"),
-        };
-        found.iter().map(of_member).collect()
+        }
+    }
+
+    /// Returns the names of an enum that the object uses, and their numbers.
+    pub fn enumerators(&self, name: &str) -> Vec<(String, u64)> {
+        let Some(found) = self.btf.type_by_name::<Enum>(name) else { return Vec::new() };
+        let pair = |member: EnumMember| Some((member.name?.to_str()?.to_owned(), u64::try_from(member.value).ok()?));
+        found.iter().filter_map(pair).collect()
     }
 
     pub fn constant(&self, name: &str) -> Option<Constant> {

@@ -1,58 +1,24 @@
-//! What a shadow control has found (bpf/shadow.h): whether ours decides as the kernel's own does.
+//! Reads what a shadow control has found (bpf/shadow.h): whether ours decides as the kernel's own does.
+//!
+//! The object's BTF tells where each field is and what it is called, so no layout is written down here.
 
 use std::collections::BTreeMap;
 
 use libbpf_rs::{MapCore, MapFlags};
 use serde::Serialize;
 
+use crate::objects::{Field, Object};
 use crate::programs::map_of;
 use crate::{Refusal, Result};
 
-const MAP: &str = "shadow";
-/// enum shadow_call
-const CALLS: [&str; 9] =
-    ["init", "on_ack", "on_rtt", "set_state", "on_event", "ssthresh", "undo_cwnd", "min_tso_segs", "sndbuf_expand"];
-const SIDE: [&str; 5] = ["cwnd", "cwnd_count", "ssthresh", "app_limited", "result"];
-const MODEL: usize = 11;
-/// Bytes of struct shadow_side.
-const SIDE_BYTES: usize = 8 + 4 * (SIDE.len() + MODEL);
-/// struct shadow_side.model, by control.
-const MODELS: [(&str, [&str; MODEL]); 2] = [
-    (
-        "bbr_shadow",
-        [
-            "mode",
-            "pacing_gain",
-            "cwnd_gain",
-            "max_bw",
-            "min_rtt_us",
-            "cycle",
-            "prior_cwnd",
-            "full_bw",
-            "policer_bw",
-            "min_rtt_ticks",
-            "probe_rtt_ticks",
-        ],
-    ),
-    (
-        "cubic_shadow",
-        [
-            "per_packet",
-            "max",
-            "last_cwnd",
-            "origin",
-            "k",
-            "min_rtt_us",
-            "epoch_ticks",
-            "reno_cwnd",
-            "found",
-            "last_ticks",
-            "",
-        ],
-    ),
-];
+/// The map, and the struct in it.
+const SHADOW: &str = "shadow";
+/// The field of struct shadow that has the kernel's decisions, and the field that has ours.
+const SIDES: [&str; 2] = ["kernel", "ours"];
+/// The enum of calls, and how its names begin.
+const CALLS: (&str, &str) = ("shadow_call", "SHADOW_");
 
-/// Calls in which both decided, and the first in which they did not decide alike.
+/// How many calls were decided on both sides, and the first call in which the two sides differed.
 #[derive(Debug, Serialize)]
 pub struct Shadow {
     pub calls: u64,
@@ -63,87 +29,123 @@ pub struct Shadow {
 
 #[derive(Debug, Serialize)]
 pub struct Difference {
-    /// Of all calls.
+    /// Number of the call, counted from 0 over all sockets.
     pub number: u64,
-    pub call: &'static str,
-    /// (kernel's, ours) of what differs.
-    pub values: BTreeMap<&'static str, (u64, u64)>,
+    pub call: String,
+    /// Each value that differs: (the kernel's, ours).
+    pub values: BTreeMap<String, (u64, u64)>,
 }
 
-/// What a loaded shadow control has found so far.
+/// Returns what a loaded shadow control has found so far.
 pub fn shadow(name: &str) -> Result<Shadow> {
     let unknown = || Refusal::NotLoaded { name: name.to_owned() };
-    let (_, model) = MODELS.iter().find(|(known, _)| *known == name).ok_or_else(unknown)?;
-    let found = map_of(name, MAP)?.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
-    parse(&found.ok_or_else(unknown)?, model).ok_or_else(unknown)
+    let object = Object::find(name)?;
+    if !object.has_struct(SHADOW) {
+        return Err(unknown());
+    }
+    let found = map_of(name, SHADOW)?.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
+    read(&object, &found.ok_or_else(unknown)?).ok_or_else(unknown)
 }
 
-fn parse(value: &[u8], model: &[&'static str; MODEL]) -> Option<Shadow> {
-    let u64_at = |at: usize| Some(u64::from_ne_bytes(value.get(at..at + 8)?.try_into().ok()?));
-    let u32_at = |at: usize| Some(u32::from_ne_bytes(value.get(at..at + 4)?.try_into().ok()?));
-    let differences = u64_at(16)?;
+fn read(object: &Object, value: &[u8]) -> Option<Shadow> {
+    let fields = object.fields(SHADOW);
+    let number = |name: &str| number_at(value, fields.iter().find(|field| field.name == name)?);
+    let differences = number("differences")?;
     let first = if differences == 0 {
         None
     } else {
-        let kind = u32_at(32)? as usize;
-        // pacing_rate, SIDE, the model
-        let (kernel, ours) = (40, 40 + SIDE_BYTES);
-        let mut values = BTreeMap::new();
-        values.insert("pacing_rate", (u64_at(kernel)?, u64_at(ours)?));
-        for (number, name) in SIDE.iter().chain(model).enumerate() {
-            let at = 8 + 4 * number;
-            values.insert(*name, (u32_at(kernel + at)?.into(), u32_at(ours + at)?.into()));
-        }
-        values.retain(|_, (kernel, ours)| kernel != ours);
-        Some(Difference { number: u64_at(24)?, call: CALLS.get(kind).copied().unwrap_or("unknown"), values })
+        let calls = object.enumerators(CALLS.0);
+        let kind = number("first_kind")?;
+        let call = calls.iter().find(|(_, known)| *known == kind).and_then(|(name, _)| name.strip_prefix(CALLS.1));
+        Some(Difference {
+            number: number("first_call")?,
+            call: call.unwrap_or("unknown").to_lowercase(),
+            values: differing(value, &fields)?,
+        })
     };
-    Some(Shadow { calls: u64_at(0)?, acks: u64_at(8)?, differences, first })
+    Some(Shadow { calls: number("calls")?, acks: number("acks")?, differences, first })
+}
+
+/// Returns what differs between the two sides, by the name of the innermost field: `kernel.model.mode` is `mode`.
+fn differing(value: &[u8], fields: &[Field]) -> Option<BTreeMap<String, (u64, u64)>> {
+    let mut values = BTreeMap::new();
+    for field in fields {
+        let Some(path) = field.name.strip_prefix(SIDES[0]).and_then(|rest| rest.strip_prefix('.')) else { continue };
+        let ours = fields.iter().find(|other| other.name == format!("{}.{path}", SIDES[1]))?;
+        let both = (number_at(value, field)?, number_at(value, ours)?);
+        if both.0 != both.1 {
+            values.insert(path.rsplit('.').next()?.to_owned(), both);
+        }
+    }
+    Some(values)
+}
+
+fn number_at(value: &[u8], field: &Field) -> Option<u64> {
+    let bytes = value.get(field.offset..field.offset + field.size)?;
+    match bytes.len() {
+        8 => Some(u64::from_ne_bytes(bytes.try_into().ok()?)),
+        4 => Some(u32::from_ne_bytes(bytes.try_into().ok()?).into()),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::Object;
 
-    #[test]
-    fn fields_are_found_where_the_bpf_program_has_them() {
-        let object = Object::find("bbr_shadow").unwrap();
-        let (shadow, side) = (object.offsets("shadow"), object.offsets("shadow_side"));
-        let mut value = vec![0_u8; shadow["ours"] + SIDE_BYTES];
-        let mut put = |at: usize, bytes: &[u8]| value[at..at + bytes.len()].copy_from_slice(bytes);
-        for (number, field) in (1_u64..).zip(["calls", "acks", "differences", "first_call"]) {
-            put(shadow[field], &number.to_ne_bytes());
-        }
-        put(shadow["first_kind"], &5_u32.to_ne_bytes());
-        let fields = SIDE.iter().map(|field| side[*field]).chain((0..MODEL).map(|at| side["model"] + 4 * at));
-        for (number, at) in (10_u32..).zip(fields) {
-            put(shadow["kernel"] + at, &number.to_ne_bytes());
-            put(shadow["ours"] + at, &(number + 100).to_ne_bytes());
-        }
-        put(shadow["ours"] + side["pacing_rate"], &9_u64.to_ne_bytes());
+    const SHADOWS: [&str; 2] = ["bbr_shadow", "cubic_shadow"];
 
-        let names = MODELS[0].1;
-        let read = parse(&value, &names).unwrap();
-        let first = read.first.unwrap();
-        assert_eq!((read.calls, read.acks, read.differences, first.number, first.call), (1, 2, 3, 4, CALLS[5]));
-        let expected = (10_u64..).zip(SIDE.iter().chain(&names)).map(|(number, name)| (*name, (number, number + 100)));
-        assert_eq!(first.values, expected.chain([("pacing_rate", (0, 9))]).collect());
+    /// A struct shadow in which each field holds its place in the list, counted from 1, but for the call's kind.
+    fn numbered(object: &Object) -> Vec<u8> {
+        let fields = object.fields(SHADOW);
+        let mut value = vec![0; fields.iter().map(|field| field.offset + field.size).max().unwrap()];
+        for (number, field) in (1_u64..).zip(&fields) {
+            let number = if field.name == "first_kind" { 5 } else { number };
+            value[field.offset..field.offset + field.size].copy_from_slice(&number.to_ne_bytes()[..field.size]);
+        }
+        value
     }
 
     #[test]
-    fn the_first_difference_names_what_differs_on_both_sides() {
-        let mut value = vec![0_u8; 40 + 2 * SIDE_BYTES];
-        value[0..8].copy_from_slice(&7_u64.to_ne_bytes());
-        value[8..16].copy_from_slice(&5_u64.to_ne_bytes());
-        value[16..24].copy_from_slice(&2_u64.to_ne_bytes());
-        value[24..32].copy_from_slice(&3_u64.to_ne_bytes());
-        value[32..36].copy_from_slice(&1_u32.to_ne_bytes());
-        value[48..52].copy_from_slice(&10_u32.to_ne_bytes()); // the kernel's cwnd
-        value[40 + SIDE_BYTES + 8..][..4].copy_from_slice(&12_u32.to_ne_bytes()); // ours
-        let shadow = parse(&value, &MODELS[0].1).unwrap();
-        let first = shadow.first.unwrap();
-        assert_eq!((shadow.calls, shadow.acks, shadow.differences, first.number, first.call), (7, 5, 2, 3, "on_ack"));
-        assert_eq!(first.values, BTreeMap::from([("cwnd", (10, 12))]));
-        assert!(parse(&value[..20], &MODELS[0].1).is_none());
+    fn every_field_of_both_sides_is_read_by_its_name() {
+        for name in SHADOWS {
+            let object = Object::find(name).unwrap();
+            let fields = object.fields(SHADOW);
+            let read = read(&object, &numbered(&object)).unwrap();
+            let place = |name: &str| 1 + fields.iter().position(|field| field.name == name).expect(name) as u64;
+            let first = read.first.unwrap();
+            assert_eq!((read.calls, read.acks), (place("calls"), place("acks")));
+            assert_eq!((read.differences, first.number), (place("differences"), place("first_call")));
+            assert_eq!(first.call, "ssthresh");
+            for (path, name) in
+                [("pacing_rate", "pacing_rate"), ("result", "result"), ("model.min_rtt_us", "min_rtt_us")]
+            {
+                let both = (place(&format!("kernel.{path}")), place(&format!("ours.{path}")));
+                assert_eq!(first.values[name], both, "{name}");
+            }
+            let sides = fields.iter().filter(|field| field.name.starts_with("kernel.")).count();
+            assert_eq!(first.values.len(), sides, "two fields of one name: {fields:?}");
+            assert!(sides > 12, "the model is missing: {fields:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_the_same_on_both_sides_is_left_out() {
+        let object = Object::find("bbr_shadow").unwrap();
+        let fields = object.fields(SHADOW);
+        let at = |name: &str| fields.iter().find(|field| field.name == name).expect(name).offset;
+        let mut value = vec![0_u8; numbered(&object).len()];
+        assert!(read(&object, &value).unwrap().first.is_none());
+        value[at("differences")] = 2;
+        value[at("kernel.cwnd")] = 10;
+        value[at("ours.cwnd")] = 12;
+        let first = read(&object, &value).unwrap().first.unwrap();
+        assert_eq!(first.values, BTreeMap::from([("cwnd".to_owned(), (10, 12))]));
+        assert!(read(&object, &value[..20]).is_none());
+    }
+
+    #[test]
+    fn a_control_that_is_no_shadow_is_refused() {
+        assert!(matches!(shadow("bbr_robust"), Err(Refusal::NotLoaded { .. })));
     }
 }

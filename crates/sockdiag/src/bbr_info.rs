@@ -50,42 +50,23 @@ impl BbrInfo {
 
 #[cfg(test)]
 mod tests {
+    use brobust_layout::headers;
+
     use super::*;
-    use crate::layout;
 
     fn words(words: &[u32]) -> Vec<u8> {
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// A struct of C, each of whose fields holds its place in the list, from 1.
-    fn numbered(c: &layout::C, structure: &str, fields: &[&str]) -> Vec<u8> {
-        let size = c.values(&[format!("sizeof(struct {structure})")])[0] as usize;
-        let mut payload = vec![0; size];
-        for (number, (offset, length)) in (1_u64..).zip(c.fields(structure, fields)) {
-            let bytes =
-                if length == 4 { (number as u32).to_ne_bytes().to_vec() } else { number.to_ne_bytes().to_vec() };
-            payload[offset..offset + length].copy_from_slice(&bytes);
-        }
-        payload
-    }
-
     #[test]
     fn fields_are_found_where_c_has_them() {
-        let kernel = layout::C { code: "#include <linux/inet_diag.h>", arguments: &[] };
         let fields = ["bbr_bw_lo", "bbr_bw_hi", "bbr_min_rtt", "bbr_pacing_gain", "bbr_cwnd_gain"];
-        let info = BbrInfo::parse(&numbered(&kernel, "tcp_bbr_info", &fields)).unwrap();
+        let info = BbrInfo::parse(&headers::INET_DIAG.numbered("tcp_bbr_info", &fields)).unwrap();
         assert_eq!(info.bandwidth_bytes_per_s, 1 | 2 << 32);
         assert_eq!((info.min_rtt_us, info.pacing_gain_x256, info.cwnd_gain_x256), (Some(3), 4, 5));
 
-        let ours = layout::C {
-            code: "#include \"cc.h\"",
-            arguments: &[
-                concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../cc/host"),
-                concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../../cc"),
-            ],
-        };
         let fields = ["bandwidth", "min_rtt_us", "pacing_gain", "cwnd_gain", "mode", "acks", "deficit_acks"];
-        let info = BbrInfo::parse_export(&numbered(&ours, "cc_report", &fields)).unwrap();
+        let info = BbrInfo::parse_export(&headers::CC.numbered("cc_report", &fields)).unwrap();
         let expected = BbrInfo {
             bandwidth_bytes_per_s: 1,
             min_rtt_us: Some(2),

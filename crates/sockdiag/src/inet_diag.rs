@@ -121,6 +121,8 @@ fn read_storages(storages: &[u8]) -> Option<BbrInfo> {
 
 #[cfg(test)]
 mod tests {
+    use brobust_layout::{headers::INET_DIAG, Field};
+
     use super::*;
     use crate::fuzz::{answer, Parts};
     use crate::netlink::{message, Messages};
@@ -129,6 +131,27 @@ mod tests {
         let mut socket = Socket::none();
         let answer = read(&Messages { rest: bytes }.next().expect("no message"), 42, &mut socket)?;
         Ok((answer, socket))
+    }
+
+    #[test]
+    fn requests_and_answers_are_laid_out_as_the_uapi_header_has_them() {
+        let offsets = |structure: &str, names: &[&str]| -> Vec<usize> {
+            let fields = INET_DIAG.fields(structure);
+            let find = |name: &&str| fields.iter().find(|Field { name: known, .. }| known == name).expect(name).offset;
+            names.iter().map(find).collect()
+        };
+        let key = ["idiag_sport", "idiag_dport", "idiag_src", "idiag_dst", "idiag_if", "idiag_cookie"];
+        assert_eq!(offsets("inet_diag_sockid", &key), [0, 2, 4, 20, 36, 40]);
+        let head = ["idiag_family", "idiag_state", "id", "idiag_uid", "idiag_inode"];
+        assert_eq!(offsets("inet_diag_msg", &head), [0, 1, 4, 64, 68]);
+        assert_eq!(INET_DIAG.size("inet_diag_msg"), 72);
+        let asked = ["sdiag_family", "sdiag_protocol", "idiag_ext", "idiag_states", "id"];
+        assert_eq!(offsets("inet_diag_req_v2", &asked), [0, 1, 2, 4, 8]);
+        assert_eq!(INET_DIAG.size("inet_diag_req_v2"), request(&Socket::none().key).len());
+        let names = ["INET_DIAG_INFO", "INET_DIAG_VEGASINFO", "INET_DIAG_CONG", "INET_DIAG_BBRINFO"];
+        let ours = [INET_DIAG_INFO, INET_DIAG_VEGASINFO, INET_DIAG_CONG, INET_DIAG_BBRINFO].map(u64::from);
+        assert_eq!(INET_DIAG.values(&names), ours);
+        assert_eq!(INET_DIAG.values(&["INET_DIAG_SK_BPF_STORAGES"]), [INET_DIAG_SK_BPF_STORAGES.into()]);
     }
 
     #[test]

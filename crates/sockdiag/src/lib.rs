@@ -13,10 +13,6 @@ mod query;
 mod socket;
 mod tcp_info;
 
-#[cfg(test)]
-#[path = "../../cc/tests/common/layout.rs"]
-mod layout;
-
 pub use bbr_info::BbrInfo;
 pub use query::{Filter, SockDiag};
 pub use socket::{Socket, SocketKey};

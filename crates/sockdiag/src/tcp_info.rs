@@ -93,6 +93,8 @@ impl TcpInfo {
 
 #[cfg(test)]
 mod tests {
+    use brobust_layout::headers;
+
     use super::*;
 
     /// A tcp_info in which each 32-bit word holds its own index.
@@ -102,14 +104,68 @@ mod tests {
 
     #[test]
     fn fields_are_found_at_the_offsets_of_the_uapi_header() {
-        let info = TcpInfo::parse(&numbered(58));
-        assert_eq!(info.snd_mss_bytes, Some(4));
-        assert_eq!(info.cwnd_packets, Some(20));
-        assert_eq!(info.total_retrans_packets, Some(25));
-        assert_eq!(info.min_rtt_us, Some(37));
-        assert_eq!(info.snd_wnd_bytes, Some(57));
-        #[cfg(target_endian = "little")]
-        assert_eq!(info.pacing_rate_bytes_per_s, Some(26 | 27 << 32));
+        let fields = [
+            "tcpi_state",
+            "tcpi_ca_state",
+            "tcpi_rto",
+            "tcpi_snd_mss",
+            "tcpi_unacked",
+            "tcpi_sacked",
+            "tcpi_lost",
+            "tcpi_retrans",
+            "tcpi_rtt",
+            "tcpi_rttvar",
+            "tcpi_snd_ssthresh",
+            "tcpi_snd_cwnd",
+            "tcpi_reordering",
+            "tcpi_total_retrans",
+            "tcpi_pacing_rate",
+            "tcpi_bytes_acked",
+            "tcpi_notsent_bytes",
+            "tcpi_min_rtt",
+            "tcpi_data_segs_out",
+            "tcpi_delivery_rate",
+            "tcpi_busy_time",
+            "tcpi_rwnd_limited",
+            "tcpi_sndbuf_limited",
+            "tcpi_delivered",
+            "tcpi_delivered_ce",
+            "tcpi_bytes_sent",
+            "tcpi_bytes_retrans",
+            "tcpi_snd_wnd",
+        ];
+        let expected = TcpInfo {
+            state: Some(1),
+            ca_state: Some(2),
+            delivery_rate_app_limited: Some(false), // a bit-field, which has no offset
+            rto_us: Some(3),
+            snd_mss_bytes: Some(4),
+            unacked_packets: Some(5),
+            sacked_packets: Some(6),
+            lost_packets: Some(7),
+            retrans_packets: Some(8),
+            rtt_us: Some(9),
+            rttvar_us: Some(10),
+            ssthresh_packets: Some(11),
+            cwnd_packets: Some(12),
+            reordering_packets: Some(13),
+            total_retrans_packets: Some(14),
+            pacing_rate_bytes_per_s: Some(15),
+            bytes_acked: Some(16),
+            notsent_bytes: Some(17),
+            min_rtt_us: Some(18),
+            data_segs_out: Some(19),
+            delivery_rate_bytes_per_s: Some(20),
+            busy_us: Some(21),
+            rwnd_limited_us: Some(22),
+            sndbuf_limited_us: Some(23),
+            delivered_packets: Some(24),
+            delivered_ce_packets: Some(25),
+            bytes_sent: Some(26),
+            bytes_retrans: Some(27),
+            snd_wnd_bytes: Some(28),
+        };
+        assert_eq!(TcpInfo::parse(&headers::TCP.numbered("tcp_info", &fields)), expected);
     }
 
     #[test]

@@ -19,10 +19,6 @@ mod record;
 mod scenario;
 pub mod shared;
 
-#[cfg(test)]
-#[path = "../../cc/tests/common/layout.rs"]
-mod layout;
-
 pub use clock::{run, run_on};
 pub use error::{Error, Result};
 pub use iperf3::{End, Said};

@@ -213,36 +213,30 @@ pub fn words(field: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::layout::{self, assert_same_layout, C};
+    use brobust_layout::assert_same_layout;
+    use brobust_layout::headers::VIRTUAL_KERNEL as HEADER;
 
-    /// The side of the header that runs against the C library.
-    const HEADER: C = C {
-        code: "#include \"brobust.h\"",
-        arguments: &[
-            "-D__UM_HOST__",
-            concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../../kernel/virtual/tree/arch/um/brobust"),
-        ],
-    };
+    use super::*;
 
     #[test]
     fn every_field_is_where_the_kernel_has_it() {
-        let c = HEADER;
-        assert_same_layout!(c, "brobust_window", Window, [begin, end]);
-        assert_same_layout!(c, "brobust_flow", Flow, [used, pattern, start, stop, a, b, cc]);
-        assert_same_layout!(c, "brobust_program", Program, [start, command]);
+        assert_same_layout!(HEADER, "brobust_window", Window { begin, end });
+        assert_same_layout!(HEADER, "brobust_flow", Flow { used, pattern, start, stop, a, b, cc });
+        assert_same_layout!(HEADER, "brobust_program", Program { start, command });
         assert_same_layout!(
-            c,
+            HEADER,
             "brobust_flow_stats",
-            FlowStats,
-            [received, acked, sent, idle, skbs, paced, retransmits, error]
+            FlowStats { received, acked, sent, idle, skbs, paced, retransmits, error }
         );
-        assert_same_layout!(c, "brobust_frame", FrameHead, [time, length, record, header, payload, gso_size, reserved]);
         assert_same_layout!(
-            c,
+            HEADER,
+            "brobust_frame",
+            FrameHead { time, length, record, header, payload, gso_size, reserved }
+        );
+        assert_same_layout!(
+            HEADER,
             "brobust_ack",
-            Ack,
-            [
+            Ack {
                 time,
                 pacing_rate,
                 bandwidth,
@@ -265,13 +259,12 @@ mod tests {
                 deficits,
                 mss,
                 flags,
-            ]
+            }
         );
         assert_same_layout!(
-            c,
+            HEADER,
             "brobust_shared",
-            Shared,
-            [
+            Shared {
                 magic,
                 abi,
                 size,
@@ -318,7 +311,7 @@ mod tests {
                 ack,
                 tx,
                 rx,
-            ]
+            }
         );
     }
 

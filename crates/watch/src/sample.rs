@@ -4,7 +4,8 @@ use brobust_sockdiag::{BbrInfo, Socket, TcpInfo};
 
 /// Gains are multiplied by 256 (include/uapi/linux/inet_diag.h).
 const UNIT: u32 = 256;
-/// enum cc_mode in cc/cc.h: where a BBR of ours has less in flight on purpose.
+/// The modes of enum cc_mode (cc/cc.h) in which a BBR of ours has less in flight on purpose: DRAIN, PROBE_RTT,
+/// PROBE_BW_DOWN.
 const DRAINING_MODES: [u32; 3] = [1, 3, 5];
 
 /// Whose bandwidth-delay product `Sample::inflight_bdp` is in.
@@ -114,5 +115,16 @@ fn is_draining(bbr: &BbrInfo) -> bool {
         Some(mode) => DRAINING_MODES.contains(&mode) || bbr.pacing_gain_x256 < UNIT,
         // The kernel's own tells no mode: PROBE_RTT is where cwnd has no gain (net/ipv4/tcp_bbr.c).
         None => bbr.pacing_gain_x256 < UNIT || bbr.cwnd_gain_x256 == UNIT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draining_modes_have_the_numbers_of_c() {
+        let names = ["CC_MODE_DRAIN", "CC_MODE_PROBE_RTT", "CC_MODE_PROBE_BW_DOWN"];
+        assert_eq!(brobust_layout::headers::CC.values(&names), DRAINING_MODES.map(u64::from));
     }
 }

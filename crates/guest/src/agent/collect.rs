@@ -1,4 +1,4 @@
-//! Reads a command's output until the command ends or its time is up.
+//! Reads a command's output until the command has ended. A command whose time is up is told to end.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,12 +9,12 @@ use nix::errno::Errno;
 use nix::fcntl::{fcntl, FcntlArg, OFlag};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 
-use super::jobs::Child;
+use super::child::Child;
 use super::protocol::Outcome;
 
-/// Kept of each of stdout and stderr; a guest's memory is small.
+/// Bytes kept of stdout and of stderr: a guest's memory is small.
 const MAX_OUTPUT: usize = 64 << 20;
-/// What a command has, after SIGTERM, to write its results before SIGKILL.
+/// Time that a command has between SIGTERM and SIGKILL to write its results.
 const GRACE: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -47,8 +47,8 @@ fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// One poll over the pipes and the pidfd. The end of the command, not of its pipes, ends the loop: a daemon that it
-/// leaves behind holds them open for good.
+/// Reads both pipes until the command has ended. The end of the pipes is not waited for: a daemon that the command leaves
+/// behind holds them open for good.
 pub fn collect(mut child: Child, input: &[u8], timeout: Option<Duration>, kill: impl Fn(i32)) -> Output {
     let mut output = Output::default();
     let mut stdin = child.stdin.take().map(|pipe| (pipe, input));
@@ -74,7 +74,7 @@ pub fn collect(mut child: Child, input: &[u8], timeout: Option<Duration>, kill: 
     output
 }
 
-/// Sleeps until a pipe is ready or the time is up; true if the command has ended.
+/// Sleeps until a pipe is ready or the time is up. Returns whether the command has ended.
 fn wait_for_any(
     child: &Child,
     stdin: &Option<(ChildStdin, &[u8])>,
@@ -92,20 +92,20 @@ fn wait_for_any(
         fds.push(PollFd::new(pipe.as_fd(), PollFlags::POLLOUT));
     }
     let timeout = deadline.map_or(PollTimeout::NONE, |at| {
-        // Rounded up: waking before the deadline would only mean to sleep again. Clamped: the caller loops.
+        // Rounded up, since waking before the deadline would only mean to sleep again. Clamped, since the caller loops.
         let left = at.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
         PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
     });
     match poll(&mut fds, timeout) {
         Ok(_) => fds[0].any() == Some(true),
         Err(Errno::EINTR) => false,
-        // Out of memory, at worst; the deadline still ends it.
+        // The kernel is out of memory, at worst. The deadline still ends the loop.
         Err(_) => false,
     }
 }
 
 impl Pipe {
-    /// Takes all that is there now.
+    /// Reads everything that is there now.
     fn read_from(&mut self, from: &mut impl Read) {
         let mut chunk = [0; 64 * 1024];
         while !self.ended {
@@ -116,7 +116,7 @@ impl Pipe {
                     self.truncated |= n > room;
                     self.bytes.extend_from_slice(&chunk[..n.min(room)]);
                     if self.truncated && n < chunk.len() {
-                        return; // let poll say when there is more: a chatterer must not keep us from its end
+                        return; // poll says when there is more: a command that never pauses must not hide its own end
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -127,7 +127,7 @@ impl Pipe {
     }
 }
 
-/// Writes what the pipe takes now, and closes it after the last byte.
+/// Writes as much as the pipe takes now, and closes it after the last byte.
 fn feed(stdin: &mut Option<(ChildStdin, &[u8])>) {
     let Some((pipe, rest)) = stdin else { return };
     while !rest.is_empty() {
@@ -135,7 +135,7 @@ fn feed(stdin: &mut Option<(ChildStdin, &[u8])>) {
             Ok(written) => *rest = &rest[written..],
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-            // The command does not want the rest.
+            // The command has closed its end: it does not want the rest.
             Err(_) => break,
         }
     }
@@ -143,6 +143,6 @@ fn feed(stdin: &mut Option<(ChildStdin, &[u8])>) {
 }
 
 fn set_nonblocking(fd: BorrowedFd) {
-    // Cannot fail on a pipe that we have just made.
+    // This cannot fail on a pipe that we have just made.
     let _ = fcntl(fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
 }

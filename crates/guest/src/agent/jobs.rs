@@ -1,10 +1,7 @@
-//! The commands that the agent has started: their states, their ends, and who waits for them.
+//! Keeps the commands that the agent has started: which of them still run, how the others ended, and who waits for them.
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{ChildStderr, ChildStdin, ChildStdout, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,6 +10,7 @@ use nix::errno::Errno;
 use nix::sys::wait::{waitid, waitpid, Id, WaitPidFlag, WaitStatus};
 use nix::unistd::Pid;
 
+use super::child::Child;
 use super::collect::collect;
 use super::port::lock;
 use super::protocol::{Command, Outcome};
@@ -25,32 +23,16 @@ pub struct Jobs {
 #[derive(Default)]
 struct Table {
     jobs: HashMap<i32, Job>,
-    /// Counts starts, so that the reaper can tell whether one came since it last looked.
+    /// Number of commands started, by which the reaper tells whether one was started since it last looked.
     started: u64,
 }
 
 #[derive(Default)]
 struct Job {
-    /// Set by the reaper: the pid belongs to nobody from then on.
+    /// Exit status, set by the reaper. From then on the process id belongs to nobody.
     status: Option<i32>,
-    /// Set when all output of a background command is read.
+    /// Outcome of a background command, set when all its output has been read.
     outcome: Option<Outcome>,
-}
-
-/// A running command and our ends of its pipes.
-pub struct Child {
-    pid: i32,
-    /// Readable once the command has ended.
-    pub pidfd: OwnedFd,
-    pub stdin: Option<ChildStdin>,
-    pub stdout: ChildStdout,
-    pub stderr: ChildStderr,
-}
-
-impl Child {
-    pub fn pid(&self) -> i32 {
-        self.pid
-    }
 }
 
 impl Jobs {
@@ -61,47 +43,28 @@ impl Jobs {
         jobs
     }
 
-    /// Starts a command in a process group of its own, so that its children can be signalled with it.
+    /// Starts a command and enters it in the table.
     pub fn spawn(&self, command: &Command) -> Result<Child, String> {
-        let program = &command.argv[0];
+        // Started under the lock: the reaper must not see the end of a command that is not in the table yet.
         let mut table = self.lock();
-        // Under the lock: the reaper must not see the end of a command that is not in the table yet.
-        let mut child = std::process::Command::new(program)
-            .args(&command.argv[1..])
-            .stdin(if command.stdin.is_empty() { Stdio::null() } else { Stdio::piped() })
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .spawn()
-            .map_err(|error| format!("cannot start {program}: {error}"))?;
-        let pid = child.id() as i32;
-        // Still under the lock: once reaped, a process id has no pidfd any more.
-        let pidfd = pidfd_open(pid).map_err(|error| format!("cannot watch {program}: {error}"))?;
-        table.jobs.insert(pid, Job::default());
+        let child = Child::start(command)?;
+        table.jobs.insert(child.pid(), Job::default());
         table.started += 1;
         self.changed.notify_all();
-        drop(table);
-        let piped = "a pipe that was asked for";
-        Ok(Child {
-            pid,
-            pidfd,
-            stdin: child.stdin.take(),
-            stdout: child.stdout.take().expect(piped),
-            stderr: child.stderr.take().expect(piped),
-        })
+        Ok(child)
     }
 
-    /// Reads the command's output until it ends, and forgets the command.
+    /// Reads the command's output until the command ends, and forgets the command.
     pub fn collect(&self, child: Child, command: &Command) -> Outcome {
-        let pid = child.pid;
+        let pid = child.pid();
         let (outcome, mut table) = self.collect_until_reaped(child, command);
         table.jobs.remove(&pid);
         outcome
     }
 
-    /// As `collect`, but keeps the outcome until somebody waits for it.
+    /// Reads the command's output until the command ends, and keeps the outcome until somebody waits for it.
     pub fn collect_in_background(&self, child: Child, command: Command) {
-        let pid = child.pid;
+        let pid = child.pid();
         let (outcome, mut table) = self.collect_until_reaped(child, &command);
         if let Some(job) = table.jobs.get_mut(&pid) {
             job.outcome = Some(outcome);
@@ -110,9 +73,9 @@ impl Jobs {
     }
 
     fn collect_until_reaped(&self, child: Child, command: &Command) -> (Outcome, MutexGuard<'_, Table>) {
-        let pid = child.pid;
+        let pid = child.pid();
         let output = collect(child, &command.stdin, command.timeout, |signal| {
-            // An error means that it has ended by itself meanwhile.
+            // An error means that the command has just ended by itself.
             let _ = self.kill(pid, signal);
         });
         let mut table = self.lock();
@@ -124,7 +87,7 @@ impl Jobs {
         }
     }
 
-    /// Takes the outcome of a background command.
+    /// Waits for a background command and returns its outcome, once.
     pub fn wait(&self, pid: i32, timeout: Duration) -> Result<Outcome, String> {
         let deadline = Instant::now() + timeout;
         let mut table = self.lock();
@@ -144,13 +107,13 @@ impl Jobs {
         }
     }
 
-    /// Signals a command and its children; false if it has ended already.
+    /// Signals a command and its children. Returns false if the command has ended already.
     pub fn kill(&self, pid: i32, signal: i32) -> Result<bool, String> {
         let table = self.lock();
         match table.jobs.get(&pid) {
             None => Err(format!("no command with pid {pid}")),
             Some(Job { status: Some(_), .. }) => Ok(false),
-            // Not reaped, so the pid is still its own; the lock keeps it so.
+            // Nobody has reaped it, so the process id is still its own, and stays so while we hold the lock.
             Some(Job { status: None, .. }) => match unsafe { libc::kill(-pid, signal) } {
                 0 => Ok(true),
                 _ => Err(format!("cannot signal pid {pid}: {}", io::Error::last_os_error())),
@@ -158,11 +121,11 @@ impl Jobs {
         }
     }
 
-    /// Reaps every child for as long as the agent lives: commands, and as pid 1 also the orphans of others.
+    /// Reaps every child for as long as the agent lives: our commands and, where we are pid 1, orphans of other processes.
     fn reap(&self) {
         loop {
             let seen = self.lock().started;
-            // WNOWAIT: look first, and take it only with the table in hand, so that `kill` never hits a reused pid.
+            // WNOWAIT only looks. The child is reaped while we hold the table, so that `kill` never hits a reused pid.
             match waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
                 Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, _, _)) => self.take(pid),
                 Err(Errno::ECHILD) => self.sleep_until_start_after(seen),
@@ -194,14 +157,4 @@ impl Jobs {
     fn lock(&self) -> MutexGuard<'_, Table> {
         lock(&self.table)
     }
-}
-
-/// pidfd_open(2), since Linux 5.3; close-on-exec by itself.
-fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just given us this descriptor.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }

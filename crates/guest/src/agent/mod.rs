@@ -1,8 +1,9 @@
-//! The agent: runs commands for the host, over a virtio-serial port.
+//! The agent runs commands for the host, which asks over a virtio-serial port.
 //!
-//! One JSON object per line each way. Every request gets exactly one reply with its `id`, in the order in which they
-//! finish: a request that waits never holds up another one.
+//! Requests and replies are JSON objects, one per line. Every request gets exactly one reply, which has its `id`. Replies
+//! come in the order in which requests finish: one that waits never delays another.
 
+mod child;
 mod collect;
 mod jobs;
 mod port;
@@ -20,7 +21,7 @@ use jobs::Jobs;
 use port::{Port, Session};
 use protocol::{Action, Reply, Request};
 
-/// Serves the port until the process is killed; returns only if the port cannot be opened.
+/// Serves the port until the process is killed. Returns only if the port cannot be opened.
 pub fn serve(path: &Path) -> Result<()> {
     let jobs = Jobs::start();
     let mut port = Port::open(path)?;
@@ -32,12 +33,12 @@ pub fn serve(path: &Path) -> Result<()> {
             }
             serve_line(&line, &jobs, &session);
         }
-        // Replies to a host that has gone must not reach the next one, which counts its ids from the start again.
+        // The next host numbers its requests from the start again, so it must not get replies meant for this one.
         session.end();
     }
 }
 
-/// Answers at once what needs no waiting, and leaves the rest to a thread of its own.
+/// Answers a request that needs no waiting at once, and any other in a thread of its own.
 fn serve_line(line: &[u8], jobs: &Arc<Jobs>, session: &Arc<Session>) {
     let Request { id, action } = match protocol::parse(line) {
         Ok(request) => request,

@@ -1,13 +1,13 @@
-//! The words of the agent's protocol: what a request may say and how a reply looks.
+//! The agent's protocol: what a request may contain and how a reply looks.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Time limit of a request that names none.
+/// Time limit of a request that does not give one.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
-/// A time limit beyond a year is a mistake, and would overflow the arithmetic on deadlines.
+/// Longest time limit, a year: more is a mistake, and would overflow the arithmetic on deadlines.
 const MAX_TIMEOUT_S: f64 = 366.0 * 86_400.0;
 
 pub struct Request {
@@ -16,11 +16,11 @@ pub struct Request {
 }
 
 pub enum Action {
-    /// Start a command and answer when it has ended.
+    /// Start a command, and answer when it has ended.
     Run(Command),
-    /// Start a command and answer with its pid.
+    /// Start a command, and answer with its process id.
     Spawn(Command),
-    /// Answer with the end of a spawned command.
+    /// Wait for a spawned command to end, and answer with its outcome.
     Wait {
         pid: i32,
         timeout: Duration,
@@ -36,18 +36,17 @@ pub enum Action {
 pub struct Command {
     pub argv: Vec<String>,
     pub stdin: Vec<u8>,
-    /// None: no limit (a spawned command is ended by `kill`).
+    /// Time limit. None: no limit; a spawned command is ended by `kill`.
     pub timeout: Option<Duration>,
 }
 
-/// Why a line was not understood, and the id to answer under (null if it has none).
+/// Why a line was not understood, and the id for the answer, which is null if the line has none.
 pub struct BadRequest {
     pub id: Value,
     pub reason: String,
 }
 
-/// The fields as they stand on the line; a name we do not know is an error, so that a typing error does not pass in
-/// silence.
+/// The fields as they stand on the line. An unknown name is an error, so that no typing error goes unnoticed.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fields {
@@ -112,10 +111,10 @@ pub struct Outcome {
     pub status: i32,
     pub stdout: String,
     pub stderr: String,
-    /// Ended by us because its time was up.
+    /// Whether we ended the command because its time was up.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub timed_out: bool,
-    /// Output beyond the limit was dropped.
+    /// Whether output beyond the limit was dropped.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
 }
@@ -146,7 +145,7 @@ impl Reply {
         Reply { id, body: Body::Spawned { pid } }
     }
 
-    /// `killed` is false if the command had ended already, which is what the caller wanted.
+    /// Makes the reply to `kill`. `killed` is false if the command had ended already, which is no error.
     pub fn killed(id: Value, killed: bool) -> Self {
         Reply { id, body: Body::Killed { killed } }
     }

@@ -1,0 +1,59 @@
+//! A command that runs, and our ends of its pipes.
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{ChildStderr, ChildStdin, ChildStdout, Stdio};
+
+use super::protocol::Command;
+
+pub struct Child {
+    pid: i32,
+    /// Readable once the command has ended.
+    pub pidfd: OwnedFd,
+    pub stdin: Option<ChildStdin>,
+    pub stdout: ChildStdout,
+    pub stderr: ChildStderr,
+}
+
+impl Child {
+    /// Starts a command in a process group of its own, so that its children can be signalled with it.
+    ///
+    /// The caller keeps others from reaping the command until this returns: a process that is reaped has no pidfd.
+    pub fn start(command: &Command) -> Result<Child, String> {
+        let program = &command.argv[0];
+        let mut child = std::process::Command::new(program)
+            .args(&command.argv[1..])
+            .stdin(if command.stdin.is_empty() { Stdio::null() } else { Stdio::piped() })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .map_err(|error| format!("cannot start {program}: {error}"))?;
+        let pid = child.id() as i32;
+        let pidfd = pidfd_open(pid).map_err(|error| format!("cannot watch {program}: {error}"))?;
+        let piped = "a pipe that was asked for";
+        Ok(Child {
+            pid,
+            pidfd,
+            stdin: child.stdin.take(),
+            stdout: child.stdout.take().expect(piped),
+            stderr: child.stderr.take().expect(piped),
+        })
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+}
+
+/// Calls pidfd_open(2), which Linux has since 5.3. The descriptor is closed on exec.
+fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: a plain system call.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
