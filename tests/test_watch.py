@@ -165,7 +165,7 @@ def _report(host: dict[str, Any], *causes: str) -> dict[str, Any]:
 
 def test_the_host_says_why() -> None:
     assert "taken away (30% steal)" in cli.summary(_report({"steal_share": 0.3}, CPU_LIMITED))
-    assert "taken away (40% of our wakes were late)" in cli.summary(_report({"late_share": 0.4}, CPU_LIMITED))
+    assert "taken away (40% of our wake-ups were late)" in cli.summary(_report({"late_share": 0.4}, CPU_LIMITED))
     busy = {"late_share": 0.24, "busiest_share": 0.97}
     undecided = cli.summary(_report(busy, CPU_LIMITED))
     full = cli.summary(_report({"busiest_share": 0.97}, CPU_LIMITED, "app-limited"))
@@ -175,7 +175,7 @@ def test_the_host_says_why() -> None:
     assert not any(word in there for word in ("busy", "taken away"))
     unread = {"steal_share": None, "busiest_share": None}
     said = cli.summary(_report(unread, CPU_LIMITED))
-    assert "steal unknown" in said and "could not be read" in said and "was there" not in said
+    assert "steal unknown" in said and "could not be read" in said and "was available" not in said
     assert cli.summary(_report({"steal_share": 0.3}, "app-limited")) == "1 sockets: 1 app-limited; steal 30.0%"
     assert watch.count(_report({}, CPU_LIMITED, CPU_LIMITED), CPU_LIMITED) == 2
     assert json.dumps(_report({}))

@@ -23,7 +23,7 @@ from prometheus_client.openmetrics import parser as openmetrics
 
 from brobust.errors import BadInput
 from brobust.watch import CAUSES, metrics
-from brobust.watch.metrics import MOST_CONTROLS, Address, Metrics, serving
+from brobust.watch.metrics import MAX_CONTROLS, Address, Metrics, serving
 from conftest import BROBUST, json_lines, refused
 from test_watch import FAST, connection
 
@@ -119,9 +119,9 @@ def served(*arguments: str, before: Sequence[str] = ()) -> Iterator[Address]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
-        match = re.match(r"serving metrics on http://127\.0\.0\.1:(\d+)/metrics; Ctrl-C ends\n", line)
-        assert match, line
+        match = re.match(r"serving metrics on http://127\.0\.0\.1:(\d+)/metrics; stop it with Ctrl-C\n", line)
         try:
+            assert match, line
             yield Address("127.0.0.1", int(match[1]))
         finally:
             process.send_signal(signal.SIGTERM)
@@ -156,10 +156,10 @@ def test_distributions_are_cumulative_and_in_base_units() -> None:
 
 
 def test_there_is_a_most_of_controls() -> None:
-    counts = [_count(f"control{number:02}", "undecided", number + 1) for number in range(MOST_CONTROLS + 4)]
+    counts = [_count(f"control{number:02}", "undecided", number + 1) for number in range(MAX_CONTROLS + 4)]
     got = samples(shown(_report(*counts)))
     controls = {key[2]: value for key, value in got.items() if key[:2] == ("brobust_sockets", "undecided")}
-    assert len(controls) == MOST_CONTROLS + 1 and controls["other"] == 1 + 2 + 3 + 4
+    assert len(controls) == MAX_CONTROLS + 1 and controls["other"] == 1 + 2 + 3 + 4
     assert got["brobust_socket_inflight_bdp_gcount", "undecided", "other"] == 10
     assert "control03" not in controls and controls["control04"] == 5
 
@@ -230,7 +230,7 @@ def test_addresses_are_served(written: str) -> None:
     "text", ["9775", ":9775", "127.0.0.1", "::1:9775", "127.0.0.1:65536", "host:http", "[::1]", ""]
 )
 def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(BadInput, match=re.escape(f"{text!r} is no address with a port")):
+    with pytest.raises(BadInput, match=re.escape(f"{text!r} is not an address with a port")):
         Address.parse(text)
 
 
@@ -250,7 +250,7 @@ def test_connections_that_ask_nothing_do_not_keep_a_prometheus_out() -> None:
         for _ in range(300):
             idle.enter_context(socket.create_connection(address))
         assert "brobust_build_info" in scrape(address)
-        assert _answering() <= metrics.MOST_CONNECTIONS
+        assert _answering() <= metrics.MAX_CONNECTIONS
 
 
 def test_more_connections_than_the_process_may_have_files_blind_nobody() -> None:
@@ -282,7 +282,7 @@ def test_who_never_reads_is_left_and_keeps_nobody_waiting(monkeypatch: pytest.Mo
         slow.connect(address)
         slow.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         whole = len(scrape(address, accept=OLDER))
-        monkeypatch.setattr(metrics, "LONGEST_CONNECTION_SECONDS", 0.0)
+        monkeypatch.setattr(metrics, "MAX_CONNECTION_SECONDS", 0.0)
         _wait_until(lambda: _answering() == 0)
         got = 0
         with suppress(ConnectionResetError):
@@ -329,7 +329,7 @@ def test_it_ends_after_so_many_sweeps(brobust: Brobust) -> None:
         (["--serve", "9775"], ["--serve", "'9775'", "127.0.0.1:9775"]),
         (["--serve", "no.such.invalid:9775"], ["--serve", "'no.such.invalid'", "name"]),
         (["--serve", f"{'a' * 70}:9775"], ["--serve", "name"]),
-        (["--serve", "203.0.113.99:9775"], ["--serve", "203.0.113.99:9775", "this host's addresses"]),
+        (["--serve", "203.0.113.99:9775"], ["--serve", "203.0.113.99:9775", "this host does not have that address"]),
         (["--serve", "127.0.0.1:9775", "--json"], ["--serve", "--json"]),
         (["--serve", "127.0.0.1:9775", "--once"], ["--serve", "--once"]),
         (["--per-socket"], ["--per-socket", "--serve"]),
@@ -346,7 +346,7 @@ def test_a_port_that_is_taken_is_named(capsys: pytest.CaptureFixture[str]) -> No
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         line = refused(capsys, "watch", "--serve", address)
-    assert address in line and "something else listens there" in line
+    assert address in line and "another program listens there" in line
 
 
 def test_every_metric_is_in_the_documentation() -> None:

@@ -1,4 +1,4 @@
-"""The terminal view of `brobust watch`, by scripted reports; and the command itself in a pseudo-terminal."""
+"""The terminal view of `brobust watch`, by scripted sweeps; and the command itself in a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ import pytest
 from textual.pilot import Pilot
 
 from brobust.errors import MissingSupport
-from brobust.watch import CAUSES, CPU_LIMITED, Report, history, view, words
-from brobust.watch.history import HISTORY, Followed, History, Point
+from brobust.watch import CAUSES, CPU_LIMITED, Flow, Sweep, history, text, view
+from brobust.watch.history import MAX_HISTORY_SWEEPS, Followed, History, Point
 from brobust.watch.view import Detail, Flows, FlowTable, WatchView
 from conftest import BROBUST
 
 
-def _flow(number: int, cause: str = "network-limited", **changed: Any) -> Report:
+def _flow(number: int, cause: str = "network-limited", **changed: Any) -> Flow:
     flow = {
         "local": f"192.0.2.1:{40000 + number}",
         "remote": f"203.0.113.{number}:5201",
@@ -57,8 +57,8 @@ def _flow(number: int, cause: str = "network-limited", **changed: Any) -> Report
     return flow | changed
 
 
-def _report(sweep: int, *flows: Report, **changed: Any) -> Report:
-    report = {
+def _sweep(sweep: int, *flows: Flow, **changed: Any) -> Sweep:
+    sweep = {
         "time_unix_s": 1.8e9 + sweep,
         "sweep": sweep,
         "sockets": len(flows),
@@ -67,7 +67,7 @@ def _report(sweep: int, *flows: Report, **changed: Any) -> Report:
         "unread": [],
         "flows": list(flows),
     }
-    return report | changed
+    return sweep | changed
 
 
 # By cause: 1, 3, 2. By rate: 3, 2, 1. By inflight: 1, 2, 3. By deficit: 1, 2, 3 (unknown).
@@ -81,15 +81,15 @@ THREE = (
 class Watched:
     """A view in a terminal of textual's own, and the sweeps it gets."""
 
-    def __init__(self, view: WatchView, pilot: Pilot[None], reports: queue.SimpleQueue[Report | None]) -> None:
-        self.view, self.pilot, self.reports = view, pilot, reports
+    def __init__(self, view: WatchView, pilot: Pilot[None], sweeps: queue.SimpleQueue[Sweep | None]) -> None:
+        self.view, self.pilot, self.sweeps = view, pilot, sweeps
 
-    async def sweep(self, report: Report) -> None:
+    async def sweep(self, sweep: Sweep) -> None:
         """One more, and what it does to the screen."""
-        self.reports.put(report)
+        self.sweeps.put(sweep)
         followed = self.view.followed
         for _ in range(1000):
-            if followed.report is report or report in followed.waiting:
+            if followed.sweep is sweep or sweep in followed.waiting:
                 break
             await self.pilot.pause(0.01)
         await self.pilot.pause()
@@ -119,13 +119,13 @@ class Watched:
 
 
 @asynccontextmanager
-async def _watched(*reports: Report, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Watched]:
-    to_come: queue.SimpleQueue[Report | None] = queue.SimpleQueue()
+async def _watched(*sweeps: Sweep, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Watched]:
+    to_come: queue.SimpleQueue[Sweep | None] = queue.SimpleQueue()
     view = WatchView(iter(to_come.get, None))
     async with view.run_test(size=size) as pilot:
         watched = Watched(view, pilot, to_come)
-        for report in reports:
-            await watched.sweep(report)
+        for sweep in sweeps:
+            await watched.sweep(sweep)
         yield watched
     to_come.put(None)
 
@@ -138,7 +138,7 @@ def test_a_terminal_of_80_columns_shows_what_matters() -> None:
     long = _flow(9, remote="[2001:db8:85a3:1234:5678:8a2e:370:7334]:65535", cc="brb_bbr3_robust", rate_mbps=98765.4)
 
     async def test() -> None:
-        async with _watched(_report(1, *THREE, long)) as watched:
+        async with _watched(_sweep(1, *THREE, long)) as watched:
             screen = watched.screen()
             assert len(screen) == 24 and all(len(line) <= 80 for line in screen)
             (heading,) = [line for line in screen if line.startswith("cause")]
@@ -166,15 +166,15 @@ def test_the_host_says_why_and_what_cannot_be_read_is_always_said() -> None:
     unread = [f"network namespace {name}: permission denied" for name in ("a", "b", "c")]
 
     async def test() -> None:
-        async with _watched(_report(1, *THREE, host=host, unread=unread)) as watched:
+        async with _watched(_sweep(1, *THREE, host=host, unread=unread)) as watched:
             for _ in range(2):
-                text = watched.text()
-                assert "3 sockets: 1 cpu-limited, 2 network-limited" in text
-                assert "steal 30.0%, late wakes 40%, busiest CPU 97%, PSI unknown" in text
-                assert "cpu-limited: the CPU is taken away (30% steal)" in text
-                assert "namespace a: permission" in text and "and 1 more" in text
+                screen = watched.text()
+                assert "3 sockets: 1 cpu-limited, 2 network-limited" in screen
+                assert "steal 30.0%, late wake-ups 40%, busiest CPU 97%, PSI unknown" in screen
+                assert "cpu-limited: the CPU is taken away (30% steal)" in screen
+                assert "namespace a: permission" in screen and "and 1 more" in screen
                 await watched.press("enter")  # in the detail, too
-            await watched.sweep(_report(2, THREE[1], unread=["the dump was interrupted"]))
+            await watched.sweep(_sweep(2, THREE[1], unread=["the dump was interrupted"]))
             assert "taken away" not in watched.text() and "not read: the dump was interrupted" in watched.text()
 
     _run(test)
@@ -182,7 +182,7 @@ def test_the_host_says_why_and_what_cannot_be_read_is_always_said() -> None:
 
 def test_sorting_and_the_other_way_round() -> None:
     async def test() -> None:
-        async with _watched(_report(1, *THREE)) as watched:
+        async with _watched(_sweep(1, *THREE)) as watched:
             orders = {}
             for _ in history.ORDERS:
                 forwards = watched.rows()
@@ -202,11 +202,11 @@ def test_sorting_and_the_other_way_round() -> None:
 
 def test_the_filter_is_a_part_of_any_cell() -> None:
     async def test() -> None:
-        async with _watched(_report(1, *THREE)) as watched:
+        async with _watched(_sweep(1, *THREE)) as watched:
             await watched.press("slash", *"CUBIC")
             assert watched.rows() == ["3"] and "1 of 3 sockets" in watched.text()
             await watched.press("enter")
-            await watched.sweep(_report(2, *THREE))
+            await watched.sweep(_sweep(2, *THREE))
             assert watched.rows() == ["3"] and "with 'cubic'" in watched.text()
             await watched.press("escape")
             assert watched.rows() == ["1", "3", "2"] and "cubic'" not in watched.text()
@@ -221,12 +221,12 @@ def test_the_filter_is_a_part_of_any_cell() -> None:
 
 def test_while_it_is_paused_the_screen_stands_still_and_no_history_has_a_hole() -> None:
     async def test() -> None:
-        async with _watched(_report(1, *THREE)) as watched:
+        async with _watched(_sweep(1, *THREE)) as watched:
             await watched.press("p")
             paused = watched.text()
             assert "PAUSED" in paused
             for sweep in (2, 3):
-                await watched.sweep(_report(sweep, *(_flow(number) for number in (4, 5))))
+                await watched.sweep(_sweep(sweep, *(_flow(number) for number in (4, 5))))
             assert watched.text() == paused
             await watched.press("s")  # what is there can be sorted
             assert watched.rows() == ["3", "2", "1"]
@@ -240,17 +240,17 @@ def test_while_it_is_paused_the_screen_stands_still_and_no_history_has_a_hole() 
 
 def test_the_cursor_stays_on_its_socket() -> None:
     async def test() -> None:
-        async with _watched(_report(1, _flow(1), _flow(2), _flow(3))) as watched:
+        async with _watched(_sweep(1, _flow(1), _flow(2), _flow(3))) as watched:
 
             def under() -> str:
                 return watched.table().keys[watched.table().cursor_row][3]
 
             # Nobody has moved it: it stays on its line.
-            await watched.sweep(_report(2, _flow(3), _flow(2), _flow(1)))
+            await watched.sweep(_sweep(2, _flow(3), _flow(2), _flow(1)))
             assert under() == "203.0.113.3:5201"
             await watched.press("down")
             assert under() == "203.0.113.2:5201"
-            await watched.sweep(_report(3, _flow(3), _flow(4), _flow(1), _flow(2)))
+            await watched.sweep(_sweep(3, _flow(3), _flow(4), _flow(1), _flow(2)))
             assert under() == "203.0.113.2:5201" and watched.table().cursor_row == 3
             await watched.press("s", "s", "r")
             assert under() == "203.0.113.2:5201"
@@ -258,12 +258,12 @@ def test_the_cursor_stays_on_its_socket() -> None:
             await watched.pilot.pause()
             assert under() == "203.0.113.2:5201"
             # It is gone: the line stays. It is back: the cursor, too.
-            await watched.sweep(_report(4, _flow(1), _flow(3)))
+            await watched.sweep(_sweep(4, _flow(1), _flow(3)))
             assert watched.rows() == ["1", "3"]
-            await watched.sweep(_report(5, _flow(2), _flow(1), _flow(3)))
+            await watched.sweep(_sweep(5, _flow(2), _flow(1), _flow(3)))
             assert under() == "203.0.113.2:5201"
             # The same addresses in another network namespace are another socket.
-            await watched.sweep(_report(6, _flow(2, netns="web"), _flow(2), _flow(3)))
+            await watched.sweep(_sweep(6, _flow(2, netns="web"), _flow(2), _flow(3)))
             assert watched.table().keys[watched.table().cursor_row][0] == ""
 
     _run(test)
@@ -271,37 +271,37 @@ def test_the_cursor_stays_on_its_socket() -> None:
 
 def test_a_line_has_the_colour_of_the_socket_that_is_on_it_now() -> None:
     async def test() -> None:
-        async with _watched(_report(1, _flow(1, CPU_LIMITED), _flow(2), _flow(3, "app-limited"))) as watched:
+        async with _watched(_sweep(1, _flow(1, CPU_LIMITED), _flow(2), _flow(3, "app-limited"))) as watched:
             for sweep, causes in ((2, ["app-limited", CPU_LIMITED, CPU_LIMITED]), (3, ["undecided", *CAUSES[1:3]])):
-                await watched.sweep(_report(sweep, *(_flow(n, cause) for n, cause in enumerate(causes, 1))))
+                await watched.sweep(_sweep(sweep, *(_flow(n, cause) for n, cause in enumerate(causes, 1))))
                 table = watched.table()
                 for row in range(table.row_count):
                     cells = table.get_row_at(row)
-                    style = words.socket_style({"cause": cells[0].plain})
+                    style = text.socket_style({"cause": cells[0].plain})
                     assert {cell.style for cell in cells} == {style}, cells[0].plain
-        assert words.socket_style(_flow(1, CPU_LIMITED)) == "bold red"
+        assert text.socket_style(_flow(1, CPU_LIMITED)) == "bold red"
 
     _run(test)
 
 
 def test_the_detail_says_all_that_was_seen_with_its_history() -> None:
     async def test() -> None:
-        reports = [
-            _report(sweep, _flow(1, CPU_LIMITED, rate_mbps=float(sweep), inflight_bdp=sweep / 10), _flow(2))
+        sweeps = [
+            _sweep(sweep, _flow(1, CPU_LIMITED, rate_mbps=float(sweep), inflight_bdp=sweep / 10), _flow(2))
             for sweep in range(1, 9)
         ]
-        async with _watched(*reports, size=(80, 40)) as watched:
+        async with _watched(*sweeps, size=(80, 40)) as watched:
             await watched.press("enter")
             assert isinstance(watched.view.screen, Detail)
-            text = watched.text()
-            assert "192.0.2.1:40001 to 203.0.113.1:5201" in text and words.MEANINGS[CPU_LIMITED] in text
-            assert "▂▃▄▅▅▆▇█" in text
-            assert "1.00 to 8.00 Mbit/s" in text and "0.10 to 0.80 BDP" in text and "10% to 10%" in text
-            assert "8 sweeps" in text and "81% of what pacing would have sent" in text
-            await watched.sweep(_report(9, _flow(1, CPU_LIMITED, rate_mbps=17.0)))
+            screen = watched.text()
+            assert "192.0.2.1:40001 to 203.0.113.1:5201" in screen and text.MEANINGS[CPU_LIMITED] in screen
+            assert "▂▃▄▅▅▆▇█" in screen
+            assert "1.00 to 8.00 Mbit/s" in screen and "0.10 to 0.80 BDP" in screen and "10% to 10%" in screen
+            assert "8 sweeps" in screen and "81% of what pacing would have sent" in screen
+            await watched.sweep(_sweep(9, _flow(1, CPU_LIMITED, rate_mbps=17.0)))
             assert "1.00 to 17.00 Mbit/s" in watched.text()
-            await watched.sweep(_report(10, _flow(2)))
-            assert "as it was last seen" in watched.text() and "1.00 to 17.00 Mbit/s" in watched.text()
+            await watched.sweep(_sweep(10, _flow(2)))
+            assert "latest reading" in watched.text() and "1.00 to 17.00 Mbit/s" in watched.text()
             await watched.press("escape")
             assert watched.rows() == ["2"]
 
@@ -317,7 +317,7 @@ def test_each_field_of_a_flow_is_said_in_the_detail() -> None:
         assert _said(_flow(1, **{name: changed})) != before, name
     nothing = _said({name: None if name in CAN_BE_UNKNOWN else value for name, value in _flow(1).items()})
     assert nothing.count("unknown") == len(CAN_BE_UNKNOWN)
-    assert set(words.MEANINGS) == set(CAUSES)
+    assert set(text.MEANINGS) == set(CAUSES)
 
 
 CAN_BE_UNKNOWN = (
@@ -334,45 +334,47 @@ CAN_BE_UNKNOWN = (
 )
 
 
-def _said(flow: Report) -> str:
-    return "\n".join([words.who_and_why(flow).plain, *map(": ".join, words.evidence(flow))])
+def _said(flow: Flow) -> str:
+    return "\n".join([text.who_and_why(flow).plain, *map(": ".join, text.evidence(flow))])
 
 
 def test_histories_are_kept_for_so_many_sweeps_and_no_longer() -> None:
     followed = Followed()
-    followed.take(_report(1, _flow(1), _flow(2)))
-    for sweep in range(2, HISTORY + 1):
-        followed.take(_report(sweep, _flow(1)))
+    followed.take(_sweep(1, _flow(1), _flow(2)))
+    for sweep in range(2, MAX_HISTORY_SWEEPS + 1):
+        followed.take(_sweep(sweep, _flow(1)))
     one, two = (("", 0, f"192.0.2.1:{40000 + n}", f"203.0.113.{n}:5201") for n in (1, 2))
-    assert len(followed.histories[one].points) == HISTORY and len(followed.histories[two].points) == 1
-    followed.take(_report(HISTORY + 1, _flow(1)))
-    assert len(followed.histories[one].points) == HISTORY and two not in followed.histories
+    assert len(followed.histories[one].points) == MAX_HISTORY_SWEEPS and len(followed.histories[two].points) == 1
+    followed.take(_sweep(MAX_HISTORY_SWEEPS + 1, _flow(1)))
+    assert len(followed.histories[one].points) == MAX_HISTORY_SWEEPS and two not in followed.histories
     followed.toggle_pause()
-    for sweep in range(HISTORY + 2, 3 * HISTORY):
-        followed.take(_report(sweep, _flow(1)))
+    for sweep in range(MAX_HISTORY_SWEEPS + 2, 3 * MAX_HISTORY_SWEEPS):
+        followed.take(_sweep(sweep, _flow(1)))
     followed.toggle_pause()
-    assert [point.sweep for point in followed.histories[one].points] == list(range(2 * HISTORY, 3 * HISTORY))
+    assert [point.sweep for point in followed.histories[one].points] == list(
+        range(2 * MAX_HISTORY_SWEEPS, 3 * MAX_HISTORY_SWEEPS)
+    )
 
 
 def test_bars_fit_their_place_and_show_gaps() -> None:
-    assert words.bars([(1, 0.0), (2, 0.5), (3, None), (4, 1.0), (6, 2.0)], 1, 1.0) == "▁▅ █ █"
-    assert words.bars([(2, 0.0), (3, 1.0), (4, 1.0), (5, 1.0)], 2, 1.0) == "▅█"
-    points = [Point(sweep, 1.0, None, None) for sweep in range(7, 7 + HISTORY)]
+    assert text.bars([(1, 0.0), (2, 0.5), (3, None), (4, 1.0), (6, 2.0)], 1, 1.0) == "▁▅ █ █"
+    assert text.bars([(2, 0.0), (3, 1.0), (4, 1.0), (5, 1.0)], 2, 1.0) == "▅█"
+    points = [Point(sweep, 1.0, None, None) for sweep in range(7, 7 + MAX_HISTORY_SWEEPS)]
     for width in (30, 40, 80, 140, 200):
         history = History(_flow(1))
         history.points.extend(points)
-        drawn = [str(cell) for cell in words.history_lines(history, width).columns[1].cells]
+        drawn = [str(cell) for cell in text.history_lines(history, width).columns[1].cells]
         assert len(drawn[0]) <= max(width - 36, 2), width
 
 
 def test_sweeps_may_come_while_a_screen_is_opened_or_closed() -> None:
-    def reports() -> Iterator[Report]:
+    def sweeps() -> Iterator[Sweep]:
         for sweep in itertools.count(1):
             time.sleep(0.005)
-            yield _report(sweep, *THREE[: sweep % 4])
+            yield _sweep(sweep, *THREE[: sweep % 4])
 
     async def test() -> None:
-        view = WatchView(reports())
+        view = WatchView(sweeps())
         async with view.run_test() as pilot:
             for _ in range(20):
                 for key in ("enter", "escape", "question_mark", "escape", "down"):
@@ -386,11 +388,11 @@ def test_sweeps_may_come_while_a_screen_is_opened_or_closed() -> None:
 
 def test_help_has_the_keys_and_the_causes() -> None:
     async def test() -> None:
-        async with _watched(_report(1, *THREE), size=(80, 30)) as watched:
+        async with _watched(_sweep(1, *THREE), size=(80, 30)) as watched:
             await watched.press("question_mark")
-            text = watched.text()
-            assert all(cause in text for cause in CAUSES) and "other way round" in text and "min RTT" in text
-            await watched.sweep(_report(2, *THREE))
+            screen = watched.text()
+            assert all(cause in screen for cause in CAUSES) and "reverse the order" in screen and "min RTT" in screen
+            await watched.sweep(_sweep(2, *THREE))
             await watched.press("escape")
             assert watched.rows() == ["1", "3", "2"]
 
@@ -398,14 +400,14 @@ def test_help_has_the_keys_and_the_causes() -> None:
 
 
 def test_addresses_are_cut_where_they_say_least() -> None:
-    assert words.cut("192.168.100.200:65535", 21) == "192.168.100.200:65535"
-    assert words.cut("[2001:db8:85a3:1234:5678:8a2e:370:7334]:443", 21) == "[2001:db8:…:7334]:443"
-    assert words.cut("192.168.100.200:443 (web)", 21) == "192.168.100.200:443 …"
-    assert words.cells(_flow(1, local="[::ffff:192.0.2.7]:443"))["from"] == "192.0.2.7:443"
+    assert text.cut("192.168.100.200:65535", 21) == "192.168.100.200:65535"
+    assert text.cut("[2001:db8:85a3:1234:5678:8a2e:370:7334]:443", 21) == "[2001:db8:…:7334]:443"
+    assert text.cut("192.168.100.200:443 (web)", 21) == "192.168.100.200:443 …"
+    assert text.cells(_flow(1, local="[::ffff:192.0.2.7]:443"))["from"] == "192.0.2.7:443"
 
 
-def _reports(*reports: Report, error: Exception | None = None) -> Iterator[Report]:
-    yield from reports
+def _reports(*sweeps: Sweep, error: Exception | None = None) -> Iterator[Sweep]:
+    yield from sweeps
     if error is not None:
         raise error
 
@@ -417,9 +419,9 @@ def test_the_end_of_the_sweeps_ends_the_view_and_an_error_comes_out(monkeypatch:
                 await pilot.pause(0.01)
 
     monkeypatch.setattr(WatchView, "run", lambda view, mouse: _run(lambda: test(view)))
-    view.follow(_reports(_report(1, *THREE)))
+    view.follow(_reports(_sweep(1, *THREE)))
     with pytest.raises(MissingSupport, match="watch: no netlink"):
-        view.follow(_reports(_report(1, *THREE), error=MissingSupport("watch: no netlink")))
+        view.follow(_reports(_sweep(1, *THREE), error=MissingSupport("watch: no netlink")))
 
 
 class Terminal:

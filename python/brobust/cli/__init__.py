@@ -63,7 +63,7 @@ COMMANDS = {
     ),
     "watch": (
         "brobust.cli.watch:command",
-        "Follow all TCP sockets of this host, and name what limits each: CPU, network, windows, application.",
+        "Follow all TCP sockets of this host and say what limits each: CPU, network, windows or application.",
     ),
     "contend": (
         "brobust.cli.contend:app",

@@ -1,4 +1,4 @@
-"""What was seen of each socket over the last sweeps, and the orders in which sockets are shown."""
+"""The history of each socket over the last sweeps, and the orders in which sockets are shown."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from brobust.watch import CAUSES, Report
+from brobust.watch import CAUSES, Flow, Sweep
 
-# Sweeps of which a socket's history is kept.
-HISTORY = 120
+# A socket's history reaches back this many sweeps.
+MAX_HISTORY_SWEEPS = 120
 
 Key = tuple[str, int, str, str]
-"""A socket: network namespace, device, local and remote address."""
+"""What identifies a socket: network namespace, device, local and remote address."""
 
 
-def key_of(flow: Report) -> Key:
+def key_of(flow: Flow) -> Key:
     return flow["netns"], flow["interface"], flow["local"], flow["remote"]
 
 
 @dataclass(frozen=True)
 class Point:
-    """What the history keeps of one sweep."""
+    """What a socket's history keeps from one sweep."""
 
     sweep: int
     rate_mbps: float
@@ -31,42 +31,42 @@ class Point:
 
 @dataclass
 class History:
-    """A socket as it was seen last, and before."""
+    """A socket in the latest sweep that shows it, and its points in earlier sweeps."""
 
-    flow: Report
+    flow: Flow
     points: deque[Point] = field(default_factory=deque)
 
 
 @dataclass
 class Followed:
-    """What is shown: the latest report, or the one at which the view was paused."""
+    """All that the view shows: the latest sweep, or the one at which the view was paused, and the histories."""
 
-    report: Report | None = None
+    sweep: Sweep | None = None
     histories: dict[Key, History] = field(default_factory=dict)
     is_paused: bool = False
-    # What came while paused; older reports would not be in any history.
-    waiting: deque[Report] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    # Sweeps that arrived during the pause. Older ones would have left every history by now.
+    waiting: deque[Sweep] = field(default_factory=lambda: deque(maxlen=MAX_HISTORY_SWEEPS))
 
-    def take(self, report: Report) -> None:
+    def take(self, sweep: Sweep) -> None:
         if self.is_paused:
-            self.waiting.append(report)
+            self.waiting.append(sweep)
         else:
-            self._show(report)
+            self._show(sweep)
 
     def toggle_pause(self) -> None:
         self.is_paused = not self.is_paused
         while self.waiting:
             self._show(self.waiting.popleft())
 
-    def _show(self, report: Report) -> None:
-        self.report = report
-        for flow in report["flows"]:
+    def _show(self, sweep: Sweep) -> None:
+        self.sweep = sweep
+        for flow in sweep["flows"]:
             history = self.histories.setdefault(key_of(flow), History(flow))
             history.flow = flow
-            point = Point(report["sweep"], flow["rate_mbps"], flow["inflight_bdp"], flow["deficit_share"])
+            point = Point(sweep["sweep"], flow["rate_mbps"], flow["inflight_bdp"], flow["deficit_share"])
             history.points.append(point)
         for key, history in list(self.histories.items()):
-            while history.points and history.points[0].sweep <= report["sweep"] - HISTORY:
+            while history.points and history.points[0].sweep <= sweep["sweep"] - MAX_HISTORY_SWEEPS:
                 history.points.popleft()
             if not history.points:
                 del self.histories[key]
@@ -74,15 +74,16 @@ class Followed:
 
 @dataclass(frozen=True)
 class Order:
-    """A way to sort: what matters most comes first."""
+    """A way to sort sockets, with the most important ones first."""
 
     name: str
-    value: Callable[[Report], float | None]
+    value: Callable[[Flow], float | None]
     first: str
     first_if_reversed: str
 
-    def sort(self, flows: Sequence[Report], is_reversed: bool) -> list[Report]:
-        """Those without the value come last, also when reversed. Equal ones stay as they were."""
+    def sort(self, flows: Sequence[Flow], is_reversed: bool) -> list[Flow]:
+        """Return the sockets in this order. Those without the value come last, also in the reversed order; those with
+        equal values keep their places."""
         known = [(value, flow) for flow in flows if (value := self.value(flow)) is not None]
         known.sort(key=lambda pair: pair[0], reverse=is_reversed)
         return [flow for _, flow in known] + [flow for flow in flows if self.value(flow) is None]
@@ -94,7 +95,7 @@ def _negative(value: float | None) -> float | None:
 
 ORDERS = (
     Order("cause", lambda flow: CAUSES.index(flow["cause"]), "cpu-limited first", "cpu-limited last"),
-    Order("rate", lambda flow: -flow["rate_mbps"], "greatest first", "least first"),
-    Order("inflight", lambda flow: flow["inflight_bdp"], "least first", "greatest first"),
-    Order("deficit", lambda flow: _negative(flow["deficit_share"]), "greatest first", "least first"),
+    Order("rate", lambda flow: -flow["rate_mbps"], "highest first", "lowest first"),
+    Order("inflight", lambda flow: flow["inflight_bdp"], "lowest first", "highest first"),
+    Order("deficit", lambda flow: _negative(flow["deficit_share"]), "highest first", "lowest first"),
 )

@@ -1,7 +1,7 @@
-"""`brobust watch --serve`: the latest sweep as metrics of Prometheus. docs/watch.md has their table.
+"""Serve the latest sweep as Prometheus metrics (`brobust watch --serve`). docs/watch.md lists the metrics.
 
-Sweeps go on whether anybody asks for them or not: a verdict needs the samples of a whole window, and a Prometheus that
-asks every 15 s would leave it with none.
+Sweeps go on whether anybody scrapes them or not: a cause is found from the samples of a whole window, and sweeping only
+when Prometheus asks, every 15 s, would leave no samples in it.
 """
 
 from __future__ import annotations
@@ -33,47 +33,55 @@ from prometheus_client.utils import floatToGoString
 
 from brobust import __version__
 from brobust.errors import BadInput, MissingSupport
-from brobust.watch import CAUSES, Report
+from brobust.watch import CAUSES, Flow, Sweep
 
-MOST_CONTROLS = 16
-"""Congestion controls with series of their own, those with most sockets; what is left counts as OTHER."""
+MAX_CONTROLS = 16
+"""This many congestion controls, those with the most sockets, have their own time series; the others count as OTHER."""
 OTHER = "other"
 
-MOST_CONNECTIONS = 32
-"""That are open at a time. Nobody is asked who he is, so they must not cost more than that, whoever keeps them."""
-LONGEST_CONNECTION_SECONDS = 10.0
+MAX_CONNECTIONS = 32
+"""This many connections may be open at a time. Anybody may connect, so the number bounds what connections can cost."""
+MAX_CONNECTION_SECONDS = 10.0
 
 BITS_PER_MEGABIT = 1e6
 
 HOST = {
-    "steal_share": ("brobust_host_steal_ratio", "Of all CPUs' time since the sweep before: somebody else had it"),
-    "late_share": ("brobust_host_late_wakes_ratio", "Of the wakes of a thread with priority: more than 2 ms late"),
-    "busiest_share": ("brobust_host_busiest_cpu_ratio", "Of the busiest CPU's time since the sweep before: it worked"),
-    "pressure_share": ("brobust_host_cpu_pressure_ratio", "Of the last 10 s: some task waited for a CPU (PSI)"),
-}
-"""Fields of a report's host, and the metric that shows each."""
+    "steal_share": (
+        "brobust_host_steal_ratio", "Part of all CPUs' time since the last sweep in which the hypervisor ran others",
+    ),
+    "late_share": (
+        "brobust_host_late_wakes_ratio", "Part of a high-priority thread's wake-ups that were more than 2 ms late",
+    ),
+    "busiest_share": (
+        "brobust_host_busiest_cpu_ratio", "Part of the busiest CPU's time since the last sweep in which it worked",
+    ),
+    "pressure_share": (
+        "brobust_host_cpu_pressure_ratio", "Part of the last 10 s in which some task waited for a CPU (PSI)",
+    ),
+}  # fmt: skip
+"""The fields of a sweep's `host`, and the metric that shows each."""
 
 WHAT_HELPS = {
-    errno.EADDRINUSE: "something else listens there (ss -ltnp names it); choose another port",
-    errno.EACCES: "ports below 1024 take CAP_NET_BIND_SERVICE; choose another port",
-    errno.EADDRNOTAVAIL: "it is none of this host's addresses",
+    errno.EADDRINUSE: "another program listens there (ss -ltnp names it); choose another port",
+    errno.EACCES: "ports below 1024 need CAP_NET_BIND_SERVICE; choose another port",
+    errno.EADDRNOTAVAIL: "this host does not have that address",
 }
 
 
 class Address(NamedTuple):
-    """Where metrics are served."""
+    """The address and port at which metrics are served."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """`127.0.0.1:9775`, `[::1]:9775`, `localhost:9775`; port 0 is a free one."""
+        """Read `127.0.0.1:9775`, `[::1]:9775` or `localhost:9775`. With port 0 the kernel chooses a free port."""
         match = re.fullmatch(r"(?:\[([^\[\]\s]+)\]|([^\[\]:\s]+)):(\d{1,5})", text)
         if match is None or int(match[3]) > 65535:
             raise BadInput(
-                f"--serve: {text!r} is no address with a port; write 127.0.0.1:9775 or [::1]:9775, "
-                "or 0.0.0.0:9775 for all addresses of this host, where whoever reaches one may read"
+                f"--serve: {text!r} is not an address with a port; write 127.0.0.1:9775 or [::1]:9775, "
+                "or 0.0.0.0:9775 for all addresses of this host, where anybody who can reach one can read the metrics"
             )
         return cls(match[1] or match[2], int(match[3]))
 
@@ -82,63 +90,65 @@ class Address(NamedTuple):
 
 
 class Metrics(Collector):
-    """The latest sweep, and what has been counted since the first."""
+    """The latest sweep, and counters over all sweeps since the start."""
 
     def __init__(self, per_socket: bool) -> None:
         self._per_socket = per_socket
         self._lock = threading.Lock()
-        self._latest: Report | None = None
+        self._latest: Sweep | None = None
         self._cpu_s = 0.0
         self._interrupted = 0
 
-    def update(self, report: Report) -> None:
+    def update(self, sweep: Sweep) -> None:
         with self._lock:
-            self._latest = report
-            self._cpu_s += report["cpu_ms"] / 1e3
-            self._interrupted += report["interrupted"]
+            self._latest = sweep
+            self._cpu_s += sweep["cpu_ms"] / 1e3
+            self._interrupted += sweep["interrupted"]
 
     def collect(self) -> Iterator[Metric]:
-        """For a scrape; it comes in a thread of its own."""
+        """Yield the metrics for one scrape. Each scrape has its own thread."""
         with self._lock:
-            report, cpu_s, interrupted = self._latest, self._cpu_s, self._interrupted
-        yield InfoMetricFamily("brobust_build", "The brobust that watches", {"version": __version__})
-        yield CounterMetricFamily("brobust_sweeps", "Sweeps over all sockets", report["sweep"] if report else 0)
+            sweep, cpu_s, interrupted = self._latest, self._cpu_s, self._interrupted
+        yield InfoMetricFamily("brobust_build", "The version of brobust that watches", {"version": __version__})
+        yield CounterMetricFamily("brobust_sweeps", "Sweeps over all sockets", sweep["sweep"] if sweep else 0)
         yield CounterMetricFamily(
-            "brobust_sweep_cpu_seconds", "CPU time of all sweeps, the kernel's part included", cpu_s
+            "brobust_sweep_cpu_seconds", "CPU time of all sweeps, including the kernel's part", cpu_s
         )
         yield CounterMetricFamily(
-            "brobust_dumps_interrupted", "Dumps of sockets that stayed inconsistent: some may be missing", interrupted
+            "brobust_dumps_interrupted",
+            "Dumps that were inconsistent at every attempt, so that sockets may be missing",
+            interrupted,
         )
-        if report is None:
+        if sweep is None:
             return
-        yield GaugeMetricFamily("brobust_sweep_seconds", "How long the latest sweep took", report["took_ms"] / 1e3)
-        unread_host = report["unread_host"]
-        unread = len(report["unread"]) - report["interrupted"] - unread_host
+        yield GaugeMetricFamily("brobust_sweep_seconds", "How long the latest sweep took", sweep["took_ms"] / 1e3)
+        unread_host = sweep["unread_host"]
+        unread = len(sweep["unread"]) - sweep["interrupted"] - unread_host
         yield GaugeMetricFamily("brobust_unread_namespaces", "Network namespaces that could not be read", unread)
-        yield GaugeMetricFamily("brobust_unread_host_files", "Files about the host's CPUs that could not", unread_host)
+        yield GaugeMetricFamily("brobust_unread_host_files", "Files on CPU load that could not be read", unread_host)
         for field, (name, meaning) in HOST.items():
-            if report["host"][field] is not None:
-                yield GaugeMetricFamily(name, meaning, report["host"][field])
-        yield from _sockets(report)
+            if sweep["host"][field] is not None:
+                yield GaugeMetricFamily(name, meaning, sweep["host"][field])
+        yield from _sockets(sweep)
         if self._per_socket:
-            yield from _top_sockets(report["flows"])
+            yield from _top_sockets(sweep["flows"])
 
 
-def _sockets(report: Report) -> Iterator[Metric]:
-    """How many there are by control and cause, and how their rates and what they have in flight are spread."""
+def _sockets(sweep: Sweep) -> Iterator[Metric]:
+    """Yield the number of sockets by control and cause, and the distributions of their rates and of in flight / BDP."""
     number = GaugeMetricFamily("brobust_sockets", "TCP sockets", labels=("cc", "cause"))
-    # Gauge histograms, not histograms: a bucket holds the sockets that are there now, and may empty again, whereas
-    # counters would count a socket once per sweep. So histogram_quantile() takes them as they are, without rate().
+    # These are gauge histograms, not histograms: a bucket holds the sockets that exist now and may become empty again;
+    # counters would count a socket once per sweep. So histogram_quantile() takes them directly, without rate().
     rate = GaugeHistogramMetricFamily(
-        "brobust_socket_rate_bits_per_second", "Acknowledged over the window", labels=("cc", "cause")
+        "brobust_socket_rate_bits_per_second", "Rate of acknowledged data over the window", labels=("cc", "cause")
     )
     inflight = GaugeHistogramMetricFamily(
         "brobust_socket_inflight_bdp",
-        "In flight over the bandwidth-delay product, of sockets with an estimate",
+        "Data in flight divided by the bandwidth-delay product, for sockets with an estimate",
         labels=("cc", "cause"),
     )
-    bounds = report["bounds"]
-    for group, lines in _groups(report["counts"]).items():
+    bounds = sweep["bounds"]
+    for group, lines in _groups(sweep["counts"]).items():
         number.add_metric(group, sum(line["sockets"] for line in lines))
         for family, field, scale in ((rate, "rate_mbps", BITS_PER_MEGABIT), (inflight, "inflight_bdp", 1.0)):
             spread = [line[field] for line in lines]
@@ -147,37 +157,37 @@ def _sockets(report: Report) -> Iterator[Metric]:
     yield from (number, rate, inflight)
 
 
-def _groups(counts: list[Report]) -> dict[tuple[str, str], list[Report]]:
-    """The lines of a report's `counts` by control and cause.
+def _groups(counts: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Return the lines of a sweep's `counts` by control and cause.
 
-    Every cause is there for a control that has sockets, so that a series does not end when its last socket goes.
+    A control that has sockets gets an entry for every cause, so that a time series does not end with its last socket.
     """
     sockets: Counter[str] = Counter()
     for line in counts:
         sockets[line["cc"]] += line["sockets"]
     by_number = sorted(sockets, key=lambda cc: (-sockets[cc], cc))
-    shown = {cc: cc if place < MOST_CONTROLS else OTHER for place, cc in enumerate(by_number)}
-    groups: dict[tuple[str, str], list[Report]] = {(cc, cause): [] for cc in shown.values() for cause in CAUSES}
+    shown = {cc: cc if place < MAX_CONTROLS else OTHER for place, cc in enumerate(by_number)}
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {(cc, cause): [] for cc in shown.values() for cause in CAUSES}
     for line in counts:
         groups[shown[line["cc"]], line["cause"]].append(line)
     return groups
 
 
 def _buckets(bounds: Sequence[float], spreads: list[list[int]], scale: float) -> list[tuple[str, float]]:
-    """The sum of several, with upper bounds, and cumulative as Prometheus has them."""
+    """Return the sum of several distributions as (upper bound, cumulative count), which is Prometheus' form."""
     numbers = [sum(bucket) for bucket in zip(*spreads, strict=True)] or [0] * (len(bounds) + 1)
     names = [*(floatToGoString(bound * scale) for bound in bounds), "+Inf"]  # type: ignore[no-untyped-call]
     return list(zip(names, accumulate(numbers), strict=True))
 
 
-def _top_sockets(flows: Iterable[Report]) -> Iterator[Metric]:
+def _top_sockets(flows: Iterable[Flow]) -> Iterator[Metric]:
     labels = ("local", "remote", "interface", "netns", "cc", "cause")
     for name, meaning, field, scale in (
-        ("rate_bits_per_second", "Acknowledged over the window", "rate_mbps", BITS_PER_MEGABIT),
-        ("inflight_bdp", "In flight over the bandwidth-delay product, median of the window", "inflight_bdp", 1.0),
-        ("deficit_ratio", "Of the samples in which it could send: less than 1 BDP in flight", "deficit_share", 1.0),
+        ("rate_bits_per_second", "Rate of acknowledged data over the window", "rate_mbps", BITS_PER_MEGABIT),
+        ("inflight_bdp", "Data in flight divided by the BDP, median of the window", "inflight_bdp", 1.0),
+        ("deficit_ratio", "Part of the samples able to send with less than 1 BDP in flight", "deficit_share", 1.0),
     ):
-        family = GaugeMetricFamily(f"brobust_top_socket_{name}", f"{meaning}; of the --top sockets", labels=labels)
+        family = GaugeMetricFamily(f"brobust_top_socket_{name}", f"{meaning}; for the --top sockets", labels=labels)
         for flow in flows:
             if flow[field] is not None:
                 family.add_metric([str(flow[label] or "") for label in labels], flow[field] * scale)
@@ -186,13 +196,14 @@ def _top_sockets(flows: Iterable[Report]) -> Iterator[Metric]:
 
 class _Handler(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing of requests."""
+        """Write no log of the requests."""
 
 
 class _Server(ThreadingWSGIServer):
-    """Answers each connection in a thread of its own, of which there are few: a new one takes the place of the oldest.
+    """A server that answers each connection in its own thread. Their number is bounded: if it is reached, a new
+    connection replaces the oldest.
 
-    So connections that ask nothing, or never read, cost no more than a Prometheus that asks, and do not keep it out.
+    So connections that ask for nothing, or never read, cost no more than Prometheus does, and do not keep it out.
     """
 
     request_queue_size = 128
@@ -200,15 +211,15 @@ class _Server(ThreadingWSGIServer):
     def __init__(self, address: Address) -> None:
         family, *_, place = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
         self.address_family = family
-        self._slots = threading.Semaphore(MOST_CONNECTIONS)
+        self._slots = threading.Semaphore(MAX_CONNECTIONS)
         self._lock = threading.Lock()
-        self._since: dict[Any, float] = {}  # by connection, oldest first
-        super().__init__(place, _Handler)  # type: ignore[arg-type]  # of IPv6, four parts
+        self._since: dict[Any, float] = {}  # when each connection began, oldest first
+        super().__init__(place, _Handler)  # type: ignore[arg-type]  # an IPv6 address has four parts
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._slots.acquire(blocking=False):
             self._end_those_before(time.monotonic(), at_most=1)
-            if not self._slots.acquire(timeout=1.0):  # its thread ends as soon as it runs
+            if not self._slots.acquire(timeout=1.0):  # the oldest connection's thread ends as soon as it runs
                 self.shutdown_request(request)
                 return
         with self._lock:
@@ -231,15 +242,15 @@ class _Server(ThreadingWSGIServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Called by serve_forever() at least every half second."""
-        self._end_those_before(time.monotonic() - LONGEST_CONNECTION_SECONDS)
+        """End connections that have been open for too long. serve_forever() calls this at least every half second."""
+        self._end_those_before(time.monotonic() - MAX_CONNECTION_SECONDS)
 
-    def _end_those_before(self, then: float, at_most: int = MOST_CONNECTIONS) -> None:
+    def _end_those_before(self, then: float, at_most: int = MAX_CONNECTIONS) -> None:
         with self._lock:
             ended = [request for request, since in self._since.items() if since < then][:at_most]
             for request in ended:
                 del self._since[request]
-                with suppress(OSError):  # whoever waits for it, to read or to write, is woken
+                with suppress(OSError):  # this wakes the thread that waits to read from it or to write to it
                     request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -249,14 +260,14 @@ class _Server(ThreadingWSGIServer):
 
 @contextmanager
 def serving(metrics: Metrics, address: Address) -> Iterator[Address]:
-    """Answers Prometheus for as long as it lasts; gives the address, with the port that was found for 0."""
+    """Answer Prometheus while the context lasts; yield the address, with the port that the kernel chose for 0."""
     registry = CollectorRegistry()
     registry.register(metrics)
-    ProcessCollector("brobust", registry=registry)  # CPU and memory of all of us: what watching costs
+    ProcessCollector("brobust", registry=registry)  # CPU time and memory of this process: what watching costs
     try:
         server = _Server(address)
     except (socket.gaierror, UnicodeError):
-        raise BadInput(f"--serve: {address.host!r} is neither an address nor a name that leads to one") from None
+        raise BadInput(f"--serve: {address.host!r} is neither an address nor a host name that has one") from None
     except OSError as error:
         helps = WHAT_HELPS.get(error.errno or 0, "choose another address")
         raise MissingSupport(f"--serve: cannot listen on {address}: {error.strerror}; {helps}") from None
@@ -271,10 +282,10 @@ def serving(metrics: Metrics, address: Address) -> Iterator[Address]:
         thread.join()
 
 
-def serve(reports: Iterable[Report], address: Address, per_socket: bool) -> None:
-    """Shows each report until there are no more."""
+def serve(sweeps: Iterable[Sweep], address: Address, per_socket: bool) -> None:
+    """Serve the sweeps, one after the other, until there are no more."""
     metrics = Metrics(per_socket)
     with serving(metrics, address) as served:
-        print(f"serving metrics on http://{served}/metrics; Ctrl-C ends", flush=True)
-        for report in reports:
-            metrics.update(report)
+        print(f"serving metrics on http://{served}/metrics; stop it with Ctrl-C", flush=True)
+        for sweep in sweeps:
+            metrics.update(sweep)

@@ -1,7 +1,7 @@
-"""The terminal view of `brobust watch`: a table of the sockets, and one socket with its history.
+"""Show `brobust watch` on a terminal: a table of the sockets, and a page for one socket with its history.
 
-The reports come from an iterator that sleeps between sweeps; a thread takes them and posts each as a message.
-Sweeps go on while the view is paused: what they bring waits, so that no window and no history has a hole.
+The sweeps come from an iterator that sleeps between them; a thread takes each and posts it as a message. While the view
+is paused, sweeps go on and are kept until it continues, so that no history has a gap.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
-from brobust.watch import Report
+from brobust.watch import Flow, Sweep
 from brobust.watch.history import ORDERS, Followed, Key, key_of
-from brobust.watch.words import (
+from brobust.watch.text import (
     MEANINGS,
     cells,
     cut,
@@ -37,32 +37,32 @@ from brobust.watch.words import (
     who_and_why,
 )
 
-# Width of each column, its distance to the one before included. The longest cause and the longest name of a
-# congestion control (TCP_CA_NAME_MAX) fit; what an 80-column terminal has left is an IPv4 address with its port.
+# Width of each column, including the distance to the previous column. The longest cause and the longest name of a
+# congestion control (TCP_CA_NAME_MAX) fit; the rest of an 80-column terminal holds an IPv4 address with its port.
 WIDTHS = {"cause": 16, "cc": 15, "Mbit/s": 8, "inflight": 9, "deficit": 8}
-ADDRESS_WIDTH = 23
+MIN_ADDRESS_WIDTH = 23
 NUMBERS = ("Mbit/s", "inflight", "deficit")
 
 KEYS = {
-    "s": "sort by cause, rate, inflight, deficit",
-    "S, r": "the other way round",
-    "/": "filter by a part of any cell; Enter keeps the filter, Escape clears it",
-    "p, Space": "pause: sweeps go on, the screen stays",
-    "Enter": "one socket: what its cause stands on, and its history",
+    "s": "sort by the next of cause, rate, inflight, deficit",
+    "S, r": "reverse the order",
+    "/": "show only sockets with this text in any cell; Enter keeps the filter, Escape clears it",
+    "p, Space": "pause: sweeps go on, the screen does not change",
+    "Enter": "show one socket: the evidence for its cause, and its history",
     "Escape": "go back",
     "q": "quit",
 }
 
 COLUMNS = {
-    "Mbit/s": "acknowledged per second, over the window",
-    "inflight": "bytes in flight over the BDP, median of the window; a star where the BDP is not BBR's own "
-    "estimate but delivery rate x min RTT",
-    "deficit": "of the samples in which it could have sent: under one BDP in flight",
+    "Mbit/s": "data acknowledged per second, over the window",
+    "inflight": "bytes in flight / BDP, median of the window; a star means that the BDP is not BBR's own estimate, "
+    "but delivery rate x min RTT",
+    "deficit": "part of the samples with less than one BDP in flight, of those in which it could have sent",
 }
 
 
 class Opened(Message):
-    """Of this socket the detail was asked for."""
+    """The user asks for the page of this socket."""
 
     def __init__(self, key: Key) -> None:
         super().__init__()
@@ -70,21 +70,21 @@ class Opened(Message):
 
 
 class FlowTable(DataTable[Text]):
-    """A line of it is a place, not a socket: when sockets change places, cells change, and nothing flickers."""
+    """The table of the sockets. When sockets change places only the text of cells changes, so nothing flickers."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select_cursor", "Detail")]
 
     def __init__(self) -> None:
         super().__init__(cursor_type="row", cell_padding=0)
         self.keys: list[Key] = []
-        # The socket that was chosen by moving the cursor, and the one we left the cursor on.
+        # The socket to which the user moved the cursor, and the one under the cursor after our last update.
         self.chosen: Key | None = None
         self.left_on: Key | None = None
 
     def _fit(self, width: int) -> None:
-        """Columns for a terminal of this width: where there is no room for both addresses, the other end's."""
+        """Make the columns for a terminal of this width. If both addresses do not fit, show only the other end's."""
         room = width - sum(WIDTHS.values()) - self.styles.scrollbar_size_vertical
-        addresses = ("from", "to") if room >= 2 * ADDRESS_WIDTH else ("to",)
+        addresses = ("from", "to") if room >= 2 * MIN_ADDRESS_WIDTH else ("to",)
         widths = WIDTHS | {name: max(room // len(addresses), 1) for name in addresses}
         if [column.width for column in self.ordered_columns] == list(widths.values()):
             return
@@ -97,8 +97,9 @@ class FlowTable(DataTable[Text]):
             return Text(text, style, justify="right")
         return Text(f"  {cut(text, width - 2)}" if name in ("from", "to") else text, style)
 
-    def place(self, flows: Sequence[Report], width: int) -> None:
-        """These sockets in this order. The cursor stays on its line until it is moved, and then on its socket."""
+    def place(self, flows: Sequence[Flow], width: int) -> None:
+        """Show these sockets in this order. The cursor stays on its line until the user moves it; from then on it
+        follows its socket."""
         at = self._key_at_cursor()
         if at != self.left_on:
             self.chosen = at
@@ -125,7 +126,8 @@ class FlowTable(DataTable[Text]):
         self.left_on = self._key_at_cursor()
 
     def action_select_cursor(self) -> None:
-        """The socket that was on the line when the key came, not one that a sweep put there since."""
+        """Open the socket that was on the line when the key was pressed, even if a sweep has moved another one there
+        since."""
         self.chosen = self._key_at_cursor()
         if self.chosen is not None:
             self.post_message(Opened(self.chosen))
@@ -135,7 +137,8 @@ class FlowTable(DataTable[Text]):
 
 
 class Shown(Screen[None]):
-    """A screen that shows what was followed. It keeps its widgets: a sweep may come before they are mounted."""
+    """A screen that is updated with every sweep. It creates its widgets itself, since a sweep may arrive before they
+    are mounted."""
 
     def __init__(self, followed: Followed) -> None:
         super().__init__()
@@ -153,7 +156,7 @@ class Shown(Screen[None]):
 
 
 class Flows(Shown):
-    """All sockets of a report."""
+    """The screen with all sockets of a sweep."""
 
     AUTO_FOCUS = "FlowTable"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -167,25 +170,25 @@ class Flows(Shown):
         super().__init__(followed)
         self.order = ORDERS[0]
         self.is_reversed = False
-        self.said = Static(id="said")
+        self.caption = Static(id="caption")
         self.typed = Input(placeholder="part of a cause, a congestion control or an address", compact=True)
         self.table = FlowTable()
 
     def compose(self) -> ComposeResult:
-        yield from (self.summary, self.said, self.typed, self.table, Footer())
+        yield from (self.summary, self.caption, self.typed, self.table, Footer())
 
     def show(self) -> None:
         super().show()
-        flows = self.followed.report["flows"] if self.followed.report else []
+        flows = self.followed.sweep["flows"] if self.followed.sweep else []
         typed = self.typed.value.lower()
         chosen = [flow for flow in flows if any(typed in text.lower() for text in cells(flow).values())]
         self.table.place(self.order.sort(chosen, self.is_reversed), self.size.width)
         first = self.order.first_if_reversed if self.is_reversed else self.order.first
-        sockets = self.followed.report["sockets"] if self.followed.report else 0
-        said = f"{len(chosen)} of {sockets} sockets, by {self.order.name}, {first}"
+        sockets = self.followed.sweep["sockets"] if self.followed.sweep else 0
+        caption = f"{len(chosen)} of {sockets} sockets, by {self.order.name}, {first}"
         if typed:
-            said += f", with {typed!r}"
-        self.said.update(Text(said, style="dim"))
+            caption += f", with {typed!r}"
+        self.caption.update(Text(caption, style="dim"))
 
     def action_sort(self) -> None:
         self.order = ORDERS[(ORDERS.index(self.order) + 1) % len(ORDERS)]
@@ -212,7 +215,7 @@ class Flows(Shown):
         self.table.focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
-        """The footer names the keys that do something here and now."""
+        """Return whether the footer names the action's key: only if the key would do something now."""
         if action == "clear_filter":
             return self.typed.has_focus or bool(self.typed.value)
         return not (action == "filter" and self.typed.has_focus)
@@ -222,7 +225,7 @@ class Flows(Shown):
 
 
 class Detail(Shown):
-    """One socket: what its verdict stands on, and its history."""
+    """The screen of one socket: the evidence for its cause, and its history."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "app.pop_screen", "Back")]
 
@@ -237,37 +240,41 @@ class Detail(Shown):
     def show(self) -> None:
         super().show()
         history = self.followed.histories.get(self.key)
-        if history is None:  # what was there stays
+        if history is None:  # the screen stays as it is
             return
         who = who_and_why(history.flow)
-        report = self.followed.report
-        if report is not None and history.points[-1].sweep != report["sweep"]:
-            who.append("\nClosed, or no more among the sockets that are shown; as it was last seen:", "yellow")
+        sweep = self.followed.sweep
+        if sweep is not None and history.points[-1].sweep != sweep["sweep"]:
+            who.append("\nClosed, or no longer among the sockets shown. This is its latest reading:", "yellow")
         self.who.update(who)
         self.history.update(history_lines(history, self.size.width - 1))
         self.evidence.update(in_two_columns(evidence(history.flow)))
 
 
 class Help(Screen[None]):
+    """The screen that explains keys, columns and causes."""
+
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,h", "app.pop_screen", "Back")]
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
-            for title, words in (("Keys", KEYS), ("Columns", COLUMNS), ("Causes", MEANINGS)):
+            for title, lines in (("Keys", KEYS), ("Columns", COLUMNS), ("Causes", MEANINGS)):
                 yield Static(Text(title, "bold"))
-                yield Static(in_two_columns(words.items()))
-            yield Static(Text("What to do: brobust watch --explain; the rest: docs/watch.md"))
+                yield Static(in_two_columns(lines.items()))
+            yield Static(Text("`brobust watch --explain` says what to do; docs/watch.md explains everything else."))
         yield Footer()
 
 
-class Swept(Message):
-    def __init__(self, report: Report) -> None:
+class NewSweep(Message):
+    """A sweep has arrived."""
+
+    def __init__(self, sweep: Sweep) -> None:
         super().__init__()
-        self.report = report
+        self.sweep = sweep
 
 
 class Ended(Message):
-    """There are no more sweeps; with the reason, if it is an error."""
+    """There are no more sweeps; `error` is the reason, if it is an error."""
 
     def __init__(self, error: BaseException | None) -> None:
         super().__init__()
@@ -280,20 +287,20 @@ class WatchView(App[None]):
         Binding("p,space", "pause", "Pause", key_display="p"),
         Binding("question_mark,h", "help", "Help", key_display="?"),
         Binding("q", "quit", "Quit"),
-        # In the filter's input too.
+        # With priority, so that it also works while the user types a filter.
         Binding("ctrl+c", "interrupt", "Interrupt", show=False, priority=True),
     ]
     CSS = """
-    #said, #who { background: $panel; }
+    #caption, #who { background: $panel; }
     Input { padding: 0; display: none; }
     FlowTable { height: 1fr; overflow-x: hidden; }
     FlowTable, VerticalScroll { scrollbar-size-vertical: 1; }
     #who, #history { margin-bottom: 1; }
     """
 
-    def __init__(self, reports: Iterator[Report]) -> None:
+    def __init__(self, sweeps: Iterator[Sweep]) -> None:
         super().__init__()
-        self.reports = reports
+        self.sweeps = sweeps
         self.followed = Followed()
         self.error: BaseException | None = None
 
@@ -302,22 +309,22 @@ class WatchView(App[None]):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.action_interrupt)
-        # No worker of textual's: the end would wait for it, and it sleeps for up to an interval.
+        # Not a worker of textual's: the app's end waits for workers, and this one sleeps for up to an interval.
         threading.Thread(target=self._take, daemon=True).start()
 
     def _take(self) -> None:
         error: BaseException | None = None
         try:
-            for report in self.reports:
+            for sweep in self.sweeps:
                 if not self.is_headless and not sys.stdin.isatty():
-                    os._exit(128 + signal.SIGHUP)  # the terminal is gone, and nobody told us; see below
-                self.post_message(Swept(report))
+                    os._exit(128 + signal.SIGHUP)  # the terminal is gone, and no signal said so; see follow()
+                self.post_message(NewSweep(sweep))
         except BaseException as raised:  # a panic of the Rust core is no Exception
             error = raised
         self.post_message(Ended(error))
 
-    def on_swept(self, swept: Swept) -> None:
-        self.followed.take(swept.report)
+    def on_new_sweep(self, arrived: NewSweep) -> None:
+        self.followed.take(arrived.sweep)
         if not self.followed.is_paused:
             self._show()
 
@@ -326,7 +333,7 @@ class WatchView(App[None]):
         self.exit()
 
     def _show(self) -> None:
-        # At the end there is no screen any more; and one that has just been opened is yet to be composed.
+        # At the end there is no screen any more, and a screen that has just been opened is not composed yet.
         if self.screen_stack and isinstance(self.screen, Shown):
             self.screen.call_later(self.screen.show)
 
@@ -342,13 +349,13 @@ class WatchView(App[None]):
         self.exit()
 
 
-def follow(reports: Iterator[Report]) -> None:
-    """Show reports until there are no more or the person has had enough. Raises what they raise."""
-    # In a terminal that is gone there is nothing to put in order, and textual would wait for it without end, busily.
+def follow(sweeps: Iterator[Sweep]) -> None:
+    """Show the sweeps until there are no more, or the user quits. Raise what the iterator raises."""
+    # A terminal that is gone need not be restored, and textual would wait for it in a busy loop for ever.
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    view = WatchView(reports)
-    view.run(mouse=False)  # the terminal's own selection goes on working: addresses are there to be copied
+    view = WatchView(sweeps)
+    view.run(mouse=False)  # so that the terminal's own selection keeps working: users copy addresses
     if view.error is not None:
         raise view.error
     if view.return_code:  # textual has printed what went wrong in the view itself
