@@ -128,8 +128,8 @@ def run_virtual(setting: Setting, what: Scenario, number: int, cpu: int) -> Samp
         "drops": sum(flow["drops"] for flow in result["flows"]),
         "frames": work["frames"] / seconds,
         "frame_us": work["run_s"] / work["frames"] * 1e6,
-        "meetings": work["meetings"] / seconds,
-        "frames_per_meeting": work["frames"] / work["meetings"],
+        "hand_overs": work["hand_overs"] / seconds,
+        "frames_per_hand_over": work["frames"] / work["hand_overs"],
         "switches": (controller["switches"] + children["switches"]) / seconds,
         **{f"controller_{name}": 1e3 * controller[name] / seconds for name in ("user", "sys")},
         **{f"kernels_{name}": 1e3 * children[name] / seconds for name in ("user", "sys")},
@@ -322,7 +322,7 @@ def many(setting: Setting) -> list[Answer]:
             goals[name] = "ratio <= 3"
     columns = {
         "frame_us": "us per frame", "ratio": "ratio to 1 flow", "frames": "frames per s",
-        "frames_per_meeting": "frames per meeting", "boot_s": "boot s",
+        "frames_per_hand_over": "frames per hand-over", "boot_s": "boot s",
     }  # fmt: skip
     return [Answer("Wall time of a frame at 100 Mbit/s, ACKs being frames too", columns, rows, goals)]
 
@@ -346,7 +346,7 @@ def coalesce(setting: Setting) -> list[Answer]:
         compare(rows, name, base, {"ratio_throughput": "throughput_mbps", "ratio_wall": "wall"})
     columns = {
         "throughput_mbps": "Mbit/s", "ratio_throughput": "ratio to 0s", "wall": "wall s per virtual s",
-        "ratio_wall": "ratio to 0s", "meetings": "meetings per virtual s",
+        "ratio_wall": "ratio to 0s", "hand_overs": "hand-overs per virtual s",
     }  # fmt: skip
     return [Answer("Interrupt coalescing: bbr, 100 Mbit/s, a share of 50 %", columns, rows)]
 
@@ -396,14 +396,14 @@ def where(setting: Setting) -> list[Answer]:
     rows = in_turns({name: split(setting, what) for name, what in cases.items()}, setting.repeat)
     kinds = {f"{who}_{kind}": f"{who}, {kind}" for who in ("controller", "kernels") for kind in ("user", "sys")}
     processes = {name: f"{name}, %" for name in ("controller", "sender", "receiver")}
-    meetings = {
-        "meetings": "meetings", "frames": "frames", "frames_per_meeting": "frames per meeting",
+    hand_overs = {
+        "hand_overs": "hand-overs", "frames": "frames", "frames_per_hand_over": "frames per hand-over",
         "switches": "context switches",
     }  # fmt: skip
     return [
         Answer("Whose CPU time: ms per virtual second, with boot", kinds, rows),
         Answer("Whose CPU time: the controller, the sender's kernel, the receiver's", processes, rows),
-        Answer("Meetings of a kernel and the controller, and what they bring, per virtual second", meetings, rows),
+        Answer("Hand-overs from controller to kernel, and what they bring, per virtual second", hand_overs, rows),
     ]
 
 

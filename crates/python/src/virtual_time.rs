@@ -1,4 +1,4 @@
-//! Runs in virtual time: crates/virtual for Python.
+//! Runs in virtual time (crates/virtual) for Python.
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc, Mutex};
 use std::thread;
@@ -13,9 +13,9 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 create_exception!(_core, VirtualError, PyException);
 create_exception!(_core, VirtualRefused, VirtualError);
 
-const LOOK_AROUND: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// One run. It can be stopped from another thread.
+/// One run, which another thread can stop.
 #[pyclass(frozen)]
 struct VirtualRun {
     scenario: Scenario,
@@ -36,18 +36,18 @@ impl VirtualRun {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Without the GIL, but for a look at the signals ten times a second.
+    /// Runs without the GIL, which is taken ten times a second to look for signals.
     fn run<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (tell, told) = mpsc::channel();
-        // Waited for without the GIL, which only what threads may share can be; nobody else takes the lock.
-        let told = Mutex::new(told);
+        let (sender, results) = mpsc::channel();
+        // Without the GIL only what threads may share can be used, hence the lock, which nobody else takes.
+        let results = Mutex::new(results);
         let (scenario, stop, cpu) = (self.scenario.clone(), Arc::clone(&self.stop), self.cpu);
         let worker = thread::spawn(move || {
-            // Nobody hears of it only if nobody waits any more.
-            let _ = tell.send(brobust_virtual::run_on(cpu, &scenario, &stop));
+            // Sending fails only if nobody waits for the result any more.
+            let _ = sender.send(brobust_virtual::run_on(cpu, &scenario, &stop));
         });
         let result = loop {
-            match py.detach(|| told.lock().expect("never poisoned").recv_timeout(LOOK_AROUND)) {
+            match py.detach(|| results.lock().expect("never poisoned").recv_timeout(POLL_INTERVAL)) {
                 Ok(result) => break Some(result),
                 Err(mpsc::RecvTimeoutError::Disconnected) => break None,
                 Err(mpsc::RecvTimeoutError::Timeout) => {
@@ -81,11 +81,11 @@ fn dictionary(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyDict>> {
         outcome.time_slices.iter().map(|of_node| of_node.iter().map(|slice| (slice.begin, slice.end)).collect());
     result.set_item("windows_ns", time_slices.collect::<Vec<Vec<_>>>())?;
     result.set_item("busy_ns", outcome.busy)?;
-    let end = |end: brobust_virtual::End| (end.program, end.kernel);
-    let said = outcome.iperf3.into_iter().map(|flow| (end(flow.sender), end(flow.receiver))).collect::<Vec<_>>();
-    result.set_item("iperf3", said)?;
+    let end = |end: brobust_virtual::EndOutput| (end.program, end.kernel);
+    let iperf3 = outcome.iperf3.into_iter().map(|flow| (end(flow.sender), end(flow.receiver))).collect::<Vec<_>>();
+    result.set_item("iperf3", iperf3)?;
     let work = PyDict::new(py);
-    work.set_item("meetings", outcome.work.meetings)?;
+    work.set_item("hand_overs", outcome.work.hand_overs)?;
     work.set_item("frames", outcome.work.frames)?;
     work.set_item("timers", outcome.work.timers)?;
     work.set_item("received_packets", outcome.work.received_packets)?;

@@ -1,4 +1,4 @@
-//! Runs a scenario given as JSON on standard input and prints what became of its flows.
+//! Reads a scenario as JSON from standard input, runs it, and prints the figures of its flows.
 use std::io::Read;
 use std::sync::atomic::AtomicBool;
 

@@ -3,18 +3,18 @@ use std::io;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Cannot be measured as asked.
+    /// The run cannot be measured as it was asked for.
     #[error("{0}")]
     Refused(String),
-    /// A kernel is gone; its last words are kept.
-    #[error("the {node} kernel died: {words}")]
-    Died { node: String, words: String },
-    /// A kernel has not been heard of for so long that it never will.
-    #[error("the {node} kernel did not answer for {seconds} s: {words}")]
-    Hung { node: String, seconds: u64, words: String },
-    /// A kernel said something that makes no sense.
-    #[error("the {node} kernel left {what}")]
-    Nonsense { node: String, what: String },
+    /// A kernel has ended; `console` is the end of what it printed.
+    #[error("the {node} kernel died: {console}")]
+    Died { node: String, console: String },
+    /// A kernel has not answered for `seconds`, and is given up.
+    #[error("the {node} kernel did not answer for {seconds} s: {console}")]
+    Hung { node: String, seconds: u64, console: String },
+    /// A kernel left something in the shared memory that the protocol does not allow.
+    #[error("the {node} kernel broke the protocol: {what}")]
+    Protocol { node: String, what: String },
     #[error("interrupted")]
     Interrupted,
     #[error("{what}: {source}")]

@@ -1,12 +1,12 @@
-//! Frames as the link sees them: headers, and lengths of payload that nobody carries.
+//! Frames as the link sees them: headers, and the length of a payload that is mostly not carried.
 use crate::shared::{FrameHead, FRAME_BYTES};
 
 const ETHERNET: usize = 14;
-const MOST_HEADER: usize = 128;
-/// An IPv4 packet of the greatest length, which a super-packet may have.
-const MOST_LENGTH: u32 = ETHERNET as u32 + 65535;
+const MAX_HEADER: usize = 128;
+/// Longest frame, bytes: with an IPv4 packet of the greatest length, which a super-packet may have.
+const MAX_LENGTH: u32 = ETHERNET as u32 + 65535;
 
-/// What the link must know of a TCP segment.
+/// What the link has to know of a TCP segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tcp {
     pub source: u32,
@@ -24,13 +24,13 @@ pub struct Tcp {
 /// One frame: its headers, its carried payload if there is any, and its length on a wire.
 #[derive(Debug, Clone)]
 pub struct Frame {
-    /// When it was sent; on its way back to a kernel: when it arrives. ns
+    /// When it was sent; once the network has carried it, when it arrives. ns.
     pub time: u64,
     pub length: u32,
-    header: [u8; MOST_HEADER],
+    header: [u8; MAX_HEADER],
     header_length: u8,
     carried: Box<[u8]>,
-    /// It is a segment of the same super-packet as the one before it.
+    /// Whether it is a segment of the same super-packet as the frame before it.
     pub continues: bool,
     pub tcp: Tcp,
 }
@@ -44,7 +44,8 @@ impl Frame {
         &self.carried
     }
 
-    /// RFC 791. TCP's own checksum is the NIC's business, which is the link's, which loses no bits.
+    /// Sets the header's checksum (RFC 791). TCP's checksum is left alone: a NIC would compute it, and this link changes no
+    /// bits.
     fn set_ip_checksum(&mut self) {
         let at = self.tcp.ip;
         self.put_u16(at + 10, 0);
@@ -61,22 +62,22 @@ impl Frame {
     }
 }
 
-/// All frames that a kernel left, super-packets cut into the segments that a NIC would send.
+/// Decodes the frames that a kernel left, with super-packets cut into the segments that a NIC would send.
 pub fn decode(bytes: &[u8], mut each: impl FnMut(Frame)) -> Result<(), String> {
     let mut rest = bytes;
     while !rest.is_empty() {
         let head_length = size_of::<FrameHead>();
         if rest.len() < head_length {
-            return Err(format!("{} bytes where a frame should begin", rest.len()));
+            return Err(format!("it left {} bytes where a frame should begin", rest.len()));
         }
         // SAFETY: there are enough bytes, and FrameHead is plain integers.
         let head: FrameHead = unsafe { std::ptr::read_unaligned(rest.as_ptr().cast()) };
         let header = usize::from(head.header);
         let used = head_length + header + usize::from(head.payload);
         let record = head.record as usize;
-        let possible = used - head_length..=MOST_LENGTH as usize;
-        if record < used || record > rest.len() || header > MOST_HEADER || !possible.contains(&(head.length as usize)) {
-            return Err(format!("a frame of impossible size: {head:?}"));
+        let possible = used - head_length..=MAX_LENGTH as usize;
+        if record < used || record > rest.len() || header > MAX_HEADER || !possible.contains(&(head.length as usize)) {
+            return Err(format!("it left a frame of impossible size: {head:?}"));
         }
         let carried = &rest[head_length + header..used];
         let frame = parse(&head, &rest[head_length..head_length + header], carried)?;
@@ -90,19 +91,19 @@ fn parse(head: &FrameHead, header: &[u8], carried: &[u8]) -> Result<Frame, Strin
     let u16_at = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
     let u32_at = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     if header.len() < ETHERNET + 20 || u16_at(12) != 0x0800 || header[ETHERNET] >> 4 != 4 {
-        return Err("a frame that is not IPv4".into());
+        return Err("it left a frame that is not IPv4".into());
     }
     let ip = ETHERNET;
     let tcp = ip + usize::from(header[ip] & 15) * 4;
     if header[ip + 9] != 6 {
-        return Err(format!("a packet of IP protocol {}, not TCP", header[ip + 9]));
+        return Err(format!("it left a packet of IP protocol {}, not TCP", header[ip + 9]));
     }
     if header.len() < tcp + 20 || header.len() < tcp + usize::from(header[tcp + 12] >> 4) * 4 {
-        return Err("a frame that ends within its TCP header".into());
+        return Err("it left a frame that ends within its TCP header".into());
     }
     let headers = tcp + usize::from(header[tcp + 12] >> 4) * 4;
     let payload = head.length as usize - headers;
-    let mut own = [0; MOST_HEADER];
+    let mut own = [0; MAX_HEADER];
     own[..header.len()].copy_from_slice(header);
     Ok(Frame {
         time: head.time,
@@ -126,8 +127,8 @@ fn parse(head: &FrameHead, header: &[u8], carried: &[u8]) -> Result<Frame, Strin
     })
 }
 
-/// What TCP segmentation offload does (kernel: tcp_gso_segment): as many segments as there are `size` bytes of
-/// payload, PSH and FIN only on the last, CWR only on the first.
+/// Cuts a super-packet as TCP segmentation offload does (kernel: tcp_gso_segment): into segments of at most `size` bytes of
+/// payload, with PSH and FIN only on the last and CWR only on the first.
 fn segment(frame: Frame, size: u32, each: &mut impl FnMut(Frame)) -> Result<(), String> {
     let payload = frame.tcp.payload;
     if size == 0 || payload <= size {
@@ -143,7 +144,7 @@ fn segment(frame: Frame, size: u32, each: &mut impl FnMut(Frame)) -> Result<(), 
         let mut part = Frame { carried: Box::default(), continues: !first, ..frame.clone() };
         if !frame.carried.is_empty() {
             let bytes = frame.carried.get(offset as usize..(offset + here) as usize);
-            part.carried = bytes.ok_or("a super-packet with only part of its payload")?.into();
+            part.carried = bytes.ok_or("it left a super-packet with only part of its payload")?.into();
         }
         part.length = headers + here;
         part.tcp.payload = here;
@@ -163,7 +164,7 @@ fn segment(frame: Frame, size: u32, each: &mut impl FnMut(Frame)) -> Result<(), 
     Ok(())
 }
 
-/// Appends a frame to what a kernel is to receive. False: there is no room.
+/// Appends a frame to what a kernel is to receive. Returns false if there is no room for it.
 pub fn encode(frame: &Frame, to: &mut [u8; FRAME_BYTES], used: &mut u32) -> bool {
     let head_length = size_of::<FrameHead>();
     let (header, carried) = (frame.header(), frame.carried());
@@ -231,10 +232,10 @@ pub(crate) mod tests {
         assert_eq!(u16::from_be_bytes([frames[2].header()[16], frames[2].header()[17]]), 540);
     }
 
-    /// Found by the fuzzer: 80 bytes that became four thousand million segments.
+    /// The fuzzer found 80 bytes that became four thousand million segments.
     #[test]
     fn a_frame_longer_than_ip_allows_is_refused() {
-        for (length, fits) in [(MOST_LENGTH, true), (MOST_LENGTH + 1, false), (u32::MAX, false)] {
+        for (length, fits) in [(MAX_LENGTH, true), (MAX_LENGTH + 1, false), (u32::MAX, false)] {
             let mut bytes = record(1, 2, 3, 4000, 1448);
             bytes[8..12].copy_from_slice(&length.to_le_bytes());
             assert_eq!(decode(&bytes, |_| ()).is_ok(), fits, "{length}");

@@ -2,66 +2,38 @@
 //!
 //! Flow n's server listens on SERVER_PORT + n, and its data comes from FIRST_PORT + n as any flow's does. iperf3 has a
 //! second connection to the same server, over which it agrees on the test and hands over results.
-use crate::network::{Places, FIRST_PORT};
-use crate::scenario::{Flow, Pattern, Scenario};
+use crate::ports::{FIRST_PORT, SERVER_PORT};
+use crate::scenario::{Flow, Scenario};
+use crate::topology::Topology;
 
-pub const SERVER_PORT: u16 = 5201;
-/// What it may need on top of its time, to connect and to hand over results, ns: as much as in the testbed.
+/// Time that iperf3 may need beyond the run's duration, to connect and to exchange results, ns: as much as in the testbed.
 pub const GRACE: u64 = 45_000_000_000;
-const SECOND: u64 = 1_000_000_000;
-/// Where the RAM disk has it.
+/// Path of the program on the RAM disk.
 const PROGRAM: &str = "/bin/iperf3";
-/// Its shortest interval, s.
+/// iperf3's shortest interval, s.
 const INTERVAL: &str = "0.1";
 
-/// What the two ends of a flow printed.
-#[derive(Debug, Clone, Default)]
-pub struct Said {
-    pub sender: End,
-    pub receiver: End,
-}
-
-#[derive(Debug, Clone, Default)]
-pub struct End {
-    pub program: String,
-    /// The last words of the kernel that ran it.
-    pub kernel: String,
-}
-
-/// A program of a node: when it starts, since the run's start (none: before the run), its command, and the flow it is of.
+/// A program that a node runs.
 pub struct Program {
+    /// Start in ns since the run's start. None: before the run.
     pub start: Option<u64>,
     pub command: String,
+    /// Number of the flow whose end it is.
     pub flow: usize,
 }
 
-pub fn check(flow: &Flow, duration: u64) -> Result<(), String> {
-    if !matches!(flow.pattern, Pattern::Bulk) {
-        return Err("flows.pattern: iperf3 sends in bulk only".into());
-    }
-    match seconds(flow, duration) {
-        Some(_) => Ok(()),
-        None => Err("duration: iperf3 sends for whole seconds, at least one".into()),
-    }
-}
-
-fn seconds(flow: &Flow, duration: u64) -> Option<u64> {
-    let ns = flow.stop.unwrap_or(duration).checked_sub(flow.start)?;
-    (ns >= SECOND && ns % SECOND == 0).then_some(ns / SECOND)
-}
-
-/// What the node at `place` has to run.
-pub fn programs(scenario: &Scenario, places: Places, place: usize) -> Vec<Program> {
+/// Returns the programs that a node has to run.
+pub fn programs(scenario: &Scenario, topology: Topology, node: usize) -> Vec<Program> {
     if scenario.iperf3.is_none() {
         return Vec::new();
     }
     let flows = scenario.flows.iter().enumerate();
-    if place == places.receiver() {
+    if node == topology.receiver() {
         return flows.map(|(number, _)| Program { start: None, command: server(number), flow: number }).collect();
     }
-    let receiver = std::net::Ipv4Addr::from(places.address(places.receiver())).to_string();
-    let own = flows.filter(|(_, flow)| flow.sender == place);
-    own.map(|(number, flow)| Program {
+    let receiver = std::net::Ipv4Addr::from(topology.address(topology.receiver())).to_string();
+    let sent = flows.filter(|(_, flow)| flow.sender == node);
+    sent.map(|(number, flow)| Program {
         start: Some(flow.start),
         command: client(&receiver, number, flow, scenario.duration),
         flow: number,
@@ -79,22 +51,22 @@ fn client(receiver: &str, number: usize, flow: &Flow, duration: u64) -> String {
         usize::from(SERVER_PORT) + number,
         usize::from(FIRST_PORT) + number,
         flow.cc,
-        seconds(flow, duration).unwrap_or(1),
+        flow.whole_seconds(duration).unwrap_or(1),
     )
 }
 
-/// What each of `count` programs printed, from a kernel's console: pieces behind lines of their own, see programs.c. And
-/// what is between them: the kernel's own words.
-pub fn printed(console: &[u8], count: usize) -> (Vec<String>, String) {
+/// Splits a kernel's console into what each of `count` programs printed and what the kernel itself did. Programs' output
+/// stands there in pieces, each behind a line with the program's number and the piece's length (programs.c).
+pub fn split_console(console: &[u8], count: usize) -> (Vec<String>, String) {
     let mut texts = vec![Vec::new(); count];
-    let mut own_words = Vec::new();
+    let mut kernel = Vec::new();
     let mut rest = console;
     while !rest.is_empty() {
         let end = rest.iter().position(|&byte| byte == b'\n').map_or(rest.len(), |end| end + 1);
         let (line, after) = rest.split_at(end);
         rest = after;
         let Some((number, size)) = heading(line.strip_suffix(b"\n").unwrap_or(line)) else {
-            own_words.extend_from_slice(line);
+            kernel.extend_from_slice(line);
             continue;
         };
         let (text, after) = after.split_at(size.min(after.len()));
@@ -104,9 +76,10 @@ pub fn printed(console: &[u8], count: usize) -> (Vec<String>, String) {
         rest = after;
     }
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    (texts.into_iter().map(text).collect(), text(own_words))
+    (texts.into_iter().map(text).collect(), text(kernel))
 }
 
+/// Reads the line before a piece: the program's number, and the length of the piece in bytes.
 fn heading(line: &[u8]) -> Option<(usize, usize)> {
     let line = std::str::from_utf8(line).ok()?.strip_prefix("brobust program ")?;
     let (number, size) = line.strip_suffix(" bytes")?.split_once(": ")?;
@@ -122,7 +95,7 @@ mod tests {
     fn pieces_of_two_programs_are_put_together() {
         let console = b"Linux\n\nbrobust program 1: 4 bytes\n{\n\n1\nbrobust program 0: 2 bytes\nab[  1.0] kernel\n\
             \nbrobust program 1: 1 bytes\n}\nbrobust program 7: 1 bytes\nx\nbrobust program 0: 99 bytes\ncd";
-        let (programs, kernel) = printed(console, 2);
+        let (programs, kernel) = split_console(console, 2);
         assert_eq!(programs, ["abcd", "{\n\n1}"]);
         assert_eq!(kernel.split_whitespace().collect::<Vec<_>>(), ["Linux", "[", "1.0]", "kernel"]);
     }
@@ -130,7 +103,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_console_is_believed(bytes in "(\nbrobust program [0-9]{1,30}: [0-9]{1,30} bytes\n[a-z\n]{0,9}){0,5}") {
-            let _ = printed(bytes.as_bytes(), 3);
+            let _ = split_console(bytes.as_bytes(), 3);
         }
     }
 }

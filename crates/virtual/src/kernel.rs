@@ -1,4 +1,4 @@
-//! One kernel: a process that runs when it is told to, until it can go no further.
+//! One kernel: a process that runs when it is told to, until it may go no further.
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -14,21 +14,24 @@ use nix::sys::memfd::{memfd_create, MFdFlags};
 
 use crate::error::{io, Error, Result};
 use crate::iperf3;
-use crate::shared::{reason, words, Memory, Shared};
+use crate::shared::{reason, text_of, Memory, Shared};
 
-/// What the command line names; the same for every kernel, since kernels draw random numbers from it.
+/// Descriptors that the command line names. They are the same for every kernel, because kernels draw random numbers from
+/// their command line.
 const MEMORY_FD: i32 = 3;
 const SOCKET_FD: i32 = 4;
 const INITRD_FD: i32 = 5;
 const CALLS_FD: i32 = 6;
-/// Of virtual memory; a kernel touches some 20 MB of it, and what its sockets hold.
+/// Virtual memory of a kernel, which touches some 20 MB of it and what its sockets hold.
 const MEMORY: &str = "mem=1024M";
-/// A kernel answers within milliseconds. One that loops for ever is given up after this.
-const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK_AROUND: Duration = Duration::from_millis(200);
-const LAST_WORDS: usize = 600;
+/// Time after which a kernel that does not answer is given up. A kernel answers within milliseconds unless it hangs.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// How often `stop` is looked at while a kernel runs.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Characters of a kernel's console that an error quotes.
+const CONSOLE_TAIL: usize = 600;
 
-/// A kernel that waits for us.
+/// A kernel that waits for the controller.
 pub struct Kernel {
     name: String,
     child: Child,
@@ -39,23 +42,23 @@ pub struct Kernel {
 
 /// What a kernel is booted with.
 pub struct Boot<'a> {
-    /// Of the node, for people.
+    /// The node's name in messages to users.
     pub name: &'a str,
     pub image: &'a Path,
     pub initrd: Option<&'a Path>,
-    /// Of the congestion controls: CONTROL.PARAMETER=NUMBER
+    /// Words for the command line: CONTROL.PARAMETER=NUMBER for a congestion control, or sysctl.NAME=NUMBER.
     pub parameters: &'a [String],
-    /// A new file for every call of our congestion controls (cc/call.h).
+    /// If set, a file to be made, with every call to our congestion controls (cc/call.h).
     pub calls: Option<&'a Path>,
 }
 
 impl Kernel {
-    /// Boots a kernel. `describe` says what it is to be.
+    /// Boots a kernel. `describe` writes into the shared memory what the kernel is to be.
     pub fn boot(boot: &Boot, describe: impl FnOnce(&mut Shared), stop: &AtomicBool) -> Result<Self> {
         let mut memory = Memory::create().map_err(io("memory for a kernel"))?;
         describe(memory.shared());
         let (socket, theirs) = UnixStream::pair().map_err(io("a socket to a kernel"))?;
-        socket.set_read_timeout(Some(LOOK_AROUND)).map_err(io("a socket to a kernel"))?;
+        socket.set_read_timeout(Some(POLL_INTERVAL)).map_err(io("a socket to a kernel"))?;
         let console: File = memfd_create("brobust-console", MFdFlags::MFD_CLOEXEC)
             .map_err(io::Error::from)
             .map_err(io("memory for a kernel's console"))?
@@ -74,8 +77,8 @@ impl Kernel {
         let initrd = boot.initrd.map(|file| File::open(file).map_err(io(file.display().to_string()))).transpose()?;
         if initrd.is_some() {
             command.arg(format!("initrd=/proc/self/fd/{INITRD_FD}"));
-            // User space runs in copies of the kernel's process from which the C library's memory is gone. Had the
-            // library registered its rseq area there, the host would kill them at their first page fault.
+            // Programs run in copies of the kernel's process that do not have the C library's memory. If the library had
+            // registered its rseq area there, the host would kill them at their first page fault.
             command.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
         }
         let calls =
@@ -94,7 +97,7 @@ impl Kernel {
         this.wait(stop)?;
         match this.shared().reason {
             reason::READY => Ok(this),
-            other => Err(this.nonsense(format!("stop reason {other} instead of being ready"))),
+            other => Err(this.protocol_violation(format!("it stopped for reason {other} before it was ready"))),
         }
     }
 
@@ -102,7 +105,7 @@ impl Kernel {
         self.memory.shared()
     }
 
-    /// Lets it run until it stops again.
+    /// Lets the kernel run until it stops again.
     pub fn go(&mut self, stop: &AtomicBool) -> Result<()> {
         if self.socket.write_all(&[0]).is_err() {
             return Err(self.died());
@@ -111,26 +114,28 @@ impl Kernel {
         match self.shared().reason {
             reason::HORIZON | reason::DRAIN => Ok(()),
             reason::REFUSED => {
-                let words = words(&self.shared().words);
-                Err(Error::Refused(format!("the {} kernel refused its {words}", self.name)))
+                let what = text_of(&self.shared().words);
+                Err(Error::Refused(format!("the {} kernel refused its {what}", self.name)))
             }
-            other => Err(self.nonsense(format!("stop reason {other}"))),
+            other => Err(self.protocol_violation(format!("it stopped for reason {other}"))),
         }
     }
 
-    /// What it printed so far.
+    /// Returns what the kernel has printed so far.
     pub fn console(&self) -> Result<Vec<u8>> {
         let size = self.console.metadata().map_err(io("a kernel's console"))?.len();
         let mut text = vec![0; size as usize];
-        // Without moving the place at which it goes on to print.
+        // The kernel goes on printing at the file's position, so that must not move.
         self.console.read_exact_at(&mut text, 0).map_err(io("a kernel's console"))?;
         Ok(text)
     }
 
-    pub fn nonsense(&self, what: String) -> Error {
-        Error::Nonsense { node: self.name.clone(), what }
+    /// Makes the error of a kernel that left something that the protocol does not allow.
+    pub fn protocol_violation(&self, what: String) -> Error {
+        Error::Protocol { node: self.name.clone(), what }
     }
 
+    /// Waits until the kernel stops.
     fn wait(&mut self, stop: &AtomicBool) -> Result<()> {
         let mut byte = [0];
         let begun = Instant::now();
@@ -143,9 +148,9 @@ impl Kernel {
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
             }
-            if begun.elapsed() > PATIENCE {
-                let words = self.last_words();
-                return Err(Error::Hung { node: self.name.clone(), seconds: PATIENCE.as_secs(), words });
+            if begun.elapsed() > TIMEOUT {
+                let console = self.console_tail();
+                return Err(Error::Hung { node: self.name.clone(), seconds: TIMEOUT.as_secs(), console });
             }
         }
     }
@@ -153,24 +158,25 @@ impl Kernel {
     fn died(&mut self) -> Error {
         let _ = self.child.kill();
         let status = self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-        Error::Died { node: self.name.clone(), words: format!("{} ({status})", self.last_words()) }
+        Error::Died { node: self.name.clone(), console: format!("{} ({status})", self.console_tail()) }
     }
 
-    fn last_words(&self) -> String {
-        last_words(&self.console().map(|console| iperf3::printed(&console, 0).1).unwrap_or_default())
+    fn console_tail(&self) -> String {
+        console_tail(&self.console().map(|console| iperf3::split_console(&console, 0).1).unwrap_or_default())
     }
 }
 
-/// The end of what a kernel printed, on one line; of one that panicked from there on, since traces follow.
-pub fn last_words(text: &str) -> String {
+/// Returns the end of what a kernel printed, on one line. If it panicked, the text begins at the panic: the traces that
+/// follow would fill all the room.
+pub fn console_tail(text: &str) -> String {
     let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if let Some(panic) = lines.iter().position(|line| line.contains("Kernel panic")) {
-        return lines[panic..].join("; ").chars().take(LAST_WORDS).collect();
+        return lines[panic..].join("; ").chars().take(CONSOLE_TAIL).collect();
     }
     let text = lines.join("; ");
-    let from = text.char_indices().rev().nth(LAST_WORDS - 1).map_or(0, |(at, _)| at);
+    let from = text.char_indices().rev().nth(CONSOLE_TAIL - 1).map_or(0, |(at, _)| at);
     if text.is_empty() {
-        "it said nothing".into()
+        "it printed nothing".into()
     } else {
         text[from..].into()
     }
@@ -183,18 +189,19 @@ impl Drop for Kernel {
     }
 }
 
-/// In the child, before exec: descriptors (number, the number it is to have) in their places, the same addresses in every
-/// run, and no life without the controller (which closes the socket too: this is for a kernel that does not look).
+/// Prepares the child before exec. Each file, (its number, the number that it is to have), gets its number; addresses are
+/// the same in every run; and the child dies with the controller, also where it does not look at its socket.
 fn become_kernel(files: &mut [(i32, i32)]) -> io::Result<()> {
     let checked = |result: i32| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
     // SAFETY: plain system calls on descriptors that are open.
     unsafe {
-        // Out of the way first, should one be where another has to go. Not closed on exec, as dup'ed.
+        // A file may have the number that another is to have, so all get other numbers first. What dup2 makes is not closed
+        // on exec.
         for (file, _) in files.iter_mut() {
             *file = checked(libc::fcntl(*file, libc::F_DUPFD_CLOEXEC, 10))?;
         }
-        for (file, place) in files {
-            checked(libc::dup2(*file, *place))?;
+        for (file, number) in files {
+            checked(libc::dup2(*file, *number))?;
         }
         checked(libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong))?;
         checked(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
@@ -204,15 +211,15 @@ fn become_kernel(files: &mut [(i32, i32)]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::last_words;
+    use super::console_tail;
 
     #[test]
-    fn a_panic_is_told_from_its_beginning_and_anything_else_by_its_end() {
+    fn a_panic_is_quoted_from_its_beginning_and_anything_else_by_its_end() {
         let trace = "[<60012345>] something+0x1/0x2\n".repeat(100);
-        assert!(last_words(&format!("boots\nKernel panic - not syncing: why\n{trace}"))
+        assert!(console_tail(&format!("boots\nKernel panic - not syncing: why\n{trace}"))
             .starts_with("Kernel panic - not syncing: why; ["));
-        assert!(last_words(&format!("{trace}\nset fp regs failed, errno = 14\n")).ends_with("failed, errno = 14"));
-        assert!(last_words(&trace).chars().count() <= super::LAST_WORDS);
-        assert_eq!(last_words("\n \n"), "it said nothing");
+        assert!(console_tail(&format!("{trace}\nset fp regs failed, errno = 14\n")).ends_with("failed, errno = 14"));
+        assert!(console_tail(&trace).chars().count() <= super::CONSOLE_TAIL);
+        assert_eq!(console_tail("\n \n"), "it printed nothing");
     }
 }

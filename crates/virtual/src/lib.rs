@@ -1,31 +1,34 @@
-//! The controller of virtual time: it owns the clock of every kernel, the link between them, and when a sender's CPU may
-//! run. What happens at those times is the kernels' own doing. docs/virtual-time.md tells how it works.
+//! The controller of virtual time. It owns the clock of every kernel, the link between them, and the times at which a
+//! sender's CPU may run. What happens at those times is up to the kernels. docs/virtual-time.md explains how it works.
 //!
-//! - `clock`: who may run how far
+//! - `simulation`: how far each kernel may run, and what follows from what it did
+//! - `topology`, `ports`: the nodes and flows, by number
 //! - `network`, `link`: where frames go; the bottleneck and the delays
-//! - `kernel`, `shared`: a kernel's process, and the memory shared with it
-//! - `iperf3`: the programs that send and receive instead of the kernel's own source and sink
-//! - `frame`, `qdisc`: what is written there
-//! - `record`: what is kept of a run
-mod clock;
+//! - crates/timeline: the timeslices of a CPU
+//! - `kernel`, `shared`: a kernel's process, and the memory that it shares with the controller
+//! - `iperf3`: the programs that send and receive in place of the kernel's own source and sink
+//! - `frame`, `qdisc`: frames and queueing disciplines as the kernels write and read them
+//! - `scenario`, `record`: what a run is asked to do, and what it returns
 mod error;
 mod frame;
 mod iperf3;
 mod kernel;
 mod link;
 mod network;
+mod ports;
 mod qdisc;
 mod record;
 mod scenario;
 pub mod shared;
+mod simulation;
+mod topology;
 
-pub use clock::{run, run_on};
 pub use error::{Error, Result};
-pub use iperf3::{End, Said};
-pub use record::{Column, FlowResult, Outcome, Table, Work};
+pub use record::{Column, EndOutput, FlowResult, Iperf3Output, Outcome, Table, Work};
 pub use scenario::Scenario;
+pub use simulation::{run, run_on};
 
-/// For the fuzzer: what a kernel may have left, whatever it is.
+/// Decodes the frames that a kernel left, whatever the bytes are, and returns how many there are. For the fuzzer.
 pub fn decode_frames(bytes: &[u8]) -> std::result::Result<usize, String> {
     let mut count = 0;
     frame::decode(bytes, |_| count += 1).map(|()| count)

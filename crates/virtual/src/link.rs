@@ -1,32 +1,41 @@
-//! The link: one bottleneck that all senders share, and the way back.
+//! The link: one bottleneck that all senders share, and the delays.
 //!
-//! Data: random loss, then a FIFO queue with tail drop (pfifo/bfifo), then the bottleneck's rate, then half of the
-//! flow's round-trip time. ACKs: the other half. What arrives was computed when it was sent, since nothing that is sent
-//! later can change it; that is why kernels can run alone between two meetings.
+//! Data meets random loss, then a FIFO queue with tail drop (pfifo/bfifo), then the bottleneck's rate, then half of the
+//! flow's round-trip time. ACKs take the other half. When a packet arrives is computed as soon as it is sent, since nothing
+//! that is sent later can change it; that is why kernels can run alone between two hand-overs.
 //!
-//! Times in ns, rates in bit/s, sizes in bytes of Ethernet frames.
+//! Times are ns, rates bit/s, sizes bytes of Ethernet frames.
+//!
+//! [`Queue`] is the bottleneck, [`Propagation`] a delay:
+//!
+//! - in: packets in the order in which they are sent, each with its time, length and flow ([`Queue::offer`])
+//! - out, at once: when the packet's last bit leaves, how long it waited, how much was queued before it; or that it is dropped
+//! - in: packets in the order in which they leave ([`Propagation::arrives`])
+//! - out, at once: when the packet arrives; packets of a flow never overtake each other
+//! - a packet is dropped at random before the queue (`loss`), or because the buffer is full when it is offered
+//! - the result depends on the packets, the path and its seed, and on nothing else
 use std::collections::VecDeque;
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::Deserialize;
 
-/// A value that changes at known times: (from when on, value), the first from 0 on.
+/// A value that changes at known times: pairs of (time from which it holds, value), the first of them from 0 on.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(transparent)]
-pub struct Changing(pub Vec<(u64, u64)>);
+pub struct StepFunction(pub Vec<(u64, u64)>);
 
-impl Changing {
+impl StepFunction {
     pub fn at(&self, time: u64) -> u64 {
         let after = self.0.partition_point(|(from, _)| *from <= time);
         self.0[after.max(1) - 1].1
     }
 
-    pub fn least(&self) -> u64 {
+    pub fn min(&self) -> u64 {
         self.0.iter().map(|(_, value)| *value).min().unwrap_or(0)
     }
 
-    pub fn greatest(&self) -> u64 {
+    pub fn max(&self) -> u64 {
         self.0.iter().map(|(_, value)| *value).max().unwrap_or(0)
     }
 
@@ -42,7 +51,7 @@ impl Changing {
         }
     }
 
-    /// The same, counted from another zero.
+    /// Returns the same function with its times counted from another zero, `origin` earlier.
     pub fn shifted(&self, origin: u64) -> Self {
         Self(self.0.iter().map(|(from, value)| (if *from == 0 { 0 } else { from + origin }, *value)).collect())
     }
@@ -54,15 +63,15 @@ impl Changing {
 pub enum Buffer {
     Bytes(u64),
     Packets(u64),
-    /// As an emulator with segmentation offload counts: what a sender handed to its NIC as one is one.
+    /// Super-packets, as an emulator with segmentation offload counts: what a sender gave its NIC as one packet is one.
     SuperPackets(u64),
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Path {
-    /// bit/s over time
-    pub rate: Changing,
+    /// Rate of the bottleneck over time, bit/s.
+    pub rate: StepFunction,
     pub buffer: Buffer,
     /// Fraction of data packets that are lost before the queue.
     pub loss: f64,
@@ -71,13 +80,14 @@ pub struct Path {
 
 /// What became of a data packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Passage {
-    /// When its last bit left the bottleneck; none: it was dropped.
+pub struct QueueVerdict {
+    /// When its last bit leaves the bottleneck. None: it was dropped.
     pub left: Option<u64>,
-    /// How long it waited for the first.
+    /// How long it waits until its first bit is sent.
     pub waited: u64,
-    /// Bytes queued before it, of all flows and of its own.
+    /// Bytes of all flows that were queued before it.
     pub backlog: u64,
+    /// Bytes of its own flow that were queued before it.
     pub own_backlog: u64,
 }
 
@@ -87,21 +97,26 @@ struct Waiting {
     begins: u64,
     length: u64,
     flow: usize,
-    /// It is the last of its super-packet so far.
+    /// Whether it is the last packet of its super-packet so far.
     ends: bool,
 }
 
-/// The bottleneck's queue. Packets are offered in the order of their times.
+/// The bottleneck's queue.
 pub struct Queue {
     path: Path,
     random: Pcg64Mcg,
     waiting: VecDeque<Waiting>,
+    /// Bytes that wait.
     backlog: u64,
-    /// Super-packets that something waits of, and whether the latest was let in.
+    /// Number of super-packets of which at least one packet waits.
     super_packets: u64,
+    /// Whether the latest super-packet was let in.
     latest_fits: bool,
-    own: Vec<u64>,
+    /// Bytes that wait, by flow.
+    per_flow: Vec<u64>,
+    /// When the packet that is being sent has left.
     free_at: u64,
+    /// When the latest packet was offered.
     last: u64,
 }
 
@@ -115,26 +130,27 @@ impl Queue {
             backlog: 0,
             super_packets: 0,
             latest_fits: true,
-            own: vec![0; flows],
+            per_flow: vec![0; flows],
             free_at: 0,
             last: 0,
         }
     }
 
-    /// `continues`: it is of the same super-packet as the one before it.
-    pub fn offer(&mut self, now: u64, length: u64, flow: usize, continues: bool) -> Passage {
+    /// Takes a packet at its time, and returns what becomes of it. The caller offers packets in the order of their times.
+    /// `continues`: the packet belongs to the same super-packet as the one before it.
+    pub fn offer(&mut self, now: u64, length: u64, flow: usize, continues: bool) -> QueueVerdict {
         debug_assert!(now >= self.last, "a packet in the past: {now} after {}", self.last);
         self.last = now;
         self.forget_until(now);
-        let found = Passage { left: None, waited: 0, backlog: self.backlog, own_backlog: self.own[flow] };
+        let found = QueueVerdict { left: None, waited: 0, backlog: self.backlog, own_backlog: self.per_flow[flow] };
         if self.is_lost() {
             return found;
         }
         let fits = match self.path.buffer {
-            Buffer::Bytes(most) => self.backlog + length <= most,
-            Buffer::Packets(most) => (self.waiting.len() as u64) < most,
+            Buffer::Bytes(max) => self.backlog + length <= max,
+            Buffer::Packets(max) => (self.waiting.len() as u64) < max,
             Buffer::SuperPackets(_) if continues => self.latest_fits,
-            Buffer::SuperPackets(most) => self.super_packets < most,
+            Buffer::SuperPackets(max) => self.super_packets < max,
         };
         let begins = self.free_at.max(now);
         self.latest_fits = fits || begins == now;
@@ -148,16 +164,16 @@ impl Queue {
             }
             self.waiting.push_back(Waiting { begins, length, flow, ends: true });
             self.backlog += length;
-            self.own[flow] += length;
+            self.per_flow[flow] += length;
         }
         self.free_at = self.sent_by(begins, length * 8);
-        Passage { left: Some(self.free_at), waited: begins - now, ..found }
+        QueueVerdict { left: Some(self.free_at), waited: begins - now, ..found }
     }
 
-    /// Bytes of a flow that wait.
+    /// Returns how many bytes of a flow wait.
     pub fn own_backlog(&mut self, now: u64, flow: usize) -> u64 {
         self.forget_until(now);
-        self.own[flow]
+        self.per_flow[flow]
     }
 
     fn is_lost(&mut self) -> bool {
@@ -168,15 +184,15 @@ impl Queue {
         while self.waiting.front().is_some_and(|first| first.begins <= now) {
             let Some(first) = self.waiting.pop_front() else { break };
             self.backlog -= first.length;
-            self.own[first.flow] -= first.length;
+            self.per_flow[first.flow] -= first.length;
             self.super_packets -= u64::from(first.ends);
         }
     }
 
-    /// When the last of `bits` has been sent that begin at `at`.
+    /// Returns when `bits` have been sent whose first bit is sent at `at`.
     fn sent_by(&self, mut at: u64, bits: u64) -> u64 {
         const NS: u128 = 1_000_000_000;
-        // In bit x ns, so that nothing is rounded before the end.
+        // Computed in bits times ns, so that nothing is rounded before the end.
         let mut left = u128::from(bits) * NS;
         loop {
             let rate = u128::from(self.path.rate.at(at));
@@ -192,28 +208,29 @@ impl Queue {
     }
 }
 
-/// Propagation in one direction of one flow: half of its round-trip time, and never one packet past another.
+/// The delay of one flow on a part of its path. No packet overtakes another.
 #[derive(Debug, Clone)]
 pub struct Propagation {
-    rtt: Changing,
-    /// Of the whole way, this is the part, in 1/4 of the RTT.
+    rtt: StepFunction,
+    /// How many quarters of the RTT this part of the path takes.
     quarters: u64,
     last: u64,
 }
 
 impl Propagation {
-    pub fn new(rtt: Changing, quarters: u64) -> Self {
+    pub fn new(rtt: StepFunction, quarters: u64) -> Self {
         Self { rtt, quarters, last: 0 }
     }
 
+    /// Returns when a packet arrives that is sent at `sent`.
     pub fn arrives(&mut self, sent: u64) -> u64 {
         self.last = self.last.max(sent + self.delay(self.rtt.at(sent)));
         self.last
     }
 
-    /// No packet needs less.
-    pub fn least(&self) -> u64 {
-        self.delay(self.rtt.least())
+    /// Returns the shortest delay that any packet has.
+    pub fn min(&self) -> u64 {
+        self.delay(self.rtt.min())
     }
 
     fn delay(&self, rtt: u64) -> u64 {
@@ -227,7 +244,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn queue(rate: &[(u64, u64)], buffer: Buffer) -> Queue {
-        Queue::new(Path { rate: Changing(rate.to_vec()), buffer, loss: 0.0, seed: 1 }, 2)
+        Queue::new(Path { rate: StepFunction(rate.to_vec()), buffer, loss: 0.0, seed: 1 }, 2)
     }
 
     #[test]
@@ -285,14 +302,15 @@ mod tests {
 
     #[test]
     fn a_shorter_way_lets_no_packet_pass_another() {
-        let mut way = Propagation::new(Changing(vec![(0, 40_000), (100, 4_000)]), 2);
+        let mut way = Propagation::new(StepFunction(vec![(0, 40_000), (100, 4_000)]), 2);
         assert_eq!((way.arrives(99), way.arrives(100), way.arrives(20_000)), (20_099, 20_099, 22_000));
     }
 
     #[test]
     fn loss_is_what_was_asked_for_and_repeats() {
         let lost = || {
-            let path = Path { rate: Changing(vec![(0, 1 << 40)]), buffer: Buffer::Bytes(1 << 40), loss: 0.1, seed: 3 };
+            let path =
+                Path { rate: StepFunction(vec![(0, 1 << 40)]), buffer: Buffer::Bytes(1 << 40), loss: 0.1, seed: 3 };
             let mut queue = Queue::new(path, 1);
             (0..10_000).filter(|now| queue.offer(*now, 1000, 0, false).left.is_none()).collect::<Vec<_>>()
         };
@@ -311,9 +329,9 @@ mod tests {
             let (mut now, mut last, mut accepted) = (0, 0, Vec::new());
             for (gap, length, flow) in packets {
                 now += gap;
-                let passage = queue.offer(now, length, flow, false);
-                prop_assert!(passage.own_backlog <= passage.backlog && passage.backlog <= limit);
-                if let Some(left) = passage.left {
+                let verdict = queue.offer(now, length, flow, false);
+                prop_assert!(verdict.own_backlog <= verdict.backlog && verdict.backlog <= limit);
+                if let Some(left) = verdict.left {
                     // Not before its bits fit, not before another that came first.
                     let fastest = rates.iter().max().unwrap();
                     prop_assert!(left >= now + length * 8 * 1_000_000_000 / fastest);
@@ -325,7 +343,7 @@ mod tests {
             // What is still waiting has not left, and nothing else.
             let waiting: u64 = queue.waiting.iter().map(|packet| packet.length).sum();
             prop_assert_eq!(waiting, queue.backlog);
-            prop_assert_eq!(queue.own.iter().sum::<u64>(), queue.backlog);
+            prop_assert_eq!(queue.per_flow.iter().sum::<u64>(), queue.backlog);
             queue.forget_until(u64::MAX);
             prop_assert_eq!((queue.backlog, queue.super_packets), (0, 0));
         }

@@ -1,201 +1,175 @@
 //! Where frames go: from a sender over the bottleneck to the receiver, and back.
 //!
-//! The bottleneck is the link's own FIFO, or a kernel that forwards and has a queueing discipline of its own in front of
-//! a device of the bottleneck's rate. In the second case the way there and the way on are a quarter of the round-trip
-//! time each.
+//! The bottleneck is either the link's own FIFO or a kernel, which forwards, and has a queueing discipline of its own in
+//! front of a device of the bottleneck's rate. Data takes half of the round-trip time from sender to receiver; where the
+//! bottleneck is a kernel, it takes one half of that to the bottleneck and the other half from there.
 use std::collections::VecDeque;
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::frame::{Frame, Tcp};
-use crate::iperf3::SERVER_PORT;
-use crate::link::{Propagation, Queue};
+use crate::link::{Path, Propagation, Queue};
+use crate::ports::{FIRST_PORT, SERVER_PORT};
 use crate::record::{Packet, Recorder};
 use crate::scenario::Scenario;
+use crate::topology::Topology;
 
-pub const FIRST_PORT: u16 = 10_000;
-
-/// The nodes' places in every list: the senders, then the receiver, then the bottleneck if it is a kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Places {
-    pub senders: usize,
-    pub bottleneck: bool,
-}
-
-impl Places {
-    pub fn receiver(self) -> usize {
-        self.senders
-    }
-
-    pub fn bottleneck(self) -> Option<usize> {
-        self.bottleneck.then_some(self.senders + 1)
-    }
-
-    pub fn count(self) -> usize {
-        self.senders + 1 + usize::from(self.bottleneck)
-    }
-
-    pub fn name(self, place: usize) -> String {
-        match place {
-            place if place < self.senders => format!("sender {}", place + 1),
-            place if place == self.senders => "receiver".into(),
-            _ => "bottleneck".into(),
-        }
-    }
-
-    /// 10.0.0.1, 10.0.0.2, ...
-    pub fn address(self, place: usize) -> u32 {
-        0x0a00_0001 + place as u32
-    }
-}
-
-/// Where it arrives, with the time of its arrival; none: it is lost.
-pub type Carried = Option<(usize, Box<Frame>)>;
+/// The node where a frame arrives, and the frame with the time of its arrival. None: it is lost.
+pub type Delivery = Option<(usize, Box<Frame>)>;
 
 pub struct Network {
-    places: Places,
+    topology: Topology,
     bottleneck: Bottleneck,
-    /// iperf3's: each flow has a second connection, which takes the same way.
-    controls: bool,
-    /// By flow
+    /// Whether each flow has a second connection, over which iperf3 agrees on the test. It takes the same path.
+    has_control_connections: bool,
+    /// The sender of each flow.
     sender: Vec<usize>,
-    onwards: Vec<Propagation>,
-    back: Vec<Propagation>,
+    /// By flow: from the bottleneck to the receiver.
+    to_receiver: Vec<Propagation>,
+    /// By flow: from the receiver to the sender.
+    to_sender: Vec<Propagation>,
 }
 
 enum Bottleneck {
     Link(Queue),
-    /// `inside` and `own` by connection.
     Kernel {
-        ways: Vec<Propagation>,
-        inside: Vec<VecDeque<Inside>>,
-        own: Vec<u64>,
+        /// By flow: from the sender to the bottleneck.
+        to_bottleneck: Vec<Propagation>,
+        /// By connection: the packets that the kernel holds, oldest first.
+        queued: Vec<VecDeque<Queued>>,
+        /// By connection: the bytes that the kernel holds.
+        backlog: Vec<u64>,
+        /// Fraction of packets lost before the bottleneck.
         loss: f64,
         random: Pcg64Mcg,
     },
 }
 
 /// A packet in the bottleneck's kernel.
-struct Inside {
+struct Queued {
     seq: u32,
     identification: u16,
-    came: u64,
+    entered: u64,
     length: u64,
     packet: Packet,
 }
 
 impl Network {
-    pub fn new(scenario: &Scenario, places: Places, origin: u64) -> Self {
+    pub fn new(scenario: &Scenario, topology: Topology, origin: u64) -> Self {
         let rtts: Vec<_> = scenario.flows.iter().map(|flow| flow.rtt.shifted(origin)).collect();
-        let ways = |quarters| rtts.iter().map(|rtt| Propagation::new(rtt.clone(), quarters)).collect::<Vec<_>>();
-        let path = crate::link::Path { rate: scenario.path.rate.shifted(origin), ..scenario.path.clone() };
-        let controls = scenario.iperf3.is_some();
-        let connections = scenario.flows.len() * if controls { 2 } else { 1 };
-        let bottleneck = match places.bottleneck {
+        let delays = |quarters| rtts.iter().map(|rtt| Propagation::new(rtt.clone(), quarters)).collect::<Vec<_>>();
+        let path = Path { rate: scenario.path.rate.shifted(origin), ..scenario.path.clone() };
+        let has_control_connections = scenario.iperf3.is_some();
+        let connections = scenario.flows.len() * if has_control_connections { 2 } else { 1 };
+        let bottleneck = match topology.bottleneck {
             false => Bottleneck::Link(Queue::new(path, connections)),
             true => Bottleneck::Kernel {
-                ways: ways(1),
-                inside: (0..connections).map(|_| VecDeque::new()).collect(),
-                own: vec![0; connections],
+                to_bottleneck: delays(1),
+                queued: (0..connections).map(|_| VecDeque::new()).collect(),
+                backlog: vec![0; connections],
                 loss: path.loss,
                 random: Pcg64Mcg::seed_from_u64(path.seed),
             },
         };
         Self {
-            places,
+            topology,
             bottleneck,
-            controls,
+            has_control_connections,
             sender: scenario.flows.iter().map(|flow| flow.sender).collect(),
-            onwards: ways(if places.bottleneck { 1 } else { 2 }),
-            back: ways(2),
+            to_receiver: delays(if topology.bottleneck { 1 } else { 2 }),
+            to_sender: delays(2),
         }
     }
 
-    /// Nothing that is sent arrives sooner than this after.
-    pub fn least_delay(&self) -> u64 {
-        let there = match &self.bottleneck {
+    /// Returns the shortest time between sending a frame and its arrival at the next node.
+    pub fn min_delay(&self) -> u64 {
+        let to_bottleneck = match &self.bottleneck {
             Bottleneck::Link(_) => &[],
-            Bottleneck::Kernel { ways, .. } => ways.as_slice(),
+            Bottleneck::Kernel { to_bottleneck, .. } => to_bottleneck.as_slice(),
         };
-        self.onwards.iter().chain(&self.back).chain(there).map(Propagation::least).min().unwrap_or(0)
+        let delays = self.to_receiver.iter().chain(&self.to_sender).chain(to_bottleneck);
+        delays.map(Propagation::min).min().unwrap_or(0)
     }
 
-    /// Bytes of a flow that wait at the bottleneck.
+    /// Returns how many bytes of a flow wait at the bottleneck.
     pub fn queued(&mut self, now: u64, flow: usize) -> u64 {
         match &mut self.bottleneck {
             Bottleneck::Link(queue) => queue.own_backlog(now, flow),
-            Bottleneck::Kernel { own, .. } => own[flow],
+            Bottleneck::Kernel { backlog, .. } => backlog[flow],
         }
     }
 
-    /// Flow n's own, or with iperf3 the second one of flow n: the number of flows + n.
-    fn connection(&self, back: bool, tcp: &Tcp) -> Result<usize, String> {
-        let (near, far) = (tcp.source_port, tcp.destination_port);
-        let (port, server) = if back { (far, near) } else { (near, far) };
+    /// Returns the number of a segment's connection: n for flow n's own, the number of flows + n for the second one that
+    /// iperf3 has for flow n.
+    fn connection(&self, to_sender: bool, tcp: &Tcp) -> Result<usize, String> {
+        let (source, destination) = (tcp.source_port, tcp.destination_port);
+        let (port, server) = if to_sender { (destination, source) } else { (source, destination) };
         let (flow, flows) = (usize::from(port.wrapping_sub(FIRST_PORT)), self.sender.len());
         let of_server = usize::from(server.wrapping_sub(SERVER_PORT));
-        match (flow < flows, self.controls && of_server < flows) {
+        match (flow < flows, self.has_control_connections && of_server < flows) {
             (true, _) => Ok(flow),
             (false, true) => Ok(flows + of_server),
-            (false, false) => Err(format!("a segment of port {port}, which is no flow's")),
+            (false, false) => Err(format!("it sent a segment of port {port}, which is no flow's")),
         }
     }
 
-    /// Takes a frame that a node sent. Returns where it arrives and the frame with the time of its arrival, unless it is
-    /// lost. Frames come in the order of their times.
-    pub fn carry(&mut self, from: usize, mut frame: Box<Frame>, record: &mut Recorder) -> Result<Carried, String> {
-        let back = from == self.places.receiver();
-        let connection = self.connection(back, &frame.tcp)?;
+    /// Carries a frame that a node sent. Returns the node where it arrives and the frame with the time of its arrival, or
+    /// None if it is lost. The caller offers frames in the order of their times.
+    pub fn carry(&mut self, from: usize, mut frame: Box<Frame>, record: &mut Recorder) -> Result<Delivery, String> {
+        let to_sender = from == self.topology.receiver();
+        let connection = self.connection(to_sender, &frame.tcp)?;
         let flow = connection % self.sender.len();
         let sent = frame.time;
-        if back {
-            frame.time = self.back[flow].arrives(sent);
+        if to_sender {
+            frame.time = self.to_sender[flow].arrives(sent);
             record.ack_frame(from, connection, sent, &frame);
             return Ok(Some((self.sender[flow], frame)));
         }
         match &mut self.bottleneck {
             Bottleneck::Link(queue) => {
-                let passage = queue.offer(sent, u64::from(frame.length), connection, frame.continues);
-                let (waited, backlog) = (passage.waited, passage.backlog);
+                let verdict = queue.offer(sent, u64::from(frame.length), connection, frame.continues);
+                let (waited, backlog) = (verdict.waited, verdict.backlog);
                 let mut packet = Packet { connection, sent, waited, backlog, ..Packet::default() };
-                let Some(left) = passage.left else {
+                let Some(left) = verdict.left else {
                     record.data_frame(from, packet, &frame);
                     return Ok(None);
                 };
-                frame.time = self.onwards[flow].arrives(left);
+                frame.time = self.to_receiver[flow].arrives(left);
                 (packet.left, packet.arrived) = (Some(left), Some(frame.time));
                 record.data_frame(from, packet, &frame);
-                Ok(Some((self.places.receiver(), frame)))
+                Ok(Some((self.topology.receiver(), frame)))
             }
-            Bottleneck::Kernel { ways, inside, own, loss, random } => {
-                if Some(from) != self.places.bottleneck() {
-                    let mut packet = Packet { connection, sent, backlog: own.iter().sum(), ..Packet::default() };
+            Bottleneck::Kernel { to_bottleneck, queued, backlog, loss, random } => {
+                if Some(from) != self.topology.bottleneck() {
+                    let mut packet = Packet { connection, sent, backlog: backlog.iter().sum(), ..Packet::default() };
                     if *loss > 0.0 && random.random::<f64>() < *loss {
                         record.data_frame(from, packet, &frame);
                         return Ok(None);
                     }
-                    frame.time = ways[flow].arrives(sent);
-                    let length = u64::from(frame.length);
-                    packet.entered = Some(frame.time);
-                    packet.row = record.data_frame_on_its_way(from, packet, &frame);
+                    frame.time = to_bottleneck[flow].arrives(sent);
+                    let (entered, length) = (frame.time, u64::from(frame.length));
+                    packet.entered = Some(entered);
+                    packet.row = record.data_frame_to_bottleneck(from, packet, &frame);
                     let (seq, identification) = (frame.tcp.seq, frame.tcp.identification);
-                    inside[connection].push_back(Inside { seq, identification, came: frame.time, length, packet });
-                    own[connection] += length;
-                    return Ok(self.places.bottleneck().map(|place| (place, frame)));
+                    queued[connection].push_back(Queued { seq, identification, entered, length, packet });
+                    backlog[connection] += length;
+                    return Ok(self.topology.bottleneck().map(|bottleneck| (bottleneck, frame)));
                 }
-                // Disciplines keep the order of a flow: what should have left before was dropped.
-                while let Some(first) = inside[connection].pop_front() {
-                    own[connection] -= first.length;
+                // Queueing disciplines keep the order of a flow, so every packet that was queued before this one and has
+                // not left was dropped.
+                while let Some(first) = queued[connection].pop_front() {
+                    backlog[connection] -= first.length;
                     if (first.seq, first.identification) != (frame.tcp.seq, frame.tcp.identification) {
-                        record.dropped_later(first.packet);
+                        record.bottleneck_dropped(first.packet);
                         continue;
                     }
-                    frame.time = self.onwards[flow].arrives(sent);
-                    record.left_later(first.packet, sent, frame.time, sent.saturating_sub(first.came), &frame);
-                    return Ok(Some((self.places.receiver(), frame)));
+                    frame.time = self.to_receiver[flow].arrives(sent);
+                    let waited = sent.saturating_sub(first.entered);
+                    record.left_bottleneck(first.packet, sent, frame.time, waited, &frame);
+                    return Ok(Some((self.topology.receiver(), frame)));
                 }
-                Err("a segment that it was never sent".into())
+                Err("it forwarded a segment that it never received".into())
             }
         }
     }

@@ -11,7 +11,7 @@ const ROOT: u32 = u32::MAX;
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
 
-/// Sizes in bytes, times in us.
+/// A queueing discipline. Sizes are bytes, times us.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Aqm {
@@ -28,7 +28,7 @@ impl Aqm {
     }
 }
 
-/// One message that makes the discipline the device's root.
+/// Returns the message that makes the discipline the device's root.
 pub fn commands(aqm: &Aqm) -> Vec<u8> {
     let (kind, options) = match aqm {
         Aqm::Red { limit, min, max, probability, rate, ecn } => {
@@ -66,7 +66,7 @@ fn attribute(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
     to.resize(to.len().next_multiple_of(4), 0);
 }
 
-/// TCA_CODEL_* and TCA_FQ_CODEL_* have the same numbers up to here.
+/// Returns the options of CoDel and of FQ-CoDel: the first four of TCA_CODEL_* and TCA_FQ_CODEL_* have the same numbers.
 fn codel(limit_packets: u32, target: u32, interval: u32, ecn: bool) -> Vec<u8> {
     let mut options = Vec::new();
     for (kind, value) in [(1, target), (2, limit_packets), (3, interval), (4, u32::from(ecn))] {
@@ -75,12 +75,12 @@ fn codel(limit_packets: u32, target: u32, interval: u32, ecn: bool) -> Vec<u8> {
     options
 }
 
-/// The average packet of tc-red(8).
+/// Average packet that RED assumes, bytes (tc-red(8)).
 const AVERAGE_PACKET: f64 = 1000.0;
 const TC_RED_ECN: u8 = 1;
 
 fn red(limit: u32, min: u32, max: u32, probability: f64, rate: u64, ecn: bool) -> Vec<u8> {
-    // tc-red(8): how fast the average follows is chosen so that a burst of (2 min + max) / 3 passes.
+    // As tc-red(8) does, the average follows so slowly that a burst of (2 min + max) / 3 passes.
     let burst = (2.0 * f64::from(min) + f64::from(max)) / (3.0 * AVERAGE_PACKET);
     let weight_log = ewma_log(f64::from(min), burst);
     let (cell_log, damping) = idle_damping(weight_log, rate);
@@ -97,8 +97,8 @@ fn red(limit: u32, min: u32, max: u32, probability: f64, rate: u64, ecn: bool) -
     options
 }
 
-/// The largest W = 2^-log with which a burst of so many packets into an empty queue stays below `min` on average (Floyd
-/// and Jacobson 1993, section 4: burst + 1 + ((1 - W)^(burst + 1) - 1) / W < min).
+/// Returns the log of the largest weight W = 2^-log with which the average stays below `min` when `burst` packets enter an
+/// empty queue (Floyd and Jacobson 1993, section 4: burst + 1 + ((1 - W)^(burst + 1) - 1) / W < min).
 fn ewma_log(min: f64, burst: f64) -> u8 {
     let threshold = burst + 1.0 - min / AVERAGE_PACKET;
     let reached = |log: u8| {
@@ -108,14 +108,14 @@ fn ewma_log(min: f64, burst: f64) -> u8 {
     (1..31).find(|log| threshold <= reached(*log)).unwrap_or(31)
 }
 
-/// The log of how much the drop probability rises per byte, from the probability at `max`.
+/// Returns the log of how much the drop probability rises per byte, from the probability at `max`.
 fn slope_log(range: u32, probability: f64) -> u8 {
     let slope = probability / f64::from(range.max(1));
     (-slope.log2()).ceil().clamp(0.0, 31.0) as u8
 }
 
-/// How far the average decays, in powers of two, while the queue was idle for n cells of 2^log us, as if small packets
-/// had left meanwhile at the link's rate (Floyd and Jacobson 1993, section 4).
+/// Returns the log of a cell in us, and a table of how far the average has decayed, in powers of two, when the queue has
+/// been idle for n cells: as far as if small packets had left at the link's rate (Floyd and Jacobson 1993, section 4).
 fn idle_damping(weight_log: u8, rate: u64) -> (u8, [u8; 256]) {
     let packet_us = AVERAGE_PACKET * 8e6 / rate as f64;
     let decay = -(1.0 - 0.5f64.powi(i32::from(weight_log))).log2() / packet_us;
@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    /// What `tc qdisc add dev lo root red ...` of iproute2 6.1 sent, read with strace.
+    /// The expected values are what `tc qdisc add dev lo root red ...` of iproute2 6.1 sent, as strace shows.
     #[test]
     fn red_has_the_parameters_that_tc_computes() {
         // limit 60000 min 5000 max 15000 avpkt 1000 burst 8 probability 0.02
@@ -151,8 +151,8 @@ mod tests {
         assert_eq!((ewma_log(25_000.0, 41.0), slope_log(50_000, 0.1)), (5, 19));
     }
 
-    /// The kernel looks the idle time up in microseconds (include/net/red.h, red_calc_qavg_from_idle_time). tc fills
-    /// the table in its ticks of 64 ns, so that the average decays 15 times slower than Floyd and Jacobson meant.
+    /// The kernel looks up the idle time in microseconds (include/net/red.h, red_calc_qavg_from_idle_time). tc fills the
+    /// table in ticks of 64 ns, and so the average decays 15 times slower than Floyd and Jacobson meant.
     #[test]
     fn an_idle_queue_is_forgotten_as_fast_as_small_packets_would_empty_it() {
         let (cell_log, damping) = idle_damping(3, 20_000_000);

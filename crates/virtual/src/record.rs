@@ -1,4 +1,4 @@
-//! What is kept of a run: figures of every flow, and over time what was asked for.
+//! What a run returns: figures of every flow, and the series over time that were asked for.
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
@@ -11,11 +11,10 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 use crate::frame::Frame;
-use crate::iperf3::Said;
 use crate::scenario::Scenario;
 use crate::shared::{Ack, FlowStats};
 
-/// A column of a table. Missing: NaN, or i64::MIN.
+/// A column of a table. A missing value is NaN, or `MISSING` where the column has integers.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Column {
     F64(Vec<f64>),
@@ -25,36 +24,52 @@ pub enum Column {
 
 pub const MISSING: i64 = i64::MIN;
 
-/// Columns of the same length, with the names of python/brobust/dataset.py.
+/// Columns of the same length, by the names that they have in a dataset (docs/data.md).
 pub type Table = Vec<(&'static str, Column)>;
 
-/// A flow, at both ends.
+/// The figures of one flow, from both ends.
 #[derive(Debug, Clone, Default)]
 pub struct FlowResult {
     /// Payload received in order, bytes.
     pub received: u64,
-    /// Segments.
+    /// Segments retransmitted.
     pub retransmits: u32,
     /// Packets lost at the bottleneck or before it.
     pub drops: u64,
-    /// Smoothed RTT, seen at every interval of the throughput, ms.
+    /// Mean of the smoothed RTT, sampled at the end of every interval of the throughput, ms.
     pub rtt_mean_ms: Option<f64>,
+    /// 99th percentile of the same samples, ms.
     pub rtt_p99_ms: Option<f64>,
-    /// Mean time that its packets waited in the bottleneck's queue, ms.
+    /// Mean time that the flow's packets waited in the bottleneck's queue, ms.
     pub queue_mean_ms: Option<f64>,
-    /// Mean payload of what TCP handed down at a time, bytes.
+    /// Mean payload of an skb that TCP handed down, bytes.
     pub skb_mean_bytes: Option<f64>,
-    /// Mean time that pacing asked for after one of these, ms.
+    /// Mean time that pacing asked for after an skb, ms.
     pub pacing_idle_ms: Option<f64>,
-    /// errno that ended it.
+    /// errno that ended the flow; 0 if none did.
     pub error: u32,
 }
 
-/// What a run cost.
+/// What iperf3 printed at the two ends of a flow.
+#[derive(Debug, Clone, Default)]
+pub struct Iperf3Output {
+    pub sender: EndOutput,
+    pub receiver: EndOutput,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct EndOutput {
+    /// What the program printed.
+    pub program: String,
+    /// The end of what the kernel printed that ran it.
+    pub kernel: String,
+}
+
+/// What the simulation of a run cost.
 #[derive(Debug, Clone, Copy, Default, serde::Serialize)]
 pub struct Work {
-    /// Meetings of a kernel and the controller.
-    pub meetings: u64,
+    /// Number of times that the controller let a kernel run.
+    pub hand_overs: u64,
     pub frames: u64,
     pub timers: u64,
     pub received_packets: u64,
@@ -70,28 +85,31 @@ pub struct Outcome {
     pub throughput: Table,
     pub samples: Table,
     pub packets: Table,
-    /// Of each sender, then of the receiver: when its CPU could run, ns since the run began.
+    /// When each sender's CPU could run, then when the receiver's could, ns since the run began.
     pub time_slices: Vec<Vec<TimeSlice>>,
-    /// Of each sender: CPU time that its work cost, ns.
+    /// CPU time that each sender's work cost, ns.
     pub busy: Vec<u64>,
-    /// SHA-256 over every frame: who sent it, when, its headers, and when it arrived.
+    /// SHA-256 over every frame: which node sent it, when, its headers, and when it arrived.
     pub hash: String,
-    /// By flow; empty without iperf3.
-    pub iperf3: Vec<Said>,
+    /// iperf3's output by flow; empty without iperf3.
+    pub iperf3: Vec<Iperf3Output>,
     pub work: Work,
 }
 
-/// A data packet at the bottleneck; times in ns of the kernels' clock.
+/// A data packet at the bottleneck. Times are ns of the kernels' clock, sizes bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Packet {
-    /// The flow's number, or beyond all flows': captured and hashed, but no part of any flow.
+    /// The flow's number; or a number beyond all flows, whose packets are captured and hashed but count for no flow.
     pub connection: usize,
     pub sent: u64,
-    /// When it reached a bottleneck that is a kernel.
+    /// When the packet reached a bottleneck that is a kernel.
     pub entered: Option<u64>,
+    /// When it left the bottleneck. None: it was dropped, or has not left yet.
     pub left: Option<u64>,
     pub arrived: Option<u64>,
+    /// Time in the bottleneck's queue.
     pub waited: u64,
+    /// Bytes that were queued before it.
     pub backlog: u64,
     /// Its row in the table of packets, if it has one.
     pub row: Option<usize>,
@@ -99,7 +117,7 @@ pub struct Packet {
 
 pub struct Recorder {
     origin: u64,
-    /// iperf3 may need longer than the run's duration: of what comes then, only packets are captured and hashed.
+    /// End of the run's duration. iperf3 may need longer: packets sent later are captured and hashed, and nothing else.
     end: u64,
     interval: u64,
     hash: Sha256,
@@ -153,7 +171,8 @@ tables! {
         flow: I64, time_s: F64, cwnd_packets: I64, ssthresh_packets: I64, pacing_rate_mbps: F64,
         delivery_rate_mbps: F64, bandwidth_estimate_mbps: F64, min_rtt_ms: F64, rtt_ms: F64, srtt_ms: F64,
         inflight_packets: I64, inflight_bdp: F64, pacing_gain: F64, cwnd_gain: F64, app_limited: Bool,
-        delivered_packets: I64, lost_packets: I64, retransmits: I64, deficit_acks: I64, mode: I64, state: I64, queue_bytes: I64,
+        delivered_packets: I64, lost_packets: I64, retransmits: I64, deficit_acks: I64, mode: I64, state: I64,
+        queue_bytes: I64,
     }
     PacketTable {
         time_s: F64, left_s: F64, arrived_s: F64, flow: I64, is_ack: Bool, seq: I64, ack: I64, payload_bytes: I64,
@@ -182,18 +201,19 @@ impl Recorder {
         })
     }
 
-    /// A frame that met the link's own queue; `packet.left` says whether it passed.
+    /// Records a data frame that was offered to the link's own queue. The queue dropped it if `packet.left` is None.
     pub fn data_frame(&mut self, from: usize, packet: Packet, frame: &Frame) {
         self.count(packet, packet.left.is_some());
         self.row(from, packet, frame, false);
     }
 
-    /// A frame on its way to a bottleneck that is a kernel. Returns its row.
-    pub fn data_frame_on_its_way(&mut self, from: usize, packet: Packet, frame: &Frame) -> Option<usize> {
+    /// Records a data frame on its way to a bottleneck that is a kernel. Returns its row in the table of packets.
+    pub fn data_frame_to_bottleneck(&mut self, from: usize, packet: Packet, frame: &Frame) -> Option<usize> {
         self.row(from, packet, frame, false)
     }
 
-    pub fn left_later(&mut self, packet: Packet, left: u64, arrived: u64, waited: u64, frame: &Frame) {
+    /// Records that a packet has left a bottleneck that is a kernel.
+    pub fn left_bottleneck(&mut self, packet: Packet, left: u64, arrived: u64, waited: u64, frame: &Frame) {
         self.count(Packet { waited, ..packet }, true);
         self.hash_frame(usize::MAX, left, Some(arrived), frame);
         if let (Some(table), Some(row)) = (&mut self.packets, packet.row) {
@@ -202,14 +222,15 @@ impl Recorder {
         }
     }
 
-    pub fn dropped_later(&mut self, packet: Packet) {
+    /// Records that a bottleneck that is a kernel has dropped a packet.
+    pub fn bottleneck_dropped(&mut self, packet: Packet) {
         self.count(packet, false);
         if let (Some(table), Some(row)) = (&mut self.packets, packet.row) {
             table.dropped[row] = true;
         }
     }
 
-    /// A frame from the receiver.
+    /// Records a frame from the receiver.
     pub fn ack_frame(&mut self, from: usize, connection: usize, sent: u64, frame: &Frame) {
         let packet = Packet { connection, sent, arrived: Some(frame.time), ..Packet::default() };
         self.row(from, packet, frame, true);
@@ -259,7 +280,7 @@ impl Recorder {
         self.hash.update(frame.header());
     }
 
-    /// Frames as they were sent, those that were lost too; what follows the headers is left out.
+    /// Writes a frame into the capture as it was sent, also where it is lost later. Payload that is not carried is cut off.
     fn capture(&mut self, sent: u64, frame: &Frame) {
         let Some((_, writer)) = &mut self.pcap else { return };
         let time = Duration::from_nanos(sent - self.origin);
@@ -274,10 +295,11 @@ impl Recorder {
         }
     }
 
+    /// Records a socket's state after an ACK, if a sample is due. `queued` returns the flow's bytes at the bottleneck.
     pub fn ack(&mut self, ack: &Ack, queued: impl FnOnce() -> u64) -> std::result::Result<(), String> {
         let number = ack.flow as usize;
         let Some(flow) = self.flows.get_mut(number) else {
-            return Err(format!("a sample of flow {number}, which there is not"));
+            return Err(format!("it left a sample of flow {number}, which does not exist"));
         };
         flow.srtt_us = ack.srtt_us;
         let Some((interval, table)) = &mut self.samples else { return Ok(()) };
@@ -290,7 +312,7 @@ impl Recorder {
         let mbps = |bytes: u64| bytes as f64 * 8e-6;
         let ms = |us: u32| f64::from(us) / 1e3;
         let gain = |gain: u32| if gain == 0 { f64::NAN } else { f64::from(gain) / 256.0 };
-        // bytes/s x us, over what a packet carries
+        // Packets: bytes/s times us, over the payload of a packet.
         let bdp = ack.bandwidth as f64 * f64::from(ack.bbr_min_rtt_us) / 1e6 / f64::from(ack.mss.max(1));
         let shows_bbr = ack.bandwidth > 0;
         table.flow.push(i64::from(ack.flow));
@@ -322,7 +344,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// An interval of the throughput ends at `time`.
+    /// Records the throughput of the interval that ends at `time`.
     pub fn interval_ends(&mut self, time: u64, stats: &[FlowStats]) {
         for (number, (flow, stats)) in self.flows.iter_mut().zip(stats).enumerate() {
             let since_start = time - self.origin;
@@ -340,7 +362,7 @@ impl Recorder {
         }
     }
 
-    /// `sent` and `received` are what both ends say of each flow.
+    /// Returns the outcome. `sent` and `received` are the statistics of each flow from its two ends.
     pub fn finish(mut self, sent: &[FlowStats], received: &[FlowStats]) -> Result<Outcome> {
         if let (Some(why), Some((file, _))) = (&self.pcap_error, &self.pcap) {
             return Err(Error::Refused(format!("{}: the capture cannot be written: {why}", file.display())));

@@ -1,13 +1,12 @@
-//! What a run is to be: python/brobust/backends/virtual.py writes it as JSON. Times in ns since the run's start, rates in
-//! bit/s, costs in ps of CPU time.
+//! What a run is asked to do, as Python's backend `virtual` writes it in JSON. Times are ns since the run's start, rates are
+//! bit/s, costs are ps of CPU time.
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use brobust_timeline::Schedule;
 use serde::Deserialize;
 
-use crate::iperf3;
-use crate::link::{Changing, Path};
+use crate::link::{Path, StepFunction};
 use crate::qdisc::Aqm;
 use crate::shared::FLOWS;
 
@@ -17,29 +16,29 @@ pub struct Scenario {
     pub kernel: PathBuf,
     pub seed: u64,
     pub duration: u64,
-    /// Of the throughput over time.
+    /// Interval of the throughput over time.
     pub interval: u64,
     /// Upper limit of a socket's buffers, bytes.
     pub tcp_memory: u32,
     pub path: Path,
-    /// A queueing discipline of the kernel in place of the link's own FIFO.
+    /// Queueing discipline of a kernel, in place of the link's own FIFO.
     pub aqm: Option<Aqm>,
     pub senders: Vec<Sender>,
     /// When the receiver's CPU may run.
     #[serde(default)]
     pub receiver: Schedule,
     pub flows: Vec<Flow>,
-    /// For the kernels' command line: CONTROL.PARAMETER=NUMBER of the congestion controls, or sysctl.NAME=NUMBER
+    /// Words for the kernels' command line: CONTROL.PARAMETER=NUMBER for a congestion control, or sysctl.NAME=NUMBER.
     #[serde(default)]
     pub parameters: Vec<String>,
     pub tx_completion: u64,
     pub coalesce: u64,
-    /// What the senders' network devices take at once, bytes with headers.
+    /// Largest super-packet that the senders' network devices take, bytes with headers.
     pub tso_max_size: u32,
-    /// Of the senders; empty: the kernel's default, over which TCP paces by itself.
+    /// Queueing discipline of the senders. Empty: the kernel's default, over which TCP paces by itself.
     pub qdisc: String,
     pub record: Record,
-    /// An initial RAM disk with iperf3, which then sends and receives; none: source and sink in the kernel.
+    /// An initial RAM disk with iperf3, which then sends and receives. None: the source and sink in the kernel do.
     pub iperf3: Option<PathBuf>,
 }
 
@@ -51,7 +50,7 @@ pub struct Sender {
     pub cpu: CpuCost,
 }
 
-/// ps of CPU time; all 0: a CPU that is there is infinitely fast.
+/// Costs in ps of CPU time. If all are 0, work takes no time whenever the CPU may run.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CpuCost {
@@ -65,11 +64,11 @@ pub struct CpuCost {
 #[serde(deny_unknown_fields)]
 pub struct Flow {
     pub cc: String,
-    /// Index of its sender.
+    /// Number of the flow's sender.
     pub sender: usize,
     pub start: u64,
     pub stop: Option<u64>,
-    pub rtt: Changing,
+    pub rtt: StepFunction,
     pub pattern: Pattern,
 }
 
@@ -77,7 +76,7 @@ pub struct Flow {
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Pattern {
     Bulk,
-    /// `bytes` every `every` ns
+    /// `bytes` bytes every `every` ns.
     Rate {
         bytes: u64,
         every: u64,
@@ -95,23 +94,25 @@ pub enum Pattern {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// Interval of samples, ns; 0: every ACK; none: no samples.
+    /// Interval of samples, ns. 0: a sample at every ACK. None: no samples.
     pub samples: Option<u64>,
     pub packets: bool,
     pub pcap: Option<PathBuf>,
-    /// A directory for a file of each sender, of its name: every call of our congestion controls (cc/call.h).
+    /// If set, a directory in which each sender writes one file, named after it, with every call to our congestion controls
+    /// (cc/call.h).
     pub calls: Option<PathBuf>,
 }
 
-/// Of a run and of any time within it: an hour, as python/brobust/scenario/model.py allows. Sums of them fit.
-const LONGEST: u64 = 3_600_000_000_000;
-const MOST_SENDERS: usize = 16;
-/// Of two segments, to the kernel's GSO_LEGACY_MAX_SIZE.
+/// Longest run, and longest time within it, ns: an hour, as the scenario of Python allows. Sums of a few of them fit.
+const MAX_TIME: u64 = 3_600_000_000_000;
+const SECOND: u64 = 1_000_000_000;
+const MAX_SENDERS: usize = 16;
+/// Sizes of a super-packet that are allowed, bytes: from two segments to the kernel's GSO_LEGACY_MAX_SIZE.
 const TSO_SIZES: RangeInclusive<u32> = 4096..=65536;
-/// Of a queueing discipline's name (IFNAMSIZ) in brobust.h.
-const LONGEST_NAME: usize = 15;
+/// Longest name of a queueing discipline, bytes: IFNAMSIZ less the final zero, as in brobust.h.
+const MAX_NAME: usize = 15;
 
-/// Nothing else may reach a kernel's command line.
+/// Whether a word is NAME.PARAMETER=NUMBER. Nothing else may reach a kernel's command line.
 fn is_parameter(text: &str) -> bool {
     let is_word = |word: &str| !word.is_empty() && word.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_');
     text.split_once('=')
@@ -119,6 +120,7 @@ fn is_parameter(text: &str) -> bool {
 }
 
 impl Scenario {
+    /// Refuses what cannot be measured, in one sentence that names the field, its value and what is allowed.
     pub fn check(&self) -> Result<(), String> {
         let mut problems = self.flows.iter().map(|flow| self.check_flow(flow));
         if let Some(problem) = problems.find_map(Result::err) {
@@ -128,12 +130,12 @@ impl Scenario {
             return Err(format!("flows: {} of them; a run has 1 to {FLOWS}", self.flows.len()));
         }
         for (what, time) in [("duration", self.duration), ("interval", self.interval)] {
-            if !(1..=LONGEST).contains(&time) {
+            if !(1..=MAX_TIME).contains(&time) {
                 return Err(format!("{what}: {time} ns is not between 1 ns and an hour"));
             }
         }
         for (what, time) in [("nic.tx_completion", self.tx_completion), ("nic.coalesce", self.coalesce)] {
-            if time > LONGEST {
+            if time > MAX_TIME {
                 return Err(format!("{what}: {time} ns is more than an hour"));
             }
         }
@@ -141,11 +143,11 @@ impl Scenario {
             let (least, most) = (TSO_SIZES.start(), TSO_SIZES.end());
             return Err(format!("nic.tso_max_size: {} is not between {least} and {most} bytes", self.tso_max_size));
         }
-        if self.senders.is_empty() || self.senders.len() > MOST_SENDERS {
-            return Err(format!("senders: {} of them; a run has 1 to {MOST_SENDERS}", self.senders.len()));
+        if self.senders.is_empty() || self.senders.len() > MAX_SENDERS {
+            return Err(format!("senders: {} of them; a run has 1 to {MAX_SENDERS}", self.senders.len()));
         }
-        if self.qdisc.len() > LONGEST_NAME {
-            return Err(format!("qdisc: {:?} is not a name of at most {LONGEST_NAME} characters", self.qdisc));
+        if self.qdisc.len() > MAX_NAME {
+            return Err(format!("qdisc: {:?} is not a name of at most {MAX_NAME} characters", self.qdisc));
         }
         if let Some(other) = self.parameters.iter().find(|parameter| !is_parameter(parameter)) {
             return Err(format!("parameters: {other:?} is not NAME.PARAMETER=NUMBER"));
@@ -154,23 +156,23 @@ impl Scenario {
             return Err(format!("path.loss: {} is not a fraction below 1", self.path.loss));
         }
         self.path.rate.check("path.bandwidth")?;
-        if self.path.rate.least() == 0 {
+        if self.path.rate.min() == 0 {
             return Err("path.bandwidth: a rate of 0 delivers nothing".into());
         }
         let mut schedules = self.senders.iter().map(|sender| &sender.schedule).chain([&self.receiver]);
         schedules.try_for_each(Schedule::check).map_err(|error| error.to_string())?;
         if self.iperf3.is_some() {
-            self.flows.iter().try_for_each(|flow| iperf3::check(flow, self.duration))?;
+            self.flows.iter().try_for_each(|flow| self.check_iperf3(flow))?;
         }
         Ok(())
     }
 
     fn check_flow(&self, flow: &Flow) -> Result<(), String> {
         flow.rtt.check("rtt")?;
-        if flow.rtt.least() < 8 {
-            return Err(format!("rtt: {} ns leaves no time between a sender and its receiver", flow.rtt.least()));
+        if flow.rtt.min() < 8 {
+            return Err(format!("rtt: {} ns leaves no time between a sender and its receiver", flow.rtt.min()));
         }
-        if flow.rtt.greatest() > LONGEST || flow.start > LONGEST || flow.stop.is_some_and(|stop| stop > LONGEST) {
+        if flow.rtt.max() > MAX_TIME || flow.start > MAX_TIME || flow.stop.is_some_and(|stop| stop > MAX_TIME) {
             return Err("flows: a time of more than an hour".into());
         }
         if flow.sender >= self.senders.len() {
@@ -183,5 +185,23 @@ impl Scenario {
             return Err("flows.pattern: an interval of 0 never ends".into());
         }
         Ok(())
+    }
+
+    fn check_iperf3(&self, flow: &Flow) -> Result<(), String> {
+        if !matches!(flow.pattern, Pattern::Bulk) {
+            return Err("flows.pattern: iperf3 sends in bulk only".into());
+        }
+        match flow.whole_seconds(self.duration) {
+            Some(_) => Ok(()),
+            None => Err("duration: iperf3 sends for whole seconds, at least one".into()),
+        }
+    }
+}
+
+impl Flow {
+    /// Returns how long the flow sends, in s, if that is a whole number of seconds and at least one. `duration` is the run's.
+    pub fn whole_seconds(&self, duration: u64) -> Option<u64> {
+        let ns = self.stop.unwrap_or(duration).checked_sub(self.start)?;
+        (ns >= SECOND && ns % SECOND == 0).then_some(ns / SECOND)
     }
 }

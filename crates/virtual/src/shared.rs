@@ -1,8 +1,8 @@
-//! The memory that a kernel and its controller share: kernel/virtual/tree/arch/um/brobust/brobust.h in Rust, which says
-//! what each field means.
+//! The memory that a kernel and its controller share: brobust.h in Rust, with C's names of all fields.
+//! kernel/virtual/tree/arch/um/brobust/brobust.h says what each means.
 //!
-//! Only one of the two runs at a time, so the controller may look here as at memory of its own, but believes nothing
-//! that it did not write itself: every count is checked before it is used.
+//! Only one of the two sides runs at a time, so the controller may read and write this like its own memory. It trusts
+//! nothing that it did not write itself: every count is checked before it is used.
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -73,7 +73,7 @@ pub struct FlowStats {
     pub error: u32,
 }
 
-/// Followed by `header` bytes of the frame.
+/// struct brobust_frame: followed by `header` bytes of the frame, then by `payload` bytes.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FrameHead {
@@ -190,14 +190,14 @@ impl Memory {
         self.file.as_fd()
     }
 
-    /// Only while the kernel waits.
+    /// Returns the shared memory. The caller may use it only while the kernel waits.
     pub fn shared(&mut self) -> &mut Shared {
         // SAFETY: the map is page-aligned and as long as Shared, which is plain integers: any content is valid.
         unsafe { &mut *self.map.as_mut_ptr().cast::<Shared>() }
     }
 }
 
-/// Bytes of a text field, filled up with zeros; what does not fit is refused by the caller's checks on the text.
+/// Returns the bytes of a text field, filled up with zeros. Callers have checked that the text fits.
 pub fn text<const N: usize>(from: &str) -> [u8; N] {
     let mut to = [0; N];
     let length = from.len().min(N - 1);
@@ -205,8 +205,8 @@ pub fn text<const N: usize>(from: &str) -> [u8; N] {
     to
 }
 
-/// The text in such a field.
-pub fn words(field: &[u8]) -> String {
+/// Returns the text in a text field.
+pub fn text_of(field: &[u8]) -> String {
     let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
     String::from_utf8_lossy(&field[..end]).into_owned()
 }

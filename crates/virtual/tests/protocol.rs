@@ -1,4 +1,4 @@
-//! The controller against peers that follow a script: what it does with frames, and with kernels that misbehave.
+//! The controller with peers that follow a script: what it does with frames, and with kernels that misbehave.
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -58,13 +58,13 @@ fn a_frame_takes_its_transmission_and_half_of_the_round_trip() {
 }
 
 #[test]
-fn a_sender_without_its_cpu_sends_when_it_has_it_again() {
+fn a_sender_whose_cpu_is_away_sends_when_the_cpu_is_back() {
     let slices =
         json!({"kind": "slices", "timeslice": MS, "period": 10 * MS, "phase": 500_000, "start_jitter": 0.0, "seed": 1});
     let outcome = run(&scenario("pings", slices), &AtomicBool::new(false)).unwrap();
     let sent = times(&outcome.packets, "time_s");
     let data: Vec<_> = sent.into_iter().filter(|sent| *sent < 9 * MS).collect();
-    // All that should have gone at 0 goes at 0.5 ms, where the slice begins; that of 1 ms still fits into it.
+    // What should have been sent at 0 is sent at 0.5 ms, where the slice begins; the ping of 1 ms is still within it.
     assert_eq!(data[..2], [500_000, MS]);
     assert_eq!(
         outcome.time_slices[0][..2].iter().map(|w| (w.begin, w.end)).collect::<Vec<_>>(),
@@ -85,23 +85,23 @@ fn a_full_buffer_is_emptied_in_between() {
 }
 
 #[test]
-fn a_dying_kernel_leaves_its_last_words() {
+fn the_end_of_a_dying_kernels_console_is_quoted() {
     let words = refusal("die");
     assert!(words.starts_with("the sender 1 kernel died: ") && words.contains("these are my last words"), "{words}");
 }
 
 #[test]
-fn nonsense_is_refused_with_what_it_was() {
+fn what_the_protocol_does_not_allow_is_refused_and_named() {
     for (name, what) in [
         ("garbage", "a frame of impossible size"),
         ("too_much", "4294967295 bytes of frames"),
         ("past", "ns, after"),
-        ("reason", "stop reason 99"),
+        ("reason", "it stopped for reason 99"),
         ("bad_flow", "port 60000, which is no flow's"),
         ("bad_sample", "flow 500"),
     ] {
         let words = refusal(name);
-        assert!(words.contains("the sender 1 kernel left") && words.contains(what), "{name}: {words}");
+        assert!(words.contains("the sender 1 kernel broke the protocol") && words.contains(what), "{name}: {words}");
     }
 }
 
@@ -130,7 +130,7 @@ fn an_executable_that_is_no_kernel_is_refused() {
     let mut scenario = scenario("pings", json!({"kind": "always"}));
     scenario.kernel = "/bin/true".into();
     let words = run(&scenario, &AtomicBool::new(false)).unwrap_err().to_string();
-    assert!(words.contains("died: it said nothing (exit status: 0)"), "{words}");
+    assert!(words.contains("died: it printed nothing (exit status: 0)"), "{words}");
     scenario.kernel = "/nowhere/linux".into();
     let words = run(&scenario, &AtomicBool::new(false)).unwrap_err().to_string();
     assert!(words.contains("starting /nowhere/linux"), "{words}");

@@ -1,5 +1,5 @@
-//! A peer that speaks the protocol of a kernel without being one. A sender does what the name of its flow's congestion
-//! control says; a receiver answers each frame at once.
+//! A peer that speaks a kernel's protocol without being one. A sender follows the script that is named as its flow's
+//! congestion control; a receiver answers each frame at once.
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
@@ -14,7 +14,7 @@ fn main() {
     // SAFETY: the descriptor that every kernel inherits.
     let mut peer = Peer { socket: unsafe { File::from_raw_fd(4) }, shared, frames: 0 };
     peer.shared.now = 5_000;
-    peer.meet(reason::READY);
+    peer.hand_over(reason::READY);
     match peer.shared.role {
         role::SENDER => peer.send(),
         _ => peer.answer(),
@@ -28,7 +28,8 @@ struct Peer {
 }
 
 impl Peer {
-    fn meet(&mut self, why: u32) {
+    /// Stops for a reason, and runs on when the controller says so.
+    fn hand_over(&mut self, why: u32) {
         self.shared.reason = why;
         let mut byte = [0];
         if self.socket.write_all(&byte).is_err() || self.socket.read_exact(&mut byte).is_err() {
@@ -39,11 +40,11 @@ impl Peer {
 
     fn wait_until(&mut self, next: u64) {
         self.shared.next = next;
-        self.meet(reason::HORIZON);
+        self.hand_over(reason::HORIZON);
     }
 
-    /// Reaches `time` as a kernel does: never past the horizon, always inside a window.
-    fn reach(&mut self, time: u64) {
+    /// Advances to `time` as a kernel does: never past the horizon, always inside a timeslice.
+    fn advance_to(&mut self, time: u64) {
         loop {
             let windows = &self.shared.window[..self.shared.windows as usize];
             let at = windows.iter().find(|window| time < window.end).map_or(time, |window| time.max(window.begin));
@@ -59,16 +60,16 @@ impl Peer {
         let start = self.shared.flow[0].start;
         let what = self.shared.flow[0].cc;
         let what = std::str::from_utf8(&what).unwrap().trim_end_matches('\0').to_string();
-        self.reach(start);
+        self.advance_to(start);
         match what.as_str() {
             "die" => panic!("these are my last words"),
             "garbage" => self.shared.tx_bytes = 77,
             "too_much" => self.shared.tx_bytes = u32::MAX,
             "past" => self.shared.now = 1,
-            "reason" => self.meet(99),
+            "reason" => self.hand_over(99),
             "refuse" => {
                 self.shared.words[..9].copy_from_slice(b"device: x");
-                self.meet(reason::REFUSED);
+                self.hand_over(reason::REFUSED);
             }
             "hang" => std::thread::sleep(std::time::Duration::from_secs(600)),
             "bad_flow" => self.frame(60_000, start),
@@ -79,13 +80,13 @@ impl Peer {
             }
             "pings" => {
                 for n in 0..10 {
-                    self.reach(start + n * 1_000_000);
+                    self.advance_to(start + n * 1_000_000);
                     self.frame(10_000, self.shared.now);
                 }
             }
             "drains" => {
                 self.frame(10_000, self.shared.now);
-                self.meet(reason::DRAIN);
+                self.hand_over(reason::DRAIN);
                 self.frame(10_000, self.shared.now);
             }
             other => panic!("no such script: {other}"),
@@ -99,14 +100,14 @@ impl Peer {
     fn answer(&mut self) {
         loop {
             for (time, port) in self.receive() {
-                self.reach(time);
+                self.advance_to(time);
                 self.answer_frame(port);
             }
             self.wait_until(NEVER);
         }
     }
 
-    /// What arrives, with the times of its arrival; a kernel is never told too late.
+    /// Returns the time of arrival and the port of each frame that arrives; none may come too late.
     fn receive(&mut self) -> Vec<(u64, u16)> {
         let (mut at, mut seen) = (0, Vec::new());
         while at < self.shared.rx_bytes as usize {

@@ -1,11 +1,11 @@
-//! The clock: who may run how far.
+//! The simulation: how far each kernel may run, and what follows from what it did.
 //!
-//! Every frame needs some time to arrive, at least `lookahead`. If the first thing that happens anywhere happens at
-//! `first`, then nothing that is sent from now on arrives before `first + lookahead`, the horizon. All that arrives
-//! before it is known, so each kernel can run to the horizon alone, without asking, in any order: the result is the same
-//! as if all ran at once. (Chandy and Misra's conservative simulation, in rounds.) Then the frames they sent are put on
-//! the link in the order of their times, and there is a new first event. A kernel with nothing to do before the horizon
-//! is not even woken, and time without events takes no time.
+//! Every frame needs at least `lookahead` to arrive. If the first thing that happens anywhere happens at `first`, then
+//! nothing that is sent from now on arrives before `first + lookahead`, the horizon. Everything that arrives before the
+//! horizon is known already, so each kernel can run to it alone, without asking, and in any order: the result is the same
+//! as if all ran at once. (This is Chandy and Misra's conservative simulation, in rounds.) Then the frames that the kernels
+//! sent are put on the link in the order of their times, and there is a new first event. A kernel with nothing to do before
+//! the horizon is not even woken, and time without events costs nothing.
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -16,33 +16,35 @@ use nix::unistd::Pid;
 
 use crate::error::{Error, Result};
 use crate::frame::{self, Frame};
-use crate::iperf3::{self, Program, Said};
-use crate::kernel::{last_words, Boot, Kernel};
-use crate::link::Changing;
-use crate::network::{Network, Places, FIRST_PORT};
+use crate::iperf3::{self, Program};
+use crate::kernel::{console_tail, Boot, Kernel};
+use crate::link::StepFunction;
+use crate::network::Network;
+use crate::ports::FIRST_PORT;
 use crate::qdisc::{self, Aqm};
-use crate::record::{Outcome, Recorder, Work};
+use crate::record::{EndOutput, Iperf3Output, Outcome, Recorder, Work};
 use crate::scenario::{CpuCost, Flow, Pattern, Scenario};
 use crate::shared::{self, pattern, reason, role, Ack, FlowStats, Shared, ACKS, FRAME_BYTES, NEVER};
+use crate::topology::Topology;
 
-/// When a run begins, on the clock of every kernel: all have booted by then.
+/// The beginning of a run on the clock of every kernel, in ns: all have booted by then.
 const ORIGIN: u64 = 1_000_000_000;
 
-/// Measures a scenario. Raising `stop`, from another thread, ends it early.
+/// Measures a scenario. Another thread ends the run early by setting `stop`.
 pub fn run(scenario: &Scenario, stop: &AtomicBool) -> Result<Outcome> {
     scenario.check().map_err(Error::Refused)?;
-    let mut world = World::boot(scenario, stop)?;
-    while let Some(horizon) = world.next_horizon() {
+    let mut simulation = Simulation::boot(scenario, stop)?;
+    while let Some(horizon) = simulation.next_horizon() {
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }
-        world.advance(horizon, stop)?;
+        simulation.advance(horizon, stop)?;
     }
-    world.finish(scenario)
+    simulation.finish(scenario)
 }
 
-/// The same, with the controller and all kernels on one CPU. Only one of them runs at a time anyway, and on one CPU they
-/// share its caches. For the rest of the calling thread's life.
+/// Measures a scenario with the controller and all kernels on one CPU. Only one of them runs at a time anyway, and on one
+/// CPU they share its caches. The calling thread stays on that CPU afterwards.
 pub fn run_on(cpu: Option<usize>, scenario: &Scenario, stop: &AtomicBool) -> Result<Outcome> {
     if let Some(cpu) = cpu {
         let mut cpus = CpuSet::new();
@@ -52,20 +54,20 @@ pub fn run_on(cpu: Option<usize>, scenario: &Scenario, stop: &AtomicBool) -> Res
     run(scenario, stop)
 }
 
-struct World {
+struct Simulation {
     nodes: Vec<Node>,
-    places: Places,
+    topology: Topology,
     network: Network,
     record: Recorder,
-    /// Of the bottleneck, bit/s: its device's if it is a kernel.
-    rate: Changing,
+    /// Rate of the bottleneck, bit/s; where the bottleneck is a kernel, of its device.
+    rate: StepFunction,
     lookahead: u64,
     end: u64,
-    /// Programs end by themselves, some time after `end`; this is when they are given up.
+    /// Time at which programs are given up that have not ended by themselves; without programs, `end`.
     last: u64,
     interval: u64,
     interval_ends: u64,
-    /// What kernels sent and saw at or beyond the horizon, in order: their work took them past it.
+    /// Events at or beyond the horizon, in order: the CPU time of their work took kernels past it.
     ahead: Vec<Event>,
     work: Work,
     begun: Instant,
@@ -73,28 +75,29 @@ struct World {
 
 struct Event {
     time: u64,
+    /// Number of the node that caused it.
     from: usize,
-    what: What,
+    kind: EventKind,
 }
 
-enum What {
+enum EventKind {
     Frame(Box<Frame>),
     Ack(Box<Ack>),
 }
 
-impl World {
+impl Simulation {
     fn boot(scenario: &Scenario, stop: &AtomicBool) -> Result<Self> {
         let begun = Instant::now();
         let end = ORIGIN + scenario.duration;
         let last = end + if scenario.iperf3.is_some() { iperf3::GRACE } else { 0 };
-        let places = Places { senders: scenario.senders.len(), bottleneck: scenario.aqm.is_some() };
+        let topology = Topology { senders: scenario.senders.len(), bottleneck: scenario.aqm.is_some() };
         let mut nodes = Vec::new();
-        for place in 0..places.count() {
-            let programs = iperf3::programs(scenario, places, place);
-            let describe = |shared: &mut Shared| describe(shared, scenario, places, place, &programs);
+        for number in 0..topology.count() {
+            let programs = iperf3::programs(scenario, topology, number);
+            let describe = |shared: &mut Shared| describe(shared, scenario, topology, number, &programs);
             let initrd = scenario.iperf3.as_deref().filter(|_| !programs.is_empty());
-            let name = places.name(place);
-            let calls = scenario.record.calls.as_deref().filter(|_| place < scenario.senders.len());
+            let name = topology.name(number);
+            let calls = scenario.record.calls.as_deref().filter(|_| number < scenario.senders.len());
             let calls = calls.map(|directory| directory.join(&name));
             let boot = Boot {
                 name: &name,
@@ -104,23 +107,23 @@ impl World {
                 calls: calls.as_deref(),
             };
             let kernel = Kernel::boot(&boot, describe, stop)?;
-            let schedule = match scenario.senders.get(place) {
+            let schedule = match scenario.senders.get(number) {
                 Some(sender) => &sender.schedule,
-                None if place == places.receiver() => &scenario.receiver,
+                None if number == topology.receiver() => &scenario.receiver,
                 None => &Schedule::Always,
             };
             let mut node = Node::new(kernel, TimeSlices::new(schedule, ORIGIN, last), programs);
             node.set_up(stop)?;
             nodes.push(node);
         }
-        let network = Network::new(scenario, places, ORIGIN);
-        let lookahead = network.least_delay();
+        let network = Network::new(scenario, topology, ORIGIN);
+        let lookahead = network.min_delay();
         if lookahead == 0 {
             return Err(Error::Refused("rtt: virtual time needs some time between a sender and its receiver".into()));
         }
         Ok(Self {
             nodes,
-            places,
+            topology,
             network,
             record: Recorder::new(scenario, ORIGIN)?,
             rate: scenario.path.rate.shifted(ORIGIN),
@@ -135,18 +138,18 @@ impl World {
         })
     }
 
-    /// How far all may run now. None: the run is over.
+    /// Returns the time up to which all kernels may run now, or None when the run is over.
     fn next_horizon(&mut self) -> Option<u64> {
         let waiting = self.ahead.first().map_or(NEVER, |event| event.time);
         let first = self.nodes.iter_mut().map(Node::next).min().unwrap_or(NEVER).min(waiting);
         while first >= self.interval_ends && self.interval_ends <= self.end {
-            let receiver = self.places.receiver();
+            let receiver = self.topology.receiver();
             self.record.interval_ends(self.interval_ends, &self.nodes[receiver].kernel.shared().stats);
             self.interval_ends += self.interval;
         }
         let interval_ends = if self.interval_ends <= self.end { self.interval_ends } else { NEVER };
         let mut horizon = first.saturating_add(self.lookahead).min(interval_ends).min(self.last);
-        if let Some(bottleneck) = self.places.bottleneck() {
+        if let Some(bottleneck) = self.topology.bottleneck() {
             horizon = horizon.min(self.rate.next_change(first).unwrap_or(NEVER));
             self.nodes[bottleneck].kernel.shared().rate = self.rate.at(first);
         }
@@ -154,39 +157,39 @@ impl World {
         under_way.then_some(horizon)
     }
 
-    /// Lets every kernel that has something to do before the horizon do it, then puts what they sent on the link.
+    /// Runs every kernel that has something to do before the horizon, then puts what they sent on the link.
     fn advance(&mut self, horizon: u64, stop: &AtomicBool) -> Result<()> {
         let mut events = std::mem::take(&mut self.ahead);
-        for (place, node) in self.nodes.iter_mut().enumerate() {
+        for (number, node) in self.nodes.iter_mut().enumerate() {
             if node.next() < horizon {
-                node.run(place, horizon, stop, &mut events, &mut self.work.meetings)?;
+                node.run(number, horizon, stop, &mut events, &mut self.work.hand_overs)?;
             }
         }
-        // Stable: what one kernel did at one time stays in its order, and kernels in theirs.
+        // The sort is stable: events of the same time stay in the order of the nodes, and of what each node did.
         events.sort_by_key(|event| event.time);
         let beyond = events.partition_point(|event| event.time < horizon);
         self.ahead = events.split_off(beyond);
         for event in events {
-            self.happens(event)?;
+            self.dispatch(event)?;
         }
         Ok(())
     }
 
-    fn happens(&mut self, event: Event) -> Result<()> {
-        let kernel = |place: usize| &self.nodes[place].kernel;
-        match event.what {
-            What::Frame(frame) => {
+    fn dispatch(&mut self, event: Event) -> Result<()> {
+        let kernel = |number: usize| &self.nodes[number].kernel;
+        match event.kind {
+            EventKind::Frame(frame) => {
                 self.work.frames += 1;
-                let carried = self.network.carry(event.from, frame, &mut self.record);
-                let carried = carried.map_err(|what| kernel(event.from).nonsense(what))?;
-                if let Some((to, frame)) = carried {
-                    self.nodes[to].expect(frame);
+                let delivery = self.network.carry(event.from, frame, &mut self.record);
+                let delivery = delivery.map_err(|what| kernel(event.from).protocol_violation(what))?;
+                if let Some((to, frame)) = delivery {
+                    self.nodes[to].add_arrival(frame);
                 }
             }
-            What::Ack(ack) => {
+            EventKind::Ack(ack) => {
                 let (network, flow) = (&mut self.network, ack.flow as usize);
                 let recorded = self.record.ack(&ack, || network.queued(event.time, flow));
-                recorded.map_err(|what| kernel(event.from).nonsense(what))?;
+                recorded.map_err(|what| kernel(event.from).protocol_violation(what))?;
             }
         }
         Ok(())
@@ -201,44 +204,44 @@ impl World {
             self.work.received_packets += shared.rx_packets;
             self.work.sent_skbs += shared.tx_skbs;
         }
-        let busy = self.nodes[..self.places.senders].iter_mut().map(|node| node.kernel.shared().charged).collect();
+        let busy = self.nodes[..self.topology.senders].iter_mut().map(|node| node.kernel.shared().charged).collect();
         self.work.run_s = self.begun.elapsed().as_secs_f64();
         let stats = |node: &mut Node| node.kernel.shared().stats[..scenario.flows.len()].to_vec();
-        let senders: Vec<Vec<FlowStats>> = self.nodes[..self.places.senders].iter_mut().map(stats).collect();
+        let senders: Vec<Vec<FlowStats>> = self.nodes[..self.topology.senders].iter_mut().map(stats).collect();
         let sent: Vec<_> = scenario.flows.iter().enumerate().map(|(n, flow)| senders[flow.sender][n]).collect();
-        let received = stats(&mut self.nodes[self.places.receiver()]);
-        let iperf3 = said(&mut self.nodes, self.places, scenario)?;
+        let received = stats(&mut self.nodes[self.topology.receiver()]);
+        let iperf3 = iperf3_output(&self.nodes, self.topology, scenario)?;
         let outcome = self.record.finish(&sent, &received)?;
         Ok(Outcome { time_slices, busy, iperf3, work: self.work, ..outcome })
     }
 }
 
-/// What iperf3 printed at both ends of every flow.
-fn said(nodes: &mut [Node], places: Places, scenario: &Scenario) -> Result<Vec<Said>> {
+/// Returns what iperf3 printed at both ends of every flow.
+fn iperf3_output(nodes: &[Node], topology: Topology, scenario: &Scenario) -> Result<Vec<Iperf3Output>> {
     if scenario.iperf3.is_none() {
         return Ok(Vec::new());
     }
-    let mut flows = vec![Said::default(); scenario.flows.len()];
-    for (place, node) in nodes.iter().enumerate() {
-        let (texts, words) = iperf3::printed(&node.kernel.console()?, node.programs.len());
+    let mut flows = vec![Iperf3Output::default(); scenario.flows.len()];
+    for (number, node) in nodes.iter().enumerate() {
+        let (texts, rest) = iperf3::split_console(&node.kernel.console()?, node.programs.len());
         for (program, text) in node.programs.iter().zip(texts) {
-            let said = &mut flows[program.flow];
-            let end = if place == places.receiver() { &mut said.receiver } else { &mut said.sender };
-            *end = iperf3::End { program: text, kernel: last_words(&words) };
+            let flow = &mut flows[program.flow];
+            let end = if number == topology.receiver() { &mut flow.receiver } else { &mut flow.sender };
+            *end = EndOutput { program: text, kernel: console_tail(&rest) };
         }
     }
     Ok(flows)
 }
 
-/// A kernel, its place in time, and what is on its way to it.
+/// A kernel, how far it has run, and the frames that are on their way to it.
 struct Node {
     kernel: Kernel,
     programs: Vec<Program>,
     time_slices: TimeSlices,
-    /// When it will do something by itself.
+    /// Time at which the kernel will do something by itself.
     own_next: u64,
     now: u64,
-    /// In the order of their times, and of their coming where that is the same.
+    /// Frames in the order of their arrival; those of the same time in the order in which they were added.
     arriving: VecDeque<Box<Frame>>,
 }
 
@@ -247,21 +250,21 @@ impl Node {
         Self { kernel, programs, time_slices, own_next: 0, now: 0, arriving: VecDeque::new() }
     }
 
-    /// From the end of its boot to the beginning of the run.
+    /// Runs the kernel from the end of its boot to the beginning of the run.
     fn set_up(&mut self, stop: &AtomicBool) -> Result<()> {
         let now = self.kernel.shared().now;
         if now >= ORIGIN {
-            return Err(self.kernel.nonsense(format!("its boot after {now} ns of its own time")));
+            return Err(self.kernel.protocol_violation(format!("its boot took {now} ns of its own time")));
         }
         let mut events = Vec::new();
         self.run(0, ORIGIN, stop, &mut events, &mut 0)?;
         match events.is_empty() {
             true => Ok(()),
-            false => Err(self.kernel.nonsense("a frame before the run began".into())),
+            false => Err(self.kernel.protocol_violation("it sent a frame before the run began".into())),
         }
     }
 
-    /// The earliest time at which anything can happen in it.
+    /// Returns the earliest time at which anything can happen in the kernel.
     fn next(&mut self) -> u64 {
         let arrival = self.arriving.front().map_or(NEVER, |frame| frame.time);
         let next = self.own_next.min(arrival);
@@ -276,42 +279,44 @@ impl Node {
         !self.programs.is_empty() && self.kernel.shared().running > 0
     }
 
-    fn expect(&mut self, frame: Box<Frame>) {
-        // Nearly always the last: only flows of different delays overtake each other.
+    /// Adds a frame that will arrive at its time.
+    fn add_arrival(&mut self, frame: Box<Frame>) {
+        // Its place is nearly always at the end: only frames of flows with different delays overtake each other.
         let earlier = self.arriving.iter().rev().take_while(|other| other.time > frame.time).count();
         self.arriving.insert(self.arriving.len() - earlier, frame);
     }
 
-    /// Runs it to the horizon and gathers what it sent and saw.
+    /// Runs the kernel to the horizon, and adds what it sent and sampled to `events`.
     fn run(
         &mut self,
-        place: usize,
+        number: usize,
         horizon: u64,
         stop: &AtomicBool,
         events: &mut Vec<Event>,
-        meetings: &mut u64,
+        hand_overs: &mut u64,
     ) -> Result<()> {
         loop {
-            let complete = self.deliver(horizon);
+            let left_out = self.deliver(horizon);
             let shared = self.kernel.shared();
-            // What had no room comes in the next round of this loop, not before its time.
-            shared.horizon = complete.unwrap_or(horizon);
+            // A frame for which the buffer had no room is delivered in the next round of this loop, still in time.
+            shared.horizon = left_out.unwrap_or(horizon);
             shared.windows = self.time_slices.write(self.now, &mut shared.window) as u32;
             loop {
-                *meetings += 1;
+                *hand_overs += 1;
                 self.kernel.go(stop)?;
-                self.gather(place, events)?;
+                self.gather(number, events)?;
                 if self.kernel.shared().reason == reason::HORIZON {
                     break;
                 }
             }
-            if complete.is_none() {
+            if left_out.is_none() {
                 return Ok(());
             }
         }
     }
 
-    /// Hands over what arrives before the horizon. Some(time): of what arrives then, there was no room for all.
+    /// Delivers every frame that arrives before the horizon. Returns Some(t) if the buffer is full, t being the arrival time
+    /// of the first frame left out.
     fn deliver(&mut self, horizon: u64) -> Option<u64> {
         let shared = self.kernel.shared();
         while let Some(first) = self.arriving.front() {
@@ -326,47 +331,49 @@ impl Node {
         None
     }
 
-    fn gather(&mut self, place: usize, events: &mut Vec<Event>) -> Result<()> {
+    /// Adds the frames and samples that the kernel left in the shared memory to `events`.
+    fn gather(&mut self, number: usize, events: &mut Vec<Event>) -> Result<()> {
         let shared = self.kernel.shared();
         let (bytes, acks, now, next) = (shared.tx_bytes as usize, shared.acks as usize, shared.now, shared.next);
         if bytes > FRAME_BYTES || acks > ACKS {
-            return Err(self.kernel.nonsense(format!("{bytes} bytes of frames and {acks} samples")));
+            return Err(self.kernel.protocol_violation(format!("it left {bytes} bytes of frames and {acks} samples")));
         }
         let mut earliest = self.now;
-        let mut add = |time: u64, what: What| {
+        let mut add = |time: u64, kind: EventKind| {
             earliest = earliest.min(time);
-            events.push(Event { time, from: place, what });
+            events.push(Event { time, from: number, kind });
         };
         for ack in &shared.ack[..acks] {
-            add(ack.time, What::Ack(Box::new(*ack)));
+            add(ack.time, EventKind::Ack(Box::new(*ack)));
         }
-        let decoded = frame::decode(&shared.tx[..bytes], |frame| add(frame.time, What::Frame(Box::new(frame))));
+        let decoded = frame::decode(&shared.tx[..bytes], |frame| add(frame.time, EventKind::Frame(Box::new(frame))));
         if let Err(what) = decoded {
-            return Err(self.kernel.nonsense(what));
+            return Err(self.kernel.protocol_violation(what));
         }
         if now < self.now || earliest < self.now {
-            return Err(self.kernel.nonsense(format!("something of {} ns, after {} ns", now.min(earliest), self.now)));
+            let (then, after) = (now.min(earliest), self.now);
+            return Err(self.kernel.protocol_violation(format!("something happened at {then} ns, after {after} ns")));
         }
         (self.now, self.own_next) = (now, next);
         Ok(())
     }
 }
 
-/// Tells a kernel what it is.
-fn describe(shared: &mut Shared, scenario: &Scenario, places: Places, place: usize, programs: &[Program]) {
-    // Kernels differ in their random numbers, and each run in those of all.
-    shared.seed = scenario.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(place as u64);
-    shared.role = match place {
-        place if place < places.senders => role::SENDER,
-        place if place == places.receiver() => role::RECEIVER,
+/// Writes into the shared memory what the kernel of node `number` is to be.
+fn describe(shared: &mut Shared, scenario: &Scenario, topology: Topology, number: usize, programs: &[Program]) {
+    // Each kernel of a run has random numbers of its own, and another seed gives all of them others.
+    shared.seed = scenario.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(number as u64);
+    shared.role = match number {
+        sender if sender < topology.senders => role::SENDER,
+        receiver if receiver == topology.receiver() => role::RECEIVER,
         _ => role::BOTTLENECK,
     };
-    (shared.address, shared.receiver) = (places.address(place), places.address(places.receiver()));
+    (shared.address, shared.receiver) = (topology.address(number), topology.address(topology.receiver()));
     (shared.first_port, shared.flows) = (u32::from(FIRST_PORT), scenario.flows.len() as u32);
     shared.tcp_memory = scenario.tcp_memory;
     (shared.tx_completion, shared.coalesce) = (scenario.tx_completion, scenario.coalesce);
     shared.tso_max_size = scenario.tso_max_size;
-    if let Some(sender) = scenario.senders.get(place) {
+    if let Some(sender) = scenario.senders.get(number) {
         let CpuCost { timer, rx_packet, tx_skb, tx_byte } = sender.cpu;
         (shared.timer_cost, shared.rx_packet_cost, shared.tx_skb_cost, shared.tx_byte_cost) =
             (timer, rx_packet, tx_skb, tx_byte);
@@ -384,11 +391,12 @@ fn describe(shared: &mut Shared, scenario: &Scenario, places: Places, place: usi
         to.start = program.start.map_or(0, |start| ORIGIN + start);
         to.command = shared::text(&program.command);
     }
-    for (number, flow) in scenario.flows.iter().enumerate().filter(|(_, flow)| flow.sender == place) {
-        shared.flow[number] = describe_flow(flow, scenario.duration);
+    for (place, flow) in scenario.flows.iter().enumerate().filter(|(_, flow)| flow.sender == number) {
+        shared.flow[place] = describe_flow(flow, scenario.duration);
     }
 }
 
+/// Returns a flow as the kernel reads it.
 fn describe_flow(flow: &Flow, duration: u64) -> shared::Flow {
     let (pattern, a, b) = match flow.pattern {
         Pattern::Bulk => (pattern::BULK, 0, 0),
