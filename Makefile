@@ -77,6 +77,7 @@ format:
 	cargo fmt --all
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
+	.venv/bin/python scripts/write_field_docs.py
 	git ls-files '*.c' '*.h' '*.cc' | xargs -r clang-format -i
 
 clean:

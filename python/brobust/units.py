@@ -18,8 +18,8 @@ FRAME_BYTES = 1514
 # TCP payload in a full frame: 1514 - 14 Ethernet - 20 IP - 32 TCP with timestamps.
 PAYLOAD_BYTES = 1448
 SUPER_PACKET_BYTES = 65536  # at most: GSO_LEGACY_MAX_SIZE, include/linux/netdevice.h
-LARGEST_BUFFER = 1e12  # bytes: more than any path here can fill in an hour; or of whatever it is counted in
-LONGEST_QUOTE = 60
+MAX_BUFFER_BYTES = 1e12  # bytes: more than any path here can fill in an hour; or of whatever it is counted in
+MAX_QUOTE = 60
 
 _NUMBER = re.compile(r"^\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z%µ]*)\s*$")
 
@@ -45,7 +45,7 @@ def _finite(number: float, text: object, example: str) -> float:
 
 def _quoted(text: object) -> str:
     words = str(text)
-    return repr(words if len(words) <= LONGEST_QUOTE else f"{words[:LONGEST_QUOTE]}...")
+    return repr(words if len(words) <= MAX_QUOTE else f"{words[:MAX_QUOTE]}...")
 
 
 def _scaled(text: object, what: str, units: dict[str, int], example: str) -> float:
@@ -102,7 +102,7 @@ class Buffer:
             buffer = cls(number, unit)  # type: ignore[arg-type]
         else:
             buffer = cls(_scaled(text, "buffer size", {"bdp": 0, "p": 0, "sp": 0, **_SIZES}, example), "B")
-        if buffer.amount > LARGEST_BUFFER:
+        if buffer.amount > MAX_BUFFER_BYTES:
             raise ValueError(f"{_quoted(text)} is too large; write for example {example}")
         return buffer
 

@@ -1,24 +1,25 @@
 """What to measure: one scenario type for every backend, and the grid that a file or command line spans.
 
 A *grid* is what the user writes: any field may be a list. A *scenario* is one point of it, with plain numbers.
+fields.py describes every field, without pydantic: what follows is imported when it is first used.
 """
 
-from brobust.scenario.grid import DEFAULT_GRID, Grid
-from brobust.scenario.model import (
-    RX_PACKET_CYCLES,
-    TIMER_CYCLES,
-    TSO_RTT_LOG,
-    TX_BYTE_CYCLES,
-    TX_SKB_CYCLES,
-    Contention,
-    Cpu,
-    Flows,
-    Nic,
-    Path,
-    Run,
-    Scenario,
-)
-from brobust.scenario.specs import Aqm, Pattern
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from brobust.scenario.fields import (
+        DEFAULT_GRID,
+        RX_PACKET_CYCLES,
+        TIMER_CYCLES,
+        TX_BYTE_CYCLES,
+        TX_SKB_CYCLES,
+    )
+    from brobust.scenario.grid import Grid
+    from brobust.scenario.model import TSO_RTT_LOG, Contention, Cpu, Flows, Nic, Path, Run, Scenario
+    from brobust.scenario.specs import Aqm, Pattern
 
 __all__ = [
     "DEFAULT_GRID",
@@ -38,3 +39,12 @@ __all__ = [
     "Run",
     "Scenario",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        for module in ("fields", "specs", "model", "grid"):
+            found = importlib.import_module(f"brobust.scenario.{module}")
+            if hasattr(found, name):
+                return getattr(found, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

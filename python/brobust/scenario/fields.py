@@ -1,54 +1,433 @@
-"""Types of a scenario's fields: each reads what people write and is written back the same way."""
+"""The description of every field of a scenario: a row here, a line in scenario/model.py, and the place where the field
+acts are all that a new field needs.
+
+From these rows come the options of `brobust run` and their help, the bounds and defaults of the model, the refusals
+of what only another backend has, the columns of the dataset, the axes of tables and figures, and the tables of
+docs/scenario.md and docs/data.md (scripts/write_field_docs.py).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BeforeValidator, PlainSerializer
+from brobust.scenario.description import (
+    COUNT,
+    CPU,
+    FILE,
+    FLOWS,
+    FRACTION,
+    FREQUENCY,
+    NAME,
+    NUMBER,
+    OUTPUT,
+    PATH,
+    RATE,
+    RATE_CHANGES,
+    RTT_CHANGES,
+    RUNS,
+    SENDER,
+    SIZE,
+    SWITCH,
+    TIME,
+    Axis,
+    Field,
+    FieldColumn,
+)
+from brobust.scenario.specs import MAX_RATE, MAX_TIME, MIN_RATE
+from brobust.units import SUPER_PACKET_BYTES
 
-from brobust import units
-from brobust.scenario import specs
+MAX_RTT = 10_000_000_000  # ns
+MAX_CYCLES = 1e12
+MAX_SENDERS = 16
+MAX_REPEATS = 10_000
+
+# What the sender's kernel spends of its CPU, in cycles: of a phone's small core, fitted to four throughputs of "Are
+# Mobiles Ready for BBR?", section 4.1, by benchmarks/phone_cpu.py (docs/virtual-time.md).
+TIMER_CYCLES = 117_000.0
+RX_PACKET_CYCLES = 7_700.0
+TX_SKB_CYCLES = 14_800.0
+TX_BYTE_CYCLES = 8.2
+
+_OF_A_PHONE = "The default is a phone's small core."
 
 
-def _unless(absent: object, parse: Callable[[object], Any]) -> BeforeValidator:
-    """A value that may also be `absent` (None, or a word)."""
-    return BeforeValidator(lambda given: given if given == absent else parse(given))
+def _cycles(key: str, default: float, help: str) -> Field:
+    return Field(
+        f"cpu.{key}", NUMBER, f"--{key.replace('_', '-')}", SENDER, f"{help} {_OF_A_PHONE}", default=default, min=0,
+        max=MAX_CYCLES, only_on="virtual",
+    )  # fmt: skip
 
 
-def _written(show: Callable[[float], str]) -> PlainSerializer:
-    return PlainSerializer(lambda value: value if value is None or isinstance(value, str) else show(value))
+# Tables and figures have their axes by panel, and within a panel in this order (analysis/axes.py).
+ROWS = (
+    # --- path ------------------------------------------------------------------------------------------------
+    Field(
+        "path.bandwidth", RATE, "--bandwidth", PATH,
+        "Rate of the bottleneck (bit, kbit, mbit, gbit; decimal). Ethernet frames count, as in tc-tbf(8).",
+        default="20mbit", min=MIN_RATE, max=MAX_RATE,
+        column=FieldColumn(
+            "bandwidth_mbps", "number", "bottleneck rate at first, Mbit/s, Ethernet frames counted", "Mbit/s"
+        ),
+        axis=Axis("bandwidth", "bottleneck bandwidth [Mbit/s]", "{} Mbit/s", logarithmic=True),
+    ),
+    Field(
+        "path.rtt", TIME, "--rtt", PATH,
+        "Round-trip time of the path without queueing (ns, us, ms, s). Virtual time needs at least 200us; on vm the "
+        "testbed's own latency is added, 1-2 ms under TCG.",
+        default="10ms", min=0, max=MAX_RTT,
+        column=FieldColumn(
+            "rtt_ms", "number",
+            "emulated round-trip time of the path at first, ms; on vm the testbed's own latency comes on top", "ms",
+        ),
+        axis=Axis("RTT", "round-trip time [ms]", "{} ms RTT"),
+    ),
+    Field(
+        "path.buffer", SIZE, "--buffer", PATH,
+        "Buffer of the bottleneck: 1bdp (of the bandwidth and the RTT at first), 60kB (B, kB, MB, KiB, MiB), 100p "
+        "(frames; on vm of 1514 bytes) or 17sp (super-packets, on virtual only). A queue that lasts longer than the "
+        "off-time keeps CUBIC at full rate.",
+        default="1bdp",
+        column=FieldColumn("buffer_bytes", "integer", "bottleneck buffer, bytes of Ethernet frames", "B"),
+        axis=Axis("buffer", "bottleneck buffer [bytes]", "{} B buffer", logarithmic=True),
+    ),
+    Field(
+        "path.aqm", NAME, "--aqm", PATH,
+        "Queue management of the bottleneck: none, red, codel or fq_codel, with options as in 'codel target=5ms ecn'.",
+        default="none", only_on="virtual",
+        column=FieldColumn(
+            "aqm", "text", "queue management at the bottleneck, with the options that are not defaults"
+        ),
+        axis=Axis("aqm"),
+    ),
+    Field(
+        "path.loss", FRACTION, "--loss", PATH,
+        "Random loss before the bottleneck's buffer: 0.001 or 0.1%.",
+        default="0", min=0, below=1,
+        column=FieldColumn("loss", "number", "random loss before the bottleneck, fraction"),
+        axis=Axis("loss", "packet loss [%]", "{} loss", percent=True),
+    ),
+    Field(
+        "path.bandwidth_changes", RATE_CHANGES, "--bandwidth-changes", PATH,
+        "Changes of the bandwidth during the run: 5s:50mbit,10s:20mbit.",
+        default=[], if_absent="none", is_axis=False,
+    ),
+    Field(
+        "path.rtt_changes", RTT_CHANGES, "--rtt-changes", PATH,
+        "Changes of the round-trip time during the run: 5s:40ms,10s:10ms. They apply to flows that have neither an "
+        "RTT nor changes of their own.",
+        default=[], if_absent="none", is_axis=False,
+    ),
+    # --- flows -----------------------------------------------------------------------------------------------
+    Field(
+        "flows.cc", NAME, "--cc", FLOWS,
+        "Congestion control: any that the kernel has or `brobust cc list` shows. Ours may have parameters: "
+        "brb_bbq:alpha=5ms.",
+        default="cubic",
+        column=FieldColumn("cc", "text", "congestion control of this flow"),
+        axis=Axis("cc"),
+    ),
+    Field(
+        "flows.count", COUNT, "--flows", FLOWS,
+        "Number of parallel flows; on vm at most 128.",
+        default=1, min=1, max=256,
+        column=FieldColumn("flows", "integer", "flows in the run"),
+        axis=Axis("flows", "parallel flows", "{} flows", {1: "1 flow"}),
+    ),
+    Field(
+        "flows.start", TIME, "--start", FLOWS,
+        "Time at which the flows start, counted from the beginning of the run.",
+        default="0s", min=0, max=MAX_TIME,
+        column=FieldColumn("start_s", "number", "when the flow was started, seconds into the run", "s"),
+    ),
+    Field(
+        "flows.stop", TIME, "--stop", FLOWS,
+        "Time at which the flows stop sending.",
+        if_absent="at the end of the run", example="8s", max=MAX_TIME, only_on="virtual", instead="no stop",
+        column=FieldColumn("stop_s", "number", "when the flow stopped sending, seconds into the run", "s"),
+    ),
+    Field(
+        "flows.rtt", TIME, "--flow-rtt", FLOWS,
+        "Round-trip time of these flows, where it is not the path's.",
+        if_absent="the path's", example="40ms", min=0, max=MAX_RTT,
+        column=FieldColumn("flow_rtt_ms", "number", "emulated round-trip time of this flow at first, ms", "ms"),
+        axis=Axis("flow RTT", phrase="{} ms RTT"),
+    ),
+    Field(
+        "flows.rtt_changes", RTT_CHANGES, "--flow-rtt-changes", FLOWS,
+        "Changes of these flows' round-trip time during the run, as in --rtt-changes.",
+        default=[], if_absent="none", is_axis=False,
+    ),
+    Field(
+        "flows.pattern", NAME, "--pattern", FLOWS,
+        "What the application writes: bulk always has data; 'rate 5mbit' writes 5 Mbit/s of payload, every 10 ms; "
+        "'onoff 1s 500ms' is bulk for 1 s, silent for 500 ms, and so on; 'idle 3s 2s' is bulk for 3 s, silent for 2 s, "
+        "then bulk to the end. On vm there is only bulk and rate.",
+        default="bulk", words_only_on={"onoff": "virtual", "idle": "virtual"}, instead="bulk, or 'rate 5mbit'",
+        column=FieldColumn("pattern", "text", "traffic pattern of its application: bulk, rate, onoff, idle"),
+        axis=Axis("pattern"),
+    ),
+    Field(
+        "flows.sender", COUNT, "--sender", FLOWS,
+        "Number of the sender that runs the flows. Each sender is a kernel with its own CPU, undisturbed unless "
+        "[[senders]] in a file says otherwise.",
+        default=1, min=1, max=MAX_SENDERS, only_on="virtual",
+        column=FieldColumn("sender", "integer", "number of the sender that runs the flow, from 1"),
+    ),
+    # --- CPU contention --------------------------------------------------------------------------------------
+    Field(
+        "contention.share", FRACTION, "--share", CPU,
+        "Part of the time in which the sender may run, timeslice / period: 0.25 or 25%. With 1 it is undisturbed.",
+        default="1", above=0, max=1,
+        column=FieldColumn("share", "number", "requested CPU share, fraction; 1 where a recording was replayed"),
+        axis=Axis("CPU share", "CPU share of the sender [%]", "{} CPU", percent=True),
+    ),
+    Field(
+        "contention.driver", NAME, "--driver", CPU,
+        "What takes the CPU away. On virtual auto: the sender's kernel gets exactly its timeslices. On vm deadline "
+        "(SCHED_DEADLINE), burner (a real-time thread; exact at any tick rate), quota (a cgroup's bandwidth limit; the "
+        "kernel chooses the timeslices) or competitor (busy neighbours; share 1/2, 1/3, ...). On both replay (with "
+        "--replay) or none.",
+        default="auto", default_on={"vm": "deadline"},
+        column=FieldColumn(
+            "driver", "text",
+            "what took the CPU from this flow's sender: virtual, deadline, burner, quota, competitor, replay, none",
+        ),
+        axis=Axis("driver", only_contended=True),
+    ),
+    Field(
+        "contention.timeslice", TIME, "--timeslice", CPU,
+        "How long the sender may run at a stretch. Driver deadline needs at least 2.5 ticks of the host, 10 ms at "
+        "HZ=250, to be accurate; burner is exact.",
+        default="10ms", min=100_000, max=4_000_000_000,
+        column=FieldColumn(
+            "timeslice_ms", "number", "requested timeslice, ms; null when share is 1", "ms", null_without_slices=True
+        ),
+        axis=Axis("timeslice", "timeslice [ms]", "{} ms slices", {None: "undisturbed"}, only_contended=True),
+    ),
+    Field(
+        "contention.phase", TIME, "--phase", CPU,
+        "When the first period begins: a time after the start of the contention, or random: drawn for each run from "
+        "one period. A burner leaves the sender undisturbed until then; on vm only the burner takes a time.",
+        default="random", or_word="random", max=MAX_TIME,
+    ),
+    Field(
+        "contention.start_jitter", FRACTION, "--start-jitter", CPU,
+        "Part of the off-time, from its beginning, in which the start of each timeslice is drawn; periods and lengths "
+        "stay as requested. Without jitter the results depend on how the flow's own cycles fall into the periods. On "
+        "vm only the burner has it, up to 0.5.",
+        default=0.25, default_on={"vm": 0.0}, min=0, max=1,
+        column=FieldColumn(
+            "start_jitter", "number",
+            "each timeslice began at a random point in this part of its period's off-time, fraction; null when share "
+            "is 1",
+            null_without_slices=True,
+        ),
+        axis=Axis(
+            "start jitter", "part of the off-time in which a timeslice begins [%]", percent=True, only_contended=True
+        ),
+    ),
+    Field(
+        "contention.length_jitter", FRACTION, "--length-jitter", CPU,
+        "Part by which the length of each timeslice and each off-time may be longer or shorter than requested: 0.1 "
+        "draws it from 90 to 110 %. On vm only the burner has it, up to 0.5.",
+        default=0.0, min=0, below=1,
+        column=FieldColumn(
+            "length_jitter", "number",
+            "each timeslice and off-time was longer or shorter by a random part up to this, fraction; null when share "
+            "is 1",
+            null_without_slices=True,
+        ),
+        axis=Axis(
+            "length jitter", "timeslices and off-times longer or shorter by up to [%]", percent=True,
+            only_contended=True,
+        ),
+    ),
+    Field(
+        "contention.start", TIME, "--contention-start", CPU,
+        "Time at which contention begins.",
+        default="0s", min=0, max=MAX_TIME, only_on="virtual",
+    ),
+    Field(
+        "contention.stop", TIME, "--contention-stop", CPU,
+        "Time at which contention ends.",
+        if_absent="at the end of the run", example="8s", max=MAX_TIME, only_on="virtual", instead="no stop",
+    ),
+    Field(
+        "contention.alternate", TIME, "--alternate", CPU,
+        "Contention for this time, then none for as long, and so on. At least one period.",
+        if_absent="contention all the time", example="1s", max=MAX_TIME, only_on="virtual", instead="none",
+        column=FieldColumn(
+            "alternate_s", "number",
+            "contention and no contention took turns, each for this long, s; null: contention all the time", "s",
+            null_without_slices=True,
+        ),
+        axis=Axis("alternate", "time with and without contention, each [s]", "{} s on and off"),
+    ),
+    Field(
+        "receiver.share", FRACTION, "--receiver-share", CPU,
+        "Part of the time in which the receiver may run, as --share of the sender.",
+        default="1", above=0, max=1, only_on="virtual",
+        column=FieldColumn("receiver_share", "number", "requested CPU share of the receiver, fraction"),
+        axis=Axis("receiver's share", "CPU share of the receiver [%]", "{} of the receiver's CPU", percent=True),
+    ),
+    Field(
+        "contention.replay", FILE, "--replay", CPU,
+        "Recorded off-times instead of timeslices: DATASET or DATASET#RUN, FILE or FILE#THREAD of `brobust contend "
+        "record`, or a .csv or .parquet file of your own. The share must then be 1.",
+        if_absent="none", example="DIR#RUN",
+        column=FieldColumn("replay", "text", "recording of off-times that was replayed; null: none"),
+        axis=Axis("replay"),
+    ),
+    # --- sender ----------------------------------------------------------------------------------------------
+    Field(
+        "traffic", NAME, "--traffic", SENDER,
+        "What sends and receives: brobust (source and sink inside the kernel, on virtual only) or iperf3. On virtual "
+        "iperf3 is a check: it takes bulk flows of whole seconds, and needs ptrace.",
+        default="brobust", default_on={"vm": "iperf3"}, words_only_on={"brobust": "virtual"}, instead="iperf3",
+        column=FieldColumn("traffic", "text", "program that sent and received: brobust or iperf3"),
+        axis=Axis("traffic"),
+    ),
+    Field(
+        "qdisc", NAME, "--qdisc", SENDER,
+        "Queue discipline of the sender: none (TCP paces by itself, over pfifo_fast) or fq.",
+        default="none", only_on="virtual",
+        column=FieldColumn("qdisc", "text", "queue discipline on the sender: fq, or none where TCP paces by itself"),
+        axis=Axis("qdisc", phrase="qdisc {}", phrases={"none": "TCP's own pacing"}),
+    ),
+    Field(
+        "tso_sizing", NAME, "--tso-sizing", SENDER,
+        "Who sizes TSO packets, which BBR sends and paces at once: kernel (the mainline), rate (the mainline before "
+        "Linux 5.18, without its bonus for short RTTs) or control (BBR version 1, as in google's kernels; on virtual "
+        "only).",
+        default="kernel", words_only_on={"control": "virtual"}, instead="kernel or rate",
+        column=FieldColumn(
+            "tso_sizing", "text",
+            "who sizes TSO packets: kernel (the mainline), rate (the mainline without its bonus for short RTTs), "
+            "control (BBR, over google's interface)",
+        ),
+        axis=Axis("TSO sizing", phrase="TSO sizing by {}"),
+    ),
+    Field(
+        "nic.coalesce", TIME, "--coalesce", SENDER,
+        "Longest time for which the NIC holds received packets back, to deliver several with one interrupt.",
+        default="0s", min=0, max=1_000_000_000, only_on="virtual",
+        column=FieldColumn(
+            "coalesce_us", "number", "receive interrupt coalescing of the sender's NIC, us; null on vm", "us", "vm"
+        ),
+        axis=Axis("coalesce", "receive interrupt coalescing [us]"),
+    ),
+    Field(
+        "nic.tx_completion", TIME, "--tx-completion", SENDER,
+        "Time from sending a packet until it is freed; TCP small queues wait for it.",
+        default="5us", min=0, max=1_000_000_000, only_on="virtual",
+        column=FieldColumn(
+            "tx_completion_us", "number", "time from sending a packet until it is freed, us; null on vm", "us", "vm"
+        ),
+        axis=Axis("tx completion", "transmit completion [us]"),
+    ),
+    Field(
+        "nic.tso_max_size", SIZE, "--tso-max-size", SENDER,
+        "Largest TSO packet that the NIC takes; a USB adapter takes 16kB.",
+        default="65.536kB", min=4096, max=SUPER_PACKET_BYTES, only_on="virtual",
+        column=FieldColumn(
+            "tso_max_bytes", "integer", "largest TSO packet that the sender's NIC takes, bytes; null on vm", "B", "vm"
+        ),
+        axis=Axis("TSO up to", "largest TSO packet [bytes]"),
+    ),
+    Field(
+        "cpu.frequency", FREQUENCY, "--cpu-frequency", SENDER,
+        "Frequency of the sender's modelled CPU (Hz, kHz, MHz, GHz): its kernel's work then takes the cycles below.",
+        if_absent="its work takes no time", example="576MHz", min=10**6, max=10**11, only_on="virtual", instead="none",
+        column=FieldColumn(
+            "cpu_mhz", "number",
+            "frequency of the sender's modelled CPU, MHz; null on vm, and where its work took no time", "MHz",
+        ),
+        axis=Axis("CPU", "frequency of the sender's CPU [MHz]"),
+    ),
+    _cycles("timer_cycles", TIMER_CYCLES, "Cycles per timer that fires."),
+    _cycles("rx_packet_cycles", RX_PACKET_CYCLES, "Cycles per packet received."),
+    _cycles("tx_skb_cycles", TX_SKB_CYCLES, "Cycles per skb handed to the NIC."),
+    _cycles("tx_byte_cycles", TX_BYTE_CYCLES, "Cycles per byte sent."),
+    # --- runs ------------------------------------------------------------------------------------------------
+    Field(
+        "duration", TIME, "--duration", RUNS,
+        "Length of each run.",
+        default="10s", min=1_000_000_000, max=MAX_TIME,
+        column=FieldColumn("duration_s", "number", "length of the run, s", "s"),
+    ),
+    Field(
+        "repeat", COUNT, "--repeat", RUNS,
+        "Runs of each cell. Repeat 0, 1, ... draws its random numbers from seed + repeat.",
+        default=1, min=1, max=MAX_REPEATS, is_axis=False,
+    ),
+    Field(
+        "seed", COUNT, "--seed", RUNS,
+        "Seed of the random numbers, and of the order in which the cells are measured.",
+        default=1, min=0, max=2**32 - 1,
+        column=FieldColumn(
+            "seed", "integer", "the scenario's seed; the run draws its random numbers from seed + repeat"
+        ),
+    ),
+    Field(
+        "backend", NAME, "--backend", RUNS,
+        "What measures: virtual (real Linux kernels in virtual time) or vm (real VMs; needs root). A list measures on "
+        "one after the other.",
+        default="virtual",
+        column=FieldColumn("backend", "text", "virtual or vm"),
+        axis=Axis("backend"),
+    ),
+    Field(
+        "kernel", NAME, "--kernel", RUNS,
+        "Kernel of the sender. On virtual virtual-6.12, or one that you have built (`brobust kernel`). On vm "
+        "debian-6.12, debian-6.1, host, a release in /boot, or BZIMAGE:MODULE_DIRECTORY. Where the default is not "
+        "installed, brobust takes another one and says so.",
+        default="virtual-6.12", default_on={"vm": "debian-6.12"},
+        column=FieldColumn("kernel", "text", "sender's kernel, as --kernel names it"),
+        axis=Axis("kernel"),
+    ),
+    Field(
+        "accelerator", NAME, "--accelerator", RUNS,
+        "How QEMU runs the guests: kvm, tcg (without the processor's help: enough for some 100 Mbit/s) or auto (kvm "
+        "where it works).",
+        default="auto", only_on="vm",
+        column=FieldColumn("accelerator", "text", "kvm or tcg; null on virtual", null_on="virtual", from_backend=True),
+        axis=Axis("accelerator"),
+    ),
+    # --- dataset and output ----------------------------------------------------------------------------------
+    Field(
+        "samples", TIME, "--samples", OUTPUT,
+        "Interval of socket samples (cwnd, rates, RTTs), or ack: one at every ACK, on virtual only. On vm samples "
+        "take CPU time from the sender, and at least 1ms must lie between them.",
+        if_absent="no samples", example="10ms", or_word="ack", min=100_000, words_only_on={"ack": "virtual"},
+        instead="an interval such as 10ms",
+        column=FieldColumn(
+            "samples_ms", "number", "interval of socket samples, ms; 0: at every ACK; null: none were taken", "ms"
+        ),
+    ),
+    Field(
+        "packets", SWITCH, "--packets", OUTPUT,
+        "Keep every packet of the link, as a table and as pcap.",
+        default=False, only_on="virtual", is_axis=False,
+    ),
+)  # fmt: skip
+
+FIELDS = {field.name: field for field in ROWS}
+
+# What `brobust run` measures where neither a file nor an option says something else: the question of `brobust demo` in
+# its smallest form. Without a kernel: each backend has its own.
+DEFAULT_GRID: dict[str, Any] = {
+    "path": {key: FIELDS[f"path.{key}"].default for key in ("bandwidth", "rtt", "buffer", "loss", "aqm")},
+    "contention": {"driver": "auto", "timeslice": "10ms", "share": ["1", "0.5", "0.25"], "phase": "random"},
+    "flows": [{"cc": ["cubic", "bbr", "bbr_robust"], "count": 1, "start": "0s", "pattern": "bulk"}],
+    "duration": FIELDS["duration"].default,
+    "repeat": 3,
+    **{key: FIELDS[key].default for key in ("seed", "backend", "accelerator", "qdisc", "tso_sizing")},
+}
 
 
-def _samples(given: object) -> object:
-    return given if given is None or given == "ack" else units.nanoseconds(given)
-
-
-Bandwidth = Annotated[int, BeforeValidator(units.bits_per_second), _written(units.show_rate)]
-Duration = Annotated[int, BeforeValidator(units.nanoseconds), _written(units.show_time)]
-OptionalDuration = Annotated[int | None, _unless(None, units.nanoseconds), _written(units.show_time)]
-DurationOrRandom = Annotated[int | Literal["random"], _unless("random", units.nanoseconds), _written(units.show_time)]
-Samples = Annotated[int | Literal["ack"] | None, BeforeValidator(_samples), _written(units.show_time)]
-Frequency = Annotated[int | None, _unless(None, units.hertz), _written(units.show_frequency)]
-Fraction = Annotated[float, BeforeValidator(units.fraction)]
-Bytes = Annotated[int, BeforeValidator(units.size_bytes), _written(units.show_size)]
-BufferSize = Annotated[units.Buffer, BeforeValidator(units.Buffer.parse), PlainSerializer(str)]
-QueueManagement = Annotated[specs.Aqm, BeforeValidator(specs.Aqm.parse), PlainSerializer(str)]
-TrafficPattern = Annotated[specs.Pattern, BeforeValidator(specs.Pattern.parse), PlainSerializer(str)]
-BandwidthChanges = Annotated[
-    specs.Changes,
-    BeforeValidator(lambda given: specs.changes(given, units.bits_per_second)),
-    PlainSerializer(lambda value: specs.show_changes(value, units.show_rate)),
-]
-RttChanges = Annotated[
-    specs.Changes,
-    BeforeValidator(lambda given: specs.changes(given, units.nanoseconds)),
-    PlainSerializer(lambda value: specs.show_changes(value, units.show_time)),
-]
-
-Backend = Literal["virtual", "vm"]
-Driver = Literal["auto", "deadline", "burner", "quota", "competitor", "replay", "none"]
-Accelerator = Literal["auto", "kvm", "tcg"]
-Qdisc = Literal["none", "fq"]
-TsoSizing = Literal["kernel", "rate", "control"]
-Traffic = Literal["brobust", "iperf3"]
+def grid_default(field: Field) -> object:
+    """Return what `brobust run` takes for a field that nothing names: a value, a list of values, or None."""
+    tables: Any = DEFAULT_GRID.get(field.table, {}) if field.table else DEFAULT_GRID
+    if isinstance(tables, list):
+        (tables,) = tables
+    return tables.get(field.key, field.default)

@@ -14,27 +14,14 @@ from pydantic import ValidationError
 
 from brobust import files
 from brobust.errors import BadInput
-from brobust.scenario.model import KERNELS, Run, Scenario
-
-# What `brobust run` measures when nothing is said: the demo's question in its smallest form. Without a kernel: each
-# backend has its own.
-DEFAULT_GRID: dict[str, Any] = {
-    "path": {"bandwidth": "20mbit", "rtt": "10ms", "buffer": "1bdp", "loss": "0", "aqm": "none"},
-    "contention": {"driver": "auto", "timeslice": "10ms", "share": ["1", "0.5", "0.25"], "phase": "random"},
-    "flows": [{"cc": ["cubic", "bbr", "bbr_robust"], "count": 1, "start": "0s", "pattern": "bulk"}],
-    "duration": "10s",
-    "repeat": 3,
-    "seed": 1,
-    "backend": "virtual",
-    "accelerator": "auto",
-    "qdisc": "none",
-    "tso_sizing": "kernel",
-}
+from brobust.scenario.defaults import KERNELS
+from brobust.scenario.fields import DEFAULT_GRID, FIELDS
+from brobust.scenario.model import Run, Scenario
 
 # Lists of tables that belong to one scenario together, and lists that are one value: neither is an axis.
 TABLES = ("flows", "senders")
-VALUES = ("bandwidth_changes", "rtt_changes")
-MOST_CELLS = 100_000  # of one cross product; ten lists of ten values each are a slip
+VALUES = frozenset(row.key for row in FIELDS.values() if isinstance(row.default, list))
+MAX_CELLS = 100_000  # of one cross product; ten lists of ten values each are a slip
 
 
 class Grid:
@@ -93,8 +80,8 @@ def _part(fields: Mapping[str, Any]) -> tuple[list[Scenario], int]:
     repeat = fields.get("repeat", 1)
     if not isinstance(repeat, int) or isinstance(repeat, bool) or not 1 <= repeat <= 10_000:
         raise BadInput(f"repeat: {repeat!r} is not a whole number between 1 and 10000")
-    if (cells := _count(fields)) > MOST_CELLS:
-        raise BadInput(f"the lists span {cells} cells; give shorter ones, that span {MOST_CELLS} at most")
+    if (cells := _count(fields)) > MAX_CELLS:
+        raise BadInput(f"the lists span {cells} cells; give shorter ones, that span {MAX_CELLS} at most")
     return [scenario(point) for point in _points(fields)], repeat
 
 

@@ -13,8 +13,8 @@ from brobust import units
 
 T = TypeVar("T")
 
-SLOWEST, FASTEST = 100_000, 100_000_000_000  # bit/s
-LONGEST = 3_600_000_000_000  # ns, of a run and of every time within it, as in crates/virtual/src/scenario.rs
+MIN_RATE, MAX_RATE = 100_000, 100_000_000_000  # bit/s
+MAX_TIME = 3_600_000_000_000  # ns, of a run and of every time within it, as in crates/virtual/src/scenario.rs
 
 AqmName = Literal["none", "red", "codel", "fq_codel"]
 PatternKind = Literal["bulk", "rate", "onoff", "idle"]
@@ -70,9 +70,9 @@ class Aqm:
         target = given.take("target", units.nanoseconds)
         interval = given.take("interval", units.nanoseconds)
         for time in (target, interval):
-            if time is not None and not 0 < time <= LONGEST:
+            if time is not None and not 0 < time <= MAX_TIME:
                 raise ValueError(
-                    f"target and interval of {name} must be greater than 0 and at most {units.show_time(LONGEST)}; "
+                    f"target and interval of {name} must be greater than 0 and at most {units.show_time(MAX_TIME)}; "
                     "write for example target=5ms"
                 )
         return cls(name, ecn=ecn, target=target or CODEL_TARGET, interval=interval or CODEL_INTERVAL)
@@ -136,7 +136,7 @@ class Pattern:
             case ["bulk"]:
                 return cls()
             case ["rate", rate]:
-                return cls("rate", rate=_positive(rate, units.bits_per_second, FASTEST))
+                return cls("rate", rate=_positive(rate, units.bits_per_second, MAX_RATE))
             case ["onoff", sending, silent]:
                 return cls("onoff", None, _time(sending), _time(silent))
             case ["idle", sending, silent]:
@@ -154,7 +154,7 @@ class Pattern:
 
 
 def _time(text: str) -> int:
-    return _positive(text, units.nanoseconds, LONGEST)
+    return _positive(text, units.nanoseconds, MAX_TIME)
 
 
 def _positive(text: str, parse: Callable[[object], int], most: int) -> int:

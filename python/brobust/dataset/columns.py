@@ -1,0 +1,168 @@
+"""The meaning of every column of a dataset. docs/data.md has the same tables (scripts/write_field_docs.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from brobust.scenario.fields import ROWS
+
+SCHEMA_VERSION = 6
+MIN_SCHEMA_VERSION = 5  # the oldest that is read: its columns are given today's names and meanings
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column's type, and its meaning with the unit."""
+
+    dtype: Any
+    meaning: str
+
+
+_TYPES = {"text": pl.String, "integer": pl.Int64, "number": pl.Float64}
+
+_BEFORE_THE_FIELDS: dict[str, Column] = {
+    "run": Column(pl.String, "hash of the scenario, and repeat; the same in all tables"),
+    "scenario": Column(pl.String, "hash of every scenario field"),
+    "repeat": Column(pl.Int64, "number of the repeat, from 0"),
+    "flow": Column(pl.Int64, "number of the flow within the run, from 0"),
+}
+
+_OF_FIELDS = {row.column.name: Column(_TYPES[row.column.type], row.column.meaning) for row in ROWS if row.column}
+
+# One row per run and flow: what names the run, its fields, and what was measured.
+RUNS: dict[str, Column] = {
+    **_BEFORE_THE_FIELDS,
+    **_OF_FIELDS,
+    "kernel_release": Column(pl.String, "uname -r of the sender"),
+    "kernel_hash": Column(pl.String, "SHA-256 of the sender's kernel image; null on vm"),
+    "hz": Column(pl.Int64, "tick rate of the sender's kernel, Hz; null on vm"),
+    "path_kernel_release": Column(pl.String, "uname -r of the guest with bottleneck and receiver; null on virtual"),
+    "throughput_mbps": Column(pl.Float64, "payload received from start_s to stop_s, Mbit/s, counted at the receiver"),
+    "retransmits": Column(pl.Int64, "segments retransmitted by the sender"),
+    "rtt_mean_ms": Column(pl.Float64, "mean of the sender's smoothed RTT, ms"),
+    "rtt_p99_ms": Column(
+        pl.Float64, "99th percentile of the sender's smoothed RTT, ms; on vm it was read every 100 ms"
+    ),
+    "drops": Column(pl.Int64, "packets of this flow dropped at the bottleneck; null on vm"),
+    "queue_mean_ms": Column(pl.Float64, "mean queueing delay of this flow's packets at the bottleneck, ms; null on vm"),
+    "skb_mean_bytes": Column(pl.Float64, "mean payload of a TSO packet, bytes; null on vm"),
+    "pacing_idle_ms": Column(
+        pl.Float64, "mean time that pacing waited after a TSO packet, ms; null on vm, and where nothing was paced"
+    ),
+    "cpu_busy_share": Column(
+        pl.Float64, "CPU time of the sender's work as a share of the run; null without a modelled CPU"
+    ),
+    "packet_hash": Column(
+        pl.String, "SHA-256 of all frames and their times: equal for equal scenario, repeat and kernel; null on vm"
+    ),
+    "effective_share": Column(pl.Float64, "share of the run in which the sender could run, fraction"),
+    "effective_timeslice_ms": Column(pl.Float64, "timeslice the sender got, ms; null without contention"),
+    "effective_offtime_ms": Column(pl.Float64, "off-time the sender got, ms; null without contention"),
+    "asleep_share": Column(pl.Float64, "share of the run in which the sender slept because it had nothing to do"),
+    "path_waiting_share": Column(pl.Float64, "share of the run in which the path guest wanted a CPU and had none"),
+    "timeslices": Column(pl.Int64, "number of timeslices that were recorded"),
+    "guest_restarts": Column(
+        pl.Int64,
+        "how often the run was measured again in new guests, since one died or was never ready; null on virtual",
+    ),
+    "lost_events": Column(
+        pl.Int64, "scheduler events that the recorder lost; if not 0, the effective figures are estimates"
+    ),
+    "outcome": Column(
+        pl.String, "ok; unfaithful: share or timeslice off by more than 10 %, or nothing was delivered; failed"
+    ),
+    "reason": Column(pl.String, "why the run is unfaithful or failed"),
+    "started_at": Column(pl.Datetime("us", "UTC"), "when the run began"),
+    "wall_s": Column(pl.Float64, "wall-clock time of the whole run, s"),
+    "brobust": Column(pl.String, "version of brobust that measured the run"),
+    "qemu": Column(pl.String, "version of QEMU; null on virtual"),
+    "iperf3": Column(pl.String, "version of iperf3; null where it was not used"),
+}
+
+THROUGHPUT: dict[str, Column] = {
+    "run": Column(pl.String, "the run"),
+    "flow": Column(pl.Int64, "the flow"),
+    "time_s": Column(pl.Float64, "end of the interval, seconds after the flow's start"),
+    "throughput_mbps": Column(pl.Float64, "payload received in the interval, Mbit/s"),
+}
+
+SAMPLES: dict[str, Column] = {
+    "run": Column(pl.String, "the run"),
+    "flow": Column(pl.Int64, "the flow"),
+    "time_s": Column(pl.Float64, "seconds after the run's start; on vm after the run's first sample"),
+    "cc": Column(pl.String, "congestion control as the socket names it"),
+    "cwnd_packets": Column(pl.Int64, "congestion window, packets"),
+    "ssthresh_packets": Column(pl.Int64, "slow start threshold, packets; null on vm, and where there is none yet"),
+    "pacing_rate_mbps": Column(pl.Float64, "sk_pacing_rate, Mbit/s"),
+    "delivery_rate_mbps": Column(pl.Float64, "latest delivery rate sample, Mbit/s"),
+    "bandwidth_estimate_mbps": Column(
+        pl.Float64, "BBR's bandwidth estimate, Mbit/s; null where the control shows none"
+    ),
+    "min_rtt_ms": Column(pl.Float64, "BBR's min RTT, ms; the stack's where the control has none"),
+    "srtt_ms": Column(pl.Float64, "smoothed RTT, ms"),
+    "rtt_ms": Column(pl.Float64, "latest RTT sample, ms; null on vm"),
+    "inflight_packets": Column(pl.Int64, "packets in flight (unacked - sacked - lost + retransmitted)"),
+    "inflight_bdp": Column(pl.Float64, "in flight / (BBR's bandwidth estimate x min RTT); null without estimate"),
+    "delivered_packets": Column(pl.Int64, "packets delivered so far; null on vm"),
+    "lost_packets": Column(pl.Int64, "packets marked lost so far; null on vm"),
+    "queue_bytes": Column(pl.Int64, "this flow's bytes in the bottleneck's queue; null on vm"),
+    "pacing_gain": Column(pl.Float64, "BBR's pacing gain; null where the control shows none"),
+    "cwnd_gain": Column(pl.Float64, "BBR's cwnd gain; null where the control shows none"),
+    "app_limited": Column(pl.Boolean, "whether the latest delivery rate sample was application-limited"),
+    "retransmits": Column(pl.Int64, "segments retransmitted so far"),
+    "deficit_acks": Column(
+        pl.Int64,
+        "ACKs so far at which a repair acted (steady controls: stalls so far); null where the control reports none",
+    ),
+    "mode": Column(
+        pl.String, "phase of the control: startup, drain, probe_bw, ... (cc/cc.h); null where it does not report it"
+    ),
+    "state": Column(pl.String, "loss recovery state of the stack: open, disorder, cwr, recovery, loss"),
+}
+
+OFFTIMES: dict[str, Column] = {
+    "run": Column(pl.String, "the run"),
+    "sender": Column(pl.Int64, "the sender, from 1"),
+    "kind": Column(pl.String, "timeslice: the sender could run; off: it could not (on vm: although it wanted to)"),
+    "start_s": Column(pl.Float64, "when it began, seconds after the run's start; null where unknown"),
+    "duration_ms": Column(pl.Float64, "its length, ms"),
+}
+
+PACKETS: dict[str, Column] = {
+    "run": Column(pl.String, "the run"),
+    "time_s": Column(pl.Float64, "when the frame reached the link, seconds after the run's start"),
+    "left_s": Column(
+        pl.Float64,
+        "when it left the bottleneck; null if it was dropped, and for ACKs, which do not pass the bottleneck",
+    ),
+    "arrived_s": Column(pl.Float64, "when it reached the other end; null if it was dropped"),
+    "flow": Column(pl.Int64, "the flow"),
+    "direction": Column(pl.String, "data: to the receiver; ack: to the sender"),
+    "seq": Column(pl.Int64, "first byte of its payload, relative to the SYN (the first byte of a flow is 1)"),
+    "ack": Column(pl.Int64, "next byte that its sender expects, counted in the same way in the other direction"),
+    "payload_bytes": Column(pl.Int64, "TCP payload, bytes"),
+    "frame_bytes": Column(pl.Int64, "Ethernet frame, bytes"),
+    "dropped": Column(pl.Boolean, "whether it was lost, or dropped at the bottleneck"),
+    "queue_bytes": Column(pl.Int64, "bytes that were in the bottleneck's queue when it arrived; null for ACKs"),
+}
+
+# In the order in which a run is written: its rows in runs/ last.
+TABLES = {"throughput": THROUGHPUT, "samples": SAMPLES, "offtimes": OFFTIMES, "packets": PACKETS, "runs": RUNS}
+
+# A backend gives rows, or where there are millions of them a frame.
+Rows = list[dict[str, Any]] | pl.DataFrame
+
+
+def frame(rows: Rows | None, columns: dict[str, Column]) -> pl.DataFrame:
+    """Return rows as a frame of exactly these columns: a missing value is null, an unknown column an error."""
+    schema = {name: column.dtype for name, column in columns.items()}
+    given = rows.columns if isinstance(rows, pl.DataFrame) else {key for row in rows or [] for key in row}
+    unknown = set(given) - set(columns)
+    assert not unknown, f"not columns of this table: {sorted(unknown)}"
+    if not isinstance(rows, pl.DataFrame):
+        return pl.DataFrame(rows or [], schema=schema, orient="row")
+    present = [pl.col(name) if name in given else pl.lit(None).alias(name) for name in schema]
+    return rows.select(present).cast(schema)  # type: ignore[arg-type]

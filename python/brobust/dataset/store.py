@@ -1,0 +1,241 @@
+"""The directory of a dataset: runs are added one by one, and what is there is read."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import polars as pl
+import tomli_w
+
+import brobust
+from brobust import files
+from brobust.dataset.columns import (
+    MIN_SCHEMA_VERSION,
+    OFFTIMES,
+    PACKETS,
+    RUNS,
+    SAMPLES,
+    SCHEMA_VERSION,
+    TABLES,
+    THROUGHPUT,
+    Column,
+    frame,
+)
+from brobust.dataset.rows import Measured
+from brobust.errors import BadInput, UnreadableFile
+from brobust.host import locks
+from brobust.scenario import Grid
+
+LOCK = ".lock"
+# What a dataset has before its first run.
+BEGINNING = ("scenario.toml", "dataset.json", "calibration.jsonl", LOCK)
+
+
+class Dataset:
+    """A dataset directory, open for reading and, in the block of `writing`, for appending."""
+
+    def __init__(self, directory: Path, schema: int = SCHEMA_VERSION):
+        self.directory = directory
+        self.schema = schema
+        self._begun_here = False
+        self._made_directory = False
+
+    @classmethod
+    def create(cls, directory: Path, grid: Grid, host: Mapping[str, Any]) -> Dataset:
+        """Begin a dataset in a directory that is not there or empty."""
+        dataset = cls(directory)
+        try:
+            dataset._made_directory = not directory.exists()
+            _refuse_files_of_others(directory)
+            files.make_directory(directory)
+            with dataset.writing():
+                _refuse_files_of_others(directory)
+                files.write(directory / "scenario.toml", tomli_w.dumps(grid.fields))
+                about = {"schema": SCHEMA_VERSION, "brobust": brobust.__version__, **host}
+                files.write(directory / "dataset.json", json.dumps(about, indent=1))
+        except OSError as error:
+            raise BadInput(f"--out {directory}: cannot be written ({error.strerror})") from None
+        dataset._begun_here = True
+        return dataset
+
+    @classmethod
+    def open(cls, directory: Path) -> Dataset:
+        try:
+            about = json.loads((directory / "dataset.json").read_bytes())
+        except (OSError, ValueError, RecursionError):
+            about = None
+        if not isinstance(about, dict):
+            raise BadInput(f"{directory} holds no dataset (no readable dataset.json in it)")
+        schema: Any = about.get("schema")
+        if schema not in range(MIN_SCHEMA_VERSION, SCHEMA_VERSION + 1):
+            raise BadInput(
+                f"{directory} has schema {schema}, this brobust {brobust.__version__} reads {MIN_SCHEMA_VERSION} to "
+                f"{SCHEMA_VERSION}; it was written by brobust {about.get('brobust')}"
+            )
+        return cls(directory, schema)
+
+    def check_completable(self) -> None:
+        """Refuse to add runs to a dataset of an older schema: its runs have other names and columns."""
+        if self.schema != SCHEMA_VERSION:
+            raise BadInput(
+                f"{self.directory} has schema {self.schema}: it can be read, but no run can be added to it (schema "
+                f"{SCHEMA_VERSION}); give another --out"
+            )
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Let no other process write into this dataset until the block ends; refuse where one does."""
+        with contextlib.ExitStack() as until_the_end:
+            try:
+                until_the_end.enter_context(locks.locked(self.directory / LOCK, seconds=0))
+            except locks.Locked as by:
+                raise BadInput(
+                    f"{by.holder} is measuring into {self.directory}; wait for its end, or give another --out"
+                ) from None
+            for directory in (self.directory, *(self.directory / name for name in (*TABLES, "pcap"))):
+                files.remove_scratch(directory)
+            yield
+
+    def grid(self) -> Grid:
+        """The grid it was begun with."""
+        return Grid(files.read_toml(self.directory / "scenario.toml"))
+
+    def grow(self, grid: Grid) -> None:
+        """From now on it is of this grid, which has what the one before had, and more."""
+        self.check_completable()
+        with self.writing():
+            files.write(self.directory / "scenario.toml", tomli_w.dumps(grid.fields))
+
+    def finished(self) -> set[str]:
+        """Runs that need not be done again: measured, faithfully or not. A failed one is tried again, and so is one of
+        which a file is cut off."""
+        measured = set(self.runs().filter(pl.col("outcome") != "failed")["run"])
+        cut_off = [file for name in TABLES if name != "runs" for file in self._files(name) if not _is_whole(file)]
+        for file in cut_off:
+            _warn(file, "cut off")
+        return measured - {file.stem for file in cut_off}
+
+    def append(self, run: str, measured: Measured) -> None:
+        """Add one run. Its row in runs/ comes last, so that a run is there with all it has or not at all."""
+        self._forget(run)
+        if measured.pcap is not None:
+            with self._new("pcap", f"{run}.pcap") as out:
+                out.write(measured.pcap)
+        for name, columns in TABLES.items():
+            table = frame(getattr(measured, name), columns)
+            if not table.is_empty():
+                with self._new(name, f"{run}.parquet") as out:
+                    table.write_parquet(out)
+
+    def _new(self, table: str, name: str) -> contextlib.AbstractContextManager[BinaryIO]:
+        files.make_directory(self.directory / table)
+        return files.replaced(self.directory / table / name)
+
+    def _forget(self, run: str) -> None:
+        """Remove what an attempt that failed has left, its row in runs/ first."""
+        for name in reversed(TABLES):
+            (self.directory / name / f"{run}.parquet").unlink(missing_ok=True)
+        (self.directory / "pcap" / f"{run}.pcap").unlink(missing_ok=True)
+
+    def discard_if_empty(self) -> None:
+        """Remove a dataset that was begun by this object, and into which nothing was measured. Only while `writing`."""
+        if self._begun_here and not any(self.directory.glob("runs/*")):
+            for name in BEGINNING:
+                (self.directory / name).unlink(missing_ok=True)
+            if self._made_directory:
+                with contextlib.suppress(OSError):  # somebody has put something else there
+                    self.directory.rmdir()
+
+    def note_calibration(self, calibration: Mapping[str, Any]) -> None:
+        file = self.directory / "calibration.jsonl"
+        before = file.read_bytes() if file.exists() else b""
+        files.write(file, before + json.dumps(dict(calibration)).encode() + b"\n")
+
+    def runs(self) -> pl.DataFrame:
+        return self._table("runs", RUNS)
+
+    def throughput(self) -> pl.DataFrame:
+        return self._table("throughput", THROUGHPUT)
+
+    def samples(self) -> pl.DataFrame:
+        return self._table("samples", SAMPLES)
+
+    def offtimes(self) -> pl.DataFrame:
+        return self._table("offtimes", OFFTIMES)
+
+    def packets(self) -> pl.DataFrame:
+        return self._table("packets", PACKETS)
+
+    def _files(self, table: str) -> list[Path]:
+        return sorted((self.directory / table).glob("*.parquet"))
+
+    def _table(self, name: str, columns: dict[str, Column]) -> pl.DataFrame:
+        found = self._files(name)
+        if not found:
+            return frame([], columns)
+        try:
+            return _as_documented(pl.read_parquet(found, glob=False), columns)
+        except UNREADABLE:  # some of them: each by itself
+            tables = [table for file in found if (table := _readable(file, columns)) is not None]
+            return pl.concat([frame([], columns), *tables])
+
+
+# PanicException: polars' Rust code has met what it did not expect. It is no Exception.
+UNREADABLE = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
+
+
+def _readable(file: Path, columns: dict[str, Column]) -> pl.DataFrame | None:
+    try:
+        return _as_documented(pl.read_parquet(file, glob=False), columns)
+    except UNREADABLE as error:
+        _warn(file, (str(error).splitlines() or ["no reason given"])[0][:200])
+        return None
+
+
+def _warn(file: Path, why: str) -> None:
+    text = f"{file} cannot be read and is left out ({why}); its run does not count as finished"
+    warnings.warn(text, UnreadableFile, stacklevel=2)
+
+
+def _as_documented(table: pl.DataFrame, columns: dict[str, Column]) -> pl.DataFrame:
+    """The table with the columns that it should have, in their order and of their types."""
+    table = _upgraded(table)
+    if lacking := [name for name in columns if name not in table.columns]:
+        raise ValueError(f"it has no column {lacking[0]}")
+    return frame(table.select(*columns), columns)
+
+
+def _is_whole(file: Path) -> bool:
+    """Whether a Parquet file ends as one does: with the length of its footer, and these letters."""
+    try:
+        with file.open("rb") as content:
+            content.seek(-4, io.SEEK_END)
+            return content.read() == b"PAR1"
+    except OSError:
+        return False
+
+
+def _refuse_files_of_others(directory: Path) -> None:
+    there = {entry.name for entry in directory.iterdir()} if directory.is_dir() else set()
+    if "dataset.json" in there:
+        raise BadInput(f"{directory} already holds a dataset; add --resume to complete it or give another --out")
+    if there and LOCK not in there:  # with a lock: a dataset whose beginning was interrupted
+        raise BadInput(f"--out {directory}: {min(there)} is in it, and no dataset; give a directory of its own")
+
+
+def _upgraded(runs: pl.DataFrame) -> pl.DataFrame:
+    """Runs of an older schema with today's columns. Up to 5 one column jitter had another meaning on each backend."""
+    if "jitter" not in runs.columns:
+        return runs
+    of_virtual = pl.col("backend") == "virtual"
+    moved, still = pl.col("jitter"), pl.when(pl.col("jitter").is_not_null()).then(0.0)
+    return runs.with_columns(
+        start_jitter=pl.when(of_virtual).then(moved).otherwise(still),
+        length_jitter=pl.when(of_virtual).then(still).otherwise(moved),
+    )

@@ -1,0 +1,75 @@
+"""The values of absent fields where each backend has its own, and fields under their previous names.
+
+They are filled in before a scenario is made, so that a scenario holds, and its hash covers, what is measured.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from brobust.kernels import virtual as virtual_kernels
+from brobust.kernels import vm as vm_kernels
+from brobust.scenario.fields import ROWS
+
+BACKENDS = ("virtual", "vm")
+# Which kernels there are depends on the machine, so these choose; a scenario and a dataset hold the kernel's name.
+KERNELS: dict[str, Any] = {"virtual": virtual_kernels, "vm": vm_kernels}
+# What the one field `jitter` meant on each backend up to schema 5 of the datasets. It is read for one more release.
+PREVIOUS_JITTER = {"virtual": "start_jitter", "vm": "length_jitter"}
+
+
+def of_backend(backend: str, table: str) -> dict[str, Any]:
+    """Return the default of each field of a table that has another one on another backend; the kernel has none."""
+    return {
+        row.key: row.default_on.get(backend, row.default)
+        for row in ROWS
+        if row.default_on and row.table == table and row.name != "kernel"
+    }
+
+
+def filled_in(given: Any) -> Any:
+    """Return the fields of a scenario with the backend's own values where they are absent, None or auto."""
+    backend = given.get("backend", "virtual") if isinstance(given, Mapping) else None
+    if not isinstance(backend, str) or backend not in BACKENDS:
+        return given  # the field's own type refuses it later
+    defaults = of_backend(backend, "")
+    if given.get("kernel") in (None, "auto"):
+        defaults["kernel"] = KERNELS[backend].default()
+    filled: dict[str, Any] = _fill(given, defaults)
+    for field in ("contention", "receiver"):
+        filled[field] = _contention(given.get(field, {}), backend)
+    if isinstance(given.get("senders"), list | tuple):
+        filled["senders"] = [_contention(sender, backend) for sender in given["senders"]]
+    return filled
+
+
+def _contention(table: Any, backend: str) -> Any:
+    """Return a table of contention with today's names, and the backend's own values where a field is absent."""
+    if isinstance(table, Mapping) and "jitter" in table:
+        if "start_jitter" in table or "length_jitter" in table:
+            raise ValueError("contention.jitter is now start_jitter and length_jitter; leave jitter out beside them")
+        today = PREVIOUS_JITTER[backend]
+        warnings.warn(
+            f"contention.jitter is called {today} on {backend}, and will be refused in the next release: "
+            f"write {today} (--{today.replace('_', '-')})",
+            FutureWarning,
+            stacklevel=1,
+        )
+        table = {today if name == "jitter" else name: value for name, value in table.items()}
+    return _fill(table, of_backend(backend, "contention"))
+
+
+def _fill(table: Any, defaults: Mapping[str, Any]) -> Any:
+    """Return the table, as written or already validated, with these values where the field is absent, None or auto."""
+    if isinstance(table, BaseModel):
+        table = table.model_dump(mode="json", exclude_unset=True)
+    if not isinstance(table, Mapping):
+        return table
+    lacking = {name: value for name, value in defaults.items() if table.get(name) in (None, "auto")}
+    if table.get("replay") is not None and lacking.get("driver") not in (None, "auto"):
+        lacking["driver"] = "replay"
+    return {**table, **lacking}

@@ -1,0 +1,54 @@
+"""Types of a scenario's fields: each reads what people write and is written back the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, PlainSerializer
+
+from brobust import units
+from brobust.scenario import specs
+
+
+def _unless(absent: object, parse: Callable[[object], Any]) -> BeforeValidator:
+    """A value that may also be `absent` (None, or a word)."""
+    return BeforeValidator(lambda given: given if given == absent else parse(given))
+
+
+def _written(show: Callable[[float], str]) -> PlainSerializer:
+    return PlainSerializer(lambda value: value if value is None or isinstance(value, str) else show(value))
+
+
+def _samples(given: object) -> object:
+    return given if given is None or given == "ack" else units.nanoseconds(given)
+
+
+Bandwidth = Annotated[int, BeforeValidator(units.bits_per_second), _written(units.show_rate)]
+Duration = Annotated[int, BeforeValidator(units.nanoseconds), _written(units.show_time)]
+OptionalDuration = Annotated[int | None, _unless(None, units.nanoseconds), _written(units.show_time)]
+DurationOrRandom = Annotated[int | Literal["random"], _unless("random", units.nanoseconds), _written(units.show_time)]
+Samples = Annotated[int | Literal["ack"] | None, BeforeValidator(_samples), _written(units.show_time)]
+Frequency = Annotated[int | None, _unless(None, units.hertz), _written(units.show_frequency)]
+Fraction = Annotated[float, BeforeValidator(units.fraction)]
+Bytes = Annotated[int, BeforeValidator(units.size_bytes), _written(units.show_size)]
+BufferSize = Annotated[units.Buffer, BeforeValidator(units.Buffer.parse), PlainSerializer(str)]
+QueueManagement = Annotated[specs.Aqm, BeforeValidator(specs.Aqm.parse), PlainSerializer(str)]
+TrafficPattern = Annotated[specs.Pattern, BeforeValidator(specs.Pattern.parse), PlainSerializer(str)]
+BandwidthChanges = Annotated[
+    specs.Changes,
+    BeforeValidator(lambda given: specs.changes(given, units.bits_per_second)),
+    PlainSerializer(lambda value: specs.show_changes(value, units.show_rate)),
+]
+RttChanges = Annotated[
+    specs.Changes,
+    BeforeValidator(lambda given: specs.changes(given, units.nanoseconds)),
+    PlainSerializer(lambda value: specs.show_changes(value, units.show_time)),
+]
+
+Backend = Literal["virtual", "vm"]
+Driver = Literal["auto", "deadline", "burner", "quota", "competitor", "replay", "none"]
+Accelerator = Literal["auto", "kvm", "tcg"]
+Qdisc = Literal["none", "fq"]
+TsoSizing = Literal["kernel", "rate", "control"]
+Traffic = Literal["brobust", "iperf3"]

@@ -1,0 +1,90 @@
+"""Every field of a scenario is described once, and all that is said about it elsewhere comes from there."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from brobust.dataset import RUNS
+from brobust.kernels import virtual as virtual_kernels
+from brobust.kernels import vm as vm_kernels
+from brobust.scenario import Contention, Scenario
+from brobust.scenario.description import DIVISORS, PANELS
+from brobust.scenario.fields import FIELDS, ROWS
+
+ROOT = Path(__file__).parents[1]
+# The tables of a scenario. Senders and the receiver have the fields of contention.
+TABLES: dict[str, type[BaseModel]] = {
+    "": Scenario,
+    **{name: type(getattr(Scenario(), name)) for name in ("path", "contention", "cpu", "nic")},
+    "flows": type(Scenario().flows[0]),
+}
+
+
+def _of_the_model() -> set[str]:
+    tables = {*TABLES, "senders", "receiver"}
+    return {
+        f"{table}.{name}" if table else name
+        for table, model in TABLES.items()
+        for name in model.model_fields
+        if name not in tables
+    }
+
+
+def test_every_field_of_the_model_is_described_and_every_description_is_of_a_field() -> None:
+    # How often a cell is measured is no part of a scenario; the receiver's share is that of its contention.
+    assert set(FIELDS) == _of_the_model() | {"repeat", "receiver.share"}
+    assert len(FIELDS) == len(ROWS) == len({row.option for row in ROWS})
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_description_is_whole_sentences_in_a_panel(row: Any) -> None:
+    assert row.panel in PANELS
+    assert row.help.endswith(".") and row.help[0].isupper()
+    assert row.option.startswith("--")
+    assert row.default_text(row.default) or row.if_absent
+
+
+def test_columns_and_axes_have_names_of_their_own() -> None:
+    columns = [row.column for row in ROWS if row.column is not None]
+    assert len({column.name for column in columns}) == len(columns)
+    assert {column.name for column in columns} <= set(RUNS)
+    assert {column.unit for column in columns} <= set(DIVISORS)
+    assert [row.name for row in ROWS if row.axis is not None and row.column is None] == []
+
+
+@pytest.mark.parametrize(("table", "model"), TABLES.items(), ids=lambda part: part if isinstance(part, str) else "")
+def test_every_choice_of_a_field_is_named_in_its_help(table: str, model: type[BaseModel]) -> None:
+    named = 0
+    for row in ROWS:
+        annotation = model.model_fields[row.key].annotation if row.table == table and row.name != "repeat" else None
+        for choice in get_args(annotation):
+            if isinstance(choice, str):
+                named += 1
+                assert choice in row.help or choice == row.or_word
+    assert named or table in ("path", "flows", "cpu", "nic")
+
+
+def test_kernels_that_no_scenario_names_are_those_that_the_help_says() -> None:
+    row = FIELDS["kernel"]
+    assert (row.default, row.default_on) == (virtual_kernels.DEFAULT, {"vm": vm_kernels.DEFAULT})
+
+
+def test_a_number_in_place_of_which_a_word_may_stand_has_its_bounds_too() -> None:
+    for key in ("phase", "stop", "alternate"):
+        with pytest.raises(ValueError, match=f"{key} 4000s is more than 3600s"):
+            Contention.model_validate({key: "4000s"})
+
+
+def test_the_pages_are_those_of_the_descriptions() -> None:
+    """If this fails: make format, or .venv/bin/python scripts/write_field_docs.py."""
+    spec = importlib.util.spec_from_file_location("write_field_docs", ROOT / "scripts" / "write_field_docs.py")
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    pages: dict[Path, str] = script.pages()
+    assert [page.name for page, text in pages.items() if page.read_text() != text] == []
+    scenario = pages[ROOT / "docs" / "scenario.md"]
+    assert [row.name for row in ROWS if f"| `{row.name}` | `{row.option}` | {row.help}" not in scenario] == []
