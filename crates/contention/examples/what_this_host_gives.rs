@@ -4,79 +4,59 @@
 use std::thread;
 use std::time::Duration;
 
-use brobust_contention::{
-    hrtick_dl, hz, period_ns, unfaithful, Asked, Burner, Deadline, Driver, Recorder, Result, Schedule, Summary, Ticks,
-    Tid,
-};
+use brobust_contention::{deviation, hrtick_dl, hz, Recorder, Recording, Result, Summary, Ticks, Tid};
+use brobust_timeline::Slices;
 
 #[path = "../tests/common/mod.rs"]
 mod common;
-use common::Worker;
+use common::{held, request, slices, Worker, BURNER, DEADLINE};
 
 const MS: u64 = 1_000_000;
 const CPU: usize = 1;
 
 fn main() -> Result<()> {
     println!("HZ {:?}, HRTICK_DL {:?}", hz(), hrtick_dl());
-    println!("driver    asked          got            windows p10 median mean  p90    n    noise");
+    println!("driver    asked          got         timeslices p10 median mean  p90    n    noise");
     for (driver, timeslice_ns, share) in [
-        (Driver::Deadline, 10 * MS, 0.5),
-        (Driver::Deadline, 10 * MS, 0.25),
-        (Driver::Deadline, 20 * MS, 0.25),
-        (Driver::Deadline, 5 * MS, 0.25),
-        (Driver::Deadline, MS, 0.25),
-        (Driver::Burner, MS, 0.25),
-        (Driver::Burner, 10 * MS, 0.25),
-        (Driver::Burner, 200_000, 0.5),
+        (DEADLINE, 10 * MS, 0.5),
+        (DEADLINE, 10 * MS, 0.25),
+        (DEADLINE, 20 * MS, 0.25),
+        (DEADLINE, 5 * MS, 0.25),
+        (DEADLINE, MS, 0.25),
+        (BURNER, MS, 0.25),
+        (BURNER, 10 * MS, 0.25),
+        (BURNER, 200_000, 0.5),
     ] {
-        let asked = Asked { driver, timeslice_ns, share };
-        let worker = Worker::spinning();
-        print(&asked, &measure(worker.tid, &asked)?);
+        let (worker, slices) = (Worker::spinning(), slices(timeslice_ns, share));
+        let _held = held(driver, worker.tid, CPU, slices)?;
+        print(driver, slices, &record(worker.tid)?.summary(Some(slices.off_time())));
     }
     Ok(())
 }
 
-fn measure(tid: Tid, asked: &Asked) -> Result<Summary> {
-    let period_ns = period_ns(asked.timeslice_ns, asked.share)?;
-    let off_ns = period_ns - asked.timeslice_ns;
-    let recordings = match asked.driver {
-        Driver::Deadline => {
-            let _held = Deadline::apply(&[tid], asked.timeslice_ns, period_ns)?;
-            record(tid)?
-        }
-        Driver::Quota => unreachable!("python/brobust/host/cgroups.py sets quotas"),
-        Driver::Burner => {
-            let _held = Burner::start(tid, CPU, Schedule::new(asked.timeslice_ns, off_ns))?;
-            record(tid)?
-        }
-    };
-    Ok(recordings[0].summary(Some(off_ns)))
-}
-
-fn record(tid: Tid) -> Result<Vec<brobust_contention::Recording>> {
+fn record(tid: Tid) -> Result<Recording> {
     let recorder = Recorder::start(&[tid])?;
     thread::sleep(Duration::from_secs(3));
-    recorder.stop()
+    Ok(recorder.stop()?.remove(0))
 }
 
-fn print(asked: &Asked, got: &Summary) {
-    let Some(window) = got.window else {
-        println!("{asked:?}: no window");
+fn print(driver: &str, slices: Slices, got: &Summary) {
+    let Some(timeslice) = got.timeslice else {
+        println!("{driver} {slices:?}: no whole timeslice");
         return;
     };
     println!(
-        "{:8} {:5.1} ms {:4.1} % {:6.2} ms {:5.2} %  {:6.2} {:6.2} {:6.2} {:6.2} {:5} {:4}  {}",
-        format!("{:?}", asked.driver).to_lowercase(),
-        asked.timeslice_ns as f64 / 1e6,
-        asked.share * 100.0,
-        window.trimmed_mean_ns / 1e6,
+        "{driver:8} {:5.1} ms {:4.1} % {:6.2} ms {:5.2} %  {:6.2} {:6.2} {:6.2} {:6.2} {:5} {:4}  {}",
+        slices.timeslice as f64 / 1e6,
+        slices.share() * 100.0,
+        timeslice.trimmed_mean_ns / 1e6,
         got.effective_share * 100.0,
-        window.p10_ns / 1e6,
-        window.median_ns / 1e6,
-        window.mean_ns / 1e6,
-        window.p90_ns / 1e6,
-        window.count,
+        timeslice.p10_ns / 1e6,
+        timeslice.median_ns / 1e6,
+        timeslice.mean_ns / 1e6,
+        timeslice.p90_ns / 1e6,
+        timeslice.count,
         got.noise_count,
-        unfaithful(asked, got, Ticks::of_this_host()).unwrap_or_default()
+        deviation(&request(driver, &slices), got, Ticks::of_this_host()).unwrap_or_default()
     );
 }

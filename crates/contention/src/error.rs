@@ -1,34 +1,41 @@
 //! Every refusal of this crate: one sentence that names what is wrong and the remedy.
 use std::io;
 
+use brobust_timeline::ScheduleError;
+
 use crate::text::{percent, time};
-use crate::thread::Tid;
+use crate::tid::Tid;
 
 pub type Result<T> = std::result::Result<T, ContentionError>;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContentionError {
-    #[error("share {share} is not a fraction of one CPU: give more than 0 and less than 1, or no contention driver for an undisturbed run")]
-    Share { share: f64 },
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
 
-    #[error("{what} is 0: give a duration of at least 1 us")]
-    ZeroDuration { what: &'static str },
+    #[error(
+        "the schedule takes no CPU away: give a share of less than 1, or no contention driver for an undisturbed run"
+    )]
+    NothingTaken,
 
-    #[error("{field} {given} is not a fraction: give at least 0 and less than 1")]
-    Jitter { field: &'static str, given: f64 },
+    #[error("{driver} needs timeslices of constant length that go on for ever: give the burner driver, or no jitter, phase, start, stop and alternate")]
+    OnlySlices { driver: &'static str },
+
+    #[error("thread {tid} was given no CPU, and the driver takes one away: name one")]
+    NoCpu { tid: Tid },
+
+    #[error("there is no driver {name} here: give one of {known}")]
+    NoDriver { name: String, known: String },
 
     #[error("no thread ids were given: name at least one thread of the VM")]
     NoThreads,
 
-    #[error("timeslice {} is shorter than the {} that SCHED_DEADLINE can count: give a longer timeslice", time(*.runtime_ns), time(*.least_ns))]
-    RuntimeTooShort { runtime_ns: u64, least_ns: u64 },
+    #[error("timeslice {} is shorter than the {} that SCHED_DEADLINE can count: give a longer timeslice", time(*.runtime_ns), time(*.min_ns))]
+    RuntimeTooShort { runtime_ns: u64, min_ns: u64 },
 
     #[error("period {} (timeslice / share) is not between {} and {}, the range of SCHED_DEADLINE: change timeslice or share, or the sysctls kernel.sched_deadline_period_{{min,max}}_us", time(*.period_ns), time(*.min_ns), time(*.max_ns))]
     PeriodOutOfRange { period_ns: u64, min_ns: u64, max_ns: u64 },
-
-    #[error("timeslice {} is longer than the period {}: give a period of at least the timeslice", time(*.runtime_ns), time(*.period_ns))]
-    RuntimeAbovePeriod { runtime_ns: u64, period_ns: u64 },
 
     #[error("SCHED_DEADLINE would not admit {threads} thread(s) at {} of a CPU each, because {} CPUs' worth is left of {cpus} CPUs: lower share or the number of vCPUs, or end what else is under SCHED_DEADLINE; the limit is kernel.sched_rt_runtime_us, and 95 % at most", percent(*.share), two_decimals(*.room))]
     NoRoom { threads: usize, share: f64, room: f64, cpus: usize },
@@ -53,9 +60,6 @@ pub enum ContentionError {
 
     #[error("thread {tid} does not exist (any more): is the VM still running?")]
     NoThread { tid: Tid },
-
-    #[error("the recorded off-times are not in order, or overlap: give the recording of one thread, sorted by start")]
-    Overlap,
 
     #[error("CPU {cpu} cannot be used: it does not exist, is offline, or is outside the cpuset of thread {tid}")]
     Cpu { cpu: usize, tid: Tid },

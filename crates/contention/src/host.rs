@@ -1,8 +1,8 @@
-//! What this host's scheduler can do: tick rate, high-resolution ticks, real-time budget.
+//! Abilities of this host's scheduler: tick rate, high-resolution ticks, real-time budget.
 use std::fs;
 use std::mem;
 
-/// The scheduler's tick rate in Hz; None if the kernel does not tell.
+/// Returns the scheduler's tick rate in Hz; None if the kernel does not tell.
 ///
 /// The resolution of the coarse clocks is one tick (kernel/time/posix-timers.c, posix_get_coarse_res), which needs
 /// neither /proc/config.gz nor /boot and is right in containers too.
@@ -14,7 +14,7 @@ pub fn hz() -> Option<u32> {
     (result == 0 && tick_ns > 0.0).then(|| (1e9 / tick_ns).round() as u32)
 }
 
-/// Whether SCHED_DEADLINE ends slices by a high-resolution timer (the scheduler feature HRTICK_DL) rather than at
+/// Returns whether SCHED_DEADLINE ends timeslices by a high-resolution timer (the scheduler feature HRTICK_DL) rather than at
 /// ticks; None if debugfs is not mounted or not readable. Never mounts it.
 pub fn hrtick_dl() -> Option<bool> {
     let features = fs::read_to_string("/sys/kernel/debug/sched/features").ok()?;
@@ -29,14 +29,14 @@ fn feature(features: &str, name: &str) -> Option<bool> {
     })
 }
 
-/// How much of a CPU we let real-time and deadline threads use, whatever a host's sysctls would allow: the kernel's own
-/// default. Without any limit nobody else could run there, who wants to end them least of all.
-const CEILING: f64 = 0.95;
+/// Part of a CPU that we let real-time and deadline threads use at most, whatever a host's sysctls would allow: the kernel's
+/// own default. Without any limit nobody else could run there, not even to end them.
+const MAX_FRACTION: f64 = 0.95;
 
-/// The longest stretch of time in which that much may be used at once.
-const LONGEST_STRETCH_NS: u64 = 1_000_000_000;
+/// The longest stretch of time in which that part may be used at once.
+const MAX_STRETCH_NS: u64 = 1_000_000_000;
 
-/// How much of the CPU real-time and deadline threads may use: as the kernel says, and no more than the ceiling.
+/// Time that real-time and deadline threads may use: as the kernel says, and no more than `MAX_FRACTION`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RealTimeBudget {
     pub runtime_ns: u64,
@@ -44,7 +44,7 @@ pub(crate) struct RealTimeBudget {
 }
 
 impl RealTimeBudget {
-    /// By the sysctls, or the kernel's defaults where they cannot be read.
+    /// Reads the sysctls, or takes the kernel's defaults where they cannot be read.
     pub fn read() -> Self {
         Self::of(sysctl("sched_rt_runtime_us").unwrap_or(950_000), sysctl("sched_rt_period_us").unwrap_or(1_000_000))
     }
@@ -53,23 +53,23 @@ impl RealTimeBudget {
         let period_ns = u64::try_from(period_us).unwrap_or(1_000_000).max(1) * 1_000;
         // -1 means without limit.
         let allowed = u64::try_from(runtime_us).map_or(1.0, |us| (us * 1_000) as f64 / period_ns as f64);
-        let period_ns = period_ns.min(LONGEST_STRETCH_NS);
-        Self { runtime_ns: (allowed.min(CEILING) * period_ns as f64).round() as u64, period_ns }
+        let period_ns = period_ns.min(MAX_STRETCH_NS);
+        Self { runtime_ns: (allowed.min(MAX_FRACTION) * period_ns as f64).round() as u64, period_ns }
     }
 
-    /// The largest fraction of a CPU.
+    /// Returns the largest fraction of a CPU.
     pub fn fraction(&self) -> f64 {
         self.runtime_ns as f64 / self.period_ns as f64
     }
 }
 
-/// /proc/sys/kernel/<name> as a number.
+/// Reads /proc/sys/kernel/<name> as a number.
 pub(crate) fn sysctl(name: &str) -> Option<i64> {
     let text = fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?;
     text.trim().parse().ok()
 }
 
-/// Whether the running kernel is at least `major.minor`; a release that cannot be read counts as new.
+/// Returns whether the running kernel is at least `major.minor`; a release that cannot be read counts as new.
 pub(crate) fn kernel_is_at_least(major: u32, minor: u32) -> bool {
     fs::read_to_string("/proc/sys/kernel/osrelease")
         .ok()

@@ -1,10 +1,10 @@
-//! From scheduler events to what a thread did when. Pure: the events may as well come from a script.
+//! From scheduler events to what a thread did when. Pure: tests write the events.
 
-/// What the kernel reported of one thread at one moment. The numbers are those of recorder.bpf.h (`enum event_kind`).
+/// What the kernel reported about one thread at one moment. The numbers are those of recorder.bpf.h (`enum event_kind`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
     SwitchedIn,
-    /// Preempted or throttled: it would have gone on.
+    /// It was preempted or throttled, and would have gone on.
     SwitchedOutRunnable,
     SwitchedOutAsleep,
     Woken,
@@ -16,7 +16,7 @@ pub struct Event {
     /// CLOCK_MONOTONIC.
     pub ns: u64,
     pub kind: EventKind,
-    /// Events of this thread lost before this one, counted from the beginning of the recording.
+    /// Events of this thread that were lost before this one, counted from the beginning of the recording.
     pub lost: u64,
 }
 
@@ -24,9 +24,9 @@ pub struct Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
     Running,
-    /// Wants no CPU.
+    /// It wants no CPU.
     Asleep,
-    /// Wants a CPU and has none: contention.
+    /// It wants a CPU and has none: contention.
     Waiting,
     /// Events were lost here.
     Unknown,
@@ -50,24 +50,25 @@ pub struct Interval {
     pub state: State,
 }
 
-/// One thread's events between two moments, and what is known besides.
+/// One thread's events between two moments, and what else is known about them.
 #[derive(Debug, Clone)]
 pub struct Observed<'a> {
     pub start_ns: u64,
     pub end_ns: u64,
-    /// What it did at the start, where an earlier part of the recording tells.
+    /// State at the start, if an earlier part of the recording tells it.
     pub before: Option<State>,
-    /// In the order in which they happened.
+    /// Events in the order in which they happened.
     pub events: &'a [Event],
-    /// The state throughout, if there is no event at all.
+    /// State throughout, if there is no event at all.
     pub if_silent: State,
-    /// All events lost until the start, and until the end.
+    /// Events that were lost until the start, and until the end.
     pub lost_before: u64,
     pub lost: u64,
 }
 
 impl Observed<'_> {
-    /// Covers start to end without gap or overlap (or to the thread's exit), and no two neighbours have the same state.
+    /// Returns intervals that cover start to end without gap or overlap (or to the thread's exit). No two neighbours have the
+    /// same state.
     pub fn intervals(&self) -> Vec<Interval> {
         let mut timeline = Timeline::new(self.start_ns, self.end_ns);
         let mut state = self.first_state();
@@ -90,7 +91,7 @@ impl Observed<'_> {
         timeline.intervals
     }
 
-    /// The first event gives away what came before it.
+    /// Infers the state before the first event from that event.
     fn first_state(&self) -> State {
         if let Some(state) = self.before {
             return state;
@@ -117,7 +118,7 @@ fn state_after(kind: EventKind, before: State) -> State {
     }
 }
 
-/// Intervals in the making.
+/// Intervals that are being built.
 struct Timeline {
     intervals: Vec<Interval>,
     now_ns: u64,
@@ -129,8 +130,8 @@ impl Timeline {
         Self { intervals: Vec::new(), now_ns: start_ns, end_ns }
     }
 
-    /// Events from before the start or after the end (the programs are attached a little longer) only count for the
-    /// state they lead to; a clock that steps back between CPUs gives no negative interval.
+    /// Appends the time until then. Events from before the start or after the end (the programs are attached a little longer)
+    /// only count for the state they lead to; a clock that steps back between CPUs gives no negative interval.
     fn spend_until(&mut self, until_ns: u64, state: State) {
         let until_ns = until_ns.min(self.end_ns);
         if until_ns <= self.now_ns {

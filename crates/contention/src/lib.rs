@@ -1,28 +1,33 @@
 //! Controlled CPU contention for the vCPU threads of a VM, and a record of what they really got.
-mod burner;
+//!
+//! - `driver`, `drivers`: what every way of taking the CPU away can do, and those that there are
+//! - `budget`, `host`: what the host allows
+//! - `recorder`, `schedstat`: what threads get, by BPF or without privilege
+//! - `intervals`, `recording`, `summary`: from events to numbers
+//! - `verify`: whether they are the numbers that were asked for
+mod budget;
 pub mod clock;
-mod deadline;
+mod driver;
+pub mod drivers;
 mod error;
-mod faithful;
 mod host;
 mod intervals;
 mod recorder;
 mod recording;
 mod sched_attr;
 mod schedstat;
-mod schedule;
 mod summary;
 mod text;
 mod thread;
+mod tid;
+mod verify;
 
-pub use burner::Burner;
-pub use deadline::{check as check_deadline, release as release_deadline, Deadline};
+pub use driver::{Driver, Target};
 pub use error::{ContentionError, Result};
-pub use faithful::{unfaithful, Asked, Driver, Ticks};
 pub use host::{hrtick_dl, hz};
 pub use intervals::{Event, EventKind, Interval, Observed, State};
 pub use recorder::Recorder;
 pub use recording::Recording;
-pub use schedule::{check_recorded, period_ns, OffWindow, Schedule, Windows};
-pub use summary::{noise_limit_ns, summarize, Distribution, Summary};
-pub use thread::Tid;
+pub use summary::{noise_limit_ns, summarize, Distribution, Summary, NOISE_NS};
+pub use tid::Tid;
+pub use verify::{deviation, ContentionRequest, Promise, Ticks, TOLERANCE};

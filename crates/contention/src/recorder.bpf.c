@@ -25,7 +25,7 @@ struct {
 } watched_tids SEC(".maps");
 
 /*
- * 32 bytes per event with the ring's header: room for 128k events between two visits of the
+ * 32 bytes per event with the ring's header: room for 128k events between two reads of the
  * consumer (50 ms). A busy vCPU makes some thousands per second; an idle one that is woken for
  * every packet some ten thousands.
  */

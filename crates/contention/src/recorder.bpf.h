@@ -39,7 +39,7 @@ struct task_struct {
 	int on_cpu;
 } __attribute__((preserve_access_index));
 
-/* What the program reports. Rust reads it in recorder.rs (`parse`); keep the two alike. */
+/* What the program reports. Rust reads it in recorder.rs (`parse`); both must agree. */
 enum event_kind {
 	SWITCHED_IN,
 	SWITCHED_OUT_RUNNABLE,

@@ -13,75 +13,73 @@ use crate::clock;
 use crate::error::{ContentionError, Result};
 use crate::intervals::{Event, EventKind, Observed, State};
 use crate::recording::Recording;
-use crate::schedstat::{Looked, LOOK};
-use crate::thread::{Stat, Tid};
+use crate::schedstat::{Poller, POLL_INTERVAL};
+use crate::thread::Stat;
+use crate::tid::Tid;
 
 mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/recorder.skel.rs"));
 }
 use skeleton::{RecorderSkel, RecorderSkelBuilder};
 
-/// How often the ring buffer is emptied. Rarely, because each visit takes a CPU from somebody; recorder.bpf.c has the
-/// reckoning that the ring does not overflow meanwhile.
-const VISIT: Duration = Duration::from_millis(50);
+/// How often the ring buffer is emptied: rarely, because each time takes a CPU from somebody; recorder.bpf.c computes that the
+/// ring does not overflow in between.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
 
 /// include/linux/proc_ns.h, PROC_PID_INIT_INO: the inode of the PID namespace that the kernel itself counts in.
 const INIT_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
-/// A recording under way. Dropping it ends it and throws away what was not taken.
+/// A recording under way. When dropped, it ends and discards what was not taken.
 #[derive(Debug)]
 pub struct Recorder {
     requests: Option<mpsc::Sender<Reply>>,
     collector: Option<JoinHandle<()>>,
 }
 
-/// Where the collector puts what it was asked for.
+/// Where the collector puts the recordings that were asked for.
 type Reply = mpsc::SyncSender<Result<Vec<Recording>>>;
 
 impl Recorder {
-    /// Starts to record these threads; when it returns, recording is on.
+    /// Starts to record these threads; recording is on when it returns.
     pub fn start(tids: &[Tid]) -> Result<Self> {
         check_support()?;
-        // Our error is the one sentence that a user gets; libbpf would print several more to stderr.
+        // Our error is the one sentence for the user; libbpf would print several more to stderr.
         libbpf_rs::set_print(None);
         let watched = watch(tids)?;
         // The skeleton borrows from itself, so it lives and dies on one thread's stack.
-        Self::run(move |ready, asked| collect(watched, ready, asked))
+        Self::run(move |ready, requests| collect(watched, ready, requests))
     }
 
-    /// The same without privilege, by looking at what the kernel counts (schedstat.rs): off-times are exact to a
-    /// millisecond in when they were, and in how long where no two of them are nearer to each other.
+    /// Starts to record without privilege, by polling what the kernel counts (schedstat.rs): the time of an off-time is exact
+    /// to a millisecond, and so is its length unless another off-time lies within a millisecond.
     pub fn start_unprivileged(tids: &[Tid]) -> Result<Self> {
-        let mut looked = Vec::new();
-        for thread in watch(tids)? {
-            looked.push(Looked::open(thread.tid)?);
-        }
-        Self::run(move |ready, asked| look(looked, ready, asked))
+        let pollers = watch(tids)?.iter().map(|thread| Poller::open(thread.tid)).collect::<Result<_>>()?;
+        Self::run(move |ready, requests| poll(pollers, ready, requests))
     }
 
-    /// `collect` says when it is ready, then answers until nobody can ask any more.
+    /// Runs `collect` in a thread of its own: it says when it is ready, then answers requests until nobody can send any.
     fn run(
         collect: impl FnOnce(&mpsc::SyncSender<Result<()>>, &mpsc::Receiver<Reply>) -> Result<()> + Send + 'static,
     ) -> Result<Self> {
-        let (requests, asked) = mpsc::channel();
+        let (sender, requests) = mpsc::channel();
         let (ready, wait_ready) = mpsc::sync_channel(1);
         let collector = thread::Builder::new()
             .name("recorder".into())
             .spawn(move || {
-                if let Err(error) = collect(&ready, &asked) {
-                    // Before it was ready somebody waits for that, later for what is asked next.
+                if let Err(error) = collect(&ready, &requests) {
+                    // Before it was ready somebody waits for that; later it is the answer to the next request.
                     if let Err(mpsc::SendError(Err(error))) = ready.send(Err(error)) {
-                        let _ = asked.recv().map(|reply: Reply| reply.send(Err(error)));
+                        let _ = requests.recv().map(|reply: Reply| reply.send(Err(error)));
                     }
                 }
             })
             .map_err(|error| ContentionError::os("starting the recorder thread", error))?;
         wait_ready.recv().expect("the recorder thread always says how its start went")?;
-        Ok(Self { requests: Some(requests), collector: Some(collector) })
+        Ok(Self { requests: Some(sender), collector: Some(collector) })
     }
 
-    /// What was recorded since the start, or since this was called last: one per thread, in the order given to `start`.
-    /// The parts of a thread join without a gap ([`Recording::append`]).
+    /// Returns what was recorded since the start, or since the previous call: one recording per thread, in the order given
+    /// to `start`. The parts of a thread join without a gap ([`Recording::append`]).
     pub fn take(&self) -> Result<Vec<Recording>> {
         let (reply, answer) = mpsc::sync_channel(1);
         let requests = self.requests.as_ref().expect("only drop takes it");
@@ -98,7 +96,7 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        // Without anybody who could ask, the collector ends.
+        // The collector ends when nobody can send requests any more.
         drop(self.requests.take());
         if let Some(collector) = self.collector.take() {
             collector.join().expect("the recorder thread panicked");
@@ -121,12 +119,12 @@ fn pid_namespace() -> Option<u64> {
     Some(std::fs::metadata("/proc/self/ns/pid").ok()?.ino())
 }
 
-/// A thread to be recorded, and how far it has been.
+/// A thread that is being recorded, and how far its recording has come.
 struct Watched {
     tid: Tid,
-    /// As it was before the part that is being recorded.
+    /// The thread before the part that is being recorded.
     before: Stat,
-    /// What it did when the last part ended; None before there is one.
+    /// State at the end of the previous part; None before there is one.
     state: Option<State>,
     lost: u64,
     has_exited: bool,
@@ -147,11 +145,11 @@ fn watch(tids: &[Tid]) -> Result<Vec<Watched>> {
 
 type Events = HashMap<Tid, Vec<Event>>;
 
-/// The recorder thread: loads the program, gathers events, and makes recordings of them whenever asked to.
+/// Is the recorder thread: loads the program, gathers events, and makes recordings of them for each request.
 fn collect(
     mut watched: Vec<Watched>,
     ready: &mpsc::SyncSender<Result<()>>,
-    asked: &mpsc::Receiver<Reply>,
+    requests: &mpsc::Receiver<Reply>,
 ) -> Result<()> {
     let mut storage = MaybeUninit::uninit();
     let mut skeleton = load(&mut storage, &watched).map_err(ContentionError::bpf)?;
@@ -163,7 +161,7 @@ fn collect(
     // Recorder::start waits for this, so sending cannot fail.
     let _ = ready.send(Ok(()));
     loop {
-        let Ok(reply) = request_within(asked, VISIT) else { return Ok(()) };
+        let Ok(reply) = request_within(requests, DRAIN_INTERVAL) else { return Ok(()) };
         let end_ns = clock::now();
         ring.consume().map_err(ContentionError::bpf)?;
         let Some(reply) = reply else { continue };
@@ -175,30 +173,34 @@ fn collect(
                 Ok(thread.part(start_ns, end_ns, events.entry(thread.tid).or_default(), lost))
             })
             .collect();
-        // Who has asked may have gone; the next one gets what comes from here on.
+        // Whoever sent the request may have gone; the next one gets what comes from here on.
         let _ = reply.send(recorded);
         start_ns = end_ns;
     }
 }
 
-/// Who asks within that time, if anybody; an error when nobody can any more.
+/// Returns the request that comes within that time, if one does; an error when nobody can send any more.
 fn request_within(
-    asked: &mpsc::Receiver<Reply>,
+    requests: &mpsc::Receiver<Reply>,
     time: Duration,
 ) -> std::result::Result<Option<Reply>, mpsc::RecvTimeoutError> {
-    match asked.recv_timeout(time) {
+    match requests.recv_timeout(time) {
         Err(mpsc::RecvTimeoutError::Timeout) => Ok(None),
         answer => answer.map(Some),
     }
 }
 
-fn look(mut looked: Vec<Looked>, ready: &mpsc::SyncSender<Result<()>>, asked: &mpsc::Receiver<Reply>) -> Result<()> {
+fn poll(
+    mut pollers: Vec<Poller>,
+    ready: &mpsc::SyncSender<Result<()>>,
+    requests: &mpsc::Receiver<Reply>,
+) -> Result<()> {
     let _ = ready.send(Ok(()));
     loop {
-        let Ok(reply) = request_within(asked, LOOK) else { return Ok(()) };
-        looked.iter_mut().for_each(Looked::look);
+        let Ok(reply) = request_within(requests, POLL_INTERVAL) else { return Ok(()) };
+        pollers.iter_mut().for_each(Poller::poll);
         if let Some(reply) = reply {
-            let _ = reply.send(Ok(looked.iter_mut().map(Looked::part).collect()));
+            let _ = reply.send(Ok(pollers.iter_mut().map(Poller::part).collect()));
         }
     }
 }
@@ -258,7 +260,8 @@ fn gather_into<'a>(events: &'a Mutex<Events>, skeleton: &RecorderSkel) -> libbpf
     builder.build()
 }
 
-/// The wakeups first: were a wakeup missed after a switch-out was seen, a waiting thread would count as asleep.
+/// Attaches the program for wakeups first: if a wakeup were missed after a switch-out was seen, a waiting thread would count
+/// as asleep.
 fn attach(skeleton: &mut RecorderSkel) -> libbpf_rs::Result<()> {
     skeleton.links.on_wakeup = Some(skeleton.progs.on_wakeup.attach()?);
     skeleton.links.on_switch = Some(skeleton.progs.on_switch.attach()?);
@@ -296,8 +299,8 @@ fn event_kind(number: u32) -> Option<EventKind> {
     }
 }
 
-/// The state of a thread that was never switched in or out: the kernel shows running and waiting alike (`R`), but only
-/// a running thread uses CPU time.
+/// Returns the state of a thread that was never switched in or out. The kernel shows both running and waiting as `R`, but
+/// only a running thread uses CPU time.
 fn state_if_silent(before: &Stat, after: Option<&Stat>) -> State {
     let used = after.map_or(0, |after| after.cpu_ticks.saturating_sub(before.cpu_ticks));
     match before.state {

@@ -1,28 +1,28 @@
-//! What one thread did, in one piece or in parts that follow each other.
+//! The recording of one thread, in one piece or in parts that follow each other.
 use crate::intervals::Interval;
 use crate::summary::{summarize, Summary};
-use crate::thread::Tid;
+use crate::tid::Tid;
 
-/// What one thread got.
+/// What one thread did from `start_ns` to `end_ns`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recording {
     pub tid: Tid,
     /// CLOCK_MONOTONIC.
     pub start_ns: u64,
     pub end_ns: u64,
-    /// Without gaps from start to end, or to the thread's exit.
+    /// They leave no gap from start to end, or to the thread's exit.
     pub intervals: Vec<Interval>,
     /// Events of this thread that found the ring buffer full; their times are `State::Unknown`.
     pub lost: u64,
 }
 
 impl Recording {
-    /// `asked_off_ns`: the off-time that was asked for, if any; it decides what counts as noise.
-    pub fn summary(&self, asked_off_ns: Option<u64>) -> Summary {
-        summarize(&self.intervals, self.lost, asked_off_ns)
+    /// Sums up. `requested_off_ns`, the off-time that was asked for, if any, decides what counts as noise.
+    pub fn summary(&self, requested_off_ns: Option<u64>) -> Summary {
+        summarize(&self.intervals, self.lost, requested_off_ns)
     }
 
-    /// Adds what the same thread did right after.
+    /// Appends the recording that follows right after.
     pub fn append(&mut self, next: &Recording) {
         let mut rest = next.intervals.iter().copied().peekable();
         if let (Some(last), Some(first)) = (self.intervals.last_mut(), rest.peek()) {

@@ -2,7 +2,7 @@
 use std::io;
 use std::mem;
 
-use crate::thread::Tid;
+use crate::tid::Tid;
 
 const SCHED_OTHER: u32 = libc::SCHED_OTHER as u32;
 const SCHED_BATCH: u32 = libc::SCHED_BATCH as u32;
@@ -11,7 +11,7 @@ pub(crate) const SCHED_RR: u32 = libc::SCHED_RR as u32;
 pub(crate) const SCHED_DEADLINE: u32 = libc::SCHED_DEADLINE as u32;
 
 /// include/linux/sched/prio.h, MIN_NICE: 87 times the weight of nice 0.
-const LEAST_NICE: i32 = -20;
+const MIN_NICE: i32 = -20;
 
 /// include/uapi/linux/sched/types.h, version 0 (48 bytes): the later fields are the utilization clamps, which the
 /// kernel leaves as they are when they are not passed.
@@ -29,7 +29,7 @@ pub(crate) struct SchedAttr {
 }
 
 impl SchedAttr {
-    /// `runtime_ns` of CPU at the beginning of every period, then none until the next.
+    /// Gives a thread `runtime_ns` of CPU at the beginning of every period, then none until the next.
     ///
     /// deadline = runtime (not = period), as in the 2BRobust paper, section 4.2: the earliest deadline wins, so the
     /// thread gets its time in one piece and at once. Without SCHED_FLAG_RECLAIM: reclaiming would hand it unused
@@ -38,7 +38,7 @@ impl SchedAttr {
         Self { policy: SCHED_DEADLINE, runtime_ns, deadline_ns: runtime_ns, period_ns, ..Self::default() }
     }
 
-    /// The part of a CPU that a deadline thread gets.
+    /// Returns the part of a CPU that a deadline thread gets.
     pub fn share(&self) -> f64 {
         // The kernel takes a period of 0 for the deadline.
         let period_ns = if self.period_ns == 0 { self.deadline_ns } else { self.period_ns };
@@ -49,10 +49,10 @@ impl SchedAttr {
         Self { policy: SCHED_FIFO, priority, ..Self::default() }
     }
 
-    /// The same, before all others of its policy as far as that has nice values.
+    /// Returns the same with the largest weight, where the policy has nice values.
     pub fn favoured(self) -> Self {
         match self.policy {
-            SCHED_OTHER | SCHED_BATCH => Self { nice: LEAST_NICE, ..self },
+            SCHED_OTHER | SCHED_BATCH => Self { nice: MIN_NICE, ..self },
             _ => self,
         }
     }

@@ -1,9 +1,9 @@
-//! Records without privilege what threads really got, by what the kernel counts of each (/proc/TID/schedstat).
+//! Records without privilege what threads really got, by what the kernel counts for each (/proc/TID/schedstat).
 //!
 //! The kernel adds each wait for a CPU to a thread's count when the thread gets its CPU (kernel/sched/stats.h,
-//! sched_info_arrive), throttling included. So whoever looks often enough sees every off-time in its exact length; when it
-//! was is known to a look. What lies between the waits is told apart by the CPU time used, which the kernel brings up to
-//! date at its ticks: how long the thread ran is right over a few of them.
+//! sched_info_arrive), throttling included. Polling often enough thus shows every off-time in its exact length, and its
+//! time to one poll interval. Running and sleeping between the waits are distinguished by the CPU time used, which the
+//! kernel updates at its ticks: how long the thread ran is right over a few of them.
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -12,12 +12,13 @@ use crate::clock;
 use crate::error::{ContentionError, Result};
 use crate::intervals::{Interval, State};
 use crate::recording::Recording;
-use crate::thread::{Stat, Tid};
+use crate::thread::Stat;
+use crate::tid::Tid;
 
-/// How often to look: of two waits between two looks only the sum is known.
-pub(crate) const LOOK: Duration = Duration::from_millis(1);
+/// The time between two polls: of two waits within it only the sum is known.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The counts of a thread (Documentation/scheduler/sched-stats.rst), ns and a number.
+/// The counts of a thread (Documentation/scheduler/sched-stats.rst), ns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Counts {
     run_ns: u64,
@@ -31,32 +32,32 @@ impl Counts {
     }
 }
 
-/// A thread that is looked at.
+/// Polls one thread.
 #[derive(Debug)]
-pub(crate) struct Looked {
+pub(crate) struct Poller {
     tid: Tid,
     file: File,
     track: Track,
 }
 
-impl Looked {
+impl Poller {
     pub fn open(tid: Tid) -> Result<Self> {
         let file = File::open(format!("/proc/{tid}/schedstat")).map_err(|_| ContentionError::NoThread { tid })?;
         let counts = read(&file).ok_or(ContentionError::NoThread { tid })?;
         Ok(Self { tid, file, track: Track::new(clock::now(), counts) })
     }
 
-    /// A thread that has ended is not looked at any more: its recording ends there.
-    pub fn look(&mut self) {
+    /// Reads the counts. The recording of a thread that has ended ends there.
+    pub fn poll(&mut self) {
         if let Some(counts) = read(&self.file) {
             self.track.see(clock::now(), counts);
         }
     }
 
-    /// What is certain of the time since this was called last.
+    /// Returns what is certain of the time since the previous call.
     pub fn part(&mut self) -> Recording {
         let start_ns = self.track.start_ns;
-        // What sleeps now has not waited since it was seen last: it would have been counted.
+        // A thread that sleeps now has not waited since the previous poll: the wait would have been counted.
         if Stat::read(self.tid).is_ok_and(|stat| stat.state != 'R') {
             self.track.certain_ns = self.track.now_ns;
         }
@@ -77,9 +78,9 @@ struct Track {
     start_ns: u64,
     now_ns: u64,
     counts: Counts,
-    /// Without a gap from `start_ns` to `now_ns`.
+    /// They leave no gap from `start_ns` to `now_ns`.
     intervals: Vec<Interval>,
-    /// Nothing before is changed by what is seen later: since then, a thread that is not seen to run may wait or sleep.
+    /// What is seen later changes nothing before this time. After it, a thread that is not seen to run may wait or sleep.
     certain_ns: u64,
 }
 
@@ -95,8 +96,8 @@ impl Track {
         (self.counts, self.now_ns) = (counts, now_ns);
         self.push(before_ns, now_ns, State::Asleep);
         if waited_ns > 0 {
-            // What it ran is counted without saying when: after the wait as far as the wait, whose length is known, leaves
-            // room for that; we may be late ourselves.
+            // The kernel counts how long it ran, not when: after the wait as far as the wait, whose length is known, leaves
+            // room for that. This poll may be late itself.
             let ran_from_ns = (now_ns - ran_ns.min(now_ns - before_ns)).max(self.certain_ns + waited_ns).min(now_ns);
             let waited_from_ns = self.cut(ran_from_ns.saturating_sub(waited_ns).max(self.certain_ns));
             self.push(waited_from_ns, ran_from_ns, State::Waiting);
@@ -105,7 +106,7 @@ impl Track {
         } else if ran_ns > 0 {
             let ran_from_ns = self.cut(now_ns.saturating_sub(ran_ns).max(self.last_wait_end()));
             self.push(ran_from_ns, now_ns, State::Running);
-            // It may have lost its CPU right after the last look.
+            // It may have lost its CPU right after the previous poll.
             self.certain_ns = before_ns;
         }
     }
@@ -114,7 +115,7 @@ impl Track {
         self.intervals.iter().rev().find(|interval| interval.state == State::Waiting).map_or(0, end)
     }
 
-    /// Forgets what was thought of the time since then, and returns from when on it is open.
+    /// Forgets the intervals since then, and returns the time from which on there are none.
     fn cut(&mut self, from_ns: u64) -> u64 {
         let from_ns = from_ns.max(self.start_ns);
         while self.intervals.last().is_some_and(|last| last.start_ns >= from_ns) {
@@ -158,7 +159,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// What a look every millisecond makes of (CPU time used, waits counted) in it, both in ms.
+    /// The track of one poll every millisecond, each of (CPU time used, waits counted) since the previous one in ms.
     fn track(seen: &[(u64, u64)]) -> Track {
         let mut track = Track::new(100 * MS, Counts::default());
         let mut counts = Counts::default();
@@ -180,13 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_keeps_its_length_where_we_come_late() {
+    fn a_wait_keeps_its_length_where_a_poll_is_late() {
         let mut track = track(&[(1, 0), (1, 0)]);
-        // 8 ms more of running, 30 of waiting, 1 of running, and we were away meanwhile.
+        // 8 ms more of running, 30 of waiting, 1 of running, without a poll in between.
         track.see(141 * MS, Counts { run_ns: 11 * MS, wait_ns: 30 * MS });
         let waits: Vec<_> = in_ms(&track.intervals).into_iter().filter(|(_, state)| *state == State::Waiting).collect();
         assert_eq!(waits, [(30, State::Waiting)]);
-        // It lost its CPU just after a look, and the next look saw that it had run.
+        // It lost its CPU just after a poll, and the next poll saw that it had run.
         let mut track = Track::new(100 * MS, Counts::default());
         track.see(101 * MS, Counts { run_ns: MS / 10, wait_ns: 0 });
         track.see(104 * MS, Counts { run_ns: MS / 10, wait_ns: 39 * MS / 10 });

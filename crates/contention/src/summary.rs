@@ -1,20 +1,21 @@
 //! From intervals to the numbers a run is judged by. Pure.
 //!
-//! An *off-time* is a stretch in which the thread waited for a CPU; a *window* is what lies between two off-times: the
-//! time in which it could run, whether it did or slept. Asked for 10 ms out of 40 ms, windows should be 10 ms and
-//! off-times 30 ms long.
+//! An *off-time* is a stretch in which the thread waited for a CPU; a *timeslice* lies between two off-times: the time in
+//! which it could run, whether it did or slept. Asked for 10 ms out of 40 ms, timeslices should be 10 ms and off-times
+//! 30 ms long.
 use crate::intervals::{Interval, State};
 
-const NOISE_NS: u64 = 100_000;
+/// Waits shorter than this are not off-times, unless others were asked for.
+pub const NOISE_NS: u64 = 100_000;
 
-/// Waits shorter than this are no off-times.
+/// Returns the length below which a wait is not an off-time.
 ///
 /// Interrupts, kernel workers and a neighbour's wakeup take the CPU for some 5 to 100 us; they end no timeslice,
 /// because no sender notices them. With a known off-time the limit grows to a fifth of it: no driver's off-times vary that
-/// much, and a shorter wait inside a window is a neighbour's. It shrinks to half of very short off-times, which are what is
-/// to be seen.
-pub fn noise_limit_ns(asked_off_ns: Option<u64>) -> u64 {
-    match asked_off_ns {
+/// much, and a shorter wait inside a timeslice is a neighbour's. For very short off-times it is half the off-time, so that
+/// they are still detected.
+pub fn noise_limit_ns(requested_off_ns: Option<u64>) -> u64 {
+    match requested_off_ns {
         Some(off_ns) => NOISE_NS.min(off_ns / 2).max(off_ns / 5),
         None => NOISE_NS,
     }
@@ -23,45 +24,36 @@ pub fn noise_limit_ns(asked_off_ns: Option<u64>) -> u64 {
 /// What a thread really got.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
-    /// The time of which the state is known; the shares below are of this.
+    /// Time of which the state is known; the shares below are of this.
     pub known_ns: u64,
     pub unknown_ns: u64,
     pub running_share: f64,
-    /// High: the vCPU idled. What is taken away while it sleeps cannot be seen, so windows look longer than they were.
+    /// If high, the vCPU idled. What is taken away while it sleeps cannot be seen, so timeslices look longer than they were.
     pub asleep_share: f64,
     pub waiting_share: f64,
     /// 1 - waiting_share, noise included: the fraction of time in which the thread had a CPU whenever it wanted one.
     pub effective_share: f64,
-    /// Every complete window and off-time, in order; without those cut off by the recording's ends or by lost events.
-    pub windows_ns: Vec<u64>,
+    /// Every complete timeslice and off-time, in order; without those cut off by the recording's ends or by lost events.
+    pub timeslices_ns: Vec<u64>,
     pub offtimes_ns: Vec<u64>,
-    /// When each of them began, CLOCK_MONOTONIC.
-    pub window_starts_ns: Vec<u64>,
+    /// Start of each of them, CLOCK_MONOTONIC.
+    pub timeslice_starts_ns: Vec<u64>,
     pub offtime_starts_ns: Vec<u64>,
-    /// None: not a single complete one.
-    pub window: Option<Distribution>,
+    /// None: there is not a single complete one.
+    pub timeslice: Option<Distribution>,
     pub offtime: Option<Distribution>,
+    /// The length of the timeslices in one number: the mean of all but the longest and the shortest tenth.
+    ///
+    /// Not the median: at HZ=250, SCHED_DEADLINE makes 10 ms timeslices by alternating 8 and 12 ms (or 9, 9, 9 and 13, as
+    /// the phase to the tick happens to be). The budget is kept exactly, but the median is 8, 9 or 12. Not the plain mean:
+    /// one timeslice cut in two by a neighbour counts twice in it. Measured on 6.18, HZ=250, 12 runs of 10 ms: mean
+    /// 9.96..10.07, this 9.67..10.31, median 8.92..11.83.
+    pub effective_timeslice_ns: Option<f64>,
+    pub effective_offtime_ns: Option<f64>,
     /// Waits below `noise_limit_ns`.
     pub noise_count: u64,
     pub noise_ns: u64,
     pub lost_events: u64,
-}
-
-impl Summary {
-    /// The length of the windows, in one number.
-    ///
-    /// The mean of all but the longest and the shortest tenth. Not the median: at HZ=250, SCHED_DEADLINE makes 10 ms
-    /// windows by alternating 8 and 12 ms (or 9, 9, 9 and 13, as the phase to the tick happens to be). The
-    /// budget is kept exactly, but the median is 8, 9 or 12. Not the plain mean: one window cut in two by a neighbour
-    /// counts twice in it. Measured on 6.18, HZ=250, 12 runs of 10 ms: mean 9.96..10.07, this 9.67..10.31, median
-    /// 8.92..11.83.
-    pub fn effective_timeslice_ns(&self) -> Option<f64> {
-        Some(self.window?.trimmed_mean_ns)
-    }
-
-    pub fn effective_offtime_ns(&self) -> Option<f64> {
-        Some(self.offtime?.trimmed_mean_ns)
-    }
 }
 
 /// How lengths spread, in ns.
@@ -69,7 +61,7 @@ impl Summary {
 pub struct Distribution {
     pub count: usize,
     pub mean_ns: f64,
-    /// The mean without the lowest and the highest tenth.
+    /// Mean without the lowest and the highest tenth.
     pub trimmed_mean_ns: f64,
     pub median_ns: f64,
     pub p10_ns: f64,
@@ -77,7 +69,7 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// None of nothing.
+    /// Returns None for an empty list.
     pub fn of(lengths_ns: &[u64]) -> Option<Self> {
         if lengths_ns.is_empty() {
             return None;
@@ -100,7 +92,7 @@ fn mean(numbers: &[u64]) -> f64 {
     numbers.iter().sum::<u64>() as f64 / numbers.len() as f64
 }
 
-/// Between two values, linearly (as NumPy does unless told otherwise).
+/// Interpolates linearly between two values (as NumPy does by default).
 fn quantile(sorted: &[u64], fraction: f64) -> f64 {
     let position = fraction * (sorted.len() - 1) as f64;
     let below = sorted[position.floor() as usize] as f64;
@@ -108,8 +100,8 @@ fn quantile(sorted: &[u64], fraction: f64) -> f64 {
     below + (above - below) * position.fract()
 }
 
-/// Sums up one recording. `asked_off_ns` is the off-time that was asked for, if any (see `noise_limit_ns`).
-pub fn summarize(intervals: &[Interval], lost_events: u64, asked_off_ns: Option<u64>) -> Summary {
+/// Sums up one recording. `requested_off_ns` is the off-time that was asked for, if any (see `noise_limit_ns`).
+pub fn summarize(intervals: &[Interval], lost_events: u64, requested_off_ns: Option<u64>) -> Summary {
     let time_in = |state| -> u64 {
         let of_state = intervals.iter().filter(|i| i.state == state);
         of_state.map(|i| i.duration_ns).sum()
@@ -118,7 +110,8 @@ pub fn summarize(intervals: &[Interval], lost_events: u64, asked_off_ns: Option<
     let known_ns = running + asleep + waiting;
     // If nothing at all is known, every share is 0 of it and `unknown_ns` says why.
     let share = |ns: u64| ns as f64 / known_ns.max(1) as f64;
-    let pattern = Pattern::find(intervals, noise_limit_ns(asked_off_ns));
+    let pattern = Pattern::find(intervals, noise_limit_ns(requested_off_ns));
+    let (timeslice, offtime) = (Distribution::of(&pattern.timeslices_ns), Distribution::of(&pattern.offtimes_ns));
     Summary {
         known_ns,
         unknown_ns: time_in(State::Unknown),
@@ -126,11 +119,13 @@ pub fn summarize(intervals: &[Interval], lost_events: u64, asked_off_ns: Option<
         asleep_share: share(asleep),
         waiting_share: share(waiting),
         effective_share: 1.0 - share(waiting),
-        window: Distribution::of(&pattern.windows_ns),
-        offtime: Distribution::of(&pattern.offtimes_ns),
-        windows_ns: pattern.windows_ns,
+        effective_timeslice_ns: timeslice.map(|timeslice| timeslice.trimmed_mean_ns),
+        effective_offtime_ns: offtime.map(|offtime| offtime.trimmed_mean_ns),
+        timeslice,
+        offtime,
+        timeslices_ns: pattern.timeslices_ns,
         offtimes_ns: pattern.offtimes_ns,
-        window_starts_ns: pattern.window_starts_ns,
+        timeslice_starts_ns: pattern.timeslice_starts_ns,
         offtime_starts_ns: pattern.offtime_starts_ns,
         noise_count: pattern.noise_count,
         noise_ns: pattern.noise_ns,
@@ -138,17 +133,17 @@ pub fn summarize(intervals: &[Interval], lost_events: u64, asked_off_ns: Option<
     }
 }
 
-/// Windows and off-times as they alternate.
+/// Timeslices and off-times as they alternate.
 #[derive(Default)]
 struct Pattern {
-    windows_ns: Vec<u64>,
+    timeslices_ns: Vec<u64>,
     offtimes_ns: Vec<u64>,
-    window_starts_ns: Vec<u64>,
+    timeslice_starts_ns: Vec<u64>,
     offtime_starts_ns: Vec<u64>,
     noise_count: u64,
     noise_ns: u64,
-    /// When the window under way began; None if its beginning was not seen.
-    window_start_ns: Option<u64>,
+    /// Start of the timeslice under way; None if it was not seen.
+    timeslice_start_ns: Option<u64>,
 }
 
 impl Pattern {
@@ -157,7 +152,7 @@ impl Pattern {
         for (i, interval) in intervals.iter().enumerate() {
             match interval.state {
                 State::Running | State::Asleep => {}
-                State::Unknown => pattern.window_start_ns = None,
+                State::Unknown => pattern.timeslice_start_ns = None,
                 State::Waiting if interval.duration_ns < noise_limit_ns => {
                     pattern.noise_count += 1;
                     pattern.noise_ns += interval.duration_ns;
@@ -168,21 +163,21 @@ impl Pattern {
         pattern
     }
 
-    /// An off-time that was not seen whole still bounds the windows beside it.
+    /// An off-time that was not seen whole still bounds the timeslices beside it.
     fn off(&mut self, interval: &Interval, is_complete: bool) {
-        if let Some(start_ns) = self.window_start_ns {
-            self.windows_ns.push(interval.start_ns - start_ns);
-            self.window_starts_ns.push(start_ns);
+        if let Some(start_ns) = self.timeslice_start_ns {
+            self.timeslices_ns.push(interval.start_ns - start_ns);
+            self.timeslice_starts_ns.push(start_ns);
         }
         if is_complete {
             self.offtimes_ns.push(interval.duration_ns);
             self.offtime_starts_ns.push(interval.start_ns);
         }
-        self.window_start_ns = Some(interval.start_ns + interval.duration_ns);
+        self.timeslice_start_ns = Some(interval.start_ns + interval.duration_ns);
     }
 }
 
-/// Whether both ends of the interval were seen: it touches neither an end of the recording nor lost events.
+/// Returns whether both ends of the interval were seen: it touches neither an end of the recording nor lost events.
 fn is_complete(intervals: &[Interval], i: usize) -> bool {
     let is_seen = |i: usize| intervals.get(i).is_some_and(|neighbour| neighbour.state != State::Unknown);
     i > 0 && is_seen(i - 1) && is_seen(i + 1)
@@ -214,42 +209,42 @@ mod tests {
     fn an_even_pattern_is_read_back() {
         let period = [(10 * MS, Running), (30 * MS, Waiting)];
         let summary = summary(&period.repeat(20));
-        assert_eq!(summary.windows_ns, vec![10 * MS; 19]);
-        // The last off-time ends with the recording: who knows how long it went on.
+        assert_eq!(summary.timeslices_ns, vec![10 * MS; 19]);
+        // The last off-time ends with the recording: how long it went on is not known.
         assert_eq!(summary.offtimes_ns, vec![30 * MS; 19]);
         assert_eq!(summary.effective_share, 0.25);
-        assert_eq!(summary.effective_timeslice_ns(), Some(10e6));
-        assert_eq!(summary.effective_offtime_ns(), Some(30e6));
+        assert_eq!(summary.effective_timeslice_ns, Some(10e6));
+        assert_eq!(summary.effective_offtime_ns, Some(30e6));
     }
 
     #[test]
-    fn each_window_and_off_time_says_when_it_began() {
+    fn each_timeslice_and_off_time_says_when_it_began() {
         let period = [(10 * MS, Running), (30 * MS, Waiting)];
         let summary = summary(&period.repeat(3));
         assert_eq!(summary.offtime_starts_ns, [1_010 * MS, 1_050 * MS]);
-        assert_eq!(summary.window_starts_ns, [1_040 * MS, 1_080 * MS]);
+        assert_eq!(summary.timeslice_starts_ns, [1_040 * MS, 1_080 * MS]);
     }
 
     #[test]
-    fn a_sleep_inside_a_window_belongs_to_the_window() {
+    fn a_sleep_inside_a_timeslice_belongs_to_it() {
         let period = [(4 * MS, Running), (5 * MS, Asleep), (MS, Running), (30 * MS, Waiting)];
         let summary = summary(&period.repeat(10));
-        assert_eq!(summary.windows_ns, vec![10 * MS; 9]);
+        assert_eq!(summary.timeslices_ns, vec![10 * MS; 9]);
         assert_eq!(summary.asleep_share, 0.125);
         assert_eq!(summary.effective_share, 0.25);
     }
 
     #[test]
-    fn an_interrupt_ends_no_window_but_counts_as_noise_and_as_waiting() {
+    fn an_interrupt_ends_no_timeslice_but_counts_as_noise_and_as_waiting() {
         let period = [(5 * MS, Running), (50_000, Waiting), (5 * MS - 50_000, Running), (30 * MS, Waiting)];
         let summary = summary(&period.repeat(10));
-        assert_eq!(summary.windows_ns, vec![10 * MS; 9]);
+        assert_eq!(summary.timeslices_ns, vec![10 * MS; 9]);
         assert_eq!((summary.noise_count, summary.noise_ns), (10, 500_000));
         assert!(summary.effective_share < 0.25);
     }
 
     #[test]
-    fn the_noise_limit_follows_the_asked_off_time() {
+    fn the_noise_limit_follows_the_requested_off_time() {
         assert_eq!(noise_limit_ns(None), 100_000);
         assert_eq!(noise_limit_ns(Some(30 * MS)), 6_000_000);
         assert_eq!(noise_limit_ns(Some(MS)), 200_000);
@@ -257,27 +252,27 @@ mod tests {
     }
 
     #[test]
-    fn alternating_windows_average_to_what_was_asked() {
+    fn alternating_timeslices_average_to_what_was_asked() {
         let two_periods = [(8 * MS, Running), (32 * MS, Waiting), (12 * MS, Running), (28 * MS, Waiting)];
-        let timeslice = summary(&two_periods.repeat(25)).effective_timeslice_ns();
+        let timeslice = summary(&two_periods.repeat(25)).effective_timeslice_ns;
         assert!((timeslice.unwrap() / 10e6 - 1.0).abs() < 0.02);
     }
 
     #[test]
-    fn a_few_cut_windows_hardly_move_the_timeslice() {
+    fn a_few_cut_timeslices_hardly_move_the_timeslice() {
         let mut parts = [(10 * MS, Running), (30 * MS, Waiting)].repeat(40);
         let cut = [(MS, Running), (3 * MS, Waiting), (9 * MS, Running), (27 * MS, Waiting)];
         parts.extend(cut.repeat(3));
         let summary = summary(&parts);
-        let timeslice = summary.effective_timeslice_ns().unwrap();
+        let timeslice = summary.effective_timeslice_ns.unwrap();
         assert!((timeslice / 10e6 - 1.0).abs() < 0.02, "{timeslice}");
-        assert!(summary.window.unwrap().mean_ns < timeslice);
+        assert!(summary.timeslice.unwrap().mean_ns < timeslice);
     }
 
     #[test]
-    fn windows_and_off_times_that_were_not_seen_whole_are_left_out() {
+    fn timeslices_and_off_times_that_were_not_seen_whole_are_left_out() {
         let summary = summary(&[(2 * MS, Waiting), (10 * MS, Running), (30 * MS, Waiting), (3 * MS, Running)]);
-        assert_eq!(summary.windows_ns, [10 * MS]);
+        assert_eq!(summary.timeslices_ns, [10 * MS]);
         assert_eq!(summary.offtimes_ns, [30 * MS]);
     }
 
@@ -298,18 +293,18 @@ mod tests {
             17,
             None,
         );
-        assert_eq!(summary.windows_ns, [10 * MS]);
+        assert_eq!(summary.timeslices_ns, [10 * MS]);
         assert_eq!(summary.offtimes_ns, [30 * MS, 30 * MS]);
         assert_eq!((summary.known_ns, summary.unknown_ns), (130 * MS, 12 * MS));
         assert_eq!(summary.lost_events, 17);
     }
 
     #[test]
-    fn an_undisturbed_thread_has_the_whole_cpu_and_no_windows() {
+    fn an_undisturbed_thread_has_the_whole_cpu_and_no_timeslices() {
         let summary = summary(&[(1000 * MS, Running)]);
         assert_eq!(summary.effective_share, 1.0);
-        assert_eq!(summary.window, None);
-        assert_eq!(summary.effective_timeslice_ns(), None);
+        assert_eq!(summary.timeslice, None);
+        assert_eq!(summary.effective_timeslice_ns, None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Numbers as people read them, for error texts and reasons.
+//! Numbers as people read them, for errors and verdicts.
 
 /// `1500000` -> `1.5 ms`.
 pub(crate) fn time(ns: u64) -> String {
@@ -16,7 +16,7 @@ pub(crate) fn percent(fraction: f64) -> String {
     format!("{} %", short(fraction * 100.0))
 }
 
-/// At most two decimals, none that say nothing.
+/// Writes at most two decimals, and no trailing zeros.
 fn short(number: f64) -> String {
     let text = format!("{number:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_string()

@@ -1,15 +1,13 @@
-//! One thread of the machine: whether it still lives, where it may run, how much CPU time it has used.
+//! One thread of the host: whether it still lives, where it may run, how much CPU time it has used.
 use std::fs;
 use std::io;
 use std::mem;
 
 use crate::error::{ContentionError, Result};
+use crate::tid::Tid;
 
-/// A thread id as the kernel counts them (gettid(2)); for a QEMU vCPU, `thread-id` of `query-cpus-fast`.
-pub type Tid = libc::pid_t;
-
-/// A thread id together with its start time: ids are reused, the pair is not. Whatever is undone later is undone
-/// on the same thread or not at all.
+/// A thread id together with its start time: ids are reused, the pair is not. What is undone later is undone on the same
+/// thread or not at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Thread {
     pub tid: Tid,
@@ -26,13 +24,13 @@ impl Thread {
         self.state().is_some()
     }
 
-    /// `R` if it runs or wants to, another letter if it sleeps, None if it has ended.
+    /// Returns `R` if it runs or wants to, another letter if it sleeps, None if it has ended.
     pub fn state(&self) -> Option<char> {
         let stat = Stat::read(self.tid).ok()?;
         (stat.started == self.started).then_some(stat.state)
     }
 
-    /// CPU time used so far, ns (Documentation/scheduler/sched-stats.rst); None if it has ended or the kernel does not
+    /// Returns the CPU time used so far, ns (Documentation/scheduler/sched-stats.rst); None if it has ended or the kernel does not
     /// count.
     pub fn run_ns(&self) -> Option<u64> {
         let schedstat = fs::read_to_string(format!("/proc/{}/schedstat", self.tid)).ok()?;
@@ -70,7 +68,7 @@ impl Thread {
         })
     }
 
-    /// The error of the system call on this thread that has just failed.
+    /// Returns the error of the system call on this thread that has just failed.
     fn failed(&self, doing: &str) -> ContentionError {
         let source = io::Error::last_os_error();
         match source.raw_os_error() {
@@ -90,7 +88,7 @@ impl CpuSet {
         Self(unsafe { mem::zeroed() })
     }
 
-    /// None if the CPU's number is beyond what the kernel could ever have.
+    /// Returns None if the CPU's number is beyond what the kernel could ever have.
     fn of(cpu: usize) -> Option<Self> {
         let mut set = Self::empty();
         if cpu >= libc::CPU_SETSIZE as usize {
@@ -107,21 +105,21 @@ impl CpuSet {
     }
 }
 
-/// What /proc/<tid>/stat (proc(5)) says of a thread. Works for any thread id, not only for thread group leaders.
+/// A line of /proc/<tid>/stat (proc(5)), which exists for any thread id, not only for thread group leaders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stat {
-    /// `R` wants a CPU or has one; every other letter sleeps, is stopped or is dead.
+    /// `R`: the thread wants a CPU or has one; any other letter: it sleeps, is stopped or is dead.
     pub state: char,
     /// User and system time in clock ticks (10 ms).
     pub cpu_ticks: u64,
-    /// When it started, in clock ticks since boot.
+    /// Start of the thread, in clock ticks since boot.
     pub started: u64,
     /// Process id of the parent.
     pub parent: u64,
 }
 
 impl Stat {
-    /// Whether it is a thread of the kernel's: a child of kthreadd, which is process 2.
+    /// Returns whether it is a thread of the kernel's: a child of kthreadd, which is process 2.
     pub fn is_kernels(&self) -> bool {
         self.parent == 2
     }
@@ -148,7 +146,7 @@ impl Stat {
     }
 }
 
-/// The calling thread's id.
+/// Returns the calling thread's id.
 pub(crate) fn current_tid() -> Tid {
     // SAFETY: gettid has no arguments and cannot fail.
     unsafe { libc::gettid() }

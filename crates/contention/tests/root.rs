@@ -10,12 +10,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use brobust_contention::{
-    hrtick_dl, hz, period_ns, unfaithful, Asked, Burner, ContentionError, Deadline, Driver, Interval, OffWindow,
-    Recorder, Recording, Schedule, State, Summary, Ticks, Tid,
+    deviation, hrtick_dl, hz, ContentionError, Driver, Interval, Recorder, Recording, State, Summary, Target, Ticks,
+    Tid,
 };
+use brobust_timeline::{Schedule, Slices};
 
 mod common;
-use common::Worker;
+use common::{held, request, slices, started, Worker, BURNER, DEADLINE};
 
 const MS: u64 = 1_000_000;
 const ATTEMPTS: usize = 4;
@@ -27,7 +28,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says that the test of this thread ends without having looked. Not by eprintln!, which is captured.
+/// Says that the test of this thread ends without having polled. Not by eprintln!, which is captured.
 fn skipped(why: &str) {
     let test = thread::current().name().unwrap_or("a test").to_string();
     let _ = writeln!(std::io::stderr(), "{test}: skipped, {why}");
@@ -39,35 +40,40 @@ fn record(tid: Tid, time: Duration) -> Recording {
     recorder.stop().unwrap().remove(0)
 }
 
-/// Puts `worker` under the contention asked for and sums up what it got in a second.
-fn measure(worker: &Worker, asked: &Asked) -> Summary {
-    let period_ns = period_ns(asked.timeslice_ns, asked.share).unwrap();
-    let off_ns = period_ns - asked.timeslice_ns;
-    let recording = match asked.driver {
-        Driver::Deadline => {
-            let _held = Deadline::apply(&[worker.tid], asked.timeslice_ns, period_ns).unwrap();
-            record(worker.tid, Duration::from_secs(1))
-        }
-        Driver::Quota => unreachable!("python/brobust/host/cgroups.py sets quotas"),
-        Driver::Burner => {
-            let schedule = Schedule::new(asked.timeslice_ns, off_ns);
-            let _held = Burner::start(worker.tid, last_cpu(), schedule).unwrap();
-            record(worker.tid, Duration::from_secs(1))
-        }
-    };
-    recording.summary(Some(off_ns))
+/// Slices of these lengths, again and again.
+fn on_off(on_ns: u64, off_ns: u64) -> Schedule {
+    Schedule::Slices(Slices::plain(on_ns, on_ns + off_ns))
+}
+
+fn deadline(tids: &[Tid], timeslice_ns: u64, period_ns: u64) -> Result<Box<dyn Driver>, ContentionError> {
+    let schedule = Schedule::Slices(Slices::plain(timeslice_ns, period_ns));
+    started(DEADLINE, tids.iter().map(|&tid| Target { tid, cpu: None, schedule: schedule.clone() }).collect(), None)
+}
+
+fn burner(tid: Tid, cpu: usize, schedule: Schedule) -> Result<Box<dyn Driver>, ContentionError> {
+    started(BURNER, vec![Target { tid, cpu: Some(cpu), schedule }], None)
+}
+
+/// Puts `worker` under contention and sums up what it got in a second.
+fn measure(worker: &Worker, driver: &str, slices: Slices) -> Summary {
+    let _held = held(driver, worker.tid, last_cpu(), slices).unwrap();
+    let recording = record(worker.tid, Duration::from_secs(1));
+    recording.summary(Some(slices.off_time()))
+}
+
+/// How the worker's second differs from what was asked for, if it does.
+fn measured_deviation(worker: &Worker, driver: &str, slices: Slices) -> Option<String> {
+    deviation(&request(driver, &slices), &measure(worker, driver, slices), Ticks::of_this_host())
 }
 
 /// Why not one of a few attempts was faithful; None if one was.
-fn all_unfaithful(worker: &Worker, asked: &Asked) -> Option<Vec<String>> {
-    let reasons: Vec<String> =
-        (0..ATTEMPTS).map_while(|_| unfaithful(asked, &measure(worker, asked), Ticks::of_this_host())).collect();
+fn all_unfaithful(worker: &Worker, driver: &str, slices: Slices) -> Option<Vec<String>> {
+    let reasons: Vec<String> = (0..ATTEMPTS).map_while(|_| measured_deviation(worker, driver, slices)).collect();
     (reasons.len() == ATTEMPTS).then_some(reasons)
 }
 
-fn assert_faithful(driver: Driver, timeslice_ns: u64, share: f64) {
-    let asked = Asked { driver, timeslice_ns, share };
-    judge(all_unfaithful(&Worker::spinning(), &asked));
+fn assert_faithful(driver: &str, timeslice_ns: u64, share: f64) {
+    judge(all_unfaithful(&Worker::spinning(), driver, slices(timeslice_ns, share)));
 }
 
 /// Unfaithful is a failure, unless the machine is so busy that not even an undisturbed thread has its CPU to itself.
@@ -135,22 +141,22 @@ fn no_such_thread() -> Tid {
 #[ignore = "needs root"]
 fn a_burner_keeps_one_millisecond_slices_at_any_tick_rate() {
     let _alone = alone();
-    assert_faithful(Driver::Burner, MS, 0.25);
+    assert_faithful(BURNER, MS, 0.25);
 }
 
 #[test]
 #[ignore = "needs root"]
 fn a_burner_keeps_long_slices() {
     let _alone = alone();
-    assert_faithful(Driver::Burner, 10 * MS, 0.25);
+    assert_faithful(BURNER, 10 * MS, 0.25);
 }
 
 #[test]
 #[ignore = "needs root"]
 fn deadline_keeps_ten_millisecond_slices_on_average() {
     let _alone = alone();
-    assert_faithful(Driver::Deadline, 10 * MS, 0.25);
-    assert_faithful(Driver::Deadline, 10 * MS, 0.5);
+    assert_faithful(DEADLINE, 10 * MS, 0.25);
+    assert_faithful(DEADLINE, 10 * MS, 0.5);
 }
 
 #[test]
@@ -161,11 +167,10 @@ fn deadline_slices_far_below_the_tick_are_found_out() {
         skipped("this kernel's ticks are fine enough");
         return;
     }
-    let asked = Asked { driver: Driver::Deadline, timeslice_ns: MS, share: 0.25 };
     let worker = Worker::spinning();
     // If the period happens to begin 1 ms before a tick, the slice is right: one phase in forty.
     let reason = (0..ATTEMPTS)
-        .find_map(|_| unfaithful(&asked, &measure(&worker, &asked), Ticks::of_this_host()))
+        .find_map(|_| measured_deviation(&worker, DEADLINE, slices(MS, 0.25)))
         .expect("1 ms slices at HZ=250 should be found out");
     assert!(reason.contains("use the burner driver"), "{reason}");
 }
@@ -174,9 +179,8 @@ fn deadline_slices_far_below_the_tick_are_found_out() {
 #[ignore = "needs root"]
 fn a_mostly_busy_thread_is_measured_as_well_as_a_busy_one() {
     let _alone = alone();
-    let asked = Asked { driver: Driver::Burner, timeslice_ns: 10 * MS, share: 0.25 };
     let worker = Worker::start(Duration::from_micros(1000), Duration::from_micros(100));
-    judge(all_unfaithful(&worker, &asked));
+    judge(all_unfaithful(&worker, BURNER, slices(10 * MS, 0.25)));
 }
 
 #[test]
@@ -185,13 +189,13 @@ fn deadline_gives_policy_and_nice_value_back() {
     let _alone = alone();
     let worker = Worker::spinning();
     set_nice(worker.tid, 5);
-    let mut held = Deadline::apply(&[worker.tid], 10 * MS, 20 * MS).unwrap();
+    let mut held = deadline(&[worker.tid], 10 * MS, 20 * MS).unwrap();
     assert_eq!(policy(worker.tid), libc::SCHED_DEADLINE);
-    held.restore().unwrap();
+    held.stop().unwrap();
     assert_eq!((policy(worker.tid), nice(worker.tid)), (libc::SCHED_OTHER, 5));
-    held.restore().unwrap();
+    held.stop().unwrap();
 
-    drop(Deadline::apply(&[worker.tid], 10 * MS, 20 * MS).unwrap());
+    drop(deadline(&[worker.tid], 10 * MS, 20 * MS).unwrap());
     assert_eq!((policy(worker.tid), nice(worker.tid)), (libc::SCHED_OTHER, 5));
 }
 
@@ -200,9 +204,9 @@ fn deadline_gives_policy_and_nice_value_back() {
 fn deadline_does_not_mind_a_thread_that_has_ended() {
     let _alone = alone();
     let (ended, alive) = (Worker::spinning(), Worker::spinning());
-    let mut held = Deadline::apply(&[ended.tid, alive.tid], 2 * MS, 20 * MS).unwrap();
+    let mut held = deadline(&[ended.tid, alive.tid], 2 * MS, 20 * MS).unwrap();
     drop(ended);
-    held.restore().unwrap();
+    held.stop().unwrap();
     assert_eq!(policy(alive.tid), libc::SCHED_OTHER);
 }
 
@@ -211,12 +215,12 @@ fn deadline_does_not_mind_a_thread_that_has_ended() {
 fn deadline_changes_no_thread_if_one_is_refused() {
     let _alone = alone();
     let worker = Worker::spinning();
-    let error = Deadline::apply(&[worker.tid, no_such_thread()], 2 * MS, 20 * MS).unwrap_err();
+    let error = deadline(&[worker.tid, no_such_thread()], 2 * MS, 20 * MS).unwrap_err();
     assert!(matches!(error, ContentionError::NoThread { .. }), "{error:?}");
     assert_eq!(policy(worker.tid), libc::SCHED_OTHER);
 }
 
-/// Fails on a kernel that loses the bandwidth of sleepers, if `Deadline::restore` does not take care.
+/// Fails on a kernel that loses the bandwidth of sleepers, if `Driver::stop` does not take care.
 #[test]
 #[ignore = "needs root"]
 fn restoring_sleeping_threads_uses_up_no_bandwidth() {
@@ -225,13 +229,13 @@ fn restoring_sleeping_threads_uses_up_no_bandwidth() {
     let cpus = affinity(0).len();
     for _ in 0..15 * cpus {
         worker.wait_until_asleep();
-        let held = Deadline::apply(&[worker.tid], MS, 10 * MS);
+        let held = deadline(&[worker.tid], MS, 10 * MS);
         thread::sleep(Duration::from_millis(11));
-        held.unwrap().restore().unwrap();
+        held.unwrap().stop().unwrap();
     }
 }
 
-/// Fails now and then on a kernel that leaves a thread throttled, if `Deadline::restore` returns at once.
+/// Fails now and then on a kernel that leaves a thread throttled, if `Driver::stop` returns at once.
 #[test]
 #[ignore = "needs root"]
 fn a_thread_runs_when_it_is_put_under_deadline_again_at_once() {
@@ -239,10 +243,10 @@ fn a_thread_runs_when_it_is_put_under_deadline_again_at_once() {
     let ms = Duration::from_millis;
     for worker in [Worker::spinning(), Worker::start(ms(1), ms(1))] {
         for i in 0..10 {
-            let mut first = Deadline::apply(&[worker.tid], MS, 4 * MS).unwrap();
+            let mut first = deadline(&[worker.tid], MS, 4 * MS).unwrap();
             thread::sleep(Duration::from_micros(20_000 + 700 * i));
-            first.restore().unwrap();
-            let _again = Deadline::apply(&[worker.tid], 10 * MS, 40 * MS).unwrap();
+            first.stop().unwrap();
+            let _again = deadline(&[worker.tid], 10 * MS, 40 * MS).unwrap();
             let summary = record(worker.tid, ms(200)).summary(None);
             assert!(summary.running_share > 0.05, "{summary:?}");
         }
@@ -258,24 +262,23 @@ fn deadline_says_that_a_pinned_thread_is_pinned() {
         return;
     }
     let worker = Worker::spinning();
-    let _pinned = Burner::start(worker.tid, last_cpu(), Schedule::new(20 * MS, MS)).unwrap();
-    let error = Deadline::apply(&[worker.tid], 10 * MS, 40 * MS).unwrap_err();
+    let _pinned = burner(worker.tid, last_cpu(), on_off(20 * MS, MS)).unwrap();
+    let error = deadline(&[worker.tid], 10 * MS, 40 * MS).unwrap_err();
     assert!(matches!(error, ContentionError::Affinity { .. }), "{error:?}");
 }
 
-/// A neighbour of the same session; without a nice value it takes every other on-window.
+/// A neighbour of the same session; without a nice value it takes every other timeslice.
 #[test]
 #[ignore = "needs root"]
-fn a_busy_neighbour_gets_next_to_nothing_of_the_on_windows() {
+fn a_busy_neighbour_gets_next_to_nothing_of_the_timeslices() {
     let _alone = alone();
     let neighbour = Worker::spinning();
     pin(neighbour.tid, last_cpu());
-    let asked = Asked { driver: Driver::Burner, timeslice_ns: MS, share: 0.25 };
     let worker = Worker::spinning();
-    let shares = (0..ATTEMPTS).map(|_| measure(&worker, &asked).effective_share);
+    let shares = (0..ATTEMPTS).map(|_| measure(&worker, BURNER, slices(MS, 0.25)).effective_share);
     let best = shares.fold(0.0, f64::max);
     drop(neighbour);
-    // Half of the on-windows would be a share of 0.125.
+    // Half of the timeslices would be a share of 0.125.
     if best < 0.17 {
         judge(Some(vec![format!("{best} of the CPU at best")]));
     }
@@ -288,11 +291,11 @@ fn a_burner_pins_its_thread_and_gives_affinity_and_nice_value_back() {
     let worker = Worker::spinning();
     set_nice(worker.tid, 3);
     let before = affinity(worker.tid);
-    let mut burner = Burner::start(worker.tid, last_cpu(), Schedule::new(MS, MS)).unwrap();
+    let mut held = burner(worker.tid, last_cpu(), on_off(MS, MS)).unwrap();
     assert_eq!(affinity(worker.tid), [last_cpu()]);
-    burner.stop().unwrap();
+    held.stop().unwrap();
     assert_eq!((affinity(worker.tid), nice(worker.tid)), (before, 3));
-    burner.stop().unwrap();
+    held.stop().unwrap();
 }
 
 #[test]
@@ -300,23 +303,23 @@ fn a_burner_pins_its_thread_and_gives_affinity_and_nice_value_back() {
 fn a_burner_does_not_mind_a_thread_that_has_ended() {
     let _alone = alone();
     let worker = Worker::spinning();
-    let mut burner = Burner::start(worker.tid, last_cpu(), Schedule::new(MS, MS)).unwrap();
+    let mut held = burner(worker.tid, last_cpu(), on_off(MS, MS)).unwrap();
     drop(worker);
-    burner.stop().unwrap();
+    held.stop().unwrap();
 }
 
 #[test]
 #[ignore = "needs root"]
-fn a_burner_stops_at_once_inside_long_windows() {
+fn a_burner_stops_at_once_inside_long_slices_and_off_times() {
     let _alone = alone();
-    let long_on = Schedule::new(60_000 * MS, MS);
-    let long_off = Schedule::new(300 * MS, 600 * MS);
+    let long_on = on_off(60_000 * MS, MS);
+    let long_off = on_off(300 * MS, 600 * MS);
     for schedule in [long_on, long_off] {
         let worker = Worker::spinning();
-        let mut burner = Burner::start(worker.tid, last_cpu(), schedule).unwrap();
+        let mut held = burner(worker.tid, last_cpu(), schedule.clone()).unwrap();
         thread::sleep(Duration::from_millis(400));
         let begun = Instant::now();
-        burner.stop().unwrap();
+        held.stop().unwrap();
         assert!(begun.elapsed() < Duration::from_millis(150), "{schedule:?}");
     }
 }
@@ -331,13 +334,16 @@ fn burners_with_the_same_start_go_together() {
         return;
     }
     let workers = [Worker::spinning(), Worker::spinning()];
-    let schedule = Schedule { start_ns: Some(brobust_contention::clock::now()), ..Schedule::new(30 * MS, 20 * MS) };
     let attempts = (0..ATTEMPTS).map(|_| {
         let recorder = Recorder::start(&[workers[0].tid, workers[1].tid]).unwrap();
-        let burners = [0, 1].map(|i| Burner::start(workers[i].tid, cpus[i], schedule).unwrap());
+        let start_ns = Some(brobust_contention::clock::now());
+        let held = [0, 1].map(|i| {
+            let target = Target { tid: workers[i].tid, cpu: Some(cpus[i]), schedule: on_off(30 * MS, 20 * MS) };
+            started(BURNER, vec![target], start_ns).unwrap()
+        });
         thread::sleep(Duration::from_millis(300));
         let recordings = recorder.stop().unwrap();
-        drop(burners);
+        drop(held);
         median_distance(&off_begins(&recordings[0]), &off_begins(&recordings[1]))
     });
     let apart_ns = attempts.min().unwrap();
@@ -366,8 +372,8 @@ fn median_distance(a: &[u64], b: &[u64]) -> u64 {
 fn a_burner_refuses_a_thread_it_cannot_preempt() {
     let _alone = alone();
     let worker = Worker::spinning();
-    let _held = Deadline::apply(&[worker.tid], MS, 20 * MS).unwrap();
-    let error = Burner::start(worker.tid, last_cpu(), Schedule::new(MS, MS)).unwrap_err();
+    let _held = deadline(&[worker.tid], MS, 20 * MS).unwrap();
+    let error = burner(worker.tid, last_cpu(), on_off(MS, MS)).unwrap_err();
     assert!(error.to_string().contains("SCHED_DEADLINE"), "{error}");
 }
 
@@ -377,7 +383,7 @@ fn a_burner_refuses_a_cpu_that_does_not_exist() {
     let _alone = alone();
     let worker = Worker::idle();
     let before = affinity(worker.tid);
-    let error = Burner::start(worker.tid, 1000, Schedule::new(MS, MS)).unwrap_err();
+    let error = burner(worker.tid, 1000, on_off(MS, MS)).unwrap_err();
     assert!(matches!(error, ContentionError::Cpu { cpu: 1000, .. }), "{error:?}");
     assert_eq!(affinity(worker.tid), before);
 }
@@ -467,30 +473,30 @@ fn a_thread_that_does_not_exist_cannot_be_recorded() {
     assert!(matches!(error, ContentionError::NoThread { .. }), "{error:?}");
 }
 
-/// What an ordinary user sees of a thread is what the BPF program sees, but for the noise between two looks.
+/// What an ordinary user sees of a thread is what the BPF program sees, but for the noise between two polls.
 #[test]
 #[ignore = "needs root"]
 fn without_privilege_the_same_offtimes_are_seen() {
     let _alone = alone();
     let worker = Worker::spinning();
-    let _held = Burner::start(worker.tid, last_cpu(), Schedule::new(10 * MS, 30 * MS)).unwrap();
-    let (exact, looked) = (Recorder::start(&[worker.tid]), Recorder::start_unprivileged(&[worker.tid]));
-    let (exact, looked) = (exact.unwrap(), looked.unwrap());
-    let mut parts = looked.take().unwrap().remove(0);
+    let _held = burner(worker.tid, last_cpu(), on_off(10 * MS, 30 * MS)).unwrap();
+    let (exact, polled) = (Recorder::start(&[worker.tid]), Recorder::start_unprivileged(&[worker.tid]));
+    let (exact, polled) = (exact.unwrap(), polled.unwrap());
+    let mut parts = polled.take().unwrap().remove(0);
     for _ in 0..4 {
         thread::sleep(Duration::from_millis(330));
-        parts.append(&looked.take().unwrap().remove(0));
+        parts.append(&polled.take().unwrap().remove(0));
     }
-    let (exact, looked) = (exact.stop().unwrap().remove(0).summary(None), parts.summary(None));
-    assert!((exact.effective_share - looked.effective_share).abs() < 0.04, "{exact:?}\n{looked:?}");
+    let (exact, polled) = (exact.stop().unwrap().remove(0).summary(None), parts.summary(None));
+    assert!((exact.effective_share - polled.effective_share).abs() < 0.04, "{exact:?}\n{polled:?}");
     // Not the mean: short waits within a millisecond of another are seen as one.
-    let (exact_ns, looked_ns) = (exact.offtime.unwrap().median_ns, looked.offtime.unwrap().median_ns);
-    assert!((looked_ns / exact_ns - 1.0).abs() < 0.02, "{exact_ns} {looked_ns}");
+    let (exact_ns, polled_ns) = (exact.offtime.unwrap().median_ns, polled.offtime.unwrap().median_ns);
+    assert!((polled_ns / exact_ns - 1.0).abs() < 0.02, "{exact_ns} {polled_ns}");
     let starts = exact
         .offtime_starts_ns
         .iter()
-        .filter(|start| looked.offtime_starts_ns.iter().any(|looked| looked.abs_diff(**start) < 3 * MS));
-    assert!(starts.count() * 10 >= exact.offtimes_ns.len() * 8, "{exact:?}\n{looked:?}");
+        .filter(|start| polled.offtime_starts_ns.iter().any(|polled| polled.abs_diff(**start) < 3 * MS));
+    assert!(starts.count() * 10 >= exact.offtimes_ns.len() * 8, "{exact:?}\n{polled:?}");
 }
 
 #[test]
@@ -498,21 +504,21 @@ fn without_privilege_the_same_offtimes_are_seen() {
 fn a_burner_repeats_recorded_offtimes_and_then_leaves_the_thread_alone() {
     let _alone = alone();
     let worker = Worker::spinning();
-    let window = |begin, end| OffWindow { begin_ns: begin * MS, end_ns: end * MS };
-    let recorded = [window(0, 20), window(50, 90), window(200, 215)];
+    let recorded = [(0, 20 * MS), (50 * MS, 40 * MS), (200 * MS, 15 * MS)];
     // A host whose own CPUs are taken away ends a wait some milliseconds late.
     let room_ns = 5 * MS;
     let attempt = || {
         let recorder = Recorder::start(&[worker.tid]).unwrap();
         let start_ns = brobust_contention::clock::now() + 100 * MS;
-        let held = Burner::replay(worker.tid, last_cpu(), &recorded, start_ns).unwrap();
+        let schedule = Schedule::Replay { offtimes: recorded.to_vec() };
+        let target = Target { tid: worker.tid, cpu: Some(last_cpu()), schedule };
+        let held = started(BURNER, vec![target], Some(start_ns)).unwrap();
         thread::sleep(Duration::from_millis(500));
         let got = recorder.stop().unwrap().remove(0);
         drop(held);
         let long = |i: &&Interval| i.state == State::Waiting && i.duration_ns > 8 * MS;
-        let is_repeated = |off: &OffWindow, i: &Interval| {
-            i.start_ns.abs_diff(start_ns + off.begin_ns) < room_ns
-                && i.duration_ns.abs_diff(off.end_ns - off.begin_ns) < room_ns
+        let is_repeated = |(begin_ns, length_ns): &(u64, u64), i: &Interval| {
+            i.start_ns.abs_diff(start_ns + begin_ns) < room_ns && i.duration_ns.abs_diff(*length_ns) < room_ns
         };
         let seen: Vec<Interval> =
             got.intervals.iter().filter(long).filter(|i| i.start_ns + room_ns > start_ns).cloned().collect();

@@ -6,7 +6,38 @@ use std::sync::{mpsc, Arc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use brobust_contention::Tid;
+use brobust_contention::{drivers, ContentionRequest, Driver, Promise, Result, Target, Tid};
+use brobust_timeline::{Schedule, Slices};
+
+pub const DEADLINE: &str = "deadline";
+pub const BURNER: &str = "burner";
+
+/// Returns slices that leave a thread `share` of a CPU.
+pub fn slices(timeslice_ns: u64, share: f64) -> Slices {
+    Slices::plain(timeslice_ns, (timeslice_ns as f64 / share).round() as u64)
+}
+
+/// Returns what a driver is held to that was given these slices.
+pub fn request(driver: &str, slices: &Slices) -> ContentionRequest {
+    let promise = if driver == DEADLINE { Promise::TimeslicesAtTicks } else { Promise::Timeslices };
+    ContentionRequest { promise, timeslice_ns: slices.timeslice, share: slices.share() }
+}
+
+/// Puts threads under contention.
+pub fn started(driver: &str, targets: Vec<Target>, start_ns: Option<u64>) -> Result<Box<dyn Driver>> {
+    let mut held = drivers::prepare(driver, targets, start_ns)?;
+    loop {
+        held.start()?;
+        if held.settle()? {
+            return Ok(held);
+        }
+    }
+}
+
+/// Puts one thread under contention.
+pub fn held(driver: &str, tid: Tid, cpu: usize, slices: Slices) -> Result<Box<dyn Driver>> {
+    started(driver, vec![Target { tid, cpu: Some(cpu), schedule: Schedule::Slices(slices) }], None)
+}
 
 /// A thread that works and sleeps in turns until it is dropped, as a vCPU does.
 pub struct Worker {

@@ -1,62 +1,92 @@
-//! Contention by a burner: a real-time thread on the vCPU thread's CPU that occupies it in the off-windows.
+//! Contention by a burner: a real-time thread on the vCPU thread's CPU that occupies it in the off-times.
 //!
 //! The vCPU thread is pinned to that CPU, so while the burner spins it has nowhere to run. Edges are those of a
-//! high-resolution timer, a few microseconds at any HZ. Costs the off-time of one CPU.
+//! high-resolution timer, a few microseconds at any HZ. It costs the off-time of one CPU.
 use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{mpsc, Arc};
 use std::thread::{self, JoinHandle};
 
+use brobust_timeline::{OffTime, OffTimes, Schedule};
+
+use crate::budget;
 use crate::clock;
+use crate::driver::{Driver, Target};
 use crate::error::{ContentionError, Result};
 use crate::sched_attr::{SchedAttr, SCHED_DEADLINE, SCHED_FIFO, SCHED_RR};
-use crate::schedule::{check_recorded, OffWindow, Schedule};
-use crate::thread::{current_tid, CpuSet, Thread, Tid};
+use crate::thread::{current_tid, CpuSet, Thread};
+use crate::tid::Tid;
 
 /// Above every ordinary thread, just below threaded interrupts (kernel/sched/syscalls.c, sched_set_fifo: 50), which
-/// would else stand still in the off-windows; they need microseconds and give the CPU back to the burner.
+/// would otherwise stand still in the off-times; they need microseconds and give the CPU back to the burner.
 const PRIORITY: u32 = 49;
+
+pub(super) fn check(schedule: &Schedule, _threads: usize) -> Result<()> {
+    budget::check(schedule)
+}
+
+pub(super) fn prepare(targets: Vec<Target>, start_ns: Option<u64>) -> Result<Box<dyn Driver>> {
+    Ok(Box::new(Burner { targets, start_ns, burning: Vec::new() }))
+}
+
+/// vCPU threads whose CPUs are taken away, each by a burning thread.
+#[derive(Debug)]
+struct Burner {
+    targets: Vec<Target>,
+    start_ns: Option<u64>,
+    burning: Vec<Burning>,
+}
+
+impl Driver for Burner {
+    fn start(&mut self) -> Result<()> {
+        if !self.burning.is_empty() {
+            return Ok(());
+        }
+        let origin_ns = self.start_ns.unwrap_or_else(clock::now);
+        for target in &self.targets {
+            match Burning::start(target, origin_ns) {
+                Ok(burning) => self.burning.push(burning),
+                Err(error) => {
+                    // The error is worth more than one of undoing.
+                    let _ = self.stop();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        let outcomes: Vec<_> = self.burning.drain(..).map(|mut burning| burning.stop()).collect();
+        outcomes.into_iter().collect()
+    }
+}
 
 /// One vCPU thread under contention. When dropped, ends it and restores the thread's affinity and nice value.
 #[derive(Debug)]
-pub struct Burner {
+struct Burning {
     stop: Arc<StopFlag>,
-    burning: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
     placed: Option<Placed>,
 }
 
-impl Burner {
-    /// Pins `vcpu_tid` to `cpu` and takes that CPU away from it on `schedule`.
-    pub fn start(vcpu_tid: Tid, cpu: usize, schedule: Schedule) -> Result<Self> {
-        schedule.check()?;
-        Self::take_away(vcpu_tid, cpu, schedule.windows(clock::now()))
-    }
-
-    /// Pins `vcpu_tid` to `cpu` and takes that CPU away from it in these windows, which count from `start_ns`
-    /// (CLOCK_MONOTONIC). After the last it is left alone.
-    pub fn replay(vcpu_tid: Tid, cpu: usize, recorded: &[OffWindow], start_ns: u64) -> Result<Self> {
-        check_recorded(recorded)?;
-        let from_start = |window: &OffWindow| OffWindow {
-            begin_ns: start_ns.saturating_add(window.begin_ns),
-            end_ns: start_ns.saturating_add(window.end_ns),
-        };
-        Self::take_away(vcpu_tid, cpu, recorded.iter().map(from_start).collect::<Vec<_>>().into_iter())
-    }
-
-    fn take_away(vcpu_tid: Tid, cpu: usize, windows: impl Iterator<Item = OffWindow> + Send + 'static) -> Result<Self> {
-        let vcpu = Thread::find(vcpu_tid)?;
-        let mut this = Self { stop: Arc::default(), burning: None, placed: Some(Placed::place(vcpu, cpu)?) };
-        this.burning = Some(start_burning(cpu, windows, Arc::clone(&this.stop))?);
+impl Burning {
+    /// Pins the target to its CPU and takes that CPU away from it on its schedule, which begins at `origin_ns`
+    /// (CLOCK_MONOTONIC). After the last off-time, if there is one, the thread is left alone.
+    fn start(target: &Target, origin_ns: u64) -> Result<Self> {
+        let cpu = target.cpu.ok_or(ContentionError::NoCpu { tid: target.tid })?;
+        let placed = Placed::place(Thread::find(target.tid)?, cpu)?;
+        let mut this = Self { stop: Arc::default(), thread: None, placed: Some(placed) };
+        this.thread = Some(start_burning(cpu, target.schedule.off_times(origin_ns), Arc::clone(&this.stop))?);
         Ok(this)
     }
 
-    /// Ends the contention and makes the vCPU thread what it was before. Once is enough; again does nothing.
-    pub fn stop(&mut self) -> Result<()> {
+    fn stop(&mut self) -> Result<()> {
         self.stop.raise();
-        if let Some(burning) = self.burning.take() {
+        if let Some(thread) = self.thread.take() {
             // The burning thread cannot panic: it only reads the clock and waits.
-            let _ = burning.join();
+            let _ = thread.join();
         }
         match self.placed.take() {
             Some(placed) => placed.restore(),
@@ -65,14 +95,14 @@ impl Burner {
     }
 }
 
-impl Drop for Burner {
+impl Drop for Burning {
     fn drop(&mut self) {
-        // Nobody is left to hear of an error here; who wants to know calls stop().
+        // Nobody is left to hear of an error here; whoever wants to know calls stop().
         let _ = self.stop();
     }
 }
 
-/// A vCPU thread in its place, and what it was before.
+/// A vCPU thread that is pinned, and its former affinity and attributes.
 #[derive(Debug)]
 struct Placed {
     thread: Thread,
@@ -81,8 +111,8 @@ struct Placed {
 }
 
 impl Placed {
-    /// Pins the thread and lets no ordinary neighbour of its group have the on-windows: they are the vCPU's. (Weighing
-    /// is by group: processes of another session or cgroup are not held off by a nice value.)
+    /// Pins the thread and raises its weight, so that no ordinary neighbour of its group gets its timeslices. (Weighing is
+    /// by group: a nice value does not hold off processes of another session or cgroup.)
     fn place(thread: Thread, cpu: usize) -> Result<Self> {
         let attr_before = preemptible_attr(thread.tid)?;
         let this = Self { thread, cpus_before: thread.affinity()?, attr_before };
@@ -114,7 +144,7 @@ impl Placed {
     }
 }
 
-/// The thread's attributes, unless it outranks the burner: it would run through every off-window.
+/// Returns the thread's attributes, or refuses a thread that outranks the burner: it would run through every off-time.
 fn preemptible_attr(tid: Tid) -> Result<SchedAttr> {
     let attr = SchedAttr::of(tid)
         .map_err(|error| ContentionError::os(format!("reading the policy of thread {tid}"), error))?;
@@ -128,21 +158,17 @@ fn preemptible_attr(tid: Tid) -> Result<SchedAttr> {
 }
 
 /// Starts the burning thread and returns when it has its CPU and priority, or the reason why it has not.
-fn start_burning(
-    cpu: usize,
-    windows: impl Iterator<Item = OffWindow> + Send + 'static,
-    stop: Arc<StopFlag>,
-) -> Result<JoinHandle<()>> {
+fn start_burning(cpu: usize, off_times: OffTimes, stop: Arc<StopFlag>) -> Result<JoinHandle<()>> {
     let (ready, wait_ready) = mpsc::sync_channel(1);
     let thread = thread::Builder::new()
         .name(format!("burner/{cpu}"))
         .spawn(move || {
-            let prepared = prepare(cpu);
+            let prepared = get_ready(cpu);
             let failed = prepared.is_err();
             // The receiver waits below until it has this, so sending cannot fail.
             let _ = ready.send(prepared);
             if !failed {
-                burn(windows, &stop);
+                burn(off_times, &stop);
             }
         })
         .map_err(|error| ContentionError::os("starting the burner thread", error))?;
@@ -151,7 +177,7 @@ fn start_burning(
 }
 
 /// Makes the calling thread the one that can take `cpu` away.
-fn prepare(cpu: usize) -> Result<()> {
+fn get_ready(cpu: usize) -> Result<()> {
     let tid = current_tid();
     Thread::find(tid)?.pin(cpu)?;
     be_punctual();
@@ -170,21 +196,21 @@ fn be_punctual() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
 }
 
-fn burn(windows: impl Iterator<Item = OffWindow>, stop: &StopFlag) {
-    for window in windows {
-        if clock::now() >= window.end_ns {
+fn burn(off_times: OffTimes, stop: &StopFlag) {
+    for off in off_times {
+        if clock::now() >= off.end {
             // Missed altogether, say while the machine was suspended: do not burn the backlog.
             continue;
         }
-        if !stop.sleep_until(window.begin_ns) || !spin_through(window, stop) {
+        if !stop.sleep_until(off.begin) || !spin_through(off, stop) {
             return;
         }
     }
 }
 
-/// Occupies the CPU until the window ends. False when told to stop.
-fn spin_through(window: OffWindow, stop: &StopFlag) -> bool {
-    while clock::now() < window.end_ns {
+/// Occupies the CPU until the off-time ends. Returns false when told to stop.
+fn spin_through(off: OffTime, stop: &StopFlag) -> bool {
+    while clock::now() < off.end {
         if stop.is_raised() {
             return false;
         }
@@ -195,9 +221,9 @@ fn spin_through(window: OffWindow, stop: &StopFlag) -> bool {
 
 /// Tells the burning thread to stop, also while it sleeps.
 ///
-/// A futex, because FUTEX_WAIT_BITSET sleeps until an absolute time as clock_nanosleep(2) does and yet wakes
-/// at once when the flag is raised. The alternatives are worse: sleeping in short pieces would take the CPU in the
-/// on-window, and a signal would need a handler in somebody else's process (Python).
+/// It is a futex, because FUTEX_WAIT_BITSET sleeps until an absolute time as clock_nanosleep(2) does and yet wakes at once
+/// when the flag is raised. The alternatives are worse: sleeping in short pieces would take the CPU in the timeslice, and a
+/// signal would need a handler in somebody else's process (Python).
 #[derive(Debug, Default)]
 struct StopFlag {
     raised: AtomicU32,
@@ -216,7 +242,7 @@ impl StopFlag {
         self.raised.load(Ordering::Acquire) != 0
     }
 
-    /// Sleeps until CLOCK_MONOTONIC time `until_ns`. False when told to stop.
+    /// Sleeps until CLOCK_MONOTONIC time `until_ns`. Returns false when told to stop.
     fn sleep_until(&self, until_ns: u64) -> bool {
         while !self.is_raised() {
             match self.wait(until_ns) {
@@ -273,11 +299,5 @@ mod tests {
         let until_ns = clock::now() + 5_000_000;
         assert!(StopFlag::default().sleep_until(until_ns));
         assert!(clock::now() >= until_ns);
-    }
-
-    #[test]
-    fn a_bad_schedule_is_refused_before_the_thread_is_touched() {
-        let error = Burner::start(Tid::MAX, 0, Schedule::new(0, 1)).unwrap_err();
-        assert!(matches!(error, ContentionError::ZeroDuration { .. }));
     }
 }

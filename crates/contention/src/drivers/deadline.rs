@@ -1,25 +1,31 @@
 //! Contention by SCHED_DEADLINE: a thread gets `runtime` of CPU in every `period`, then none until the next.
 //!
-//! Needs no CPU of its own and no pinning, and lasts as long as the thread. But the kernel charges the budget at
-//! scheduler ticks (kernel/sched/deadline.c, update_curr_dl), so a slice ends at the first tick after the budget is
-//! spent and the overrun is taken from the next slice: right on average, and only if a slice is a few ticks long. For
-//! shorter slices there is `burner`.
+//! It needs no CPU of its own and no pinning, and lasts as long as the thread. But the kernel charges the budget at
+//! scheduler ticks (kernel/sched/deadline.c, update_curr_dl), so a timeslice ends at the first tick after the budget is
+//! spent and the overrun is taken from the next one: right on average, and only if a timeslice is a few ticks long. For
+//! shorter ones there is `burner`.
 use std::fs;
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use brobust_timeline::{Schedule, Slices};
+
+use crate::driver::{Driver, Target};
 use crate::error::{ContentionError, Result};
 use crate::host::{hz, kernel_is_at_least, online_cpus, sysctl, RealTimeBudget};
 use crate::sched_attr::{SchedAttr, SCHED_DEADLINE};
-use crate::schedule::period_ns;
-use crate::thread::{Stat, Thread, Tid};
+use crate::thread::{Stat, Thread};
+use crate::tid::Tid;
 
 /// kernel/sched/deadline.c, __checkparam_dl: DL_SCALE is 10, so below 1024 ns the bandwidth would round to nothing.
-const LEAST_RUNTIME_NS: u64 = 1 << 10;
+const MIN_RUNTIME_NS: u64 = 1 << 10;
 
-/// The least runtime in so long a period is a bandwidth of 0: kernel/sched/core.c, to_ratio, counts in units of 2^-20.
+/// The smallest runtime in a period of this length is a bandwidth of 0, since it is less than `BANDWIDTH_UNIT`.
 const PERIOD_OF_NO_BANDWIDTH_NS: u64 = 1_100_000_000;
+
+/// kernel/sched/core.c, to_ratio: bandwidths are counted in units of 2^-20.
+const BANDWIDTH_UNIT: f64 = 1.0 / (1 << 20) as f64;
 
 /// Defaults of kernel.sched_deadline_period_{min,max}_us (kernel/sched/deadline.c).
 const DEFAULT_PERIOD_MIN_US: i64 = 100;
@@ -29,18 +35,41 @@ const DEFAULT_PERIOD_MAX_US: i64 = 1 << 22;
 /// case real-time threads starve them, and this counts as admitted bandwidth.
 const FAIR_SERVER_SHARE: f64 = 0.05;
 
-/// How often to put a thread under SCHED_DEADLINE that does not run there.
-const ATTEMPTS: usize = 5;
+/// How often to try with a thread that does not run under SCHED_DEADLINE.
+const MAX_ATTEMPTS: usize = 5;
 
-/// Threads held under SCHED_DEADLINE. Gives each its former policy back when dropped.
+/// Refuses what SCHED_DEADLINE would not admit for `threads` threads, beside those that are there already.
+pub(super) fn check(schedule: &Schedule, threads: usize) -> Result<()> {
+    Limits::read().check(&slices_of(schedule)?, threads)
+}
+
+pub(super) fn prepare(targets: Vec<Target>, _start_ns: Option<u64>) -> Result<Box<dyn Driver>> {
+    let held = targets.iter().map(|target| {
+        let Slices { timeslice, period, .. } = slices_of(&target.schedule)?;
+        Held::find(target.tid, SchedAttr::deadline(timeslice, period))
+    });
+    Ok(Box::new(Deadline { held: held.collect::<Result<_>>()?, attempts: 0 }))
+}
+
+/// The kernel decides when each period begins, and every period is the same.
+fn slices_of(schedule: &Schedule) -> Result<Slices> {
+    schedule.check()?;
+    match schedule {
+        Schedule::Slices(slices) if slices.off_time() == 0 => Err(ContentionError::NothingTaken),
+        Schedule::Slices(slices) if *slices == Slices::plain(slices.timeslice, slices.period) => Ok(*slices),
+        Schedule::Always => Err(ContentionError::NothingTaken),
+        _ => Err(ContentionError::OnlySlices { driver: "deadline" }),
+    }
+}
+
+/// Threads held under SCHED_DEADLINE. When dropped, it gives each its previous policy back.
 #[derive(Debug)]
-pub struct Deadline {
+struct Deadline {
     held: Vec<Held>,
-    wanted: SchedAttr,
     attempts: usize,
 }
 
-/// A thread and what it was before.
+/// A thread, its previous attributes, and those for SCHED_DEADLINE.
 #[derive(Debug)]
 struct Held {
     thread: Thread,
@@ -50,38 +79,14 @@ struct Held {
     is_admitted: bool,
 }
 
-impl Deadline {
-    /// Remembers what the threads are, to let each run `runtime_ns` in every `period_ns` from `admit` on.
-    pub fn new(tids: &[Tid], runtime_ns: u64, period_ns: u64) -> Result<Self> {
-        if tids.is_empty() {
-            return Err(ContentionError::NoThreads);
-        }
-        Limits::read().check_range(runtime_ns, period_ns)?;
-        let wanted = SchedAttr::deadline(runtime_ns, period_ns);
-        let held: Result<_> = tids.iter().map(|&tid| Held::find(tid, wanted)).collect();
-        Ok(Self { held: held?, wanted, attempts: 0 })
-    }
-
-    /// `new`, `admit` and `get_going`, for threads that may run on every CPU.
-    pub fn apply(tids: &[Tid], runtime_ns: u64, period_ns: u64) -> Result<Self> {
-        let mut this = Self::new(tids, runtime_ns, period_ns)?;
-        loop {
-            this.admit()?;
-            if this.get_going()? {
-                return Ok(this);
-            }
-        }
-    }
-
-    /// Puts the threads under SCHED_DEADLINE that are not. If one is refused, none stays there.
-    ///
+impl Driver for Deadline {
     /// Counts what the host has admitted to others itself: this is called while the kernel does not, to admit threads
     /// that are confined to some CPUs.
-    pub fn admit(&mut self) -> Result<()> {
-        let share = self.wanted.share();
-        let missing = self.held.iter().filter(|held| !held.is_admitted).count();
+    fn start(&mut self) -> Result<()> {
+        let missing: Vec<f64> =
+            self.held.iter().filter(|held| !held.is_admitted).map(|held| held.wanted.share()).collect();
         let outcome = Limits::read()
-            .check_room(share, missing)
+            .check_room(missing.iter().sum(), missing.len())
             .and_then(|()| self.held.iter_mut().filter(|held| !held.is_admitted).try_for_each(Held::admit));
         if outcome.is_err() {
             // The error is worth more than one of undoing.
@@ -92,9 +97,10 @@ impl Deadline {
 
     /// Returns true when each thread has been seen to run in its second period. False if the kernel keeps one from
     /// running: it is not under SCHED_DEADLINE any more, and has to be admitted again.
-    pub fn get_going(&mut self) -> Result<bool> {
+    fn settle(&mut self) -> Result<bool> {
         self.attempts += 1;
-        thread::sleep(Duration::from_nanos(self.wanted.period_ns));
+        let max_period_ns = self.held.iter().map(|held| held.wanted.period_ns).max().unwrap_or(0);
+        thread::sleep(Duration::from_nanos(max_period_ns));
         let mut stuck = None;
         for held in self.held.iter_mut().filter(|held| held.is_admitted) {
             if !held.runs_again() {
@@ -103,21 +109,20 @@ impl Deadline {
             }
         }
         match stuck {
-            Some(tid) if self.attempts >= ATTEMPTS => Err(ContentionError::Stuck { tid }),
+            Some(tid) if self.attempts >= MAX_ATTEMPTS => Err(ContentionError::Stuck { tid }),
             stuck => Ok(stuck.is_none()),
         }
     }
 
-    /// Gives every thread its former policy back. Once is enough; again does nothing. A thread that has ended is
-    /// none to restore; if others fail, the rest is restored nevertheless and the first error is returned.
-    ///
-    /// Returns when the threads can be put under SCHED_DEADLINE again, a few periods later.
-    pub fn restore(&mut self) -> Result<()> {
+    /// Returns when the threads can be put under SCHED_DEADLINE again, a few periods later. The contention ends at once.
+    fn stop(&mut self) -> Result<()> {
         let outcome = self.release();
         self.held.clear();
         outcome
     }
+}
 
+impl Deadline {
     fn release(&mut self) -> Result<()> {
         let mut outcome = Ok(());
         let mut settling = Duration::ZERO;
@@ -135,8 +140,8 @@ impl Deadline {
 
 impl Drop for Deadline {
     fn drop(&mut self) {
-        // Nobody is left to hear of an error here; who wants to know calls restore().
-        let _ = self.restore();
+        // Nobody is left to hear of an error here; whoever wants to know calls stop().
+        let _ = self.stop();
     }
 }
 
@@ -157,11 +162,11 @@ impl Held {
         Ok(())
     }
 
-    /// Gives the thread its former policy until it is admitted again.
+    /// Gives the thread its previous policy until it is admitted again.
     ///
-    /// A thread that was under SCHED_DEADLINE before may get one slice and then none ever again: throttled, and no timer
-    /// armed to end that. `settling` makes it rare and not impossible (6.18: 9 of 300 returns, spinning and sleeping threads). Leaving the
-    /// class and coming back sets it going.
+    /// A thread that was under SCHED_DEADLINE before may get one timeslice and then none ever again: throttled, with no
+    /// timer armed to end that. `settling` makes this rare and not impossible (6.18: 9 of 300 returns, spinning and
+    /// sleeping threads). Leaving the class and coming back sets the thread going.
     fn leave(&mut self) -> Result<()> {
         let tid = self.thread.tid;
         self.before.set(tid).map_err(|error| refusal(&self.thread, self.before, error))?;
@@ -170,14 +175,14 @@ impl Held {
         Ok(())
     }
 
-    /// False if the thread wants to run and does not, from its second period on, for longer than it may have to wait.
+    /// Returns false if the thread wants to run and does not, from its second period on, for longer than it may have to wait.
     fn runs_again(&self) -> bool {
         let period = Duration::from_nanos(self.wanted.period_ns);
         let before = self.thread.run_ns();
-        // A slice that was overrun by a tick may cost the next ones.
-        let patience = Instant::now() + 3 * period + self.settling();
-        while Instant::now() < patience {
-            // What sleeps is not throttled, and what has ended or cannot be measured is not for us to set going.
+        // A timeslice that was overrun by a tick may cost the next ones.
+        let deadline = Instant::now() + 3 * period + self.settling();
+        while Instant::now() < deadline {
+            // A sleeping thread is not throttled, and one that has ended or cannot be measured is not ours to restart.
             if self.thread.state() != Some('R') || before.is_none() || self.thread.run_ns() != before {
                 return true;
             }
@@ -205,12 +210,12 @@ impl Held {
         }
     }
 
-    /// The time after which an awake thread that left SCHED_DEADLINE may come back.
+    /// Returns the time after which an awake thread that left SCHED_DEADLINE may come back.
     ///
-    /// Until its "0-lag time" (task_non_contending): when it would have paid for its overrun, a tick at most, at its
-    /// own bandwidth. A thread that comes back before may find itself throttled without a timer to end that
-    /// (dl_task_timer ignores threads of other policies), and never run again. Seen on 6.18: 1 of 14 threads that came
-    /// back at once, none of 28 that came back later.
+    /// That is its "0-lag time" (task_non_contending): when it would have paid for its overrun, a tick at most, at its own
+    /// bandwidth. A thread that comes back before that may find itself throttled without a timer to end it (dl_task_timer
+    /// ignores threads of other policies), and never run again. Seen on 6.18: 1 of 14 threads that came back at once, none
+    /// of 28 that came back later.
     fn settling(&self) -> Duration {
         let tick_s = 1.0 / f64::from(hz().unwrap_or(100));
         Duration::from_nanos(self.wanted.period_ns) + Duration::from_secs_f64(tick_s / self.wanted.share())
@@ -219,18 +224,18 @@ impl Held {
 
 /// Shrinks a sleeping thread's bandwidth to nothing while it still is a deadline thread.
 ///
-/// The kernel (6.18 at least) forgets to take a thread off the admitted sum if it leaves SCHED_DEADLINE in its
-/// sleep: switched_from_dl leaves that to a timer which is armed only for threads that run. A few restored idle
-/// vCPUs and the whole host gets EBUSY until its cpusets are rebuilt. A change of parameters is booked at once
-/// (sched_dl_overflow). Not for threads that are awake: those are booked right, and they would be throttled under
-/// the new parameters and take that into their next time under SCHED_DEADLINE.
+/// The kernel (6.18 at least) forgets to take a thread off the admitted sum if it leaves SCHED_DEADLINE in its sleep:
+/// switched_from_dl leaves that to a timer which is armed only for threads that run. After a few restored idle vCPUs the
+/// whole host gets EBUSY until its cpusets are rebuilt. A change of parameters is booked at once (sched_dl_overflow).
+/// Threads that are awake are left alone: they are booked correctly, and they would be throttled under the new parameters
+/// and take that into their next time under SCHED_DEADLINE.
 fn shrink(tid: Tid) {
-    let nothing = SchedAttr::deadline(LEAST_RUNTIME_NS, PERIOD_OF_NO_BANDWIDTH_NS);
-    // If this fails the thread is restored all the same, which is what matters to it.
+    let nothing = SchedAttr::deadline(MIN_RUNTIME_NS, PERIOD_OF_NO_BANDWIDTH_NS);
+    // If this fails the thread is restored nevertheless, which is what matters to it.
     let _ = nothing.set(tid);
 }
 
-/// Gets a thread that somebody else (killed since) has left under SCHED_DEADLINE ready to be given another policy.
+/// Prepares a thread that a killed process left under SCHED_DEADLINE for another policy.
 pub fn release(tid: Tid) -> Result<()> {
     let thread = Thread::find(tid)?;
     let is_deadline = SchedAttr::of(tid).is_ok_and(|attr| attr.policy == SCHED_DEADLINE);
@@ -240,7 +245,7 @@ pub fn release(tid: Tid) -> Result<()> {
     Ok(())
 }
 
-/// Says in words why sched_setattr(2) refused.
+/// Explains why sched_setattr(2) refused.
 fn refusal(thread: &Thread, wanted: SchedAttr, error: io::Error) -> ContentionError {
     let tid = thread.tid;
     match error.raw_os_error() {
@@ -261,20 +266,14 @@ fn may_not_run_everywhere(thread: &Thread) -> bool {
     thread.affinity().is_ok_and(|cpus| cpus.count() < online_cpus())
 }
 
-/// Says before anything is started whether SCHED_DEADLINE would admit `threads` threads that each run `timeslice_ns`
-/// and get `share` of a CPU, beside those that are there already.
-pub fn check(timeslice_ns: u64, share: f64, threads: usize) -> Result<()> {
-    Limits::read().check(timeslice_ns, share, threads)
-}
-
 /// What this kernel admits, read from its sysctls.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     period_min_ns: u64,
     period_max_ns: u64,
-    /// The fraction of every CPU that deadline threads may have together.
+    /// Fraction of every CPU that deadline threads may have together.
     fraction: f64,
-    /// What those that are there have, in CPUs.
+    /// Sum of the shares that are admitted already, in CPUs.
     admitted: f64,
     cpus: usize,
 }
@@ -295,18 +294,14 @@ impl Limits {
         }
     }
 
-    fn check(&self, timeslice_ns: u64, share: f64, threads: usize) -> Result<()> {
-        let period_ns = period_ns(timeslice_ns, share)?;
-        self.check_range(timeslice_ns, period_ns)?;
-        self.check_room(share, threads)
+    fn check(&self, slices: &Slices, threads: usize) -> Result<()> {
+        self.check_range(slices.timeslice, slices.period)?;
+        self.check_room(slices.share() * threads as f64, threads)
     }
 
     fn check_range(&self, runtime_ns: u64, period_ns: u64) -> Result<()> {
-        if runtime_ns < LEAST_RUNTIME_NS {
-            return Err(ContentionError::RuntimeTooShort { runtime_ns, least_ns: LEAST_RUNTIME_NS });
-        }
-        if period_ns < runtime_ns {
-            return Err(ContentionError::RuntimeAbovePeriod { runtime_ns, period_ns });
+        if runtime_ns < MIN_RUNTIME_NS {
+            return Err(ContentionError::RuntimeTooShort { runtime_ns, min_ns: MIN_RUNTIME_NS });
         }
         if period_ns < self.period_min_ns || period_ns > self.period_max_ns {
             return Err(ContentionError::PeriodOutOfRange {
@@ -318,16 +313,19 @@ impl Limits {
         Ok(())
     }
 
-    fn check_room(&self, share: f64, threads: usize) -> Result<()> {
+    /// Refuses threads that want `shares` of a CPU together.
+    fn check_room(&self, shares: f64, threads: usize) -> Result<()> {
         let room = (self.fraction * self.cpus as f64 - self.admitted).max(0.0);
-        if share * threads as f64 > room {
+        // The kernel rounds each share down to its unit.
+        if shares - threads as f64 * BANDWIDTH_UNIT > room {
+            let share = shares / threads as f64;
             return Err(ContentionError::NoRoom { threads, share, room, cpus: self.cpus });
         }
         Ok(())
     }
 }
 
-/// The shares of a CPU that SCHED_DEADLINE has admitted on this host, summed over its threads.
+/// Returns the shares of a CPU that SCHED_DEADLINE has admitted on this host, summed over its threads.
 fn admitted_shares() -> f64 {
     let tasks = numbers_in("/proc").flat_map(|pid| numbers_in(&format!("/proc/{pid}/task")));
     tasks.filter_map(|tid| SchedAttr::of(tid).ok().filter(|attr| is_admitted(tid, attr))).map(|attr| attr.share()).sum()
@@ -353,29 +351,43 @@ mod tests {
         Limits { period_min_ns: 100_000, period_max_ns: 4_194_304_000, fraction: 0.9, admitted: 0.0, cpus: 2 }
     }
 
+    fn check(limits: &Limits, timeslice_ns: u64, share: f64, threads: usize) -> Result<()> {
+        let period_ns = (timeslice_ns as f64 / share).round() as u64;
+        limits.check(&slices_of(&Schedule::Slices(Slices::plain(timeslice_ns, period_ns)))?, threads)
+    }
+
     fn refused(timeslice_ns: u64, share: f64, threads: usize) -> String {
-        two_cpus().check(timeslice_ns, share, threads).unwrap_err().to_string()
+        check(&two_cpus(), timeslice_ns, share, threads).unwrap_err().to_string()
     }
 
     #[test]
     fn the_papers_grid_is_admitted() {
         for timeslice_ms in [1, 5, 10, 20, 50] {
             for share in [0.1, 0.25, 0.5, 0.7, 0.9] {
-                two_cpus().check(timeslice_ms * MS, share, 1).unwrap();
+                check(&two_cpus(), timeslice_ms * MS, share, 1).unwrap();
             }
         }
     }
 
     #[test]
-    fn a_share_that_is_no_fraction_is_refused() {
-        for share in [0.0, 1.0, -0.5, 1.5, f64::NAN, f64::INFINITY] {
-            assert!(refused(MS, share, 1).starts_with("share "), "{share}");
+    fn only_slices_of_constant_length_are_taken() {
+        let plain = Slices::plain(10 * MS, 40 * MS);
+        slices_of(&Schedule::Slices(plain)).unwrap();
+        for slices in [
+            Slices { phase: None, ..plain },
+            Slices { start_jitter: 0.1, ..plain },
+            Slices { length_jitter: 0.1, ..plain },
+            Slices { stop: Some(1_000 * MS), ..plain },
+        ] {
+            let error = slices_of(&Schedule::Slices(slices)).unwrap_err();
+            assert!(matches!(error, ContentionError::OnlySlices { .. }), "{slices:?}");
         }
+        assert!(slices_of(&Schedule::Replay { offtimes: vec![(0, MS)] }).is_err());
     }
 
     #[test]
-    fn the_least_runtime_in_the_period_of_no_bandwidth_rounds_to_nothing() {
-        assert_eq!((LEAST_RUNTIME_NS << 20) / PERIOD_OF_NO_BANDWIDTH_NS, 0);
+    fn the_smallest_runtime_in_the_period_of_no_bandwidth_rounds_to_nothing() {
+        assert_eq!((MIN_RUNTIME_NS << 20) / PERIOD_OF_NO_BANDWIDTH_NS, 0);
     }
 
     #[test]
@@ -387,12 +399,12 @@ mod tests {
         assert!(refused(20_000, 0.5, 1).contains("period 40 us"));
         assert!(refused(20_000, 0.5, 1).contains("between 100 us and 4.19 s"));
         assert!(refused(2_000 * MS, 0.1, 1).contains("period 20 s"));
-        assert!(refused(0, 0.5, 1).contains("timeslice is 0"));
+        assert!(refused(0, 0.5, 1).contains("period of 0 ns"));
     }
 
     #[test]
     fn more_threads_than_the_cpus_have_room_for_are_refused() {
-        two_cpus().check(10 * MS, 0.9, 2).unwrap();
+        check(&two_cpus(), 10 * MS, 0.9, 2).unwrap();
         let text = refused(10 * MS, 0.9, 3);
         assert!(text.contains("3 thread(s) at 90 %"), "{text}");
         assert!(text.contains("sched_rt_runtime_us"), "{text}");
@@ -401,13 +413,8 @@ mod tests {
     #[test]
     fn what_others_have_been_admitted_with_is_not_given_twice() {
         let limits = Limits { admitted: 0.9, ..two_cpus() };
-        limits.check(10 * MS, 0.9, 1).unwrap();
-        let text = limits.check(10 * MS, 0.9, 2).unwrap_err().to_string();
+        check(&limits, 10 * MS, 0.9, 1).unwrap();
+        let text = check(&limits, 10 * MS, 0.9, 2).unwrap_err().to_string();
         assert!(text.contains("0.90 CPUs' worth is left"), "{text}");
-    }
-
-    #[test]
-    fn no_threads_are_an_error_not_a_silent_success() {
-        assert!(matches!(Deadline::apply(&[], MS, 4 * MS), Err(ContentionError::NoThreads)));
     }
 }
