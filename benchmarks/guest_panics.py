@@ -40,6 +40,7 @@ from scipy.stats import chi2
 
 from brobust import _core
 from brobust.contention import vcpus
+from brobust.drivers import schedules
 from brobust.errors import BrobustError
 from brobust.host import cgroups
 from brobust.host.session import Session
@@ -165,8 +166,11 @@ def held(thread: int, args: argparse.Namespace) -> Iterator[None]:
     if args.share >= 1:
         yield
     elif args.driver == "deadline":
-        deadline = _core.Deadline([thread], slice_ns, period_ns)
+        slices = json.dumps(schedules.slices(slice_ns, period_ns))
+        deadline = _core.Contention("deadline", [(thread, None, slices)])
         deadline.start()
+        while not deadline.settle():
+            deadline.start()
         try:
             yield
         finally:

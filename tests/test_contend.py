@@ -22,9 +22,10 @@ import pytest
 
 from brobust import _core
 from brobust.contention import any_vm, recordings, vcpus
+from brobust.drivers.burner import phases_of
 from brobust.errors import BadInput
 from brobust.host import cgroups, locks, session
-from brobust.host.threads import Former
+from brobust.host.threads import SavedThread
 from conftest import BROBUST, eventually, json_lines, refused
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
@@ -112,9 +113,9 @@ def test_vms_are_known_by_the_names_that_they_were_started_with(monkeypatch: pyt
 
 
 def test_each_thread_gets_a_cpu_of_its_own_or_none_does() -> None:
-    assert any_vm.places({7: [0, 1, 2], 8: [2]}) == {7: 1, 8: 2}
+    assert any_vm.own_cpus({7: [0, 1, 2], 8: [2]}) == {7: 1, 8: 2}
     with pytest.raises(BadInput, match="CPU of its own"):
-        any_vm.places({7: [0], 8: [0]})
+        any_vm.own_cpus({7: [0], 8: [0]})
 
 
 def test_on_cgroup_v2_a_thread_gets_a_threaded_group_below_its_own(tmp_path: Path) -> None:
@@ -130,9 +131,9 @@ def test_on_cgroup_v2_a_thread_gets_a_threaded_group_below_its_own(tmp_path: Pat
 
 
 def test_phases() -> None:
-    assert any_vm.phases_of("in", 3, 30, 1) == [0, 0, 0]
-    assert any_vm.phases_of("out", 3, 30, 1) == [0, 10, 20]
-    drawn = any_vm.phases_of("random", 3, 1_000_000, 1)
+    assert phases_of(0, False, 3, 30, 1) == [0, 0, 0]
+    assert phases_of("random", True, 3, 30, 1) == [0, 10, 20]
+    drawn = phases_of("random", False, 3, 1_000_000, 1)
     assert len(set(drawn)) == 3 and max(drawn) < 1_000_000
 
 
@@ -236,10 +237,10 @@ root = pytest.mark.root
 def test_a_thread_gets_what_was_asked_for_and_is_then_what_it_was(brobust: Brobust, driver: str) -> None:
     _needs(driver)
     with spinning() as pid:
-        before, group = Former.of(pid), Path(f"/proc/{pid}/cgroup").read_text()
+        before, group = SavedThread.of(pid), Path(f"/proc/{pid}/cgroup").read_text()
         free = _undisturbed(pid)
         report = _contend(brobust, pid, "--driver", driver, "--share", "25%", "--timeslice", "20ms")
-        assert Former.of(pid) == before and Path(f"/proc/{pid}/cgroup").read_text() == group
+        assert SavedThread.of(pid) == before and Path(f"/proc/{pid}/cgroup").read_text() == group
     row = report["threads"][0]
     # Others on this host may take some of what is left to it, never give it more.
     assert 0.5 * min(free, 1) * 0.25 < row["share"] < 0.31, (free, row)
@@ -251,9 +252,9 @@ def test_a_thread_gets_what_was_asked_for_and_is_then_what_it_was(brobust: Brobu
 @host
 def test_a_competitor_takes_its_part(brobust: Brobust) -> None:
     with spinning() as pid:
-        before, free = Former.of(pid), _undisturbed(pid)
+        before, free = SavedThread.of(pid), _undisturbed(pid)
         report = _contend(brobust, pid, "--driver", "competitor", "--competitors", "3")
-        assert Former.of(pid) == before
+        assert SavedThread.of(pid) == before
     share = report["threads"][0]["share"]
     assert 0.5 * min(free, 1) * 0.25 < share < 0.4, (free, share)
 
@@ -286,7 +287,7 @@ def _state(pid: int) -> tuple[Any, ...]:
     with locks.locked(locks.private_directory(session.HOST) / "sysctl.lock"):
         host_wide = Path("/proc/sys/kernel/sched_rt_runtime_us").read_text()
     groups = sorted(str(path) for path in Path("/sys/fs/cgroup").rglob("brobust-*"))
-    return Former.of(pid), Path(f"/proc/{pid}/cgroup").read_text(), host_wide, groups
+    return SavedThread.of(pid), Path(f"/proc/{pid}/cgroup").read_text(), host_wide, groups
 
 
 @contextmanager
@@ -376,7 +377,7 @@ def _started_by_the_killed() -> list[int]:
 def test_a_command_that_is_stopped_is_ended_by_its_guardian(monkeypatch: pytest.MonkeyPatch) -> None:
     with spinning() as pid:
         before = _state(pid)
-        code = f"from brobust import contend; any_vm.STUCK_SECONDS = 2; from brobust.cli import main; main({_HOLD!r})"
+        code = f"from brobust.contention import any_vm; any_vm.STUCK_SECONDS = 2; {_MAIN}"
         hold = code.replace("PID", str(pid))
         with subprocess.Popen(
             [sys.executable, "-c", hold], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -392,6 +393,7 @@ def test_a_command_that_is_stopped_is_ended_by_its_guardian(monkeypatch: pytest.
 
 
 _HOLD = ["contend", "--pid", "PID", "--threads", "PID", "--share", "50%"]
+_MAIN = f"from brobust.cli import main; main({_HOLD!r})"
 
 
 @root
@@ -435,7 +437,7 @@ def sleeping(cpu: int) -> Iterator[int]:
 @host
 def test_ctrl_c_ends_it_with_the_summary(brobust: Brobust) -> None:
     with spinning() as pid:
-        before = Former.of(pid)
+        before = SavedThread.of(pid)
         with _contending(pid, "deadline", "--json") as process:
             assert process.stdout is not None
             found, second = process.stdout.readline(), process.stdout.readline()
@@ -444,7 +446,7 @@ def test_ctrl_c_ends_it_with_the_summary(brobust: Brobust) -> None:
             assert process.wait() in (0, 1)
         assert json.loads(found)["found"] and not json.loads(second)["summary"]
         assert rest[-1]["summary"] and rest[-1]["interrupted"]
-        assert Former.of(pid) == before
+        assert SavedThread.of(pid) == before
 
 
 @root
@@ -468,7 +470,7 @@ def test_a_thread_that_has_the_id_of_the_one_that_was_found_is_not_it() -> None:
     later = replace(found.vcpus[0], started=found.vcpus[0].started - 1)  # type: ignore[operator]
     assert not later.lives
     with pytest.raises(BadInput, match=f"thread {tid} has ended"):
-        replace(Former.of(tid), started=1).refuse_another()
+        replace(SavedThread.of(tid), started=1).refuse_another()
 
 
 @root

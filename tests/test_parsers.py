@@ -284,7 +284,7 @@ def test_a_kernels_name(text: str) -> None:
 def test_the_options_of_contend(share: str, timeslice: str, word: str) -> None:
     for driver in (None, "burner", "competitor", word):
         with taken_or_refused():
-            contend._asked(share, timeslice, driver, None, "random", 0.0, 0.0, None, 0)
+            contend._driver(share, timeslice, driver, None, "random", 0.0, 0.0, None, 0)
     with taken_or_refused():
         contend._seconds(timeslice)
     with taken_or_refused():

@@ -22,7 +22,7 @@ import pytest
 from brobust.dataset import Dataset
 from brobust.host import cpus
 from brobust.host.session import Session
-from brobust.host.threads import Former
+from brobust.host.threads import SavedThread
 from brobust.kernels import vm as vm_kernels
 from brobust.series import validation
 from brobust.testbed import accelerator, image
@@ -248,9 +248,9 @@ def test_contend_holds_each_vcpu_of_a_guest_in_phase_and_out_of_phase(tmp_path: 
             # As heavy as anybody: the testbed's guests go before all else, and these vCPUs take all CPUs.
             cpus.weigh_session(guest.process.pid, "0")
             guest.agent.spawn("brobust-guest", "spin")
-            threads = [Former.of(thread) for thread in guest.vcpu_threads]
+            threads = [SavedThread.of(thread) for thread in guest.vcpu_threads]
             together = {phase: _together(tmp_path, "brobust-contended", phase) for phase in ("in", "out")}
-            assert [Former.of(thread) for thread in guest.vcpu_threads] == threads
+            assert [SavedThread.of(thread) for thread in guest.vcpu_threads] == threads
     # Off for half of the time each: at once, or one after the other.
     assert together["in"] >= 0.4 and together["out"] <= 0.2, together
 

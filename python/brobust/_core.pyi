@@ -1,4 +1,5 @@
-"""The Rust core: CPU contention for vCPU threads, and a record of what they really got.
+"""The Rust core: CPU contention for vCPU threads and recordings of what they got, runs in virtual time, congestion
+controls in the running kernel, and the sockets of this host.
 
 Times are whole nanoseconds of CLOCK_MONOTONIC (`time.monotonic_ns()`), durations nanoseconds, shares fractions of one
 CPU.
@@ -9,10 +10,10 @@ from types import TracebackType
 from typing import Any, Literal, Self, final
 
 __all__ = [
-    "Burner",
+    "NOISE_NS",
+    "TOLERANCE",
+    "Contention",
     "ContentionError",
-    "Deadline",
-    "Distribution",
     "LoadRefused",
     "Recorder",
     "Recording",
@@ -20,13 +21,12 @@ __all__ = [
     "VirtualError",
     "VirtualRefused",
     "VirtualRun",
-    "check_burner",
-    "check_deadline",
+    "check_contention",
     "check_load",
-    "check_replay",
     "control_names",
     "control_params",
     "control_settings",
+    "deviation",
     "hrtick_dl",
     "hz",
     "load",
@@ -35,12 +35,17 @@ __all__ = [
     "release_deadline",
     "replay_calls",
     "sockets_by_control",
-    "unfaithful",
     "unload",
 ]
 
 class ContentionError(Exception):
-    """The contention asked for cannot be had, or cannot be recorded; the text is one sentence with the remedy."""
+    """This contention is not possible here, or cannot be recorded; the text is one sentence with the remedy."""
+
+NOISE_NS: int
+"""Waits shorter than this (ns) are not off-times: interrupts and neighbours' wakeups."""
+
+TOLERANCE: float
+"""A share, timeslice or off-time that is off by more than this part is not what was asked for."""
 
 def control_names() -> list[str]:
     """The congestion controls of cc/controls: BPF in a live kernel, modules in virtual time."""
@@ -84,23 +89,19 @@ def programs(name: str) -> list[tuple[str, int, int, int, int]]:
 def sockets_by_control() -> dict[str, int]:
     """TCP connections of the calling thread's network namespace, by congestion control."""
 
-def check_deadline(timeslice_ns: int, share: float, threads: int = 1) -> None:
-    """Raise ContentionError if SCHED_DEADLINE would not admit `threads` threads with this timeslice (ns) and share."""
+def check_contention(driver: str, schedule: str, threads: int) -> None:
+    """Raise ContentionError if this driver could not keep the schedule for so many threads here; change nothing.
 
-def check_burner(timeslice_ns: int, share: float, start_jitter: float = 0.0, length_jitter: float = 0.0) -> None:
-    """Raise ContentionError if a burner could not keep this timeslice (ns) and share, say for real-time throttling."""
-
-def check_replay(offtimes: Sequence[tuple[int, int]]) -> None:
-    """Raise ContentionError if off-times with these starts and durations (ns) are out of order, overlap, or are more
-    than real-time threads may use."""
+    `schedule`: JSON as crates/timeline/src/schedule.rs reads it. Raises ValueError for other JSON.
+    """
 
 def release_deadline(tid: int) -> None:
-    """Get a thread that a killed process left under SCHED_DEADLINE ready for another policy; else nothing happens."""
+    """Prepare a thread that a killed process left under SCHED_DEADLINE for another policy; else do nothing."""
 
-def unfaithful(
-    driver: Literal["deadline", "burner", "quota"], timeslice_ns: int, share: float, summary: Summary
+def deviation(
+    promise: Literal["share", "timeslices", "timeslices at ticks"], timeslice_ns: int, share: float, summary: Summary
 ) -> str | None:
-    """None if share and timeslice (ns) are within 10 % of what was asked; else a sentence with numbers and cause."""
+    """Return None if what was promised is within TOLERANCE of what was asked; else why not, in one sentence."""
 
 def hz() -> int | None:
     """The scheduler's tick rate in Hz; None if the kernel does not tell."""
@@ -109,77 +110,35 @@ def hrtick_dl() -> bool | None:
     """Whether the scheduler feature HRTICK_DL is on; None if debugfs is not mounted or not readable."""
 
 @final
-class Deadline:
-    """Holds threads under SCHED_DEADLINE: `runtime_ns` of CPU (ns) in every `period_ns` (ns). A context manager."""
+class Contention:
+    """Threads under contention: by `deadline` under SCHED_DEADLINE, or by `burner`, which pins each to its CPU and
+    occupies that CPU in the off-times; the thread then has nice value -20, so that no ordinary neighbour of its session
+    gets its timeslices.
 
-    def __new__(cls, tids: Sequence[int], runtime_ns: int, period_ns: int) -> Self: ...
-    def start(self) -> None:
-        """Apply it to all threads, or to none and raise ContentionError. As `admit` and `get_going` until it does."""
-
-    def admit(self) -> None:
-        """Put under SCHED_DEADLINE which is not, or release all and raise ContentionError."""
-
-    def get_going(self) -> bool:
-        """Wait until every thread has been seen to run in its second period: True. False if the kernel keeps one from
-        it, which has to be admitted again; after some attempts ContentionError."""
-
-    def stop(self) -> None:
-        """Give every thread its former policy back; returns a few periods later. Again does nothing.
-
-        The contention ends at once; the wait is until the kernel admits the threads to SCHED_DEADLINE again safely.
-        """
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None, /
-    ) -> None: ...
-
-@final
-class Burner:
-    """Pins a vCPU thread to `cpu` and occupies that CPU for `off_ns` (ns) after every `on_ns` (ns). A context manager.
-
-    One per vCPU thread, each on a CPU of its own. Meanwhile the thread has nice value -20, so that no ordinary
-    neighbour of its session gets the on-windows. `phase_ns` (ns) is free time before the first period. By `seed` each
-    on-window begins somewhere in the first `start_jitter` part of its period's off-time, and each length is drawn
-    evenly from 1 - length_jitter to 1 + length_jitter of what was asked. `start_ns` (CLOCK_MONOTONIC ns) is when the
-    schedule begins, the same for burners that are to go together; None for now.
+    `threads`: id, CPU (None where the driver needs none of its own), and schedule as for `check_contention`. `start_ns`
+    (CLOCK_MONOTONIC ns): when the schedules begin, the same for threads that are to go together; None: at `start`.
     """
 
     def __new__(
-        cls,
-        vcpu_tid: int,
-        cpu: int,
-        on_ns: int,
-        off_ns: int,
-        *,
-        phase_ns: int = 0,
-        start_jitter: float = 0.0,
-        length_jitter: float = 0.0,
-        seed: int = 0,
-        start_ns: int | None = None,
+        cls, driver: str, threads: Sequence[tuple[int, int | None, str]], start_ns: int | None = None
     ) -> Self: ...
-    @staticmethod
-    def replay(vcpu_tid: int, cpu: int, offtimes: Sequence[tuple[int, int]], *, start_ns: int | None = None) -> Burner:
-        """One that occupies the CPU at these starts for these durations (ns), counted from `start_ns` (CLOCK_MONOTONIC
-        ns; None: when it is started), and never after the last."""
-
     def start(self) -> None:
-        """Pin the thread and begin, or raise ContentionError and leave everything as it was."""
+        """Put each thread that is not under contention there, or release all and raise ContentionError."""
+
+    def settle(self) -> bool:
+        """Wait until every thread is seen to be under contention: True. False if `start` has to be called again; after
+        some attempts ContentionError."""
 
     def stop(self) -> None:
-        """End at once and give the thread its former CPU affinity and nice value back; again does nothing."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None, /
-    ) -> None: ...
+        """End, and make every thread what it was before; a second call does nothing. The contention ends at once; the
+        call may return a few periods later, when the kernel admits the threads to SCHED_DEADLINE again safely."""
 
 @final
 class Recorder:
     """Records when threads run, sleep and wait for a CPU. A context manager; afterwards see `recordings`.
 
-    By a BPF program, every switch to the nanosecond; or `unprivileged`, by looking every millisecond at what the kernel
-    counts in /proc, from which off-times are known in their length, and to a millisecond in when they were.
+    By a BPF program, every switch to the nanosecond; or `unprivileged`, by polling every millisecond what the kernel
+    counts in /proc, which tells the length of off-times, and their time to a millisecond.
     """
 
     def __new__(cls, tids: Sequence[int], *, unprivileged: bool = False) -> Self: ...
@@ -187,14 +146,15 @@ class Recorder:
         """Begin; recording is on when this returns. Raise ContentionError if the kernel does not allow it."""
 
     def take(self) -> list[Recording]:
-        """What was recorded since the start, or since the last call: one per thread in the order given."""
+        """Return what was recorded since the start, or since the previous call: one per thread in the order given."""
 
     def stop(self) -> list[Recording]:
-        """End; one whole recording per thread in the order given, duplicates left out. Again returns the same."""
+        """End; return one whole recording per thread in the order given, without duplicates. A second call returns the
+        same."""
 
     @property
     def recordings(self) -> list[Recording]:
-        """All that was taken so far, one recording per thread; empty before."""
+        """Everything that was taken so far, one recording per thread; empty before the first `take`."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -210,27 +170,15 @@ class Recording:
         """Thread id."""
 
     @property
-    def start_ns(self) -> int:
-        """Start of the recording, CLOCK_MONOTONIC ns."""
-
-    @property
-    def end_ns(self) -> int:
-        """End of the recording, CLOCK_MONOTONIC ns."""
-
-    @property
-    def lost_events(self) -> int:
-        """Scheduler events of this thread that were lost; their time is "unknown" in `intervals`."""
-
-    @property
     def intervals(self) -> list[tuple[int, int, Literal["running", "asleep", "waiting", "unknown"]]]:
         """Start (CLOCK_MONOTONIC ns), duration (ns) and state, without gaps; "waiting" wants a CPU and has none."""
 
-    def summary(self, asked_off_ns: int | None = None) -> Summary:
-        """Sum up. The off-time that was asked for (ns), if given, decides which waits are noise."""
+    def summary(self, requested_off_ns: int | None = None) -> Summary:
+        """Sum up. The off-time that was asked for (ns), if any, decides which waits are noise."""
 
 @final
 class Summary:
-    """What one thread got, in numbers. A window lies between two off-times: in it the thread could run."""
+    """What one thread got, in numbers. A timeslice lies between two off-times: in it the thread could run."""
 
     @property
     def effective_share(self) -> float:
@@ -238,95 +186,39 @@ class Summary:
 
     @property
     def effective_timeslice_ns(self) -> float | None:
-        """Length of the windows, ns: the mean without the longest and the shortest tenth; None without windows."""
+        """Length of the timeslices, ns: the mean without the longest and the shortest tenth; None without any."""
 
     @property
     def effective_offtime_ns(self) -> float | None:
-        """Length of the off-times, ns: the mean without the longest and the shortest tenth; None without off-times."""
-
-    @property
-    def running_share(self) -> float:
-        """Fraction of the known time in which the thread ran."""
+        """Length of the off-times, ns: the mean without the longest and the shortest tenth; None without any."""
 
     @property
     def asleep_share(self) -> float:
-        """Fraction of the known time in which the thread wanted no CPU; above 0.1 the other figures flatter."""
+        """Fraction of the known time in which the thread wanted no CPU; above 0.1 the other figures are too good."""
 
     @property
     def waiting_share(self) -> float:
         """Fraction of the known time in which the thread wanted a CPU and had none, noise included."""
 
     @property
-    def known_ns(self) -> int:
-        """Time of which the state is known, ns."""
-
-    @property
-    def unknown_ns(self) -> int:
-        """Time in which events were lost, ns."""
-
-    @property
-    def windows_ns(self) -> list[int]:
-        """Every complete window in order, ns."""
+    def timeslices_ns(self) -> list[int]:
+        """Every complete timeslice in order, ns."""
 
     @property
     def offtimes_ns(self) -> list[int]:
         """Every complete off-time in order, ns."""
 
     @property
-    def window_starts_ns(self) -> list[int]:
-        """When each window of `windows_ns` began, CLOCK_MONOTONIC ns."""
+    def timeslice_starts_ns(self) -> list[int]:
+        """Start of each of `timeslices_ns`, CLOCK_MONOTONIC ns."""
 
     @property
     def offtime_starts_ns(self) -> list[int]:
-        """When each off-time of `offtimes_ns` began, CLOCK_MONOTONIC ns."""
-
-    @property
-    def window(self) -> Distribution | None:
-        """How the windows spread; None without any."""
-
-    @property
-    def offtime(self) -> Distribution | None:
-        """How the off-times spread; None without any."""
-
-    @property
-    def noise_count(self) -> int:
-        """Number of waits too short to be an off-time: interrupts, kernel threads."""
-
-    @property
-    def noise_ns(self) -> int:
-        """Total of the waits too short to be an off-time, ns."""
+        """Start of each of `offtimes_ns`, CLOCK_MONOTONIC ns."""
 
     @property
     def lost_events(self) -> int:
         """Scheduler events of this thread that were lost."""
-
-@final
-class Distribution:
-    """How a list of lengths spreads."""
-
-    @property
-    def count(self) -> int:
-        """Number of lengths."""
-
-    @property
-    def mean_ns(self) -> float:
-        """Mean, ns."""
-
-    @property
-    def trimmed_mean_ns(self) -> float:
-        """Mean without the longest and the shortest tenth, ns."""
-
-    @property
-    def median_ns(self) -> float:
-        """Median, ns."""
-
-    @property
-    def p10_ns(self) -> float:
-        """A tenth is shorter, ns."""
-
-    @property
-    def p90_ns(self) -> float:
-        """A tenth is longer, ns."""
 
 class VirtualError(Exception):
     """A run in virtual time was not measured: a kernel died, hung or made no sense."""
@@ -348,7 +240,7 @@ class VirtualRun:
 
         Keys: `flows` (a dict each: received_bytes, retransmits, drops, rtt_mean_ms, rtt_p99_ms, queue_mean_ms,
         errno), `hash` (SHA-256 of the packets), the tables `throughput`, `samples` and `packets` (name of the column:
-        numpy's name of its type, its bytes), `windows_ns` (of each sender, then of the receiver: when it could run),
+        numpy's name of its type, its bytes), `timeslices_ns` (of each sender, then of the receiver: when it could run),
         `work` (what it cost).
         """
 

@@ -79,7 +79,7 @@ fn dictionary(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyDict>> {
     result.set_item("packets", of_table(py, outcome.packets)?)?;
     let time_slices =
         outcome.time_slices.iter().map(|of_node| of_node.iter().map(|slice| (slice.begin, slice.end)).collect());
-    result.set_item("windows_ns", time_slices.collect::<Vec<Vec<_>>>())?;
+    result.set_item("timeslices_ns", time_slices.collect::<Vec<Vec<_>>>())?;
     result.set_item("busy_ns", outcome.busy)?;
     let end = |end: brobust_virtual::EndOutput| (end.program, end.kernel);
     let iperf3 = outcome.iperf3.into_iter().map(|flow| (end(flow.sender), end(flow.receiver))).collect::<Vec<_>>();

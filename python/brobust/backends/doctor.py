@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from brobust import _core
+from brobust.drivers import schedules
 from brobust.errors import BrobustError
 from brobust.host import network
 from brobust.host.session import Session
@@ -113,12 +115,15 @@ def _tick() -> Finding:
 
 def _deadline() -> Finding:
     try:
-        _core.check_deadline(10_000_000, 0.25)
+        slices = json.dumps(schedules.slices(10_000_000, 40_000_000))
+        _core.check_contention("deadline", slices, 1)
         # A child of ours under SCHED_DEADLINE: the only answer that counts.
         with subprocess.Popen(["sleep", "5"]) as child:
             try:
-                with _core.Deadline([child.pid], 10_000_000, 40_000_000):
-                    pass
+                contention = _core.Contention("deadline", [(child.pid, None, slices)])
+                contention.start()
+                contention.settle()
+                contention.stop()
             finally:
                 child.kill()
     except _core.ContentionError as error:

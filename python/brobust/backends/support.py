@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from brobust import units
-from brobust.contention import drivers, recordings
+from brobust import drivers, units
+from brobust.contention import recordings
 from brobust.errors import BadInput
 from brobust.scenario import Contention, Nic, Scenario
 
 VIRTUAL_LEAST_RTT = 200_000  # ns
 VM_LEAST_SAMPLES = 1_000_000  # ns: sampling takes CPU from the guest that is short of it
-# Beyond, a tenth of the timeslices would be so short that the run is called unfaithful, and off-times so short that
-# they are taken for interrupts (crates/contention/src/summary.rs, noise_limit_ns).
-VM_MOST_JITTER = 0.5
 VM_MOST_GROUPS = 8
 IPERF3_MOST_FLOWS = 128  # iperf3's -P
 
@@ -65,25 +62,8 @@ def _vm(s: Scenario) -> Iterator[str]:
 def _vm_contention(c: Contention) -> Iterator[str]:
     if c.replay is not None:
         yield from _unreadable(c.replay)
-    if c.start:
-        yield _only_virtual("contention.start", units.show_time(c.start), "0s")
-    if c.stop is not None:
-        yield _only_virtual("contention.stop", units.show_time(c.stop), "no stop")
-    if c.alternate is not None:
-        yield _only_virtual("contention.alternate", units.show_time(c.alternate), "none")
-    if c.driver == "competitor" and c.active and drivers.competitors_for(c.share) is None:
-        yield (
-            f"contention.share: driver competitor gives one of n equals their part, not {c.share:g}; "
-            "give 1/2 (0.5), 1/3 (0.333), 1/4 (0.25), ... to 1/10"
-        )
-    for field, jitter in (("start_jitter", c.start_jitter), ("length_jitter", c.length_jitter)):
-        if c.driver != "burner" and jitter != 0:
-            yield f"contention.{field}: on vm only driver burner takes {jitter:g}; give driver burner, or {field} 0"
-        elif jitter > VM_MOST_JITTER:
-            yield f"contention.{field}: {jitter:g} is more than driver burner takes; give at most {VM_MOST_JITTER:g}"
-    if c.driver != "burner" and c.phase != "random":
-        phase = units.show_time(c.phase)
-        yield f"contention.phase: on vm only driver burner takes {phase}; give driver burner, or random"
+    for field, why in drivers.refusals(c):
+        yield f"contention.{field}: {why}"
 
 
 def _only_virtual(field: str, given: object, allowed: str) -> str:

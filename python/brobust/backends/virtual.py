@@ -37,6 +37,7 @@ from brobust.dataset import (
     scenario_columns,
 )
 from brobust.dataset import iperf3 as iperf3_results
+from brobust.drivers.schedules import schedule
 from brobust.errors import RunFailed
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.virtual import VirtualKernel
@@ -119,14 +120,14 @@ class VirtualBackend:
         if run.scenario.traffic == "iperf3":
             over_time = _as_iperf3_says(run, result["iperf3"], rows)
         delivered = [row["throughput_mbps"] for row in rows]
-        reason = verdict.in_virtual_time(run.scenario, result["windows_ns"], delivered)
+        reason = verdict.in_virtual_time(run.scenario, result["timeslices_ns"], delivered)
         for row in rows:
             row |= {"outcome": "unfaithful" if reason else "ok", "reason": reason}
         return Measured(
             rows,
             throughput=over_time,
             samples=_samples(result["samples"], run) if run.scenario.samples is not None else [],
-            offtimes=_offtimes(result["windows_ns"][:-1], run),
+            offtimes=_offtimes(result["timeslices_ns"][:-1], run),
             packets=_packets(result["packets"], run.id) if run.scenario.packets else None,
             pcap=captured,
         )
@@ -174,10 +175,10 @@ def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None, calls: P
         },
         "aqm": _aqm(s),
         "senders": [
-            {"schedule": schedule(s.contention_of(number), run.seed + number * 2**32), "cpu": _cpu_cost(s)}
+            {"schedule": _schedule(s.contention_of(number), run.seed + number * 2**32), "cpu": _cpu_cost(s)}
             for number in range(1, s.sender_count + 1)
         ],
-        "receiver": schedule(s.receiver, run.seed),
+        "receiver": _schedule(s.receiver, run.seed),
         "flows": [
             {
                 "cc": cc_names.name_of(group.cc),
@@ -213,24 +214,9 @@ def _parameters(s: Scenario) -> list[str]:
     ]
 
 
-def schedule(contention: Contention, seed: int) -> dict[str, Any]:
-    """When a sender's CPU may run."""
-    if not contention.active:
-        return {"kind": "always"}
-    if contention.replay is not None:
-        return {"kind": "replay", "offtimes": recordings.offtimes(contention.replay)}
-    return {
-        "kind": "slices",
-        "timeslice": contention.timeslice,
-        "period": contention.period,
-        "phase": None if contention.phase == "random" else contention.phase,
-        "start_jitter": contention.start_jitter,
-        "length_jitter": contention.length_jitter,
-        "start": contention.start,
-        "stop": contention.stop,
-        "alternate": contention.alternate,
-        "seed": seed,
-    }
+def _schedule(asked: Contention, seed: int) -> dict[str, Any]:
+    """Return when a sender's CPU may run."""
+    return schedule(asked, seed, () if asked.replay is None else recordings.offtimes(asked.replay))
 
 
 def _buffer(buffer: units.Buffer, size: int) -> dict[str, int]:
@@ -295,7 +281,7 @@ def _flow_rows(s: Scenario, result: dict[str, Any]) -> list[dict[str, Any]]:
             number = columns["flow"]
             raise RunFailed(f"flow {number} ({columns['cc']}) ended: {why} ({errno.errorcode.get(flow['errno'])})")
         seconds = columns["stop_s"] - columns["start_s"]
-        windows = result["windows_ns"][columns["sender"] - 1]
+        slices = result["timeslices_ns"][columns["sender"] - 1]
         rows.append(
             {
                 **columns,
@@ -308,7 +294,7 @@ def _flow_rows(s: Scenario, result: dict[str, Any]) -> list[dict[str, Any]]:
                 "skb_mean_bytes": flow["skb_mean_bytes"],
                 "pacing_idle_ms": flow["pacing_idle_ms"],
                 "cpu_busy_share": busy[columns["sender"] - 1],
-                **_got(windows, s.duration, columns["driver"] != "none"),
+                **_got(slices, s.duration, columns["driver"] != "none"),
             }
         )
     return rows
@@ -341,29 +327,29 @@ def _as_iperf3_says(run: Run, said: list[Said], rows: list[dict[str, Any]]) -> l
     return over_time
 
 
-def _got(windows: list[tuple[int, int]], duration: int, contended: bool) -> dict[str, Any]:
-    """What a sender had of its CPU. Means are over whole windows: the run cuts the first and the last."""
-    share = sum(end - begin for begin, end in windows) / duration
+def _got(slices: list[tuple[int, int]], duration: int, contended: bool) -> dict[str, Any]:
+    """Return what a sender had of its CPU. Means are over whole timeslices: the run cuts the first and the last."""
+    share = sum(end - begin for begin, end in slices) / duration
     if not contended:
         return {"effective_share": share}
-    whole = [end - begin for begin, end in windows if begin > 0 and end < duration]
-    off = [after[0] - before[1] for before, after in itertools.pairwise(windows)]
+    whole = [end - begin for begin, end in slices if begin > 0 and end < duration]
+    off = [after[0] - before[1] for before, after in itertools.pairwise(slices)]
     return {
         "effective_share": share,
         "effective_timeslice_ms": sum(whole) / len(whole) / 1e6 if whole else None,
         "effective_offtime_ms": sum(off) / len(off) / 1e6 if off else None,
-        "timeslices": len(windows),
+        "timeslices": len(slices),
         "lost_events": 0,
     }
 
 
 def _offtimes(senders: list[list[tuple[int, int]]], run: Run) -> pl.DataFrame:
     rows = []
-    for number, windows in enumerate(senders, start=1):
+    for number, slices in enumerate(senders, start=1):
         if not run.scenario.contention_of(number).active:
             continue
         last = 0
-        for begin, end in windows:
+        for begin, end in slices:
             if begin > last:
                 rows.append((number, "off", last / 1e9, (begin - last) / 1e6))
             rows.append((number, "timeslice", begin / 1e9, (end - begin) / 1e6))

@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brobust import units
+from brobust import drivers, units
 from brobust.cli.lazy import group
 from brobust.cli.options import parsed
+from brobust.drivers.competitor import MAX_COMPETITORS
 from brobust.errors import BadInput, MissingSupport
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from brobust.contention.any_vm import Asked, Report
+    from brobust.contention.any_vm import Report
     from brobust.contention.vcpus import Machine
+    from brobust.drivers import Driver, Places
 
 app = group(
     """Take the CPU away from the vCPU threads of any VM on this host, and say what they really got.
@@ -33,7 +35,9 @@ after kill -9. Exit status 1 if the threads did not get what was asked for.""",
     no_args_is_help=False,
 )
 
-MOST_COMPETITORS = 64
+PHASES = ("random", "in", "out")
+# Options that are not called as the field of the request.
+OPTION_OF = {"out_of_phase": "phase"}
 
 Qemu = Annotated[str | None, typer.Option(metavar="NAME", help="QEMU's -name.", show_default=False)]
 Libvirt = Annotated[str | None, typer.Option(metavar="DOMAIN", help="libvirt's domain.", show_default=False)]
@@ -51,20 +55,18 @@ def contend(
     pid: Pid = None,
     threads: Threads = "auto",
     share: Annotated[str | None, typer.Option(help="CPU of each thread, 0.25 or 25%.", show_default=False)] = None,
-    timeslice: Annotated[str, typer.Option(help="How long each runs at a time.")] = "10ms",
+    timeslice: Annotated[str, typer.Option(help="How long each thread runs at a time.")] = "10ms",
     driver: Annotated[
         str | None,
         typer.Option(
-            help="deadline (SCHED_DEADLINE), burner (a real-time thread on its CPU), quota (cgroup), competitor (busy "
-            "processes on its CPU), replay [deadline].",
-            show_default=False,
+            help=f"{drivers.help_text()} [deadline].", show_default=False,
         ),
     ] = None,
     replay: Annotated[
         str | None,
         typer.Option(help="Off-times recorded elsewhere: FILE, FILE#THREAD, DATASET#RUN.", show_default=False),
     ] = None,
-    phase: Annotated[str, typer.Option(help="Several threads by burner: off their CPUs in or out of phase, or random.")]
+    phase: Annotated[str, typer.Option(help="Burner, several threads: off their CPUs in or out of phase, or random.")]
         = "random",
     start_jitter: Annotated[
         float, typer.Option(help="Burner: part of the off-time in which a timeslice begins, 0 to 0.5.", min=0, max=0.5)
@@ -74,9 +76,9 @@ def contend(
     ] = 0.0,
     jitter: Annotated[float, typer.Option(hidden=True, min=0, max=0.5)] = 0.0,
     competitors: Annotated[
-        int | None, typer.Option(help="Busy processes beside each thread [1 / share - 1].", min=1, max=MOST_COMPETITORS)
+        int | None, typer.Option(help="Busy processes beside each thread [1 / share - 1].", min=1, max=MAX_COMPETITORS)
     ] = None,
-    nice: Annotated[int, typer.Option(help="Their nice level.", min=-20, max=19)] = 0,
+    nice: Annotated[int, typer.Option(help="Nice level of the busy processes.", min=-20, max=19)] = 0,
     for_: For = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Keep what they got, as `record` does.", show_default=False)
@@ -84,30 +86,31 @@ def contend(
     force: Annotated[
         bool, typer.Option("--force", help="Leave the host no CPU of its own, or --nice below -10; needs --for.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what was found and what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what was found and what would be done.")] = False,
     as_json: Json = False,
 ) -> None:  # fmt: skip
     if context.invoked_subcommand is not None:
         return
-    from brobust.contention import any_vm as contending
-    from brobust.contention import vcpus
+    from brobust.contention import any_vm, vcpus
 
     machine = vcpus.find(qemu=qemu, libvirt=libvirt, pid=pid, threads=threads)
     if jitter:
         print("brobust: --jitter is called --length-jitter, and will be refused in the next release", file=sys.stderr)
-    asked = _asked(share, timeslice, driver, replay, phase, start_jitter, length_jitter or jitter, competitors, nice)
+    chosen = _driver(share, timeslice, driver, replay, phase, start_jitter, length_jitter or jitter, competitors, nice)
     seconds = _seconds(for_)
     if force and seconds is None and replay is None:
-        raise BadInput("--force needs --for: it may be that nobody gets a CPU to end it; give for example --for 10s")
+        raise BadInput(
+            "--force needs --for, since nobody may get a CPU to end the contention; give for example --for 10s"
+        )
     if out is not None:
         _check_out(out)
-    on_cpu = contending.check(asked, machine, force=force)
-    _say_found(machine, asked, on_cpu, as_json)
+    places = any_vm.check(chosen, machine, force=force)
+    _print_found(machine, chosen, places, as_json)
     if dry_run:
         return
     if os.geteuid() != 0:
         raise MissingSupport("contend needs root, to change how threads are scheduled; run it with sudo, or --dry-run")
-    last = _show(contending.contend(machine, asked, on_cpu, seconds, out, force=force), as_json)
+    last = _show(any_vm.contend(machine, chosen, places, seconds, out, force=force), as_json)
     if last["interrupted"] and seconds is not None:
         raise typer.Exit(130)
     if any(row["unfaithful"] for row in last["threads"]):
@@ -129,53 +132,45 @@ def record(
     Changes nothing. As root by a BPF program, every switch exactly; without privilege by what the kernel counts in
     /proc, off-times exact in length and to a millisecond in when they were.
     """
-    from brobust.contention import any_vm as contending
-    from brobust.contention import vcpus
+    from brobust.contention import any_vm, vcpus
 
     _check_out(out)
     machine = vcpus.find(qemu=qemu, libvirt=libvirt, pid=pid, threads=threads)
-    last = _show(contending.record(machine, _seconds(for_), out), as_json)
+    last = _show(any_vm.record(machine, _seconds(for_), out), as_json)
     if not as_json:
         print(f"{out}: {len(machine.vcpus)} threads, {last['elapsed_s']:.1f} s, by {last['recorded_by']}")
     if last["interrupted"]:
         raise typer.Exit(130)
 
 
-def _asked(
+def _driver(
     share: str | None, timeslice: str, driver: str | None, replay: str | None, phase: str, start_jitter: float,
     length_jitter: float, competitors: int | None, nice: int,
-) -> Asked:  # fmt: skip
-    from brobust.contention import drivers
-    from brobust.contention.any_vm import DRIVERS, PHASES, Asked
+) -> Driver:  # fmt: skip
+    """Return the driver that the options ask for, with their request."""
+    from brobust.contention import request
+    from brobust.scenario import Contention
+    from brobust.scenario.grid import validated
 
-    driver = driver or ("replay" if replay is not None else "deadline")
-    if driver not in DRIVERS:
-        raise BadInput(f"--driver: {driver!r} is not one of {', '.join(DRIVERS)}")
+    name = driver or ("replay" if replay is not None else "deadline")
+    if name not in drivers.BY_NAME:
+        raise BadInput(f"--driver: {name!r} is not one of {', '.join(drivers.BY_NAME)}")
     if phase not in PHASES:
         raise BadInput(f"--phase: {phase!r} is not one of {', '.join(PHASES)}")
-    if (driver == "replay") != (replay is not None):
-        raise BadInput("--driver replay and --replay FILE go together, and with no other driver")
-    if driver != "burner" and (phase != "random" or start_jitter or length_jitter):
-        raise BadInput(
-            f"--phase, --start-jitter and --length-jitter are the burner's; {driver} decides by itself: "
-            "give --driver burner"
-        )
-    if driver != "competitor" and (competitors is not None or nice):
-        raise BadInput("--competitors and --nice go with --driver competitor")
-    if driver == "replay" and share is not None:
-        raise BadInput("--replay says when the CPU is away, so --share does not go with it")
-    fraction = _share(share) if share is not None else 1.0
-    if driver == "competitor":
-        if (share is None) == (competitors is None):
-            raise BadInput("--driver competitor takes --competitors N, or --share for as many as leave it that")
-        number = competitors if competitors is not None else drivers.competitors_for(fraction, most=MOST_COMPETITORS)
-        if number is None:
-            raise BadInput(f"--share: no number of equals leaves {share}; give 1/2 (50%), 1/3 (33.3%), 1/4 (25%), ...")
-        return Asked(driver, competitors=number, nice=nice)
-    if driver != "replay" and share is None:
-        raise BadInput("--share is missing: how much of a CPU each thread is to have, for example 25%")
-    slices = parsed("timeslice", timeslice, units.nanoseconds)
-    return Asked(driver, fraction, slices, start_jitter, length_jitter, phase, replay=replay)
+    parsed("timeslice", timeslice, units.nanoseconds)
+    fields = {
+        "driver": name, "share": 1.0 if share is None else _share(share), "timeslice": timeslice, "replay": replay,
+        "phase": "0s" if phase == "in" else "random", "start_jitter": start_jitter, "length_jitter": length_jitter,
+    }  # fmt: skip
+    asked = validated(Contention, fields, "contend")
+    options = drivers.Options(competitors, nice, out_of_phase=phase == "out")
+    for field, why in drivers.refusals(asked, options):
+        raise BadInput(f"--{OPTION_OF.get(field, field).replace('_', '-')}: {why}")
+    found = request.driver_for(asked, options)
+    if not found.is_asked:
+        beside = ", or --competitors N" if "competitors" in found.takes else ""
+        raise BadInput(f"--share is missing: give how much of a CPU each thread is to have, for example 25%{beside}")
+    return found
 
 
 def _share(text: str) -> float:
@@ -187,7 +182,9 @@ def _share(text: str) -> float:
 
 def _check_out(out: Path) -> None:
     if out.suffix != ".parquet" or not out.parent.is_dir():
-        raise BadInput(f"--out: {out} is no .parquet file in a directory that exists; give for example trace.parquet")
+        raise BadInput(
+            f"--out: {out} is not a .parquet file in a directory that exists; give for example trace.parquet"
+        )
 
 
 def _seconds(text: str | None) -> float | None:
@@ -199,30 +196,29 @@ def _seconds(text: str | None) -> float | None:
     return seconds
 
 
-def _say_found(machine: Machine, asked: Asked, on_cpu: dict[int, int], as_json: bool) -> None:
+def _print_found(machine: Machine, driver: Driver, places: Places, as_json: bool) -> None:
     vcpu_rows: list[dict[str, Any]] = [
-        {"thread": vcpu.tid, "name": vcpu.name, "vcpu": vcpu.number, "cpu": on_cpu.get(vcpu.tid)}
-        for vcpu in machine.vcpus
+        {"thread": vcpu.tid, "name": vcpu.name, "vcpu": vcpu.number, "cpu": places[vcpu.tid]} for vcpu in machine.vcpus
     ]
     if as_json:
-        found = {"pid": machine.pid, "program": machine.program, "name": machine.name, "asked": asked.describe()}
+        found = {"pid": machine.pid, "program": machine.program, "name": machine.name, "asked": driver.describe()}
         print(json.dumps({"found": {**found, "threads": vcpu_rows}}), flush=True)
         return
     name = f" {machine.name}" if machine.name else ""
-    print(f"{machine.program}{name} (process {machine.pid}): {asked.describe()}", flush=True)
+    print(f"{machine.program}{name} (process {machine.pid}): {driver.describe()}", flush=True)
     for row in vcpu_rows:
-        where = "" if row["cpu"] is None else f", on CPU {row['cpu']} meanwhile"
+        where = "" if row["cpu"] is None else f", pinned to CPU {row['cpu']}"
         print(f"  thread {row['thread']} {row['name']}{where}", flush=True)
     if not machine.is_known:
         print(
-            f"brobust: {machine.program} is no VM that we know: its own threads are held up, but not the timers and "
+            f"brobust: {machine.program} is not a known VM: its own threads are held up, but not the timers and "
             "softirqs of this host's TCP",
             file=sys.stderr,
         )
 
 
 def _show(reports: Generator[Report], as_json: bool) -> Report:
-    """Each report as it comes; the last one is returned."""
+    """Print each report as it comes; return the last one."""
     last: Report = {}
     with _screen(as_json) as show:
         for report in _through_interrupts(reports):
@@ -237,7 +233,7 @@ def _show(reports: Generator[Report], as_json: bool) -> Report:
 
 
 def _through_interrupts(reports: Generator[Report]) -> Iterator[Report]:
-    """Ctrl-C between two reports ends them as one within: with the last."""
+    """Let Ctrl-C between two reports end them as it does within one: with the final report."""
     try:
         yield from reports
     except KeyboardInterrupt:
@@ -246,7 +242,7 @@ def _through_interrupts(reports: Generator[Report]) -> Iterator[Report]:
 
 @contextmanager
 def _screen(as_json: bool) -> Iterator[Any]:
-    """A table that is kept up to date on a terminal, lines in a pipe."""
+    """Give a function that prints a report: as a table that is updated on a terminal, as lines into a pipe."""
     if as_json or not sys.stdout.isatty():
         yield lambda report: print(*map(_line, report["threads"]), sep="\n", flush=True)
         return
@@ -301,8 +297,8 @@ def _bars(what: str, spread: Report) -> Iterator[str]:
         f"  {spread['count']} {what}: median {spread['median_ms']:.2f} ms, a tenth below {spread['p10_ms']:.2f}, "
         f"a tenth above {spread['p90_ms']:.2f}"
     )
-    most = max(spread["counts"])
+    largest = max(spread["counts"])
     edges = spread["edges_ms"]
     for low, high, count in zip(edges, edges[1:], spread["counts"], strict=False):
         if count:
-            yield f"  {low:9.2f} - {high:9.2f} ms {'#' * max(1, round(40 * count / most)):40} {count}"
+            yield f"  {low:9.2f} - {high:9.2f} ms {'#' * max(1, round(40 * count / largest)):40} {count}"

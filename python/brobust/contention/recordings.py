@@ -1,4 +1,4 @@
-"""Recorded off-times, to be had again: of a dataset's run, of `brobust contend record`, or of a table of one's own."""
+"""Load recorded off-times for replay: from a dataset, from `brobust contend record`, or from a table of your own."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from brobust import files
 from brobust.dataset import Dataset
 from brobust.errors import BadInput
 
-LONGEST_S = 1e8  # of anything in a recording, three years: in ns it fits into 64 bits, added up too
+MAX_TIME_S = 1e8  # three years: in ns such times, and sums of them, fit into 64 bits
 
 
 def offtimes(recording: str) -> tuple[tuple[int, int], ...]:
-    """Start and duration (ns) of every off-time, in order and without overlap; starts count from the run's start.
+    """Return start and duration (ns) of every off-time, in order, without overlap; starts count from the run's start.
 
     `recording` is DIR or DIR#RUN for a dataset, or FILE or FILE#THREAD for CSV or Parquet with columns start_s and
     duration_ms; where there is a column kind, its rows that are not `off` are left out.
@@ -28,27 +28,27 @@ def offtimes(recording: str) -> tuple[tuple[int, int], ...]:
         raise BadInput(
             f"replay: {recording} is damaged, or holds something else than numbers in start_s and duration_ms"
         ) from None
-    # Also what is not a number: it is in no interval.
-    if not table.select(pl.all_horizontal(pl.all().is_between(-LONGEST_S, LONGEST_S)).all()).item():
-        raise BadInput(f"replay: {recording} holds a time that is no number, or of more than {LONGEST_S:g} s")
-    windows = []
+    # This refuses what is not a number, too: it is in no interval.
+    if not table.select(pl.all_horizontal(pl.all().is_between(-MAX_TIME_S, MAX_TIME_S)).all()).item():
+        raise BadInput(f"replay: {recording} holds a time that is no number, or of more than {MAX_TIME_S:g} s")
+    offtimes = []
     for start_s, duration_ms in table.iter_rows():
         start, end = round(start_s * 1e9), round(start_s * 1e9 + duration_ms * 1e6)
-        if end > max(start, 0):  # what lies before the run's start is over when it begins
-            windows.append((max(start, 0), end - max(start, 0)))
-    if not windows:
+        if end > max(start, 0):  # off-times before the run's start are over when it begins
+            offtimes.append((max(start, 0), end - max(start, 0)))
+    if not offtimes:
         raise BadInput(f"replay: {recording} holds no off-time with a known start; nothing could be replayed")
-    for (start, duration), (following, _) in pairwise(windows):
+    for (start, duration), (following, _) in pairwise(offtimes):
         if following < start + duration:
             raise BadInput(
                 f"replay: {recording} has off-times that overlap, at {start / 1e9:g} s and {following / 1e9:g} s; "
                 "give the recording of one thread"
             )
-    return tuple(windows)
+    return tuple(offtimes)
 
 
 def _of_dataset(directory: Path, run: str) -> pl.DataFrame:
-    Dataset.open(directory)  # refuses what is none, or of another schema
+    Dataset.open(directory)  # refuses a directory that is not a dataset, or has another schema
     runs = sorted(file.stem for file in (directory / "offtimes").glob("*.parquet"))
     if not run and len(runs) == 1:
         (run,) = runs

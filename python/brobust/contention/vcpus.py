@@ -1,4 +1,4 @@
-"""The vCPU threads of a running VM, whatever runs it: by the names that hypervisors give their threads."""
+"""The vCPU threads of a running VM of any hypervisor, known by the names of its threads."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class Hypervisor:
-    """How to know a program, and its vCPU threads, by their names (/proc/PID/comm, at most 15 characters)."""
+    """Names of a program and of its vCPU threads, as patterns (/proc/PID/comm, at most 15 characters)."""
 
     name: str
     program: str
     thread: str
-    """With the vCPU's number as its group, where there is one."""
+    """Its group is the vCPU's number, where there is one."""
 
 
 HYPERVISORS = (
-    # accel/kvm/kvm-accel-ops.c, accel/tcg/tcg-accel-ops-*.c; only with -name ...,debug-threads=on, as libvirt has it
+    # accel/kvm/kvm-accel-ops.c, accel/tcg/tcg-accel-ops-*.c; only with -name ...,debug-threads=on, which libvirt gives
     Hypervisor("QEMU", r"qemu-.*|kvm|qemu", r"CPU (\d+)/[A-Za-z]+|ALL CPUs/TCG"),
     # src/VBox/VMM/VMMR3/VM.cpp: a number only where there are several
     Hypervisor("VirtualBox", r"VBoxHeadless|VirtualBoxVM|VirtualBox|VBox.*", r"EMT(?:-(\d+))?"),
@@ -44,33 +44,34 @@ class Vcpu:
     tid: int
     name: str
     number: int | None = None
-    """The vCPU's; None of a thread that was named by its id."""
+    """Number of the vCPU; None if the thread was named by its id."""
     started: int | None = None
-    """When the thread began, in clock ticks since boot: a later one may have its id."""
+    """Start of the thread in clock ticks since boot, since a later thread may have its id."""
 
     @property
     def lives(self) -> bool:
-        """Whether this very thread is there."""
+        """Whether this thread, not a later one with its id, still exists."""
         return self.started is not None and start_time(self.tid) == self.started
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A process, and the threads of it that matter."""
+    """A process and its vCPU threads."""
 
     pid: int
     program: str
     name: str
-    """The VM's, where its command line says it."""
+    """Name of the VM, where its command line says it."""
     vcpus: tuple[Vcpu, ...]
     is_known: bool
-    """Whether it is a hypervisor that we know: of any other process, contention reaches only itself."""
+    """Whether it is a known hypervisor: contention for any other process reaches only that process itself."""
 
 
 def find(
     *, qemu: str | None = None, libvirt: str | None = None, pid: int | None = None, threads: str = "auto"
 ) -> Machine:
-    """The machine that one of the first three names, with its vCPU threads, or those of the list of ids `threads`."""
+    """Return the machine that one of the first three parameters names, with its vCPU threads, or with those whose ids
+    `threads` lists."""
     given = {"--qemu": qemu, "--libvirt": libvirt, "--pid": pid}
     if sum(value is not None for value in given.values()) != 1:
         raise BadInput("say which VM, by one of --qemu NAME, --libvirt DOMAIN, --pid PID")
@@ -90,7 +91,7 @@ def find(
 
 
 def _vcpus(hypervisor: Hypervisor | None, names: dict[int, str]) -> Iterator[Vcpu]:
-    # A wrapper may have given the process another name: its threads tell as well.
+    # A wrapper may have renamed the process: its threads identify it too.
     patterns = [hypervisor.thread] if hypervisor else [one.thread for one in HYPERVISORS]
     for pattern in patterns:
         matches = [(tid, match) for tid, name in names.items() if (match := re.fullmatch(pattern, name))]
@@ -147,7 +148,7 @@ def _qemu_named(option: str, name: str) -> int:
 
 
 def _guest_name(command: list[str]) -> tuple[str, bool]:
-    """QEMU's -name, and whether it is written as libvirt writes it (guest=NAME,debug-threads=on)."""
+    """Return QEMU's -name, and whether it is written as libvirt writes it (guest=NAME,debug-threads=on)."""
     for option, value in pairwise(command):
         if option in ("-name", "--name"):
             fields = value.split(",")
@@ -164,7 +165,7 @@ def _name(pid: int) -> str:
 
 
 def _threads(pid: int) -> dict[int, str]:
-    """Names by thread id; empty where there is no such process."""
+    """Return names by thread id; none where there is no such process."""
     try:
         tasks = list((PROC / str(pid) / "task").iterdir())
     except OSError:

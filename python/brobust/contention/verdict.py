@@ -1,40 +1,82 @@
-"""Whether a run is what was asked for: what it delivered, on either backend, and the CPU that it had in virtual time.
+"""Whether contention, or a run, is what was asked for: None if so, else why not, in one sentence.
 
-What a vCPU of the testbed really had is judged in crates/contention (faithful.rs), with the same tolerance.
+A thread that a driver had promised timeslices is judged in crates/contention (verify.rs), with the same tolerance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from brobust import units
+from brobust import _core, units
 from brobust.contention import recordings
+from brobust.drivers import Driver
 from brobust.scenario import Contention, Flows, Scenario
 
-TOLERANCE = 0.1
 # Until a SYN or its answer that was lost is sent again (include/net/tcp.h, TCP_TIMEOUT_INIT).
 SYN_TIMEOUT = 1_000_000_000  # ns
+# The path guest shares its CPU with the rest of the testbed, and waits for it 5-15 % of the time without harm. If it
+# waits longer, the bottleneck itself was late: the run then says as little about the sender as one with a wrong share.
+MAX_PATH_WAITING_SHARE = 0.25
+# An undisturbed vCPU that had less than this of its CPU was disturbed by something else.
+MIN_UNDISTURBED_SHARE = 0.9
 
-Windows = Sequence[tuple[int, int]]
+TimeSlices = Sequence[tuple[int, int]]
 """When a CPU could run: begin and end, ns after the run's start, in order."""
 
 
-def in_virtual_time(scenario: Scenario, windows: Sequence[Windows], delivered: Sequence[float]) -> str | None:
-    """None if the run is what was asked for, else why not, in one sentence. `windows`: of each sender, then of the
-    receiver. `delivered`: of each flow, in any unit."""
-    return next(_complaints(scenario, windows), None) or nothing_delivered(scenario, delivered)
+def of_thread(driver: Driver, got: _core.Summary, begin_ns: int | None) -> str | None:
+    """Judge a thread by what its driver promised. `begin_ns` (CLOCK_MONOTONIC): when its recorded off-times began."""
+    asked = driver.asked
+    if driver.promise is None:
+        return None
+    if driver.promise != "recording":
+        return _core.deviation(driver.promise, asked.timeslice, asked.share, got)
+    if begin_ns is None or not got.timeslice_starts_ns:
+        return "not one whole timeslice was seen"
+    # Between its first whole timeslice and its last.
+    first, last = got.timeslice_starts_ns[0], got.timeslice_starts_ns[-1]
+    seen = zip(got.offtime_starts_ns, got.offtimes_ns, strict=True)
+    wanted = ((begin_ns + start, duration) for start, duration in driver.offtimes)
+    off, recorded = (sum(length for start, length in them if first <= start < last) for them in (seen, wanted))
+    return _unlike_recorded("the vCPU", off, recorded, asked)
 
 
-def _complaints(scenario: Scenario, windows: Sequence[Windows]) -> Iterator[str]:
-    *senders, receiver = windows
+def of_undisturbed(got: _core.Summary) -> str | None:
+    """Judge a thread that was to have a CPU whenever it wanted one."""
+    if got.effective_share >= MIN_UNDISTURBED_SHARE:
+        return None
+    return (
+        f"the vCPU was to be undisturbed and had {got.effective_share:.1%} of its CPU: something else on this host was "
+        "busy"
+    )
+
+
+def of_path(got: _core.Summary) -> str | None:
+    """Judge the vCPU of the path guest, which nobody is to hold up."""
+    if got.waiting_share <= MAX_PATH_WAITING_SHARE:
+        return None
+    return (
+        f"the path guest waited for a CPU {got.waiting_share:.0%} of the time: something else on this host was busy, "
+        "or the path is too fast for this machine"
+    )
+
+
+def in_virtual_time(scenario: Scenario, slices: Sequence[TimeSlices], delivered: Sequence[float]) -> str | None:
+    """Judge a run in virtual time. `slices`: the timeslices of each sender, then of the receiver. `delivered`: the
+    amount of each flow, in any unit."""
+    return next(_complaints(scenario, slices), None) or nothing_delivered(scenario, delivered)
+
+
+def _complaints(scenario: Scenario, slices: Sequence[TimeSlices]) -> Iterator[str]:
+    *senders, receiver = slices
     for number, of_sender in enumerate(senders, start=1):
         name = "the sender" if len(senders) == 1 else f"sender {number}"
         yield from _share_off(name, scenario.contention_of(number), of_sender, scenario.duration)
     yield from _share_off("the receiver", scenario.receiver, receiver, scenario.duration)
 
 
-def _share_off(name: str, asked: Contention, windows: Windows, duration: int) -> Iterator[str]:
-    off = duration - sum(end - begin for begin, end in windows)
+def _share_off(name: str, asked: Contention, slices: TimeSlices, duration: int) -> Iterator[str]:
+    off = duration - sum(end - begin for begin, end in slices)
     if not asked.active:
         return
     if asked.replay is not None:
@@ -42,11 +84,11 @@ def _share_off(name: str, asked: Contention, windows: Windows, duration: int) ->
         recorded = sum(max(0, min(begin + length, duration) - begin) for begin, length in times)
         if recorded == 0:
             yield f"{asked.replay} has no off-time in the run's {units.show_time(duration)}: no CPU was taken away"
-        elif _is_off(off, recorded):
-            yield f"{name} was off its CPU for {off / recorded:.0%} of the time that {asked.replay} says"
+        elif (reason := _unlike_recorded(name, off, recorded, asked)) is not None:
+            yield reason
         return
     contended = asked.contended(duration)
-    # Outside of that time the CPU was there.
+    # Outside of that time the CPU was free.
     share = (contended - off) / contended
     if _is_off(share, asked.share):
         yield (
@@ -56,35 +98,41 @@ def _share_off(name: str, asked: Contention, windows: Windows, duration: int) ->
         )
 
 
+def _unlike_recorded(name: str, off: int, recorded: int, asked: Contention) -> str | None:
+    if recorded and _is_off(off, recorded):
+        return f"{name} was off its CPU for {off / recorded:.0%} of the time that {asked.replay} says"
+    return None
+
+
 def _is_off(got: float, asked: float) -> bool:
-    return abs(got / asked - 1) > TOLERANCE
+    return abs(got / asked - 1) > _core.TOLERANCE
 
 
 def nothing_delivered(scenario: Scenario, delivered: Sequence[float]) -> str | None:
-    """Whether no byte arrived in the whole run, or none of a flow that had the time for it: None, or a sentence."""
+    """Judge whether any byte arrived in the whole run, and of each flow that had the time for it."""
     if not any(delivered):
         return "no byte reached the receiver"
     flows = [group for group in scenario.flows for _ in range(group.count)]
     for number, (group, amount) in enumerate(zip(flows, delivered, strict=True)):
         sending = (scenario.duration if group.stop is None else group.stop) - group.start
-        if not amount and sending > _patience(scenario, group):
+        if not amount and sending > _max_time_to_first_byte(scenario, group):
             return f"no byte of flow {number} ({group.cc}) reached the receiver in {units.show_time(sending)}"
     return None
 
 
-def _patience(scenario: Scenario, group: Flows) -> int:
-    """How long it may well take until the first byte arrives, ns: the handshake, lost once, behind a full buffer, each
-    way through an off-time."""
+def _max_time_to_first_byte(scenario: Scenario, group: Flows) -> int:
+    """Return how long the first byte may take, ns: the handshake, lost once, behind a full buffer, each way through an
+    off-time."""
     first, changes = scenario.rtt_of(group)
     rtt = max([first, *(rtt for _, rtt in changes)])
     slowest = min([scenario.path.bandwidth, *(rate for _, rate in scenario.path.bandwidth_changes)])
     queue = scenario.path.buffer_bytes * 8 * 10**9 // slowest
-    off = _longest_off(scenario.contention_of(group.sender)) + _longest_off(scenario.receiver)
+    off = _max_off_time(scenario.contention_of(group.sender)) + _max_off_time(scenario.receiver)
     return SYN_TIMEOUT + 2 * (rtt + queue + off)
 
 
-def _longest_off(contention: Contention) -> int:
-    """ns"""
+def _max_off_time(contention: Contention) -> int:
+    """Return the longest off-time, ns."""
     if not contention.active:
         return 0
     if contention.replay is not None:

@@ -1,7 +1,7 @@
 """A quota for single threads: bandwidth control of the CPU controller (Documentation/scheduler/sched-bwc.rst).
 
-Each thread gets a group of its own below the one that it is in, and goes back when it is over: cpu.max where the
-controller is on cgroup v2, cpu.cfs_quota_us where it is on v1.
+Each thread gets a group of its own below the one that it is in, and is moved back at the end. The limit is cpu.max
+where the controller is on cgroup v2, and cpu.cfs_quota_us where it is on v1.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any
 from brobust.errors import BadInput, MissingSupport
 
 # kernel/sched/core.c: min_cfs_quota_period, max_cfs_quota_period
-LEAST_NS, MOST_PERIOD_NS = 1_000_000, 1_000_000_000
+MIN_TIMESLICE_NS, MAX_PERIOD_NS = 1_000_000, 1_000_000_000
 REMOVE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
 class Group:
-    """A group that was made for a thread: where it lies, and where the thread was before."""
+    """A group that was made for a thread, and the group that the thread was in before (`home`)."""
 
     path: str
     home: str
     is_v2: bool
     enabled_cpu: bool
-    """We have enabled the controller for `home`'s children, which the last of us undoes."""
+    """Whether brobust enabled the controller for `home`'s children; the last of its groups disables it again."""
 
     @classmethod
     def from_entry(cls, entry: dict[str, Any]) -> Group:
@@ -61,9 +61,9 @@ class Group:
             ) from None
 
     def remove(self) -> None:
-        """Send the threads home and remove the group; if it is gone already, nothing remains to be done."""
+        """Move the threads back and remove the group. Do nothing if it is gone already."""
         group, home = Path(self.path), Path(self.home)
-        patience = time.monotonic() + REMOVE_SECONDS
+        deadline = time.monotonic() + REMOVE_SECONDS
         while self.exists():
             try:
                 for thread in (group / self._members).read_text().split():
@@ -71,7 +71,7 @@ class Group:
                         (home / self._members).write_text(thread)
                 group.rmdir()
             except OSError as error:  # EBUSY: a thread has begun in it since
-                if self.exists() and time.monotonic() > patience:
+                if self.exists() and time.monotonic() > deadline:
                     reason = (error.strerror or str(error)).lower()
                     raise MissingSupport(f"cgroup {group} could not be removed ({reason})") from None
                 time.sleep(0.01)
@@ -83,16 +83,16 @@ class Group:
                 raise MissingSupport(f"the CPU controller of {home} could not be switched off ({reason})") from None
 
     def exists(self) -> bool:
-        """Whether the group is there."""
+        """Return whether the group exists."""
         return Path(self.path).exists()
 
     def remains(self) -> bool:
-        """Whether there is anything for `remove` to do."""
+        """Return whether there is anything for `remove` to do."""
         return self.exists() or self._left_controller_on()
 
     def _left_controller_on(self) -> bool:
-        """Whether we have enabled the controller and nobody uses it: neither another one of ours, nor somebody else,
-        who would lose a limit with it."""
+        """Return whether brobust enabled the controller and nobody needs it: neither another group of brobust's nor one
+        of somebody else, which would lose its limit."""
         home = Path(self.home)
         try:
             return self.enabled_cpu and _controls_cpu(home) and not any(map(_is_limited, home.iterdir()))
@@ -106,30 +106,30 @@ class Group:
 
 def check(timeslice_ns: int, period_ns: int) -> None:
     """Refuse what bandwidth control cannot do."""
-    if timeslice_ns < LEAST_NS or period_ns > MOST_PERIOD_NS:
+    if timeslice_ns < MIN_TIMESLICE_NS or period_ns > MAX_PERIOD_NS:
         raise BadInput(
-            f"driver quota: {timeslice_ns / 1e6:g} ms in every {period_ns / 1e6:g} ms cannot be had; the kernel takes "
-            "1 ms and more in at most 1 s; give another timeslice, or driver burner"
+            f"driver quota: {timeslice_ns / 1e6:g} ms in every {period_ns / 1e6:g} ms is not possible; the kernel "
+            "takes 1 ms and more in at most 1 s; give another timeslice, or driver burner"
         )
 
 
 def group_for(thread: int, others: Iterable[Group] = ()) -> Group:
-    """Return the group to be made for a thread, beside `others` of ours; nothing is made yet."""
+    """Return the group that is to be made for a thread, beside `others` of brobust's; make nothing yet."""
     is_v2, mount, path = _controller_of(thread)
     home = Path(mount) / path.lstrip("/")
-    # Enabled already by another one of ours: then it is as much for this one to undo, if it is the last.
+    # If another group of brobust's enabled it, this one has to disable it should it be the last.
     ours = any(other.home == str(home) and other.enabled_cpu for other in others)
     enabled_cpu = is_v2 and (ours or not _controls_cpu(home))
     return Group(str(home / f"brobust-{thread}"), str(home), is_v2, enabled_cpu)
 
 
 def _controls_cpu(home: Path) -> bool:
-    """Whether the controller is enabled for the children of a group of v2."""
+    """Return whether the controller is enabled for the children of a group of v2."""
     return "cpu" in (home / "cgroup.subtree_control").read_text().split()
 
 
 def _is_limited(child: Path) -> bool:
-    """Whether a group of v2 has anything from the CPU controller that it would lose with it."""
+    """Return whether a group of v2 has a setting of the CPU controller that it would lose with the controller."""
     for name, without in (("cpu.max", "max"), ("cpu.weight", "100"), ("cpu.idle", "0")):
         with contextlib.suppress(OSError):
             if (child / name).read_text().split()[0] != without:
@@ -138,7 +138,7 @@ def _is_limited(child: Path) -> bool:
 
 
 def _controller_of(thread: int) -> tuple[bool, str, str]:
-    """Whether the CPU controller is on v2, where it is mounted, and the thread's group there."""
+    """Return whether the CPU controller is on v2, where it is mounted, and the thread's group there."""
     of_hierarchy: dict[str, str] = {}
     for line in Path(f"/proc/{thread}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -157,14 +157,14 @@ def _controller_of(thread: int) -> tuple[bool, str, str]:
 
 
 def _mounts() -> Iterator[tuple[str, str, list[str]]]:
-    """Where, what kind, and with which options."""
+    """Yield the place, kind and options of each mount."""
     for line in Path("/proc/mounts").read_text().splitlines():
         _, mount, kind, options, *_ = line.split()
         yield mount.replace("\\040", " "), kind, options.split(",")
 
 
 def usable() -> bool:
-    """Whether groups can be made here."""
+    """Return whether groups can be made here."""
     try:
         home = group_for(os.getpid()).home
     except (OSError, MissingSupport):

@@ -33,7 +33,7 @@ from brobust.host import cgroups, locks
 from brobust.host.cgroups import Group
 from brobust.host.guardian import Guardian
 from brobust.host.owner import Owner
-from brobust.host.threads import Former
+from brobust.host.threads import SavedThread
 
 HOST = Path("/run/brobust")
 """Where what a host has only one of is locked, whatever BROBUST_RUNTIME says."""
@@ -49,7 +49,7 @@ class Leftover:
 
     kind: str
     name: str
-    undone_by: Former | Group | Owner | Sysctl | None = field(default=None, compare=False)
+    undone_by: SavedThread | Group | Owner | Sysctl | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
@@ -100,7 +100,7 @@ class Session:
     namespace: str = ""
     processes: list[Owner] = field(default_factory=list)
     sysctls: dict[str, Sysctl] = field(default_factory=dict)
-    threads: list[Former] = field(default_factory=list)
+    threads: list[SavedThread] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
     cpus: list[int] = field(default_factory=list)
     """CPUs that our contention may keep busy."""
@@ -148,7 +148,7 @@ class Session:
         self.processes.append(Owner.of(pid))
         self._write()
 
-    def hold_threads(self, threads: Sequence[Former]) -> None:
+    def hold_threads(self, threads: Sequence[SavedThread]) -> None:
         """Remember what threads of somebody else's are, before they are changed; at the end they are that again."""
         with _locked():
             for thread in threads:
@@ -238,7 +238,7 @@ class Session:
                 "namespace": self.namespace,
                 "processes": [str(owner) for owner in self.processes],
                 "sysctls": [[held.name, held.former, held.held] for held in self.sysctls.values()],
-                "threads": [former.as_entry() for former in self.threads],
+                "threads": [thread.as_entry() for thread in self.threads],
                 "groups": [group.as_entry() for group in self.groups],
                 "cpus": self.cpus,
                 "roaming": self.roaming,
@@ -275,7 +275,7 @@ class Session:
 def refuse_held(thread: int) -> None:
     """Refuse a thread that another brobust, which lives, has changed: what it is now is not what it was."""
     for owner, directory in _sessions():
-        if owner.lives and any(former.tid == thread for former in _entry(directory).threads):
+        if owner.lives and any(saved.tid == thread for saved in _entry(directory).threads):
             raise MissingSupport(f"thread {thread} is already under contention by process {owner.pid}")
 
 
@@ -378,7 +378,7 @@ class _Entry:
     namespace: str = ""
     processes: tuple[Owner, ...] = ()
     sysctls: tuple[Sysctl, ...] = ()
-    threads: tuple[Former, ...] = ()
+    threads: tuple[SavedThread, ...] = ()
     groups: tuple[Group, ...] = ()
     cpus: tuple[int, ...] = ()
     roaming: int = 0
@@ -391,7 +391,7 @@ def _entry(directory: Path) -> _Entry:
             entry["namespace"],
             tuple(owner for text in entry["processes"] if (owner := Owner.parse(text))),
             tuple(Sysctl(*held) for held in entry["sysctls"]),
-            tuple(Former.from_entry(one) for one in entry["threads"]),
+            tuple(SavedThread.from_entry(one) for one in entry["threads"]),
             tuple(Group.from_entry(one) for one in entry["groups"]),
             tuple(entry["cpus"]),
             int(entry["roaming"]),
@@ -417,8 +417,8 @@ def _remove(leftover: Leftover) -> None:
     match leftover.undone_by:
         case Group() as group:
             group.remove()
-        case Former() as former:
-            former.restore()
+        case SavedThread() as thread:
+            thread.restore()
         case Owner() as owner:
             owner.kill()
         case Sysctl() as sysctl:

@@ -1,4 +1,4 @@
-"""What a thread was before it was put under contention, so that it can be that again, whoever died meanwhile."""
+"""A thread's scheduling before contention, saved so that it can be restored even after brobust was killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCHED_DEADLINE = 6  # include/uapi/linux/sched.h; Python's os has no name for it
 
 
 @dataclass(frozen=True)
-class Former:
+class SavedThread:
     """Policy, priority, nice value and CPUs of a thread; `started` tells it from a later one with the same id."""
 
     tid: int
@@ -26,8 +26,8 @@ class Former:
     nice: int
 
     @classmethod
-    def of(cls, tid: int) -> Former:
-        """As it is now."""
+    def of(cls, tid: int) -> SavedThread:
+        """Return the thread as it is now."""
         started = start_time(tid)
         try:
             if started is not None:
@@ -40,16 +40,16 @@ class Former:
         raise BadInput(f"there is no thread {tid} (any more): is the VM still running?")
 
     @classmethod
-    def from_entry(cls, entry: dict[str, Any]) -> Former:
-        """What `as_entry` made."""
+    def from_entry(cls, entry: dict[str, Any]) -> SavedThread:
+        """Return what `as_entry` wrote."""
         return cls(**{**entry, "cpus": tuple(entry["cpus"])})
 
     def as_entry(self) -> dict[str, Any]:
-        """For a file of JSON."""
+        """Return it for a file of JSON."""
         return asdict(self)
 
     def is_same(self) -> bool:
-        """Whether it still is this thread that has the id."""
+        """Return whether the id still belongs to this thread."""
         return start_time(self.tid) == self.started
 
     def refuse_another(self) -> None:
@@ -58,14 +58,14 @@ class Former:
             raise BadInput(f"thread {self.tid} has ended: is the VM still running?")
 
     def is_altered(self) -> bool:
-        """Whether the thread still lives, and is something else now."""
+        """Return whether the thread still lives and differs from what was saved."""
         try:
-            return self.is_same() and Former.of(self.tid) != self
+            return self.is_same() and SavedThread.of(self.tid) != self
         except (OSError, BadInput):
             return False
 
     def restore(self) -> None:
-        """Make the thread that again; one that has ended needs nothing."""
+        """Restore the thread; one that has ended needs nothing."""
         if not self.is_altered():
             return
         try:
@@ -76,11 +76,11 @@ class Former:
             os.sched_setaffinity(self.tid, self.cpus)
         except (OSError, _core.ContentionError) as error:
             if self.is_same():
-                raise MissingSupport(f"thread {self.tid} could not be made what it was: {error}") from None
+                raise MissingSupport(f"thread {self.tid} could not be restored: {error}") from None
 
 
 def start_time(tid: int) -> int | None:
-    """When the thread started, clock ticks since boot (proc(5), field 22 of stat); None if there is none that lives."""
+    """Return when a living thread started, in clock ticks since boot (proc(5), field 22 of stat); else None."""
     try:
         # The second field is a name in parentheses, which may hold spaces and parentheses itself.
         state, *rest = Path(f"/proc/{tid}/stat").read_text().rpartition(")")[2].split()
@@ -90,5 +90,5 @@ def start_time(tid: int) -> int | None:
 
 
 def allowed_cpus(threads: Iterable[int]) -> dict[int, tuple[int, ...]]:
-    """The CPUs that each thread may use, by thread."""
-    return {thread: Former.of(thread).cpus for thread in threads}
+    """Return the CPUs that each thread may use, by thread."""
+    return {thread: SavedThread.of(thread).cpus for thread in threads}

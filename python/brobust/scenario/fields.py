@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from brobust import drivers
 from brobust.scenario.description import (
     COUNT,
     CPU,
@@ -183,14 +184,12 @@ ROWS = (
     ),
     Field(
         "contention.driver", NAME, "--driver", CPU,
-        "What takes the CPU away. On virtual auto: the sender's kernel gets exactly its timeslices. On vm deadline "
-        "(SCHED_DEADLINE), burner (a real-time thread; exact at any tick rate), quota (a cgroup's bandwidth limit; the "
-        "kernel chooses the timeslices) or competitor (busy neighbours; share 1/2, 1/3, ...). On both replay (with "
-        "--replay) or none.",
+        "What takes the CPU away. On virtual auto (the sender's kernel gets exactly its timeslices), replay or none. "
+        f"On vm {drivers.help_text()}, or none.",
         default="auto", default_on={"vm": "deadline"},
         column=FieldColumn(
             "driver", "text",
-            "what took the CPU from this flow's sender: virtual, deadline, burner, quota, competitor, replay, none",
+            f"what took the CPU from this flow's sender: virtual, {', '.join(drivers.BY_NAME)}, none",
         ),
         axis=Axis("driver", only_contended=True),
     ),

@@ -8,9 +8,9 @@ import math
 import random
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from brobust import files
 from brobust.errors import BadInput
@@ -22,6 +22,9 @@ from brobust.scenario.model import Run, Scenario
 TABLES = ("flows", "senders")
 VALUES = frozenset(row.key for row in FIELDS.values() if isinstance(row.default, list))
 MAX_CELLS = 100_000  # of one cross product; ten lists of ten values each are a slip
+
+
+Table = TypeVar("Table", bound=BaseModel)
 
 
 class Grid:
@@ -92,12 +95,18 @@ def _check_tables(fields: Mapping[str, Any], name: str, holds: str) -> None:
 
 
 def scenario(point: Mapping[str, Any]) -> Scenario:
-    """One scenario from its fields; what does not fit is refused in one line."""
+    """Return one scenario from its fields; refuse in one line what does not fit."""
+    return validated(Scenario, point)
+
+
+def validated(table: type[Table], fields: Mapping[str, Any], whole: str = "scenario") -> Table:
+    """Return a table from its fields; refuse in one line what does not fit. `whole`: what the line begins with if it is
+    not about one field."""
     try:
-        return Scenario.model_validate(point)
+        return table.model_validate(fields)
     except ValidationError as error:
         first = error.errors()[0]
-        raise BadInput(_one_line(first["loc"], first["msg"], first["input"], first["type"])) from None
+        raise BadInput(_one_line(first["loc"], first["msg"], first["input"], first["type"], whole)) from None
 
 
 def override(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,9 +165,9 @@ def _points_of(key: str, value: Any) -> Iterator[Any]:
         yield from _points(value)
 
 
-def _one_line(location: tuple[int | str, ...], message: str, given: Any, kind: str) -> str:
+def _one_line(location: tuple[int | str, ...], message: str, given: Any, kind: str, whole: str) -> str:
     names = [str(part) for part in location if not isinstance(part, int)]
-    field = ".".join(names) or "scenario"
+    field = ".".join(names) or whole
     if kind == "extra_forbidden":
         return f"{field}: no such field; see docs/scenario.md for those there are"
     message = message.removeprefix("Value error, ")

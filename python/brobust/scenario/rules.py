@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from brobust import units
+from brobust import drivers, units
 from brobust.scenario.fields import FIELDS
 from brobust.scenario.specs import MAX_TIME, Changes
 
@@ -63,19 +63,12 @@ def of_contention(contention: Contention) -> Iterator[str]:
             f"more than {units.show_time(MAX_TIME)}; give a larger share"
         )
         return
-    if c.driver == "none" and c.share < 1:
-        yield f"driver none takes no CPU away, so share {c.share:g} is impossible; give share 1"
     if c.stop is not None and c.stop <= c.start:
         yield f"stop {units.show_time(c.stop)} is not after start {units.show_time(c.start)}; give a later stop"
     if c.alternate is not None and c.active and c.alternate < c.period:
         alternate, period = units.show_time(c.alternate), units.show_time(c.period)
         yield f"alternate {alternate} is less than a period, timeslice / share = {period}; give more"
-    if c.replay is not None and c.share < 1:
-        yield f"replay {c.replay} says when the CPU is away, so share {c.share:g} must be 1"
-    if c.driver == "replay" and c.replay is None:
-        yield "driver replay has nothing to replay; give replay = FILE (--replay)"
-    if c.replay is not None and c.driver not in ("auto", "replay"):
-        yield f"driver {c.driver} does not replay {c.replay}; give driver auto or replay"
+    yield from drivers.contradictions(c)
 
 
 def of_flows(group: Flows) -> Iterator[str]:

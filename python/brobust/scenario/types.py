@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, PlainSerializer
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer
 
-from brobust import units
+from brobust import drivers, units
 from brobust.scenario import specs
 
 
@@ -22,6 +22,12 @@ def _written(show: Callable[[float], str]) -> PlainSerializer:
 
 def _samples(given: object) -> object:
     return given if given is None or given == "ack" else units.nanoseconds(given)
+
+
+def _known_driver(given: str) -> str:
+    if given not in drivers.CHOICES:
+        raise ValueError(f"{given!r} is not one of {', '.join(drivers.CHOICES)}")
+    return given
 
 
 Bandwidth = Annotated[int, BeforeValidator(units.bits_per_second), _written(units.show_rate)]
@@ -47,7 +53,7 @@ RttChanges = Annotated[
 ]
 
 Backend = Literal["virtual", "vm"]
-Driver = Literal["auto", "deadline", "burner", "quota", "competitor", "replay", "none"]
+Driver = Annotated[str, AfterValidator(_known_driver)]
 Accelerator = Literal["auto", "kvm", "tcg"]
 Qdisc = Literal["none", "fq"]
 TsoSizing = Literal["kernel", "rate", "control"]

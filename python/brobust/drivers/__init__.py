@@ -1,0 +1,90 @@
+"""Ways of taking the CPU away from threads, and the rules for which fields of a request go with which of them.
+
+Each driver is one class in one file of this package, which is found by being there. base.py says what it has to be.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from brobust import units
+from brobust.drivers.base import BY_NAME, NO_OPTIONS, Driver, Offtimes, Options, Places
+
+if TYPE_CHECKING:
+    from brobust.scenario import Contention
+
+__all__ = [
+    "BY_NAME", "CHOICES", "NO_OPTIONS", "Driver", "Offtimes", "Options", "Places", "contradictions", "help_text",
+    "refusals",
+]  # fmt: skip
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
+
+CHOICES = ("auto", *BY_NAME, "none")
+"""Values of a scenario's field `driver`."""
+
+# Fields that only some drivers take: what each is where it asks for nothing, and how that is written.
+_UNSET: dict[str, tuple[object, str]] = {
+    "phase": ("random", "random"),
+    "start_jitter": (0.0, "0"),
+    "length_jitter": (0.0, "0"),
+    "start": (0, "0s"),
+    "stop": (None, "no stop"),
+    "alternate": (None, "none"),
+    "out_of_phase": (False, "random"),
+    "competitors": (None, "none"),
+    "nice": (0, "0"),
+}
+
+
+def contradictions(asked: Contention) -> Iterator[str]:
+    """Yield why fields of a request exclude each other, wherever it is carried out."""
+    if asked.driver == "none" and asked.share < 1:
+        yield f"driver none takes no CPU away, so share {asked.share:g} is impossible; give share 1"
+    if asked.replay is not None and asked.share < 1:
+        yield (
+            f"replay {asked.replay} says when the CPU is away, so share {asked.share:g} must be 1; leave out "
+            "--replay or --share"
+        )
+    if asked.driver == "replay" and asked.replay is None:
+        yield "driver replay has nothing to replay; give --replay FILE, or replay = FILE in a scenario"
+    if asked.replay is not None and asked.driver not in ("auto", "replay"):
+        yield f"driver {asked.driver} does not replay {asked.replay}; give driver auto or replay"
+
+
+def refusals(asked: Contention, options: Options = NO_OPTIONS) -> Iterator[tuple[str, str]]:
+    """Yield what of a request its driver cannot do on this host's threads: the field, and why as the rest of a line."""
+    driver = BY_NAME.get(asked.driver)
+    takes = driver.takes if driver is not None else frozenset()
+    for field, (unset, written) in _UNSET.items():
+        given = getattr(options if hasattr(options, field) else asked, field)
+        if given == unset or field in takes:
+            continue
+        owners = [other.name for other in BY_NAME.values() if field in other.takes]
+        if owners:
+            yield (
+                field,
+                (
+                    f"{_shown(field, given)} is the {owners[0]}'s, and driver {asked.driver} does not take it; "
+                    f"give driver {' or '.join(owners)}, or {written}"
+                ),
+            )
+        else:
+            yield field, f"{_shown(field, given)!r} is possible on backend virtual only; elsewhere give {written}"
+    if driver is not None:
+        yield from driver.refusals(asked, options)
+
+
+def help_text() -> str:
+    """Return the drivers with what each does, for the help of an option."""
+    return ", ".join(f"{driver.name} ({driver.summary})" for driver in BY_NAME.values())
+
+
+def _shown(field: str, given: Any) -> str:
+    if field in ("phase", "start", "stop", "alternate") and isinstance(given, int):
+        return units.show_time(given)
+    return "out" if field == "out_of_phase" else f"{given:g}" if isinstance(given, float) else str(given)

@@ -1,0 +1,69 @@
+"""Driver `burner`: a real-time thread on each thread's CPU occupies it in the off-times (crates/contention)."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from brobust import _core
+from brobust.drivers import schedules
+from brobust.drivers.base import Driver, Options, Places, Promise
+
+if TYPE_CHECKING:
+    from brobust.host.session import Session
+    from brobust.scenario import Contention
+
+# With more, a tenth of the timeslices would be so short that the run is called unfaithful, and off-times so short that
+# they are taken for interrupts (crates/contention/src/summary.rs, noise_limit_ns).
+MAX_JITTER = 0.5
+
+
+class Burner(Driver):
+    name = "burner"
+    summary = "a real-time thread on its CPU, exact at any tick rate"
+    takes = frozenset({"share", "timeslice", "phase", "start_jitter", "length_jitter", "out_of_phase"})
+    promise: ClassVar[Promise | None] = "timeslices"
+    needs_own_cpus = True
+    _held: _core.Contention | None = None
+
+    @classmethod
+    def refusals(cls, asked: Contention, options: Options) -> Iterator[tuple[str, str]]:
+        for field in ("start_jitter", "length_jitter"):
+            jitter = getattr(asked, field)
+            if jitter > MAX_JITTER:
+                yield field, f"{jitter:g} is more than driver {cls.name} takes; give at most {MAX_JITTER:g}"
+
+    def check(self, threads: Sequence[int]) -> None:
+        _core.check_contention("burner", json.dumps(self._schedule(0)), max(1, len(threads)))
+
+    def start(self, places: Places, session: Session, begin_ns: int | None, seed: int) -> None:
+        phases = phases_of(self.asked.phase, self.options.out_of_phase, len(places), self.asked.period, seed)
+        targets = [
+            (thread, cpu, json.dumps({**self._schedule(seed), **self._phase(phase)}))
+            for (thread, cpu), phase in zip(places.items(), phases, strict=True)
+        ]
+        self._held = _core.Contention("burner", targets, begin_ns)
+        self._held.start()
+
+    def stop(self) -> None:
+        if self._held is not None:
+            self._held.stop()
+
+    def _schedule(self, seed: int) -> dict[str, Any]:
+        # One seed for all threads: those that go together stay together, whatever is drawn.
+        return schedules.schedule(self.asked, seed, self.offtimes)
+
+    def _phase(self, phase: int) -> dict[str, Any]:
+        return {"phase": phase}
+
+
+def phases_of(phase: int | str, out_of_phase: bool, count: int, period: int, seed: int) -> list[int]:
+    """Return when each thread's first whole period begins, ns: all at once, evenly over a period, or anywhere in it."""
+    if out_of_phase:
+        return [number * period // count for number in range(count)]
+    if isinstance(phase, int):
+        return [phase] * count
+    draw = random.Random(seed)
+    return [draw.randrange(period) for _ in range(count)]

@@ -1,0 +1,83 @@
+"""Driver `competitor`: busy processes beside each thread on its CPU. The host's scheduler decides who runs when."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from brobust.drivers.base import Driver, Options, Places
+from brobust.host import children, cpus
+
+if TYPE_CHECKING:
+    from brobust.host.session import Session
+    from brobust.scenario import Contention
+
+MAX_COMPETITORS = 64
+# Largest difference between the share asked for and that of one of n equals.
+SHARE_PRECISION = 0.005
+
+
+class Competitor(Driver):
+    name = "competitor"
+    summary = "busy processes on its CPU, for a share of 1/2, 1/3, ..."
+    takes = frozenset({"share", "competitors", "nice"})
+    needs_own_cpus = True
+    _processes: Sequence[subprocess.Popen[bytes]] = ()
+
+    @classmethod
+    def refusals(cls, asked: Contention, options: Options) -> Iterator[tuple[str, str]]:
+        if asked.active and options.competitors is not None:
+            yield "competitors", "--competitors N decides the share, so --share does not go with it; give one of them"
+        elif asked.active and competitors_for(asked.share) is None:
+            yield (
+                "share",
+                (
+                    f"driver competitor gives one of n equals its part, not {asked.share:g} ({100 * asked.share:g}%); "
+                    "give 1/2 (50%), 1/3 (33.3%), 1/4 (25%), ..."
+                ),
+            )
+
+    @property
+    def is_asked(self) -> bool:
+        return self.asked.active or self.options.competitors is not None
+
+    def describe(self) -> str:
+        return f"beside {self._count} busy process(es) of nice {self.options.nice}"
+
+    def check(self, threads: Sequence[int]) -> None:
+        """Nothing can be refused: whoever may start processes may do this."""
+
+    def start(self, places: Places, session: Session, begin_ns: int | None, seed: int) -> None:
+        started: list[subprocess.Popen[bytes]] = []
+        self._processes = started
+        for cpu in places.values():
+            assert cpu is not None
+            for _ in range(self._count):
+                started.append(_competitor(cpu, str(self.options.nice)))
+
+    def stop(self) -> None:
+        processes, self._processes = self._processes, ()
+        for process in processes:
+            process.kill()
+            process.wait()
+
+    @property
+    def _count(self) -> int:
+        return self.options.competitors or competitors_for(self.asked.share) or 0
+
+
+def competitors_for(share: float) -> int | None:
+    """Return how many busy processes beside a thread leave it this share; None if no number does."""
+    count = round(1 / share) - 1
+    fits = 1 <= count <= MAX_COMPETITORS and abs(1 / (count + 1) - share) < SHARE_PRECISION
+    return count if fits else None
+
+
+def _competitor(cpu: int, nice: str) -> subprocess.Popen[bytes]:
+    """Start a process that is always busy, on that CPU, with that weight. It dies with brobust."""
+    command = children.ends_with_us(["nice", "-n", nice, "sh", "-c", "while :; do :; done"])
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    cpus.pin([process.pid], {cpu})
+    cpus.weigh_session(process.pid, nice)
+    return process

@@ -1,0 +1,21 @@
+"""Driver `replay`: the burner at recorded off-times. It ends with the recording."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brobust.drivers.burner import Burner
+
+
+class Replay(Burner):
+    name = "replay"
+    summary = "the burner at recorded off-times"
+    takes = frozenset({"replay"})
+    promise = "recording"
+    counts_from_traffic = True
+
+    def describe(self) -> str:
+        return f"off its CPU as in {self.asked.replay}"
+
+    def _phase(self, phase: int) -> dict[str, Any]:
+        return {}  # the recording says when

@@ -1,0 +1,71 @@
+"""A driver is one file that is found by being there, and every page, option and refusal that names drivers names it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brobust import cli, drivers
+from brobust.contention.request import driver_for
+from brobust.drivers import Driver, Options
+from brobust.scenario import Contention
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("driver", drivers.BY_NAME.values())
+def test_a_driver_has_a_file_of_its_name_and_says_what_it_takes_and_promises(driver: type[Driver]) -> None:
+    assert driver.__module__ == f"brobust.drivers.{driver.name}"
+    assert driver.summary and driver.takes
+    assert driver.promise in ("share", "timeslices", "timeslices at ticks", "recording", None)
+
+
+@pytest.mark.parametrize("page", ["contend.md", "scenario.md", "data.md"])
+def test_the_documentation_names_every_driver(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    assert [name for name in drivers.BY_NAME if not re.search(rf"\b{name}\b", text)] == []
+
+
+@pytest.mark.parametrize("command", ["run", "contend"])
+def test_the_help_names_every_driver(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    said = capsys.readouterr().out
+    assert [name for name in drivers.BY_NAME if name not in said] == []
+
+
+BURNERS = {"phase": "5ms", "start_jitter": 0.1, "length_jitter": 0.1}
+
+
+@pytest.mark.parametrize("name", drivers.BY_NAME)
+def test_what_a_driver_does_not_take_is_refused_with_the_one_that_does(name: str) -> None:
+    share: dict[str, Any] = {"start_jitter": 0, **({"replay": "a.csv"} if name == "replay" else {"share": 0.5})}
+    for field, value in BURNERS.items():
+        refused = dict(drivers.refusals(Contention(driver=name, **{**share, field: value})))
+        assert set(refused) == (set() if name == "burner" else {field})
+        assert all("give driver burner" in why for why in refused.values())
+    for field, value in {"start": "1s", "stop": "2s", "alternate": "1s"}.items():
+        refused = dict(drivers.refusals(Contention(driver=name, **{**share, field: value})))
+        assert "virtual only" in refused[field]
+    refused = dict(drivers.refusals(Contention(driver=name, **share), Options(nice=5, out_of_phase=True)))
+    assert set(refused) == {"nice", "out_of_phase"} - drivers.BY_NAME[name].takes
+
+
+def test_a_competitor_is_asked_for_by_a_share_or_by_a_number() -> None:
+    def refused(options: Options, **fields: Any) -> list[str]:
+        return [
+            field for field, _ in drivers.refusals(Contention(driver="competitor", start_jitter=0, **fields), options)
+        ]
+
+    assert refused(Options(), share=0.25) == refused(Options(competitors=3)) == []
+    assert refused(Options(competitors=3), share=0.25) == ["competitors"]
+    assert refused(Options(), share=0.4) == ["share"]
+    for driver in (
+        driver_for(Contention(driver="competitor", share=0.25)),
+        driver_for(Contention(driver="competitor"), Options(competitors=3)),
+    ):
+        assert driver.is_asked and driver.describe() == "beside 3 busy process(es) of nice 0"
+    assert not driver_for(Contention(driver="competitor")).is_asked
