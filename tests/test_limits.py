@@ -70,7 +70,7 @@ def test_what_a_backend_can_do_is_let_pass(fields: dict[str, Any]) -> None:
         ({**VM, "flows": [{"count": 129}]}, ["flows.count", "129", "128"]),
         ({**VM, "flows": [{}] * 9}, ["flows", "9 groups", "8"]),
         ({**VM, "cpu": {"frequency": "1GHz"}}, ["cpu.frequency", "'1GHz'"]),
-        ({**VM, "nic": {"coalesce": "50us"}}, ["nic", "coalesce", "leave them out"]),
+        ({**VM, "nic": {"coalesce": "50us"}}, ["nic.coalesce", "'50us'", "virtual", "0s"]),
         ({**VM, "contention": {"alternate": "1s"}}, ["contention.alternate", "'1s'", "none"]),
         ({**VM, "receiver": {"share": 0.5}}, ["receiver.share", "'0.5'", "1"]),
         ({"receiver": {"driver": "burner", "share": 0.5}}, ["receiver.driver", "'burner'"]),

@@ -25,7 +25,7 @@ from brobust.analysis import compare
 from brobust.backends import memory, support
 from brobust.cc import names as cc_names
 from brobust.cli import contend, measuring
-from brobust.cli.run import grid_fields
+from brobust.cli.options import grid_fields
 from brobust.contention import recordings
 from brobust.dataset import RUNS, TABLES, Dataset, Measured
 from brobust.errors import BrobustError, UnreadableFile
@@ -34,6 +34,7 @@ from brobust.kernels import vm as vm_kernels
 from brobust.report import html, table
 from brobust.report.console import Console
 from brobust.scenario import Grid, specs
+from brobust.scenario.fields import FIELDS
 from brobust.study import model
 
 # What values are made of: near what is right, and far from it.
@@ -59,12 +60,11 @@ NUMBERS = (
 )
 TOML_TEXTS = TEXTS.map(lambda text: text.encode(errors="replace").decode())
 LEAVES = TOML_TEXTS | NUMBERS | st.booleans() | st.dates()
-FIELDS = """path contention senders receiver flows cpu nic duration samples packets seed backend kernel accelerator
-qdisc tso_sizing traffic repeat grids bandwidth rtt buffer loss aqm bandwidth_changes rtt_changes share timeslice
-driver phase start_jitter length_jitter start stop alternate replay cc count pattern sender frequency timer_cycles
-coalesce tx_completion tso_max_size paper figure title about grid scale vm figures claims name kind x value where
-lines rule id text smoke quick full metric cells at_least"""
-KEYS = st.sampled_from(FIELDS.split()) | st.text(max_size=5).map(lambda text: text.encode(errors="replace").decode())
+OF_SCENARIOS = {part for name in FIELDS for part in name.split(".")} | {"senders", "grids"}
+OF_STUDIES = """paper figure title about grid scale vm figures claims name kind x value where lines rule id text smoke
+quick full metric cells at_least"""
+NAMES = sorted(OF_SCENARIOS) + OF_STUDIES.split()
+KEYS = st.sampled_from(NAMES) | st.text(max_size=5).map(lambda text: text.encode(errors="replace").decode())
 VALUES = st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=12
 )
@@ -130,28 +130,13 @@ def _use(grid: Grid) -> None:
         cc_names.check_together(group.cc for group in scenario.flows)
 
 
-FLAGS = {
-    "path": ("bandwidth", "rtt", "buffer", "loss", "aqm", "bandwidth_changes", "rtt_changes"),
-    "contention": (
-        "share", "timeslice", "driver", "phase", "start_jitter", "length_jitter", "start", "stop", "alternate",
-        "replay",
-    ),
-    "receiver": ("share",),
-    "flows": ("cc", "count", "start", "stop", "rtt", "pattern", "sender"),
-    "cpu": ("frequency", "timer_cycles", "tx_byte_cycles"),
-    "nic": ("coalesce", "tx_completion", "tso_max_size"),
-    "": ("duration", "seed", "kernel", "backend", "accelerator", "samples", "qdisc", "tso_sizing", "traffic"),
-}  # fmt: skip
-ONE_FLAG = st.sampled_from([(within, name) for within, names in FLAGS.items() for name in names])
+ONE_FIELD = st.sampled_from(sorted(name for name, field in FIELDS.items() if field.is_axis))
 
 
-@given(st.dictionaries(ONE_FLAG, ARGUMENTS, max_size=4))
-def test_the_options_of_a_grid(given: dict[tuple[str, str], str]) -> None:
-    fields: dict[str, Any] = {}
-    for (within, name), text in given.items():
-        (fields.setdefault(within, {}) if within else fields)[name] = text
+@given(st.dictionaries(ONE_FIELD, ARGUMENTS, max_size=4))
+def test_the_options_of_a_grid(given: dict[str, str]) -> None:
     with taken_or_refused():
-        _use(Grid.from_flags(grid_fields(**fields)))
+        _use(Grid.from_flags(grid_fields(given)))
 
 
 def _file(directory: str, name: str, content: bytes) -> Path:
@@ -189,14 +174,12 @@ def test_a_scenario_file(content: bytes) -> None:
 @given(TOML)
 def test_the_fields_of_one_scenario(fields: dict[str, Any]) -> None:
     """Most grids are refused for a name that there is not: here all names are right."""
-    known = {"path": {}, "contention": {}, "flows": [{}], "cpu": {}, "nic": {}, "receiver": {}}
-    for name, value in fields.items():
-        for within, names in FLAGS.items():
-            if name in names:
-                inner: Any = known[within] if within else known
-                (inner[0] if isinstance(inner, list) else inner)[name] = value
+    known: dict[str, Any] = {}
+    for row in FIELDS.values():
+        if row.key in fields:
+            (known.setdefault(row.table, {}) if row.table else known)[row.key] = fields[row.key]
     with taken_or_refused():
-        _use(Grid.from_flags({key: value[0] if key == "flows" else value for key, value in known.items()}))  # type: ignore[index]
+        _use(Grid.from_flags(known))
 
 
 @given(TOML_FILES)

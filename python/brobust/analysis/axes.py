@@ -1,65 +1,70 @@
-"""The axes along which cells may differ: name, unit, and how people read a value."""
+"""The axes along which cells may differ: headings, units, and phrases for their values. They come from the descriptions
+of the fields (scenario/fields.py); two are computed from other columns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import polars as pl
 
-# What may distinguish cells, in the order in which a reader wants them.
-AXES: dict[str, tuple[str, str]] = {  # name and unit
-    "backend": ("backend", ""),
-    "kernel": ("kernel", ""),
-    "accelerator": ("accelerator", ""),
-    "traffic": ("traffic", ""),
-    "bandwidth_mbps": ("bandwidth", "Mbit/s"),
-    "rtt_ms": ("RTT", "ms"),
-    "flow_rtt_ms": ("flow RTT", "ms"),
-    "buffer_bytes": ("buffer", "B"),
-    "aqm": ("aqm", ""),
-    "loss": ("loss", ""),
-    "qdisc": ("qdisc", ""),
-    "tso_sizing": ("TSO sizing", ""),
-    "coalesce_us": ("coalesce", "us"),
-    "tx_completion_us": ("tx completion", "us"),
-    "tso_max_bytes": ("TSO up to", "B"),
-    "longest_rtt_ms": ("longest RTT", "ms"),
-    "cpu_mhz": ("CPU", "MHz"),
-    "flows": ("flows", ""),
-    "pattern": ("pattern", ""),
-    "replay": ("replay", ""),
-    "driver": ("driver", ""),
-    "timeslice_ms": ("timeslice", "ms"),
-    "start_jitter": ("start jitter", ""),
-    "length_jitter": ("length jitter", ""),
-    "alternate_s": ("alternate", "s"),
-    "receiver_share": ("receiver's share", ""),
-    "cc": ("cc", ""),
-    "share": ("CPU share", ""),
-}
+from brobust.scenario.description import CPU, FLOWS, OUTPUT, PATH, RUNS, SENDER, Axis, Field
+from brobust.scenario.fields import ROWS
 
-# A value behind its unit, where the unit alone would not say of what.
-SAID = {
-    "timeslice_ms": "ms slices", "rtt_ms": "ms RTT", "flow_rtt_ms": "ms RTT", "bandwidth_mbps": "Mbit/s",
-    "buffer_bdp": "BDP buffer", "buffer_bytes": "B buffer", "loss": "loss", "flows": "flows",
-    "alternate_s": "s on and off", "receiver_share": "of the receiver's CPU",
-}  # fmt: skip
-TEXT = (
-    "cc", "backend", "kernel", "driver", "accelerator", "traffic", "aqm", "qdisc", "tso_sizing", "pattern", "replay",
-)  # fmt: skip
+# A reader first wants to know what was measured on what, and last what is compared most often.
+_PANELS = (RUNS, PATH, SENDER, FLOWS, CPU, OUTPUT)
+_LAST = ("cc", "share")
+
+
+@dataclass(frozen=True)
+class ColumnAxis:
+    """A column of the runs as an axis."""
+
+    axis: Axis
+    unit: str = ""
+    row: Field | None = None
+    """The field; None if the column is computed from others."""
+
+
+def _of_fields() -> Iterator[tuple[str, ColumnAxis]]:
+    axes = {row.column.name: ColumnAxis(row.axis, row.column.unit, row) for row in ROWS if row.column and row.axis}
+    for panel in _PANELS:
+        for name, axis in axes.items():
+            if axis.row is not None and axis.row.panel == panel and name not in _LAST:
+                yield name, axis
+                if name == "flow_rtt_ms":
+                    yield "longest_rtt_ms", _LONGEST_RTT
+    yield from ((name, axes[name]) for name in _LAST)
+
+
+_LONGEST_RTT = ColumnAxis(Axis("longest RTT", "longest round-trip time of a flow [ms]", logarithmic=True), "ms")
+_BUFFER_BDP = ColumnAxis(Axis("buffer", "bottleneck buffer [BDP]", "{} BDP buffer", logarithmic=True), "BDP")
+
+# What may distinguish cells, in the order in which a reader wants it.
+AXES: dict[str, ColumnAxis] = dict(_of_fields())
+# And a name for the buffer in another unit, which is an axis of figures and claims.
+NAMED = {**AXES, "buffer_bdp": _BUFFER_BDP}
+
+_FIELDS = {name: axis.row for name, axis in AXES.items() if axis.row is not None}
+TEXT = tuple(name for name, row in _FIELDS.items() if row.column is not None and row.column.type == "text")
 # What only a contended run has.
-CONTENDED = ("driver", "timeslice_ms", "start_jitter", "length_jitter")
+CONTENDED = tuple(name for name, axis in AXES.items() if axis.axis.only_contended)
 # What only one of the backends has, or has another default of, so that it says nothing where both are in a dataset.
-OF_ONE_BACKEND = (
-    "kernel", "accelerator", "traffic", "coalesce_us", "tx_completion_us", "tso_max_bytes", "driver",
-    "start_jitter",
-)  # fmt: skip
-# What each flow has for itself, and what is made of that.
-PER_FLOW = ("cc", "pattern", "flow_rtt_ms", "longest_rtt_ms")
+OF_ONE_BACKEND = tuple(name for name, row in _FIELDS.items() if row.depends_on_backend)
+# What each flow has for itself, and what is computed from that.
+PER_FLOW = tuple(
+    name for name, axis in AXES.items() if axis.row is None or (axis.row.table == "flows" and name != "flows")
+)
+
+
+def heading(axis: str) -> str:
+    """Return the heading of an axis in a table: its name, and its unit if it has one."""
+    return " ".join(filter(None, (AXES[axis].axis.heading, AXES[axis].unit)))
 
 
 def axis_value(axis: str, value: object) -> str:
-    """A value of an axis as people read it."""
+    """Return a value of an axis as people read it, without its unit."""
     if value is None:
         return "-"
     if axis in ("share", "receiver_share"):
@@ -69,29 +74,23 @@ def axis_value(axis: str, value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def cell_said(runs: pl.DataFrame, axes: Sequence[str], values: Sequence[object]) -> str:
-    """The cell of these runs that has these values, where its axes are not named; a buffer in BDP, if that is one
-    figure."""
-    words = []
+def axis_phrase(name: str, value: object) -> str:
+    """Return a value of an axis where the axis is not named: in a title, a legend, a sentence."""
+    axis, unit = NAMED[name].axis, NAMED[name].unit
+    if value in axis.phrases:
+        return axis.phrases[value]
+    if value is None:
+        return "-"
+    phrase = axis.phrase or (f"{axis.heading} {{}} {unit}" if unit else "{}")
+    return phrase.format(axis_value(name, value))
+
+
+def cell_phrase(runs: pl.DataFrame, axes: Sequence[str], values: Sequence[object]) -> str:
+    """Return a phrase for the cell of these runs that has these values on these axes. A buffer is given in BDP if that
+    is one number."""
+    phrases = []
     for axis, value in zip(axes, values, strict=True):
         bdp = runs.filter(pl.col(axis) == value)["buffer_bdp"].unique().to_list() if axis == "buffer_bytes" else [None]
-        words.append(axis_said(axis, value) if len(bdp) > 1 or bdp[0] is None else axis_said("buffer_bdp", bdp[0]))
-    return ", ".join(words)
-
-
-def axis_said(axis: str, value: object) -> str:
-    """A value of an axis where the axis is not named: in a title, a legend, a sentence."""
-    if value is None:
-        return "undisturbed" if axis == "timeslice_ms" else "-"
-    if axis == "share":
-        return f"{axis_value(axis, value)} CPU"
-    if axis == "qdisc":
-        return "TCP's own pacing" if value == "none" else f"qdisc {value}"
-    if axis == "tso_sizing":
-        return f"TSO sizing by {value}"
-    if axis == "flows":
-        return f"{value} flow{'' if value == 1 else 's'}"
-    if axis in SAID:
-        return f"{axis_value(axis, value)} {SAID[axis]}"
-    name, unit = AXES[axis]
-    return f"{name} {axis_value(axis, value)} {unit}" if unit else axis_value(axis, value)
+        several = len(bdp) > 1 or bdp[0] is None
+        phrases.append(axis_phrase(axis, value) if several else axis_phrase("buffer_bdp", bdp[0]))
+    return ", ".join(phrases)

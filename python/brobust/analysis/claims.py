@@ -17,7 +17,7 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from brobust.analysis import cells, confidence, metrics
-from brobust.analysis.axes import CONTENDED, axis_said, axis_value
+from brobust.analysis.axes import CONTENDED, axis_phrase, axis_value
 from brobust.analysis.cells import CELL, groups
 from brobust.analysis.metrics import Evidence
 
@@ -386,7 +386,7 @@ def _name(cell: dict[str, Any], among: pl.DataFrame, leave_out: str = "") -> str
     words = []
     for axis in CELL:
         if axis != leave_out and cell[axis] is not None and (among[axis].n_unique() > 1 or axis == "cc"):
-            words.append(axis_said(axis, cell[axis]))
+            words.append(axis_phrase(axis, cell[axis]))
     return ", ".join(words)
 
 

@@ -1,61 +1,80 @@
-"""What a backend cannot do of that which a scenario can say: refused before anything starts, in one line."""
+"""What a scenario can say and its backend does not support: it is refused before anything starts, in one line.
+
+What only one backend has is described with the field (scenario/fields.py); here is what takes more than that to say.
+"""
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Iterator
+from typing import Any
 
 from brobust import drivers, units
 from brobust.contention import recordings
 from brobust.errors import BadInput
-from brobust.scenario import Contention, Nic, Scenario
+from brobust.scenario import Contention, Scenario
+from brobust.scenario.description import shown
+from brobust.scenario.fields import FIELDS, ROWS
 
-VIRTUAL_LEAST_RTT = 200_000  # ns
-VM_LEAST_SAMPLES = 1_000_000  # ns: sampling takes CPU from the guest that is short of it
-VM_MOST_GROUPS = 8
-IPERF3_MOST_FLOWS = 128  # iperf3's -P
+VIRTUAL_MIN_RTT = 200_000  # ns
+VM_MIN_SAMPLES = 1_000_000  # ns: sampling takes CPU from the guest that is short of it
+VM_MAX_GROUPS = 8
+IPERF3_MAX_FLOWS = 128  # iperf3's -P
+# Fields that not every backend has, by their tables. Other senders have none here: flows name them on virtual only.
+OF_ONE_BACKEND = {
+    table: [row for row in ROWS if row.table == table and (row.only_on or row.words_only_on)]
+    for table in ("", "path", "flows", "contention", "cpu", "nic")
+}
 
 
 def unsupported(scenario: Scenario) -> str | None:
-    """The first thing that the scenario's backend cannot do, as a refusal; None if it can do all of it."""
-    return next(_vm(scenario) if scenario.backend == "vm" else _virtual(scenario), None)
+    """Return a refusal of the first thing that the scenario's backend does not support; None if it supports all."""
+    of_backend = _vm(scenario) if scenario.backend == "vm" else _virtual(scenario)
+    return next(itertools.chain(_of_another_backend(scenario), of_backend), None)
+
+
+def _of_another_backend(s: Scenario) -> Iterator[str]:
+    """Refuse every value that only another backend has, by the descriptions of the fields."""
+    for name, rows in OF_ONE_BACKEND.items():
+        for table in s.flows if name == "flows" else [_table(s, name)]:
+            for row in rows:
+                value = getattr(table, row.key)
+                only_on = row.words_only_on.get(str(value).split(" ", 1)[0]) if row.words_only_on else None
+                if only_on is None and row.only_on and value != _default(row.name):
+                    only_on = row.only_on
+                if only_on not in (None, s.backend):
+                    given = shown(table.model_dump(mode="json")[row.key])
+                    instead = row.instead or shown(row.default)
+                    yield f"{row.name}: {given!r} is possible on backend {only_on} only; on {s.backend} give {instead}"
+
+
+def _table(s: Scenario, name: str) -> Any:
+    return getattr(s, name) if name else s
+
+
+@functools.cache
+def _default(name: str) -> Any:
+    """Return the default of a field as a scenario holds it."""
+    row, s = FIELDS[name], Scenario(kernel=FIELDS["kernel"].default)
+    return getattr(s.flows[0] if row.table == "flows" else _table(s, row.table), row.key)
 
 
 def _vm(s: Scenario) -> Iterator[str]:
     if s.kernel.startswith("virtual-"):
         yield f"kernel: {s.kernel!r} runs on backend virtual only; for vm give for example debian-6.12"
     if s.path.buffer.unit == "sp":
-        yield _only_virtual("path.buffer", s.path.buffer, "bytes, bdp or frames (p)")
-    if s.path.aqm.name != "none":
-        yield _only_virtual("path.aqm", s.path.aqm, "none")
+        given = str(s.path.buffer)
+        yield f"path.buffer: {given!r} is possible on backend virtual only; on vm give bytes, bdp or frames (p)"
     for group in s.flows:
-        if group.stop is not None:
-            yield _only_virtual("flows.stop", units.show_time(group.stop), "no stop")
-        if group.pattern.kind not in ("bulk", "rate"):
-            yield _only_virtual("flows.pattern", group.pattern, "bulk, or 'rate 5mbit'")
-        if group.sender != 1:
-            yield _only_virtual("flows.sender", group.sender, "1")
-        if group.count > IPERF3_MOST_FLOWS:
+        if group.count > IPERF3_MAX_FLOWS:
             yield f"flows.count: {group.count} is more than iperf3 takes on backend vm; give at most 128 per group"
-    if len(s.flows) > VM_MOST_GROUPS:
-        yield f"flows: {len(s.flows)} groups are more than backend vm takes; give at most {VM_MOST_GROUPS}"
-    if s.cpu.frequency is not None:
-        yield _only_virtual("cpu.frequency", units.show_frequency(s.cpu.frequency), "none")
-    if s.nic != Nic():
-        yield "nic: coalesce, tx_completion and tso_max_size can be had on backend virtual only; on vm leave them out"
-    if s.qdisc != "none":
-        yield _only_virtual("qdisc", s.qdisc, "none")
-    if s.tso_sizing == "control":
-        yield _only_virtual("tso_sizing", s.tso_sizing, "kernel or rate")
-    if s.samples == "ack":
-        yield _only_virtual("samples", s.samples, "an interval such as 10ms")
-    elif s.samples is not None and s.samples < VM_LEAST_SAMPLES:
+    if len(s.flows) > VM_MAX_GROUPS:
+        yield f"flows: {len(s.flows)} groups are more than backend vm takes; give at most {VM_MAX_GROUPS}"
+    if isinstance(s.samples, int) and s.samples < VM_MIN_SAMPLES:
         yield f"samples: {units.show_time(s.samples)} is too often for a guest short of CPU; on vm give at least 1ms"
-    if s.packets:
-        yield _only_virtual("packets", "true", "false")
-    if s.traffic != "iperf3":
-        yield _only_virtual("traffic", s.traffic, "iperf3")
     if s.receiver.active:
-        yield _only_virtual("receiver.share", f"{s.receiver.share:g}", "1")
+        yield f"receiver.share: '{s.receiver.share:g}' is possible on backend virtual only; on vm give 1"
     yield from _vm_contention(s.contention)
 
 
@@ -66,21 +85,15 @@ def _vm_contention(c: Contention) -> Iterator[str]:
         yield f"contention.{field}: {why}"
 
 
-def _only_virtual(field: str, given: object, allowed: str) -> str:
-    return f"{field}: {str(given)!r} can be had on backend virtual only; on vm give {allowed}"
-
-
 def _virtual(s: Scenario) -> Iterator[str]:
     if s.path.buffer.unit == "sp" and s.path.aqm.name != "none":
         yield f"path.buffer: {s.path.buffer} counts super-packets, as aqm {s.path.aqm.name} does not; give bdp or bytes"
     if not s.kernel.startswith("virtual-"):
         yield f"kernel: {s.kernel!r} does not run in virtual time; give for example virtual-6.12, or backend vm"
-    if s.accelerator != "auto":
-        yield f"accelerator: {s.accelerator!r} is for backend vm; on virtual give auto"
     for field, rtt in s.rtts():
-        if rtt < VIRTUAL_LEAST_RTT:
-            least = units.show_time(VIRTUAL_LEAST_RTT)
-            yield f"{field}: virtual time needs at least {least} of round-trip time, not {units.show_time(rtt)}"
+        if rtt < VIRTUAL_MIN_RTT:
+            shortest = units.show_time(VIRTUAL_MIN_RTT)
+            yield f"{field}: virtual time needs at least {shortest} of round-trip time, not {units.show_time(rtt)}"
     named = [("contention", s.contention), *(("senders", sender) for sender in s.senders), ("receiver", s.receiver)]
     for table, contention in named:
         if contention.driver not in ("auto", "replay", "none"):

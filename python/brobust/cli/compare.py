@@ -50,12 +50,12 @@ def compare(
 def _table(cells: list[Compared]) -> Table:
     from rich.table import Table
 
-    from brobust.analysis.axes import AXES, axis_value
+    from brobust.analysis.axes import axis_value, heading
 
     axes = list(cells[0].cell)
     out = Table(box=None, pad_edge=False)
-    for heading in [*(" ".join(filter(None, AXES[axis])) for axis in axes), "A", "B", "B - A [95 %]", "n", ""]:
-        out.add_column(heading)
+    for text in [*map(heading, axes), "A", "B", "B - A [95 %]", "n", ""]:
+        out.add_column(text)
     for cell in cells:
         between = "" if cell.low is None or cell.high is None else f"{cell.low:+.2f} to {cell.high:+.2f}"
         values = [axis_value(axis, cell.cell[axis]) for axis in axes]

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from brobust.dataset import Dataset
     from brobust.scenario import Grid
 
-# The same cells on both. A buffer of 4 BDP: in one of 1 BDP Cubic too must fall, since a queue of 10 ms runs dry in an
-# off-time of 30 ms.
+# The same cells on both backends. The buffer has 4 BDP: with 1 BDP CUBIC would fall, too, since a queue of 10 ms is
+# empty before an off-time of 30 ms ends.
 FIELDS: dict[str, Any] = {
     "path": {"bandwidth": "20mbit", "rtt": "10ms", "buffer": "4bdp"},
     "contention": {"timeslice": "10ms", "share": ["1", "0.7", "0.5", "0.35", "0.25"]},
@@ -29,9 +29,12 @@ FIELDS: dict[str, Any] = {
 def demo(
     backend: Annotated[
         Literal["both", "virtual", "vm"],
-        typer.Option(help="virtual: real kernels in virtual time; vm: real VMs, which need root."),
+        typer.Option(help="virtual: real Linux kernels in virtual time; vm: real VMs, which needs root."),
     ] = "both",
-    out: Annotated[Path, typer.Option(help="Directory; a broken demo in it is completed.")] = Path("demo"),
+    out: Annotated[
+        Path,
+        typer.Option(metavar="DIRECTORY", help="Directory for the results; an interrupted demo in it is completed."),
+    ] = Path("demo"),
 ) -> None:
     """Take the CPU away from a sender of cubic, bbr, bbr_robust, and draw what is left of its throughput.
 
@@ -58,7 +61,7 @@ def _measured(directory: Path, fields: dict[str, Any]) -> None:
     backends.check(grid.scenarios)
     dataset = continued(directory, grid) or Dataset.create(directory, grid, runner.host())
     if not runner.remaining(grid, dataset):
-        print(f"{directory}/ is complete and only drawn again; remove it, or give another --out, to measure anew")
+        print(f"{directory}/ is complete and only drawn again; remove it, or give another --out, to measure again")
     measure(grid, dataset, as_json=False)
     show(dataset)
     if dataset.finished():
@@ -67,7 +70,7 @@ def _measured(directory: Path, fields: dict[str, Any]) -> None:
 
 
 def continued(directory: Path, grid: Grid) -> Dataset | None:
-    """The dataset in that directory, if there is one of this grid."""
+    """Return the dataset in that directory, if there is one; refuse one of another grid."""
     from brobust.dataset import Dataset
 
     if not (directory / "dataset.json").exists():

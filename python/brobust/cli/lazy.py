@@ -11,6 +11,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+LONG_HELP = 200  # characters: four lines beside a column of options
+
 
 class Command(TyperCommand):
     """A command whose help has a section for each panel of its options."""
@@ -22,9 +24,12 @@ class Command(TyperCommand):
             record = parameter.get_help_record(ctx)
             if record is not None:
                 sections.setdefault(getattr(parameter, "rich_help_panel", None) or own, []).append(record)
+        # Options that need several sentences stand above their text, which then has the whole width.
+        texts = [text for records in sections.values() for _, text in records]
+        width = 6 if any(len(text) > LONG_HELP for text in texts) else 30
         for heading, records in sections.items():
             with formatter.section(heading):
-                formatter.write_dl(records)
+                formatter.write_dl(records, col_max=width)
 
 
 def first_paragraph(help: str | None) -> str:

@@ -4,37 +4,55 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from brobust import files, units
 from brobust.cli import demo
-from brobust.cli.options import parsed
-from brobust.cli.run import grid_fields
+from brobust.cli.options import parsed, takes_fields
 
 if TYPE_CHECKING:
     from brobust.series.validation import WhatIf
 
-# The demo's cells: 20 Mbit/s, where a TCG guest has CPU to spare, and 4 BDP, where Cubic fills the link.
+# The demo's cells: 20 Mbit/s, where a TCG guest has CPU to spare, and 4 BDP, where CUBIC fills the link.
 FIELDS = {**demo.FIELDS, "backend": "vm"}
 
 
+@takes_fields(
+    "flows.cc",
+    "contention.share",
+    "contention.timeslice",
+    "contention.driver",
+    "path.bandwidth",
+    "path.buffer",
+    "duration",
+    "repeat",
+    grid=FIELDS,
+)
 def command(
-    cc: Annotated[str | None, typer.Option(help="Congestion controls [cubic,bbr,bbr_robust].")] = None,
-    share: Annotated[str | None, typer.Option(help="CPU shares [1,0.7,0.5,0.35,0.25].")] = None,
-    timeslice: Annotated[str | None, typer.Option(help="Timeslices [10ms].")] = None,
-    driver: Annotated[str | None, typer.Option(help="Driver on vm: deadline or burner [deadline].")] = None,
-    bandwidth: Annotated[str | None, typer.Option(help="Bottleneck rate [20mbit].")] = None,
-    buffer: Annotated[str | None, typer.Option(help="Bottleneck buffer [4bdp].")] = None,
-    duration: Annotated[str | None, typer.Option(help="How long the flows send [5s].")] = None,
-    repeat: Annotated[int, typer.Option(help="Runs of every cell on vm.")] = 3,
-    added_rtt: Annotated[str, typer.Option(help="What if: add this to the RTT of the runs in virtual time.")] = "0s",
+    *,
+    fields: dict[str, Any],
+    added_rtt: Annotated[
+        str, typer.Option(metavar="TIME", help="What if: add this time to the RTT of the runs in virtual time.")
+    ] = "0s",
     cpu_frequency: Annotated[
-        str | None, typer.Option(help="What if: model the CPU of the runs in virtual time at this frequency [off].")
+        str | None,
+        typer.Option(
+            metavar="FREQUENCY",
+            help="What if: model the sender's CPU at this frequency in the runs in virtual time. "
+            "[default: its work takes no time]",
+        ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Directory; a broken series of VMs in it is completed.")] = Path("validate"),
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per cell, and one for all.")] = False,
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIRECTORY", help="Directory for the results; an interrupted series of VMs in it is completed."
+        ),
+    ] = Path("validate"),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per cell, and one for all of them.")
+    ] = False,
 ) -> None:
     """Measure the same cells on real VMs and in virtual time, and say how far they agree (about 5 minutes).
 
@@ -53,14 +71,8 @@ def command(
     from brobust.scenario.grid import override
     from brobust.series import runner, validation
 
-    asked = grid_fields(
-        path={"bandwidth": bandwidth, "buffer": buffer},
-        contention={"share": share, "timeslice": timeslice, "driver": driver},
-        flows={"cc": cc},
-        duration=duration,
-    )
     what_if = _what_if(added_rtt, cpu_frequency)
-    grid = Grid.from_flags({**override(FIELDS, asked), "repeat": repeat})
+    grid = Grid.from_flags(override(FIELDS, fields))
     backends.check(grid.scenarios)
     virtual_kernels.find()  # before minutes of VMs
     directory = out / "vm"
@@ -94,7 +106,7 @@ def command(
 
 
 def _what_if(added_rtt: str, cpu_frequency: str | None) -> WhatIf:
-    """Refused before minutes of VMs, not after."""
+    """Return what runs in virtual time change; refuse what they cannot take before minutes of VMs, not after."""
     from brobust.scenario.grid import scenario
     from brobust.series.validation import WhatIf
 

@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 
 from brobust import files
 from brobust.analysis import confidence, summary
-from brobust.analysis.axes import CONTENDED, axis_said, cell_said
+from brobust.analysis.axes import CONTENDED, NAMED, axis_phrase, cell_phrase
 from brobust.errors import BadInput
 
-# Okabe and Ito's colours, told apart by colour-blind readers, with markers and dashes for readers in grey.
+# Okabe and Ito's colours, which colour-blind readers can distinguish, with markers and dashes for prints in grey.
 STYLES = [
     ("#0072B2", "o", "-"),
     ("#D55E00", "s", "--"),
@@ -29,7 +29,7 @@ STYLES = [
     ("#56B4E9", "P", (0, (1, 1))),
     ("#000000", "X", (0, (3, 1, 1, 1))),
 ]
-# Who has which style wherever nobody else is drawn.
+# Which control has which style, in figures that have only these.
 USUAL = ("cubic", "bbr", "brb_bbr2", "brb_bbr3", "bbr_robust", "brb_bbr2_robust", "brb_bbr3_robust")
 TERMINAL_STYLES = [
     ("blue", "c"),
@@ -40,38 +40,21 @@ TERMINAL_STYLES = [
     ("cyan", "+"),
     ("white", "*"),
 ]
+# What a figure has along its horizontal axis, where several axes vary and none is chosen.
+FIRST_CHOICES = (
+    "share", "bandwidth_mbps", "rtt_ms", "longest_rtt_ms", "timeslice_ms", "start_jitter", "length_jitter",
+    "alternate_s", "receiver_share", "buffer_bytes", "buffer_bdp", "loss", "flows",
+)  # fmt: skip
+# The label of each axis that a figure can have: those with numbers, and the stride that a control's name may hold.
 LABELS = {
-    "share": "CPU share of the sender [%]",
-    "bandwidth_mbps": "bottleneck bandwidth [Mbit/s]",
-    "rtt_ms": "round-trip time [ms]",
-    "longest_rtt_ms": "longest round-trip time of a flow [ms]",
-    "timeslice_ms": "timeslice [ms]",
-    "start_jitter": "part of the off-time in which a timeslice begins [%]",
-    "length_jitter": "timeslices and off-times longer or shorter by up to [%]",
-    "alternate_s": "time with and without contention, each [s]",
-    "receiver_share": "CPU share of the receiver [%]",
-    "buffer_bytes": "bottleneck buffer [bytes]",
-    "buffer_bdp": "bottleneck buffer [BDP]",
-    "loss": "packet loss [%]",
-    "flows": "parallel flows",
-    "coalesce_us": "receive interrupt coalescing [us]",
-    "tx_completion_us": "transmit completion [us]",
-    "tso_max_bytes": "largest TSO packet [bytes]",
-    "cpu_mhz": "frequency of the sender's CPU [MHz]",
+    **{name: NAMED[name].axis.label for name in dict.fromkeys((*FIRST_CHOICES, *NAMED)) if NAMED[name].axis.label},
     "stride": "pacing stride",
 }
-LOGARITHMIC = {"bandwidth_mbps", "buffer_bytes", "buffer_bdp", "longest_rtt_ms", "stride"}
+LOGARITHMIC = {"stride", *(name for name, named in NAMED.items() if named.axis.logarithmic)}
 PERCENT = {
-    "share",
-    "receiver_share",
-    "loss",
-    "start_jitter",
-    "length_jitter",
-    "utilization",
-    "first_flow_share",
-    "cpu_busy_share",
-}
-# What is drawn upwards.
+    "utilization", "first_flow_share", "cpu_busy_share", *(name for name, named in NAMED.items() if named.axis.percent)
+}  # fmt: skip
+# What a figure may have along its vertical axis.
 VALUES = {
     "throughput_mbps": "throughput at the receiver [Mbit/s]",
     "utilization": "throughput over what the bottleneck carries [%]",
@@ -99,8 +82,8 @@ class ThroughputFigure:
         log: bool = False,
         values: pl.DataFrame | None = None,
     ):
-        """`lines`: axes that tell lines apart, as the control does, where it has more than one value of them. `values`:
-        columns run and value, where the value is none of a run's columns."""
+        """`lines`: axes that distinguish lines, as the control does, where a control has several values of them.
+        `values`: columns run and value, for a value that is not a column of the runs."""
         cells = measured = with_lines(summary.runs(runs), lines)
         if x == "stride":
             measured = _with_strides(measured)
@@ -111,11 +94,11 @@ class ThroughputFigure:
         if measured.is_empty():
             raise BadInput("the dataset has no measured run to plot")
         axes = summary.varying(measured)
-        numeric = [axis for axis in ("share", *LABELS) if axis in axes]
+        numeric = [axis for axis in LABELS if axis in axes]
         self.x = x or (numeric[0] if numeric else "share")
         if self.x not in LABELS:
             raise BadInput(f"--x {self.x}: no such axis; give one of {', '.join(LABELS)}")
-        self._panel_axes = [axis for axis in axes if axis not in (self.x, TWINS.get(self.x), "cc")]
+        self._panel_axes = [axis for axis in axes if axis not in (self.x, IN_ANOTHER_UNIT.get(self.x), "cc")]
         # Undisturbed runs have neither driver nor timeslice: they belong to every panel.
         self._runs = _repeat_undisturbed(measured, [a for a in self._panel_axes if a in CONTENDED])
         self._panels = (
@@ -187,14 +170,15 @@ class ThroughputFigure:
             axes.set_title(self._panel_name(panel), fontsize=9)
 
     def _panel_name(self, panel: tuple[object, ...]) -> str:
-        return cell_said(self._runs, self._panel_axes, panel)
+        return cell_phrase(self._runs, self._panel_axes, panel)
 
     def _ticks(self, rows: pl.DataFrame) -> list[float]:
-        """Where something was measured."""
+        """Return the positions at which something was measured."""
         return sorted({x * _scale(self.x) for x in rows[self.x].drop_nulls()})
 
     def _points(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """By x: the statistic as `value`, the median's confidence interval (NaN where there is none), `each` run."""
+        """Return for each x the statistic as `value`, the median's confidence interval (NaN where there is none), and
+        the values of `each` run."""
         of_cell = pl.col(self._value).cast(pl.Float64).sort() * _scale(self._value)
         cells = (
             rows.filter(pl.col(self._value).is_not_null())
@@ -213,7 +197,7 @@ class ThroughputFigure:
         )
 
     def terminal(self, width: int = 80, height: int = 18, colors: bool = False) -> str:
-        """The first panel, drawn with characters; without colors each control has a character of its own."""
+        """Return the first panel, drawn with characters; without colors each control has another character."""
         plotext.clear_figure()
         plotext.plotsize(width, height)
         plotext.theme("clear")
@@ -246,7 +230,7 @@ def save(figure: Figure, file: Path) -> list[Path]:
 
 
 def styles(controls: Sequence[str]) -> dict[str, tuple[Any, ...]]:
-    """Colour, marker and dashes of each: those that they have in every figure, or where there are others, by order."""
+    """Return colour, marker and dashes of each control: its usual ones, or by order if one has no usual style."""
     known = set(controls) <= set(USUAL)
     return {
         control: STYLES[(USUAL.index(control) if known else number) % len(STYLES)]
@@ -254,28 +238,30 @@ def styles(controls: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     }
 
 
-# The same in another unit.
-TWINS = {"buffer_bdp": "buffer_bytes", "longest_rtt_ms": "flow_rtt_ms"}
+# Axes that say the same in two units, or of all flows and of each.
+IN_ANOTHER_UNIT = {"buffer_bdp": "buffer_bytes", "longest_rtt_ms": "flow_rtt_ms"}
 
 
 def with_lines(measured: pl.DataFrame, axes: Sequence[str]) -> pl.DataFrame:
-    """With these axes in the control's name, and no more as axes."""
+    """Return the runs with the values of these axes in the control's name, and no longer as axes."""
     for axis in axes:
         several = measured.select(pl.col(axis).n_unique().over("cc") > 1).to_series()
-        named = [
-            f"{cc}, {axis_said(axis, value)}" if tell and value is not None else cc
-            for (cc, value), tell in zip(measured.select("cc", axis).iter_rows(), several, strict=True)
+        names = [
+            f"{cc}, {axis_phrase(axis, value)}" if named and value is not None else cc
+            for (cc, value), named in zip(measured.select("cc", axis).iter_rows(), several, strict=True)
         ]
-        told = {axis, TWINS.get(axis, axis)}
-        measured = measured.with_columns(pl.Series("cc", named), *(pl.lit(None).alias(name) for name in told))
+        done = {axis, IN_ANOTHER_UNIT.get(axis, axis)}
+        measured = measured.with_columns(pl.Series("cc", names), *(pl.lit(None).alias(name) for name in done))
     return measured
 
 
 def _with_strides(measured: pl.DataFrame) -> pl.DataFrame:
-    """With the stride that a control's name tells (`brb_bbr1_master:stride=5`) as a column, and not in the name."""
-    told = r":stride=(\d+)"
+    """Return the runs with the stride of a control's name (`brb_bbr1_master:stride=5`) as a column, and no longer in
+    the name."""
+    stride = r":stride=(\d+)"
     return measured.with_columns(
-        pl.col("cc").str.extract(told).cast(pl.Float64).fill_null(1).alias("stride"), pl.col("cc").str.replace(told, "")
+        pl.col("cc").str.extract(stride).cast(pl.Float64).fill_null(1).alias("stride"),
+        pl.col("cc").str.replace(stride, ""),
     )
 
 
@@ -293,21 +279,21 @@ def _repeat_undisturbed(measured: pl.DataFrame, axes: list[str]) -> pl.DataFrame
 
 
 def control_order(name: str) -> tuple[int, str]:
-    """The reference first, then plain controls, then repaired ones."""
+    """Return a key that sorts the reference first, then plain controls, then repaired ones."""
     return (0 if name.split(",")[0] == "cubic" else 1, name)
 
 
 def caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str) -> str:
-    """What a figure must say to be read alone: conditions, n and what the bars are, backend and kernel."""
+    """Return what a figure must say to be read alone: conditions, n and what the bars are, backend and kernel."""
     first = runs.row(0, named=True)
     fixed = []
-    told = {
+    units = {
         "bandwidth_mbps": "Mbit/s",
         "rtt_ms": "ms RTT",
         "longest_rtt_ms": "ms of another flow",
         "buffer_bdp": "BDP buffer",
     }
-    for axis, unit in told.items():
+    for axis, unit in units.items():
         values = measured[axis].unique().to_list()
         if len(values) == 1 and values[0] is not None:
             fixed.append(f"{values[0]:g} {unit}")

@@ -1,4 +1,4 @@
-"""The drawings of a study: each figure of its file as PNG and SVG, in the look of all figures here (plot.STYLES)."""
+"""The drawings of a study: each figure of its file as PNG and SVG, in the style of all figures (plot.STYLES)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 
 from brobust.analysis import confidence, summary
-from brobust.analysis.axes import axis_said, cell_said
+from brobust.analysis.axes import axis_phrase, cell_phrase
 from brobust.analysis.claims import select
 from brobust.analysis.metrics import OF_RUNS, Evidence
 from brobust.report.plot import STYLES, VALUES, ThroughputFigure, caption, control_order, save, styles, with_lines
 from brobust.study.model import Figure, Study
 
-MOST_COLUMNS = 4
+MAX_COLUMNS = 4
 # What is drawn of a run's samples, and how: pacing, delivery and estimate (2BRobust, figure 6).
 RATES = {
     "pacing_rate_mbps": "pacing rate",
@@ -33,7 +33,7 @@ RATES = {
 
 
 def draw(study: Study, evidence: Evidence, directory: Path) -> Iterator[Path]:
-    """Files of each figure that the runs have something for."""
+    """Draw each figure for which there are runs, and yield its files."""
     directory.mkdir(parents=True, exist_ok=True)
     for figure in study.figures:
         runs = select(evidence.runs, figure.where)
@@ -67,11 +67,11 @@ def _panels(
     kind: Panels,
     seconds: tuple[float, float] | None,
 ) -> list[Path]:
-    """A panel per cell: rows are controls, columns what else varies."""
+    """Draw a panel per cell: rows are controls, columns are the cells of everything else that varies."""
     others = [axis for axis in summary.varying(runs) if axis != "cc"]
     colors = {name: style[0] for name, style in styles(sorted(runs["cc"].unique(), key=control_order)).items()}
     places = runs.select(others).unique().sort(others, descending=True, nulls_last=False).rows() if others else [()]
-    places = places[:MOST_COLUMNS]
+    places = places[:MAX_COLUMNS]
     with mpl.rc_context({"font.size": 9, "svg.fonttype": "none", "axes.grid": True, "grid.alpha": 0.3}):
         canvas = Canvas(figsize=(2.0 + 3.0 * len(places), 1.6 + 1.9 * len(colors)), layout="constrained")
         FigureCanvasAgg(canvas)
@@ -89,9 +89,9 @@ def _panels(
                     kind.draw(axes, evidence, ids[:1] if kind.one_run else ids, color)
                 if seconds is not None:
                     axes.set_xlim(*seconds)
-                words = [control, cell_said(runs, others, place)]
-                axes.set_title(", ".join(filter(None, words)), fontsize=8)
-        for axes in grid.flat:  # only now: a limit that is set ends the scaling to what later panels have
+                title = [control, cell_phrase(runs, others, place)]
+                axes.set_title(", ".join(filter(None, title)), fontsize=8)
+        for axes in grid.flat:  # only now: once a limit is set, the axis no longer scales to later panels
             axes.set_ylim(bottom=0)
         _, labels = grid[0][0].get_legend_handles_labels()
         if labels:
@@ -107,7 +107,7 @@ def _panels(
 
 
 def _bars(runs: pl.DataFrame, evidence: Evidence, figure: Figure, file: Path) -> list[Path]:
-    """A bar for each control: the median of its runs, with the median's confidence interval and every run."""
+    """Draw a bar for each control: the median of its runs, with the median's confidence interval and every run."""
     chosen = evidence.flows.filter(pl.col("run").is_in(runs["run"].implode()))
     values = evidence.values(figure.value).filter(pl.col("run").is_in(runs["run"].implode()))
     controls = sorted(values["cc"].unique(), key=_natural, reverse=True)  # drawn from below
@@ -132,13 +132,13 @@ def _bars(runs: pl.DataFrame, evidence: Evidence, figure: Figure, file: Path) ->
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:
-    """So that 16 comes before 140, and CUBIC before all."""
+    """Return a key that sorts 16 before 140, and CUBIC before all others."""
     parts = re.findall(r"\d+|\D+", name)
     return [(name != "cubic", 0, "")] + [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
 
 
 def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) -> list[Path]:
-    """What throughput costs: a dot per cell, its medians; retransmits and RTT against the throughput."""
+    """Draw what throughput costs: retransmits and RTT against the throughput, a dot for the medians of each cell."""
     cells = summary.varying(runs)
     sent = evidence.values("retransmit_share").select("run", retransmit_share=pl.col("value") * 100)
     medians = (
@@ -160,7 +160,7 @@ def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) 
             axes.set_yscale("symlog", linthresh=0.1) if column == "retransmit_share" else axes.set_yscale("log")
             axes.set_ylabel(label)
             axes.set_xlabel("throughput [% of what the bottleneck carries]")
-        # Beside the dots, which are everywhere.
+        # Outside the panels, where there are no dots.
         canvas.legend(*canvas.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=8)
         n = sorted(set(runs.group_by(cells).len()["len"].to_list()))
         count = str(n[0]) if len(n) == 1 else f"{n[0]}-{n[-1]}"
@@ -170,14 +170,14 @@ def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) 
 
 
 def _where(evidence: Evidence) -> str:
-    """Path, backend and kernel, where all runs have the same."""
+    """Return path, backend and kernel in words, as far as all runs have the same."""
     first = evidence.flows.row(0, named=True)
-    words = []
+    path = []
     for axis in ("bandwidth_mbps", "rtt_ms"):
         if evidence.runs[axis].n_unique() == 1:
-            words.append(axis_said(axis, first[axis]))
+            path.append(axis_phrase(axis, first[axis]))
     kernels = "/".join(sorted(str(release) for release in evidence.flows["kernel_release"].unique().drop_nulls()))
-    return f"{', '.join(words)}; backend {first['backend']}, Linux {kernels}."
+    return f"{', '.join(path)}; backend {first['backend']}, Linux {kernels}."
 
 
 def _over_time(axes: Axes, evidence: Evidence, ids: list[str], color: str) -> None:
@@ -199,14 +199,15 @@ def _flows_over_time(axes: Axes, evidence: Evidence, ids: list[str], _: str) -> 
 
 
 def _flows(evidence: Evidence, ids: list[str]) -> Iterator[tuple[int, str, tuple[Any, ...]]]:
-    """Number, name and style of each flow of a run."""
+    """Yield number, name and style of each flow of a run."""
     rtts = evidence.flows.filter(pl.col("run").is_in(ids)).sort("flow").select("flow", "flow_rtt_ms").rows()
     for (flow, rtt), style in zip(rtts, STYLES, strict=False):
         yield flow, f"flow {flow + 1}, {rtt:g} ms", style
 
 
 def _queue(axes: Axes, evidence: Evidence, ids: list[str], _: str) -> None:
-    """Each flow's part of what waits at the bottleneck, by fifths of a second: flows are sampled at their own ACKs."""
+    """Draw each flow's part of the bottleneck's queue, averaged over fifths of a second: flows are sampled at different
+    ACKs."""
     samples = evidence.samples.filter(pl.col("run").is_in(ids))
     mean = samples.group_by("flow", (pl.col("time_s") * 5).floor() / 5).agg(pl.col("queue_bytes").mean())
     shares = mean.with_columns(share=100 * pl.col("queue_bytes") / pl.col("queue_bytes").sum().over("time_s"))
@@ -217,14 +218,14 @@ def _queue(axes: Axes, evidence: Evidence, ids: list[str], _: str) -> None:
 
 
 def _windows(axes: Axes, evidence: Evidence, ids: list[str], _: str) -> None:
-    """What each flow may have in flight, and has."""
+    """Draw what each flow may have in flight, and what it has."""
     samples = _thinned(evidence, ids)
     for flow, label, (color, _marker, dashes) in _flows(evidence, ids):
         of_flow = samples.filter(pl.col("flow") == flow)
         time, cwnd, inflight = of_flow["time_s"], of_flow["cwnd_packets"], of_flow["inflight_packets"]
         axes.plot(time, cwnd, color=color, linestyle=dashes, linewidth=1.6, alpha=0.5, label=f"{label}: cwnd")
         axes.plot(time, inflight, color=color, linestyle=dashes, linewidth=0.7, label="in flight")
-    # Of STARTUP only what fits.
+    # The scale is that of the time after STARTUP.
     axes.set_ylim(0, 1.3 * float(samples.filter(pl.col("time_s") > 2)["cwnd_packets"].max() or 1))  # type: ignore[arg-type]
 
 
@@ -249,7 +250,7 @@ def _gains(axes: Axes, evidence: Evidence, ids: list[str], color: str) -> None:
 
 
 def _sent(axes: Axes, evidence: Evidence, ids: list[str], color: str) -> None:
-    """In flight at each ACK, with the pacing rate it leaves behind."""
+    """Draw what is in flight at each ACK, and the pacing rate after it."""
     samples = evidence.samples.filter(pl.col("run").is_in(ids)).sort("time_s")
     axes.plot(samples["time_s"], samples["inflight_packets"], color=color, marker=".", markersize=2, linewidth=0.7,
               label="in flight [packets]")  # fmt: skip
@@ -258,7 +259,7 @@ def _sent(axes: Axes, evidence: Evidence, ids: list[str], color: str) -> None:
 
 
 def _thinned(evidence: Evidence, ids: list[str]) -> pl.DataFrame:
-    """As many samples as a panel can show."""
+    """Return at most as many samples as a panel can show."""
     samples = evidence.samples.filter(pl.col("run").is_in(ids)).sort("time_s")
     return samples.gather_every(max(1, len(samples) // 2000))
 

@@ -1,4 +1,4 @@
-"""A dataset as a table: a row per cell, median and spread of the throughput, and how many runs they stand on."""
+"""A dataset as a table: a row per cell with the median and the spread of the throughput, and the number of runs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from rich import box
 from rich.table import Table
 
 from brobust.analysis import summary
-from brobust.analysis.axes import AXES, TEXT, axis_value
+from brobust.analysis.axes import AXES, TEXT, axis_value, heading
 
 
 def render(table: pl.DataFrame, title: str) -> Table:
+    """Return a dataset's runs as a table for the terminal."""
     cells = summary.cells(table)
     axes = [name for name in cells.columns if name in AXES]
     # Without vertical lines, so that four axes still fit into 80 columns.
@@ -18,7 +19,7 @@ def render(table: pl.DataFrame, title: str) -> Table:
         title=title, title_justify="left", caption=_caption(table), caption_justify="left",
         box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False,
     )  # fmt: skip
-    headings = [" ".join(filter(None, AXES[axis])) for axis in axes]
+    headings = [heading(axis) for axis in axes]
     headings += ["Mbit/s", "min-max", "n", "retrans", "share got"]
     rows = [
         [
@@ -31,11 +32,11 @@ def render(table: pl.DataFrame, title: str) -> Table:
         ]
         for row in cells.iter_rows(named=True)
     ]
-    for number, heading in enumerate(headings):
-        # A heading may break between its words; no word and no figure is cut.
-        longest = max(len(text) for text in (*heading.split(), *(row[number] for row in rows)))
+    for number, text in enumerate(headings):
+        # A heading may break between its words; no word and no number is cut.
+        longest = max(map(len, (*text.split(), *(row[number] for row in rows))))
         is_text = number < len(axes) and axes[number] in TEXT
-        out.add_column(heading, justify="left" if is_text else "right", min_width=longest)
+        out.add_column(text, justify="left" if is_text else "right", min_width=longest)
     for row in rows:
         out.add_row(*row)
     return out
@@ -45,5 +46,5 @@ def _caption(table: pl.DataFrame) -> str:
     failed = table.filter(pl.col("outcome") == "failed")["run"].n_unique()
     text = "median of n runs; throughput is payload at the receiver; retrans: segments retransmitted"
     if "unfaithful" in set(table["outcome"]):
-        text += "; (k!): k of them did not get the contention asked for, the dataset says why"
+        text += "; (k!): k of them did not get the requested contention; the dataset says why"
     return text + (f"; {failed} run(s) failed and are left out" if failed else "")

@@ -34,7 +34,7 @@ SIZE = Kind("SIZE", units.show_size)
 FREQUENCY = Kind("FREQUENCY", units.show_frequency)
 FRACTION = Kind("FRACTION", "{:g}".format)
 COUNT = Kind("N")
-NUMBER = Kind("NUMBER", "{:g}".format)
+NUMBER = Kind("NUMBER", lambda number: f"{number:g}".replace("e+", "e"))
 NAME = Kind("NAME")
 FILE = Kind("FILE")
 SWITCH = Kind("")
@@ -165,16 +165,16 @@ class Field:
 
     def default_text(self, default: object) -> str:
         """Return a default in words, for help and documentation; `default` may be a list, which spans a grid."""
-        if default is None or default == []:
+        if default is None or default is False or default == []:
             return self.if_absent
         texts = [shown(default)]
         return "; ".join([*texts, *(f"{shown(value)} on {backend}" for backend, value in self.default_on.items())])
 
 
 def shown(value: object) -> str:
-    """Return a value, or a list of values, as an option takes it."""
+    """Return a value as a file has it, or a list of values as an option has it."""
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return "true" if value else "false"
     return (
         ",".join(map(shown, value))
         if isinstance(value, list)

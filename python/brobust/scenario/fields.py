@@ -8,6 +8,7 @@ docs/scenario.md and docs/data.md (scripts/write_field_docs.py).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from brobust import drivers
@@ -49,7 +50,7 @@ RX_PACKET_CYCLES = 7_700.0
 TX_SKB_CYCLES = 14_800.0
 TX_BYTE_CYCLES = 8.2
 
-_OF_A_PHONE = "The default is a phone's small core."
+_OF_A_PHONE = "The default is that of a phone's small core."
 
 
 def _cycles(key: str, default: float, help: str) -> Field:
@@ -86,7 +87,7 @@ ROWS = (
         "path.buffer", SIZE, "--buffer", PATH,
         "Buffer of the bottleneck: 1bdp (of the bandwidth and the RTT at first), 60kB (B, kB, MB, KiB, MiB), 100p "
         "(frames; on vm of 1514 bytes) or 17sp (super-packets, on virtual only). A queue that lasts longer than the "
-        "off-time keeps CUBIC at full rate.",
+        "off-time keeps CUBIC at full rate under contention.",
         default="1bdp",
         column=FieldColumn("buffer_bytes", "integer", "bottleneck buffer, bytes of Ethernet frames", "B"),
         axis=Axis("buffer", "bottleneck buffer [bytes]", "{} B buffer", logarithmic=True),
@@ -184,8 +185,8 @@ ROWS = (
     ),
     Field(
         "contention.driver", NAME, "--driver", CPU,
-        "What takes the CPU away. On virtual auto (the sender's kernel gets exactly its timeslices), replay or none. "
-        f"On vm {drivers.help_text()}, or none.",
+        "What takes the CPU away. On virtual it is auto (the sender's kernel gets exactly its timeslices), replay or "
+        f"none. On vm it is {drivers.help_text()}, or none.",
         default="auto", default_on={"vm": "deadline"},
         column=FieldColumn(
             "driver", "text",
@@ -195,8 +196,8 @@ ROWS = (
     ),
     Field(
         "contention.timeslice", TIME, "--timeslice", CPU,
-        "How long the sender may run at a stretch. Driver deadline needs at least 2.5 ticks of the host, 10 ms at "
-        "HZ=250, to be accurate; burner is exact.",
+        "How long the sender may run at a stretch. Driver deadline needs at least 2.5 ticks of the host to be accurate "
+        "(10 ms at HZ=250); burner is exact.",
         default="10ms", min=100_000, max=4_000_000_000,
         column=FieldColumn(
             "timeslice_ms", "number", "requested timeslice, ms; null when share is 1", "ms", null_without_slices=True
@@ -264,7 +265,7 @@ ROWS = (
     ),
     Field(
         "receiver.share", FRACTION, "--receiver-share", CPU,
-        "Part of the time in which the receiver may run, as --share of the sender.",
+        "Part of the time in which the receiver may run: 0.25 or 25%. With 1 it is undisturbed.",
         default="1", above=0, max=1, only_on="virtual",
         column=FieldColumn("receiver_share", "number", "requested CPU share of the receiver, fraction"),
         axis=Axis("receiver's share", "CPU share of the receiver [%]", "{} of the receiver's CPU", percent=True),
@@ -370,7 +371,7 @@ ROWS = (
     Field(
         "backend", NAME, "--backend", RUNS,
         "What measures: virtual (real Linux kernels in virtual time) or vm (real VMs; needs root). A list measures on "
-        "one after the other.",
+        "both, one after the other.",
         default="virtual",
         column=FieldColumn("backend", "text", "virtual or vm"),
         axis=Axis("backend"),
@@ -386,8 +387,8 @@ ROWS = (
     ),
     Field(
         "accelerator", NAME, "--accelerator", RUNS,
-        "How QEMU runs the guests: kvm, tcg (without the processor's help: enough for some 100 Mbit/s) or auto (kvm "
-        "where it works).",
+        "How QEMU runs the guests: kvm, tcg (emulation, fast enough for some 100 Mbit/s) or auto (kvm where it "
+        "works, else tcg).",
         default="auto", only_on="vm",
         column=FieldColumn("accelerator", "text", "kvm or tcg; null on virtual", null_on="virtual", from_backend=True),
         axis=Axis("accelerator"),
@@ -406,7 +407,7 @@ ROWS = (
     Field(
         "packets", SWITCH, "--packets", OUTPUT,
         "Keep every packet of the link, as a table and as pcap.",
-        default=False, only_on="virtual", is_axis=False,
+        default=False, if_absent="off", only_on="virtual", is_axis=False,
     ),
 )  # fmt: skip
 
@@ -424,9 +425,10 @@ DEFAULT_GRID: dict[str, Any] = {
 }
 
 
-def grid_default(field: Field) -> object:
-    """Return what `brobust run` takes for a field that nothing names: a value, a list of values, or None."""
-    tables: Any = DEFAULT_GRID.get(field.table, {}) if field.table else DEFAULT_GRID
-    if isinstance(tables, list):
-        (tables,) = tables
-    return tables.get(field.key, field.default)
+def grid_default(field: Field, grid: Mapping[str, Any] = DEFAULT_GRID) -> object:
+    """Return what is measured where a field is not named: the value, or list of values, that this grid has, or else
+    the field's default."""
+    table: Any = grid.get(field.table, {}) if field.table else grid
+    if isinstance(table, list):
+        (table,) = table
+    return table.get(field.key, field.default)
