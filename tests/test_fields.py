@@ -7,6 +7,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
+from brobust import drivers
 from brobust.dataset import RUNS
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels import vm as vm_kernels
