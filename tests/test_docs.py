@@ -6,8 +6,12 @@ import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
+
+from brobust.cli import app
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -118,3 +122,42 @@ def test_every_page_is_listed_in_the_readme() -> None:
     readme = (ROOT / "README.md").read_text()
     pages = [page.relative_to(ROOT).as_posix() for page in PAGES if page.parent == ROOT / "docs"]
     assert [page for page in pages if f"]({page})" not in readme] == []
+
+
+def _commands(text: str) -> Iterator[list[str]]:
+    """Yield the words after `brobust` of every command that a page shows: in backticks, or on a line of a block."""
+    spans = re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    lines = [line for line in text.splitlines() if line.startswith("    ")]
+    for shown in [*(" ".join(span.split()) for span in spans), *lines]:
+        if found := re.match(r"\s*(?:sudo )?(?:\.venv/bin/)?brobust ([a-z].*)", re.split(r"[|#&\\]|\s\[", shown)[0]):
+            yield found[1].split()
+
+
+def _unknown(words: list[str]) -> str | None:
+    """Return the first command or option that brobust does not have, or None."""
+    command: Any = get_command(app)
+    context = command.make_context("brobust", ["doctor"], resilient_parsing=True)
+    for word in words:
+        command = command.imported() if hasattr(command, "imported") else command
+        if word.startswith("--"):
+            parameters = command.get_params(context)
+            if word.partition("=")[0] not in {
+                name for known in parameters for name in known.opts + known.secondary_opts
+            }:
+                return word
+        elif hasattr(command, "list_commands"):
+            if word in command.list_commands(context):
+                command = command.get_command(context, word)
+            elif not command.invoke_without_command:
+                return word
+    return None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_shows_commands_and_options_that_exist(page: Path) -> None:
+    assert [(unknown, " ".join(words)) for words in _commands(page.read_text()) if (unknown := _unknown(words))] == []
+
+
+def test_a_command_that_is_gone_is_found() -> None:
+    text = "`brobust ru --cc bbr` and\n\n    sudo brobust run --cc bbr --sharee 1   # --gone\n    brobust cc list\n"
+    assert [_unknown(words) for words in _commands(text)] == ["ru", "--sharee", None]
