@@ -1,14 +1,15 @@
-"""What a congestion control costs its kernel: nanoseconds per ACK, by the kernel's own statistics of BPF programs.
+"""Measure what a control costs its kernel: nanoseconds per ACK, from the kernel's statistics of BPF programs.
 
     sudo .venv/bin/python benchmarks/cost.py [--kernel debian-6.12] [--repeats 5] [--host | --gigabyte]
 
-In a VM, or with --host on this machine over loopback, which tells of real instructions where VMs are emulated (TCG).
-Controls take turns. "bbr" is the kernel's own BBR behind a BPF program that only calls it (bbr_robust with its repair
-off), so that both sides of a ratio carry the statistics' clock; what that clock costs is shown by a program that only
-returns a constant (sndbuf_expand), and taken off in the last columns.
+It runs in a VM, or with --host on this machine over loopback, which shows the cost on a real CPU where VMs are emulated
+(TCG). Controls take turns. "bbr" is the kernel's own BBR behind a BPF program that only calls it (bbr_robust with its
+repair off), so that both sides of a ratio include the clock of the statistics. A program that only returns a constant
+(sndbuf_expand) shows what that clock costs; the last columns are without it.
 
-With --gigabyte: seconds that an undisturbed VM's vCPU was busy for each gigabyte of payload, all that runs in the VM
-counted (iperf3, the stack, QEMU's translation of both), without statistics, beside the kernel's own BBR as it is.
+With --gigabyte: seconds that an undisturbed VM's vCPU was busy for each gigabyte of payload. This counts everything
+that runs in the VM (iperf3, the stack, QEMU's translation of both); the statistics are off, and bbr is the kernel's
+own, unwrapped.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ PER_PASS = "min_tso_segs"  # of the stack's write loop
 TCP_CONGESTION = 13
 STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
 
-# Of one callback: runs and ns.
+# Runs and nanoseconds of one callback.
 Cost = dict[str, tuple[int, int]]
 
 
@@ -156,7 +157,7 @@ def _on_host(control: str) -> Cost:
 
 
 def _transfer(control: str, size: int) -> None:
-    """Bytes over loopback."""
+    """Return the bytes that a flow carried over loopback."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def receive() -> None:

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""How often emulated guests panic, and what changes that:
+"""Measure how often emulated guests panic, and which settings change that:
 
     sudo .venv/bin/python benchmarks/guest_panics.py --minutes 10 [--guests 4] [--only "max; qemu64"] [--churn]
 
-Guests like the vm backend's sender carry flows of cubic, bbr and bbr_robust, each guest with a path of its own on its
-loopback device, while the vCPU thread is held to a share of a CPU. With --churn a control
-is loaded and unloaded all the time, which patches the running kernel's code. Settings take turns, a round each from
-boot to boot, until each has had its minutes.
+Guests like the vm backend's sender carry flows of cubic, bbr and bbr_robust, each over a path on its own loopback
+device, while the vCPU thread is limited to a share of a CPU. With --churn a control is loaded and unloaded all the
+time, which patches the running kernel's code. Settings take turns, one round each from boot to boot, until each has had
+its minutes.
 
-What panicked is kept in --out with the end of its console, and every round is a line of rounds.jsonl there; given the
-same directory again, the table counts both. Everything runs at nice 19. The interval of a rate is the exact one of a
-Poisson count, 95 %. A *stall* is a round that ended with an error of a guest that lives: at nice 19 beside others, most
-often a time-out.
+--out keeps every panic with the end of its console, and every round as a line of rounds.jsonl; a later call with the
+same directory adds to the table. Everything runs at nice 19. The interval of a rate is the exact 95 % interval of a
+Poisson count. A *stall* is a round that ended with an error although the guest lives: usually a time-out, at nice 19
+beside other work.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# A directory of its own: nobody who measures with brobust beside it is refused, or cleans it away.
+# A separate directory: a brobust that measures at the same time is not refused because of it, and does not clean it.
 os.environ["BROBUST_RUNTIME"] = tempfile.mkdtemp(prefix="guest-panics-")
 
 import psutil
@@ -50,7 +50,7 @@ from brobust.testbed.qemu import Guest, Machine
 
 Command = list[str]
 BOOT_SECONDS = 180.0
-"""At nice 19 beside others."""
+"""Longer than usual, for guests at nice 19 beside other work."""
 FLOW_SECONDS = 5
 
 
@@ -152,7 +152,7 @@ def one_round(name: str, setting: str, args: argparse.Namespace, session: Sessio
 
 
 def appeared(guest: Guest) -> int:
-    """Return the vCPU's thread as soon as there is one."""
+    """Return the vCPU's thread as soon as it exists."""
     while True:
         with contextlib.suppress(BrobustError):
             return vcpus.find(pid=guest.process.pid).vcpus[0].tid
@@ -186,7 +186,7 @@ def held(thread: int, args: argparse.Namespace) -> Iterator[None]:
 
 
 def changed(command: Callable[..., Command], settings: dict[int, str]) -> Callable[..., Command]:
-    """Return what makes QEMU's command line, changed by the setting of the thread that calls it."""
+    """Return a function that makes QEMU's command line with the setting of the thread that calls it."""
 
     def make(*args: object) -> Command:
         line = SETTINGS[settings[threading.get_ident()]](command(*args))
@@ -197,7 +197,7 @@ def changed(command: Callable[..., Command], settings: dict[int, str]) -> Callab
 
 
 def interval(count: int, minutes: float) -> tuple[float, float]:
-    """Per thousand minutes: the exact 95 % interval of a Poisson rate."""
+    """Return the exact 95 % interval of a Poisson rate, per thousand minutes."""
     low = chi2.ppf(0.025, 2 * count) / 2 if count else 0.0
     return 1000 * low / minutes, 1000 * chi2.ppf(0.975, 2 * count + 2) / 2 / minutes
 

@@ -2,11 +2,11 @@
 
     .venv/bin/python benchmarks/kill_loop.py [--rounds 200] [--seed 1] [--directory DIR]     # needs virtual-6.12
 
-A round is one process, killed with SIGKILL at a moment drawn from the time that a series took that nobody killed. It is
-forked from one that has imported everything, so that it measures all that time. A run is finished when its JSON line
-has been printed. After each kill every one of them must be in the dataset with the figures that were printed; a series
-that is complete must hold each run once, and nothing that a killed process left. Then the next series is begun. Exit
-status 1 at the first loss.
+A round is one process, killed with SIGKILL at a random moment within the time that an undisturbed series takes. It is
+forked from a process that has imported everything, so that it measures during all of that time. A run is finished when
+its JSON line has been printed. After each kill, every finished run must be in the dataset with the figures that were
+printed; a complete series must hold each run once, and no leftovers of a killed process. Then the next series begins.
+Exit status 1 at the first loss.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ RUNS = 12
 
 
 class Loss(Exception):
-    """What must not happen."""
+    """A finished run was lost or changed."""
 
 
 def forked(work: Callable[[], None], kill_after: float | None = None) -> tuple[str, int]:
-    """What a process that does this work prints, and its exit status."""
+    """Fork a process for this work; return what it prints and its exit status."""
     reader, writer = os.pipe()
     if (child := os.fork()) == 0:
         os.dup2(writer, 1)
@@ -67,7 +67,7 @@ def forked(work: Callable[[], None], kill_after: float | None = None) -> tuple[s
 
 
 def run(directory: Path, kill_after: float | None) -> tuple[list[dict[str, Any]], bool]:
-    """The runs that one process reported, and whether it came to its end."""
+    """Return the runs that one process reported, and whether it ended by itself."""
     begun = (directory / "dataset.json").exists()
     said, status = forked(
         lambda: cli.main(["run", "--json", "--out", str(directory), *(["--resume"] if begun else SERIES)]), kill_after
@@ -80,7 +80,7 @@ def run(directory: Path, kill_after: float | None) -> tuple[list[dict[str, Any]]
 
 
 def checked(directory: Path, reported: dict[str, dict[str, Any]]) -> int:
-    """The same as `check`, in a process of its own: who forks others should have no threads."""
+    """Call `check` in a separate process, since a process that forks should have no threads."""
     said, _ = forked(lambda: print(check(directory, reported)))
     if not said.strip().isdigit():
         raise Loss(said)
@@ -88,7 +88,7 @@ def checked(directory: Path, reported: dict[str, dict[str, Any]]) -> int:
 
 
 def check(directory: Path, reported: dict[str, dict[str, Any]]) -> int:
-    """How many runs the dataset has; refuses one that lacks a reported run, or has other figures of it."""
+    """Return how many runs the dataset has. Refuse one that lacks a reported run or has other figures for it."""
     if not (directory / "dataset.json").exists():
         if reported:
             raise Loss("the dataset is gone")

@@ -1,4 +1,4 @@
-"""How many bytes of memory a row of a table costs, from the kernel to the file: backends/memory.py reckons with them.
+"""Measure how many bytes of memory a row of a table costs, from the kernel to the file, for backends/memory.py.
 
 .venv/bin/python benchmarks/memory.py       # needs virtual-6.12; a minute
 """
@@ -27,7 +27,7 @@ SHORT, LONG = "2s", "30s"
 
 
 def measure(table: str, duration: str) -> tuple[int, int]:
-    """Rows, and the most that this process had in memory, bytes."""
+    """Return the rows, and the maximum memory of this process in bytes."""
     run = Run(scenario=scenario({**KEPT[table], "flows": [{"cc": "cubic"}], "duration": duration}), repeat=0)
     with tempfile.TemporaryDirectory() as scratch, backends.opened("virtual", lambda _: None) as backend:
         measured = backend.measure(run)
@@ -40,7 +40,7 @@ def main() -> None:
         print(*measure(*sys.argv[1:]))
         return
     for table in KEPT:
-        # A process each: what one had at most is seen once.
+        # One process for each: the maximum of a process can be read only once.
         said = [
             subprocess.check_output([sys.executable, __file__, table, length], text=True) for length in (SHORT, LONG)
         ]

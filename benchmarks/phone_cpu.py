@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""The cycles of [cpu] (docs/scenario.md), from four throughputs of a phone:
+"""Fit the cycles of [cpu] (docs/scenario.md) to four throughputs of a phone:
 
     .venv/bin/python benchmarks/phone_cpu.py
 
-fits them to "Are Mobiles Ready for BBR?", section 4.1: CUBIC and BBR with 1 and 20 connections, on a Pixel 4's small
-core at 576 MHz, over the scenario of figure 2's study (python/brobust/studies/mobiles/figure-02.toml). Least squares of
-the logarithms, four numbers for four; nothing else of that paper is looked at. Takes about two minutes.
+The throughputs are from "Are Mobiles Ready for BBR?", section 4.1: CUBIC and BBR with 1 and 20 connections, on a Pixel
+4's small core at 576 MHz. The scenario is that of figure 2's study (python/brobust/studies/mobiles/figure-02.toml). The
+fit is least squares of the logarithms, four parameters for four numbers; it uses nothing else from that paper. It takes
+about two minutes.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from brobust.scenario.grid import override
 from brobust.study import Scale, model
 
 PAPER_MBPS = {("cubic", 1): 364.0, ("cubic", 20): 310.0, ("bbr", 1): 325.0, ("bbr", 20): 138.0}
-# Where the search begins: within an order of magnitude of what such work takes anywhere.
+# The start of the search: within an order of magnitude of the usual cost of such work.
 BEGIN = {"timer_cycles": 40_000.0, "rx_packet_cycles": 5_000.0, "tx_skb_cycles": 20_000.0, "tx_byte_cycles": 8.0}
-# And where it stays: CUBIC at 364 Mbit/s leaves 12.7 cycles a byte of 576 MHz.
+# The bounds of the search: CUBIC at 364 Mbit/s leaves 12.7 cycles per byte of 576 MHz.
 LEAST = {"timer_cycles": 100.0, "rx_packet_cycles": 100.0, "tx_skb_cycles": 100.0, "tx_byte_cycles": 0.05}
 MOST = {"timer_cycles": 4e5, "rx_packet_cycles": 1e5, "tx_skb_cycles": 4e5, "tx_byte_cycles": 13.0}
-# One step of the search, as a part of a logarithm. Less is lost in how differently the same flows fall out.
+# One step of the search, as a part of a logarithm. Smaller steps disappear in the spread between runs.
 STEP = 0.02
 
 
 def measure(case: tuple[str, int], cycles: dict[str, float]) -> float:
-    """Mbit/s of all connections."""
+    """Return the throughput of all connections, Mbit/s."""
     control, connections = case
     (study,) = model.of_paper("mobiles", ["2"])
     fields: dict[str, Any] = override(

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The tables of docs/repair.md from what `brobust reproduce repair` measured:
+"""Print the tables of docs/repair.md from the dataset of `brobust reproduce repair`:
 
     brobust reproduce repair --scale quick --out DIR && .venv/bin/python benchmarks/repair.py DIR
 
-A cell is a path and a contention; its figures are medians over the repeats, of the run's second half but for the last
-column but one. The goal is 95 % of CUBIC's throughput in the same cell, 80 % with less than 1 BDP of buffer.
+A cell is a path and a contention. Its figures are medians over the repeats, from the run's second half except in the
+last column but one. The goal is 95 % of CUBIC's throughput in the same cell, 80 % with less than 1 BDP of buffer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HEADINGS = (
 
 
 def cells(tables: Tables, figure: str, scale: Scale, kernel: str | None) -> pl.DataFrame:
-    """A row per cell and control: its throughput over CUBIC's (`ratio`; `least` of its repeats), retransmissions."""
+    """Return a row per cell and control: throughput / CUBIC's (`ratio`; `least` of the repeats), retransmissions."""
     (study,) = (study for study in model.of_paper("repair") if study.figure == figure)
     grid = Grid((study.on_kernels([kernel]) if kernel else study).fields(scale, "virtual") or {})
     evidence = Evidence(tables, [run.id for run in grid.runs()])
@@ -47,7 +47,7 @@ def cells(tables: Tables, figure: str, scale: Scale, kernel: str | None) -> pl.D
 
 
 def table(every: pl.DataFrame) -> str:
-    """As Markdown, a line per control."""
+    """Return the table as Markdown, one line per control."""
     lines = [f"| {' | '.join(HEADINGS)} |", "|---|" + "--:|" * (len(HEADINGS) - 1)]
     for control in every["cc"].unique().sort():
         of = every.filter(cc=control)
@@ -67,7 +67,7 @@ def table(every: pl.DataFrame) -> str:
 
 
 def below(every: pl.DataFrame, control: str) -> str:
-    """The cells in which a control does not reach the goal, worst first."""
+    """Return the cells in which a control does not reach the goal, the worst first."""
     lines = [
         "| RTT | slices | CPU | buffer | of CUBIC | Mbit/s | CUBIC | retransmitted |",
         "|--:|--:|--:|--:|--:|--:|--:|--:|",

@@ -1,9 +1,9 @@
-"""Whether our controls decide as the kernel's own at every ACK of a real kernel, over a million of them.
+"""Check over a million ACKs of a real kernel that our controls decide as the kernel's own.
 
     sudo .venv/bin/python benchmarks/shadow.py [--acks 1000000] [--kernel debian-6.12] [--bandwidth 50mbit]
 
-Rounds over the cases of brobust.conformance in VMs until enough ACKs were compared, a control after the other. Ends
-with status 1 at a difference, and prints it.
+It repeats the cases of brobust.conformance in VMs until enough ACKs have been compared, one control after the other. At
+a difference it prints the difference and ends with status 1.
 """
 
 from __future__ import annotations

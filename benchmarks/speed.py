@@ -1,9 +1,10 @@
-"""How fast virtual time is, and where its time goes. benchmarks/README.md says what each question means.
+"""Measure how fast virtual time is, and where its time goes. benchmarks/README.md explains each question.
 
     .venv/bin/python benchmarks/speed.py [--only QUESTION] [--repeat 5] [--json]
 
-What is compared is measured in turns, so that a machine that is busy for a while is busy for all of it. A cell is the
-median of the rounds and, where they differ, the least and the greatest. Round r draws its random numbers from seed + r.
+Things that are compared are measured in turns, so that a machine that is busy for a while affects all of them. A cell
+is the median of the rounds and, where they differ, the minimum and the maximum. Round r draws its random numbers from
+seed + r.
 """
 
 from __future__ import annotations
@@ -41,19 +42,19 @@ HERE = Path(__file__).resolve().parent
 NS3_SOURCE = HERE / "ns3" / "bulk.cc"
 NS3_HEADERS = Path("/usr/include/ns3/core-module.h")
 NS3_PROGRAM = HERE.parent / "build" / "benchmarks" / "ns3-bulk"
-# Named one by one: Debian's ns3-*.pc ask for development packages that nothing of this needs (libgsl-dev).
+# Named one by one, since Debian's ns3-*.pc require development packages that are not needed here (libgsl-dev).
 NS3_LIBRARIES = ["-lns3-point-to-point", "-lns3-internet", "-lns3-network", "-lns3-core"]
 LOOK_EVERY_S = 0.005
 LOOP_ROUNDS = 1_000_000
 
 Sample = dict[str, float]
 Case = Callable[[int], Sample]
-"""Measures once; its argument is the number of the round."""
+"""A function that measures once; its argument is the number of the round."""
 
 
 @dataclass
 class Setting:
-    """What all questions share."""
+    """The settings that all questions share."""
 
     kernel: virtual_kernels.VirtualKernel
     cpus: list[int]
@@ -61,7 +62,7 @@ class Setting:
 
     @property
     def cpu(self) -> int:
-        """The one that single runs are pinned to. The last: interrupts tend to go to the first."""
+        """Return the CPU to which single runs are pinned: the last one, since interrupts tend to go to the first."""
         return self.cpus[-1]
 
 
@@ -71,7 +72,7 @@ class Answer:
 
     title: str
     columns: dict[str, str]
-    """Key of a sample: heading."""
+    """The heading for each key of a sample."""
     rows: dict[str, list[Sample]]
     goals: dict[str, str] = field(default_factory=dict)
     note: str = ""
@@ -81,7 +82,7 @@ class Answer:
 
 
 def in_turns(cases: Mapping[str, Case], repeat: int) -> dict[str, list[Sample]]:
-    """Every case once per round, each round beginning with another one."""
+    """Measure every case once per round; each round begins with another case."""
     names = list(cases)
     rows: dict[str, list[Sample]] = {name: [] for name in names}
     for number in range(repeat):
@@ -109,7 +110,7 @@ def flows(groups: Sequence[Mapping[str, Any]], duration: str, bandwidth: str, **
 
 
 def virtual(setting: Setting, what: Scenario) -> Case:
-    """Measures a scenario in virtual time, controller and kernels on one CPU."""
+    """Measure a scenario in virtual time, with controller and kernels on one CPU."""
     return lambda number: run_virtual(setting, what, number, setting.cpu)
 
 
@@ -143,7 +144,7 @@ def spent(before: resource.struct_rusage, after: resource.struct_rusage) -> Samp
 
 
 def simulated(setting: Setting, what: Scenario) -> Case:
-    """Measures the first flow of a scenario in ns-3, on one CPU."""
+    """Measure the first flow of a scenario in ns-3, on one CPU."""
     return lambda _: run_ns3(what, setting.cpu)
 
 
@@ -166,7 +167,7 @@ def run_ns3(what: Scenario, cpu: int) -> Sample:
 
 
 def build_ns3() -> None:
-    """With -O3, against the distribution's shared libraries."""
+    """Build the ns-3 program with -O3 against the distribution's shared libraries."""
     if NS3_PROGRAM.exists() and NS3_PROGRAM.stat().st_mtime > NS3_SOURCE.stat().st_mtime:
         return
     NS3_PROGRAM.parent.mkdir(parents=True, exist_ok=True)
@@ -175,7 +176,7 @@ def build_ns3() -> None:
 
 
 class CpuTimes(threading.Thread):
-    """CPU time of each kernel of a run and of the thread that controls them, as last seen before their end."""
+    """CPU time of each kernel of a run and of the controller's thread, as last read before their end."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -201,14 +202,14 @@ class CpuTimes(threading.Thread):
                     self._controller = cpu_ns(thread, self._controller)
 
     def percent(self) -> Sample:
-        """Of each in their sum. The sender's kernel is the first that is started."""
+        """Return the part of each in their sum. The sender's kernel is started first."""
         sender, receiver = (time for _, time in sorted(self._kernels.items()))
         parts = {"controller": self._controller, "sender": sender, "receiver": receiver}
         return {name: 100 * part / sum(parts.values()) for name, part in parts.items()}
 
 
 def cpu_ns(task: Path, before: int) -> int:
-    """What a task has had of CPUs (Documentation/scheduler/sched-stats.rst); `before` if it has just ended."""
+    """Return a task's CPU time (Documentation/scheduler/sched-stats.rst); `before` if the task has just ended."""
     seen = words_of(task / "schedstat")
     return max(before, int(seen[0])) if seen else before
 
@@ -274,21 +275,21 @@ def parallel(setting: Setting) -> list[Answer]:
 
 
 def both(setting: Setting, what: Scenario, cpus: Sequence[int], at_once: int) -> Case:
-    """Measures a scenario once on each CPU, so many at once; the mean of what the runs took."""
+    """Measure a scenario once on each CPU, this many at once; return the mean duration of the runs."""
 
     def measure(number: int) -> Sample:
         begun = time.monotonic()
         with ThreadPoolExecutor(at_once) as pool:
             samples = list(pool.map(lambda cpu: run_virtual(setting, what, number, cpu), cpus))
         elapsed = time.monotonic() - begun
-        # Not their CPU time: getrusage tells only the sum of all that ran meanwhile.
+        # Not their CPU time: getrusage returns only the sum of everything that ran in that time.
         return {"wall": statistics.mean(sample["wall"] for sample in samples), "elapsed_s": elapsed}
 
     return measure
 
 
 def loops(cpus: Sequence[int], at_once: int) -> Case:
-    """The same with a computation that stays in its CPU's registers and first cache; its unit is the loop."""
+    """Measure the same with a computation that stays in registers and first-level cache; its unit is the loop."""
 
     def loop(cpu: int) -> float:
         os.sched_setaffinity(0, {cpu})  # of this thread
@@ -358,7 +359,7 @@ def ns3(setting: Setting) -> list[Answer]:
         print("ns3: skipped, it needs `apt-get install g++ libns3-dev util-linux`", file=sys.stderr)
         return []
     build_ns3()
-    # ns-3 3.37's TcpBbr comes to a standstill in its first PROBE_RTT, after 10 s: see README.md.
+    # ns-3 3.37's TcpBbr stops in its first PROBE_RTT, after 10 s: see README.md.
     paths = {
         "cubic, 100 Mbit/s": one_flow("cubic", "20s", "100mbit"),
         "bbr, 100 Mbit/s": one_flow("bbr", "8s", "100mbit"),
@@ -408,7 +409,7 @@ def where(setting: Setting) -> list[Answer]:
 
 
 def split(setting: Setting, what: Scenario) -> Case:
-    """Measures a run, and which of its processes used the CPU in another one: watching takes CPU time itself."""
+    """Measure a run, and in another run which of its processes used the CPU, since observing takes CPU time itself."""
 
     def measure(number: int) -> Sample:
         sample = run_virtual(setting, what, number, setting.cpu)
@@ -440,7 +441,7 @@ def command(question: str, arguments: argparse.Namespace) -> str:
 
 
 def figures(samples: Sequence[Sample], key: str) -> tuple[float, float, float] | None:
-    """Median, least, greatest."""
+    """Return median, minimum and maximum."""
     values = [sample[key] for sample in samples if key in sample]
     return (statistics.median(values), min(values), max(values)) if values else None
 
@@ -520,7 +521,7 @@ def main() -> None:
     except BrobustError as error:
         sys.exit(f"speed.py: {error}")
     setting = Setting(kernel, sorted(os.sched_getaffinity(0)), arguments.repeat)
-    # The first run reads the kernel from the disk.
+    # The first run reads the kernel from disk.
     run_virtual(setting, one_flow("cubic", "1s", "100mbit"), 0, setting.cpu)
     console = Console(width=None if sys.stdout.isatty() else 170)
     if not arguments.json:

@@ -1,8 +1,8 @@
-"""Record how many instructions the verifier looks at in each of our programs, on this kernel and in VMs.
+"""Record how many instructions the verifier examines in each of our programs, on this kernel and in VMs.
 
     sudo .venv/bin/python benchmarks/verifier.py [--kernel debian-6.1 --kernel debian-6.12]
 
-Writes python/brobust/conformance/verified.json, which the tests compare with, and prints the largest as a table.
+It writes python/brobust/conformance/verified.json, with which the tests compare, and prints the largest as a table.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Does `brobust watch` name the cause? Real VMs in which the truth is known:
+"""Check that `brobust watch` reports the right cause, on real VMs in which the truth is known:
 
     sudo .venv/bin/python benchmarks/watch_accuracy.py [--repeat 3] [--out DIR]
 
-A flow per run, of bbr, brb_bbr3 or cubic over 20 Mbit/s and 10 ms, watched from inside the sender (`brobust-guest
-watch`) every second with a window of 10 s. The truth of a case is what was done to the flow; a contended one is
-CPU-limited if it carries less than 80 % of what its control carries undisturbed, and so are many flows on a CPU that is
-busy all the time and carries less than 80 % of the path. Prints the confusion matrix, precision and recall of
-cpu-limited, the time until it was named, and what the host said of its CPU. One run takes about 20 s.
+Each run has one flow of bbr, brb_bbr3 or cubic over 20 Mbit/s and 10 ms, watched from inside the sender (`brobust-guest
+watch`) every second with a window of 10 s. The truth is what was done to the flow. A contended flow is CPU-limited if
+it carries less than 80 % of what its control carries undisturbed; many flows are, if their CPU is busy all the time and
+they carry less than 80 % of the path. Prints the confusion matrix, precision and recall of cpu-limited, the time until
+that cause was reported, and the host's own figures of its CPU. One run takes about 20 s.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BASE = {
     "backend": "vm", "duration": f"{DURATION_S}s", "path": {"bandwidth": "20mbit", "rtt": "10ms", "buffer": "4bdp"},
 }  # fmt: skip
 CONTROLS = ("bbr", "brb_bbr3", "cubic")
-# A contended flow that carries as much of what it carries undisturbed is past the recovery threshold (2BRobust, 5.3).
+# A contended flow that carries this part of its undisturbed throughput is past the recovery threshold (2BRobust, 5.3).
 RECOVERED = 0.8
 # More than an emulated guest can send.
 FAST_MBPS = 500
@@ -41,7 +41,7 @@ FAST_MBPS = 500
 
 @dataclass(frozen=True)
 class Case:
-    """What is done to a flow, and what then limits it; None: that is for the throughput to say."""
+    """What is done to a flow, and what then limits it; None: the throughput decides."""
 
     name: str
     truth: str | None
@@ -49,11 +49,11 @@ class Case:
     sender_limit: str = ""
     receiver_limit: str = ""
     slow_cpu: bool = False
-    """The guest's CPU is what the path is too fast for; nobody takes it away."""
+    """The path is too fast for the guest's CPU; nobody takes the CPU away."""
 
 
 def cases() -> Iterator[Case]:
-    """The uncontended one first: the others are measured against it."""
+    """Return the cases, the uncontended one first, since the others are compared with it."""
     yield Case("undisturbed", "network-limited")
     for share, timeslice, driver in (
         (0.5, "10ms", "deadline"), (0.35, "10ms", "deadline"), (0.25, "10ms", "deadline"),
@@ -72,7 +72,7 @@ def cases() -> Iterator[Case]:
 
 @dataclass(frozen=True)
 class Seen:
-    """A watched run: what most sweeps with a whole window named, and when the first named cpu-limited."""
+    """A watched run: the cause in most sweeps with a whole window, and when cpu-limited was first reported."""
 
     case: str
     control: str
@@ -81,11 +81,11 @@ class Seen:
     verdict: str
     detected_s: float | None
     evidence: dict[str, Any]
-    """The flow's row in the last sweep with a whole window."""
+    """Return the flow's row in the last sweep with a whole window."""
 
 
 def watched(backend: VmBackend, case: Case, control: str, repeat: int) -> tuple[float, list[dict[str, Any]]]:
-    """Mbit/s, and the flow's row of every sweep in which it was there."""
+    """Return the throughput in Mbit/s, and the flow's row in every sweep that contains it."""
     flows = [{"cc": control, **case.fields.get("flows", [{}])[0]}]
     run = Run(scenario=scenario(override(override(BASE, case.fields), {"flows": flows})), repeat=repeat)
     asks = [(backend.ask_sender, case.sender_limit), (backend.ask_receiver, case.receiver_limit)]
@@ -103,7 +103,7 @@ def watched(backend: VmBackend, case: Case, control: str, repeat: int) -> tuple[
             ask("bash", "-c", f"echo {values} >{file}")
     rows = []
     for sweep in map(json.loads, said.splitlines()):
-        # iperf3's control connection is idle all the time. Of several flows the one in the middle speaks.
+        # iperf3's control connection is always idle. Of several flows, the one in the middle is used.
         sending = sorted((flow for flow in sweep["flows"] if flow["rate_mbps"] > 0), key=lambda flow: flow["rate_mbps"])
         sending = [flow for flow in sending if flow["rate_mbps"] > 0.1 * sending[-1]["rate_mbps"]]
         if sending:
@@ -129,7 +129,7 @@ def judged(backend: VmBackend, repeats: int) -> Iterator[Seen]:
 
 
 def table(seen: list[Seen]) -> str:
-    """Rows: what is true; columns: what was named."""
+    """Print the confusion matrix: rows are the truth, columns the reported causes."""
     named = [cause for cause in (*CAUSES, "unseen") if any(one.verdict == cause for one in seen)]
     lines = [f"| truth | {' | '.join(named)} |", "|---|" + "--:|" * len(named)]
     for truth in (cause for cause in CAUSES if any(one.truth == cause for one in seen)):
@@ -139,7 +139,7 @@ def table(seen: list[Seen]) -> str:
 
 
 def summary(seen: list[Seen], who: str) -> str:
-    """Precision and recall of cpu-limited, and the time until it was named."""
+    """Print precision and recall of cpu-limited, and the time until it was reported."""
     true = [one for one in seen if one.truth == CPU_LIMITED]
     said = [one for one in seen if one.verdict == CPU_LIMITED]
     both = [one for one in true if one.verdict == CPU_LIMITED]

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What a sweep of `brobust watch` costs beside `ss -tin`, with 10 000 idle connections and 100 busy ones:
+"""Compare the cost of a sweep of `brobust watch` with `ss -tin`, for 10 000 idle and 100 busy connections:
 
     sudo .venv/bin/python benchmarks/watch_cost.py [--idle 10000] [--busy 100] [--repeat 9]
 
-in a network namespace of its own; both ends are there, so twice as many sockets are read. *floor* asks the kernel for
-the same and looks at nothing of it: what nobody who reads all sockets can do without. The three take turns. Medians of
-CPU time in ms, user and system, with the least and the greatest; ratios are taken within a turn. Takes about a minute.
+It works in a separate network namespace. Both ends of each connection are there, so twice as many sockets are read.
+*floor* asks the kernel for the same and ignores the answer: the minimum for any program that reads all sockets. The
+three take turns. The results are medians of CPU time in ms, user and system, with minimum and maximum; ratios are taken
+within a turn. It takes about a minute.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from brobust import _core
 
 INSIDE = "--inside"
 WARM_UP = 12
-"""Sweeps before those that count: as many as a window of 10 s has."""
+"""Sweeps before the ones that count: as many as a window of 10 s holds."""
 
 SOCK_DIAG = 4
 """The protocol NETLINK_SOCK_DIAG."""
@@ -35,17 +36,17 @@ WANTED = 1 << 1 | 1 << 2 | 1 << 3
 STATES = 1 << 1 | 1 << 4 | 1 << 8
 """Established, FIN-WAIT-1 and CLOSE-WAIT."""
 DONE = struct.pack("=IH", 20, 3)
-"""How the last message of a dump begins, which is 20 bytes long."""
+"""The beginning of the last message of a dump, which is 20 bytes long."""
 
 
 def cpu_ms(who: int) -> float:
-    """User and system time. Of their sum the kernel keeps account, of the parts it only has samples."""
+    """Return user plus system time. The kernel accounts for the sum exactly; it only samples the parts."""
     used = resource.getrusage(who)
     return (used.ru_utime + used.ru_stime) * 1e3
 
 
 def costs(work: Callable[[], object], who: int = resource.RUSAGE_SELF) -> tuple[float, float]:
-    """Wall and CPU time of it, ms."""
+    """Return the wall-clock and CPU time of a call, ms."""
     begun, before = time.perf_counter(), cpu_ms(who)
     work()
     return (time.perf_counter() - begun) * 1e3, cpu_ms(who) - before
@@ -53,8 +54,8 @@ def costs(work: Callable[[], object], who: int = resource.RUSAGE_SELF) -> tuple[
 
 @contextlib.contextmanager
 def connections(count: int) -> Iterator[None]:
-    """Idle ones, over loopback, both ends here."""
-    # As many as may be had: a container may not raise what it was given.
+    """Open idle connections over loopback, with both ends in this process."""
+    # As many as allowed: a container may not raise its limit.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if 2 * count + 100 > most:
@@ -69,7 +70,7 @@ def connections(count: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def traffic(count: int) -> Iterator[None]:
-    """Connections that send a little all the time."""
+    """Open connections that send a little all the time."""
     client = ["iperf3", "-c", "127.0.0.1", "-P", str(count), "-b", "200k", "-l", "1000", "-t", "600"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(["iperf3", "-s"], **quiet) as server:  # type: ignore[call-overload]
@@ -88,7 +89,7 @@ def list_by_ss() -> None:
 
 
 def receive_only() -> None:
-    """The dumps of a sweep, thrown away."""
+    """Receive the dumps of a sweep and discard them."""
     datagram = bytearray(1 << 16)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, SOCK_DIAG) as kernel:
         for family in (socket.AF_INET, socket.AF_INET6):
