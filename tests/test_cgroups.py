@@ -75,7 +75,7 @@ def test_of_two_commands_the_last_one_switches_the_controller_off(home: Path) ->
     assert controllers(home) == {"memory"}
 
 
-def test_a_limit_that_somebody_else_has_set_meanwhile_is_not_lost(home: Path) -> None:
+def test_a_limit_that_somebody_else_has_set_in_the_group_is_not_lost(home: Path) -> None:
     group = held(7)
     (home / "web.service").mkdir()
     (home / "web.service" / "cpu.max").write_text("50000 100000")

@@ -114,7 +114,7 @@ def test_vms_are_known_by_the_names_that_they_were_started_with(monkeypatch: pyt
 
 def test_each_thread_gets_a_cpu_of_its_own_or_none_does() -> None:
     assert any_vm.own_cpus({7: [0, 1, 2], 8: [2]}) == {7: 1, 8: 2}
-    with pytest.raises(BadInput, match="CPU of its own"):
+    with pytest.raises(BadInput, match="CPU for itself"):
         any_vm.own_cpus({7: [0], 8: [0]})
 
 

@@ -25,7 +25,7 @@ pub trait Driver: Debug + Send + Sync {
         Ok(true)
     }
 
-    /// Ends the contention and makes every thread what it was before; a second call does nothing. A thread that has ended
-    /// needs nothing; if one cannot be restored, the others are, and the first error is returned.
+    /// Ends the contention and restores every thread; a second call does nothing. A thread that has ended needs nothing; if
+    /// one cannot be restored, the others are, and the first error is returned.
     fn stop(&mut self) -> Result<()>;
 }

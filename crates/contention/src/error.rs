@@ -1,4 +1,4 @@
-//! Every refusal of this crate: one sentence that names what is wrong and the remedy.
+//! Every refusal of this crate, as one sentence that names what is wrong and the remedy.
 use std::io;
 
 use brobust_timeline::ScheduleError;
@@ -40,7 +40,7 @@ pub enum ContentionError {
     #[error("SCHED_DEADLINE would not admit {threads} thread(s) at {} of a CPU each, because {} CPUs' worth is left of {cpus} CPUs: lower share or the number of vCPUs, or end what else is under SCHED_DEADLINE; the limit is kernel.sched_rt_runtime_us, and 95 % at most", percent(*.share), two_decimals(*.room))]
     NoRoom { threads: usize, share: f64, room: f64, cpus: usize },
 
-    #[error("the kernel did not admit thread {tid} to SCHED_DEADLINE, because the bandwidths of all such threads would exceed kernel.sched_rt_runtime_us / kernel.sched_rt_period_us: lower share or end the others; if there are none, the kernel has lost count, which rebuilding its cpusets or a reboot mends")]
+    #[error("the kernel did not admit thread {tid} to SCHED_DEADLINE, because the bandwidths of all such threads would exceed kernel.sched_rt_runtime_us / kernel.sched_rt_period_us: lower share or end the others; if there are none, the kernel has lost count, and rebuilding its cpusets or a reboot repairs that")]
     Admission { tid: Tid },
 
     #[error("SCHED_DEADLINE and SCHED_FIFO need root (CAP_SYS_NICE): run as root")]
@@ -55,7 +55,7 @@ pub enum ContentionError {
     #[error("the kernel refused runtime {} and period {} for SCHED_DEADLINE: the period must be between kernel.sched_deadline_period_min_us and _max_us, and the runtime at least 1024 ns", time(*.runtime_ns), time(*.period_ns))]
     DeadlineRange { runtime_ns: u64, period_ns: u64 },
 
-    #[error("the kernel throttled thread {tid} under SCHED_DEADLINE and never let it run again, several times over: use the burner driver, or start the VM anew")]
+    #[error("the kernel throttled thread {tid} under SCHED_DEADLINE and never let it run again, several times: use the burner driver, or restart the VM")]
     Stuck { tid: Tid },
 
     #[error("thread {tid} does not exist (any more): is the VM still running?")]

@@ -1,8 +1,8 @@
 //! The drivers and the recorder on real threads. They need root and are ignored otherwise, which cargo says; `make unit`
 //! runs them as root, by `-- --ignored`.
 //!
-//! Other programs may run meanwhile: what must come out exactly may come out exactly in one of a few attempts, and what
-//! cannot be judged because of them is said on stderr, past the capture of tests that pass.
+//! Other programs may run at the same time: an exact result has to come out exactly in one of a few attempts only, and a
+//! test that cannot judge because of them says so on stderr, past the capture of tests that pass.
 use std::io::Write;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,7 +28,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says that the test of this thread ends without having polled. Not by eprintln!, which is captured.
+/// Says that the test of this thread ends without a judgement. Not by eprintln!, which is captured.
 fn skipped(why: &str) {
     let test = thread::current().name().unwrap_or("a test").to_string();
     let _ = writeln!(std::io::stderr(), "{test}: skipped, {why}");

@@ -8,7 +8,4 @@ mod time_slices;
 
 pub use off_times::{OffTime, OffTimes};
 pub use schedule::{Schedule, ScheduleError, Slices};
-pub use time_slices::{TimeSlice, TimeSlices};
-
-/// The end of a timeslice that has no end.
-pub const NEVER: u64 = u64::MAX;
+pub use time_slices::{TimeSlice, TimeSlices, NEVER};

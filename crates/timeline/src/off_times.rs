@@ -9,6 +9,13 @@ pub struct OffTime {
     pub end: u64,
 }
 
+impl Schedule {
+    /// Returns the off-times from `origin` on, on the clock of `origin`.
+    pub fn off_times(&self, origin: u64) -> OffTimes {
+        OffTimes::new(self, origin)
+    }
+}
+
 /// Iterator over the off-times of a schedule, in order. Each begins where the schedule says, never at "now": errors do
 /// not add up.
 #[derive(Debug)]
@@ -19,7 +26,7 @@ pub struct OffTimes {
 }
 
 impl OffTimes {
-    pub(crate) fn new(schedule: &Schedule, origin: u64) -> Self {
+    fn new(schedule: &Schedule, origin: u64) -> Self {
         let is_endless = matches!(schedule, Schedule::Slices(slices) if slices.off_time() == 0);
         // A schedule without off-times would be searched for the first one for ever.
         let schedule = if is_endless { &Schedule::Always } else { schedule };

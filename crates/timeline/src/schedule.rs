@@ -1,9 +1,6 @@
 //! What is asked for: python/brobust/contention writes it as JSON. Times in ns.
 use serde::Deserialize;
 
-use crate::off_times::OffTimes;
-use crate::time_slices::{TimeSlice, TimeSlices};
-
 /// Shorter periods would be millions of timeslices a second.
 pub(crate) const MIN_PERIOD: u64 = 1_000;
 /// An hour, as long as a run may be.
@@ -88,28 +85,6 @@ impl Schedule {
                 }
             }
         }
-    }
-
-    /// Returns all timeslices from `origin` to `end`, counted from `origin`.
-    pub fn time_slices(&self, origin: u64, end: u64) -> Vec<TimeSlice> {
-        let (mut slices, mut all, mut at) = (TimeSlices::new(self, origin, end), Vec::new(), origin);
-        let mut written = [TimeSlice { begin: 0, end: 0 }; 64];
-        while at < end {
-            let count = slices.write(at, &mut written);
-            if count == 0 {
-                break;
-            }
-            for slice in written[..count].iter().filter(|slice| slice.begin < end) {
-                all.push(TimeSlice { begin: slice.begin.max(at) - origin, end: slice.end.min(end) - origin });
-            }
-            at = written[count - 1].end;
-        }
-        all
-    }
-
-    /// Returns the off-times from `origin` on, on the clock of `origin`.
-    pub fn off_times(&self, origin: u64) -> OffTimes {
-        OffTimes::new(self, origin)
     }
 }
 

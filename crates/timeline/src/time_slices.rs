@@ -5,7 +5,9 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::schedule::{Schedule, Slices};
-use crate::NEVER;
+
+/// The end of a timeslice that has no end.
+pub const NEVER: u64 = u64::MAX;
 
 /// The CPU may run from `begin` until `end`, ns. Laid out as in C, since kernels in virtual time read it from the memory
 /// that they share with the simulation.
@@ -14,6 +16,25 @@ use crate::NEVER;
 pub struct TimeSlice {
     pub begin: u64,
     pub end: u64,
+}
+
+impl Schedule {
+    /// Returns all timeslices from `origin` to `end`, counted from `origin`.
+    pub fn time_slices(&self, origin: u64, end: u64) -> Vec<TimeSlice> {
+        let (mut slices, mut all, mut at) = (TimeSlices::new(self, origin, end), Vec::new(), origin);
+        let mut written = [TimeSlice { begin: 0, end: 0 }; 64];
+        while at < end {
+            let count = slices.write(at, &mut written);
+            if count == 0 {
+                break;
+            }
+            for slice in written[..count].iter().filter(|slice| slice.begin < end) {
+                all.push(TimeSlice { begin: slice.begin.max(at) - origin, end: slice.end.min(end) - origin });
+            }
+            at = written[count - 1].end;
+        }
+        all
+    }
 }
 
 /// The timeslices of a schedule from `origin` on; before, the CPU is free.

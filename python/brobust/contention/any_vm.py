@@ -13,8 +13,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from brobust import _core, files
 from brobust.contention import request, verdict
 from brobust.contention.during_run import milliseconds
@@ -65,7 +63,7 @@ def own_cpus(allowed: Mapping[int, Sequence[int]]) -> dict[int, int]:
         free = [cpu for cpu in allowed[thread] if cpu not in taken.values()]
         if not free:
             raise BadInput(
-                f"each of the {len(allowed)} threads needs a CPU of its own, and there is none left for {thread}; "
+                f"each of the {len(allowed)} threads needs a CPU for itself, and no CPU is left for {thread}; "
                 "give fewer with --threads, or --driver quota or deadline"
             )
         taken[thread] = free[-1]
@@ -221,6 +219,8 @@ def record(machine: Machine, seconds: float | None, out: Path) -> Generator[Repo
 
 
 def _write(machine: Machine, recorder: _core.Recorder, out: Path, begin: int) -> None:
+    import polars as pl  # half of the time in which the command starts
+
     numbers = {vcpu.tid: vcpu.number for vcpu in machine.vcpus}
     rows = [
         (one.tid, numbers[one.tid], _kind(state, length), (start - begin) / 1e9, length / 1e6)

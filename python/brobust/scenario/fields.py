@@ -206,8 +206,8 @@ ROWS = (
     ),
     Field(
         "contention.phase", TIME, "--phase", CPU,
-        "When the first period begins: a time after the start of the contention, or random: drawn for each run from "
-        "one period. A burner leaves the sender undisturbed until then; on vm only the burner takes a time.",
+        "When the first whole period begins: a time after the start of the contention, or random: drawn for each run "
+        "from one period. On vm only the burner takes a time.",
         default="random", or_word="random", max=MAX_TIME,
     ),
     Field(

@@ -102,7 +102,7 @@ impl Drop for Burning {
     }
 }
 
-/// A vCPU thread that is pinned, and its former affinity and attributes.
+/// A vCPU thread that is pinned, and its previous affinity and attributes.
 #[derive(Debug)]
 struct Placed {
     thread: Thread,

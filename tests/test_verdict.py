@@ -19,11 +19,11 @@ def _slices(first: int, timeslice: int, period: int, until: int, since: int = 0)
 
 
 def _judged(
-    fields: dict[str, Any], *windows: list[tuple[int, int]], delivered: tuple[float, ...] = (1.0,)
+    fields: dict[str, Any], *slices: list[tuple[int, int]], delivered: tuple[float, ...] = (1.0,)
 ) -> str | None:
     asked = scenario({"duration": "10s", **fields})
     whole = [(0, asked.duration)]
-    return verdict.in_virtual_time(asked, [*windows, whole] if windows else [whole, whole], delivered)
+    return verdict.in_virtual_time(asked, [*slices, whole] if slices else [whole, whole], delivered)
 
 
 CONTENDED = {"contention": {"share": 0.25, "timeslice": "10ms"}}
@@ -50,7 +50,7 @@ def test_a_tenth_is_allowed_and_more_is_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("times", "windows"),
+    ("times", "slices"),
     [
         ({"start": "4s"}, [(0, 4 * S), *_slices(0, S // 100, S // 25, 10 * S, since=4 * S)]),
         ({"stop": "4s"}, [*_slices(0, S // 100, S // 25, 4 * S), (4 * S, 10 * S)]),
@@ -62,11 +62,11 @@ def test_a_tenth_is_allowed_and_more_is_not() -> None:
     ],
 )  # fmt: skip
 def test_the_share_is_that_of_the_time_in_which_the_cpu_is_taken_away(
-    times: dict[str, str], windows: list[tuple[int, int]]
+    times: dict[str, str], slices: list[tuple[int, int]]
 ) -> None:
     contention = {"share": 0.25, "timeslice": "10ms", **times}
-    assert _judged({"contention": contention}, windows) is None
-    assert _judged({"contention": {**contention, "share": 0.3}}, windows) is not None
+    assert _judged({"contention": contention}, slices) is None
+    assert _judged({"contention": {**contention, "share": 0.3}}, slices) is not None
 
 
 def test_a_run_of_few_periods_says_how_many_they_are() -> None:
@@ -107,5 +107,5 @@ def test_a_flow_without_a_byte_is_named_unless_it_had_no_time_for_one() -> None:
     # Its SYN may be in a queue of three seconds, or its sender off its CPU for as long.
     assert _judged({"flows": early, "path": {"buffer": "7.5MB"}}, delivered=(1, 0)) is None
     slow = {"share": 0.25, "timeslice": "1s"}
-    windows = [*_slices(0, S, 4 * S, 8 * S), (8 * S, 17 * S // 2)]
-    assert _judged({"flows": early, "contention": slow}, windows, delivered=(1, 0)) is None
+    slices = [*_slices(0, S, 4 * S, 8 * S), (8 * S, 17 * S // 2)]
+    assert _judged({"flows": early, "contention": slow}, slices, delivered=(1, 0)) is None
