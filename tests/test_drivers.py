@@ -47,9 +47,6 @@ def test_what_a_driver_does_not_take_is_refused_with_the_one_that_does(name: str
         refused = dict(drivers.refusals(Contention(driver=name, **{**share, field: value})))
         assert set(refused) == (set() if name == "burner" else {field})
         assert all("give driver burner" in why for why in refused.values())
-    for field, value in {"start": "1s", "stop": "2s", "alternate": "1s"}.items():
-        refused = dict(drivers.refusals(Contention(driver=name, **{**share, field: value})))
-        assert "virtual only" in refused[field]
     refused = dict(drivers.refusals(Contention(driver=name, **share), Options(nice=5, out_of_phase=True)))
     assert set(refused) == {"nice", "out_of_phase"} - drivers.BY_NAME[name].takes
 

@@ -32,9 +32,6 @@ _UNSET: dict[str, tuple[object, str]] = {
     "phase": ("random", "random"),
     "start_jitter": (0.0, "0"),
     "length_jitter": (0.0, "0"),
-    "start": (0, "0s"),
-    "stop": (None, "no stop"),
-    "alternate": (None, "none"),
     "out_of_phase": (False, "random"),
     "competitors": (None, "none"),
     "nice": (0, "0"),
@@ -65,16 +62,13 @@ def refusals(asked: Contention, options: Options = NO_OPTIONS) -> Iterator[tuple
         if given == unset or field in takes:
             continue
         owners = [other.name for other in BY_NAME.values() if field in other.takes]
-        if owners:
-            yield (
-                field,
-                (
-                    f"{_shown(field, given)} is the {owners[0]}'s, and driver {asked.driver} does not take it; "
-                    f"give driver {' or '.join(owners)}, or {written}"
-                ),
-            )
-        else:
-            yield field, f"{_shown(field, given)!r} is possible on backend virtual only; elsewhere give {written}"
+        yield (
+            field,
+            (
+                f"{_shown(field, given)} is the {owners[0]}'s, and driver {asked.driver} does not take it; "
+                f"give driver {' or '.join(owners)}, or {written}"
+            ),
+        )
     if driver is not None:
         yield from driver.refusals(asked, options)
 
@@ -85,6 +79,6 @@ def help_text() -> str:
 
 
 def _shown(field: str, given: Any) -> str:
-    if field in ("phase", "start", "stop", "alternate") and isinstance(given, int):
+    if field == "phase":
         return units.show_time(given)
-    return "out" if field == "out_of_phase" else f"{given:g}" if isinstance(given, float) else str(given)
+    return "out" if field == "out_of_phase" else f"{given:g}"
