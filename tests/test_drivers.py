@@ -64,5 +64,5 @@ def test_a_competitor_is_asked_for_by_a_share_or_by_a_number() -> None:
         driver_for(Contention(driver="competitor", share=0.25)),
         driver_for(Contention(driver="competitor"), Options(competitors=3)),
     ):
-        assert driver.is_asked and driver.describe() == "beside 3 busy process(es) of nice 0"
-    assert not driver_for(Contention(driver="competitor")).is_asked
+        assert driver.takes_cpu_away and driver.describe() == "beside 3 busy process(es) of nice 0"
+    assert not driver_for(Contention(driver="competitor")).takes_cpu_away

@@ -21,9 +21,9 @@ def _slices(first: int, timeslice: int, period: int, until: int, since: int = 0)
 def _judged(
     fields: dict[str, Any], *slices: list[tuple[int, int]], delivered: tuple[float, ...] = (1.0,)
 ) -> str | None:
-    asked = scenario({"duration": "10s", **fields})
-    whole = [(0, asked.duration)]
-    return verdict.in_virtual_time(asked, [*slices, whole] if slices else [whole, whole], delivered)
+    requested = scenario({"duration": "10s", **fields})
+    whole = [(0, requested.duration)]
+    return verdict.in_virtual_time(requested, [*slices, whole] if slices else [whole, whole], delivered)
 
 
 CONTENDED = {"contention": {"share": 0.25, "timeslice": "10ms"}}
@@ -79,8 +79,8 @@ def test_a_run_of_few_periods_says_how_many_they_are() -> None:
 def test_every_sender_and_the_receiver_are_looked_at() -> None:
     two = {**CONTENDED, "senders": [CONTENDED["contention"]], "flows": [{}, {"sender": 2}]}
     assert "sender 2 had 100.0%" in (_judged(two, AS_ASKED, [(0, 10 * S)], delivered=(1, 1)) or "")
-    asked = scenario({"receiver": CONTENDED["contention"], "duration": "10s"})
-    assert "the receiver had 0.0%" in (verdict.in_virtual_time(asked, [[(0, 10 * S)], []], [1.0]) or "")
+    requested = scenario({"receiver": CONTENDED["contention"], "duration": "10s"})
+    assert "the receiver had 0.0%" in (verdict.in_virtual_time(requested, [[(0, 10 * S)], []], [1.0]) or "")
 
 
 def test_a_replay_is_held_to_its_recording(tmp_path: Path) -> None:

@@ -72,12 +72,12 @@ pub fn deviation(request: &ContentionRequest, got: &Summary, ticks: Ticks) -> Op
     let Some(timeslice_ns) = got.effective_timeslice_ns else {
         return Some(nothing_seen(got));
     };
-    let asked_ns = request.timeslice_ns as f64;
+    let requested_ns = request.timeslice_ns as f64;
     let share_is_off = is_off(got.effective_share, request.share);
-    let mean_is_off = request.promise != Promise::Share && is_off(timeslice_ns, asked_ns);
+    let mean_is_off = request.promise != Promise::Share && is_off(timeslice_ns, requested_ns);
     // The spread is of interest only where the mean looks right.
     let is_judged = request.promise != Promise::Share && !mean_is_off;
-    let spread = got.timeslice.filter(|timeslice| is_judged && is_spread(timeslice, asked_ns));
+    let spread = got.timeslice.filter(|timeslice| is_judged && is_spread(timeslice, requested_ns));
     let timeslice_is_off = mean_is_off || spread.is_some();
     if !share_is_off && !timeslice_is_off && unknown_share(got) <= MAX_UNKNOWN_SHARE {
         return None;
@@ -101,8 +101,8 @@ fn is_off(got: f64, asked: f64) -> bool {
     (got / asked - 1.0).abs() > TOLERANCE
 }
 
-fn is_spread(timeslice: &Distribution, asked_ns: f64) -> bool {
-    timeslice.p10_ns < asked_ns * (1.0 - MAX_SPREAD) || timeslice.p90_ns > asked_ns * (1.0 + MAX_SPREAD)
+fn is_spread(timeslice: &Distribution, requested_ns: f64) -> bool {
+    timeslice.p10_ns < requested_ns * (1.0 - MAX_SPREAD) || timeslice.p90_ns > requested_ns * (1.0 + MAX_SPREAD)
 }
 
 fn unknown_share(got: &Summary) -> f64 {
@@ -170,7 +170,7 @@ mod tests {
     const MS: u64 = 1_000_000;
     const HZ_250: Ticks = Ticks { hz: Some(250), hrtick_dl: None };
 
-    fn asked(promise: Promise, timeslice_ns: u64, share: f64) -> ContentionRequest {
+    fn request(promise: Promise, timeslice_ns: u64, share: f64) -> ContentionRequest {
         ContentionRequest { promise, timeslice_ns, share }
     }
 
@@ -191,24 +191,24 @@ mod tests {
 
     #[test]
     fn a_quota_promises_a_share_and_no_slices() {
-        let quota = |share| asked(Promise::Share, 10 * MS, share);
+        let quota = |share| request(Promise::Share, 10 * MS, share);
         assert_eq!(deviation(&quota(0.25), &got(15 * MS, 45 * MS, 0), HZ_250), None);
         assert!(deviation(&quota(0.5), &got(15 * MS, 45 * MS, 0), HZ_250).is_some());
     }
 
     #[test]
     fn what_was_asked_is_faithful() {
-        let asked = asked(Promise::TimeslicesAtTicks, 10 * MS, 0.25);
-        assert_eq!(deviation(&asked, &got(10 * MS, 30 * MS, 0), HZ_250), None);
+        let request = request(Promise::TimeslicesAtTicks, 10 * MS, 0.25);
+        assert_eq!(deviation(&request, &got(10 * MS, 30 * MS, 0), HZ_250), None);
     }
 
     #[test]
     fn ten_percent_are_allowed_and_more_is_not() {
-        let asked = asked(Promise::Timeslices, 10 * MS, 0.25);
+        let request = request(Promise::Timeslices, 10 * MS, 0.25);
         let near = got(10_900_000, 30 * MS, 0);
-        assert_eq!(deviation(&asked, &near, HZ_250), None);
+        assert_eq!(deviation(&request, &near, HZ_250), None);
         let far = got(11_200_000, 30 * MS, 0);
-        assert!(deviation(&asked, &far, HZ_250).is_some());
+        assert!(deviation(&request, &far, HZ_250).is_some());
     }
 
     /// Timeslices of two lengths in turn, with the share of a quarter.
@@ -223,15 +223,15 @@ mod tests {
 
     #[test]
     fn slices_that_a_tick_shortens_and_lengthens_in_turn_are_right_on_average() {
-        let asked = asked(Promise::TimeslicesAtTicks, 10 * MS, 0.25);
-        assert_eq!(deviation(&asked, &alternating(8 * MS, 12 * MS), HZ_250), None);
+        let request = request(Promise::TimeslicesAtTicks, 10 * MS, 0.25);
+        assert_eq!(deviation(&request, &alternating(8 * MS, 12 * MS), HZ_250), None);
     }
 
     #[test]
     fn slices_that_are_right_only_on_average_are_not_what_was_asked() {
-        let asked = asked(Promise::TimeslicesAtTicks, MS, 0.25);
+        let request = request(Promise::TimeslicesAtTicks, MS, 0.25);
         assert_eq!(
-            deviation(&asked, &alternating(MS / 4, 7 * MS / 4), HZ_250).unwrap(),
+            deviation(&request, &alternating(MS / 4, 7 * MS / 4), HZ_250).unwrap(),
             "the vCPU had 25 % of the CPU in slices of 1.01 ms (a tenth below 250 us, a tenth above 1.75 ms) instead of \
              25 % in slices of 1 ms: HZ=250 rounds SCHED_DEADLINE slices to ticks of 4 ms; use the burner driver"
         );
@@ -239,9 +239,9 @@ mod tests {
 
     #[test]
     fn slices_below_the_tick_are_blamed_on_the_tick() {
-        let asked = asked(Promise::TimeslicesAtTicks, MS, 0.25);
+        let request = request(Promise::TimeslicesAtTicks, MS, 0.25);
         assert_eq!(
-            deviation(&asked, &got(3_500_000, 10_500_000, 0), HZ_250).unwrap(),
+            deviation(&request, &got(3_500_000, 10_500_000, 0), HZ_250).unwrap(),
             "the vCPU had 25 % of the CPU in slices of 3.5 ms instead of 25 % in slices of 1 ms: \
              HZ=250 rounds SCHED_DEADLINE slices to ticks of 4 ms; use the burner driver"
         );
@@ -250,8 +250,8 @@ mod tests {
     #[test]
     fn the_tick_is_not_blamed_where_it_does_not_matter() {
         let reason = |promise, timeslice_ns, ticks| {
-            let asked = asked(promise, timeslice_ns, 0.25);
-            deviation(&asked, &got(timeslice_ns / 2, 3 * timeslice_ns, 0), ticks).unwrap()
+            let request = request(promise, timeslice_ns, 0.25);
+            deviation(&request, &got(timeslice_ns / 2, 3 * timeslice_ns, 0), ticks).unwrap()
         };
         let hrtick = Ticks { hz: Some(250), hrtick_dl: Some(true) };
         let hz_1000 = Ticks { hz: Some(1000), hrtick_dl: None };
@@ -263,35 +263,35 @@ mod tests {
 
     #[test]
     fn a_sleepy_vcpu_is_blamed_on_its_sleep() {
-        let asked = asked(Promise::Timeslices, 10 * MS, 0.25);
-        let reason = deviation(&asked, &got(14 * MS, 26 * MS, 10 * MS), HZ_250).unwrap();
+        let request = request(Promise::Timeslices, 10 * MS, 0.25);
+        let reason = deviation(&request, &got(14 * MS, 26 * MS, 10 * MS), HZ_250).unwrap();
         assert!(reason.contains("slept 25 % of the time"), "{reason}");
     }
 
     #[test]
     fn too_little_cpu_is_blamed_on_the_neighbours_and_too_much_on_throttling() {
-        let asked = asked(Promise::Timeslices, 10 * MS, 0.25);
-        let less = deviation(&asked, &got(8 * MS, 32 * MS, 0), HZ_250).unwrap();
+        let request = request(Promise::Timeslices, 10 * MS, 0.25);
+        let less = deviation(&request, &got(8 * MS, 32 * MS, 0), HZ_250).unwrap();
         assert!(less.contains("other threads"), "{less}");
-        let more = deviation(&asked, &got(14 * MS, 26 * MS, 0), HZ_250).unwrap();
+        let more = deviation(&request, &got(14 * MS, 26 * MS, 0), HZ_250).unwrap();
         assert!(more.contains("sched_rt_runtime_us"), "{more}");
     }
 
     #[test]
     fn a_run_without_a_timeslice_is_deviation() {
-        let asked = asked(Promise::Timeslices, 10 * MS, 0.25);
+        let request = request(Promise::Timeslices, 10 * MS, 0.25);
         let undisturbed = Interval { start_ns: 0, duration_ns: 1000 * MS, state: State::Running };
-        let reason = deviation(&asked, &summarize(&[undisturbed], 0, None), HZ_250).unwrap();
+        let reason = deviation(&request, &summarize(&[undisturbed], 0, None), HZ_250).unwrap();
         assert!(reason.contains("not one whole timeslice"), "{reason}");
     }
 
     #[test]
     fn lost_events_are_named_even_if_the_rest_looks_right() {
-        let asked = asked(Promise::Timeslices, 10 * MS, 0.25);
+        let request = request(Promise::Timeslices, 10 * MS, 0.25);
         let mut summary = got(10 * MS, 30 * MS, 0);
         summary.lost_events = 99;
         summary.unknown_ns = summary.known_ns / 5;
-        let reason = deviation(&asked, &summary, HZ_250).unwrap();
+        let reason = deviation(&request, &summary, HZ_250).unwrap();
         assert!(reason.contains("99 events were lost"), "{reason}");
     }
 }

@@ -214,9 +214,9 @@ def _parameters(s: Scenario) -> list[str]:
     ]
 
 
-def _schedule(asked: Contention, seed: int) -> dict[str, Any]:
+def _schedule(requested: Contention, seed: int) -> dict[str, Any]:
     """Return when a sender's CPU may run."""
-    return schedule(asked, seed, () if asked.replay is None else recordings.offtimes(asked.replay))
+    return schedule(requested, seed, () if requested.replay is None else recordings.offtimes(requested.replay))
 
 
 def _buffer(buffer: units.Buffer, size: int) -> dict[str, int]:

@@ -162,12 +162,12 @@ def _driver(
         "driver": name, "share": 1.0 if share is None else _share(share), "timeslice": timeslice, "replay": replay,
         "phase": "0s" if phase == "in" else "random", "start_jitter": start_jitter, "length_jitter": length_jitter,
     }  # fmt: skip
-    asked = validated(Contention, fields, "contend")
+    requested = validated(Contention, fields, "contend")
     options = drivers.Options(competitors, nice, out_of_phase=phase == "out")
-    for field, why in drivers.refusals(asked, options):
+    for field, why in drivers.refusals(requested, options):
         raise BadInput(f"--{OPTION_OF.get(field, field).replace('_', '-')}: {why}")
-    found = request.driver_for(asked, options)
-    if not found.is_asked:
+    found = request.driver_for(requested, options)
+    if not found.takes_cpu_away:
         beside = ", or --competitors N" if "competitors" in found.takes else ""
         raise BadInput(f"--share is missing: give how much of a CPU each thread is to have, for example 25%{beside}")
     return found

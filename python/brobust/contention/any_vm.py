@@ -82,7 +82,7 @@ def contend(
     if driver.offtimes and seconds is None:
         seconds = sum(driver.offtimes[-1]) / 1e9
     # Longer than starting and ending may take; while it lasts, something is said every second.
-    silence_seconds = STUCK_SECONDS + 10 * driver.asked.period / 1e9
+    silence_seconds = STUCK_SECONDS + 10 * driver.requested.period / 1e9
     with Session.start(beside_others=True, silence_seconds=silence_seconds) as session:
         saved = [threads.SavedThread.of(tid) for tid in tids]
         for thread, vcpu in zip(saved, machine.vcpus, strict=True):

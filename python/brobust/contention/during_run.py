@@ -17,9 +17,9 @@ from brobust.host.session import Session
 from brobust.scenario import Contention
 
 
-def check(asked: Contention) -> None:
+def check(requested: Contention) -> None:
     """Refuse what the driver could not do on this host."""
-    request.check(request.driver_for(asked), (), "contention")
+    request.check(request.driver_for(requested), (), "contention")
 
 
 class ContentionOutcome:
@@ -89,12 +89,18 @@ class ContentionOutcome:
 
 @contextmanager
 def applied(
-    asked: Contention, threads: Sequence[int], path_thread: int, plan: cpus.Plan, session: Session, seed: int, nice: str
+    requested: Contention,
+    threads: Sequence[int],
+    path_thread: int,
+    plan: cpus.Plan,
+    session: Session,
+    seed: int,
+    nice: str,
 ) -> Iterator[ContentionOutcome]:
     """Hold the threads, each pinned to the plan's CPU for the sender, under the requested contention, and record what
     they get, until the context is left. `seed` decides what the burner draws; `nice` is the guests' own, for
     competitors."""
-    driver = request.driver_for(asked, Options(nice=int(nice))) if asked.active else None
+    driver = request.driver_for(requested, Options(nice=int(nice))) if requested.active else None
     outcome = ContentionOutcome(driver)
     session.hold_cpus([plan.sender], force=True)  # the plan has left others
     try:

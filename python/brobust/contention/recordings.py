@@ -86,7 +86,9 @@ def _of_file(file: Path, thread: str) -> pl.DataFrame:
         if not thread and len(threads) == 1:
             (thread,) = threads
         if thread not in threads:
-            asked = f"no thread {thread}" if thread else f"{len(threads)} threads"
-            raise BadInput(f"replay: {file} holds {asked}; give {file}#THREAD with one of: {', '.join(threads[:5])}")
+            requested = f"no thread {thread}" if thread else f"{len(threads)} threads"
+            raise BadInput(
+                f"replay: {file} holds {requested}; give {file}#THREAD with one of: {', '.join(threads[:5])}"
+            )
         table = table.filter(pl.col("thread").cast(pl.String) == thread)
     return table.filter(pl.col("kind").cast(pl.String) == "off") if "kind" in table.columns else table

@@ -11,10 +11,10 @@ from brobust.errors import BadInput
 from brobust.scenario import Contention
 
 
-def driver_for(asked: Contention, options: Options = NO_OPTIONS) -> Driver:
+def driver_for(requested: Contention, options: Options = NO_OPTIONS) -> Driver:
     """Return the driver that is to carry out a request, with the recording if it has one."""
-    offtimes = () if asked.replay is None else recordings.offtimes(asked.replay)
-    return BY_NAME[asked.driver](asked, options, offtimes)
+    offtimes = () if requested.replay is None else recordings.offtimes(requested.replay)
+    return BY_NAME[requested.driver](requested, options, offtimes)
 
 
 def check(driver: Driver, threads: Sequence[int], field: str) -> None:

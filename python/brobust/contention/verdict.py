@@ -26,11 +26,11 @@ TimeSlices = Sequence[tuple[int, int]]
 
 def of_thread(driver: Driver, got: _core.Summary, begin_ns: int | None) -> str | None:
     """Judge a thread by what its driver promised. `begin_ns` (CLOCK_MONOTONIC): when its recorded off-times began."""
-    asked = driver.asked
+    requested = driver.requested
     if driver.promise is None:
         return None
     if driver.promise != "recording":
-        return _core.deviation(driver.promise, asked.timeslice, asked.share, got)
+        return _core.deviation(driver.promise, requested.timeslice, requested.share, got)
     if begin_ns is None or not got.timeslice_starts_ns:
         return "not one whole timeslice was seen"
     # Between its first whole timeslice and its last.
@@ -38,7 +38,7 @@ def of_thread(driver: Driver, got: _core.Summary, begin_ns: int | None) -> str |
     seen = zip(got.offtime_starts_ns, got.offtimes_ns, strict=True)
     wanted = ((begin_ns + start, duration) for start, duration in driver.offtimes)
     off, recorded = (sum(length for start, length in them if first <= start < last) for them in (seen, wanted))
-    return _unlike_recorded("the vCPU", off, recorded, asked)
+    return _unlike_recorded("the vCPU", off, recorded, requested)
 
 
 def of_undisturbed(got: _core.Summary) -> str | None:
@@ -75,37 +75,37 @@ def _complaints(scenario: Scenario, slices: Sequence[TimeSlices]) -> Iterator[st
     yield from _share_off("the receiver", scenario.receiver, receiver, scenario.duration)
 
 
-def _share_off(name: str, asked: Contention, slices: TimeSlices, duration: int) -> Iterator[str]:
+def _share_off(name: str, requested: Contention, slices: TimeSlices, duration: int) -> Iterator[str]:
     off = duration - sum(end - begin for begin, end in slices)
-    if not asked.active:
+    if not requested.active:
         return
-    if asked.replay is not None:
-        times = recordings.offtimes(asked.replay)
+    if requested.replay is not None:
+        times = recordings.offtimes(requested.replay)
         recorded = sum(max(0, min(begin + length, duration) - begin) for begin, length in times)
         if recorded == 0:
-            yield f"{asked.replay} has no off-time in the run's {units.show_time(duration)}: no CPU was taken away"
-        elif (reason := _unlike_recorded(name, off, recorded, asked)) is not None:
+            yield f"{requested.replay} has no off-time in the run's {units.show_time(duration)}: no CPU was taken away"
+        elif (reason := _unlike_recorded(name, off, recorded, requested)) is not None:
             yield reason
         return
-    contended = asked.contended(duration)
+    contended = requested.contended(duration)
     # Outside of that time the CPU was free.
     share = (contended - off) / contended
-    if _is_off(share, asked.share):
+    if _is_off(share, requested.share):
         yield (
-            f"{name} had {share:.1%} of its CPU while it was taken away, instead of {asked.share:.1%}: that time of "
-            f"{units.show_time(contended)} holds {contended / asked.period:.3g} periods of "
-            f"{units.show_time(asked.period)}; give a longer duration, or a shorter timeslice"
+            f"{name} had {share:.1%} of its CPU while it was taken away, instead of {requested.share:.1%}: that time "
+            f"of {units.show_time(contended)} holds {contended / requested.period:.3g} periods of "
+            f"{units.show_time(requested.period)}; give a longer duration, or a shorter timeslice"
         )
 
 
-def _unlike_recorded(name: str, off: int, recorded: int, asked: Contention) -> str | None:
+def _unlike_recorded(name: str, off: int, recorded: int, requested: Contention) -> str | None:
     if recorded and _is_off(off, recorded):
-        return f"{name} was off its CPU for {off / recorded:.0%} of the time that {asked.replay} says"
+        return f"{name} was off its CPU for {off / recorded:.0%} of the time that {requested.replay} says"
     return None
 
 
-def _is_off(got: float, asked: float) -> bool:
-    return abs(got / asked - 1) > _core.TOLERANCE
+def _is_off(got: float, requested: float) -> bool:
+    return abs(got / requested - 1) > _core.TOLERANCE
 
 
 def nothing_delivered(scenario: Scenario, delivered: Sequence[float]) -> str | None:

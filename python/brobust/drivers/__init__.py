@@ -38,39 +38,34 @@ _UNSET: dict[str, tuple[object, str]] = {
 }
 
 
-def contradictions(asked: Contention) -> Iterator[str]:
+def contradictions(requested: Contention) -> Iterator[str]:
     """Yield why fields of a request exclude each other, wherever it is carried out."""
-    if asked.driver == "none" and asked.share < 1:
-        yield f"driver none takes no CPU away, so share {asked.share:g} is impossible; give share 1"
-    if asked.replay is not None and asked.share < 1:
+    if requested.driver == "none" and requested.share < 1:
+        yield f"driver none takes no CPU away, so share {requested.share:g} is impossible; give share 1"
+    if requested.replay is not None and requested.share < 1:
         yield (
-            f"replay {asked.replay} says when the CPU is away, so share {asked.share:g} must be 1; leave out "
+            f"replay {requested.replay} says when the CPU is away, so share {requested.share:g} must be 1; leave out "
             "--replay or --share"
         )
-    if asked.driver == "replay" and asked.replay is None:
+    if requested.driver == "replay" and requested.replay is None:
         yield "driver replay has nothing to replay; give --replay FILE, or replay = FILE in a scenario"
-    if asked.replay is not None and asked.driver not in ("auto", "replay"):
-        yield f"driver {asked.driver} does not replay {asked.replay}; give driver auto or replay"
+    if requested.replay is not None and requested.driver not in ("auto", "replay"):
+        yield f"driver {requested.driver} does not replay {requested.replay}; give driver auto or replay"
 
 
-def refusals(asked: Contention, options: Options = NO_OPTIONS) -> Iterator[tuple[str, str]]:
+def refusals(requested: Contention, options: Options = NO_OPTIONS) -> Iterator[tuple[str, str]]:
     """Yield what of a request its driver cannot do on this host's threads: the field, and why as the rest of a line."""
-    driver = BY_NAME.get(asked.driver)
+    driver = BY_NAME.get(requested.driver)
     takes = driver.takes if driver is not None else frozenset()
     for field, (unset, written) in _UNSET.items():
-        given = getattr(options if hasattr(options, field) else asked, field)
+        given = getattr(options if hasattr(options, field) else requested, field)
         if given == unset or field in takes:
             continue
         owners = [other.name for other in BY_NAME.values() if field in other.takes]
-        yield (
-            field,
-            (
-                f"{_shown(field, given)} is the {owners[0]}'s, and driver {asked.driver} does not take it; "
-                f"give driver {' or '.join(owners)}, or {written}"
-            ),
-        )
+        why = f"{_shown(field, given)} is the {owners[0]}'s, and driver {requested.driver} does not take it"
+        yield field, f"{why}; give driver {' or '.join(owners)}, or {written}"
     if driver is not None:
-        yield from driver.refusals(asked, options)
+        yield from driver.refusals(requested, options)
 
 
 def help_text() -> str:

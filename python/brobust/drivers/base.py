@@ -56,29 +56,29 @@ class Driver(ABC):
     def __init_subclass__(cls) -> None:
         BY_NAME[cls.name] = cls
 
-    def __init__(self, asked: Contention, options: Options = NO_OPTIONS, offtimes: Offtimes = ()):
-        self.asked = asked
+    def __init__(self, requested: Contention, options: Options = NO_OPTIONS, offtimes: Offtimes = ()):
+        self.requested = requested
         self.options = options
         self.offtimes = offtimes
 
     @classmethod
-    def refusals(cls, asked: Contention, options: Options) -> Iterator[tuple[str, str]]:
+    def refusals(cls, requested: Contention, options: Options) -> Iterator[tuple[str, str]]:
         """Yield which values of the fields that it takes it cannot do: the field, and why as the rest of a line."""
         yield from ()
 
     @property
-    def is_asked(self) -> bool:
+    def takes_cpu_away(self) -> bool:
         """Whether the request takes any CPU away."""
-        return self.asked.active
+        return self.requested.active
 
     @property
     def off_ns(self) -> int | None:
         """The off-time of each period; None where the request has none."""
-        return self.asked.period - self.asked.timeslice if self.promise not in (None, "recording") else None
+        return self.requested.period - self.requested.timeslice if self.promise not in (None, "recording") else None
 
     def describe(self) -> str:
         """Return in a few words what it does to the threads."""
-        return f"{self.asked.share:.4g} of a CPU in slices of {self.asked.timeslice / 1e6:g} ms ({self.name})"
+        return f"{self.requested.share:.4g} of a CPU in slices of {self.requested.timeslice / 1e6:g} ms ({self.name})"
 
     def kept_busy(self, places: Places) -> tuple[Collection[int], int]:
         """Return the CPUs that nobody else gets for a while, and how many more, wherever the threads happen to be."""

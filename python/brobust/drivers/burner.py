@@ -29,9 +29,9 @@ class Burner(Driver):
     _held: _core.Contention | None = None
 
     @classmethod
-    def refusals(cls, asked: Contention, options: Options) -> Iterator[tuple[str, str]]:
+    def refusals(cls, requested: Contention, options: Options) -> Iterator[tuple[str, str]]:
         for field in ("start_jitter", "length_jitter"):
-            jitter = getattr(asked, field)
+            jitter = getattr(requested, field)
             if jitter > MAX_JITTER:
                 yield field, f"{jitter:g} is more than driver {cls.name} takes; give at most {MAX_JITTER:g}"
 
@@ -39,7 +39,7 @@ class Burner(Driver):
         _core.check_contention("burner", json.dumps(self._schedule(0)), max(1, len(threads)))
 
     def start(self, places: Places, session: Session, begin_ns: int | None, seed: int) -> None:
-        phases = phases_of(self.asked.phase, self.options.out_of_phase, len(places), self.asked.period, seed)
+        phases = phases_of(self.requested.phase, self.options.out_of_phase, len(places), self.requested.period, seed)
         targets = [
             (thread, cpu, json.dumps({**self._schedule(seed), **self._phase(phase)}))
             for (thread, cpu), phase in zip(places.items(), phases, strict=True)
@@ -53,7 +53,7 @@ class Burner(Driver):
 
     def _schedule(self, seed: int) -> dict[str, Any]:
         # One seed for all threads: those that go together stay together, whatever is drawn.
-        return schedules.schedule(self.asked, seed, self.offtimes)
+        return schedules.schedule(self.requested, seed, self.offtimes)
 
     def _phase(self, phase: int) -> dict[str, Any]:
         return {"phase": phase}

@@ -26,21 +26,17 @@ class Competitor(Driver):
     _processes: Sequence[subprocess.Popen[bytes]] = ()
 
     @classmethod
-    def refusals(cls, asked: Contention, options: Options) -> Iterator[tuple[str, str]]:
-        if asked.active and options.competitors is not None:
+    def refusals(cls, requested: Contention, options: Options) -> Iterator[tuple[str, str]]:
+        share = requested.share
+        if requested.active and options.competitors is not None:
             yield "competitors", "--competitors N decides the share, so --share does not go with it; give one of them"
-        elif asked.active and competitors_for(asked.share) is None:
-            yield (
-                "share",
-                (
-                    f"driver competitor gives one of n equals its part, not {asked.share:g} ({100 * asked.share:g}%); "
-                    "give 1/2 (50%), 1/3 (33.3%), 1/4 (25%), ..."
-                ),
-            )
+        elif requested.active and competitors_for(share) is None:
+            why = f"driver competitor gives one of n equals its part, not {share:g} ({100 * share:g}%)"
+            yield "share", f"{why}; give 1/2 (50%), 1/3 (33.3%), 1/4 (25%), ..."
 
     @property
-    def is_asked(self) -> bool:
-        return self.asked.active or self.options.competitors is not None
+    def takes_cpu_away(self) -> bool:
+        return self.requested.active or self.options.competitors is not None
 
     def describe(self) -> str:
         return f"beside {self._count} busy process(es) of nice {self.options.nice}"
@@ -64,7 +60,7 @@ class Competitor(Driver):
 
     @property
     def _count(self) -> int:
-        return self.options.competitors or competitors_for(self.asked.share) or 0
+        return self.options.competitors or competitors_for(self.requested.share) or 0
 
 
 def competitors_for(share: float) -> int | None:

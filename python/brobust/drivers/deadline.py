@@ -47,4 +47,4 @@ class Deadline(Driver):
             self._held.stop()
 
     def _slices(self) -> str:
-        return json.dumps(schedules.slices(self.asked.timeslice, self.asked.period))
+        return json.dumps(schedules.slices(self.requested.timeslice, self.requested.period))

@@ -21,13 +21,13 @@ class Quota(Driver):
     _groups: Sequence[cgroups.Group] = ()
 
     def check(self, threads: Sequence[int]) -> None:
-        cgroups.check(self.asked.timeslice, self.asked.period)
+        cgroups.check(self.requested.timeslice, self.requested.period)
         for thread in threads:
             cgroups.group_for(thread)
 
     def start(self, places: Places, session: Session, begin_ns: int | None, seed: int) -> None:
         self._session = session
-        self._groups = session.hold_groups(places, self.asked.timeslice, self.asked.period)
+        self._groups = session.hold_groups(places, self.requested.timeslice, self.requested.period)
 
     def stop(self) -> None:
         groups, self._groups = self._groups, ()

@@ -15,7 +15,7 @@ class Replay(Burner):
     counts_from_traffic = True
 
     def describe(self) -> str:
-        return f"off its CPU as in {self.asked.replay}"
+        return f"off its CPU as in {self.requested.replay}"
 
     def _phase(self, phase: int) -> dict[str, Any]:
         return {}  # the recording says when

@@ -9,20 +9,20 @@ if TYPE_CHECKING:
     from brobust.scenario import Contention
 
 
-def schedule(asked: Contention, seed: int, offtimes: Offtimes = ()) -> dict[str, Any]:
+def schedule(requested: Contention, seed: int, offtimes: Offtimes = ()) -> dict[str, Any]:
     """Return the schedule of a request. `offtimes`: those of its recording, if it has one."""
-    if not asked.active:
+    if not requested.active:
         return {"kind": "always"}
-    if asked.replay is not None:
+    if requested.replay is not None:
         return {"kind": "replay", "offtimes": offtimes}
     return {
-        **slices(asked.timeslice, asked.period),
-        "phase": None if asked.phase == "random" else asked.phase,
-        "start_jitter": asked.start_jitter,
-        "length_jitter": asked.length_jitter,
-        "start": asked.start,
-        "stop": asked.stop,
-        "alternate": asked.alternate,
+        **slices(requested.timeslice, requested.period),
+        "phase": None if requested.phase == "random" else requested.phase,
+        "start_jitter": requested.start_jitter,
+        "length_jitter": requested.length_jitter,
+        "start": requested.start,
+        "stop": requested.stop,
+        "alternate": requested.alternate,
         "seed": seed,
     }
 
