@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from brobust import watch
+from brobust import _core, watch
 from brobust.cli import watch as cli
 from brobust.errors import BadInput
 from brobust.watch import CAUSES, CPU_LIMITED, Filter
@@ -104,6 +104,24 @@ def test_every_field_of_a_sweep_is_in_the_documentation(brobust: Brobust) -> Non
     assert {f"flows.{name}" for name in sweep["flows"][0]} <= documented
     assert set(CAUSES) <= set(re.findall(r"`([a-z-]+)`", page))
     assert sum(line["sockets"] for line in sweep["counts"]) == sweep["sockets"]
+
+
+def test_the_documentation_states_the_thresholds_that_the_verdicts_use() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "watch.md").read_text()
+    rows = "\n".join(line for line in page.splitlines() if re.match(r"\| `[a-z]+(-limited)?` \|", line))
+    shown = {
+        "min_samples": "fewer than {:g} samples",
+        "majority_share": "more than {:.0%}",
+        "limited_share": "more than {:.0%} of the busy time",
+        "deficit_bdp": "less than {:g} BDP",
+        "away_share": "more than {:.0%} of the time",
+        "kept_pace_share": "`paced_share` below {:g}",
+        "no_queue_bdp": "less than {:g} BDP",
+    }
+    assert shown.keys() == _core.CAUSE_THRESHOLDS.keys()
+    for name, threshold in _core.CAUSE_THRESHOLDS.items():
+        words = shown[name].format(threshold).replace("%", " %")
+        assert words in rows, f"{name}: docs/watch.md does not say {words!r}"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-//! Compiles every bpf/NAME.bpf.c and cc/controls/NAME.c, and writes the table that `objects.rs` includes: NAME and the
-//! compiled object.
+//! Compiles every bpf/NAME.bpf.c and cc/controls/NAME.c, and writes the table that `objects.rs` includes: each NAME and
+//! its compiled object.
 
 use std::env;
 use std::fmt::Write;

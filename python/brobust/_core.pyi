@@ -60,6 +60,18 @@ def control_settings(name: str, host: str, prefix: str, given: Sequence[tuple[st
     ValueError with one sentence where a name or a value is not allowed.
     """
 
+MODES: tuple[str, ...]
+"""The names of enum cc_mode (cc/cc.h), by number: the phase that a control is in."""
+
+CA_STATES: tuple[str, ...]
+"""The names of enum cc_ca_state (cc/cc.h), by number: the state of the stack's loss recovery."""
+
+CAUSES: tuple[str, ...]
+"""What can limit a socket, in the order in which users see it: `cpu-limited` first (crates/watch/src/cause.rs)."""
+
+CAUSE_THRESHOLDS: dict[str, float]
+"""The thresholds by which a cause is named (crates/watch/src/cause.rs): shares from 0 to 1, BDP, samples."""
+
 class LoadRefused(Exception):
     """A congestion control cannot be loaded or removed; the text is one sentence with the remedy."""
 

@@ -1,5 +1,5 @@
-//! Random calls of every control, with traps for undefined behaviour in the C: `cargo run -p brobust-cc --example fuzz
-//! [CALLS] [SEED]` in a debug build. Prints how many calls of each control there were, and how fast.
+//! Calls every control at random, with traps for undefined behaviour in the C: `cargo run -p brobust-cc --example fuzz
+//! [CALLS] [SEED]` in a debug build. Prints the number of calls of each control, and the calls per second.
 
 use std::time::Instant;
 

@@ -1,4 +1,5 @@
-//! The structs of cc/cc.h and crates/cc/host, field by field, which the tests at the end compare.
+//! The structs of cc/cc.h and of the host for programs in Rust, with C's names of all fields. The test at the end
+//! compares them with C, field by field.
 
 use std::ffi::{c_char, c_void};
 

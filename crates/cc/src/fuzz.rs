@@ -1,13 +1,13 @@
-//! Random calls of a control: what it must keep whatever it is told. For `cargo test` in short, for
-//! `cargo run -p brobust-cc --example fuzz` at length; in debug builds the C traps on undefined behaviour.
+//! Calls a control at random, and checks what it has to keep whatever it is given. `cargo test` does so briefly, `cargo
+//! run -p brobust-cc --example fuzz` for as long as you like. In debug builds the C traps on undefined behaviour.
 //!
 //! Half of the connections change a little from call to call, as real ones do, so that all modes are reached; the
-//! others jump anywhere. What the kernel guarantees is kept: a segment has a byte, a window a packet, HZ is not 0, and
-//! no more than 2^30 packets are under way.
+//! others jump to any values. What the kernel guarantees holds for both: a segment has at least a byte, a window at
+//! least a packet, HZ is not 0, and no more than 2^30 packets are in flight.
 
 use crate::{ca_state, Connection, Control, Sample, Socket};
 
-/// xorshift64*: the same numbers on every machine.
+/// A generator of random numbers (xorshift64*) that are the same on every machine.
 pub struct Random(u64);
 
 impl Random {
@@ -30,7 +30,7 @@ impl Random {
         self.below(one_in) == 0
     }
 
-    /// Small numbers and the edges of the type often, any other sometimes.
+    /// Draws small numbers and the limits of the type often, and any others sometimes.
     fn any32(&mut self) -> u32 {
         let bits = self.below(33) as u32;
         match bits {
@@ -39,7 +39,7 @@ impl Random {
         }
     }
 
-    /// Packets that can be under way: a sequence space has no more than 2^32 bytes.
+    /// Draws a number of packets that can be in flight: a sequence space has no more than 2^32 bytes.
     fn packets(&mut self) -> u32 {
         self.any32() >> 2
     }
@@ -49,7 +49,7 @@ impl Random {
     }
 }
 
-/// Calls the control `calls` times, on sockets that live for a while; panics with the call where a promise is broken.
+/// Calls the control `calls` times, on sockets that live for a while. Panics with the call that breaks a promise.
 pub fn run(control: Control, calls: u64, seed: u64) {
     let mut random = Random::new(seed);
     let mut done = 0;
@@ -160,7 +160,7 @@ fn begin(random: &mut Random, wild: bool) -> Connection {
     conn
 }
 
-/// A connection on some path, a step later.
+/// Moves a connection on by one step, as on a real path.
 fn advance(conn: &mut Connection, random: &mut Random) {
     let step = random.below(4000);
     conn.now_us += step;
@@ -187,13 +187,13 @@ fn advance(conn: &mut Connection, random: &mut Random) {
         conn.app_limited = 0;
     }
     if random.chance(2000) {
-        // Silence, longer than every window of time.
+        // Silence that is longer than every time window of a control.
         conn.now_us += 20_000_000;
         conn.now_ticks = conn.now_ticks.wrapping_add(20 * conn.tick_hz);
     }
 }
 
-/// Anywhere.
+/// Gives the connection any values.
 fn jump(conn: &mut Connection, random: &mut Random) {
     conn.now_us = random.any64();
     conn.delivered_us = random.any64();
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_control_keeps_its_promises_whatever_it_is_told() {
+    fn every_control_keeps_its_promises_whatever_it_is_given() {
         for (number, control) in Control::all().iter().enumerate() {
             run(*control, 60_000, 1 + number as u64);
         }

@@ -1,5 +1,5 @@
-//! The congestion controls of cc/controls on their own, without a kernel: for unit tests, replay of recorded calls
-//! and fuzzing, and the table of their parameters. The only place where Rust calls that C.
+//! Runs the congestion controls of cc/controls without a kernel, for unit tests, replay of recorded calls and fuzzing,
+//! and lists their parameters. This is the only place where Rust calls their C.
 
 pub mod abi;
 pub mod fuzz;
@@ -46,9 +46,9 @@ pub const MODES: [&str; 10] = [
 #[derive(Clone, Copy)]
 pub struct Control(*const abi::Operations);
 
-// SAFETY: the table is constant; what it points to is constant but for the parameters, which `params` guards.
+// SAFETY: the table is constant, and so is what it points to, except the parameters, which only `set` writes.
 unsafe impl Send for Control {}
-// SAFETY: as above.
+// SAFETY: the same holds for shared references.
 unsafe impl Sync for Control {}
 
 impl std::fmt::Debug for Control {
@@ -71,7 +71,7 @@ impl Control {
         unsafe { CStr::from_ptr(self.operations().name) }.to_str().unwrap_or_default()
     }
 
-    /// It decides the window only, and leaves rate and recovery to the stack (Reno, CUBIC).
+    /// Whether the control decides the window only, and leaves rate and recovery to the stack (Reno, CUBIC).
     pub fn is_window_based(self) -> bool {
         self.operations().on_acked.is_some()
     }
@@ -80,26 +80,27 @@ impl Control {
         params::of(self.operations())
     }
 
-    /// By its name, or by the end of it where that is enough (`alpha` for `bbq_alpha`).
+    /// Finds a parameter by its name, or by the end of its name if no other ends in the same way (`alpha` for
+    /// `bbq_alpha`).
     pub fn param(self, name: &str) -> Result<Param, ParamError> {
         params::find(self.name(), &self.params(), name)
     }
 
-    /// Names and values as people give them, as names and numbers for the C.
+    /// Converts names and values as people write them to names and numbers for the C.
     pub fn settings(self, given: &[(String, String)]) -> Result<Vec<(&'static str, u32)>, ParamError> {
         params::settings(self.name(), &self.params(), given)
     }
 
-    /// Sets parameters, or back to their own values what is not named, for all sockets of this process that have the
-    /// control. `settings` gives names and numbers.
+    /// Sets the control's parameters for all its sockets in this process. Parameters that `settings` does not name get
+    /// their defaults.
     ///
     /// # Safety
-    /// Nobody else may use the control meanwhile.
+    /// No other thread may use the control during the call.
     pub unsafe fn set(self, settings: &[(&str, u32)]) {
-        for (name, value, standard) in params::places(self.operations()) {
-            let set = settings.iter().find(|(set, _)| *set == name).map_or(standard, |(_, value)| *value);
-            // SAFETY: the place of a parameter in C's memory; the caller sees to it that nobody reads it.
-            unsafe { value.write(set) };
+        for (name, value, default) in params::variables(self.operations()) {
+            let number = settings.iter().find(|(given, _)| *given == name).map_or(default, |(_, number)| *number);
+            // SAFETY: this is the variable of a parameter in C's memory, which no other thread reads now.
+            unsafe { value.write(number) };
         }
     }
 
@@ -109,29 +110,29 @@ impl Control {
     }
 }
 
-/// A socket that has a control: the control's state, and its functions (cc/cc.h).
+/// A socket that uses a control: the control's state, and its functions (cc/cc.h).
 #[derive(Debug, Clone)]
 pub struct Socket {
     control: Control,
-    /// struct control; eight-byte words for its alignment.
+    /// C's struct control, in eight-byte words so that it is aligned.
     state: Vec<u64>,
 }
 
 impl Socket {
-    /// control_init()
+    /// Calls control_init().
     pub fn new(control: Control, conn: &mut Connection) -> Socket {
         let mut socket = Socket::blank(control);
         socket.init(conn);
         socket
     }
 
-    /// Before control_init().
+    /// Makes a socket whose control has not been initialised.
     fn blank(control: Control) -> Socket {
         Socket { control, state: vec![0; control.operations().control_size.div_ceil(size_of::<u64>())] }
     }
 
     fn init(&mut self, conn: &mut Connection) {
-        // SAFETY: the state is zeroed and as large as the control says; so below.
+        // SAFETY: the state is zeroed, and as large as the control says. The same holds for the calls below.
         unsafe { (self.control.operations().init)(conn, self.state()) };
     }
 
@@ -139,7 +140,7 @@ impl Socket {
         self.control
     }
 
-    /// control_on_ack(); nothing for a window-based control.
+    /// Calls control_on_ack(). A window-based control does not have it: then this does nothing.
     pub fn on_ack(&mut self, conn: &mut Connection, sample: &Sample) {
         if let Some(on_ack) = self.control.operations().on_ack {
             // SAFETY: as in `init`.
@@ -147,7 +148,7 @@ impl Socket {
         }
     }
 
-    /// control_on_acked(); nothing for a control that decides the rate as well.
+    /// Calls control_on_acked(). A control that decides the rate as well does not have it: then this does nothing.
     pub fn on_acked(&mut self, conn: &mut Connection, acked: u32) {
         if let Some(on_acked) = self.control.operations().on_acked {
             // SAFETY: as in `init`.
@@ -155,7 +156,7 @@ impl Socket {
         }
     }
 
-    /// control_on_rtt(), if it has one.
+    /// Calls control_on_rtt(), if the control has it.
     pub fn on_rtt(&mut self, conn: &mut Connection, rtt_us: u32) {
         if let Some(on_rtt) = self.control.operations().on_rtt {
             // SAFETY: as in `init`.
@@ -163,7 +164,7 @@ impl Socket {
         }
     }
 
-    /// control_set_state(), if it has one; `ca_state`.
+    /// Calls control_set_state(), if the control has it, with a state of `ca_state`.
     pub fn set_state(&mut self, conn: &mut Connection, state: u8) {
         if let Some(set_state) = self.control.operations().set_state {
             // SAFETY: as in `init`.
@@ -171,7 +172,7 @@ impl Socket {
         }
     }
 
-    /// control_on_event(), if it has one.
+    /// Calls control_on_event(), if the control has it.
     pub fn on_event(&mut self, conn: &mut Connection, event: u32) {
         if let Some(on_event) = self.control.operations().on_event {
             // SAFETY: as in `init`.
@@ -179,7 +180,7 @@ impl Socket {
         }
     }
 
-    /// control_on_send(), if it has one.
+    /// Calls control_on_send(), if the control has it.
     pub fn on_send(&mut self, conn: &mut Connection) {
         if let Some(on_send) = self.control.operations().on_send {
             // SAFETY: as in `init`.
@@ -187,13 +188,13 @@ impl Socket {
         }
     }
 
-    /// control_ssthresh(): packets
+    /// Calls control_ssthresh(), which returns packets.
     pub fn ssthresh(&mut self, conn: &mut Connection) -> u32 {
         // SAFETY: as in `init`.
         unsafe { (self.control.operations().ssthresh)(conn, self.state()) }
     }
 
-    /// control_undo_cwnd(): packets
+    /// Calls control_undo_cwnd(), which returns packets.
     pub fn undo_cwnd(&mut self, conn: &mut Connection) -> u32 {
         // SAFETY: as in `init`.
         unsafe { (self.control.operations().undo_cwnd)(conn, self.state()) }
@@ -205,7 +206,7 @@ impl Socket {
         report
     }
 
-    /// control_report(), which leaves alone what it does not know.
+    /// Calls control_report(), which leaves fields alone that the control does not know.
     fn add_to_report(&self, conn: &Connection, report: &mut Report) {
         // SAFETY: as in `init`; the function only reads the state.
         unsafe { (self.control.operations().report)(conn, self.state.as_ptr().cast(), report) };

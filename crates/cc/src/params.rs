@@ -4,7 +4,7 @@ use std::ffi::{c_char, CStr};
 
 use crate::abi;
 
-/// What is wrong with a parameter; one sentence that says what is allowed.
+/// What is wrong with a parameter: one sentence that says what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParamError(pub String);
 
@@ -16,12 +16,12 @@ impl std::fmt::Display for ParamError {
 
 impl std::error::Error for ParamError {}
 
-/// In what people give a parameter (cc/cc.h).
+/// The unit in which people write a parameter (cc/cc.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Kept multiplied by 256.
+    /// The C keeps 256 times the value.
     Gain,
-    /// Kept multiplied by 1024.
+    /// The C keeps 1024 times the value.
     Per1024,
     Percent,
     Permille,
@@ -32,7 +32,7 @@ pub enum Unit {
     Packets,
     Rounds,
     Times,
-    /// on or off
+    /// `on` or `off`.
     Switch,
 }
 
@@ -62,13 +62,13 @@ pub struct Param {
     pub name: &'static str,
     pub unit: Unit,
     pub help: &'static str,
-    pub standard: u32,
-    pub least: u32,
-    pub most: u32,
+    pub default: u32,
+    pub min: u32,
+    pub max: u32,
 }
 
 impl Unit {
-    /// Suffixes that may follow the number, each with what 1 of it is in the numbers kept.
+    /// Returns the suffixes that may follow the number, each with the number that the C keeps for 1 of it.
     fn suffixes(self) -> &'static [(&'static str, f64)] {
         match self {
             Unit::Gain => &[("", 256.0)],
@@ -84,24 +84,25 @@ impl Unit {
         }
     }
 
-    /// A binary fraction is the nearest that is kept; anything else must be kept as it was given.
+    /// Whether a value is rounded to what the C can keep, as binary fractions are. Other values have to be kept
+    /// exactly.
     fn rounds(self) -> bool {
         matches!(self, Unit::Gain | Unit::Per1024)
     }
 }
 
 impl Param {
-    /// Reads `2.887`, `3ms`, `0.5%`, `1.2mbit`, `48` or `on`, by the unit of the parameter.
+    /// Reads a value such as `2.887`, `3ms`, `0.5%`, `1.2mbit`, `48` or `on`, according to the parameter's unit.
     pub fn parse(&self, text: &str) -> Result<u32, ParamError> {
         let value = self.number(text.trim()).ok_or_else(|| self.refuse(text))?;
-        if (self.least..=self.most).contains(&value) {
+        if (self.min..=self.max).contains(&value) {
             Ok(value)
         } else {
             Err(self.refuse(text))
         }
     }
 
-    /// As `parse` reads it.
+    /// Writes a value as `parse` reads it.
     pub fn show(&self, value: u32) -> String {
         let number = f64::from(value);
         match self.unit {
@@ -136,7 +137,7 @@ impl Param {
         let (number, suffix) = text.split_at(digits);
         let number: f64 = number.parse().ok()?;
         let suffix = suffix.trim();
-        // Zero is the same in every unit.
+        // Zero needs no unit.
         let scale = match self.unit.suffixes().iter().find(|(known, _)| *known == suffix) {
             Some((_, scale)) => *scale,
             None if number == 0.0 && suffix.is_empty() => 1.0,
@@ -152,9 +153,9 @@ impl Param {
         ParamError(format!(
             "{}: {given:?} is not allowed: give {} to {}, such as {}",
             self.name,
-            self.show(self.least),
-            self.show(self.most),
-            self.show(self.standard)
+            self.show(self.min),
+            self.show(self.max),
+            self.show(self.default)
         ))
     }
 }
@@ -164,8 +165,8 @@ fn trimmed(number: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The parameter of that name; or the only one whose name ends in `_NAME`; or of several the only one that has but one
-/// word before it: `rate` is `master_rate` rather than `bbr_min_tso_rate`.
+/// Finds the parameter of that name, or the only one whose name ends in `_NAME`. If several do, it is the one with a
+/// single word before it: `rate` is `master_rate` rather than `bbr_min_tso_rate`.
 pub(crate) fn find(control: &str, params: &[Param], name: &str) -> Result<Param, ParamError> {
     if let Some(param) = params.iter().find(|param| param.name == name) {
         return Ok(param.clone());
@@ -179,7 +180,7 @@ pub(crate) fn find(control: &str, params: &[Param], name: &str) -> Result<Param,
     let names = |params: &[&Param]| params.iter().map(|param| param.name).collect::<Vec<_>>().join(", ");
     match found.as_slice() {
         [param] => Ok((*param).clone()),
-        [] if params.is_empty() => Err(ParamError(format!("{control} has no parameters, so none named {name}"))),
+        [] if params.is_empty() => Err(ParamError(format!("{control} has no parameters, and so no {name}"))),
         [] => Err(ParamError(format!(
             "{control} has no parameter {name}; it has {}",
             names(&params.iter().collect::<Vec<_>>())
@@ -188,7 +189,8 @@ pub(crate) fn find(control: &str, params: &[Param], name: &str) -> Result<Param,
     }
 }
 
-/// Names and values as people give them, as names and numbers for the C, of a control that has these parameters.
+/// Converts names and values as people write them to names and numbers for the C, for a control that has these
+/// parameters.
 pub fn settings(
     control: &str,
     params: &[Param],
@@ -214,8 +216,8 @@ fn named(operations: &abi::Operations) -> impl Iterator<Item = &abi::Param> {
     all.iter().filter(|param| !param.name.is_null())
 }
 
-/// Names, where their values are kept, and their values without a setting.
-pub(crate) fn places(operations: &abi::Operations) -> impl Iterator<Item = (&'static str, *mut u32, u32)> + '_ {
+/// Returns each parameter's name, its variable in C, and its default.
+pub(crate) fn variables(operations: &abi::Operations) -> impl Iterator<Item = (&'static str, *mut u32, u32)> + '_ {
     named(operations).map(|param| (text(param.name), param.value, param.standard))
 }
 
@@ -225,9 +227,9 @@ pub(crate) fn of(operations: &abi::Operations) -> Vec<Param> {
             name: text(param.name),
             unit: Unit::of_c(text(param.unit)),
             help: text(param.help),
-            standard: param.standard,
-            least: param.least,
-            most: param.most,
+            default: param.standard,
+            min: param.least,
+            max: param.most,
         })
         .collect();
     found.sort_by_key(|param| param.name);
@@ -235,7 +237,7 @@ pub(crate) fn of(operations: &abi::Operations) -> Vec<Param> {
 }
 
 fn text(pointer: *const c_char) -> &'static str {
-    // SAFETY: host/cc_host.h makes them from string constants.
+    // SAFETY: CC_PARAM of the host for programs makes them from string constants.
     unsafe { CStr::from_ptr(pointer) }.to_str().unwrap_or_default()
 }
 
@@ -266,7 +268,7 @@ mod tests {
         assert_eq!(read("brb_bbr1", "bbr1_min_rtt_window", "10s"), Ok(10));
         assert_eq!(read("brb_bbr1", "bbr1_probe_rtt", "0"), Ok(0));
         for (name, text) in [
-            ("bbr1_min_rtt_window", "1500ms"), // seconds are kept
+            ("bbr1_min_rtt_window", "1500ms"), // only whole seconds can be kept
             ("bbr1_min_cwnd", "3ms"),
             ("bbr1_high_gain", "-1"),
             ("bbr1_high_gain", "4.5"), // ten bits
@@ -283,7 +285,7 @@ mod tests {
     fn what_is_shown_is_read_again() {
         for control in Control::all() {
             for param in control.params() {
-                for value in [param.least, param.standard, param.most] {
+                for value in [param.min, param.default, param.max] {
                     assert_eq!(param.parse(&param.show(value)), Ok(value), "{param:?}");
                 }
             }
@@ -311,7 +313,7 @@ mod tests {
     fn every_parameter_stands_within_its_range() {
         for control in Control::all() {
             for param in control.params() {
-                assert!((param.least..=param.most).contains(&param.standard), "{control:?} {param:?}");
+                assert!((param.min..=param.max).contains(&param.default), "{control:?} {param:?}");
                 assert!(!param.help.is_empty());
             }
         }

@@ -1,5 +1,5 @@
-//! Recorded calls of a control (cc/call.h) made again, with the C compiled for this machine: what it decides here must
-//! be what it decided where it was recorded, to the last bit.
+//! Makes recorded calls of a control again (cc/call.h), with the C compiled for this machine. It has to decide here
+//! what it decided where it was recorded, to the last bit.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use crate::{Connection, Control, Report, Sample, Socket};
 
-/// struct cc_call
+/// struct cc_call: one half of a recorded call. The first half has what the control was given, the second what it
+/// decided.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Record {
@@ -22,7 +23,7 @@ pub struct Record {
     report: Report,
 }
 
-/// enum cc_call_kind
+/// The names of enum cc_call_kind, by number. The last kind, the return, is `RETURN`.
 const KINDS: [&str; 9] =
     ["init", "on_ack", "on_acked", "on_rtt", "set_state", "on_event", "ssthresh", "undo_cwnd", "on_send"];
 const RETURN: u32 = KINDS.len() as u32;
@@ -30,20 +31,20 @@ const RETURN: u32 = KINDS.len() as u32;
 impl Record {
     pub const BYTES: usize = size_of::<Record>();
 
-    /// None if there are not as many bytes as a record has.
+    /// Reads a record. None if the bytes are not as many as a record has.
     pub fn read(bytes: &[u8]) -> Option<Record> {
-        // SAFETY: a struct of integers, of which every pattern of bits is a value; the length is checked.
+        // SAFETY: the struct has only integers, so every pattern of bits is valid; the length is checked.
         (bytes.len() == Self::BYTES).then(|| unsafe { bytes.as_ptr().cast::<Record>().read_unaligned() })
     }
 }
 
-/// A call that this machine decides in another way than the recording's.
+/// A call that is decided otherwise on this machine than in the recording.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// Of the socket's calls, from 0.
+    /// Number of the call among the socket's calls, from 0.
     pub call: u64,
     pub kind: &'static str,
-    /// What differs: its name, and its value as recorded and as here.
+    /// What differs: its name, its recorded value, and its value here.
     pub values: Vec<(&'static str, String, String)>,
 }
 
@@ -51,7 +52,7 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "call {} of a socket, {}:", self.call, self.kind)?;
         for (name, recorded, here) in &self.values {
-            write!(f, " {name} {recorded} as recorded, {here} here;")?;
+            write!(f, " {name} is {recorded} in the recording and {here} here;")?;
         }
         Ok(())
     }
@@ -62,11 +63,11 @@ impl fmt::Display for Difference {
 pub struct Outcome {
     pub sockets: u64,
     pub calls: u64,
-    /// Of these, ACKs.
+    /// How many of the calls were for ACKs.
     pub acks: u64,
     pub differences: u64,
     pub first: Option<Difference>,
-    /// Records that the recording lacks; from there on the socket is left out.
+    /// Number of records that the recording lacks. A socket is left out from its first gap on.
     pub lost: u64,
 }
 
@@ -75,11 +76,11 @@ struct Open {
     report: Report,
     next: u32,
     calls: u64,
-    /// A call whose return has not come.
+    /// A call whose return has not been read yet.
     called: Option<Record>,
 }
 
-/// One control, with the parameters that are set (`Control::set`).
+/// The replay of one control, with the parameters that `Control::set` has set.
 pub struct Replay {
     control: Control,
     open: HashMap<u64, Open>,
@@ -95,7 +96,7 @@ impl Replay {
         &self.outcome
     }
 
-    /// The next record, in the order in which they were made. Sockets that are older than the recording are left out.
+    /// Takes the next record, in the order in which they were made. Sockets older than the recording are left out.
     pub fn feed(&mut self, record: &Record) {
         if record.kind == 0 && record.number == 0 {
             let blank = Open {
@@ -132,10 +133,10 @@ impl Replay {
     }
 }
 
-/// Makes the call, and compares it with what was recorded of it.
+/// Makes a call again, and returns what differs from its recording.
 fn again(open: &mut Open, called: &Record, returned: &Record) -> Vec<(&'static str, String, String)> {
     let mut conn = called.conn;
-    // What was drawn in the call is known only after it.
+    // The random numbers of a call are recorded with its return.
     conn.random = returned.conn.random;
     let value = called.value as u32;
     let mut answer = 0;
@@ -193,7 +194,7 @@ mod tests {
         Record { socket: 7, number, kind, value: 0, conn, sample: Sample::default(), report: Report::default() }
     }
 
-    /// A recording of Reno made by hand, and of another machine where `tampered`.
+    /// A recording of Reno made by hand; with `tampered`, one that decides otherwise in one call.
     fn reno(tampered: bool) -> Vec<Record> {
         let control = Control::find("brb_reno").unwrap();
         let start = Connection { cwnd: 10, cwnd_clamp: 1000, ssthresh: 100, is_cwnd_limited: 1, ..Default::default() };

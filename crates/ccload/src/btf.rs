@@ -1,4 +1,4 @@
-//! What the running kernel says about its types. libbpf-rs cannot open the BTF of a module, so this goes to libbpf
+//! The types of the running kernel, from its BTF. libbpf-rs cannot open the BTF of a module, so this calls libbpf
 //! itself.
 
 use std::ffi::{CStr, CString};
@@ -8,19 +8,19 @@ use libbpf_rs::libbpf_sys as sys;
 
 pub struct KernelBtf {
     vmlinux: NonNull<sys::btf>,
-    /// BTF of a module, a continuation of that of vmlinux.
+    /// BTF of a module, which continues the BTF of vmlinux.
     module: Option<NonNull<sys::btf>>,
 }
 
 impl KernelBtf {
-    /// None if the kernel has none.
+    /// Opens the kernel's BTF. None if the kernel has no BTF.
     pub fn open() -> Option<KernelBtf> {
         // SAFETY: no arguments; null on failure.
         let vmlinux = NonNull::new(unsafe { sys::btf__load_vmlinux_btf() })?;
         Some(KernelBtf { vmlinux, module: None })
     }
 
-    /// Looks into a loaded module as well; false if it has no BTF.
+    /// Adds the BTF of a loaded module. Returns false if the module has no BTF.
     pub fn add_module(&mut self, name: &str) -> bool {
         let Ok(name) = CString::new(name) else { return false };
         // SAFETY: both pointers are valid; null on failure.
@@ -45,7 +45,7 @@ impl KernelBtf {
         self.member(name, field).is_some()
     }
 
-    /// How many parameters the function has that a field of a structure points to.
+    /// Returns the number of parameters of the function to which a field of a structure points.
     pub fn callback_parameters(&self, structure: &str, field: &str) -> Option<u32> {
         let pointer = self.type_by_id(self.member(structure, field)?.type_)?;
         // SAFETY: a pointer type has `type_` in the union.
@@ -53,7 +53,7 @@ impl KernelBtf {
         (kind(prototype) == sys::BTF_KIND_FUNC_PROTO).then(|| vlen(prototype))
     }
 
-    /// The fields of a structure that point to functions, and their offsets in bytes.
+    /// Returns the fields of a structure that point to functions, and their offsets in bytes.
     pub fn callbacks(&self, structure: &str) -> Option<Vec<(String, usize)>> {
         let functions = self.members(structure)?.iter().filter(|member| {
             let pointer = self.type_by_id(member.type_).filter(|ty| kind(ty) == sys::BTF_KIND_PTR);
@@ -64,7 +64,7 @@ impl KernelBtf {
         Some(functions.filter_map(|member| Some((self.string(member.name_off)?.to_owned(), offset(member)))).collect())
     }
 
-    /// In bytes.
+    /// Returns the offset of a field in bytes.
     pub fn offset_of(&self, structure: &str, field: &str) -> Option<usize> {
         self.member(structure, field).map(offset)
     }
@@ -104,14 +104,14 @@ impl KernelBtf {
         unsafe { CStr::from_ptr(text) }.to_str().ok()
     }
 
-    /// The BTF to search: that of a module continues with that of vmlinux.
+    /// Returns the BTF to search: the BTF of a module continues with that of vmlinux.
     fn top(&self) -> *const sys::btf {
         self.module.unwrap_or(self.vmlinux).as_ptr()
     }
 
     fn drop_module(&mut self) {
         if let Some(module) = self.module.take() {
-            // SAFETY: ours, and not used after this.
+            // SAFETY: it is ours, and not used after this.
             unsafe { sys::btf__free(module.as_ptr()) }
         }
     }
@@ -120,12 +120,12 @@ impl KernelBtf {
 impl Drop for KernelBtf {
     fn drop(&mut self) {
         self.drop_module();
-        // SAFETY: ours, and not used after this.
+        // SAFETY: it is ours, and not used after this.
         unsafe { sys::btf__free(self.vmlinux.as_ptr()) }
     }
 }
 
-/// Layout of btf_type.info: include/uapi/linux/btf.h.
+/// Returns the number of members, the low bits of btf_type.info (include/uapi/linux/btf.h).
 fn vlen(ty: &sys::btf_type) -> u32 {
     ty.info & 0xffff
 }
@@ -134,7 +134,8 @@ fn kind(ty: &sys::btf_type) -> u32 {
     (ty.info >> 24) & 0x1f
 }
 
-/// Of a field that is not a bit field: the low bits hold its place in bits, whether or not the structure has bit fields.
+/// Returns the offset in bytes of a field that is not a bit-field. The low 24 bits hold the offset in bits, whether or
+/// not the structure has bit-fields.
 fn offset(member: &sys::btf_member) -> usize {
     (member.offset & 0x00ff_ffff) as usize / 8
 }

@@ -1,4 +1,4 @@
-//! What must be true of the host before the kernel is asked, so that each refusal has one plain reason.
+//! Checks what a host needs before the kernel is asked, so that each refusal has one plain reason.
 
 use std::fs;
 use std::io;
@@ -25,7 +25,7 @@ const CAP_NET_ADMIN: u32 = 12;
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_BPF: u32 = 39;
 
-/// The congestion controls that the kernel offers now.
+/// Returns the congestion controls that the kernel offers now.
 pub fn available() -> Vec<String> {
     let list = fs::read_to_string(AVAILABLE).unwrap_or_default();
     list.split_whitespace().map(str::to_owned).collect()
@@ -35,7 +35,8 @@ pub fn is_available(name: &str) -> bool {
     available().iter().any(|known| known == name)
 }
 
-/// CAP_BPF alone is not enough: finding kernel functions in module BTF takes CAP_SYS_ADMIN (kernel/bpf/syscall.c).
+/// Refuses a process that lacks a capability. CAP_BPF alone is not enough: finding kernel functions in module BTF takes
+/// CAP_SYS_ADMIN (kernel/bpf/syscall.c).
 pub fn require_privilege() -> Result<()> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status
@@ -51,6 +52,7 @@ pub fn require_privilege() -> Result<()> {
     }
 }
 
+/// Returns the kernel's BTF, and refuses a kernel that takes no congestion controls from BPF.
 pub fn require_struct_ops() -> Result<KernelBtf> {
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Err(Refusal::NoBtf);
@@ -63,7 +65,7 @@ pub fn require_struct_ops() -> Result<KernelBtf> {
     Ok(kernel)
 }
 
-/// Where the object builds on the kernel's BBR: see to it that BBR is there, and that it is the one we know.
+/// If the object builds on the kernel's BBR, loads BBR and refuses one with another layout than we know.
 pub fn require_bbr(object: &Object, kernel: &mut KernelBtf) -> Result<()> {
     let fields = object.fields_used("bbr");
     if fields.is_empty() {
@@ -98,14 +100,14 @@ fn load_tcp_bbr() -> Result<()> {
     Err(no_bbr(message.lines().last().unwrap_or("modprobe tcp_bbr failed").trim().to_owned()))
 }
 
-/// Jiffies per second. A coarse clock moves once a jiffy, and says so.
+/// Returns the jiffies per second. A coarse clock advances once per jiffy, and reports this as its resolution.
 pub fn tick_hz() -> io::Result<u32> {
     let jiffy = clock_getres(ClockId::CLOCK_MONOTONIC_COARSE)?;
     let nanoseconds = u32::try_from(jiffy.tv_nsec()).unwrap_or(u32::MAX).max(1);
     Ok((NANOSECONDS_PER_SECOND + nanoseconds / 2) / nanoseconds)
 }
 
-/// Mounts the BPF file system where systemd would, if nobody has.
+/// Mounts the BPF file system where systemd would, if it is not mounted.
 pub fn require_bpffs() -> io::Result<()> {
     if statfs(BPFFS).map_err(io::Error::from)?.filesystem_type() == BPF_FS_MAGIC {
         return Ok(());

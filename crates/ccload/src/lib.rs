@@ -1,8 +1,8 @@
-//! Loads, lists and removes the TCP congestion controls that brobust brings as BPF (bpf/*.bpf.c).
+//! Loads, lists and removes the TCP congestion controls that brobust brings as BPF.
 //!
-//! A control is registered with the kernel by its struct_ops map. The kernel itself keeps a registered map, so a
-//! control outlives the process that loaded it; the pin in bpffs is there to find it again, to tell ours from those
-//! of others, and because Linux 6.1 has no struct_ops links that could be pinned instead.
+//! A control is registered with the kernel by its struct_ops map. The kernel keeps a registered map, so a control
+//! outlives the process that loaded it. By its pin in bpffs the control is found again and distinguished from those of
+//! others; Linux 6.1 has no struct_ops links that could be pinned instead.
 //!
 //! Every refusal is one sentence that ends with what to do ([`Refusal`]).
 

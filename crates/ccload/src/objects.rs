@@ -1,4 +1,4 @@
-//! The compiled BPF objects, and what they say about themselves in their BTF.
+//! The compiled BPF objects, and what their BTF says about them.
 
 use std::ffi::OsStr;
 

@@ -1,4 +1,4 @@
-//! The BPF programs and maps of a control that is loaded, by whomever.
+//! The BPF programs and maps of a loaded control, whichever process loaded it.
 
 use std::path::Path;
 
@@ -12,25 +12,25 @@ use crate::registry::{pin_path, registered_map};
 use crate::{host, Refusal, Result};
 
 const OPERATIONS: &str = "tcp_congestion_ops";
-/// What the kernel keeps of registered operations: these, behind a head of its own.
+/// The kernel's type for registered operations: the operations behind a head of the kernel's.
 const REGISTERED: &str = "bpf_struct_ops_tcp_congestion_ops";
 
-/// The program of one callback, and what the kernel says of it.
+/// The program of one callback, and the kernel's figures of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Program {
     /// Field of struct tcp_congestion_ops (include/net/tcp.h).
     pub callback: String,
-    /// Instructions that the verifier looked at, one on several paths several times; its limit is a million.
+    /// Instructions that the verifier processed, counted once for each path to them; its limit is a million.
     pub verified_instructions: u32,
     /// BPF instructions after verification, without those that cannot be reached.
     pub instructions: u32,
-    /// Calls while the sysctl kernel.bpf_stats_enabled was on,
+    /// Number of calls while the sysctl kernel.bpf_stats_enabled was on.
     pub runs: u64,
-    /// and their time, ns.
+    /// Time of these calls, ns.
     pub run_time_ns: u64,
 }
 
-/// The programs of a control that is loaded, in the order of the kernel's callbacks.
+/// Returns the programs of a loaded control in the order of the kernel's callbacks.
 pub fn programs(name: &str) -> Result<Vec<Program>> {
     let show = |(callback, info): (String, ProgramInfo)| Program {
         callback,
@@ -42,7 +42,7 @@ pub fn programs(name: &str) -> Result<Vec<Program>> {
     Ok(infos(name)?.into_iter().map(show).collect())
 }
 
-/// A map that the control's programs use.
+/// Returns a map that the control's programs use.
 pub(crate) fn map_of(control: &str, map: &str) -> Result<MapHandle> {
     let used: Vec<u32> = infos(control)?.into_iter().flat_map(|(_, info)| info.map_ids).collect();
     MapInfoIter::default()
@@ -70,7 +70,7 @@ fn infos(name: &str) -> Result<Vec<(String, ProgramInfo)>> {
     Ok(found.into_iter().map(|(_, callback, info)| (callback, info)).collect())
 }
 
-/// The kernel shows, in place of its own function pointers, the ids of the programs behind them
+/// Returns the callbacks and the ids of their programs, which the kernel shows in place of its function pointers
 /// (kernel/bpf/bpf_struct_ops.c).
 fn program_ids(kernel: &KernelBtf, name: &str, pin: &Path) -> Option<Vec<(String, u64)>> {
     let value = registered_map(name, pin)?.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok()??;

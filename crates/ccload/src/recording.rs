@@ -1,4 +1,4 @@
-//! What a control that was loaded to record its calls has kept of them (cc/call.h).
+//! The calls that a control has recorded, if it was loaded to record them (cc/call.h).
 
 use libbpf_rs::RingBufferBuilder;
 
@@ -6,7 +6,7 @@ use crate::programs::map_of;
 use crate::registry::CALLS_MAP;
 use crate::{Refusal, Result};
 
-/// Hands each record on, oldest first, and forgets it. Records that found no room are missing.
+/// Calls `each` with each record, oldest first, and removes the records. Those for which there was no room are missing.
 pub fn recorded_calls(name: &str, mut each: impl FnMut(&[u8])) -> Result<()> {
     let map = map_of(name, CALLS_MAP)?;
     let cannot = |error: libbpf_rs::Error| Refusal::NoMap { name: name.to_owned(), map: error.to_string() };

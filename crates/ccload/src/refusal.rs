@@ -1,11 +1,11 @@
-//! Why a control was not loaded or not removed, and what to do about it.
+//! Why a control was not loaded or not removed, and the remedy.
 
 use std::io;
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    #[error("there is no control named {name}; there are: {}", crate::names().collect::<Vec<_>>().join(", "))]
+    #[error("there is no control named {name}; the controls are {}", crate::names().collect::<Vec<_>>().join(", "))]
     Unknown { name: String },
 
     #[error(
@@ -33,7 +33,7 @@ pub enum Refusal {
     )]
     OtherLayout { name: String, structure: String, field: String },
 
-    #[error("{name} has no parameter {param}: `brobust cc params {name}` lists those it has")]
+    #[error("{name} has no parameter {param}: `brobust cc params {name}` lists its parameters")]
     NoParam { name: String, param: String },
 
     #[error(
@@ -41,16 +41,16 @@ pub enum Refusal {
     )]
     NoStride { name: String },
 
-    #[error("{name} stands on the kernel's own BBR or CUBIC and cannot record its calls: take one of cc/controls")]
+    #[error("{name} builds on the kernel's own BBR or CUBIC and cannot record its calls: take one of cc/controls")]
     NoRecording { name: String },
 
-    #[error("{name} has no map {map}: load it again, for this, with this version of brobust")]
+    #[error("{name} has no map {map}: load it again, with this version of brobust and with what you want to read")]
     NoMap { name: String, map: String },
 
     #[error("{name} is already a congestion control of this kernel: unload it first")]
     NameTaken { name: String },
 
-    #[error("{name} is not loaded: `brobust cc list` shows what is")]
+    #[error("{name} is not loaded: `brobust cc list` shows what is loaded")]
     NotLoaded { name: String },
 
     #[error("{name} is a congestion control of this kernel that brobust did not load: remove it the way it came")]
@@ -62,7 +62,7 @@ pub enum Refusal {
     #[error("cannot pin {name} at {}: {reason}", path.display())]
     Pin { name: String, path: PathBuf, reason: String },
 
-    /// `log` holds the last lines that libbpf and the verifier wrote; it is for those who want to know more.
+    /// `log` holds the last lines that libbpf and the verifier wrote. A verbose command shows them.
     #[error(
         "the kernel did not accept {name} ({reason}): please report this with `uname -r` and the log of a verbose run"
     )]
@@ -73,7 +73,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The last lines of the verifier, where it was the one that refused.
+    /// Returns the last lines of the verifier, if it was the verifier that refused.
     pub fn log(&self) -> &[String] {
         match self {
             Refusal::Rejected { log, .. } => log,

@@ -1,4 +1,4 @@
-//! Loading, finding and removing controls.
+//! Loads, finds and removes controls.
 
 use std::fs;
 use std::io;
@@ -17,21 +17,23 @@ use crate::{Refusal, Result};
 
 /// Our directory in the BPF file system.
 const PINS: &str = "/sys/fs/bpf/brobust";
-/// Name of the socket storage map in struct cc_report in cc/cc.h.
+/// Name of the socket storage maps in which controls export their state (struct cc_report in cc/cc.h).
 const STATE_MAP: &str = "cc_state";
-/// Constant and map of bpf/control.h for a recording, and how large that may grow: some 80,000 calls.
+/// The constant by which a control in BPF records its calls.
 const RECORDS_CALLS: &str = "records_calls";
+/// The map into which it records them.
 pub(crate) const CALLS_MAP: &str = "cc_calls";
+/// Size of that map: it holds some 80,000 calls.
 const CALLS_BYTES: u32 = 64 << 20;
-/// Enough to show the refused instruction and its registers.
+/// Lines of the verifier's log that are kept: enough to show the refused instruction and its registers.
 const LOG_LINES: usize = 20;
 
-/// Where a control is pinned unless the caller says otherwise.
+/// Returns where a control is pinned unless the caller says otherwise.
 pub fn pin_path(name: &str) -> PathBuf {
     Path::new(PINS).join(name)
 }
 
-/// A loaded control. One without a pin is unloaded when this is dropped.
+/// A loaded control. If it has no pin, it is unloaded when this is dropped.
 #[derive(Debug)]
 pub struct Control {
     name: &'static str,
@@ -47,7 +49,7 @@ impl Control {
 impl Drop for Control {
     fn drop(&mut self) {
         if self.pin.is_none() {
-            // Best effort: whoever wants to know calls `unload`.
+            // An error is ignored here: who wants to know it calls `unload`.
             let _ = unload(self.name);
         }
     }
@@ -56,13 +58,14 @@ impl Drop for Control {
 /// How a control is to be loaded.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// Some of its parameters, names and numbers as in cc/.
+    /// Parameters by name, with the numbers that the C keeps. Others keep their defaults.
     pub params: Vec<(String, u32)>,
-    /// Keep what it was given and what it decided at every call, for [`crate::recorded_calls`]. Costs time and memory.
+    /// Whether it records what it is given and what it decides at every call, for [`crate::recorded_calls`]. This costs
+    /// time and memory.
     pub records_calls: bool,
 }
 
-/// Whether a control could be loaded now, by all that can be told without changing anything.
+/// Refuses a control that could not be loaded now, as far as this can be told without changing anything.
 pub fn check(name: &str, settings: &Settings) -> Result<()> {
     prerequisites(name, settings).map(drop)
 }
@@ -78,21 +81,21 @@ fn prerequisites(name: &str, settings: &Settings) -> Result<(Object, KernelBtf)>
     Ok((object, kernel))
 }
 
-/// Loads a control under its name. With a pin it stays when this process ends; [`unload`] removes a pin at [`pin_path`]
-/// only.
+/// Loads a control under its name. With a pin the control stays when this process ends; [`unload`] removes only a pin
+/// at [`pin_path`].
 pub fn load(name: &str, settings: &Settings, pin: Option<&Path>) -> Result<Control> {
     let (object, mut kernel) = prerequisites(name, settings)?;
     host::require_bbr(&object, &mut kernel)?;
     if let Some(pin) = pin {
         prepare_pin(name, pin)?;
     }
-    // Linux 6.10 gave cong_control the parameters `ack` and `flag`; see bpf/cong_control.h.
+    // Since Linux 6.10 cong_control has the parameters `ack` and `flag` as well; see cong_control.h.
     let has_ack = kernel.callback_parameters("tcp_congestion_ops", "cong_control") == Some(4);
     register(&object, has_ack, settings, pin).inspect_err(|_| remove_our_directory())?;
     Ok(Control { name: object.name, pin: pin.map(Path::to_owned) })
 }
 
-/// Removes a control. Sockets that use it keep it until they close; new ones cannot choose it any more.
+/// Removes a control. Sockets that use it keep it until they close; new sockets can no longer choose it.
 pub fn unload(name: &str) -> Result<()> {
     let object = Object::find(name)?;
     host::require_privilege()?;
@@ -102,7 +105,7 @@ pub fn unload(name: &str) -> Result<()> {
         return Err(if host::is_available(&name) { Refusal::NotOurs { name } } else { Refusal::NotLoaded { name } });
     };
     let deleted = map.delete(&0_u32.to_ne_bytes());
-    // The map goes with its last reference; a pin that stays would only be a name without a control.
+    // The kernel frees the map with its last reference. A pin that stays would be a name without a control.
     let _ = fs::remove_file(&pin);
     remove_our_directory();
     if host::is_available(name) {
@@ -112,7 +115,7 @@ pub fn unload(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// One of our controls, and whether the kernel has it.
+/// One of our controls, and whether it is loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Status {
     pub name: String,
@@ -120,7 +123,7 @@ pub struct Status {
     pub pin: Option<PathBuf>,
 }
 
-/// All controls that brobust brings.
+/// Returns all controls that brobust brings.
 pub fn list() -> Vec<Status> {
     let available = host::available();
     names()
@@ -132,8 +135,8 @@ pub fn list() -> Vec<Status> {
         .collect()
 }
 
-/// The maps in which our controls export their state (struct cc_report in cc/cc.h), to be given to brobust-sockdiag; none without
-/// privilege.
+/// Returns the maps in which our controls export their state (struct cc_report in cc/cc.h), for brobust-sockdiag.
+/// Without privilege there are none.
 pub fn state_maps() -> Vec<OwnedFd> {
     MapInfoIter::default()
         .filter(|map| map.ty == MapType::SkStorage && map.name.to_str() == Some(STATE_MAP))
@@ -147,14 +150,14 @@ fn prepare_pin(name: &str, pin: &Path) -> Result<()> {
     if let Some(directory) = pin.parent() {
         fs::create_dir_all(directory).map_err(cannot)?;
     }
-    // The name is free, so a pin that is there holds a map that is no longer registered.
+    // The name is free, so a pin that exists holds a map that is no longer registered.
     match fs::remove_file(pin) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(cannot(error)),
         _ => Ok(()),
     }
 }
 
-/// If it is empty.
+/// Removes our directory in the BPF file system if it is empty.
 fn remove_our_directory() {
     let _ = fs::remove_dir(PINS);
 }
@@ -169,10 +172,10 @@ fn register(object: &Object, has_ack: bool, settings: &Settings, pin: Option<&Pa
 
 fn try_register(object: &Object, has_ack: bool, settings: &Settings, pin: Option<&Path>) -> libbpf_rs::Result<()> {
     let prepare = |may_write_app_limited| prepare(object, has_ack, settings, may_write_app_limited);
-    // Linux 6.1 refuses a program that writes tcp_sock.app_limited, and its BTF does not tell.
+    // Linux 6.1 refuses a program that writes tcp_sock.app_limited, which its BTF does not show.
     let mut loaded = prepare(true)?.load().or_else(|_| prepare(false)?.load())?;
     let mut map = loaded.maps_mut().find(|map| map.map_type() == MapType::StructOps).ok_or_else(no_struct_ops_map)?;
-    // Pinned first: a control that cannot be pinned must not stay registered.
+    // It is pinned before it is registered: a control that cannot be pinned must not stay registered.
     if let Some(pin) = pin {
         map.pin(pin)?;
     }
@@ -186,7 +189,8 @@ fn try_register(object: &Object, has_ack: bool, settings: &Settings, pin: Option
     Ok(())
 }
 
-/// A parameter is a constant of the object, of four bytes. Virtual time alone has a pacing stride (cc/master.h).
+/// Refuses settings that the object does not have. A parameter is a constant of the object with four bytes. Only
+/// kernels for virtual time have a pacing stride.
 fn check_settings(object: &Object, settings: &Settings) -> Result<()> {
     if settings.records_calls && object.constant(RECORDS_CALLS).is_none() {
         return Err(Refusal::NoRecording { name: object.name.to_owned() });
@@ -203,7 +207,7 @@ fn check_settings(object: &Object, settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// The object with the constants that depend on the kernel (bpf/control.h).
+/// Opens the object and sets the constants that depend on the kernel and on the settings.
 fn prepare(
     object: &Object,
     has_ack: bool,
@@ -232,7 +236,7 @@ fn no_struct_ops_map() -> libbpf_rs::Error {
     libbpf_rs::Error::from(io::Error::new(io::ErrorKind::InvalidData, "the object has no struct_ops map"))
 }
 
-/// Sets a constant of the program, if the program has it, before the verifier sees it.
+/// Sets a constant of the object, if the object has it, before the verifier sees it.
 fn set_constant(open: &mut OpenObject, object: &Object, name: &str, value: &[u8]) {
     let Some(constant) = object.constant(name) else { return };
     let mut rodata = open.maps_mut().filter(|map| map.name().to_string_lossy().ends_with(".rodata"));
@@ -243,7 +247,7 @@ fn set_constant(open: &mut OpenObject, object: &Object, name: &str, value: &[u8]
     }
 }
 
-/// The registered map: by its pin, or by its name if the pin is gone or was never made.
+/// Finds the registered map by its pin, or by its name if the pin is gone or was never made.
 pub(crate) fn registered_map(name: &str, pin: &Path) -> Option<MapHandle> {
     if let Ok(map) = MapHandle::from_pinned_path(pin) {
         return Some(map);
@@ -253,10 +257,11 @@ pub(crate) fn registered_map(name: &str, pin: &Path) -> Option<MapHandle> {
         .find_map(|map| MapHandle::from_map_id(map.id).ok())
 }
 
-/// libbpf has one place for its messages per process, so one load at a time.
+/// The messages of libbpf, which has one callback for them per process; hence only one control is loaded at a time.
 static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
+/// Does the work, and returns the last lines that libbpf and the verifier wrote during it.
 fn with_log<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
     fn keep(_: PrintLevel, text: String) {
         if let Ok(mut log) = LOG.lock() {

@@ -1,4 +1,4 @@
-//! Loads into the running kernel: `-- --ignored`, as root. One test, since there is one kernel.
+//! Loads controls into the running kernel: `-- --ignored`, as root. It is one test, since there is one kernel.
 
 use brobust_ccload::{available, list, load, pin_path, state_maps, unload, Refusal, Settings};
 use brobust_sockdiag::{Filter, SockDiag};
@@ -12,7 +12,7 @@ fn loaded() -> bool {
     list().into_iter().any(|control| control.name == NAME && control.loaded)
 }
 
-/// Sends through the control and returns the acknowledgements that it says to have seen.
+/// Sends data with the control, and returns the number of acknowledgements that the control reports.
 fn acks_of_a_transfer() -> u64 {
     let (client, _server) = transfer(NAME);
     let mut diag = SockDiag::open().unwrap().with_state_maps(state_maps());

@@ -1,5 +1,5 @@
-//! What our controls decide in the running kernel, decided again by the same C compiled for this machine: `-- --ignored`, as
-//! root.
+//! Makes the calls again that our controls got in the running kernel, with the same C compiled for this machine: `--
+//! --ignored`, as root.
 
 use brobust_cc::replay::{Record, Replay};
 use brobust_cc::Control;

@@ -1,4 +1,4 @@
-//! `cc`: loads and removes congestion controls, and says the result as one line of JSON.
+//! `cc`: loads and removes congestion controls, and prints the result as one line of JSON.
 
 use anyhow::{Context, Result};
 use brobust_cc::replay::{Record, Replay};
@@ -12,10 +12,10 @@ pub enum Command {
     /// Load a control; it stays until it is unloaded
     Load {
         name: String,
-        /// Set a parameter: NAME=NUMBER, whole name, the number as the control keeps it; may be repeated
+        /// Set a parameter: NAME=NUMBER, with its whole name and the number that the control keeps; may be repeated
         #[arg(long, value_parser = setting)]
         param: Vec<(String, u32)>,
-        /// Keep what it is given and what it decides at every call, for `replay`
+        /// Record what it is given and what it decides at every call, for `replay`
         #[arg(long)]
         record: bool,
         /// Show the last lines of the verifier's log if the kernel refuses the control
@@ -31,11 +31,12 @@ pub enum Command {
         #[arg(long, value_parser = setting)]
         param: Vec<(String, u32)>,
     },
-    /// Show the programs of a loaded control: instructions, and calls and their time while bpf_stats_enabled was on
+    /// Show the programs of a loaded control: instructions, number of calls and their time while bpf_stats_enabled was
+    /// on
     Programs { name: String },
     /// Remove a control that was loaded
     Unload { name: String },
-    /// Show the controls that brobust brings, and all that the kernel offers now
+    /// Show the controls that brobust brings, and all controls that the kernel offers now
     List,
 }
 
@@ -75,7 +76,7 @@ fn answer(command: Command) -> Result<Value> {
 fn replay(name: &str, params: &[(String, u32)]) -> Result<Value> {
     let control = Control::find(name).with_context(|| format!("{name} is not one of cc/controls"))?;
     let settings: Vec<(&str, u32)> = params.iter().map(|(param, value)| (param.as_str(), *value)).collect();
-    // SAFETY: nobody else in this process has a control.
+    // SAFETY: nothing else in this process uses a control.
     unsafe { control.set(&settings) };
     let mut replay = Replay::new(control);
     ccload::recorded_calls(name, |bytes| {

@@ -1,7 +1,7 @@
 //! `brobust-guest`: everything brobust needs inside a test VM, in one binary.
 //!
-//! The CPU of the guest is the thing under measurement, so every part of this program sleeps in the kernel (read,
-//! epoll, waitpid, an absolute timer) while it has nothing to do, and none of them polls.
+//! What is measured is the guest's CPU. So every part of this program sleeps in the kernel (read, epoll, waitpid, an
+//! absolute timer) while it has nothing to do, and no part polls.
 
 mod agent;
 mod cc;

@@ -1,9 +1,9 @@
 //! `sample`: records the state of TCP sockets at fixed intervals.
 //!
-//! Ticks lie on an absolute grid, so lateness does not add up. Samples stay in memory until the end: writing them
-//! meanwhile would take CPU from the sender that is observed.
+//! Ticks lie on an absolute grid, so delays do not add up. Samples stay in memory until the end: writing them earlier
+//! would take CPU time from the sender that is observed.
 //!
-//! Output: a line with the names of the columns, one array per socket and tick, and a line with the sockets.
+//! The output is a line with the names of the columns, one array per socket and tick, and a line with the sockets.
 
 use std::io::{self, BufWriter, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ use nix::sys::time::TimeSpec;
 use nix::time::{clock_gettime, clock_nanosleep, ClockId, ClockNanosleepFlags};
 use serde_json::{json, Value};
 
-/// How often to look for new sockets while known ones are followed one by one.
+/// Time between two searches for new sockets while known ones are followed one by one.
 const REDISCOVER: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
@@ -90,7 +90,7 @@ pub fn run(options: &Options) -> Result<()> {
 struct Recording {
     samples: Vec<Socket>,
     ticks: u64,
-    /// Ticks that fell out because the CPU was away for longer than an interval.
+    /// Number of ticks that were missed because the CPU was away for longer than an interval.
     missed_ticks: u64,
 }
 
@@ -100,7 +100,7 @@ fn record(
     mut take: impl FnMut(&mut Vec<Socket>) -> Result<()>,
 ) -> Result<Recording> {
     stop_on_sigterm()?;
-    // The default slack of 50 us would be jitter on the grid.
+    // The default timer slack of 50 us would move ticks off the grid.
     prctl::set_timerslack(1).context("cannot ask for exact timers")?;
     let mut recording = Recording { samples: Vec::new(), ticks: 0, missed_ticks: 0 };
     let start = now();
@@ -122,7 +122,7 @@ struct Sampler {
     filter: Filter,
     /// Sockets to follow one by one.
     known: Vec<SocketKey>,
-    /// One of them uses a control of ours, which tells its state in dumps only.
+    /// Whether one of them uses a control of ours, which reports its state in dumps only.
     only_dumps: bool,
     rediscover_at: Duration,
 }
@@ -157,7 +157,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// Walks the table for one family only, if the known sockets are of one.
+    /// Takes samples by a dump, of one address family only if all known sockets have the same.
     fn dump_known(&mut self, samples: &mut Vec<Socket>) -> Result<()> {
         let mut families = self.known.iter().map(|key| key.local.is_ipv6());
         let first = families.next();
@@ -219,7 +219,7 @@ fn write(out: &mut impl Write, recording: &Recording) -> io::Result<()> {
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// Without SA_RESTART, so that a sleep ends at once.
+/// Makes SIGTERM and SIGINT end the recording. Without SA_RESTART, so that a sleep ends at once.
 fn stop_on_sigterm() -> Result<()> {
     extern "C" fn stop(_: libc::c_int) {
         STOP.store(true, Ordering::Relaxed);
@@ -232,7 +232,7 @@ fn stop_on_sigterm() -> Result<()> {
     Ok(())
 }
 
-/// False if a signal came first.
+/// Sleeps until a time. Returns false if a signal came first.
 fn sleep_until(time: Duration) -> bool {
     let request = TimeSpec::from(time);
     clock_nanosleep(ClockId::CLOCK_MONOTONIC, ClockNanosleepFlags::TIMER_ABSTIME, &request) != Err(Errno::EINTR)
@@ -243,6 +243,6 @@ fn now() -> Duration {
 }
 
 fn clock(id: ClockId) -> Duration {
-    // Neither of the two clocks can fail.
+    // Reading these two clocks cannot fail.
     clock_gettime(id).map_or(Duration::ZERO, Duration::from)
 }

@@ -1,8 +1,7 @@
 //! `spin`: keeps every vCPU busy while the guest has nothing else to do.
 //!
-//! An idle vCPU makes its host thread sleep, and a thread that sleeps does not use up the timeslice it is given: what
-//! the contention driver applies would no longer be what the guest gets. At SCHED_IDLE the loop gives way to
-//! everything else.
+//! The host thread of an idle vCPU sleeps, and a thread that sleeps does not use the timeslice that it is given: the
+//! guest would not get what the contention driver applies. At SCHED_IDLE the loop gives way to everything else.
 
 use std::hint::black_box;
 use std::os::unix::process::parent_id;
@@ -15,7 +14,7 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
-/// Never returns: ends by SIGTERM, which it also gets when its parent dies.
+/// Runs until SIGTERM, which it also gets when its parent dies. It returns only if it cannot begin.
 pub fn run() -> Result<()> {
     let parent = parent_id();
     prctl::set_pdeathsig(Signal::SIGTERM).context("cannot tie the loop to its parent")?;
@@ -46,8 +45,8 @@ fn be_idle() -> nix::Result<()> {
     Errno::result(unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters) }).map(drop)
 }
 
-/// Without the PAUSE of std::hint::spin_loop: hypervisors take a loop of PAUSE for a lock holder's victim and
-/// deschedule it.
+/// Counts for ever. It does not use the PAUSE instruction of std::hint::spin_loop: hypervisors take a loop of PAUSE for
+/// a thread that waits for a lock, and deschedule it.
 fn spin() -> ! {
     let mut count = 0_u64;
     loop {

@@ -1,4 +1,4 @@
-//! `watch`: what `brobust watch --json` says, from inside a test VM, where there is no Python.
+//! `watch`: prints what `brobust watch --json` prints, inside a test VM, which has no Python.
 
 use std::io::{self, Write};
 use std::thread;
@@ -21,7 +21,7 @@ pub struct Options {
     /// How far back a verdict looks
     #[arg(long, default_value_t = 10)]
     window_s: u64,
-    /// Sweeps in all
+    /// Number of sweeps
     #[arg(long)]
     count: u32,
 }

@@ -1,5 +1,5 @@
-//! The names in a struct or an enum of C code that has been preprocessed. It reads the C of our headers and of the kernel's
-//! UAPI.
+//! The names in a struct or an enum of C code that has been preprocessed. It reads the C of our headers and of the
+//! kernel's UAPI.
 
 /// Returns the fields of a struct; those of an anonymous struct or union in it are its own, as C has it. Bit-fields are
 /// left out: they have no offset in bytes.

@@ -1,15 +1,18 @@
-//! The controls of cc/ by name (brobust-cc).
+//! The controls of cc/ by name (brobust-cc) for Python.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::sync::Mutex;
 
 use brobust_cc::replay::{Record, Replay};
-use brobust_cc::{params, Control};
+use brobust_cc::{params, Control, CA_STATES, MODES};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("MODES", PyTuple::new(module.py(), MODES)?)?;
+    module.add("CA_STATES", PyTuple::new(module.py(), CA_STATES)?)?;
     module.add_function(wrap_pyfunction!(control_names, module)?)?;
     module.add_function(wrap_pyfunction!(control_params, module)?)?;
     module.add_function(wrap_pyfunction!(control_settings, module)?)?;
@@ -20,14 +23,14 @@ fn find(name: &str) -> PyResult<Control> {
     Control::find(name).ok_or_else(|| PyValueError::new_err(format!("{name} is not a control that takes parameters")))
 }
 
-/// Name, value without a setting, least, most, help.
+/// Name, default value, smallest value, largest value, help.
 type Param = (&'static str, String, String, String, &'static str);
 
 #[pyfunction]
 fn control_params(name: &str) -> PyResult<Vec<Param>> {
     let shown = find(name)?.params().into_iter().map(|param| {
-        let [standard, least, most] = [param.standard, param.least, param.most].map(|value| param.show(value));
-        (param.name, standard, least, most, param.help)
+        let [default, min, max] = [param.default, param.min, param.max].map(|value| param.show(value));
+        (param.name, default, min, max, param.help)
     });
     Ok(shown.collect())
 }
@@ -39,9 +42,9 @@ fn control_settings(
     prefix: &str,
     given: Vec<(String, String)>,
 ) -> PyResult<Vec<(&'static str, u32)>> {
-    let mut taken = find(host)?.params();
-    taken.retain(|param| param.name.starts_with(prefix));
-    params::settings(name, &taken, &given).map_err(|error| PyValueError::new_err(error.to_string()))
+    let mut accepted = find(host)?.params();
+    accepted.retain(|param| param.name.starts_with(prefix));
+    params::settings(name, &accepted, &given).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 #[pyfunction]
@@ -49,18 +52,18 @@ fn control_names() -> Vec<&'static str> {
     Control::all().iter().map(|control| control.name()).collect()
 }
 
-/// Parameters are set for the process, so one replay at a time.
+/// Held by the replay that runs: parameters are set for the whole process, so there is one at a time.
 static REPLAYING: Mutex<()> = Mutex::new(());
 
-/// The calls in these recordings made again, with the parameters that the control had; as JSON
-/// (`brobust_cc::replay::Outcome`, summed up over the recordings).
+/// Makes the calls in these recordings again, with the parameters that the control had. Returns the sum over all
+/// recordings as JSON (`brobust_cc::replay::Outcome`).
 #[pyfunction]
 fn replay_calls(py: Python<'_>, name: &str, settings: Vec<(String, u32)>, recordings: Vec<String>) -> PyResult<String> {
     let control = find(name)?;
     py.detach(|| {
         let _guard = REPLAYING.lock();
         let settings: Vec<(&str, u32)> = settings.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-        // SAFETY: in this process a control is used here only, and one at a time.
+        // SAFETY: this is the only place of the process that uses a control, and it does so under the lock.
         unsafe { control.set(&settings) };
         let mut replay = Replay::new(control);
         for recording in &recordings {
@@ -76,7 +79,7 @@ fn feed(replay: &mut Replay, recording: &str) -> io::Result<()> {
     loop {
         match file.read_exact(&mut bytes) {
             Ok(()) => {}
-            // A kernel that was stopped at the run's end may have been writing.
+            // The last record is cut off where a kernel was stopped while it was writing.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(error),
         }

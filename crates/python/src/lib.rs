@@ -1,5 +1,5 @@
-//! `brobust._core`: the Python face of the Rust crates. Thin on purpose: argument conversion only. What each name means
-//! is said in python/brobust/_core.pyi.
+//! `brobust._core`: the Rust crates for Python. This crate only converts arguments and results.
+//! python/brobust/_core.pyi says what each name means.
 use pyo3::prelude::*;
 
 mod contention;

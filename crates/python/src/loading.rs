@@ -1,4 +1,5 @@
-//! Loading congestion controls into the running kernel (brobust-ccload), and who uses which (brobust-sockdiag).
+//! Loads congestion controls into the running kernel (brobust-ccload), and counts the sockets that use each
+//! (brobust-sockdiag), for Python.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +47,7 @@ fn unload(py: Python<'_>, name: &str) -> PyResult<()> {
     py.detach(|| ccload::unload(name)).map_err(refused)
 }
 
-/// Callback, instructions that the verifier looked at, instructions, runs, their time in ns.
+/// Callback, instructions that the verifier processed, instructions, calls, time of the calls in ns.
 type Program = (String, u32, u32, u64, u64);
 
 #[pyfunction]

@@ -1,19 +1,23 @@
-//! Following the host's TCP sockets (brobust-watch).
+//! Follows the host's TCP sockets (brobust-watch) for Python.
 
 use std::sync::Mutex;
 use std::time::Duration;
 
 use brobust_ccload as ccload;
 use brobust_sockdiag::Filter;
-use brobust_watch::{Error, Namespaces, Settings, SweepReport};
+use brobust_watch::{Cause, Error, Namespaces, Settings, SweepReport, THRESHOLDS};
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyTuple};
 
 create_exception!(_core, WatchError, PyException);
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("WatchError", module.py().get_type::<WatchError>())?;
+    let py = module.py();
+    module.add("CAUSES", PyTuple::new(py, Cause::ALL.map(Cause::name))?)?;
+    module.add("CAUSE_THRESHOLDS", THRESHOLDS.into_py_dict(py)?)?;
+    module.add("WatchError", py.get_type::<WatchError>())?;
     module.add_class::<Watch>()
 }
 
@@ -39,7 +43,7 @@ impl Watch {
         Ok(Watch(Mutex::new(brobust_watch::Watch::new(settings).map_err(refused)?)))
     }
 
-    /// The report as JSON.
+    /// Reads all sockets once, and returns the report as JSON.
     fn sweep(&self, py: Python<'_>, top: usize) -> PyResult<String> {
         let report = py.detach(|| {
             let mut watch = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

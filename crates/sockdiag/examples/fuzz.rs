@@ -1,5 +1,5 @@
-//! Answers of the kernel with mistakes in them: `cargo run --release -p brobust-sockdiag --example fuzz [INPUTS] [SEED]`.
-//! Prints what came of them, and how fast.
+//! Reads damaged answers of the kernel: `cargo run --release -p brobust-sockdiag --example fuzz [INPUTS] [SEED]`.
+//! Prints what became of them, and how many were read per second.
 
 use std::time::Instant;
 

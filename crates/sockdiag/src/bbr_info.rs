@@ -2,26 +2,28 @@
 
 use crate::bytes::Bytes;
 
-/// What BBR believes. The kernel tells it of its own BBR only; controls in BPF export the same fields, and more, in
-/// their socket storage (struct cc_report in cc/cc.h).
+/// BBR's model. The kernel reports it for its own BBR only; controls in BPF export the same fields, and more, in their
+/// socket storage (struct cc_report in cc/cc.h).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BbrInfo {
-    /// Payload, without the pacing margin.
+    /// Payload per second, without the pacing margin.
     pub bandwidth_bytes_per_s: u64,
     /// None until there is a sample.
     pub min_rtt_us: Option<u32>,
-    /// Gains are multiplied by 256, as in the kernel.
+    /// 256 times the gain, as in the kernel.
     pub pacing_gain_x256: u32,
+    /// 256 times the gain, as in the kernel.
     pub cwnd_gain_x256: u32,
-    /// 0 Startup, 1 Drain, 2 ProbeBW, 3 ProbeRTT; from BPF controls only, as all below.
+    /// A number of enum cc_mode (cc/cc.h). Only controls in BPF report this and the fields below.
     pub mode: Option<u32>,
-    /// Acknowledgements processed, and those that found less than one BDP in flight.
+    /// Acknowledgements processed.
     pub acks: Option<u64>,
+    /// Acknowledgements that found less than one BDP in flight.
     pub deficit_acks: Option<u64>,
 }
 
 impl BbrInfo {
-    /// None if even the fields that every kernel sends are cut off.
+    /// Reads struct tcp_bbr_info. None if even the fields are cut off that every kernel sends.
     pub fn parse(payload: &[u8]) -> Option<BbrInfo> {
         let info = Bytes(payload);
         Some(BbrInfo {
@@ -35,13 +37,13 @@ impl BbrInfo {
         })
     }
 
-    /// The same from a BPF control: tcp_bbr_info and what we appended to it.
+    /// Reads struct cc_report of a BPF control, which begins like tcp_bbr_info. Fields at its end may be cut off.
     pub fn parse_export(payload: &[u8]) -> Option<BbrInfo> {
         let info = Bytes(payload);
         Some(BbrInfo { mode: info.u32(20), acks: info.u64(24), deficit_acks: info.u64(32), ..BbrInfo::parse(payload)? })
     }
 
-    /// One bandwidth-delay product; None until there is an RTT sample.
+    /// Returns the bandwidth-delay product. None until there is an RTT sample.
     pub fn bdp_bytes(&self) -> Option<u64> {
         let product = u128::from(self.bandwidth_bytes_per_s) * u128::from(self.min_rtt_us?);
         u64::try_from(product / 1_000_000).ok()

@@ -1,7 +1,7 @@
-//! Numbers at fixed places of a byte string whose end may be missing.
+//! Numbers at fixed offsets of a byte string whose end may be missing.
 //!
-//! The kernel only ever appends to its structures, so an older one sends fewer bytes and a newer one more: a field
-//! that is not there is None.
+//! The kernel only ever appends to its structures, so an older kernel sends fewer bytes and a newer one more. A field
+//! that is missing is None.
 
 /// The bytes of a kernel structure, in the byte order of this machine.
 #[derive(Clone, Copy)]

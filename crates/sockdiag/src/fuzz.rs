@@ -1,8 +1,9 @@
-//! Answers as the kernel sends them, and with mistakes: what the decoder must keep whatever it is told. For `cargo test`
-//! in short, for `cargo run --release -p brobust-sockdiag --example fuzz` at length.
+//! Gives the decoder answers as the kernel sends them, and damaged ones, and checks what it has to keep whatever it
+//! reads. `cargo test` does so briefly, `cargo run --release -p brobust-sockdiag --example fuzz` for as long as you
+//! like.
 //!
-//! The mistakes: bits flipped, bytes and lengths replaced, pieces cut out or written over others (so that attributes
-//! nest that should not), ends cut off; and bytes that never were an answer.
+//! Answers are damaged in these ways: bits are flipped, bytes and lengths replaced, pieces cut out or written over
+//! others (so that attributes nest that should not), ends cut off; and some are random bytes from the beginning.
 
 use crate::inet_diag::{
     read, Answer, AF_INET, AF_INET6, INET_DIAG_BBRINFO, INET_DIAG_CONG, INET_DIAG_INFO, INET_DIAG_SK_BPF_STORAGES,
@@ -11,7 +12,7 @@ use crate::inet_diag::{
 use crate::netlink::{attribute, attributes, message, Messages, NLMSG_DONE};
 use crate::Socket;
 
-/// What an answer has in it; lengths in bytes, 0: the attribute is not there.
+/// The parts of an answer. Lengths are bytes; 0: the attribute is missing.
 #[derive(Debug, Clone)]
 pub(crate) struct Parts {
     pub ipv6: bool,
@@ -28,7 +29,7 @@ impl Default for Parts {
     }
 }
 
-/// What the kernel answers for port 40000 of this host -> its port 5201. Word n of tcp_info is n.
+/// Returns the kernel's answer for a connection from port 40000 of this host to its port 5201. Word n of tcp_info is n.
 pub(crate) fn answer(sequence: u32, parts: &Parts) -> Vec<u8> {
     let mut body = vec![if parts.ipv6 { AF_INET6 } else { AF_INET }, 1, 0, 0];
     body.extend_from_slice(&40_000_u16.to_be_bytes());
@@ -63,7 +64,7 @@ pub(crate) fn answer(sequence: u32, parts: &Parts) -> Vec<u8> {
     message(SOCK_DIAG_BY_FAMILY, 2, sequence, &body)
 }
 
-/// xorshift64*: the same numbers on every machine.
+/// A generator of random numbers (xorshift64*) that are the same on every machine.
 struct Random(u64);
 
 impl Random {
@@ -74,7 +75,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Less than the limit, or 0.
+    /// Draws a number below the limit; 0 for a limit of 0.
     fn below(&mut self, limit: usize) -> usize {
         (self.draw() >> 32) as usize % limit.max(1)
     }
@@ -84,17 +85,18 @@ impl Random {
     }
 }
 
-/// What came of the inputs.
+/// What became of the inputs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcome {
     pub inputs: u64,
     pub sockets: u64,
-    /// Messages that were refused, and datagrams whose end was no message.
+    /// Messages that were refused.
     pub refused: u64,
+    /// Datagrams whose end was no message.
     pub cut_off: u64,
 }
 
-/// Reads so many datagrams; panics where a promise is broken.
+/// Reads `inputs` datagrams. Panics if a promise is broken.
 pub fn run(inputs: u64, seed: u64) -> Outcome {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let (whole, mut datagram) = (whole_datagrams(), Vec::new());
@@ -108,13 +110,13 @@ pub fn run(inputs: u64, seed: u64) -> Outcome {
         check(&datagram, &mut used, &mut outcome);
         if changes == 0 {
             let expected = Outcome { sockets: before.sockets + sockets, ..before };
-            assert_eq!(outcome, expected, "a whole datagram was not read as it is: {datagram:?}");
+            assert_eq!(outcome, expected, "a whole datagram was not read completely: {datagram:?}");
         }
     }
     outcome
 }
 
-/// With the number of sockets in each.
+/// Returns datagrams without damage, each with the number of its sockets.
 fn whole_datagrams() -> Vec<(Vec<u8>, u64)> {
     let usual = Parts::default();
     let parts = [
@@ -172,10 +174,10 @@ fn check(datagram: &[u8], used: &mut Socket, outcome: &mut Outcome) {
 
         let mut fresh = Socket::none();
         let (one, other) = (read(&message, 7, used).ok(), read(&message, 7, &mut fresh).ok());
-        assert_eq!(one, other, "what was read before made a difference: {message:?}");
+        assert_eq!(one, other, "the result depends on what was read before: {message:?}");
         match one {
             Some(Answer::Socket) => {
-                assert_eq!(*used, fresh, "what was read before made a difference: {message:?}");
+                assert_eq!(*used, fresh, "the result depends on what was read before: {message:?}");
                 let share = fresh.inflight_bdp();
                 assert!(share.is_none_or(|share| share.is_finite() && share >= 0.0), "{share:?}: {message:?}");
                 outcome.sockets += 1;
@@ -194,8 +196,8 @@ mod tests {
     #[test]
     fn no_damaged_answer_breaks_a_promise() {
         let outcome = run(100_000, 1);
-        assert_eq!(outcome, run(100_000, 1), "the same seed, another outcome");
-        // The damage is neither so small that all is read nor so great that nothing is.
+        assert_eq!(outcome, run(100_000, 1), "the same seed gives another outcome");
+        // The damage is neither so small that everything is read nor so large that nothing is.
         assert!(outcome.sockets > 50_000 && outcome.refused > 1_000 && outcome.cut_off > 10_000, "{outcome:?}");
     }
 

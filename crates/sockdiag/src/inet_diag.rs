@@ -11,22 +11,24 @@ pub const AF_INET: u8 = 2;
 pub const AF_INET6: u8 = 10;
 const IPPROTO_TCP: u8 = 6;
 
-/// Attributes of an answer. An extension that is asked for is a bit: 1 << (attribute - 1).
+/// Attributes of an answer. A request asks for one by the bit 1 << (attribute - 1).
 pub const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_VEGASINFO: u16 = 3;
 pub const INET_DIAG_CONG: u16 = 4;
 pub const INET_DIAG_BBRINFO: u16 = 16;
 pub const INET_DIAG_SK_BPF_STORAGES: u16 = 20;
-/// Within the storages (include/uapi/linux/sock_diag.h).
+/// Attributes within INET_DIAG_SK_BPF_STORAGES (include/uapi/linux/sock_diag.h).
 pub const SK_DIAG_BPF_STORAGE: u16 = 1;
 pub const SK_DIAG_BPF_STORAGE_MAP_VALUE: u16 = 3;
-/// Asked for VEGASINFO, a control tells of itself what it has: BBR its BBRINFO, whose own bit does not fit in the byte.
+/// The extensions that we ask for. Asked for VEGASINFO, a control reports whatever it has: BBR reports BBRINFO, whose
+/// own bit does not fit into the byte.
 const EXTENSIONS: u8 = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_VEGASINFO - 1) | 1 << (INET_DIAG_CONG - 1);
 
-/// TCP_ESTABLISHED, TCP_FIN_WAIT1, TCP_CLOSE_WAIT (include/net/tcp_states.h): may still have data to send.
+/// The states in which a socket may have data to send: TCP_ESTABLISHED, TCP_FIN_WAIT1, TCP_CLOSE_WAIT
+/// (include/net/tcp_states.h).
 const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 8;
 
-/// struct inet_diag_req_v2: the key is that of one socket, or its ports are a filter (0: any).
+/// Returns a struct inet_diag_req_v2. The key is one socket's, or a filter by its ports (0: any).
 pub fn request(key: &SocketKey) -> Vec<u8> {
     let family = if key.local.is_ipv4() { AF_INET } else { AF_INET6 };
     let mut request = vec![family, IPPROTO_TCP, EXTENSIONS, 0];
@@ -48,15 +50,15 @@ pub fn request(key: &SocketKey) -> Vec<u8> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     Socket,
-    /// The end of a dump, or the refusal of a request: 0 or the number of the error.
+    /// The end of a dump (0), or the refusal of a request (the error's number).
     End(i32),
-    /// The kernel had no room for what it would have said.
+    /// The kernel had no room for a part of its answer.
     Lost,
     Other,
 }
 
-/// Reads a message that was received at `time_ns`. A socket is written over the one given: dumps have many, and its
-/// memory is used again.
+/// Reads a message that was received at `time_ns`. A socket is written over the one given, so that a dump of many
+/// sockets uses the same memory again.
 pub fn read(message: &Message, time_ns: u64, socket: &mut Socket) -> Result<Answer> {
     let cut_off = || Error::Malformed(format!("{} bytes of kind {}", message.body.len(), message.kind));
     match message.kind {
@@ -73,7 +75,7 @@ pub fn read(message: &Message, time_ns: u64, socket: &mut Socket) -> Result<Answ
     }
 }
 
-/// struct inet_diag_msg and its attributes.
+/// Reads a struct inet_diag_msg and its attributes.
 fn read_socket(body: &[u8], time_ns: u64, socket: &mut Socket) -> Option<()> {
     const LENGTH: usize = 72;
     let head = Bytes(body.get(..LENGTH)?);
@@ -113,7 +115,7 @@ fn key(head: Bytes) -> Option<SocketKey> {
     })
 }
 
-/// The first value in the list of BPF storages: we ask for our own maps only, and a socket has one control.
+/// Reads the first value in the list of BPF storages: we ask for our own maps only, and a socket has one control.
 fn read_storages(storages: &[u8]) -> Option<BbrInfo> {
     let first = |list, kind| attributes(list).find(|(its, _)| *its == kind).map(|(_, value)| value);
     BbrInfo::parse_export(first(first(storages, SK_DIAG_BPF_STORAGE)?, SK_DIAG_BPF_STORAGE_MAP_VALUE)?)
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_request_has_the_key_as_the_kernel_tells_it() {
+    fn the_request_has_the_key_as_the_kernel_reports_it() {
         for ipv6 in [false, true] {
             let bytes = answer(1, &Parts { ipv6, ..Parts::default() });
             let request = request(&read_one(&bytes).unwrap().1.key);

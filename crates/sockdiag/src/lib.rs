@@ -1,8 +1,8 @@
 //! Reads TCP sockets from the kernel over NETLINK_SOCK_DIAG, as `ss` does.
 //!
-//! Two ways to ask, and they cost differently (net/ipv4/inet_diag.c): [`SockDiag::dump`] walks the whole hash table
-//! of connections, [`SockDiag::get`] is one lookup. Either takes each answered socket's lock for a moment, so a
-//! sampler should find its sockets by a dump and follow them one by one.
+//! There are two ways to ask, with different costs (net/ipv4/inet_diag.c): [`SockDiag::dump`] walks the whole hash
+//! table of connections, [`SockDiag::get`] is one lookup. Both take the lock of each socket that they report for a
+//! moment, so a sampler should find its sockets by a dump and then follow them one by one.
 
 mod bbr_info;
 mod bytes;

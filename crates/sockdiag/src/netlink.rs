@@ -1,5 +1,5 @@
-//! Messages and attributes of netlink (include/uapi/linux/netlink.h), and the way to the kernel. Nothing here trusts a
-//! length that it has not checked.
+//! Messages and attributes of netlink (include/uapi/linux/netlink.h), and the socket over which they are exchanged.
+//! Nothing here trusts a length that it has not checked.
 
 use std::io;
 
@@ -13,23 +13,24 @@ pub const NLMSG_ERROR: u16 = 2;
 pub const NLMSG_DONE: u16 = 3;
 pub const NLMSG_OVERRUN: u16 = 4;
 
-/// Flags of a request, and one of an answer.
+/// Flags of a request, and a flag of an answer (INTR).
 pub const NLM_F_REQUEST: u16 = 1;
 pub const NLM_F_DUMP: u16 = 0x300;
 pub const NLM_F_DUMP_INTR: u16 = 0x10;
 
-/// Flags of an attribute, not part of its kind.
+/// The bits of an attribute's type without its flags.
 const NLA_TYPE_MASK: u16 = 0x3fff;
 
 const MESSAGE_HEADER: usize = 16;
 const ATTRIBUTE_HEADER: usize = 4;
 
-/// A netlink socket, or what a test has instead.
+/// A netlink socket, or a test's replacement for one.
 pub trait Link: Send {
     fn send(&mut self, request: &[u8]) -> io::Result<()>;
 
-    /// The next datagram's length, which is more than the buffer's if it did not fit. Never waits: the kernel has an
-    /// answer ready when a request has been sent, and the next part of a dump when one has been received.
+    /// Receives the next datagram and returns its length, which is more than the buffer's if it did not fit. It never
+    /// waits: the kernel has its answer ready when a request has been sent, and the next part of a dump when one part
+    /// has been received.
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
 }
 
@@ -47,14 +48,14 @@ impl Link for Socket {
 pub struct Message<'a> {
     pub kind: u16,
     pub flags: u16,
-    /// Of the request that it answers.
+    /// Sequence number of the request that it answers.
     pub sequence: u32,
     pub body: &'a [u8],
 }
 
 /// The messages of one datagram.
 pub struct Messages<'a> {
-    /// What is not read yet; in the end, what is no whole message.
+    /// What has not been read yet; at the end, what is no whole message.
     pub rest: &'a [u8],
 }
 
@@ -75,7 +76,7 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// Kind and value of each attribute, as far as they are whole.
+/// Returns the kind and the value of each attribute, up to the first that is cut off.
 pub fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let header = Bytes(rest);
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_of_a_datagram_are_told_apart() {
+    fn messages_of_a_datagram_are_separated() {
         let two = [message(20, 2, 7, b"abcd"), message(NLMSG_DONE, 2, 7, b"xy")].concat();
         let mut messages = Messages { rest: &two };
         assert_eq!(messages.next(), Some(Message { kind: 20, flags: 2, sequence: 7, body: b"abcd" }));

@@ -1,15 +1,15 @@
-//! One TCP socket as it was at one moment.
+//! A TCP socket at one moment.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::{BbrInfo, TcpInfo};
 
-/// What names a socket to the kernel; the cookie tells it from a later one with the same addresses.
+/// What identifies a socket. The cookie distinguishes it from a later one with the same addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SocketKey {
     pub local: SocketAddr,
     pub remote: SocketAddr,
-    /// Index of the network device it is bound to; 0: none.
+    /// Index of the network device to which it is bound; 0: none.
     pub interface: u32,
     pub cookie: [u8; 8],
 }
@@ -17,22 +17,22 @@ pub struct SocketKey {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Socket {
     pub key: SocketKey,
-    /// CLOCK_MONOTONIC when the kernel's answer had arrived.
+    /// CLOCK_MONOTONIC when the kernel's answer arrived.
     pub time_ns: u64,
-    /// Of the owner.
+    /// User id of the owner.
     pub uid: u32,
-    /// To be found as socket:[inode] in /proc/PID/fd.
+    /// The number in the link socket:[inode] in /proc/PID/fd.
     pub inode: u32,
     /// Name of the congestion control.
     pub congestion_control: Option<String>,
     pub tcp: TcpInfo,
-    /// BBR's model, where the control is BBR or one of ours. The kernel reads that of ours a moment after `tcp`,
-    /// without the socket's lock in between, so now and then an ACK lies between the two.
+    /// BBR's model, if the control is BBR or one of ours. The kernel reads the model of our controls a moment after
+    /// `tcp` and releases the socket's lock in between, so sometimes an ACK is processed between the two.
     pub bbr: Option<BbrInfo>,
 }
 
 impl Socket {
-    /// To be written over.
+    /// Returns an empty socket, to be written over.
     pub(crate) fn none() -> Socket {
         let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
         Socket {
@@ -46,8 +46,8 @@ impl Socket {
         }
     }
 
-    /// Data in flight in units of BBR's own bandwidth-delay product: less than 1 on a flow that the application does
-    /// not limit is the paper's Inflight Deficit (2BRobust, section 6.1).
+    /// Returns the data in flight over BBR's own bandwidth-delay product. Less than 1, in a flow that the application
+    /// does not limit, is the Inflight Deficit of 2BRobust (section 6.1).
     pub fn inflight_bdp(&self) -> Option<f64> {
         let bdp = self.bbr.as_ref()?.bdp_bytes().filter(|bdp| *bdp > 0)?;
         let inflight = u64::from(self.tcp.inflight_packets()?) * u64::from(self.tcp.snd_mss_bytes?);

@@ -1,23 +1,23 @@
-//! struct tcp_info (include/uapi/linux/tcp.h): what the stack tells of every TCP socket.
+//! struct tcp_info (include/uapi/linux/tcp.h): what the stack reports about every TCP socket.
 
 use crate::bytes::Bytes;
 
-/// What of tcp_info bears on congestion control; None where the kernel is too old to say. The order is that of the
-/// kernel.
+/// The fields of tcp_info that concern congestion control, in the kernel's order. None: the kernel is too old to report
+/// it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TcpInfo {
     /// TCP_ESTABLISHED is 1 (include/net/tcp_states.h).
     pub state: Option<u8>,
-    /// 0 Open, 1 Disorder, 2 CWR, 3 Recovery, 4 Loss.
+    /// State of loss recovery: 0 Open, 1 Disorder, 2 CWR, 3 Recovery, 4 Loss.
     pub ca_state: Option<u8>,
-    /// Describes the sample behind `delivery_rate`, not whether the application is the limit right now.
+    /// Whether the application limited the sample that gave `delivery_rate`, rather than whether it is the limit now.
     pub delivery_rate_app_limited: Option<bool>,
     pub rto_us: Option<u32>,
     pub snd_mss_bytes: Option<u32>,
     pub unacked_packets: Option<u32>,
     pub sacked_packets: Option<u32>,
     pub lost_packets: Option<u32>,
-    /// Retransmitted and not acknowledged yet.
+    /// Packets retransmitted and not acknowledged yet.
     pub retrans_packets: Option<u32>,
     pub rtt_us: Option<u32>,
     pub rttvar_us: Option<u32>,
@@ -26,11 +26,11 @@ pub struct TcpInfo {
     pub reordering_packets: Option<u32>,
     /// Retransmissions since the connection began.
     pub total_retrans_packets: Option<u32>,
-    /// None also where the socket is not paced.
+    /// None also if the socket is not paced.
     pub pacing_rate_bytes_per_s: Option<u64>,
     pub bytes_acked: Option<u64>,
     pub notsent_bytes: Option<u32>,
-    /// The stack's own minimum (tcp_min_rtt, 5 min window); BBR keeps another one.
+    /// The stack's minimum (tcp_min_rtt, over 5 minutes); BBR keeps another one.
     pub min_rtt_us: Option<u32>,
     pub data_segs_out: Option<u32>,
     pub delivery_rate_bytes_per_s: Option<u64>,
@@ -39,13 +39,14 @@ pub struct TcpInfo {
     pub sndbuf_limited_us: Option<u64>,
     pub delivered_packets: Option<u32>,
     pub delivered_ce_packets: Option<u32>,
-    /// Includes retransmissions.
+    /// Bytes sent, retransmissions included.
     pub bytes_sent: Option<u64>,
     pub bytes_retrans: Option<u64>,
     pub snd_wnd_bytes: Option<u32>,
 }
 
 impl TcpInfo {
+    /// Reads the structure as far as it is there.
     pub fn parse(payload: &[u8]) -> TcpInfo {
         let info = Bytes(payload);
         TcpInfo {
@@ -83,8 +84,8 @@ impl TcpInfo {
         }
     }
 
-    /// Packets in the network, as the kernel's tcp_packets_in_flight counts them. Not `bytes_sent - bytes_acked`:
-    /// that counts every retransmission ever made.
+    /// Returns the packets in flight, as the kernel's tcp_packets_in_flight counts them. `bytes_sent - bytes_acked`
+    /// would count every retransmission ever made.
     pub fn inflight_packets(&self) -> Option<u32> {
         let left = self.sacked_packets?.saturating_add(self.lost_packets?);
         Some(self.unacked_packets?.saturating_sub(left).saturating_add(self.retrans_packets?))
@@ -188,7 +189,8 @@ mod tests {
             ..TcpInfo::default()
         };
         assert_eq!(info.inflight_packets(), Some(55));
-        // The counters are read without the socket's lock in places; a torn reading must not wrap around.
+        // Some kernels read the counters without the socket's lock, so they may not match. The difference must not wrap
+        // around.
         let torn = TcpInfo { sacked_packets: Some(90), ..info };
         assert_eq!(torn.inflight_packets(), Some(5));
         assert_eq!(TcpInfo::default().inflight_packets(), None);

@@ -1,4 +1,4 @@
-//! Against the running kernel. Needs no privilege but where it says so (`-- --ignored`).
+//! On the running kernel. Tests that need privilege say so (`-- --ignored`).
 
 use std::ffi::CString;
 use std::io::{Read, Write};

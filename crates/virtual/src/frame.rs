@@ -44,8 +44,8 @@ impl Frame {
         &self.carried
     }
 
-    /// Sets the header's checksum (RFC 791). TCP's checksum is left alone: a NIC would compute it, and this link changes no
-    /// bits.
+    /// Sets the header's checksum (RFC 791). TCP's checksum is left alone: a NIC would compute it, and this link
+    /// changes no bits.
     fn set_ip_checksum(&mut self) {
         let at = self.tcp.ip;
         self.put_u16(at + 10, 0);
@@ -127,8 +127,8 @@ fn parse(head: &FrameHead, header: &[u8], carried: &[u8]) -> Result<Frame, Strin
     })
 }
 
-/// Cuts a super-packet as TCP segmentation offload does (kernel: tcp_gso_segment): into segments of at most `size` bytes of
-/// payload, with PSH and FIN only on the last and CWR only on the first.
+/// Cuts a super-packet as TCP segmentation offload does (kernel: tcp_gso_segment): into segments of at most `size`
+/// bytes of payload, with PSH and FIN only on the last and CWR only on the first.
 fn segment(frame: Frame, size: u32, each: &mut impl FnMut(Frame)) -> Result<(), String> {
     let payload = frame.tcp.payload;
     if size == 0 || payload <= size {

@@ -6,7 +6,8 @@ use crate::ports::{FIRST_PORT, SERVER_PORT};
 use crate::scenario::{Flow, Scenario};
 use crate::topology::Topology;
 
-/// Time that iperf3 may need beyond the run's duration, to connect and to exchange results, ns: as much as in the testbed.
+/// Time that iperf3 may need beyond the run's duration, to connect and to exchange results, ns: as much as in the
+/// testbed.
 pub const GRACE: u64 = 45_000_000_000;
 /// Path of the program on the RAM disk.
 const PROGRAM: &str = "/bin/iperf3";
@@ -55,8 +56,8 @@ fn client(receiver: &str, number: usize, flow: &Flow, duration: u64) -> String {
     )
 }
 
-/// Splits a kernel's console into what each of `count` programs printed and what the kernel itself did. Programs' output
-/// stands there in pieces, each behind a line with the program's number and the piece's length (programs.c).
+/// Splits a kernel's console into what each of `count` programs printed and what the kernel itself did. Programs'
+/// output stands there in pieces, each behind a line with the program's number and the piece's length (programs.c).
 pub fn split_console(console: &[u8], count: usize) -> (Vec<String>, String) {
     let mut texts = vec![Vec::new(); count];
     let mut kernel = Vec::new();

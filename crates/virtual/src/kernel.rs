@@ -16,8 +16,8 @@ use crate::error::{io, Error, Result};
 use crate::iperf3;
 use crate::shared::{reason, text_of, Memory, Shared};
 
-/// Descriptors that the command line names. They are the same for every kernel, because kernels draw random numbers from
-/// their command line.
+/// Descriptors that the command line names. They are the same for every kernel, because kernels draw random numbers
+/// from their command line.
 const MEMORY_FD: i32 = 3;
 const SOCKET_FD: i32 = 4;
 const INITRD_FD: i32 = 5;
@@ -77,8 +77,8 @@ impl Kernel {
         let initrd = boot.initrd.map(|file| File::open(file).map_err(io(file.display().to_string()))).transpose()?;
         if initrd.is_some() {
             command.arg(format!("initrd=/proc/self/fd/{INITRD_FD}"));
-            // Programs run in copies of the kernel's process that do not have the C library's memory. If the library had
-            // registered its rseq area there, the host would kill them at their first page fault.
+            // Programs run in copies of the kernel's process that do not have the C library's memory. If the library
+            // had registered its rseq area there, the host would kill them at their first page fault.
             command.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
         }
         let calls =
@@ -189,14 +189,14 @@ impl Drop for Kernel {
     }
 }
 
-/// Prepares the child before exec. Each file, (its number, the number that it is to have), gets its number; addresses are
-/// the same in every run; and the child dies with the controller, also where it does not look at its socket.
+/// Prepares the child before exec. Each file, (its number, the number that it is to have), gets its number; addresses
+/// are the same in every run; and the child dies with the controller, also where it does not look at its socket.
 fn become_kernel(files: &mut [(i32, i32)]) -> io::Result<()> {
     let checked = |result: i32| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
     // SAFETY: plain system calls on descriptors that are open.
     unsafe {
-        // A file may have the number that another is to have, so all get other numbers first. What dup2 makes is not closed
-        // on exec.
+        // A file may have the number that another is to have, so all get other numbers first. What dup2 makes is not
+        // closed on exec.
         for (file, _) in files.iter_mut() {
             *file = checked(libc::fcntl(*file, libc::F_DUPFD_CLOEXEC, 10))?;
         }

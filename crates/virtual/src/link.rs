@@ -1,15 +1,16 @@
 //! The link: one bottleneck that all senders share, and the delays.
 //!
 //! Data meets random loss, then a FIFO queue with tail drop (pfifo/bfifo), then the bottleneck's rate, then half of the
-//! flow's round-trip time. ACKs take the other half. When a packet arrives is computed as soon as it is sent, since nothing
-//! that is sent later can change it; that is why kernels can run alone between two hand-overs.
+//! flow's round-trip time. ACKs take the other half. When a packet arrives is computed as soon as it is sent, since
+//! nothing that is sent later can change it; that is why kernels can run alone between two hand-overs.
 //!
 //! Times are ns, rates bit/s, sizes bytes of Ethernet frames.
 //!
 //! [`Queue`] is the bottleneck, [`Propagation`] a delay:
 //!
 //! - in: packets in the order in which they are sent, each with its time, length and flow ([`Queue::offer`])
-//! - out, at once: when the packet's last bit leaves, how long it waited, how much was queued before it; or that it is dropped
+//! - out, at once: when the packet's last bit leaves, how long it waited, how much was queued before it; or that it is
+//!   dropped
 //! - in: packets in the order in which they leave ([`Propagation::arrives`])
 //! - out, at once: when the packet arrives; packets of a flow never overtake each other
 //! - a packet is dropped at random before the queue (`loss`), or because the buffer is full when it is offered
@@ -136,8 +137,8 @@ impl Queue {
         }
     }
 
-    /// Takes a packet at its time, and returns what becomes of it. The caller offers packets in the order of their times.
-    /// `continues`: the packet belongs to the same super-packet as the one before it.
+    /// Takes a packet at its time, and returns what becomes of it. The caller offers packets in the order of their
+    /// times. `continues`: the packet belongs to the same super-packet as the one before it.
     pub fn offer(&mut self, now: u64, length: u64, flow: usize, continues: bool) -> QueueVerdict {
         debug_assert!(now >= self.last, "a packet in the past: {now} after {}", self.last);
         self.last = now;

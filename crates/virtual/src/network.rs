@@ -1,8 +1,8 @@
 //! Where frames go: from a sender over the bottleneck to the receiver, and back.
 //!
-//! The bottleneck is either the link's own FIFO or a kernel, which forwards, and has a queueing discipline of its own in
-//! front of a device of the bottleneck's rate. Data takes half of the round-trip time from sender to receiver; where the
-//! bottleneck is a kernel, it takes one half of that to the bottleneck and the other half from there.
+//! The bottleneck is either the link's own FIFO or a kernel, which forwards, and has a queueing discipline of its own
+//! in front of a device of the bottleneck's rate. Data takes half of the round-trip time from sender to receiver; where
+//! the bottleneck is a kernel, it takes one half of that to the bottleneck and the other half from there.
 use std::collections::VecDeque;
 
 use rand::{Rng, SeedableRng};
@@ -100,8 +100,8 @@ impl Network {
         }
     }
 
-    /// Returns the number of a segment's connection: n for flow n's own, the number of flows + n for the second one that
-    /// iperf3 has for flow n.
+    /// Returns the number of a segment's connection: n for flow n's own, the number of flows + n for the second one
+    /// that iperf3 has for flow n.
     fn connection(&self, to_sender: bool, tcp: &Tcp) -> Result<usize, String> {
         let (source, destination) = (tcp.source_port, tcp.destination_port);
         let (port, server) = if to_sender { (destination, source) } else { (source, destination) };
@@ -114,8 +114,8 @@ impl Network {
         }
     }
 
-    /// Carries a frame that a node sent. Returns the node where it arrives and the frame with the time of its arrival, or
-    /// None if it is lost. The caller offers frames in the order of their times.
+    /// Carries a frame that a node sent. Returns the node where it arrives and the frame with the time of its arrival,
+    /// or None if it is lost. The caller offers frames in the order of their times.
     pub fn carry(&mut self, from: usize, mut frame: Box<Frame>, record: &mut Recorder) -> Result<Delivery, String> {
         let to_sender = from == self.topology.receiver();
         let connection = self.connection(to_sender, &frame.tcp)?;
@@ -156,8 +156,8 @@ impl Network {
                     backlog[connection] += length;
                     return Ok(self.topology.bottleneck().map(|bottleneck| (bottleneck, frame)));
                 }
-                // Queueing disciplines keep the order of a flow, so every packet that was queued before this one and has
-                // not left was dropped.
+                // Queueing disciplines keep the order of a flow, so every packet that was queued before this one and
+                // has not left was dropped.
                 while let Some(first) = queued[connection].pop_front() {
                     backlog[connection] -= first.length;
                     if (first.seq, first.identification) != (frame.tcp.seq, frame.tcp.identification) {

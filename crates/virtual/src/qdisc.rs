@@ -66,7 +66,8 @@ fn attribute(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
     to.resize(to.len().next_multiple_of(4), 0);
 }
 
-/// Returns the options of CoDel and of FQ-CoDel: the first four of TCA_CODEL_* and TCA_FQ_CODEL_* have the same numbers.
+/// Returns the options of CoDel and of FQ-CoDel: the first four of TCA_CODEL_* and TCA_FQ_CODEL_* have the same
+/// numbers.
 fn codel(limit_packets: u32, target: u32, interval: u32, ecn: bool) -> Vec<u8> {
     let mut options = Vec::new();
     for (kind, value) in [(1, target), (2, limit_packets), (3, interval), (4, u32::from(ecn))] {
@@ -97,8 +98,8 @@ fn red(limit: u32, min: u32, max: u32, probability: f64, rate: u64, ecn: bool) -
     options
 }
 
-/// Returns the log of the largest weight W = 2^-log with which the average stays below `min` when `burst` packets enter an
-/// empty queue (Floyd and Jacobson 1993, section 4: burst + 1 + ((1 - W)^(burst + 1) - 1) / W < min).
+/// Returns the log of the largest weight W = 2^-log with which the average stays below `min` when `burst` packets enter
+/// an empty queue (Floyd and Jacobson 1993, section 4: burst + 1 + ((1 - W)^(burst + 1) - 1) / W < min).
 fn ewma_log(min: f64, burst: f64) -> u8 {
     let threshold = burst + 1.0 - min / AVERAGE_PACKET;
     let reached = |log: u8| {
@@ -114,8 +115,9 @@ fn slope_log(range: u32, probability: f64) -> u8 {
     (-slope.log2()).ceil().clamp(0.0, 31.0) as u8
 }
 
-/// Returns the log of a cell in us, and a table of how far the average has decayed, in powers of two, when the queue has
-/// been idle for n cells: as far as if small packets had left at the link's rate (Floyd and Jacobson 1993, section 4).
+/// Returns the log of a cell in us, and a table of how far the average has decayed, in powers of two, when the queue
+/// has been idle for n cells: as far as if small packets had left at the link's rate (Floyd and Jacobson 1993, section
+/// 4).
 fn idle_damping(weight_log: u8, rate: u64) -> (u8, [u8; 256]) {
     let packet_us = AVERAGE_PACKET * 8e6 / rate as f64;
     let decay = -(1.0 - 0.5f64.powi(i32::from(weight_log))).log2() / packet_us;
@@ -151,8 +153,8 @@ mod tests {
         assert_eq!((ewma_log(25_000.0, 41.0), slope_log(50_000, 0.1)), (5, 19));
     }
 
-    /// The kernel looks up the idle time in microseconds (include/net/red.h, red_calc_qavg_from_idle_time). tc fills the
-    /// table in ticks of 64 ns, and so the average decays 15 times slower than Floyd and Jacobson meant.
+    /// The kernel looks up the idle time in microseconds (include/net/red.h, red_calc_qavg_from_idle_time). tc fills
+    /// the table in ticks of 64 ns, and so the average decays 15 times slower than Floyd and Jacobson meant.
     #[test]
     fn an_idle_queue_is_forgotten_as_fast_as_small_packets_would_empty_it() {
         let (cell_log, damping) = idle_damping(3, 20_000_000);

@@ -280,7 +280,8 @@ impl Recorder {
         self.hash.update(frame.header());
     }
 
-    /// Writes a frame into the capture as it was sent, also where it is lost later. Payload that is not carried is cut off.
+    /// Writes a frame into the capture as it was sent, also where it is lost later. Payload that is not carried is cut
+    /// off.
     fn capture(&mut self, sent: u64, frame: &Frame) {
         let Some((_, writer)) = &mut self.pcap else { return };
         let time = Duration::from_nanos(sent - self.origin);

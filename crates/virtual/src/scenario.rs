@@ -1,5 +1,5 @@
-//! What a run is asked to do, as Python's backend `virtual` writes it in JSON. Times are ns since the run's start, rates are
-//! bit/s, costs are ps of CPU time.
+//! What a run is asked to do, as Python's backend `virtual` writes it in JSON. Times are ns since the run's start,
+//! rates are bit/s, costs are ps of CPU time.
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -98,8 +98,8 @@ pub struct Record {
     pub samples: Option<u64>,
     pub packets: bool,
     pub pcap: Option<PathBuf>,
-    /// If set, a directory in which each sender writes one file, named after it, with every call to our congestion controls
-    /// (cc/call.h).
+    /// If set, a directory in which each sender writes one file, named after it, with every call to our congestion
+    /// controls (cc/call.h).
     pub calls: Option<PathBuf>,
 }
 
@@ -199,7 +199,8 @@ impl Scenario {
 }
 
 impl Flow {
-    /// Returns how long the flow sends, in s, if that is a whole number of seconds and at least one. `duration` is the run's.
+    /// Returns how long the flow sends, in s, if that is a whole number of seconds and at least one. `duration` is the
+    /// run's.
     pub fn whole_seconds(&self, duration: u64) -> Option<u64> {
         let ns = self.stop.unwrap_or(duration).checked_sub(self.start)?;
         (ns >= SECOND && ns % SECOND == 0).then_some(ns / SECOND)

@@ -2,10 +2,10 @@
 //!
 //! Every frame needs at least `lookahead` to arrive. If the first thing that happens anywhere happens at `first`, then
 //! nothing that is sent from now on arrives before `first + lookahead`, the horizon. Everything that arrives before the
-//! horizon is known already, so each kernel can run to it alone, without asking, and in any order: the result is the same
-//! as if all ran at once. (This is Chandy and Misra's conservative simulation, in rounds.) Then the frames that the kernels
-//! sent are put on the link in the order of their times, and there is a new first event. A kernel with nothing to do before
-//! the horizon is not even woken, and time without events costs nothing.
+//! horizon is known already, so each kernel can run to it alone, without asking, and in any order: the result is the
+//! same as if all ran at once. (This is Chandy and Misra's conservative simulation, in rounds.) Then the frames that
+//! the kernels sent are put on the link in the order of their times, and there is a new first event. A kernel with
+//! nothing to do before the horizon is not even woken, and time without events costs nothing.
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -43,8 +43,8 @@ pub fn run(scenario: &Scenario, stop: &AtomicBool) -> Result<Outcome> {
     simulation.finish(scenario)
 }
 
-/// Measures a scenario with the controller and all kernels on one CPU. Only one of them runs at a time anyway, and on one
-/// CPU they share its caches. The calling thread stays on that CPU afterwards.
+/// Measures a scenario with the controller and all kernels on one CPU. Only one of them runs at a time anyway, and on
+/// one CPU they share its caches. The calling thread stays on that CPU afterwards.
 pub fn run_on(cpu: Option<usize>, scenario: &Scenario, stop: &AtomicBool) -> Result<Outcome> {
     if let Some(cpu) = cpu {
         let mut cpus = CpuSet::new();
@@ -315,8 +315,8 @@ impl Node {
         }
     }
 
-    /// Delivers every frame that arrives before the horizon. Returns Some(t) if the buffer is full, t being the arrival time
-    /// of the first frame left out.
+    /// Delivers every frame that arrives before the horizon. Returns Some(t) if the buffer is full, t being the arrival
+    /// time of the first frame left out.
     fn deliver(&mut self, horizon: u64) -> Option<u64> {
         let shared = self.kernel.shared();
         while let Some(first) = self.arriving.front() {

@@ -1,27 +1,43 @@
-//! What limits a flow, by a window of samples.
+//! Names what limits a flow, from a window of samples.
 //!
-//! Each cause has evidence of its own, and they are asked in the order of how sure it is: the stack itself counts the time
-//! in which the receiver's window or the send buffer was the limit; an application that writes less than is sent leaves
-//! nothing waiting; and only of a flow that has data, room and no reason to drain does too little in flight mean that its
-//! sender did not get to send (the Inflight Deficit, 2BRobust, section 6.1).
+//! Causes are checked in the order of how certain their evidence is. The stack itself counts the time in which the
+//! receiver's window or the send buffer was the limit. An application that writes too little leaves no data waiting.
+//! Only where a flow has data, room in its windows and no reason to drain does too little in flight mean that its
+//! sender lacked the CPU (the Inflight Deficit of 2BRobust, section 6.1).
 
 use crate::history::History;
 use crate::sample::{BdpSource, Sample};
 
-/// Samples that a verdict takes.
-pub const LEAST_SAMPLES: usize = 4;
-/// A cause is named where it is there for more than half of the time.
-const MOSTLY: f64 = 0.5;
-/// The stack counts a limit as soon as it binds, also between two ACKs; below this it is no more than that.
-const LIMITED: f64 = 0.2;
-/// Less in flight than that, in BDPs, is a deficit.
+/// Fewest samples for a verdict.
+pub const MIN_SAMPLES: usize = 4;
+/// A cause is named if it holds for more than this share of the time or of the samples.
+const MAJORITY_SHARE: f64 = 0.5;
+/// A window or a buffer is the limit from this share of the busy time on. The stack counts a limit as soon as it binds,
+/// also between two ACKs; less than this is no more than that.
+const LIMITED_SHARE: f64 = 0.2;
+/// A flow with less than this in flight, in BDP, has a deficit.
 const DEFICIT_BDP: f64 = 1.0;
-/// Whoever samples gets the CPU when TCP gets it, and sees each flow right after it has sent what it could. So where the
-/// CPU is known to be away for more than a tenth of the time, a deficit need not be seen: a flow that nothing but pacing
-/// holds has one if it falls behind its pace, or has no queue.
-const AWAY: f64 = 0.1;
-const KEEPS_PACE: f64 = 0.95;
+/// Our sampler runs when TCP runs, so it sees each flow just after the flow has sent what it could. Where the CPU is
+/// away for more than this share of the time, a deficit may therefore be invisible: a flow that only pacing holds back
+/// then counts as CPU-limited if it falls behind its pacing rate or has no queue.
+const AWAY_SHARE: f64 = 0.1;
+/// A flow falls behind its pacing rate if less than this share of what pacing would have sent was acknowledged.
+const KEPT_PACE_SHARE: f64 = 0.95;
+/// A flow with less than this in flight, in BDP, has no queue.
 const NO_QUEUE_BDP: f64 = 1.25;
+/// Of this many samples at least one has to be such that the flow could send. Otherwise a deficit means nothing.
+const SAMPLES_PER_COULD_SEND: usize = 3;
+
+/// The thresholds above by name, for texts that state them.
+pub const THRESHOLDS: [(&str, f64); 7] = [
+    ("min_samples", MIN_SAMPLES as f64),
+    ("majority_share", MAJORITY_SHARE),
+    ("limited_share", LIMITED_SHARE),
+    ("deficit_bdp", DEFICIT_BDP),
+    ("away_share", AWAY_SHARE),
+    ("kept_pace_share", KEPT_PACE_SHARE),
+    ("no_queue_bdp", NO_QUEUE_BDP),
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cause {
@@ -34,6 +50,16 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Every cause, in the order in which users see them.
+    pub const ALL: [Cause; 6] = [
+        Cause::CpuLimited,
+        Cause::NetworkLimited,
+        Cause::RwndLimited,
+        Cause::SndbufLimited,
+        Cause::AppLimited,
+        Cause::Undecided,
+    ];
+
     pub fn name(self) -> &'static str {
         match self {
             Cause::CpuLimited => "cpu-limited",
@@ -46,30 +72,33 @@ impl Cause {
     }
 }
 
-/// What the verdict stands on. Shares are of the window's time, or of its samples.
+/// What the verdict is based on. Shares are of the window's time or of its samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Evidence {
     pub samples: usize,
     /// From the first sample to the last.
     pub seconds: f64,
-    /// Acknowledged per second.
+    /// Bytes acknowledged per second.
     pub rate_bytes_per_s: f64,
-    /// Acknowledged, over what pacing at each sample's rate would have sent. None where nothing is paced.
+    /// Bytes acknowledged over the bytes that pacing at each sample's rate would have sent. None if nothing is paced.
     pub paced_share: Option<f64>,
-    /// Of the time: data was in the socket or in flight; the receiver's window was the limit; the send buffer was.
+    /// Share of the time in which data was in the socket or in flight.
     pub busy_share: Option<f64>,
+    /// Share of the time in which the receiver's window was the limit.
     pub rwnd_limited_share: Option<f64>,
+    /// Share of the time in which the send buffer was the limit.
     pub sndbuf_limited_share: Option<f64>,
-    /// Of the samples: something was waiting, or all that cwnd allows was in flight; and the stack did not say that the
-    /// application was the limit.
+    /// Share of the samples in which data was waiting, or as much as cwnd allows was in flight, and the stack did not
+    /// say that the application was the limit.
     pub data_share: f64,
-    /// Samples in which a deficit means something, and the part of these that had one.
+    /// Number of samples in which a deficit means something.
     pub could_send: usize,
+    /// Share of those samples that had a deficit.
     pub deficit_share: Option<f64>,
     /// Median of the samples that have an estimate.
     pub inflight_bdp: Option<f64>,
     pub bdp_source: Option<BdpSource>,
-    /// Sent again, of what was sent.
+    /// Share of the bytes sent that were retransmissions.
     pub retransmit_share: Option<f64>,
 }
 
@@ -79,13 +108,14 @@ pub struct Verdict {
     pub evidence: Evidence,
 }
 
-/// Judges a flow. `away_share`: of that time, the CPU was taken away
+/// Judges a flow. `away_share` is the share of the time in which the CPU was taken away
 /// ([`crate::HostLoad::away_share`]).
 pub fn judge(history: &History, away_share: f64) -> Verdict {
     let evidence = gather(history);
-    Verdict { cause: name(&evidence, away_share), evidence }
+    Verdict { cause: cause_of(&evidence, away_share), evidence }
 }
 
+/// Sums up a flow's samples.
 pub fn gather(history: &History) -> Evidence {
     let (Some(first), Some(last)) = (history.first(), history.last()) else { return Evidence::default() };
     let (samples, seconds) = (history.count(), history.seconds());
@@ -94,7 +124,7 @@ pub fn gather(history: &History) -> Evidence {
         let (from, to) = (counter(first)?, counter(last)?);
         (seconds > 0.0).then(|| (per_second(from, to) / 1e6).min(1.0))
     };
-    let part = |chosen: f64, of: f64| if of > 0.0 { chosen / of } else { 0.0 };
+    let part = |chosen: f64, all: f64| if all > 0.0 { chosen / all } else { 0.0 };
     let counted = |counter: fn(&Sample) -> Option<u64>| Some(counter(last)?.saturating_sub(counter(first)?) as f64);
     let (mut with_data, mut could_send, mut deficits, mut paced, mut pacing_rates) = (0, 0, 0, 0, 0.0);
     for (sample, times) in history.iter() {
@@ -133,34 +163,33 @@ pub fn gather(history: &History) -> Evidence {
     }
 }
 
-fn name(evidence: &Evidence, away_share: f64) -> Cause {
-    if evidence.samples < LEAST_SAMPLES || evidence.seconds <= 0.0 {
+fn cause_of(evidence: &Evidence, away_share: f64) -> Cause {
+    if evidence.samples < MIN_SAMPLES || evidence.seconds <= 0.0 {
         return Cause::Undecided;
     }
     let busy = evidence.busy_share.unwrap_or(1.0);
-    if evidence.rwnd_limited_share.is_some_and(|share| share > LIMITED * busy && share > 0.0) {
+    if evidence.rwnd_limited_share.is_some_and(|share| share > LIMITED_SHARE * busy && share > 0.0) {
         return Cause::RwndLimited;
     }
-    if evidence.sndbuf_limited_share.is_some_and(|share| share > LIMITED * busy && share > 0.0) {
+    if evidence.sndbuf_limited_share.is_some_and(|share| share > LIMITED_SHARE * busy && share > 0.0) {
         return Cause::SndbufLimited;
     }
-    if busy < MOSTLY || evidence.data_share < MOSTLY {
+    if busy < MAJORITY_SHARE || evidence.data_share < MAJORITY_SHARE {
         return Cause::AppLimited;
     }
-    // The stack keeps a pacing rate for every socket; only BBR's are known to be sent by it.
+    // The stack has a pacing rate for every socket; only of BBR's sockets is it known that they send at that rate.
     let is_paced = evidence.bdp_source == Some(BdpSource::Bbr);
-    let falls_behind = is_paced && evidence.paced_share.is_some_and(|share| share < KEEPS_PACE);
+    let falls_behind = is_paced && evidence.paced_share.is_some_and(|share| share < KEPT_PACE_SHARE);
     let without_queue = is_paced && evidence.inflight_bdp.is_some_and(|inflight| inflight < NO_QUEUE_BDP);
     match evidence.deficit_share {
-        // Too few samples in which it could have sent: a third of the window at least.
-        _ if evidence.could_send * 3 < evidence.samples => network_or_nothing(evidence),
-        Some(deficit) if deficit > MOSTLY => Cause::CpuLimited,
-        Some(_) if away_share > AWAY && (falls_behind || without_queue) => Cause::CpuLimited,
-        _ => network_or_nothing(evidence),
+        _ if evidence.could_send * SAMPLES_PER_COULD_SEND < evidence.samples => network_or_undecided(evidence),
+        Some(deficit) if deficit > MAJORITY_SHARE => Cause::CpuLimited,
+        Some(_) if away_share > AWAY_SHARE && (falls_behind || without_queue) => Cause::CpuLimited,
+        _ => network_or_undecided(evidence),
     }
 }
 
-fn network_or_nothing(evidence: &Evidence) -> Cause {
+fn network_or_undecided(evidence: &Evidence) -> Cause {
     if evidence.inflight_bdp.is_some_and(|inflight| inflight >= DEFICIT_BDP) {
         Cause::NetworkLimited
     } else {
@@ -237,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deficit_that_bbr_wants_or_that_is_short_is_none() {
+    fn a_deficit_that_bbr_wants_or_that_is_rare_does_not_count() {
         let draining = |_, sample: &mut Sample| (sample.is_draining, sample.inflight_bytes) = (true, 5_000);
         assert_eq!(cause(draining), Cause::Undecided);
         let seldom = |number: u64, sample: &mut Sample| {
@@ -253,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_cpu_is_away_a_flow_that_falls_behind_its_pace_is_short_of_it() {
+    fn where_the_cpu_is_away_a_flow_that_falls_behind_its_pacing_rate_is_cpu_limited() {
         let behind = |_, sample: &mut Sample| sample.pacing_rate_bytes_per_s = Some(3_500_000);
         assert_eq!(judge(&flow(behind), 0.02).cause, Cause::NetworkLimited);
         assert_eq!(judge(&flow(behind), 0.5).cause, Cause::CpuLimited);
@@ -266,7 +295,7 @@ mod tests {
             sample.bdp = Some((25_000, BdpSource::DeliveryRate));
         };
         assert_eq!(judge(&flow(unpaced), 0.5).cause, Cause::NetworkLimited);
-        // What fills its window waits for ACKs, not for the CPU.
+        // A flow that fills its window waits for ACKs, not for the CPU.
         let full = |_, sample: &mut Sample| {
             behind(0, sample);
             (sample.notsent_bytes, sample.inflight_bytes) = (0, sample.cwnd_bytes);
@@ -280,7 +309,7 @@ mod tests {
         assert_eq!(judge(&flow_of(3, |_, _| ()), 0.0).cause, Cause::Undecided);
         let without_estimate = |_, sample: &mut Sample| sample.bdp = None;
         assert_eq!(cause(without_estimate), Cause::Undecided);
-        // A kernel before 4.10 counts no limits; the rest still tells.
+        // A kernel before 4.10 does not count limits; the other evidence is still enough.
         let old = |_, sample: &mut Sample| {
             (sample.busy_us, sample.rwnd_limited_us, sample.sndbuf_limited_us) = (None, None, None);
             sample.inflight_bytes = 12_000;
@@ -328,7 +357,8 @@ mod tests {
     }
 
     proptest! {
-        /// Counters may be torn, wrap, or go back where a socket was replaced: a verdict comes, and shares stay shares.
+        /// Counters may be torn, wrap, or go back where a socket was replaced: there is a verdict, and shares are from
+        /// 0 to 1.
         #[test]
         fn no_samples_make_it_panic(numbers in prop::collection::vec(any::<[u64; 6]>(), 0..12)) {
             let mut history = History::default();
@@ -337,7 +367,8 @@ mod tests {
                 rwnd_limited_us: Some(n[5]), inflight_bytes: n[1] >> 16, cwnd_bytes: n[2] >> 16, ..bulk(0)
             }));
             let Verdict { evidence, .. } = judge(&history, 0.5);
-            for share in [evidence.busy_share, evidence.rwnd_limited_share, evidence.deficit_share].into_iter().flatten() {
+            let shares = [evidence.busy_share, evidence.rwnd_limited_share, evidence.deficit_share];
+            for share in shares.into_iter().flatten() {
                 prop_assert!((0.0..=1.0).contains(&share));
             }
             prop_assert!(evidence.rate_bytes_per_s.is_finite());

@@ -1,18 +1,19 @@
-//! How a quantity is spread over sockets, in buckets of fixed bounds: what a histogram of Prometheus is made of.
+//! The distribution of a quantity over sockets, in buckets of fixed bounds, as a histogram of Prometheus has them.
 
 use serde::Serialize;
 
-/// Upper bounds. Mbit/s, from a trickle to the fastest NICs, two to a decade.
+/// Upper bounds of rates, Mbit/s, from a trickle to the fastest NICs, two per decade.
 pub const RATE_MBPS: &[f64] =
     &[0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0, 30_000.0, 100_000.0];
-/// In flight over the BDP: densest around the 1 that a deficit is told by.
+/// Upper bounds of the data in flight, BDP, closest together around 1, below which there is a deficit.
 pub const INFLIGHT_BDP: &[f64] = &[0.1, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0];
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Distribution {
     #[serde(skip)]
     bounds: &'static [f64],
-    /// One for each bound, of the values up to it and above the bound before; and one of those above all.
+    /// One count for each bound, of the values up to it and above the bound before; then the count of all larger
+    /// values.
     pub counts: Vec<usize>,
     pub sum: f64,
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use brobust_sockdiag::{Socket, SocketKey};
 
-use crate::cause::{judge, Cause, LEAST_SAMPLES};
+use crate::cause::{judge, Cause, MIN_SAMPLES};
 use crate::groups::Groups;
 use crate::history::History;
 use crate::sample::Sample;
@@ -24,23 +24,23 @@ pub struct Flow {
     pub key: SocketKey,
 }
 
-/// What a sweep tells each flow.
+/// What all flows of a sweep have in common.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
-    /// From 1.
+    /// Number of the sweep, counted from 1.
     pub sweep: u64,
     pub window_ns: u64,
-    /// Of the window's time, the CPU is known to have been taken away.
+    /// Share of the window in which the CPU is known to have been taken away.
     pub away_share: f64,
 }
 
-/// By cookie.
+/// Flows by their sockets' cookies.
 #[derive(Debug, Default)]
 pub struct Flows(HashMap<u64, Flow, BuildHasherDefault<CookieHasher>>);
 
 impl Flows {
-    /// Of one sweep, the first time that a socket is told counts: it may be told twice, by one dump or by one that had to
-    /// be repeated (brobust-sockdiag, query.rs).
+    /// Adds what a sweep has read of a socket. A socket may be reported twice, in one dump or because a dump had to be
+    /// repeated (brobust-sockdiag, query.rs): the first report of a sweep counts.
     pub fn follow(&mut self, socket: &Socket, now: Moment, groups: &mut Groups) {
         let name = socket.congestion_control.as_deref().unwrap_or("");
         let flow = match self.0.entry(u64::from_ne_bytes(socket.key.cookie)) {
@@ -59,24 +59,25 @@ impl Flows {
             return;
         }
         flow.seen = now.sweep;
-        // Another control has another model: what was seen before says nothing of it.
+        // Another control has another model, so earlier samples are no evidence for it.
         if *flow.congestion_control != *name {
             flow.congestion_control = groups.control(name);
             flow.history.clear();
         }
-        // A kernel that says too little for a sample leaves the flow undecided; it is counted nevertheless.
+        // Where the kernel reports too little for a sample, the flow is counted and remains undecided.
         if let Some(sample) = Sample::of(socket) {
             flow.history.add(socket.time_ns, sample);
-            // Sweeps that take long are further apart than was asked for (python/brobust/watching): a verdict is due nevertheless.
-            flow.history.forget_before(socket.time_ns.saturating_sub(now.window_ns), LEAST_SAMPLES);
+            // Long sweeps are farther apart than requested (python/brobust/watch), but a verdict still needs its
+            // samples.
+            flow.history.forget_before(socket.time_ns.saturating_sub(now.window_ns), MIN_SAMPLES);
         }
         let verdict = judge(&flow.history, now.away_share);
         (flow.cause, flow.rate_bytes_per_s) = (verdict.cause, verdict.evidence.rate_bytes_per_s);
         groups.add(&flow.congestion_control, &verdict);
     }
 
-    /// Forgets what was not there in the last two sweeps. In one a dump may have left it out (brobust-sockdiag, query.rs),
-    /// and its history would be lost.
+    /// Forgets the sockets that neither of the last two sweeps has seen. A single dump may leave a socket out
+    /// (brobust-sockdiag, query.rs), which must not cost its history.
     pub fn forget_closed(&mut self, sweep: u64) {
         self.0.retain(|_, flow| flow.seen + 1 >= sweep);
     }
@@ -86,7 +87,7 @@ impl Flows {
     }
 }
 
-/// The kernel counts cookies up: nobody can choose them so that they collide, and a multiplication spreads them.
+/// Hashes by one multiplication: the kernel counts cookies up, so nobody can choose cookies that collide.
 #[derive(Debug, Default)]
 struct CookieHasher(u64);
 
@@ -114,8 +115,8 @@ mod tests {
 
     const AT: Moment = Moment { sweep: 1, window_ns: 10_000_000_000, away_share: 0.0 };
 
-    /// As the kernel tells it, acknowledged at 1 kB/s; tcp_info of that many bytes.
-    fn told(cookie: u8, sweep: u64, tcp_info: usize) -> Socket {
+    /// A socket as the kernel reports it, with 1 kB/s acknowledged and a tcp_info of that many bytes.
+    fn reported(cookie: u8, sweep: u64, tcp_info: usize) -> Socket {
         let end: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let tcp = TcpInfo { bytes_acked: Some(1000 * sweep), ..TcpInfo::parse(&vec![1; tcp_info]) };
         Socket {
@@ -137,9 +138,9 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_is_told_twice_is_counted_once() {
+    fn a_socket_that_is_reported_twice_is_counted_once() {
         let mut flows = Flows::default();
-        assert_eq!(sweep(&mut flows, 1, &[told(1, 1, 232), told(2, 1, 232), told(1, 1, 232)]), 2);
+        assert_eq!(sweep(&mut flows, 1, &[reported(1, 1, 232), reported(2, 1, 232), reported(1, 1, 232)]), 2);
         assert!(flows.seen_in(1).all(|flow| flow.history.count() == 1));
     }
 
@@ -147,11 +148,11 @@ mod tests {
     fn a_dump_that_leaves_a_socket_out_does_not_cost_its_history() {
         let mut flows = Flows::default();
         for number in 1..=4 {
-            assert_eq!(sweep(&mut flows, number, &[told(1, number, 232)]), 1);
+            assert_eq!(sweep(&mut flows, number, &[reported(1, number, 232)]), 1);
         }
         assert_eq!(sweep(&mut flows, 5, &[]), 0);
         assert_eq!(flows.seen_in(5).count(), 0);
-        sweep(&mut flows, 6, &[told(1, 6, 232)]);
+        sweep(&mut flows, 6, &[reported(1, 6, 232)]);
         let flow = flows.seen_in(6).next().unwrap();
         assert_eq!((flow.history.count(), flow.rate_bytes_per_s), (5, 1000.0));
         sweep(&mut flows, 7, &[]);
@@ -160,19 +161,19 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_of_which_an_old_kernel_says_too_little_is_counted_and_undecided() {
+    fn a_socket_of_which_an_old_kernel_reports_too_little_is_counted_and_undecided() {
         let mut flows = Flows::default();
         for number in 1..=5 {
-            assert_eq!(sweep(&mut flows, number, &[told(1, number, 104)]), 1);
+            assert_eq!(sweep(&mut flows, number, &[reported(1, number, 104)]), 1);
         }
         assert_eq!(flows.seen_in(5).next().unwrap().cause, Cause::Undecided);
     }
 
     #[test]
-    fn another_congestion_control_begins_anew() {
+    fn another_congestion_control_begins_with_an_empty_history() {
         let mut flows = Flows::default();
-        sweep(&mut flows, 1, &[told(1, 1, 232)]);
-        sweep(&mut flows, 2, &[Socket { congestion_control: Some("cubic".to_owned()), ..told(1, 2, 232) }]);
+        sweep(&mut flows, 1, &[reported(1, 1, 232)]);
+        sweep(&mut flows, 2, &[Socket { congestion_control: Some("cubic".to_owned()), ..reported(1, 2, 232) }]);
         let flow = flows.seen_in(2).next().unwrap();
         assert_eq!((&*flow.congestion_control, flow.history.count()), ("cubic", 1));
     }
@@ -181,7 +182,7 @@ mod tests {
     fn sweeps_that_are_farther_apart_than_the_window_still_make_a_verdict() {
         let mut flows = Flows::default();
         for number in 1..=6 {
-            sweep(&mut flows, number, &[Socket { time_ns: number * 9_000_000_000, ..told(1, number, 232) }]);
+            sweep(&mut flows, number, &[Socket { time_ns: number * 9_000_000_000, ..reported(1, number, 232) }]);
         }
         let flow = flows.seen_in(6).next().unwrap();
         assert_eq!((flow.history.count(), flow.history.seconds()), (4, 27.0));

@@ -1,4 +1,4 @@
-//! How many sockets there are of each congestion control with each cause, and how fast they are.
+//! Counts the sockets of each congestion control and cause, and how fast they are.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ pub struct Group {
     pub cause: Cause,
     pub sockets: usize,
     pub rate_mbps: Distribution,
-    /// Of those that have an estimate.
+    /// In flight over the BDP, for the sockets that have an estimate.
     pub inflight_bdp: Distribution,
 }
 
-/// Of one sweep. They are few, so that to look through them is faster than a map.
+/// The groups of one sweep. They are so few that searching a list is faster than a map.
 #[derive(Debug, Default)]
 pub struct Groups(Vec<Group>);
 
 impl Groups {
-    /// A name that its flows can share.
+    /// Returns the name of a control in memory that all its flows can share.
     pub fn control(&self, name: &str) -> Arc<str> {
         let known = self.0.iter().map(|group| &group.congestion_control).find(|known| ***known == *name);
         known.map_or_else(|| name.into(), Arc::clone)
@@ -48,7 +48,7 @@ impl Groups {
         }
     }
 
-    /// By name and cause.
+    /// Returns the groups sorted by control and cause.
     pub fn sorted(mut self) -> Vec<Group> {
         self.0
             .sort_by(|one, other| (&one.congestion_control, one.cause).cmp(&(&other.congestion_control, other.cause)));
@@ -56,7 +56,7 @@ impl Groups {
     }
 }
 
-/// From bytes per second.
+/// Converts bytes per second to Mbit/s.
 pub fn mbps(bytes_per_s: f64) -> f64 {
     bytes_per_s * 8e-6
 }

@@ -1,15 +1,15 @@
-//! What was seen of a flow in the last window.
+//! The samples of a flow in the last window.
 
 use std::collections::VecDeque;
 
 use crate::sample::Sample;
 
-/// Samples in the order of time. Those of an idle flow are all the same, and are kept once: nearly all flows of a host
-/// with many are idle, and what a sweep costs is the memory that it has to look at.
+/// Samples in the order of time. Equal samples in a row, such as those of an idle flow, are kept once: nearly all flows
+/// of a host with many flows are idle, and a sweep costs as much as the memory that it has to read.
 #[derive(Debug, Clone)]
 pub struct History {
     times_ns: VecDeque<u64>,
-    /// Each with the number of times, one after the other, at which it was seen.
+    /// Each sample with the number of sweeps in a row that saw it.
     samples: VecDeque<(Sample, usize)>,
 }
 
@@ -20,7 +20,7 @@ impl Default for History {
 }
 
 impl History {
-    /// `time_ns`: CLOCK_MONOTONIC.
+    /// Adds a sample; `time_ns` is CLOCK_MONOTONIC.
     pub fn add(&mut self, time_ns: u64, sample: Sample) {
         self.times_ns.push_back(time_ns);
         match self.samples.back_mut() {
@@ -29,9 +29,9 @@ impl History {
         }
     }
 
-    /// But for the last `least` samples.
-    pub fn forget_before(&mut self, time_ns: u64, least: usize) {
-        while self.count() > least && self.times_ns.front().is_some_and(|first| *first < time_ns) {
+    /// Forgets the samples before a time, but keeps the last `min` samples.
+    pub fn forget_before(&mut self, time_ns: u64, min: usize) {
+        while self.count() > min && self.times_ns.front().is_some_and(|first| *first < time_ns) {
             self.times_ns.pop_front();
             if let Some((_, times)) = self.samples.front_mut() {
                 *times -= 1;
@@ -47,12 +47,12 @@ impl History {
         self.samples.clear();
     }
 
-    /// How many samples.
+    /// Returns the number of samples.
     pub fn count(&self) -> usize {
         self.times_ns.len()
     }
 
-    /// From the first sample to the last.
+    /// Returns the time from the first sample to the last, in s.
     pub fn seconds(&self) -> f64 {
         let (first, last) = (self.times_ns.front(), self.times_ns.back());
         first.zip(last).map_or(0.0, |(first, last)| last.saturating_sub(*first) as f64 / 1e9)
@@ -66,7 +66,7 @@ impl History {
         self.samples.back().map(|(sample, _)| sample)
     }
 
-    /// Each with how often it was seen.
+    /// Returns each sample with the number of sweeps in a row that saw it.
     pub fn iter(&self) -> impl Iterator<Item = (&Sample, usize)> {
         self.samples.iter().map(|(sample, times)| (sample, *times))
     }

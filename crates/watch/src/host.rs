@@ -1,5 +1,5 @@
-//! What the host says of its CPUs: whether they are taken away (steal, a timer that fires late), or short (pressure, one
-//! that is busy all the time).
+//! What the host reports about its CPUs: whether they are taken away (steal, late wake-ups) or overloaded (pressure, a
+//! CPU that is busy all the time).
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -13,7 +13,7 @@ use crate::Error;
 const STAT: &str = "/proc/stat";
 const PRESSURE: &str = "/proc/pressure/cpu";
 
-/// Counters of /proc/stat in ticks, of one CPU or of all.
+/// Counters of /proc/stat for one CPU or for all, in ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Ticks {
     busy: u64,
@@ -21,30 +21,32 @@ struct Ticks {
     all: u64,
 }
 
-/// Between two looks. None: it could not be read, or the kernel does not tell.
+/// The host's load between two readings. None: it could not be read, or the kernel does not report it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct HostLoad {
-    /// Of all CPUs' time: another guest, or the hypervisor, had it (proc(5)). 0 also where the hypervisor does not tell.
+    /// Share of all CPUs' time that another guest or the hypervisor had (proc(5)). 0 also where the hypervisor does not
+    /// report it.
     pub steal_share: Option<f64>,
-    /// Of the wakes of a thread with priority: late (probe.rs). None without the privilege.
+    /// Share of the wake-ups of a thread with priority that were late (probe.rs). None without the privilege.
     pub late_share: Option<f64>,
-    /// Of the busiest CPU's time: it worked.
+    /// Share of the time in which the busiest CPU worked.
     pub busiest_share: Option<f64>,
-    /// Of the last 10 s: some task waited for a CPU (PSI, Documentation/accounting/psi.rst). None without PSI.
+    /// Share of the last 10 s in which some task waited for a CPU (PSI, Documentation/accounting/psi.rst). None without
+    /// PSI.
     pub pressure_share: Option<f64>,
 }
 
 impl HostLoad {
-    /// The CPU was taken away for so much of the time. None: nothing tells.
+    /// Returns the share of the time in which the CPU was taken away. None: neither steal nor late wake-ups are known.
     pub fn away_share(&self) -> Option<f64> {
         [self.steal_share, self.late_share].into_iter().flatten().reduce(f64::max)
     }
 }
 
-/// Remembers the counters of the last look.
+/// Reads the host's load, and keeps the counters of the previous reading.
 #[derive(Debug)]
 pub struct Host {
-    /// Of the last look that could read them; none yet: empty.
+    /// Counters of the latest reading that succeeded; empty before the first.
     before: Vec<Ticks>,
     probe: Option<Probe>,
 }
@@ -61,29 +63,29 @@ impl Host {
         Host { before, probe: Probe::start() }
     }
 
-    /// And what could not be read.
-    pub fn look(&mut self) -> (HostLoad, Vec<Error>) {
-        self.look_at(fs::read_to_string(STAT), fs::read_to_string(PRESSURE))
+    /// Reads the load since the previous reading. Also returns the errors of what could not be read.
+    pub fn read(&mut self) -> (HostLoad, Vec<Error>) {
+        self.evaluate(fs::read_to_string(STAT), fs::read_to_string(PRESSURE))
     }
 
-    fn look_at(&mut self, stat: io::Result<String>, pressure: io::Result<String>) -> (HostLoad, Vec<Error>) {
+    fn evaluate(&mut self, stat: io::Result<String>, pressure: io::Result<String>) -> (HostLoad, Vec<Error>) {
         let mut unread = Vec::new();
         let mut noted = |file: &'static str, text: io::Result<String>| {
             text.map_err(|error| unread.push(Error::Host { file, reason: error.to_string() })).ok()
         };
         let now = noted(STAT, stat).map(|text| parse_ticks(&text));
-        // A kernel without PSI, or one in which it is switched off, is no failure.
+        // That a kernel has no PSI, or has it switched off, is no error.
         let has_psi =
             |error: &io::Error| error.kind() != ErrorKind::NotFound && error.raw_os_error() != Some(libc::EOPNOTSUPP);
         let pressure = match pressure {
             Err(error) if !has_psi(&error) => None,
-            told => noted(PRESSURE, told),
+            other => noted(PRESSURE, other),
         };
         let (steal_share, busiest_share) = now.as_ref().map_or((None, None), |now| shares(&self.before, now));
         self.before = now.unwrap_or_else(|| std::mem::take(&mut self.before));
         let load = HostLoad {
             steal_share,
-            late_share: self.probe.as_mut().and_then(Probe::look),
+            late_share: self.probe.as_mut().and_then(Probe::late_share),
             busiest_share,
             pressure_share: pressure.as_deref().and_then(some_avg10),
         };
@@ -91,24 +93,25 @@ impl Host {
     }
 }
 
-/// Steal of all CPUs, and how busy the busiest was. None where no time has passed, or nothing is known of before.
+/// Returns the steal of all CPUs and the load of the busiest. None if no time has passed, or there was no reading
+/// before.
 fn shares(before: &[Ticks], now: &[Ticks]) -> (Option<f64>, Option<f64>) {
     let part = |chosen: u64, all: u64| (all > 0).then(|| chosen as f64 / all as f64);
     let mut each = before.iter().zip(now).map(|(before, now)| {
         let all = now.all.saturating_sub(before.all);
         (part(now.steal.saturating_sub(before.steal), all), part(now.busy.saturating_sub(before.busy), all))
     });
-    // The first line is of all CPUs together.
+    // The first line is for all CPUs together.
     let steal = each.next().and_then(|(steal, _)| steal);
     (steal, each.filter_map(|(_, busy)| busy).reduce(f64::max))
 }
 
-/// The lines cpu, cpu0, cpu1, ...: user nice system idle iowait irq softirq steal guest guest_nice.
+/// Reads the lines cpu, cpu0, cpu1, ...: user nice system idle iowait irq softirq steal guest guest_nice.
 fn parse_ticks(stat: &str) -> Vec<Ticks> {
     let of_line = |line: &str| {
         let numbers: Vec<u64> = line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
         let number = |at: usize| numbers.get(at).copied().unwrap_or(0);
-        // guest time is part of user time
+        // The time of guests is part of user time.
         let busy = number(0) + number(1) + number(2) + number(5) + number(6);
         let steal = number(7);
         Ticks { busy, steal, all: busy + steal + number(3) + number(4) }
@@ -116,7 +119,7 @@ fn parse_ticks(stat: &str) -> Vec<Ticks> {
     stat.lines().take_while(|line| line.starts_with("cpu")).map(of_line).collect()
 }
 
-/// "some avg10=1.23 avg60=..." in percent
+/// Reads the share in a line such as "some avg10=1.23 avg60=...", which is in percent.
 fn some_avg10(pressure: &str) -> Option<f64> {
     let some = pressure.lines().find(|line| line.starts_with("some "))?;
     let percent: f64 = some.split_whitespace().find_map(|word| word.strip_prefix("avg10="))?.parse().ok()?;
@@ -133,38 +136,38 @@ mod tests {
         "cpu  200 0 100 850 10 0 20 120 0 0\ncpu0 150 0 75 400 5 0 10 10 0 0\ncpu1 50 0 25 450 5 0 10 110 0 0\nintr 6";
 
     #[test]
-    fn steal_is_of_all_cpus_and_busy_of_the_busiest() {
+    fn steal_is_for_all_cpus_and_the_load_is_the_busiest_ones() {
         let pressure =
             "some avg10=12.50 avg60=1.00 avg300=0.10 total=5\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
-        let (load, unread) = quiet(BEFORE).look_at(Ok(AFTER.into()), Ok(pressure.into()));
+        let (load, unread) = quiet(BEFORE).evaluate(Ok(AFTER.into()), Ok(pressure.into()));
         assert_eq!(load.steal_share, Some(100.0 / 300.0));
         assert_eq!(load.busiest_share, Some(1.0));
         assert_eq!(load.pressure_share, Some(0.125));
         assert!(unread.is_empty());
     }
 
-    /// Without the thread that wakes.
+    /// A host without the thread that wakes up.
     fn quiet(before: &str) -> Host {
         Host { before: parse_ticks(before), probe: None }
     }
 
     #[test]
-    fn what_cannot_be_read_is_unknown_and_said_and_not_zero() {
+    fn what_cannot_be_read_is_unknown_and_reported_and_not_zero() {
         let full = || Err(io::Error::from_raw_os_error(libc::EMFILE));
         let mut host = quiet(BEFORE);
-        let (load, unread) = host.look_at(full(), full());
+        let (load, unread) = host.evaluate(full(), full());
         assert_eq!((load, load.away_share()), (HostLoad::default(), None));
         let said: Vec<String> = unread.iter().map(ToString::to_string).collect();
         assert!(said.len() == 2 && said[0].starts_with("/proc/stat: Too many open files"), "{said:?}");
-        // What has passed meanwhile counts in the next look.
-        let (load, _) = host.look_at(Ok(AFTER.into()), full());
+        // The time that has passed counts in the next reading.
+        let (load, _) = host.evaluate(Ok(AFTER.into()), full());
         assert_eq!((load.steal_share, load.away_share()), (Some(100.0 / 300.0), Some(100.0 / 300.0)));
     }
 
     #[test]
-    fn a_host_that_says_nothing_is_no_error() {
+    fn a_host_that_reports_nothing_is_no_error() {
         for error in [libc::ENOENT, libc::EOPNOTSUPP] {
-            let (load, unread) = quiet("").look_at(Ok(String::new()), Err(io::Error::from_raw_os_error(error)));
+            let (load, unread) = quiet("").evaluate(Ok(String::new()), Err(io::Error::from_raw_os_error(error)));
             assert!(load == HostLoad::default() && unread.is_empty(), "{unread:?}");
         }
         assert_eq!(parse_ticks("nonsense"), vec![]);
@@ -173,13 +176,13 @@ mod tests {
     }
 
     #[test]
-    fn this_host_can_be_looked_at() {
+    fn the_load_of_this_host_can_be_read() {
         let mut host = Host::new();
-        let (mut load, mut unread) = host.look();
+        let (mut load, mut unread) = host.read();
         let limit = std::time::Instant::now() + std::time::Duration::from_secs(10);
         while load.steal_share.is_none() && std::time::Instant::now() < limit {
             std::thread::sleep(std::time::Duration::from_millis(10)); // until the counters of all CPUs move
-            (load, unread) = host.look();
+            (load, unread) = host.read();
         }
         let is_share = |share: Option<f64>| share.is_some_and(|share| (0.0..=1.0).contains(&share));
         assert!(is_share(load.steal_share) && unread.is_empty(), "{load:?} {unread:?}");

@@ -1,8 +1,8 @@
-//! Which senders of this host are short of CPU: every TCP socket at intervals, what limits each over a window of these,
-//! and whether the host's CPU is taken away meanwhile.
+//! Finds the senders of this host that lack CPU. It reads every TCP socket at intervals, names what limits each over a
+//! window of samples, and observes whether the host's CPU is taken away.
 //!
-//! A sweep is one dump of each network namespace ([`Watch::sweep`]); what one sample shows is in sample.rs, what a
-//! window of them means in cause.rs, and what the host says of its CPUs in host.rs.
+//! A sweep is one dump of each network namespace ([`Watch::sweep`]). sample.rs has what one sample shows, cause.rs what
+//! a window of samples means, and host.rs what the host reports about its CPUs.
 
 mod cause;
 mod distribution;
@@ -16,7 +16,7 @@ mod report;
 mod sample;
 mod watch;
 
-pub use cause::{judge, Cause, Evidence, Verdict};
+pub use cause::{judge, Cause, Evidence, Verdict, THRESHOLDS};
 pub use distribution::Distribution;
 pub use flows::Flow;
 pub use groups::Group;
@@ -38,7 +38,7 @@ pub enum Error {
     #[error("{file}: {reason}")]
     Host { file: &'static str, reason: String },
 
-    #[error("network namespaces of {processes} processes are hidden from us: to look takes CAP_SYS_PTRACE")]
+    #[error("the network namespaces of {processes} processes are hidden from us: seeing them takes CAP_SYS_PTRACE")]
     Hidden { processes: usize },
 }
 

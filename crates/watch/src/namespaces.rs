@@ -1,4 +1,4 @@
-//! Network namespaces, and a netlink socket in each.
+//! Finds network namespaces, and opens a netlink socket in each.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,23 +12,23 @@ use nix::sched::{setns, CloneFlags};
 
 use crate::{Error, Result};
 
-/// Where ip-netns(8) names them.
+/// Directory in which ip-netns(8) names network namespaces.
 const NAMED: &str = "/run/netns";
 const OURS: &str = "/proc/self/ns/net";
 const MOUNTS: &str = "/proc/self/mountinfo";
 
-/// Which to look at.
+/// The network namespaces to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Namespaces {
-    /// The one that this process is in.
+    /// The namespace that this process is in.
     Own,
-    /// Of ip-netns(8).
+    /// A namespace by its name of ip-netns(8).
     Named(String),
-    /// Of every process, every named one, and those that are mounted elsewhere, as container engines do.
+    /// Those of all processes, all named ones, and those that are mounted elsewhere, as container engines do.
     All,
 }
 
-/// A namespace by its inode, and how people call it.
+/// A namespace by its inode, with its name in messages to users.
 pub struct Found {
     pub inode: u64,
     pub name: String,
@@ -36,8 +36,8 @@ pub struct Found {
 }
 
 impl Namespaces {
-    /// Those that are there now, and what could not be found. A process that ends meanwhile takes its own with it: that
-    /// is no error.
+    /// Returns the namespaces that exist now, and an error for each that could not be found. That a process ends in
+    /// between, and its namespace with it, is no error.
     pub fn find(&self) -> (Vec<Found>, Vec<Error>) {
         match self {
             Namespaces::Own => one(Path::new(OURS), "", |error| format!("{OURS}: {error}")),
@@ -66,8 +66,8 @@ fn found(path: &Path, name: &str) -> io::Result<Found> {
     Ok(Found { inode: fs::metadata(path)?.ino(), name: name.to_owned(), path: path.to_owned() })
 }
 
-/// Each once: our own under no name, then those with a name, then those that processes have, then those that are only
-/// mounted somewhere.
+/// Returns every namespace once: our own without a name, then those with a name, then those of processes, then those
+/// that are only mounted somewhere.
 fn every() -> (Vec<Found>, Vec<Error>) {
     let mut by_inode: BTreeMap<u64, Found> = BTreeMap::new();
     let mut hidden = 0;
@@ -93,8 +93,8 @@ fn every() -> (Vec<Found>, Vec<Error>) {
     (by_inode.into_values().collect(), errors.into_iter().collect())
 }
 
-/// Where network namespaces are mounted. Of a line (proc_pid_mountinfo(5)), the fourth word is what is mounted, the fifth
-/// where.
+/// Returns where network namespaces are mounted. In a line of proc_pid_mountinfo(5), the fourth word says what is
+/// mounted and the fifth where.
 fn mounted(mountinfo: &str) -> Vec<PathBuf> {
     let of_line = |line: &str| {
         let mut words = line.split(' ').skip(3);
@@ -104,7 +104,7 @@ fn mounted(mountinfo: &str) -> Vec<PathBuf> {
     mountinfo.lines().filter_map(of_line).collect()
 }
 
-/// With spaces, tabs, line ends and backslashes in place of \040 and the like.
+/// Replaces \040 and the like by the spaces, tabs, line ends and backslashes that they stand for.
 fn unescaped(path: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .iter()
@@ -112,7 +112,8 @@ fn unescaped(path: &str) -> String {
 }
 
 impl Found {
-    /// A socket keeps the namespace that it was opened in, so a thread goes there, opens one, and ends.
+    /// Opens a socket in the namespace. A socket keeps the namespace in which it was opened, so a thread enters the
+    /// namespace, opens one, and ends.
     pub fn open(&self) -> Result<SockDiag> {
         if self.path == Path::new(OURS) {
             return Ok(SockDiag::open()?);
@@ -121,17 +122,17 @@ impl Found {
         let (path, inode) = (self.path.clone(), self.inode);
         let there = thread::spawn(move || {
             let namespace = File::open(&path).map_err(|error| error.to_string())?;
-            // A process id may have been given since to another process, in another namespace.
+            // The process id may belong to another process by now, in another namespace.
             if namespace.metadata().map_err(|error| error.to_string())?.ino() != inode {
-                return Err("it is not there any more".into());
+                return Err("it no longer exists".into());
             }
             setns(namespace, CloneFlags::CLONE_NEWNET)
-                .map_err(|error| format!("{error}; to look into others takes CAP_SYS_ADMIN"))?;
+                .map_err(|error| format!("{error}; entering another namespace takes CAP_SYS_ADMIN"))?;
             SockDiag::open().map_err(|error| error.to_string())
         });
         match there.join() {
             Ok(opened) => opened.map_err(refuse),
-            Err(_) => Err(refuse("the thread that looked into it died".into())),
+            Err(_) => Err(refuse("the thread that entered it panicked".into())),
         }
     }
 }
@@ -145,7 +146,7 @@ mod tests {
         let here = found(Path::new("/proc/thread-self/ns/net"), "pid 7").unwrap();
         let other = Found { inode: here.inode + 1, ..here };
         let refusal = other.open().err().expect("it is another one").to_string();
-        assert!(refusal.contains("pid 7: it is not there any more"), "{refusal}");
+        assert!(refusal.contains("pid 7: it no longer exists"), "{refusal}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A sweep as people and programs read it: one JSON object. docs/watch.md has the fields.
+//! A sweep as one JSON object. docs/watch.md lists its fields.
 
 use serde::Serialize;
 
@@ -15,17 +15,19 @@ pub struct SweepReport {
     pub sweep: u64,
     pub sockets: usize,
     pub host: HostLoad,
-    /// Sockets by congestion control and cause.
+    /// Number of sockets by congestion control and cause.
     pub counts: Vec<Count>,
     pub bounds: Bounds,
     /// What could not be read, and why.
     pub unread: Vec<String>,
     /// How many of these are about the host's CPUs.
     pub unread_host: usize,
-    /// Dumps that the kernel called inconsistent again and again: sockets may be missing from them.
+    /// Number of dumps that the kernel called inconsistent each time they were asked for: sockets may be missing from
+    /// them.
     pub interrupted: usize,
-    /// Wall time of the sweep, and CPU time of the thread that made it, the kernel's part included.
+    /// Wall time of the sweep.
     pub took_ms: f64,
+    /// CPU time of the thread that made the sweep, the kernel's part included.
     pub cpu_ms: f64,
     pub flows: Vec<FlowReport>,
 }
@@ -35,25 +37,25 @@ pub struct Count {
     pub cc: String,
     pub cause: &'static str,
     pub sockets: usize,
-    /// Over the window, Mbit/s.
+    /// Rates over the window, Mbit/s.
     pub rate_mbps: Distribution,
-    /// Median over the window, of the sockets that have an estimate.
+    /// Medians over the window, for the sockets that have an estimate.
     pub inflight_bdp: Distribution,
 }
 
-/// Of the buckets of each distribution: greatest value in it. The last bucket has none.
+/// The largest value in each bucket of the distributions. The last bucket has no bound.
 #[derive(Debug, Clone, Serialize)]
 pub struct Bounds {
     pub rate_mbps: &'static [f64],
     pub inflight_bdp: &'static [f64],
 }
 
-/// A socket. Rates in Mbit/s of payload (pacing rate: as the stack has it); shares are of the window.
+/// A socket. Rates are Mbit/s of payload (the pacing rate is the stack's), shares are of the window.
 #[derive(Debug, Clone, Serialize)]
 pub struct FlowReport {
     pub local: String,
     pub remote: String,
-    /// Index of the network device that it is bound to, which tells apart what else may be the same twice; 0: none.
+    /// Index of the network device to which it is bound; 0: none. Two sockets may differ in nothing else.
     pub interface: u32,
     /// Network namespace; empty: our own.
     pub netns: String,
@@ -62,18 +64,20 @@ pub struct FlowReport {
     pub cause: &'static str,
     pub rate_mbps: f64,
     pub pacing_rate_mbps: Option<f64>,
-    /// Acknowledged, over what pacing would have sent.
+    /// Bytes acknowledged over the bytes that pacing would have sent.
     pub paced_share: Option<f64>,
     pub delivery_rate_mbps: f64,
     pub bdp_bytes: Option<u64>,
-    /// bbr: by BBR's own estimates; delivery-rate: delivery rate x min RTT.
+    /// `bbr`: BBR's own estimates; `delivery-rate`: delivery rate times min RTT.
     pub bdp_source: Option<&'static str>,
     /// Median over the window.
     pub inflight_bdp: Option<f64>,
-    /// Of the samples in which data, cwnd and phase would have let it send: less than 1 BDP in flight.
+    /// Share of the samples with less than 1 BDP in flight, among those in which data, cwnd and phase allowed it to
+    /// send.
     pub deficit_share: Option<f64>,
-    /// Those samples, and all.
+    /// Number of samples in which data, cwnd and phase allowed it to send.
     pub could_send: usize,
+    /// Number of all samples.
     pub samples: usize,
     pub seconds: f64,
     pub busy_share: Option<f64>,
@@ -85,7 +89,7 @@ pub struct FlowReport {
 }
 
 impl SweepReport {
-    /// With the flows of [`crate::Watch::top`].
+    /// Makes the report of a sweep with the flows of [`crate::Watch::top`].
     pub fn new(sweep: &Sweep, flows: &[(&str, &Flow)]) -> SweepReport {
         SweepReport {
             sweep: sweep.number,

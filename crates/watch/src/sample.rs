@@ -1,23 +1,24 @@
-//! What bears on a flow's limit, of one socket at one moment.
+//! One sample of a socket: what says something about the flow's limit at one moment.
 
 use brobust_sockdiag::{BbrInfo, Socket, TcpInfo};
 
-/// Gains are multiplied by 256 (include/uapi/linux/inet_diag.h).
+/// A gain of 1: gains are multiplied by 256 (include/uapi/linux/inet_diag.h).
 const UNIT: u32 = 256;
 /// The modes of enum cc_mode (cc/cc.h) in which a BBR of ours has less in flight on purpose: DRAIN, PROBE_RTT,
 /// PROBE_BW_DOWN.
 const DRAINING_MODES: [u32; 3] = [1, 3, 5];
 
-/// Whose bandwidth-delay product `Sample::inflight_bdp` is in.
+/// Whose estimate the bandwidth-delay product is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BdpSource {
     /// BBR's own estimates.
     Bbr,
-    /// Delivery rate x min RTT, of the stack: the control shows no estimate.
+    /// The stack's delivery rate times its min RTT, since the control shows no estimate.
     DeliveryRate,
 }
 
-/// Counters run since the connection began. None: the kernel is too old to say.
+/// The state of a socket. Counters count from the beginning of the connection. None: the kernel is too old to report
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
     pub bytes_acked: u64,
@@ -32,11 +33,12 @@ pub struct Sample {
     pub pacing_rate_bytes_per_s: Option<u64>,
     pub delivery_rate_bytes_per_s: u64,
     pub min_rtt_us: Option<u32>,
-    /// None before there is an estimate.
+    /// The BDP in bytes and whose estimate it is. None before there is an estimate.
     pub bdp: Option<(u64, BdpSource)>,
-    /// BBR has less in flight on purpose: DRAIN, PROBE_RTT, or the phase that drains what probing queued.
+    /// Whether BBR has less in flight on purpose: in DRAIN, in PROBE_RTT, or in the phase that drains what probing
+    /// queued.
     pub is_draining: bool,
-    /// The stack says so of its latest delivery rate sample.
+    /// Whether the stack calls its latest delivery rate sample application-limited.
     pub is_app_limited: bool,
     pub is_recovering: bool,
 }
@@ -51,7 +53,7 @@ impl BdpSource {
 }
 
 impl Sample {
-    /// None of a socket that has sent nothing yet, or is no connection any more.
+    /// Takes a sample. None if the socket has sent nothing yet, or is no connection any more.
     pub fn of(socket: &Socket) -> Option<Sample> {
         let tcp = &socket.tcp;
         let mss = u64::from(tcp.snd_mss_bytes?);
@@ -76,23 +78,23 @@ impl Sample {
         })
     }
 
-    /// In flight over the BDP.
+    /// Returns the data in flight over the BDP.
     pub fn inflight_bdp(&self) -> Option<f64> {
         let (bdp, _) = self.bdp?;
         Some(self.inflight_bytes as f64 / bdp as f64)
     }
 
-    /// As much as cwnd allows is in flight, but for a packet or two that an ACK has just made room for.
+    /// Whether as much as cwnd allows is in flight, up to a packet or two for which an ACK has just made room.
     pub fn fills_cwnd(&self) -> bool {
         self.inflight_bytes * 8 >= self.cwnd_bytes * 7
     }
 
-    /// There is something to send now, or all that could be is on its way.
+    /// Whether there is data to send, or as much as possible is already in flight.
     pub fn has_data(&self) -> bool {
         self.notsent_bytes > 0 || self.fills_cwnd()
     }
 
-    /// Whether a deficit would mean anything: data waits, the window has room, and BBR is not draining.
+    /// Whether a deficit would mean something: data waits, the window has room, and BBR is not draining.
     pub fn could_send(&self) -> bool {
         self.notsent_bytes > 0 && !self.fills_cwnd() && !self.is_draining && !self.is_app_limited && !self.is_recovering
     }
@@ -113,7 +115,7 @@ fn bdp(model: Option<&BbrInfo>, tcp: &TcpInfo) -> Option<(u64, BdpSource)> {
 fn is_draining(bbr: &BbrInfo) -> bool {
     match bbr.mode {
         Some(mode) => DRAINING_MODES.contains(&mode) || bbr.pacing_gain_x256 < UNIT,
-        // The kernel's own tells no mode: PROBE_RTT is where cwnd has no gain (net/ipv4/tcp_bbr.c).
+        // The kernel's own BBR does not report its mode; in PROBE_RTT the cwnd gain is 1 (net/ipv4/tcp_bbr.c).
         None => bbr.pacing_gain_x256 < UNIT || bbr.cwnd_gain_x256 == UNIT,
     }
 }

@@ -1,4 +1,4 @@
-//! Sweep after sweep: who is there, what each had in the last window, and what that means.
+//! Sweep after sweep: reads all sockets, follows each over the last window, and names what limits it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -24,95 +24,98 @@ pub struct Settings {
     pub window: Duration,
 }
 
-/// What one sweep came to. Its flows: [`Watch::top`].
+/// The result of one sweep. [`Watch::top`] returns its flows.
 #[derive(Debug, Clone)]
 pub struct Sweep {
     pub number: u64,
     pub host: HostLoad,
     pub sockets: usize,
-    /// What could not be read, or not surely in full, and why.
+    /// What could not be read, or perhaps not completely, and why.
     pub unread: Vec<String>,
-    /// Those of them that are about the host's CPUs.
+    /// How many of these are about the host's CPUs.
     pub unread_host: usize,
-    /// Dumps that stayed interrupted: sockets may be missing from them.
+    /// Number of dumps that were interrupted each time they were asked for: sockets may be missing from them.
     pub interrupted: usize,
-    /// By congestion control and cause.
+    /// The sockets by congestion control and cause.
     pub groups: Vec<Group>,
-    /// Wall time, and CPU time of this thread, in which the kernel answers dumps too.
+    /// Wall time of the sweep.
     pub took: Duration,
+    /// CPU time of this thread, which includes the kernel's work for the dumps.
     pub cpu: Duration,
 }
 
-/// A network namespace that is there.
+/// A network namespace that exists.
 #[derive(Default)]
-struct Place {
+struct Namespace {
     /// Empty: our own.
     name: String,
-    /// None: to be opened, at first or after it failed.
+    /// None: not opened yet, or to be opened again after an error.
     sockets: Option<SockDiag>,
     flows: Flows,
 }
 
 pub struct Watch {
     settings: Settings,
-    /// By inode.
-    places: BTreeMap<u64, Place>,
+    /// Network namespaces by inode.
+    namespaces: BTreeMap<u64, Namespace>,
     host: Host,
-    /// What it said in the last window.
+    /// The host's loads in the last window.
     loads: VecDeque<(Instant, HostLoad)>,
     sweeps: u64,
 }
 
 impl Watch {
-    /// Refuses what cannot be read at all; what cannot be read later is told by each sweep.
+    /// Opens the namespaces, and refuses if none of them can be read. Each sweep reports what cannot be read later.
     pub fn new(settings: Settings) -> Result<Watch> {
         let mut watch =
-            Watch { settings, places: BTreeMap::new(), host: Host::new(), loads: VecDeque::new(), sweeps: 0 };
+            Watch { settings, namespaces: BTreeMap::new(), host: Host::new(), loads: VecDeque::new(), sweeps: 0 };
         let unread = watch.open();
-        match (watch.places.values().any(|place| place.sockets.is_some()), unread.into_iter().next()) {
+        match (watch.namespaces.values().any(|namespace| namespace.sockets.is_some()), unread.into_iter().next()) {
             (false, Some(error)) => Err(error),
             _ => Ok(watch),
         }
     }
 
-    /// A netlink socket in each namespace that is there. Those that are gone are forgotten with their flows: until then
-    /// our socket in it keeps a namespace alive, so that it cannot go away while it is read.
+    /// Opens a netlink socket in each namespace that exists, and returns the errors. A namespace that no process has
+    /// any more is forgotten with its flows. Until then our socket keeps it alive, so that it cannot go away while it
+    /// is read.
     fn open(&mut self) -> Vec<Error> {
         let (found, mut unread) = self.settings.namespaces.find();
-        self.places.retain(|inode, _| found.iter().any(|one| one.inode == *inode));
+        self.namespaces.retain(|inode, _| found.iter().any(|one| one.inode == *inode));
         for one in found {
-            let place = self.places.entry(one.inode).or_default();
-            if place.sockets.is_none() {
+            let namespace = self.namespaces.entry(one.inode).or_default();
+            if namespace.sockets.is_none() {
                 match one.open() {
-                    Ok(sockets) => place.sockets = Some(sockets),
+                    Ok(sockets) => namespace.sockets = Some(sockets),
                     Err(error) => unread.push(error),
                 }
             }
-            place.name = one.name;
+            namespace.name = one.name;
         }
         unread
     }
 
-    /// Reads all sockets once. `state_maps`: where BPF controls of ours export their state, for their BDP.
+    /// Reads all sockets once. `state_maps` are the maps in which our BPF controls export their state, for their BDP.
     pub fn sweep(&mut self, state_maps: Vec<OwnedFd>) -> Sweep {
         let (begun, cpu_before) = (Instant::now(), cpu_time());
         self.sweeps += 1;
-        let (host, unread_host) = self.host.look();
+        let (host, unread_host) = self.host.read();
         let now = self.moment(host);
         let mut unread: Vec<String> = unread_host.iter().chain(&self.open()).map(ToString::to_string).collect();
         let (mut groups, mut interrupted) = (Groups::default(), 0);
         let state_maps: Arc<[OwnedFd]> = state_maps.into();
-        for place in self.places.values_mut() {
-            let Some(sockets) = &mut place.sockets else { continue };
+        for namespace in self.namespaces.values_mut() {
+            let Some(sockets) = &mut namespace.sockets else { continue };
             sockets.set_state_maps(Arc::clone(&state_maps));
-            let read = sockets.dump_each(&self.settings.filter, |socket| place.flows.follow(socket, now, &mut groups));
-            place.flows.forget_closed(now.sweep);
+            let follow = |socket: &_| namespace.flows.follow(socket, now, &mut groups);
+            let read = sockets.dump_each(&self.settings.filter, follow);
+            namespace.flows.forget_closed(now.sweep);
             if let Err(error) = read {
                 match error {
                     SocketError::Interrupted => interrupted += 1,
-                    _ => place.sockets = None,
+                    _ => namespace.sockets = None,
                 }
-                unread.push(named(&place.name, error).to_string());
+                unread.push(named(&namespace.name, error).to_string());
             }
         }
         let groups = groups.sorted();
@@ -129,6 +132,7 @@ impl Watch {
         }
     }
 
+    /// Returns what all flows of this sweep have in common, and remembers the host's load for the window.
     fn moment(&mut self, load: HostLoad) -> Moment {
         let now = Instant::now();
         self.loads.retain(|(then, _)| now - *then < self.settings.window);
@@ -141,15 +145,15 @@ impl Watch {
         }
     }
 
-    /// The flows of the last sweep that matter most, each with the name of its namespace: CPU-limited ones first, then by
-    /// rate.
+    /// Returns the flows of the last sweep that matter most, each with the name of its namespace: CPU-limited ones
+    /// first, then by rate.
     pub fn top(&self, count: usize) -> Vec<(&str, &Flow)> {
         if count == 0 {
             return Vec::new();
         }
         let mut flows = Vec::new();
-        for place in self.places.values() {
-            flows.extend(place.flows.seen_in(self.sweeps).map(|flow| (place.name.as_str(), flow)));
+        for namespace in self.namespaces.values() {
+            flows.extend(namespace.flows.seen_in(self.sweeps).map(|flow| (namespace.name.as_str(), flow)));
         }
         let mut best = BinaryHeap::new();
         for (at, (_, flow)) in flows.iter().enumerate() {
@@ -166,7 +170,7 @@ impl Watch {
     }
 }
 
-/// An error of the sockets, with the namespace that they are in unless it is our own.
+/// Returns an error of a namespace's sockets, with the name of the namespace unless it is our own.
 fn named(namespace: &str, error: SocketError) -> Error {
     if namespace.is_empty() {
         return error.into();
@@ -174,8 +178,8 @@ fn named(namespace: &str, error: SocketError) -> Error {
     Error::Namespace { name: namespace.to_owned(), reason: error.to_string() }
 }
 
-/// Of this thread.
+/// Returns the CPU time of this thread.
 fn cpu_time() -> Duration {
-    // CLOCK_THREAD_CPUTIME_ID cannot fail.
+    // Reading CLOCK_THREAD_CPUTIME_ID cannot fail.
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }

@@ -1,4 +1,4 @@
-//! Against the running kernel: namespaces that are not there, not allowed, or fail. `-- --ignored` runs what needs root.
+//! On the running kernel: namespaces that do not exist, are not allowed, or fail. `-- --ignored` runs what needs root.
 
 use std::fs::{self, File};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use nix::libc;
 
 const NOBODY: u32 = 65534;
 
-/// Both ends of a connection, and the filter that finds its first end.
+/// Returns both ends of a connection, and the filter that finds its first end.
 fn connection() -> (TcpStream, TcpStream, Filter) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -39,7 +39,7 @@ impl Drop for Ended {
     }
 }
 
-/// A process in a network namespace of its own.
+/// Starts a process in a new network namespace.
 fn elsewhere(uid: u32) -> Ended {
     let program =
         ["--net", "setpriv", "--reuid", &uid.to_string(), "--clear-groups", "sleep", "100"].map(str::to_owned);
@@ -47,18 +47,18 @@ fn elsewhere(uid: u32) -> Ended {
     let (deadline, process) = (Instant::now() + Duration::from_secs(10), format!("/proc/{}", child.0.id()));
     let is_there = || fs::read_to_string(format!("{process}/comm")).is_ok_and(|name| name.trim() == "sleep");
     while !is_there() {
-        assert!(Instant::now() < deadline, "unshare and setpriv did not come to sleep");
+        assert!(Instant::now() < deadline, "unshare and setpriv did not start sleep");
         thread::sleep(Duration::from_millis(5));
     }
     child
 }
 
 #[test]
-fn a_reader_that_fails_is_said_and_opened_again() {
+fn a_reader_that_fails_is_reported_and_opened_again() {
     let (_client, _server, filter) = connection();
     let mut watch = Watch::new(settings(Namespaces::Own, filter)).unwrap();
     assert_eq!(sweep(&mut watch, vec![]).sockets, 1);
-    // No map of BPF: the kernel refuses the dump.
+    // This is no BPF map, so the kernel refuses the dump.
     let report = sweep(&mut watch, vec![File::open("/dev/null").unwrap().into()]);
     assert_eq!(report.sockets, 0);
     assert!(matches!(&report.unread[..], [reason] if reason.contains("refused")), "{:?}", report.unread);
@@ -68,7 +68,7 @@ fn a_reader_that_fails_is_said_and_opened_again() {
 
 #[test]
 #[ignore = "needs root"]
-fn without_privilege_the_own_namespace_is_read_and_of_the_others_it_is_said() {
+fn without_privilege_the_own_namespace_is_read_and_the_others_are_reported() {
     let (_client, _server, filter) = connection();
     let (of_root, of_nobody) = (elsewhere(0), elsewhere(NOBODY));
     let privileged = sweep(&mut Watch::new(settings(Namespaces::All, filter)).unwrap(), vec![]);
@@ -91,7 +91,7 @@ fn without_privilege_the_own_namespace_is_read_and_of_the_others_it_is_said() {
 
 #[test]
 #[ignore = "needs root"]
-fn a_namespace_that_goes_is_said_and_one_that_comes_back_is_read() {
+fn a_namespace_that_goes_is_reported_and_one_that_comes_back_is_read() {
     let name = format!("brobust-test-{}", std::process::id());
     let ip = |verb: &str| Command::new("ip").args(["netns", verb, &name]).status().is_ok_and(|status| status.success());
     assert!(ip("add"), "`ip netns add {name}` failed");

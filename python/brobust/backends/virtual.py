@@ -59,9 +59,6 @@ OF_TSO_SIZING = {
     "control": ["tcp_bbr.control_sizes_tso=1"],
 }
 
-# include/uapi/linux/tcp.h, enum tcp_ca_state
-RECOVERY_STATES = ["open", "disorder", "cwr", "recovery", "loss"]
-
 
 def check(scenarios: Sequence[Scenario]) -> None:
     """Refuse before anything is started what could not be measured here."""
@@ -388,7 +385,7 @@ def _samples(table: dict[str, tuple[str, bytes]], run: Run) -> pl.DataFrame:
         pl.lit(run.id).alias("run"),
         pl.col("flow").replace_strict(dict(enumerate(controls)), return_dtype=pl.String).alias("cc"),
         pl.col("mode").replace_strict(dict(enumerate(cc_names.MODES)), default=None, return_dtype=pl.String),
-        pl.col("state").replace_strict(dict(enumerate(RECOVERY_STATES)), default=None, return_dtype=pl.String),
+        pl.col("state").replace_strict(dict(enumerate(cc_names.CA_STATES)), default=None, return_dtype=pl.String),
     )
     return _in_order(samples, SAMPLES)
 

@@ -34,11 +34,9 @@ WARNINGS = dict.fromkeys(
     "loses nine tenths of its rate with 0.5 % of random loss once the CPU is taken away; not for lossy paths",
 )
 
-# enum cc_mode of cc/cc.h, by number.
-MODES = [
-    "startup", "drain", "probe_bw", "probe_rtt", "probe_bw_up", "probe_bw_down", "probe_bw_cruise", "probe_bw_refill",
-    "slow_start", "avoidance",
-]  # fmt: skip
+# The names of enum cc_mode and enum cc_ca_state (cc/cc.h), by number.
+MODES = _core.MODES
+CA_STATES = _core.CA_STATES
 
 
 def name_of(control: str) -> str:

@@ -12,9 +12,6 @@ from brobust.scenario import Scenario
 from brobust.testbed import traffic
 from brobust.testbed.agent import Agent
 
-# include/uapi/linux/tcp.h, enum tcp_ca_state
-_RECOVERY_STATES = ["open", "disorder", "cwr", "recovery", "loss"]
-
 
 class Sampler:
     """A context manager around the traffic. Does nothing where no samples were asked for."""
@@ -96,7 +93,7 @@ def _row(sample: dict[str, Any]) -> dict[str, Any]:
         "cwnd_gain": sample["cwnd_gain"],
         "app_limited": sample["delivery_rate_app_limited"],
         "retransmits": sample["total_retrans_packets"],
-        "state": _RECOVERY_STATES[state] if state is not None and state < len(_RECOVERY_STATES) else None,
+        "state": cc_names.CA_STATES[state] if state is not None and state < len(cc_names.CA_STATES) else None,
         "mode": cc_names.MODES[mode] if mode is not None and mode < len(cc_names.MODES) else None,
         "deficit_acks": sample["deficit_acks"],
     }

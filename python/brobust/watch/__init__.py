@@ -15,8 +15,8 @@ from typing import Any
 from brobust import _core
 from brobust.errors import BadInput, MissingSupport
 
-CPU_LIMITED = "cpu-limited"
-CAUSES = (CPU_LIMITED, "network-limited", "rwnd-limited", "sndbuf-limited", "app-limited", "undecided")
+CAUSES = _core.CAUSES
+CPU_LIMITED = CAUSES[0]
 
 # From this much steal, or from this share of late wake-ups on, the CPU was taken away.
 MIN_STEAL_SHARE = 0.01

@@ -11,20 +11,21 @@ from collections.abc import Iterable, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from brobust import watch
+from brobust import _core, watch
 from brobust.watch import CAUSES, CPU_LIMITED, Flow, formatted
 from brobust.watch.history import Followed, History
 
 # At most this many of the things that could not be read are named: the table needs the lines.
 MAX_UNREAD_SHOWN = 2
 
+_LIMIT = _core.CAUSE_THRESHOLDS
 MEANINGS = {
     CPU_LIMITED: "it had data and room to send, but its sender lacked the CPU",
-    "network-limited": "one BDP or more is in flight: the path is the limit",
-    "rwnd-limited": "the receiver's window is the limit in 20% or more of its busy time",
-    "sndbuf-limited": "the send buffer is the limit in 20% or more of its busy time",
-    "app-limited": "in half of the time or more there was nothing to send",
-    "undecided": "there are fewer than four samples, no estimate, or no sign of a cause",
+    "network-limited": f"{_LIMIT['deficit_bdp']:g} BDP or more is in flight: the path is the limit",
+    "rwnd-limited": f"the receiver's window is the limit in more than {_LIMIT['limited_share']:.0%} of its busy time",
+    "sndbuf-limited": f"the send buffer is the limit in more than {_LIMIT['limited_share']:.0%} of its busy time",
+    "app-limited": f"in more than {_LIMIT['majority_share']:.0%} of the time there was nothing to send",
+    "undecided": f"there are fewer than {_LIMIT['min_samples']:g} samples, no estimate, or no sign of a cause",
 }
 
 

@@ -1,11 +1,11 @@
-//! A transfer over loopback.
+//! Transfers over loopback.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::thread;
 
-/// Ten megabytes with a control; both ends, still open.
+/// Sends ten megabytes with a control, and returns both ends, which are still open.
 pub fn transfer(control: &str) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

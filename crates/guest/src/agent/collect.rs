@@ -47,8 +47,8 @@ fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// Reads both pipes until the command has ended. The end of the pipes is not waited for: a daemon that the command leaves
-/// behind holds them open for good.
+/// Reads both pipes until the command has ended. The end of the pipes is not waited for: a daemon that the command
+/// leaves behind holds them open for good.
 pub fn collect(mut child: Child, input: &[u8], timeout: Option<Duration>, kill: impl Fn(i32)) -> Output {
     let mut output = Output::default();
     let mut stdin = child.stdin.take().map(|pipe| (pipe, input));

@@ -1,4 +1,5 @@
-//! Keeps the commands that the agent has started: which of them still run, how the others ended, and who waits for them.
+//! Keeps the commands that the agent has started: which of them still run, how the others ended, and who waits for
+//! them.
 
 use std::collections::HashMap;
 use std::io;
@@ -121,7 +122,8 @@ impl Jobs {
         }
     }
 
-    /// Reaps every child for as long as the agent lives: our commands and, where we are pid 1, orphans of other processes.
+    /// Reaps every child for as long as the agent lives: our commands and, where we are pid 1, orphans of other
+    /// processes.
     fn reap(&self) {
         loop {
             let seen = self.lock().started;

@@ -1,7 +1,7 @@
 //! The agent runs commands for the host, which asks over a virtio-serial port.
 //!
-//! Requests and replies are JSON objects, one per line. Every request gets exactly one reply, which has its `id`. Replies
-//! come in the order in which requests finish: one that waits never delays another.
+//! Requests and replies are JSON objects, one per line. Every request gets exactly one reply, which has its `id`.
+//! Replies come in the order in which requests finish: one that waits never delays another.
 
 mod child;
 mod collect;

@@ -1,12 +1,12 @@
 //! The line to the host: a virtio-serial port, a tty, or a listening unix socket.
 //!
-//! While no host is connected, a virtio port (drivers/char/virtio_console.c) answers read with 0 and poll with
-//! POLLHUP at once, so a loop of either would eat the guest's CPU. Its wait queue is woken when the host opens the
-//! port, and an edge-triggered epoll reports a state only when it is woken: that is what we sleep in.
+//! While no host is connected, a virtio port (drivers/char/virtio_console.c) answers read with 0 and poll with POLLHUP
+//! at once, so a loop of either would use up the guest's CPU. When the host opens the port, the port's wait queue is
+//! woken. An edge-triggered epoll reports a state only then, so that is what we sleep in.
 //!
-//! Data come by interrupt, the news that a host has opened or closed the port by a work queue. So the first request
-//! of a new host may be readable while the port still says that nobody is there; only a host that stays away for
-//! `AWAY` has gone.
+//! Data arrive by interrupt; that a host has opened or closed the port is reported by a work queue. So the first
+//! request of a new host may be readable while the port still says that no host is connected. Only if it says so for
+//! `HOST_GONE_AFTER`, the host is gone.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -25,14 +25,17 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::termios::{cfmakeraw, tcgetattr, tcsetattr, SetArg};
 use serde::Serialize;
 
-/// Where udev puts links to virtio ports by name, and where the kernel tells the names if there is no udev.
+/// Directory in which udev links virtio ports by name.
 const NAMED_PORTS: &str = "/dev/virtio-ports";
+/// Directory in which the kernel has the names of virtio ports, with or without udev.
 const PORTS_IN_SYSFS: &str = "/sys/class/virtio-ports";
-/// A driver probes its ports after boot; the init script may start us before that.
-const DEVICE_APPEARS: Duration = Duration::from_secs(10);
-/// Far longer than a work queue takes, also in an emulated guest; shorter than any host takes to start anew.
-const AWAY: Duration = Duration::from_millis(100);
-/// A longer line is no request (the largest stdin we expect is far below) and would only fill the guest's memory.
+/// Time that a port may need to appear: the driver probes it after boot, and the init script may start us before that.
+const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time without a connected host after which the host is gone: far longer than a work queue takes, also in an emulated
+/// guest, and shorter than any host takes to start again.
+const HOST_GONE_AFTER: Duration = Duration::from_millis(100);
+/// Longest line in bytes. A longer one is no request (the largest stdin that we expect is far smaller), and would fill
+/// the guest's memory.
 const MAX_LINE: usize = 64 << 20;
 
 pub struct Port {
@@ -41,13 +44,13 @@ pub struct Port {
     unread: Vec<u8>,
 }
 
-/// What the next host connection comes from.
+/// Where the next host connects.
 enum Origin {
     Device(PathBuf),
     Socket(UnixListener),
 }
 
-/// An open line. A virtio port stays open over many hosts, since it can wait for the next one only while it is open.
+/// An open line. A virtio port stays open from host to host, since we can wait for the next one only while it is open.
 struct Stream {
     file: File,
     readable: Epoll,
@@ -55,7 +58,7 @@ struct Stream {
     write: Mutex<()>,
 }
 
-/// One host's stay on the line.
+/// The time during which one host is connected.
 pub struct Session {
     stream: Arc<Stream>,
     connected: AtomicBool,
@@ -63,7 +66,7 @@ pub struct Session {
 
 impl Port {
     pub fn open(path: &Path) -> Result<Port> {
-        // What is below /dev but not there yet will come as a device.
+        // A path below /dev that does not exist yet will be a device.
         let is_device = fs::metadata(path).is_ok_and(|found| found.file_type().is_char_device());
         let origin = if is_device || path.starts_with("/dev") {
             Origin::Device(path.to_owned())
@@ -73,7 +76,7 @@ impl Port {
         Ok(Port { origin, stream: None, unread: Vec::new() })
     }
 
-    /// Blocks until there is a host to talk to (a device counts as connected until it says otherwise).
+    /// Blocks until a host is connected. A device counts as connected until it says otherwise.
     pub fn next_session(&mut self) -> Result<Arc<Session>> {
         self.unread.clear();
         let stream = match (&self.stream, &self.origin) {
@@ -91,7 +94,7 @@ impl Port {
         Ok(Arc::new(Session { stream, connected: AtomicBool::new(true) }))
     }
 
-    /// The next line without its end; None when the host has gone.
+    /// Returns the next line without its newline. None when the host has gone.
     pub fn next_line(&mut self) -> Result<Option<Vec<u8>>> {
         let Some(stream) = self.stream.clone() else { return Ok(None) };
         let mut searched = 0;
@@ -103,7 +106,7 @@ impl Port {
             }
             searched = self.unread.len();
             if searched > MAX_LINE {
-                // What follows is answered as the bad request that it is.
+                // The rest of the line will be answered as a bad request.
                 self.unread.clear();
                 searched = 0;
             }
@@ -127,14 +130,14 @@ impl Stream {
         Ok(Stream { file, readable, stays_open, write: Mutex::new(()) })
     }
 
-    /// Blocks until there is something to append to `into`; false if the host has gone.
+    /// Blocks until something has been appended to `into`. Returns false if the host has gone.
     fn read_more(&self, into: &mut Vec<u8>) -> bool {
         let mut chunk = [0; 32 * 1024];
         let mut away_since = None;
         loop {
             match (&self.file).read(&mut chunk) {
                 Ok(0) if self.stays_open => {
-                    let left = AWAY.checked_sub(away_since.get_or_insert_with(Instant::now).elapsed());
+                    let left = HOST_GONE_AFTER.checked_sub(away_since.get_or_insert_with(Instant::now).elapsed());
                     if left.is_none_or(|left| self.sleep(Some(left)).is_err()) {
                         return false;
                     }
@@ -151,14 +154,13 @@ impl Stream {
                         return false;
                     }
                 }
-                // A hung-up tty says EIO, a reset socket ECONNRESET.
+                // A tty that was hung up returns EIO, a socket that was reset ECONNRESET.
                 Err(_) => return false,
             }
         }
     }
 
-    /// Sleeps until the state of the port changes. An event that came before is not lost, and at worst costs one more
-    /// read.
+    /// Sleeps until the state of the port changes. An earlier event is not lost, and costs one more read at worst.
     fn sleep(&self, limit: Option<Duration>) -> Result<()> {
         let mut events = [EpollEvent::empty()];
         let limit = limit.map_or(EpollTimeout::NONE, |limit| {
@@ -170,7 +172,7 @@ impl Stream {
         }
     }
 
-    /// Waits until the port takes more, or says that nobody is there.
+    /// Waits until the port takes more, or says that no host is connected.
     fn wait_writable(&self) -> Writable {
         let mut fds = [PollFd::new(self.file.as_fd(), PollFlags::POLLOUT)];
         match poll(&mut fds, PollTimeout::NONE) {
@@ -178,7 +180,7 @@ impl Stream {
                 Some(now) if !now.intersects(PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL) => {
                     Writable::Perhaps
                 }
-                _ => Writable::NobodyThere,
+                _ => Writable::NoHost,
             },
             Err(_) => Writable::Perhaps,
         }
@@ -187,11 +189,11 @@ impl Stream {
 
 enum Writable {
     Perhaps,
-    NobodyThere,
+    NoHost,
 }
 
 impl Session {
-    /// Writes one reply as one line; drops it if the host has gone.
+    /// Writes a reply as one line. If the host has gone, the reply is dropped.
     pub fn send(&self, reply: &impl Serialize) {
         let Ok(mut line) = serde_json::to_vec(reply) else { return };
         line.push(b'\n');
@@ -203,8 +205,8 @@ impl Session {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => match self.stream.wait_writable() {
                     Writable::Perhaps => {}
-                    // The reader ends the session after `AWAY`; until then the host may just be coming.
-                    Writable::NobodyThere => thread::sleep(AWAY / 20),
+                    // The reader ends the session after `HOST_GONE_AFTER`. Until then the host may be about to connect.
+                    Writable::NoHost => thread::sleep(HOST_GONE_AFTER / 20),
                 },
                 Err(_) => return,
             }
@@ -216,7 +218,7 @@ impl Session {
     }
 }
 
-/// The data behind our locks are valid after a panic elsewhere; the agent goes on.
+/// Locks a mutex, also after a panic of another thread: the data behind our locks are valid even then.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -234,13 +236,13 @@ fn open_device(path: &Path) -> Result<Stream> {
         let device = resolve(path);
         match OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK).open(&device) {
             Ok(file) => break file,
-            Err(error) if may_come_later(&error) && started.elapsed() < DEVICE_APPEARS => {
+            Err(error) if may_come_later(&error) && started.elapsed() < DEVICE_TIMEOUT => {
                 thread::sleep(Duration::from_millis(50));
             }
             Err(error) => return Err(error).with_context(|| format!("cannot open the port {}", device.display())),
         }
     };
-    // A tty would echo our replies, and cut lines at 4096 bytes (N_TTY's buffer), if it were not raw.
+    // If a tty is not raw, it echoes our replies and cuts lines at 4096 bytes (N_TTY's buffer).
     let is_tty = match tcgetattr(&file) {
         Ok(mut settings) => {
             cfmakeraw(&mut settings);
@@ -252,13 +254,13 @@ fn open_device(path: &Path) -> Result<Stream> {
     Stream::new(file, !is_tty)
 }
 
-/// ENOENT: not probed yet. EIO: a tty whose other end is closed. EBUSY, ENXIO: a virtio port that is being set up or
-/// freed.
+/// Whether opening the port may succeed later. ENOENT: it has not been probed yet. EIO: a tty whose other end is
+/// closed. EBUSY, ENXIO: a virtio port that is being set up or freed.
 fn may_come_later(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EIO | libc::EBUSY | libc::ENXIO | libc::ENODEV))
 }
 
-/// Finds a named virtio port where no udev has made the link for it.
+/// Returns the device of a named virtio port, also if no udev has made the link to it.
 fn resolve(path: &Path) -> PathBuf {
     let by_name = || {
         let wanted = path.strip_prefix(NAMED_PORTS).ok()?.to_str()?;
