@@ -312,6 +312,8 @@ fn state_if_silent(before: &Stat, after: Option<&Stat>) -> State {
 
 #[cfg(test)]
 mod tests {
+    use brobust_layout::headers::RECORDER;
+
     use super::*;
 
     fn stat(state: char, cpu_ticks: u64) -> Stat {
@@ -327,14 +329,21 @@ mod tests {
 
     #[test]
     fn an_event_is_read_as_the_c_struct_is_laid_out() {
-        let mut bytes = Vec::new();
-        bytes.extend(123_456u64.to_ne_bytes());
-        bytes.extend(7u64.to_ne_bytes());
-        bytes.extend(4242u32.to_ne_bytes());
-        bytes.extend(3u32.to_ne_bytes());
-        let event = Event { ns: 123_456, lost: 7, kind: EventKind::Woken };
-        assert_eq!(parse(&bytes), Some((4242, event)));
+        let bytes = RECORDER.numbered("event", &["ns", "lost", "tid", "kind"]);
+        let event = Event { ns: 1, lost: 2, kind: event_kind(4).unwrap() };
+        assert_eq!(parse(&bytes), Some((3, event)));
         assert_eq!(parse(&bytes[..20]), None);
+        assert_eq!(RECORDER.fields("event").len(), 4);
+    }
+
+    #[test]
+    fn kinds_of_events_have_the_names_and_numbers_of_c() {
+        let kinds = RECORDER.enumerators("event_kind");
+        for (name, number) in &kinds {
+            let kind = event_kind(u32::try_from(*number).unwrap()).expect(name);
+            assert_eq!(format!("{kind:?}").to_uppercase(), name.replace('_', ""));
+        }
+        assert_eq!(event_kind(kinds.len() as u32), None);
     }
 
     #[test]
