@@ -46,7 +46,7 @@ from brobust.host import cgroups
 from brobust.host.session import Session
 from brobust.kernels import vm as vm_kernels
 from brobust.testbed import accelerator, image, qemu
-from brobust.testbed.qemu import Guest, Machine
+from brobust.testbed.qemu import Guest, GuestConfig
 
 Command = list[str]
 BOOT_SECONDS = 180.0
@@ -117,8 +117,8 @@ CHURN = "while :; do brobust-guest cc load brb_reno; brobust-guest cc unload brb
 def one_round(name: str, setting: str, args: argparse.Namespace, session: Session) -> Round:
     kernel = vm_kernels.find(args.kernel)
     begun, flows, panics, stalls, words = time.monotonic(), 0, 0, 0, ""
-    machine = Machine(name, tap="", mac="")
-    with Guest.start(machine, kernel, image.build(kernel), "tcg", session) as guest:
+    config = GuestConfig(name, tap="", mac="")
+    with Guest.start(config, kernel, image.build(kernel), "tcg", session) as guest:
         try:
             if args.starve_boot:
                 with held(appeared(guest), args):
@@ -140,7 +140,7 @@ def one_round(name: str, setting: str, args: argparse.Namespace, session: Sessio
                     flows += 1
         except BrobustError as error:
             if guest.died():
-                panics, words = 1, guest.last_words()
+                panics, words = 1, guest.cause_of_death()
             else:
                 stalls, words = 1, str(error)
             (args.out / f"{setting}-{time.time():.0f}").write_text(guest.console.text)

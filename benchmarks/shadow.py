@@ -29,7 +29,7 @@ def main(
     for control in shadow.CONTROLS:
         runs, seen, calls, differences = (Counter[str]() for _ in range(4))
         while seen.total() < acks / 2:
-            for found in shadow.watch(list(cases.VM), [control], over):
+            for found in shadow.compare(list(cases.VM), [control], over):
                 runs[found.case] += 1
                 seen[found.case] += found.acks
                 calls[found.case] += found.calls

@@ -2,7 +2,8 @@
 
     sudo .venv/bin/python benchmarks/verifier.py [--kernel debian-6.1 --kernel debian-6.12]
 
-It writes python/brobust/conformance/verified.json, with which the tests compare, and prints the largest as a table.
+It writes python/brobust/conformance/verifier_counts.json, with which the tests compare, and prints the largest as a
+table.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ import typer
 
 from brobust import _core, backends
 from brobust.backends.vm import VmBackend
-from brobust.conformance import verified
+from brobust.conformance import verifier_counts
 
 
 def main(kernel: Annotated[list[str] | None, typer.Option(help="of VMs")] = None) -> None:
     controls = [name for name, *_ in _core.loadable()]
-    found = dict([verified.of_host(controls)])
+    found = dict([verifier_counts.of_host(controls)])
     with backends.opened("vm", print) as backend:
         assert isinstance(backend, VmBackend)
         for name in kernel or ["debian-6.1", "debian-6.12"]:
-            release, counts = verified.of_vm(backend, name, controls)
+            release, counts = verifier_counts.of_vm(backend, name, controls)
             found[release] = counts
-    record = {**(verified.recorded() if verified.FILE.exists() else {}), **found}
-    verified.FILE.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+    record = {**(verifier_counts.recorded() if verifier_counts.FILE.exists() else {}), **found}
+    verifier_counts.FILE.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
     print(f"| control | {' | '.join(found)} |\n|---|{'--:|' * len(found)}")
     for control in controls:
         most = [f"{max(counts[control].values()):,}" for counts in found.values()]

@@ -101,12 +101,12 @@ def test_what_a_dead_guest_leaves_behind_tells_where_it_was() -> None:
     console = (
         "booted\n[ 60.9] BUG: kernel NULL pointer dereference, address: 08\n[ 60.9] RIP: 0010:tcp_ack+0x12\nR12: 0\n"
     )
-    said = qemu.telling(console + "[ 60.9] Kernel panic - not syncing: Fatal exception in interrupt\n")
+    said = qemu.error_lines(console + "[ 60.9] Kernel panic - not syncing: Fatal exception in interrupt\n")
     assert "NULL pointer" in said and "tcp_ack" in said and said.endswith("in interrupt")
-    assert qemu.telling("qemu: error: no such disk\nEAX=0\n") == "qemu: error: no such disk"
-    assert qemu.telling("only this\n") == "only this"
-    assert qemu.telling(" \n") == ""
-    assert qemu.telling("error: \x1b[2J\n") == "error: \\x1b[2J"
+    assert qemu.error_lines("qemu: error: no such disk\nEAX=0\n") == "qemu: error: no such disk"
+    assert qemu.error_lines("only this\n") == "only this"
+    assert qemu.error_lines(" \n") == ""
+    assert qemu.error_lines("error: \x1b[2J\n") == "error: \\x1b[2J"
 
 
 def _answered(monkeypatch: pytest.MonkeyPatch, *replies: bytes) -> Agent:
@@ -172,7 +172,7 @@ def test_an_oops_on_the_console_is_told_at_once_with_what_follows_it(monkeypatch
     os.write(guest, OOPS[30:])
     os.write(guest, b"[   60.9] Kernel panic - not syncing: Fatal exception in interrupt\n")
     assert told.wait(10) and console.panicked  # though the guest hangs: its end is still open
-    said = qemu.telling(console.text)
+    said = qemu.error_lines(console.text)
     assert said.startswith("Oops: double fault") and "kmem_cache_alloc_node_noprof" in said
     assert said.endswith("Kernel panic - not syncing: Fatal exception in interrupt")
     os.close(guest)
@@ -207,11 +207,11 @@ def test_what_a_healthy_kernel_prints_is_no_panic_and_is_not_kept_whole(monkeypa
 def _stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> qemu.Guest:
     """A guest whose QEMU is a program of ours, with the same wires."""
     stack = contextlib.ExitStack()
-    wires = qemu._Wires.open(qemu.Machine("test", tap="", mac=""), Session(tmp_path, 0), stack)
+    wires = qemu._Wires.open(qemu.GuestConfig("test", tap="", mac=""), Session(tmp_path, 0), stack)
     command = [sys.executable, "-c", script, *map(str, wires.theirs)]
     with stack:
         process = subprocess.Popen(command, stderr=subprocess.PIPE, pass_fds=wires.theirs)
-    return qemu.Guest(qemu.Machine("test", tap="", mac=""), process, wires)
+    return qemu.Guest(qemu.GuestConfig("test", tap="", mac=""), process, wires)
 
 
 def test_a_guest_that_panics_and_hangs_is_dead_at_once_and_says_why(
@@ -224,14 +224,14 @@ def test_a_guest_that_panics_and_hangs_is_dead_at_once_and_says_why(
             guest.agent.wait(1, 60)
         assert time.monotonic() - begun < 30
         assert guest.died()
-        assert guest.last_words().startswith("Oops: double fault")
+        assert guest.cause_of_death().startswith("Oops: double fault")
 
 
 def test_a_guest_whose_qemu_ends_is_dead_at_once_and_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with _stand_in(monkeypatch, tmp_path, "import sys; sys.exit('qemu: error: no such machine')") as guest:
         with pytest.raises(RunFailed, match="test guest"):
             guest.agent.wait(1, 60)
-        assert guest.died() and guest.last_words() == "qemu: error: no such machine"
+        assert guest.died() and guest.cause_of_death() == "qemu: error: no such machine"
 
 
 def test_a_guest_that_is_only_slow_is_not_dead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

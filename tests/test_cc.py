@@ -20,7 +20,7 @@ import pytest
 
 from brobust import _core
 from brobust.cc import loader
-from brobust.conformance import verified
+from brobust.conformance import verifier_counts
 from brobust.errors import BadInput, BrobustError
 from brobust.host import namespaces
 from brobust.host.namespaces import Namespace
@@ -162,7 +162,7 @@ def test_a_trial_whose_guardian_dies_too_is_taken_back_by_the_next_command(place
         guardian.kill()
         trial.kill()
     assert [_new_socket_gets(ns) for ns in places] == [NAME, NAME], "usable, though nobody is left"
-    assert f"took back {NAME}" in _brobust("cc", "list").stderr
+    assert f"unloaded {NAME}, left by a trial" in _brobust("cc", "list").stderr
     assert [_new_socket_gets(ns) for ns in places] == FORMER
     assert _is_gone()
 
@@ -170,7 +170,7 @@ def test_a_trial_whose_guardian_dies_too_is_taken_back_by_the_next_command(place
 @needs_kernel
 def test_a_trial_may_have_an_end(places: list[Namespace]) -> None:
     ended = _brobust("cc", "load", NAME, "--for", "0.2s", *_default_of(places))
-    assert ended.returncode == 0 and "took out" in ended.stdout
+    assert ended.returncode == 0 and f"unloaded {NAME}" in ended.stdout
     assert [_new_socket_gets(ns) for ns in places] == FORMER
     assert _is_gone()
 
@@ -207,10 +207,10 @@ def test_of_two_trials_at_once_one_is_refused_and_the_other_goes_on(places: list
 @needs_kernel
 def test_only_what_a_command_loaded_itself_does_it_take_back(places: list[Namespace]) -> None:
     journal = loader.load(NAME, [], places, pinned=False)
-    assert loader.take_back(replace(journal, owner="1-1")) is None
+    assert loader.end_trial(replace(journal, owner="1-1")) is None
     assert [_new_socket_gets(ns) for ns in places] == [NAME, NAME]
-    assert loader.take_back(journal) == []
-    assert loader.take_back(journal) is None
+    assert loader.end_trial(journal) == []
+    assert loader.end_trial(journal) is None
     assert _is_gone()
 
 
@@ -238,7 +238,7 @@ def test_whoever_may_not_take_back_what_was_left_is_told_who_may(places: list[Na
     if "PermissionError" in listed.stderr or "Permission denied" in listed.stderr:
         pytest.skip("the checkout cannot be read by others")
     assert listed.returncode == 0 and len(listed.stderr.splitlines()) == 1, listed.stderr
-    assert f"{NAME} is left of a trial" in listed.stderr and "sudo brobust cc list" in listed.stderr
+    assert f"{NAME} is still loaded from a trial" in listed.stderr and "sudo brobust cc list" in listed.stderr
 
 
 @needs_kernel
@@ -310,8 +310,8 @@ def test_a_default_that_nobody_wrote_down_goes_back_to_one_that_is_there(places:
         (["unload"], "--all"),
         (["unload", "cubic"], "not loaded by brobust"),
         (["params", "cubic"], "brb_cubic"),
-        (["same", "bbr"], "two controls"),
-        (["same", "--case", "the moon"], "--list"),
+        (["compare", "bbr"], "two congestion controls"),
+        (["compare", "--case", "the moon"], "--list"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_one_line(arguments: list[str], said: str) -> None:
@@ -377,14 +377,14 @@ def test_programs_show_their_size_and_after_traffic_with_statistics_their_cost(p
 
 @needs_kernel
 def test_the_verifier_has_no_more_to_look_at_than_when_it_was_recorded() -> None:
-    release, counts = verified.of_host(["brb_reno", "brb_cubic", "brb_bbr1_robust", "brb_bbr3_robust"])
-    if release not in verified.recorded():
+    release, counts = verifier_counts.of_host(["brb_reno", "brb_cubic", "brb_bbr1_robust", "brb_bbr3_robust"])
+    if release not in verifier_counts.recorded():
         pytest.skip(f"no counts are recorded for Linux {release}: benchmarks/verifier.py records them")
-    assert not verified.grown(counts, verified.recorded()[release])
+    assert not verifier_counts.grown(counts, verifier_counts.recorded()[release])
 
 
 def test_programs_that_have_grown_are_named() -> None:
     before = {"brb_x": {"init": 100, "ssthresh": 1000}}
-    assert not verified.grown({"brb_x": {"init": 190, "ssthresh": 1200}}, before)
-    assert len(verified.grown({"brb_x": {"init": 210, "ssthresh": 1300, "undo_cwnd": 5}}, before)) == 3
-    assert verified.grown({"brb_x": {"init": 600_000}}, {"brb_x": {"init": 590_000}})
+    assert not verifier_counts.grown({"brb_x": {"init": 190, "ssthresh": 1200}}, before)
+    assert len(verifier_counts.grown({"brb_x": {"init": 210, "ssthresh": 1300, "undo_cwnd": 5}}, before)) == 3
+    assert verifier_counts.grown({"brb_x": {"init": 600_000}}, {"brb_x": {"init": 590_000}})

@@ -10,10 +10,10 @@ pytestmark = pytest.mark.virtual
 
 
 def test_our_controls_send_the_kernels_packets_to_the_nanosecond() -> None:
-    compared = list(packets.compare(list(packets.TWINS.items()), cases.VIRTUAL_QUICK))
+    compared = list(packets.compare(list(packets.EQUIVALENTS.items()), cases.VIRTUAL_QUICK))
     differences = [f"{c.first} and {c.second}, {c.case}: {c.difference}" for c in compared if c.difference]
     assert not differences, "\n".join(differences)
-    assert len(compared) == len(packets.TWINS) * len(cases.VIRTUAL_QUICK)
+    assert len(compared) == len(packets.EQUIVALENTS) * len(cases.VIRTUAL_QUICK)
     assert all(c.megabytes > 0.5 for c in compared)
 
 

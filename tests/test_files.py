@@ -27,7 +27,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     victim, link = tmp_path / "victim", tmp_path / "link"
     victim.write_text("theirs")
     link.symlink_to(victim)
-    with pytest.raises(OSError, match="something else than an ordinary file"):
+    with pytest.raises(OSError, match="something other than a regular file"):
         files.write(link, "mine")
     assert victim.read_text() == "theirs"
     assert link.is_symlink()
@@ -35,7 +35,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 
 def test_a_device_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match="something else than an ordinary file"):
+    with pytest.raises(OSError, match="something other than a regular file"):
         files.write(tmp_path / "pipe", "mine")
 
 

@@ -19,7 +19,7 @@ Brobust = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.mark.compiles
 @pytest.mark.parametrize("kernel", ["debian-6.1", "debian-6.12"])
 def test_every_control_is_a_module_without_a_warning(kernel: str, tmp_path: Path) -> None:
-    built = modules.build_controls(_core.control_names(), modules.against(kernel), tmp_path)
+    built = modules.build_controls(_core.control_names(), modules.headers_of(kernel), tmp_path)
     assert [file.name for file in built.modules] == [f"{name}.ko" for name in _core.control_names()]
     assert not built.warnings
     shown = subprocess.run(["/sbin/modinfo", "-p", tmp_path / "brb_bbq.ko"], capture_output=True, text=True, check=True)
@@ -30,8 +30,8 @@ def test_every_control_is_a_module_without_a_warning(kernel: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nix", "--kdir", "debian-6.12"], "there is no control named nix"),
-        (["brb_reno", "--kdir", "/nowhere"], "no prepared kernel tree"),
+        (["nix", "--kdir", "debian-6.12"], "no congestion control of ours is called nix"),
+        (["brb_reno", "--kdir", "/nowhere"], "not a prepared kernel tree"),
         (["brb_reno", "--guest", "x"], "--kdir debian-6.12"),
     ],
 )

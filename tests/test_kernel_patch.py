@@ -216,7 +216,7 @@ def test_the_patch_only_adds_and_a_second_time_adds_nothing(tree: Callable[..., 
     root = tree(which)
     (change,) = _repair(root)
     assert not change.repaired_already
-    assert change.file.told["bbr_version"] == int(which[0])
+    assert change.file.details["bbr_version"] == int(which[0])
     assert change.count("-") == 0
     assert 25 <= change.count("+") <= 40, "small enough to post"
     code = [line for line in change.diff.splitlines() if line.startswith("+")]
@@ -256,7 +256,7 @@ def test_patch_says_what_it_changed_and_check_changes_nothing(tree: Callable[...
     for arguments in ([], ["--check"]):
         again = brobust("kernel", "patch", str(root), *arguments)
         assert (again.returncode, again.stdout) == (
-            0, "net/ipv4/tcp_bbr.c (BBR version 1): repaired already, nothing to do\n",
+            0, "net/ipv4/tcp_bbr.c (BBR version 1): already repaired, nothing to do\n",
         )  # fmt: skip
 
 
@@ -295,18 +295,18 @@ def test_the_patch_to_post_is_one_that_git_takes(tree: Callable[..., Path], brob
 REFUSALS = [
     ("nothing there", [], "is not a directory"),
     ("no BBR", [], "has no net/ipv4/tcp_bbr.c"),
-    ("another file", [], "is no BBR that is known here"),
+    ("another file", [], "is not a known version of BBR"),
     ("version 4", [], "BBR_VERSION is 4"),
     ("another bbr_main", [], "bbr_main() has to call bbr_set_pacing_rate() and then bbr_set_cwnd()"),
     ("half of it", [], "nothing calls it"),
     ("ok", ["--check", "--diff"], "exclude each other"),
     ("ok", ["--check", "--module", "x"], "--check changes and builds nothing"),
-    ("ok", ["--diff", "--json"], "share the standard output"),
+    ("ok", ["--diff", "--json"], "both go to standard output"),
     ("ok", ["--guest", "x"], "--kdir debian-6.12"),
     ("ok", ["--repair", "all"], "give robust or steady"),
     ("ok", ["--repair", "steady"], "has no include/linux/tcp.h"),
     ("ok", ["--repair", "steady", "--module", "x"], "changes the kernel itself"),
-    ("ok", ["--kdir", "/tmp"], "is no prepared kernel tree"),
+    ("ok", ["--kdir", "/tmp"], "is not a prepared kernel tree"),
     ("ok", ["--module", "x"], "is not configured"),
     ("ok", ["--output", "/nowhere/x"], "cannot be written"),
 ]
@@ -403,12 +403,12 @@ def test_the_headers_of_the_same_version_are_found(tmp_path: Path, monkeypatch: 
         (headers / file).touch()
     monkeypatch.setattr(modules, "MODULES", tmp_path / "modules")
     (root / "Makefile").write_text("VERSION = 6\nPATCHLEVEL = 12\nSUBLEVEL = 11\nEXTRAVERSION =\n")
-    assert "not configured" in str(compiling.against(root, None))
+    assert "not configured" in str(compiling.headers_for(root, None))
     (root / "Makefile").write_text("VERSION = 6\nPATCHLEVEL = 12\nSUBLEVEL = 117\nEXTRAVERSION =\n")
-    assert compiling.against(root, None) == compiling.Against(headers)
+    assert compiling.headers_for(root, None) == compiling.KernelHeaders(headers)
     (root / ".config").touch()
     monkeypatch.setattr(modules, "MODULES", tmp_path / "none")
-    assert "make modules_prepare" in str(compiling.against(root, None))
+    assert "make modules_prepare" in str(compiling.headers_for(root, None))
 
 
 def test_a_module_takes_the_place_of_the_kernels_own(tmp_path: Path) -> None:
@@ -425,7 +425,7 @@ def test_a_module_takes_the_place_of_the_kernels_own(tmp_path: Path) -> None:
     assert kernel.release == "6.4.0"
     assert [file.name for file in kernel.modules.rglob("*bbr*")] == ["tcp_bbr.ko"]
     assert (own / "kernel/net/ipv4/tcp_bbr.ko.xz").read_text() == "own"
-    with pytest.raises(BadInput, match="exists already"):
+    with pytest.raises(BadInput, match="already exists"):
         vm_kernels.with_modules(kernel, [module], tmp_path / "guest")
     more = vm_kernels.with_modules(kernel, [module.rename(tmp_path / "brb_own.ko")], tmp_path / "other")
     assert more.control_modules() == {"bbr": "tcp_bbr", "brb_own": "brb_own"}

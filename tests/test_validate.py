@@ -1,4 +1,4 @@
-"""`brobust validate` without VMs: how twins are made, and how they are compared."""
+"""`brobust validate` without VMs: how runs are repeated in virtual time, and how the two are compared."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def recorded(tmp_path: Path) -> Dataset:
     return Dataset.create(tmp_path / "vm", Grid.from_flags(FIELDS), {})
 
 
-def test_a_twin_has_the_path_the_flows_and_the_recorded_offtimes(recorded: Dataset) -> None:
+def test_its_repeat_in_virtual_time_has_the_path_the_flows_and_the_recorded_offtimes(recorded: Dataset) -> None:
     contended, undisturbed = sorted(recorded.grid().runs(), key=lambda run: run.scenario.contention.share)
-    twin = validation.twin(contended, recorded)
-    assert twin["contention"] == {"replay": f"{recorded.directory}#{contended.id}"}
-    assert (twin["kernel"], twin["path"]["rtt"], twin["path"]["buffer"]) == ("virtual-6.12", "10ms", "100000B")
-    assert (twin["flows"][0]["cc"], twin["flows"][0]["count"], twin["cpu"]) == ("bbr", 2, {})
-    assert validation.twin(undisturbed, recorded)["contention"] == {"driver": "none"}
+    repeat = validation.as_virtual(contended, recorded)
+    assert repeat["contention"] == {"replay": f"{recorded.directory}#{contended.id}"}
+    assert (repeat["kernel"], repeat["path"]["rtt"], repeat["path"]["buffer"]) == ("virtual-6.12", "10ms", "100000B")
+    assert (repeat["flows"][0]["cc"], repeat["flows"][0]["count"], repeat["cpu"]) == ("bbr", 2, {})
+    assert validation.as_virtual(undisturbed, recorded)["contention"] == {"driver": "none"}
 
 
 def test_a_what_if_changes_only_what_it_says(recorded: Dataset) -> None:
     run = recorded.grid().runs()[0]
     plain, other = (
-        validation.twin(run, recorded, what) for what in (validation.WhatIf(), validation.WhatIf(10**6, "60MHz"))
+        validation.as_virtual(run, recorded, what) for what in (validation.WhatIf(), validation.WhatIf(10**6, "60MHz"))
     )
     assert (other["path"]["rtt"], other["cpu"]) == ("11ms", {"frequency": "60MHz"})
     assert {**other, "cpu": {}, "path": plain["path"]} == plain

@@ -83,7 +83,7 @@ def log(tmp_path: Path) -> Iterator[toolchain.Log]:
         yield opened
 
 
-def _built(tree: Path, **options: int) -> build.Built:
+def _built(tree: Path, **options: int) -> build.BuildResult:
     return build.build(Order.of_tree(tree, **options))  # type: ignore[arg-type]
 
 
@@ -146,26 +146,26 @@ def test_a_patch_that_does_not_fit_is_refused_by_its_name_and_place(tree: Path, 
     with pytest.raises(BadInput) as refusal:
         from_tree.bring_our_files(tree, ours, log, toolchain.Silent())
     assert str(refusal.value) == (
-        "kernel: Linux 6.4.0-v3 does not take kernel/virtual/patches/0002-more.patch: init/main.c (hunk 1 at line 1), "
-        "kernel/no.c (not in this tree); mend the patch or give another tree"
+        "kernel: kernel/virtual/patches/0002-more.patch does not apply to Linux 6.4.0-v3: init/main.c (hunk 1 "
+        "at line 1), kernel/no.c (not in this tree); adapt the patch or give another tree"
     )
     assert (tree / "init/main.c").read_text() == "one\ntwo, patched\nthree\n"  # 0001 did fit
 
 
 def test_a_patch_that_is_applied_already_is_called_so(tree: Path, ours: Path, log: toolchain.Log) -> None:
     (tree / "init/main.c").write_text("one\ntwo, patched\nthree\n")
-    with pytest.raises(BadInput, match=r"0001-greet\.patch: init/main\.c \(already applied\)"):
+    with pytest.raises(BadInput, match=r"0001-greet\.patch does not apply to .*: init/main\.c \(already applied\)"):
         from_tree.bring_our_files(tree, ours, log, toolchain.Silent())
 
 
 def test_a_failed_build_names_the_error_and_keeps_its_log(tree: Path, ours: Path) -> None:
     (tree / "init/main.c").write_text("one\ntwo\nthree\nbroken\n")
-    with pytest.raises(toolchain.BuildFailed, match=r"init/main\.c:1:1: error: broken; all of it: (.*)") as failure:
+    with pytest.raises(toolchain.BuildFailed, match=r"init/main\.c:1:1: error: broken; whole log: (.*)") as failure:
         _built(tree)
     kept = Path(str(failure.value).rpartition(": ")[2])
     assert "  CC      net/ipv4/tcp_own.o" in kept.read_text()
     assert any("Error 1" in line for line in failure.value.last_lines)
-    with pytest.raises(BadInput, match="no kernel of the virtual backend"):
+    with pytest.raises(BadInput, match="not a kernel of the virtual backend"):
         virtual_kernels.find("virtual-6.4.0-v3")
 
 
@@ -187,8 +187,8 @@ def test_options_that_a_tree_does_not_have_are_told() -> None:
     [
         ("virtual-6.12", MissingSupport, r"^kernel: virtual-6.12 is not built; `brobust kernel build virtual-6.12` "),
         ("virtual-6.1-hz1000", MissingSupport, "`brobust kernel build virtual-6.1-hz1000` builds it"),
-        ("debian-6.12", BadInput, "'debian-6.12' is no kernel of the virtual backend; built here: none"),
-        ("../kernels", BadInput, "is no kernel of the virtual backend"),
+        ("debian-6.12", BadInput, "'debian-6.12' is not a kernel of the virtual backend; built here: none"),
+        ("../kernels", BadInput, "is not a kernel of the virtual backend"),
     ],
 )
 def test_a_kernel_that_is_not_there_is_refused_with_the_command_that_builds_it(
@@ -246,7 +246,7 @@ def test_build_reports_one_object_and_its_phases_beside(
         (["debian-6.12"], ["'debian-6.12'", "virtual-6.12", "--source"]),
         (["virtual-6.12", "--hz", "200"], ["--hz", "200", "100, 250, 300, 1000"]),
         (["virtual-6.12-hz100", "--hz", "1000"], ["--hz", "contradicts"]),
-        (["--source", "/nowhere"], ["--source", "/nowhere", "no kernel tree"]),
+        (["--source", "/nowhere"], ["--source", "/nowhere", "not a kernel tree"]),
         (["--name", "virtual-mine"], ["--name", "virtual-mine", "--source"]),
     ],
 )
@@ -270,8 +270,8 @@ def test_where_the_usual_kernel_is_not_built_the_newest_that_is_runs_and_says_wh
     grid = Grid.from_flags({})
     assert {scenario.kernel for scenario in grid.scenarios} == {"virtual-6.8"} == {grid.fields["kernel"]}
     assert grid.notes == [
-        "kernel: virtual-6.8, since virtual-6.12 is not built here; `brobust kernel build virtual-6.12` builds it "
-        "where apt offers its source"
+        "kernel: using virtual-6.8, because virtual-6.12 is not built here; `brobust kernel build virtual-6.12` builds "
+        "it if apt offers its source"
     ]
     assert Grid.from_flags({"kernel": "virtual-6.1"}).notes == []
     built("virtual-6.12")
@@ -308,7 +308,9 @@ def test_an_executable_that_is_not_the_one_that_was_built_is_refused(tree: Path,
     assert virtual_kernels.find(kernel.name) == kernel
     with kernel.path.open("a") as executable:
         executable.write("x")
-    with pytest.raises(MissingSupport, match=r"linux is not what was built \(its SHA-256 .* --force` builds it again"):
+    with pytest.raises(
+        MissingSupport, match=r"linux has changed since it was built \(its SHA-256 .* --force` builds it again"
+    ):
         virtual_kernels.find(kernel.name)
 
 
@@ -360,7 +362,7 @@ def test_runs_of_several_processes_take_different_cpus(tmp_path: Path, monkeypat
 def test_names_stand_for_directories_and_for_debians_series_alone(tree: Path) -> None:
     with pytest.raises(BadInput, match="cannot name a kernel"):
         Order.of_tree(tree, "a/b")
-    with pytest.raises(BadInput, match="stands for Debian's sources"):
+    with pytest.raises(BadInput, match="stands for Debian's source"):
         Order.of_tree(tree, "virtual-6.12")
 
 

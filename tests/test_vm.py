@@ -26,7 +26,7 @@ from brobust.host.threads import SavedThread
 from brobust.kernels import vm as vm_kernels
 from brobust.series import validation
 from brobust.testbed import accelerator, image
-from brobust.testbed.qemu import Guest, Machine
+from brobust.testbed.qemu import Guest, GuestConfig
 from conftest import BROBUST, json_lines
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(400)]
@@ -74,7 +74,7 @@ def test_virtual_time_with_the_recorded_offtimes_comes_to_the_same(
     of_vm = {run["run"]: (run["cc"], run["share"], run["throughput_mbps"]) for run in runs}
     ratios = {
         of_vm[name][:2]: result.runs["throughput_mbps"][0] / of_vm[name][2]
-        for name, result in validation.twins(Dataset.open(data))
+        for name, result in validation.replay_in_virtual_time(Dataset.open(data))
     }
     for filled in [("bbr", 1), *(("cubic", share) for share in (1, 0.5, 0.25))]:
         assert 0.8 < ratios[filled] < 1.25, ratios
@@ -242,8 +242,8 @@ def test_contend_holds_each_vcpu_of_a_guest_in_phase_and_out_of_phase(tmp_path: 
     kernel = vm_kernels.find("debian-6.12")
     with Session.start() as session:
         chosen, _ = accelerator.choose("auto", kernel, session)
-        machine = Machine("contended", tap="", mac="", vcpus=2)
-        with Guest.start(machine, kernel, image.build(kernel), chosen, session) as guest:
+        config = GuestConfig("contended", tap="", mac="", vcpus=2)
+        with Guest.start(config, kernel, image.build(kernel), chosen, session) as guest:
             guest.wait_booted()
             # As heavy as anybody: the testbed's guests go before all else, and these vCPUs take all CPUs.
             cpus.weigh_session(guest.process.pid, "0")

@@ -39,7 +39,7 @@ class Backend(VmBackend):
             if self.boots <= self.bad_boots:
                 raise RunFailed("sender guest: Cannot find device eth0")
             guest = SimpleNamespace(
-                machine=SimpleNamespace(name="sender"), dead=False, last_words=lambda: "Oops: double fault"
+                config=SimpleNamespace(name="sender"), dead=False, cause_of_death=lambda: "Oops: double fault"
             )
             guest.died = lambda: guest.dead
             self._started = [cast(Guest, guest)]
@@ -112,7 +112,7 @@ def test_a_program_beside_a_run_is_started_again_with_it(backend: Backend, monke
         spawn=lambda *command: spawned.append(command[0]) or len(spawned),
         wait=lambda pid, _: SimpleNamespace(status=0, stdout=f"of program {pid}", stderr=""),
     )
-    monkeypatch.setattr(backend, "_have", lambda testbed, _: setattr(testbed.sender, "agent", agent))
+    monkeypatch.setattr(backend, "_ensure_loaded", lambda testbed, _: setattr(testbed.sender, "agent", agent))
     monkeypatch.setattr(backend, "_measured", _dies(1))
     measured, said = backend.measure_beside(RUN, "watch")
     assert measured.runs[0]["guest_restarts"] == 1
@@ -172,4 +172,4 @@ def test_guests_that_always_die_end_a_calibration_with_their_last_words(
     monkeypatch.setattr(vm, "_udp_mbps", udp)
     with pytest.raises(GuestDied, match="double fault"):
         backend._calibrate("debian", "auto", 20_000_000, 10_000_000)
-    assert backend.boots == 1 + vm.RESTARTS
+    assert backend.boots == 1 + vm.MAX_RESTARTS

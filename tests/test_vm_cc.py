@@ -14,7 +14,7 @@ import pytest
 
 from brobust import _core, backends
 from brobust.backends.vm import VmBackend
-from brobust.conformance import calls, cases, shadow, verified
+from brobust.conformance import calls, cases, shadow, verifier_counts
 from brobust.dataset import Measured
 from brobust.scenario import Run
 from brobust.scenario.grid import scenario
@@ -170,7 +170,7 @@ def test_bbq_cuts_the_probing_of_the_flow_with_the_long_rtt_while_there_is_a_que
 
 
 def test_ours_decides_as_the_kernels_own_at_every_call(testbed: VmBackend) -> None:
-    watched = list(shadow.watch(cases.VM_QUICK, over={"duration": "5s"}, testbed=testbed))
+    watched = list(shadow.compare(cases.VM_QUICK, over={"duration": "5s"}, testbed=testbed))
     assert statistics.fmean(w.acks for w in watched) > 500
     assert [w for w in watched if w.differences] == []
 
@@ -178,7 +178,7 @@ def test_ours_decides_as_the_kernels_own_at_every_call(testbed: VmBackend) -> No
 def test_a_shadow_can_find_a_difference(testbed: VmBackend) -> None:
     """With another parameter than the kernel's."""
     over = {"duration": "3s"}
-    (watched,) = shadow.watch(["clean"], ["bbr_shadow:bbr1_cwnd_gain=3"], over, testbed)
+    (watched,) = shadow.compare(["clean"], ["bbr_shadow:bbr1_cwnd_gain=3"], over, testbed)
     assert watched.differences > 0 and watched.first is not None
     ours, kernels = watched.first["values"]["cwnd_gain"][::-1]
     assert (kernels, ours) == (512, 768)
@@ -195,8 +195,8 @@ def test_the_verifier_has_no_more_to_look_at_than_when_it_was_recorded(testbed: 
     controls = [name for name, *_ in _core.loadable()]
     for control in controls:
         testbed.forget_control(control)
-    release, counts = verified.of_vm(testbed, "debian-6.12", controls)
-    assert not verified.grown(counts, verified.recorded()[release])
+    release, counts = verifier_counts.of_vm(testbed, "debian-6.12", controls)
+    assert not verifier_counts.grown(counts, verifier_counts.recorded()[release])
 
 
 def test_a_guest_that_panics_costs_its_run_a_retry_and_the_record_says_so(testbed: VmBackend) -> None:
@@ -205,7 +205,7 @@ def test_a_guest_that_panics_costs_its_run_a_retry_and_the_record_says_so(testbe
     doomed.agent.spawn("bash", "-c", "sleep 2; echo c >/proc/sysrq-trigger")
     fields = {"backend": "vm", "duration": "4s", "path": PATH, "flows": [{"cc": "cubic"}]}
     (row,) = testbed.measure(Run(scenario=scenario({**fields, "contention": {"share": 0.5}}), repeat=0)).runs
-    assert "sysrq triggered crash" in doomed.last_words()
+    assert "sysrq triggered crash" in doomed.cause_of_death()
     assert row["guest_restarts"] == 1
     assert row["throughput_mbps"] > 0.3 * PAYLOAD_MBPS, row
     (row,) = testbed.measure(Run(scenario=scenario(fields), repeat=0)).runs

@@ -20,16 +20,16 @@ __all__ = ["__version__", "run"]
 def run(scenario: Scenario | Mapping[str, Any], *, repeat: int = 0) -> Result:
     """Measure one scenario (docs/scenario.md) and return its tables (docs/data.md); no dataset is written.
 
-    `repeat`, from 0, is the number of the repeat. Raises brobust.errors.BrobustError for what cannot be measured.
+    `repeat`, counted from 0, is the number of the repeat. Raise brobust.errors.BrobustError if it cannot be measured.
     """
-    from brobust import api  # polars and pydantic: only who measures waits for them
+    from brobust import api  # imports polars and pydantic, which takes long: only when something is measured
 
     return api.run(scenario, repeat=repeat)
 
 
 def __getattr__(name: str) -> str:
     if name == "__version__":
-        from importlib.metadata import version  # as slow to import as everything else here
+        from importlib.metadata import version  # takes as long to import as everything else here
 
         return version("brobust")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,7 @@
-"""`brobust`, and `python -m brobust`. The commands take a second to import: Ctrl-C in it is answered like any other."""
+"""The entry point of `brobust` and of `python -m brobust`.
+
+Importing the command line may take a second, and Ctrl-C in that second must not print a traceback.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
+    """Run the command line."""
     try:
         from brobust import cli
     except KeyboardInterrupt:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class BrobustError(Exception):
-    """Bad input or missing support. The text names what was wrong and how to mend it."""
+    """Bad input or missing support. The text names what is wrong and how to mend it."""
 
     exit_status = 2
 
@@ -22,8 +22,8 @@ class MissingSupport(BrobustError):
 
 
 class RunFailed(BrobustError):
-    """One run could not be measured. Recorded as a failure, with what is known of the run all the same as columns of
-    its record; the series goes on."""
+    """One run could not be measured. Its record gets the outcome `failed`, and `columns` with what is known of the run
+    nevertheless; the series goes on."""
 
     def __init__(self, reason: str, **columns: Any):
         super().__init__(reason)
@@ -31,20 +31,20 @@ class RunFailed(BrobustError):
 
 
 class GuestDied(RunFailed):
-    """A guest's kernel panicked, or its QEMU ended. What was asked of it may be asked of a new one."""
+    """A guest's kernel panicked, or its QEMU ended. The request may be repeated with a new guest."""
 
 
 class UnreadableFile(UserWarning):
-    """A file of a dataset is left out."""
+    """A file of a dataset cannot be read and is left out."""
 
 
 def debugging() -> bool:
-    """Return whether BROBUST_DEBUG asks for tracebacks."""
+    """Return whether the environment variable BROBUST_DEBUG asks for tracebacks."""
     return bool(os.environ.get("BROBUST_DEBUG"))
 
 
-def said(error: BaseException) -> str:
-    """Say in one line what an exception says that is no refusal of ours."""
+def one_line(error: BaseException) -> str:
+    """Return any exception as one line, also one that is not a BrobustError."""
     if isinstance(error, BrobustError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
@@ -53,11 +53,12 @@ def said(error: BaseException) -> str:
 
 
 def printable(text: str) -> str:
-    """Return the text with what a terminal would act on, or not show, written as in Python: a name may hold escape
-    sequences, and be somebody else's."""
+    """Return the text with control characters and invisible ones written as in Python. A name may come from somebody
+    else, and a terminal would act on escape sequences in it."""
     return "".join(letter if _is_harmless(letter) else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def _is_harmless(letter: str) -> bool:
-    # Cc: control, Cf: also the ones that turn the direction, Cs: half a character, of a file name that is no UTF-8
+    # Harmful categories: Cc control characters; Cf, which can change the direction of text; Cs, half characters from
+    # file names that are not UTF-8.
     return letter.isprintable() or unicodedata.category(letter) == "Zs"

@@ -1,4 +1,4 @@
-"""Files that are kept: each is whole or absent, whenever the process that writes it or its machine dies."""
+"""Write files that are kept. Each is either whole or absent, whenever the writing process or its machine dies."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from typing import Any, BinaryIO
 from brobust.errors import BadInput
 
 SCRATCH = ".brobust-*.new"
-"""What a file is called while it is written; one that is left over was written by a process that was killed."""
+"""The name of a file while it is written. If one is left over, the process that wrote it was killed."""
 
 
-DEEPEST = 20  # of tables and lists in each other, in a file of the user's
+MAX_DEPTH = 20  # of nested tables and lists in a user's TOML file
 
 
 @contextmanager
 def replaced(file: Path) -> Iterator[BinaryIO]:
-    """Give a file to write to, which takes the name `file` when the block ends without an error.
+    """Open a new file for writing, and give it the name `file` when the block ends without an error.
 
-    It is on the disk then, with its name: after a power cut either the old file is there or the new one. It is written
-    in the same directory, under a name that cannot be foreseen, and no link is followed: root may write where others
-    can.
+    The file and its name are then on the disk: after a power cut either the old file is there or the new one. It is
+    written in the same directory under a name that nobody can guess, and no link is followed, since root may write to
+    directories in which other users can create links.
     """
     with suppress(FileNotFoundError):
-        if not stat.S_ISREG(file.lstat().st_mode):  # a rename would put a file in the place of /dev/null
-            raise FileExistsError(errno.EEXIST, "something else than an ordinary file has this name", str(file))
+        if not stat.S_ISREG(file.lstat().st_mode):  # a rename would replace even /dev/null by a file
+            raise FileExistsError(errno.EEXIST, "this name belongs to something other than a regular file", str(file))
     scratch = file.with_name(SCRATCH.replace("*", secrets.token_hex(8)))
     descriptor = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
@@ -47,24 +47,24 @@ def replaced(file: Path) -> Iterator[BinaryIO]:
 
 
 def write(file: Path, content: bytes | memoryview | str) -> None:
-    """Write a whole file; text in UTF-8."""
+    """Write a file as a whole; text is encoded as UTF-8."""
     with replaced(file) as out:
         out.write(content.encode() if isinstance(content, str) else content)
 
 
 def read_toml(file: Path) -> dict[str, Any]:
-    """Read a TOML file; one that is none is refused in one line."""
+    """Return the content of a TOML file, or refuse it in one line."""
     try:
         found = tomllib.loads(file.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise BadInput(f"{file}: cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, 5000 digits, lists in lists in lists
+    except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, a number of 5000 digits, deep nesting
         raise BadInput(f"{file}: not a TOML file ({error})") from None
     level: list[Any] = [found]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         level = [inner for value in level for inner in _inside(value)]
     if level:
-        raise BadInput(f"{file}: tables and lists in each other, more than {DEEPEST} deep; nothing here needs that")
+        raise BadInput(f"{file}: tables and lists are nested more than {MAX_DEPTH} deep; no field needs that")
     return found
 
 
@@ -73,17 +73,18 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 def is_file(path: str | Path) -> bool:
-    """Say whether this is a file. What cannot be a name, with 400 letters or a NUL, is none; pathlib raises."""
+    """Return whether this is a file. For an impossible name, of 400 letters or with a NUL, pathlib would raise; this
+    returns False."""
     return os.path.isfile(path)  # noqa: PTH113
 
 
 def is_directory(path: str | Path) -> bool:
-    """Say whether this is a directory, as `is_file` does."""
+    """Return whether this is a directory, with `is_file`'s answer for impossible names."""
     return os.path.isdir(path)  # noqa: PTH112
 
 
 def make_directory(directory: Path) -> None:
-    """Make a directory with its parents, where it is not there, so that it stays after a power cut."""
+    """Make a directory and its parents if they are missing, such that they survive a power cut."""
     if directory.is_dir():
         return
     make_directory(directory.parent)
@@ -92,8 +93,8 @@ def make_directory(directory: Path) -> None:
 
 
 def remove_scratch(directory: Path) -> None:
-    """Remove what processes that were killed left while they wrote into this directory. Only for who knows that no
-    other process is writing there."""
+    """Remove the half-written files that killed processes left in this directory. The caller must know that no other
+    process is writing there."""
     for scratch in directory.glob(SCRATCH):
         scratch.unlink(missing_ok=True)
 

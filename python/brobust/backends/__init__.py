@@ -1,6 +1,6 @@
-"""Backends by name: each measures a run of a scenario; nothing above them asks which one did.
+"""Open a backend by name. A backend measures runs, and no caller asks which one it is.
 
-A backend is imported when it is needed: virtual runs need neither QEMU's client nor root.
+A backend is imported only when it is needed: runs in virtual time need neither QEMU nor root.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from brobust.backends import memory
-from brobust.backends.base import Backend, Say
+from brobust.backends.base import Announce, Backend
 from brobust.backends.support import unsupported
 from brobust.errors import BadInput
 from brobust.scenario import Scenario
@@ -21,14 +21,14 @@ from brobust.scenario import Scenario
 if TYPE_CHECKING:
     from brobust.host.session import Session
 
-# Runs of these put things on the host. They have the host for themselves, and are measured one after the other in the
-# main thread: QEMU is to die with the thread that started it (PR_SET_PDEATHSIG).
+# The runs of these backends change the host. They have it to themselves and are measured one after the other in the
+# main thread, because QEMU dies with the thread that started it (PR_SET_PDEATHSIG).
 ON_HOST = frozenset({"vm"})
 
 
 def check(scenarios: Sequence[Scenario], jobs: int | None = None) -> None:
-    """Refuse, before anything is started, what could not be measured here with so many runs at once (None: one for
-    each CPU)."""
+    """Refuse scenarios that cannot be measured here, before anything starts. `jobs` is how many runs are measured at a
+    time (None: one per CPU)."""
     for scenario in scenarios:
         if (reason := unsupported(scenario)) is not None:
             raise BadInput(reason)
@@ -37,25 +37,26 @@ def check(scenarios: Sequence[Scenario], jobs: int | None = None) -> None:
         _module(name).check([scenario for scenario in scenarios if scenario.backend == name])
 
 
-def open_backend(name: str, session: Session | None, say: Say) -> Backend:
-    """The backend of a series, to be entered once. `session` is needed by those of ON_HOST only."""
+def open_backend(name: str, session: Session | None, announce: Announce) -> Backend:
+    """Return the backend for a series, a context manager to be entered once. Only backends in ON_HOST need a
+    `session`."""
     if name == "vm":
         from brobust.backends.vm import VmBackend
 
         assert session is not None
-        return VmBackend(session, say)
-    backend: Backend = _module(name).VirtualBackend(say)
+        return VmBackend(session, announce)
+    backend: Backend = _module(name).VirtualBackend(announce)
     return backend
 
 
 @contextmanager
-def opened(name: str, say: Say) -> Iterator[Backend]:
-    """The backend ready to measure, with the session it needs; afterwards nothing of it is left."""
+def opened(name: str, announce: Announce) -> Iterator[Backend]:
+    """Yield a backend that is ready to measure, with its session if it needs one; afterwards undo all that it did."""
     from brobust.host.session import Session
 
     with ExitStack() as stack:
         session = stack.enter_context(Session.start()) if name in ON_HOST else None
-        yield stack.enter_context(open_backend(name, session, say))
+        yield stack.enter_context(open_backend(name, session, announce))
 
 
 def _module(name: str) -> ModuleType:

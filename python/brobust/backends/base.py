@@ -1,4 +1,4 @@
-"""What a backend is: something that can measure a run. The rest of brobust never asks which one it is."""
+"""The interface of a backend, which measures runs. The rest of brobust never asks which backend it is."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from brobust.dataset import Measured, failed
-from brobust.errors import RunFailed, debugging, said
+from brobust.errors import RunFailed, debugging, one_line
 from brobust.scenario import Run, Scenario
 
-Say = Callable[[str], None]
+Announce = Callable[[str], None]
+"""Shows the user what is being done."""
 
 
 class Backend(Protocol):
-    """A context manager: entered once for a series, it leaves nothing behind."""
+    """Measures runs. A context manager: it is entered once for a series, and leaves nothing behind."""
 
-    # Runs that it measures well side by side. `measure` is then called from as many threads.
+    # How many runs it measures well at a time. `measure` is called from this many threads.
     parallel: int
 
     def __enter__(self) -> Backend: ...
@@ -24,27 +25,28 @@ class Backend(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
     def calibrate(self, scenarios: Sequence[Scenario]) -> list[dict[str, Any]]:
-        """Prove that the undisturbed testbed carries every path, or refuse. One record per path."""
+        """Measure whether the undisturbed testbed carries every path, and refuse to go on if not. Return a record per
+        path."""
         ...
 
     def measure(self, run: Run) -> Measured:
-        """One run. Raises RunFailed if it could not be measured."""
+        """Measure one run. Raise RunFailed if it cannot be measured."""
         ...
 
     def stop(self) -> None:
-        """End at once the runs that other threads are measuring, and any that is begun after; what they return or raise
-        is not used."""
+        """End the runs that other threads are measuring, and any that begins later, at once. Nobody uses their results
+        or errors."""
         ...
 
 
 def measured(backend: Backend, run: Run) -> Measured:
-    """What a run leaves behind; if it failed, the record of that."""
+    """Measure a run and return the result, or the record of its failure."""
     started = datetime.now(UTC)
     try:
         return backend.measure(run)
     except RunFailed as failure:
         return failed(run, str(failure), started, failure.columns)
-    except Exception as error:  # whatever one run meets, the others are measured
+    except Exception as error:  # an error in one run must not end the series
         if debugging():
             raise
-        return failed(run, said(error), started)
+        return failed(run, one_line(error), started)

@@ -1,4 +1,4 @@
-"""How much memory the tables of a run take: what does not fit is refused before a machine runs out of it."""
+"""Estimate how much memory the tables of a run need, and refuse a run that does not fit before memory runs out."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from brobust import units
 from brobust.errors import BadInput
 from brobust.scenario import Scenario
 
-# Bytes of this process for a row of a table, with all the copies that are made of it until it is in its file.
-# `benchmarks/memory.py` measures them; here with room.
+# Bytes of this process's memory per row of a table, with all copies until the row is in its file.
+# `benchmarks/memory.py` measures them; these values are somewhat larger.
 BYTES = {"packets": 300, "samples": 400, "offtimes": 350, "throughput": 100}
-BYTES_OF_VM_SAMPLE = 2500  # a Python dictionary of 22 numbers: 1.2 KB, 24 bytes a number, and the text it was read from
-INTERVALS_PER_S = 10  # of the throughput over time
-WRITES_PER_S = 100  # of a flow with pattern rate: each may be a packet, however small
+# A Python dictionary of 22 numbers takes 1.2 KB, each number 24 bytes, and the text it was read from the rest.
+BYTES_OF_VM_SAMPLE = 2500
+INTERVALS_PER_S = 10  # rows of the table `throughput`
+WRITES_PER_S = 100  # of a flow with pattern rate; each write may become a packet of its own
 
 
 def needed(s: Scenario) -> int:
-    """Return how many bytes a run's tables take, or somewhat more."""
+    """Return how many bytes a run's tables need at most."""
     seconds = s.duration / 1e9
     flows = sum(group.count for group in s.flows)
     fastest = max([s.path.bandwidth, *(rate for _, rate in s.path.bandwidth_changes)])
@@ -38,7 +39,7 @@ def needed(s: Scenario) -> int:
 
 
 def check(scenarios: Sequence[Scenario], at_once: int) -> None:
-    """Refuse a run that would not fit into this machine's free memory, as often as it is measured at once."""
+    """Refuse scenarios of which `at_once` runs at a time do not fit into this machine's free memory."""
     import psutil
 
     largest = max(scenarios, key=needed)
@@ -47,8 +48,7 @@ def check(scenarios: Sequence[Scenario], at_once: int) -> None:
     if wanted > free:
         beside = f", {at_once} of them at once" if at_once > 1 else ""
         raise BadInput(
-            f"duration: a run of {units.show_time(largest.duration)} at {units.show_rate(largest.path.bandwidth)} with "
-            f"what is to be kept of it takes up to {needed(largest) / 1e9:.1f} GB of memory{beside}, and "
-            f"{free / 1e9:.1f} GB are free; give less duration or bandwidth, rarer --samples or no --packets, a longer "
-            "timeslice, or fewer --jobs"
+            f"duration: a run of {units.show_time(largest.duration)} at {units.show_rate(largest.path.bandwidth)} and "
+            f"its tables need up to {needed(largest) / 1e9:.1f} GB of memory{beside}, and {free / 1e9:.1f} GB are "
+            "free; give less duration or bandwidth, fewer --samples, no --packets, a longer timeslice, or fewer --jobs"
         )

@@ -1,7 +1,8 @@
 """Backend `virtual`: real Linux kernels in virtual time, as ordinary processes of this host.
 
-The controller is crates/virtual; here a scenario is written as it reads one, and what it measured as the dataset's
-tables. Unprivileged, and deterministic: a run is known by the hash of its packets.
+crates/virtual is the controller. This file translates a scenario into the controller's form, and the controller's
+results into the dataset's tables. It needs no privilege, and runs are deterministic: the hash of its packets identifies
+a run.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 import polars as pl
 
 from brobust import _core, units
-from brobust.backends.base import Say
+from brobust.backends.base import Announce
 from brobust.cc import names as cc_names
 from brobust.contention import recordings, verdict
 from brobust.dataset import (
@@ -46,11 +47,11 @@ from brobust.scenario.specs import Changes
 from brobust.virtual import iperf3
 from brobust.virtual.cpus import Cpus
 
-# As in the testbed's guests: no bulk flow may be limited by its socket buffers (guests/init.sh).
+# As in the testbed's guests (testbed/init.sh), so large that socket buffers limit no bulk flow.
 SOCKET_BUFFER_BYTES = 67_108_864
-# Of the throughput over time, as iperf3's in the testbed.
+# The interval of the throughput over time, which is iperf3's in the testbed, too.
 INTERVAL_NS = 100_000_000
-# An application-limited flow writes this often.
+# The interval at which an application-limited flow writes.
 WRITE_EVERY_NS = 10_000_000
 
 OF_TSO_SIZING = {
@@ -61,7 +62,7 @@ OF_TSO_SIZING = {
 
 
 def check(scenarios: Sequence[Scenario]) -> None:
-    """Refuse before anything is started what could not be measured here."""
+    """Refuse scenarios that cannot be measured here, before anything starts."""
     for name in sorted({scenario.kernel for scenario in scenarios}):
         kernel = virtual_kernels.find(name)
         offered = kernel.congestion_controls
@@ -74,12 +75,12 @@ def check(scenarios: Sequence[Scenario]) -> None:
 
 
 class VirtualBackend:
-    """Each run boots kernels of its own, and they end with it: nothing is shared but the host's CPUs."""
+    """Virtual time. Each run boots its own kernels and ends them; runs share nothing but the host's CPUs."""
 
-    def __init__(self, say: Say):
-        self._say = say
+    def __init__(self, announce: Announce):
+        self._announce = announce
         self.calls: Path | None = None
-        """A directory for every call of our controls (cc/call.h): a file for each sender, of the run that is next."""
+        """The directory in which the next run records every call of our controls (cc/call.h), one file per sender."""
         self._cpus = Cpus()
         self.parallel = len(self._cpus)
         self._lock = threading.Lock()
@@ -93,7 +94,7 @@ class VirtualBackend:
         self.stop()
 
     def calibrate(self, scenarios: Sequence[Scenario]) -> list[dict[str, Any]]:
-        """Nothing to prove: the link carries what it is asked to, however slow the host is."""
+        """Do nothing: the link carries its bandwidth however slow the host is."""
         return []
 
     def measure(self, run: Run) -> Measured:
@@ -115,7 +116,7 @@ class VirtualBackend:
         rows = [{**common, **row} for row in _flow_rows(run.scenario, result)]
         over_time: Rows = _table(result["throughput"], run.id, THROUGHPUT)
         if run.scenario.traffic == "iperf3":
-            over_time = _as_iperf3_says(run, result["iperf3"], rows)
+            over_time = _from_iperf3(run, result["iperf3"], rows)
         delivered = [row["throughput_mbps"] for row in rows]
         reason = verdict.in_virtual_time(run.scenario, result["timeslices_ns"], delivered)
         for row in rows:
@@ -154,7 +155,7 @@ class VirtualBackend:
 
 
 def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None, calls: Path | None = None) -> dict[str, Any]:
-    """The run as crates/virtual/src/scenario.rs reads it: ns, bit/s, bytes, ps of CPU time."""
+    """Return the run in the form that crates/virtual/src/scenario.rs reads: ns, bit/s, bytes, ps of CPU time."""
     s, buffer = run.scenario, run.scenario.path.buffer
     flows = [group for group in s.flows for _ in range(group.count)]
     samples = 0 if s.samples == "ack" else s.samples
@@ -203,7 +204,7 @@ def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None, calls: P
 
 
 def _parameters(s: Scenario) -> list[str]:
-    """Of the controls and of the stack, for the kernel's command line."""
+    """Return the parameters of the controls and of the TCP stack for the kernel's command line."""
     return OF_TSO_SIZING[s.tso_sizing] + [
         f"{cc_names.name_of(control)}.{name}={value}"
         for control in sorted({group.cc for group in s.flows})
@@ -212,7 +213,7 @@ def _parameters(s: Scenario) -> list[str]:
 
 
 def _schedule(requested: Contention, seed: int) -> dict[str, Any]:
-    """Return when a sender's CPU may run."""
+    """Return when a sender's CPU may run, in the form that crates/timeline reads."""
     return schedule(requested, seed, () if requested.replay is None else recordings.offtimes(requested.replay))
 
 
@@ -297,23 +298,23 @@ def _flow_rows(s: Scenario, result: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-# What iperf3 printed at the sender and at the receiver, each with the last words of the kernel that ran it.
-Said = tuple[tuple[str, str], tuple[str, str]]
+# What iperf3 printed at the sender and at the receiver, each with the last console line of the kernel that ran it.
+Iperf3Output = tuple[tuple[str, str], tuple[str, str]]
 
 
-def _as_iperf3_says(run: Run, said: list[Said], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Throughput over time; what else iperf3 measures by itself takes its place in the rows."""
+def _from_iperf3(run: Run, outputs: list[Iperf3Output], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the throughput over time that iperf3 measured, and put its other results into the rows."""
     groups = [group for group in run.scenario.flows for _ in range(group.count)]
     over_time = []
-    for number, (group, ends, row) in enumerate(zip(groups, said, rows, strict=True)):
+    for number, (group, ends, row) in enumerate(zip(groups, outputs, rows, strict=True)):
         try:
             flow = iperf3_results.flows(group, *(text for text, _ in ends))[0]
         except RunFailed as failure:
             why = str(failure)
-            for end, (text, words) in zip(("sender", "receiver"), ends, strict=True):
-                # What is no report may not be iperf3's own doing.
+            for end, (text, console) in zip(("sender", "receiver"), ends, strict=True):
+                # If iperf3 printed no report, the kernel may be the reason.
                 if not text.startswith("{") and why.startswith(f"iperf3 at the {end} "):
-                    why = f"{why}; its kernel's last words: {words}"
+                    why = f"{why}; its kernel's console ends with: {console}"
             raise RunFailed(f"flow {number} ({group.cc}): {why}") from None
         row["iperf3"] = iperf3.version()
         row["throughput_mbps"], row["retransmits"] = flow.throughput_mbps, flow.retransmits
@@ -358,9 +359,9 @@ def _offtimes(senders: list[list[tuple[int, int]]], run: Run) -> pl.DataFrame:
 
 
 def _columns(table: dict[str, tuple[str, bytes]]) -> pl.DataFrame:
-    """Columns as crates/python hands them over: the name of numpy's type, and the bytes. NaN and the least integer
-    stand for what is missing."""
-    # By array rather than numpy, which takes longer to import than a short run takes.
+    """Return a table from the columns that crates/python hands over: the name of numpy's type, and the bytes. NaN and
+    the smallest integer stand for missing values."""
+    # This uses array, because importing numpy takes longer than a short run.
     typecodes = {"f8": "d", "i8": "q", "?": "b"}
     types = {"f8": pl.Float64, "i8": pl.Int64, "?": pl.Boolean}
     data = {name: array(typecodes[kind], content) for name, (kind, content) in table.items()}

@@ -1,6 +1,6 @@
-"""Backend `vm`: a real Linux sender in QEMU whose vCPU thread is taken off its CPU, and a path guest beside it.
+"""Backend `vm`: a real Linux sender in QEMU whose vCPU thread is taken off its CPU, and a path guest.
 
-One boot serves a whole series; between runs everything that one flow could leave to the next is reset.
+One boot serves a whole series. Before each run everything that an earlier flow could have left is reset.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from brobust import units
-from brobust.backends.base import Say
+from brobust.backends.base import Announce
 from brobust.cc import names as cc_names
 from brobust.contention import during_run, verdict
 from brobust.dataset import Measured, flow_columns, scenario_columns
@@ -26,7 +26,7 @@ from brobust.kernels import vm as vm_kernels
 from brobust.kernels.vm import Kernel
 from brobust.scenario import TSO_RTT_LOG, Flows, Path, Run, Scenario
 from brobust.testbed import accelerator, image, path, qemu, samples, traffic
-from brobust.testbed.qemu import Guest, Machine
+from brobust.testbed.qemu import Guest, GuestConfig
 from brobust.units import Buffer, show_rate
 
 ADDRESSES = {"sender": "10.77.0.1", "path": traffic.RECEIVER}
@@ -34,13 +34,13 @@ MACS = {"sender": "52:54:00:77:00:01", "path": "52:54:00:77:00:02"}
 
 UDP_SECONDS = 1.5
 CUBIC_SECONDS = 4
-CARRIES = 0.95
-# What the machine can carry is asked for, not what it carries while something else happens to be busy: what fell short
-# is measured again after a wait, which grows; halfway in new guests, since one may have begun badly.
+MIN_CARRIED_SHARE = 0.95
+# Calibration is about what the machine can carry, not about what it carries while other work keeps it busy. So a path
+# that falls short is measured again after a growing wait, and halfway in new guests, since a guest may be stuck.
 CALIBRATION_TRIES = 6
 CALIBRATION_WAIT_SECONDS = 1.0
-# A guest that died takes its run with it: it is measured again in new guests, so many times.
-RESTARTS = 2
+# If a guest dies, its run is measured again in new guests, at most this many times.
+MAX_RESTARTS = 2
 
 T = TypeVar("T")
 
@@ -55,11 +55,11 @@ class Testbed:
     path_release: str
     accelerator: str
     iperf3: str
-    controls: dict[str, str]  # loaded, by name, each as it was asked for
+    controls: dict[str, str]  # the loaded controls by name, each with its settings as in --cc
 
 
 def check(scenarios: Sequence[Scenario]) -> None:
-    """Refuse before anything is started what could not be measured here."""
+    """Refuse scenarios that cannot be measured here, before anything starts."""
     if os.geteuid() != 0:
         raise MissingSupport("the vm backend needs root (taps, network namespaces, SCHED_DEADLINE); run it with sudo")
     if not accelerator.qemu_version():
@@ -74,19 +74,19 @@ def check(scenarios: Sequence[Scenario]) -> None:
 
 
 class VmBackend:
-    """The testbed, booted when first needed and booted anew when the kernel changes or a guest has died."""
+    """The testbed. It boots when first needed, and again when the kernel changes or a guest has died."""
 
-    parallel = 1  # the vCPU under measurement has a CPU for itself
+    parallel = 1  # because the sender's vCPU has a CPU to itself
 
-    def __init__(self, session: Session, say: Say):
+    def __init__(self, session: Session, announce: Announce):
         self._session = session
-        self._say = say
+        self._announce = announce
         self._cpus = cpus.plan()
         self._testbed: Testbed | None = None
         self._guests = ExitStack()
         self._started: list[Guest] = []
         self.records_calls = False
-        """Have our controls keep every call (cc/call.h), for `brobust-guest cc replay`."""
+        """Whether our controls record every call (cc/call.h), for `brobust-guest cc replay`."""
 
     def __enter__(self) -> VmBackend:
         network.create(self._session, ["tap-sender", "tap-path"])
@@ -99,55 +99,54 @@ class VmBackend:
         records = []
         points = {(s.kernel, s.accelerator, max(_bandwidths(s.path))) for s in scenarios}
         for kernel, wanted, bandwidth in sorted(points):
-            # A long path would only make Cubic's start longer.
+            # With a longer RTT, only Cubic's start would take longer.
             rtt = min(20_000_000, *(s.path.rtt for s in scenarios if max(_bandwidths(s.path)) == bandwidth))
-            self._say(f"calibrating {show_rate(bandwidth)} on {kernel}")
+            self._announce(f"calibrating {show_rate(bandwidth)} on {kernel}")
             records.append(self._calibrate(kernel, wanted, bandwidth, rtt))
         return records
 
     def _calibrate(self, kernel: str, wanted: str, bandwidth: int, rtt: int) -> dict[str, Any]:
-        # A buffer in which Cubic fills the path whatever its dynamics: what is asked here is what the machine
-        # can carry, not how a control copes with a small buffer.
-        roomy = Path(bandwidth=f"{bandwidth}bit", rtt=f"{rtt}ns", buffer=_roomy(bandwidth, rtt))
+        calibration_path = Path(bandwidth=f"{bandwidth}bit", rtt=f"{rtt}ns", buffer=_calibration_buffer(bandwidth, rtt))
         ceiling = units.goodput_ceiling_mbps(bandwidth)
 
         def once(measure: Callable[[Testbed, Path], float]) -> float:
             def measured(testbed: Testbed) -> float:
-                self._reset(testbed, roomy)
-                return measure(testbed, roomy)
+                self._reset(testbed, calibration_path)
+                return measure(testbed, calibration_path)
 
             return self._in_living_guests(kernel, wanted, measured)[0]
 
-        udp, udp_tries = self._best(partial(once, _udp_mbps), CARRIES * ceiling)
-        cubic, cubic_tries = self._best(partial(once, _cubic_mbps), CARRIES * ceiling)
+        udp, udp_tries = self._best(partial(once, _udp_mbps), MIN_CARRIED_SHARE * ceiling)
+        cubic, cubic_tries = self._best(partial(once, _cubic_mbps), MIN_CARRIED_SHARE * ceiling)
         testbed = self._booted(kernel, wanted)
         record = {
             "kernel": testbed.kernel.name, "accelerator": testbed.accelerator,
-            "bandwidth_mbps": bandwidth / 1e6, "rtt_ms": rtt / 1e6, "buffer_bytes": roomy.buffer_bytes,
+            "bandwidth_mbps": bandwidth / 1e6, "rtt_ms": rtt / 1e6, "buffer_bytes": calibration_path.buffer_bytes,
             "ceiling_mbps": round(ceiling, 3), "udp_mbps": round(udp, 3), "cubic_mbps": round(cubic, 3),
             "udp_tries": udp_tries, "cubic_tries": cubic_tries,
             "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         }  # fmt: skip
-        if min(udp, cubic) < CARRIES * ceiling:
+        if min(udp, cubic) < MIN_CARRIED_SHARE * ceiling:
             raise MissingSupport(
                 f"bandwidth: this machine carries {udp:.1f} Mbit/s of UDP and {cubic:.1f} of undisturbed "
                 f"Cubic ({testbed.accelerator}, {testbed.kernel.name}; the best of {CALIBRATION_TRIES}), "
-                f"less than 95 % of the {ceiling:.1f} that {show_rate(bandwidth)} can deliver; choose a lower "
-                "--bandwidth, or end what else keeps this machine busy"
+                f"less than 95 % of the {ceiling:.1f} that {show_rate(bandwidth)} can deliver; give a lower "
+                "--bandwidth, or end other work on this machine"
             )
         return record
 
     def _best(self, measure: Callable[[], float], enough: float) -> tuple[float, int]:
-        """Measure until it is enough, at most `CALIBRATION_TRIES` times. Return the best, and how often."""
+        """Measure until the result is enough, at most CALIBRATION_TRIES times. Return the best result, and how often
+        it was measured."""
         best = 0.0
         for tries in range(1, CALIBRATION_TRIES + 1):
             best = max(best, measure())
             if best >= enough:
                 return best, tries
             if tries == CALIBRATION_TRIES // 2:
-                self._drop()
+                self._shut_down()
             if tries < CALIBRATION_TRIES:
-                self._say(f"calibration fell short ({best:.1f} of {enough:.1f} Mbit/s); once more")
+                self._announce(f"calibration fell short ({best:.1f} of {enough:.1f} Mbit/s); trying again")
                 time.sleep(CALIBRATION_WAIT_SECONDS * tries)
         return best, CALIBRATION_TRIES
 
@@ -155,38 +154,38 @@ class VmBackend:
         return self._restarted(run, partial(self._measured, run))[0]
 
     def _restarted(self, run: Run, work: Callable[[Testbed], tuple[Measured, T]]) -> tuple[Measured, T]:
-        """Measure a run in guests of which some may die; the record says how often."""
+        """Measure a run, again if a guest dies; the record says how often."""
         scenario = run.scenario
         (measured, more), restarts = self._in_living_guests(scenario.kernel, scenario.accelerator, work)
         rows = [{**row, "guest_restarts": restarts} for row in measured.runs]
         return replace(measured, runs=rows), more
 
     def _in_living_guests(self, kernel: str, wanted: str, work: Callable[[Testbed], T]) -> tuple[T, int]:
-        """Do something in the testbed; if a guest dies, or does not get ready, again in new guests. Also return how
-        often."""
-        for restarts in range(RESTARTS + 1):
+        """Do something in the testbed, and again in new guests if a guest dies or does not get ready. Return the result
+        and the number of restarts."""
+        for restarts in range(MAX_RESTARTS + 1):
             testbed = None
             try:
                 testbed = self._booted(kernel, wanted)
                 return work(testbed), restarts
             except RunFailed as failure:
-                words = [f"{g.machine.name}: {g.last_words()}" for g in self._started if g.died()]
-                self._drop()  # whatever is next gets fresh guests: these may be stuck
-                if testbed is not None and not words:
+                causes = [f"{g.config.name}: {g.cause_of_death()}" for g in self._started if g.died()]
+                self._shut_down()  # these guests may be stuck, so the next run gets new ones
+                if testbed is not None and not causes:
                     raise RunFailed(str(failure), guest_restarts=restarts) from None
-                why = f"a guest died, {'; '.join(words)}" if words else "the guests did not get ready"
-                if restarts == RESTARTS:
+                why = f"a guest died, {'; '.join(causes)}" if causes else "the guests did not get ready"
+                if restarts == MAX_RESTARTS:
                     raise GuestDied(f"{why} ({failure})", guest_restarts=restarts) from None
-                self._say(f"{why}; once more in new guests")
+                self._announce(f"{why}; trying again in new guests")
         raise AssertionError("unreachable")
 
     def _measured(self, run: Run, testbed: Testbed) -> tuple[Measured, None]:
         scenario = run.scenario
         started, clock = datetime.now(UTC), time.monotonic()
         for group in scenario.flows:
-            self._have(testbed, group.cc)
+            self._ensure_loaded(testbed, group.cc)
         self._reset(testbed, scenario.path, path.own_rtts(scenario))
-        # Kernels before 5.18 have no such bonus, and nothing to write to.
+        # Kernels before 5.18 do not have this sysctl, nor the bonus that it sets.
         log, file = TSO_RTT_LOG[scenario.tso_sizing], "/proc/sys/net/ipv4/tcp_tso_rtt_log"
         testbed.sender.agent.run("bash", "-c", f"[ ! -e {file} ] || echo {log} >{file}")
         sampler = samples.Sampler(testbed.sender.agent, scenario)
@@ -243,7 +242,7 @@ class VmBackend:
         return Measured(rows, over_time, sampler.rows(run.id, flows), got.rows(run.id)), None
 
     def stop(self) -> None:
-        """Nothing to do: a run is in the main thread, where Ctrl-C ends it."""
+        """Do nothing: a run is in the main thread, where Ctrl-C ends it."""
 
     def _booted(self, kernel_name: str, wanted: str) -> Testbed:
         kernel = vm_kernels.find(kernel_name)
@@ -251,12 +250,12 @@ class VmBackend:
         testbed = self._testbed
         if testbed is not None and (testbed.kernel, testbed.accelerator) == (kernel, chosen):
             return testbed
-        self._drop()
-        self._say(f"booting {kernel.name} ({kernel.release}) under {chosen.upper()}: {why}")
+        self._shut_down()
+        self._announce(f"booting {kernel.name} ({kernel.release}) under {chosen.upper()}: {why}")
         path_kernel = _path_kernel(kernel)
-        sender = self._start(Machine("sender", "tap-sender", MACS["sender"]), kernel, chosen)
+        sender = self._start(GuestConfig("sender", "tap-sender", MACS["sender"]), kernel, chosen)
         bottleneck = self._start(
-            Machine("path", "tap-path", MACS["path"], receives_super_packets=False), path_kernel, chosen
+            GuestConfig("path", "tap-path", MACS["path"], receives_super_packets=False), path_kernel, chosen
         )
         for guest in (sender, bottleneck):
             guest.wait_booted()
@@ -264,9 +263,9 @@ class VmBackend:
         cpus.pin(sender.vcpu_threads, {self._cpus.sender})
         cpus.pin(bottleneck.threads(), self._cpus.others)
         for guest, other in ((sender, "path"), (bottleneck, "sender")):
-            guest.agent.run("bash", "-c", _addressing(guest.machine.name, other))
+            guest.agent.run("bash", "-c", _addressing(guest.config.name, other))
         path.prepare(bottleneck.agent)
-        # A vCPU that sleeps hides part of what is taken from it: keep it busy whenever the guest has nothing to do.
+        # A vCPU that sleeps hides part of what is taken from it, so it is kept busy when the guest has nothing to do.
         sender.agent.spawn("brobust-guest", "spin")
         self._testbed = Testbed(
             sender, bottleneck, kernel, path_kernel.release, chosen,
@@ -274,24 +273,25 @@ class VmBackend:
         )  # fmt: skip
         return self._testbed
 
-    def _start(self, machine: Machine, kernel: Kernel, chosen: str) -> Guest:
-        guest = Guest.start(machine, kernel, image.build(kernel), chosen, self._session)
+    def _start(self, config: GuestConfig, kernel: Kernel, chosen: str) -> Guest:
+        guest = Guest.start(config, kernel, image.build(kernel), chosen, self._session)
         self._started.append(guest)
         return self._guests.enter_context(guest)
 
-    def _drop(self) -> None:
+    def _shut_down(self) -> None:
+        """End the guests. The next run boots new ones."""
         self._testbed = None
         self._started = []
         self._guests.close()
 
-    def _have(self, testbed: Testbed, control: str) -> None:
-        """Load a congestion control into the sender, once for each set of parameters."""
+    def _ensure_loaded(self, testbed: Testbed, control: str) -> None:
+        """Load a congestion control into the sender, unless it is loaded with these parameters."""
         name = cc_names.name_of(control)
         if testbed.controls.get(name) == control:
             return
         agent = testbed.sender.agent
         settings = cc_names.settings_of(control)
-        # Ours, too, where the guest's kernel brings it as a module (brobust.kernel_modules).
+        # Our controls, too, may be modules of the guest's kernel (kernels/modules.py).
         module = testbed.kernel.control_modules().get(name)
         if module is not None or name not in cc_names.OURS:
             if name in testbed.controls:
@@ -306,31 +306,32 @@ class VmBackend:
         testbed.controls[name] = control
 
     def ask_sender(self, *command: str, kernel: str | None = None) -> str:
-        """What a program in the sender prints, between runs: of a control that was loaded, say. `kernel`: boot it, if
-        the sender has another."""
-        return self._asked(kernel).sender.agent.run(*command, timeout=60)
+        """Run a program in the sender between runs, and return what it prints. With `kernel`, boot that first if the
+        sender runs another one."""
+        return self._running(kernel).sender.agent.run(*command, timeout=60)
 
     def ask_receiver(self, *command: str, kernel: str | None = None) -> str:
-        """The same of the guest with the path and the receiver."""
-        return self._asked(kernel).path.agent.run(*command, timeout=60)
+        """Run a program in the guest with the path and the receiver, as `ask_sender` does in the sender."""
+        return self._running(kernel).path.agent.run(*command, timeout=60)
 
-    def _asked(self, kernel: str | None) -> Testbed:
+    def _running(self, kernel: str | None) -> Testbed:
         return self._booted(kernel, "auto") if kernel is not None else self.testbed
 
     @property
     def testbed(self) -> Testbed:
-        """The guests that are running now."""
+        """Return the guests that are running now."""
         if self._testbed is None:
-            raise RunFailed("no run has booted guests that could be asked")
+            raise RunFailed("no guests are running; measure a run first")
         return self._testbed
 
     def measure_beside(self, run: Run, *command: str) -> tuple[Measured, str]:
-        """A run with a program in the sender beside it, which ends by itself: what was measured, what it printed."""
+        """Measure a run while a program runs in the sender. Return the result, and what the program printed; it must
+        end by itself."""
 
         def beside(testbed: Testbed) -> tuple[Measured, str]:
-            # Before the program starts, not only when measured: loading takes seconds of the time that it has.
+            # Load controls before the program starts: loading takes seconds, and the program's time is limited.
             for group in run.scenario.flows:
-                self._have(testbed, group.cc)
+                self._ensure_loaded(testbed, group.cc)
             pid = testbed.sender.agent.spawn(*command)
             measured, _ = self._measured(run, testbed)
             ended = testbed.sender.agent.wait(pid, 120)
@@ -341,23 +342,25 @@ class VmBackend:
         return self._restarted(run, beside)
 
     def forget_control(self, control: str) -> None:
-        """Take a control out of the sender that a run has loaded into it; the next run loads it anew."""
+        """Unload a control from the sender if a run has loaded it; the next run then loads it again."""
         name = cc_names.name_of(control)
         if self._testbed is not None and self._testbed.controls.pop(name, None) is not None:
             self.ask_sender("brobust-guest", "cc", "unload", name)
 
     def _reset(self, testbed: Testbed, scenario_path: Path, rtts: Mapping[int, int] | None = None) -> None:
-        """What one flow could leave to the next: cached path metrics, queued packets."""
+        """Remove what one flow could leave for the next: queued packets and cached path metrics."""
         path.configure(testbed.path.agent, scenario_path, rtts)
         testbed.sender.agent.run("ip", "tcp_metrics", "flush", "all")
 
 
-def _udp_mbps(testbed: Testbed, roomy: Path) -> float:
-    return traffic.udp_mbps(testbed.sender.agent, testbed.path.agent, round(roomy.bandwidth * 1.02), UDP_SECONDS)
+def _udp_mbps(testbed: Testbed, measured_path: Path) -> float:
+    rate = round(measured_path.bandwidth * 1.02)
+    return traffic.udp_mbps(testbed.sender.agent, testbed.path.agent, rate, UDP_SECONDS)
 
 
-def _cubic_mbps(testbed: Testbed, roomy: Path) -> float:
-    """Return what undisturbed Cubic carries after its first second: Startup is the path's, not the machine's."""
+def _cubic_mbps(testbed: Testbed, _: Path) -> float:
+    """Return what undisturbed Cubic carries after its first second. Slow start depends on the path, not on the
+    machine."""
     flow = traffic.run(testbed.sender.agent, testbed.path.agent, (Flows(cc="cubic"),), CUBIC_SECONDS)[0]
     steady = [rate for end, rate in flow.over_time if end > 1]
     return sum(steady) / len(steady) if steady else 0.0
@@ -368,14 +371,17 @@ def _bandwidths(scenario_path: Path) -> list[int]:
 
 
 def _path_kernel(sender: Kernel) -> Kernel:
-    """The same for every sender where it can be had, so that two senders' kernels are compared on one path."""
+    """Return the kernel of the path guest: the default one if there is one, whatever the sender runs, so that the
+    senders' kernels are compared on the same path."""
     try:
         return vm_kernels.find(vm_kernels.default())
     except (BadInput, MissingSupport):
         return sender
 
 
-def _roomy(bandwidth: int, rtt: int) -> str:
+def _calibration_buffer(bandwidth: int, rtt: int) -> str:
+    """Return a buffer with which Cubic fills the path in any case: calibration is about the machine, not about how a
+    control copes with a small buffer."""
     two_bdp = Buffer(2, "bdp").bytes(bandwidth, rtt)
     return f"{max(64_000, two_bdp)}B"
 
@@ -383,6 +389,6 @@ def _roomy(bandwidth: int, rtt: int) -> str:
 def _addressing(me: str, other: str) -> str:
     return (
         f"set -e; ip addr add {ADDRESSES[me]}/24 dev eth0; ip link set eth0 txqueuelen 1000 up; "
-        # A fixed neighbour: no flow ever waits for ARP.
+        # With a permanent neighbour entry no flow ever waits for ARP.
         f"ip neigh replace {ADDRESSES[other]} lladdr {MACS[other]} dev eth0 nud permanent"
     )

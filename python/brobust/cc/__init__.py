@@ -1,1 +1,1 @@
-"""Congestion controls: their names, and ours in the running kernel."""
+"""Congestion controls: their names and parameters, and loading ours into the running kernel."""

@@ -1,9 +1,9 @@
-"""Congestion controls in the running kernel: loaded, made the default, and taken out again without a trace.
+"""Load congestion controls into the running kernel, make them the default, and unload them completely.
 
-Undoing is the first feature. What is to be changed is written down before it is changed (/run/brobust-cc/NAME.json),
-and a control is unregistered only when no network namespace has it as its default any more. A trial (`cc load` without
---pin) has a guardian, a process of its own, that takes everything back when the command dies; if both die, the next
-`brobust cc` or `brobust doctor --clean` does. Commands that run at once take turns, and each takes back only its own.
+Undoing comes first. Every change is recorded before it is made (/run/brobust-cc/NAME.json), and a control is
+unregistered only when no network namespace has it as its default any more. A trial (`cc load` without --pin) has a
+guardian, a process that undoes everything when the command dies; if both die, the next `brobust cc` or `brobust doctor
+--clean` undoes it. Commands that run at the same time take turns, and each undoes only its own changes.
 """
 
 from __future__ import annotations
@@ -26,36 +26,38 @@ from brobust.host.guardian import Guardian
 from brobust.host.namespaces import Namespace
 from brobust.host.owner import Owner
 
-# What is written here is believed, and acted on, by root: so nobody but root may say where it is.
+# Root acts on what is written here, so no environment variable may name another directory.
 JOURNALS = Path("/run/brobust-cc")
 _DEFAULT = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 _AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
-# In place of a former default that is no longer there.
-_ALWAYS_GOOD = ("cubic", "reno")
+# These replace a previous default that no longer exists.
+_FALLBACKS = ("cubic", "reno")
 
 
 @dataclass
 class Journal:
-    """What loading a control changes, written before it does."""
+    """The record of what loading a control changes, written before the change."""
 
     name: str
     pinned: bool
     owner: str
-    """The process that wrote it, as host/owner.py names it."""
+    """The process that loaded it, as host/owner.py writes it."""
     defaults: dict[str, str] = field(default_factory=dict)
-    """Former default of a namespace, by its inode."""
+    """The previous default of each namespace, by the namespace's inode."""
 
     @property
     def file(self) -> Path:
         return JOURNALS / f"{self.name}.json"
 
     def write(self) -> None:
+        """Write the journal, replacing the previous one."""
         scratch = self.file.with_suffix(".new")
         scratch.write_text(json.dumps(self.__dict__))
         scratch.rename(self.file)
 
     @classmethod
     def read(cls, name: str) -> Journal | None:
+        """Return the journal of a control, or None if there is none that can be read."""
         try:
             return cls(**json.loads((JOURNALS / f"{name}.json").read_text()))
         except (OSError, ValueError, TypeError):
@@ -63,60 +65,62 @@ class Journal:
 
     @property
     def abandoned(self) -> bool:
-        """A trial whose command is gone."""
+        """Return whether this is a trial whose command is gone."""
         owner = Owner.parse(self.owner)
         return not self.pinned and (owner is None or not owner.lives)
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Connections of one namespace that have a control."""
+    """The number of connections of one namespace that use a control."""
 
     namespace: str
     sockets: int
 
 
 def journals() -> list[Journal]:
+    """Return the journals of all loaded controls."""
     names = sorted(file.stem for file in JOURNALS.glob("*.json")) if JOURNALS.is_dir() else []
     return [journal for name in names if (journal := Journal.read(name)) is not None]
 
 
 def abandoned() -> list[Journal]:
-    """Trials that nobody has taken back."""
+    """Return the journals of trials whose command is gone and that are still loaded."""
     return [journal for journal in journals() if journal.abandoned]
 
 
 def _one_at_a_time() -> contextlib.AbstractContextManager[None]:
-    """Let other commands wait: what is looked at and what is then changed belong together."""
+    """Make other commands wait, because looking and then changing must be one step."""
     return locks.locked(locks.private_directory(JOURNALS) / "lock")
 
 
 def may_clean() -> bool:
-    """Return whether this user may take back what is abandoned; everybody may see it."""
+    """Return whether this user may undo abandoned trials. Everybody may see them."""
     return os.access(JOURNALS, os.W_OK)
 
 
 def clean() -> list[str]:
-    """Take back every abandoned trial, and return the names."""
-    return [journal.name for journal in abandoned() if take_back(journal) is not None]
+    """Undo all abandoned trials, and return the names of their controls."""
+    return [journal.name for journal in abandoned() if end_trial(journal) is not None]
 
 
 def settings(name: str, given: Sequence[str]) -> list[tuple[str, int]]:
-    """--param NAME=VALUE, as the kernel takes them."""
+    """Return parameters given as NAME=VALUE in the form in which they are loaded."""
     return cc_names.settings_of(":".join([name, *given]))
 
 
 def check(name: str, params: Sequence[tuple[str, int]]) -> None:
-    """Refuse what could not be loaded, before anything is changed."""
+    """Refuse a control or a value that cannot be loaded, before anything is changed."""
     _or_refuse(lambda: _core.check_load(name, params))
 
 
 def load(name: str, params: Sequence[tuple[str, int]], default_in: Sequence[Namespace], *, pinned: bool) -> Journal:
-    """Load, and make it the default of these namespaces. What was done is undone if a part of it fails."""
+    """Load a control, make it the default of these namespaces, and return the journal. If a step fails, undo the
+    others."""
     with _one_at_a_time():
         check(name, params)
-        formers = {str(ns.inode): namespaces.inside(ns, _read_default) for ns in default_in}
-        journal = Journal(name, pinned, str(Owner.current()), formers)
+        previous = {str(ns.inode): namespaces.inside(ns, _read_default) for ns in default_in}
+        journal = Journal(name, pinned, str(Owner.current()), previous)
         journal.write()
         try:
             _or_refuse(lambda: _core.load(name, params))
@@ -128,10 +132,10 @@ def load(name: str, params: Sequence[tuple[str, int]], default_in: Sequence[Name
     return journal
 
 
-def take_back(journal: Journal) -> list[Holder] | None:
-    """Put every default back, unregister, forget, and return who still has the control.
+def end_trial(journal: Journal) -> list[Holder] | None:
+    """Restore every default, unregister the control, remove the journal, and return which connections still use it.
 
-    Return None, and change nothing, where another command has done so: what is loaded now may be that one's.
+    Return None and change nothing if another command has already done so: a control that is loaded now may be its own.
     """
     with _one_at_a_time():
         if Journal.read(journal.name) != journal:
@@ -141,7 +145,8 @@ def take_back(journal: Journal) -> list[Holder] | None:
 
 
 def unload(name: str) -> list[Holder]:
-    """Do the same whoever loaded it, and refuse what is not loaded or not ours."""
+    """Unload a control of ours, whichever command loaded it, and return which connections still use it. Refuse one that
+    is not loaded or not ours."""
     known = {known: is_loaded for known, is_loaded, _ in _core.loadable()}
     if name not in known or not (known[name] or Journal.read(name)):
         loaded = ", ".join(control for control, is_loaded in known.items() if is_loaded)
@@ -155,7 +160,7 @@ def unload(name: str) -> list[Holder]:
 
 
 def _undo(name: str) -> None:
-    """Put every default back, unregister, forget. May be repeated."""
+    """Restore every default, unregister the control, and remove the journal. Repeating this is harmless."""
     restore_defaults(name)
     with contextlib.suppress(_core.LoadRefused):
         _core.unload(name)
@@ -163,25 +168,26 @@ def _undo(name: str) -> None:
 
 
 def restore_defaults(name: str) -> list[tuple[str, str]]:
-    """In every namespace whose default it is; where that was inherited, this one's former. (namespace, new default)"""
+    """Give every namespace whose default is this control its previous default back; a namespace that inherited the
+    control gets the previous default of our own namespace. Return each namespace with its new default."""
     journal = Journal.read(name)
-    formers = journal.defaults if journal else {}
-    inherited = formers.get(str(namespaces.current().inode))
+    previous = journal.defaults if journal else {}
+    inherited = previous.get(str(namespaces.current().inode))
     restored = []
-    # A process by which a namespace was found may end before it is entered; it is found again by another.
+    # The process through which a namespace was found may end before we enter it; the next attempt finds another.
     for _ in range(3):
         if not (places := defaults_of(name)):
             break
         for ns in places:
-            former = [formers.get(str(ns.inode)), inherited, *_ALWAYS_GOOD]
-            wanted = [control for control in former if control and control != name]
+            candidates = [previous.get(str(ns.inode)), inherited, *_FALLBACKS]
+            wanted = [control for control in candidates if control and control != name]
             with contextlib.suppress(namespaces.Gone):
                 restored.append((ns.name, namespaces.inside(ns, partial(_write_first, wanted))))
     return restored
 
 
 def defaults_of(name: str) -> list[Namespace]:
-    """Namespaces whose default it is."""
+    """Return the namespaces whose default is this control."""
     found = []
     for ns in namespaces.every():
         with contextlib.suppress(MissingSupport):
@@ -191,12 +197,12 @@ def defaults_of(name: str) -> list[Namespace]:
 
 
 def holders(name: str) -> list[Holder]:
-    """Connections that have it, in every namespace."""
+    """Return how many connections use this control, for every namespace that has some."""
     return [Holder(ns, count[name]) for ns, count in sockets().items() if count.get(name)]
 
 
 def sockets() -> dict[str, dict[str, int]]:
-    """Connections by control, of every namespace that can be looked into."""
+    """Return the number of connections by control, for every namespace that we may enter."""
     found = {}
     for ns in namespaces.every():
         with contextlib.suppress(MissingSupport, _core.LoadRefused):
@@ -205,24 +211,25 @@ def sockets() -> dict[str, dict[str, int]]:
 
 
 def available() -> list[str]:
+    """Return the controls that the kernel offers now."""
     return _AVAILABLE.read_text().split()
 
 
 def start_guardian(name: str) -> Guardian:
-    """Start a process that takes the control back when this one ends without having done so."""
+    """Start a process that undoes the trial of this control if our process ends without having done so."""
     return Guardian.start("brobust.cc.loader", name, str(Owner.current()))
 
 
 def guard(name: str, owner: str) -> None:
-    """Wait for the end of the process that started this guardian, and take back what it left, if anything."""
+    """In the guardian: wait until the process that started it has ended, then undo its trial if it is still loaded."""
     guardian.wait_for_end()
     journal = Journal.read(name)
     if journal is not None and journal.owner == owner:
-        take_back(journal)
+        end_trial(journal)
 
 
 def default_in(ns: Namespace) -> str:
-    """The control that new sockets of a namespace get."""
+    """Return the default control of a namespace, which its new sockets get."""
     return namespaces.inside(ns, _read_default)
 
 
@@ -239,7 +246,7 @@ def _write_first(names: Sequence[str]) -> str:
         with contextlib.suppress(OSError):
             _write_default(name)
             return name
-    raise MissingSupport(f"none of {', '.join(names)} can be made the default again")
+    raise MissingSupport(f"the default cannot be restored: the kernel refuses {', '.join(names)}")
 
 
 def _or_refuse(work: Any) -> None:

@@ -1,10 +1,11 @@
 """The command line: one file per command. A refusal is one line on stderr and exit status 2, never a traceback.
 
-Exit statuses: 0 done and nothing found, 1 found something or measured no run that is ok, 2 bad input or missing
-support, 70 a mistake in brobust (the EX_SOFTWARE of sysexits.h; BROBUST_DEBUG=1 shows the traceback), 130 interrupted.
+Exit statuses: 0 the command did its work and found nothing wrong; 1 it found something, or no run is ok; 2 bad input or
+missing support; 70 a mistake in brobust (EX_SOFTWARE in sysexits.h; BROBUST_DEBUG=1 shows the traceback); 130
+interrupted.
 
-The file of a command is imported when that command is called, and imports polars, rich and the like only where it uses
-them: `brobust --help` answers at once.
+A command's file is imported when the command is called, and imports polars, rich and the like only in the functions
+that use them, so `brobust --help` answers at once.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from typer.exceptions import TyperException
 
 import brobust
 from brobust.cli.lazy import group_of
-from brobust.errors import BrobustError, UnreadableFile, debugging, printable, said
+from brobust.errors import BrobustError, UnreadableFile, debugging, one_line, printable
 
 SHOW_WARNING = warnings.showwarning
 
-# Where each command is, and the line that says what it does: the first one of its own help.
+# Where each command is defined, and its line in `brobust --help`, which is the first paragraph of its own help.
 COMMANDS = {
     "run": ("brobust.cli.run:run", "Measure throughput under CPU contention."),
     "plot": (
         "brobust.cli.plot:plot",
-        "Draw throughput against CPU share (or what else varies) as PNG and SVG, and in the terminal.",
+        "Draw throughput against the CPU share, or another axis that varies, as PNG, as SVG and in the terminal.",
     ),
     "demo": (
         "brobust.cli.demo:demo",
@@ -39,27 +40,27 @@ COMMANDS = {
     ),
     "sweep": (
         "brobust.cli.sweep:sweep",
-        "Measure what a study asks for: every cell of its grids, repeated and shuffled. What is there already stays.",
+        "Measure all cells of a study's grids, repeated and shuffled. Runs that the dataset holds are not repeated.",
     ),
     "reproduce": (
         "brobust.cli.sweep:reproduce",
-        "Measure a paper's figures again, draw them, decide its claims, and write all that as one HTML file.",
+        "Measure a paper's figures again, draw them, decide the paper's claims, and write an HTML report.",
     ),
     "compare": (
         "brobust.cli.compare:compare",
-        "Compare the throughput of two datasets cell by cell; exit status 1 if one is worse in B.",
+        "Compare the throughput of two datasets cell by cell; exit with status 1 if a cell is worse in B.",
     ),
     "report": (
         "brobust.cli.report:report",
-        "Write what was reproduced as one self-contained HTML file: figures beside claims and verdicts.",
+        "Write a reproduction as one self-contained HTML file: figures, claims and verdicts.",
     ),
     "doctor": (
         "brobust.cli.doctor:doctor",
-        "Say what this machine can do, line by line, each with its remedy. Exit status 2 if VMs cannot be run.",
+        "Say what this machine can do, and how to get what it lacks; exit with status 2 if it cannot run VMs.",
     ),
     "validate": (
         "brobust.cli.validate:command",
-        "Measure the same cells on real VMs and in virtual time, and say how far they agree (about 5 minutes).",
+        "Measure the same cells on real VMs and in virtual time, and say how well they agree (about 5 minutes).",
     ),
     "watch": (
         "brobust.cli.watch:command",
@@ -71,11 +72,11 @@ COMMANDS = {
     ),
     "kernel": (
         "brobust.cli.kernel:app",
-        "Build and list the kernels of the backend `virtual`; repair BBR in a kernel tree.",
+        "Build and list kernels for virtual time; repair BBR in a kernel tree.",
     ),
     "cc": (
         "brobust.cli.cc:app",
-        "Congestion controls: list them, load ours into the running kernel, take them out.",
+        "List congestion controls, load ours into the running kernel, unload them, and verify them.",
     ),
 }  # fmt: skip
 
@@ -85,7 +86,7 @@ app = typer.Typer(
     help="Measure, explain, detect and repair TCP BBR's collapse when the sender's CPU is taken away.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # rich takes longer to import than all else that the help needs
+    rich_markup_mode=None,  # importing rich takes longer than everything else that the help needs
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
@@ -104,12 +105,12 @@ def _global(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point of the `brobust` command."""
-    # SIGTERM, and the end of an ssh session, end a run as Ctrl-C does: guests, namespaces and contention must not stay.
+    # SIGTERM and the end of an ssh session end a run as Ctrl-C does: no guest, namespace or contention may stay behind.
     signal.signal(signal.SIGTERM, _interrupt)
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # under nohup it goes on
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup ignores it, and then so do we
         signal.signal(signal.SIGHUP, _interrupt)
     warnings.showwarning = _warn
-    for stream in (sys.stdout, sys.stderr):  # a file name need not be UTF-8
+    for stream in (sys.stdout, sys.stderr):  # because a file name need not be UTF-8
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
@@ -120,15 +121,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         status = _refuse(error.format_message(), 2)
     except (KeyboardInterrupt, typer.Abort):
         status = _refuse("interrupted", 130)
-    except BrokenPipeError:  # the reader of a pipe has had enough
+    except BrokenPipeError:  # the reader of the pipe has closed it, as `head` does
         sys.stderr.close()
         status = 0
     except (SystemExit, GeneratorExit):
         raise
-    except BaseException as error:  # a panic of Rust code is no Exception
+    except BaseException as error:  # not Exception: a panic of Rust code is not one
         if debugging():
             raise
-        status = _refuse(said(error), 2 if isinstance(error, OSError) else 70)
+        status = _refuse(one_line(error), 2 if isinstance(error, OSError) else 70)
     sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -1,4 +1,4 @@
-"""`brobust cc`: congestion controls of the running kernel: what there is, loading ours, and taking them out again."""
+"""The command `brobust cc`: list congestion controls, load ours into the running kernel, unload and verify them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from brobust.cli.options import parsed
 from brobust.errors import BadInput, MissingSupport
 from brobust.host import namespaces
 
-app = group("Congestion controls: list them, load ours into the running kernel, take them out.")
+app = group("List congestion controls, load ours into the running kernel, unload them, and verify them.")
 
-Json = Annotated[bool, typer.Option("--json", help="JSON, one object per line.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be changed.")]
 
 
 @app.command("list")
 def show(as_json: Json = False) -> None:
-    """List the kernel's controls and ours: loaded or not, where each is the default, sockets that hold it."""
+    """List the kernel's congestion controls and ours: whether each is loaded, where it is the default, and how many
+    sockets use it."""
     _clean()
     rows = _rows()
     if as_json:
@@ -72,27 +73,32 @@ def _rows() -> list[dict[str, Any]]:
 
 @app.command()
 def params(
-    name: Annotated[str, typer.Argument(help="The control.")],
+    name: Annotated[str, typer.Argument(help="The congestion control, such as bbr_steady.")],
     as_json: Json = False,
 ) -> None:
-    """List the parameters of one of our controls: default, range, meaning."""
+    """List the parameters of one of our congestion controls: default, range and meaning."""
     from rich.table import Table
 
     from brobust.report.console import Console
 
     found = cc_names.params(name)
-    table = Table("parameter", "value", "from", "to", "what it is", box=None, pad_edge=False)
+    table = Table("parameter", "default", "min", "max", "meaning", box=None, pad_edge=False)
     for row in found:
         if as_json:
-            print(json.dumps(dict(zip(("name", "value", "least", "most", "help"), row, strict=True))))
+            # "least" and "most" are the names of "min" and "max" until the next release.
+            shown = dict(zip(("name", "value", "min", "max", "help"), row, strict=True))
+            print(json.dumps({**shown, "least": shown["min"], "most": shown["max"]}))
         table.add_row(*row)
     if not as_json:
         Console().print(table)
 
 
 @app.command()
-def programs(name: Annotated[str, typer.Argument(help="A control that is loaded.")], as_json: Json = False) -> None:
-    """List the BPF programs of a loaded control: their size, and what they cost while bpf_stats_enabled is on."""
+def programs(
+    name: Annotated[str, typer.Argument(help="A congestion control that is loaded.")], as_json: Json = False
+) -> None:
+    """List the BPF programs of a loaded congestion control: size, number of runs and time per run. The kernel counts
+    runs and time only while kernel.bpf_stats_enabled is 1."""
     try:
         found = _core.programs(name)
     except _core.LoadRefused as refusal:
@@ -114,31 +120,37 @@ def programs(name: Annotated[str, typer.Argument(help="A control that is loaded.
         table.add_row(callback, f"{verified:,}", f"{instructions:,}", f"{runs:,}", each)
     Console().print(table)
     if not any(runs for *_, runs, _ in found):
-        print("for runs and their time: sysctl kernel.bpf_stats_enabled=1, and traffic")
+        print("for the number of runs and their time: sysctl kernel.bpf_stats_enabled=1, then send traffic")
 
 
 @app.command()
 def load(
-    name: Annotated[str, typer.Argument(help="The control; `brobust cc list` shows them.")],
-    param: Annotated[list[str] | None, typer.Option(help="PARAMETER=VALUE, see `brobust cc params NAME`.")] = None,
+    name: Annotated[str, typer.Argument(help="The congestion control; `brobust cc list` lists them.")],
+    param: Annotated[
+        list[str] | None,
+        typer.Option(help="Set a parameter: PARAMETER=VALUE; `brobust cc params NAME` lists them. May be repeated."),
+    ] = None,
     default: Annotated[bool, typer.Option("--default", help="Make it the default for new sockets.")] = False,
     netns: Annotated[
-        list[str] | None, typer.Option(help="With --default: of this namespace (name, path or process id).")
+        list[str] | None,
+        typer.Option(help="With --default: in this network namespace (name, path or process id); may be repeated."),
     ] = None,
-    pin: Annotated[bool, typer.Option("--pin", help="Let it stay until `brobust cc unload`, or a reboot.")] = False,
-    duration: Annotated[str | None, typer.Option("--for", help="Take it back after this time, 60s or 10m.")] = None,
+    pin: Annotated[bool, typer.Option("--pin", help="Keep it loaded until `brobust cc unload` or a reboot.")] = False,
+    duration: Annotated[
+        str | None, typer.Option("--for", help="Unload it after this time, such as 60s or 10m.")
+    ] = None,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Load one of our controls into the running kernel.
+    """Load one of our congestion controls into the running kernel.
 
-    Without --pin it is a trial: it is there as long as this command runs. Ctrl-C, --for, or the end of the command by
-    whatever means takes everything back.
+    Without --pin this is a trial: the control is loaded only while this command runs. Everything is undone when the
+    command ends: after the time of --for, on Ctrl-C, and also if the command is killed.
     """
     if netns and not default:
-        raise BadInput("--netns goes with --default: it says whose default the control becomes")
+        raise BadInput("--netns says in which namespaces --default applies; give --default, too")
     if pin and duration:
-        raise BadInput("--for goes without --pin: what is pinned stays until `brobust cc unload`")
+        raise BadInput("--for excludes --pin: a pinned control stays until `brobust cc unload`; leave one of them out")
     seconds = _seconds(duration)
     _clean()
     settings = loader.settings(name, param or [])
@@ -151,7 +163,7 @@ def load(
         return
     if pin:
         loader.load(name, settings, places, pinned=True)
-        _say(as_json, {"loaded": name, "pinned": True}, f"loaded {name}; `brobust cc unload {name}` takes it out")
+        _say(as_json, {"loaded": name, "pinned": True}, f"loaded {name}; `brobust cc unload {name}` unloads it")
         return
     _trial(name, settings, places, seconds, as_json)
 
@@ -168,7 +180,7 @@ def _trial(
     try:
         journal = loader.load(name, settings, places, pinned=False)
         until = f"in {seconds:g} s, or with Ctrl-C" if seconds is not None else "with Ctrl-C"
-        _say(as_json, {"loaded": name, "pinned": False}, f"loaded {name}; it is taken back {until}")
+        _say(as_json, {"loaded": name, "pinned": False}, f"loaded {name}; it is unloaded {until}")
         deadline = None if seconds is None else time.monotonic() + seconds
         while deadline is None or time.monotonic() < deadline:
             time.sleep(0.1 if deadline is None else min(0.1, max(0.0, deadline - time.monotonic())))
@@ -176,47 +188,49 @@ def _trial(
         pass
     finally:
         if journal is not None:
-            _say_holders(name, loader.take_back(journal), as_json)
+            _say_holders(name, loader.end_trial(journal), as_json)
         guardian.dismiss()
 
 
 @app.command()
 def unload(
-    name: Annotated[str | None, typer.Argument(help="The control.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All that brobust has loaded.")] = False,
+    name: Annotated[str | None, typer.Argument(help="The congestion control.")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Unload all congestion controls that brobust has loaded.")
+    ] = False,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Take a control out: defaults are put back in every namespace first, then it is unregistered."""
+    """Unload a congestion control. First every network namespace in which it is the default gets its previous default
+    back, then the control is unregistered."""
     if every == (name is not None):
-        raise BadInput("give the name of a control, or --all")
+        raise BadInput("give the name of one congestion control, or --all")
     _clean()
     names = [name] if name is not None else [known for known, loaded, _ in _core.loadable() if loaded]
     for one in names:
         if dry_run:
             where = [ns.name for ns in loader.defaults_of(one)]
-            text = f"would take out {one}" + (
-                f", after putting back the default of {', '.join(where)}" if where else ""
-            )
+            text = f"would unload {one}" + (f", after restoring the default of {', '.join(where)}" if where else "")
             _say(as_json, {"would_unload": one, "default_of": where}, text)
         else:
             _say_holders(one, loader.unload(one), as_json)
     if not names:
-        _say(as_json, {"unloaded": None}, "nothing of brobust is loaded")
+        _say(as_json, {"unloaded": None}, "no congestion control of brobust is loaded")
 
 
-for command in (cc_module.module, conformance.same, conformance.replay, conformance.shadow):
+for command in (cc_module.module, conformance.compare, conformance.replay, conformance.shadow):
     app.command()(command)
+app.command("same", hidden=True)(conformance.same)  # the former name of compare, for one release
 
 
 def _clean() -> None:
     if not loader.may_clean():
         for journal in loader.abandoned():
-            left = f"{journal.name} is left of a trial whose command was killed"
-            typer.echo(f"brobust: {left}; `sudo brobust cc list` takes it back", err=True)
+            left = f"{journal.name} is still loaded from a trial whose command was killed"
+            typer.echo(f"brobust: {left}; `sudo brobust cc list` unloads it", err=True)
         return
     for name in loader.clean():
-        typer.echo(f"brobust: took back {name}, the trial of a command that was killed", err=True)
+        typer.echo(f"brobust: unloaded {name}, left by a trial whose command was killed", err=True)
 
 
 def _seconds(duration: str | None) -> float | None:
@@ -246,13 +260,13 @@ def _say_plan(
 
 def _say_holders(name: str, holders: Sequence[loader.Holder] | None, as_json: bool) -> None:
     if holders is None:
-        _say(as_json, {"unloaded": None}, f"another command has taken out {name} before")
+        _say(as_json, {"unloaded": None}, f"another command has already unloaded {name}")
         return
     held = {holder.namespace: holder.sockets for holder in holders}
-    text = f"took out {name}; its traces are gone"
+    text = f"unloaded {name}; nothing of it is left"
     if held:
         where = ", ".join(f"{count} ({ns})" for ns, count in held.items())
-        text = f"took out {name}; connections that keep it until they close: {where}"
+        text = f"unloaded {name}; connections that use it until they close: {where}"
     _say(as_json, {"unloaded": name, "held_by": held}, text)
 
 

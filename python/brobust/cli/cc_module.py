@@ -1,4 +1,4 @@
-"""`brobust cc module`: our controls as kernel modules, for kernels that take none from BPF."""
+"""The command `brobust cc module`: our congestion controls as kernel modules, for kernels without struct_ops or BTF."""
 
 from __future__ import annotations
 
@@ -16,28 +16,32 @@ from brobust.kernels.toolchain import BuildFailed
 
 
 def module(
-    names: Annotated[list[str], typer.Argument(help="Controls of ours, such as brb_bbr1_robust.")],
+    names: Annotated[list[str], typer.Argument(help="Our congestion controls, such as brb_bbr1_robust.")],
     kdir: Annotated[
         str | None,
         typer.Option(
             metavar="DIR",
-            help="Headers or prepared tree of the kernel that is to load them, or debian-6.12, debian-6.1 "
-            "[the running kernel's headers].",
+            help="Build for the kernel of these headers or this prepared tree, or for debian-6.12 or debian-6.1 "
+            "[the running kernel].",
             show_default=False,
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where NAME.ko is put.")] = Path(),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Write NAME.ko into this directory.")] = Path(),
     guest: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="With --kdir debian-…: make that guest kernel with the modules in it."),
+        typer.Option(
+            metavar="DIR",
+            help="With --kdir debian-…: also write a guest kernel for the vm backend, with the modules, into DIR.",
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Build controls as kernel modules (NAME.ko), for kernels without BTF: the same source as the BPF programs."""
+    """Build congestion controls as kernel modules (NAME.ko), from the same source as the BPF programs, for kernels
+    without BTF."""
     if guest is not None and not (kdir or "").startswith("debian-"):
-        raise BadInput("--guest: it takes one of Debian's guest kernels; name it with --kdir debian-6.12")
+        raise BadInput("--guest adds the modules to one of Debian's guest kernels; name it with --kdir debian-6.12")
     try:
-        built = modules.build_controls(names, modules.against(kdir), out)
+        built = modules.build_controls(names, modules.headers_of(kdir), out)
     except BuildFailed as error:
         for line in error.last_lines:
             print(f"  {line}", file=sys.stderr)
@@ -47,12 +51,12 @@ def module(
         kernel = vm_kernels.with_modules(vm_kernels.find(kdir or ""), built.modules, guest).name
     if as_json:
         files = [str(file) for file in built.modules]
-        told = {"modules": files, "release": built.release, "warnings": built.warnings, "seconds": built.seconds}
-        print(json.dumps({**told, "kernel": kernel}))
+        about = {"modules": files, "release": built.release, "warnings": built.warnings, "seconds": built.seconds}
+        print(json.dumps({**about, "kernel": kernel}))
         return
     for file in built.modules:
-        print(f"{file}: for Linux {built.release}, not signed; insmod loads it, `modinfo -p` lists its parameters")
+        print(f"{file}: for Linux {built.release}, unsigned; load it with insmod; `modinfo -p` lists its parameters")
     for line in built.warnings:
         print(f"  {line}")
     if kernel is not None:
-        print(f"measure it: brobust run --backend vm --cc {','.join(names)} --kernel {kernel}")
+        print(f"to measure it: brobust run --backend vm --cc {','.join(names)} --kernel {kernel}")

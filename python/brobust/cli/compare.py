@@ -1,4 +1,4 @@
-"""`brobust compare`: two datasets cell by cell."""
+"""The command `brobust compare`: two datasets cell by cell."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(metavar="A", help="The dataset before.")],
-    second: Annotated[Path, typer.Argument(metavar="B", help="The dataset after.")],
+    first: Annotated[Path, typer.Argument(metavar="A", help="The first dataset, from before a change.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="The second dataset, from after the change.")],
     tolerance: Annotated[
-        float, typer.Option(min=0, max=1, help="Differences up to this part of A's median do not count.")
+        float, typer.Option(min=0, max=1, help="Ignore differences up to this fraction of A's median.")
     ] = 0.05,
-    all_cells: Annotated[bool, typer.Option("--all", help="Show the cells that are the same, too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per cell.")] = False,
+    all_cells: Annotated[bool, typer.Option("--all", help="Also show the cells that do not differ.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per cell.")] = False,
 ) -> None:
-    """Compare the throughput of two datasets cell by cell; exit status 1 if one is worse in B.
+    """Compare the throughput of two datasets cell by cell; exit with status 1 if a cell is worse in B.
 
-    A cell differs where the 95 % confidence interval of the difference of the medians (bootstrap) lies beyond the
-    tolerance. It takes three runs of a cell in each.
+    A cell differs if the 95 % confidence interval (bootstrap) of the difference of the medians lies outside the
+    tolerance. A comparison needs three runs of the cell in each dataset.
     """
     from brobust.analysis import compare as comparing
     from brobust.dataset import Dataset

@@ -1,8 +1,10 @@
-"""`brobust cc same`, `replay` and `shadow`: whether our controls are what they say, shown on this machine."""
+"""The commands `brobust cc compare`, `replay` and `shadow`: verify our congestion controls on this machine."""
 
 from __future__ import annotations
 
+import functools
 import json
+import warnings
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -11,26 +13,30 @@ import typer
 from brobust import _core
 from brobust.errors import BadInput
 
-Json = Annotated[bool, typer.Option("--json", help="JSON, one object per line.")]
-Case = Annotated[list[str] | None, typer.Option(help="Only this case; may be repeated.")]
-Quick = Annotated[bool, typer.Option("--quick", help="One case of each kind.")]
-ListCases = Annotated[bool, typer.Option("--list", help="Show the cases.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
+Case = Annotated[list[str] | None, typer.Option(help="Use only this case; may be repeated.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Use only one case of each kind.")]
+ListCases = Annotated[bool, typer.Option("--list", help="List the cases and exit.")]
 
 
-def same(
-    first: Annotated[str | None, typer.Argument(help="A control.")] = None,
-    second: Annotated[str | None, typer.Argument(help="The one that is to send the same packets.")] = None,
+def compare(
+    first: Annotated[str | None, typer.Argument(help="A congestion control.")] = None,
+    second: Annotated[
+        str | None, typer.Argument(help="The congestion control that should send the same packets.")
+    ] = None,
     case: Case = None,
     quick: Quick = False,
     list_cases: ListCases = False,
     kernel: Annotated[
-        str | None, typer.Option(help="Kernel of backend virtual; ONE,OTHER: of the first control, of the second.")
+        str | None,
+        typer.Option(help="Virtual kernel for both controls, or ONE,OTHER for the first and the second control."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show whether two controls send the same packets at the same times, in virtual time.
+    """Compare two congestion controls in virtual time: do they send the same packets at the same times?
 
-    Without names: each of ours that is to equal one of the kernel's. Exit status 1 where a packet differs.
+    Without names, compare each of our controls that is meant to be equivalent to one of the kernel's with that one.
+    The exit status is 1 if a packet differs.
     """
     from brobust.conformance import cases, packets
 
@@ -38,8 +44,8 @@ def same(
         print("\n".join(cases.VIRTUAL))
         return
     if (first is None) != (second is None):
-        raise BadInput("give two controls, or none for all of ours that have a twin in the kernel")
-    pairs = [(first, second)] if first is not None and second is not None else list(packets.TWINS.items())
+        raise BadInput("give two congestion controls, or none to compare all of ours that have a kernel equivalent")
+    pairs = [(first, second)] if first is not None and second is not None else list(packets.EQUIVALENTS.items())
     names = case or (list(cases.VIRTUAL_QUICK) if quick else list(cases.VIRTUAL))
     one, _, other = (kernel or "").partition(",")
     compared = packets.compare(pairs, names, (one or None, other or one or None))
@@ -51,21 +57,35 @@ def same(
     _end(as_json, f"{len(pairs) * len(names)} comparisons in {len(names)} cases, {differ} differ", differ)
 
 
+@functools.wraps(compare)
+def same(**options: Any) -> None:
+    """Run `compare`, and say that this is its name now."""
+    warnings.warn(
+        "`brobust cc same` is called `brobust cc compare`; the old name will be removed in the next release",
+        FutureWarning,
+        stacklevel=2,
+    )
+    compare(**options)
+
+
 def replay(
     controls: Annotated[
-        list[str] | None, typer.Argument(help="Controls of ours, with parameters; all if none.")
+        list[str] | None,
+        typer.Argument(help="Our congestion controls, with parameters if any, such as brb_bbq:alpha=5ms [all]."),
     ] = None,
-    backend: Annotated[str, typer.Option(help="virtual: the module; vm: the BPF program.")] = "virtual",
+    backend: Annotated[
+        str, typer.Option(help="Record the kernel module in virtual time (virtual) or the BPF program in VMs (vm).")
+    ] = "virtual",
     case: Case = None,
     quick: Quick = False,
     list_cases: ListCases = False,
-    kernel: Annotated[str | None, typer.Option(help="A kernel of the backend.")] = None,
+    kernel: Annotated[str | None, typer.Option(help="A kernel of the backend [the backend's default].")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show whether a control decides the same in a kernel and in this process, from the same C.
+    """Verify that a congestion control decides the same in a kernel and in this process, from the same C.
 
-    Records every call of the control in the kernel, makes the calls again here, and compares all that it decided.
-    Exit status 1 where a bit differs.
+    Record every call of the control in the kernel, make each call again in this process, and compare the decisions.
+    The exit status is 1 if a bit differs.
     """
     if backend not in ("virtual", "vm"):
         raise BadInput(f"--backend: {backend!r} is not allowed; give virtual or vm")
@@ -89,16 +109,16 @@ def replay(
 
 
 def shadow(
-    control: Annotated[str | None, typer.Argument(help="bbr_shadow or cubic_shadow; both if none.")] = None,
+    control: Annotated[str | None, typer.Argument(help="bbr_shadow or cubic_shadow [both].")] = None,
     case: Case = None,
     list_cases: ListCases = False,
-    kernel: Annotated[str | None, typer.Option(help="Kernel of the VMs.")] = None,
+    kernel: Annotated[str | None, typer.Option(help="Guest kernel of the VMs [the backend's default].")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show whether brb_bbr1 and brb_cubic decide as the kernel's own at every call, in VMs.
+    """Verify in VMs that brb_bbr1 and brb_cubic decide at every call as the kernel's bbr and cubic do.
 
-    The kernel's control runs the socket; ours runs beside it on a copy of the socket, and what the two decide is
-    compared. Exit status 1 where it differs.
+    The kernel's control drives the socket. Ours runs beside it on a copy of the socket's state, and the two decisions
+    are compared. The exit status is 1 if a decision differs.
     """
     from brobust.conformance import cases
     from brobust.conformance import shadow as shadows
@@ -109,7 +129,7 @@ def shadow(
     chosen, names = [control] if control is not None else list(shadows.CONTROLS), case or list(cases.VM)
     differ = acks = 0
     over = {} if kernel is None else {"kernel": kernel}
-    for result in _counted(shadows.watch(names, chosen, over), len(chosen) * len(names)):
+    for result in _counted(shadows.compare(names, chosen, over), len(chosen) * len(names)):
         differ += result.differences
         acks += result.acks
         text = f"{result.control}, {result.case}: {result.differences} of {result.calls} differ; first: {result.first}"
@@ -118,7 +138,7 @@ def shadow(
 
 
 def _counted(results: Iterator[Any], total: int) -> Iterator[Any]:
-    """With a bar and an ETA on a terminal, nothing in a pipe."""
+    """Yield the results, and show a progress bar if stderr is a terminal."""
     from rich.progress import track
 
     from brobust.report.console import Console

@@ -1,4 +1,4 @@
-"""`brobust doctor`: what this machine can do, and cleaning up after a run that was killed."""
+"""The command `brobust doctor`: what this machine can do, and removing what a killed run left behind."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ MARKS = {"ok": ("ok", "green"), "limited": ("limited", "yellow"), "missing": ("m
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
-    clean: Annotated[bool, typer.Option("--clean", help="Remove what interrupted runs left on this host.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --clean: only list it.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
+    clean: Annotated[bool, typer.Option("--clean", help="Remove what killed commands left on this host.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --clean: only list what would be removed.")] = False,
 ) -> None:
-    """Say what this machine can do, line by line, each with its remedy. Exit status 2 if VMs cannot be run."""
+    """Say what this machine can do, and how to get what it lacks; exit with status 2 if it cannot run VMs."""
     if dry_run and not clean:
-        raise BadInput("--dry-run goes with --clean")
+        raise BadInput("--dry-run lists what --clean would remove; give --clean, too")
     if clean:
         _clean(as_json, dry_run)
         return
@@ -30,21 +30,21 @@ def doctor(
     from brobust.report.console import Console
 
     console = Console()
-    findings = []
-    for finding in doctor.all_checks():
-        findings.append(finding)
+    results = []
+    for result in doctor.all_checks():
+        results.append(result)
         if as_json:
-            print(json.dumps(finding.as_dict()), flush=True)
+            print(json.dumps(result.as_dict()), flush=True)
         else:
-            word, color = MARKS[finding.status]
-            line = Text(f"{word:8}", style=color)
-            line.append(f"{finding.check}: {finding.detail}", style="default")
-            if finding.remedy and finding.status != "ok":
-                line.append(f"\n        -> {finding.remedy}", style="default")
+            mark, color = MARKS[result.status]
+            line = Text(f"{mark:8}", style=color)
+            line.append(f"{result.check}: {result.detail}", style="default")
+            if result.remedy and result.status != "ok":
+                line.append(f"\n        -> {result.remedy}", style="default")
             console.print(line, soft_wrap=True)
-    if not doctor.load_bearing(findings):
-        lacking = ", ".join(f.check for f in findings if f.status == "missing")
-        raise MissingSupport(f"the vm backend cannot work here; missing: {lacking}")
+    if not doctor.can_run_vms(results):
+        lacking = ", ".join(result.check for result in results if result.status == "missing")
+        raise MissingSupport(f"this machine cannot run the vm backend; missing: {lacking}")
 
 
 def _clean(as_json: bool, dry_run: bool) -> None:
@@ -60,7 +60,7 @@ def _clean(as_json: bool, dry_run: bool) -> None:
         _, problems = session.clean()
         problems += [f"congestion control {journal.name}" for journal in loader.abandoned()]
         if problems:
-            raise MissingSupport(f"could not be removed: {'; '.join(problems)}")
+            raise MissingSupport(f"these could not be removed: {'; '.join(problems)}")
     for leftover in found:
         if as_json:
             print(json.dumps({"kind": leftover.kind, "name": leftover.name, "removed": not dry_run}))

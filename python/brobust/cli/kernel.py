@@ -1,4 +1,4 @@
-"""`brobust kernel`: build and list the kernels of the backend `virtual`; repair BBR in a kernel tree."""
+"""The command `brobust kernel`: build and list kernels for virtual time; repair BBR in a kernel tree."""
 
 from __future__ import annotations
 
@@ -21,44 +21,49 @@ from brobust.kernels.toolchain import BuildFailed
 if TYPE_CHECKING:
     from brobust.report.console import Console
 
-app = group("Build and list the kernels of the backend `virtual`; repair BBR in a kernel tree.")
+app = group("Build and list kernels for virtual time; repair BBR in a kernel tree.")
 
 
 @app.command("build")
 def build(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help=f"virtual-6.12, virtual-6.1, ... [{virtual_kernels.DEFAULT}].")
+        str | None,
+        typer.Argument(metavar="NAME", help=f"The kernel: virtual-6.12, virtual-6.1, ... [{virtual_kernels.DEFAULT}]."),
     ] = None,
     source: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Build this Linux tree instead; it is not modified.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Build a copy of this Linux tree instead of Debian's source."),
     ] = None,
     own_name: Annotated[
-        str | None, typer.Option("--name", help="With --source: what to call it [virtual-VERSION].")
+        str | None, typer.Option("--name", help="With --source: the kernel's name [virtual-VERSION].")
     ] = None,
-    hz: Annotated[int | None, typer.Option(help="Tick: 100, 250, 300 or 1000 [250].", show_default=False)] = None,
+    hz: Annotated[
+        int | None,
+        typer.Option(help="Timer interrupts per second (HZ): 100, 250, 300 or 1000 [250].", show_default=False),
+    ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Build even if nothing changed, from the newest source package.")
+        bool, typer.Option("--force", help="Build even if nothing changed, and use the newest source package.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object at the end.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
-    """Build a kernel for virtual time from Debian's sources, or from a tree of your own. No root needed."""
+    """Build a kernel for virtual time from Debian's source or from your own tree. This does not need root."""
     from brobust.report.console import Console
 
     order = _order(name, source, own_name, hz)
     why = why_default(order) if name is None and source is None else None
-    with _Speaker(Console(stderr=True), order.name) as speaker:
+    with _ProgressBar(Console(stderr=True), order.name) as progress:
         if why is not None:
-            speaker.note(why)
+            progress.note(why)
         try:
-            built = building.build(order, speaker, force=force)
+            built = building.build(order, progress, force=force)
         except BuildFailed as error:
-            speaker.quote(error.last_lines)
+            progress.quote(error.last_lines)
             raise
     kernel = built.kernel
     if as_json:
-        said = {"name": kernel.name, "release": kernel.release, "path": str(kernel.path), "sha256": kernel.sha256,
+        about = {"name": kernel.name, "release": kernel.release, "path": str(kernel.path), "sha256": kernel.sha256,
                 "hz": kernel.hz, "seconds": round(built.seconds, 1), "cached": built.cached}  # fmt: skip
-        print(json.dumps(said))
+        print(json.dumps(about))
     else:
         how = "nothing changed" if built.cached else f"built in {built.seconds:.0f} s"
         print(f"{kernel.name}: Linux {kernel.release}, HZ={kernel.hz}, {how}: {kernel.path}")
@@ -67,7 +72,7 @@ def build(
 def _order(name: str | None, source: Path | None, own_name: str | None, hz: int | None) -> Order:
     if source is None:
         if own_name is not None:
-            raise BadInput(f"--name: {own_name!r} goes with --source DIR; Debian's kernels have their own names")
+            raise BadInput(f"--name: {own_name!r} needs --source DIR; Debian's kernels have fixed names")
         return Order.of_default(hz) if name is None else Order.of_debian(name, hz)
     if name is not None and own_name is not None and name != own_name:
         raise BadInput(f"--name: {own_name!r} contradicts {name!r}; leave one of them out")
@@ -76,9 +81,9 @@ def _order(name: str | None, source: Path | None, own_name: str | None, hz: int 
 
 @app.command("list")
 def list_kernels(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per kernel.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per kernel.")] = False,
 ) -> None:
-    """List the kernels that are built, with the congestion controls each has."""
+    """List the virtual kernels that are built, and the congestion controls of each."""
     built = virtual_kernels.available()
     if as_json:
         for kernel in built:
@@ -86,7 +91,7 @@ def list_kernels(
         return
     if not built:
         print(
-            f"none built yet; `{virtual_kernels.build_command(virtual_kernels.DEFAULT)}` builds one "
+            f"no kernel is built yet; `{virtual_kernels.build_command(virtual_kernels.DEFAULT)}` builds one "
             f"(about {virtual_kernels.MINUTES} minutes)"
         )
         return
@@ -97,7 +102,7 @@ app.command("patch")(kernel_patch.patch)
 
 
 def render(built: list[virtual_kernels.VirtualKernel], width: int) -> str:
-    """Return a paragraph for each kernel, with the names of its controls whole."""
+    """Return a paragraph for each kernel, in which no name of a congestion control is broken."""
     paragraphs = []
     for kernel in built:
         facts = [
@@ -106,8 +111,8 @@ def render(built: list[virtual_kernels.VirtualKernel], width: int) -> str:
         ]  # fmt: skip
         controls = " ".join(sorted(kernel.congestion_controls))
         lines = [kernel.name, _wrapped(", ".join(facts), width), _wrapped(controls, width)]
-        if kernel.stale:  # a command is copied: it stays on one line
-            lines.append(f"    `{kernel.build_command}` builds it with kernel/virtual as it is now")
+        if kernel.stale:  # the command stays on one line, so that it can be copied
+            lines.append(f"    `{kernel.build_command}` rebuilds it with the current kernel/virtual")
         paragraphs.append("\n".join(lines))
     return "\n\n".join(paragraphs)
 
@@ -119,8 +124,8 @@ def _wrapped(text: str, width: int) -> str:
     )
 
 
-class _Speaker:
-    """Progress for people: phase and count on a terminal, one line per phase in a pipe."""
+class _ProgressBar:
+    """Progress of a build: a bar with the phase on a terminal, one line per phase in a pipe."""
 
     def __init__(self, console: Console, name: str):
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -133,7 +138,7 @@ class _Speaker:
         )  # fmt: skip
         self._task = self._bar.add_task(name, total=None)
 
-    def __enter__(self) -> _Speaker:
+    def __enter__(self) -> _ProgressBar:
         self._bar.start()
         return self
 
@@ -141,17 +146,21 @@ class _Speaker:
         self._bar.stop()
 
     def phase(self, text: str) -> None:
+        """Begin a phase."""
         if self._console.is_terminal:
             self._bar.reset(self._task, description=f"{self._name}: {text}", total=None)
         else:
             self.note(text)
 
     def count(self, done: int, total: int) -> None:
+        """Show how much of the phase is done."""
         self._bar.update(self._task, completed=done, total=total)
 
     def note(self, text: str) -> None:
+        """Print a line that stays."""
         self._console.print(f"{self._name}: {text}", soft_wrap=True, highlight=False)
 
     def quote(self, lines: list[str]) -> None:
+        """Print the compiler's last lines."""
         for line in lines:
             self._console.print(f"  {line}", soft_wrap=True, highlight=False)

@@ -1,4 +1,4 @@
-"""`brobust kernel patch`: the repair for a kernel tree."""
+"""The command `brobust kernel patch`: add a repair of BBR to a kernel tree."""
 
 from __future__ import annotations
 
@@ -28,53 +28,62 @@ def patch(
     tree: Annotated[Path, typer.Argument(help="Linux source with BBR version 1 (mainline), or google's 2 or 3.")],
     repair: Annotated[
         str,
-        typer.Option(help="robust: 2BRobust's, in BBR alone. steady: docs/repair.md's, in the stack too; version 1."),
+        typer.Option(
+            help="robust changes BBR alone (2BRobust; versions 1, 2, 3); steady also changes the TCP stack (version 1)."
+        ),
     ] = "robust",
-    check: Annotated[bool, typer.Option("--check", help="Only say whether the repair would apply.")] = False,
-    diff: Annotated[bool, typer.Option("--diff", help="Print a unified diff; the tree stays as it is.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only say whether the repair would apply; change nothing.")
+    ] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Print a unified diff; do not change the tree.")] = False,
     format_patch: Annotated[
-        bool, typer.Option("--format-patch", help="Print a patch with its message, for `git am`; the tree stays.")
+        bool,
+        typer.Option("--format-patch", help="Print a patch with a message, for `git am`; do not change the tree."),
     ] = False,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the diff or patch there instead.", show_default=False)
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the diff or the patch to this file.", show_default=False),
     ] = None,
     kdir: Annotated[
         str | None,
         typer.Option(
             metavar="DIR",
-            help="Compile against these headers or this prepared tree, or debian-6.12, debian-6.1 [TREE].",
+            help="Compile with these headers or this prepared tree, or for debian-6.12 or debian-6.1 [TREE].",
         ),
     ] = None,
     module: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Link the module too, and put tcp_bbr.ko there.")
+        Path | None, typer.Option(metavar="DIR", help="Also link the module, and write tcp_bbr.ko into DIR.")
     ] = None,
     guest: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="With --kdir debian-…: make that guest kernel with the module in it."),
+        typer.Option(
+            metavar="DIR",
+            help="With --kdir debian-…: also write a guest kernel for the vm backend, with the module, into DIR.",
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Repair BBR in a kernel tree (docs/robust.md, docs/repair.md), compile what changed, and say what it is."""
+    """Repair BBR in a kernel tree (docs/robust.md, docs/repair.md), compile what changed, and explain the change."""
     diff = diff or (output is not None and not format_patch)
     _check_options(check, diff, format_patch, as_json, output, module, guest, kdir)
     if repair not in REPAIRS:
-        raise BadInput(f"--repair: {repair!r} is none; give {' or '.join(REPAIRS)}")
+        raise BadInput(f"--repair: {repair!r} is not a repair; give {' or '.join(REPAIRS)}")
     if (module or guest) and not REPAIRS[repair].is_module:
-        raise BadInput(f"--repair {repair} changes the kernel itself, and is no module; leave out --module and --guest")
+        raise BadInput(f"--repair {repair} changes the kernel itself, not a module; leave out --module and --guest")
     changes = patching.plan(tree, repair)
     todo = [change for change in changes if not change.repaired_already]
     show = diff or format_patch
     sentence, compiled, kernel = "", None, None
     if not check and (module or guest or (todo and not show)):
-        against = compiling.against(tree, kdir)
-        if isinstance(against, str):
+        headers = compiling.headers_for(tree, kdir)
+        if isinstance(headers, str):
             if module or guest:
-                raise MissingSupport(f"--{'module' if module else 'guest'}: {against}")
-            sentence = f"not compiled: {against}"
+                raise MissingSupport(f"--{'module' if module else 'guest'}: {headers}")
+            sentence = f"not compiled: {headers}"
         else:
             with _modules(module, guest) as directory, _quoting():
                 wanted = changes if directory else todo
-                compiled = compiling.compile_changes(tree, wanted, against, directory)
+                compiled = compiling.compile_changes(tree, wanted, headers, directory)
                 if guest is not None:
                     own = vm_kernels.find(kdir or "")
                     kernel = vm_kernels.with_modules(own, [compiled.module("tcp_bbr")], guest).name
@@ -83,7 +92,7 @@ def patch(
     elif not check:
         patching.write(tree, changes)
     if as_json:
-        print(json.dumps(_told(tree, changes, check or show, sentence, compiled, kernel)))
+        print(json.dumps(_record(tree, changes, check or show, sentence, compiled, kernel)))
     else:
         _say(changes, check, show, sentence, compiled, kernel)
 
@@ -97,14 +106,14 @@ def _check_options(
     if check and (module or guest):
         raise BadInput("--check changes and builds nothing; leave out --module and --guest")
     if as_json and (diff or format_patch) and output is None:
-        raise BadInput("--json and a diff would share the standard output; give the diff a file with --output FILE")
+        raise BadInput("--json and the diff would both go to standard output; write the diff to a file with --output")
     if guest is not None and not (kdir or "").startswith("debian-"):
-        raise BadInput("--guest: it takes one of Debian's guest kernels; name it with --kdir debian-6.12")
+        raise BadInput("--guest adds the module to one of Debian's guest kernels; name it with --kdir debian-6.12")
 
 
 @contextmanager
 def _modules(module: Path | None, guest: Path | None) -> Iterator[Path | None]:
-    """Where modules are put: nowhere, or where the user wants them, or where only the guest kernel is made from."""
+    """Yield the directory for modules: none, or the user's, or a temporary one if only the guest kernel needs them."""
     if module is not None or guest is None:
         yield module
         return
@@ -114,7 +123,7 @@ def _modules(module: Path | None, guest: Path | None) -> Iterator[Path | None]:
 
 @contextmanager
 def _quoting() -> Iterator[None]:
-    """Errors of a compiler are quoted before the refusal, those of a disk are one."""
+    """Print a compiler's last lines before its refusal is raised; turn a disk's error into a refusal."""
     try:
         yield
     except BuildFailed as error:
@@ -122,11 +131,11 @@ def _quoting() -> Iterator[None]:
             print(f"  {line}", file=sys.stderr)
         raise
     except OSError as error:
-        raise MissingSupport(f"kernel: the module cannot be built: {error}") from None
+        raise MissingSupport(f"the module cannot be built: {error}") from None
 
 
 def _show(tree: Path, todo: Sequence[Change], mailed: str | None, output: Path | None) -> None:
-    """As a diff, or with the message of the repair that is `mailed`."""
+    """Print or write the changes: as a diff, or with `mailed`, the name of a repair, as a patch with its message."""
     if not todo:
         return
     if mailed is not None:
@@ -148,18 +157,18 @@ def _say(
 ) -> None:
     from brobust.report.console import Console
 
-    # A diff on the standard output is to be piped: words then go beside it.
+    # A diff on standard output may be piped into another program, so everything else goes to stderr then.
     say = Console(stderr=show, soft_wrap=True, highlight=False).print
     for change in changes:
         what = f"{change.name} ({change.file.what})"
         if change.repaired_already:
-            say(f"{what}: repaired already, nothing to do")
+            say(f"{what}: already repaired, nothing to do")
         elif check:
             say(f"{what}: the repair applies, {change.count('+')} lines added, {change.count('-')} removed")
         elif not show:
             say(f"{what}: repaired\n{change.stat}")
-            for words in change.file.words:
-                say(f"  {words}")
+            for line in change.file.explanation:
+                say(f"  {line}")
     if sentence:
         say(sentence)
     if compiled is not None:
@@ -168,16 +177,16 @@ def _say(
         for line in compiled.warnings:
             say(f"  {line}")
         for file in compiled.modules if kernel is None else []:
-            say(f"{file}: not signed{'' if compiled.has_btf else ', and without BTF: BPF programs cannot call it'}")
+            say(f"{file}: unsigned{'' if compiled.has_btf else ', and without BTF: BPF programs cannot call it'}")
     if kernel is not None:
-        say(f"measure it: brobust run --backend vm --cc bbr --kernel debian-{_series(kernel)},{kernel}")
+        say(f"to measure it: brobust run --backend vm --cc bbr --kernel debian-{_series(kernel)},{kernel}")
 
 
 def _series(kernel: str) -> str:
     return ".".join(Path(kernel).name.split(".")[:2])
 
 
-def _told(
+def _record(
     tree: Path,
     changes: Sequence[Change],
     only_tried: bool,
@@ -185,19 +194,19 @@ def _told(
     compiled: Compiled | None,
     kernel: str | None,
 ) -> dict[str, Any]:
-    states = {True: "repaired already", False: "would apply" if only_tried else "repaired"}
+    states = {True: "already repaired", False: "would apply" if only_tried else "repaired"}
     files = [
-        {"file": c.name, "state": states[c.repaired_already], **c.file.told,
+        {"file": c.name, "state": states[c.repaired_already], **c.file.details,
          "lines_added": c.count("+"), "lines_removed": c.count("-")}
         for c in changes
     ]  # fmt: skip
-    told: dict[str, Any] = {"tree": str(tree), "files": files, "compiled": None, "kernel": kernel}
+    record: dict[str, Any] = {"tree": str(tree), "files": files, "compiled": None, "kernel": kernel}
     if compiled is not None:
-        told["compiled"] = {
+        record["compiled"] = {
             "objects": compiled.objects, "release": compiled.release, "warnings": compiled.warnings,
             "modules": [str(file) for file in compiled.modules] if kernel is None else [], "btf": compiled.has_btf,
             "seconds": round(compiled.seconds, 1),
         }  # fmt: skip
     if sentence:
-        told["not_compiled"] = sentence.removeprefix("not compiled: ")
-    return told
+        record["not_compiled"] = sentence.removeprefix("not compiled: ")
+    return record

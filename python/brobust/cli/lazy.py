@@ -1,4 +1,4 @@
-"""Commands that are imported when they are called, and their help as plain text."""
+"""Import a command when it is called, and format help as plain text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONG_HELP = 200  # characters: four lines beside a column of options
 
 
 class Command(TyperCommand):
-    """A command whose help has a section for each panel of its options."""
+    """A command whose help shows each panel of options as a section."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
@@ -33,19 +33,19 @@ class Command(TyperCommand):
 
 
 def first_paragraph(help: str | None) -> str:
-    """Return what a list of commands says of one."""
+    """Return the first paragraph of a command's help as one line, for a list of commands."""
     return " ".join(inspect.cleandoc(help or "").split("\n\n")[0].split())
 
 
 def group(help: str, *, no_args_is_help: bool = True) -> typer.Typer:
-    """Return a command that is to have commands."""
+    """Return a Typer to which commands can be added."""
     return typer.Typer(
         cls=Group, help=help, no_args_is_help=no_args_is_help, rich_markup_mode=None, add_completion=False
     )
 
 
 class Group(TyperGroup):
-    """A command that has commands. Each is listed with the whole first paragraph of its help."""
+    """A command with subcommands. The help lists each with the whole first paragraph of its help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args and self.no_args_is_help and not ctx.resilient_parsing:
@@ -56,18 +56,19 @@ class Group(TyperGroup):
     def get_params(self, ctx: Any) -> Any:
         parameters = super().get_params(ctx)
         for parameter in parameters:
-            # Typer's own two for completion. It has pydantic convert None, and takes a bool as it is.
+            # Typer's two options for completion have the default None, which it would import pydantic to convert.
             if getattr(parameter, "is_flag", False) and parameter.default is None:
                 parameter.default = False
         return parameters
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, first_paragraph(command.help)) for name, command in self.commands.items()])
+            shown = [(name, command) for name, command in self.commands.items() if not command.hidden]
+            formatter.write_dl([(name, first_paragraph(command.help)) for name, command in shown])
 
 
 class _Later(TyperCommand):
-    """Stands for a command that is not imported yet: its name, its line of help, and where it is."""
+    """A command that is not imported yet: its name, its line of help, and where it is defined."""
 
     def __init__(self, name: str, where: str, line: str) -> None:
         super().__init__(name, help=line)
@@ -86,7 +87,8 @@ class _Later(TyperCommand):
 
 
 def group_of(commands: Mapping[str, tuple[str, str]]) -> type[Group]:
-    """Return a group of these commands: by name, `module:attribute` of a function or a Typer, and its line of help."""
+    """Return a class for a group of commands. For each name: `module:attribute` of a function or a Typer, and the line
+    of help."""
 
     class LazyGroup(Group):
         def __init__(self, **options: Any) -> None:

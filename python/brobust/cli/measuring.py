@@ -1,4 +1,4 @@
-"""Measuring a series before the eyes of a user, for every command that does."""
+"""Measure a series and show its progress, for all commands that measure."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def measure(
     cluster: str | None = None,
     go_on: str | None = None,
 ) -> None:
-    """Measure what the dataset lacks, with progress on stderr, and on stdout a line per run if asked for. `go_on` says
-    how an interrupted series is completed."""
+    """Measure the runs that the dataset lacks. Progress goes to stderr; with `as_json`, each run is a line on stdout.
+    `go_on` tells the user how to complete an interrupted series."""
     with dataset.writing():
         _measure(grid, dataset, as_json, jobs, cluster, go_on)
 
@@ -40,9 +40,9 @@ def _measure(
     for note in grid.notes:
         errors.print(note, soft_wrap=True, highlight=False, markup=False)
     try:
-        with _Speaker(errors, len(runs)) as say:
-            for progress in runner.measure(runs, dataset, say.now, jobs, cluster):
-                say.done(progress)
+        with _ProgressBar(errors, len(runs)) as bar:
+            for progress in runner.measure(runs, dataset, bar.describe, jobs, cluster):
+                bar.advance(progress)
                 if as_json:
                     print(json.dumps(runner.summary(progress.measured.runs), default=str), flush=True)
     except BrobustError:
@@ -57,7 +57,7 @@ def _measure(
 
 
 def show(dataset: Dataset) -> None:
-    """Print what a dataset holds."""
+    """Print a dataset as a table."""
     Console().print(table.render(dataset.runs(), title=f"dataset {dataset.directory}"))
 
 
@@ -65,29 +65,30 @@ MEASURED = ("ok", "unfaithful")
 
 
 def require(grid: Grid, dataset: Dataset, outcomes: Sequence[str] = ("ok",)) -> None:
-    """Refuse to end well where no run of the grid came out as one of these: a script must not take it for a success."""
+    """Raise NoneOk unless some run of the grid has one of these outcomes. A script must not take such a series for a
+    success."""
     wanted = {run.id for run in grid.runs()}
     runs = dataset.runs().filter(pl.col("run").is_in(wanted)).unique("run")
     found = Counter(runs["outcome"])
     if not any(found[outcome] for outcome in outcomes):
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(found.items()))
-        raise NoneOk(f"no run is ok ({counts}); {dataset.directory} says why of each")
+        raise NoneOk(f"no run is ok ({counts}); the reason of each run is in {dataset.directory}")
 
 
 class NoneOk(BrobustError):
-    """A series without one run that is what was asked for."""
+    """No run of a series has an outcome that counts as a success."""
 
     exit_status = 1
 
 
 class BadInterrupt(BadInput):
-    """Ctrl-C: what is measured is kept."""
+    """The user pressed Ctrl-C. The runs that are complete are kept."""
 
     exit_status = 130
 
 
-class _Speaker:
-    """Progress for people: a bar with ETA on a terminal, nothing in a pipe but failures."""
+class _ProgressBar:
+    """Progress of a series: on a terminal a bar with the remaining time, in a pipe only the runs that are not ok."""
 
     def __init__(self, console: Console, total: int):
         self._console = console
@@ -98,17 +99,19 @@ class _Speaker:
         )  # fmt: skip
         self._task = self._bar.add_task("starting", total=total)
 
-    def __enter__(self) -> _Speaker:
+    def __enter__(self) -> _ProgressBar:
         self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def now(self, text: str) -> None:
+    def describe(self, text: str) -> None:
+        """Show what is being done now."""
         self._bar.update(self._task, description=printable(text[:100]))
 
-    def done(self, progress: runner.Progress) -> None:
+    def advance(self, progress: runner.Progress) -> None:
+        """Count a run, and print it if it is not ok."""
         self._bar.update(self._task, completed=progress.done)
         first = progress.measured.runs[0]
         if first["outcome"] != "ok":

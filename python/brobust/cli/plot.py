@@ -1,4 +1,4 @@
-"""`brobust plot`: draw a dataset."""
+"""The command `brobust plot`: draw a dataset."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ if TYPE_CHECKING:
 
 
 def plot(
-    dataset: Annotated[Path, typer.Argument(help="Dataset directory that `brobust run` made.")],
-    x: Annotated[str | None, typer.Option(help="Horizontal axis, such as share or rtt_ms [what varies].")] = None,
-    out: Annotated[Path | None, typer.Option(help="Directory for the files [the dataset's].")] = None,
+    dataset: Annotated[Path, typer.Argument(help="The dataset directory that `brobust run` wrote.")],
+    x: Annotated[
+        str | None, typer.Option(help="Column for the horizontal axis, such as share or rtt_ms [one that varies].")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the files into this directory [the dataset's].")] = None,
 ) -> None:
-    """Draw throughput against CPU share (or what else varies) as PNG and SVG, and in the terminal."""
+    """Draw throughput against the CPU share, or another axis that varies, as PNG, as SVG and in the terminal."""
     from brobust.dataset import Dataset
 
     draw(Dataset.open(dataset), x, out or dataset)
 
 
 def draw(dataset: Dataset, x: str | None, directory: Path) -> None:
-    from brobust.report.plot import ThroughputFigure  # matplotlib: a second that only a figure is worth
+    """Draw a dataset into files in this directory and on the terminal, and print the files' names."""
+    from brobust.report.plot import ThroughputFigure  # imports matplotlib, which takes a second
 
     figure = ThroughputFigure(dataset.runs(), x)
     directory.mkdir(parents=True, exist_ok=True)

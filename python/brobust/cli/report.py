@@ -1,4 +1,4 @@
-"""`brobust report`: a reproduction as one HTML file."""
+"""The command `brobust report`: a reproduction as one HTML file."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ def report(
     directory: Annotated[
         list[Path],
         typer.Argument(
-            metavar="DIR", help="Directory that `brobust reproduce` made; several of one paper stand side by side."
+            metavar="DIR",
+            help="A directory that `brobust reproduce` wrote. Several directories of one paper are shown side by side.",
         ),
     ],
-    file: Annotated[Path, typer.Option("--html", metavar="FILE", help="Where it is written.")] = Path("report.html"),
+    file: Annotated[Path, typer.Option("--html", metavar="FILE", help="Write the report to this file.")] = Path(
+        "report.html"
+    ),
 ) -> None:
-    """Write what was reproduced as one self-contained HTML file: figures beside claims and verdicts."""
+    """Write a reproduction as one self-contained HTML file: figures, claims and verdicts."""
     from brobust.report import html
 
     html.write(directory, file)

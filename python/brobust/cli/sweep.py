@@ -1,4 +1,4 @@
-"""`brobust sweep` and `brobust reproduce`: studies, measured and decided."""
+"""The commands `brobust sweep` and `brobust reproduce`: measure studies and decide their claims."""
 
 from __future__ import annotations
 
@@ -22,45 +22,50 @@ if TYPE_CHECKING:
     from brobust.scenario import Grid
     from brobust.study.model import Study
 
-Backend = Annotated[str, typer.Option(help="virtual or vm.")]
-HowMuch = Annotated[Scale, typer.Option(help="How much of it is measured.")]
+Backend = Annotated[str, typer.Option(help="Measure in virtual time (virtual) or on real VMs (vm).")]
+HowMuch = Annotated[Scale, typer.Option(help="How much of the study to measure.")]
 Jobs = Annotated[
-    int | None, typer.Option(help="Runs side by side [virtual: as many as CPUs, vm: 1].", show_default=False)
+    int | None,
+    typer.Option(help="Measure this many runs at a time [virtual: the number of CPUs, vm: 1].", show_default=False),
 ]
-Kernel = Annotated[list[str] | None, typer.Option(help="On this kernel instead of the study's own; may be repeated.")]
+Kernel = Annotated[list[str] | None, typer.Option(help="Use this kernel instead of the study's own; may be repeated.")]
 Cluster = Annotated[
     str | None,
-    typer.Option(metavar="ADDRESS", help="Scheduler of a dask.distributed cluster whose workers measure instead."),
+    typer.Option(
+        metavar="ADDRESS", help="Measure on the workers of a dask.distributed cluster; ADDRESS is its scheduler."
+    ),
 ]
 Insecure = Annotated[
     bool,
-    typer.Option("--insecure", help="Let --cluster go over any network without TLS."),
+    typer.Option("--insecure", help="With --cluster: connect without TLS, over any network."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many runs there are, and what they will take.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many runs there are and how long they take.")]
 
 
 def sweep(
-    study: Annotated[list[Path], typer.Argument(metavar="STUDY.toml", help="One study or several.")],
+    study: Annotated[list[Path], typer.Argument(metavar="STUDY.toml", help="The files of one or several studies.")],
     scale: HowMuch = Scale.QUICK,
     backend: Backend = "virtual",
     kernel: Kernel = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Dataset directory; a broken sweep goes on in it.")] = Path(
-        "brobust-sweep"
-    ),
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Dataset directory; an interrupted sweep in it is continued.")
+    ] = Path("brobust-sweep"),
     jobs: Jobs = None,
     cluster: Cluster = None,
     insecure: Insecure = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Only complete a broken sweep: begin none.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Only complete an interrupted sweep: never begin a new one.")
+    ] = False,
     dry_run: DryRun = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per run as it finishes.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run as it finishes.")] = False,
 ) -> None:
-    """Measure what a study asks for: every cell of its grids, repeated and shuffled. What is there already stays."""
+    """Measure all cells of a study's grids, repeated and shuffled. Runs that the dataset holds are not repeated."""
     from brobust.cli.measuring import require
     from brobust.study import model
 
     studies = _on_kernels([model.load(file) for file in study], kernel)
     if resume and not (out / "dataset.json").exists():
-        raise BadInput(f"--resume: {out} holds no sweep to complete; leave --resume out, or give its --out")
+        raise BadInput(f"--resume: {out} holds no sweep to complete; leave out --resume, or give the sweep's --out")
     _check_network(cluster, insecure)
     measured = _measure(studies, scale, backend, out, jobs, cluster, dry_run=dry_run, as_json=as_json)
     if measured is not None:
@@ -68,8 +73,8 @@ def sweep(
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help=f"{' or '.join(papers())}.")],
-    figure: Annotated[list[str] | None, typer.Option(help="Only this figure; may be repeated.")] = None,
+    paper: Annotated[str, typer.Argument(help=f"The paper: {' or '.join(papers())}.")],
+    figure: Annotated[list[str] | None, typer.Option(help="Reproduce only this figure; may be repeated.")] = None,
     scale: HowMuch = Scale.QUICK,
     backend: Backend = "virtual",
     kernel: Kernel = None,
@@ -77,18 +82,19 @@ def reproduce(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Directory for data, figures and claims; what is missing in it is measured [PAPER-BACKEND-SCALE].",
+            help="Directory for data, figures and claims; only the runs missing in it are measured "
+            "[PAPER-BACKEND-SCALE].",
         ),
     ] = None,
     jobs: Jobs = None,
     cluster: Cluster = None,
     insecure: Insecure = False,
     dry_run: DryRun = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per claim as it is decided.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per claim as it is decided.")] = False,
 ) -> None:
-    """Measure a paper's figures again, draw them, decide its claims, and write all that as one HTML file.
+    """Measure a paper's figures again, draw them, decide the paper's claims, and write an HTML report.
 
-    Exit status 1 if any claim differs, or no run is ok.
+    The exit status is 1 if a claim differs or no run is ok.
     """
     import polars as pl
 
@@ -146,9 +152,9 @@ def _repeated(option: str, values: Sequence[str] | None) -> list[str]:
 
 
 def _check_network(cluster: str | None, insecure: bool) -> None:
-    """Refuse --insecure without --cluster, and a cluster without TLS that is not nearby."""
+    """Refuse --insecure without --cluster, and a cluster without TLS outside of private networks."""
     if insecure and cluster is None:
-        raise BadInput("--insecure is about the network to --cluster; give that, too")
+        raise BadInput("--insecure says how to connect to --cluster; give --cluster, too")
     if cluster is not None and not insecure:
         from brobust.series.cluster import refuse_exposed
 
@@ -170,7 +176,8 @@ def _measure(
     dry_run: bool,
     as_json: bool,
 ) -> tuple[Grid, Dataset] | None:
-    """Measure what the dataset lacks of these studies. Return their grid and the dataset; None after a dry run."""
+    """Measure the runs of these studies that the dataset lacks. Return their grid and the dataset; None after a dry
+    run."""
     from brobust import backends
     from brobust.cli.measuring import measure
     from brobust.dataset import Dataset
@@ -190,7 +197,7 @@ def _measure(
         begun, asked = set(before.scenarios), set(grid.scenarios)
         if not (begun <= asked or asked <= begun):
             raise BadInput(
-                f"{directory} was begun with other studies or another scale; give another --out, or remove it"
+                f"{directory} holds other studies or another scale; give another --out, or remove the directory"
             )
         if begun <= asked and len(grid.runs()) > len(before.runs()) and not dry_run:
             dataset.grow(grid)
@@ -198,13 +205,13 @@ def _measure(
     if left:
         seconds = expected_time.expected_seconds(left, dataset, jobs)
         about = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} minutes"
-        text = f"{len(left)} runs of {len(grid.scenarios)} cells, about {about} on this machine"
+        text = f"{len(left)} runs of {len(grid.scenarios)} cells; they take about {about} on this machine"
         Console(stderr=not dry_run).print(text, highlight=False)
     if dry_run:
         return None
     if dataset is None:
         dataset = Dataset.create(directory, grid, runner.host())
-    measure(grid, dataset, as_json, jobs, cluster, go_on="the same command again")
+    measure(grid, dataset, as_json, jobs, cluster, go_on="the same command")
     return grid, dataset
 
 

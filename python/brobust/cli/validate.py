@@ -1,4 +1,4 @@
-"""`brobust validate`: how far virtual time agrees with real VMs."""
+"""The command `brobust validate`: how well virtual time agrees with real VMs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from brobust.cli.options import parsed, takes_fields
 if TYPE_CHECKING:
     from brobust.series.validation import WhatIf
 
-# The demo's cells: 20 Mbit/s, where a TCG guest has CPU to spare, and 4 BDP, where CUBIC fills the link.
+# The demo's cells: at 20 Mbit/s a TCG guest has CPU to spare, and with a buffer of 4 BDP CUBIC fills the link.
 FIELDS = {**demo.FIELDS, "backend": "vm"}
 
 
@@ -54,9 +54,9 @@ def command(
         bool, typer.Option("--json", help="Print one JSON object per cell, and one for all of them.")
     ] = False,
 ) -> None:
-    """Measure the same cells on real VMs and in virtual time, and say how far they agree (about 5 minutes).
+    """Measure the same cells on real VMs and in virtual time, and say how well they agree (about 5 minutes).
 
-    Each run in virtual time replays the off-times that the VM's vCPU had, so nothing is tuned.
+    Each run in virtual time replays the off-times that the VM's vCPU had, so nothing is tuned to make them agree.
     """
     import polars as pl
 
@@ -74,39 +74,39 @@ def command(
     what_if = _what_if(added_rtt, cpu_frequency)
     grid = Grid.from_flags(override(FIELDS, fields))
     backends.check(grid.scenarios)
-    virtual_kernels.find()  # before minutes of VMs
+    virtual_kernels.find()  # refuses a missing kernel before VMs run for minutes
     directory = out / "vm"
     dataset = demo.continued(directory, grid) or Dataset.create(directory, grid, runner.host())
     errors = Console(stderr=True)
     measure(grid, dataset, as_json=False)
     require(grid, dataset, MEASURED)
-    twins, of_vm = [], []
+    replayed, on_vm = [], []
     with errors.status("repeating every run in virtual time"):
-        for name, result in validation.twins(dataset, what_if):
-            here = agreement.settled(result.throughput, name)
-            twins.append(result.runs.with_columns(run=pl.lit(name)).join(here, on=["run", "flow"]))
-            of_vm.append(agreement.settled(dataset.throughput().filter(run=name), name))
-    virtual = pl.concat(twins)
+        for name, result in validation.replay_in_virtual_time(dataset, what_if):
+            settled = agreement.settled(result.throughput, name)
+            replayed.append(result.runs.with_columns(run=pl.lit(name)).join(settled, on=["run", "flow"]))
+            on_vm.append(agreement.settled(dataset.throughput().filter(run=name), name))
+    virtual = pl.concat(replayed)
     with files.replaced(out / "virtual.parquet") as file:
         virtual.write_parquet(file)
-    cells = agreement.compare(dataset.runs().join(pl.concat(of_vm), on=["run", "flow"]), virtual)
+    cells = agreement.compare(dataset.runs().join(pl.concat(on_vm), on=["run", "flow"]), virtual)
     files.write(out / "validation.csv", cells.write_csv())
-    found, settled = agreement.agreement(cells), agreement.agreement(cells, "settled_ratio")
-    figures = drawing.draw(cells, found, out)
+    whole, settled_part = agreement.agreement(cells), agreement.agreement(cells, "settled_ratio")
+    figures = drawing.draw(cells, whole, out)
     if as_json:
         for cell in cells.iter_rows(named=True):
             print(json.dumps(cell))
-        overall = {"cells": found.cells, "median_abs_ln_ratio": found.median, "p90_abs_ln_ratio": found.p90}
-        overall |= {"settled_median_abs_ln_ratio": settled.median, "settled_p90_abs_ln_ratio": settled.p90}
+        overall = {"cells": whole.cells, "median_abs_ln_ratio": whole.median, "p90_abs_ln_ratio": whole.p90}
+        overall |= {"settled_median_abs_ln_ratio": settled_part.median, "settled_p90_abs_ln_ratio": settled_part.p90}
         print(json.dumps(overall))
         return
-    Console().print(drawing.render(cells, found, settled))
+    Console().print(drawing.render(cells, whole, settled_part))
     for figure in figures:
         print(figure)
 
 
 def _what_if(added_rtt: str, cpu_frequency: str | None) -> WhatIf:
-    """Return what runs in virtual time change; refuse what they cannot take before minutes of VMs, not after."""
+    """Return the what-if options as a value; refuse a bad one now, before VMs run for minutes."""
     from brobust.scenario.grid import scenario
     from brobust.series.validation import WhatIf
 

@@ -1,5 +1,5 @@
-"""Our controls beside the kernel's own, and beside themselves on other hosts.
+"""Verify our congestion controls against the kernel's own, and each of them on different hosts.
 
-`packets`: the same packets to the nanosecond, in virtual time. `shadow`: the same decision at every call, in VMs.
-`calls`: the same decision from the same C in a BPF program, in a kernel module and in this process.
+`packets` compares the packets of two controls to the nanosecond, in virtual time. `shadow` compares their decisions at
+every call, in VMs. `calls` compares what the same C decides in a BPF program, in a kernel module and in this process.
 """

@@ -1,7 +1,7 @@
-"""Whether a control decides the same wherever it runs: every call of it recorded in a kernel, and made again here.
+"""Verify that a control decides the same wherever it runs: record every call in a kernel, and make it again here.
 
-The recording (cc/call.h) is that of a BPF program in a VM, or of the module in a kernel of virtual time; the calls are
-made again with the same C compiled for this machine (crates/cc). One bit that differs is a difference.
+A BPF program in a VM, or the module in a virtual kernel, records the calls (cc/call.h). They are made again with the
+same C compiled for this machine (crates/cc), and a single differing bit counts as a difference.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from brobust.scenario import Run, Scenario
 
 @dataclass(frozen=True)
 class Replayed:
-    """What one recording showed."""
+    """The result of one recording."""
 
     control: str
     backend: str
@@ -33,12 +33,12 @@ class Replayed:
     case: str
     calls: int
     acks: int
-    """Of these, ACKs."""
+    """The calls that were ACKs."""
     differences: int
     first: str | None
-    """The first call that differs: number, kind, and each value as recorded and as here."""
+    """The first call that differs: its number, its kind, and each value as recorded and as computed here."""
     lost: int
-    """Records that found no room in the kernel."""
+    """Calls that were not recorded because the kernel's buffer was full."""
 
 
 def replay(
@@ -49,8 +49,8 @@ def replay(
     over: Mapping[str, Any] | None = None,
     testbed: VmBackend | None = None,
 ) -> Iterator[Replayed]:
-    """Each of these cases (of `cases.VIRTUAL`, or `cases.VM`) with each control, as they finish. `over`: fields for
-    every case in VMs that does not have its own. `testbed`: one that is open already, for backend vm."""
+    """Replay each of these cases (names in `cases.VIRTUAL` or `cases.VM`) with each control; yield results as they
+    finish. `over` gives defaults for the cases in VMs. `testbed` is a backend vm that is already open."""
     points = [(control, name) for control in controls for name in names]
     if backend == "vm":
         fields = {**(over or {}), **({} if kernel is None else {"kernel": kernel})}
@@ -67,7 +67,7 @@ def replay(
 
 def _in_vm(backend: VmBackend, scenario: Scenario) -> dict[str, Any]:
     control = scenario.flows[0].cc
-    backend.forget_control(control)  # it may be there without a recording
+    backend.forget_control(control)  # it may have been loaded without recording
     backend.records_calls = True
     try:
         backend.measure(Run(scenario=scenario, repeat=0))
@@ -89,7 +89,7 @@ def _in_virtual_time(backend: Any, scenario: Scenario) -> dict[str, Any]:
         try:
             found: dict[str, Any] = json.loads(_core.replay_calls(name_of(control), settings_of(control), recordings))
         except (OSError, ValueError) as error:
-            raise RunFailed(f"{control}: its recording cannot be read: {error}") from None
+            raise RunFailed(f"{control}: the recorded calls cannot be read: {error}") from None
     return found
 
 

@@ -1,4 +1,4 @@
-"""The paths, losses, contention and applications under which controls are compared: cases by name."""
+"""The cases in which controls are compared: paths, losses, contention and applications, by name."""
 
 from __future__ import annotations
 
@@ -71,15 +71,15 @@ def _all_cases() -> Iterator[tuple[str, dict[str, Any]]]:
 
 VIRTUAL: dict[str, dict[str, Any]] = dict(_all_cases())
 
-# One of each kind: what `make test` takes.
+# One case of each kind, for `make test`.
 VIRTUAL_QUICK = (
     "20mbit 10ms", "50mbit 5ms, half a BDP, 10 of 20 ms", "loss 1%", "loss 5%, 1 of 4 ms", "20 of 29 ms, jittered",
     "onoff 200ms 300ms", "rate 19mbit, 10 of 20 ms", "idle 2s 3s", "rate falls and rises", "RTT rises", "fq",
     "8 flows, shallow", "a policer's queue", "receive coalescing",
 )  # fmt: skip
 
-# What the testbed can do. The application of 1 mbit has nothing in flight most of the time: each of its writes is a
-# restart from idle (CA_EVENT_TX_START).
+# The cases that the testbed can measure. The application of 1 mbit has nothing in flight most of the time, so each of
+# its writes is a restart from idle (CA_EVENT_TX_START).
 VM: dict[str, dict[str, Any]] = {
     "clean": {"path": {"buffer": "4bdp"}},
     "loss 1%": {"path": {"loss": "1%"}},
@@ -101,12 +101,12 @@ _VM_BASE: dict[str, Any] = {"backend": "vm", "path": {"bandwidth": "20mbit", "rt
 
 
 def virtual(control: str, case: str, kernel: str | None = None) -> Scenario:
-    """A case in virtual time. `kernel`: other than the scenario's own."""
+    """Return a case in virtual time as a scenario. `kernel` replaces the default kernel."""
     return _scenario(VIRTUAL, _VIRTUAL_BASE, control, case, {} if kernel is None else {"kernel": kernel})
 
 
 def vm(control: str, case: str, over: Mapping[str, Any] | None = None) -> Scenario:
-    """A case in VMs. `over`: fields for every case that does not have its own."""
+    """Return a case in VMs as a scenario. `over` gives values for fields that the case does not set itself."""
     return _scenario(VM, _VM_BASE, control, case, over or {})
 
 
@@ -114,5 +114,5 @@ def _scenario(
     cases: Mapping[str, dict[str, Any]], base: dict[str, Any], control: str, case: str, over: Mapping[str, Any]
 ) -> Scenario:
     if case not in cases:
-        raise BadInput(f"case: there is none named {case!r}; `brobust cc same --list` shows them")
+        raise BadInput(f"case: no case is called {case!r}; `brobust cc compare --list` lists them")
     return one_scenario(override(override({**base, "flows": [{"cc": control}]}, over), cases[case]))

@@ -1,7 +1,7 @@
-"""Whether two congestion controls send the same packets at the same times, in virtual time.
+"""Compare the packets that two congestion controls send in virtual time, and when they send them.
 
-The same scenario and seed twice, once with either control: paths, losses, contention, applications and changes are the
-same to the nanosecond and to the random draw, so any packet that differs is the controls' doing.
+Each case runs twice with the same scenario and seed, once with each control. Path, losses, contention, application and
+changes are then the same to the nanosecond and to the random draw, so only the controls can make a packet differ.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from brobust.conformance.cases import virtual
 from brobust.errors import RunFailed
 from brobust.scenario import Run, Scenario
 
-# The controls of ours that are to be the kernel's own, packet for packet.
-TWINS = {
+# For some of the kernel's controls, the one of ours that must send the same packets.
+EQUIVALENTS = {
     "bbr": "brb_bbr1",
     "cubic": "brb_cubic",
     "reno": "brb_reno",
@@ -31,7 +31,7 @@ TWINS = {
 
 @dataclass(frozen=True)
 class Compared:
-    """What one scenario showed. `difference` is None where all packets are the same."""
+    """The result of one comparison. `difference` is None if all packets are the same."""
 
     first: str
     second: str
@@ -44,7 +44,7 @@ class Compared:
 def compare(
     pairs: Sequence[tuple[str, str]], cases: Sequence[str], kernels: tuple[str | None, str | None] = (None, None)
 ) -> Iterator[Compared]:
-    """Every pair of controls in every case, each on its kernel, as they finish; in order where there is one CPU."""
+    """Compare every pair of controls in every case, each control on its kernel; yield results in this order."""
     asked = [(pair, name, _scenarios(pair, name, kernels)) for name in cases for pair in pairs]
     backends.check([scenario for _, _, both in asked for scenario in both])
     with (
@@ -83,7 +83,7 @@ def _measure(backend: Backend, scenario: Scenario, *, packets: bool) -> Result:
     return result
 
 
-# What a packet is; where it went afterwards follows from that.
+# The columns that identify a packet. What happens to it on the path follows from them.
 _PACKET = ("time_s", "flow", "direction", "seq", "ack", "payload_bytes")
 _STATE = (
     "cwnd_packets",
@@ -97,7 +97,7 @@ _STATE = (
 
 
 def first_difference(pair: tuple[str, str], first: Result, second: Result) -> str:
-    """The first packet that differs, and the last sample before it in which the two agree on all but the control."""
+    """Return the first packet that differs, and the state of both controls just before it."""
     one, other = first.packets.select(_PACKET), second.packets.select(_PACKET)
     length = min(len(one), len(other))
     unequal = (
@@ -124,7 +124,7 @@ def first_difference(pair: tuple[str, str], first: Result, second: Result) -> st
 
 def _packet(packet: Mapping[str, object] | None) -> str:
     if packet is None:
-        return "none: its trace has ended"
+        return "no packet: this control sent fewer"
     return (
         f"{packet['time_s']:.9f} s, flow {packet['flow']}, {packet['direction']} seq {packet['seq']} "
         f"ack {packet['ack']}, {packet['payload_bytes']} bytes"

@@ -1,8 +1,8 @@
-"""Our controls beside the kernel's own in real kernels: at every call both decide, and the kernel's decision counts.
+"""Compare our controls with the kernel's own in real kernels: both decide at every call, and the kernel's is applied.
 
 `bbr_shadow` and `cubic_shadow` (bpf/shadow.h) are the kernel's bbr and cubic, with cc/bbr1.h and cc/cubic.h on a
-snapshot of the same socket. So equality is tested with the timing of a real machine, on the kernel that is booted; in
-virtual time `packets` tests it packet by packet.
+snapshot of the same socket. This tests equality with the timing of a real machine, on the kernel that is booted;
+`packets` tests it packet by packet in virtual time.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ CONTROLS = ("bbr_shadow", "cubic_shadow")
 
 
 @dataclass(frozen=True)
-class Watched:
-    """What a shadow has found in one case."""
+class Compared:
+    """The result of a shadow in one case."""
 
     control: str
     kernel: str
@@ -33,24 +33,25 @@ class Watched:
     calls: int
     differences: int
     first: dict[str, Any] | None
-    """Of all calls since the control was loaded: number, call, and (kernel's, ours) of each value that differs."""
+    """The first call since the control was loaded that differs: its number, the call, and (kernel's, ours) for each
+    value that differs."""
 
 
-def watch(
+def compare(
     names: Sequence[str],
     controls: Sequence[str] = CONTROLS,
     over: Mapping[str, Any] | None = None,
     testbed: VmBackend | None = None,
-) -> Iterator[Watched]:
-    """Each of these cases (`cases.VM`) with each control, as they finish. `over`: fields for every case that does not
-    have its own. `testbed`: one that is open already."""
+) -> Iterator[Compared]:
+    """Run each of these cases (names in `cases.VM`) with each control; yield results as they finish. `over` gives
+    values for fields that a case does not set. `testbed` is a backend that is already open."""
     points = [(control, name) for control in controls for name in names]
     scenarios = [cases.vm(control, name, over) for control, name in points]
     backends.check(scenarios)
     with nullcontext(testbed) if testbed is not None else backends.opened("vm", lambda _: None) as backend:
         assert isinstance(backend, VmBackend)
         for control in controls:
-            backend.forget_control(control)  # it counts from its load
+            backend.forget_control(control)  # so that it is loaded again, with its counters at zero
         before = dict.fromkeys(controls, (0, 0, 0))
         for (control, name), scenario in zip(points, scenarios, strict=True):
             backend.measure(Run(scenario=scenario, repeat=0))
@@ -58,4 +59,4 @@ def watch(
             now = (found["acks"], found["calls"], found["differences"])
             acks, calls, differences = (a - b for a, b in zip(now, before[control], strict=True))
             before[control] = now
-            yield Watched(control, scenario.kernel, name, acks, calls, differences, found["first"])
+            yield Compared(control, scenario.kernel, name, acks, calls, differences, found["first"])

@@ -17,7 +17,7 @@ TAP_QUEUE_PACKETS = 10_000
 
 def create(session: Session, taps: list[str]) -> str:
     """Make the namespace with a bridge over these taps; returns its name."""
-    name = session.name_namespace()
+    name = session.record_namespace()
     _ip(["netns", "add", name])
     # No learning delay, no spanning tree, no multicast chatter: the bridge is a wire.
     _ip(["-n", name, "link", "add", "wire", "type", "bridge", "stp_state", "0", "forward_delay", "0",

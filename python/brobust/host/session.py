@@ -138,13 +138,13 @@ class Session:
         if self._guardian is not None:
             self._guardian.say_alive()
 
-    def name_namespace(self) -> str:
+    def record_namespace(self) -> str:
         """Return the name of this session's network namespace, which is written down."""
         self.namespace = f"{_namespace_prefix()}{self.directory.name}"
         self._write()
         return self.namespace
 
-    def name_process(self, pid: int) -> None:
+    def record_process(self, pid: int) -> None:
         self.processes.append(Owner.of(pid))
         self._write()
 

@@ -1,1 +1,1 @@
-"""The repair for kernel trees: semantic patches (kernel/patches), applied, compiled and told about."""
+"""Apply the repairs to kernel trees, as semantic patches (kernel/patches), compile the result and explain it."""

@@ -1,7 +1,7 @@
-"""What the repair would make of a kernel tree, and making it so.
+"""Plan what a repair changes in a kernel tree, and change it.
 
-Coccinelle works on a copy, the copy is compiled, and only then are the tree's files replaced: whatever goes wrong
-before, and Ctrl-C, leave the tree as it was.
+Coccinelle works on a copy, the copy is compiled, and only then are the tree's files replaced. So an error or Ctrl-C
+before that leaves the tree unchanged.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import Path
 from brobust.errors import BadInput, MissingSupport
 from brobust.kernel_patch.repairs import REPAIRS, RULES, File, read
 
-# A second is usual. A file that is no BBR at all may keep Coccinelle thinking.
-SECONDS = 60
+# Coccinelle usually takes a second, but may take very long for a file that is not BBR at all.
+TIMEOUT_SECONDS = 60
 
 
 @dataclass(frozen=True)
 class Change:
-    """One file of a tree before and after. They are equal where the file was repaired already."""
+    """One file of a tree before and after the repair. Both are equal if the file was already repaired."""
 
     file: File
     before: str
@@ -33,7 +33,7 @@ class Change:
 
     @property
     def name(self) -> str:
-        """Its path in the tree."""
+        """Return the file's path in the tree."""
         return self.file.path
 
     @property
@@ -42,7 +42,7 @@ class Change:
 
     @cached_property
     def diff(self) -> str:
-        """Unified, with the functions' names, as patches are posted."""
+        """Return a unified diff with function names, the format in which patches are posted."""
         with tempfile.TemporaryDirectory(prefix="brobust-patch-") as scratch:
             for side, text in (("a", self.before), ("b", self.after)):
                 (Path(scratch) / side).write_bytes(text.encode(errors="surrogateescape"))
@@ -50,18 +50,18 @@ class Change:
             return _run(["diff", "-U3", "-p", *labels, "a", "b"], Path(scratch), "diffutils").stdout
 
     def count(self, sign: str) -> int:
-        """Lines added (+) or removed (-)."""
+        """Return how many lines are added (+) or removed (-)."""
         return sum(line.startswith(sign) and not line.startswith(sign * 3) for line in self.diff.splitlines())
 
     @property
     def stat(self) -> str:
-        """A line as `git diff --stat` has it."""
+        """Return the file's line in the format of `git diff --stat`."""
         added, removed = self.count("+"), self.count("-")
         return f" {self.name} | {added + removed} {'+' * added}{'-' * removed}"
 
 
 def plan(tree: Path, repair: str = "robust") -> list[Change]:
-    """What a repair (repairs.REPAIRS) is to change in a tree. Changes nothing."""
+    """Return what a repair (a name in repairs.REPAIRS) changes in a tree. This itself changes nothing."""
     if not tree.is_dir():
         raise BadInput(f"{tree} is not a directory; give an unpacked Linux source")
     changes = []
@@ -80,15 +80,17 @@ def _patched(file: File, before: str) -> str:
         try:
             done = _run(command, Path(scratch), "coccinelle")
         except subprocess.TimeoutExpired:
-            raise BadInput(f"{file.path}: spatch found no end in {SECONDS} s; is it a kernel's?") from None
+            raise BadInput(
+                f"{file.path}: spatch did not end within {TIMEOUT_SECONDS} s; check that this is a kernel's source file"
+            ) from None
         if done.returncode != 0:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise BadInput(f"{file.path}: spatch cannot work on it with {file.rule}: {last}")
+            raise BadInput(f"{file.path}: spatch cannot apply {file.rule}: {last}")
         after = read(copy)
     if not file.is_repaired(after):
         raise BadInput(
-            f"{file.path} ({file.what}) is not as kernel/patches/{file.rule} knows it: {file.shape}; mend the semantic "
-            "patch for this tree"
+            f"{file.path} ({file.what}) does not match kernel/patches/{file.rule}: {file.shape}; adapt the semantic "
+            "patch to this tree"
         )
     return after
 
@@ -98,12 +100,12 @@ def _run(argv: Sequence[str], cwd: Path, package: str) -> subprocess.CompletedPr
         raise MissingSupport(f"{argv[0]} is not installed; apt-get install {package}")
     return subprocess.run(
         argv, cwd=cwd, capture_output=True, text=True, encoding="utf-8", errors="surrogateescape", check=False,
-        timeout=SECONDS,
+        timeout=TIMEOUT_SECONDS,
     )  # fmt: skip
 
 
 def write(tree: Path, changes: Sequence[Change]) -> None:
-    """Replace the tree's files. Each is whole at any moment, and on Ctrl-C all are as they were."""
+    """Replace the tree's files. Each is whole at any moment; on an error or Ctrl-C all get their old content back."""
     todo = [change for change in changes if not change.repaired_already]
     try:
         _replace(tree, [(change.name, change.after) for change in todo])
@@ -133,7 +135,7 @@ def _replace(tree: Path, texts: Sequence[tuple[str, str]]) -> None:
 
 
 def mail(changes: Sequence[Change], repair: str, author: str, date: str) -> str:
-    """A patch as `git format-patch` writes it, for `git am` or for posting. `author` is NAME <ADDRESS>."""
+    """Return a patch in the format of `git format-patch`, for `git am` or for posting. `author` is NAME <ADDRESS>."""
     todo = [change for change in changes if not change.repaired_already]
     subject, _, body = (RULES / repair / "message").read_text().partition("\n")
     about = REPAIRS[repair].subsystem or ", ".join(Path(change.name).stem for change in todo)
@@ -153,10 +155,15 @@ def mail(changes: Sequence[Change], repair: str, author: str, date: str) -> str:
 
 
 def author(tree: Path) -> str:
-    """NAME <ADDRESS> of whoever posts, as git knows it."""
+    """Return the author of the patch as NAME <ADDRESS>, from git's configuration."""
     if shutil.which("git") is None:
-        raise MissingSupport("--format-patch asks git for your name, and git is not installed; --diff does without")
-    said = subprocess.run(["git", "var", "GIT_AUTHOR_IDENT"], cwd=tree, capture_output=True, text=True, check=False)
-    if said.returncode != 0 or ">" not in said.stdout:
-        raise BadInput("--format-patch: git does not know your name; git config --global user.name and user.email")
-    return said.stdout.partition(">")[0] + ">"
+        raise MissingSupport(
+            "--format-patch asks git for your name, but git is not installed; install it, or use --diff, which does "
+            "not need it"
+        )
+    done = subprocess.run(["git", "var", "GIT_AUTHOR_IDENT"], cwd=tree, capture_output=True, text=True, check=False)
+    if done.returncode != 0 or ">" not in done.stdout:
+        raise BadInput(
+            "--format-patch: git does not know your name; set user.name and user.email with `git config --global`"
+        )
+    return done.stdout.partition(">")[0] + ">"

@@ -1,4 +1,4 @@
-"""Compiles a repaired file as a module of its own, outside the tree, so that the tree need not be touched to try."""
+"""Compile repaired files as modules outside their kernel tree, so that a trial does not change the tree."""
 
 from __future__ import annotations
 
@@ -11,70 +11,73 @@ from pathlib import Path
 from brobust.errors import BrobustError
 from brobust.kernel_patch.apply import Change
 from brobust.kernels import modules as cc_modules
-from brobust.kernels.modules import Against, is_prepared, keep, make
+from brobust.kernels.modules import KernelHeaders, is_prepared, keep, make
 from brobust.kernels.sources import version_of
 from brobust.kernels.toolchain import Log
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """Objects of the changed files."""
+    """The result of compiling the changed files."""
 
     objects: list[str]
     release: str
-    """Of the kernel they were compiled against."""
+    """The release of the kernel whose headers were used."""
     warnings: list[str]
     seconds: float
     modules: list[Path]
-    """Where modules were asked for."""
+    """The linked modules; empty if none were requested."""
     has_btf: bool
-    """Whether the modules tell BPF programs of their functions."""
+    """Whether the modules have BTF, which BPF programs need to call their functions."""
 
     def module(self, name: str) -> Path:
+        """Return the module with this name."""
         return next(file for file in self.modules if file.stem == name)
 
 
-def against(tree: Path, given: str | None) -> Against | str:
-    """What to compile against: what was given, else the tree if it is prepared, else the installed headers of its
-    version. Else a sentence that says what is missing."""
+def headers_for(tree: Path, given: str | None) -> KernelHeaders | str:
+    """Return the headers to compile with: the given ones, else the tree's own if it is prepared, else the installed
+    headers of its version. If there are none, return a sentence that says what is missing."""
     if given is not None:
-        return cc_modules.against(given)
+        return cc_modules.headers_of(given)
     if is_prepared(tree):
-        return Against(tree.resolve())
+        return KernelHeaders(tree.resolve())
     for build in sorted(cc_modules.MODULES.glob("*/build")):
         with_headers = is_prepared(build) and _same_version(tree, build.parent.name)
         if with_headers:
-            return Against(build.resolve())
-    remedy = "give the headers of its kernel with --kdir DIR, or --kdir debian-6.12 for those of that guest kernel"
+            return KernelHeaders(build.resolve())
+    remedy = "give the headers of its kernel with --kdir DIR, or those of a guest kernel with --kdir debian-6.12"
     if (tree / ".config").is_file():
-        return f"{tree} is configured but not prepared: `make modules_prepare` there, or {remedy}"
-    return f"{tree} is not configured: `make defconfig modules_prepare` there, or {remedy}"
+        return f"{tree} is configured but not prepared: run `make modules_prepare` there, or {remedy}"
+    return f"{tree} is not configured: run `make defconfig modules_prepare` there, or {remedy}"
 
 
 def _same_version(tree: Path, release: str) -> bool:
     try:
         version = version_of(tree)
-    except (BrobustError, OSError):  # as little of a tree as a patch needs
+    except (BrobustError, OSError):  # a tree with hardly more than the files that the patch changes
         return False
     return release == version or release.startswith((f"{version}-", f"{version}+"))
 
 
-def compile_changes(tree: Path, changes: Sequence[Change], kdir: Against, modules: Path | None = None) -> Compiled:
-    """Compile each file, repaired. With `modules`, link tcp_bbr.ko and put it there. The tree is only read."""
+def compile_changes(
+    tree: Path, changes: Sequence[Change], kdir: KernelHeaders, modules: Path | None = None
+) -> Compiled:
+    """Compile each repaired file. With `modules`, a directory, also link tcp_bbr.ko into it. The tree is only read."""
     begun = time.monotonic()
     sources = [change for change in changes if change.name.endswith(".c")]
     headers = [change for change in changes if change.name.endswith(".h")]
     names = [Path(change.name).stem for change in sources]
     with tempfile.TemporaryDirectory(prefix="brobust-patch-") as scratch:
-        here = Path(scratch) / "module"  # a log in kbuild's own directory would be in its way
+        here = Path(scratch) / "module"  # not scratch itself: kbuild's directory must not hold the log
         here.mkdir()
         for file, change in [(here / Path(c.name).name, c) for c in sources] + [(here / c.name, c) for c in headers]:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(change.after.encode(errors="surrogateescape"))
         objects = [f"{name}.o" for name in names]
-        # google's include "tcp_dctcp.h", which stands beside them.
+        # google's versions include "tcp_dctcp.h", which lies beside them.
         beside = f"ccflags-y := -I{tree.resolve()}/net/ipv4\n"
-        # What LINUXINCLUDE finds comes after: a changed header is taken in place of the kernel's own.
+        # This directory is searched before those of LINUXINCLUDE, so a changed header replaces the kernel's own.
         before = f"NOSTDINC_FLAGS += -I{here}/include\n" if headers else ""
         (here / "Kbuild").write_text(f"obj-m := {' '.join(objects)}\n{beside}{before}")
         with Log(Path(scratch) / "log") as log:

@@ -1,4 +1,4 @@
-"""The repairs that there are as semantic patches (kernel/patches), and the files of a kernel tree that each changes."""
+"""The repairs that exist as semantic patches (kernel/patches), and the files of a kernel tree that each changes."""
 
 from __future__ import annotations
 
@@ -15,39 +15,37 @@ RULES = Path(__file__).parent / "rules"  # in a checkout a link to kernel/patche
 
 @dataclass(frozen=True)
 class File:
-    """A file of a tree, and what a repair makes of it."""
+    """A file of a tree, and what a repair changes in it."""
 
     path: str
-    """In the tree."""
+    """Its path in the tree."""
     rule: str
-    """The semantic patch, below kernel/patches."""
+    """The path of the semantic patch below kernel/patches."""
     mark: str
-    """What a repaired file has, as a regular expression ..."""
+    """A regular expression that matches the repair's code ..."""
     marks: int
-    """... and how often. Less of it is half of a repair."""
+    """... this many times in a repaired file. With fewer matches the repair is incomplete."""
     shape: str
-    """What the semantic patch looks for, for people."""
+    """What the semantic patch looks for, as a sentence."""
     what: str
-    """Which file that is, for people."""
-    words: tuple[str, ...]
-    """What the repair does there, for people."""
-    told: dict[str, Any] = field(default_factory=dict)
-    """The same for machines."""
+    """What the file is, in a few words."""
+    explanation: tuple[str, ...]
+    """What the repair does in this file, in sentences."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """What the repair does in this file, for --json."""
 
     def is_repaired(self, text: str) -> bool:
-        """All of the repair: what was added, and its use."""
+        """Return whether the file has the whole repair: the new code and its use. Refuse half of it."""
         found = len(re.findall(self.mark, text))
         if 0 < found < self.marks:
             name = re.sub(r"\W+", "", self.mark.removeprefix(r"\b"))
-            raise BadInput(
-                f"{self.path}: {name}() stands there, but nothing calls it; take it out, or put its call back"
-            )
+            raise BadInput(f"{self.path}: {name}() is defined, but nothing calls it; remove it, or add the call again")
         return found >= self.marks
 
 
 @dataclass(frozen=True)
 class _Bbr:
-    """A version of BBR, and what the deficit's repair looks for in it."""
+    """A version of BBR, and the code that the repair `robust` looks for in it."""
 
     number: int
     gain: str
@@ -65,7 +63,7 @@ _BBR, _BBR2 = "net/ipv4/tcp_bbr.c", "net/ipv4/tcp_bbr2.c"
 
 
 def read(file: Path) -> str:
-    """Text that is written back as it was, whatever its encoding."""
+    """Return a file's text. Bytes that are not UTF-8 survive when it is written again."""
     try:
         return file.read_bytes().decode(errors="surrogateescape")
     except OSError as error:
@@ -73,7 +71,7 @@ def read(file: Path) -> str:
 
 
 def robust(tree: Path) -> list[File]:
-    """The inflight deficit of 2BRobust (docs/robust.md), in each BBR of the tree."""
+    """Return the files that the repair `robust` (docs/robust.md) changes: each BBR of the tree."""
     found = []
     if (tree / _BBR).is_file():
         found.append(_robust(_BBR, _VERSIONS[_version_of_bbr(read(tree / _BBR))]))
@@ -92,17 +90,17 @@ def _robust(path: str, bbr: _Bbr) -> File:
         marks=2,
         shape=f"{bbr.main}() has to call {bbr.shape}, one after the other",
         what=f"BBR version {bbr.number}",
-        words=(
-            "new bbr_has_inflight_deficit(): in PROBE_BW, the application not the limit, less than one BDP in flight",
-            f"{bbr.main}(): on such an ACK the pacing rate is {bbr.gain} times the bandwidth, until the next ACK",
-            "as before: the model, cwnd, pacing_gain, and all modes but PROBE_BW; TSO bursts grow with the rate",
+        explanation=(
+            "new bbr_has_inflight_deficit(): true in PROBE_BW if less than one BDP is in flight although data waits",
+            f"{bbr.main}(): after such an ACK the pacing rate is {bbr.gain} times the bandwidth, until the next ACK",
+            "unchanged: the model, cwnd, pacing_gain, and all modes but PROBE_BW; TSO bursts grow with the pacing rate",
         ),
-        told={"bbr_version": bbr.number, "gain": bbr.gain},
+        details={"bbr_version": bbr.number, "gain": bbr.gain},
     )
 
 
 def steady(tree: Path) -> list[File]:
-    """The pacing schedule that is kept (docs/repair.md), in the stack and in BBR version 1."""
+    """Return the files that the repair `steady` (docs/repair.md) changes, in the TCP stack and in BBR version 1."""
     files = [
         File(
             "include/linux/tcp.h",
@@ -111,7 +109,9 @@ def steady(tree: Path) -> list[File]:
             marks=2,
             shape="struct tcp_sock has to end with saved_syn, and enum tsq_enum to follow",
             what="a socket's state",
-            words=("new struct tcp_pacing_lag: how far internal pacing is behind, and the stalls that made it so",),
+            explanation=(
+                "new struct tcp_pacing_lag: how far pacing is behind its schedule, and the stalls that caused it",
+            ),
         ),
         File(
             "include/net/inet_connection_sock.h",
@@ -120,7 +120,7 @@ def steady(tree: Path) -> list[File]:
             marks=1,
             shape="struct inet_connection_sock has to have an icsk_ca_priv",
             what="a congestion control's state",
-            words=("16 bytes more of it, for the bound that BBR learns from losses",),
+            explanation=("it grows by 16 bytes, for the bound on the data in flight that BBR learns from losses",),
         ),
         File(
             "net/ipv4/tcp_output.c",
@@ -129,9 +129,9 @@ def steady(tree: Path) -> list[File]:
             marks=2,
             shape="tcp_pacing_check() and tcp_update_skb_after_send() have to be those of Linux 6.1 to 6.12",
             what="internal pacing",
-            words=(
-                "tcp_pacing_check(): knows a packet that only pacing kept; what it is late by counts as a stall",
-                "tcp_update_skb_after_send(): gaps are shorter until that is made up for, 20 times at most",
+            explanation=(
+                "tcp_pacing_check(): if only pacing held a packet back and it leaves late, the delay counts as a stall",
+                "tcp_update_skb_after_send(): gaps are shorter, at most 20 times, until the stall is made up for",
             ),
         ),
         File(
@@ -141,12 +141,12 @@ def steady(tree: Path) -> list[File]:
             marks=2,
             shape="bbr_set_cwnd() and bbr_update_model() have to be those of Linux 6.1 to 6.12",
             what="BBR version 1",
-            words=(
-                "bbr_set_cwnd(): room for what is sent ahead, within a bound",
+            explanation=(
+                "bbr_set_cwnd(): cwnd grows by what is sent to make up for stalls, up to a bound",
                 "new bbr_update_inflight_cap(): a round that loses over 1 % lowers the bound, others raise it by 1 %",
-                "as before: the model, gains and phases; and all of it while the CPU is there",
+                "unchanged: the model, gains and phases; and everything as long as the CPU is not taken away",
             ),
-            told={"bbr_version": 1},
+            details={"bbr_version": 1},
         ),
     ]
     for file in files:
@@ -162,11 +162,11 @@ class Repair:
     """Semantic patches that belong together, and the message to post with them."""
 
     files: Callable[[Path], list[File]]
-    """Those of a tree that are to be changed."""
+    """A function that returns the files of a tree that the repair changes."""
     subsystem: str | None
-    """Before a patch's subject; None: the names of its files."""
+    """The prefix of a patch's subject; None: the names of its files."""
     is_module: bool
-    """What it changes can be built as modules of an unchanged kernel."""
+    """Whether the changed files can be built as modules for an unchanged kernel."""
 
 
 REPAIRS = {
@@ -176,16 +176,16 @@ REPAIRS = {
 
 
 def _version_of_bbr(text: str) -> int:
-    """The version of a tcp_bbr.c: by its own word, else by what only one version has."""
-    if said := re.search(r"^#define\s+BBR_VERSION\s+([0-9]+)", text, re.MULTILINE):
-        number = int(said[1])
+    """Return the version of a tcp_bbr.c: from its BBR_VERSION, else from names that only one version has."""
+    if defined := re.search(r"^#define\s+BBR_VERSION\s+([0-9]+)", text, re.MULTILINE):
+        number = int(defined[1])
     elif "lt_use_bw" in text:  # the policer detector, which version 2 dropped
         number = 1
     elif "bbr_bound_cwnd_for_inflight_model" in text:
         number = 3
     else:
         raise BadInput(
-            f"{_BBR} is no BBR that is known here: it defines no BBR_VERSION and has neither version 1's "
+            f"{_BBR} is not a known version of BBR: it does not define BBR_VERSION, and has neither version 1's "
             "lt_use_bw nor version 3's bbr_bound_cwnd_for_inflight_model()"
         )
     if number not in (1, 3):

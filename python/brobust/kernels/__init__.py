@@ -1,1 +1,1 @@
-"""Kernels: found, fetched and built, for virtual time and for VMs."""
+"""Find, fetch and build kernels, for virtual time and for VMs."""

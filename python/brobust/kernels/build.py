@@ -1,8 +1,8 @@
-"""Builds a User-Mode-Linux kernel: source, patches, our files, configuration, compiler, cache.
+"""Build a User-Mode Linux kernel: source, patches, our files, configuration, compiler, cache.
 
-Nothing needs root and nothing is installed. A kernel is built anew only when something changed that it is built from:
-the source, our files in kernel/virtual, the tick, the compiler. Two builds from the same give the same executable, byte
-for byte, wherever they are built: the build string is part of what the guest's random number generator starts from.
+This needs no root and installs nothing. A kernel is built again only if something changed that it is built from: the
+source, our files, the tick or the compiler. Two builds from the same files give the same executable, byte for byte, on
+any machine: the kernel's build string is part of the seed of its random number generator.
 """
 
 from __future__ import annotations
@@ -27,46 +27,48 @@ from brobust.kernels.toolchain import BuildFailed, Log, Progress, Silent, check_
 from brobust.kernels.tree import bring_our_files, compile_kernel, configure
 from brobust.kernels.virtual import VirtualKernel
 
-# Raise it when the way of building changes, so that kernels built the old way are not taken for the new.
+# Raise this when the way of building changes, so that kernels built the old way are built again.
 RECIPE = 1
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # renameat2(2)
 
-DISK_BYTES = 1_000_000_000  # sources without what BULK leaves out, objects, and the download
+MIN_FREE_BYTES = 1_000_000_000  # for the sources without BULK, the objects, and the download
 
 
 @dataclass(frozen=True)
-class Built:
+class BuildResult:
+    """A kernel, and how long it took to get it."""
+
     kernel: VirtualKernel
     seconds: float
     cached: bool
-    """Nothing had changed, so nothing was built."""
+    """Whether nothing had changed, so that nothing was built."""
 
 
-def build(order: Order, progress: Progress | None = None, *, force: bool = False) -> Built:
-    """The kernel that was ordered: from the cache where nothing it is built from has changed, else built.
+def build(order: Order, progress: Progress | None = None, *, force: bool = False) -> BuildResult:
+    """Return the kernel of this order: from the cache if nothing that it is built from has changed, else built now.
 
-    `force` builds in any case, from the newest source package that apt offers.
+    `force` builds it in any case, from the newest source package that apt offers.
     """
     try:
         return _build(order, progress or Silent(), force)
-    except OSError as error:  # a full disk, a cache that may not be written
+    except OSError as error:  # a full disk, or a cache directory that we may not write
         raise MissingSupport(f"kernel: {order.name} cannot be built: {error}") from None
 
 
-def _build(order: Order, progress: Progress, force: bool) -> Built:
+def _build(order: Order, progress: Progress, force: bool) -> BuildResult:
     begun = time.monotonic()
     check_programs()
     our_files = virtual_kernels.hash_of_files(virtual_kernels.OUR_FILES)
     with _alone(order.name, progress):
         earlier = virtual_kernels.cached(order.name)
         if earlier is not None and not force and earlier.key == key(order, _identity_now(order, earlier), our_files):
-            return Built(earlier, time.monotonic() - begun, cached=True)
+            return BuildResult(earlier, time.monotonic() - begun, cached=True)
         with _scratch(order.name) as scratch, Log(scratch / "build.log") as log:
             try:
                 source = fetch(order, scratch, log, progress, newest=force)
                 tree = unpack(order, source, scratch, log, progress)
-                # Of files that somebody is writing, the kernel and its hash must be of the same moment.
+                # Somebody may be editing our files: kernel and hash must be made from the same copy.
                 ours = shutil.copytree(virtual_kernels.OUR_FILES, scratch / "ours")
                 controls = bring_our_files(tree, ours, log, progress)
                 configure(tree, ours, order.hz, log, progress)
@@ -76,11 +78,11 @@ def _build(order: Order, progress: Progress, force: bool) -> Built:
                 log.keep(log_of(order.name))
                 raise
         log_of(order.name).unlink(missing_ok=True)
-        return Built(kernel, time.monotonic() - begun, cached=False)
+        return BuildResult(kernel, time.monotonic() - begun, cached=False)
 
 
 def key(order: Order, source_identity: str, our_files: str) -> str:
-    """Hash of all that decides what the executable will be."""
+    """Return a hash of everything that decides the content of the executable."""
     parts = {
         "recipe": RECIPE,
         "source": source_identity,
@@ -92,7 +94,7 @@ def key(order: Order, source_identity: str, our_files: str) -> str:
 
 
 def compiler() -> str:
-    """Compiler, linker and C library: the executable is linked statically."""
+    """Return the versions of compiler, linker and C library; the last counts because the link is static."""
     first_lines = [
         subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout.partition("\n")[0]
         for program in ("gcc", "ld")
@@ -101,14 +103,15 @@ def compiler() -> str:
 
 
 def _identity_now(order: Order, earlier: VirtualKernel) -> str:
-    """Of Debian's sources the version that was built counts: newer ones are taken with `force` only."""
+    """Return the identity of the order's source now. For Debian's sources that is the version that was built: a newer
+    one is used only with `force`."""
     return earlier.source if order.tree is None else identity_of_tree(order.tree)
 
 
 def keep(
     order: Order, source: Source, tree: Path, ours: Path, new_controls: dict[str, Path], objects: int, scratch: Path
 ) -> VirtualKernel:
-    """Move what was built to its place in the cache, whole."""
+    """Move the built kernel as a whole to its place in the cache."""
     whole, final = scratch / "whole", virtual_kernels.cache_root() / order.name
     whole.mkdir()
     shutil.copy(tree / "linux", whole / "linux")
@@ -133,19 +136,20 @@ def keep(
 
 
 def _put_in_place(whole: Path, final: Path) -> None:
-    """Rename a directory to its name, without a moment in which neither it nor the one that had the name is there."""
+    """Give a directory its final name, such that at any moment the old directory or the new one has it."""
     if not final.exists():
         whole.rename(final)
         return
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.renameat2(AT_FDCWD, os.fsencode(whole), AT_FDCWD, os.fsencode(final), RENAME_EXCHANGE) != 0:
-        # A file system that cannot (NFS): better with a moment than not at all.
+        # Some file systems (NFS) cannot exchange two names. Then nothing has the name for a moment.
         final.rename(whole.with_name("replaced"))
         whole.rename(final)
 
 
 def _was_compiled(tree: Path, source: Path) -> bool:
-    """Whether a file went into an object, its own or one that includes it, by kbuild's dependencies."""
+    """Return whether a file is part of an object, its own or that of a file that includes it, as kbuild's dependency
+    files say."""
     return any(
         str(source) in dependencies.read_text(errors="replace")
         for dependencies in (tree / source.parent).glob(".*.o.cmd")
@@ -154,7 +158,7 @@ def _was_compiled(tree: Path, source: Path) -> bool:
 
 @contextmanager
 def _alone(name: str, progress: Progress) -> Iterator[None]:
-    """One build of a name at a time; a second waits and then finds what the first one built."""
+    """Let only one process build this kernel at a time; a second one waits, and then finds what the first has built."""
     root = virtual_kernels.cache_root()
     root.mkdir(parents=True, exist_ok=True)
     with (root / f".{name}.lock").open("w") as lock:
@@ -168,16 +172,16 @@ def _alone(name: str, progress: Progress) -> Iterator[None]:
 
 @contextmanager
 def _scratch(name: str) -> Iterator[Path]:
-    """A directory beside the final place, so that the result is renamed and never half there."""
+    """Yield a directory beside the final place, so that the result appears there whole, by renaming."""
     scratch = virtual_kernels.cache_root() / f".building-{name}"
-    shutil.rmtree(scratch, ignore_errors=True)  # of a build that was killed
+    shutil.rmtree(scratch, ignore_errors=True)  # left by a build that was killed
     scratch.mkdir()
     free = shutil.disk_usage(scratch).free
     try:
-        if free < DISK_BYTES:
+        if free < MIN_FREE_BYTES:
             raise MissingSupport(
-                f"{virtual_kernels.cache_root()} has {free / 1e9:.1f} GB free, building needs {DISK_BYTES / 1e9:.1f}; "
-                f"make room, or name another directory with BROBUST_CACHE"
+                f"{virtual_kernels.cache_root()} has {free / 1e9:.1f} GB free, but a build needs "
+                f"{MIN_FREE_BYTES / 1e9:.1f}; make room, or set BROBUST_CACHE to another directory"
             )
         yield scratch
     finally:

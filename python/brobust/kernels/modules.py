@@ -1,4 +1,4 @@
-"""Kernel modules built outside their tree: what they are compiled against, and our controls as such modules.
+"""Build kernel modules outside a kernel tree: find the headers to compile with, and build our controls as modules.
 
 A control's one source (cc/controls) with the module's glue (kernel/control): for kernels that take no control from BPF,
 and for those who would rather have a module.
@@ -18,8 +18,8 @@ from brobust.errors import BadInput, MissingSupport
 from brobust.kernels import vm as vm_kernels
 from brobust.kernels.toolchain import BuildFailed, Log
 
-# A tree does not remember for what and by what it was built: make is told again.
-TOLD_BY_ENVIRONMENT = ("ARCH", "CROSS_COMPILE", "CC", "LLVM")
+# A tree does not remember its architecture and compiler, so make gets these from our environment.
+MAKE_VARIABLES = ("ARCH", "CROSS_COMPILE", "CC", "LLVM")
 MODULES = Path("/lib/modules")
 # The virtual kernel's directory has links to cc/ and kernel/control, and a wheel has their files there.
 SOURCES = Path(__file__).parent / "virtual/source/tree/arch/um/brobust"
@@ -27,8 +27,8 @@ GLUE = ("control.h", "connection.h", "cc_host.h")
 
 
 @dataclass(frozen=True)
-class Against:
-    """What is compiled against: a prepared tree, or the headers of a built kernel."""
+class KernelHeaders:
+    """The kernel that modules are compiled for: a prepared tree, or the headers of a built kernel."""
 
     directory: Path
 
@@ -39,8 +39,8 @@ class Against:
 
 
 @dataclass(frozen=True)
-class Built:
-    """Modules, and what they were built for."""
+class BuildResult:
+    """Modules, and the release of the kernel that they were built for."""
 
     modules: list[Path]
     release: str
@@ -48,37 +48,39 @@ class Built:
     seconds: float
 
 
-def against(given: str | None) -> Against:
-    """By a directory, or a guest kernel's name; without either, the running kernel's headers."""
+def headers_of(given: str | None) -> KernelHeaders:
+    """Return the headers in a directory or of a guest kernel; None: those of the running kernel."""
     if given is None:
         build = MODULES / os.uname().release / "build"
         if not is_prepared(build):
             raise MissingSupport(
-                f"there are no headers of the running kernel at {build}: apt-get install linux-headers-$(uname -r), "
-                "or give others with --kdir DIR, or --kdir debian-6.12 for those of that guest kernel"
+                f"{build} does not hold the running kernel's headers; install them with apt-get install "
+                "linux-headers-$(uname -r), or give others with --kdir DIR or, for a guest kernel, --kdir debian-6.12"
             )
-        return Against(build.resolve())
+        return KernelHeaders(build.resolve())
     if given.startswith("debian-"):
-        return Against(vm_kernels.headers(given))
+        return KernelHeaders(vm_kernels.headers(given))
     if not is_prepared(Path(given)):
         raise BadInput(
-            f"--kdir: {given!r} is no prepared kernel tree (no include/generated/autoconf.h or scripts/mod/modpost); "
-            "give one after `make modules_prepare`, a headers package's directory, or debian-6.12"
+            f"--kdir: {given!r} is not a prepared kernel tree (it lacks include/generated/autoconf.h or "
+            "scripts/mod/modpost); give a tree after `make modules_prepare`, the directory of a headers package, or "
+            "debian-6.12"
         )
-    return Against(Path(given).resolve())
+    return KernelHeaders(Path(given).resolve())
 
 
 def is_prepared(directory: Path) -> bool:
+    """Return whether modules can be compiled with the files in this directory."""
     needed = ("Makefile", "include/generated/autoconf.h", "scripts/mod/modpost")
     return all((directory / file).is_file() for file in needed)
 
 
-def build_controls(names: Sequence[str], kdir: Against, directory: Path) -> Built:
-    """NAME.ko of each control, put into the directory."""
-    from brobust import _core  # setup builds a kernel, by way of this file, before it is compiled
+def build_controls(names: Sequence[str], kdir: KernelHeaders, directory: Path) -> BuildResult:
+    """Build NAME.ko for each of these controls and put it into the directory."""
+    from brobust import _core  # not at the top: setup imports this file before _core is compiled
 
     if unknown := [name for name in names if name not in _core.control_names()]:
-        raise BadInput(f"there is no control named {unknown[0]}; there are: {', '.join(_core.control_names())}")
+        raise BadInput(f"no congestion control of ours is called {unknown[0]}; give {', '.join(_core.control_names())}")
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="brobust-module-") as scratch:
         here = Path(scratch) / "module"  # a log in kbuild's own directory would be in its way
@@ -92,24 +94,25 @@ def build_controls(names: Sequence[str], kdir: Against, directory: Path) -> Buil
             make(kdir, here, modules(), log)
             warnings = [line for line in log.lines() if "warning:" in line]
         kept = [keep(here / f"{name}.ko", directory) for name in names]
-    return Built(kept, kdir.release, warnings, time.monotonic() - begun)
+    return BuildResult(kept, kdir.release, warnings, time.monotonic() - begun)
 
 
 def modules() -> list[str]:
-    """Make's words for modules, with BTF where it can be made."""
+    """Return make's arguments for modules; without pahole they get no BTF."""
     return ["modules", *([] if shutil.which("pahole") else ["CONFIG_DEBUG_INFO_BTF_MODULES="])]
 
 
-def make(kdir: Against, here: Path, targets: Sequence[str], log: Log) -> None:
-    """Kbuild in a directory of ours."""
+def make(kdir: KernelHeaders, here: Path, targets: Sequence[str], log: Log) -> None:
+    """Run kbuild in this directory, with the headers of `kdir`."""
     if shutil.which("make") is None:
         raise MissingSupport("make is not installed; apt-get install make gcc")
-    told = [f"{name}={os.environ[name]}" for name in TOLD_BY_ENVIRONMENT if os.environ.get(name)]
-    if log.call(["make", "-C", str(kdir.directory), f"M={here}", *told, *targets], cwd=here) != 0:
+    variables = [f"{name}={os.environ[name]}" for name in MAKE_VARIABLES if os.environ.get(name)]
+    if log.call(["make", "-C", str(kdir.directory), f"M={here}", *variables, *targets], cwd=here) != 0:
         error = log.error().removeprefix(f"{here}/")
-        raise BuildFailed(f"kernel: {targets[0]} cannot be compiled against Linux {kdir.release}: {error}", log.tail())
+        raise BuildFailed(f"kernel: {targets[0]} cannot be compiled for Linux {kdir.release}: {error}", log.tail())
 
 
 def keep(built: Path, directory: Path) -> Path:
+    """Copy a built file into the user's directory, and return its new path."""
     directory.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copy(built, directory / built.name))

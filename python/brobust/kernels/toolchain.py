@@ -1,4 +1,4 @@
-"""The programs of a build: which are needed, what surrounds them, and what they say."""
+"""Run the programs of a build: check that they are installed, fix their environment, and keep their output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROGRAMS = {
     "xz": "xz-utils", "tar": "tar",
 }  # fmt: skip
 
-# Dates, names and numbers that a build would otherwise take from its surroundings.
+# Dates, names and numbers that a build would otherwise take from its environment.
 FIXED = {
     "KBUILD_BUILD_TIMESTAMP": "Thu Jan  1 00:00:00 UTC 1970",
     "KBUILD_BUILD_USER": "brobust",
@@ -27,12 +27,12 @@ FIXED = {
     "KBUILD_BUILD_VERSION": "1",
     "LC_ALL": "C",
     "TZ": "UTC",
-    "XZ_DEFAULTS": "-T0",  # unpacks with all CPUs
+    "XZ_DEFAULTS": "-T0",  # unpack with all CPUs
 }
 
 
 class BuildFailed(BrobustError):
-    """make went wrong. `last_lines` are the end of its log."""
+    """A build failed. `last_lines` are the end of its log."""
 
     def __init__(self, sentence: str, last_lines: Sequence[str]):
         super().__init__(sentence)
@@ -40,7 +40,7 @@ class BuildFailed(BrobustError):
 
 
 class Progress(Protocol):
-    """Who wants to know how far a build is."""
+    """Shows the progress of a build."""
 
     def phase(self, text: str) -> None: ...
     def count(self, done: int, total: int) -> None: ...
@@ -48,29 +48,33 @@ class Progress(Protocol):
 
 
 class Silent:
+    """Progress that shows nothing."""
+
     def phase(self, text: str) -> None: ...
     def count(self, done: int, total: int) -> None: ...
     def note(self, text: str) -> None: ...
 
 
 def check_programs() -> None:
+    """Refuse to build a kernel if a program that this needs is not installed."""
     if lacking := sorted({package for program, package in PROGRAMS.items() if shutil.which(program) is None}):
-        raise MissingSupport(f"building a kernel needs {', '.join(lacking)}; apt-get install {' '.join(lacking)}")
+        raise MissingSupport(f"a kernel's build needs {', '.join(lacking)}; apt-get install {' '.join(lacking)}")
 
 
 def environment() -> dict[str, str]:
-    """Nothing of the caller's environment but where programs and temporary files are: kbuild obeys many variables."""
+    """Return the environment for a build. It takes from ours only where programs and temporary files are, because
+    kbuild obeys many variables."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
     return kept | FIXED
 
 
 def log_of(name: str) -> Path:
-    """Where the log of a build stays that failed."""
+    """Return the file in which the log of a failed build is kept."""
     return virtual_kernels.cache_root() / f"{name}.log"
 
 
 class Log:
-    """Everything that the programs of a build say."""
+    """A log with the output of all programs of a build."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -87,7 +91,8 @@ class Log:
 
     @contextmanager
     def child(self, argv: Sequence[str], cwd: Path, *, pipe: bool = False) -> Iterator[subprocess.Popen[str]]:
-        """A program whose words go to the log, or through the pipe to the caller. It does not outlive us."""
+        """Run a program whose output goes to the log, or to the caller through a pipe. An error or Ctrl-C in the
+        context ends it."""
         self._file.flush()
         with subprocess.Popen(
             argv, cwd=cwd, env=environment(), stdin=subprocess.DEVNULL, text=True, errors="replace",
@@ -100,6 +105,7 @@ class Log:
                 raise
 
     def call(self, argv: Sequence[str], cwd: Path) -> int:
+        """Run a program, and return its exit status."""
         with self.child(argv, cwd) as child:
             return child.wait()
 
@@ -114,7 +120,8 @@ class Log:
         return (self.tail(1) or ["no message"])[0]
 
     def error(self) -> str:
-        """The first line that names an error; make's own last words name only a target."""
+        """Return the first line that names an error. The last line would not do: it is make's, and names only a
+        target."""
         return next((line for line in self.lines() if re.search(r"\berror\b|undefined reference", line)),
                     self.last_line()).strip()  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""From a Linux tree to a kernel for virtual time: our patches and files, the configuration, the compiler."""
+"""Turn a Linux tree into a kernel for virtual time: apply our patches, copy our files, configure and compile it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.sources import version_of
 from brobust.kernels.toolchain import BuildFailed, Log, Progress, environment, log_of
 
-USUAL_OBJECTS = 750  # compiled files of the default kernel, until a build has counted them
+USUAL_OBJECTS = 750  # the number of files that are compiled for the default kernel, until a build has counted them
 
-# kbuild writes the versions of these into .config, which User-Mode Linux carries in its executable (--showconfig). No
-# kernel of ours uses them, and which of them is installed would make another executable.
+# kbuild writes the versions of these tools into .config, which is part of User-Mode Linux's executable (--showconfig).
+# Our kernels do not use them, so the executable must not depend on which of them are installed.
 MAKE = ("make", "ARCH=um", "LOCALVERSION=", "RUSTC=false", "BINDGEN=false", "PAHOLE=false")
 
 
 def bring_our_files(tree: Path, ours: Path, log: Log, progress: Progress) -> dict[str, Path]:
     """Apply the patches and copy the files of kernel/virtual.
 
-    Returns the congestion controls that are new by it, each with its source file in the tree.
+    Return the congestion controls that this adds, each with its source file in the tree.
     """
     patches = [path for path in virtual_kernels.files_below(ours / "patches") if path.suffix == ".patch"]
     progress.phase(f"applying patches: {len(patches)}")
@@ -34,7 +34,8 @@ def bring_our_files(tree: Path, ours: Path, log: Log, progress: Progress) -> dic
 
 
 def _apply(patch: Path, tree: Path, log: Log) -> None:
-    """Each is tried before it is applied: a tree that does not take one is refused by its name."""
+    """Apply a patch, or refuse the tree if the patch does not apply. A dry run comes first, so that it applies wholly
+    or not at all."""
     command = ["patch", "-p1", "--batch", "--forward", "--no-backup-if-mismatch", "--reject-file=-", "-i", str(patch)]
     trial = subprocess.run(
         [*command, "--dry-run"], cwd=tree, capture_output=True, text=True, check=False, env=environment()
@@ -42,16 +43,16 @@ def _apply(patch: Path, tree: Path, log: Log) -> None:
     log.write(f"{patch.name}:\n{trial.stdout}{trial.stderr}")
     if trial.returncode != 0:
         raise BadInput(
-            f"kernel: Linux {version_of(tree)} does not take kernel/virtual/patches/{patch.name}: "
-            f"{misfits(trial.stdout + trial.stderr)}; mend the patch or give another tree"
+            f"kernel: kernel/virtual/patches/{patch.name} does not apply to Linux {version_of(tree)}: "
+            f"{misfits(trial.stdout + trial.stderr)}; adapt the patch or give another tree"
         )
     subprocess.run(command, cwd=tree, capture_output=True, check=True, env=environment())
 
 
-def misfits(said: str) -> str:
-    """Files and places that patch(1) complained about."""
+def misfits(output: str) -> str:
+    """Return the files and lines at which a patch does not apply, from the output of patch(1)."""
     file, found = "", []
-    for line in said.splitlines():
+    for line in output.splitlines():
         if match := re.match(r"(?:checking|patching) file '?([^']+)'?$", line):
             file = match[1]
         elif match := re.match(r"Hunk #([0-9]+) FAILED at ([0-9]+)", line):
@@ -60,7 +61,7 @@ def misfits(said: str) -> str:
             found.append(f"{match[1]} (not in this tree)")
         elif "previously applied" in line:
             found.append(f"{file} (already applied)" if file else "already applied")
-    return ", ".join(found) or (said.strip().splitlines() or ["no message"])[-1].removeprefix("patch: **** ")
+    return ", ".join(found) or (output.strip().splitlines() or ["no message"])[-1].removeprefix("patch: **** ")
 
 
 def _copy_files(from_tree: Path, tree: Path) -> dict[str, Path]:
@@ -76,32 +77,33 @@ def _copy_files(from_tree: Path, tree: Path) -> dict[str, Path]:
 
 
 def control_of(source: Path, text: str) -> str | None:
-    """The congestion control of a file of ours, which is named for it; None for any other file."""
+    """Return the congestion control that a file of ours defines, from the file's name; None if it defines none."""
     if source.suffix == ".c" and (source.parent.name == "controls" or "tcp_register_congestion_control" in text):
         return source.stem.removeprefix("tcp_")
     return None
 
 
 def configure(tree: Path, ours: Path, hz: int, log: Log, progress: Progress) -> None:
-    """allnoconfig with our fragment over it."""
+    """Configure the tree: allnoconfig, and our configuration fragment on top."""
     progress.phase(f"configuring, HZ={hz}")
     fragment = (ours / "config").read_text()
     wanted = [line for line in fragment.splitlines() if not re.match(r"(# )?CONFIG_HZ(_[0-9]+)?\b", line)]
     make_tick_settable(tree / "arch/um/Kconfig", hz)
-    # CONFIG_HZ_… is asked too, for a tree that chooses by kernel/Kconfig.hz; others ignore it.
+    # Trees that choose the tick by kernel/Kconfig.hz need CONFIG_HZ_…; others ignore it.
     lines = [*wanted, f"CONFIG_HZ={hz}", f"CONFIG_HZ_{hz}=y"]
     (tree.parent / "wanted.config").write_text("\n".join(lines) + "\n")
     if log.call([*MAKE, "-s", "KCONFIG_ALLCONFIG=../wanted.config", "allnoconfig"], cwd=tree) != 0:
         raise BuildFailed(f"kernel: make allnoconfig failed: {log.last_line()}", log.tail())
     config = (tree / ".config").read_text()
     if f"CONFIG_HZ={hz}\n" not in config:
-        raise BadInput(f"--hz: this tree's arch/um/Kconfig does not let HZ be {hz}; give config HZ a prompt there")
+        raise BadInput(f"--hz: this tree's arch/um/Kconfig does not allow HZ={hz}; give `config HZ` a prompt there")
     if missing := not_taken(wanted, config):
         progress.note(f"Linux {version_of(tree)} does not know or allow: {', '.join(missing)}")
 
 
 def make_tick_settable(kconfig: Path, hz: int) -> None:
-    """arch/um knows one tick and does not ask. Where no patch has given the option a prompt, its default is it."""
+    """Make `hz` the default of CONFIG_HZ if the option has no prompt. arch/um has only one tick, without a prompt,
+    unless a patch adds one."""
     text = kconfig.read_text()
     block = re.search(r"^config HZ\n(?:[ \t]+\S.*\n)+", text, re.MULTILINE)
     if block is not None and not re.search(r'^\s+(prompt\b|int\s+")', block[0], re.MULTILINE):
@@ -110,7 +112,7 @@ def make_tick_settable(kconfig: Path, hz: int) -> None:
 
 
 def not_taken(wanted: Sequence[str], config: str) -> list[str]:
-    """Lines of the fragment that the resulting .config does not have."""
+    """Return the lines of the fragment that are missing in the resulting .config."""
     have = set(config.splitlines())
     missing = [line for line in wanted if line.startswith("CONFIG_") and line not in have]
     unset = [line.split()[1] for line in wanted if re.match(r"# CONFIG_\w+ is not set", line)]
@@ -118,14 +120,14 @@ def not_taken(wanted: Sequence[str], config: str) -> list[str]:
 
 
 def compile_kernel(tree: Path, name: str, log: Log, progress: Progress) -> int:
-    """make. Returns how many files were compiled."""
+    """Compile the kernel, and return how many files were compiled."""
     jobs = len(os.sched_getaffinity(0))
     progress.phase(f"compiling with {jobs} jobs")
     total = max(
         [kernel.objects for kernel in virtual_kernels.available() if kernel.name == name], default=USUAL_OBJECTS
     )
     done = 0
-    # In the tree itself all names are relative; the map is for options that would write the whole path all the same.
+    # All names in the tree are relative. The map covers options that write whole paths nevertheless.
     command = [*MAKE, f"KCFLAGS=-ffile-prefix-map={tree}=.", f"-j{jobs}", "linux"]
     with log.child(command, cwd=tree, pipe=True) as child:
         assert child.stdout is not None
@@ -135,5 +137,5 @@ def compile_kernel(tree: Path, name: str, log: Log, progress: Progress) -> int:
                 done += 1
                 progress.count(done, max(total, done))
     if child.returncode != 0:
-        raise BuildFailed(f"kernel: {name} cannot be compiled: {log.error()}; all of it: {log_of(name)}", log.tail())
+        raise BuildFailed(f"kernel: {name} cannot be compiled: {log.error()}; whole log: {log_of(name)}", log.tail())
     return done

@@ -1,11 +1,11 @@
-"""Kernels of the backend `virtual` by name: found in the cache, or brought by the wheel.
+"""Find the kernels of the backend `virtual` by name, in the cache or in the wheel.
 
-- `virtual-6.12`, `virtual-6.1`: Debian's or Ubuntu's sources of that series with our files, as a User-Mode-Linux
+- `virtual-6.12`, `virtual-6.1`: Debian's or Ubuntu's source of that series with our files, as a User-Mode Linux
   executable.
 - `virtual-6.12-hz1000`: the same with another tick than Debian's 250 Hz.
-- any other name that begins with virtual-: a tree of the user's, built with `brobust kernel build --source DIR`.
+- any other name that begins with virtual-: the user's tree, built with `brobust kernel build --source DIR`.
 
-Building them is build.py's part. Each stands in a directory of its own: `linux`, its `config`, and `kernel.json`.
+build.py builds them. Each kernel has a directory with three files: `linux`, its `config`, and `kernel.json`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from brobust.errors import BadInput, MissingSupport
 from brobust.host.cache import cache_directory
 from brobust.host.locks import refuse_foreign
 
-DEFAULT = "virtual-6.12"  # where it is built; see default()
-DEFAULT_HZ = 250  # Debian's CONFIG_HZ, and so that of the vm backend's guests
-TICKS = (100, 250, 300, 1000)  # the ones of kernel/Kconfig.hz
-MINUTES = 3  # of a build on two cores, for remedies; docs/kernels.md has what was measured
+DEFAULT = "virtual-6.12"  # if it is built; see default()
+DEFAULT_HZ = 250  # Debian's CONFIG_HZ, which the vm backend's guests have, too
+TICKS = (100, 250, 300, 1000)  # the choices in kernel/Kconfig.hz
+MINUTES = 3  # what messages say about the time of a build, on two cores; docs/kernels.md has measurements
 
 _HERE = Path(__file__).parent
 # In a checkout a link to kernel/virtual; in a wheel the files themselves.
@@ -36,7 +36,7 @@ OUR_FILES = _HERE / "source"
 _FROM_WHEEL = _HERE / "bin"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _DEBIAN_NAME = re.compile(r"virtual-(?P<series>[0-9]+\.[0-9]+)(-hz(?P<hz>[0-9]+))?")
-# Option and control differ in name for these (net/ipv4/Kconfig, and .name in net/ipv4/tcp_highspeed.c).
+# The option and the control have different names (net/ipv4/Kconfig, and .name in net/ipv4/tcp_highspeed.c).
 _CONTROL_OF_OPTION = {"hstcp": "highspeed"}
 _CONTROL_OPTION = re.compile(r"^CONFIG_TCP_CONG_([A-Z0-9_]+)=y$", re.MULTILINE)
 
@@ -58,16 +58,16 @@ class VirtualKernel:
     key: str
     """Hash of everything that it was built from; see build.py."""
     objects: int
-    """Compiled files: the total that the next build's progress counts towards."""
+    """The number of compiled files: the total for the next build's progress."""
 
     @classmethod
     def read(cls, directory: Path) -> VirtualKernel | None:
-        """The kernel of a directory, or None where none is whole."""
+        """Return the kernel in a directory, or None if there is no complete one."""
         try:
             facts = json.loads((directory / "kernel.json").read_text())
             kernel = cls(**{**facts, "congestion_controls": frozenset(facts["congestion_controls"])},
                          path=directory / "linux")  # fmt: skip
-        except (OSError, ValueError, TypeError, KeyError):  # not there, or of another version of brobust
+        except (OSError, ValueError, TypeError, KeyError):  # it is missing, or from another version of brobust
             return None
         return kernel if kernel.path.is_file() else None
 
@@ -95,8 +95,8 @@ class VirtualKernel:
 
 
 def default() -> str:
-    """Return the name of the kernel that runs where none is named: DEFAULT, or where that is not built the newest of
-    the distribution's series that is."""
+    """Return the name of the kernel that runs if the user names none: DEFAULT, or, if that is not built, the newest
+    built one of the distribution's series."""
     if any(VirtualKernel.read(directory) is not None for directory in _places(DEFAULT)):
         return DEFAULT
     built = [kernel.name for kernel in available() if debian_series(kernel.name) is not None and not kernel.stale]
@@ -104,7 +104,7 @@ def default() -> str:
 
 
 def _newest(name: str) -> tuple[list[int], bool]:
-    """Order names of series; of one series the usual tick comes last."""
+    """Return a key that sorts names by series; within a series the default tick comes last."""
     parsed = debian_series(name)
     assert parsed is not None
     series, hz = parsed
@@ -112,20 +112,20 @@ def _newest(name: str) -> tuple[list[int], bool]:
 
 
 def series_key(series: str) -> list[int]:
-    """Return what orders `6.1`, `6.8` and `6.12`."""
+    """Return a key that sorts `6.1`, `6.8` and `6.12` in this order."""
     return [int(part) for part in series.split(".")]
 
 
 def why_default(name: str) -> str | None:
-    """Return why the default is this kernel, in a sentence, where it is not DEFAULT."""
+    """Return a sentence that says why the default is this kernel; None if it is DEFAULT."""
     if name == DEFAULT:
         return None
-    remedy = f"`{build_command(DEFAULT)}` builds it where apt offers its source"
-    return f"kernel: {name}, since {DEFAULT} is not built here; {remedy}"
+    remedy = f"`{build_command(DEFAULT)}` builds it if apt offers its source"
+    return f"kernel: using {name}, because {DEFAULT} is not built here; {remedy}"
 
 
 def find(name: str | None = None) -> VirtualKernel:
-    """Return the built kernel of that name, or the default; nothing is built here."""
+    """Return the built kernel of that name, or the default one. This builds nothing."""
     name = name or default()
     found = [kernel for directory in _places(name) if (kernel := VirtualKernel.read(directory)) is not None]
     for kernel in found:
@@ -143,14 +143,14 @@ def find(name: str | None = None) -> VirtualKernel:
         )
     built = ", ".join(kernel.name for kernel in available()) or "none"
     raise BadInput(
-        f"kernel: {name!r} is no kernel of the virtual backend; built here: {built}; `{build_command(DEFAULT)}` "
-        f"builds the default, `brobust kernel build --source DIR --name virtual-NAME` one of your own"
+        f"kernel: {name!r} is not a kernel of the virtual backend; built here: {built}; `{build_command(DEFAULT)}` "
+        f"builds the default one, `brobust kernel build --source DIR --name virtual-NAME` your own"
     )
 
 
 def _check_executable(kernel: VirtualKernel) -> None:
-    """Refuse an executable that is not the one that was built: runs are known by its hash. As root, refuse one that
-    somebody else could have put there."""
+    """Refuse an executable that has changed since it was built: its hash identifies runs. As root, also refuse one that
+    another user could have put there."""
     if os.geteuid() == 0:
         root = (cache_directory() if kernel.where == "cache" else _FROM_WHEEL).resolve()
         place = kernel.path.parent.resolve()
@@ -160,19 +160,20 @@ def _check_executable(kernel: VirtualKernel) -> None:
     found = _sha256(kernel.path, status.st_ino, status.st_size, status.st_mtime_ns)
     if found != kernel.sha256:
         raise MissingSupport(
-            f"kernel: {kernel.path} is not what was built (its SHA-256 begins with {found[:12]}, kernel.json has "
-            f"{kernel.sha256[:12]}); `{kernel.build_command} --force` builds it again"
+            f"kernel: {kernel.path} has changed since it was built (its SHA-256 begins with {found[:12]}, kernel.json "
+            f"has {kernel.sha256[:12]}); `{kernel.build_command} --force` builds it again"
         )
 
 
 @cache
 def _sha256(path: Path, inode: int, size: int, mtime_ns: int) -> str:
-    """Return the hash of a file: once per process, unless it changes."""
+    """Return the hash of a file. It is computed once per process, and again if the file changes."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def available() -> list[VirtualKernel]:
-    """Every built kernel on this machine, by name; of one that is there twice the one that `find` prefers."""
+    """Return the built kernels of this machine, sorted by name. If two have the same name, return the one that `find`
+    prefers."""
     by_name: dict[str, VirtualKernel] = {}
     for root in (cache_root(), _FROM_WHEEL):
         for directory in sorted(root.glob("[!.]*/")):
@@ -183,7 +184,7 @@ def available() -> list[VirtualKernel]:
 
 
 def build_command(name: str, source: str = "") -> str:
-    """The command that builds a kernel of this name."""
+    """Return the command that builds a kernel of this name."""
     if _DEBIAN_NAME.fullmatch(name):
         return f"brobust kernel build {name}"
     return f"brobust kernel build --source {source or 'DIR'} --name {name}"
@@ -204,34 +205,35 @@ def _places(name: str) -> Iterator[Path]:
 
 
 def check_name(name: str) -> str:
-    """A name that may stand for a kernel: it is a directory's name too."""
+    """Return the name, or refuse one that a kernel cannot have. It becomes a directory's name, too."""
     if not _NAME.fullmatch(name):
         raise BadInput(f"--name: {name!r} cannot name a kernel; use letters, digits, and . _ + -")
-    if not name.startswith("virtual-"):  # how a scenario tells them from the kernels of VMs
+    if not name.startswith("virtual-"):  # which distinguishes them from guest kernels in a scenario
         raise BadInput(f"--name: {name!r} does not begin with virtual-; write virtual-{name}")
     return name
 
 
 def check_hz(hz: int) -> int:
+    """Return the tick, or refuse one that Linux does not offer."""
     if hz not in TICKS:
-        raise BadInput(f"--hz: {hz} is no tick of Linux; allowed: {', '.join(map(str, TICKS))}")
+        raise BadInput(f"--hz: Linux has no tick of {hz}; allowed: {', '.join(map(str, TICKS))}")
     return hz
 
 
 def debian_series(name: str) -> tuple[str, int | None] | None:
-    """`virtual-6.12-hz1000` as ("6.12", 1000); None for a name that is not one of Debian's series."""
+    """Return ("6.12", 1000) for `virtual-6.12-hz1000`; None for a name that is not one of Debian's series."""
     match = _DEBIAN_NAME.fullmatch(name)
     return None if match is None else (match["series"], int(match["hz"]) if match["hz"] else None)
 
 
 def with_tick(name: str, hz: int) -> str:
-    """The name of a kernel with this tick: a suffix says what is not the default."""
+    """Return the name of a kernel with this tick: unless it is the default, a suffix names it."""
     suffix = f"-hz{hz}"
     return name if hz == DEFAULT_HZ or name.endswith(suffix) else name + suffix
 
 
 def controls_of_config(config: str) -> frozenset[str]:
-    """Names of the congestion controls that a kernel of this .config has built in. Reno always is."""
+    """Return the congestion controls that are built into a kernel with this .config. Reno always is."""
     options = {option.lower() for option in _CONTROL_OPTION.findall(config)} - {"advanced"}
     return frozenset(_CONTROL_OF_OPTION.get(option, option) for option in options) | {"reno"}
 
@@ -258,7 +260,7 @@ def files_below(root: Path) -> list[Path]:
 
 
 def summary(kernel: VirtualKernel) -> dict[str, Any]:
-    """What `kernel list --json` says of it."""
+    """Return what `kernel list --json` prints for a kernel."""
     return {
         "name": kernel.name, "release": kernel.release, "hz": kernel.hz,
         "congestion_controls": sorted(kernel.congestion_controls), "sha256": kernel.sha256,

@@ -1,9 +1,9 @@
-"""Guest kernels by name: Debian packages, the host's own, or files of the user's.
+"""Find guest kernels, the kernels of VMs, by name: Debian's packages, the host's own kernels, or the user's files.
 
 - `debian-6.1`, `debian-6.12`: Debian's cloud kernel of that series, fetched with apt into the cache. Nothing is
   installed on the host.
-- `host`, or a release that stands in /boot such as `6.1.0-40-amd64`: /boot/vmlinuz-RELEASE with /lib/modules/RELEASE.
-- `/path/bzImage:/path/to/lib/modules/RELEASE`: a kernel somebody built, for example google's v2 or v3.
+- `host`, or a release in /boot such as `6.1.0-40-amd64`: /boot/vmlinuz-RELEASE with /lib/modules/RELEASE.
+- `/path/bzImage:/path/to/lib/modules/RELEASE`: a kernel that the user has built, for example google's v2 or v3.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from brobust.errors import BadInput, MissingSupport
 from brobust.host.cache import cache_directory
 from brobust.host.locks import locked
 
-DEFAULT = "debian-6.12"  # where it is cached or offered; see default()
-FETCH_SECONDS = 600.0  # how long another process may take to fetch what this one needs too
+DEFAULT = "debian-6.12"  # if it is cached or apt offers it; see default()
+FETCH_SECONDS = 600.0  # how long to wait for another process that fetches the same files
 _CLOUD_PACKAGE = re.compile(r"linux-image-(?P<series>[0-9]+\.[0-9]+)\.[0-9][^ ]*cloud-amd64")
 _MODULE_SUFFIX = re.compile(r"\.ko(\.(xz|zst|gz))?$")
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A bootable kernel. `modules` is the directory that holds modules.dep, named as the release."""
+    """A bootable kernel. `modules` is the directory that holds modules.dep; its name is the kernel's release."""
 
     name: str
     image: Path
@@ -45,12 +45,13 @@ class Kernel:
 
     @property
     def fingerprint(self) -> str:
-        """Changes whenever the image or its modules do."""
+        """Return a hash that changes whenever the image or its modules change."""
         parts = [f"{p}:{p.stat().st_size}:{p.stat().st_mtime_ns}" for p in (self.image, self.modules / "modules.dep")]
         return hashlib.sha256("|".join(parts).encode()).hexdigest()[:12]
 
     def control_modules(self) -> dict[str, str]:
-        """Congestion controls that are modules, by name, and their modules: the kernel's, and ours (kernel_modules)."""
+        """Return the congestion controls that are modules, the kernel's and ours (kernels/modules.py), each with the
+        name of its module."""
         listed = (self.modules / "modules.dep").read_text() + (self.modules / "modules.builtin").read_text()
         names = set(re.findall(r"/tcp_([a-z0-9]+)\.ko", listed)) - {"diag", "sigpool"}
         return {name: f"tcp_{name}" for name in names} | {
@@ -58,7 +59,7 @@ class Kernel:
         }
 
     def congestion_controls(self) -> set[str]:
-        """Names that TCP_CONGESTION takes in a guest of this kernel: built in, or modular and loaded when needed."""
+        """Return the congestion controls of this kernel: built in, or modules that are loaded when needed."""
         return set(self.control_modules()) | {"reno", "cubic"}
 
 
@@ -66,7 +67,7 @@ _DEBIAN_NAME = re.compile(r"debian-[0-9]{1,3}\.[0-9]{1,3}")
 
 
 def find(name: str) -> Kernel:
-    """The kernel of that name, fetched if it must be."""
+    """Return the kernel of that name, and fetch it first if necessary."""
     if ":" in name or "/" in name:
         return _from_files(name)
     if _DEBIAN_NAME.fullmatch(name):
@@ -75,8 +76,8 @@ def find(name: str) -> Kernel:
 
 
 def default() -> str:
-    """Return the name of the kernel that guests boot where none is named: DEFAULT; where that is not offered the newest
-    of Debian's that is, else the host's own."""
+    """Return the name of the kernel that guests boot if the user names none: DEFAULT; if apt does not offer that, the
+    newest of Debian's that it offers; else the host's own."""
     if _cached(DEFAULT) is not None:
         return DEFAULT
     names = available()
@@ -87,12 +88,12 @@ def default() -> str:
 
 
 def why_default(name: str) -> str | None:
-    """Return why the default is this kernel, in a sentence, where it is not DEFAULT."""
-    return None if name == DEFAULT else f"kernel: {name} in the guests, since {DEFAULT} is not offered by apt here"
+    """Return a sentence that says why the default is this kernel; None if it is DEFAULT."""
+    return None if name == DEFAULT else f"kernel: guests boot {name}, because apt does not offer {DEFAULT} here"
 
 
 def available() -> dict[str, str]:
-    """Names that `find` knows on this machine, each with where it comes from, for doctor and for refusals."""
+    """Return the names that `find` knows on this machine, each with its origin, for doctor and for refusals."""
     try:
         kept = sorted(path.name for path in (cache_directory() / "kernels").glob("debian-*"))
     except PermissionError:
@@ -111,18 +112,20 @@ def available() -> dict[str, str]:
 
 def _unknown(name: str) -> BadInput:
     known = ", ".join(sorted(available())) or "none on this machine"
-    return BadInput(f"kernel: {name!r} does not exist; available: {known}; or give BZIMAGE:MODULE_DIRECTORY")
+    return BadInput(f"kernel: {name!r} does not exist; available: {known}; or give BZIMAGE:MODULES, two paths")
 
 
 def _from_files(name: str) -> Kernel:
     image_text, _, modules_text = name.partition(":")
     image, modules = Path(image_text), Path(modules_text)
     if not modules_text:
-        raise BadInput(f"kernel: {name!r} names no modules; write BZIMAGE:MODULE_DIRECTORY")
+        raise BadInput(f"kernel: {name!r} names no modules; write BZIMAGE:MODULES, where MODULES is a directory")
     if not files.is_file(image):
         raise BadInput(f"kernel: {image} is not a file; give the bzImage of an x86-64 kernel")
     if not files.is_file(modules / "modules.dep"):
-        raise BadInput(f"kernel: {modules} holds no modules.dep; give lib/modules/RELEASE after modules_install")
+        raise BadInput(
+            f"kernel: {modules} does not hold modules.dep; give lib/modules/RELEASE after `make modules_install`"
+        )
     return Kernel(name, image.resolve(), modules.resolve())
 
 
@@ -138,7 +141,7 @@ def _cached(name: str) -> Kernel | None:
     root = cache_directory() / "kernels" / name
     try:
         images = sorted(root.glob("boot/vmlinuz-*"))
-    except PermissionError:  # a cache of somebody else's holds nothing for us
+    except PermissionError:  # the cache belongs to another user: as good as empty
         return None
     if not images:
         return None
@@ -153,7 +156,7 @@ def _from_debian(name: str) -> Kernel:
     if package is None:
         raise _unknown(name)
     root = cache_directory() / "kernels" / name
-    # Unpack beside the final place and rename: an interrupted fetch never looks like a kernel.
+    # Unpack beside the final place, then rename, so that an interrupted fetch never looks like a kernel.
     with _alone(root), tempfile.TemporaryDirectory(dir=root.parent) as scratch:
         if (cached := _cached(name)) is not None:  # fetched by another process while this one waited
             return cached
@@ -170,9 +173,9 @@ def _from_debian(name: str) -> Kernel:
 
 
 def headers(name: str) -> Path:
-    """What modules for a Debian guest kernel are compiled against (`make -C`), fetched if it must be.
+    """Return the headers of one of Debian's guest kernels, for `make -C`, and fetch them first if necessary.
 
-    The packages linux-headers-RELEASE and what it is made of, unpacked into the cache; nothing is installed.
+    The package linux-headers-RELEASE and those that it consists of are unpacked into the cache; nothing is installed.
     """
     kernel = find(name)
     root = cache_directory() / "headers" / kernel.release
@@ -185,7 +188,7 @@ def headers(name: str) -> Path:
         tree = Path(scratch) / "tree"
         package = f"linux-headers-{kernel.release}"
         _unpack([package, *_parts_of_headers(package)], Path(scratch), tree)
-        # It names its other part by the place where dpkg would have put it.
+        # It refers to its other part by the path at which dpkg would have put it.
         makefile = tree / "usr/src" / package / "Makefile"
         here = "$(dir $(lastword $(MAKEFILE_LIST)))../"
         makefile.write_text(makefile.read_text().replace("/usr/src/", here))
@@ -194,46 +197,46 @@ def headers(name: str) -> Path:
 
 
 def _alone(root: Path) -> AbstractContextManager[None]:
-    """Hold the lock of a directory of the cache: its files are fetched once, whoever asks for them at the same time."""
+    """Hold the lock of a directory in the cache, so that processes that need its files at once fetch them only once."""
     root.parent.mkdir(parents=True, exist_ok=True)
     return locked(root.with_name(f".{root.name}.lock"), FETCH_SECONDS)
 
 
 def _put_in_place(tree: Path, root: Path) -> None:
-    """Rename a tree to its place in the cache, where at most a broken one is, which nothing runs from."""
+    """Rename a tree to its place in the cache. At most a broken one is there, which nothing uses."""
     shutil.rmtree(root, ignore_errors=True)
     tree.rename(root)
 
 
 def _parts_of_headers(package: str) -> list[str]:
-    """The packages that a headers package refers to by links: those for all flavours, and kbuild's programs."""
+    """Return the packages that a headers package links to: the headers for all flavours, and kbuild's programs."""
     listed = subprocess.run(["apt-cache", "depends", package], capture_output=True, text=True, check=False).stdout
     return re.findall(r"^\s*Depends: (linux-headers-\S+-common|linux-kbuild-\S+)$", listed, re.MULTILINE)
 
 
 def _unpack(packages: list[str], scratch: Path, tree: Path) -> None:
     """Fetch packages from Debian's archive and unpack them over each other. Nothing is installed."""
-    # apt's own download user may not be able to write here: it then says so and downloads as us.
+    # If apt's own download user cannot write here, apt says so and downloads as our user.
     _tool(
         ["apt-get", "download", "-q", *packages],
         cwd=str(scratch),
         remedy="check the network and `apt-get update`",
     )
     for deb in sorted(scratch.glob("*.deb")):
-        _tool(["dpkg-deb", "-x", str(deb), str(tree)], cwd=str(scratch), remedy="is the disk full?")
+        _tool(["dpkg-deb", "-x", str(deb), str(tree)], cwd=str(scratch), remedy="the disk may be full")
 
 
 def with_modules(kernel: Kernel, added: Sequence[Path], directory: Path) -> Kernel:
-    """The same kernel with modules of the user's, in DIRECTORY/lib/modules/RELEASE: each in place of the kernel's own,
-    if it has one of that name."""
+    """Write a copy of the kernel's modules with these added to DIRECTORY/lib/modules/RELEASE, and return the kernel
+    with them. An added module replaces the kernel's own of the same name."""
     modules = directory.resolve() / "lib/modules" / kernel.release
     if modules.exists():
-        raise BadInput(f"{modules} exists already; remove it or give another directory")
+        raise BadInput(f"{modules} already exists; remove it or give another directory")
     modules.parent.mkdir(parents=True, exist_ok=True)
-    # Whole or not there: a directory without a name's own module must not be taken for a kernel.
+    # The directory appears only when it is complete: without an added module it must not pass for a kernel.
     with tempfile.TemporaryDirectory(dir=modules.parent) as scratch:
         copy = Path(scratch) / "lib/modules" / kernel.release
-        leave_out = shutil.ignore_patterns("build", "source")  # links that lead nowhere
+        leave_out = shutil.ignore_patterns("build", "source")  # these links would be broken
         shutil.copytree(kernel.modules, copy, symlinks=True, ignore=leave_out)
         for module in added:
             name = _MODULE_SUFFIX.sub("", module.name)
@@ -250,8 +253,8 @@ def with_modules(kernel: Kernel, added: Sequence[Path], directory: Path) -> Kern
 
 @cache
 def _debian_packages() -> dict[str, str]:
-    """Return the newest signed cloud kernel that apt offers of each series. apt is asked once per process: a grid has
-    hundreds of scenarios."""
+    """Return the newest signed cloud kernel of each series that apt offers. apt is asked only once per process, because
+    a grid has hundreds of scenarios."""
     if shutil.which("apt-cache") is None:
         return {}
     command = ["apt-cache", "pkgnames", "linux-image-"]
@@ -278,9 +281,9 @@ def _tool(argv: list[str], cwd: str, remedy: str) -> None:
 
 
 def module_files(kernel: Kernel, names: list[str]) -> list[Path]:
-    """The files of these modules and of all they depend on, relative to `kernel.modules`. Built-in ones have none.
+    """Return the files of these modules and of all that they depend on, relative to `kernel.modules`.
 
-    A module that this kernel does not have is left out: the guest says what it misses when it needs it.
+    Modules that are built in, or that this kernel does not have, are left out: a guest that needs one will say so.
     """
     depends: dict[str, list[str]] = {}
     for line in (kernel.modules / "modules.dep").read_text().splitlines():

@@ -1,1 +1,1 @@
-"""Many runs: a series here or on a cluster, how long it takes, and the same cells on both backends."""
+"""Measure many runs: a series on this host or on a cluster, its expected time, and the same cells on both backends."""

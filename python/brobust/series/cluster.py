@@ -1,8 +1,8 @@
-"""A series on a dask.distributed cluster: each run in virtual time is measured by one of its workers.
+"""Measure a series on a dask.distributed cluster, each run in virtual time by one of its workers.
 
 The workers have brobust and its kernels; runs and results travel as Python objects (pickle), and the dataset is written
-here. So who may speak to the scheduler has all the machines: it is reached over TLS or a private network only. A worker
-that dies loses nothing: its runs are given to another.
+here. So anybody who can connect to the scheduler controls all the machines, and we connect to it only over TLS or a
+private network. If a worker dies, other workers measure its runs.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 CONNECT_SECONDS = 5
-# How long a cluster may be without workers, or without its scheduler, before the series gives up.
-WITHOUT_WORKERS_SECONDS = 60.0
-# Runs handed to the cluster for each of its threads: enough that none waits for work, few enough that results which
-# have not been written yet fit into memory.
-AHEAD = 3
-# The scheduler gives a task up whose worker died several times. It may be the cluster's fault, so it is asked again.
-TRIES = 3
+# A series gives up when the cluster has had no workers, or no scheduler, for this long.
+MAX_SECONDS_WITHOUT_WORKERS = 60.0
+# Runs handed to the cluster for each of its threads: enough that no thread waits for work, few enough that the results
+# that are not written yet fit into memory.
+RUNS_PER_THREAD = 3
+# The scheduler gives up a task whose worker has died several times. The cluster may be to blame, so we try again.
+MAX_ATTEMPTS = 3
 
 
 def refuse_exposed(address: str) -> None:
-    """Refuse a scheduler that is spoken to without TLS over a network that may be anybody's."""
+    """Refuse to connect to a scheduler without TLS over a network that is not private."""
     scheme, separator, rest = address.rpartition("://")
     if separator and scheme in ("tls", "inproc"):
         return
@@ -46,24 +46,25 @@ def refuse_exposed(address: str) -> None:
     try:
         found = {ipaddress.ip_address(str(info[4][0]).partition("%")[0]) for info in socket.getaddrinfo(host, None)}
     except (OSError, UnicodeError):
-        return  # it cannot be connected to either, which is said there
+        return  # connecting will fail, too, and say why
     if exposed := sorted(str(one) for one in found if not one.is_private):
         raise BadInput(
-            f"--cluster {address}: {exposed[0]} is no private address, and without TLS whoever is in between can run "
-            "programs on this machine and the workers; give tls://HOST:8786, or --insecure if that is meant"
+            f"--cluster {address}: {exposed[0]} is not a private address, and without TLS anybody on the network in "
+            "between can run programs on this machine and on the workers; give tls://HOST:8786, or --insecure to "
+            "accept that"
         )
 
 
 @contextmanager
 def connected(address: str, kernel_names: Sequence[str]) -> Iterator[Client]:
-    """A client of the scheduler at `address`, whose workers can measure with these kernels as this machine would."""
+    """Connect to the scheduler at `address`; refuse it unless its workers have this machine's brobust and kernels."""
     try:
         from distributed import Client
         from distributed.comm.addressing import parse_address, parse_host_port
     except ImportError:
         raise MissingSupport("--cluster needs dask.distributed: pip install 'brobust[cluster]'") from None
     try:
-        parse_host_port(parse_address(address)[1])  # else the client fails too, and once more when it is deleted
+        parse_host_port(parse_address(address)[1])  # the client would fail, too, and once more when it is deleted
     except ValueError as error:
         raise BadInput(f"--cluster {address}: not an address ({error}); give for example tcp://HOST:8786") from None
     try:
@@ -79,7 +80,7 @@ def _check_workers(client: Client, address: str, kernel_names: Sequence[str]) ->
     ours = _what_is_here(kernel_names)
     try:
         theirs: dict[str, Any] = client.run(_what_is_here, kernel_names)
-    except Exception as error:  # what a worker without brobust raises is its own affair
+    except Exception as error:  # a worker without brobust may raise anything
         raise BadInput(f"--cluster {address}: a worker cannot measure: {type(error).__name__}: {error}") from None
     if not theirs:
         raise BadInput(f"--cluster {address}: the scheduler has no workers; start some: dask worker {address}")
@@ -93,7 +94,7 @@ def _check_workers(client: Client, address: str, kernel_names: Sequence[str]) ->
 
 
 def _what_is_here(kernel_names: Sequence[str]) -> dict[str, str | None]:
-    """Version of brobust, and the hash of each kernel."""
+    """Return the version of brobust and the hash of each kernel on this machine."""
     found: dict[str, str | None] = {"brobust": brobust.__version__}
     for name in kernel_names:
         try:
@@ -105,19 +106,19 @@ def _what_is_here(kernel_names: Sequence[str]) -> dict[str, str | None]:
 
 @functools.cache
 def _backend() -> Backend:
-    """Of a worker's process, for all its runs."""
+    """Return the backend of a worker's process, the same one for all its runs."""
     return backends.open_backend("virtual", None, lambda _: None)
 
 
 def _measured_there(run: Run) -> Measured:
-    """What a worker does."""
+    """Measure a run; a worker calls this."""
     return measured(_backend(), run)
 
 
 def measure(
-    client: Client, runs: Sequence[Run], say: Callable[[str], None]
+    client: Client, runs: Sequence[Run], announce: Callable[[str], None]
 ) -> Generator[tuple[Run, Measured], None, None]:
-    """These runs, each as it finishes."""
+    """Measure these runs on the cluster, and yield each as it finishes."""
     from distributed import as_completed
 
     pending = list(reversed(runs))
@@ -126,34 +127,34 @@ def measure(
     workers_seen = time.monotonic()
 
     def wait() -> None:
-        """Until a run has finished; for ever only while there are workers."""
+        """Wait until a run has finished, and give up if there are no workers for too long."""
         nonlocal workers_seen
         while not finished.has_ready():
             if _threads(client):
                 workers_seen = time.monotonic()
-            elif time.monotonic() - workers_seen > WITHOUT_WORKERS_SECONDS:
+            elif time.monotonic() - workers_seen > MAX_SECONDS_WITHOUT_WORKERS:
                 raise RunFailed(
-                    f"--cluster: no worker has been there for {WITHOUT_WORKERS_SECONDS:.0f} s; start some, and give "
-                    "the same command again: it goes on where it was"
+                    f"--cluster: there has been no worker for {MAX_SECONDS_WITHOUT_WORKERS:.0f} s; start some, then "
+                    "repeat the command: it measures the runs that are missing"
                 )
             time.sleep(0.1)
 
     def submit(run: Run, attempt: int) -> None:
-        say(run.scenario.describe())
+        announce(run.scenario.describe())
         future = client.submit(_measured_there, run, key=f"brobust-{run.id}-{attempt}", pure=False)
         under_way[future] = run, attempt
         finished.add(future)
 
     try:
         while pending or under_way:
-            while pending and len(under_way) < AHEAD * max(1, _threads(client)):
+            while pending and len(under_way) < RUNS_PER_THREAD * max(1, _threads(client)):
                 submit(pending.pop(), 1)
             wait()
             future = next(finished)
             run, attempt = under_way.pop(future)
             if future.status == "finished":
                 yield run, future.result()
-            elif attempt < TRIES:
+            elif attempt < MAX_ATTEMPTS:
                 submit(run, attempt + 1)
             else:
                 yield run, failed(run, f"no worker finished it: {future.exception()!r}", datetime.now(UTC))
@@ -163,7 +164,7 @@ def measure(
 
 
 def _threads(client: Client) -> int:
-    """Return how many threads all workers have together; 0 also where the scheduler does not answer."""
+    """Return how many threads all workers have together; 0 also if the scheduler does not answer."""
     try:
         return sum(client.nthreads().values())
     except (OSError, TimeoutError):

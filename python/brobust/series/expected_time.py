@@ -1,4 +1,4 @@
-"""What a sweep will take, from what runs have taken: those of the dataset if it has any, else a probe made for it."""
+"""Estimate how long a series takes, from the runs of its dataset if there are enough, else from a short probe."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from brobust.dataset import Dataset
 from brobust.scenario import Run
 from brobust.scenario.grid import scenario
 
-# Of virtual time a run's cost is a boot and its frames; the probe is long enough to tell one from the other.
+# In virtual time a run costs a boot and its frames. Two durations of the probe tell one cost from the other.
 _PROBE = {"path": {"bandwidth": "100mbit", "rtt": "10ms", "buffer": "4bdp"}, "flows": [{"cc": "cubic"}]}
-_SECONDS = ("1s", "3s")
-ENOUGH_RUNS = 10
-TRIES = 3  # the least of them: a busy moment is no measure
+_PROBE_DURATIONS = ("1s", "3s")
+MIN_RUNS = 10
+TRIES = 3  # the shortest time counts, since other work can only make a run longer
 
 
 def expected_seconds(runs: Sequence[Run], dataset: Dataset | None = None, jobs: int | None = None) -> float:
-    """Wall time of these runs. An upper estimate in virtual time: a sender short of CPU sends fewer frames."""
+    """Return the wall time that these runs take. In virtual time it is an upper estimate, because a sender that is
+    short of CPU sends fewer frames."""
     side_by_side = {run.scenario.backend for run in runs} <= {"virtual"}
     at_once = (jobs or len(os.sched_getaffinity(0))) if side_by_side else 1
-    if dataset is not None and len(done := dataset.runs().unique("run")) >= ENOUGH_RUNS:
+    if dataset is not None and len(done := dataset.runs().unique("run")) >= MIN_RUNS:
         per_unit = float(done["wall_s"].sum()) / max(1e-9, sum(_units(run) for run in runs) / len(runs) * len(done))
         return per_unit * sum(_units(run) for run in runs) / at_once
     if not side_by_side:
@@ -33,7 +34,7 @@ def expected_seconds(runs: Sequence[Run], dataset: Dataset | None = None, jobs: 
 
 
 def _units(run: Run) -> float:
-    """Mbit that the path carries in the run; on vm, seconds."""
+    """Return what a run's time is proportional to: in virtual time the Mbit that the path can carry, on vm seconds."""
     seconds = run.scenario.duration / 1e9
     return seconds * run.scenario.path.bandwidth / 1e6 if run.scenario.backend == "virtual" else seconds
 
@@ -45,10 +46,10 @@ def _timed(backend: Backend, run: Run) -> float:
 
 
 def _probe() -> tuple[float, float]:
-    """Seconds of a run without frames, and seconds for a Mbit, in virtual time on this machine."""
+    """Measure in virtual time on this machine, and return the seconds for a run without frames and those per Mbit."""
     took = []
     with backends.opened("virtual", lambda _: None) as backend:
-        for seconds in _SECONDS:
+        for seconds in _PROBE_DURATIONS:
             run = Run(scenario=scenario({**_PROBE, "duration": seconds}), repeat=0)
             took.append((_units(run), min(_timed(backend, run) for _ in range(TRIES))))
     (small, first), (large, second) = took

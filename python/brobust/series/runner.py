@@ -1,4 +1,4 @@
-"""A series: every run of a grid, measured in shuffled order and written down as it finishes."""
+"""Measure a series: every run of a grid, in shuffled order, each written to the dataset as it finishes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from brobust.dataset import Dataset, Measured
 from brobust.errors import BadInput, BrobustError
 from brobust.scenario import Grid, Run, Scenario
 
-LOOKS_UP = 0.2  # s
+POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class Progress:
-    """One finished run, and how far the series is."""
+    """One finished run, and how many runs of the series are done."""
 
     run: Run
     measured: Measured
@@ -34,12 +34,12 @@ class Progress:
 
 
 class DiskFull(BrobustError):
-    """The dataset can take no more; what it has is whole."""
+    """The disk is full. All that the dataset holds is complete."""
 
 
 def remaining(grid: Grid, dataset: Dataset) -> list[Run]:
-    """Runs still to be done, in the grid's shuffled order but backend by backend and kernel by kernel: another kernel
-    is another boot."""
+    """Return the runs that the dataset lacks, in the grid's shuffled order, but grouped by backend and kernel, since
+    every change of the kernel costs a boot."""
     finished = dataset.finished()
     runs = [run for run in grid.runs() if run.id not in finished]
     if runs:
@@ -54,17 +54,20 @@ def _order(run: Run) -> tuple[str, str, str]:
 def measure(
     runs: Sequence[Run],
     dataset: Dataset,
-    say: Callable[[str], None],
+    announce: Callable[[str], None],
     jobs: int | None = None,
     cluster: str | None = None,
 ) -> Iterator[Progress]:
-    """Measure these runs, appending each to the dataset before it is reported.
+    """Measure these runs; append each to the dataset, then yield it.
 
-    One backend is open at a time. `jobs` is how many runs are measured side by side; None: what suits the backend.
-    `cluster` is the address of a dask scheduler whose workers measure instead of this machine.
+    One backend is open at a time. `announce` is called with what is being done. `jobs` is how many runs are measured at
+    a time; None: what suits the backend. `cluster` is the address of a dask scheduler whose workers measure instead of
+    this machine.
     """
-    as_they_finish = _on_this_host(runs, dataset, say, jobs) if cluster is None else _on_cluster(runs, say, cluster)
-    # Whoever stops reading from this stops the runs under way too.
+    as_they_finish = (
+        _on_this_host(runs, dataset, announce, jobs) if cluster is None else _on_cluster(runs, announce, cluster)
+    )
+    # If the caller stops reading, the runs under way are stopped, too.
     with contextlib.closing(as_they_finish) as finished:
         for done, (run, found) in enumerate(finished, start=1):
             _append(dataset, run, found)
@@ -74,28 +77,28 @@ def measure(
 Finished = Generator[tuple[Run, Measured], None, None]
 
 
-def _on_this_host(runs: Sequence[Run], dataset: Dataset, say: Callable[[str], None], jobs: int | None) -> Finished:
+def _on_this_host(runs: Sequence[Run], dataset: Dataset, announce: Callable[[str], None], jobs: int | None) -> Finished:
     for name, of_backend in itertools.groupby(sorted(runs, key=_order), key=lambda run: run.scenario.backend):
         group = list(of_backend)
-        with backends.opened(name, say) as backend:
+        with backends.opened(name, announce) as backend:
             for record in backend.calibrate([run.scenario for run in group]):
                 dataset.note_calibration(record)
             if name in backends.ON_HOST:
-                yield from _one_by_one(backend, group, say)
+                yield from _one_by_one(backend, group, announce)
             else:
-                yield from _side_by_side(backend, group, say, jobs or backend.parallel)
+                yield from _side_by_side(backend, group, announce, jobs or backend.parallel)
 
 
-def _on_cluster(runs: Sequence[Run], say: Callable[[str], None], address: str) -> Finished:
+def _on_cluster(runs: Sequence[Run], announce: Callable[[str], None], address: str) -> Finished:
     from brobust.series import cluster
 
     if runs:
         with cluster.connected(address, sorted({run.scenario.kernel for run in runs})) as client:
-            yield from cluster.measure(client, runs, say)
+            yield from cluster.measure(client, runs, announce)
 
 
 def check_cluster(address: str, scenarios: Sequence[Scenario]) -> None:
-    """Refuse a cluster that does not answer, or whose workers could not measure these."""
+    """Refuse a cluster that does not answer, or whose workers cannot measure these scenarios."""
     from brobust.series import cluster
 
     with cluster.connected(address, sorted({scenario.kernel for scenario in scenarios})):
@@ -103,11 +106,12 @@ def check_cluster(address: str, scenarios: Sequence[Scenario]) -> None:
 
 
 def check_jobs(jobs: int | None, scenarios: Sequence[Scenario], cluster: str | None = None) -> None:
-    """Refuse no runs, several side by side where there can be only one, and a cluster for what needs this host."""
+    """Refuse --jobs below 1, several jobs on a backend that measures one run at a time, and such a backend on a
+    cluster."""
     if cluster is not None and jobs is not None:
-        raise BadInput("--jobs: a cluster measures as many runs as its workers have threads; leave --jobs out")
+        raise BadInput("--jobs: a cluster measures as many runs at a time as its workers have threads; omit --jobs")
     if cluster is not None and (here := sorted({scenario.backend for scenario in scenarios} & backends.ON_HOST)):
-        raise BadInput(f"--cluster: backend {here[0]} measures on this host only; leave --cluster out")
+        raise BadInput(f"--cluster: backend {here[0]} measures only on this host; omit --cluster")
     if jobs is not None and jobs < 1:
         raise BadInput(f"--jobs: {jobs} is not allowed: give 1 or more")
     alone = sorted({scenario.backend for scenario in scenarios} & backends.ON_HOST)
@@ -115,15 +119,15 @@ def check_jobs(jobs: int | None, scenarios: Sequence[Scenario], cluster: str | N
         raise BadInput(f"--jobs: {jobs} is not allowed: backend {alone[0]} measures one run at a time; give 1")
 
 
-def _one_by_one(backend: Backend, runs: Sequence[Run], say: Callable[[str], None]) -> Finished:
+def _one_by_one(backend: Backend, runs: Sequence[Run], announce: Callable[[str], None]) -> Finished:
     for run in runs:
-        say(run.scenario.describe())
+        announce(run.scenario.describe())
         yield run, measured(backend, run)
 
 
-def _side_by_side(backend: Backend, runs: Sequence[Run], say: Callable[[str], None], jobs: int) -> Finished:
-    """Runs in threads, each handed over as it finishes. The next is begun only when one has been taken away, so that
-    no more results than threads are in memory."""
+def _side_by_side(backend: Backend, runs: Sequence[Run], announce: Callable[[str], None], jobs: int) -> Finished:
+    """Measure runs in threads, and yield each as it finishes. A new run begins only when the caller has taken a
+    finished one, so that memory never holds more results than there are threads."""
     pending = list(reversed(runs))
     under_way: dict[Future[Measured], Run] = {}
     threads = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="run")
@@ -131,13 +135,13 @@ def _side_by_side(backend: Backend, runs: Sequence[Run], say: Callable[[str], No
         while pending or under_way:
             while pending and len(under_way) < jobs:
                 run = pending.pop()
-                say(run.scenario.describe())
+                announce(run.scenario.describe())
                 under_way[threads.submit(measured, backend, run)] = run
-            # Not for ever: a Ctrl-C that arrives just before the wait begins is seen only when it ends.
-            ended, _ = wait(under_way, timeout=LOOKS_UP, return_when=FIRST_COMPLETED)
+            # With a timeout, because a Ctrl-C that arrives just before the wait begins is seen only when it ends.
+            ended, _ = wait(under_way, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
             for future in ended:
                 yield under_way.pop(future), future.result()
-    except BaseException:  # Ctrl-C, a full disk, a reader that has had enough: what is under way ends too
+    except BaseException:  # Ctrl-C, a full disk, or a caller that stops reading: end the runs under way
         backend.stop()
         raise
     finally:
@@ -150,14 +154,14 @@ def _append(dataset: Dataset, run: Run, measured: Measured) -> None:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiskFull(
-                f"no room left for {dataset.directory}; free some, then give the same command again "
-                "(`brobust run` with --resume)"
+                f"the disk of {dataset.directory} is full; make room, then repeat the command (`brobust run` with "
+                "--resume)"
             ) from None
         raise
 
 
 def host() -> dict[str, Any]:
-    """What a reader of the data must know of the machine."""
+    """Return what a reader of the data must know about this machine."""
     model = "unknown"
     with Path("/proc/cpuinfo").open() as lines:
         for line in lines:
@@ -174,9 +178,9 @@ def host() -> dict[str, Any]:
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One object per run for `--json`: the flows' shared columns, retransmits and drops summed over them, and the
-    throughput of all together: their payload over the run's whole duration, since one that sends for a part of it
-    counts for less of it."""
+    """Return the object that `--json` prints for a run: the columns that all flows share, the sums of their retransmits
+    and drops, and their total throughput. That is their payload divided by the run's duration, so a flow that sends for
+    a part of the run counts accordingly."""
     first = dict(rows[0])
     measured = [row for row in rows if row.get("throughput_mbps") is not None]
     first["throughput_mbps"] = sum(r["throughput_mbps"] * _sent_for(r) / r["duration_s"] for r in measured)
@@ -187,7 +191,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         first["throughput_mbps"] = None
     first["cc"] = "+".join(dict.fromkeys(row["cc"] for row in rows))
     first["flow_throughputs_mbps"] = [row.get("throughput_mbps") for row in rows]
-    if len(rows) > 1:  # of one flow, not of the run
+    if len(rows) > 1:  # these columns describe a flow, not the run
         for key in ("sender", "flow_rtt_ms", "pattern", "queue_mean_ms"):
             first.pop(key, None)
     for key in ("flow", "start_s", "stop_s"):
@@ -197,6 +201,6 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _sent_for(row: dict[str, Any]) -> float:
-    """s"""
+    """Return for how many seconds a flow sent."""
     stop = row.get("stop_s")
     return float((row["duration_s"] if stop is None else stop) - row["start_s"])

@@ -1,7 +1,7 @@
-"""How far virtual time can be believed: the same cells on real VMs and on `virtual`, side by side.
+"""Repeat runs of VMs in virtual time, to find out how well the two backends agree.
 
-Every run of the VMs is repeated in virtual time with the off-times that its vCPU really had, so that only what differs
-between the backends is left: a CPU that costs nothing inside its timeslices, a link without hosts, another QEMU NIC.
+Every run is repeated with the off-times that its vCPU really had. So only the differences between the backends remain:
+in virtual time work costs no CPU time within a timeslice, the link has no hosts, and there is another NIC than QEMU's.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from brobust.scenario import Run
 
 @dataclass(frozen=True)
 class WhatIf:
-    """What is to differ from the VM's scenario in the twins, to see what a difference may come from."""
+    """Changes to the VM's scenario in virtual time, to find out what may cause a difference."""
 
     added_rtt: int = 0  # ns
     cpu_frequency: str | None = None
 
 
-def twins(recorded: Dataset, what_if: WhatIf = WhatIf()) -> Iterator[tuple[str, api.Result]]:
-    """Each measured run of a VM dataset, repeated in virtual time, as it finishes: (its id, the twin's result)."""
+def replay_in_virtual_time(recorded: Dataset, what_if: WhatIf = WhatIf()) -> Iterator[tuple[str, api.Result]]:
+    """Repeat each measured run of a VM dataset in virtual time. Yield the run's id and the result, in order."""
     measured = set(recorded.runs().filter(pl.col("outcome") != "failed")["run"])
     runs = [run for run in recorded.grid().runs() if run.id in measured]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        futures = [(run.id, threads.submit(api.run, twin(run, recorded, what_if))) for run in runs]
+        futures = [(run.id, threads.submit(api.run, as_virtual(run, recorded, what_if))) for run in runs]
         try:
             for name, future in futures:
                 yield name, future.result()
@@ -42,13 +42,13 @@ def twins(recorded: Dataset, what_if: WhatIf = WhatIf()) -> Iterator[tuple[str, 
                 future.cancel()
 
 
-def twin(run: Run, recorded: Dataset, what_if: WhatIf = WhatIf()) -> dict[str, Any]:
-    """The scenario in virtual time that is this run's: its path, its flows, its recorded off-times."""
+def as_virtual(run: Run, recorded: Dataset, what_if: WhatIf = WhatIf()) -> dict[str, Any]:
+    """Return the scenario that repeats this run in virtual time: its path, its flows and its recorded off-times."""
     s = run.scenario
     series = s.kernel.removeprefix("debian-")
     kernel = f"virtual-{series}" if s.kernel.startswith("debian-") else virtual_kernels.default()
     path = s.path.model_dump(mode="json")
-    # The buffer in bytes: it is the testbed's, whatever the RTT of the twin.
+    # The buffer in bytes, because it is the testbed's even if the RTT differs.
     path |= {"buffer": f"{s.path.buffer_bytes}B", "rtt": units.show_time(s.path.rtt + what_if.added_rtt)}
     return {
         "backend": "virtual",

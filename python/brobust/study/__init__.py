@@ -1,6 +1,7 @@
-"""Studies: what a figure of a paper measures, how it is drawn and what the paper claims of it, as data.
+"""Studies: TOML files that say what a paper's figure measures, how it is drawn, and what the paper claims.
 
-`model`: the file; `metrics`: figures of a run beyond its throughput; `claims`: rules over a dataset and their verdicts.
+`model` reads the file. analysis/metrics.py computes a run's metrics beyond its throughput, and analysis/claims.py
+decides the claims.
 """
 
 from __future__ import annotations
@@ -20,5 +21,5 @@ class Scale(StrEnum):
 
 
 def papers() -> list[str]:
-    """Return the papers with studies of ours."""
+    """Return the papers for which there are studies."""
     return sorted(directory.name for directory in STUDIES.iterdir() if any(directory.glob("*.toml")))

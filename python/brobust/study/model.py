@@ -1,4 +1,4 @@
-"""A study: a TOML file that says what to measure, what to draw of it, and what a paper claims of it."""
+"""Read a study: a TOML file that says what to measure, what to draw, and what a paper claims."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ class Figure(BaseModel):
         "throughput_mbps", "utilization", "retransmits", "first_flow_share", "rtt_mean_ms", "skb_mean_bytes",
         "pacing_idle_ms", "cpu_busy_share",
     ] = "throughput_mbps"  # fmt: skip
-    """What is drawn upwards, of kind throughput, and along, of kind bars."""
+    """The metric on the vertical axis (kind throughput) or on the horizontal axis (kind bars)."""
     stat: Literal["median", "deviation"] = "median"
-    """Of a cell's runs, of kind throughput: their median, or their standard deviation."""
+    """For kind throughput: draw the median of a cell's runs, or their standard deviation."""
     log: bool = False
-    """Upwards in decades."""
+    """Whether the vertical axis is logarithmic."""
     lines: tuple[str, ...] = ()
-    """Axes that have lines of their own beside the control, rather than panels."""
+    """Axes whose values are drawn as separate lines in one panel, like the controls, rather than in separate panels."""
     where: dict[str, Any] = Field(default_factory=dict)
     seconds: tuple[float, float] | None = None
-    """From when to when of the run; None: all of it."""
+    """The part of the run that is drawn, from and to; None: the whole run."""
 
 
 class Study(BaseModel):
-    """One file of python/brobust/studies, or of a user's."""
+    """One study: a file in python/brobust/studies, or the user's."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -62,14 +62,14 @@ class Study(BaseModel):
     figure: str
     title: str
     about: str = ""
-    """What the paper shows there, and what is done differently here."""
+    """What the paper's figure shows, and what is done differently here."""
     grid: dict[str, Any] = Field(default_factory=dict)
-    """Fields of a scenario (docs/scenario.md), common to all scales; a scale's own `grids` take the place of these."""
+    """Fields of a scenario (docs/scenario.md) that all scales share; a scale's own `grids` replace them."""
     scale: dict[Scale, dict[str, Any]] = Field(default_factory=dict)
-    """What each scale changes; several [[scale.NAME.grids]] are several grids."""
+    """What each scale changes. Several [[scale.NAME.grids]] are several grids."""
     vm: dict[Scale, dict[str, Any]] = Field(default_factory=dict)
-    """What backend vm changes of these; a scale that is absent is not measured there, one that is here alone nowhere
-    else."""
+    """Overrides for backend vm. A scale missing here is not measured on vm; a scale found only here is measured only on
+    vm."""
     figures: tuple[Figure, ...] = ()
     claims: tuple[Claim, ...] = ()
 
@@ -78,12 +78,12 @@ class Study(BaseModel):
         return f"{self.paper}-{self.figure}"
 
     def on_kernels(self, kernels: Sequence[str]) -> Study:
-        """The same study on other kernels than its own."""
-        told = _without_kernel(self.model_dump(mode="json", exclude_unset=True))
-        return Study.model_validate({**told, "grid": {**told.get("grid", {}), "kernel": list(kernels)}})
+        """Return this study with other kernels than its own."""
+        content = _without_kernel(self.model_dump(mode="json", exclude_unset=True))
+        return Study.model_validate({**content, "grid": {**content.get("grid", {}), "kernel": list(kernels)}})
 
     def fields(self, scale: Scale, backend: str) -> dict[str, Any] | None:
-        """The grid's fields; None where this study is not measured at that scale on that backend."""
+        """Return the fields of the grid; None if this study is not measured at this scale on this backend."""
         if scale not in (self.vm if backend == "vm" else self.scale):
             return None
         fields = override(self.grid, self.scale.get(scale, {}))
@@ -92,15 +92,15 @@ class Study(BaseModel):
         return {"seed": 1, **fields, "backend": backend}
 
 
-def _without_kernel(told: Any) -> Any:
-    """A study as plain data, without what its grids, figures and claims say of kernels."""
-    if isinstance(told, dict):
-        return {key: _without_kernel(value) for key, value in told.items() if key != "kernel"}
-    return [_without_kernel(value) for value in told] if isinstance(told, list) else told
+def _without_kernel(content: Any) -> Any:
+    """Return a study's content without the kernels that its grids, figures and claims name."""
+    if isinstance(content, dict):
+        return {key: _without_kernel(value) for key, value in content.items() if key != "kernel"}
+    return [_without_kernel(value) for value in content] if isinstance(content, list) else content
 
 
 def load(file: Path) -> Study:
-    """A study from its file; what does not fit is refused in one line."""
+    """Return the study in a file, or refuse the file in one line."""
     try:
         return Study.model_validate(files.read_toml(file))
     except ValidationError as error:
@@ -110,9 +110,9 @@ def load(file: Path) -> Study:
 
 
 def of_paper(paper: str, figures: Sequence[str] = ()) -> list[Study]:
-    """The studies of a paper, in the order of its figures."""
+    """Return the studies of a paper, in the order of its figures."""
     if paper not in papers():
-        raise BadInput(f"there are no studies of {paper!r}; there are of {', '.join(papers())}")
+        raise BadInput(f"there are no studies of {paper!r}, only of {', '.join(papers())}")
     found = sorted((load(file) for file in (STUDIES / paper).glob("*.toml")), key=lambda s: _number(s.figure))
     known = [study.figure for study in found]
     if unknown := [figure for figure in figures if figure not in known]:
@@ -121,13 +121,13 @@ def of_paper(paper: str, figures: Sequence[str] = ()) -> list[Study]:
 
 
 def _number(figure: str) -> tuple[bool, int, str]:
-    """Numbered ones first."""
+    """Return a key that sorts figures by number, with those without a number last."""
     digits = "".join(letter for letter in figure if letter.isdigit())
     return not figure[:1].isdigit(), int(digits or 0), figure
 
 
 def grid(studies: Sequence[Study], scale: Scale, backend: str) -> Grid:
-    """All that these studies measure, as one grid: what two of them want is measured once."""
+    """Return one grid for all these studies. A cell that two of them need is measured once."""
     parts: list[dict[str, Any]] = []
     for study in studies:
         if (fields := study.fields(scale, backend)) is not None:

@@ -1,1 +1,1 @@
-"""The testbed of backend `vm`: two QEMU guests, the path between them, and the traffic."""
+"""The testbed of the backend `vm`: two QEMU guests, the path between them, and the traffic."""

@@ -1,4 +1,4 @@
-"""KVM or TCG: /dev/kvm may exist and still not run a guest, so what counts is a boot within a time limit."""
+"""Choose between KVM and TCG. /dev/kvm may exist and still not run a guest, so we try to boot one."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from brobust.host.cache import cache_directory
 from brobust.host.session import Session
 from brobust.kernels.vm import Kernel
 from brobust.testbed import image
-from brobust.testbed.qemu import QEMU, Guest, Machine
+from brobust.testbed.qemu import QEMU, Guest, GuestConfig
 
 KVM_BOOT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Whether KVM runs a guest here, and what was seen."""
+    """Whether KVM can run a guest here, and why."""
 
     works: bool
     reason: str
 
 
 def probe_kvm(kernel: Kernel, session: Session) -> Probe:
-    """Boot a guest under KVM, for at most ten seconds."""
+    """Try to boot a guest under KVM within ten seconds."""
     if not Path("/dev/kvm").exists():
         return Probe(False, "/dev/kvm does not exist")
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
-        return Probe(False, "/dev/kvm may not be opened by this user")
-    machine = Machine("kvm-probe", tap="", mac="")
+        return Probe(False, "this user may not open /dev/kvm")
+    config = GuestConfig("kvm-probe", tap="", mac="")
     try:
-        with Guest.start(machine, kernel, image.build(kernel), "kvm", session) as guest:
+        with Guest.start(config, kernel, image.build(kernel), "kvm", session) as guest:
             guest.wait_booted(KVM_BOOT_SECONDS)
             return Probe(True, "a guest booted")
     except BrobustError as error:
@@ -43,9 +43,9 @@ def probe_kvm(kernel: Kernel, session: Session) -> Probe:
 
 
 def choose(wanted: str, kernel: Kernel, session: Session) -> tuple[str, str]:
-    """The accelerator to use and a word on why. The answer of a probe is kept until the host boots again."""
+    """Return the accelerator to use, and why. The result of a probe is kept until the host boots again."""
     if wanted == "tcg":
-        return "tcg", "asked for"
+        return "tcg", "as requested"
     verdict = _remembered(kernel, session)
     if verdict.works:
         return "kvm", verdict.reason
@@ -68,7 +68,7 @@ def _remembered(kernel: Kernel, session: Session) -> Probe:
 
 @cache
 def qemu_version() -> str:
-    """`7.2.22`, or empty where QEMU is missing."""
+    """Return QEMU's version, such as `7.2.22`; empty if QEMU is not installed."""
     try:
         text = subprocess.run([QEMU, "--version"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):

@@ -1,6 +1,6 @@
-"""The host's end of the wire to a guest's agent (crates/guest): JSON lines over a virtio-serial port.
+"""Talk to the agent in a guest (crates/guest): JSON lines over a virtio-serial port.
 
-Several requests may be under way at once; a thread reads the replies and hands each to whoever waits for it.
+Several requests may be under way at once; a thread reads the replies and hands each to the caller that waits for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from brobust.errors import RunFailed
 
-# An honest agent keeps 64 MiB of each output (crates/guest/src/agent/collect.rs).
+# Our agent keeps at most 64 MiB of each output (crates/guest/src/agent/collect.rs).
 MAX_REPLY_BYTES = 128 << 20
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Output:
-    """How a command in a guest ended."""
+    """The exit status and the output of a command in a guest."""
 
     status: int
     stdout: str
@@ -34,7 +34,7 @@ class Output:
 
 
 class Agent:
-    """A connection to one guest. Times in seconds."""
+    """A connection to the agent of one guest. Times are in seconds."""
 
     def __init__(self, name: str, wire: socket.socket):
         self.name = name
@@ -48,11 +48,12 @@ class Agent:
 
     @property
     def is_lost(self) -> bool:
-        """Return whether nothing will be answered any more."""
+        """Return whether the connection is broken, so that no reply will come any more."""
         return bool(self._lost)
 
     def ready(self, timeout: float) -> None:
-        """Wait until the agent answers. Bytes sent before the guest opened its port may be lost, so ask again."""
+        """Wait until the agent answers. Requests are repeated, since the guest loses what is sent before it has opened
+        its port."""
         deadline = time.monotonic() + timeout
         while True:
             try:
@@ -63,7 +64,7 @@ class Agent:
                     raise
 
     def run(self, *argv: str, timeout: float = 30) -> str:
-        """Run a command to its end and return what it printed; failing is an error that quotes it."""
+        """Run a command to its end and return what it printed; if it fails, raise RunFailed with its last line."""
         output = self.try_run(*argv, timeout=timeout)
         if output.status != 0:
             last = (output.stderr.strip() or output.stdout.strip() or "no message").splitlines()[-1]
@@ -71,6 +72,7 @@ class Agent:
         return output.stdout
 
     def try_run(self, *argv: str, timeout: float = 30) -> Output:
+        """Run a command to its end and return its status and output, also if it fails."""
         return self._output(self._ask({"argv": list(argv), "timeout_s": timeout}, timeout + 10))
 
     def spawn(self, *argv: str) -> int:
@@ -79,14 +81,16 @@ class Agent:
         return self._field(reply, "pid", int)
 
     def wait(self, pid: int, timeout: float) -> Output:
-        """Wait for a spawned command. The guest sleeps meanwhile: nothing polls."""
+        """Wait for a spawned command. Nothing polls, so waiting costs the guest no CPU time."""
         return self._output(self._ask({"wait": pid, "timeout_s": timeout}, timeout + 10))
 
     def kill(self, pid: int) -> None:
+        """Kill a spawned command."""
         self._ask({"kill": pid}, 10)
 
     def close(self) -> None:
-        # Closing alone leaves the reader in its read, and the descriptor open with it.
+        """Close the connection and end its thread."""
+        # Closing the socket alone would not wake the reader, which keeps the descriptor open.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -94,13 +98,13 @@ class Agent:
 
     def _output(self, reply: dict[str, Any]) -> Output:
         if reply.get("truncated"):
-            raise RunFailed(f"{self.name} guest: a command printed more than its agent keeps, 64 MiB")
+            raise RunFailed(f"{self.name} guest: a command printed more than 64 MiB, the most that its agent keeps")
         return Output(
             self._field(reply, "status", int), self._field(reply, "stdout", str), self._field(reply, "stderr", str)
         )
 
     def _field(self, reply: dict[str, Any], name: str, kind: type[T]) -> T:
-        """Return a field of a reply. What a guest sends is not to be trusted."""
+        """Return a field of a reply, or refuse the reply: what a guest sends cannot be trusted."""
         value = reply.get(name)
         if not isinstance(value, kind):
             raise RunFailed(f"{self.name} guest: its agent answered without {name}")

@@ -1,4 +1,4 @@
-"""What a guest, or its QEMU, prints: read as it comes, so that a panic is known at once, and never kept whole."""
+"""Read what a guest or its QEMU prints, as it is printed, so that a panic is noticed at once. Only the end is kept."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from collections.abc import Callable
 from select import select
 
 KEPT_BYTES = 65536
-"""Of the end. A guest may print as much as it likes."""
-# What every oops of x86 has in its first line (arch/x86/kernel/dumpstack.c), and the first line of a panic.
+"""This much of the end is kept, since a guest may print any amount."""
+# A part of the first line of every oops on x86 (arch/x86/kernel/dumpstack.c), and of the first line of a panic.
 PANIC = re.compile(rb"\[#\d+\]|Kernel panic - not syncing")
-# For the rest of what it says. A guest that panicked was seen to hang before it could end itself.
-LAST_WORDS_SECONDS = 2.0
+# The time that a guest gets to print the rest of its report. Guests that panic may hang before they end.
+MAX_REPORT_SECONDS = 2.0
 QUIET_SECONDS = 0.5
 
 
 class Console:
-    """A thread that reads from a descriptor until its end. `on_panic` is called once, when the guest has said why."""
+    """A thread that reads a descriptor to its end. `on_panic` is called once, after the report of the panic."""
 
     def __init__(self, name: str, descriptor: int, on_panic: Callable[[], object] = lambda: None):
         self._descriptor = descriptor
@@ -31,11 +31,11 @@ class Console:
 
     @property
     def text(self) -> str:
-        """Return the last of what was printed."""
+        """Return the end of what was printed."""
         return bytes(self._kept).decode(errors="replace")
 
     def close(self) -> None:
-        """Wait until the other end, which must be closed or about to be, has been read to its end."""
+        """Wait until everything is read. The writer must have closed its end, or be about to."""
         self._thread.join()
 
     def _read(self) -> None:
@@ -44,17 +44,17 @@ class Console:
                 self._keep(data)
                 if not self.panicked and PANIC.search(self._kept):
                     self.panicked = True
-                    self._hear_out(stream.fileno())
+                    self._read_report(stream.fileno())
                     self._on_panic()
 
-    def _hear_out(self, stream: int) -> None:
-        deadline = time.monotonic() + LAST_WORDS_SECONDS
+    def _read_report(self, stream: int) -> None:
+        deadline = time.monotonic() + MAX_REPORT_SECONDS
         while (left := deadline - time.monotonic()) > 0 and (data := self._next(stream, min(left, QUIET_SECONDS))):
             self._keep(data)
 
     @staticmethod
     def _next(stream: int, seconds: float | None) -> bytes:
-        """Return what is there; nothing at the end, or if nothing came in time."""
+        """Return the next bytes; none at the end, or if none come in time."""
         if not select([stream], [], [], seconds)[0]:
             return b""
         try:

@@ -1,7 +1,7 @@
-"""The guests' initramfs: bash, iproute2, iperf3, kmod and our agent, with a kernel's modules for networking.
+"""Make the guests' initramfs: bash, iproute2, iperf3, kmod and our agent, and a kernel's modules for networking.
 
-Both guests boot the same image; what a guest is (sender or path) it is told by its agent later. Packed
-uncompressed: unpacking is then a copy, which under TCG saves more time than the smaller file would.
+Both guests boot the same image; the host later makes one the sender and one the path, through the agent. The archive is
+not compressed, so unpacking is a copy. Under TCG that saves more time than a smaller file would.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from brobust.kernels.vm import Kernel, module_files
 AGENT = Path(__file__).parent / "bin" / "brobust-guest"
 INIT = Path(__file__).parent / "init.sh"
 
-# What the guests run, and the Debian package that has it.
+# The programs that guests run, and the Debian package of each.
 PROGRAMS = {
     "bash": "bash",
     "busybox": "busybox-static",
@@ -34,25 +34,26 @@ PROGRAMS = {
     "ethtool": "ethtool",
 }
 MODULES = [
-    # how the guest reaches the host
+    # for the connection to the host
     "virtio_pci", "virtio_net", "virtio_console",
-    # the path
+    # for the path
     "ifb", "sch_ingress", "act_mirred", "cls_matchall", "cls_u32", "sch_prio", "sch_tbf", "sch_netem",
     "sch_fq", "sch_fq_codel",
-    # what is measured and how
+    # for samples of sockets
     "inet_diag", "tcp_diag",
 ]  # fmt: skip
 
 
 def build(kernel: Kernel) -> Path:
-    """The initramfs for this kernel, from the cache if nothing that goes into it has changed."""
+    """Return the initramfs for this kernel: from the cache if nothing in it has changed, else made now."""
     programs = {name: find_program(name, package) for name, package in PROGRAMS.items()}
     sources = [AGENT, INIT, *programs.values()]
     if not AGENT.exists():
         raise MissingSupport(f"the guest program {AGENT} was not built; run `make setup`")
     stamp = "|".join(f"{p}:{p.stat().st_size}:{p.stat().st_mtime_ns}" for p in sources)
     key = hashlib.sha256((stamp + kernel.fingerprint + ",".join(MODULES)).encode()).hexdigest()[:16]
-    # Kernels of one release with different modules may be in one series: neither's image is stale for the other.
+    # The name depends on the modules' directory: a series may use kernels of one release with different modules, and
+    # the image of one must not count as stale for the other.
     name = f"{kernel.release}-{hashlib.sha256(str(kernel.modules).encode()).hexdigest()[:8]}"
     image = cache_directory() / "images" / f"{name}-{key}.cpio"
     if image.exists():
@@ -80,7 +81,7 @@ def _fill(root: Path, kernel: Kernel, programs: dict[str, Path]) -> None:
                 shutil.copy2(library.resolve(), target)
     for applet in ("modprobe", "depmod", "lsmod"):
         (root / "bin" / applet).symlink_to("kmod")
-    (root / "usr/sbin/modprobe").symlink_to("/bin/kmod")  # where the kernel looks for it
+    (root / "usr/sbin/modprobe").symlink_to("/bin/kmod")  # the kernel calls it by this path
     for applet in ("mount", "mkdir", "cat", "ln", "sleep", "poweroff", "ls", "dmesg", "kill", "wc", "ping"):
         (root / "bin" / applet).symlink_to("busybox")
     (root / "etc/passwd").write_text("root:x:0:0:root:/:/bin/bash\n")
@@ -108,7 +109,7 @@ def _uncompressed(file: Path) -> bytes:
         return lzma.decompress(file.read_bytes())
     if file.suffix == ".gz":
         return gzip.decompress(file.read_bytes())
-    if file.suffix == ".zst":  # the standard library has it from 3.14 on only
+    if file.suffix == ".zst":  # Python's standard library has zstd only from 3.14 on
         return subprocess.run(["zstd", "-dcq", str(file)], check=True, capture_output=True).stdout
     return file.read_bytes()
 

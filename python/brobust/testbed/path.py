@@ -1,13 +1,13 @@
-"""The path guest: bottleneck and receiver.
+"""Set up the path guest, which is bottleneck and receiver.
 
-Data enters on eth0, is redirected to ifb0, waits there for tbf, and is then received. ACKs leave on eth0 through
-netem, which holds them for the whole round-trip time; so the receiver's own clock never sees a delayed packet.
+Data enters on eth0, is redirected to ifb0, waits there for tbf, and is then received. ACKs leave on eth0 through netem,
+which delays them by the whole round-trip time, so that data reaches the receiver without delay.
 
     sender --wire--> eth0 ingress -> ifb0 [netem loss ->] tbf rate, buffer -> TCP receiver
     sender <--wire-- eth0 egress  <- netem delay <--------------------------- ACKs
 
-Nothing that queues here may hold super-packets, or a buffer of 16 packets would hold 16 times 64 kB: the host
-segments before this guest's virtio-net (guests/qemu.py), and GRO is off.
+No queue here may hold super-packets, or a buffer of 16 packets would hold 16 times 64 kB. So the host segments before
+this guest's virtio-net (testbed/qemu.py), and GRO is off.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from brobust.scenario import Path, Scenario
 from brobust.testbed.agent import Agent
 from brobust.testbed.traffic import FIRST_PORT
 
-# netem drops what exceeds its own limit, silently; this is far above any bandwidth-delay product here.
+# netem silently drops packets beyond its limit, so the limit is far above any bandwidth-delay product here.
 NETEM_LIMIT_PACKETS = 1_000_000
 
 _PREPARE = """
@@ -34,12 +34,12 @@ tc filter replace dev eth0 parent ffff: protocol all prio 1 handle 1 matchall ac
 
 
 def prepare(agent: Agent) -> None:
-    """Once after boot."""
+    """Prepare the path guest, once after boot: offloads off, modules loaded, data redirected to ifb0."""
     agent.run("bash", "-c", _PREPARE)
 
 
 def own_rtts(scenario: Scenario) -> dict[int, int]:
-    """Round-trip times (ns) of groups of flows whose delay is not the path's, by the receiver's port."""
+    """Return the round-trip times (ns) of the groups of flows that have their own, by the receiver's port."""
     return {
         FIRST_PORT + number: scenario.rtt_of(group)[0]
         for number, group in enumerate(scenario.flows)
@@ -48,10 +48,10 @@ def own_rtts(scenario: Scenario) -> dict[int, int]:
 
 
 def changes(scenario: Scenario) -> str:
-    """A script for the path guest that changes bandwidth and delays when they are due, counted from its start.
+    """Return a script for the path guest that changes bandwidth and delays at their times after its start.
 
-    Empty: nothing changes. What is queued in netem keeps the delay that it came with, so ACKs may overtake each other
-    where it falls.
+    It is empty if nothing changes. Packets in netem's queue keep the delay with which they came, so ACKs may overtake
+    each other when the delay falls.
     """
     bands = _bands(own_rtts(scenario))
     of_path = "parent 1:1" if bands else "root"
@@ -70,19 +70,20 @@ def changes(scenario: Scenario) -> str:
 
 
 def configure(agent: Agent, path: Path, rtts: Mapping[int, int] | None = None) -> None:
-    """Fresh qdiscs for one run: empty queues, counters at zero. `rtts`: see `commands`."""
+    """Create new qdiscs for a run, with empty queues and counters at zero. `rtts` is as in `commands`."""
     agent.run("bash", "-c", "; ".join(["set -e", *commands(path, rtts or {})]))
 
 
 def commands(path: Path, rtts: Mapping[int, int] | None = None) -> list[str]:
-    """The tc commands of a path. `rtts`: round-trip times (ns) other than the path's, by the receiver's TCP port."""
+    """Return the tc commands for a path. `rtts` are round-trip times (ns) other than the path's, by the receiver's TCP
+    port."""
     bottleneck = _tbf(path, path.bandwidth)
     steps = [
         "tc qdisc del dev ifb0 root 2>/dev/null || true",
         "tc qdisc del dev eth0 root 2>/dev/null || true",
     ]
     if path.loss > 0:
-        # netem in front, tbf as its child (tc-netem(8)): packets are lost before they take up room in the buffer.
+        # netem is the root and tbf its child (tc-netem(8)), so packets are lost before they occupy the buffer.
         steps += [
             f"tc qdisc add dev ifb0 root handle 1: netem loss {path.loss * 100:.6f}% limit {NETEM_LIMIT_PACKETS}",
             f"tc qdisc add dev ifb0 parent 1: handle 10: {bottleneck}",
@@ -93,8 +94,8 @@ def commands(path: Path, rtts: Mapping[int, int] | None = None) -> list[str]:
 
 
 def _tbf(path: Path, bandwidth: int) -> str:
-    # tbf refills by its own timer: a bucket of a millisecond lets the rate survive a late timer in a slow guest,
-    # and two frames is the least that always lets one pass.
+    # tbf refills its bucket by a timer. A bucket of one millisecond keeps the rate although a slow guest's timer is
+    # late; two frames are the minimum that always lets one pass.
     burst = max(2 * units.FRAME_BYTES, bandwidth // 8 // 1000)
     return f"tbf rate {bandwidth}bit burst {burst} limit {path.buffer_bytes}"
 
@@ -104,7 +105,7 @@ def _netem(rtt: int) -> str:
 
 
 def _delays(rtt: int, rtts: Mapping[int, int]) -> list[str]:
-    """A band for the path's round-trip time, and one for each port that has its own."""
+    """Return the commands that make a band for the path's round-trip time, and one for each port that has its own."""
     steps = [
         f"tc qdisc add dev eth0 root handle 1: prio bands {max(2, len(rtts) + 1)} priomap {' '.join(['0'] * 16)}",
         f"tc qdisc add dev eth0 parent 1:1 {_netem(rtt)}",
@@ -119,5 +120,5 @@ def _delays(rtt: int, rtts: Mapping[int, int]) -> list[str]:
 
 
 def _bands(rtts: Mapping[int, int]) -> dict[int, str]:
-    """Where a port's own delay is; 1:1 is the path's."""
+    """Return the band of each port that has its own delay. Band 1:1 has the path's."""
     return {port: f"parent 1:{band:x}" for band, port in enumerate(rtts, start=2)}

@@ -1,8 +1,8 @@
-"""One guest: a QEMU process with a vCPU, a tap, an agent, and a console that tells when its kernel has panicked.
+"""Run a guest: a QEMU process with a vCPU, a tap, an agent, and a console that shows whether its kernel has panicked.
 
-QEMU reads what a stranger's kernel writes, so it runs as nobody, without capabilities and, with KVM, under QEMU's own
-seccomp filter. What needs root is opened here and handed over: the tap, the wires to agent and console, the kernel's
-files.
+QEMU processes input from a kernel that we do not trust, so it runs as nobody, without capabilities and, with KVM, under
+QEMU's own seccomp filter. All that needs root is opened here and handed over: the tap, the sockets for agent and
+console, the kernel's files.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from brobust.testbed.console import Console
 
 QEMU = "qemu-system-x86_64"
 BOOT_SECONDS = 60.0
-# A guest goes before whatever else the host does: an undisturbed sender is to be undisturbed.
+# Guests have priority over the host's other work, so that an undisturbed sender really is undisturbed.
 NICE = "-15"
 USER = "nobody"
-# elevateprivileges and spawn: no setuid, no other program; resourcecontrol: priorities and CPUs are ours to set.
+# elevateprivileges and spawn forbid setuid and other programs; resourcecontrol forbids QEMU to change the priorities
+# and CPUs that we set.
 SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 
 # include/uapi/linux/if_tun.h
@@ -45,39 +46,40 @@ _IFF_TAP, _IFF_NO_PI, _IFF_VNET_HDR = 0x0002, 0x1000, 0x4000
 
 
 @dataclass(frozen=True)
-class Machine:
-    """What distinguishes one guest from another."""
+class GuestConfig:
+    """The properties in which guests differ."""
 
     name: str
     tap: str
     mac: str
     memory_mb: int = 384
     vcpus: int = 1
-    # Super-packets may enter only a guest that queues none of them: a bottleneck counts real packets.
+    # Super-packets must not enter a guest that queues packets, because a bottleneck counts real packets.
     receives_super_packets: bool = True
 
 
 class Guest:
     """A running guest. A context manager; leaving it kills the guest."""
 
-    def __init__(self, machine: Machine, process: subprocess.Popen[bytes], wires: _Wires):
-        self.machine = machine
+    def __init__(self, config: GuestConfig, process: subprocess.Popen[bytes], wires: _Wires):
+        self.config = config
         self.process = process
-        # A guest that panicked is dead, though it may hang before it ends itself: its agent's wire then breaks at once.
-        self.console = Console(machine.name, wires.console.detach(), process.kill)
+        # A guest that has panicked may hang instead of ending, so QEMU is killed: callers of its agent know at once.
+        self.console = Console(config.name, wires.console.detach(), process.kill)
         assert process.stderr is not None
-        self._complaints = Console(f"{machine.name}-qemu", os.dup(process.stderr.fileno()))
+        self._stderr = Console(f"{config.name}-qemu", os.dup(process.stderr.fileno()))
         process.stderr.close()
-        self.agent = Agent(machine.name, wires.agent)
+        self.agent = Agent(config.name, wires.agent)
         self.vcpu_threads: list[int] = []
 
     @classmethod
-    def start(cls, machine: Machine, kernel: Kernel, image: Path, accelerator: str, session: Session) -> Guest:
-        """Start QEMU. The guest is of use after `wait_booted`, so that several can boot at once."""
+    def start(cls, config: GuestConfig, kernel: Kernel, image: Path, accelerator: str, session: Session) -> Guest:
+        """Start QEMU. The guest is ready after `wait_booted`; these are two steps, so that several guests can boot at
+        once."""
         with contextlib.ExitStack() as until_started:
-            wires = _Wires.open(machine, session, until_started)
+            wires = _Wires.open(config, session, until_started)
             files = [_opened(file, until_started) for file in (kernel.image, image)]
-            command = _command(machine, files, accelerator, session.directory, wires)
+            command = _command(config, files, accelerator, session.directory, wires)
             if session.namespace:
                 command = ["nsenter", f"--net=/run/netns/{session.namespace}", "--", *command]
             try:
@@ -89,12 +91,12 @@ class Guest:
             except FileNotFoundError as error:
                 wires.close()
                 raise MissingSupport(f"{error.filename} is not installed; run `make setup`") from None
-        session.name_process(process.pid)
+        session.record_process(process.pid)
         cpus.weigh_session(process.pid, NICE)
-        return cls(machine, process, wires)
+        return cls(config, process, wires)
 
     def wait_booted(self, timeout: float = BOOT_SECONDS) -> None:
-        """Wait until the agent answers, at most `timeout` seconds."""
+        """Wait until the agent answers, for at most `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while True:
             try:
@@ -102,38 +104,40 @@ class Guest:
                 break
             except RunFailed:
                 if self.died():
-                    what = f"the {self.machine.name} guest ended at boot: {self.last_words()}"
+                    what = f"the {self.config.name} guest ended at boot: {self.cause_of_death()}"
                     raise (GuestDied if self.console.panicked else MissingSupport)(what) from None
                 if time.monotonic() > deadline:
                     raise MissingSupport(
-                        f"the {self.machine.name} guest did not boot within {timeout:g} s; "
-                        f"its last words: {self.last_words()}"
+                        f"the {self.config.name} guest did not boot within {timeout:g} s; "
+                        f"its console: {self.cause_of_death()}"
                     ) from None
         self.vcpu_threads = [vcpu.tid for vcpu in vcpus.find(pid=self.process.pid).vcpus]
 
     def died(self) -> bool:
-        """Return whether its kernel panicked or its QEMU ended; one that is about to end is given a second for it."""
+        """Return whether the guest's kernel has panicked or its QEMU has ended. A QEMU that is about to end gets a
+        second for that."""
         if not self.console.panicked and not self.agent.is_lost:
             return self.process.poll() is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(1)
         return self.console.panicked or self.process.poll() is not None
 
-    def last_words(self) -> str:
-        """What tells most of QEMU's own complaints, else of the guest's console."""
-        return telling(self._complaints.text) or telling(self.console.text) or "none"
+    def cause_of_death(self) -> str:
+        """Return the lines that best explain why the guest died: of QEMU's errors, else of the guest's console."""
+        return error_lines(self._stderr.text) or error_lines(self.console.text) or "it printed nothing"
 
     def threads(self) -> list[int]:
-        """Every thread of this guest's QEMU, the vCPUs' among them."""
+        """Return every thread of this guest's QEMU, including the vCPUs'."""
         return [int(task.name) for task in Path(f"/proc/{self.process.pid}/task").iterdir()]
 
     def stop(self) -> None:
-        # Nothing in a guest is worth an orderly shutdown: its disk is memory.
+        """Kill the guest."""
+        # An orderly shutdown would save nothing, since the guest's disk is memory.
         self.process.kill()
         self.process.wait()
         self.agent.close()
         self.console.close()
-        self._complaints.close()
+        self._stderr.close()
 
     def __enter__(self) -> Guest:
         return self
@@ -144,20 +148,20 @@ class Guest:
 
 @dataclass(frozen=True)
 class _Wires:
-    """Our ends of a guest's agent and console; QEMU's ends and its tap, by descriptor."""
+    """Our ends of the sockets to a guest's agent and console, and the descriptors for QEMU: its ends, and its tap."""
 
     agent: socket.socket
     console: socket.socket
     theirs: tuple[int, ...]
 
     @classmethod
-    def open(cls, machine: Machine, session: Session, until_started: contextlib.ExitStack) -> _Wires:
-        """Open them. QEMU's are closed here with `until_started`, when it has its own."""
+    def open(cls, config: GuestConfig, session: Session, until_started: contextlib.ExitStack) -> _Wires:
+        """Open them. `until_started` closes our copies of QEMU's descriptors once QEMU has inherited them."""
         agent, agents = socket.socketpair()
         console, consoles = socket.socketpair()
         theirs = [until_started.enter_context(end).fileno() for end in (agents, consoles)]
-        if machine.tap:
-            theirs.append(_tap(machine.tap, session.namespace))
+        if config.tap:
+            theirs.append(_tap(config.tap, session.namespace))
             until_started.callback(os.close, theirs[-1])
         return cls(agent, console, tuple(theirs))
 
@@ -167,7 +171,7 @@ class _Wires:
 
 
 def _tap(name: str, namespace: str) -> int:
-    """Return a descriptor of a tap of the session's namespace."""
+    """Return a descriptor of a tap in the session's namespace."""
 
     def attach() -> int:
         descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -179,7 +183,8 @@ def _tap(name: str, namespace: str) -> int:
 
 
 def _opened(file: Path, until_started: contextlib.ExitStack) -> int:
-    """Return a descriptor of a file, or of a copy of one that is not for everybody, from which QEMU may read."""
+    """Return a descriptor from which QEMU, as nobody, can read the file: of the file itself if everybody may read it,
+    else of a copy in memory."""
     with contextlib.ExitStack() as stack:
         original = stack.enter_context(file.open("rb"))
         if os.fstat(original.fileno()).st_mode & stat.S_IROTH:
@@ -191,12 +196,12 @@ def _opened(file: Path, until_started: contextlib.ExitStack) -> int:
         return copy.fileno()
 
 
-def _command(machine: Machine, files: list[int], accelerator: str, directory: Path, wires: _Wires) -> list[str]:
-    name, (kernel, initrd) = machine.name, files
+def _command(config: GuestConfig, files: list[int], accelerator: str, directory: Path, wires: _Wires) -> list[str]:
+    name, (kernel, initrd) = config.name, files
     agent, console, *tap = wires.theirs
-    device = f"virtio-net-pci,netdev=wire,mac={machine.mac},rx_queue_size=1024,tx_queue_size=256,romfile="
-    if not machine.receives_super_packets:
-        # The host then segments for this guest, so tbf and its buffer see what a wire would carry.
+    device = f"virtio-net-pci,netdev=wire,mac={config.mac},rx_queue_size=1024,tx_queue_size=256,romfile="
+    if not config.receives_super_packets:
+        # The host then segments for this guest, so tbf and its buffer get the packets that a wire would carry.
         device += ",guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,mrg_rxbuf=off"
     network = [word for fd in tap for word in ("-device", device, "-netdev", f"tap,id=wire,fd={fd},vhost=off")]
     command = [
@@ -204,11 +209,11 @@ def _command(machine: Machine, files: list[int], accelerator: str, directory: Pa
         "-name", f"brobust-{name},debug-threads=on",
         "-machine", f"q35,accel={accelerator},usb=off,vmport=off",
         "-cpu", "max" if accelerator == "tcg" else "host",
-        "-smp", str(machine.vcpus), "-m", str(machine.memory_mb),
+        "-smp", str(config.vcpus), "-m", str(config.memory_mb),
         "-kernel", f"/proc/self/fd/{kernel}", "-initrd", f"/proc/self/fd/{initrd}",
-        # For whoever looks for what a brobust left behind (host/session.py): whose this is.
+        # This names the session, so that host/session.py can find a QEMU that a killed brobust left behind.
         "-fw_cfg", f"name=opt/brobust/session,string={directory}/{name}",
-        # panic=-1 with -no-reboot: a guest that panics ends. An oops is the end, too: what it killed is missing.
+        # With panic=-1 and -no-reboot a guest that panics ends. An oops is fatal, too, since it has killed a task.
         "-append", "console=ttyS0 quiet panic=-1 oops=panic mitigations=off nowatchdog net.ifnames=0 "
                    "random.trust_cpu=on no_timer_check",
         "-chardev", f"socket,id=console,fd={console}", "-serial", "chardev:console",
@@ -220,9 +225,9 @@ def _command(machine: Machine, files: list[int], accelerator: str, directory: Pa
 
 
 def _as_nobody(accelerator: str, command: list[str]) -> list[str]:
-    """Return the command such that it has no privilege, and ends with us. In this order: a change of user clears what
-    the kernel was told to do when we end (prctl(2))."""
-    # Where KVM is for a group only, QEMU is in that group.
+    """Return the command such that it has no privilege, and ends with us. The order matters, because a change of user
+    clears the signal that the kernel sends when we end (prctl(2))."""
+    # If only a group may use KVM, QEMU gets that group.
     group = Path("/dev/kvm").stat().st_gid if accelerator == "kvm" else 0
     groups = ["--groups", str(group)] if group else ["--clear-groups"]
     return [
@@ -238,10 +243,10 @@ def _group() -> int:
 
 @cache
 def _sandbox(accelerator: str) -> list[str]:
-    """Return the option for QEMU's seccomp filter, where it was built with one.
+    """Return the option for QEMU's seccomp filter, if QEMU was built with it.
 
-    Without KVM there is none: the filter then takes 5 % of a CPU from every guest (measured 2026-11-22, AMD EPYC, host
-    6.18), of which the path guest has none to spare, and QEMU has no privilege that the filter would guard."""
+    Without KVM the filter is off: it would take 5 % of a CPU from every guest (measured 2026-11-22, AMD EPYC, host
+    6.18), which the path guest cannot spare, and QEMU has no privilege that the filter would guard."""
     if accelerator == "tcg":
         return []
     with contextlib.suppress(OSError):
@@ -250,12 +255,13 @@ def _sandbox(accelerator: str) -> list[str]:
     return []
 
 
-def telling(text: str) -> str:
-    """Of what a QEMU or a kernel left behind: a kernel's bug and where it was, or the last line with an error in it."""
+def error_lines(text: str) -> str:
+    """Return the lines of a QEMU's or a kernel's output that say what went wrong: a kernel's bug and its place, else
+    the last line with an error, else the last line."""
     lines = [re.sub(r"^\[ *[\d.]+\] *", "", line.strip()) for line in text.splitlines() if line.strip()]
     bug = [line for line in lines if re.search(r"BUG:|Oops|general protection|RIP: 0010:", line)]
     panics = [line for line in lines if "Kernel panic" in line]
-    # QEMU dumps registers after the sentence that matters.
+    # QEMU prints registers after the line that matters.
     errors = [line for line in lines if "error" in line.lower()]
     last = panics[:1] or (errors or lines)[-1:]
     return printable("; ".join(line[:200] for line in dict.fromkeys(bug[:3] + last)))

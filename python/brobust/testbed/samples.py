@@ -1,4 +1,4 @@
-"""Socket samples in the sender over the time of a run, if the scenario asks for them."""
+"""Sample the sender's sockets during a run, if the scenario requests it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from brobust.testbed.agent import Agent
 
 
 class Sampler:
-    """A context manager around the traffic. Does nothing where no samples were asked for."""
+    """A context manager around the traffic, which samples the sockets. It does nothing if no samples are requested."""
 
     def __init__(self, sender: Agent, scenario: Scenario):
         self._sender = sender
@@ -30,7 +30,7 @@ class Sampler:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
-            return  # the run has failed, and its guests go with it
+            return  # the run has failed, and its guests will be shut down
         for pid in self._pids:
             self._sender.kill(pid)
             ended = self._sender.wait(pid, traffic.GRACE_SECONDS)
@@ -39,15 +39,15 @@ class Sampler:
             self._outputs.append(ended.stdout)
 
     def _command(self, port: int) -> list[str]:
-        assert isinstance(self._scenario.samples, int)  # a sample at every ACK is refused before
-        longest = self._scenario.duration / 1e9 + traffic.GRACE_SECONDS
+        assert isinstance(self._scenario.samples, int)  # samples at every ACK have been refused before
+        max_seconds = self._scenario.duration / 1e9 + traffic.GRACE_SECONDS
         return [
             "brobust-guest", "sample", "--port", str(port),
-            "--interval-us", str(self._scenario.samples // 1000), "--duration-s", f"{longest:g}",
+            "--interval-us", str(self._scenario.samples // 1000), "--duration-s", f"{max_seconds:g}",
         ]  # fmt: skip
 
     def rows(self, run: str, flows: list[iperf3.FlowResult]) -> list[dict[str, Any]]:
-        """Rows of the samples table. iperf3's control connection is left out: no flow has its port."""
+        """Return rows for the samples table. iperf3's control connection is left out, because no flow has its port."""
         number_of = {flow.local_port: number for number, flow in enumerate(flows)}
         rows: list[dict[str, Any]] = []
         for output in self._outputs:
@@ -59,9 +59,10 @@ class Sampler:
 
 
 def parse(output: str, number_of: dict[int, int]) -> list[dict[str, Any]]:
-    """What `brobust-guest sample` printed: a head with the columns, an array per sample, a tail with the sockets.
+    """Return rows from the output of `brobust-guest sample`: a first line with the columns, a line per sample, and a
+    last line with the sockets.
 
-    `number_of` says which flow has which local port. Times are of the guest's clock, in seconds.
+    `number_of` gives the flow of each local port. Times are those of the guest's clock, in seconds.
     """
     lines = [json.loads(line) for line in output.splitlines()]
     if len(lines) < 2:

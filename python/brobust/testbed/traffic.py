@@ -1,6 +1,6 @@
-"""Flows by iperf3 between the two guests, and what both ends say of them.
+"""Run iperf3 flows between the two guests, and combine the reports of both ends.
 
-Throughput is counted at the receiver. Retransmits and RTT are the sender's own.
+Throughput is counted at the receiver; retransmits and RTT come from the sender.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from brobust.testbed.agent import Agent
 
 RECEIVER = "10.77.0.2"
 FIRST_PORT = 5201
-# iperf3's shortest. At ten wake-ups a second it costs the sender next to nothing.
+# iperf3's minimum. Ten wake-ups per second cost the sender almost nothing.
 INTERVAL_SECONDS = 0.1
-MOST_WRITE_BYTES = 1_000_000  # iperf3's -l takes a little more
-# What a starved guest may need on top of the test's own time to start iperf3 and to exchange results.
+MAX_WRITE_BYTES = 1_000_000  # iperf3's -l allows slightly more
+# The time that a starved guest may need, beside the test's own, to start iperf3 and to exchange results.
 GRACE_SECONDS = 45.0
 
 
@@ -31,8 +31,8 @@ def run(
     begin: Callable[[], object] = lambda: None,
 ) -> list[iperf3.FlowResult]:
     """Run all groups of flows at once and return one result per flow, in order. `begin` is called just before the
-    first of them starts."""
-    # On failure nothing is cleaned up here: the caller discards guests that failed a run.
+    first flow starts."""
+    # Nothing is cleaned up after a failure, because the caller shuts down guests that failed a run.
     servers = [receiver.spawn(*_server(FIRST_PORT + number)) for number in range(len(groups))]
     _wait_listening(receiver, len(groups))
     begin()
@@ -46,7 +46,7 @@ def run(
 
 
 def udp_mbps(sender: Agent, receiver: Agent, rate_bps: int, seconds: float) -> float:
-    """Payload a receiver gets of a UDP flow sent at `rate_bps`, Mbit/s."""
+    """Return the payload that the receiver gets of a UDP flow sent at `rate_bps`, in Mbit/s."""
     server = receiver.spawn(*_server(FIRST_PORT))
     _wait_listening(receiver, 1)
     sender.run(
@@ -54,13 +54,13 @@ def udp_mbps(sender: Agent, receiver: Agent, rate_bps: int, seconds: float) -> f
         "-t", f"{seconds:g}", "-J", timeout=seconds + GRACE_SECONDS,
     )  # fmt: skip
     report = iperf3.report(receiver.wait(server, GRACE_SECONDS).stdout, "receiver")
-    # The receiver's sum says 0 bits for UDP in iperf3 3.12; the intervals are right. The first and last are partial.
+    # In iperf3 3.12 the receiver's sum for UDP is 0, but the intervals are right. The first and the last are partial.
     rates = [interval["sum"]["bits_per_second"] / 1e6 for interval in report["intervals"]]
     return statistics.median(rates) if rates else 0.0
 
 
 def versions(agent: Agent) -> str:
-    """`3.12`"""
+    """Return the version of iperf3 in a guest, such as `3.12`."""
     return agent.run("iperf3", "--version").split()[1]
 
 
@@ -70,7 +70,7 @@ def _server(port: int) -> list[str]:
 
 def _client(port: int, group: Flows, duration_s: float) -> list[str]:
     seconds = duration_s - group.start / 1e9
-    # iperf3 takes whole seconds only.
+    # iperf3 accepts only whole seconds.
     control = cc_names.name_of(group.cc)
     command = (
         f"exec iperf3 -c {RECEIVER} -p {port} -C {control} -P {group.count} -t {max(1, round(seconds))} "
@@ -80,9 +80,10 @@ def _client(port: int, group: Flows, duration_s: float) -> list[str]:
 
 
 def _paced_by_application(group: Flows) -> str:
-    """Writes of ten milliseconds' worth, as in virtual time."""
+    """Return iperf3's options for an application-limited flow: each write holds the data of ten milliseconds, as in
+    virtual time."""
     rate = group.pattern.rate
-    return "" if rate is None else f" -b {rate} -l {min(max(rate // 8 // 100, 1), MOST_WRITE_BYTES)}"
+    return "" if rate is None else f" -b {rate} -l {min(max(rate // 8 // 100, 1), MAX_WRITE_BYTES)}"
 
 
 def _wait_listening(receiver: Agent, ports: int) -> None:

@@ -1,1 +1,1 @@
-"""The backend `virtual`: whole Linux kernels as processes (User-Mode Linux) in virtual time."""
+"""What only the backend `virtual` needs: the CPUs of its runs, and iperf3 inside its kernels."""

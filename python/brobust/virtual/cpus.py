@@ -1,4 +1,4 @@
-"""Which CPU a run in virtual time takes: one to itself, also beside other brobusts and other workers of a cluster."""
+"""Give each run in virtual time its own CPU, also if other brobusts or workers of a cluster run on the host."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from brobust.host.locks import Locked, locked, private_directory
 
 
 class Cpus:
-    """The CPUs that this process may use. As many runs as there are CPUs have one at a time, the rest wait: they would
-    only get in each other's way."""
+    """The CPUs that this process may use. There are as many runs at a time as CPUs, and the others wait: two runs on
+    one CPU would only slow each other down."""
 
     def __init__(self) -> None:
         self._cpus = sorted(os.sched_getaffinity(0))
@@ -28,7 +28,7 @@ class Cpus:
 
     @contextmanager
     def one(self) -> Iterator[int]:
-        """A CPU that no other run has, or if all are taken by other processes, one that none of ours has."""
+        """Hold a CPU that no other run uses; if other processes use all, one that no other run of ours uses."""
         with self._free:
             with self._lock:
                 cpu, held = _choose([cpu for cpu in self._cpus if cpu not in self._ours])
@@ -42,9 +42,10 @@ class Cpus:
 
 
 def lock_directory() -> Path:
-    """Return where there is a file per CPU, locked while a run has it: who asks elsewhere takes another one.
+    """Return the directory with a file per CPU that a run locks while it uses the CPU, so that other processes choose
+    another one.
 
-    Nobody else may put anything there: what root opens by a foreseeable name in /tmp could be anybody's link.
+    Other users must not be able to write there: a predictable name in /tmp that root opens could be anybody's link.
     """
     if os.geteuid() == 0:
         return Path("/run/brobust-cpus")
@@ -63,6 +64,6 @@ def _choose(candidates: list[int]) -> tuple[int, ExitStack]:
             except Locked:
                 continue
             return cpu, held
-    except MissingSupport:  # no room, or not ours: then nobody is warned
+    except MissingSupport:  # the disk is full, or the directory is not ours: then other processes are not told
         pass
     return candidates[0], held

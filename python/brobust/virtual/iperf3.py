@@ -1,7 +1,7 @@
-"""iperf3 in the user space of kernels in virtual time: traffic = "iperf3", the check on our own source and sink.
+"""Run iperf3 in virtual kernels (traffic = "iperf3"), as a check on our own source and sink.
 
-The initial RAM disk holds iperf3, its libraries and the two devices they open; the kernel starts the programs itself
-(programs.c). It is the same, byte for byte, for the same iperf3.
+The initial RAM disk holds iperf3, its libraries and the two devices that they open; the kernel itself starts the
+programs (programs.c). For the same iperf3 the RAM disk is the same, byte for byte.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ DEVICES = {"dev/null": (1, 3), "dev/urandom": (1, 9)}
 
 
 def check() -> None:
-    """Refuse in one line what would keep iperf3 from running here."""
+    """Refuse in one line if iperf3 cannot run in virtual kernels here."""
     if (reason := why_no_ptrace()) is not None:
         raise MissingSupport(
-            f"traffic: iperf3 needs user space, which a kernel in virtual time gets by ptrace: {reason}; "
-            "give traffic brobust, which needs none, or see `brobust doctor`"
+            f"traffic: iperf3 runs in a virtual kernel only if that may use ptrace ({reason}); give traffic brobust, "
+            "which does not need it, or see `brobust doctor`"
         )
     ramdisk()
 
 
 @cache
 def version() -> str:
-    """`3.12`"""
+    """Return iperf3's version, such as `3.12`."""
     program = programs.find_program("iperf3", "iperf3")
     return subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
 
 
 @cache
 def ramdisk() -> Path:
-    """The initial RAM disk, from the cache if it is there."""
+    """Return the initial RAM disk, and make it first if the cache does not have it."""
     program = programs.find_program("iperf3", "iperf3")
     packed = {"bin/iperf3": program}
     packed |= {str(library.relative_to("/")): library for library in programs.shared_libraries(program)}
@@ -54,8 +54,11 @@ def ramdisk() -> Path:
 
 
 def archive(files: dict[str, bytes]) -> bytes:
-    """A cpio archive as the kernel unpacks it (Documentation/driver-api/early-userspace/buffer-format.rst): without
-    dates, owners and whatever else differs from machine to machine, and with devices, which only root could pack."""
+    """Return a cpio archive that the kernel can unpack (Documentation/driver-api/early-userspace/buffer-format.rst).
+
+    It holds no dates, owners or anything else that differs between machines. It holds devices, which cpio(1) could pack
+    only as root.
+    """
     parents = {str(parent) for name in files for parent in Path(name).parents} - {"."}
     members = [(name, stat.S_IFDIR | 0o755, b"", (0, 0)) for name in sorted({*DIRECTORIES, *parents})]
     members += [(name, stat.S_IFCHR | 0o666, b"", numbers) for name, numbers in DEVICES.items()]
@@ -65,7 +68,7 @@ def archive(files: dict[str, bytes]) -> bytes:
 
 
 def _member(number: int, name: str, mode: int, content: bytes, device: tuple[int, int]) -> bytes:
-    # inode, mode, uid, gid, links, mtime, size, device (2), device it is (2), length of the name, checksum
+    # inode, mode, uid, gid, links, mtime, size, the device it lies on (2), the device it is (2), name length, checksum
     fields = (number, mode, 0, 0, 1, 0, len(content), 0, 0, *device, len(name) + 1, 0)
     header = b"070701" + b"".join(b"%08X" % field for field in fields) + name.encode() + b"\0"
     return _padded(header) + _padded(content)
@@ -75,7 +78,7 @@ def _padded(block: bytes) -> bytes:
     return block + b"\0" * (-len(block) % 4)
 
 
-# A child asks to be traced and stops; we let it go on to its next system call, as User-Mode Linux does.
+# The child asks to be traced and stops; we let it continue to its next system call, as User-Mode Linux does.
 _PTRACE_PROBE = """
 import ctypes, os, signal, sys
 ptrace = ctypes.CDLL(None, use_errno=True).ptrace
@@ -99,7 +102,7 @@ sys.exit(0 if worked else f"PTRACE_SYSEMU: {reason}")
 
 @cache
 def why_no_ptrace() -> str | None:
-    """What the host says to a kernel that wants to run programs; None if it lets it."""
-    # -I: with -c alone, modules of the current directory come before Python's own.
+    """Return why the host does not let a virtual kernel run programs; None if it does."""
+    # With -c but without -I, Python would import modules from the current directory first.
     probe = subprocess.run([sys.executable, "-I", "-c", _PTRACE_PROBE], capture_output=True, text=True, check=False)
     return None if probe.returncode == 0 else (probe.stderr.strip().splitlines() or ["no message"])[-1]

@@ -1,7 +1,7 @@
-"""How many instructions the verifier looks at in each of our programs, beside what it did when that was recorded.
+"""Count the instructions that the kernel's BPF verifier processes for each of our programs, and compare with a record.
 
-Its limit is a million for one program, and a program of many branches can reach it by one more `if`. The record
-(verified.json, written by benchmarks/verifier.py) has a number for each kernel, control and callback.
+The verifier's limit is a million per program, and one more `if` can take a program with many branches there. The record
+(verifier_counts.json, written by benchmarks/verifier.py) has a count for each kernel, control and callback.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from brobust import _core
 from brobust.backends.vm import VmBackend
 from brobust.kernels import vm as vm_kernels
 
-FILE = Path(__file__).with_name("verified.json")
-LIMIT = 1_000_000
-MAY_GROW = 1.25
+FILE = Path(__file__).with_name("verifier_counts.json")
+MAX_INSTRUCTIONS = 1_000_000
+MAX_GROWTH = 1.25
 
 # Instructions by control and callback.
 Counts = dict[str, dict[str, int]]
 
 
 def recorded() -> dict[str, Counts]:
-    """By kernel, such as 6.12."""
+    """Return the recorded counts by kernel version, such as 6.12."""
     found: dict[str, Counts] = json.loads(FILE.read_text())
     return found
 
 
 def of_host(controls: Iterable[str]) -> tuple[str, Counts]:
-    """This machine's kernel, and its counts. Loads each control for a moment. LoadRefused where that cannot be."""
+    """Return the running kernel's version and its counts. Each control is loaded for a moment; raise LoadRefused if
+    that is impossible."""
     counts: Counts = {}
     for control in controls:
         _core.load(control, [])
@@ -42,7 +43,7 @@ def of_host(controls: Iterable[str]) -> tuple[str, Counts]:
 
 
 def of_vm(backend: VmBackend, kernel: str, controls: Iterable[str]) -> tuple[str, Counts]:
-    """A guest's kernel, and its counts."""
+    """Return the version of a guest's kernel and its counts."""
     counts: Counts = {}
     for control in controls:
         backend.ask_sender("brobust-guest", "cc", "load", control, kernel=kernel)
@@ -53,15 +54,15 @@ def of_vm(backend: VmBackend, kernel: str, controls: Iterable[str]) -> tuple[str
 
 
 def grown(counts: Counts, before: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Programs beyond the limit, beyond what was recorded and some growth, or not recorded: a line each."""
+    """Return a line for each program that is not recorded, has grown too much, or is near the verifier's limit."""
     lines = []
     for control, callbacks in counts.items():
         for callback, count in callbacks.items():
             known = before.get(control, {}).get(callback)
             if known is None:
                 lines.append(f"{control} {callback}: {count} instructions, not recorded; run benchmarks/verifier.py")
-            elif count > min(LIMIT / 2, max(MAY_GROW * known, known + 100)):
-                lines.append(f"{control} {callback}: {count} instructions, {known} when they were recorded")
+            elif count > min(MAX_INSTRUCTIONS / 2, max(MAX_GROWTH * known, known + 100)):
+                lines.append(f"{control} {callback}: {count} instructions, but {known} in the record")
     return lines
 
 
