@@ -342,7 +342,7 @@ def test_parameters_are_listed_with_units() -> None:
 
 def test_a_path_that_leads_to_another_namespace_by_now_is_not_followed() -> None:
     here = namespaces.current()
-    with pytest.raises(namespaces.Gone, match="not there any more"):
+    with pytest.raises(namespaces.Gone, match="does not exist any more"):
         namespaces.inside(replace(here, inode=here.inode + 1), lambda: pytest.fail("inside another one"))
     with pytest.raises(namespaces.Gone):
         namespaces.inside(replace(here, path="/proc/999999999/ns/net"), lambda: None)
@@ -359,7 +359,7 @@ def test_namespaces_are_found_where_they_are_mounted() -> None:
 
 def test_a_namespace_can_be_named_by_a_process() -> None:
     assert namespaces.find(str(os.getpid())).inode == namespaces.current().inode
-    with pytest.raises(BadInput, match="no network namespace"):
+    with pytest.raises(BadInput, match="not a network namespace"):
         namespaces.find("999999999")
 
 

@@ -1,4 +1,4 @@
-"""Where brobust keeps what it fetched and built for itself."""
+"""The directory in which brobust keeps what it has fetched and built."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def cache_directory() -> Path:
-    """Where kernels and guest images are kept: $BROBUST_CACHE, else the user's cache directory."""
+    """Return the directory for kernels and guest images: $BROBUST_CACHE, else brobust's in the user's cache."""
     if "BROBUST_CACHE" in os.environ:
         return Path(os.environ["BROBUST_CACHE"])
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "brobust"

@@ -1,6 +1,6 @@
-"""Which CPU serves whom: the sender's vCPU gets one to itself, everything else shares the others.
+"""Assign CPUs: the sender's vCPU gets one to itself, everything else shares the others.
 
-Whatever else ran on the vCPU's CPU would be contention that nobody asked for.
+Anything else on the vCPU's CPU would be contention that the scenario does not request.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from brobust.errors import MissingSupport
 
 @dataclass(frozen=True)
 class Plan:
-    """CPU numbers of this host."""
+    """The number of the sender's CPU, and those of the others."""
 
     sender: int
     others: frozenset[int]
@@ -27,22 +27,24 @@ class Plan:
 
 
 def plan() -> Plan:
+    """Return the assignment for this host, or refuse a host with fewer than two CPUs."""
     allowed = sorted(os.sched_getaffinity(0))
     if len(allowed) < 2:
         raise MissingSupport(
-            f"the vm backend needs two CPUs, one of them for the sender alone; this process may use {len(allowed)}"
+            f"the vm backend needs two CPUs, one of them only for the sender; this process may use {len(allowed)}"
         )
     return Plan(sender=allowed[-1], others=frozenset(allowed[:-1]))
 
 
 def pin(threads: Iterable[int], cpus: Iterable[int]) -> None:
-    """Confine threads; one that has ended meanwhile needs no CPU."""
+    """Confine threads to these CPUs. A thread that has ended is ignored."""
     for thread in threads:
         with contextlib.suppress(ProcessLookupError):
             os.sched_setaffinity(thread, set(cpus))
 
 
 def weigh_session(pid: int, nice: str) -> None:
-    """Where the scheduler groups threads by session, nice counts only within one; the group needs its own."""
-    with contextlib.suppress(OSError):  # no such grouping here
+    """Set the nice value of a process's session. If the scheduler groups threads by session (autogroup), a thread's own
+    nice value counts only within its group."""
+    with contextlib.suppress(OSError):  # this kernel does not group threads
         Path(f"/proc/{pid}/autogroup").write_text(nice)

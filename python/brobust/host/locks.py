@@ -1,4 +1,4 @@
-"""One process at a time, in directories where nobody else can put anything."""
+"""Lock files, so that one process at a time does something, and directories in which nobody else can write."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ POLL_SECONDS = 0.01
 
 
 def private_directory(path: Path, mode: int = 0o755) -> Path:
-    """Return the directory, made if it is missing, or refuse it as `refuse_foreign` does."""
+    """Return the directory, and make it first if it is missing. Refuse it if `refuse_foreign` does."""
     try:
         path.mkdir(parents=True, exist_ok=True, mode=mode)
-    except OSError as error:  # a link or a file in its place is refused below, in its own words
+    except OSError as error:  # a link or a file with this name is refused below, with a message that says so
         if not os.path.lexists(path):
             reason = (error.strerror or str(error)).lower()
-            raise MissingSupport(f"{path} cannot be made ({reason}); run this as root") from None
+            raise MissingSupport(f"{path} cannot be created ({reason}); run this as root") from None
     refuse_foreign(path)
     return path
 
 
 def refuse_foreign(path: Path) -> None:
-    """Refuse a directory in which somebody else could put files or links: what is read there is acted on, as root."""
+    """Refuse a directory in which another user could put files or links: root acts on what it reads there."""
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise MissingSupport(f"{path} is not a directory; remove it")
     if found.st_uid not in (0, os.geteuid()):
         raise MissingSupport(f"{path} belongs to user {found.st_uid}, who could put anything there; remove it")
     if found.st_mode & 0o022:
-        raise MissingSupport(f"{path} may be written by others than its owner; `chmod go-w {path}`, or remove it")
+        raise MissingSupport(f"{path} may be written by others than its owner; run `chmod go-w {path}`, or remove it")
 
 
 class Locked(MissingSupport):
-    """A lock that another process has."""
+    """Another process holds the lock."""
 
     def __init__(self, file: Path, holder: str):
-        super().__init__(f"{file} is locked by {holder}; wait until that has ended")
+        super().__init__(f"{file} is locked by {holder}; wait until that process has ended")
         self.holder = holder
 
 
 @contextmanager
 def locked(file: Path, seconds: float = 60.0) -> Iterator[None]:
-    """Hold a lock on a file, made if it is missing, while the context lasts; wait at most `seconds` for it (0: not at
-    all), then refuse with Locked, which names the process that has it. The lock ends with the process, however that
-    ends.
+    """Hold a lock on a file while the context lasts; the file is created if it is missing. Wait at most `seconds` (0:
+    not at all), then raise Locked, which names the process that holds the lock. The kernel releases the lock when the
+    process ends, however it ends.
 
-    Who has it may remove the file: who waits for it then makes another. Locking twice in one process waits like any
-    other.
+    The holder may remove the file; processes that wait for it then create a new one. A second lock on the same file in
+    one process waits as well.
     """
-    patience = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     lock = _open(file)
     try:
         while True:
@@ -67,7 +67,7 @@ def locked(file: Path, seconds: float = 60.0) -> Iterator[None]:
                 os.close(removed)
                 continue
             except BlockingIOError:
-                if time.monotonic() >= patience:
+                if time.monotonic() >= deadline:
                     raise Locked(file, _holder(lock)) from None
             time.sleep(POLL_SECONDS)
         os.ftruncate(lock, 0)

@@ -1,4 +1,4 @@
-"""Network namespaces of this host: which there are, and work done inside one."""
+"""Find the network namespaces of this host, and run code inside one."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _CLONE_NEWNET = 0x40000000  # include/uapi/linux/sched.h
 
 
 class Gone(MissingSupport):
-    """A namespace has ended since it was found."""
+    """A namespace does not exist any more."""
 
 
 @dataclass(frozen=True)
 class Namespace:
-    """A network namespace. `path` leads into it; `inode` is what it is known by."""
+    """A network namespace. `path` is the file through which it is entered; `inode` identifies it."""
 
     path: str
     inode: int
@@ -38,11 +38,12 @@ class Namespace:
 
 
 def current() -> Namespace:
+    """Return this process's namespace."""
     return Namespace.of(Path("/proc/self/ns/net"), "this one")
 
 
 def find(given: str) -> Namespace:
-    """By the name of `ip netns`, the number of a process, or a path."""
+    """Return a namespace by its name in `ip netns`, the id of a process in it, or its path."""
     if given.isdigit():
         path, name = Path(f"/proc/{given}/ns/net"), f"process {given}"
     else:
@@ -52,13 +53,14 @@ def find(given: str) -> Namespace:
     except OSError as error:
         names = ", ".join(sorted(p.name for p in _NAMED.iterdir())) if _NAMED.is_dir() else ""
         raise BadInput(
-            f"--netns: {given!r} is no network namespace ({(error.strerror or '').lower()}); give a process id, a "
-            f"path, or a name of `ip netns`: {names or 'there are none'}"
+            f"--netns: {given!r} is not a network namespace ({(error.strerror or '').lower()}); give a process id, a "
+            f"path, or a name in `ip netns`: {names or 'there are none'}"
         ) from None
 
 
 def every() -> list[Namespace]:
-    """Return every namespace that has a name, a process or a mount. What only an open file keeps alive has no path."""
+    """Return every namespace that has a name, a process or a mount. One that only an open file keeps alive has no path,
+    so it is not found."""
     found: dict[int, Namespace] = {}
     here = current()
     found[here.inode] = here
@@ -73,9 +75,10 @@ def every() -> list[Namespace]:
 
 
 def mounted(mountinfo: str) -> list[Path]:
-    """Return where network namespaces are mounted, as container engines do elsewhere than ip-netns(8).
+    """Return the paths at which network namespaces are mounted. Container engines do not use ip-netns(8)'s directory.
 
-    Of a line (proc_pid_mountinfo(5)), the fourth word is what is mounted, the fifth where, with spaces as \\040.
+    In a line of mountinfo (proc_pid_mountinfo(5)) the fourth word is what is mounted, and the fifth the path, with
+    spaces written as \\040.
     """
     lines = [line.split() for line in mountinfo.splitlines()]
     return [
@@ -88,17 +91,17 @@ def mounted(mountinfo: str) -> list[Path]:
 def _note(found: dict[int, Namespace], path: Path, name: str) -> None:
     try:
         namespace = Namespace.of(path, name)
-    except OSError:  # gone, or not ours to look into
+    except OSError:  # it has ended, or we may not look into it
         return
     found.setdefault(namespace.inode, namespace)
 
 
-def _change_over(namespace: Namespace) -> None:
-    """Put this thread into a namespace."""
-    gone = Gone(f"network namespace {namespace.name} is not there any more")
+def _enter(namespace: Namespace) -> None:
+    """Move this thread into a namespace."""
+    gone = Gone(f"network namespace {namespace.name} does not exist any more")
     try:
         with Path(namespace.path).open("rb") as file:
-            # A process id may have been given since to another process, in another namespace.
+            # The process id may now belong to another process, in another namespace.
             if os.fstat(file.fileno()).st_ino != namespace.inode:
                 raise gone
             if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), _CLONE_NEWNET) != 0:
@@ -108,13 +111,14 @@ def _change_over(namespace: Namespace) -> None:
 
 
 def inside(namespace: Namespace, work: Callable[[], T]) -> T:
-    """Do something in a namespace: in a thread of its own, since only a thread can change over."""
+    """Run a function in a namespace and return its result. It runs in a new thread, because a thread, not a process,
+    enters a namespace."""
     results: list[T] = []
     errors: list[BaseException] = []
 
     def enter() -> None:
         try:
-            _change_over(namespace)
+            _enter(namespace)
             results.append(work())
         except BaseException as error:
             errors.append(error)

@@ -1,7 +1,7 @@
-"""The wire between the two guests: a bridge and two taps in a network namespace of their own.
+"""Create the wire between the two guests: a bridge and two taps in a separate network namespace.
 
-The namespace keeps the host's addresses, routes and firewall out of the experiment, and takes taps and bridge
-with it when it is deleted.
+The namespace keeps the host's addresses, routes and firewall out of the experiment. When it is deleted, taps and bridge
+disappear with it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import subprocess
 from brobust.errors import MissingSupport
 from brobust.host.session import Session
 
-# A queue that the experiment did not ask for must never be the one that drops.
+# Only the bottleneck may drop packets, so this queue is long enough for all.
 TAP_QUEUE_PACKETS = 10_000
 
 
 def create(session: Session, taps: list[str]) -> str:
-    """Make the namespace with a bridge over these taps; returns its name."""
+    """Create the namespace with a bridge and these taps, and return its name."""
     name = session.record_namespace()
     _ip(["netns", "add", name])
-    # No learning delay, no spanning tree, no multicast chatter: the bridge is a wire.
+    # Without forwarding delay, spanning tree and multicast queries the bridge behaves like a wire.
     _ip(["-n", name, "link", "add", "wire", "type", "bridge", "stp_state", "0", "forward_delay", "0",
          "mcast_snooping", "0"])  # fmt: skip
     _ip(["-n", name, "link", "set", "wire", "up"])
@@ -36,4 +36,4 @@ def _ip(arguments: list[str]) -> None:
         raise MissingSupport("ip is not installed; run `make setup` or `apt-get install iproute2`") from None
     if done.returncode != 0:
         why = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise MissingSupport(f"ip {' '.join(arguments)} failed: {why}; `brobust doctor` tells what this host lacks")
+        raise MissingSupport(f"ip {' '.join(arguments)} failed: {why}; `brobust doctor` says what this host lacks")

@@ -1,4 +1,4 @@
-"""Who has written something down on the host: a process, known by more than its id."""
+"""Identify the process that owns a record on the host, by more than its id."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from brobust.host.threads import start_time
 
 @dataclass(frozen=True, order=True)
 class Owner:
-    """A process id and when that process started, in clock ticks since boot. Ids are used again and the wall clock is
-    set (psutil.create_time() follows it); the pair names one process for as long as the host is up."""
+    """A process id, and when that process started, in clock ticks since boot. The pair identifies a process until the
+    host reboots. An id alone may be reused, and a start time by the wall clock changes when the clock is set, as
+    psutil.create_time() does."""
 
     pid: int
     started: int
@@ -27,13 +28,13 @@ class Owner:
 
     @classmethod
     def of(cls, pid: int) -> Owner:
-        """Return the process that has this id now; one that has ended is an owner that does not live."""
+        """Return the process that has this id now. If there is none, return an owner that does not live."""
         started = start_time(pid)
         return cls(pid, -1 if started is None else started)
 
     @classmethod
     def parse(cls, text: str) -> Owner | None:
-        """Read what `str` has written; None if it is something else."""
+        """Return the owner that `str` has written as this text; None for any other text."""
         pid, dash, started = text.partition("-")
         return cls(int(pid), int(started)) if dash and pid.isdecimal() and started.isdecimal() else None
 
@@ -42,22 +43,23 @@ class Owner:
 
     @property
     def lives(self) -> bool:
-        """Whether this very process, not a later one of the same id, is running."""
+        """Return whether this process is running, and not just a later one with the same id."""
         return self.started >= 0 and start_time(self.pid) == self.started
 
     def kill(self, seconds: float = 5.0) -> None:
-        """Kill this very process and wait until it has ended; refuse if it has not within `seconds`."""
+        """Kill this process, but no later one with the same id, and wait until it has ended. Raise MissingSupport if it
+        has not ended within `seconds`."""
         with suppress(ProcessLookupError):
             descriptor = os.pidfd_open(self.pid)
             try:
-                if self.lives:  # so the descriptor is of it, not of a later process with its id
+                if self.lives:  # so the descriptor belongs to it, not to a later process with its id
                     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
             except PermissionError:
-                raise MissingSupport(f"process {self.pid} may not be killed; run this as root") from None
+                raise MissingSupport(f"this user may not kill process {self.pid}; run this as root") from None
             finally:
                 os.close(descriptor)
-        patience = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         while self.lives:
-            if time.monotonic() > patience:
+            if time.monotonic() > deadline:
                 raise MissingSupport(f"process {self.pid} has not ended {seconds:g} s after it was killed")
             time.sleep(0.01)

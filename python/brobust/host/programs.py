@@ -1,4 +1,4 @@
-"""Programs of this host, and the libraries that each needs."""
+"""Find programs of this host and the libraries that they need."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from brobust.errors import MissingSupport
 
 
 def find_program(name: str, package: str) -> Path:
+    """Return the path of a program, or name the package that has it."""
     found = shutil.which(name, path="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
     if found is None:
         raise MissingSupport(f"{name} is not installed; run `make setup` or `apt-get install {package}`")
@@ -17,7 +18,8 @@ def find_program(name: str, package: str) -> Path:
 
 
 def shared_libraries(program: Path) -> list[Path]:
-    """The interpreter and every library a dynamic program needs, by the paths it will look for them."""
+    """Return the dynamic linker and the libraries that a program needs, by the paths at which it looks for them; none
+    for a static program."""
     from elftools.elf.elffile import ELFFile
 
     with program.open("rb") as file:

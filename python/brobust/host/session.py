@@ -1,11 +1,11 @@
-"""Everything a run puts on the host, and how it is taken off again, whoever died.
+"""Record everything that a command changes on the host, and undo it, whichever process dies.
 
-A *session* is a directory /run/brobust/PID-START with the sockets and logs of one brobust process and a `session.json`
-that names what else it made (a network namespace, QEMU processes, cgroups) or changed (a sysctl, threads of somebody's
-VM, with what they were before). It is written first. When the process is killed its guardian, a process of its own,
-takes all of it back; if both are killed, the next start or `brobust doctor --clean` does. Contention of our own guests
-needs no entry: the burner, the competitors and the recorder's BPF programs die with brobust, and a DEADLINE policy dies
-with its QEMU.
+A *session* is a directory /run/brobust/PID-START for one brobust process. Its `session.json` records what the process
+creates (a network namespace, QEMU processes, cgroups) and what it changes (a sysctl, threads of somebody's VM, with
+their previous state), before it does so. When the process is killed, its guardian, a separate process, undoes all of
+it; if both are killed, the next start or `brobust doctor --clean` does. Contention of our own guests need not be
+recorded: the burner, the competitors and the recorder's BPF programs end with brobust, and a DEADLINE policy with its
+QEMU.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from brobust.host.owner import Owner
 from brobust.host.threads import SavedThread
 
 HOST = Path("/run/brobust")
-"""Where what a host has only one of is locked, whatever BROBUST_RUNTIME says."""
+"""The directory of locks for what exists only once per host; BROBUST_RUNTIME does not change it."""
 ROOT = Path(os.environ.get("BROBUST_RUNTIME", HOST))
 SYSCTLS = Path("/proc/sys")
 NAMESPACES = Path("/run/netns")
@@ -57,36 +57,36 @@ class Leftover:
 
 @dataclass(frozen=True)
 class Sysctl:
-    """A sysctl (a path below /proc/sys), what it was, and what it is held at."""
+    """A sysctl (a path below /proc/sys), its previous value, and the value at which we hold it."""
 
     name: str
-    former: str
+    previous: str
     held: str
 
     @property
     def file(self) -> Path:
-        # From a journal: it must not lead out of /proc/sys.
+        # The name comes from a file, and must not lead out of /proc/sys.
         if not re.fullmatch(r"[a-z0-9_]+(/[a-z0-9_]+)*", self.name):
             raise MissingSupport(f"{self.name!r} is not the name of a sysctl")
         return SYSCTLS / self.name
 
     def is_held(self) -> bool:
-        """Whether it still is what we made it; what somebody has written since is theirs."""
+        """Return whether it still has our value. If somebody has written another value since, that is left alone."""
         try:
-            return self.former != self.held and self.file.read_text().strip() == self.held
+            return self.previous != self.held and self.file.read_text().strip() == self.held
         except (OSError, MissingSupport):
             return False
 
     def write(self, value: str) -> None:
-        """Write it. EBUSY is waited for: the kernel counts the bandwidth of a DEADLINE thread for a moment after it has
-        left that policy, and limits real-time threads only when all of it fits."""
-        patience = time.monotonic() + BUSY_SECONDS
+        """Set the sysctl, and try again for a while on EBUSY. The kernel refuses to limit real-time threads while more
+        bandwidth is admitted for DEADLINE threads, and counts a thread for a moment after it has left that policy."""
+        deadline = time.monotonic() + BUSY_SECONDS
         while True:
             try:
                 self.file.write_text(value)
                 return
             except OSError as error:
-                if error.errno != errno.EBUSY or time.monotonic() > patience:
+                if error.errno != errno.EBUSY or time.monotonic() > deadline:
                     reason = (error.strerror or str(error)).lower()
                     raise MissingSupport(f"{self.file} could not be set to {value} ({reason})") from None
             time.sleep(0.05)
@@ -94,7 +94,7 @@ class Sysctl:
 
 @dataclass
 class Session:
-    """This process's entry under /run/brobust. A context manager: leaving it undoes everything."""
+    """The session of this process. A context manager: leaving it undoes everything."""
 
     directory: Path
     namespace: str = ""
@@ -105,22 +105,22 @@ class Session:
     cpus: list[int] = field(default_factory=list)
     """CPUs that our contention may keep busy."""
     roaming: int = 0
-    """How many CPUs more, wherever the scheduler puts the threads."""
+    """How many more CPUs it may keep busy, chosen by the scheduler."""
     _guardian: Guardian | None = None
 
     @classmethod
     def start(cls, *, beside_others: bool = False, silence_seconds: float | None = None) -> Session:
-        """Write down a session of this process, with a guardian, which takes it for stuck, and kills it, when it has
-        not called `say_alive` for `silence_seconds`."""
+        """Begin a session of this process, and start its guardian. If `silence_seconds` is given, the guardian takes
+        the process for stuck, and kills it, when it has not called `say_alive` for this long."""
         locks.private_directory(ROOT)
         with _locked():
-            for problem in _clean()[1]:  # what a killed predecessor left would only confuse this one
+            for problem in _clean()[1]:  # what a killed command left could disturb this one
                 print(f"brobust: left behind by a command that was killed: {problem}", file=sys.stderr)
             for owner, _ in _sessions():
                 if owner.lives and not beside_others:
                     raise MissingSupport(
                         f"another brobust (process {owner.pid}) is at work on this host, and two would disturb each "
-                        "other's measurement; wait until it has ended"
+                        "other's measurements; wait until it has ended"
                     )
             session = cls(ROOT / str(Owner.current()))
             session._appear()
@@ -139,17 +139,18 @@ class Session:
             self._guardian.say_alive()
 
     def record_namespace(self) -> str:
-        """Return the name of this session's network namespace, which is written down."""
+        """Record that this session has a network namespace, and return the name that it must get."""
         self.namespace = f"{_namespace_prefix()}{self.directory.name}"
         self._write()
         return self.namespace
 
     def record_process(self, pid: int) -> None:
+        """Record a process that must end with this session."""
         self.processes.append(Owner.of(pid))
         self._write()
 
     def hold_threads(self, threads: Sequence[SavedThread]) -> None:
-        """Remember what threads of somebody else's are, before they are changed; at the end they are that again."""
+        """Record the state of somebody else's threads before they are changed; the end of the session restores it."""
         with _locked():
             for thread in threads:
                 refuse_held(thread.tid)
@@ -158,8 +159,8 @@ class Session:
             self._write()
 
     def hold_cpus(self, cpus: Collection[int], roaming: int = 0, *, force: bool = False) -> None:
-        """Write down which CPUs our contention may keep busy, and how many more anywhere, unless that would leave the
-        host none (`force`: even then)."""
+        """Record which CPUs our contention may keep busy, and how many more that the scheduler chooses. Refuse it if no
+        CPU would be left for the host, unless `force`."""
         with _locked():
             if not force:
                 refuse_without_spare(cpus, roaming)
@@ -167,7 +168,7 @@ class Session:
             self._write()
 
     def hold_groups(self, threads: Iterable[int], timeslice_ns: int, period_ns: int) -> list[Group]:
-        """Give each thread a group of its own with this quota."""
+        """Put each thread into a new cgroup with this quota, and return the cgroups."""
         made = []
         try:
             for thread in threads:
@@ -184,7 +185,7 @@ class Session:
         return made
 
     def release_groups(self, groups: Iterable[Group]) -> None:
-        """Remove these groups again; the threads are then where they were."""
+        """Remove these cgroups; the threads return to their previous ones."""
         problems = []
         with _locked():
             for group in groups:
@@ -199,17 +200,17 @@ class Session:
 
     @contextlib.contextmanager
     def sysctl(self, name: str, value: str) -> Iterator[None]:
-        """Hold a sysctl (a path below /proc/sys) at a value while the context lasts. One process of the host at a
-        time: two that overlap would each take the other's value for the former one."""
+        """Hold a sysctl (a path below /proc/sys) at a value while the context lasts. Only one process of the host can
+        do so at a time, because a second one would take the first one's value for the previous value."""
         locks.private_directory(HOST)
         with locks.locked(HOST / "sysctl.lock"):
             try:
-                former = (SYSCTLS / name).read_text().strip()
+                previous = (SYSCTLS / name).read_text().strip()
             except OSError as error:
                 raise MissingSupport(f"{SYSCTLS / name}: {(error.strerror or str(error)).lower()}") from None
-            # If it could not be put back the last time, the journal knows better than the file what it was.
-            held = Sysctl(name, self.sysctls[name].former if name in self.sysctls else former, value)
-            if held.former == value:
+            # If it could not be restored the last time, the session has its true previous value, not the file.
+            held = Sysctl(name, self.sysctls[name].previous if name in self.sysctls else previous, value)
+            if held.previous == value:
                 yield
                 return
             self.sysctls[name] = held
@@ -219,14 +220,14 @@ class Session:
                 yield
             finally:
                 try:
-                    held.write(held.former)
-                except MissingSupport as problem:  # it stays in the journal
+                    held.write(held.previous)
+                except MissingSupport as problem:  # it stays recorded
                     raise RunFailed(str(problem)) from None
                 del self.sysctls[name]
                 self._write()
 
     def _appear(self) -> None:
-        """Make the directory, whole at once: one without its journal would look like a dead one's."""
+        """Make the session's directory appear with its content: one without session.json would look abandoned."""
         scratch = ROOT / f".{self.directory.name}.new"
         scratch.mkdir(mode=0o700)
         (scratch / "session.json").write_text(self._text())
@@ -237,7 +238,7 @@ class Session:
             {
                 "namespace": self.namespace,
                 "processes": [str(owner) for owner in self.processes],
-                "sysctls": [[held.name, held.former, held.held] for held in self.sysctls.values()],
+                "sysctls": [[held.name, held.previous, held.held] for held in self.sysctls.values()],
                 "threads": [thread.as_entry() for thread in self.threads],
                 "groups": [group.as_entry() for group in self.groups],
                 "cpus": self.cpus,
@@ -251,7 +252,7 @@ class Session:
         scratch.rename(self.directory / "session.json")
 
     def end(self) -> None:
-        """Undo everything. What could not be undone stays written down, and is said."""
+        """Undo everything. If something cannot be undone, it stays recorded, and MissingSupport names it."""
         problems = undo(self.directory)
         if self._guardian is not None:
             self._guardian.dismiss()
@@ -267,39 +268,39 @@ class Session:
         try:
             self.end()
         except MissingSupport as problem:
-            if isinstance(value, BrobustError):  # both are worth a word
+            if isinstance(value, BrobustError):  # the user must see both
                 raise MissingSupport(f"{value}; {problem}") from None
             raise
 
 
 def refuse_held(thread: int) -> None:
-    """Refuse a thread that another brobust, which lives, has changed: what it is now is not what it was."""
+    """Refuse a thread that another running brobust has changed, since its state now is not its own."""
     for owner, directory in _sessions():
         if owner.lives and any(saved.tid == thread for saved in _entry(directory).threads):
             raise MissingSupport(f"thread {thread} is already under contention by process {owner.pid}")
 
 
 def refuse_without_spare(cpus: Collection[int], roaming: int = 0) -> None:
-    """Refuse contention on these CPUs, and on `roaming` more anywhere, if it would not leave one CPU to everything
-    else of the host, beside what other brobusts keep busy."""
-    host = os.sched_getaffinity(1)  # where ordinary processes of this host run: not where CPUs are isolated
+    """Refuse contention on these CPUs, and on `roaming` more that the scheduler chooses, if it and other brobusts would
+    leave no CPU for the host's other work."""
+    host = os.sched_getaffinity(1)  # the CPUs of ordinary processes; isolated CPUs are not among them
     entries = [_entry(directory) for owner, directory in _sessions() if owner.lives]
     taken = {*cpus, *(cpu for entry in entries for cpu in entry.cpus)} & host
     roaming += sum(entry.roaming for entry in entries)
     if len(host) - len(taken) - roaming < 1:
         raise BadInput(
-            f"this contention may keep {len(host)} of the host's {len(host)} CPUs busy at a time, and whoever wants to "
-            "end it finds none; name fewer --threads, give --driver quota, or --force with --for"
+            f"this contention may keep {len(host)} of the host's {len(host)} CPUs busy at a time, so that none is left "
+            "to end it; name fewer --threads, give --driver quota, or --force with --for"
         )
 
 
 def leftovers() -> list[Leftover]:
-    """Return what sessions whose process is gone have left on the host. Needs no privilege to look."""
+    """Return what sessions whose process is gone have left on the host. This needs no privilege."""
     found: list[Leftover] = []
     for session_owner, directory in _sessions():
         if not session_owner.lives:
             found += _of_session(directory)
-    # A namespace or a QEMU of ours without a session: somebody removed /run/brobust by hand.
+    # If somebody has removed /run/brobust by hand, our namespaces and QEMUs have no session.
     found += [Leftover("process", str(orphan.pid), orphan) for orphan in _orphaned_qemus()]
     found += [
         Leftover("namespace", name)
@@ -310,7 +311,7 @@ def leftovers() -> list[Leftover]:
 
 
 def clean() -> tuple[list[Leftover], list[str]]:
-    """Remove all leftovers. Return what there was, and what could not be removed, with the reason."""
+    """Remove all leftovers. Return what was found, and what could not be removed, with the reason."""
     if not ROOT.is_dir() and not leftovers():
         return [], []
     locks.private_directory(ROOT)
@@ -325,13 +326,13 @@ def _clean() -> tuple[list[Leftover], list[str]]:
         if not owner.lives:
             problems += _undo(directory)
     problems += _remove_all([one for one in leftovers() if one.kind != "directory"])
-    for scratch in ROOT.glob(".*.new"):  # of one that was killed while it began; nobody else begins now
+    for scratch in ROOT.glob(".*.new"):  # left by a process that was killed at its start; no other starts now
         shutil.rmtree(scratch, ignore_errors=True)
     return found, list(dict.fromkeys(problems))
 
 
 def undo(directory: Path) -> list[str]:
-    """Undo a session. Return what could not be, with the reason; as long as there is such, its journal stays."""
+    """Undo a session. Return what could not be undone, with the reason; then the session stays recorded."""
     with _locked(directory.parent):
         return _undo(directory)
 
@@ -346,12 +347,12 @@ def _undo(directory: Path) -> list[str]:
 
 
 def _remove_all(leftovers: Iterable[Leftover]) -> list[str]:
-    """Remove each whatever becomes of the others; return what could not be, with the reason."""
+    """Remove each of these even if others cannot be removed. Return what could not be removed, with the reason."""
     problems = []
     for leftover in leftovers:
         try:
             _remove(leftover)
-        except BrobustError as error:  # names it
+        except BrobustError as error:  # its message names the leftover
             problems.append(str(error))
         except OSError as error:
             problems.append(f"{leftover} ({error})")
@@ -359,7 +360,7 @@ def _remove_all(leftovers: Iterable[Leftover]) -> list[str]:
 
 
 def _locked(root: Path | None = None) -> AbstractContextManager[None]:
-    """One process at a time looks at the sessions to change something."""
+    """Hold the lock without which no process changes sessions."""
     return locks.locked((root or ROOT) / "lock")
 
 
@@ -373,7 +374,7 @@ def _sessions() -> list[tuple[Owner, Path]]:
 
 @dataclass(frozen=True)
 class _Entry:
-    """What session.json holds; empty where it cannot be read."""
+    """The content of a session.json; empty if the file cannot be read."""
 
     namespace: str = ""
     processes: tuple[Owner, ...] = ()
@@ -400,13 +401,14 @@ def _entry(directory: Path) -> _Entry:
 
 
 def _of_session(directory: Path) -> list[Leftover]:
-    """What there is of it, in the order in which it is undone, its directory last. Threads before sysctls: the kernel
-    refuses to limit real-time threads again while more DEADLINE bandwidth is admitted than the limit allows."""
+    """Return what a session has left, in the order in which it must be undone, with its directory last. Threads come
+    before sysctls, because the kernel refuses to limit real-time threads again while more DEADLINE bandwidth is
+    admitted than the limit allows."""
     entry = _entry(directory)
     found = [Leftover("process", str(owner.pid), owner) for owner in entry.processes if owner.lives]
     found += [Leftover("contention of thread", str(f.tid), f) for f in entry.threads if f.is_altered()]
     found += [Leftover("cgroup", group.path, group) for group in entry.groups if group.remains()]
-    found += [Leftover("sysctl", f"{s.name}={s.former}", s) for s in entry.sysctls if s.is_held()]
+    found += [Leftover("sysctl", f"{s.name}={s.previous}", s) for s in entry.sysctls if s.is_held()]
     if entry.namespace in _namespaces():
         found.append(Leftover("namespace", entry.namespace))
     found.append(Leftover("directory", str(directory)))
@@ -422,16 +424,15 @@ def _remove(leftover: Leftover) -> None:
         case Owner() as owner:
             owner.kill()
         case Sysctl() as sysctl:
-            sysctl.write(sysctl.former)
-        case None:  # Its taps and bridge, and their qdiscs, go with a namespace.
+            sysctl.write(sysctl.previous)
+        case None:  # a namespace; its taps, bridge and qdiscs disappear with it
             done = subprocess.run(["ip", "netns", "delete", leftover.name], capture_output=True, text=True, check=False)
             if leftover.name in _namespaces():
                 raise MissingSupport(f"{leftover} could not be removed ({done.stderr.strip() or 'no reason given'})")
 
 
 def _orphaned_qemus() -> list[Owner]:
-    """QEMUs with a socket in a session's directory whose brobust is not their parent any more. They are ended when it
-    is killed; this one was not."""
+    """Return QEMUs of sessions whose brobust is gone. They should have ended with it, but have not."""
     found = []
     for process in psutil.process_iter(["name", "cmdline", "ppid"]):
         if (process.info["name"] or "").startswith("qemu-system"):
@@ -443,8 +444,8 @@ def _orphaned_qemus() -> list[Owner]:
 
 
 def _namespace_prefix() -> str:
-    """How the network namespaces of our sessions begin. Others have theirs: those of another BROBUST_RUNTIME, and those
-    of another PID namespace, where a process that we do not see may live."""
+    """Return the prefix of the names of our sessions' network namespaces. It differs for another BROBUST_RUNTIME and
+    for another PID namespace, whose processes we cannot see."""
     where = f"{ROOT} {Path('/proc/self/ns/pid').readlink()}"
     return f"brobust-{hashlib.sha256(where.encode()).hexdigest()[:8]}-"
 

@@ -1,4 +1,5 @@
-"""The guardian of a session, as a program: DIRECTORY, and after how many seconds of silence (0: never) it is stuck."""
+"""The program of a session's guardian. Its arguments are the session's directory, and after how many seconds of silence
+(0: never) the process counts as stuck."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from brobust.host import guardian, session
 
 
 def main(directory: Path, silence_seconds: float) -> None:
+    """Wait for the end of the session's process, and undo the session if the process has not."""
     session.ROOT = directory.parent
     end = guardian.wait_for_end(silence_seconds or None)
     if end == "dismissed":
@@ -17,11 +19,11 @@ def main(directory: Path, silence_seconds: float) -> None:
     if end == "stuck":
         print(
             f"brobust: process {directory.name.partition('-')[0]} was stopped or stuck for {silence_seconds:g} s; it "
-            "has been killed and its contention ended",
+            "was killed, and its contention has ended",
             file=sys.stderr,
         )
     if problems:
-        print(f"brobust: not undone: {'; '.join(problems)}; see `brobust doctor --clean`", file=sys.stderr)
+        print(f"brobust: not undone: {'; '.join(problems)}; `brobust doctor --clean` tries again", file=sys.stderr)
 
 
 if __name__ == "__main__":
