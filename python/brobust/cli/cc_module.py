@@ -21,8 +21,8 @@ def module(
         str | None,
         typer.Option(
             metavar="DIR",
-            help="Build for the kernel of these headers or this prepared tree, or for debian-6.12 or debian-6.1 "
-            "[the running kernel].",
+            help="Build for the kernel of these headers or this prepared tree, or for debian-6.12 or debian-6.1. "
+            "[default: the running kernel]",
             show_default=False,
         ),
     ] = None,

@@ -71,7 +71,7 @@ def same(**options: Any) -> None:
 def replay(
     controls: Annotated[
         list[str] | None,
-        typer.Argument(help="Our congestion controls, with parameters if any, such as brb_bbq:alpha=5ms [all]."),
+        typer.Argument(help="Our congestion controls, such as brb_bbq or brb_bbq:alpha=5ms. [default: all]"),
     ] = None,
     backend: Annotated[
         str, typer.Option(help="Record the kernel module in virtual time (virtual) or the BPF program in VMs (vm).")
@@ -79,7 +79,7 @@ def replay(
     case: Case = None,
     quick: Quick = False,
     list_cases: ListCases = False,
-    kernel: Annotated[str | None, typer.Option(help="A kernel of the backend [the backend's default].")] = None,
+    kernel: Annotated[str | None, typer.Option(help="A kernel of the backend. [default: the backend's]")] = None,
     as_json: Json = False,
 ) -> None:
     """Verify that a congestion control decides the same in a kernel and in this process, from the same C.
@@ -109,10 +109,10 @@ def replay(
 
 
 def shadow(
-    control: Annotated[str | None, typer.Argument(help="bbr_shadow or cubic_shadow [both].")] = None,
+    control: Annotated[str | None, typer.Argument(help="bbr_shadow or cubic_shadow. [default: both]")] = None,
     case: Case = None,
     list_cases: ListCases = False,
-    kernel: Annotated[str | None, typer.Option(help="Guest kernel of the VMs [the backend's default].")] = None,
+    kernel: Annotated[str | None, typer.Option(help="Guest kernel of the VMs. [default: the backend's]")] = None,
     as_json: Json = False,
 ) -> None:
     """Verify in VMs that brb_bbr1 and brb_cubic decide at every call as the kernel's bbr and cubic do.

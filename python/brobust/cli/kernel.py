@@ -28,18 +28,20 @@ app = group("Build and list kernels for virtual time; repair BBR in a kernel tre
 def build(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help=f"The kernel: virtual-6.12, virtual-6.1, ... [{virtual_kernels.DEFAULT}]."),
+        typer.Argument(
+            metavar="NAME", help=f"Such as virtual-6.12 or virtual-6.1. [default: {virtual_kernels.DEFAULT}]"
+        ),
     ] = None,
     source: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Build a copy of this Linux tree instead of Debian's source."),
     ] = None,
     own_name: Annotated[
-        str | None, typer.Option("--name", help="With --source: the kernel's name [virtual-VERSION].")
+        str | None, typer.Option("--name", help="With --source: the kernel's name. [default: virtual-VERSION]")
     ] = None,
     hz: Annotated[
         int | None,
-        typer.Option(help="Timer interrupts per second (HZ): 100, 250, 300 or 1000 [250].", show_default=False),
+        typer.Option(help="Timer interrupts per second: 100, 250, 300 or 1000. [default: 250]", show_default=False),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Build even if nothing changed, and use the newest source package.")

@@ -48,7 +48,7 @@ def patch(
         str | None,
         typer.Option(
             metavar="DIR",
-            help="Compile with these headers or this prepared tree, or for debian-6.12 or debian-6.1 [TREE].",
+            help="Compile with these headers or this prepared tree, or for debian-6.12 or debian-6.1. [default: TREE]",
         ),
     ] = None,
     module: Annotated[

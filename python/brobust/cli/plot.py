@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 def plot(
     dataset: Annotated[Path, typer.Argument(help="The dataset directory that `brobust run` wrote.")],
     x: Annotated[
-        str | None, typer.Option(help="Column for the horizontal axis, such as share or rtt_ms [one that varies].")
+        str | None,
+        typer.Option(help="Horizontal axis, such as share or rtt_ms. [default: an axis that varies]"),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the files into this directory [the dataset's].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory for the files. [default: the dataset's]")] = None,
 ) -> None:
     """Draw throughput against the CPU share, or another axis that varies, as PNG, as SVG and in the terminal."""
     from brobust.dataset import Dataset

@@ -26,7 +26,7 @@ Backend = Annotated[str, typer.Option(help="Measure in virtual time (virtual) or
 HowMuch = Annotated[Scale, typer.Option(help="How much of the study to measure.")]
 Jobs = Annotated[
     int | None,
-    typer.Option(help="Measure this many runs at a time [virtual: the number of CPUs, vm: 1].", show_default=False),
+    typer.Option(help="Runs at a time. [default: the number of CPUs; 1 on vm]", show_default=False),
 ]
 Kernel = Annotated[list[str] | None, typer.Option(help="Use this kernel instead of the study's own; may be repeated.")]
 Cluster = Annotated[
@@ -73,7 +73,7 @@ def sweep(
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help=f"The paper: {' or '.join(papers())}.")],
+    paper: Annotated[str, typer.Argument(help=f"The paper: {', '.join(papers()[:-1])} or {papers()[-1]}.")],
     figure: Annotated[list[str] | None, typer.Option(help="Reproduce only this figure; may be repeated.")] = None,
     scale: HowMuch = Scale.QUICK,
     backend: Backend = "virtual",
@@ -82,8 +82,8 @@ def reproduce(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Directory for data, figures and claims; only the runs missing in it are measured "
-            "[PAPER-BACKEND-SCALE].",
+            help="Directory for data, figures and claims; only runs missing in it are measured. "
+            "[default: PAPER-BACKEND-SCALE]",
         ),
     ] = None,
     jobs: Jobs = None,

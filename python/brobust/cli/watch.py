@@ -27,14 +27,14 @@ def command(
     window: Annotated[str, typer.Option(help="Find each cause from the samples of this time; 4 intervals or more.")] = (
         "10s"
     ),
-    count: Annotated[int | None, typer.Option(help="End after this many sweeps [until Ctrl-C].", min=1)] = None,
+    count: Annotated[int | None, typer.Option(help="End after this many sweeps. [default: never]", min=1)] = None,
     filter_: Annotated[
         str,
         typer.Option("--filter", help="Watch only these ports: 'dport 443', 'sport 80', or both with and."),
     ] = "",
     netns: Annotated[
         str | None,
-        typer.Option(help="Watch this network namespace, by its name in ip-netns(8), or all of them [our own]."),
+        typer.Option(help="Watch this network namespace (a name of ip-netns(8)), or all. [default: our own]"),
     ] = None,
     top: Annotated[
         int, typer.Option(help="Show at most this many sockets, CPU-limited ones first, then by rate.", min=0)

@@ -92,6 +92,6 @@ def wait_for_end(silence_seconds: float | None = None) -> End:
 
 
 def _get_priority() -> None:
-    """Run before everything that may keep the CPUs busy, real-time threads included. The guardian hardly runs itself."""
+    """Run before everything that may keep CPUs busy, real-time threads included. The guardian hardly runs itself."""
     with suppress(OSError):  # without the right to do so, the process cannot have caused such contention either
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(99))
