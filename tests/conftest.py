@@ -1,4 +1,4 @@
-"""Shared fixtures. Tests that need root or VMs say so by their marker and are skipped elsewhere with the reason."""
+"""Shared fixtures. Tests that need root or VMs have a marker, and are skipped with the reason where they cannot run."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from brobust.host import locks
 
 BROBUST = Path(sys.executable).parent / "brobust"
 
-# Few inputs, the same each time; HYPOTHESIS_PROFILE=deep: many, others each time. No deadline: machines are busy.
+# Few inputs, the same each time; with HYPOTHESIS_PROFILE=deep many, and different ones each time. There is no deadline,
+# because machines may be busy.
 EVERY = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 settings.register_profile("quick", max_examples=30, derandomize=True, **EVERY)  # type: ignore[arg-type]
 settings.register_profile("deep", max_examples=2000, **EVERY)  # type: ignore[arg-type]
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
-# Whoever starts the tests in the background of a shell has them, and all that they start, ignore it.
+# A shell that starts the tests in the background makes them, and all that they start, ignore SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -45,8 +46,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def alone_on_the_host(request: pytest.FixtureRequest) -> Iterator[None]:
-    """One test at a time of those that are marked `host`, among all workers and all checkouts: they change, or want
-    for themselves, what a host has only one of."""
+    """Let only one test marked `host` run at a time, among all workers and all checkouts: these tests change, or need
+    for themselves, what exists only once per host."""
     if request.node.get_closest_marker("host") is None or os.geteuid() != 0:
         yield
         return
@@ -56,7 +57,7 @@ def alone_on_the_host(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def brobust(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """The command, run in a directory of the test's own; with other options of subprocess.run the installed one."""
+    """Run the command in a new directory; with other options of subprocess.run, run the installed one."""
 
     def call(*arguments: str, cwd: Path = tmp_path, **options: Any) -> subprocess.CompletedProcess[str]:
         if not options:
@@ -71,8 +72,8 @@ def json_lines(text: str) -> list[dict[str, Any]]:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line with which the command refuses, and exit status 2. In this process: a command of its own takes a
-    second to start."""
+    """Return the one line with which the command refuses; its exit status must be 2. It runs in this process, since a
+    separate one takes a second to start."""
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)
     line = capsys.readouterr().err
@@ -81,7 +82,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 30) -> bool:
-    """Whether it comes true; the time is only for a machine on which it does not."""
+    """Return whether it becomes true. Only if it does not, this takes the whole time."""
     patience = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > patience:

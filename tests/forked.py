@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-# Nothing of these has started a thread that a fork would miss: polars begins its own when it first computes.
+# None of these modules has started a thread that a fork would lose: polars starts its own when it first computes.
 IMPORTED = [
     "brobust.backends.virtual", "brobust.backends.vm", "brobust.backends.doctor", "brobust.cli.cc",
     "brobust.cli.compare", "brobust.cli.kernel", "brobust.cli.measuring", "brobust.cli.run", "brobust.cli.sweep",
@@ -26,7 +26,7 @@ _FORKS.set_forkserver_preload(IMPORTED)
 
 
 def run(arguments: Sequence[str], directory: Path, timeout: float) -> subprocess.CompletedProcess[str]:
-    """Run the command as subprocess.run() would, and return what it said."""
+    """Run the command as subprocess.run() would, and return its output."""
     with tempfile.TemporaryDirectory() as said:
         given = (list(arguments), str(directory), dict(os.environ), said)
         process = _FORKS.Process(target=_command, args=given)

@@ -33,7 +33,7 @@ libc.ptrace.restype = ctypes.c_long
 
 
 def script(kernel: Path, size: int = AMX_BYTES) -> str:
-    """Return the text of an executable that is this kernel on such a host."""
+    """Return the text of an executable that runs this kernel as on such a host."""
     return (
         f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\nimport larger_host\n"
         f"larger_host.run({str(kernel)!r}, sys.argv[1:], {size})\n"
@@ -46,7 +46,7 @@ def ptrace(request: int, pid: int, data: object = None) -> None:
 
 
 def run(kernel: str, arguments: list[str], size: int) -> None:
-    """Be the kernel, on a host that keeps `size` bytes."""
+    """Run the kernel as on a host that keeps `size` bytes."""
     child = os.fork()
     if child == 0:
         libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -54,7 +54,7 @@ def run(kernel: str, arguments: list[str], size: int) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
         _tell_of_register_sets()
         os.execv(kernel, [kernel, *arguments])
-    for descriptor in range(3, 10):  # a kernel that dies must be missed at the other end of its socket
+    for descriptor in range(3, 10):  # the other end of the socket must notice when the kernel dies
         with contextlib.suppress(OSError):
             os.close(descriptor)
     os.waitpid(child, 0)
@@ -75,7 +75,7 @@ def run(kernel: str, arguments: list[str], size: int) -> None:
 
 
 def _tell_of_register_sets() -> None:
-    """Stop this process at each ptrace(2) that gets or sets the FPU's state, which is for the parent to see."""
+    """Stop this process at each ptrace(2) that gets or sets the FPU's state, so that the parent can change it."""
     load, jump_if_equal, return_ = 0x20, 0x15, 0x06
     trace, allow = 0x7FF00000, 0x7FFF0000
     number, first_argument, third_argument = 0, 16, 32
@@ -103,7 +103,7 @@ def _register_set(child: int, size: int) -> None:
             registers[ORIG_RAX] = 2**64 - 1  # no system call
             _set_registers(child, registers)
         ptrace(SYSCALL, child)
-        os.waitpid(child, 0)  # the system call has been made
+        os.waitpid(child, 0)  # the system call has returned
         registers = _registers(child)
         if refused:
             registers[RAX] = 2**64 - errno.EFAULT

@@ -1,4 +1,4 @@
-"""The wire to a guest: the host's client against the real agent, over a unix socket instead of a virtio port."""
+"""The host's client talks to the real agent, over a unix socket instead of a virtio port."""
 
 import contextlib
 import json
@@ -110,7 +110,7 @@ def test_what_a_dead_guest_leaves_behind_tells_where_it_was() -> None:
 
 
 def _answered(monkeypatch: pytest.MonkeyPatch, *replies: bytes) -> Agent:
-    """A client whose guest sends these, whatever it is asked."""
+    """Return a client whose guest sends these lines, whatever the request."""
     ours, theirs = socket.socketpair()
     client = Agent("test", ours)
 
@@ -130,7 +130,7 @@ def test_a_reply_longer_than_a_guest_could_honestly_give_is_refused_unread(monke
     client = _answered(monkeypatch, b"x" * (1 << 20))
     with pytest.raises(RunFailed, match="answered with more than 1 MiB"):
         client.run("true", timeout=20)
-    with pytest.raises(RunFailed, match="more than 1 MiB"):  # and nothing is asked of it any more
+    with pytest.raises(RunFailed, match="more than 1 MiB"):  # and it gets no more requests
         client.run("true")
     client.close()
 
@@ -158,7 +158,7 @@ def test_a_reply_that_lacks_what_was_asked_for_fails_the_request(
 
 
 def _console(monkeypatch: pytest.MonkeyPatch) -> tuple[Console, int, threading.Event]:
-    """A console, the end that a guest writes to, and whether it told of a panic."""
+    """Return a console, the end to which a guest writes, and an event that is set at a panic."""
     monkeypatch.setattr(consoles, "QUIET_SECONDS", 0.1)
     reads, writes = os.pipe()
     told = threading.Event()
@@ -171,7 +171,7 @@ def test_an_oops_on_the_console_is_told_at_once_with_what_follows_it(monkeypatch
     assert not told.wait(0.3)
     os.write(guest, OOPS[30:])
     os.write(guest, b"[   60.9] Kernel panic - not syncing: Fatal exception in interrupt\n")
-    assert told.wait(10) and console.panicked  # though the guest hangs: its end is still open
+    assert told.wait(10) and console.panicked  # although the guest hangs, with its end still open
     said = qemu.error_lines(console.text)
     assert said.startswith("Oops: double fault") and "kmem_cache_alloc_node_noprof" in said
     assert said.endswith("Kernel panic - not syncing: Fatal exception in interrupt")
@@ -205,7 +205,7 @@ def test_what_a_healthy_kernel_prints_is_no_panic_and_is_not_kept_whole(monkeypa
 
 
 def _stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> qemu.Guest:
-    """A guest whose QEMU is a program of ours, with the same wires."""
+    """Return a guest with a program of ours in the place of QEMU, and the same wires."""
     stack = contextlib.ExitStack()
     wires = qemu._Wires.open(qemu.GuestConfig("test", tap="", mac=""), Session(tmp_path, 0), stack)
     command = [sys.executable, "-c", script, *map(str, wires.theirs)]

@@ -1,4 +1,4 @@
-"""docs/algorithms.md: the worked example is the file that is built, and its commands are run as they stand there."""
+"""docs/algorithms.md: the worked example is the file that is built, and the page's commands are executed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`brobust cc`: loading for real into this host's kernel, in network namespaces of the test's own; and its refusals."""
+"""`brobust cc` loads into this host's kernel, in network namespaces of the test; and its refusals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BROBUST = [str(Path(sys.executable).with_name("brobust"))]
 TCP_CONGESTION = 13
 
 
-# Of the namespaces of `places`: what was set, and what a new one inherits.
+# The defaults of the namespaces of `places`: the one that is set, and the one that a new namespace inherits.
 FORMER = ["reno", Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()]
 
 
@@ -76,7 +76,7 @@ def _new_socket_gets(ns: Namespace) -> str:
 
 @pytest.fixture
 def places() -> Iterator[list[Namespace]]:
-    """Two namespaces, one with the default Reno, one with what it inherits; what is loaded is taken out afterwards."""
+    """Yield two namespaces, one with the default Reno, one with an inherited default; unload the control afterwards."""
     names = [f"brt-{secrets.token_hex(3)}" for _ in range(2)]
     try:
         for name in names:
@@ -85,7 +85,7 @@ def places() -> Iterator[list[Namespace]]:
         _set_default(names[0], "reno")
         yield [namespaces.find(name) for name in names]
     finally:
-        with suppress(BadInput):  # that it is not loaded
+        with suppress(BadInput):  # it may not be loaded
             loader.unload(NAME)
         for name in names:
             subprocess.run(["ip", "netns", "delete", name], check=False)
@@ -154,7 +154,7 @@ def test_a_trial_ends_with_its_command_however_that_ends(places: list[Namespace]
     assert [_new_socket_gets(ns) for ns in places] == FORMER
 
 
-@pytest.mark.host  # another test takes back all that was left
+@pytest.mark.host  # another test undoes all abandoned trials
 @needs_kernel
 def test_a_trial_whose_guardian_dies_too_is_taken_back_by_the_next_command(places: list[Namespace]) -> None:
     with _trial(places) as trial:
@@ -182,7 +182,7 @@ def test_the_guardian_imports_nothing_from_the_current_directory(
         (tmp_path / module).parent.mkdir(exist_ok=True)
         (tmp_path / module).write_text("print('of the current directory')")
     monkeypatch.chdir(tmp_path)
-    loader.start_guardian(NAME).dismiss()  # one that says anything but "ready" is refused
+    loader.start_guardian(NAME).dismiss()  # a guardian that does not say "ready" is refused
 
 
 @needs_kernel
@@ -205,7 +205,7 @@ def test_of_two_trials_at_once_one_is_refused_and_the_other_goes_on(places: list
 
 
 @needs_kernel
-def test_only_what_a_command_loaded_itself_does_it_take_back(places: list[Namespace]) -> None:
+def test_a_command_unloads_only_what_it_has_loaded_itself(places: list[Namespace]) -> None:
     journal = loader.load(NAME, [], places, pinned=False)
     assert loader.end_trial(replace(journal, owner="1-1")) is None
     assert [_new_socket_gets(ns) for ns in places] == [NAME, NAME]
@@ -222,13 +222,13 @@ def test_a_clock_that_is_set_does_not_make_a_trial_look_abandoned(
     monkeypatch.setattr(_core, "load", lambda *_: None)
     loader.load(NAME, [], [], pinned=False)
     boot = psutil.boot_time()
-    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: boot + 5)  # it reckons by the wall clock
+    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: boot + 5)  # psutil uses the wall clock
     assert [journal.name for journal in loader.journals()] == [NAME] and not loader.abandoned()
 
 
-@pytest.mark.host  # another test takes back all that was left
+@pytest.mark.host  # another test undoes all abandoned trials
 @needs_kernel
-def test_whoever_may_not_take_back_what_was_left_is_told_who_may(places: list[Namespace]) -> None:
+def test_a_user_who_may_not_undo_an_abandoned_trial_is_told_who_may(places: list[Namespace]) -> None:
     with _trial(places) as trial:
         (guardian,) = psutil.Process(trial.pid).children()
         guardian.kill()
@@ -245,7 +245,7 @@ def test_whoever_may_not_take_back_what_was_left_is_told_who_may(places: list[Na
 def test_a_namespace_that_is_only_mounted_somewhere_gets_its_default_back(
     places: list[Namespace], tmp_path: Path
 ) -> None:
-    """As container engines keep them."""
+    """Mount a namespace without a name, as container engines do."""
     elsewhere = tmp_path / "with a space"
     elsewhere.touch()
     subprocess.run(["mount", "--bind", places[0].path, elsewhere], check=True)
@@ -281,7 +281,7 @@ def test_what_a_control_cannot_do_is_said_in_one_line_before_it_becomes_a_defaul
 
 @needs_kernel
 def test_a_default_that_nobody_wrote_down_goes_back_to_one_that_is_there(places: list[Namespace]) -> None:
-    """As in a namespace that was made while init_net had it, and inherited it."""
+    """Set a default without recording it, as if the namespace had inherited it from init_net."""
     assert _brobust("cc", "load", NAME, "--pin").returncode == 0
     _set_default(places[0].name, NAME)
     assert _brobust("cc", "unload", NAME).returncode == 0
@@ -303,7 +303,7 @@ def test_a_default_that_nobody_wrote_down_goes_back_to_one_that_is_there(places:
         (["load", "bbr_steady", "--dry-run", "--param", "growth=2%"], "steady_growth"),
         (["params", "cubic"], "takes no parameters"),
         (["load", NAME, "--netns", "x"], "--default"),
-        (["load", NAME, "--default", "--netns", "no-such-namespace"], "no network namespace"),
+        (["load", NAME, "--default", "--netns", "no-such-namespace"], "not a network namespace"),
         (["load", NAME, "--pin", "--for", "3s"], "--for"),
         (["load", NAME, "--for", "soon"], "--for"),
         (["load", "brb_bbr1_master", "--param", "master_stride=5"], "virtual"),

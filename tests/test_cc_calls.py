@@ -1,4 +1,4 @@
-"""Every call of a control in a kernel of virtual time, made again in this process (brobust.conformance.calls)."""
+"""Every call of a control in a virtual kernel is made again in this process (brobust.conformance.calls)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our controls beside the kernel's own, packet for packet in virtual time (brobust.conformance.packets)."""
+"""Our controls are compared with the kernel's own, packet by packet in virtual time (brobust.conformance.packets)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_our_controls_send_the_kernels_packets_to_the_nanosecond() -> None:
 
 
 def test_the_first_packet_that_differs_is_shown_with_both_states() -> None:
-    """The comparison can fail: a repair acts in the first deficit, and not before PROBE_BW."""
+    """The comparison can fail: the repair changes packets from the first deficit in PROBE_BW on."""
     (compared,) = packets.compare([("bbr", "brb_bbr1_robust")], ["10 of 20 ms"])
     assert compared.difference is not None
     first, bbr, robust, *states = compared.difference.splitlines()

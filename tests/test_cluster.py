@@ -1,4 +1,4 @@
-"""`--cluster`: a sweep on a real dask scheduler with two worker processes gives what this machine would, even if a
+"""`--cluster`: a sweep on a real dask scheduler with two workers has the same results as on this machine, even if a
 worker dies."""
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def study(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """A scheduler and two workers of one thread each, as processes of their own."""
+    """Start a scheduler and two workers with one thread each, as separate processes."""
     processes: list[subprocess.Popen[bytes]] = []
 
     def start(*arguments: str) -> subprocess.Popen[bytes]:

@@ -1,4 +1,4 @@
-"""A file is whole or absent under its name, whoever is killed, and whatever stands in the directory."""
+"""A file is whole or absent under its name, whichever process is killed, and whatever the directory holds."""
 
 import os
 import signal
@@ -46,7 +46,7 @@ def test_a_new_file_has_the_permissions_of_any_new_file(tmp_path: Path) -> None:
 
 
 def test_a_writer_that_is_killed_leaves_no_half_file(tmp_path: Path) -> None:
-    """A process that only writes, killed wherever it happens to be."""
+    """A process that only writes is killed at any point."""
     program = f"""
 import itertools
 from pathlib import Path

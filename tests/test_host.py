@@ -1,4 +1,4 @@
-"""What every journal on the host rests on: owners, locks, directories, guardians."""
+"""The parts that every record on the host needs: owners, locks, directories, guardians."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_an_owner_is_known_by_its_start_too(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_owner_lives_on_when_the_clock_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """psutil reckons from the boot time of the wall clock, which moves when that is set."""
+    """psutil computes start times from the boot time by the wall clock, which changes when the clock is set."""
     me = Owner.current()
     booted = psutil.boot_time()
     monkeypatch.setattr(psutil._pslinux, "boot_time", lambda: booted + 5)
@@ -126,7 +126,7 @@ for line in sys.stdin:
 def guarded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, child: Callable[[str], subprocess.Popen[str]]
 ) -> Callable[[float | None], tuple[subprocess.Popen[str], Path]]:
-    """Start a process with a guardian that writes down how it ended."""
+    """Start a process with a guardian that records how the process ended."""
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "guarding.py").write_text(
         "import sys\nfrom pathlib import Path\nfrom brobust.host import guardian\n"
@@ -189,6 +189,6 @@ def test_a_child_ends_with_its_parent_also_if_that_ended_before_it_began(
     parent.kill()
     parent.wait()
     assert eventually(lambda: not Owner.of(pid).lives)
-    # As when the parent is killed between fork and prctl: who starts it is not who was to.
+    # As if the parent were killed between fork and prctl: the process that starts the command is not the expected one.
     orphan = [str(os.getpid() + 1) if word == str(os.getpid()) else word for word in children.ends_with_us(["true"])]
     assert subprocess.run(orphan, check=False).returncode != 0

@@ -1,4 +1,4 @@
-"""Our controls as kernel modules outside a tree: built against Debian's headers, and in a guest."""
+"""Our controls are built as kernel modules with Debian's headers, and work in a guest."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ Brobust = Callable[..., subprocess.CompletedProcess[str]]
 needs_spatch = pytest.mark.skipif(shutil.which("spatch") is None, reason="spatch (coccinelle) is not installed")
 
 STARTUP, DRAIN, PROBE_BW, PROBE_RTT = range(4)
-BDP, MSS, BW = 16, 1000, 1000  # packets, bytes, and a bandwidth that gains can be seen in
+BDP, MSS, BW = 16, 1000, 1000  # packets, bytes, and a bandwidth in which gains are visible
 
 SURROUNDINGS = """\
 #include <stdbool.h>
@@ -118,7 +118,7 @@ out:
 	tp->snd_cwnd++;
 }
 """
-# Tells what an ACK did: the rate, the rate that cwnd was computed at, the gain in BBR's state, the fast path.
+# Prints what an ACK did: the rate, the rate for which cwnd was computed, the gain in BBR's state, the fast path.
 PROGRAM = """
 int main(int argc, char **argv)
 {
@@ -146,7 +146,7 @@ FILES = {"1": "tcp_bbr.c", "1, before 6.10": "tcp_bbr.c", "2": "tcp_bbr2.c", "3"
 
 
 def skeleton(which: str) -> str:
-    """The file of a BBR version, as far as the semantic patches look at it."""
+    """Return the file of a BBR version, with only the parts that the semantic patches look at."""
     signature = MAINS[which]
     call = f"{'bbr2_main' if which == '2' else 'bbr_main'}(&sk, {'0, 0, ' if 'ack' in signature else ''}&rs)"
     if which.startswith("1"):
@@ -198,7 +198,7 @@ def test_the_repaired_code_paces_faster_on_a_deficit_and_only_then(tree: Callabl
 
     own, raised = BW * 256, BW * GAINS[which]
     slow_path = 1 if which.startswith("1") else 0
-    # cwnd is computed at BBR's own rate, and the gain in BBR's state stays.
+    # cwnd is computed for BBR's own rate, and the gain in BBR's state does not change.
     assert on_ack() == [raised, own, 256, slow_path]
     assert on_ack(in_flight=0) == [raised, own, 256, slow_path]
     as_ever = [own, own, 256, 1]
@@ -349,7 +349,7 @@ def test_without_coccinelle_it_says_what_to_install(
 
 @needs_spatch
 def test_ctrl_c_leaves_the_tree_as_it_was(tree: Callable[..., Path], tmp_path: Path) -> None:
-    """While Coccinelle is at work. Here it sleeps."""
+    """Ctrl-C arrives while Coccinelle runs; in this test Coccinelle sleeps."""
     root = tree("1")
     before = {path: path.read_bytes() for path in root.rglob("*.c")}
     slow = tmp_path / "bin"
@@ -420,7 +420,7 @@ def test_a_module_takes_the_place_of_the_kernels_own(tmp_path: Path) -> None:
     (own / "modules.dep").write_text("kernel/net/ipv4/tcp_bbr.ko.xz:\n")
     image, module = tmp_path / "bzImage", tmp_path / "tcp_bbr.ko"
     image.touch()
-    shutil.copy(shutil.which("true") or "/bin/true", module)  # depmod wants an ELF file
+    shutil.copy(shutil.which("true") or "/bin/true", module)  # depmod accepts only an ELF file
     kernel = vm_kernels.with_modules(vm_kernels.find(f"{image}:{own}"), [module], tmp_path / "guest")
     assert kernel.release == "6.4.0"
     assert [file.name for file in kernel.modules.rglob("*bbr*")] == ["tcp_bbr.ko"]
@@ -441,7 +441,7 @@ PATCHED = {  # lines added and removed by the repair steady
 
 @pytest.fixture
 def debian_source(tmp_path: Path, pytestconfig: pytest.Config) -> Callable[[str], Path]:
-    """A tree that has nothing but Makefile and the files that repairs change of Debian's source of a series."""
+    """Return a tree with only the Makefile and the files that repairs change, from Debian's source of a series."""
 
     def make(series: str) -> Path:
         tarballs = sorted((vm_kernels.cache_directory() / "sources").glob(f"linux-source-{series}_*.tar.*"))
@@ -450,7 +450,7 @@ def debian_source(tmp_path: Path, pytestconfig: pytest.Config) -> Callable[[str]
         assert pytestconfig.cache is not None
         kept = pytestconfig.cache.mkdir("linux-source") / tarballs[-1].name
         name, wanted = f"linux-source-{series}", ("Makefile", *PATCHED)
-        if not all((kept / name / file).is_file() for file in wanted):  # ten seconds of xz
+        if not all((kept / name / file).is_file() for file in wanted):  # unpacking takes xz ten seconds
             kept.mkdir(exist_ok=True)
             files = [f"{name}/{file}" for file in wanted]
             subprocess.run(["tar", "-xf", tarballs[-1], "--occurrence=1", *files], cwd=kept, check=True)
@@ -500,7 +500,7 @@ def test_the_kept_schedule_applies_to_debians_own_source(
     assert all(len(line.expandtabs(8)) <= 81 and line == line.rstrip() for line in added), diff
     subprocess.run(["patch", "-p1", "-s"], input=diff, text=True, cwd=tree, check=True)
     assert all(change.repaired_already for change in apply.plan(tree, "steady"))
-    assert not apply.plan(tree)[0].repaired_already  # one repair is not the other
+    assert not apply.plan(tree)[0].repaired_already  # one repair does not count as the other
 
 
 @pytest.mark.compiles
@@ -522,7 +522,7 @@ def test_the_kept_schedule_compiles_without_a_warning(debian_source: Callable[[s
 def test_a_guest_with_the_repaired_module_recovers(
     debian_source: Callable[[str], Path], tmp_path: Path, brobust: Brobust
 ) -> None:
-    """Half of a CPU in slices of 10 ms, against the same kernel with its own module, in one series."""
+    """Compare with the same kernel and its own module in one series, at half of a CPU in timeslices of 10 ms."""
     tree, own = debian_source("6.12"), "debian-6.12"
     try:
         vm_kernels.headers(own)

@@ -1,4 +1,4 @@
-"""Kernels are found by name, and their modules with all they depend on."""
+"""Guest kernels are found by name, and their modules with all that these depend on."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""The path guest's qdiscs are those of the scenario."""
+"""The path guest gets the qdiscs that the scenario requests."""
 
 import pytest
 
@@ -55,7 +55,7 @@ def test_bandwidth_and_delays_change_when_they_are_due() -> None:
     assert path.changes(scenario({})) == ""
 
 
-def test_netem_never_drops_for_want_of_room() -> None:
+def test_netem_never_drops_for_lack_of_space() -> None:
     gigabit_over_a_second_packets = 1e9 / 8 / 1514
     assert 10 * gigabit_over_a_second_packets < path.NETEM_LIMIT_PACKETS
 

@@ -1,4 +1,4 @@
-"""What `brobust-guest sample` prints becomes rows of the samples table."""
+"""The output of `brobust-guest sample` becomes rows of the samples table."""
 
 import json
 

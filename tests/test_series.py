@@ -1,4 +1,4 @@
-"""A series opens one backend at a time, measures side by side where that is possible, and stops at once."""
+"""A series opens one backend at a time, measures several runs at a time if that is possible, and stops at once."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from brobust.scenario import Grid, Run, Scenario
 from brobust.series import expected_time, runner
 from brobust.study import STUDIES
 
-WAIT = 20  # s: far more than a thread needs to be scheduled
+WAIT = 20  # s, far longer than a thread waits for its CPU
 
 
 class Pretended:
-    """A backend whose runs take until `parallel` of them are under way."""
+    """A backend whose runs end only when `parallel` of them are under way."""
 
     def __init__(self, name: str, parallel: int = 1) -> None:
         self.name = name
@@ -80,7 +80,7 @@ class Pretended:
 
 @pytest.fixture
 def pretended(monkeypatch: pytest.MonkeyPatch) -> dict[str, Pretended]:
-    """Both backends, without a session on this host."""
+    """Replace both backends, so that no session is needed on this host."""
     both = {"virtual": Pretended("virtual", parallel=3), "vm": Pretended("vm")}
 
     def of_name(name: str, session: Session | None, _: object) -> Pretended:
@@ -116,7 +116,7 @@ def test_runs_go_side_by_side_and_each_is_in_the_dataset_when_it_is_reported(
 ) -> None:
     grid = _grid()
     dataset = _dataset(tmp_path, grid)
-    pretended["virtual"].wait_for(3)  # none ends before three are under way
+    pretended["virtual"].wait_for(3)  # no run ends before three are under way
     for count, progress in enumerate(runner.measure(grid.runs(), dataset, _silent), start=1):
         assert progress.run.id in dataset.finished()
         assert (progress.done, progress.total) == (count, 6)

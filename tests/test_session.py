@@ -1,4 +1,4 @@
-"""Nothing is left on the host, whoever died."""
+"""Nothing is left on the host, whichever process dies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from brobust.host.session import Session
 from conftest import eventually
 
 NOBODY = Owner(4_194_305, 1)
-"""An id that no process has."""
+"""An owner whose id no process has."""
 
 
 def namespaces() -> set[str]:
@@ -30,7 +30,7 @@ def namespaces() -> set[str]:
 
 
 class NoGuardian:
-    """In place of a process that takes a second to start, where nobody is killed."""
+    """A guardian that does nothing, for tests that kill no process: a real one takes a second to start."""
 
     start = classmethod(lambda cls, *_: cls())
 
@@ -47,7 +47,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def knob(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A sysctl."""
+    """Make a file that serves as a sysctl."""
     monkeypatch.setattr(session, "SYSCTLS", tmp_path)
     (tmp_path / "knob").write_text("950000\n")
     return tmp_path / "knob"
@@ -59,7 +59,7 @@ def entry_of(own: Session) -> dict[str, Any]:
 
 
 def left_by(owner: Owner, entry: dict[str, Any]) -> Path:
-    """A session's directory as it stood when its process was killed, its guardian too."""
+    """Make a session's directory as a killed process leaves it whose guardian was killed, too."""
     empty: dict[str, Any] = {
         "namespace": "", "processes": [], "sysctls": [], "threads": [], "groups": [], "cpus": [], "roaming": 0
     }  # fmt: skip
@@ -78,7 +78,7 @@ def test_a_session_leaves_no_directory(runtime: Path) -> None:
 
 @pytest.fixture
 def killed_with_a_namespace(runtime: Path) -> Callable[..., str]:
-    """Kill a process that has made a network namespace, with or without its guardian; returns its name."""
+    """Kill a process that has made a network namespace, with or without its guardian; return the namespace's name."""
 
     def kill(*, guardian_too: bool) -> str:
         code = (
@@ -151,7 +151,7 @@ def test_a_sysctl_that_somebody_has_set_since_is_left_alone(knob: Path) -> None:
 
 @pytest.fixture
 def busy(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
-    """A kernel that refuses to limit real-time threads again, as long as `refuses` is true."""
+    """Pretend that the kernel refuses to limit real-time threads again, as long as `refuses` is true."""
     switch = {"refuses": True}
     write = Path.write_text
 
@@ -172,7 +172,7 @@ def test_a_sysctl_that_cannot_be_put_back_stays_in_the_journal_until_it_can(knob
         own.sysctl("knob", "-1"),
     ):
         pass
-    with pytest.raises(RunFailed), own.sysctl("knob", "-1"):  # the next run does not take -1 for what it was
+    with pytest.raises(RunFailed), own.sysctl("knob", "-1"):  # the next run does not take -1 for the previous value
         pass
     with pytest.raises(MissingSupport, match=r"not undone: .*knob could not be set to 950000.*busy"):
         own.end()
@@ -227,11 +227,11 @@ def test_one_thing_that_cannot_be_undone_does_not_keep_the_rest_from_it(
     (tmp_path / "last").write_text("-1")
     stuck = tmp_path / "brobust-7"
     stuck.mkdir()
-    (stuck / "tasks").write_text("")  # a directory with a file in it cannot be removed, as a group with a thread
+    (stuck / "tasks").write_text("")  # a directory with a file cannot be removed, like a cgroup with a thread
     group = cgroups.Group(str(stuck), str(tmp_path), is_v2=False, enabled_cpu=False)
     monkeypatch.setattr(cgroups, "REMOVE_SECONDS", 0.1)
     dead = left_by(NOBODY, {"groups": [group.as_entry()], "sysctls": [["last", "0", "-1"]]})
-    with Session.start() as own:  # another command is not kept from its work by it
+    with Session.start() as own:  # this does not keep another command from its work
         assert own.directory.is_dir()
     assert (tmp_path / "last").read_text() == "0"
     assert (dead / "session.json").exists()
@@ -290,7 +290,7 @@ def test_a_reused_process_id_is_not_mistaken_for_the_owner(runtime: Path) -> Non
     me = Owner.current()
     first, other = Owner.of(1), Owner(me.pid, me.started - 1)
     directory = left_by(other, {"processes": [str(Owner(first.pid, first.started + 1))]})
-    # Process 1 lives but is not the one that was written down: only the directory is a leftover.
+    # Process 1 lives, but is not the recorded one: only the directory is a leftover.
     assert [str(leftover) for leftover in session.leftovers()] == [f"directory {directory}"]
 
 

@@ -1,4 +1,4 @@
-"""bbr_steady: the kernel's BBR with a pacing schedule that is kept on average (cc/steady.h), in virtual time."""
+"""bbr_steady, the kernel's BBR with a pacing schedule that is kept on average, in virtual time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNDISTURBED = [name for name in cases.VIRTUAL if " of " not in name.replace("hal
 
 
 def _carried(cc: str, timeslice: str, share: float, buffer: str, **more: Any) -> tuple[float, float]:
-    """Mbit/s, and the part of the segments that was retransmitted."""
+    """Return Mbit/s, and the part of the segments that was retransmitted."""
     path = {"bandwidth": "100mbit", "rtt": "10ms", "buffer": buffer}
     contention = {"timeslice": timeslice, "share": share}
     fields = {"path": path, "contention": contention, "flows": [{"cc": cc}], "duration": "8s", **more}

@@ -52,7 +52,7 @@ def hash_of(**scenario: Any) -> str:
 
 @cache
 def published(cc: str, slice_ms: int, percent: int) -> float:
-    """Median Mbit/s of three seeds on the papers' path: 100 Mbit/s, 10 ms, 20 s."""
+    """Return the median Mbit/s of three seeds on the papers' path: 100 Mbit/s, 10 ms, 20 s."""
     scenario = {
         "path": PATH, "flows": [{"cc": cc}], "duration": "20s",
         "contention": {"timeslice": f"{slice_ms}ms", "share": percent / 100},
@@ -154,7 +154,7 @@ class TestLink:
         limit = 125_000
         assert 0 < contended.packets["queue_bytes"].max() <= limit
         assert 0 < contended.samples["queue_bytes"].max() <= limit
-        # A sample for every ACK, but for those that the stack merges while the source holds the socket
+        # There is a sample for every ACK, except for those that the stack merges while the source holds the socket
         # (tcp_add_backlog).
         acks = contended.packets.filter((pl.col("direction") == "ack") & (pl.col("arrived_s") < 2))
         assert 0.99 * len(acks) <= len(contended.samples) <= len(acks)
@@ -247,7 +247,7 @@ class TestContention:
             row = run(path=path, flows=[{"cc": "cubic"}], receiver=receiver, duration="4s").runs.row(0, named=True)
             assert (row["receiver_share"], row["effective_share"]) == (share, 1)
             rate[share] = row["throughput_mbps"]
-        assert rate[0.25] < 0.5 * rate[1], rate  # its window is spent between two slices
+        assert rate[0.25] < 0.5 * rate[1], rate  # its window is used up between two timeslices
 
 
 class TestSenders:
@@ -271,7 +271,7 @@ class TestSenders:
 
     def test_patterns(self) -> None:
         def over_time(pattern: str, **more: Any) -> pl.DataFrame:
-            # What a deep queue and the socket's buffer hold is still sent when the writing ends.
+            # When the application stops writing, the socket's buffer and a deep queue still hold data.
             path = {**PATH, "buffer": "1bdp"}
             return run(path=path, flows=[{"cc": "cubic", "pattern": pattern, **more}], duration="5s").throughput
 
@@ -301,7 +301,7 @@ class TestSenders:
             flows = [{"cc": cc}]
             return run(path=path, contention=late, flows=flows, tso_sizing=sizing, duration="3s", packets=True)
 
-        # Not their hashes: what is on the kernel's command line decides its first sequence number.
+        # Their hashes differ, since the kernel's command line decides its first sequence number.
         assert of("10ms", "kernel").packets.drop("run").equals(of("10ms", "control").packets.drop("run"))
         kernel, control = (of("1ms", sizing).runs["throughput_mbps"][0] for sizing in ("kernel", "control"))
         assert control < 0.5 * kernel
@@ -316,7 +316,7 @@ class TestSenders:
             return value
 
         assert rate("cubic") > 850
-        # Without dear timers: the same work per packet.
+        # Without expensive timers the work per packet is the same.
         cubic, bbr = (rate(cc, frequency="300MHz", timer_cycles=0) for cc in ("cubic", "bbr"))
         assert max(cubic, bbr) < 800
         lost = {
@@ -333,7 +333,7 @@ class TestSenders:
             return run(path=path, flows=[{"cc": cc, "count": flows}], duration="2s", **more).runs.row(0, named=True)
 
         by_rate, kernel = of(tso_sizing="rate"), of()
-        # Whole segments of what 100 Mbit/s sends in 1/1024 s, and less at first.
+        # Whole segments: what 100 Mbit/s sends in 1/1024 s, and fewer at first.
         assert 0.75 < by_rate["skb_mean_bytes"] / (100e6 / 8 / 1024) < 1
         assert kernel["skb_mean_bytes"] > 1.5 * by_rate["skb_mean_bytes"]
         assert of(nic={"tso_max_size": "6kB"})["skb_mean_bytes"] < 6000
@@ -438,7 +438,7 @@ class TestWhenThingsGoWrong:
         assert psutil.wait_procs(found, timeout=10)[1] == []
 
     def test_a_flow_that_ends_early_is_a_failed_run(self) -> None:
-        # So much loss that no connection comes about: SYNs are given up after two minutes.
+        # With so much loss no connection is established: TCP gives up its SYNs after two minutes.
         with pytest.raises(RunFailed, match=r"flow 0 \(cubic\) ended: .*ETIMEDOUT"):
             run(path={**PATH, "loss": 0.999999}, flows=[{"cc": "cubic"}], duration="200s")
 
@@ -483,7 +483,7 @@ class TestIperf3:
         assert result.runs["throughput_mbps"].min() > 2
         for table in (result.throughput, result.samples, result.packets):
             assert sorted(table["flow"].unique()) == [0, 1, 2, 3]
-        # What iperf3 says arrived is what the link carried, but for what was still under way at the end.
+        # iperf3 reports as received what the link carried, except for what was still under way at the end.
         sent = result.packets.filter(flow=0, direction="data", dropped=False)["payload_bytes"].sum()
         assert result.runs["throughput_mbps"][0] * 4e6 / 8 == pytest.approx(sent, rel=0.05)
 
@@ -494,7 +494,7 @@ class TestIperf3:
     def test_a_kernel_takes_its_programs_with_it(self) -> None:
         code = "import brobust; brobust.run({'duration': '3000s', 'path': {'bandwidth': '1gbit'}, 'traffic': 'iperf3'})"
         with subprocess.Popen([BROBUST.with_name("python"), "-c", code]) as process:
-            # Two kernels, and a process for each of their programs.
+            # There are two kernels, and a process for each of their programs.
             found = wait_for(lambda: psutil.Process(process.pid).children(recursive=True), lambda all: len(all) >= 4)
             process.kill()
             process.wait()
@@ -511,7 +511,7 @@ class TestIperf3:
     def test_a_program_that_its_kernel_ended_is_told_with_the_kernels_words(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # More than any CPU has, and more than the kernel makes room for.
+        # This is more than any CPU has, and more than the kernel has space for.
         started_by(monkeypatch, tmp_path, lambda kernel: larger_host.script(kernel, 100_000))
         words = r"flow 0 \(bbr\): iperf3 at the sender left no result; its kernel's last words: .*set fp regs failed"
         with pytest.raises(RunFailed, match=words):
@@ -531,7 +531,7 @@ class TestIperf3:
         assert done.returncode == 0 and json_lines(done.stdout)[0]["outcome"] == "ok", done.stderr
 
 
-# Runs its arguments under a seccomp filter: ptrace(2) fails with EPERM, all else is as ever.
+# Runs its arguments under a seccomp filter with which ptrace(2) fails with EPERM; everything else works.
 WITHOUT_PTRACE = """
 import ctypes, os, struct, sys
 LOAD, JUMP_IF_EQUAL, RETURN = 0x20, 0x15, 0x06
@@ -547,7 +547,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def started_by(monkeypatch: pytest.MonkeyPatch, directory: Path, script: Callable[[Path], str]) -> None:
-    """Have runs start a script in the place of the kernel."""
+    """Make runs start a script instead of the kernel."""
     kernel = virtual_kernels.find()
     file = directory / "linux"
     file.write_text(script(kernel.path))

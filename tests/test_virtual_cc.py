@@ -1,4 +1,4 @@
-"""What our controls are for, in virtual time: brb_bbq. (Of the repairs: test_steady.py, test_virtual.py.)"""
+"""brb_bbq does what it is for, in virtual time. (For the repairs see test_steady.py and test_virtual.py.)"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels for virtual time: built only when something changed, found by name, refused in one line."""
+"""Virtual kernels are built only when something has changed, found by name, and refused in one line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from brobust.virtual import cpus
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
 
-# As much of a kernel's Makefile as a build calls. What it "compiles" is a file that a patch may change.
+# The part of a kernel's Makefile that a build uses. It "compiles" a file that a patch may change.
 MAKEFILE = """\
 VERSION = 6
 PATCHLEVEL = 4
@@ -51,7 +51,7 @@ Greets.
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A tree that builds in a moment."""
+    """Make a tree that builds in a moment."""
     root = tmp_path / "tree"
     for directory in ("arch/um", "init", "net/ipv4", "drivers/gpu"):
         (root / directory).mkdir(parents=True)
@@ -65,7 +65,7 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A kernel/virtual and a cache of the test's own."""
+    """Give the test its own kernel/virtual and cache."""
     root = tmp_path / "ours"
     (root / "patches").mkdir(parents=True)
     (root / "tree/net/ipv4").mkdir(parents=True)
@@ -213,7 +213,7 @@ def test_a_kernel_that_a_wheel_brought_is_found_after_the_cache(
 
 
 def test_the_list_shows_every_kernel_within_80_columns(tree: Path, ours: Path) -> None:
-    names = [f"BRB_A_NAME_OF_{number}" for number in range(20)]  # the longest of ours are as long
+    names = [f"BRB_A_NAME_OF_{number}" for number in range(20)]  # as long as the longest of our names
     (ours / "config").write_text("".join(f"CONFIG_TCP_CONG_{name}=y\n" for name in names))
     kernel = _built(tree).kernel
     said = command.render(virtual_kernels.available(), 80)
@@ -264,7 +264,7 @@ def test_where_the_usual_kernel_is_not_built_the_newest_that_is_runs_and_says_wh
     def built(name: str) -> None:
         build.build(Order(name, 250, tree=tree))
 
-    assert virtual_kernels.default() == "virtual-6.12"  # nothing is there: the refusal names the usual one
+    assert virtual_kernels.default() == "virtual-6.12"  # no kernel is built: the refusal names the default one
     for name in ("virtual-6.1", "virtual-6.8", "virtual-7.3-own"):
         built(name)
     grid = Grid.from_flags({})
@@ -276,7 +276,7 @@ def test_where_the_usual_kernel_is_not_built_the_newest_that_is_runs_and_says_wh
     assert Grid.from_flags({"kernel": "virtual-6.1"}).notes == []
     built("virtual-6.12")
     assert virtual_kernels.default() == "virtual-6.12" and Grid.from_flags({}).notes == []
-    assert Grid(grid.fields).scenarios == grid.scenarios  # a series is completed with the kernel it was begun with
+    assert Grid(grid.fields).scenarios == grid.scenarios  # a series is completed with the kernel with which it began
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_where_the_usual_kernel_is_not_built_the_newest_that_is_runs_and_says_wh
         (["linux-source", "linux-source-6.1"], "6.1"),
         (["linux-source-6.8.0"], "6.8"),
         (["linux-source-7.2", "linux-source-7.3", "linux-source-5.15"], "7.3"),
-        (["linux-source-5.15.0"], "6.12"),  # none that our patches fit: refused by the usual name
+        (["linux-source-5.15.0"], "6.12"),  # our patches fit none of them: the refusal names the default series
     ],
 )
 def test_what_is_built_is_the_usual_series_or_the_newest_that_apt_offers(
@@ -340,13 +340,13 @@ def test_a_kernel_is_replaced_without_a_moment_in_which_there_is_none(
 def test_no_link_of_others_is_followed_where_cpus_are_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = tmp_path / "brobust-cpus"
     directory.mkdir()
-    directory.chmod(0o777)  # made by somebody else before we came
+    directory.chmod(0o777)  # somebody else made it before us
     for cpu in os.sched_getaffinity(0):
         (directory / str(cpu)).symlink_to(tmp_path / "created")
     monkeypatch.setattr(cpus, "lock_directory", lambda: directory)
     with cpus.Cpus().one() as cpu:
         assert cpu in os.sched_getaffinity(0)
-    directory.chmod(0o755)  # ours, with links in it all the same
+    directory.chmod(0o755)  # it is ours, but holds links
     with cpus.Cpus().one():
         pass
     assert not (tmp_path / "created").exists()

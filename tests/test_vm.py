@@ -78,7 +78,7 @@ def test_virtual_time_with_the_recorded_offtimes_comes_to_the_same(
     }
     for filled in [("bbr", 1), *(("cubic", share) for share in (1, 0.5, 0.25))]:
         assert 0.8 < ratios[filled] < 1.25, ratios
-    # Where it has collapsed, single runs lie within a factor of 1.9 of each other: so two cells together.
+    # Where BBR has collapsed, single runs differ by up to a factor of 1.9, so two cells are taken together.
     collapsed = statistics.geometric_mean([ratios["bbr", 0.5], ratios["bbr", 0.25]])
     assert 0.6 < collapsed < 1.7, ratios  # docs/fidelity.md: 1.15
 
@@ -168,7 +168,7 @@ def _names(directory: str) -> list[str]:
 
 
 def _leavings() -> list[str]:
-    """Whatever a run could leave on the host, however it is looked for."""
+    """Return everything that a run could have left on the host."""
     named = psutil.process_iter(["cmdline"])
     found = [
         f"guest {p.pid}"
@@ -181,7 +181,7 @@ def _leavings() -> list[str]:
     qdiscs = subprocess.run(["tc", "qdisc"], capture_output=True, text=True, check=True).stdout
     found += [f"qdisc {line}" for line in qdiscs.splitlines() if "netem" in line or "tbf" in line]
     for stat in Path("/proc").glob("[0-9]*/task/[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # the thread has ended
             name, after_name = stat.read_text().split("(", 1)[1].rsplit(")", 1)
             policy = int(after_name.split()[38])  # proc(5)
             if policy == SCHED_DEADLINE and not name.startswith("sugov"):  # the kernel's own
@@ -199,7 +199,7 @@ def test_a_killed_run_leaves_nothing_after_clean_and_the_series_is_completed(tmp
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
         first = json.loads(run.stdout.readline())
-        time.sleep(1)  # into the second run: its contention is on
+        time.sleep(1)  # in the second run now, with contention
         run.send_signal(signal.SIGKILL)
     kept = {f: f.stat().st_mtime_ns for f in (tmp_path / "data" / "runs").glob("*.parquet")}
     assert [f.stem for f in kept] == [first["run"]]
@@ -245,18 +245,18 @@ def test_contend_holds_each_vcpu_of_a_guest_in_phase_and_out_of_phase(tmp_path: 
         config = GuestConfig("contended", tap="", mac="", vcpus=2)
         with Guest.start(config, kernel, image.build(kernel), chosen, session) as guest:
             guest.wait_booted()
-            # As heavy as anybody: the testbed's guests go before all else, and these vCPUs take all CPUs.
+            # With ordinary priority: the testbed's guests precede everything else, and these vCPUs take all CPUs.
             cpus.weigh_session(guest.process.pid, "0")
             guest.agent.spawn("brobust-guest", "spin")
             threads = [SavedThread.of(thread) for thread in guest.vcpu_threads]
             together = {phase: _together(tmp_path, "brobust-contended", phase) for phase in ("in", "out")}
             assert [SavedThread.of(thread) for thread in guest.vcpu_threads] == threads
-    # Off for half of the time each: at once, or one after the other.
+    # Each is off for half of the time: both at once, or one after the other.
     assert together["in"] >= 0.4 and together["out"] <= 0.2, together
 
 
 def _together(directory: Path, name: str, phase: str) -> float:
-    """The part of the time in which two vCPUs of a guest were both off their CPUs."""
+    """Return the part of the time in which two vCPUs of a guest were both off their CPUs."""
     trace = directory / f"{phase}.parquet"
     contend = ["--qemu", name, "--driver", "burner", "--share", "50%", "--timeslice", "40ms", "--phase", phase]
     said = subprocess.run(

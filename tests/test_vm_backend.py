@@ -1,4 +1,4 @@
-"""What the vm backend does about guests that die and calibrations that fall short, with guests that are not real."""
+"""The vm backend handles guests that die and calibrations that fall short; the guests are not real."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RUN = Run(scenario=scenario({"backend": "vm", "flows": [{"cc": "cubic"}]}), repe
 
 
 class Backend(VmBackend):
-    """Boots guests that die when they are told to."""
+    """A backend whose guests die on request."""
 
     def __init__(self) -> None:
         super().__init__(cast(Session, None), self.said)
@@ -57,7 +57,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Backend:
 
 
 def _dies(times: int) -> Callable[[Any, Any], tuple[Measured, None]]:
-    """A measurement whose guest dies the first times."""
+    """Return a measurement whose guest dies the first times."""
     left = iter(range(times))
 
     def measure(run: Run, testbed: Any) -> tuple[Measured, None]:
@@ -96,7 +96,7 @@ def test_a_run_that_fails_in_living_guests_is_not_repeated(backend: Backend, mon
     monkeypatch.setattr(backend, "_measured", fail)
     (row,) = base.measured(backend, RUN).runs
     assert (row["outcome"], row["guest_restarts"], backend.boots) == ("failed", 0, 1)
-    assert not backend._started  # which may be stuck
+    assert not backend._started  # they may be stuck
 
 
 def test_guests_that_do_not_get_ready_are_booted_again(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_a_calibration_that_falls_short_is_repeated_and_only_what_fell_short(
     record, _, _ = _calibrated(backend, monkeypatch, [19.1], [17.3, 17.4, 17.3, 17.2, 19.0])
     assert (record["udp_tries"], record["cubic_tries"]) == (1, 5)
     assert (record["udp_mbps"], record["cubic_mbps"]) == (19.1, 19.0)
-    assert backend.boots == 2  # a guest may have begun badly
+    assert backend.boots == 2  # a guest may be stuck from the start
 
 
 def test_a_machine_that_never_carries_the_path_is_refused_with_the_best_of_all_tries(

@@ -1,4 +1,5 @@
-"""Our controls in real VMs, as BPF beside the kernel's own, what each is for; other drivers. One testbed for all."""
+"""Our controls work in real VMs, as BPF programs and compared with the kernel's own; other drivers. All tests share one
+testbed."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def _rate(testbed: VmBackend, cc: str, share: float) -> float:
 
 def test_undisturbed_ours_carry_what_the_kernels_own_carry(testbed: VmBackend) -> None:
     rate = {cc: _rate(testbed, cc, 1) for cc in ("bbr", "brb_bbr1", "cubic", "brb_cubic", "brb_bbr3")}
-    # Runs of which one may be unlucky: whether they decide the same is asked below, call by call.
+    # A single run may be unlucky. Whether they decide the same is tested below, call by call.
     assert rate["brb_bbr1"] == pytest.approx(rate["bbr"], rel=0.15), rate
     assert rate["brb_cubic"] == pytest.approx(rate["cubic"], rel=0.15), rate
     assert rate["brb_bbr3"] >= 0.85 * rate["cubic"], rate
@@ -82,16 +83,16 @@ def test_the_burner_keeps_a_millisecond_and_deadline_is_found_out(testbed: VmBac
     assert any(row["outcome"] == "ok" for row in burner), [row["reason"] for row in burner]
     hz = _core.hz()
     if hz is not None and hz < 1000:
-        # A busy guest makes the kernel look at the slice between ticks too, so one run of several may come out right.
+        # A busy guest makes the kernel check the slice between ticks, too, so one of several runs may come out right.
         unfaithful = [row for row in rows("deadline") if row["outcome"] == "unfaithful"]
         assert any("burner" in row["reason"] for row in unfaithful), unfaithful
 
 
 def test_a_competitor_is_given_its_part_by_the_hosts_scheduler(testbed: VmBackend) -> None:
     alone, beside = (_driven(testbed, "cubic", {"driver": "competitor", "share": share}) for share in (1, 0.5))
-    # Whatever share it has is as it should be; something else on this host may have kept the path waiting.
+    # Any share is correct; other work on this host may have kept the path waiting.
     assert beside["driver"] == "competitor" and "the path guest waited" in (beside["reason"] or "the path guest waited")
-    # It may have more than half, as it sleeps, but never all; and what it got is told.
+    # It may get more than half, because the competitor sleeps, but never all; and its share is recorded.
     assert 0.3 < beside["effective_share"] < 0.9 * alone["effective_share"], (alone, beside)
     assert beside["timeslices"] > 50 and beside["effective_offtime_ms"] > 0.5, beside
     assert not [p for p in psutil.process_iter(["cmdline"]) if "while :; do :; done" in (p.info["cmdline"] or [])]
@@ -111,7 +112,7 @@ def test_applications_may_write_less_than_the_path_takes_and_the_path_may_change
 
     assert rate(1, 5.5) == pytest.approx(5, rel=0.15)
     assert rate(7, 9) == pytest.approx(2 * 1448 / 1514, rel=0.15)
-    # Their time counts from the first sample, which an emulated guest may have a second after the flow's start.
+    # Times count from the first sample, which an emulated guest may take a second after the flow's start.
     srtt_ms = {
         begin: samples.filter(pl.col("time_s").is_between(begin, begin + 0.4))["srtt_ms"].median() for begin in (0, 4)
     }
@@ -138,7 +139,7 @@ def test_with_half_the_cpu_the_repair_helps_bbr_1_and_bbr_3(testbed: VmBackend) 
 
 
 def test_with_a_quarter_of_the_cpu_the_kept_schedule_carries_four_times_what_bbr_does(testbed: VmBackend) -> None:
-    """As BPF, around the kernel's own BBR."""
+    """It runs as a BPF program around the kernel's own BBR."""
     rate = {cc: _rate(testbed, cc, 0.25) for cc in ("bbr", "bbr_steady")}
     assert rate["bbr_steady"] >= 4 * rate["bbr"], rate  # measured: 1.2 and 13.4
 
@@ -150,14 +151,14 @@ def test_watch_names_the_flow_that_is_short_of_cpu_and_no_other(testbed: VmBacke
         run = Run(scenario=scenario({**fields, "contention": {"share": share}}), repeat=0)
         _, said = testbed.measure_beside(run, *watch, "--count", "14")
         flows = [flow for line in said.splitlines() for flow in json.loads(line)["flows"]]
-        # iperf3's control connection carries next to nothing.
+        # iperf3's control connection carries almost nothing.
         named = [flow["cause"] for flow in flows if flow["rate_mbps"] > 0.5 and flow["seconds"] > 2]
         assert len(named) >= 4
         assert named.count(cause) > len(named) / 2, (share, named)
 
 
 def test_bbq_cuts_the_probing_of_the_flow_with_the_long_rtt_while_there_is_a_queue(testbed: VmBackend) -> None:
-    """What that does to the shares needs more and longer runs than a test has: test_virtual_cc.py."""
+    """The effect on the shares needs more and longer runs than a test has; see test_virtual_cc.py."""
     probing = {}
     for cc in ("brb_bbr1", "brb_bbq"):
         flows = [{"cc": cc, "rtt": "10ms"}, {"cc": cc, "rtt": "50ms"}]
@@ -166,7 +167,7 @@ def test_bbq_cuts_the_probing_of_the_flow_with_the_long_rtt_while_there_is_a_que
         assert len(gains) > 100
         probing[cc] = sum(gain > 1.2 for gain in gains) / len(gains)
     assert probing["brb_bbr1"] > 0.02, probing  # measured: 0.046 to 0.13
-    assert probing["brb_bbq"] < probing["brb_bbr1"] / 2, probing  # 0 to 0.011: none in 8 s is an answer, too
+    assert probing["brb_bbq"] < probing["brb_bbr1"] / 2, probing  # 0 to 0.011: there may be no probe in 8 s
 
 
 def test_ours_decides_as_the_kernels_own_at_every_call(testbed: VmBackend) -> None:
@@ -176,7 +177,7 @@ def test_ours_decides_as_the_kernels_own_at_every_call(testbed: VmBackend) -> No
 
 
 def test_a_shadow_can_find_a_difference(testbed: VmBackend) -> None:
-    """With another parameter than the kernel's."""
+    """A parameter that differs from the kernel's makes the shadow find a difference."""
     over = {"duration": "3s"}
     (watched,) = shadow.compare(["clean"], ["bbr_shadow:bbr1_cwnd_gain=3"], over, testbed)
     assert watched.differences > 0 and watched.first is not None

@@ -1,4 +1,4 @@
-"""`brobust watch`: sockets of this host, what limits them, and what is said about it."""
+"""`brobust watch` names what limits the sockets of this host, and explains it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAST = ("--interval", "100ms", "--window", "1s")
 
 @contextmanager
 def connection(receive_buffer: int | None = None) -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Both ends of a TCP connection over loopback: who connected, and who was asked."""
+    """Yield both ends of a TCP connection over loopback: the client's, and the server's."""
     with socket.socket() as listener:
         if receive_buffer is not None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -152,12 +152,12 @@ def test_filters() -> None:
 
 
 @pytest.mark.root
-def test_every_namespace_is_looked_into(brobust: Brobust) -> None:
+def test_all_namespaces_are_watched(brobust: Brobust) -> None:
     program = (
         "import socket; s = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(s.getsockname());"
         "a = s.accept(); print(s.getsockname()[1], flush=True); input()"
     )
-    # A network namespace of its own; its loopback has to be brought up.
+    # In the new network namespace the loopback device must be brought up first.
     command = ["unshare", "--net", "bash", "-c", f'ip link set lo up; exec python3 -c "{program}"']
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdin is not None and other.stdout is not None
@@ -170,7 +170,7 @@ def test_every_namespace_is_looked_into(brobust: Brobust) -> None:
     assert flow["netns"].startswith("pid ")
 
 
-def test_what_is_to_be_done_is_said(brobust: Brobust) -> None:
+def test_explain_says_what_to_do(brobust: Brobust) -> None:
     said = brobust("watch", "--explain").stdout
     assert "brobust cc load bbr_robust --dry-run" in said and "brobust cc load bbr_steady --dry-run" in said
 

@@ -33,14 +33,14 @@ UNIT = HERE / "packaging" / "brobust-watch.service"
 DASHBOARD = HERE / "packaging" / "brobust-watch.json"
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
-"""What a Prometheus asks for."""
+"""The header with which Prometheus asks for OpenMetrics."""
 OLDER = "text/plain;version=0.0.4"
 
 BOUNDS = {"rate_mbps": [0.1, 1.0, 10.0], "inflight_bdp": [0.5, 1.0]}
 
 
 def _count(cc: str, cause: str, sockets: int) -> dict[str, Any]:
-    """Sockets of 4 Mbit/s with 0.75 BDP in flight."""
+    """Return a line of `counts` for sockets of 4 Mbit/s with 0.75 BDP in flight."""
     return {
         "cc": cc,
         "cause": cause,
@@ -78,7 +78,7 @@ def _report(*counts: dict[str, Any], **changed: Any) -> dict[str, Any]:
 
 
 def scrape(address: Address, accept: str = OPENMETRICS) -> str:
-    """Past any proxy that the environment names."""
+    """Return the body of a scrape, without any proxy that the environment names."""
     connection = http.client.HTTPConnection(address.host, address.port, timeout=10)
     try:
         connection.request("GET", "/metrics", headers={"Accept": accept})
@@ -95,7 +95,7 @@ def families(text: str) -> dict[str, Metric]:
 
 
 def samples(text: str) -> dict[tuple[str, ...], float]:
-    """By name and the labels' values, in the order of the labels' names."""
+    """Return the samples by name and the labels' values, in the order of the labels' names."""
     return {
         (sample.name, *(sample.labels[label] for label in sorted(sample.labels))): sample.value
         for family in families(text).values()
@@ -104,7 +104,7 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
 
 
 def shown(*reports: dict[str, Any], per_socket: bool = False, accept: str = OPENMETRICS) -> str:
-    """What a scrape gets after these."""
+    """Return what a scrape gets after these sweeps."""
     shows = Metrics(per_socket)
     for report in reports:
         shows.update(report)
@@ -114,7 +114,7 @@ def shown(*reports: dict[str, Any], per_socket: bool = False, accept: str = OPEN
 
 @contextmanager
 def served(*arguments: str, before: Sequence[str] = ()) -> Iterator[Address]:
-    """By the command, on a port that it finds free."""
+    """Serve with the command, on a port that the kernel chooses."""
     command = [*before, BROBUST, "watch", "--serve", "127.0.0.1:0", *FAST, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -235,12 +235,12 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 
 def _answering() -> int:
-    """How many connections have a thread."""
+    """Return how many connections have a thread."""
     return sum("process_request_thread" in thread.name for thread in threading.enumerate())
 
 
 def _wait_until(condition: Callable[[], bool]) -> None:
-    """The test's time limit ends the wait."""
+    """Wait until it is true; the test's time limit ends the wait."""
     while not condition():
         time.sleep(0.01)
 
@@ -257,7 +257,7 @@ def test_more_connections_than_the_process_may_have_files_blind_nobody() -> None
     with served(before=("prlimit", "--nofile=100:100")) as address, ExitStack() as idle:
         for _ in range(300):
             idle.enter_context(socket.create_connection(address))
-        # Sweeps that begin after that.
+        # These sweeps begin after the connections.
         first = samples(scrape(address))["brobust_sweeps_total",]
         got: dict[tuple[str, ...], float] = {}
         while got.get(("brobust_sweeps_total",), 0) < first + 2:
@@ -268,7 +268,7 @@ def test_more_connections_than_the_process_may_have_files_blind_nobody() -> None
 def test_who_never_reads_is_left_and_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     accept = metrics._Server.get_request
 
-    def with_a_small_buffer(server: metrics._Server) -> Any:  # else the kernel's would hold the whole answer
+    def with_a_small_buffer(server: metrics._Server) -> Any:  # the kernel's default buffer would hold the whole answer
         request, client = accept(server)
         request.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         return request, client
@@ -295,7 +295,7 @@ def test_sockets_of_this_host_are_served_while_sweeps_go_on() -> None:
     with connection() as (client, server), served("--filter", f"sport {client.getsockname()[1]}") as address:
         client.sendall(b"hello")
         server.recv(5)
-        # Each scrape is later than the last by what it takes; the test's time limit ends the wait.
+        # Scrapes follow each other at once; the test's time limit ends the wait.
         got: dict[tuple[str, ...], float] = {}
         while got.get(("brobust_sweeps_total",), 0) < 12:
             text = scrape(address)
@@ -303,7 +303,7 @@ def test_sockets_of_this_host_are_served_while_sweeps_go_on() -> None:
     assert sum(value for key, value in got.items() if key[:2] == ("brobust_sockets", "app-limited")) == 1
     assert sum(value for key, value in got.items() if key[0] == "brobust_socket_rate_bits_per_second_gcount") == 1
     assert got["brobust_sweep_seconds",] > 0 and got["brobust_sweep_cpu_seconds_total",] > 0
-    # What the made-up reports of the other tests show is what there is; only the host may tell less.
+    # The made-up sweeps of the other tests have all metrics; a real host may have fewer.
     made_up = {name for name, *_ in samples(shown(_report(_count("bbr", "undecided", 1))))}
     real = {name for name, *_ in got}
     assert real <= made_up and all("_host_" in name for name in made_up - real)
@@ -360,7 +360,7 @@ def test_every_metric_is_in_the_documentation() -> None:
 
 
 def _queries() -> list[str]:
-    """Of each panel, and of each variable that Prometheus fills."""
+    """Return the queries of all panels, and of all variables that Prometheus fills."""
     board = json.loads(DASHBOARD.read_text())
     panels = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
     variables = [variable["query"]["query"] for variable in board["templating"]["list"] if variable["type"] == "query"]
@@ -379,7 +379,7 @@ def test_the_dashboard_asks_for_what_is_exposed() -> None:
     }
     assert causes and causes <= {*CAUSES}
     labels = {label for query in queries for text in re.findall(r"by \(([^)]+)\)", query) for label in text.split(", ")}
-    assert labels == {"cause", "cc", "le", "instance"}  # Prometheus gives the last
+    assert labels == {"cause", "cc", "le", "instance"}  # Prometheus adds `instance`
 
 
 def test_the_dashboard_has_its_panels_beside_and_beneath_each_other() -> None:
@@ -393,7 +393,7 @@ def test_the_dashboard_has_its_panels_beside_and_beneath_each_other() -> None:
     ]
     assert len(cells) == len(set(cells)) and max(x for x, _ in cells) == 23
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
-    # It knows no data source of ours, and shows one time under the pointer in all panels.
+    # The dashboard names no data source of ours, and its panels share the time under the pointer.
     sources = {panel["datasource"]["uid"] for panel in board["panels"] if panel["type"] != "row"}
     assert sources == {"${datasource}"} and board["graphTooltip"] == 1
 
@@ -401,7 +401,7 @@ def test_the_dashboard_has_its_panels_beside_and_beneath_each_other() -> None:
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     unit = tmp_path / UNIT.name
-    # It insists that the program is there.
+    # systemd-analyze complains if the program does not exist.
     unit.write_text(UNIT.read_text().replace("/usr/local/bin/brobust", str(BROBUST)))
     verified = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
     complaints = [line for line in verified.stderr.splitlines() if UNIT.name in line]
@@ -445,7 +445,7 @@ def test_the_unit_has_the_one_capability_that_is_needed(brobust: Brobust) -> Non
             json_lines(_as_nobody(capability, *watch).stdout)[-1] for capability in (None, capabilities[0])
         )
     assert without["host"]["late_share"] is None and granted["host"]["late_share"] is not None
-    # Everything else of a socket of root's is there either way.
+    # All other fields of root's sockets are there with and without the capability.
     assert os.geteuid() == granted["flows"][0]["uid"] and granted["flows"][0]["bdp_source"] is not None
     for field in ("uid", "cc", "bdp_source", "cause"):
         assert without["flows"][0][field] == granted["flows"][0][field]

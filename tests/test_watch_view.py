@@ -1,4 +1,4 @@
-"""The terminal view of `brobust watch`, by scripted sweeps; and the command itself in a pseudo-terminal."""
+"""The terminal view of `brobust watch` with scripted sweeps, and the command in a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _sweep(sweep: int, *flows: Flow, **changed: Any) -> Sweep:
     return sweep | changed
 
 
-# By cause: 1, 3, 2. By rate: 3, 2, 1. By inflight: 1, 2, 3. By deficit: 1, 2, 3 (unknown).
+# The orders: by cause 1, 3, 2; by rate 3, 2, 1; by inflight 1, 2, 3; by deficit 1, 2, 3 (unknown).
 THREE = (
     _flow(1, CPU_LIMITED, inflight_bdp=0.4, deficit_share=0.9),
     _flow(3, inflight_bdp=1.75, deficit_share=None, cc="cubic", bdp_source="delivery-rate"),
@@ -79,13 +79,13 @@ THREE = (
 
 
 class Watched:
-    """A view in a terminal of textual's own, and the sweeps it gets."""
+    """A view in textual's test terminal, and the sweeps that it gets."""
 
     def __init__(self, view: WatchView, pilot: Pilot[None], sweeps: queue.SimpleQueue[Sweep | None]) -> None:
         self.view, self.pilot, self.sweeps = view, pilot, sweeps
 
     async def sweep(self, sweep: Sweep) -> None:
-        """One more, and what it does to the screen."""
+        """Give the view one more sweep, and wait until the screen shows it."""
         self.sweeps.put(sweep)
         followed = self.view.followed
         for _ in range(1000):
@@ -99,7 +99,7 @@ class Watched:
         await self.pilot.pause()
 
     def screen(self) -> list[str]:
-        """The lines as they are seen."""
+        """Return the lines of the screen."""
         strips = self.view.screen._compositor.render_strips()
         return ["".join(segment.text for segment in strip).rstrip() for strip in strips]
 
@@ -107,7 +107,7 @@ class Watched:
         return "\n".join(self.screen())
 
     def rows(self) -> list[str]:
-        """Other ends' last numbers, from top to bottom."""
+        """Return the last number of each remote address, from top to bottom."""
         return [line.split("203.0.113.")[1].split(":")[0] for line in self.screen() if "203.0.113." in line]
 
     def flows(self) -> Flows:
@@ -161,7 +161,7 @@ def test_a_terminal_of_80_columns_shows_what_matters() -> None:
     _run(test)
 
 
-def test_the_host_says_why_and_what_cannot_be_read_is_always_said() -> None:
+def test_the_host_says_why_and_what_cannot_be_read_is_always_shown() -> None:
     host = {"steal_share": 0.3, "late_share": 0.4, "busiest_share": 0.97, "pressure_share": None}
     unread = [f"network namespace {name}: permission denied" for name in ("a", "b", "c")]
 
@@ -180,7 +180,7 @@ def test_the_host_says_why_and_what_cannot_be_read_is_always_said() -> None:
     _run(test)
 
 
-def test_sorting_and_the_other_way_round() -> None:
+def test_sorting_and_reversing() -> None:
     async def test() -> None:
         async with _watched(_sweep(1, *THREE)) as watched:
             orders = {}
@@ -193,7 +193,7 @@ def test_sorting_and_the_other_way_round() -> None:
                 "cause": (["1", "3", "2"], ["3", "2", "1"]),
                 "rate": (["3", "2", "1"], ["1", "2", "3"]),
                 "inflight": (["1", "2", "3"], ["3", "2", "1"]),
-                "deficit": (["1", "2", "3"], ["2", "1", "3"]),  # what is not known comes last
+                "deficit": (["1", "2", "3"], ["2", "1", "3"]),  # unknown values come last
             }
             assert watched.flows().order.name == "cause" and "by cause, cpu-limited first" in watched.text()
 
@@ -228,7 +228,7 @@ def test_while_it_is_paused_the_screen_stands_still_and_no_history_has_a_hole() 
             for sweep in (2, 3):
                 await watched.sweep(_sweep(sweep, *(_flow(number) for number in (4, 5))))
             assert watched.text() == paused
-            await watched.press("s")  # what is there can be sorted
+            await watched.press("s")  # the view can be sorted while it is paused
             assert watched.rows() == ["3", "2", "1"]
             await watched.press("space")
             assert "PAUSED" not in watched.text() and watched.rows() == ["5", "4"]
@@ -245,7 +245,7 @@ def test_the_cursor_stays_on_its_socket() -> None:
             def under() -> str:
                 return watched.table().keys[watched.table().cursor_row][3]
 
-            # Nobody has moved it: it stays on its line.
+            # Nobody has moved the cursor, so it stays on its line.
             await watched.sweep(_sweep(2, _flow(3), _flow(2), _flow(1)))
             assert under() == "203.0.113.3:5201"
             await watched.press("down")
@@ -257,7 +257,7 @@ def test_the_cursor_stays_on_its_socket() -> None:
             await watched.pilot.resize_terminal(140, 24)
             await watched.pilot.pause()
             assert under() == "203.0.113.2:5201"
-            # It is gone: the line stays. It is back: the cursor, too.
+            # When the socket disappears, the cursor keeps its line; when it returns, the cursor follows it.
             await watched.sweep(_sweep(4, _flow(1), _flow(3)))
             assert watched.rows() == ["1", "3"]
             await watched.sweep(_sweep(5, _flow(2), _flow(1), _flow(3)))
@@ -284,7 +284,7 @@ def test_a_line_has_the_colour_of_the_socket_that_is_on_it_now() -> None:
     _run(test)
 
 
-def test_the_detail_says_all_that_was_seen_with_its_history() -> None:
+def test_the_detail_shows_the_evidence_and_the_history() -> None:
     async def test() -> None:
         sweeps = [
             _sweep(sweep, _flow(1, CPU_LIMITED, rate_mbps=float(sweep), inflight_bdp=sweep / 10), _flow(2))
@@ -308,14 +308,14 @@ def test_the_detail_says_all_that_was_seen_with_its_history() -> None:
     _run(test)
 
 
-def test_each_field_of_a_flow_is_said_in_the_detail() -> None:
-    before = _said(_flow(1))
+def test_the_detail_shows_each_field_of_a_flow() -> None:
+    before = _detail(_flow(1))
     for name, value in _flow(1).items():
         changed: Any = {"bdp_source": "delivery-rate", "cause": "app-limited", "interface": 3}.get(name)
         if changed is None:
             changed = f"{value}0" if isinstance(value, str) else value * 2
-        assert _said(_flow(1, **{name: changed})) != before, name
-    nothing = _said({name: None if name in CAN_BE_UNKNOWN else value for name, value in _flow(1).items()})
+        assert _detail(_flow(1, **{name: changed})) != before, name
+    nothing = _detail({name: None if name in CAN_BE_UNKNOWN else value for name, value in _flow(1).items()})
     assert nothing.count("unknown") == len(CAN_BE_UNKNOWN)
     assert set(text.MEANINGS) == set(CAUSES)
 
@@ -334,11 +334,11 @@ CAN_BE_UNKNOWN = (
 )
 
 
-def _said(flow: Flow) -> str:
+def _detail(flow: Flow) -> str:
     return "\n".join([text.who_and_why(flow).plain, *map(": ".join, text.evidence(flow))])
 
 
-def test_histories_are_kept_for_so_many_sweeps_and_no_longer() -> None:
+def test_histories_reach_back_a_limited_number_of_sweeps() -> None:
     followed = Followed()
     followed.take(_sweep(1, _flow(1), _flow(2)))
     for sweep in range(2, MAX_HISTORY_SWEEPS + 1):
@@ -380,7 +380,7 @@ def test_sweeps_may_come_while_a_screen_is_opened_or_closed() -> None:
                 for key in ("enter", "escape", "question_mark", "escape", "down"):
                     view.simulate_key(key)
                     await asyncio.sleep(0.01)
-            await pilot.press("down")  # waits until every key before it was handled: none may come after the end
+            await pilot.press("down")  # waits until earlier keys are handled: none may come after the end
             await pilot.press("q")
 
     _run(test)
@@ -425,7 +425,7 @@ def test_the_end_of_the_sweeps_ends_the_view_and_an_error_comes_out(monkeypatch:
 
 
 class Terminal:
-    """A pseudo-terminal of 80 columns with the command in it; `setsid -c` makes it the one that controls it."""
+    """The command in a pseudo-terminal of 80 columns; `setsid -c` makes it the command's controlling terminal."""
 
     def __init__(
         self, *arguments: str, term: str = "xterm-256color", setsid: tuple[str, ...] = ("setsid", "-c")
@@ -443,7 +443,7 @@ class Terminal:
         os.write(self.ours, keys)
 
     def read(self) -> None:
-        """All that is there."""
+        """Read everything that has been written."""
         with suppress(BlockingIOError):
             while True:
                 self.written += os.read(self.ours, 1 << 16)
@@ -456,7 +456,7 @@ class Terminal:
             self.read()
 
     def status(self) -> int:
-        """Exit status; the terminal is as it was before: own screen, cursor, modes."""
+        """Return the exit status, and check that the terminal is restored: screen, cursor and modes."""
         deadline = time.monotonic() + 60
         while self.process.poll() is None:
             assert time.monotonic() < deadline, self.written
