@@ -243,7 +243,7 @@ def test_a_guest_that_is_only_slow_is_not_dead(monkeypatch: pytest.MonkeyPatch, 
 
 STARTS_AND_WAITS = """
 import subprocess, sys, time
-from brobust.guests import qemu
+from brobust.testbed import qemu
 print(subprocess.Popen(qemu._as_nobody("tcg", ["sleep", "100"])).pid, flush=True)
 time.sleep(100)
 """
