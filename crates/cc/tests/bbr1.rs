@@ -13,7 +13,7 @@ fn in_probe_bw(control: &str) -> Path {
     path
 }
 
-/// The length in ms of the next phase that paces at 1.25, with `rtt_us` measured meanwhile.
+/// Returns the length in ms of the next phase that paces at 1.25, with every RTT sample `rtt_us`.
 fn probe_length(path: &mut Path, rtt_us: i64) -> u32 {
     path.in_flight = Some(path.bdp() * 2);
     let mut length = 0;

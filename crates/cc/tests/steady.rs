@@ -18,7 +18,7 @@ fn steady(control: &str) -> Path {
     path
 }
 
-/// A pass of the write loop after `later_ms` that sends `packets`, and leaves the next departure 1 ms ahead.
+/// Makes a pass of the write loop after `later_ms` that sends `packets` and puts the next departure 1 ms ahead.
 fn send(path: &mut Path, packets: u32, later_ms: u64) -> u64 {
     path.conn.clock_ns += later_ms * MS;
     path.conn.now_us = path.conn.clock_ns / 1000;
@@ -46,7 +46,8 @@ fn a_late_departure_raises_the_rate_until_it_is_made_up_for() {
         let raised = send(&mut path, 1, 21);
         assert!(raised > 2 * own && raised <= 20 * own, "{control}: {raised} after {own}");
         assert_eq!(stalls(&path), 2);
-        // 20 ms of the own rate are owed, less the half of a burst's gap that Linux gives.
+        // What 20 ms at the flow's rate would have sent is still to be sent, less half a burst's gap that Linux makes
+        // up for.
         let owed = (own * 40 / 1000 / u64::from(path.conn.mss)) as u32;
         assert!(send(&mut path, owed / 2, 1) > own, "{control}");
         send(&mut path, owed, 1);

@@ -2,7 +2,7 @@
 
 use brobust_cc::{ca_state, Connection, Control, Socket, EVENT_TX_START};
 
-/// A path that a test moves round by round: each carries one window. It is no TCP.
+/// A path that a test moves on round by round; each round carries one window. It is not a TCP.
 struct Path {
     conn: Connection,
     socket: Socket,
@@ -29,7 +29,7 @@ impl Path {
         Path { conn, socket, rtt_us }
     }
 
-    /// In congestion avoidance with that window.
+    /// Makes a path whose control is in congestion avoidance with this window.
     fn at(control: &str, rtt_us: u64, cwnd: u32) -> Path {
         let mut path = Path::new(control, rtt_us);
         path.conn.cwnd = cwnd;
@@ -37,7 +37,7 @@ impl Path {
         path
     }
 
-    /// ACKs for a window, evenly over an RTT (`spread`) or all at its end, one for two packets.
+    /// Gives the control the ACKs for a window, one per two packets, evenly over an RTT (`spread`) or all at its end.
     fn round(&mut self, spread: bool) {
         let window = self.conn.cwnd;
         let gap = if spread { self.rtt_us / u64::from(window.div_ceil(2)) } else { 1 };
@@ -63,7 +63,7 @@ impl Path {
         self.conn.now_ticks = (self.conn.now_us / 1000) as u32;
     }
 
-    /// A loss and its recovery.
+    /// Makes the control go through a loss and its recovery.
     fn loss(&mut self) {
         self.conn.prior_cwnd = self.conn.cwnd;
         self.conn.ssthresh = self.socket.ssthresh(&mut self.conn);
@@ -168,7 +168,7 @@ fn a_timeout_forgets_the_path() {
     path.conn.cwnd = 100;
     path.conn.ssthresh = 100;
     path.rounds(20);
-    // Without a Wmax: a twentieth per RTT, as Linux does, and no curve towards the old window.
+    // Without a Wmax the window grows by a twentieth per RTT, as in Linux, and not on a curve towards the old window.
     assert!(near(path.conn.cwnd, 100.0 * 1.05_f64.powi(20), 0.05), "{}", path.conn.cwnd);
 }
 

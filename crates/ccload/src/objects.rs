@@ -40,7 +40,7 @@ pub struct Field {
 
 impl Object {
     pub fn find(name: &str) -> Result<Object> {
-        let unknown = || Refusal::Unknown { name: name.to_owned() };
+        let unknown = || Refusal::Unknown { name: name.to_owned(), known: names().collect::<Vec<_>>().join(", ") };
         let (name, bytes) = OBJECTS.iter().find(|(known, _)| *known == name).ok_or_else(unknown)?;
         let btf = Btf::from_raw(name, bytes).ok().flatten().ok_or_else(unknown)?;
         Ok(Object { name, bytes, btf })

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    #[error("there is no control named {name}; the controls are {}", crate::names().collect::<Vec<_>>().join(", "))]
-    Unknown { name: String },
+    #[error("there is no control named {name}; the controls are {known}")]
+    Unknown { name: String, known: String },
 
     #[error(
         "loading a congestion control takes root, or CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_BPF: run this with sudo"

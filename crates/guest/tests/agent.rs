@@ -33,7 +33,7 @@ impl Agent {
         }
     }
 
-    /// Clock ticks of CPU time that the agent has used.
+    /// Returns the CPU time that the agent has used, in clock ticks.
     fn cpu_ticks(&self) -> u64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap();
         let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
@@ -182,14 +182,14 @@ fn a_tty_serves_as_a_port_too() {
     let mut agent = Command::new(env!("CARGO_BIN_EXE_brobust-guest")).arg("agent").arg(&path).spawn().unwrap();
     let mut master = fs::File::from(pty.master);
     let mut replies = BufReader::new(master.try_clone().unwrap());
-    // The tty is raw, and does not echo, once the agent answers.
+    // Once the agent answers, the tty is raw and does not echo.
     let mut line = String::new();
     while !line.contains(r#""id":1,"uptime_s""#) {
         line.clear();
         writeln!(master, r#"{{"id":1,"ping":true}}"#).unwrap();
         replies.read_line(&mut line).unwrap();
     }
-    // Longer than a line of a tty that is not raw.
+    // This is longer than a line of a tty that is not raw.
     let text = "x".repeat(10_000);
     writeln!(master, "{}", json!({"id": 2, "argv": ["cat"], "stdin": text})).unwrap();
     while !line.contains(r#""id":2"#) {

@@ -16,7 +16,7 @@ fn run(arguments: &[&str]) -> Output {
     Command::new(PROGRAM).args(arguments).output().unwrap()
 }
 
-/// Sends from a socket on this host to another until dropped.
+/// A flow between two sockets of this host, which ends when this is dropped.
 struct Flow {
     port: u16,
     sender: Option<thread::JoinHandle<()>>,
@@ -89,7 +89,7 @@ fn sampling_ends_with_its_results_on_sigterm() {
         .spawn()
         .unwrap();
     thread::sleep(Duration::from_millis(500));
-    // SAFETY: our child, not waited for yet.
+    // SAFETY: it is our child, and has not been waited for.
     unsafe { libc::kill(sampler.id() as i32, libc::SIGTERM) };
     let output = sampler.wait_with_output().unwrap();
     if output.status.success() {
@@ -118,7 +118,8 @@ fn bad_arguments_are_refused_in_one_line() {
 fn loading_without_privilege_is_refused_with_the_remedy() {
     let mut command = Command::new(PROGRAM);
     command.args(["cc", "load", "bbr_robust"]);
-    // SAFETY: one system call; it makes exec give no capabilities to root, and fails for others, who have none.
+    // SAFETY: this is one system call. It makes exec give root no capabilities; other users have none, and it fails for
+    // them.
     unsafe {
         command.pre_exec(|| {
             libc::prctl(libc::PR_SET_SECUREBITS, libc::SECBIT_NOROOT);
@@ -153,6 +154,6 @@ fn the_spinner_gives_way_and_dies_with_its_parent() {
 }
 
 fn is_running(pid: &str) -> bool {
-    // A zombie that init has not taken yet has ended.
+    // A zombie has ended, although init has not reaped it yet.
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }

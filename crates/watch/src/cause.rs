@@ -25,7 +25,7 @@ const AWAY_SHARE: f64 = 0.1;
 const KEPT_PACE_SHARE: f64 = 0.95;
 /// A flow with less than this in flight, in BDP, has no queue.
 const NO_QUEUE_BDP: f64 = 1.25;
-/// Of this many samples at least one has to be such that the flow could send. Otherwise a deficit means nothing.
+/// A deficit means something only if the flow could send in at least one out of this many samples.
 const SAMPLES_PER_COULD_SEND: usize = 3;
 
 /// The thresholds above by name, for texts that state them.

@@ -1,18 +1,18 @@
-//! A path that a test moves by hand: it feeds the contract, and is no TCP.
+//! A path that a test moves on by hand. It calls the control as a stack would, but is not a TCP.
 
-// Not every file of tests uses all of it.
+// Not every test file uses all of this.
 #![allow(dead_code)]
 
 use brobust_cc::{Connection, Control, Sample, Socket, MODES};
 
-/// One ACK a millisecond, each for what the path delivers in it.
+/// A path with one ACK per millisecond, each for what the path delivers in that time.
 pub struct Path {
     pub conn: Connection,
     pub socket: Socket,
     pub rtt_us: u64,
-    /// What the path delivers, packets per ms.
+    /// Rate of the path, packets per ms.
     pub rate: u32,
-    /// Packets in flight at each ACK; none: as many as the window holds.
+    /// Packets in flight at each ACK. None: as many as cwnd allows.
     pub in_flight: Option<u32>,
 }
 
@@ -49,7 +49,7 @@ impl Path {
         MODES[self.socket.report(&self.conn).mode as usize]
     }
 
-    /// Packets per ms, by the control's own estimate.
+    /// Returns the control's bandwidth estimate in packets per ms.
     pub fn estimate(&self) -> f64 {
         self.socket.report(&self.conn).bandwidth as f64 / 1448.0 / 1000.0
     }
@@ -62,7 +62,7 @@ impl Path {
         self.ack_with(|_| {});
     }
 
-    /// An ACK whose sample the test changes before the control sees it.
+    /// Gives the control an ACK whose sample the test changes first.
     pub fn ack_with(&mut self, change: impl FnOnce(&mut Sample)) {
         let conn = &mut self.conn;
         conn.now_us += 1000;
@@ -89,7 +89,7 @@ impl Path {
         self.socket.on_ack(conn, &sample);
     }
 
-    /// Until the control is in that mode; how many ms it took.
+    /// Gives the control ACKs until it is in that mode, and returns how many ms this took.
     pub fn until(&mut self, mode: &str, at_most_ms: u32) -> u32 {
         for ms in 0..at_most_ms {
             if self.mode() == mode {
