@@ -65,8 +65,8 @@ def check(scenarios: Sequence[Scenario]) -> None:
     if not accelerator.qemu_version():
         raise MissingSupport("qemu-system-x86_64 is not installed; run `make setup`")
     cpus.plan()
-    for asked in dict.fromkeys(s.contention for s in scenarios if s.contention.active):
-        during_run.check(asked)
+    for requested in dict.fromkeys(s.contention for s in scenarios if s.contention.active):
+        during_run.check(requested)
     for scenario in scenarios:
         cc_names.check_together(group.cc for group in scenario.flows)
     for kernel, control in sorted({(s.kernel, group.cc) for s in scenarios for group in s.flows}):

@@ -194,12 +194,12 @@ def _measure(
     dataset = Dataset.open(directory) if there else None
     if dataset is not None:
         before = dataset.grid()
-        begun, asked = set(before.scenarios), set(grid.scenarios)
-        if not (begun <= asked or asked <= begun):
+        begun, requested = set(before.scenarios), set(grid.scenarios)
+        if not (begun <= requested or requested <= begun):
             raise BadInput(
                 f"{directory} holds other studies or another scale; give another --out, or remove the directory"
             )
-        if begun <= asked and len(grid.runs()) > len(before.runs()) and not dry_run:
+        if begun <= requested and len(grid.runs()) > len(before.runs()) and not dry_run:
             dataset.grow(grid)
     left = runner.remaining(grid, dataset) if dataset is not None else grid.runs()
     if left:

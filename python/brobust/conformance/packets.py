@@ -45,14 +45,14 @@ def compare(
     pairs: Sequence[tuple[str, str]], cases: Sequence[str], kernels: tuple[str | None, str | None] = (None, None)
 ) -> Iterator[Compared]:
     """Compare every pair of controls in every case, each control on its kernel; yield results in this order."""
-    asked = [(pair, name, _scenarios(pair, name, kernels)) for name in cases for pair in pairs]
-    backends.check([scenario for _, _, both in asked for scenario in both])
+    comparisons = [(pair, name, _scenarios(pair, name, kernels)) for name in cases for pair in pairs]
+    backends.check([scenario for _, _, both in comparisons for scenario in both])
     with (
         backends.opened("virtual", lambda _: None) as backend,
         ThreadPoolExecutor(max_workers=getattr(backend, "parallel", 1)) as threads,
     ):
         try:
-            yield from threads.map(lambda one: _compare(backend, *one), asked)
+            yield from threads.map(lambda one: _compare(backend, *one), comparisons)
         except BaseException:
             backend.stop()
             raise

@@ -34,6 +34,7 @@ class Namespace:
 
     @classmethod
     def of(cls, path: Path, name: str) -> Namespace:
+        """Return the namespace to which a path leads."""
         return cls(str(path), path.stat().st_ino, name)
 
 

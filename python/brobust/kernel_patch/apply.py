@@ -38,6 +38,7 @@ class Change:
 
     @property
     def repaired_already(self) -> bool:
+        """Return whether the file was repaired before, so that nothing changes."""
         return self.before == self.after
 
     @cached_property

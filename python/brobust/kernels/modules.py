@@ -34,6 +34,7 @@ class KernelHeaders:
 
     @property
     def release(self) -> str:
+        """Return the kernel's release."""
         generated = self.directory / "include/generated/utsrelease.h"
         return generated.read_text().split('"')[1] if generated.is_file() else str(self.directory)
 

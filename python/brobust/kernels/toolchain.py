@@ -42,9 +42,14 @@ class BuildFailed(BrobustError):
 class Progress(Protocol):
     """Shows the progress of a build."""
 
-    def phase(self, text: str) -> None: ...
-    def count(self, done: int, total: int) -> None: ...
-    def note(self, text: str) -> None: ...
+    def phase(self, text: str) -> None:
+        """Begin a phase."""
+
+    def count(self, done: int, total: int) -> None:
+        """Show how much of the phase is done."""
+
+    def note(self, text: str) -> None:
+        """Show a line that stays."""
 
 
 class Silent:
@@ -110,10 +115,12 @@ class Log:
             return child.wait()
 
     def lines(self) -> list[str]:
+        """Return the lines of the log that are not empty."""
         self._file.flush()
         return [line for line in self.path.read_text(errors="replace").splitlines() if line.strip()]
 
     def tail(self, count: int = 15) -> list[str]:
+        """Return the last lines of the log."""
         return self.lines()[-count:]
 
     def last_line(self) -> str:
@@ -126,5 +133,6 @@ class Log:
                     self.last_line()).strip()  # fmt: skip
 
     def keep(self, path: Path) -> None:
+        """Copy the log to a file that outlives the build."""
         self._file.flush()
         shutil.copy(self.path, path)

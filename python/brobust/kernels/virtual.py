@@ -191,15 +191,17 @@ def build_command(name: str, source: str = "") -> str:
 
 
 def cache_root() -> Path:
+    """Return the directory of the kernels that were built here."""
     return cache_directory() / "virtual"
 
 
 def cached(name: str) -> VirtualKernel | None:
+    """Return the kernel of this name that was built here, if any."""
     return VirtualKernel.read(cache_root() / name)
 
 
 def _places(name: str) -> Iterator[Path]:
-    if _NAME.fullmatch(name):  # never a path
+    if _NAME.fullmatch(name):  # so that it cannot be a path
         yield cache_root() / name
         yield _FROM_WHEEL / name
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# First process of a guest: make the kernel usable, then hand over to the agent, which obeys the host.
-# The console goes to a file on the host; what is printed here is the guest's last words if it fails.
+# The first process of a guest: it makes the kernel usable, then starts the agent, which executes the host's requests.
+# The host reads the console, and quotes what is printed here if the guest fails.
 export PATH=/bin:/usr/sbin
 mount -t devtmpfs dev /dev
 mount -t proc proc /proc
@@ -16,7 +16,7 @@ for module in virtio_pci virtio_console virtio_net tcp_diag; do
 done
 ip link set lo up
 
-# No bulk flow may be limited by its socket buffers (2BRobust, section 4), and no run by the one before it.
+# Socket buffers must limit no bulk flow (2BRobust, section 4), and no run may influence the next one.
 cd /proc/sys/net || exit 1
 echo 67108864 >core/rmem_max
 echo 67108864 >core/wmem_max
@@ -25,7 +25,7 @@ echo "4096 65536 67108864" >ipv4/tcp_wmem
 echo 1 >ipv4/tcp_no_metrics_save
 cd /
 
-# The port appears when virtio_console has probed; there is no udev to wait for.
+# The port appears when virtio_console has probed. There is no udev that could wait for it.
 for _ in 1 2 3 4 5 6 7 8 9 10; do
 	[ -e /dev/vport0p1 ] || [ -e /dev/vport1p1 ] || [ -e /dev/vport2p1 ] && break
 	sleep 0.1

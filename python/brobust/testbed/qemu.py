@@ -166,6 +166,7 @@ class _Wires:
         return cls(agent, console, tuple(theirs))
 
     def close(self) -> None:
+        """Close our ends."""
         self.agent.close()
         self.console.close()
 

@@ -16,6 +16,7 @@ Key = tuple[str, int, str, str]
 
 
 def key_of(flow: Flow) -> Key:
+    """Return what identifies the socket."""
     return flow["netns"], flow["interface"], flow["local"], flow["remote"]
 
 
@@ -48,12 +49,14 @@ class Followed:
     waiting: deque[Sweep] = field(default_factory=lambda: deque(maxlen=MAX_HISTORY_SWEEPS))
 
     def take(self, sweep: Sweep) -> None:
+        """Show a new sweep, or keep it until the pause ends."""
         if self.is_paused:
             self.waiting.append(sweep)
         else:
             self._show(sweep)
 
     def toggle_pause(self) -> None:
+        """Begin a pause, or end it and show the sweeps that arrived during it."""
         self.is_paused = not self.is_paused
         while self.waiting:
             self._show(self.waiting.popleft())

@@ -100,6 +100,7 @@ class Metrics(Collector):
         self._interrupted = 0
 
     def update(self, sweep: Sweep) -> None:
+        """Make this the latest sweep, and add to the counters."""
         with self._lock:
             self._latest = sweep
             self._cpu_s += sweep["cpu_ms"] / 1e3

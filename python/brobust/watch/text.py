@@ -137,6 +137,7 @@ def history_lines(history: History, width: int) -> Table:
 
 
 def socket_style(flow: Flow) -> str:
+    """Return the style of a socket's line: CPU-limited ones stand out, those without a limit recede."""
     if flow["cause"] == CPU_LIMITED:
         return "bold red"
     return "dim" if flow["cause"] in ("app-limited", "undecided") else ""

@@ -282,6 +282,8 @@ class Ended(Message):
 
 
 class WatchView(App[None]):
+    """The terminal program: its keys, and the thread that takes the sweeps."""
+
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("p,space", "pause", "Pause", key_display="p"),
