@@ -159,11 +159,11 @@ def load(
     if default and name in cc_names.WARNINGS:
         typer.echo(f"brobust: {name} {cc_names.WARNINGS[name]}", err=True)
     if dry_run:
-        _say_plan(name, settings, places, pin=pin, as_json=as_json)
+        _print_plan(name, settings, places, pin=pin, as_json=as_json)
         return
     if pin:
         loader.load(name, settings, places, pinned=True)
-        _say(as_json, {"loaded": name, "pinned": True}, f"loaded {name}; `brobust cc unload {name}` unloads it")
+        _print(as_json, {"loaded": name, "pinned": True}, f"loaded {name}; `brobust cc unload {name}` unloads it")
         return
     _trial(name, settings, places, seconds, as_json)
 
@@ -180,7 +180,7 @@ def _trial(
     try:
         journal = loader.load(name, settings, places, pinned=False)
         until = f"in {seconds:g} s, or with Ctrl-C" if seconds is not None else "with Ctrl-C"
-        _say(as_json, {"loaded": name, "pinned": False}, f"loaded {name}; it is unloaded {until}")
+        _print(as_json, {"loaded": name, "pinned": False}, f"loaded {name}; it is unloaded {until}")
         deadline = None if seconds is None else time.monotonic() + seconds
         while deadline is None or time.monotonic() < deadline:
             time.sleep(0.1 if deadline is None else min(0.1, max(0.0, deadline - time.monotonic())))
@@ -188,7 +188,7 @@ def _trial(
         pass
     finally:
         if journal is not None:
-            _say_holders(name, loader.end_trial(journal), as_json)
+            _print_holders(name, loader.end_trial(journal), as_json)
         guardian.dismiss()
 
 
@@ -211,11 +211,11 @@ def unload(
         if dry_run:
             where = [ns.name for ns in loader.defaults_of(one)]
             text = f"would unload {one}" + (f", after restoring the default of {', '.join(where)}" if where else "")
-            _say(as_json, {"would_unload": one, "default_of": where}, text)
+            _print(as_json, {"would_unload": one, "default_of": where}, text)
         else:
-            _say_holders(one, loader.unload(one), as_json)
+            _print_holders(one, loader.unload(one), as_json)
     if not names:
-        _say(as_json, {"unloaded": None}, "no congestion control of brobust is loaded")
+        _print(as_json, {"unloaded": None}, "no congestion control of brobust is loaded")
 
 
 for command in (cc_module.module, conformance.compare, conformance.replay, conformance.shadow):
@@ -237,11 +237,11 @@ def _seconds(duration: str | None) -> float | None:
     return None if duration is None else parsed("for", duration, units.nanoseconds) / 1e9
 
 
-def _say(as_json: bool, record: dict[str, Any], text: str) -> None:
+def _print(as_json: bool, record: dict[str, Any], text: str) -> None:
     print(json.dumps(record) if as_json else text, flush=True)
 
 
-def _say_plan(
+def _print_plan(
     name: str,
     settings: Sequence[tuple[str, int]],
     places: Sequence[namespaces.Namespace],
@@ -255,19 +255,19 @@ def _say_plan(
     lines += [
         f"would change net.ipv4.tcp_congestion_control of {d['namespace']} from {d['from']} to {name}" for d in defaults
     ]
-    _say(as_json, {"would_load": name, "params": dict(settings), "defaults": defaults, "pin": pin}, "\n".join(lines))
+    _print(as_json, {"would_load": name, "params": dict(settings), "defaults": defaults, "pin": pin}, "\n".join(lines))
 
 
-def _say_holders(name: str, holders: Sequence[loader.Holder] | None, as_json: bool) -> None:
+def _print_holders(name: str, holders: Sequence[loader.Holder] | None, as_json: bool) -> None:
     if holders is None:
-        _say(as_json, {"unloaded": None}, f"another command has already unloaded {name}")
+        _print(as_json, {"unloaded": None}, f"another command has already unloaded {name}")
         return
     held = {holder.namespace: holder.sockets for holder in holders}
     text = f"unloaded {name}; nothing of it is left"
     if held:
         where = ", ".join(f"{count} ({ns})" for ns, count in held.items())
         text = f"unloaded {name}; connections that use it until they close: {where}"
-    _say(as_json, {"unloaded": name, "held_by": held}, text)
+    _print(as_json, {"unloaded": name, "held_by": held}, text)
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:

@@ -53,7 +53,7 @@ def compare(
     for result in _counted(compared, len(pairs) * len(names)):
         differ += result.difference is not None
         text = f"{result.first} and {result.second}, {result.case}: {result.difference}"
-        _say(as_json, result, text if result.difference is not None else None)
+        _print(as_json, result, text if result.difference is not None else None)
     _end(as_json, f"{len(pairs) * len(names)} comparisons in {len(names)} cases, {differ} differ", differ)
 
 
@@ -104,7 +104,7 @@ def replay(
         total += result.calls
         found = f"{result.differences} of {result.calls} differ, {result.lost} records did not fit"
         text = f"{result.control}, {result.case}: {found}; {result.first or ''}"
-        _say(as_json, result, text if wrong else None)
+        _print(as_json, result, text if wrong else None)
     _end(as_json, f"{total:,} calls of {len(chosen)} controls in {len(names)} cases, {differ} differ", differ)
 
 
@@ -133,7 +133,7 @@ def shadow(
         differ += result.differences
         acks += result.acks
         text = f"{result.control}, {result.case}: {result.differences} of {result.calls} differ; first: {result.first}"
-        _say(as_json, result, text if result.differences else None)
+        _print(as_json, result, text if result.differences else None)
     _end(as_json, f"{acks:,} ACKs in {len(names)} cases, {differ} calls differ", differ)
 
 
@@ -147,7 +147,7 @@ def _counted(results: Iterator[Any], total: int) -> Iterator[Any]:
     return iter(track(results, "comparing", total, console=console, transient=True, disable=not console.is_terminal))
 
 
-def _say(as_json: bool, result: Any, text: str | None) -> None:
+def _print(as_json: bool, result: Any, text: str | None) -> None:
     if as_json:
         print(json.dumps(result.__dict__), flush=True)
     elif text is not None:

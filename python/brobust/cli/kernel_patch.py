@@ -94,7 +94,7 @@ def patch(
     if as_json:
         print(json.dumps(_record(tree, changes, check or show, sentence, compiled, kernel)))
     else:
-        _say(changes, check, show, sentence, compiled, kernel)
+        _print(changes, check, show, sentence, compiled, kernel)
 
 
 def _check_options(
@@ -152,34 +152,36 @@ def _show(tree: Path, todo: Sequence[Change], mailed: str | None, output: Path |
         raise BadInput(f"--output: {output} cannot be written: {error.strerror}") from None
 
 
-def _say(
+def _print(
     changes: Sequence[Change], check: bool, show: bool, sentence: str, compiled: Compiled | None, kernel: str | None
 ) -> None:
     from brobust.report.console import Console
 
     # A diff on standard output may be piped into another program, so everything else goes to stderr then.
-    say = Console(stderr=show, soft_wrap=True, highlight=False).print
+    write = Console(stderr=show, soft_wrap=True, highlight=False).print
     for change in changes:
         what = f"{change.name} ({change.file.what})"
         if change.repaired_already:
-            say(f"{what}: already repaired, nothing to do")
+            write(f"{what}: already repaired, nothing to do")
         elif check:
-            say(f"{what}: the repair applies, {change.count('+')} lines added, {change.count('-')} removed")
+            write(f"{what}: the repair applies, {change.count('+')} lines added, {change.count('-')} removed")
         elif not show:
-            say(f"{what}: repaired\n{change.stat}")
+            write(f"{what}: repaired\n{change.stat}")
             for line in change.file.explanation:
-                say(f"  {line}")
+                write(f"  {line}")
     if sentence:
-        say(sentence)
+        write(sentence)
     if compiled is not None:
         warned = f", {len(compiled.warnings)} warnings" if compiled.warnings else ", no warnings"
-        say(f"compiled {', '.join(compiled.objects)} for Linux {compiled.release} in {compiled.seconds:.0f} s{warned}")
+        write(
+            f"compiled {', '.join(compiled.objects)} for Linux {compiled.release} in {compiled.seconds:.0f} s{warned}"
+        )
         for line in compiled.warnings:
-            say(f"  {line}")
+            write(f"  {line}")
         for file in compiled.modules if kernel is None else []:
-            say(f"{file}: unsigned{'' if compiled.has_btf else ', and without BTF: BPF programs cannot call it'}")
+            write(f"{file}: unsigned{'' if compiled.has_btf else ', and without BTF: BPF programs cannot call it'}")
     if kernel is not None:
-        say(f"to measure it: brobust run --backend vm --cc bbr --kernel debian-{_series(kernel)},{kernel}")
+        write(f"to measure it: brobust run --backend vm --cc bbr --kernel debian-{_series(kernel)},{kernel}")
 
 
 def _series(kernel: str) -> str:
