@@ -81,4 +81,4 @@ format:
 	git ls-files '*.c' '*.h' '*.cc' | xargs -r clang-format -i
 
 clean:
-	rm -rf target .venv python/brobust/testbed/bin python/brobust/_core*.so
+	rm -rf target .venv python/brobust/sources python/brobust/testbed/bin python/brobust/_core*.so

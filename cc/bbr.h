@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
 /*
- * What all versions of BBR share: units, rates, the bandwidth-delay product, the filter of the
- * greatest value, and the view of a model that a policy beside BBR (robust.h, ha.h) looks at.
+ * What all versions of BBR share: units, rates, the bandwidth-delay product, the windowed maximum,
+ * and the view of a model for a policy beside BBR (robust.h, steady.h, share_compensation.h).
  *
- * Every operation rounds as the kernel's does (net/ipv4/tcp_bbr.c, lib/win_minmax.c): the order of
+ * Every operation rounds like the kernel's (net/ipv4/tcp_bbr.c, lib/win_minmax.c): the order of
  * multiplications and shifts is part of the behaviour.
  */
 #ifndef BROBUST_CC_BBR_H
@@ -15,25 +15,26 @@
 #define BBR_BW_UNIT (1U << BBR_BW_SCALE)
 #define BBR_SCALE 8 /* gains are << 8 */
 #define BBR_UNIT (1U << BBR_SCALE)
-#define BBR_MOST_GAIN 1023U /* the kernel keeps a gain in 10 bits */
+#define BBR_MAX_GAIN 1023U /* the kernel keeps a gain in 10 bits */
 
-#define BBR_TSO_SEGS_MOST 127U
+#define BBR_MAX_TSO_SEGS 127U
 
 /*
- * Paced that many percent below the bandwidth: on average the queue at the bottleneck then drains,
- * and headers, which the rate does not count, have their room.
+ * BBR paces this many percent below the bandwidth, so that on average the queue at the bottleneck
+ * drains, and there is room for headers, which the rate does not count.
  */
-CC_PARAM(bbr_pacing_margin, 1, 0, 50, CC_PERCENT, "paced below the bandwidth estimate")
-/* Below this rate a burst is one packet: two would last 20 ms and more. */
+CC_PARAM(bbr_pacing_margin, 1, 0, 50, CC_PERCENT,
+	 "pacing rate below the bandwidth estimate by this")
+/* Below this rate a burst is one packet: two packets would take 20 ms or more. */
 CC_PARAM(bbr_min_tso_rate, 1200000, 0, 1000000000, CC_BITS_PER_SECOND,
-	 "bursts are one packet below")
+	 "below this rate a burst is one packet")
 
 /* What a policy beside BBR needs to know of its model. */
 struct bbr_model {
-	u32 bw;		 /* the bandwidth it works with */
+	u32 bw;		 /* packets per µs << 24: the bandwidth that BBR works with */
 	u32 min_rtt_us;	 /* CC_NO_RTT: none yet */
 	u32 pacing_gain; /* << 8 */
-	u32 high_gain;	 /* << 8: that of STARTUP */
+	u32 high_gain;	 /* << 8: the gain of STARTUP */
 	u8 mode;	 /* enum cc_mode */
 };
 
@@ -43,7 +44,7 @@ CC_INLINE bool bbr_is_probe_bw(u8 mode)
 	       (mode >= CC_MODE_PROBE_BW_UP && mode <= CC_MODE_PROBE_BW_REFILL);
 }
 
-/* The greatest value of a window of time: the best three, each from a later part of it. */
+/* The maximum of a window of time: the three best values, each from a later part of the window. */
 struct bbr_max {
 	struct {
 		u32 time;
@@ -72,8 +73,8 @@ CC_INLINE void bbr_max_update(struct bbr_max *max, u32 window, u32 time, u32 val
 	u32 age;
 
 	if (value >= max->best[0].value || time - max->best[2].time > window) {
-		bbr_max_reset(max, time,
-			      value); /* the greatest of all, or all others are too old */
+		/* A new maximum, or all other values are too old. */
+		bbr_max_reset(max, time, value);
 		return;
 	}
 	for (int i = 1; i < 3; i++) {
@@ -88,13 +89,12 @@ CC_INLINE void bbr_max_update(struct bbr_max *max, u32 window, u32 time, u32 val
 
 	age = time - max->best[0].time;
 	if (age > window) {
-		/* The best is too old. The second may be as well; the third was looked at above. */
+		/* The best is too old. The second may be too; the third was checked above. */
 		bbr_max_shift(max, time, value);
 		if (time - max->best[0].time > window)
 			bbr_max_shift(max, time, value);
 	} else if (max->best[1].time == max->best[0].time && age > window / 4) {
-		/* A quarter of the window without a second best: take one from its second quarter.
-		 */
+		/* No second best in a quarter of the window: take one from the second quarter. */
 		max->best[1].time = max->best[2].time = time;
 		max->best[1].value = max->best[2].value = value;
 	} else if (max->best[2].time == max->best[1].time && age > window / 2) {
@@ -103,7 +103,7 @@ CC_INLINE void bbr_max_update(struct bbr_max *max, u32 window, u32 time, u32 val
 	}
 }
 
-/* Bytes per second. 64 bits are enough up to 2.9 Tbit/s at a gain of 2.89. */
+/* Return bytes per second. 64 bits are enough up to 2.9 Tbit/s at a gain of 2.89. */
 CC_INLINE u64 bbr_bytes_per_second(const struct cc_connection *conn, u64 bw, u32 gain)
 {
 	u64 rate = bw * conn->mss;
@@ -118,41 +118,43 @@ CC_INLINE u64 bbr_pacing_rate(const struct cc_connection *conn, u32 bw, u32 gain
 	return cc_min64(bbr_bytes_per_second(conn, bw, gain), conn->max_pacing_rate);
 }
 
-/* As bbr_get_info() tells it to users: bytes of payload per second, without the margin. */
+/* Return bytes of payload per second, without the margin, as bbr_get_info() reports it. */
 CC_INLINE u64 bbr_bw_for_users(const struct cc_connection *conn, u32 bw)
 {
 	return (u64)bw * conn->mss * CC_USEC_PER_SEC >> BBR_BW_SCALE;
 }
 
-/* gain * bandwidth * minimum RTT in packets, rounded up. */
+/* Return gain * bandwidth * minimum RTT in packets, rounded up. */
 CC_INLINE u32 bbr_bdp(u32 bw, u32 min_rtt_us, u32 gain)
 {
 	u64 bdp = (u64)bw * min_rtt_us;
 
-	/* Without an RTT (all packets so far retransmitted, no timestamps): something safe. */
+	/* No RTT yet (all packets were retransmitted, and there are no timestamps): a safe
+	 * value. */
 	if (min_rtt_us == CC_NO_RTT)
 		return CC_INIT_CWND;
 	return (u32)(((bdp * gain >> BBR_SCALE) + BBR_BW_UNIT - 1) >> BBR_BW_SCALE);
 }
 
-CC_INLINE u32 bbr_least_tso_segs(u64 pacing_rate)
+/* Return the minimum of packets in a burst. */
+CC_INLINE u32 bbr_min_burst(u64 pacing_rate)
 {
 	return pacing_rate < bbr_min_tso_rate >> 3 ? 1 : 2;
 }
 
-/* Packets of one burst at this rate: what the stack sends at once, if the device does not limit. */
+/* Return the packets of a burst: what the stack sends at once, unless the device limits it. */
 CC_INLINE u32 bbr_tso_segs_goal(const struct cc_connection *conn)
 {
 	u32 bytes = (u32)cc_min64(conn->pacing_rate >> conn->pacing_shift, conn->tso_max_bytes);
-	u32 segs = cc_max(bytes / conn->mss, bbr_least_tso_segs(conn->pacing_rate));
+	u32 segs = cc_max(bytes / conn->mss, bbr_min_burst(conn->pacing_rate));
 
-	return cc_min(segs, BBR_TSO_SEGS_MOST);
+	return cc_min(segs, BBR_MAX_TSO_SEGS);
 }
 
 /*
- * Of "inflight" packets those that will be in the network when the next one departs: pacing has
- * given packets departures in the future, until which others are delivered. If the aim is to raise
- * the amount, the next burst counts as well.
+ * Return how many of "inflight" packets will be in the network when the next one departs: pacing
+ * has given packets departures in the future, and until then others are delivered. Where BBR probes
+ * for more, the next burst counts too.
  */
 CC_INLINE u32 bbr_inflight_at_departure(const struct cc_connection *conn, u32 inflight, u32 bw,
 					u32 pacing_gain)

@@ -3,18 +3,33 @@
  * BBR, version 1, as in mainline Linux (net/ipv4/tcp_bbr.c; draft-cardwell-iccrg-bbr-congestion-
  * control-00; Cardwell, Cheng, Gunn, Yeganeh, Jacobson, CACM 60(2), 2017).
  *
- * The model is two numbers: the bandwidth of the bottleneck, the greatest delivery rate of the last
- * ten rounds, and the round-trip time without queue, the least of the last ten seconds. Each ACK
- * updates the model, then sets pacing rate and cwnd from it.
+ * The model is two numbers: the bandwidth of the bottleneck, which is the maximum delivery rate of
+ * the last ten rounds, and the round-trip time without queue, which is the minimum of the last ten
+ * seconds. Each ACK updates the model, then sets pacing rate and cwnd from it.
  *
  *	STARTUP		doubles the rate each round, until the bandwidth no longer grows
  *	DRAIN		empties the queue that STARTUP has built
  *	PROBE_BW	paces at the bandwidth; one eighth of the time above, one below
  *	PROBE_RTT	every ten seconds: 200 ms with four packets, to see the RTT without queue
  *
- * The order of steps in bbr1_update_model() is part of the behaviour: whether a phase of the gain
- * cycle is over is judged with the gain of the ACK before. Equality with the kernel, ACK by ACK, is
- * tested (tests/test_cc_packets.py, and the shadow of bpf/shadow_bbr.bpf.c).
+ * The order of steps in bbr1_update_model() is part of the behaviour: the gain of the previous ACK
+ * decides whether a phase of the gain cycle is over. Tests compare with the kernel ACK by ACK
+ * (tests/test_cc_packets.py, and the shadow cc/hosts/bpf/bbr_shadow.bpf.c).
+ *
+ * Names here, and in the kernel's tcp_bbr.c:
+ *
+ *	cycle, cycle_us				cycle_idx, cycle_mstamp
+ *	full_bw_rounds				full_bw_cnt
+ *	round, round_delivered			rtt_cnt, next_rtt_delivered
+ *	min_rtt_ticks, probe_rtt_ticks		min_rtt_stamp, probe_rtt_done_stamp
+ *	aggregation_us, aggregation_acked	ack_epoch_mstamp, ack_epoch_acked
+ *	extra_acked_rounds, extra_acked_half	extra_acked_win_rtts, extra_acked_win_idx
+ *	policer_bw, uses_policer_bw		lt_bw, lt_use_bw
+ *	in_policer_interval, policer_rounds	lt_is_sampling, lt_rtt_cnt
+ *	policer_ms, _delivered, _lost		lt_last_stamp, lt_last_delivered, lt_last_lost
+ *	bbr1_bw(), bbr1_max_bw()		bbr_bw(), bbr_max_bw()
+ *	bbr1_quantize()				bbr_quantization_budget()
+ *	bbr1_watch_for_policer()		bbr_lt_bw_sampling()
  */
 #ifndef BROBUST_CC_BBR1_H
 #define BROBUST_CC_BBR1_H
@@ -22,29 +37,36 @@
 #include "bbr.h"
 
 #define BBR1_CYCLE 8U /* phases of PROBE_BW */
-#define BBR1_EXTRA_ACKED_MOST 0xfffffU
+#define BBR1_MAX_EXTRA_ACKED 0xfffffU
 
-CC_PARAM(bbr1_high_gain, 739, 257, BBR_MOST_GAIN, CC_GAIN, "pacing and cwnd in STARTUP: 2/ln 2")
-CC_PARAM(bbr1_drain_gain, 88, 1, 255, CC_GAIN, "pacing in DRAIN: the inverse")
-CC_PARAM(bbr1_cwnd_gain, 512, 256, BBR_MOST_GAIN, CC_GAIN, "cwnd in PROBE_BW")
-CC_PARAM(bbr1_probe_gain, 320, 256, BBR_MOST_GAIN, CC_GAIN, "pacing while it probes for more")
-CC_PARAM(bbr1_probe_drain_gain, 192, 1, 256, CC_GAIN, "pacing in the phase after that")
+CC_PARAM(bbr1_high_gain, 739, 257, BBR_MAX_GAIN, CC_GAIN, "pacing and cwnd gain in STARTUP: 2/ln 2")
+CC_PARAM(bbr1_drain_gain, 88, 1, 255, CC_GAIN, "pacing gain in DRAIN: the inverse")
+CC_PARAM(bbr1_cwnd_gain, 512, 256, BBR_MAX_GAIN, CC_GAIN, "cwnd gain in PROBE_BW")
+CC_PARAM(bbr1_probe_gain, 320, 256, BBR_MAX_GAIN, CC_GAIN,
+	 "pacing gain of the phase that probes for more")
+CC_PARAM(bbr1_probe_drain_gain, 192, 1, 256, CC_GAIN, "pacing gain of the phase after that")
 CC_PARAM(bbr1_bw_window, 10, 1, 1000, CC_ROUNDS, "window of the bandwidth filter")
 CC_PARAM(bbr1_min_rtt_window, 10, 1, 3600, CC_SECONDS, "window of the minimum RTT")
-CC_PARAM(bbr1_probe_rtt, 200, 0, 10000, CC_MILLISECONDS, "length of PROBE_RTT; 0 is never")
-CC_PARAM(bbr1_min_cwnd, 4, 1, 1000, CC_PACKETS, "least cwnd, and cwnd in PROBE_RTT")
-CC_PARAM(bbr1_full_bw_growth, 320, 257, BBR_MOST_GAIN, CC_GAIN, "growth per round that goes on")
-CC_PARAM(bbr1_full_bw_rounds, 3, 1, 3, CC_ROUNDS, "rounds without it that end STARTUP")
+CC_PARAM(bbr1_probe_rtt, 200, 0, 10000, CC_MILLISECONDS, "length of PROBE_RTT; 0: no PROBE_RTT")
+CC_PARAM(bbr1_min_cwnd, 4, 1, 1000, CC_PACKETS, "minimum cwnd, and cwnd in PROBE_RTT")
+CC_PARAM(bbr1_full_bw_growth, 320, 257, BBR_MAX_GAIN, CC_GAIN,
+	 "growth in a round that keeps STARTUP going")
+CC_PARAM(bbr1_full_bw_rounds, 3, 1, 3, CC_ROUNDS, "rounds without such growth that end STARTUP")
 CC_PARAM(bbr1_policer_detection, 1, 0, 1, CC_SWITCH, "look for token-bucket policers")
-CC_PARAM(bbr1_policer_rounds, 4, 1, 31, CC_ROUNDS, "least length of a policer's interval")
+CC_PARAM(bbr1_policer_rounds, 4, 1, 31, CC_ROUNDS, "minimum length of a policer's interval")
 CC_PARAM(bbr1_policer_loss, 50, 1, 255, CC_GAIN, "loss per delivery that suggests a policer")
-CC_PARAM(bbr1_policer_ratio, 32, 0, 255, CC_GAIN, "two intervals agree within this of the rate")
-CC_PARAM(bbr1_policer_diff, 4000, 0, 1000000000, CC_BITS_PER_SECOND, "... or within this")
-CC_PARAM(bbr1_policer_hold, 48, 1, 127, CC_ROUNDS, "how long a policer is believed in")
-CC_PARAM(bbr1_extra_acked_gain, 256, 0, BBR_MOST_GAIN, CC_GAIN, "cwnd for aggregated ACKs")
-CC_PARAM(bbr1_extra_acked_rounds, 5, 1, 31, CC_ROUNDS, "half the window of aggregation")
-CC_PARAM(bbr1_extra_acked_time, 100000, 0, 10000000, CC_MICROSECONDS, "most of it, at bandwidth")
-CC_PARAM(bbr1_extra_acked_epoch, 1 << 20, 1, 1 << 20, CC_PACKETS, "longest epoch of aggregation")
+CC_PARAM(bbr1_policer_ratio, 32, 0, 255, CC_GAIN,
+	 "two intervals agree if their rates differ by at most this")
+CC_PARAM(bbr1_policer_diff, 4000, 0, 1000000000, CC_BITS_PER_SECOND,
+	 "or if their rates differ by at most this")
+CC_PARAM(bbr1_policer_hold, 48, 1, 127, CC_ROUNDS, "how long a policer's rate is used")
+CC_PARAM(bbr1_extra_acked_gain, 256, 0, BBR_MAX_GAIN, CC_GAIN,
+	 "gain of the extra cwnd for aggregated ACKs")
+CC_PARAM(bbr1_extra_acked_rounds, 5, 1, 31, CC_ROUNDS, "half of the window of aggregation")
+CC_PARAM(bbr1_extra_acked_time, 100000, 0, 10000000, CC_MICROSECONDS,
+	 "maximum of the extra cwnd, as time at the bandwidth")
+CC_PARAM(bbr1_extra_acked_epoch, 1 << 20, 1, 1 << 20, CC_PACKETS,
+	 "maximum length of an epoch of aggregation")
 
 struct bbr1 {
 	u64 cycle_us;	       /* µs: when this phase of PROBE_BW began */
@@ -52,22 +74,22 @@ struct bbr1 {
 	struct bbr_max bw;     /* over rounds */
 	u32 min_rtt_us;	       /* CC_NO_RTT: none yet */
 	u32 min_rtt_ticks;     /* jiffies: when it was seen */
-	u32 probe_rtt_ticks;   /* jiffies: when PROBE_RTT may end; 0: in flight is still too much */
+	u32 probe_rtt_ticks;   /* jiffies: when PROBE_RTT may end; 0: too much is in flight */
 	u32 round;	       /* rounds since the beginning */
 	u32 round_delivered;   /* the round ends with a packet sent at this value of "delivered" */
-	u32 prior_cwnd;	       /* to return to after recovery or PROBE_RTT */
-	u32 full_bw;	       /* bandwidth that STARTUP has last grown to */
+	u32 prior_cwnd;	       /* cwnd to go back to after recovery or PROBE_RTT */
+	u32 full_bw;	       /* the last bandwidth in STARTUP that was enough growth */
 	u32 aggregation_acked; /* packets, in this epoch */
-	u32 policer_bw;	       /* rate of the last interval; 0: none */
-	u32 policer_ms;	       /* this interval: its beginning, ms, wrapping */
+	u32 policer_bw;	       /* rate of the last interval, or 0 */
+	u32 policer_ms;	       /* ms, wrapping: when this interval began */
 	u32 policer_delivered;
 	u32 policer_lost;
-	u16 extra_acked[2]; /* packets: most in either half of the window */
+	u16 extra_acked[2]; /* packets: maximum in either half of the window */
 	u16 pacing_gain;    /* << 8 */
 	u16 cwnd_gain;	    /* << 8 */
 	u8 mode;	    /* enum cc_mode, one of the first four */
-	u8 prev_ca_state;   /* enum cc_ca_state of the ACK before */
-	u8 cycle;	    /* phase of PROBE_BW: 0 probes, 1 drains */
+	u8 prev_ca_state;   /* enum cc_ca_state at the previous ACK */
+	u8 cycle;	    /* phase of PROBE_BW: 0 probes, 1 drains what probing added */
 	u8 full_bw_rounds;
 	u8 policer_rounds;
 	u8 extra_acked_rounds; /* of this half of the window */
@@ -75,14 +97,14 @@ struct bbr1 {
 	bool round_start;      /* this ACK begins a round */
 	bool packet_conservation;
 	bool probe_rtt_round_done;
-	bool idle_restart; /* sends after silence, and no ACK yet */
+	bool idle_restart; /* sending after silence, without an ACK yet */
 	bool has_seen_rtt;
 	bool full_bw_reached;
 	bool in_policer_interval;
 	bool uses_policer_bw;
 };
 
-/* Whether this ACK ends a phase of PROBE_BW; bbq.h has another answer. */
+/* Return whether this ACK ends a phase of PROBE_BW. bbq.h has its own function for it. */
 #ifndef BBR1_IS_PHASE_OVER
 #define BBR1_IS_PHASE_OVER bbr1_is_phase_over
 #endif
@@ -105,9 +127,9 @@ CC_INLINE bool bbr1_has_sample(const struct cc_sample *sample)
 }
 
 /*
- * Room for what end hosts hold: a packet in the queueing discipline, one in segmentation, one in
- * the receiver's aggregation; an even number for delayed ACKs; and while probing two more, so that
- * even the smallest window probes.
+ * Add room for what end hosts hold: a burst in the queueing discipline, one in segmentation, one in
+ * the receiver's aggregation; round up to an even number for delayed ACKs; and while probing add
+ * two more, so that even the smallest window probes.
  */
 CC_INLINE u32 bbr1_quantize(const struct cc_connection *conn, const struct bbr1 *bbr, u32 cwnd)
 {
@@ -144,7 +166,7 @@ static void bbr1_first_pacing_rate(struct cc_connection *conn, struct bbr1 *bbr)
 	    bbr_pacing_rate(conn, (u32)((u64)conn->cwnd * BBR_BW_UNIT / rtt_us), bbr1_high_gain);
 }
 
-/* While STARTUP fills the pipe, the rate never falls: its samples still lag behind. */
+/* While STARTUP fills the pipe, the rate never falls: its samples come later than its growth. */
 static void bbr1_set_pacing_rate(struct cc_connection *conn, struct bbr1 *bbr, u32 gain)
 {
 	u64 rate = bbr_pacing_rate(conn, bbr1_bw(bbr), gain);
@@ -157,7 +179,7 @@ static void bbr1_set_pacing_rate(struct cc_connection *conn, struct bbr1 *bbr, u
 
 /* --- modes ----------------------------------------------------------------------------------- */
 
-/* A cycle begins anywhere but in the phase that drains, lest flows that start together agree. */
+/* A cycle begins at a random phase but the one that drains, so that flows do not stay in step. */
 static void bbr1_enter_probe_bw(struct cc_connection *conn, struct bbr1 *bbr)
 {
 	bbr->mode = CC_MODE_PROBE_BW;
@@ -177,7 +199,7 @@ static void bbr1_leave_probe_rtt(struct cc_connection *conn, struct bbr1 *bbr)
 		bbr->mode = CC_MODE_STARTUP;
 }
 
-/* Before recovery or PROBE_RTT cuts it. Where one has begun already, the larger one is right. */
+/* Called before recovery or PROBE_RTT cuts cwnd. If one has already begun, keep the larger cwnd. */
 static void bbr1_save_cwnd(const struct cc_connection *conn, struct bbr1 *bbr)
 {
 	bool cut = bbr->prev_ca_state >= CC_CA_RECOVERY || bbr->mode == CC_MODE_PROBE_RTT;
@@ -185,8 +207,8 @@ static void bbr1_save_cwnd(const struct cc_connection *conn, struct bbr1 *bbr)
 	bbr->prior_cwnd = cut ? cc_max(bbr->prior_cwnd, conn->cwnd) : conn->cwnd;
 }
 
-/* --- policers: a token bucket lets a burst pass, and then drops all above its rate -------------
- */
+/* --- policers: a token bucket lets a burst pass, then drops everything above its rate
+ * ---------- */
 
 static void bbr1_begin_policer_interval(const struct cc_connection *conn, struct bbr1 *bbr)
 {
@@ -204,17 +226,17 @@ static void bbr1_forget_policer(const struct cc_connection *conn, struct bbr1 *b
 	bbr1_begin_policer_interval(conn, bbr);
 }
 
-/* Two lossy intervals in a row of about the same rate: there is a policer of that rate. */
+/* Two lossy intervals in a row with about the same rate show a policer of that rate. */
 static void bbr1_end_policer_interval(const struct cc_connection *conn, struct bbr1 *bbr, u32 bw)
 {
-	u32 former = bbr->policer_bw;
-	u32 apart = bw > former ? bw - former : former - bw;
+	u32 previous = bbr->policer_bw;
+	u32 apart = bw > previous ? bw - previous : previous - bw;
 
-	if (former && (apart * BBR_UNIT <= bbr1_policer_ratio * former ||
-		       bbr_bytes_per_second(conn, apart, BBR_UNIT) <= bbr1_policer_diff / 8)) {
-		bbr->policer_bw = (bw + former) >> 1;
+	if (previous && (apart * BBR_UNIT <= bbr1_policer_ratio * previous ||
+			 bbr_bytes_per_second(conn, apart, BBR_UNIT) <= bbr1_policer_diff / 8)) {
+		bbr->policer_bw = (bw + previous) >> 1;
 		bbr->uses_policer_bw = true;
-		bbr->pacing_gain = BBR_UNIT; /* at once: probing would only be dropped */
+		bbr->pacing_gain = BBR_UNIT; /* at once: the policer would drop what probes */
 		bbr->policer_rounds = 0;
 		return;
 	}
@@ -230,12 +252,13 @@ static void bbr1_watch_for_policer(struct cc_connection *conn, bool lossy, bool 
 	if (bbr->uses_policer_bw) {
 		if (bbr->mode == CC_MODE_PROBE_BW && bbr->round_start &&
 		    ++bbr->policer_rounds >= bbr1_policer_hold) {
-			bbr1_forget_policer(conn, bbr); /* see whether it is still there */
+			bbr1_forget_policer(conn, bbr); /* check whether it is still there */
 			bbr1_enter_probe_bw(conn, bbr);
 		}
 		return;
 	}
-	/* Intervals begin and end with a loss, when the bucket is empty: else its burst counts. */
+	/* Intervals begin and end with a loss, when the bucket is empty, so its burst does not
+	 * count. */
 	if (!bbr->in_policer_interval) {
 		if (!lossy || !bbr1_policer_detection)
 			return;
@@ -282,7 +305,7 @@ static void bbr1_update_bw(struct cc_connection *conn, const struct cc_sample *s
 	if (!bbr1_has_sample(sample))
 		return;
 
-	/* A round is over when a packet comes back that was sent after it began. */
+	/* A round is over when a packet that was sent after its beginning is acknowledged. */
 	if (!cc_after(bbr->round_delivered, sample->prior_delivered)) {
 		bbr->round_delivered = conn->delivered;
 		bbr->round++;
@@ -291,7 +314,7 @@ static void bbr1_update_bw(struct cc_connection *conn, const struct cc_sample *s
 	}
 	bbr1_watch_for_policer(conn, sample->losses != 0, sample->is_app_limited, bbr);
 
-	/* What the application held back says nothing of the path, unless it is more than known. */
+	/* A sample that the application limited counts only if it is above the known maximum. */
 	bw = (u64)sample->delivered * BBR_BW_UNIT / (u64)sample->interval_us;
 	if (!sample->is_app_limited || bw >= bbr1_max_bw(bbr))
 		bbr_max_update(&bbr->bw, bbr1_bw_window, bbr->round, (u32)bw);
@@ -299,7 +322,7 @@ static void bbr1_update_bw(struct cc_connection *conn, const struct cc_sample *s
 
 /*
  * ACKs that come in bunches (radio links, offloads) leave gaps in which cwnd runs out. What was
- * acknowledged beyond bandwidth times time, the most of five to ten rounds, is added to cwnd.
+ * acknowledged beyond bandwidth times time, the maximum of five to ten rounds, is added to cwnd.
  */
 static void bbr1_update_aggregation(const struct cc_connection *conn,
 				    const struct cc_sample *sample, struct bbr1 *bbr)
@@ -325,7 +348,7 @@ static void bbr1_update_aggregation(const struct cc_connection *conn,
 		expected = 0;
 	}
 	bbr->aggregation_acked =
-	    cc_min(BBR1_EXTRA_ACKED_MOST, bbr->aggregation_acked + sample->acked_sacked);
+	    cc_min(BBR1_MAX_EXTRA_ACKED, bbr->aggregation_acked + sample->acked_sacked);
 	extra = cc_min(bbr->aggregation_acked - expected, conn->cwnd);
 	if (extra > bbr->extra_acked[bbr->extra_acked_half & 1])
 		bbr->extra_acked[bbr->extra_acked_half & 1] = (u16)extra;
@@ -340,11 +363,11 @@ static bool bbr1_is_phase_over(const struct cc_connection *conn, const struct cc
 	if (bbr->pacing_gain == BBR_UNIT)
 		return full_length;
 	inflight = bbr1_at_departure(conn, bbr, sample->prior_in_flight);
-	/* Probing is over when its surplus is in flight, or when there is no room for it. */
+	/* Probing is over when what it adds is in flight, or when there is no room for that. */
 	if (bbr->pacing_gain > BBR_UNIT)
 		return full_length &&
 		       (sample->losses || inflight >= bbr1_inflight(conn, bbr, bbr->pacing_gain));
-	/* Draining is over when the surplus is gone. */
+	/* Draining is over when what probing added is gone. */
 	return full_length || inflight <= bbr1_inflight(conn, bbr, BBR_UNIT);
 }
 
@@ -376,7 +399,7 @@ static void bbr1_check_drain(struct cc_connection *conn, struct bbr1 *bbr)
 {
 	if (bbr->mode == CC_MODE_STARTUP && bbr->full_bw_reached) {
 		bbr->mode = CC_MODE_DRAIN;
-		conn->ssthresh = bbr1_inflight(conn, bbr, BBR_UNIT); /* for those who watch */
+		conn->ssthresh = bbr1_inflight(conn, bbr, BBR_UNIT); /* shown to users, not used */
 	}
 	if (bbr->mode == CC_MODE_DRAIN &&
 	    bbr1_at_departure(conn, bbr, conn->in_flight) <= bbr1_inflight(conn, bbr, BBR_UNIT))
@@ -400,7 +423,7 @@ static void bbr1_update_min_rtt(struct cc_connection *conn, const struct cc_samp
 		bbr->probe_rtt_ticks = 0;
 	}
 	if (bbr->mode == CC_MODE_PROBE_RTT) {
-		/* The rate of these samples is ours, not the path's. */
+		/* These samples show our rate, not the path's. */
 		conn->app_limited = conn->delivered + conn->in_flight;
 		if (!conn->app_limited)
 			conn->app_limited = 1;
@@ -462,17 +485,18 @@ static void bbr1_update_model(struct cc_connection *conn, const struct cc_sample
 
 CC_INLINE u32 bbr1_aggregation_cwnd(const struct bbr1 *bbr)
 {
-	u32 most = (u32)((u64)bbr1_bw(bbr) * bbr1_extra_acked_time >> BBR_BW_SCALE);
+	u32 max = (u32)((u64)bbr1_bw(bbr) * bbr1_extra_acked_time >> BBR_BW_SCALE);
 	u32 extra = cc_max(bbr->extra_acked[0], bbr->extra_acked[1]);
 
 	if (!bbr->full_bw_reached)
 		return 0;
-	return cc_min(bbr1_extra_acked_gain * extra >> BBR_SCALE, most);
+	return cc_min(bbr1_extra_acked_gain * extra >> BBR_SCALE, max);
 }
 
 /*
  * Recovery: in its first round as many packets leave as are known to have arrived, from then on at
- * most twice as many; at its end cwnd is what it was. True where that alone decides.
+ * most twice as many; at its end cwnd goes back to its earlier value. Return true where this alone
+ * decides.
  */
 static bool bbr1_recover(const struct cc_connection *conn, const struct cc_sample *sample,
 			 struct bbr1 *bbr, u32 *cwnd)
@@ -540,7 +564,7 @@ static void bbr1_init(struct cc_connection *conn, struct bbr1 *bbr)
 	bbr1_first_pacing_rate(conn, bbr);
 }
 
-/* After silence, what the path can carry need not be tried out again: no surplus. */
+/* After silence, pace at the bandwidth: what the path carries is known. */
 static void bbr1_on_event(struct cc_connection *conn, u32 event, struct bbr1 *bbr)
 {
 	if (event != CC_EVENT_TX_START || !conn->app_limited)
@@ -554,7 +578,7 @@ static void bbr1_on_event(struct cc_connection *conn, u32 event, struct bbr1 *bb
 		bbr1_leave_probe_rtt(conn, bbr);
 }
 
-/* A retransmission timeout ends a round and takes all growth for lost. */
+/* A retransmission timeout ends a round, and STARTUP has to grow again. */
 static void bbr1_set_state(struct cc_connection *conn, u8 state, struct bbr1 *bbr)
 {
 	if (state != CC_CA_LOSS)
@@ -571,7 +595,7 @@ static u32 bbr1_ssthresh(const struct cc_connection *conn, struct bbr1 *bbr)
 	return conn->ssthresh;
 }
 
-/* The slowdown was for nothing, so its effect on the search for full bandwidth is undone. */
+/* Nothing was lost, so the effect on the search for full bandwidth is undone. */
 static u32 bbr1_undo_cwnd(const struct cc_connection *conn, struct bbr1 *bbr)
 {
 	bbr->full_bw = 0;

@@ -2,9 +2,9 @@
 /*
  * BBR, version 2 (google's v2alpha): version 3 with other constants, and
  *	- PROBE_BW_UP ends with 1.25 BDP in flight after a minimum RTT, which is often too early;
- *	- growth of bandwidth is looked for once a round;
+ *	- the check whether bandwidth grows happens once a round;
  *	- where losses end STARTUP, inflight_hi is the BDP, even if more was delivered;
- *	- a round's latest delivery begins before the model is updated.
+ *	- the latest delivery of the next round begins before the model is updated.
  */
 #ifndef BROBUST_CC_BBR2_H
 #define BROBUST_CC_BBR2_H

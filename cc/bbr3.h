@@ -76,23 +76,23 @@
 #define BBR3_LATEST_AT_END 1
 #endif
 
-CC_PARAM(bbr3_startup_pacing_gain, BBR3_STARTUP_PACING_GAIN, 257, BBR_MOST_GAIN, CC_GAIN,
+CC_PARAM(bbr3_startup_pacing_gain, BBR3_STARTUP_PACING_GAIN, 257, BBR_MAX_GAIN, CC_GAIN,
 	 "pacing in STARTUP: 4 ln 2")
-CC_PARAM(bbr3_startup_cwnd_gain, BBR3_STARTUP_CWND_GAIN, 257, BBR_MOST_GAIN, CC_GAIN,
+CC_PARAM(bbr3_startup_cwnd_gain, BBR3_STARTUP_CWND_GAIN, 257, BBR_MAX_GAIN, CC_GAIN,
 	 "cwnd in STARTUP and DRAIN")
 CC_PARAM(bbr3_drain_gain, BBR3_DRAIN_GAIN, 1, 255, CC_GAIN, "pacing in DRAIN")
 CC_PARAM(bbr3_drain_rounds, BBR3_DRAIN_ROUNDS, 0, 100, CC_ROUNDS, "longest DRAIN; 0: no limit")
-CC_PARAM(bbr3_up_gain, 320, 257, BBR_MOST_GAIN, CC_GAIN, "pacing in PROBE_BW_UP")
+CC_PARAM(bbr3_up_gain, 320, 257, BBR_MAX_GAIN, CC_GAIN, "pacing in PROBE_BW_UP")
 CC_PARAM(bbr3_down_gain, BBR3_DOWN_GAIN, 1, 256, CC_GAIN, "pacing in PROBE_BW_DOWN")
-CC_PARAM(bbr3_cwnd_gain, 512, 256, BBR_MOST_GAIN, CC_GAIN, "cwnd in PROBE_BW")
-CC_PARAM(bbr3_up_cwnd_gain, BBR3_UP_CWND_GAIN, 256, BBR_MOST_GAIN, CC_GAIN, "cwnd in PROBE_BW_UP")
+CC_PARAM(bbr3_cwnd_gain, 512, 256, BBR_MAX_GAIN, CC_GAIN, "cwnd in PROBE_BW")
+CC_PARAM(bbr3_up_cwnd_gain, BBR3_UP_CWND_GAIN, 256, BBR_MAX_GAIN, CC_GAIN, "cwnd in PROBE_BW_UP")
 CC_PARAM(bbr3_min_cwnd, 4, 1, 1000, CC_PACKETS, "least cwnd")
 CC_PARAM(bbr3_loss_threshold, 5, 1, 128, CC_GAIN, "loss above this is too much: 2 %")
 CC_PARAM(bbr3_beta, 76, 1, 255, CC_GAIN, "cut of a bound on loss: 30 %")
 CC_PARAM(bbr3_headroom, 38, 0, 255, CC_GAIN, "of inflight_hi left to others: 15 %")
 CC_PARAM(bbr3_startup_losses, BBR3_STARTUP_LOSSES, 0, 15, CC_TIMES,
 	 "ACKs with losses in a round that end STARTUP; 0: none do")
-CC_PARAM(bbr3_full_bw_growth, 320, 257, BBR_MOST_GAIN, CC_GAIN, "growth that goes on")
+CC_PARAM(bbr3_full_bw_growth, 320, 257, BBR_MAX_GAIN, CC_GAIN, "growth that goes on")
 CC_PARAM(bbr3_full_bw_rounds, 3, 1, 15, CC_ROUNDS, "rounds without it: the pipe is full")
 CC_PARAM(bbr3_probe_base, 2000000, 0, 60000000, CC_MICROSECONDS, "least time between probes")
 CC_PARAM(bbr3_probe_random, 1000000, 1, 60000000, CC_MICROSECONDS, "and at most so much more")
@@ -101,7 +101,7 @@ CC_PARAM(bbr3_min_rtt_window, 10, 1, 3600, CC_SECONDS, "window of the minimum RT
 CC_PARAM(bbr3_probe_rtt_interval, 5000, 1, 3600000, CC_MILLISECONDS, "PROBE_RTT comes after it")
 CC_PARAM(bbr3_probe_rtt, 200, 0, 10000, CC_MILLISECONDS, "length of PROBE_RTT; 0 is never")
 CC_PARAM(bbr3_probe_rtt_cwnd_gain, 128, 1, 256, CC_GAIN, "cwnd in PROBE_RTT")
-CC_PARAM(bbr3_extra_acked_gain, 256, 0, BBR_MOST_GAIN, CC_GAIN, "cwnd for aggregated ACKs")
+CC_PARAM(bbr3_extra_acked_gain, 256, 0, BBR_MAX_GAIN, CC_GAIN, "cwnd for aggregated ACKs")
 CC_PARAM(bbr3_extra_acked_rounds, 5, 1, 31, CC_ROUNDS, "half the window of aggregation")
 CC_PARAM(bbr3_extra_acked_time, 100000, 0, 10000000, CC_MICROSECONDS, "most of it, at bandwidth")
 CC_PARAM(bbr3_up_until_plateau, BBR3_UP_UNTIL_PLATEAU, 0, 1, CC_SWITCH,
@@ -199,7 +199,7 @@ CC_INLINE u32 bbr3_burst(const struct cc_connection *conn, const struct bbr3 *bb
 	if (halvings < 32)
 		bytes += 65536U >> halvings;
 	bytes = cc_min64(bytes, conn->tso_max_bytes);
-	return cc_max((u32)bytes / conn->mss, bbr_least_tso_segs(conn->pacing_rate));
+	return cc_max((u32)bytes / conn->mss, bbr_min_burst(conn->pacing_rate));
 }
 
 /* Section 5.6.4.2 (BBRQuantizationBudget): room for three bursts, and a little more to probe. */

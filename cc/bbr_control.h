@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
 /*
- * A control that is a version of BBR and, if wanted, a policy beside it (cc.h tells what a control
- * is). To be defined before:
+ * A control that is a version of BBR, with or without a policy beside it (cc.h tells what a control
+ * is). The file that includes this one has defined before:
  *
- *	BBR	bbr1, bbr2, bbr3 or bbq, whose header is included
- *	POLICY	robust, ha or steady, whose header is included; or nothing
+ *	BBR	bbr1, bbr3, bbq or master, and included its header
+ *	POLICY	robust, ha or steady, and included its header; or nothing
  *
- * A policy that defines POLICY_SCHEDULES gives the stack another rate and window than BBR's; it is
- * asked before BBR is, so that BBR finds its own, and at each pass of the write loop.
+ * A policy that defines POLICY_SCHEDULES gives the stack another rate and window than BBR's. It is
+ * asked before BBR runs, so that BBR finds its own values, and at each pass of the write loop.
  */
 #define BBR_PASTE(a, b) a##b
 #define BBR_OF(name, function) BBR_PASTE(name, function)
@@ -94,10 +94,10 @@ static u32 control_undo_cwnd(struct cc_connection *conn, struct control *control
 
 static u32 control_min_tso_segs(u64 pacing_rate)
 {
-	return bbr_least_tso_segs(pacing_rate);
+	return bbr_min_burst(pacing_rate);
 }
 
-/* Three windows: BBR may double its window within a round of recovery. */
+/* Return three windows, since BBR may double its window within a round of recovery. */
 static u32 control_sndbuf_expand(void)
 {
 	return 3;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
 /*
- * A call of a control as a recording keeps it: all that the control was given, and all that it
- * decided. So whoever has the recording can make the calls again, on another host (crates/cc).
+ * A call of a control as a recording keeps it: everything that the control was given, and
+ * everything that it decided. So the calls can be repeated on another host
+ * (crates/cc/src/replay.rs).
  *
- * Each call is two of these: what it is, and its return.
+ * Each call makes two of these records: one when it begins, and one when it returns.
  */
 #ifndef BROBUST_CC_CALL_H
 #define BROBUST_CC_CALL_H
@@ -20,18 +21,33 @@ enum cc_call_kind {
 	CC_CALL_SSTHRESH,
 	CC_CALL_UNDO_CWND,
 	CC_CALL_ON_SEND,
-	CC_CALL_RETURN, /* value: what it answered, 0 if nothing */
+	CC_CALL_RETURN, /* value: what the control answered, or 0 */
 };
 
 /* Read by crates/cc/src/replay.rs. */
 struct cc_call {
-	u64 socket; /* which: a number that no other socket has while it lives */
-	u32 number; /* of the socket's records, from 0: a gap tells that some were lost */
+	u64 socket; /* a number that no other socket has while this one lives */
+	u32 number; /* counts the socket's records from 0; a gap means that some were lost */
 	u32 kind;   /* enum cc_call_kind */
 	u64 value;
-	struct cc_connection conn; /* before the call, and as it left it */
+	struct cc_connection conn; /* before the call; in a return, as the call left it */
 	struct cc_sample sample;
 	struct cc_report report;
 };
+
+/* Fill in all but the socket and the record's number. */
+CC_INLINE void cc_fill_call(struct cc_call *call, u32 kind, u64 value,
+			    const struct cc_connection *conn, const struct cc_sample *sample,
+			    const struct cc_report *report)
+{
+	call->kind = kind;
+	call->value = value;
+	call->conn = *conn;
+	if (sample)
+		call->sample = *sample;
+	else
+		__builtin_memset(&call->sample, 0, sizeof(call->sample));
+	call->report = *report;
+}
 
 #endif

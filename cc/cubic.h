@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
 /*
- * CUBIC (RFC 9438) as Linux has it (net/ipv4/tcp_cubic.c): after a loss the window comes back to
- * where it was along W(t) = C (t - K)^3 + Wmax, flat around Wmax, whatever the RTT; never slower
- * than Reno would (the Reno-friendly region); with fast convergence; and with HyStart, which ends
- * slow start before it loses packets.
+ * CUBIC (RFC 9438) as Linux has it (net/ipv4/tcp_cubic.c). After a loss the window comes back to
+ * its earlier value along W(t) = C (t - K)^3 + Wmax, flat around Wmax, whatever the RTT; it is
+ * never slower than Reno (the Reno-friendly region); with fast convergence; and with HyStart, which
+ * ends slow start before it loses packets.
  *
- * Where Linux differs from the RFC: time in jiffies, refreshed at most HZ/32 jiffies apart while
- * cwnd stands; growth of at least one in twenty before the first loss (first 5 % per RTT); no
- * return to the slope of 1 once the Reno-friendly window has passed the former Wmax (section 4.3).
+ * Where Linux differs from the RFC: time is in jiffies, and is read again after at most HZ/32
+ * jiffies while cwnd stays; before the first loss the window grows by at least one in twenty (5 %
+ * per RTT); the slope does not go back to 1 once the Reno-friendly window has passed the previous
+ * Wmax (section 4.3).
  */
 #ifndef BROBUST_CC_CUBIC_H
 #define BROBUST_CC_CUBIC_H
@@ -16,45 +17,45 @@
 
 #define CUBIC_SCALE 1024U	/* beta and C are multiplied by it */
 #define CUBIC_TIME_SHIFT 10	/* time is in s << this */
-#define CUBIC_SLOWEST_FIRST 20U /* packets acknowledged per packet of growth, before a loss */
-#define CUBIC_FASTEST 2U	/* ... ever: 1.5 times per RTT */
+#define CUBIC_SLOWEST_FIRST 20U /* maximum of ACKed packets per packet of growth, before a loss */
+#define CUBIC_FASTEST 2U	/* minimum of them: the window grows to 1.5 times per RTT */
 
 #define HYSTART_SAMPLES 8U
-#define HYSTART_LEAST_RISE_US 4000U
-#define HYSTART_MOST_RISE_US 16000U
-#define HYSTART_MOST_ACK_DELAY_US 1000U
+#define HYSTART_MIN_RISE_US 4000U
+#define HYSTART_MAX_RISE_US 16000U
+#define HYSTART_MAX_ACK_DELAY_US 1000U
 
-CC_PARAM(cubic_beta, 717, 1, 1023, CC_PER_1024, "what is left of the window after a loss")
+CC_PARAM(cubic_beta, 717, 1, 1023, CC_PER_1024, "part of the window that is left after a loss")
 CC_PARAM(cubic_c, 410, 10, 4096, CC_PER_1024, "steepness of the curve, packets/s^3")
-CC_PARAM(cubic_fast_convergence, 1, 0, 1, CC_SWITCH, "give room when the window shrinks twice")
+CC_PARAM(cubic_fast_convergence, 1, 0, 1, CC_SWITCH, "give way when the window shrinks twice")
 CC_PARAM(cubic_reno_friendly, 1, 0, 1, CC_SWITCH, "never slower than Reno")
 CC_PARAM(hystart, 1, 0, 1, CC_SWITCH, "leave slow start before it loses packets")
-CC_PARAM(hystart_ack_train, 1, 0, 1, CC_SWITCH, "... by the length of a train of ACKs")
-CC_PARAM(hystart_delay, 1, 0, 1, CC_SWITCH, "... by the rise of the RTT")
-CC_PARAM(hystart_low_window, 16, 2, 1000, CC_PACKETS, "not below this window")
+CC_PARAM(hystart_ack_train, 1, 0, 1, CC_SWITCH, "leave it by the length of a train of ACKs")
+CC_PARAM(hystart_delay, 1, 0, 1, CC_SWITCH, "leave it by the rise of the RTT")
+CC_PARAM(hystart_low_window, 16, 2, 1000, CC_PACKETS, "HyStart does nothing below this window")
 CC_PARAM(hystart_ack_gap, 2000, 1, 100000, CC_MICROSECONDS, "ACKs closer than this are a train")
 
 struct cubic {
 	u32 per_packet;	 /* packets acknowledged per packet of growth */
 	u32 max;	 /* Wmax, packets: the window at the last loss */
-	u32 last_cwnd;	 /* for which per_packet was computed */
-	u32 last_ticks;	 /* jiffies: when */
+	u32 last_cwnd;	 /* packets: cwnd when per_packet was computed */
+	u32 last_ticks;	 /* jiffies: when that was */
 	u32 origin;	 /* packets: where the curve is flat */
-	u32 k;		 /* s << 10: when it is */
+	u32 k;		 /* s << 10: time from the epoch to that point */
 	u32 min_rtt_us;	 /* µs; 0: none yet */
 	u32 epoch_ticks; /* jiffies: when the curve began; 0: not yet */
 	u32 acked;	 /* packets, towards the Reno-friendly window */
-	u32 reno_cwnd;	 /* packets: what Reno would have */
+	u32 reno_cwnd;	 /* packets: the window that Reno would have */
 
-	u32 round_us;	  /* µs, wrapping: HyStart's round began */
-	u32 train_us;	  /* µs, wrapping: its last ACK of the train */
-	u32 round_end;	  /* sequence number that ends it */
-	u32 round_rtt_us; /* least of its RTTs */
+	u32 round_us;	  /* µs, wrapping: when HyStart's round began */
+	u32 train_us;	  /* µs, wrapping: last ACK of the train */
+	u32 round_end;	  /* sequence number that ends the round */
+	u32 round_rtt_us; /* minimum RTT of the round */
 	u8 samples;
-	bool found; /* slow start was ended */
+	bool found; /* HyStart has ended slow start */
 };
 
-/* Cube roots of the numbers to 63, in 1/64 and biased, as refined by hand for tcp_cubic.c. */
+/* Cube roots of the numbers up to 63, in 1/64 and biased, as refined by hand for tcp_cubic.c. */
 static const u8 cubic_roots[64] = {
     0,	 54,  54,  54,	118, 118, 118, 118, 123, 129, 134, 138, 143, 147, 151, 156,
     157, 161, 164, 168, 170, 173, 176, 179, 181, 185, 187, 190, 192, 194, 197, 199,
@@ -63,8 +64,8 @@ static const u8 cubic_roots[64] = {
 };
 
 /*
- * Cube root: that of the top bits from the table, then one step of Newton's method. The mean error
- * is 0.2 %. A better root would be another K, and so another window than the kernel's.
+ * Return the cube root: that of the top bits from the table, then one step of Newton's method. The
+ * mean error is 0.2 %. A better root would give another K, and so another window than the kernel's.
  */
 static u32 cubic_root(u64 a)
 {
@@ -88,12 +89,12 @@ static void cubic_begin_round(const struct cc_connection *conn, struct cubic *cu
 	cubic->samples = 0;
 }
 
-/* By how much bursts of segmentation offload delay ACKs: four of them at the present rate. */
+/* Return how long bursts of segmentation offload delay ACKs: four bursts at the current rate. */
 CC_INLINE u32 cubic_ack_delay_us(const struct cc_connection *conn)
 {
 	if (!conn->pacing_rate)
 		return 0;
-	return (u32)cc_min64(HYSTART_MOST_ACK_DELAY_US,
+	return (u32)cc_min64(HYSTART_MAX_ACK_DELAY_US,
 			     (u64)conn->gso_max_size * 4 * CC_USEC_PER_SEC / conn->pacing_rate);
 }
 
@@ -112,21 +113,21 @@ static void cubic_hystart(struct cc_connection *conn, u32 rtt_us, struct cubic *
 	if (conn->cwnd < hystart_low_window)
 		return;
 
-	/* A train of ACKs as long as half the RTT, or all of it where pacing spreads packets. */
+	/* A train of ACKs as long as half the RTT, or as the RTT where pacing spreads packets. */
 	if (hystart_ack_train && (s32)(now - cubic->train_us) <= (s32)hystart_ack_gap) {
-		u32 longest = cubic->min_rtt_us + cubic_ack_delay_us(conn);
+		u32 max = cubic->min_rtt_us + cubic_ack_delay_us(conn);
 
 		cubic->train_us = now;
 		if (!conn->is_paced)
-			longest >>= 1;
-		if (now - cubic->round_us > longest)
+			max >>= 1;
+		if (now - cubic->round_us > max)
 			cubic_leave_slow_start(conn, cubic);
 	}
-	/* The first RTTs of a round are its least: they tell of a queue that stands. */
+	/* The first RTTs of a round are its smallest: if they rise, a queue stands. */
 	if (hystart_delay) {
 		u32 rise = cubic->min_rtt_us >> 3;
 
-		rise = cc_min(cc_max(rise, HYSTART_LEAST_RISE_US), HYSTART_MOST_RISE_US);
+		rise = cc_min(cc_max(rise, HYSTART_MIN_RISE_US), HYSTART_MAX_RISE_US);
 		cubic->round_rtt_us = cc_min(cubic->round_rtt_us, rtt_us);
 		if (cubic->samples < HYSTART_SAMPLES)
 			cubic->samples++;
@@ -154,7 +155,7 @@ static void cubic_begin_epoch(const struct cc_connection *conn, u32 acked, struc
 	}
 }
 
-/* Growth towards the window that the curve has one minimum RTT from now. */
+/* Grow towards the window that the curve reaches one minimum RTT from now. */
 static void cubic_follow_curve(const struct cc_connection *conn, struct cubic *cubic)
 {
 	u32 cwnd = conn->cwnd;
@@ -199,7 +200,7 @@ static void cubic_update(const struct cc_connection *conn, u32 acked, struct cub
 	if (cubic->last_cwnd == conn->cwnd &&
 	    (s32)(now - cubic->last_ticks) <= (s32)(conn->tick_hz / 32))
 		return;
-	/* The curve moves once a jiffy at most. */
+	/* The curve moves at most once a jiffy. */
 	if (!cubic->epoch_ticks || now != cubic->last_ticks) {
 		cubic->last_cwnd = conn->cwnd;
 		cubic->last_ticks = now;
@@ -235,7 +236,7 @@ static void cubic_on_acked(struct cc_connection *conn, u32 acked, struct cubic *
 
 static void cubic_on_rtt(struct cc_connection *conn, u32 rtt_us, struct cubic *cubic)
 {
-	/* For a second after a loss RTTs are those of its queue. */
+	/* For a second after a loss, RTTs show the queue that caused it. */
 	if (cubic->epoch_ticks && (s32)(conn->now_ticks - cubic->epoch_ticks) < (s32)conn->tick_hz)
 		return;
 	if (!rtt_us)
@@ -258,7 +259,7 @@ static u32 cubic_ssthresh(const struct cc_connection *conn, struct cubic *cubic)
 	return cc_max(cwnd * cubic_beta / CUBIC_SCALE, 2);
 }
 
-/* A retransmission timeout: all that was known of the path is forgotten. */
+/* A retransmission timeout: forget everything about the path. */
 static void cubic_set_state(struct cc_connection *conn, u8 state, struct cubic *cubic)
 {
 	const struct cubic nothing = {0};
@@ -269,7 +270,7 @@ static void cubic_set_state(struct cc_connection *conn, u8 state, struct cubic *
 	cubic_begin_round(conn, cubic);
 }
 
-/* Time without data to send is no time on the curve. */
+/* Time without data to send does not count on the curve. */
 static void cubic_on_event(struct cc_connection *conn, u32 event, struct cubic *cubic)
 {
 	s32 idle = (s32)(conn->now_ticks - conn->last_sent_ticks);

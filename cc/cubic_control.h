@@ -13,17 +13,17 @@ struct control {
 
 #ifdef CUBIC_WANTS_PACING
 #define CC_ON_SEND
-/* papers/003, section 5.2.2. */
+/* "Are Mobiles Ready for BBR?", section 5.2.2. */
 CC_PARAM(cubic_rate, 0, 0, 4000000000U, CC_BITS_PER_SECOND, "fixed pacing rate; 0: the stack's")
 
-/* The stack sets its rate anew at each ACK. */
+/* The stack sets its own rate again at each ACK. */
 static void control_on_send(struct cc_connection *conn, struct control *control CC_UNUSED)
 {
 	if (cubic_rate)
 		conn->pacing_rate = cc_min64(cubic_rate / 8, conn->max_pacing_rate);
 }
 
-/* As the stack has it for a control that does not say (net.ipv4.tcp_min_tso_segs). */
+/* The stack's own value for a control that has no say (net.ipv4.tcp_min_tso_segs). */
 static u32 control_min_tso_segs(u64 pacing_rate CC_UNUSED)
 {
 	return 2;

@@ -1,39 +1,41 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
 /*
- * A pacing schedule that is kept on average, whatever the sender's CPU does. Beside any version of
- * BBR: ours (brb_bbr1_steady, brb_bbr3_steady) and the kernel's own (bbr_steady). What it is worth,
- * what carries it, and when not to use it: docs/repair.md.
+ * A pacing schedule that is kept on average, whatever the sender's CPU does, beside any version of
+ * BBR: ours (brb_bbr1_steady, brb_bbr3_steady) and the kernel's own (bbr_steady). docs/repair.md
+ * tells what it is worth, which rule contributes what, and when not to use it.
  *
- * The trouble. A packet that leaves late pushes all later ones back: Linux makes up for half of one
- * gap between packets at most (tcp_update_skb_after_send) and forgives the rest. A sender whose CPU
- * is away for longer sends less than the rate it paces at, whatever that rate is. Its deliveries
- * tell BBR a bandwidth that is not the path's; it paces at that, and so on down.
+ * The problem. A packet that leaves late pushes all later ones back: Linux makes up for at most
+ * half of one gap between packets (tcp_update_skb_after_send) and drops the rest. A sender whose
+ * CPU is away for longer sends less than the rate at which it paces, whatever that rate is. From
+ * its deliveries BBR learns a bandwidth that is not the path's; it paces at that, and so on down.
  *
- * The idea. What Linux forgives is written down as a lag, a time. While there is one, packets are
+ * The idea. The delay that Linux drops is kept as a lag, a time. While there is a lag, packets are
  * paced faster, until what left early has made up for what left late. Then the average rate is
- * BBR's, and there is no spiral. BBR's model, gains and phases are not touched: before BBR looks at
- * its rate and window it finds its own, and only what the stack is given differs.
+ * BBR's, and nothing spirals down. BBR's model, gains and phases are not touched: whenever BBR
+ * looks at its rate and window it finds its own values; only what the stack is given differs.
  *
- * Rule 1, a stall. Pacing had given the next burst a departure; that has passed by more than Linux
- * makes up for; and nothing but the CPU can have kept it: data waited since before, congestion and
- * receive window had room for it, the application was not the limit. The lag grows by it.
+ * Rule 1, a stall. Pacing had given the next burst a departure, which has passed by more than Linux
+ * makes up for, and only the CPU can have been the cause: data had been waiting, congestion window
+ * and receive window had room for it, and the application was not the limit. The lag grows by the
+ * stall.
  *
- * Rule 2, the rate. While there is a lag it is 1 + 6 stall / slot times BBR's, where slot is how
- * long the CPU was there between the last two stalls: a stall is made up for in a sixth of a slot.
- * With 1 in place of 6 it would take all of it; but slots differ, and so do stalls. Bursting it at
- * once would fill a short buffer that could drain meanwhile.
+ * Rule 2, the rate. While there is a lag, the rate is BBR's times 1 + 6 stall / slot, where slot is
+ * the time for which the CPU was there between the last two stalls: a stall is made up for in a
+ * sixth of a slot. With 1 instead of 6 it would take the whole slot; but slots differ, and so do
+ * stalls. Sending it all at once would fill a short buffer, which could drain in between.
  *
- * Rule 3, the window, must hold what is sent ahead: it is larger by what BBR's bandwidth is worth
- * in the longest recent stall.
+ * Rule 3, the window, must hold what is sent ahead. It is larger by what BBR's bandwidth carries in
+ * the longest recent stall.
  *
  * Rule 4, losses. What is sent ahead may be more than the buffer of the path holds, and version 1
- * does not mind losses. So while there are stalls the amount in flight has a bound that losses
- * teach, as in version 3. A round that loses more than 1 % cuts it to what was delivered, by 30 %
- * at most, and how much of a stall may be made up for by 30 %. Every other round adds 1 % to both.
+ * does not react to losses. So while there are stalls, the amount in flight has a bound that learns
+ * from losses, as in version 3. A round that loses more than 1 % cuts the bound to what was
+ * delivered, by 30 % at most, and cuts by 30 % how much of a stall may be made up for. Every other
+ * round adds 1 % to both.
  *
- * A flow that has its CPU has no stall: a timer is late by microseconds, half a gap is half of a
- * millisecond (half of a burst, above 524 Mbit/s). Without a stall nothing is changed, to the
- * packet; two seconds after the last one nothing is, any more.
+ * A flow that has its CPU has no stall: a timer is late by microseconds, and half a gap is half a
+ * millisecond (half of a burst, above 524 Mbit/s). Without a stall every packet leaves as without
+ * the repair, and so it does from two seconds after the last stall on.
  */
 #ifndef BROBUST_CC_STEADY_H
 #define BROBUST_CC_STEADY_H
@@ -42,47 +44,50 @@
 
 CC_PARAM(steady_repair, 1, 0, 1, CC_SWITCH, "off: BBR as it is, to see what the repair is worth")
 CC_PARAM(steady_haste, 1536, 0, 65536, CC_GAIN,
-	 "a stall is made up for that much faster than in a slot")
-CC_PARAM(steady_most, 20, 1, 1000, CC_TIMES, "rate at most, times BBR's")
-/* The latency of a timer of a kernel that has its CPU. */
-CC_PARAM(steady_least_stall, 100, 0, 1000000, CC_MICROSECONDS, "what is less late is no stall")
-/* RTO_MIN is 200 ms: after longer ones the stack begins anew, and so may the schedule. */
-CC_PARAM(steady_most_stall, 250, 1, 10000, CC_MILLISECONDS, "longer ones count as this")
+	 "how much faster than in a slot a stall is made up for")
+CC_PARAM(steady_most, 20, 1, 1000, CC_TIMES, "maximum of the rate, times BBR's")
+/* As late as this a timer is in a kernel that has its CPU. */
+CC_PARAM(steady_least_stall, 100, 0, 1000000, CC_MICROSECONDS, "a shorter delay is no stall")
+/* RTO_MIN is 200 ms: after a longer stall the stack starts again, and so may the schedule. */
+CC_PARAM(steady_most_stall, 250, 1, 10000, CC_MILLISECONDS, "a longer stall counts as this")
 CC_PARAM(steady_memory, 1000, 1, 100000, CC_MILLISECONDS,
-	 "a stall is remembered once to twice that")
-CC_PARAM(steady_window, 256, 0, 2560, CC_GAIN, "of a stall at the bandwidth, added to the window")
-CC_PARAM(steady_loss, 10, 1, 1024, CC_PER_1024, "loss in a round that cuts the bounds; 1: never")
-CC_PARAM(steady_beta, 179, 1, 256, CC_GAIN, "what a cut leaves of them")
-CC_PARAM(steady_growth, 10, 0, 1024, CC_PER_1024, "what a round without such loss adds")
+	 "a stall is remembered for one to two times this")
+CC_PARAM(steady_window, 256, 0, 2560, CC_GAIN,
+	 "part of a stall, at the bandwidth, that the window grows by")
+CC_PARAM(steady_loss, 10, 1, 1024, CC_PER_1024,
+	 "loss in a round that cuts the bounds; 1: losses never do")
+CC_PARAM(steady_beta, 179, 1, 256, CC_GAIN, "what a cut leaves of the bounds")
+CC_PARAM(steady_growth, 10, 0, 1024, CC_PER_1024,
+	 "what a round without such loss adds to the bounds")
 
-#define POLICY_SCHEDULES /* has a say in sending, too: bbr_control.h */
+#define POLICY_SCHEDULES /* bbr_control.h: it also acts when packets are sent */
 
 struct steady {
 	u64 own_rate;	  /* bytes/s: BBR's; 0: none yet */
 	u64 rate;	  /* bytes/s: what the stack was given */
-	u64 looked_ns;	  /* when this looked last */
-	u64 resumed_ns;	  /* when the CPU came back last */
-	u64 slot_ns;	  /* how long it was there before */
-	u64 memory_ns;	  /* when stall_ns[0] was begun */
-	u64 stall_ns[2];  /* longest since then, and in the time before */
-	u64 lag_ns;	  /* how far the stack's schedule is behind the one that is kept */
-	u64 stalls;	  /* how many there were */
-	u32 snd_nxt;	  /* sequence numbers at the last look: next to send ... */
-	u32 written;	  /* ... and after the application's last byte */
+	u64 checked_ns;	  /* when steady_check() last ran */
+	u64 resumed_ns;	  /* when the CPU last came back */
+	u64 slot_ns;	  /* for how long the CPU was there before that */
+	u64 memory_ns;	  /* when stall_ns[0] began */
+	u64 stall_ns[2];  /* longest stall since memory_ns, and in the time before */
+	u64 lag_ns;	  /* how far the stack's schedule is behind the one to keep */
+	u64 stalls;	  /* number of stalls */
+	u32 snd_nxt;	  /* at checked_ns: sequence number of the next byte to send, */
+	u32 written;	  /* and of the byte after the application's last one */
 	u32 own_cwnd;	  /* packets: BBR's */
 	u32 cwnd;	  /* packets: what the stack was given */
-	u32 bw;		  /* BBR's */
+	u32 bw;		  /* BBR's bandwidth */
 	u32 round;	  /* the round ends with a packet sent at this value of "delivered" */
-	u32 round_lost;	  /* conn->lost at its beginning */
-	u32 round_most;	  /* packets: most in flight in it */
-	u32 inflight_cap; /* packets; 0: none */
-	u32 burst;	  /* << 8: part of a stall that may be made up for at once */
+	u32 round_lost;	  /* conn->lost when the round began */
+	u32 round_max;	  /* packets: maximum in flight in the round */
+	u32 inflight_cap; /* packets: bound of what is in flight; 0: none */
+	u32 burst;	  /* << 8: part of a stall that may be made up for */
 	u8 mode;	  /* enum cc_mode */
 };
 
 CC_INLINE void steady_init(struct cc_connection *conn, struct steady *st)
 {
-	st->looked_ns = conn->clock_ns;
+	st->checked_ns = conn->clock_ns;
 	st->resumed_ns = conn->clock_ns;
 	st->memory_ns = conn->clock_ns;
 	st->snd_nxt = conn->snd_nxt;
@@ -100,7 +105,7 @@ CC_INLINE u64 steady_ns(u64 bytes, u64 rate)
 	return rate ? bytes * 1000000000ULL / rate : 0;
 }
 
-/* Half of the gap before the next burst is what Linux makes up for. */
+/* Return half of the gap before the next burst: Linux makes up for that much. */
 CC_INLINE u64 steady_half_gap(const struct cc_connection *conn)
 {
 	u64 burst = (u64)bbr_tso_segs_goal(conn) * conn->mss;
@@ -120,7 +125,8 @@ CC_INLINE void steady_forget(const struct cc_connection *conn, struct steady *st
 	st->memory_ns = conn->clock_ns;
 }
 
-/* Rule 1. in_flight: before the event that is being processed. */
+/* Rule 1: return the length of a stall that has just ended, or 0. in_flight is from before the
+ * event. */
 CC_INLINE u64 steady_stall(const struct cc_connection *conn, u32 in_flight, const struct steady *st)
 {
 	bool waited = (s32)(st->written - conn->snd_nxt) >= (s32)conn->mss;
@@ -129,8 +135,8 @@ CC_INLINE u64 steady_stall(const struct cc_connection *conn, u32 in_flight, cons
 	if (!st->own_rate || !waited || conn->app_limited || conn->receiver_room < conn->mss ||
 	    in_flight + bbr_tso_segs_goal(conn) > conn->cwnd)
 		return 0;
-	/* The last pass ended for another reason than pacing, or the departure is still to come. */
-	if (conn->departure_ns <= st->looked_ns || conn->departure_ns >= conn->clock_ns)
+	/* The last pass ended for another reason than pacing, or the departure is not due yet. */
+	if (conn->departure_ns <= st->checked_ns || conn->departure_ns >= conn->clock_ns)
 		return 0;
 	late = conn->clock_ns - conn->departure_ns;
 	half_gap = steady_half_gap(conn);
@@ -139,8 +145,8 @@ CC_INLINE u64 steady_stall(const struct cc_connection *conn, u32 in_flight, cons
 	return cc_min64(late - half_gap, (u64)steady_most_stall * 1000000);
 }
 
-/* At each event, before anything else. */
-CC_INLINE void steady_look(const struct cc_connection *conn, u32 in_flight, struct steady *st)
+/* Called first at each event. */
+CC_INLINE void steady_check(const struct cc_connection *conn, u32 in_flight, struct steady *st)
 {
 	u32 sent = cc_after(conn->snd_nxt, st->snd_nxt) ? conn->snd_nxt - st->snd_nxt : 0;
 	u64 stall = steady_stall(conn, in_flight, st);
@@ -153,20 +159,20 @@ CC_INLINE void steady_look(const struct cc_connection *conn, u32 in_flight, stru
 	}
 	if (stall) {
 		st->stalls++;
-		st->slot_ns = cc_max64(st->looked_ns - st->resumed_ns, 1);
+		st->slot_ns = cc_max64(st->checked_ns - st->resumed_ns, 1);
 		st->resumed_ns = conn->clock_ns;
 		st->stall_ns[0] = cc_max64(st->stall_ns[0], stall);
-		/* What a whole slot could not make up for never will be: the window forbade it. */
+		/* What a whole slot did not make up for is dropped: the window did not allow it. */
 		st->lag_ns =
 		    cc_min64(st->lag_ns + stall, steady_longest_stall(st) * st->burst >> BBR_SCALE);
 	}
-	st->round_most = cc_max(st->round_most, in_flight);
-	st->looked_ns = conn->clock_ns;
+	st->round_max = cc_max(st->round_max, in_flight);
+	st->checked_ns = conn->clock_ns;
 	st->snd_nxt = conn->snd_nxt;
 	st->written = conn->snd_nxt + conn->unsent_bytes;
 }
 
-/* Rule 2. PROBE_RTT wants an empty path: what is owed waits. */
+/* Rule 2. PROBE_RTT wants an empty path, so the lag waits. */
 CC_INLINE void steady_set_rate(struct cc_connection *conn, struct steady *st)
 {
 	u64 faster = BBR_UNIT;
@@ -180,7 +186,7 @@ CC_INLINE void steady_set_rate(struct cc_connection *conn, struct steady *st)
 	conn->pacing_rate = st->rate;
 }
 
-/* Rules 3 and 4. In recovery the stack counts packets by itself. */
+/* Rules 3 and 4. In recovery the stack sets the window by itself. */
 CC_INLINE void steady_set_cwnd(struct cc_connection *conn, struct steady *st)
 {
 	u64 stall_us = (steady_longest_stall(st) * steady_window >> BBR_SCALE) / 1000;
@@ -194,7 +200,7 @@ CC_INLINE void steady_set_cwnd(struct cc_connection *conn, struct steady *st)
 	st->cwnd = conn->cwnd;
 }
 
-/* Rule 4: what the losses of a round teach. */
+/* Rule 4, at the end of a round. */
 CC_INLINE void steady_end_round(const struct cc_connection *conn, struct steady *st)
 {
 	u32 lost = conn->lost - st->round_lost;
@@ -202,24 +208,24 @@ CC_INLINE void steady_end_round(const struct cc_connection *conn, struct steady 
 	if (!steady_longest_stall(st)) {
 		st->inflight_cap = 0;
 		st->burst = BBR_UNIT;
-	} else if ((u64)lost << 10 > (u64)st->round_most * steady_loss && steady_loss < 1024) {
-		u32 delivered = st->round_most - cc_min(lost, st->round_most);
-		u32 least = (u32)((u64)st->round_most * steady_beta >> BBR_SCALE);
+	} else if ((u64)lost << 10 > (u64)st->round_max * steady_loss && steady_loss < 1024) {
+		u32 delivered = st->round_max - cc_min(lost, st->round_max);
+		u32 min = (u32)((u64)st->round_max * steady_beta >> BBR_SCALE);
 
-		st->inflight_cap = cc_max(cc_max(delivered, least), 4);
+		st->inflight_cap = cc_max(cc_max(delivered, min), 4);
 		st->burst = cc_max(st->burst * steady_beta >> BBR_SCALE, 1);
 	} else {
-		/* A bound that was not reached has not been tried. */
-		if (st->inflight_cap && st->round_most >= (u64)st->inflight_cap * 9 / 10)
+		/* A bound that was not reached has not been tested. */
+		if (st->inflight_cap && st->round_max >= (u64)st->inflight_cap * 9 / 10)
 			st->inflight_cap += cc_max((u64)st->inflight_cap * steady_growth >> 10, 1);
 		st->burst = cc_min(st->burst + cc_max(steady_growth >> 2, 1), BBR_UNIT);
 	}
 	st->round = conn->delivered;
 	st->round_lost = conn->lost;
-	st->round_most = conn->in_flight;
+	st->round_max = conn->in_flight;
 }
 
-/* Before BBR does anything: it finds its rate and window, where the stack has not set others. */
+/* Called before BBR: give back its own rate and window, unless the stack has set others since. */
 CC_INLINE void steady_before(struct cc_connection *conn, const struct steady *st)
 {
 	if (!st->own_rate)
@@ -230,6 +236,7 @@ CC_INLINE void steady_before(struct cc_connection *conn, const struct steady *st
 		conn->cwnd = st->own_cwnd;
 }
 
+/* Called after BBR: keep its rate and window, and give the stack ours. */
 CC_INLINE void steady_after(struct cc_connection *conn, struct steady *st)
 {
 	st->own_rate = conn->pacing_rate;
@@ -244,7 +251,7 @@ CC_INLINE void steady_before_ack(struct cc_connection *conn, const struct cc_sam
 				 struct steady *st)
 {
 	if (steady_repair)
-		steady_look(conn, sample->prior_in_flight, st);
+		steady_check(conn, sample->prior_in_flight, st);
 	steady_before(conn, st);
 }
 
@@ -258,12 +265,13 @@ CC_INLINE void steady_on_ack(struct cc_connection *conn, const struct cc_sample 
 	steady_after(conn, st);
 }
 
-/* Each pass of the write loop: on ACKs alone, most stalls would be over before they are seen. */
+/* Called at each pass of the write loop: at ACKs alone, most stalls would end before they are
+ * seen. */
 CC_INLINE void steady_on_send(struct cc_connection *conn, struct steady *st)
 {
 	if (!st->own_rate || !steady_repair)
 		return;
-	steady_look(conn, conn->in_flight, st);
+	steady_check(conn, conn->in_flight, st);
 	if (conn->pacing_rate != st->rate) /* SO_MAX_PACING_RATE was set */
 		st->own_rate = conn->pacing_rate;
 	steady_set_rate(conn, st);

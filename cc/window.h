@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
-/* What controls that only move the window share, rounded as in the kernel (net/ipv4/tcp_cong.c). */
+/* What window-based controls share, rounded as in the kernel (net/ipv4/tcp_cong.c). */
 #ifndef BROBUST_CC_WINDOW_H
 #define BROBUST_CC_WINDOW_H
 
 #include "cc.h"
 
-/* Slow start: one packet more for each acknowledged. Returns the packets left over at ssthresh. */
+/* Slow start: grow by one packet for each acknowledged one. Return those left over at ssthresh. */
 CC_INLINE u32 window_slow_start(struct cc_connection *conn, u32 acked)
 {
 	u32 cwnd = cc_min(conn->cwnd + acked, conn->ssthresh);
@@ -15,10 +15,11 @@ CC_INLINE u32 window_slow_start(struct cc_connection *conn, u32 acked)
 	return acked;
 }
 
-/* One packet more for every "per_packet" acknowledged. */
+/* Grow by one packet for every "per_packet" acknowledged ones. */
 CC_INLINE void window_grow(struct cc_connection *conn, u32 per_packet, u32 acked)
 {
-	/* Credit gathered while steps were dearer: one step only, lest cwnd jumps. */
+	/* Credit from a time when steps cost more gives one step only, so that cwnd does not
+	 * jump. */
 	if (conn->cwnd_count >= per_packet) {
 		conn->cwnd_count = 0;
 		conn->cwnd++;
@@ -33,7 +34,7 @@ CC_INLINE void window_grow(struct cc_connection *conn, u32 per_packet, u32 acked
 	conn->cwnd = cc_min(conn->cwnd, conn->cwnd_clamp);
 }
 
-/* The window before the loss that was none (tcp_reno_undo_cwnd). */
+/* Return the window before a loss that turned out to be none (tcp_reno_undo_cwnd). */
 CC_INLINE u32 window_undo(const struct cc_connection *conn)
 {
 	return cc_max(conn->cwnd, conn->prior_cwnd);

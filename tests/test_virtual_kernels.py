@@ -12,7 +12,7 @@ import pytest
 
 from brobust.cli import kernel as command
 from brobust.errors import BadInput, BrobustError, MissingSupport
-from brobust.kernels import build, sources, toolchain
+from brobust.kernels import build, our_files, sources, toolchain
 from brobust.kernels import tree as from_tree
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.sources import Order
@@ -72,7 +72,9 @@ def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / "config").write_text("CONFIG_TCP_CONG_ADVANCED=y\nCONFIG_TCP_CONG_BBR=y\nCONFIG_HZ=100\n")
     (root / "patches/0001-greet.patch").write_text(PATCH)
     (root / "tree/net/ipv4/tcp_own.c").write_text("tcp_register_congestion_control(&own);\n")
-    monkeypatch.setattr(virtual_kernels, "OUR_FILES", root)
+    (root / "cc/controls").mkdir(parents=True)
+    monkeypatch.setattr(our_files, "VIRTUAL", root)
+    monkeypatch.setattr(our_files, "CC", root / "cc")
     monkeypatch.setenv("BROBUST_CACHE", str(tmp_path / "cache"))
     return root
 
@@ -102,7 +104,7 @@ def test_a_tree_is_built_with_our_patches_and_files_and_stays_as_it_was(tree: Pa
 def test_nothing_is_built_twice_until_something_changes(tree: Path, ours: Path) -> None:
     assert [_built(tree).cached, _built(tree).cached] == [False, True]
     (ours / "patches/0001-greet.patch").write_text(PATCH.replace("patched", "mended"))
-    with pytest.raises(MissingSupport, match=r"other files than kernel/virtual.*--source .*/tree --name virtual-6"):
+    with pytest.raises(MissingSupport, match=r"other files than kernel/virtual and cc.*--source .*/tree --name vir"):
         virtual_kernels.find("virtual-6.4.0-v3")
     assert [_built(tree).cached, _built(tree).cached] == [False, True]
     (tree / "init/other.c").write_text("new")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
-/* BBR version 1 with its pacing schedule repaid in full: cc/steady.h. */
+/* BBR version 1 with its pacing schedule kept on average: cc/steady.h. */
 #include "../bbr1.h"
 #include "../steady.h"
 

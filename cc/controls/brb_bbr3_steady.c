@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
-/* BBR version 3 with its pacing schedule repaid in full: cc/steady.h. */
+/* BBR version 3 with its pacing schedule kept on average: cc/steady.h. */
 #include "../bbr3.h"
 #include "../steady.h"
 

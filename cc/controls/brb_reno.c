@@ -6,7 +6,7 @@
 #define CC_WINDOW_BASED
 
 struct control {
-	u32 nothing; /* all that Reno remembers is in the connection */
+	u32 unused; /* Reno keeps everything in the connection */
 };
 
 static void control_init(struct cc_connection *conn CC_UNUSED, struct control *control CC_UNUSED)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
 /*
- * Vegas: a few packets in the bottleneck's queue, not more (Brakmo, O'Malley, Peterson, "TCP
+ * Vegas keeps a few packets in the bottleneck's queue, not more (Brakmo, O'Malley, Peterson, "TCP
  * Vegas", SIGCOMM 1994). The worked example of docs/algorithms.md.
  */
 #include "../reno.h"
@@ -9,13 +9,13 @@
 #define CC_WINDOW_BASED
 #define CC_ON_RTT
 
-CC_PARAM(vegas_alpha, 2, 1, 1000, CC_PACKETS, "with fewer packets queued the window grows")
-CC_PARAM(vegas_beta, 4, 1, 1000, CC_PACKETS, "with more packets queued it shrinks")
-CC_PARAM(vegas_gamma, 1, 1, 1000, CC_PACKETS, "with more packets queued slow start ends")
+CC_PARAM(vegas_alpha, 2, 1, 1000, CC_PACKETS, "the window grows with fewer packets in the queue")
+CC_PARAM(vegas_beta, 4, 1, 1000, CC_PACKETS, "the window shrinks with more packets in the queue")
+CC_PARAM(vegas_gamma, 1, 1, 1000, CC_PACKETS, "slow start ends with more packets in the queue")
 
 struct control {
-	u32 base_rtt_us;  /* least RTT ever: the path without a queue; CC_NO_RTT: none yet */
-	u32 round_rtt_us; /* least RTT of this round */
+	u32 base_rtt_us;  /* minimum RTT ever: the path without a queue; CC_NO_RTT: none yet */
+	u32 round_rtt_us; /* minimum RTT of this round */
 	u32 round_end;	  /* sequence number whose acknowledgement ends it */
 };
 
@@ -34,7 +34,7 @@ static void control_on_rtt(struct cc_connection *conn CC_UNUSED, u32 rtt_us,
 	control->round_rtt_us = cc_min(control->round_rtt_us, rtt_us);
 }
 
-/* Of a window, what the path holds at its base RTT is under way; the rest waits in a queue. */
+/* The path holds a part of the window at its base RTT; return the rest, which waits in a queue. */
 static u32 vegas_queued(const struct cc_connection *conn, const struct control *control)
 {
 	u32 waited_us = control->round_rtt_us - control->base_rtt_us;
@@ -42,14 +42,14 @@ static u32 vegas_queued(const struct cc_connection *conn, const struct control *
 	return (u32)((u64)conn->cwnd * waited_us / control->round_rtt_us);
 }
 
-/* By as much, and not to grow back in slow start. */
+/* Shrink the window, and ssthresh with it, so that it does not grow back in slow start. */
 static void vegas_shrink(struct cc_connection *conn, u32 packets)
 {
-	conn->cwnd = cc_max(conn->cwnd - cc_min(packets, conn->cwnd), RENO_LEAST_SSTHRESH);
+	conn->cwnd = cc_max(conn->cwnd - cc_min(packets, conn->cwnd), RENO_MIN_SSTHRESH);
 	conn->ssthresh = cc_min(conn->ssthresh, conn->cwnd);
 }
 
-/* Once per round: section 3.2, and 3.3 for slow start. */
+/* Called once per round: section 3.2, and 3.3 for slow start. */
 static void vegas_adjust(struct cc_connection *conn, const struct control *control)
 {
 	u32 queued = vegas_queued(conn, control);

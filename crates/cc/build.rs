@@ -8,11 +8,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 fn main() -> Result<()> {
-    let here = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
-    let sources = here.join("../../cc").canonicalize()?;
+    let sources = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../cc").canonicalize()?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     println!("cargo::rerun-if-changed={}", sources.display());
-    println!("cargo::rerun-if-changed={}", here.join("host").display());
 
     let mut externs = String::new();
     let mut table = String::new();
@@ -25,7 +23,7 @@ fn main() -> Result<()> {
         }
         build
             .file(sources.join("controls").join(format!("{name}.c")))
-            .include(here.join("host"))
+            .include(sources.join("hosts/program"))
             .define("CC_PARAM_SECTION", format!("\"cc_params_{name}\"").as_str())
             .warnings_into_errors(true)
             .extra_warnings(true)

@@ -1,5 +1,5 @@
-//! Compiles every bpf/NAME.bpf.c and cc/controls/NAME.c, and writes the table that `objects.rs` includes: each NAME and
-//! its compiled object.
+//! Compiles as BPF every control of cc/controls, every policy of cc/beside_kernel_bbr and every shadow of cc/hosts/bpf,
+//! and writes the table that `objects.rs` includes: the name of each and the compiled object.
 
 use std::env;
 use std::fmt::Write;
@@ -10,14 +10,15 @@ use anyhow::{Context, Result};
 use libbpf_cargo::SkeletonBuilder;
 
 fn main() -> Result<()> {
-    let root = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../..").canonicalize()?;
-    let (glue, cc) = (root.join("bpf"), root.join("cc"));
+    let cc = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../../cc").canonicalize()?;
+    let host = cc.join("hosts/bpf");
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    println!("cargo::rerun-if-changed={}", glue.display());
     println!("cargo::rerun-if-changed={}", cc.display());
 
-    let mut sources = programs(&glue, ".bpf.c")?;
-    for (name, control) in programs(&cc.join("controls"), ".c")? {
+    let mut sources = programs(&host, ".bpf.c")?;
+    let mut controls = programs(&cc.join("controls"), ".c")?;
+    controls.extend(programs(&cc.join("beside_kernel_bbr"), ".c")?);
+    for (name, control) in controls {
         // libbpf-cargo takes no other suffix.
         let source = out.join(format!("{name}.bpf.c"));
         fs::write(&source, format!("#include {:?}\n", control.display().to_string()))?;
@@ -29,7 +30,7 @@ fn main() -> Result<()> {
         SkeletonBuilder::new()
             .source(&source)
             .obj(&object)
-            .clang_args(clang_args(&glue))
+            .clang_args(clang_args(&host))
             .build()
             .with_context(|| format!("cannot compile {} (is clang installed?)", source.display()))?;
         writeln!(table, "    ({name:?}, include_bytes!({:?})),", object.display().to_string())?;
@@ -51,12 +52,12 @@ fn programs(sources: &Path, suffix: &str) -> Result<Vec<(String, PathBuf)>> {
     Ok(found)
 }
 
-fn clang_args(glue: &Path) -> Vec<String> {
+fn clang_args(host: &Path) -> Vec<String> {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-mcpu=v3"]
         .map(String::from)
         .into_iter()
         // Debian keeps asm/types.h in a directory that clang does not search for the bpf target.
-        .chain([format!("-idirafter/usr/include/{arch}-linux-gnu"), format!("-I{}", glue.display())])
+        .chain([format!("-idirafter/usr/include/{arch}-linux-gnu"), format!("-I{}", host.display())])
         .collect()
 }

@@ -67,7 +67,7 @@ impl Control {
     }
 
     pub fn name(self) -> &'static str {
-        // SAFETY: host/control.h sets it to a string constant.
+        // SAFETY: cc/hosts/program/control.h sets it to a string constant.
         unsafe { CStr::from_ptr(self.operations().name) }.to_str().unwrap_or_default()
     }
 

@@ -1,4 +1,4 @@
-//! Reads what a shadow control has found (bpf/shadow.h): whether ours decides as the kernel's own does.
+//! Reads what a shadow control has found (cc/hosts/bpf/shadow.h): whether ours decides as the kernel's own does.
 //!
 //! The object's BTF tells where each field is and what it is called, so no layout is written down here.
 

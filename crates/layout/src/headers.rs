@@ -9,12 +9,13 @@ macro_rules! include {
 }
 
 /// The contract of a congestion control and its recorded calls, as programs include them.
-pub const CC: Header = Header { code: "#include \"call.h\"", arguments: &[include!("crates/cc/host"), include!("cc")] };
+pub const CC: Header =
+    Header { code: "#include \"call.h\"", arguments: &[include!("cc/hosts/program"), include!("cc")] };
 
 /// A whole control as crates/cc/build.rs compiles it: the contract and the table of its functions.
 pub const CONTROL: Header = Header {
     code: "#include \"controls/brb_cubic.c\"",
-    arguments: &[include!("crates/cc/host"), include!("cc"), "-DCC_PARAM_SECTION=\"cc_params_brb_cubic\""],
+    arguments: &[include!("cc/hosts/program"), include!("cc"), "-DCC_PARAM_SECTION=\"cc_params_brb_cubic\""],
 };
 
 /// The memory that a kernel in virtual time shares with its controller, as its code against the C library includes it.

@@ -49,8 +49,8 @@ pub struct Flow {
     pub pattern: u32,
     pub start: u64,
     pub stop: u64,
-    pub a: u64,
-    pub b: u64,
+    pub bytes_or_on_ns: u64,
+    pub period_or_off_ns: u64,
     pub cc: [u8; 16],
 }
 
@@ -221,7 +221,11 @@ mod tests {
     #[test]
     fn every_field_is_where_the_kernel_has_it() {
         assert_same_layout!(HEADER, "brobust_window", Window { begin, end });
-        assert_same_layout!(HEADER, "brobust_flow", Flow { used, pattern, start, stop, a, b, cc });
+        assert_same_layout!(
+            HEADER,
+            "brobust_flow",
+            Flow { used, pattern, start, stop, bytes_or_on_ns, period_or_off_ns, cc }
+        );
         assert_same_layout!(HEADER, "brobust_program", Program { start, command });
         assert_same_layout!(
             HEADER,

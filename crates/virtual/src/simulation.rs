@@ -398,12 +398,13 @@ fn describe(shared: &mut Shared, scenario: &Scenario, topology: Topology, number
 
 /// Returns a flow as the kernel reads it.
 fn describe_flow(flow: &Flow, duration: u64) -> shared::Flow {
-    let (pattern, a, b) = match flow.pattern {
+    let (pattern, bytes_or_on_ns, period_or_off_ns) = match flow.pattern {
         Pattern::Bulk => (pattern::BULK, 0, 0),
         Pattern::Rate { bytes, every } => (pattern::RATE, bytes, every),
         Pattern::Onoff { on, off } => (pattern::ONOFF, on, off),
         Pattern::Idle { after, silence } => (pattern::IDLE, after, silence),
     };
     let (start, stop) = (ORIGIN + flow.start, ORIGIN + flow.stop.unwrap_or(duration));
-    shared::Flow { used: 1, pattern, start, stop, a, b, cc: shared::text(&flow.cc) }
+    let cc = shared::text(&flow.cc);
+    shared::Flow { used: 1, pattern, start, stop, bytes_or_on_ns, period_or_off_ns, cc }
 }

@@ -1,7 +1,7 @@
 """Compare our controls with the kernel's own in real kernels: both decide at every call, and the kernel's is applied.
 
-`bbr_shadow` and `cubic_shadow` (bpf/shadow.h) are the kernel's bbr and cubic, with cc/bbr1.h and cc/cubic.h on a
-snapshot of the same socket. This tests equality with the timing of a real machine, on the kernel that is booted;
+`bbr_shadow` and `cubic_shadow` (cc/hosts/bpf/shadow.h) are the kernel's bbr and cubic, with cc/bbr1.h and cc/cubic.h on
+a snapshot of the same socket. This tests equality with the timing of a real machine, on the kernel that is booted;
 `packets` tests it packet by packet in virtual time.
 """
 

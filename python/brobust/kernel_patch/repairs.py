@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from brobust.errors import BadInput
+from brobust.kernels import our_files
 
-RULES = Path(__file__).parent / "rules"  # in a checkout a link to kernel/patches; in a wheel the files themselves
+RULES = our_files.PATCHES
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from brobust.errors import MissingSupport
+from brobust.kernels import our_files
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.sources import Order, Source, fetch, identity_of_tree, unpack
 from brobust.kernels.toolchain import BuildFailed, Log, Progress, Silent, check_programs, log_of
@@ -59,17 +60,18 @@ def build(order: Order, progress: Progress | None = None, *, force: bool = False
 def _build(order: Order, progress: Progress, force: bool) -> BuildResult:
     begun = time.monotonic()
     check_programs()
-    our_files = virtual_kernels.hash_of_files(virtual_kernels.OUR_FILES)
+    files = our_files.of_virtual_kernels()
+    hashed = our_files.hash_of(files)
     with _alone(order.name, progress):
         earlier = virtual_kernels.cached(order.name)
-        if earlier is not None and not force and earlier.key == key(order, _identity_now(order, earlier), our_files):
+        if earlier is not None and not force and earlier.key == key(order, _identity_now(order, earlier), hashed):
             return BuildResult(earlier, time.monotonic() - begun, cached=True)
         with _scratch(order.name) as scratch, Log(scratch / "build.log") as log:
             try:
                 source = fetch(order, scratch, log, progress, newest=force)
                 tree = unpack(order, source, scratch, log, progress)
                 # Somebody may be editing our files: kernel and hash must be made from the same copy.
-                ours = shutil.copytree(virtual_kernels.OUR_FILES, scratch / "ours")
+                ours = our_files.copy(files, scratch / "ours")
                 controls = bring_our_files(tree, ours, log, progress)
                 configure(tree, ours, order.hz, log, progress)
                 objects = compile_kernel(tree, order.name, log, progress)
@@ -81,12 +83,12 @@ def _build(order: Order, progress: Progress, force: bool) -> BuildResult:
         return BuildResult(kernel, time.monotonic() - begun, cached=False)
 
 
-def key(order: Order, source_identity: str, our_files: str) -> str:
+def key(order: Order, source_identity: str, hash_of_our_files: str) -> str:
     """Return a hash of everything that decides the content of the executable."""
     parts = {
         "recipe": RECIPE,
         "source": source_identity,
-        "our files": our_files,
+        "our files": hash_of_our_files,
         "hz": order.hz,
         "compiler": compiler(),
     }
@@ -116,7 +118,7 @@ def keep(
     whole.mkdir()
     shutil.copy(tree / "linux", whole / "linux")
     shutil.copy(tree / ".config", whole / "config")
-    our_files = virtual_kernels.hash_of_files(ours)
+    hashed = our_files.hash_of(our_files.below(ours))
     compiled = {control for control, source in new_controls.items() if _was_compiled(tree, source)}
     kernel = VirtualKernel(
         name=order.name,
@@ -126,8 +128,8 @@ def keep(
         sha256=hashlib.sha256((whole / "linux").read_bytes()).hexdigest(),
         congestion_controls=virtual_kernels.controls_of_config((whole / "config").read_text()) | compiled,
         source=source.description,
-        our_files=our_files,
-        key=key(order, source.identity, our_files),
+        our_files=hashed,
+        key=key(order, source.identity, hashed),
         objects=objects,
     )
     kernel.write()

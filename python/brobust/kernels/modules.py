@@ -1,7 +1,7 @@
 """Build kernel modules outside a kernel tree: find the headers to compile with, and build our controls as modules.
 
-A control's one source (cc/controls) with the module's glue (kernel/control): for kernels that take no control from BPF,
-and for those who would rather have a module.
+A control's one source (cc/controls) in its host for modules (cc/hosts/module) is for kernels that take no control from
+BPF, and for users who would rather have a module.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from brobust.errors import BadInput, MissingSupport
+from brobust.kernels import our_files
 from brobust.kernels import vm as vm_kernels
 from brobust.kernels.toolchain import BuildFailed, Log
 
 # A tree does not remember its architecture and compiler, so make gets these from our environment.
 MAKE_VARIABLES = ("ARCH", "CROSS_COMPILE", "CC", "LLVM")
 MODULES = Path("/lib/modules")
-# The virtual kernel's directory has links to cc/ and kernel/control, and a wheel has their files there.
-SOURCES = Path(__file__).parent / "virtual/source/tree/arch/um/brobust"
-GLUE = ("control.h", "connection.h", "cc_host.h")
 
 
 @dataclass(frozen=True)
@@ -85,10 +83,8 @@ def build_controls(names: Sequence[str], kdir: KernelHeaders, directory: Path) -
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="brobust-module-") as scratch:
         here = Path(scratch) / "module"  # a log in kbuild's own directory would be in its way
-        shutil.copytree(SOURCES / "cc", here / "cc")
-        for file in GLUE:
-            shutil.copy(SOURCES / file, here / file)
-        lines = [f"ccflags-y := -I{here}", *(f"obj-m += {name}.o" for name in names)]
+        shutil.copytree(our_files.CC, here / "cc")
+        lines = [f"ccflags-y := -I{here}/cc/hosts/module", *(f"obj-m += {name}.o" for name in names)]
         lines += [f"{name}-y := cc/controls/{name}.o" for name in names]
         (here / "Kbuild").write_text("\n".join(lines) + "\n")
         with Log(Path(scratch) / "log") as log:

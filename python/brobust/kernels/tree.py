@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from brobust.errors import BadInput
+from brobust.kernels import our_files
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.sources import version_of
 from brobust.kernels.toolchain import BuildFailed, Log, Progress, environment, log_of
@@ -26,7 +27,7 @@ def bring_our_files(tree: Path, ours: Path, log: Log, progress: Progress) -> dic
 
     Return the congestion controls that this adds, each with its source file in the tree.
     """
-    patches = [path for path in virtual_kernels.files_below(ours / "patches") if path.suffix == ".patch"]
+    patches = [path for path in our_files.below(ours / "patches").values() if path.suffix == ".patch"]
     progress.phase(f"applying patches: {len(patches)}")
     for patch in patches:
         _apply(patch, tree, log)
@@ -66,8 +67,8 @@ def misfits(output: str) -> str:
 
 def _copy_files(from_tree: Path, tree: Path) -> dict[str, Path]:
     controls = {}
-    for path in virtual_kernels.files_below(from_tree):
-        relative = path.relative_to(from_tree)
+    for name, path in our_files.below(from_tree).items():
+        relative = Path(name)
         there = tree / relative
         if not there.exists() and (control := control_of(relative, path.read_text(errors="replace"))):
             controls[control] = relative
@@ -78,7 +79,8 @@ def _copy_files(from_tree: Path, tree: Path) -> dict[str, Path]:
 
 def control_of(source: Path, text: str) -> str | None:
     """Return the congestion control that a file of ours defines, from the file's name; None if it defines none."""
-    if source.suffix == ".c" and (source.parent.name == "controls" or "tcp_register_congestion_control" in text):
+    in_cc = source.parent.name in ("controls", "beside_kernel_bbr")
+    if source.suffix == ".c" and (in_cc or "tcp_register_congestion_control" in text):
         return source.stem.removeprefix("tcp_")
     return None
 

@@ -24,6 +24,7 @@ from brobust import files
 from brobust.errors import BadInput, MissingSupport
 from brobust.host.cache import cache_directory
 from brobust.host.locks import refuse_foreign
+from brobust.kernels import our_files
 
 DEFAULT = "virtual-6.12"  # if it is built; see default()
 DEFAULT_HZ = 250  # Debian's CONFIG_HZ, which the vm backend's guests have, too
@@ -31,8 +32,6 @@ TICKS = (100, 250, 300, 1000)  # the choices in kernel/Kconfig.hz
 MINUTES = 3  # what messages say about the time of a build, on two cores; docs/kernels.md has measurements
 
 _HERE = Path(__file__).parent
-# In a checkout a link to kernel/virtual; in a wheel the files themselves.
-OUR_FILES = _HERE / "source"
 _FROM_WHEEL = _HERE / "bin"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _DEBIAN_NAME = re.compile(r"virtual-(?P<series>[0-9]+\.[0-9]+)(-hz(?P<hz>[0-9]+))?")
@@ -54,7 +53,7 @@ class VirtualKernel:
     source: str
     """The source package with its version, or the tree it was built from."""
     our_files: str
-    """Hash of the files in kernel/virtual that it was built with."""
+    """Hash of the files in kernel/virtual and cc that it was built with."""
     key: str
     """Hash of everything that it was built from; see build.py."""
     objects: int
@@ -82,8 +81,8 @@ class VirtualKernel:
 
     @cached_property
     def stale(self) -> bool:
-        """Whether kernel/virtual holds other files now than this kernel was built with."""
-        return self.our_files != hash_of_files(OUR_FILES)
+        """Whether this kernel was built with other files of ours than there are now."""
+        return self.our_files != our_files.hash_of(our_files.of_virtual_kernels())
 
     @property
     def where(self) -> Literal["cache", "wheel"]:
@@ -134,7 +133,7 @@ def find(name: str | None = None) -> VirtualKernel:
             return kernel
     if found:
         raise MissingSupport(
-            f"kernel: {name} was built with other files than kernel/virtual holds now; "
+            f"kernel: {name} was built with other files than kernel/virtual and cc hold now; "
             f"`{found[0].build_command}` builds it anew (about {MINUTES} minutes)"
         )
     if _DEBIAN_NAME.fullmatch(name):
@@ -238,27 +237,6 @@ def controls_of_config(config: str) -> frozenset[str]:
     """Return the congestion controls that are built into a kernel with this .config. Reno always is."""
     options = {option.lower() for option in _CONTROL_OPTION.findall(config)} - {"advanced"}
     return frozenset(_CONTROL_OF_OPTION.get(option, option) for option in options) | {"reno"}
-
-
-def hash_of_files(root: Path) -> str:
-    """Changes whenever a file of ours does that goes into a kernel: names and contents, no dates."""
-    if not (root / "config").is_file():
-        raise MissingSupport(f"{root / 'config'} is not there; install brobust anew, it is incomplete")
-    digest = hashlib.sha256()
-    for path in [root / "config", *files_below(root / "patches"), *files_below(root / "tree")]:
-        digest.update(f"{path.relative_to(root)}\0{path.stat().st_mode & 0o111 != 0}\0".encode())
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()[:16]
-
-
-def files_below(root: Path) -> list[Path]:
-    """Files in name order, those of linked directories too, without what editors and patch(1) leave behind."""
-    return sorted(
-        Path(directory) / name
-        for directory, _, names in os.walk(root, followlinks=True)
-        for name in names
-        if not name.startswith(".") and not name.endswith(("~", ".orig", ".rej"))
-    )
 
 
 def summary(kernel: VirtualKernel) -> dict[str, Any]:

@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
 /*
- * What needs the tree's own tcp_bbr.c, whose functions and state are private:
- * arch/um/brobust/bbr_robust.c, and BBR under google's interface for TSO sizes. Included at that
- * file's end.
+ * Included at the end of the tree's own tcp_bbr.c, whose functions and state are private: what
+ * policies beside it need of them (arch/um/brobust/cc/beside_kernel_bbr), and BBR under google's
+ * interface for TSO sizes.
  */
-#include "../../arch/um/brobust/kernel_bbr.h"
+#include "../../arch/um/brobust/cc/hosts/module/virtual_kernel.h"
 
 const struct tcp_congestion_ops *const brobust_kernel_bbr = &tcp_bbr_cong_ops;
 
-void brobust_look_at_bbr(struct sock *sk, struct brobust_bbr *seen)
+void brobust_look_at_bbr(struct sock *sk, struct bbr_view *view)
 {
 	const struct bbr *bbr = inet_csk_ca(sk);
 
-	seen->bw = bbr_bw(sk);
-	seen->min_rtt_us = bbr->min_rtt_us;
-	seen->pacing_gain = bbr->pacing_gain;
-	seen->mode = bbr->mode;
+	view->bw = bbr_bw(sk);
+	view->min_rtt_us = bbr->min_rtt_us;
+	view->pacing_gain = bbr->pacing_gain;
+	view->cwnd_gain = bbr->cwnd_gain;
+	view->mode = bbr->mode;
 }
 
 /*
- * google's kernels let BBR size its TSO packets. Its version 1 then sends what its pacing rate
- * makes in 2^-shift s, without what tcp_tso_autosize() adds on short paths; versions 2 and 3 add
- * as much as that does, so the kernel's own sizes are theirs.
+ * google's kernels let BBR size its TSO packets. Version 1 then sends what its pacing rate yields
+ * in 2^-shift s, without what tcp_tso_autosize() adds on short paths. Versions 2 and 3 add as much
+ * as that function does, so their sizes are the kernel's own.
  */
 static bool control_sizes_tso;
 module_param(control_sizes_tso, bool, 0444);
@@ -34,7 +35,7 @@ static u32 bbr_tso_segs(struct sock *sk, unsigned int mss_now)
 	return max_t(u32, bytes / mss_now, bbr_min_tso_segs(sk));
 }
 
-/* Before bbr_robust.c copies the operations, and before a socket has them. */
+/* This runs before a policy copies the operations, and before a socket has them. */
 static int __init bbr_take_tso_interface(void)
 {
 	if (control_sizes_tso)

@@ -3,16 +3,16 @@
  * What a virtual-time kernel and its controller share: one memory file, mapped by both.
  *
  * Only one of the two runs at a time. The kernel runs until it may go no further, writes a byte to
- * its socket and waits for one; the controller reads what the kernel left here, writes what it may
- * do next, and answers with a byte. So nothing here needs a lock, and a side that dies closes the
- * socket, which ends the other.
+ * its socket and waits for a byte; the controller reads what the kernel has left here, writes what
+ * the kernel may do next, and answers with a byte. So nothing here needs a lock, and a side that
+ * dies closes the socket, which ends the other.
  *
- * crates/virtual/src/shared.rs is the same layout in Rust; BROBUST_ABI is raised with every change,
- * and both sides refuse another number. Times are nanoseconds of virtual time since the kernel
- * booted, sizes are bytes, costs are picoseconds of CPU time.
+ * crates/virtual/src/shared.rs is the same layout in Rust. BROBUST_ABI is raised with every change
+ * of the layout, and both sides refuse another number. Times are nanoseconds of virtual time since
+ * the kernel booted, sizes are bytes, costs are picoseconds of CPU time.
  *
- * Included by kernel code and by code that runs against the C library, so it names its types
- * itself.
+ * Both kernel code and code that runs against the C library include this file, so it defines its
+ * integer types itself.
  */
 #ifndef BROBUST_H
 #define BROBUST_H
@@ -37,28 +37,29 @@ typedef uint16_t u16;
 
 /* Why the kernel stopped. */
 enum {
-	BROBUST_READY = 1,   /* booted, waiting for its node to be described */
+	BROBUST_READY = 1,   /* booted, and waits for the description of its node */
 	BROBUST_HORIZON = 2, /* nothing to do before the horizon */
-	BROBUST_DRAIN = 3,   /* a buffer is full; go on at the same horizon */
-	BROBUST_REFUSED = 4, /* cannot be what it was asked to be; `words` says why */
+	BROBUST_DRAIN = 3,   /* a buffer is full; the horizon stays */
+	BROBUST_REFUSED = 4, /* cannot become this node; `words` says why */
 };
 
 enum {
 	BROBUST_SENDER = 1,
 	BROBUST_RECEIVER = 2,
-	BROBUST_BOTTLENECK = 3, /* forwards, and its device sends at `rate` */
+	BROBUST_BOTTLENECK = 3, /* forwards, with a device that sends at `rate` */
 };
 
-/* When the CPU may run: from `begin` up to, not including, `end`. In order, without overlap. */
+/* The CPU may run from `begin` up to, not including, `end`. Windows are in order and do not
+ * overlap. */
 struct brobust_window {
 	u64 begin, end;
 };
 
 enum {
 	BROBUST_BULK = 0,
-	BROBUST_RATE = 1,  /* `a` bytes every `b` ns */
-	BROBUST_ONOFF = 2, /* bulk for `a` ns, silent for `b` ns, again and again */
-	BROBUST_IDLE = 3,  /* bulk for `a` ns, silent once for `b` ns, then bulk */
+	BROBUST_RATE = 1,  /* so many bytes every so many ns */
+	BROBUST_ONOFF = 2, /* bulk for a time, silent for a time, again and again */
+	BROBUST_IDLE = 3,  /* bulk for a time, silent once for a time, then bulk */
 };
 
 /* A flow that this sender opens. Its number is its place in the array; its local port is
@@ -67,36 +68,38 @@ struct brobust_flow {
 	u32 used;
 	u32 pattern;
 	u64 start, stop;
-	u64 a, b;
+	u64 bytes_or_on_ns;   /* BROBUST_RATE: bytes; else ns of bulk */
+	u64 period_or_off_ns; /* BROBUST_RATE: ns from one write to the next; else ns of silence */
 	char cc[16];
 };
 
-/* A program of user space, to be run at `start`. */
+/* A program of user space that runs at `start`. */
 struct brobust_program {
 	u64 start;
-	char command[248]; /* its path and its arguments, with spaces between */
+	char command[248]; /* path and arguments, separated by spaces */
 };
 
-/* What became of a flow so far, by its number, at either end. */
+/* What a flow has achieved so far; the flow's number is the place in the array, at either end. */
 struct brobust_flow_stats {
 	u64 received;	 /* payload received in order (receiver) */
 	u64 acked;	 /* payload acknowledged (sender) */
 	u64 sent;	 /* payload handed down, retransmissions too (sender) */
-	u64 idle;	 /* ns that pacing asked for after `paced` of these packets (sender) */
-	u32 skbs, paced; /* TSO packets of `sent`, and those that were paced (sender) */
+	u64 idle;	 /* ns for which pacing asked to wait after `paced` packets (sender) */
+	u32 skbs, paced; /* TSO packets that `sent` counts, and those that were paced (sender) */
 	u32 retransmits; /* segments (sender) */
-	u32 error;	 /* errno that ended the flow, 0 if none did */
+	u32 error;	 /* errno that ended the flow, or 0 */
 };
 
-/* A frame: this, then `header` bytes of it from the Ethernet header on. What follows the headers is
- * not carried, since nobody reads it, but for `payload` bytes. Records are 8-byte aligned. */
+/* The head of a frame. It is followed by `header` bytes, from the Ethernet header on, and by
+ * `payload` bytes; the rest of the frame is not carried, since nobody reads it. Records are
+ * 8-byte aligned. */
 struct brobust_frame {
-	u64 time;     /* sent, or arrives */
-	u32 length;   /* of the frame with its payload, as on a wire without checksum and gap */
+	u64 time;     /* when it was sent, or arrives */
+	u32 length;   /* of the whole frame, as on a wire without checksum and gap */
 	u32 record;   /* of this record */
-	u16 header;   /* bytes that follow */
-	u16 payload;  /* of these, payload that is carried */
-	u16 gso_size; /* not 0: a super-packet, to be cut into segments of so much payload */
+	u16 header;   /* bytes of headers that follow */
+	u16 payload;  /* bytes of payload that follow the headers */
+	u16 gso_size; /* payload per segment of a super-packet; 0 for an ordinary packet */
 	u16 reserved;
 };
 
@@ -104,7 +107,7 @@ struct brobust_frame {
 struct brobust_ack {
 	u64 time;
 	u64 pacing_rate; /* bytes/s */
-	u64 bandwidth;	 /* BBR's estimate, bytes/s; 0: the control shows none */
+	u64 bandwidth;	 /* BBR's estimate, bytes/s; 0 where the control shows none */
 	u64 acked;	 /* payload so far */
 	u32 flow;
 	u32 cwnd, ssthresh, inflight;	      /* packets */
@@ -112,7 +115,7 @@ struct brobust_ack {
 	u32 rate_delivered, rate_interval_us; /* latest delivery rate sample */
 	u32 rtt_us, srtt_us, min_rtt_us;
 	u32 bbr_min_rtt_us;
-	u32 pacing_gain, cwnd_gain; /* of 256; 0: the control shows none */
+	u32 pacing_gain, cwnd_gain; /* 256 for 1; 0 where the control shows none */
 	u32 deficits;		    /* ACKs at which a repair saw an inflight deficit */
 	u32 mss;
 	/* 0-3 ca_state, 4: rate sample was app-limited, 5: has `deficits` and 8-15: enum cc_mode */
@@ -138,8 +141,8 @@ struct brobust_shared {
 	char commands[2048]; /* rtnetlink messages, for a bottleneck's queueing discipline */
 	u32 commands_size;
 	u32 carry_payload;
-	u32 ecn;      /* ask for it (RFC 3168) */
-	u32 programs; /* not 0: they send and receive, instead of source and sink */
+	u32 ecn;      /* ask for ECN (RFC 3168) */
+	u32 programs; /* how many; if any, they send and receive instead of source and sink */
 
 	/* What it may do next, from the controller. */
 	u64 horizon;
@@ -152,9 +155,9 @@ struct brobust_shared {
 	u32 reason;
 	u32 tx_bytes;
 	u32 acks;
-	u32 running;   /* programs that have not ended */
-	u64 now, next; /* `next`: when it will do something by itself; ~0: never */
-	u64 timers, rx_packets, tx_skbs, charged; /* counted; `charged`: CPU time in ns */
+	u32 running;   /* how many programs have not ended */
+	u64 now, next; /* `next`: when the kernel will next do something by itself; ~0: never */
+	u64 timers, rx_packets, tx_skbs, charged; /* counts; `charged`: CPU time in ns */
 	char words[256];
 
 	struct brobust_flow flow[BROBUST_FLOWS];
@@ -174,8 +177,8 @@ int brobust_host_records_calls(void);
 void brobust_host_record_call(const void *call, unsigned long size);
 
 /* clock.c */
-int brobust_reach(unsigned long long event, unsigned long long *now);
-void brobust_charge(u64 picoseconds);
+int brobust_advance_to(unsigned long long event, unsigned long long *now);
+void brobust_charge_cpu(u64 picoseconds);
 void brobust_timer_fires(void); /* called by hrtimer.c */
 void brobust_sync(u32 reason);
 

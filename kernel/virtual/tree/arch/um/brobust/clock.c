@@ -1,29 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The clock. Time stands still while the kernel works and jumps to the next event when it has
- * nothing to do (UML's inf-cpu time travel), with two differences.
+ * The clock. Time stands still while the kernel works and jumps to the next event when the kernel
+ * has nothing to do (UML's inf-cpu time travel), with two differences.
  *
- * It may not jump to the horizon or beyond it before the controller has moved the horizon: until
- * then a frame may still arrive there. All that can arrive before the horizon is known when it is
- * set, so between two meetings with the controller the kernel runs alone.
+ * The clock may not jump to the horizon or beyond it before the controller has moved the horizon:
+ * until then a frame may still arrive there. Everything that can arrive before the horizon is known
+ * when it is set, so the kernel runs alone from one exchange with the controller to the next.
  *
- * It may not be anywhere but inside a window, the timeslices of its CPU. An event that falls
- * between two windows happens late, when the next one begins.
+ * The clock may only be inside a window, which is a timeslice of the kernel's CPU. An event that
+ * falls between two windows happens late, when the next window begins.
  *
- * Work can be given a price (brobust_charge): then the clock moves on while the kernel works, and
- * what became due meanwhile happens late too.
+ * Work can be given a price (brobust_charge_cpu): then the clock moves on while the kernel works,
+ * and what becomes due in that time happens late too.
  */
+#include <linux/hrtimer.h>
 #include <linux/kernel.h>
 #include <linux/math64.h>
 #include <linux/minmax.h>
+#include <linux/sched.h>
 #include <linux/time-internal.h>
 
-#include "net.h"
+#include "internal.h"
 
-extern unsigned long long time_travel_time;
+void (*brobust_before_exchange)(void);
+void (*brobust_after_exchange)(void);
 
-/* The earliest time from `t` on at which the CPU may run. Beyond the windows known: not before
- * their end, which is never before the horizon. */
+/* Return the earliest time from `t` on at which the CPU may run. Beyond the known windows that
+ * is not before their end, which is never before the horizon. */
 static u64 in_window(u64 t)
 {
 	static u32 first;
@@ -40,13 +43,13 @@ static u64 in_window(u64 t)
 	return brobust->windows ? max(t, brobust->window[brobust->windows - 1].end) : t;
 }
 
-/* Move the clock to an event. False if it could not be: the controller was met, look again what
- * comes first. */
-int brobust_reach(unsigned long long event, unsigned long long *now)
+/* Move the clock to an event. Return false where the horizon came first: the controller has been
+ * asked, and another event may now be the next one. */
+int brobust_advance_to(unsigned long long event, unsigned long long *now)
 {
 	u64 at = max(event, *now);
 
-	if (brobust->horizon) { /* else still booting, alone in the world */
+	if (brobust->horizon) { /* else the kernel is still booting, and there is no network */
 		at = event == S64_MAX ? event : in_window(at);
 		if (at >= brobust->horizon) {
 			brobust->next = at == S64_MAX ? U64_MAX : at;
@@ -59,7 +62,7 @@ int brobust_reach(unsigned long long event, unsigned long long *now)
 }
 
 /* Spend CPU time, inside windows. */
-void brobust_charge(u64 picoseconds)
+void brobust_charge_cpu(u64 picoseconds)
 {
 	static u64 owed;
 	u64 ns;
@@ -90,16 +93,30 @@ void brobust_timer_fires(void)
 	if (!brobust)
 		return;
 	brobust->timers++;
-	brobust_charge(brobust->timer_cost);
+	brobust_charge_cpu(brobust->timer_cost);
 }
 
 void brobust_sync(u32 reason)
 {
 	brobust->reason = reason;
 	brobust->now = time_travel_time;
-	brobust_flows_report();
+	if (brobust_before_exchange)
+		brobust_before_exchange();
 	brobust_host_sync();
 	brobust->tx_bytes = 0;
 	brobust->acks = 0;
-	brobust_net_receive();
+	if (brobust_after_exchange)
+		brobust_after_exchange();
+}
+
+void brobust_sleep_until(u64 when)
+{
+	u64 now = brobust_now();
+	ktime_t wait;
+
+	if (when <= now)
+		return;
+	wait = ns_to_ktime(when - now);
+	set_current_state(TASK_UNINTERRUPTIBLE);
+	schedule_hrtimeout_range(&wait, 0, HRTIMER_MODE_REL);
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The kernel's own words go to the console that the controller keeps: its last are what tells why a
- * run failed. UML's stderr console would have to be named on the command line, which the random
- * number generator is fed with; this one is enabled without.
+ * The kernel's messages go to the console that the controller keeps: the last ones tell why a run
+ * failed. UML's stderr console would have to be named on the command line, which seeds the random
+ * number generator; this console is enabled without that.
  */
 #include <linux/console.h>
 #include <linux/init.h>
 
-#include "net.h"
+#include "internal.h"
 
 static void write(struct console *console, const char *text, unsigned int size)
 {

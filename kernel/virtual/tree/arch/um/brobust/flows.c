@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Source and sink. They are threads of the kernel: there is no user space, hence no ptrace, no
- * initial RAM disk and no copy of what nobody reads. Unless there are programs: then they send and
- * receive, as a check on what is here.
+ * Source and sink. They are kernel threads: without user space there is no ptrace, no initial RAM
+ * disk, and no copy of data that nobody reads. Where programs are given (programs.c), those send
+ * and receive instead, as a check on the code here.
  */
 #include <linux/delay.h>
 #include <linux/in.h>
@@ -10,28 +10,16 @@
 #include <linux/net.h>
 #include <net/tcp.h>
 
-#include "net.h"
+#include "internal.h"
 
 #define SINK_PORT 5201
-/* What iperf3 writes at once (DEFAULT_TCP_BLKSIZE). */
+/* iperf3 writes as much at once (DEFAULT_TCP_BLKSIZE). */
 #define WRITE_BYTES (128 << 10)
 
 static struct socket *sockets[BROBUST_FLOWS];
 static char nothing[WRITE_BYTES];
 
-void brobust_sleep_until(u64 when)
-{
-	u64 now = brobust_now();
-	ktime_t wait;
-
-	if (when <= now)
-		return;
-	wait = ns_to_ktime(when - now);
-	set_current_state(TASK_UNINTERRUPTIBLE);
-	schedule_hrtimeout_range(&wait, 0, HRTIMER_MODE_REL);
-}
-
-/* Writes until `until`, or until `limit` bytes are written. False: the flow is over. */
+/* Write until `until`, or until `limit` bytes are written. Return false if the flow is over. */
 static bool write_bulk(struct socket *socket, u64 until, u64 limit)
 {
 	while (brobust_now() < until && limit) {
@@ -58,23 +46,25 @@ static void send_pattern(struct socket *socket, const struct brobust_flow *flow)
 
 	switch (flow->pattern) {
 	case BROBUST_RATE:
-		for (; at < flow->stop; at += flow->b) {
+		for (; at < flow->stop; at += flow->period_or_off_ns) {
 			brobust_sleep_until(at);
-			if (!write_bulk(socket, flow->stop, flow->a))
+			if (!write_bulk(socket, flow->stop, flow->bytes_or_on_ns))
 				return;
 		}
 		break;
 	case BROBUST_ONOFF:
-		for (; at < flow->stop; at += flow->a + flow->b) {
+		for (; at < flow->stop; at += flow->bytes_or_on_ns + flow->period_or_off_ns) {
 			brobust_sleep_until(at);
-			if (!write_bulk(socket, min(at + flow->a, flow->stop), U64_MAX))
+			if (!write_bulk(socket, min(at + flow->bytes_or_on_ns, flow->stop),
+					U64_MAX))
 				return;
 		}
 		break;
 	case BROBUST_IDLE:
-		if (!write_bulk(socket, min(at + flow->a, flow->stop), U64_MAX))
+		if (!write_bulk(socket, min(at + flow->bytes_or_on_ns, flow->stop), U64_MAX))
 			return;
-		brobust_sleep_until(min(at + flow->a + flow->b, flow->stop));
+		brobust_sleep_until(
+		    min(at + flow->bytes_or_on_ns + flow->period_or_off_ns, flow->stop));
 		fallthrough;
 	default:
 		write_bulk(socket, flow->stop, U64_MAX);
@@ -117,7 +107,7 @@ static int source(void *argument)
 		send_pattern(socket, flow);
 	if (socket)
 		kernel_sock_shutdown(socket, SHUT_WR);
-	return 0; /* what is in its buffer is still sent */
+	return 0; /* the kernel still sends what is in the socket's buffer */
 }
 
 static int sink(void *argument)
@@ -161,21 +151,7 @@ static int listen(void)
 	return error;
 }
 
-int brobust_flows_start(void)
-{
-	unsigned long number;
-
-	if (brobust->programs)
-		return brobust_programs_start();
-	if (brobust->role == BROBUST_RECEIVER)
-		return listen();
-	for (number = 0; number < brobust->flows; number++)
-		if (brobust->flow[number].used)
-			kthread_run(source, (void *)number, "source");
-	return 0;
-}
-
-void brobust_flows_report(void)
+static void report_flows(void)
 {
 	u32 number;
 
@@ -190,4 +166,17 @@ void brobust_flows_report(void)
 		stats->acked = tp->bytes_acked;
 		stats->retransmits = tp->total_retrans;
 	}
+}
+
+int brobust_flows_start(void)
+{
+	unsigned long number;
+
+	brobust_before_exchange = report_flows;
+	if (brobust->role == BROBUST_RECEIVER)
+		return listen();
+	for (number = 0; number < brobust->flows; number++)
+		if (brobust->flow[number].used)
+			kthread_run(source, (void *)number, "source");
+	return 0;
 }

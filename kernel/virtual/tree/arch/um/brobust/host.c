@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The side of a virtual-time kernel that talks to its host: the shared memory, the socket to the
- * controller, and the seeded random numbers that take the place of the host's.
+ * The part of a virtual-time kernel that talks to its host: the shared memory, the socket to the
+ * controller, and the seeded random numbers in place of the host's.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -31,7 +31,8 @@ static int __init brobust_setup(char *line, int *add)
 	int memory;
 	void *mapped;
 
-	/* Not passed on: the kernel feeds its command line to the random number generator. */
+	/* The argument is not passed on: the kernel's command line seeds its random number
+	 * generator. */
 	*add = 0;
 	if (sscanf(line, "%d,%d", &memory, &controller) != 2)
 		refuse("brobust=MEMORY,SOCKET takes two open file descriptors");
@@ -64,7 +65,8 @@ __uml_setup("brobust_calls=", calls_setup,
 	    "brobust_calls=FILE\n"
 	    "    Write every call of our congestion controls there (cc/call.h).\n\n");
 
-/* Tell the controller where we stand, and wait until we may go on. If it is gone, so are we. */
+/* Tell the controller that this kernel waits, and wait until it may go on. Exit with the
+ * controller. */
 void brobust_host_sync(void)
 {
 	char byte = 0;
@@ -98,7 +100,7 @@ static void write_all(int file, const void *bytes, unsigned long size)
 	}
 }
 
-/* Onto the console, which the controller keeps. */
+/* Write to the console, which the controller keeps. */
 void brobust_host_print(const void *text, unsigned long size)
 {
 	write_all(STDOUT_FILENO, text, size);
@@ -114,7 +116,7 @@ void brobust_host_record_call(const void *call, unsigned long size)
 	write_all(calls, call, size);
 }
 
-/* splitmix64 (Steele, Lea, Flood 2014): all that a simulation needs of its random numbers. */
+/* splitmix64 (Steele, Lea, Flood 2014), which is good enough for a simulation. */
 long brobust_host_random(void *buffer, unsigned long size)
 {
 	unsigned char *to = buffer;

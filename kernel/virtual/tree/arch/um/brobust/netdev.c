@@ -3,12 +3,12 @@
  * The network device: frames to and from the controller, which is the link.
  *
  * A frame is handed over with the time at which it was sent. Frames from the link come ahead of
- * time, each with the time at which it arrives, and raise the interrupt then (or `coalesce` later,
- * with all that came meanwhile). A sent packet is freed `tx_completion` after it was handed over,
- * which is what TCP small queues wait for.
+ * time, each with the time at which it arrives. They raise the interrupt then, or `coalesce` later
+ * together with all that arrived until then. A sent packet is freed `tx_completion` after it was
+ * handed over, which is what TCP small queues wait for.
  *
- * A bottleneck's device sends at `rate` and takes one packet at a time, so that all queueing is
- * done by the queueing discipline in front of it.
+ * A bottleneck's device sends at `rate` and takes one packet at a time, so that all queueing
+ * happens in the queueing discipline in front of it.
  */
 #include <linux/etherdevice.h>
 #include <linux/ip.h>
@@ -17,9 +17,9 @@
 #include <linux/tcp.h>
 #include <linux/time-internal.h>
 
-#include "net.h"
+#include "internal.h"
 
-/* What a receive buffer of a 1500-byte MTU driver weighs in a socket's memory. */
+/* Memory that a socket is charged for a receive buffer of a driver with an MTU of 1500 bytes. */
 #define RX_BUFFER_BYTES 2048
 #define OTHER_HEADER_BYTES 128
 
@@ -28,7 +28,7 @@ struct brobust_net {
 	struct napi_struct napi;
 	struct sk_buff_head arriving, completing; /* in order of their due time */
 	struct time_travel_event interrupt;
-	struct page *payload; /* stands for all payload that is not carried */
+	struct page *payload; /* one page in place of all payload that is not carried */
 };
 
 static struct brobust_net *net;
@@ -94,9 +94,9 @@ static int poll(struct napi_struct *napi, int budget)
 	while (done < budget && (skb = skb_peek(&net->arriving)) &&
 	       due_of(skb)->at <= brobust_now()) {
 		__skb_unlink(skb, &net->arriving);
-		brobust_charge(brobust->rx_packet_cost);
+		brobust_charge_cpu(brobust->rx_packet_cost);
 		brobust->rx_packets++;
-		/* A router must see every packet by itself; its device cuts nothing again. */
+		/* A router must see every packet by itself: its device does not segment. */
 		if (brobust->role == BROBUST_BOTTLENECK)
 			netif_receive_skb(skb);
 		else
@@ -125,7 +125,7 @@ static netdev_tx_t start_xmit(struct sk_buff *skb, struct net_device *dev)
 	struct brobust_frame *frame;
 	u64 free_at;
 
-	brobust_charge(brobust->tx_skb_cost + brobust->tx_byte_cost * skb->len);
+	brobust_charge_cpu(brobust->tx_skb_cost + brobust->tx_byte_cost * skb->len);
 	brobust->tx_skbs++;
 	if (brobust->tx_bytes + record > BROBUST_FRAME_BYTES)
 		brobust_sync(BROBUST_DRAIN);
@@ -162,8 +162,8 @@ static netdev_tx_t start_xmit(struct sk_buff *skb, struct net_device *dev)
 	return NETDEV_TX_OK;
 }
 
-/* Payload that is carried, in a buffer like those of a 1500-byte MTU driver: what the socket's
- * memory is charged is the same as for payload that is not. */
+/* Carried payload lies in a buffer like those of a driver with an MTU of 1500 bytes, so that the
+ * socket is charged as much memory as for payload that is not carried. */
 static bool add_payload(struct sk_buff *skb, const void *payload, u32 size)
 {
 	u32 space = max_t(u32, ALIGN(size, SMP_CACHE_BYTES), RX_BUFFER_BYTES);
@@ -201,7 +201,7 @@ static struct sk_buff *build(const struct brobust_frame *frame)
 	return skb;
 }
 
-void brobust_net_receive(void)
+static void receive_frames(void)
 {
 	u32 at = 0;
 
@@ -217,7 +217,7 @@ void brobust_net_receive(void)
 		at += frame->record;
 	}
 	brobust->rx_bytes = 0;
-	/* The interrupt is armed anew when a poll under way ends. */
+	/* A poll that is running arms the interrupt again when it ends. */
 	if (at && net && !test_bit(NAPI_STATE_SCHED, &net->napi.state))
 		arm_interrupt(net);
 }
@@ -239,11 +239,12 @@ int brobust_net_create(void)
 	net->payload = alloc_page(GFP_KERNEL | __GFP_ZERO);
 	if (!net->payload)
 		return -ENOMEM;
+	brobust_after_exchange = receive_frames;
 	skb_queue_head_init(&net->arriving);
 	skb_queue_head_init(&net->completing);
 	time_travel_set_event_fn(&net->interrupt, on_interrupt);
 	dev->netdev_ops = &operations;
-	/* Nobody asks who has an address: all nodes have the same, and the link goes by IP. */
+	/* No ARP: all nodes have the same Ethernet address, and the link forwards by IP address. */
 	dev->flags |= IFF_NOARP;
 	eth_hw_addr_set(dev, address);
 	if (brobust->role != BROBUST_BOTTLENECK) {

@@ -13,7 +13,7 @@
 #include <net/sock.h>
 #include <net/tcp.h>
 
-#include "net.h"
+#include "internal.h"
 
 static int set_address(void)
 {
@@ -30,8 +30,8 @@ static int set_address(void)
 	return devinet_ioctl(&init_net, SIOCSIFFLAGS, &request);
 }
 
-/* No flow may be limited by its socket's buffers, nor by what an earlier one left behind: the same
- * as in the testbed's guests (python/brobust/guests/init.sh). */
+/* No flow may be limited by its socket's buffers, nor by what an earlier flow has left behind. The
+ * testbed's guests have the same limits (python/brobust/testbed/init.sh). */
 static void set_limits(void)
 {
 	struct netns_ipv4 *ipv4 = &init_net.ipv4;
@@ -50,8 +50,9 @@ static void set_limits(void)
 	}
 }
 
-/* rtnetlink messages that the controller wrote, each answered with an error code. */
-static int obey(void)
+/* Send the rtnetlink messages that the controller wrote to the kernel, and return the first
+ * error. */
+static int apply_netlink_commands(void)
 {
 	struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
 	struct socket *socket;
@@ -112,10 +113,10 @@ static int __init brobust_node(void)
 	error = set_address();
 	if (error)
 		refuse("address", error);
-	error = obey();
+	error = apply_netlink_commands();
 	if (error)
 		refuse("queueing discipline", error);
-	error = brobust_flows_start();
+	error = brobust->programs ? brobust_programs_start() : brobust_flows_start();
 	if (error)
 		refuse("flows", error);
 	/* There is no root file system to go on to. */

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A record of every socket after every ACK: costs no virtual time, so it changes nothing.
+ * A record of every socket after every ACK. It costs no virtual time, so it changes nothing.
  */
 #include <linux/inet_diag.h>
 #include <net/tcp.h>
 
 #include "cc/call.h"
-#include "net.h"
+#include "cc/hosts/module/virtual_kernel.h"
+#include "internal.h"
 
-/* What the control of a flow has told of itself. */
+static_assert(BROBUST_NO_FLOW == BROBUST_FLOWS);
+
+/* What the control of a flow has last reported. */
 static struct {
 	u32 deficits, mode;
 	bool reports;
-} told[BROBUST_FLOWS];
+} reported[BROBUST_FLOWS];
 
 u32 brobust_flow_of(const struct sock *sk)
 {
@@ -30,9 +33,9 @@ void brobust_note_report(struct sock *sk, u64 deficit_acks, u32 mode)
 
 	if (flow >= BROBUST_FLOWS)
 		return;
-	told[flow].deficits = deficit_acks;
-	told[flow].mode = mode;
-	told[flow].reports = true;
+	reported[flow].deficits = deficit_acks;
+	reported[flow].mode = mode;
+	reported[flow].reports = true;
 }
 
 bool brobust_records_calls(void)
@@ -43,13 +46,6 @@ bool brobust_records_calls(void)
 void brobust_note_call(const struct cc_call *call)
 {
 	brobust_host_record_call(call, sizeof(*call));
-}
-
-u32 brobust_deficits_of(const struct sock *sk)
-{
-	u32 flow = brobust_flow_of(sk);
-
-	return flow < BROBUST_FLOWS ? told[flow].deficits : 0;
 }
 
 static void add_bbr(struct brobust_ack *ack, struct sock *sk)
@@ -67,7 +63,7 @@ static void add_bbr(struct brobust_ack *ack, struct sock *sk)
 	ack->cwnd_gain = info.bbr.bbr_cwnd_gain;
 }
 
-/* `idle`: ns until the next packet, as pacing has it; 0: not paced. */
+/* `idle`: ns for which pacing wants to wait until the next packet; 0 where it does not pace. */
 void brobust_after_send(const struct sock *sk, u32 bytes, u64 idle)
 {
 	u32 flow = brobust_flow_of(sk);
@@ -110,9 +106,9 @@ void brobust_after_ack(struct sock *sk)
 	    .srtt_us = tp->srtt_us >> 3,
 	    .min_rtt_us = tcp_min_rtt(tp),
 	    .mss = tp->mss_cache,
-	    .deficits = told[flow].deficits,
+	    .deficits = reported[flow].deficits,
 	    .flags = inet_csk(sk)->icsk_ca_state | tp->rate_app_limited << 4 |
-		     told[flow].reports << 5 | told[flow].mode << 8,
+		     reported[flow].reports << 5 | reported[flow].mode << 8,
 	};
 	add_bbr(ack, sk);
 }

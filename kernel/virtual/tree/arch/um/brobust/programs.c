@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Programs of user space, from the initial RAM disk: iperf3 in place of source and sink.
+ * Programs of user space from the initial RAM disk: iperf3 in place of source and sink.
  *
  * There is no init. The kernel starts each program itself, as it starts modprobe, and gives it one
- * file for its standard descriptors. What is written there goes to the console, each piece behind a
- * line that says whose it is and how long; when nobody holds the file any more, the program has
- * ended.
+ * file for its three standard descriptors. What the program writes goes to the console, each piece
+ * after a line with the program's number and the piece's length. When nobody has the file open any
+ * more, the program has ended.
  */
 #include <asm/delay.h>
 #include <asm/unistd.h>
@@ -20,9 +20,9 @@
 #include <linux/uaccess.h>
 #include <linux/umh.h>
 
-#include "net.h"
+#include "internal.h"
 
-#define LOOKS_IN_A_ROW 32
+#define CLOCK_READS_IN_A_ROW 32
 
 static void print(unsigned long number, const void *text, size_t size)
 {
@@ -58,7 +58,7 @@ static const struct file_operations operations = {
     .release = ended,
 };
 
-/* In the new process, before it is the program. */
+/* Runs in the new process before it executes the program. */
 static int give_descriptors(struct subprocess_info *info, struct cred *new)
 {
 	int number, error = 0;
@@ -103,23 +103,23 @@ static int run(void *argument)
 	return 0;
 }
 
-/* A program may wait by looking: iperf3's client calls select, which returns at once, and reads the
- * clock, until its server lets it begin. Where work takes no time, that would be for ever, so a
- * look at the clock takes a program 1 us, what it takes on any CPU; and 20 us after many in a row,
- * since each costs the host about 10 us. The kernel's own looks cost nothing. */
+/* A program may wait in a loop that reads the clock: iperf3's client calls select, which returns at
+ * once, and reads the clock, until its server lets it begin. Where work takes no time, such a loop
+ * would never end. So reading the clock takes a program 1 us, as on any CPU, and 20 us after many
+ * reads in a row, since each costs the host about 10 us. The kernel's own reads take no time. */
 void brobust_program_called(int syscall)
 {
-	static u8 looks[256];
-	u8 *own = &looks[task_pid_nr(current) % ARRAY_SIZE(looks)];
+	static u8 reads[256];
+	u8 *in_a_row = &reads[task_pid_nr(current) % ARRAY_SIZE(reads)];
 
 	if (!brobust)
 		return;
 	if (syscall == __NR_clock_gettime) {
-		*own = min(*own + 1, LOOKS_IN_A_ROW);
-		um_udelay(*own < LOOKS_IN_A_ROW ? 1 : 20);
+		*in_a_row = min(*in_a_row + 1, CLOCK_READS_IN_A_ROW);
+		um_udelay(*in_a_row < CLOCK_READS_IN_A_ROW ? 1 : 20);
 		schedule();
 	} else if (syscall != __NR_pselect6) {
-		*own = 0;
+		*in_a_row = 0;
 	}
 }
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Every ptrace(2) of this kernel: the C library's function of that name stays out of an executable
- * that has its own. UML's calls differ from one version of Linux to the next; what they ask of the
- * host is the same.
+ * Every ptrace(2) of this kernel comes here: an executable that defines ptrace() does not get the C
+ * library's. UML's callers differ from one version of Linux to the next; what they ask of the host
+ * does not.
  *
  * The host takes the state of a process's FPU whole or not at all (xstateregs_set() in
- * arch/x86/kernel/fpu/regset.c). Until 6.12, UML keeps the first 2696 bytes of it (HOST_FP_SIZE),
- * and a host whose CPU has AMX has 11008: a program ended before its first instruction. What is
- * behind UML's part is AMX's alone. A program has to ask for that by arch_prctl(2), and UML hands
- * none but those of segments on to the host, so there it is always in its initial state: zeros.
+ * arch/x86/kernel/fpu/regset.c). Until 6.12, UML keeps its first 2696 bytes (HOST_FP_SIZE), but a
+ * host whose CPU has AMX has 11008 bytes: programs ended before their first instruction. Everything
+ * beyond UML's part belongs to AMX. A program has to ask for AMX by arch_prctl(2), and UML passes
+ * only the requests for segments on to the host, so that part is always in its initial state:
+ * zeros.
  */
 #include <elf.h>
 #include <errno.h>
@@ -25,7 +26,7 @@
 #define NT_X86_XSTATE 0x202
 #endif
 
-/* Five times what the largest CPU has. One that has more is refused by the host, as before. */
+/* Five times what the largest CPU has. The host would refuse the state of one that has more. */
 static unsigned char whole[65536];
 static size_t host_size;
 
@@ -47,7 +48,7 @@ static long set_xstate(long pid, const struct iovec *kept)
 {
 	struct iovec all = {.iov_base = whole, .iov_len = host_size};
 
-	if (kept->iov_len >= host_size) /* also when its size is not known yet */
+	if (kept->iov_len >= host_size) /* host_size is 0 before the first read */
 		return syscall(SYS_ptrace, PTRACE_SETREGSET, pid, NT_X86_XSTATE, kept);
 	memcpy(whole, kept->iov_base, kept->iov_len);
 	memset(whole + kept->iov_len, 0, host_size - kept->iov_len);
@@ -68,14 +69,14 @@ long ptrace(enum __ptrace_request request, ...)
 	switch ((int)request) {
 	case PTRACE_PEEKTEXT:
 	case PTRACE_PEEKDATA:
-	case PTRACE_PEEKUSER: /* the C library returns what the system call writes */
+	case PTRACE_PEEKUSER: /* the system call writes the value that the C library returns */
 		result = syscall(SYS_ptrace, request, pid, address, &word);
 		if (result < 0)
 			return result;
 		errno = 0;
 		return word;
 	case PTRACE_SETOPTIONS:
-		/* A process of user space ends with its kernel, however that ended. */
+		/* A process of user space ends with its kernel, however the kernel ends. */
 		if (brobust)
 			data |= PTRACE_O_EXITKILL;
 		break;

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
+/* What the callbacks need of the kernel, for BPF; cc/hosts/module/kernel.h has the same for
+ * modules. */
+#ifndef BROBUST_KERNEL_H
+#define BROBUST_KERNEL_H
+
+#include "../../cc.h"
+#include "cong_control.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Linux 6.1 does not let BPF write tcp_sock.app_limited. The loader finds out whether it may. */
+const volatile bool may_write_app_limited = true;
+
+/* The loader sets it before the program is verified. */
+const volatile u32 tick_hz = 250;
+
+#define HZ tick_hz
+#define tcp_jiffies32 ((u32)bpf_jiffies64())
+
+#define CALLBACK(type, name, ...) SEC("struct_ops") type BPF_PROG(name, ##__VA_ARGS__)
+
+#define CONG_CONTROL(process_ack)                                                                  \
+	SEC("struct_ops") void on_cong_control(__u64 *ctx)                                         \
+	{                                                                                          \
+		struct cong_control_args args = cong_control_args(ctx);                            \
+                                                                                                   \
+		process_ack(&args);                                                                \
+	}
+
+#define OPERATIONS CC_NAME SEC(".struct_ops")
+#define OPERATION(field) .field = (void *)on_##field
+#define HOST_OPERATIONS .flags = TCP_CONG_NON_RESTRICTED
+
+#define NAME_OF(name) #name
+#define NAME(name) NAME_OF(name)
+
+static __always_inline u8 ca_state_of(struct sock *sk)
+{
+	const struct inet_connection_sock *icsk = inet_csk(sk);
+
+	return BPF_CORE_READ_BITFIELD(icsk, icsk_ca_state);
+}
+
+static __always_inline void ask_for_pacing(struct sock *sk, const struct cc_connection *conn)
+{
+	if (conn->wants_pacing && sk->sk_pacing_status == SK_PACING_NONE)
+		sk->sk_pacing_status = SK_PACING_NEEDED;
+}
+
+#endif

@@ -1,1 +1,0 @@
-../../../../../control/cc_host.h

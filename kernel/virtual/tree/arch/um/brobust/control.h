@@ -1,1 +1,0 @@
-../../../../../control/control.h

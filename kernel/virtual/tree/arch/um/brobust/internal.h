@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the kernel-side parts of a virtual-time kernel call of each other; brobust.h is the ABI. */
+#ifndef BROBUST_INTERNAL_H
+#define BROBUST_INTERNAL_H
+
+#include "brobust.h"
+
+extern unsigned long long time_travel_time; /* arch/um/kernel/time.c */
+
+static inline u64 brobust_now(void)
+{
+	return time_travel_time;
+}
+
+/* clock.c: what the other parts do in each exchange with the controller. They set it, since the
+ * clock calls none of them by name. */
+extern void (*brobust_before_exchange)(void); /* flows.c: what the flows have achieved */
+extern void (*brobust_after_exchange)(void);  /* netdev.c: takes the frames that were left */
+void brobust_sleep_until(u64 when);
+
+/* netdev.c */
+int brobust_net_create(void);
+
+/* flows.c */
+int brobust_flows_start(void);
+
+/* programs.c */
+int brobust_programs_start(void);
+
+/* probe.c: called by tcp_input.c and tcp_output.c. What our controls call of it is declared in
+ * cc/hosts/module/virtual_kernel.h. */
+struct sock;
+void brobust_after_ack(struct sock *sk);
+void brobust_after_send(const struct sock *sk, u32 bytes, u64 idle);
+
+#endif

@@ -1,0 +1,70 @@
+"""Our own files that go into kernels: cc/, kernel/virtual and kernel/patches, which of them a kernel for virtual time
+takes, and their hash."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from brobust.errors import MissingSupport
+
+_REPOSITORY = Path(__file__).parents[3]
+_IN_WHEEL = Path(__file__).parents[1] / "sources"  # crates/python/build.rs and pyproject.toml put them there
+
+
+def directory(name: str) -> Path:
+    """Return the repository's directory of that name in a checkout, and the wheel's copy of it elsewhere."""
+    root = _REPOSITORY if (_REPOSITORY / "cc/cc.h").is_file() else _IN_WHEEL
+    return root / name
+
+
+CC = directory("cc")
+VIRTUAL = directory("kernel/virtual")
+PATCHES = directory("kernel/patches")
+
+# Where a kernel for virtual time has cc/, and what of it no kernel is built from.
+CC_IN_TREE = "tree/arch/um/brobust/cc"
+NOT_IN_KERNELS = ("hosts/bpf/", "hosts/program/")
+
+
+def of_virtual_kernels() -> dict[str, Path]:
+    """Return every file that a kernel for virtual time is built from, by its name in kernel/virtual, with cc/ in its
+    place there."""
+    if not (VIRTUAL / "config").is_file():
+        raise MissingSupport(f"{VIRTUAL / 'config'} is not there; install brobust anew, it is incomplete")
+    files = {"config": VIRTUAL / "config"}
+    for part in ("patches", "tree"):
+        files |= {f"{part}/{name}": path for name, path in below(VIRTUAL / part).items()}
+    files |= {f"{CC_IN_TREE}/{name}": path for name, path in below(CC).items() if not name.startswith(NOT_IN_KERNELS)}
+    return files
+
+
+def below(root: Path) -> dict[str, Path]:
+    """Return the files below a directory by their names, in order, without what editors and patch(1) leave behind."""
+    found = {
+        str((Path(directory) / name).relative_to(root)): Path(directory) / name
+        for directory, _, names in os.walk(root)
+        for name in names
+        if not name.startswith(".") and not name.endswith(("~", ".orig", ".rej"))
+    }
+    return dict(sorted(found.items()))
+
+
+def hash_of(files: Mapping[str, Path]) -> str:
+    """Return a hash that changes with every name and content, and with no date."""
+    digest = hashlib.sha256()
+    for name, path in sorted(files.items()):
+        digest.update(f"{name}\0{path.stat().st_mode & 0o111 != 0}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def copy(files: Mapping[str, Path], to: Path) -> Path:
+    """Copy files to their names below a directory, and return the directory."""
+    for name, path in files.items():
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, to / name)
+    return to
