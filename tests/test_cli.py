@@ -17,6 +17,8 @@ from brobust.cli.lazy import first_paragraph
 from brobust.dataset import Dataset
 from brobust.errors import BadInput
 from brobust.scenario import Grid, Scenario
+from brobust.scenario.description import PANELS
+from brobust.scenario.fields import ROWS
 
 VM = ["--backend", "vm"]
 
@@ -37,7 +39,7 @@ def _refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
     ("arguments", "words"),
     [
         ([*VM, "--cc", "reno2"], ["cc", "'reno2'", "bbr_robust"]),
-        (["--share", "0"], ["share", "greater than 0"]),
+        (["--share", "0"], ["share", "above 0"]),
         (["--share", "1.2"], ["share", "1.2"]),
         ([*VM, "--timeslice", "3s", "--share", "0.5"], ["period", "SCHED_DEADLINE"]),
         ([*VM, "--driver", "burner", "--share", "0.01"], ["sched_rt_runtime_us"]),
@@ -104,15 +106,11 @@ def test_clean_finds_nothing_on_a_clean_host(brobust: Brobust, tmp_path: Path) -
 
 def test_help_names_every_option_of_a_run(brobust: Brobust) -> None:
     said = brobust("run", "--help").stdout
-    for option in (
-        "cc", "bandwidth", "rtt", "buffer", "loss", "share", "timeslice", "driver", "flows", "duration", "repeat",
-        "seed", "kernel", "backend", "out", "json", "resume", "start", "accelerator", "samples", "aqm",
-        "bandwidth-changes", "rtt-changes", "stop", "flow-rtt", "flow-rtt-changes", "pattern", "sender", "phase",
-        "start-jitter", "length-jitter", "replay",
-        "cpu-frequency", "timer-cycles", "rx-packet-cycles", "tx-skb-cycles", "tx-byte-cycles",
-        "coalesce", "tx-completion", "tso-max-size", "qdisc", "tso-sizing", "traffic", "packets", "no-packets", "jobs",
-    ):  # fmt: skip
-        assert f"--{option}" in said
+    for option in (*(row.option for row in ROWS), "--no-packets", "--jobs", "--out", "--json", "--resume"):
+        assert f"  {option}" in said or f" / {option}" in said
+    assert [line for line in said.splitlines() if len(line) > 80] == []
+    headings = [line.removesuffix(":") for line in said.splitlines() if re.fullmatch(r"\w.*:", line)]
+    assert headings == ["Arguments", *PANELS, "Options"]
 
 
 def test_every_flag_of_the_page_on_scenarios_is_a_flag_of_the_command(brobust: Brobust) -> None:

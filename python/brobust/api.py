@@ -17,7 +17,7 @@ from brobust.scenario.grid import scenario as one_scenario
 
 @dataclass(frozen=True)
 class Result:
-    """One measured run: a frame for each table of docs/data.md, and the link's frames if they were asked for."""
+    """One measured run: a frame for each table of docs/data.md, and the packets as pcap if they were requested."""
 
     run: Run
     runs: pl.DataFrame
@@ -29,6 +29,7 @@ class Result:
 
     @classmethod
     def of(cls, run: Run, measured: Measured) -> Result:
+        """Return the tables that a backend measured, as frames."""
         return cls(
             run,
             frame(measured.runs, RUNS),
@@ -41,17 +42,17 @@ class Result:
 
 
 def run(scenario: Scenario | Mapping[str, Any], *, repeat: int = 0) -> Result:
-    """Measure one scenario, given as such or with the fields of docs/scenario.md; what is absent has its default.
+    """Measure one scenario, given as a Scenario or by the fields of docs/scenario.md; absent fields have their default.
 
-    `repeat` is the number of the repeat, from 0: on backend virtual it draws other random numbers, and the same ones
-    whenever it is given again. What cannot be measured is refused with a BrobustError.
+    `repeat` is the number of the repeat, from 0: each draws other random numbers, and on backend virtual the same
+    number always draws the same ones. What cannot be measured is refused with a BrobustError.
     """
     if not isinstance(scenario, Scenario):
         scenario = one_scenario(scenario)
     if isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 0:
         raise BadInput(f"repeat: {repeat!r} is not a whole number from 0")
-    asked = Run(scenario=scenario, repeat=repeat)
+    requested = Run(scenario=scenario, repeat=repeat)
     backends.check([scenario], jobs=1)
     with backends.opened(scenario.backend, lambda _: None) as backend:
         backend.calibrate([scenario])
-        return Result.of(asked, backend.measure(asked))
+        return Result.of(requested, backend.measure(requested))

@@ -2,7 +2,7 @@
 
 Each parser returns one plain number in the unit its name says, and refuses what it does not understand with a
 sentence that shows what is allowed. Bit rates are decimal as everywhere in networking (tc: 1 mbit = 10^6 bit/s).
-What `show_*` writes, the parser reads back exactly: a scenario's hash stands on it.
+A parser reads exactly what `show_*` wrote: the hash of a scenario depends on that.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Literal
 FRAME_BYTES = 1514
 # TCP payload in a full frame: 1514 - 14 Ethernet - 20 IP - 32 TCP with timestamps.
 PAYLOAD_BYTES = 1448
-SUPER_PACKET_BYTES = 65536  # at most: GSO_LEGACY_MAX_SIZE, include/linux/netdevice.h
-MAX_BUFFER_BYTES = 1e12  # bytes: more than any path here can fill in an hour; or of whatever it is counted in
+SUPER_PACKET_BYTES = 65536  # the maximum: GSO_LEGACY_MAX_SIZE, include/linux/netdevice.h
+MAX_BUFFER_BYTES = 1e12  # bytes: more than any path can fill in an hour. Also the maximum in other units
 MAX_QUOTE = 60
 
 _NUMBER = re.compile(r"^\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z%µ]*)\s*$")
@@ -37,7 +37,7 @@ def _split(text: object, what: str, example: str) -> tuple[float, str]:
 
 
 def _finite(number: float, text: object, example: str) -> float:
-    """The number, unless it is one that only text can hold: 400 digits."""
+    """Return the number; refuse one that only a text can hold, such as 400 digits."""
     if not math.isfinite(number):
         raise ValueError(f"{_quoted(text)} is too large; write for example {example}")
     return number
@@ -57,28 +57,28 @@ def _scaled(text: object, what: str, units: dict[str, int], example: str) -> flo
 
 
 def bits_per_second(text: object) -> int:
-    """A bit rate such as `20mbit`, in bit/s."""
+    """Return a bit rate such as `20mbit`, in bit/s."""
     return round(_scaled(text, "bit rate", _RATES, "20mbit"))
 
 
 def nanoseconds(text: object) -> int:
-    """A duration such as `10ms`, in nanoseconds."""
+    """Return a duration such as `10ms`, in nanoseconds."""
     return round(_scaled(text, "duration", _TIMES_NS, "10ms"))
 
 
 def hertz(text: object) -> int:
-    """A frequency such as `576MHz`, in Hz."""
+    """Return a frequency such as `576MHz`, in Hz."""
     return round(_scaled(text, "frequency", _FREQUENCIES, "576MHz"))
 
 
 def size_bytes(text: object) -> int:
-    """A size such as `60kB`, in bytes."""
+    """Return a size such as `60kB`, in bytes."""
     return round(_scaled(text, "size", _SIZES, "60kB"))
 
 
 def fraction(text: object) -> float:
-    """A share or a probability: `0.25` or `25%`, as a number where 1 is the whole."""
-    if isinstance(text, float):  # also one that Python would write as 1e-05
+    """Return a share or a probability, `0.25` or `25%`, as a number in which 1 is the whole."""
+    if isinstance(text, float):  # the text of a small one, 1e-05, cannot be read
         return text
     number, unit = _split(text, "fraction", "0.25 or 25%")
     if unit not in ("", "%"):
@@ -88,8 +88,8 @@ def fraction(text: object) -> float:
 
 @dataclass(frozen=True)
 class Buffer:
-    """A bottleneck buffer: so many bytes (B), bandwidth-delay products (bdp), full-size frames (p), or super-packets
-    (sp): what a sender hands to its NIC as one, up to 64 KiB, counts as one, as in an emulator with offloads on."""
+    """A bottleneck buffer: a number of bytes (B), bandwidth-delay products (bdp), full-size frames (p) or super-packets
+    (sp). What a sender hands to its NIC at once, up to 64 KiB, is one super-packet, as in an emulator with offloads."""
 
     amount: float
     unit: Literal["B", "bdp", "p", "sp"]
@@ -107,7 +107,7 @@ class Buffer:
         return buffer
 
     def bytes(self, bandwidth_bps: int, rtt_ns: int) -> int:
-        """Size in bytes on a path of this bandwidth and RTT; of super-packets, the most that it can hold."""
+        """Return the size in bytes on a path of this bandwidth and RTT; for super-packets, the most that fits."""
         if self.unit == "bdp":
             return round(self.amount * bandwidth_bps * rtt_ns / 8e9)
         return round(self.amount * {"p": FRAME_BYTES, "sp": SUPER_PACKET_BYTES}.get(self.unit, 1))
@@ -117,22 +117,22 @@ class Buffer:
 
 
 def show_rate(bps: float) -> str:
-    """A bit rate as the parser reads it, in the largest unit that keeps it short: 20mbit."""
+    """Return a bit rate as the parser reads it, in the largest unit that keeps it short: 20mbit."""
     return _shown(bps, _RATES, ("gbit", "mbit", "kbit"), "bit")
 
 
 def show_time(ns: float) -> str:
-    """A duration as the parser reads it: 10ms."""
+    """Return a duration as the parser reads it: 10ms."""
     return _shown(ns, _TIMES_NS, ("s", "ms", "us"), "ns")
 
 
 def show_size(size: float) -> str:
-    """A size as the parser reads it: 60kB."""
+    """Return a size as the parser reads it: 60kB."""
     return _shown(size, {"MB": 10**6, "kB": 10**3}, ("MB", "kB"), "B")
 
 
 def show_frequency(hz: float) -> str:
-    """A frequency as the parser reads it: 576MHz."""
+    """Return a frequency as the parser reads it: 576MHz."""
     return _shown(hz, {"GHz": 10**9, "MHz": 10**6, "kHz": 10**3}, ("GHz", "MHz", "kHz"), "Hz")
 
 
@@ -144,11 +144,11 @@ def _shown(number: float, scales: dict[str, int], units: tuple[str, ...], smalle
 
 
 def show_number(number: float) -> str:
-    """A number with all its digits and without the exponent of 1e-05, which no parser here reads."""
+    """Return a number with all its digits, and without an exponent (1e-05), which no parser here reads."""
     text = format(Decimal(repr(number)), "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def goodput_ceiling_mbps(bandwidth_bps: int) -> float:
-    """What a path of this rate can deliver in TCP payload: tbf counts whole Ethernet frames."""
+    """Return how much TCP payload a path of this rate can deliver: tbf counts whole Ethernet frames."""
     return bandwidth_bps * PAYLOAD_BYTES / FRAME_BYTES / 1e6

@@ -1,1 +1,1 @@
-"""Data in, data out: runs and cells, metrics, rules, intervals of confidence. Nothing here measures or draws."""
+"""Data in, data out: runs and cells, metrics, rules, confidence intervals. Nothing here measures or draws."""

@@ -13,13 +13,13 @@ from brobust.errors import RunFailed
 MEDIAN_AIM, P90_AIM = 0.05, 0.20
 CELL = ("kernel", "cc", "timeslice_ms", "share")
 COMPARED = ("throughput_mbps", "settled_mbps", "retransmits", "rtt_mean_ms")
-# What a flow does in its first seconds is Startup on a CPU that comes and goes, where the backends differ most.
+# In its first seconds a flow is in Startup, under contention, where the backends differ most.
 SETTLED_AFTER_S = 2
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """|ln(virtual / vm)| of the cells' median throughputs."""
+    """|ln(virtual / vm)| of the cells' median throughputs: its median and its 90th percentile over the cells."""
 
     cells: int
     median: float
@@ -31,7 +31,8 @@ class Agreement:
 
 
 def settled(throughput: pl.DataFrame, run: str) -> pl.DataFrame:
-    """Mean throughput of each flow of a run after its first seconds, Mbit/s: columns run, flow, settled_mbps."""
+    """Return the mean throughput of each flow of a run after its first seconds, Mbit/s: columns run, flow,
+    settled_mbps."""
     later = throughput.filter(pl.col("time_s") > SETTLED_AFTER_S)
     return (
         later.group_by("flow").agg(pl.col("throughput_mbps").mean().alias("settled_mbps")).with_columns(run=pl.lit(run))
@@ -39,9 +40,9 @@ def settled(throughput: pl.DataFrame, run: str) -> pl.DataFrame:
 
 
 def compare(vm: pl.DataFrame, virtual: pl.DataFrame) -> pl.DataFrame:
-    """One row per cell: medians over its runs on both backends, and the ratios of the throughputs.
+    """Return one row per cell: medians over its runs on both backends, and the ratios of the throughputs.
 
-    Both have a row per run and flow with the columns of CELL and COMPARED; `run` is the VM's in both.
+    Both arguments have a row per run and flow, with the columns of CELL and COMPARED; in both, `run` is the VM's.
     """
     cells = vm.filter(pl.col("outcome") != "failed").select("run", "flow", *CELL, *COMPARED)
     both = cells.join(virtual.select("run", "flow", *COMPARED), on=["run", "flow"], suffix="_virtual")
@@ -61,6 +62,7 @@ def compare(vm: pl.DataFrame, virtual: pl.DataFrame) -> pl.DataFrame:
 
 
 def agreement(cells: pl.DataFrame, ratio: str = "ratio") -> Agreement:
+    """Return how far the backends agree over all cells, by this column of ratios."""
     apart = cells[ratio].log().abs()
     median, p90 = apart.median(), apart.quantile(0.9, interpolation="linear")
     assert isinstance(median, float) and p90 is not None and math.isfinite(p90)

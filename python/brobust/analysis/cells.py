@@ -1,4 +1,4 @@
-"""Cells: runs that differ in their repeat only. Each as a row, with its class (2BRobust, section 5.2)."""
+"""Cells: runs that differ only in their repeat. Each is a row, with its class (2BRobust, section 5.2)."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import polars as pl
 from brobust.analysis import confidence
 from brobust.analysis.axes import AXES
 
-# What tells cells apart. `timeslice_ms` is null where the CPU is undisturbed.
+# The axes that distinguish cells. `timeslice_ms` is null where the CPU is undisturbed.
 CELL = [
     *(axis for axis in AXES if axis not in ("traffic", "pattern", "flow_rtt_ms", "replay", "buffer_bytes")),
     "buffer_bdp",
 ]
-# A cell is non-limited if it fills so much of the link; strictly CPU-limited if its throughput is that at the next
-# bandwidth within a factor, so that it does not depend on it; else recovering.
+# A cell is non-limited if it fills FULL of the link. It is strictly CPU-limited if its throughput does not depend on
+# the bandwidth: it is within a factor of WITHIN of that at the next bandwidth. Otherwise it is recovering.
 FULL = 0.9
 WITHIN = 1.5
 CLASSES = ("strictly CPU-limited", "recovering", "non-limited")
 
 
 def groups(every: pl.DataFrame, along: str) -> Iterator[pl.DataFrame]:
-    """Cells that differ along one axis only."""
+    """Yield groups of cells that differ only along this axis."""
     others = [axis for axis in CELL if axis != along]
     yield from every.partition_by(others, maintain_order=True)
 
 
 def classed(cells: pl.DataFrame, within: float = WITHIN, full: float = FULL) -> pl.DataFrame:
-    """Cells with `value` and `utilization`, and with their `class`: 0 to 2, as in CLASSES. Null where there is no other
-    bandwidth to compare with, unless the link is full."""
+    """Return cells, which have `value` and `utilization`, with their `class`: 0 to 2, as in CLASSES. It is null where
+    there is no other bandwidth to compare with, unless the link is full."""
     return pl.concat([_classed(group, within, full) for group in groups(cells, "bandwidth_mbps")])
 
 
@@ -42,8 +42,8 @@ def _classed(group: pl.DataFrame, within: float, full: float) -> pl.DataFrame:
 
 
 def table(runs: pl.DataFrame) -> pl.DataFrame:
-    """A row per cell of these runs (report/table.py): its axes, n, median throughput (Mbit/s) and the ends of its 95 %
-    confidence interval, utilization, median retransmits (segments), class."""
+    """Return a row per cell of these runs (summary.runs): its axes, n, median throughput (Mbit/s) and the ends of its
+    95 % confidence interval, utilization, median retransmits (segments), class."""
     cells = (
         runs.group_by(CELL)
         .agg(

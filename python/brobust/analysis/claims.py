@@ -1,4 +1,4 @@
-"""Claims of papers as rules over a dataset, and what the data say of them.
+"""Claims of papers as rules over a dataset, and what the data say about them.
 
 A claim is one or more checks; it holds if all of them do. A check picks cells (`where`), takes a metric's median over
 the repeats of each, and compares. Where the dataset has no such cell, the claim is not measurable here.
@@ -32,7 +32,7 @@ class Finding:
     """None: the dataset has nothing to check."""
     measured: str
     n: int
-    """Runs that it stands on."""
+    """The number of runs behind it."""
 
 
 class Check(BaseModel):
@@ -44,23 +44,23 @@ class Check(BaseModel):
     where: dict[str, Any] = Field(default_factory=dict)
     """Axis = value, [values] or "least-greatest"; docs/data.md has the axes."""
     unless: dict[str, Any] = Field(default_factory=dict)
-    """Of these, those that are an exception, alike."""
+    """Exceptions among them, written in the same way."""
     stat: Literal["median", "deviation"] = "median"
-    """Of a cell's runs: their median, or their standard deviation."""
+    """The statistic of a cell's runs: their median, or their standard deviation."""
 
     @field_validator("metric")
     @classmethod
     def _known(cls, name: str) -> str:
         known = [*metrics.OF_RUNS, *metrics.METRICS]
         if name not in known:
-            raise ValueError(f"{name!r} is no metric; there are {', '.join(known)}")
+            raise ValueError(f"{name!r} is not a metric; there are {', '.join(known)}")
         return name
 
     @field_validator("where", "unless")
     @classmethod
     def _axes(cls, where: dict[str, Any]) -> dict[str, Any]:
         if unknown := [axis for axis in where if axis not in CELL]:
-            raise ValueError(f"{unknown[0]!r} is no axis; there are {', '.join(CELL)}")
+            raise ValueError(f"{unknown[0]!r} is not an axis; there are {', '.join(CELL)}")
         return where
 
     def expected(self) -> str:
@@ -80,10 +80,10 @@ class Check(BaseModel):
         raise NotImplementedError
 
     def _cells(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """The statistic as `value`, each run's value, and the number of runs, of each cell."""
+        """Return for each cell the statistic as `value`, each run's value, and the number of runs."""
         value = pl.col("value").median()
-        if self.stat == "deviation":  # of two runs it says nothing
-            value = pl.when(pl.len() >= confidence.LEAST_RUNS).then(pl.col("value").std())
+        if self.stat == "deviation":  # that of two runs says nothing
+            value = pl.when(pl.len() >= confidence.MIN_RUNS).then(pl.col("value").std())
         found = runs.group_by(CELL).agg(value, pl.col("value").sort().alias("each"), pl.len().alias("n"))
         return found.filter(pl.col("value").is_not_null()).sort(CELL)
 
@@ -113,7 +113,7 @@ class Bound(Check):
 
 
 class Pairs(Check):
-    """Each cell beside that with another value on some axes (`than`)."""
+    """Each cell is compared with the one that has other values on some axes (`than`)."""
 
     than: dict[str, Any]
 
@@ -127,7 +127,7 @@ class Pairs(Check):
         if pairs.is_empty():
             return Finding(None, "no pair of such cells was measured", 0)
         ratio = pl.col("value") / pl.col("value_than")
-        pairs = pairs.with_columns(ratio.fill_nan(1.0).alias("ratio")).sort("ratio")  # two zeros are the same
+        pairs = pairs.with_columns(ratio.fill_nan(1.0).alias("ratio")).sort("ratio")  # 0 / 0: two zeros are equal
         holds, shown = self._judge_pairs(pairs, ours)
         return Finding(holds, shown, sum(pairs["n"].to_list() + pairs["n_than"].to_list()))
 
@@ -162,7 +162,7 @@ class Ratio(Pairs):
 
 
 class PartBetter(Pairs):
-    """The ratio is at least a factor in a part of the pairs."""
+    """The ratio is at least `factor` in a part of the pairs."""
 
     rule: Literal["part_better"]
     factor: float = 1.0
@@ -259,12 +259,12 @@ class Reaches(Check):
     def _fits(self, first: float | None) -> bool:
         if first is None:
             return self.most is None
-        # Shares are decimals in files: not by their last bit.
+        # Shares are decimals in files: they are not compared to the last bit.
         return (self.least is None or first >= self.least - 1e-9) and (self.most is None or first <= self.most + 1e-9)
 
 
 class Part(Check):
-    """Of all runs chosen, the part whose metric lies at or above (below) a value is in a range."""
+    """Among all chosen runs, the part whose metric lies at or above (below) a value is in a range."""
 
     rule: Literal["part"]
     above: float | None = None
@@ -289,7 +289,7 @@ class Part(Check):
 
 
 class Classes(Check):
-    """Every cell is of a class (cells.py), and as the CPU share rises none goes back, in a part of the series."""
+    """Every cell has a class (cells.py), and in a part of the series no class goes back as the CPU share rises."""
 
     rule: Literal["classes"]
     within: float = cells.WITHIN
@@ -326,12 +326,12 @@ class Claim(BaseModel):
     text: str
     checks: tuple[AnyCheck, ...] = ()
     note: str = ""
-    """Where a check is not the paper's own words."""
+    """Where a check differs from the paper's own words."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim beside the data."""
+    """A claim, and what the data say about it."""
 
     claim: str
     text: str
@@ -345,6 +345,7 @@ class Verdict:
 
 
 def decide(claim: Claim, evidence: Evidence) -> Verdict:
+    """Return whether a claim holds in these runs."""
     findings = [check.find(evidence) for check in claim.checks]
     if not findings or any(finding.holds is None for finding in findings):
         verdict = NOT_MEASURABLE
@@ -365,7 +366,7 @@ def decide(claim: Claim, evidence: Evidence) -> Verdict:
 
 
 def select(runs: pl.DataFrame, where: dict[str, Any]) -> pl.DataFrame:
-    """The runs whose axes have these values."""
+    """Return the runs whose axes have these values."""
     for axis, value in where.items():
         column = pl.col(axis)
         if isinstance(value, str) and not runs.schema[axis].is_numeric():
@@ -382,16 +383,16 @@ def select(runs: pl.DataFrame, where: dict[str, Any]) -> pl.DataFrame:
 
 
 def _name(cell: dict[str, Any], among: pl.DataFrame, leave_out: str = "") -> str:
-    """What tells a cell from the others."""
-    words = []
+    """Return in words what distinguishes a cell from the others."""
+    phrases = []
     for axis in CELL:
         if axis != leave_out and cell[axis] is not None and (among[axis].n_unique() > 1 or axis == "cc"):
-            words.append(axis_phrase(axis, cell[axis]))
-    return ", ".join(words)
+            phrases.append(axis_phrase(axis, cell[axis]))
+    return ", ".join(phrases)
 
 
 def _between(interval: confidence.Interval | None) -> str:
-    """A 95 % confidence interval behind its median."""
+    """Return the text of a 95 % confidence interval, to stand behind its median."""
     return "" if interval is None else f" [{interval[0]:.3g}, {interval[1]:.3g}]"
 
 

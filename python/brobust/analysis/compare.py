@@ -14,7 +14,7 @@ from brobust.analysis.axes import AXES
 from brobust.dataset import Dataset
 from brobust.errors import BadInput
 
-# What a comparison is between rather than along.
+# Axes on which the two datasets may differ: they are what is compared.
 BETWEEN = ("kernel", "accelerator")
 SAME, WORSE, BETTER, TOO_FEW = "same", "worse", "better", "too few runs"
 
@@ -24,20 +24,20 @@ class Compared:
     """One cell of both datasets."""
 
     cell: dict[str, Any]
-    """Its axes."""
+    """Its values on the axes that vary."""
     first: float
     second: float
-    """Medians of the throughput, Mbit/s."""
+    """Medians of the throughput in both datasets, Mbit/s."""
     runs: tuple[int, int]
     low: float | None
     high: float | None
-    """Of the difference second - first of the medians: bootstrapped confidence interval, Mbit/s."""
+    """Bootstrapped confidence interval of the difference of the medians, second - first, Mbit/s."""
     verdict: str
 
 
 def compare(first: Dataset, second: Dataset, tolerance: float = 0.05) -> list[Compared]:
-    """Cells that both have. One differs where the confidence interval of the difference is beyond `tolerance` of the
-    first's median."""
+    """Return the cells that both datasets have. A cell differs where the confidence interval of the difference lies
+    beyond `tolerance` times the first median."""
     frames = [
         summary.runs(dataset.runs()).filter(pl.col("throughput_mbps").is_not_null()) for dataset in (first, second)
     ]

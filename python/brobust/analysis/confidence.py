@@ -8,33 +8,34 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-LEAST_RUNS = 3  # of fewer, resampling tells nothing
+MIN_RUNS = 3  # resampling fewer says nothing
 CONFIDENCE = 0.95
 RESAMPLES = 2000
 Interval = tuple[float, float]
 
 
 def of_median(values: Sequence[float]) -> Interval | None:
-    """Interval of the median; None for fewer than three runs."""
+    """Return the interval of the median; None for fewer than three runs."""
     return _bootstrap([values], lambda medians: medians[0])
 
 
 def of_difference(before: Sequence[float], after: Sequence[float]) -> Interval | None:
-    """Interval of the difference of the medians, after - before; None for fewer than three runs on a side."""
+    """Return the interval of the difference of the medians, after - before; None for fewer than three runs on one
+    side."""
     return _bootstrap([before, after], lambda medians: medians[1] - medians[0])
 
 
 def of_ratio(values: Sequence[float], over: Sequence[float]) -> Interval | None:
-    """Interval of the ratio of the medians, values / over; None for fewer than three runs on a side."""
+    """Return the interval of the ratio of the medians, values / over; None for fewer than three runs on a side."""
     return _bootstrap([values, over], lambda medians: medians[0] / medians[1])
 
 
 def _bootstrap(samples: Sequence[Sequence[float]], combine: Callable[[list[Any]], Any]) -> Interval | None:
     import numpy as np
-    from scipy import stats  # a second that a command without statistics need not wait
+    from scipy import stats  # imports for a second, which only statistics should have to wait
 
     arrays = [np.asarray(sample, dtype=float) for sample in samples]
-    if min(len(array) for array in arrays) < LEAST_RUNS:
+    if min(len(array) for array in arrays) < MIN_RUNS:
         return None
 
     def statistic(*resampled: np.ndarray, axis: int) -> Any:

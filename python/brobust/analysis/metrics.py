@@ -1,6 +1,5 @@
-"""Figures of a run beyond its throughput, for claims and drawings: each from one table of the dataset, a value per run.
-
-All are of the run's flows together where the table tells them apart.
+"""Metrics of a run beyond its throughput, for claims and figures. Each has one value per run, from one table of the
+dataset, over all flows of the run where the table distinguishes flows. Its function's docstring says what it is.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from brobust import units
 from brobust.analysis import summary
 from brobust.dataset import Dataset
 
-# STARTUP is over by then on every path of the papers.
+# By then STARTUP is over on every path of the papers.
 STARTUP_S = 2.0
-# And flows that met have found their shares.
+# By then flows that share a bottleneck have found their shares.
 SETTLED_S = 10.0
 
 
@@ -40,7 +39,7 @@ class Tables:
 
 
 class Evidence:
-    """Some runs of a dataset, and what the tables say of them."""
+    """Some runs of a dataset, and what its tables say about them."""
 
     def __init__(self, tables: Tables, runs: Collection[str]):
         self._tables = tables
@@ -51,17 +50,17 @@ class Evidence:
 
     @cached_property
     def flows(self) -> pl.DataFrame:
-        """A row per run and flow."""
+        """One row per run and flow."""
         return self._of_these(self._tables.runs)
 
     @cached_property
     def throughput(self) -> pl.DataFrame:
-        """Mbit/s of all flows of a run, by time."""
+        """The throughput of all flows of a run over time, Mbit/s."""
         return self.flow_throughput.group_by("run", "time_s").agg(pl.col("throughput_mbps").sum()).sort("run", "time_s")
 
     @cached_property
     def flow_throughput(self) -> pl.DataFrame:
-        """Mbit/s of each flow of a run, by time."""
+        """The throughput of each flow of a run over time, Mbit/s."""
         return self._of_these(self._tables.throughput)
 
     @cached_property
@@ -70,11 +69,11 @@ class Evidence:
 
     @cached_property
     def runs(self) -> pl.DataFrame:
-        """A row per measured run (report/table.py)."""
+        """One row per measured run (summary.py)."""
         return summary.runs(self.flows)
 
     def values(self, metric: str) -> pl.DataFrame:
-        """`runs`, with the metric in column `value`; runs without it are left out."""
+        """Return `runs` with the metric in column `value`; runs without it are left out."""
         if metric in OF_RUNS:
             found = self.runs.with_columns(pl.col(metric).cast(pl.Float64).alias("value"))
         else:
@@ -84,20 +83,20 @@ class Evidence:
 
 
 def startup_peak_mbps(evidence: Evidence) -> pl.DataFrame:
-    """The most in any 0.3 s of the first two seconds: how far STARTUP came."""
+    """The maximum throughput in any 0.3 s of the first two seconds: how far STARTUP came."""
     early = evidence.throughput.filter(pl.col("time_s") <= STARTUP_S)
     smooth = early.with_columns(pl.col("throughput_mbps").rolling_mean(3, min_samples=1).over("run"))
     return smooth.group_by("run").agg(pl.col("throughput_mbps").max().alias("value"))
 
 
 def _left_startup(evidence: Evidence) -> pl.DataFrame:
-    """Of each flow that told its mode, the first sample after STARTUP."""
+    """Return the first sample after STARTUP of each flow that reports its mode."""
     later = evidence.samples.filter(pl.col("mode").is_not_null() & (pl.col("mode") != "startup"))
     return later.sort("time_s").group_by("run", "flow").agg(pl.col("time_s", "bandwidth_estimate_mbps").first())
 
 
 def startup_s(evidence: Evidence) -> pl.DataFrame:
-    """How long STARTUP took, the median of the run's flows."""
+    """How long STARTUP took: the median over the run's flows."""
     return _left_startup(evidence).group_by("run").agg(pl.col("time_s").median().alias("value"))
 
 
@@ -114,7 +113,7 @@ def _second_half(series: pl.DataFrame) -> pl.DataFrame:
 
 
 def late_mbps(evidence: Evidence) -> pl.DataFrame:
-    """Mean of the second half of the run."""
+    """Mean throughput in the second half of the run."""
     return _second_half(evidence.throughput).group_by("run").agg(pl.col("throughput_mbps").mean().alias("value"))
 
 
@@ -174,7 +173,7 @@ def second_flow_together_mbps(evidence: Evidence) -> pl.DataFrame:
 
 
 def queue_mean_ms(evidence: Evidence) -> pl.DataFrame:
-    """Mean queueing delay at the bottleneck of the flows' packets, of each flow alike. Null on vm."""
+    """Mean queueing delay at the bottleneck: the mean over the flows, which all count the same. Null on vm."""
     return evidence.flows.group_by("run").agg(pl.col("queue_mean_ms").mean().alias("value"))
 
 
@@ -186,12 +185,12 @@ def _at_cwnd(evidence: Evidence, number: int) -> pl.DataFrame:
 
 
 def first_flow_at_cwnd(evidence: Evidence) -> pl.DataFrame:
-    """Part of the first flow's samples after STARTUP, but for PROBE_RTT, with as much in flight as cwnd allows."""
+    """Part of the first flow's samples after STARTUP, without PROBE_RTT, with as much in flight as cwnd allows."""
     return _at_cwnd(evidence, 0)
 
 
 def second_flow_at_cwnd(evidence: Evidence) -> pl.DataFrame:
-    """Part of the second flow's samples after STARTUP, but for PROBE_RTT, with as much in flight as cwnd allows."""
+    """Part of the second flow's samples after STARTUP, without PROBE_RTT, with as much in flight as cwnd allows."""
     return _at_cwnd(evidence, 1)
 
 
@@ -203,27 +202,28 @@ def fairness(evidence: Evidence) -> pl.DataFrame:
 
 
 def pacing_limit_mbps(evidence: Evidence) -> pl.DataFrame:
-    """What pacing alone would let the flows send: what each sends at a time over the wait until the next (papers/003,
-    section 6.2)."""
+    """What pacing alone would let the flows send: the size of a TSO packet over the wait until the next one ("Are
+    Mobiles Ready for BBR?", section 6.2)."""
     each = pl.col("skb_mean_bytes") * 8e-3 / pl.col("pacing_idle_ms")
     return evidence.flows.group_by("run").agg(each.sum().alias("value"))
 
 
 def recovery_s(evidence: Evidence) -> pl.DataFrame:
-    """From the run's middle on, until a second's throughput is at 80 % of the bottleneck; all of it if it never is."""
+    """The time from the run's middle until the throughput of a second reaches 80 % of the bottleneck's rate; the whole
+    second half if it never does."""
     runs = evidence.flows.group_by("run").agg(
         level=pl.col("bandwidth_mbps").first() * 0.8, middle=pl.col("duration_s").first() / 2
     )
     smooth = pl.col("throughput_mbps").rolling_mean(10, min_samples=10).over("run")
     of_run = evidence.throughput.sort("run", "time_s").with_columns(smooth=smooth).join(runs, on="run")
-    # A second that lies after the middle, all of it.
+    # Only seconds that lie completely after the middle.
     reached = of_run.filter((pl.col("time_s") > pl.col("middle") + 0.95) & (pl.col("smooth") >= pl.col("level")))
     since = reached.group_by("run").agg((pl.col("time_s") - pl.col("middle")).min().alias("since"))
     return runs.join(since, on="run", how="left").select("run", pl.coalesce("since", "middle").alias("value"))
 
 
 def best_mbps(evidence: Evidence) -> pl.DataFrame:
-    """The most in any second after STARTUP."""
+    """The maximum throughput in any second after STARTUP."""
     later = evidence.throughput.filter(pl.col("time_s") > STARTUP_S)
     smooth = later.with_columns(pl.col("throughput_mbps").rolling_mean(10, min_samples=5).over("run"))
     return smooth.group_by("run").agg(pl.col("throughput_mbps").max().alias("value"))
@@ -234,7 +234,7 @@ def _later_samples(evidence: Evidence) -> pl.DataFrame:
 
 
 def inflight_bdp(evidence: Evidence) -> pl.DataFrame:
-    """Median in flight after STARTUP, in BDPs by the control's own estimate."""
+    """Median of what is in flight after STARTUP, in BDPs by the control's own estimate."""
     return _later_samples(evidence).group_by("run").agg(pl.col("inflight_bdp").median().alias("value"))
 
 
@@ -245,7 +245,7 @@ def below_bdp_share(evidence: Evidence) -> pl.DataFrame:
 
 
 def estimate_mbps(evidence: Evidence) -> pl.DataFrame:
-    """Median bandwidth estimate of the run's second half."""
+    """Median bandwidth estimate in the run's second half."""
     late = _second_half(evidence.samples)
     return late.group_by("run").agg(pl.col("bandwidth_estimate_mbps").median().alias("value"))
 
@@ -258,18 +258,18 @@ def delivery_to_pacing(evidence: Evidence) -> pl.DataFrame:
 
 
 def high_gain_in_deficit(evidence: Evidence) -> pl.DataFrame:
-    """Of the samples after STARTUP with less than one BDP in flight, the part paced at a gain of 2 and more."""
+    """The part of the samples after STARTUP with less than one BDP in flight that is paced at a gain of 2 or more."""
     low = _later_samples(evidence).filter(pl.col("inflight_bdp") < 1)
     return low.group_by("run").agg((pl.col("pacing_gain") >= 2).mean().alias("value"))
 
 
 def high_gain_without_deficit(evidence: Evidence) -> pl.DataFrame:
-    """Of the samples after STARTUP with 1.1 BDP and more in flight, the part paced at a gain of 2 and more."""
+    """The part of the samples after STARTUP with 1.1 BDP or more in flight that is paced at a gain of 2 or more."""
     enough = _later_samples(evidence).filter(pl.col("inflight_bdp") >= 1.1)
     return enough.group_by("run").agg((pl.col("pacing_gain") >= 2).mean().alias("value"))
 
 
-# By name: the figure of a run, and its unit for people.
+# Each metric by name: its function, and its unit for people.
 METRICS: dict[str, tuple[Callable[[Evidence], pl.DataFrame], str]] = {
     "startup_peak_mbps": (startup_peak_mbps, "Mbit/s"),
     "startup_s": (startup_s, "s"),
@@ -296,7 +296,7 @@ METRICS: dict[str, tuple[Callable[[Evidence], pl.DataFrame], str]] = {
     "high_gain_in_deficit": (high_gain_in_deficit, ""),
     "high_gain_without_deficit": (high_gain_without_deficit, ""),
 }
-# Columns that a run has by itself (report/table.py).
+# Columns of the runs themselves (summary.py), with their units.
 OF_RUNS = {
     "throughput_mbps": "Mbit/s", "utilization": "", "retransmits": "segments", "rtt_mean_ms": "ms",
     "skb_mean_bytes": "B", "pacing_idle_ms": "ms", "cpu_busy_share": "",
@@ -304,4 +304,5 @@ OF_RUNS = {
 
 
 def unit(metric: str) -> str:
+    """Return the unit of a metric; empty if it has none."""
     return OF_RUNS[metric] if metric in OF_RUNS else METRICS[metric][1]

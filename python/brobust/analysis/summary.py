@@ -1,4 +1,4 @@
-"""A dataset's rows per flow as rows per run, and per cell of the axes that vary."""
+"""A dataset's rows per flow, turned into rows per run, and into rows per cell of the axes that vary."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from brobust.analysis.axes import AXES, CONTENDED, OF_ONE_BACKEND, PER_FLOW
 
 
 def runs(table: pl.DataFrame) -> pl.DataFrame:
-    """One row per measured run: throughput and retransmits summed over its flows; with `utilization`, the part of what
-    the bottleneck carries of payload, and `buffer_bdp`."""
+    """Return one row per measured run, with throughput and retransmits summed over its flows, `utilization` (throughput
+    over the payload that the bottleneck can carry) and `buffer_bdp`."""
     per_run = [name for name in AXES if name not in PER_FLOW] + [
         "effective_share",
         "effective_timeslice_ms",
@@ -22,11 +22,11 @@ def runs(table: pl.DataFrame) -> pl.DataFrame:
         .agg(
             pl.col("cc").unique(maintain_order=True).str.join("+"),
             pl.col("pattern").unique(maintain_order=True).str.join("+"),
-            # Where a flow's is not the path's, which has a column of its own.
+            # Only where it differs from the path's RTT, which is in another column.
             pl.col("flow_rtt_ms").filter(pl.col("flow_rtt_ms") != pl.col("rtt_ms")).unique(maintain_order=True)
             .cast(pl.String).str.join("+").replace("", None),
             pl.col("flow_rtt_ms").filter(pl.col("flow_rtt_ms") != pl.col("rtt_ms")).max().alias("longest_rtt_ms"),
-            # As in the JSON objects: payload of all flows over the run's whole duration.
+            # As in the JSON objects: the payload of all flows over the run's whole duration.
             (pl.col("throughput_mbps") * (pl.coalesce("stop_s", "duration_s") - pl.col("start_s"))
              / pl.col("duration_s")).sum(),
             pl.col("retransmits").sum(),
@@ -42,9 +42,9 @@ def runs(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def varying(measured: pl.DataFrame) -> list[str]:
-    """The axes along which this dataset has more than one value. A driver or slice that is missing only where
-    the share is 1 does not count: it says nothing that the share does not. Nor does what differs only because the
-    backend does, nor a buffer that is the same in BDPs."""
+    """Return the axes along which this dataset has more than one value. A driver or timeslice that is missing only
+    where the share is 1 does not count, since the share says the same. Nor does an axis count that differs only
+    between backends, or a buffer that has the same number of BDPs everywhere."""
     contended = measured.filter(pl.col("share") < 1)
     axes = []
     for name in AXES:
@@ -60,7 +60,7 @@ def varying(measured: pl.DataFrame) -> list[str]:
 
 
 def cells(table: pl.DataFrame, value: str = "throughput_mbps") -> pl.DataFrame:
-    """Median, least, greatest and n of one figure for each cell, with the axes that vary."""
+    """Return for each cell the median, the minimum, the maximum and n of one column, with the axes that vary."""
     measured = runs(table)
     axes = varying(measured) or ["cc"]
     return (

@@ -16,6 +16,12 @@ Value = TypeVar("Value")
 Command = Callable[..., None]
 
 
+def jobs_option(panel: str | None = None) -> Any:
+    """Return the option --jobs, of commands that measure many runs."""
+    text = "Runs that are measured side by side. [default: one per CPU; 1 on vm]"
+    return typer.Option(metavar="N", help=text, show_default=False, rich_help_panel=panel)
+
+
 def parsed(option: str, text: str, parse: Callable[[object], Value]) -> Value:
     """Return what `parse` (of units.py) makes of the text; refuse, with the option's name, what it cannot read."""
     try:

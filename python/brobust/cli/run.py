@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brobust.cli.options import grid_fields, takes_fields
+from brobust.cli.options import grid_fields, jobs_option, takes_fields
 from brobust.errors import BadInput
 from brobust.scenario.description import OUTPUT, RUNS
 
@@ -24,14 +24,7 @@ def run(
     scenario: Annotated[Path | None, typer.Argument(metavar="SCENARIO.toml", help="Scenario file.")] = None,
     *,
     fields: dict[str, Any],
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Runs that are measured side by side. [default: one per CPU; 1 on vm]",
-            rich_help_panel=RUNS,
-        ),
-    ] = None,
+    jobs: Annotated[int | None, jobs_option(RUNS)] = None,
     out: Annotated[
         Path | None,
         typer.Option(

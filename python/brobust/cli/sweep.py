@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from brobust import files
+from brobust.cli.options import jobs_option
 from brobust.errors import BadInput
 from brobust.study import Scale, papers
 
@@ -24,10 +25,7 @@ if TYPE_CHECKING:
 
 Backend = Annotated[str, typer.Option(help="Measure in virtual time (virtual) or on real VMs (vm).")]
 HowMuch = Annotated[Scale, typer.Option(help="How much of the study to measure.")]
-Jobs = Annotated[
-    int | None,
-    typer.Option(help="Runs at a time. [default: the number of CPUs; 1 on vm]", show_default=False),
-]
+Jobs = Annotated[int | None, jobs_option()]
 Kernel = Annotated[list[str] | None, typer.Option(help="Use this kernel instead of the study's own; may be repeated.")]
 Cluster = Annotated[
     str | None,

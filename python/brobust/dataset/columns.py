@@ -149,10 +149,10 @@ PACKETS: dict[str, Column] = {
     "queue_bytes": Column(pl.Int64, "bytes that were in the bottleneck's queue when it arrived; null for ACKs"),
 }
 
-# In the order in which a run is written: its rows in runs/ last.
+# In the order in which the files of a run are written: that in runs/ last.
 TABLES = {"throughput": THROUGHPUT, "samples": SAMPLES, "offtimes": OFFTIMES, "packets": PACKETS, "runs": RUNS}
 
-# A backend gives rows, or where there are millions of them a frame.
+# A backend gives rows, or a frame where there are millions of them.
 Rows = list[dict[str, Any]] | pl.DataFrame
 
 

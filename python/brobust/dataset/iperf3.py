@@ -1,4 +1,4 @@
-"""What iperf3 printed at both ends of its flows, as results of flows.
+"""The results of flows, from what iperf3 printed at both ends.
 
 Throughput is counted at the receiver. Retransmits and RTT are the sender's.
 """
@@ -23,22 +23,23 @@ class FlowResult:
     retransmits: int | None
     rtt_mean_ms: float | None
     rtt_p99_ms: float | None
-    local_port: int  # of the sender's socket
+    local_port: int  # that of the sender's socket
     over_time: list[tuple[float, float]]  # (end of interval s, Mbit/s at the receiver)
 
 
 def flows(group: Flows, sent: str, received: str) -> list[FlowResult]:
-    """The flows of a group, as iperf3 printed them at both ends."""
+    """Return the flows of a group, from what iperf3 printed at both ends."""
     return _flows(group, report(sent, "sender"), report(received, "receiver"))
 
 
 def report(text: str, end: str) -> dict[str, Any]:
+    """Return what iperf3 printed at one end; raise RunFailed if that is not a result."""
     if not text:
         raise RunFailed(f"iperf3 at the {end} left no result")
     try:
         report: dict[str, Any] = json.loads(text)
     except ValueError:
-        raise RunFailed(f"iperf3 at the {end} printed no JSON: {text[:120]!r}") from None
+        raise RunFailed(f"iperf3 at the {end} did not print JSON: {text[:120]!r}") from None
     if "error" in report:
         raise RunFailed(f"iperf3 at the {end}: {report['error']}")
     return report

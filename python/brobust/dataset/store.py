@@ -33,7 +33,7 @@ from brobust.host import locks
 from brobust.scenario import Grid
 
 LOCK = ".lock"
-# What a dataset has before its first run.
+# The files of a dataset before its first run.
 BEGINNING = ("scenario.toml", "dataset.json", "calibration.jsonl", LOCK)
 
 
@@ -48,7 +48,7 @@ class Dataset:
 
     @classmethod
     def create(cls, directory: Path, grid: Grid, host: Mapping[str, Any]) -> Dataset:
-        """Begin a dataset in a directory that is not there or empty."""
+        """Begin a dataset in a directory that does not exist or is empty."""
         dataset = cls(directory)
         try:
             dataset._made_directory = not directory.exists()
@@ -66,6 +66,7 @@ class Dataset:
 
     @classmethod
     def open(cls, directory: Path) -> Dataset:
+        """Return the dataset in a directory; refuse a directory without one, and one of another schema."""
         try:
             about = json.loads((directory / "dataset.json").read_bytes())
         except (OSError, ValueError, RecursionError):
@@ -103,18 +104,18 @@ class Dataset:
             yield
 
     def grid(self) -> Grid:
-        """The grid it was begun with."""
+        """Return the grid that the dataset was begun with, or has grown to."""
         return Grid(files.read_toml(self.directory / "scenario.toml"))
 
     def grow(self, grid: Grid) -> None:
-        """From now on it is of this grid, which has what the one before had, and more."""
+        """Make it a dataset of this grid, which contains the previous one."""
         self.check_completable()
         with self.writing():
             files.write(self.directory / "scenario.toml", tomli_w.dumps(grid.fields))
 
     def finished(self) -> set[str]:
-        """Runs that need not be done again: measured, faithfully or not. A failed one is tried again, and so is one of
-        which a file is cut off."""
+        """Return the runs that need not be measured again: those with an outcome, ok or unfaithful. A failed run is
+        measured again, and so is one of which a file is cut off."""
         measured = set(self.runs().filter(pl.col("outcome") != "failed")["run"])
         cut_off = [file for name in TABLES if name != "runs" for file in self._files(name) if not _is_whole(file)]
         for file in cut_off:
@@ -122,7 +123,7 @@ class Dataset:
         return measured - {file.stem for file in cut_off}
 
     def append(self, run: str, measured: Measured) -> None:
-        """Add one run. Its row in runs/ comes last, so that a run is there with all it has or not at all."""
+        """Add one run. Its file in runs/ is written last, so that a run is there completely or not at all."""
         self._forget(run)
         if measured.pcap is not None:
             with self._new("pcap", f"{run}.pcap") as out:
@@ -138,21 +139,23 @@ class Dataset:
         return files.replaced(self.directory / table / name)
 
     def _forget(self, run: str) -> None:
-        """Remove what an attempt that failed has left, its row in runs/ first."""
+        """Remove what a failed attempt has left, its file in runs/ first."""
         for name in reversed(TABLES):
             (self.directory / name / f"{run}.parquet").unlink(missing_ok=True)
         (self.directory / "pcap" / f"{run}.pcap").unlink(missing_ok=True)
 
     def discard_if_empty(self) -> None:
-        """Remove a dataset that was begun by this object, and into which nothing was measured. Only while `writing`."""
+        """Remove the dataset if this object has begun it and nothing was measured into it. Call it only while
+        `writing`."""
         if self._begun_here and not any(self.directory.glob("runs/*")):
             for name in BEGINNING:
                 (self.directory / name).unlink(missing_ok=True)
             if self._made_directory:
-                with contextlib.suppress(OSError):  # somebody has put something else there
+                with contextlib.suppress(OSError):  # something else was put there
                     self.directory.rmdir()
 
     def note_calibration(self, calibration: Mapping[str, Any]) -> None:
+        """Add a line to calibration.jsonl."""
         file = self.directory / "calibration.jsonl"
         before = file.read_bytes() if file.exists() else b""
         files.write(file, before + json.dumps(dict(calibration)).encode() + b"\n")
@@ -181,12 +184,12 @@ class Dataset:
             return frame([], columns)
         try:
             return _as_documented(pl.read_parquet(found, glob=False), columns)
-        except UNREADABLE:  # some of them: each by itself
+        except UNREADABLE:  # some of them cannot be read: try each by itself
             tables = [table for file in found if (table := _readable(file, columns)) is not None]
             return pl.concat([frame([], columns), *tables])
 
 
-# PanicException: polars' Rust code has met what it did not expect. It is no Exception.
+# PanicException, when polars' Rust code fails, is not an Exception.
 UNREADABLE = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
@@ -204,7 +207,7 @@ def _warn(file: Path, why: str) -> None:
 
 
 def _as_documented(table: pl.DataFrame, columns: dict[str, Column]) -> pl.DataFrame:
-    """The table with the columns that it should have, in their order and of their types."""
+    """Return the table with the documented columns, in their order and of their types."""
     table = _upgraded(table)
     if lacking := [name for name in columns if name not in table.columns]:
         raise ValueError(f"it has no column {lacking[0]}")
@@ -212,7 +215,7 @@ def _as_documented(table: pl.DataFrame, columns: dict[str, Column]) -> pl.DataFr
 
 
 def _is_whole(file: Path) -> bool:
-    """Whether a Parquet file ends as one does: with the length of its footer, and these letters."""
+    """Return whether a Parquet file has its end: the last four letters, after the length of the footer."""
     try:
         with file.open("rb") as content:
             content.seek(-4, io.SEEK_END)
@@ -225,12 +228,13 @@ def _refuse_files_of_others(directory: Path) -> None:
     there = {entry.name for entry in directory.iterdir()} if directory.is_dir() else set()
     if "dataset.json" in there:
         raise BadInput(f"{directory} already holds a dataset; add --resume to complete it or give another --out")
-    if there and LOCK not in there:  # with a lock: a dataset whose beginning was interrupted
-        raise BadInput(f"--out {directory}: {min(there)} is in it, and no dataset; give a directory of its own")
+    if there and LOCK not in there:  # a lock is there if a dataset was interrupted while it was begun
+        raise BadInput(f"--out {directory}: {min(there)} is in it, but no dataset; give an empty or a new directory")
 
 
 def _upgraded(runs: pl.DataFrame) -> pl.DataFrame:
-    """Runs of an older schema with today's columns. Up to 5 one column jitter had another meaning on each backend."""
+    """Return runs of an older schema with today's columns. Up to schema 5, one column `jitter` had another meaning on
+    each backend."""
     if "jitter" not in runs.columns:
         return runs
     of_virtual = pl.col("backend") == "virtual"

@@ -1,4 +1,4 @@
-"""What tables and progress are printed on."""
+"""The console on which tables and progress are printed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from brobust.errors import printable
 
 
 class Console(RichConsole):
-    """A console that prints text as it is: a bracket in the name of a file, a kernel or somebody's process is no
-    markup, and an escape sequence does nothing to the terminal."""
+    """A console that prints text unchanged: a bracket in the name of a file, a kernel or a process is not markup, and
+    an escape sequence does nothing to the terminal."""
 
     def __init__(self, **options: Any):
         super().__init__(**{"markup": False, "emoji": False, **options})
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Render a string; all that rich is given as one comes here."""
+        """Render a string. Rich calls this for every string that it is given."""
         return super().render_str("\n".join(map(printable, text.split("\n"))), **options)

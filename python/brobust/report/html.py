@@ -24,7 +24,7 @@ CLASSES = {HOLDS: "holds", DIFFERS: "differs", NOT_MEASURABLE: "missing"}
 
 
 def write(directories: Sequence[Path], file: Path) -> None:
-    """The reproductions in these directories, of one paper, side by side."""
+    """Write the reproductions of one paper, which are in these directories, side by side into a file."""
     parts = [_Part(directory) for directory in directories]
     papers = {part.about["paper"] for part in parts}
     if len(papers) != 1:
@@ -66,7 +66,7 @@ class _Part:
             lines = (directory / "claims.jsonl").read_bytes().splitlines()
             self.claims = [TypeAdapter(Verdict).validate_json(line).__dict__ for line in lines]
             if unknown := {claim["verdict"] for claim in self.claims} - set(CLASSES):
-                raise ValueError(f"no verdicts: {unknown}")
+                raise ValueError(f"unknown verdicts: {unknown}")
         except (OSError, ValueError, RecursionError):
             raise BadInput(
                 f"{directory} holds no finished reproduction; `brobust reproduce --out {directory}` makes one"
@@ -81,7 +81,7 @@ class _Part:
         host = json.loads((self.directory / "data/dataset.json").read_bytes())
         kernels = sorted(str(release) for release in runs["kernel_release"].unique().drop_nulls())
         paper, scale, backend = (self.about[what] for what in ("paper", "scale", "backend"))
-        words = ["brobust", "reproduce", paper, "--scale", scale, "--backend", backend, *self.about.get("asked", [])]
+        command = ["brobust", "reproduce", paper, "--scale", scale, "--backend", backend, *self.about.get("asked", [])]
         return {
             "backend": backend,
             "scale": scale,
@@ -91,7 +91,7 @@ class _Part:
             "unfaithful": len(runs.filter(pl.col("outcome") == "unfaithful")),
             "machine": f"{host.get('cpu', '')}, Linux {host.get('host_kernel', '')}",
             "begun": host.get("begun_at", ""),
-            "command": shlex.join(words),
+            "command": shlex.join(command),
         }
 
     def contention(self) -> list[dict[str, Any]]:
@@ -119,7 +119,7 @@ def _number(value: float | None, shape: str) -> str:
 
 
 def _verdicts(study: model.Study, parts: Sequence[_Part]) -> list[dict[str, Any]]:
-    """A row per claim of the study, with a cell for each part."""
+    """Return a row per claim of the study, with a cell for each reproduction."""
     rows = []
     for claim in study.claims:
         cells = []

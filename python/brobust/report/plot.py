@@ -69,8 +69,8 @@ MAX_PANELS = 12
 
 
 class ThroughputFigure:
-    """Throughput (or another of VALUES) against one axis: a line per congestion control, a panel per value of whatever
-    else varies."""
+    """Throughput (or another of VALUES) against one axis: one line per congestion control, and one panel per value of
+    everything else that varies."""
 
     def __init__(
         self,
@@ -129,13 +129,13 @@ class ThroughputFigure:
                     self._draw(axes, self._panels[number])
                 else:
                     axes.set_visible(False)
-            # Only now: a limit that is set ends the scaling to what later panels have.
+            # Only now: once a limit is set, the axis no longer scales to later panels.
             if self._log:
                 grid[0][0].set_yscale("log")
             else:
                 grid[0][0].set_ylim(bottom=0)
             grid[0][0].legend(title=None, frameon=True)
-            # Some 13 characters of the caption's size go into an inch.
+            # Some 13 characters of the caption's size fit into an inch.
             lines = textwrap.wrap(self._caption, int(13 * figure.get_figwidth()))
             figure.supxlabel("\n".join([LABELS[self.x], "", *lines]), fontsize=9)
             figure.supylabel(self._label, fontsize=10)
@@ -150,7 +150,7 @@ class ThroughputFigure:
             if points.is_empty():
                 continue
             median = points["value"].to_numpy()
-            # Of equal values the interval's ends and the median may differ in the last bit.
+            # If all values are equal, the interval's ends and the median may differ in the last bit.
             low, high = points["low"].to_numpy(), points["high"].to_numpy()
             spread = [(median - low).clip(min=0), (high - median).clip(min=0)]
             axes.errorbar(

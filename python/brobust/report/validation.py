@@ -1,4 +1,4 @@
-"""What `brobust validate` found, as a table and a figure."""
+"""The result of `brobust validate`, as a table and a figure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def sentence(found: Agreement) -> str:
 
 
 def draw(cells: pl.DataFrame, found: Agreement, directory: Path) -> list[Path]:
-    """Throughput of virtual over that of vm, a point per cell: validation.png and .svg."""
+    """Draw validation.png and .svg: the throughput on virtual over that on vm, a point per cell."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter

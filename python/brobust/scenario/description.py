@@ -138,18 +138,17 @@ class Field:
         a difference between them says nothing but which backend it was."""
         return bool(self.default_on) or (self.column is not None and bool(self.column.null_on))
 
-    @property
-    def is_optional(self) -> bool:
-        """Whether a scenario may hold None or a word instead of a number."""
-        return self.default is None or bool(self.or_word)
-
     def outside(self, value: Number) -> str | None:
-        """Return how a number lies outside the bounds: "is more than 10s"; None if it lies within."""
+        """Return how a number lies outside the bounds: "is more than 10s"; None if it lies within. NaN lies outside."""
         show = self.kind.show
-        if self.min is not None and value < self.min:
+        if self.min is not None and not value >= self.min:
             return f"is less than {show(self.min)}"
-        if self.max is not None and value > self.max:
+        if self.max is not None and not value <= self.max:
             return f"is more than {show(self.max)}"
+        if self.above is not None and not value > self.above:
+            return f"is not above {show(self.above)}"
+        if self.below is not None and not value < self.below:
+            return f"is not below {show(self.below)}"
         return None
 
     def range(self) -> str:

@@ -18,30 +18,30 @@ from brobust.scenario.defaults import KERNELS
 from brobust.scenario.fields import DEFAULT_GRID, FIELDS
 from brobust.scenario.model import Run, Scenario
 
-# Lists of tables that belong to one scenario together, and lists that are one value: neither is an axis.
+# Lists of tables that together belong to one scenario, and lists that are one value. Neither is an axis.
 TABLES = ("flows", "senders")
 VALUES = frozenset(row.key for row in FIELDS.values() if isinstance(row.default, list))
-MAX_CELLS = 100_000  # of one cross product; ten lists of ten values each are a slip
+MAX_CELLS = 100_000  # in one cross product: ten lists of ten values each are a mistake
 
 
 Table = TypeVar("Table", bound=BaseModel)
 
 
 class Grid:
-    """A scenario file or command line: a cross product of scenarios, repeated and shuffled; or several of them, each
-    with what it has of its own in a table of `[[grids]]`."""
+    """A scenario file or command line: a cross product of scenarios, repeated and shuffled; or several cross products,
+    each with its own changes in a table of `[[grids]]`."""
 
     def __init__(self, fields: Mapping[str, Any]):
         try:
             self.fields = json.loads(json.dumps(dict(fields)))  # a deep copy, and proof that it is plain data
         except TypeError as error:  # TOML has dates
             raise BadInput(f"scenario: no field takes a date or a time of day ({error})") from None
-        _check_tables(self.fields, "grids", "what a grid has of its own")
+        _check_tables(self.fields, "grids", "its own changes")
         self.notes = _fill_in_kernels(self.fields)
         """Sentences for the user: which kernel was taken where none was named, if it is not the usual one."""
         common = {key: value for key, value in self.fields.items() if key != "grids"}
         parts = [_part(override(common, own)) for own in self.fields.get("grids") or [{}]]
-        # A scenario in several grids is measured once, as often as the one that wants it most.
+        # A scenario in several grids is measured once, with the largest number of repeats that one of them asks for.
         self._repeats: dict[Scenario, int] = {}
         for scenarios, repeat in parts:
             for one in scenarios:
@@ -50,7 +50,7 @@ class Grid:
 
     @classmethod
     def from_file(cls, file: Path, flags: Mapping[str, Any]) -> Grid:
-        """A TOML file over the defaults, and the command line's flags over the file."""
+        """Return the grid of a TOML file, which overrides the defaults, and of options, which override the file."""
         return cls(override(override(DEFAULT_GRID, files.read_toml(file)), flags))
 
     @classmethod
@@ -58,16 +58,17 @@ class Grid:
         return cls(override(DEFAULT_GRID, flags))
 
     def runs(self) -> list[Run]:
-        """Every repeat of every scenario, shuffled by the seed so that drift of the machine hits all cells alike."""
-        most = max(self._repeats.values())
-        runs = [Run(scenario=s, repeat=r) for r in range(most) for s, repeat in self._repeats.items() if r < repeat]
+        """Return every repeat of every scenario, shuffled by the seed, so that a drift of the machine hits all cells
+        equally."""
+        repeats = max(self._repeats.values())
+        runs = [Run(scenario=s, repeat=r) for r in range(repeats) for s, repeat in self._repeats.items() if r < repeat]
         random.Random(json.dumps(self.fields.get("seed"))).shuffle(runs)
         return runs
 
 
 def _fill_in_kernels(fields: dict[str, Any]) -> list[str]:
-    """Name the kernel in each grid that leaves it to its backend, so that a series is completed with the kernel that
-    it was begun with. Return why it is not the usual one."""
+    """Name the kernel in each grid that names none, so that a series is completed with the kernel that it was begun
+    with. Return a sentence for each kernel that is not the usual one."""
     chosen: dict[str, str] = {}
     for own in fields.get("grids") or [fields]:
         backend = own.get("backend", fields.get("backend", "virtual"))
@@ -77,14 +78,14 @@ def _fill_in_kernels(fields: dict[str, Any]) -> list[str]:
 
 
 def _part(fields: Mapping[str, Any]) -> tuple[list[Scenario], int]:
-    """The scenarios of one cross product, and their repeats."""
+    """Return the scenarios of one cross product, and their repeats."""
     _check_tables(fields, "flows", "cc, count and start")
     _check_tables(fields, "senders", "share and timeslice")
     repeat = fields.get("repeat", 1)
     if not isinstance(repeat, int) or isinstance(repeat, bool) or not 1 <= repeat <= 10_000:
         raise BadInput(f"repeat: {repeat!r} is not a whole number between 1 and 10000")
     if (cells := _count(fields)) > MAX_CELLS:
-        raise BadInput(f"the lists span {cells} cells; give shorter ones, that span {MAX_CELLS} at most")
+        raise BadInput(f"the lists span {cells} cells; give shorter lists, which span at most {MAX_CELLS}")
     return [scenario(point) for point in _points(fields)], repeat
 
 
@@ -110,7 +111,8 @@ def validated(table: type[Table], fields: Mapping[str, Any], whole: str = "scena
 
 
 def override(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge tables field by field. One group of flows merges with one; anything else replaces."""
+    """Return `base` with the fields of `over`, merged table by table. One group of flows is merged with one; anything
+    else is replaced."""
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
@@ -129,7 +131,7 @@ def override(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _points(fields: Any) -> Iterator[Any]:
-    """The cross product over every list in a tree of tables, but for those that are no axes."""
+    """Yield the cross product over every list in a tree of tables, except the lists that are not axes."""
     if isinstance(fields, dict):
         keys = [key for key in fields if key != "repeat"]
         axes = [list(_points_of(key, fields[key])) for key in keys]
@@ -144,7 +146,7 @@ def _points(fields: Any) -> Iterator[Any]:
 
 
 def _count(fields: Any) -> int:
-    """How many points `_points` has."""
+    """Return how many points `_points` yields."""
     if isinstance(fields, dict):
         return math.prod(_count_of(key, value) for key, value in fields.items() if key != "repeat")
     return len(fields) or 1 if isinstance(fields, list) else 1
@@ -169,8 +171,8 @@ def _one_line(location: tuple[int | str, ...], message: str, given: Any, kind: s
     names = [str(part) for part in location if not isinstance(part, int)]
     field = ".".join(names) or whole
     if kind == "extra_forbidden":
-        return f"{field}: no such field; see docs/scenario.md for those there are"
+        return f"{field}: no such field; docs/scenario.md lists all fields"
     message = message.removeprefix("Value error, ")
-    if kind == "value_error":  # our own sentence already names the value
+    if kind == "value_error":  # our own sentences name the value themselves
         return f"{field}: {message}"
     return f"{field}: {given!r} is not allowed: {message[0].lower()}{message[1:]}"

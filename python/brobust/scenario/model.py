@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from brobust import units
 from brobust.scenario import defaults, rules, types
@@ -25,13 +25,9 @@ TSO_RTT_LOG = {"kernel": 9, "rate": 0}
 
 
 def described(name: str, **more: Any) -> Any:
-    """Return the field as its description has it: its default, and the bounds that every value of it must keep."""
-    row = FIELDS[name]
-    bounds = {"ge": row.min, "le": row.max, "gt": row.above, "lt": row.below}
-    arguments: dict[str, Any] = {"default": row.default, "validate_default": row.default is not None, **more}
-    if not row.is_optional:
-        arguments |= {key: bound for key, bound in bounds.items() if bound is not None}
-    return Field(**arguments)
+    """Return the field with the default of its description. `_Table` checks its bounds."""
+    default: Any = FIELDS[name].default
+    return Field(default=default, validate_default=default is not None, **more)
 
 
 class _Table(BaseModel):
@@ -41,6 +37,14 @@ class _Table(BaseModel):
     described_as: ClassVar[str] = ""
     """The table's name in scenario/fields.py."""
 
+    @field_validator("*")
+    @classmethod
+    def _is_within_its_bounds(cls, value: Any, info: ValidationInfo) -> Any:
+        row = FIELDS.get(f"{cls.described_as}.{info.field_name}".lstrip("."))
+        if row is not None and isinstance(value, int | float) and (outside := row.outside(value)) is not None:
+            raise ValueError(f"{row.kind.show(value)} {outside}; allowed: {row.range()}")
+        return value
+
     @model_validator(mode="after")
     def _keeps_the_rules(self) -> _Table:
         for sentence in self._broken_rules():
@@ -48,11 +52,8 @@ class _Table(BaseModel):
         return self
 
     def _broken_rules(self) -> Iterator[str]:
-        """Yield what is wrong with the table, the values outside their bounds first."""
-        for row in FIELDS.values():
-            value = getattr(self, row.key, None) if row.is_optional and row.table == self.described_as else None
-            if isinstance(value, int) and (outside := row.outside(value)) is not None:
-                yield f"{row.key} {row.kind.show(value)} {outside}"
+        """Yield what is wrong with the table, as sentences."""
+        yield from ()
 
 
 class Path(_Table):
@@ -78,7 +79,6 @@ class Path(_Table):
         return self.aqm.red_thresholds(self.buffer_bytes)
 
     def _broken_rules(self) -> Iterator[str]:
-        yield from super()._broken_rules()
         yield from rules.of_path(self)
 
 
@@ -122,7 +122,6 @@ class Contention(_Table):
         return whole * self.alternate + min(rest, self.alternate)
 
     def _broken_rules(self) -> Iterator[str]:
-        yield from super()._broken_rules()
         yield from rules.of_contention(self)
 
 
@@ -140,7 +139,6 @@ class Flows(_Table):
     sender: int = described("flows.sender")
 
     def _broken_rules(self) -> Iterator[str]:
-        yield from super()._broken_rules()
         yield from rules.of_flows(self)
 
 
@@ -191,7 +189,6 @@ class Scenario(_Table):
         return defaults.filled_in(given)
 
     def _broken_rules(self) -> Iterator[str]:
-        yield from super()._broken_rules()
         yield from rules.of_scenario(self)
 
     @property

@@ -27,7 +27,7 @@ CODEL_INTERVAL = 100_000_000  # ns
 
 @dataclass(frozen=True)
 class Aqm:
-    """Active queue management at the bottleneck. What a queue discipline does not have is None."""
+    """Active queue management at the bottleneck. Options that a discipline does not have are None."""
 
     name: AqmName = "none"
     ecn: bool = False  # marks instead of dropping where the flow allows it
@@ -78,30 +78,30 @@ class Aqm:
         return cls(name, ecn=ecn, target=target or CODEL_TARGET, interval=interval or CODEL_INTERVAL)
 
     def red_thresholds(self, buffer_bytes: int) -> tuple[int, int]:
-        """Average queue in bytes above which red begins to drop, and above which it drops all: by default, as in
-        tc-red(8), a third of the upper one, and a quarter of the buffer."""
+        """Return the average queue (bytes) above which red begins to drop, and that above which it drops everything. By
+        default, as in tc-red(8), the second is a quarter of the buffer and the first a third of that."""
         high = self.max_bytes if self.max_bytes is not None else buffer_bytes // 4
         low = self.min_bytes if self.min_bytes is not None else high // 3
         return low, high
 
     def __str__(self) -> str:
-        """As `parse` reads it, without what is the default anyway."""
-        words: list[str] = [self.name]
-        words += [f"min={units.show_size(self.min_bytes)}"] if self.min_bytes is not None else []
-        words += [f"max={units.show_size(self.max_bytes)}"] if self.max_bytes is not None else []
+        """Return the text that `parse` reads, without options that have their default."""
+        parts: list[str] = [self.name]
+        parts += [f"min={units.show_size(self.min_bytes)}"] if self.min_bytes is not None else []
+        parts += [f"max={units.show_size(self.max_bytes)}"] if self.max_bytes is not None else []
         if self.probability not in (None, RED_PROBABILITY):
-            words.append(f"probability={units.show_number(self.probability)}")
-        words += [f"target={units.show_time(self.target)}"] if self.target not in (None, CODEL_TARGET) else []
-        words += [f"interval={units.show_time(self.interval)}"] if self.interval not in (None, CODEL_INTERVAL) else []
-        if self.name == "fq_codel":  # marks unless told otherwise, tc-fq_codel(8)
-            words += [] if self.ecn else ["noecn"]
+            parts.append(f"probability={units.show_number(self.probability)}")
+        parts += [f"target={units.show_time(self.target)}"] if self.target not in (None, CODEL_TARGET) else []
+        parts += [f"interval={units.show_time(self.interval)}"] if self.interval not in (None, CODEL_INTERVAL) else []
+        if self.name == "fq_codel":  # it marks by default, tc-fq_codel(8)
+            parts += [] if self.ecn else ["noecn"]
         elif self.ecn:
-            words.append("ecn")
-        return " ".join(words)
+            parts.append("ecn")
+        return " ".join(parts)
 
 
 class _Options:
-    """`NAME KEY=VALUE FLAG ...`, each at most once."""
+    """The options in `NAME KEY=VALUE FLAG ...`, each of which may be there once."""
 
     def __init__(self, name: str, words: list[str], keys: tuple[str, ...], flags: tuple[str, ...]):
         self.name = name
@@ -115,7 +115,7 @@ class _Options:
             elif word in flags and not self.flags:
                 self.flags.add(word)
             else:
-                raise ValueError(f"{word!r} is no option of {name}, or a second one of its kind; it takes {allowed}")
+                raise ValueError(f"{word!r} is not an option of {name}, or is given twice; it takes {allowed}")
 
     def take(self, key: str, parse: Callable[[object], T]) -> T | None:
         return parse(self._values[key]) if key in self._values else None
@@ -123,7 +123,7 @@ class _Options:
 
 @dataclass(frozen=True)
 class Pattern:
-    """What a flow's application writes, and when. What a pattern does not have is None."""
+    """What a flow's application writes, and when. Values that a pattern does not have are None."""
 
     kind: PatternKind = "bulk"
     rate: int | None = None  # rate: bit/s of payload
@@ -147,20 +147,20 @@ class Pattern:
         )
 
     def __str__(self) -> str:
-        words: list[str] = [self.kind]
-        words += [units.show_rate(self.rate)] if self.rate is not None else []
-        words += [units.show_time(ns) for ns in (self.sending, self.silent) if ns is not None]
-        return " ".join(words)
+        parts: list[str] = [self.kind]
+        parts += [units.show_rate(self.rate)] if self.rate is not None else []
+        parts += [units.show_time(ns) for ns in (self.sending, self.silent) if ns is not None]
+        return " ".join(parts)
 
 
 def _time(text: str) -> int:
     return _positive(text, units.nanoseconds, MAX_TIME)
 
 
-def _positive(text: str, parse: Callable[[object], int], most: int) -> int:
+def _positive(text: str, parse: Callable[[object], int], maximum: int) -> int:
     number = parse(text)
-    if not 0 < number <= most:
-        shown = units.show_time(most) if parse is units.nanoseconds else units.show_rate(most)
+    if not 0 < number <= maximum:
+        shown = units.show_time(maximum) if parse is units.nanoseconds else units.show_rate(maximum)
         raise ValueError(f"{text!r} must be greater than 0 and at most {shown}")
     return number
 
@@ -169,7 +169,7 @@ Changes = tuple[tuple[int, int], ...]  # (ns after the run's start, new value), 
 
 
 def changes(given: object, parse: Callable[[object], int]) -> Changes:
-    """`[["5s", "50mbit"], ["10s", "100mbit"]]`, or on the command line `5s:50mbit,10s:100mbit`."""
+    """Return the changes in `[["5s", "50mbit"], ["10s", "100mbit"]]`; an option has them as `5s:50mbit,10s:100mbit`."""
     parsed = tuple((units.nanoseconds(time), parse(value)) for time, value in _pairs(given))
     for (time, _), (following, _) in pairwise(parsed):
         if following <= time:

@@ -12,7 +12,7 @@ from brobust.scenario import specs
 
 
 def _unless(absent: object, parse: Callable[[object], Any]) -> BeforeValidator:
-    """A value that may also be `absent` (None, or a word)."""
+    """Return a validator for a value that may also be `absent` (None, or a word)."""
     return BeforeValidator(lambda given: given if given == absent else parse(given))
 
 
