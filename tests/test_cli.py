@@ -270,7 +270,7 @@ def test_a_refusal_shows_what_it_quotes_and_the_terminal_obeys_none_of_it(capsys
         ({"path": {"buffer": "1000000bdp", "bandwidth": "100gbit", "rtt": "10s"}}, "give at most 1000000MB"),
         ({"path": {"bandwidth": "9" * 400 + "mbit"}}, "is too large; write for example 20mbit"),
         ({"path": {"aqm": "codel target=2000000s"}}, "at most 3600s"),
-        ({"contention": {"share": "0.5", "phase": "4000s"}}, "phase 4000s is more than 3600s"),
+        ({"contention": {"share": "0.5", "phase": "4000s"}}, "contention.phase: 4000s is more than 3600s"),
         ({"contention": {"share": "0." + "0" * 100 + "1"}}, "a period, timeslice / share, of more than 3600s"),
         ({"contention": {"start": "7200s"}}, "contention.start"),
         ({"flows": {"pattern": "rate 99999gbit"}}, "at most 100gbit"),
