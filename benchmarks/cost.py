@@ -79,7 +79,7 @@ def main(
     empty = statistics.median(clock)
     native = statistics.median(per_ack["bbr"])
     print(f"a program that returns a constant: {empty:.0f} ns (median of {len(clock)})\n")
-    print("| control | ns per ACK, median of runs | least | most | of bbr | of bbr, without the clock | ns per pass |")
+    print("| control | ns per ACK, median of runs | min | max | of bbr | of bbr, without the clock | ns per pass |")
     print("|---|--:|--:|--:|--:|--:|--:|")
     for name, values in per_ack.items():
         median = statistics.median(values)
@@ -99,7 +99,7 @@ def _per_gigabyte(kernel: str, repeats: int) -> None:
                 gigabytes = row["throughput_mbps"] * row["duration_s"] / 8e3
                 seconds[control].append((1 - row["asleep_share"]) * row["duration_s"] / gigabytes)
     native = statistics.median(seconds["bbr"])
-    print("| control | CPU seconds per GB, median of runs | least | most | of bbr |")
+    print("| control | CPU seconds per GB, median of runs | min | max | of bbr |")
     print("|---|--:|--:|--:|--:|")
     for control, values in seconds.items():
         median = statistics.median(values)
@@ -139,12 +139,12 @@ def _vm(kernel: str) -> Iterator[Measure]:
 
 @contextmanager
 def _host() -> Iterator[Measure]:
-    former = STATISTICS.read_text()
+    previous = STATISTICS.read_text()
     STATISTICS.write_text("1")
     try:
         yield lambda control, _: _on_host(control)
     finally:
-        STATISTICS.write_text(former)
+        STATISTICS.write_text(previous)
 
 
 def _on_host(control: str) -> Cost:

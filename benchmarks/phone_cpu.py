@@ -27,8 +27,8 @@ PAPER_MBPS = {("cubic", 1): 364.0, ("cubic", 20): 310.0, ("bbr", 1): 325.0, ("bb
 # The start of the search: within an order of magnitude of the usual cost of such work.
 BEGIN = {"timer_cycles": 40_000.0, "rx_packet_cycles": 5_000.0, "tx_skb_cycles": 20_000.0, "tx_byte_cycles": 8.0}
 # The bounds of the search: CUBIC at 364 Mbit/s leaves 12.7 cycles per byte of 576 MHz.
-LEAST = {"timer_cycles": 100.0, "rx_packet_cycles": 100.0, "tx_skb_cycles": 100.0, "tx_byte_cycles": 0.05}
-MOST = {"timer_cycles": 4e5, "rx_packet_cycles": 1e5, "tx_skb_cycles": 4e5, "tx_byte_cycles": 13.0}
+MIN_CYCLES = {"timer_cycles": 100.0, "rx_packet_cycles": 100.0, "tx_skb_cycles": 100.0, "tx_byte_cycles": 0.05}
+MAX_CYCLES = {"timer_cycles": 4e5, "rx_packet_cycles": 1e5, "tx_skb_cycles": 4e5, "tx_byte_cycles": 13.0}
 # One step of the search, as a part of a logarithm. Smaller steps disappear in the spread between runs.
 STEP = 0.02
 
@@ -55,8 +55,8 @@ def main() -> None:
             print(f"{shown}: {', '.join(f'{mbps:.0f}' for mbps in got)} Mbit/s", flush=True)
             return [math.log(mbps / paper) for mbps, paper in zip(got, PAPER_MBPS.values(), strict=True)]
 
-        begin, least, most = (np.log(list(cycles.values())) for cycles in (BEGIN, LEAST, MOST))
-        found = least_squares(off_by, begin, diff_step=[STEP], max_nfev=10, bounds=(least, most))
+        begin, lowest, highest = (np.log(list(cycles.values())) for cycles in (BEGIN, MIN_CYCLES, MAX_CYCLES))
+        found = least_squares(off_by, begin, diff_step=[STEP], max_nfev=10, bounds=(lowest, highest))
     print(f"\nwithin {100 * (math.exp(max(abs(found.fun))) - 1):.1f} % of the paper's")
     for name, logarithm in zip(BEGIN, found.x, strict=True):
         print(f"{name} = {math.exp(logarithm):.4g}")
