@@ -1,7 +1,7 @@
 """Build kernel modules outside a kernel tree: find the headers to compile with, and build our controls as modules.
 
-A control's one source (cc/controls) in its host for modules (cc/hosts/module) is for kernels that take no control from
-BPF, and for users who would rather have a module.
+A control is built from its only source (cc/controls) and the host for modules (cc/hosts/module). Modules are for
+kernels that accept no control from BPF, and for users who prefer modules.
 """
 
 from __future__ import annotations

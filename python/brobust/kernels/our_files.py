@@ -1,5 +1,5 @@
-"""Our own files that go into kernels: cc/, kernel/virtual and kernel/patches, which of them a kernel for virtual time
-takes, and their hash."""
+"""Find our own files that kernels are built from (cc/, kernel/virtual and kernel/patches), and hash those of a virtual
+kernel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _IN_WHEEL = Path(__file__).parents[1] / "sources"  # crates/python/build.rs and 
 
 
 def directory(name: str) -> Path:
-    """Return the repository's directory of that name in a checkout, and the wheel's copy of it elsewhere."""
+    """Return a directory of the repository: in a checkout the directory itself, elsewhere the wheel's copy."""
     root = _REPOSITORY if (_REPOSITORY / "cc/cc.h").is_file() else _IN_WHEEL
     return root / name
 
@@ -25,16 +25,16 @@ CC = directory("cc")
 VIRTUAL = directory("kernel/virtual")
 PATCHES = directory("kernel/patches")
 
-# Where a kernel for virtual time has cc/, and what of it no kernel is built from.
+# The place of cc/ in a virtual kernel's tree, and the parts of cc/ from which no kernel is built.
 CC_IN_TREE = "tree/arch/um/brobust/cc"
 NOT_IN_KERNELS = ("hosts/bpf/", "hosts/program/")
 
 
 def of_virtual_kernels() -> dict[str, Path]:
-    """Return every file that a kernel for virtual time is built from, by its name in kernel/virtual, with cc/ in its
-    place there."""
+    """Return every file of ours that a virtual kernel is built from, by its path in kernel/virtual. Files of cc/ get
+    the paths that they have in the kernel's tree."""
     if not (VIRTUAL / "config").is_file():
-        raise MissingSupport(f"{VIRTUAL / 'config'} is not there; install brobust anew, it is incomplete")
+        raise MissingSupport(f"{VIRTUAL / 'config'} is missing: brobust's installation is incomplete; install it again")
     files = {"config": VIRTUAL / "config"}
     for part in ("patches", "tree"):
         files |= {f"{part}/{name}": path for name, path in below(VIRTUAL / part).items()}
@@ -43,7 +43,8 @@ def of_virtual_kernels() -> dict[str, Path]:
 
 
 def below(root: Path) -> dict[str, Path]:
-    """Return the files below a directory by their names, in order, without what editors and patch(1) leave behind."""
+    """Return the files below a directory, sorted by their relative paths, without those that editors and patch(1) leave
+    behind."""
     found = {
         str((Path(directory) / name).relative_to(root)): Path(directory) / name
         for directory, _, names in os.walk(root)
@@ -54,7 +55,7 @@ def below(root: Path) -> dict[str, Path]:
 
 
 def hash_of(files: Mapping[str, Path]) -> str:
-    """Return a hash that changes with every name and content, and with no date."""
+    """Return a hash of the files' names, contents and permission to execute; dates do not matter."""
     digest = hashlib.sha256()
     for name, path in sorted(files.items()):
         digest.update(f"{name}\0{path.stat().st_mode & 0o111 != 0}\0".encode())
@@ -63,7 +64,7 @@ def hash_of(files: Mapping[str, Path]) -> str:
 
 
 def copy(files: Mapping[str, Path], to: Path) -> Path:
-    """Copy files to their names below a directory, and return the directory."""
+    """Copy the files into a directory, each to the path under which it is listed, and return the directory."""
     for name, path in files.items():
         (to / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, to / name)

@@ -81,7 +81,7 @@ class VirtualKernel:
 
     @cached_property
     def stale(self) -> bool:
-        """Whether this kernel was built with other files of ours than there are now."""
+        """Return whether our files have changed since this kernel was built."""
         return self.our_files != our_files.hash_of(our_files.of_virtual_kernels())
 
     @property
@@ -133,8 +133,8 @@ def find(name: str | None = None) -> VirtualKernel:
             return kernel
     if found:
         raise MissingSupport(
-            f"kernel: {name} was built with other files than kernel/virtual and cc hold now; "
-            f"`{found[0].build_command}` builds it anew (about {MINUTES} minutes)"
+            f"kernel: kernel/virtual or cc has changed since {name} was built; "
+            f"`{found[0].build_command}` builds it again (about {MINUTES} minutes)"
         )
     if _DEBIAN_NAME.fullmatch(name):
         raise MissingSupport(
