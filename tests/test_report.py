@@ -39,7 +39,7 @@ def runs() -> pl.DataFrame:
 
 def test_a_cell_is_the_median_of_its_runs_with_spread_and_n(runs: pl.DataFrame) -> None:
     cell = summary.cells(runs).filter((pl.col("cc") == "bbr") & (pl.col("share") == 0.25)).row(0, named=True)
-    assert (cell["median"], cell["least"], cell["greatest"], cell["n"]) == (2.0, 1.0, 9.0, 3)
+    assert (cell["median"], cell["min"], cell["max"], cell["n"]) == (2.0, 1.0, 9.0, 3)
 
 
 def test_failed_runs_are_left_out_and_said(runs: pl.DataFrame) -> None:

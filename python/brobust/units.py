@@ -44,8 +44,8 @@ def _finite(number: float, text: object, example: str) -> float:
 
 
 def _quoted(text: object) -> str:
-    words = str(text)
-    return repr(words if len(words) <= MAX_QUOTE else f"{words[:MAX_QUOTE]}...")
+    whole = str(text)
+    return repr(whole if len(whole) <= MAX_QUOTE else f"{whole[:MAX_QUOTE]}...")
 
 
 def _scaled(text: object, what: str, units: dict[str, int], example: str) -> float:

@@ -42,7 +42,7 @@ class Check(BaseModel):
 
     metric: str = "throughput_mbps"
     where: dict[str, Any] = Field(default_factory=dict)
-    """Axis = value, [values] or "least-greatest"; docs/data.md has the axes."""
+    """Axis = value, [values] or "min-max"; docs/data.md has the axes."""
     unless: dict[str, Any] = Field(default_factory=dict)
     """Exceptions among them, written in the same way."""
     stat: Literal["median", "deviation"] = "median"
@@ -178,7 +178,7 @@ class PartBetter(Pairs):
 
 
 class Trend(Check):
-    """From the greatest value of an axis to the least, the median falls (rises) at every step; in all by a factor."""
+    """From the largest value of an axis to the smallest, the median falls (rises) at every step; in all by a factor."""
 
     rule: Literal["falls", "rises"]
     along: str
@@ -225,7 +225,7 @@ class Equal(Check):
 
 
 class Reaches(Check):
-    """The least value of an axis from which on every median is at or above a level lies in a range."""
+    """The smallest value of an axis from which on every median is at or above a level lies in a range."""
 
     rule: Literal["reaches"]
     along: str
@@ -372,8 +372,8 @@ def select(runs: pl.DataFrame, where: dict[str, Any]) -> pl.DataFrame:
         if isinstance(value, str) and not runs.schema[axis].is_numeric():
             runs = runs.filter(column == value)
         elif isinstance(value, str):
-            least, _, greatest = value.partition("-")
-            runs = runs.filter(column.is_between(float(least) - 1e-9, float(greatest) + 1e-9))
+            low, _, high = value.partition("-")
+            runs = runs.filter(column.is_between(float(low) - 1e-9, float(high) + 1e-9))
         elif isinstance(value, list) and all(isinstance(one, str) for one in value):
             runs = runs.filter(column.is_in(value))
         else:
@@ -396,8 +396,8 @@ def _between(interval: confidence.Interval | None) -> str:
     return "" if interval is None else f" [{interval[0]:.3g}, {interval[1]:.3g}]"
 
 
-def _range(lower: str, least: float | None, upper: str, most: float | None) -> str:
-    bounds = [(lower, least), (upper, most)]
+def _range(lower: str, low: float | None, upper: str, high: float | None) -> str:
+    bounds = [(lower, low), (upper, high)]
     return " and ".join(f"{word} {value:g}" for word, value in bounds if value is not None)
 
 

@@ -67,8 +67,8 @@ def cells(table: pl.DataFrame, value: str = "throughput_mbps") -> pl.DataFrame:
         measured.group_by(axes)
         .agg(
             pl.col(value).median().alias("median"),
-            pl.col(value).min().alias("least"),
-            pl.col(value).max().alias("greatest"),
+            pl.col(value).min().alias("min"),
+            pl.col(value).max().alias("max"),
             pl.len().alias("n"),
             pl.col("retransmits").median(),
             pl.col("effective_share").median(),

@@ -25,7 +25,7 @@ def render(table: pl.DataFrame, title: str) -> Table:
         [
             *[axis_value(axis, row[axis]) for axis in axes],
             f"{row['median']:.2f}",
-            f"{row['least']:.2f}-{row['greatest']:.2f}",
+            f"{row['min']:.2f}-{row['max']:.2f}",
             f"{row['n']} ({row['unfaithful']}!)" if row["unfaithful"] else str(row["n"]),
             "-" if row["retransmits"] is None else f"{row['retransmits']:.0f}",
             "-" if row["effective_share"] is None else f"{row['effective_share']:.1%}",
