@@ -112,6 +112,31 @@ def test_nothing_is_built_twice_until_something_changes(tree: Path, ours: Path) 
     assert not build.build(Order.of_tree(tree), force=True).cached
 
 
+def test_a_kernel_is_stale_only_after_a_change_in_what_it_is_built_from(tree: Path, ours: Path) -> None:
+    for host in ("bpf", "module", "program"):
+        (ours / "cc/hosts" / host).mkdir(parents=True)
+    kernel = _built(tree).kernel
+    for host, is_stale in (("bpf", False), ("program", False), ("module", True)):
+        (ours / "cc/hosts" / host / "control.h").write_text("new")
+        found = virtual_kernels.cached(kernel.name)
+        assert found is not None and found.stale == is_stale, host
+
+
+def test_a_wheel_has_its_own_copies_and_a_checkout_the_repository(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    root = Path(__file__).parent.parent
+    assert our_files.directory("kernel/virtual") == root / "kernel/virtual"
+    monkeypatch.setattr(our_files, "_REPOSITORY", tmp_path)
+    assert our_files.directory("kernel/virtual") == root / "python/brobust/sources/kernel/virtual"
+
+
+def test_no_source_of_a_kernel_is_reached_by_a_link() -> None:
+    files = our_files.of_virtual_kernels()
+    assert f"{our_files.CC_IN_TREE}/controls/brb_bbr1.c" in files
+    assert not [name for name, path in files.items() if path.is_symlink() or path != path.resolve()]
+
+
 def test_the_tick_is_settable_and_names_the_kernel(tree: Path, ours: Path) -> None:
     default, fast = _built(tree).kernel, _built(tree, hz=1000).kernel
     assert (default.name, default.hz) == ("virtual-6.4.0-v3", 250)
