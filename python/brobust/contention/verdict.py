@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from brobust import _core, units
 from brobust.contention import recordings
 from brobust.drivers import Driver
+from brobust.drivers.request import Request
 from brobust.scenario import Contention, Flows, Scenario
 
 # Until a SYN or its answer that was lost is sent again (include/net/tcp.h, TCP_TIMEOUT_INIT).
@@ -98,7 +99,7 @@ def _share_off(name: str, requested: Contention, slices: TimeSlices, duration: i
         )
 
 
-def _unlike_recorded(name: str, off: int, recorded: int, requested: Contention) -> str | None:
+def _unlike_recorded(name: str, off: int, recorded: int, requested: Request) -> str | None:
     if recorded and _is_off(off, recorded):
         return f"{name} was off its CPU for {off / recorded:.0%} of the time that {requested.replay} says"
     return None

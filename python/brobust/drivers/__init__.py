@@ -14,7 +14,7 @@ from brobust import units
 from brobust.drivers.base import BY_NAME, NO_OPTIONS, Driver, Offtimes, Options, Places
 
 if TYPE_CHECKING:
-    from brobust.scenario import Contention
+    from brobust.drivers.request import Request
 
 __all__ = [
     "BY_NAME", "CHOICES", "NO_OPTIONS", "Driver", "Offtimes", "Options", "Places", "contradictions", "help_text",
@@ -38,7 +38,7 @@ _UNSET: dict[str, tuple[object, str]] = {
 }
 
 
-def contradictions(requested: Contention) -> Iterator[str]:
+def contradictions(requested: Request) -> Iterator[str]:
     """Yield why fields of a request exclude each other, wherever it is carried out."""
     if requested.driver == "none" and requested.share < 1:
         yield f"driver none takes no CPU away, so share {requested.share:g} is impossible; give share 1"
@@ -53,7 +53,7 @@ def contradictions(requested: Contention) -> Iterator[str]:
         yield f"driver {requested.driver} does not replay {requested.replay}; give driver auto or replay"
 
 
-def refusals(requested: Contention, options: Options = NO_OPTIONS) -> Iterator[tuple[str, str]]:
+def refusals(requested: Request, options: Options = NO_OPTIONS) -> Iterator[tuple[str, str]]:
     """Yield what of a request its driver cannot do on this host's threads: the field, and why as the rest of a line."""
     driver = BY_NAME.get(requested.driver)
     takes = driver.takes if driver is not None else frozenset()

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
+    from brobust.drivers.request import Request
     from brobust.host.session import Session
-    from brobust.scenario import Contention
 
 Offtimes = Sequence[tuple[int, int]]
 """Start and duration of each, ns."""
@@ -45,7 +45,7 @@ class Driver(ABC):
     summary: ClassVar[str]
     """A few words for the help of an option."""
     takes: ClassVar[frozenset[str]]
-    """Fields of Contention and of Options that mean something to it."""
+    """Fields of the request and of Options that mean something to it."""
     promise: ClassVar[Promise | None] = None
     """None: the host's scheduler decides, and owes nobody a share."""
     needs_own_cpus: ClassVar[bool] = False
@@ -56,13 +56,13 @@ class Driver(ABC):
     def __init_subclass__(cls) -> None:
         BY_NAME[cls.name] = cls
 
-    def __init__(self, requested: Contention, options: Options = NO_OPTIONS, offtimes: Offtimes = ()):
+    def __init__(self, requested: Request, options: Options = NO_OPTIONS, offtimes: Offtimes = ()):
         self.requested = requested
         self.options = options
         self.offtimes = offtimes
 
     @classmethod
-    def refusals(cls, requested: Contention, options: Options) -> Iterator[tuple[str, str]]:
+    def refusals(cls, requested: Request, options: Options) -> Iterator[tuple[str, str]]:
         """Yield which values of the fields that it takes it cannot do: the field, and why as the rest of a line."""
         yield from ()
 

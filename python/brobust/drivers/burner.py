@@ -12,8 +12,8 @@ from brobust.drivers import schedules
 from brobust.drivers.base import Driver, Options, Places, Promise
 
 if TYPE_CHECKING:
+    from brobust.drivers.request import Request
     from brobust.host.session import Session
-    from brobust.scenario import Contention
 
 # With more, a tenth of the timeslices would be so short that the run is called unfaithful, and off-times so short that
 # they are taken for interrupts (crates/contention/src/summary.rs, noise_limit_ns).
@@ -29,7 +29,7 @@ class Burner(Driver):
     _held: _core.Contention | None = None
 
     @classmethod
-    def refusals(cls, requested: Contention, options: Options) -> Iterator[tuple[str, str]]:
+    def refusals(cls, requested: Request, options: Options) -> Iterator[tuple[str, str]]:
         for field in ("start_jitter", "length_jitter"):
             jitter = getattr(requested, field)
             if jitter > MAX_JITTER:

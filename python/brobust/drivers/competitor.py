@@ -10,8 +10,8 @@ from brobust.drivers.base import Driver, Options, Places
 from brobust.host import children, cpus
 
 if TYPE_CHECKING:
+    from brobust.drivers.request import Request
     from brobust.host.session import Session
-    from brobust.scenario import Contention
 
 MAX_COMPETITORS = 64
 # Largest difference between the share asked for and that of one of n equals.
@@ -26,7 +26,7 @@ class Competitor(Driver):
     _processes: Sequence[subprocess.Popen[bytes]] = ()
 
     @classmethod
-    def refusals(cls, requested: Contention, options: Options) -> Iterator[tuple[str, str]]:
+    def refusals(cls, requested: Request, options: Options) -> Iterator[tuple[str, str]]:
         share = requested.share
         if requested.active and options.competitors is not None:
             yield "competitors", "--competitors N decides the share, so --share does not go with it; give one of them"

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from brobust.drivers.base import Offtimes
-    from brobust.scenario import Contention
+    from brobust.drivers.request import Request
 
 
-def schedule(requested: Contention, seed: int, offtimes: Offtimes = ()) -> dict[str, Any]:
+def schedule(requested: Request, seed: int, offtimes: Offtimes = ()) -> dict[str, Any]:
     """Return the schedule of a request. `offtimes`: those of its recording, if it has one."""
     if not requested.active:
         return {"kind": "always"}

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
         TX_SKB_CYCLES,
     )
     from brobust.scenario.grid import Grid
-    from brobust.scenario.model import TSO_RTT_LOG, Contention, Cpu, Flows, Nic, Path, Run, Scenario
+    from brobust.scenario.model import TSO_RTT_LOG, Run, Scenario
     from brobust.scenario.specs import Aqm, Pattern
+    from brobust.scenario.tables import Contention, Cpu, Flows, Nic, Path
 
 __all__ = [
     "DEFAULT_GRID",
@@ -43,7 +44,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        for module in ("fields", "specs", "model", "grid"):
+        for module in ("fields", "specs", "tables", "model", "grid"):
             found = importlib.import_module(f"brobust.scenario.{module}")
             if hasattr(found, name):
                 return getattr(found, name)

@@ -1,5 +1,5 @@
-"""The description of every field of a scenario: a row here, a line in scenario/model.py, and the place where the field
-acts are all that a new field needs.
+"""The description of every field of a scenario: a row here, a line in tables.py or model.py, and the place where
+the field acts are all that a new field needs.
 
 From these rows come the options of `brobust run` and their help, the bounds and defaults of the model, the refusals
 of what only another backend has, the columns of the dataset, the axes of tables and figures, and the tables of

@@ -1,7 +1,6 @@
-"""The tables of a scenario, as values that a backend can work with: times in ns, rates in bit/s, fractions of 1.
+"""A scenario: one measurable point, of the tables in tables.py and of fields of its own; and a run, one repeat of it.
 
-Every field is described in scenario/fields.py, which has its default and its bounds; what must hold among fields is in
-scenario/rules.py.
+What one backend does not support is refused in backends/support.py.
 """
 
 from __future__ import annotations
@@ -10,159 +9,24 @@ import hashlib
 import json
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from brobust import units
-from brobust.scenario import defaults, rules, types
-from brobust.scenario.fields import FIELDS, MAX_SENDERS
+from brobust.scenario import defaults, types
+from brobust.scenario.fields import MAX_SENDERS
 from brobust.scenario.specs import Changes
+from brobust.scenario.tables import Contention, Cpu, Flows, Nic, Path, Table, described
 
 # net.ipv4.tcp_tso_rtt_log: with short RTTs the mainline sends more at a time than the pacing rate gives (since Linux
 # 5.18; tcp_tso_autosize() in net/ipv4/tcp_output.c). 0 turns that off.
 TSO_RTT_LOG = {"kernel": 9, "rate": 0}
+# Controls whose TSO packets differ between the mainline's interface and google's (kernel/virtual/tree/net/ipv4).
+CONTROLS_THAT_SIZE_TSO = ("bbr", "bbr_robust", "bbr_steady")
 
 
-def described(name: str, **more: Any) -> Any:
-    """Return the field with the default of its description. `_Table` checks its bounds."""
-    default: Any = FIELDS[name].default
-    return Field(default=default, validate_default=default is not None, **more)
-
-
-class _Table(BaseModel):
-    """A table that refuses unknown fields: a misspelt one would silently measure something else."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
-    described_as: ClassVar[str] = ""
-    """The table's name in scenario/fields.py."""
-
-    @field_validator("*")
-    @classmethod
-    def _is_within_its_bounds(cls, value: Any, info: ValidationInfo) -> Any:
-        row = FIELDS.get(f"{cls.described_as}.{info.field_name}".lstrip("."))
-        if row is not None and isinstance(value, int | float) and (outside := row.outside(value)) is not None:
-            raise ValueError(f"{row.kind.show(value)} {outside}; allowed: {row.range()}")
-        return value
-
-    @model_validator(mode="after")
-    def _keeps_the_rules(self) -> _Table:
-        for sentence in self._broken_rules():
-            raise ValueError(sentence)
-        return self
-
-    def _broken_rules(self) -> Iterator[str]:
-        """Yield what is wrong with the table, as sentences."""
-        yield from ()
-
-
-class Path(_Table):
-    """The emulated path: a bottleneck of this rate and buffer, and the round-trip time without queueing."""
-
-    described_as = "path"
-    bandwidth: types.Bandwidth = described("path.bandwidth")
-    rtt: types.Duration = described("path.rtt")
-    buffer: types.BufferSize = described("path.buffer")
-    loss: types.Fraction = described("path.loss")
-    aqm: types.QueueManagement = described("path.aqm")
-    bandwidth_changes: types.BandwidthChanges = described("path.bandwidth_changes")
-    rtt_changes: types.RttChanges = described("path.rtt_changes")
-
-    @property
-    def buffer_bytes(self) -> int:
-        """The buffer for the bandwidth and RTT that the run begins with, whatever changes later; bytes."""
-        return self.buffer.bytes(self.bandwidth, self.rtt)
-
-    @property
-    def red_thresholds(self) -> tuple[int, int]:
-        """The thresholds of red (Aqm.red_thresholds); bytes."""
-        return self.aqm.red_thresholds(self.buffer_bytes)
-
-    def _broken_rules(self) -> Iterator[str]:
-        yield from rules.of_path(self)
-
-
-class Contention(_Table):
-    """When a sender (or the receiver) may run: for `timeslice` in every `timeslice / share`, from `start` to `stop`
-    (None: to the end of the run). With `alternate`, contention and no contention take turns, each for that time. With
-    share 1 it is undisturbed.
-
-    With `replay` a sender is off its CPU when that recording says so, and has neither share nor timeslice.
-    """
-
-    described_as = "contention"
-    driver: types.Driver = described("contention.driver")
-    timeslice: types.Duration = described("contention.timeslice")
-    share: types.Fraction = described("contention.share")
-    phase: types.DurationOrRandom = described("contention.phase")
-    start_jitter: types.Fraction = described("contention.start_jitter")
-    length_jitter: types.Fraction = described("contention.length_jitter")
-    start: types.Duration = described("contention.start")
-    stop: types.OptionalDuration = described("contention.stop")
-    alternate: types.OptionalDuration = described("contention.alternate")
-    replay: str | None = described("contention.replay", min_length=1)
-
-    @property
-    def active(self) -> bool:
-        """Whether the CPU is taken away at all."""
-        return self.driver != "none" and (self.share < 1 or self.replay is not None)
-
-    @property
-    def period(self) -> int:
-        """One timeslice and its off-time; ns."""
-        return round(self.timeslice / self.share)
-
-    def contended(self, duration: int) -> int:
-        """Return for how long in a run of `duration` the CPU is taken away and given back; ns."""
-        stop = duration if self.stop is None else min(self.stop, duration)
-        between = max(0, stop - self.start)
-        if self.alternate is None:
-            return between
-        whole, rest = divmod(between, 2 * self.alternate)
-        return whole * self.alternate + min(rest, self.alternate)
-
-    def _broken_rules(self) -> Iterator[str]:
-        yield from rules.of_contention(self)
-
-
-class Flows(_Table):
-    """`count` parallel flows under one congestion control, from `start` to `stop` (None: to the end of the run)."""
-
-    described_as = "flows"
-    cc: str = described("flows.cc", pattern=r"^[A-Za-z0-9_\-]{1,15}(:[^:\s]+)*$", max_length=200)
-    count: int = described("flows.count")
-    start: types.Duration = described("flows.start")
-    stop: types.OptionalDuration = described("flows.stop")
-    rtt: types.OptionalDuration = described("flows.rtt")  # None: the path's
-    rtt_changes: types.RttChanges = described("flows.rtt_changes")
-    pattern: types.TrafficPattern = described("flows.pattern")
-    sender: int = described("flows.sender")
-
-    def _broken_rules(self) -> Iterator[str]:
-        yield from rules.of_flows(self)
-
-
-class Cpu(_Table):
-    """What the sender's kernel spends of a CPU of this frequency. None: its work takes no time."""
-
-    described_as = "cpu"
-    frequency: types.Frequency = described("cpu.frequency")
-    timer_cycles: float = described("cpu.timer_cycles", allow_inf_nan=False)
-    rx_packet_cycles: float = described("cpu.rx_packet_cycles", allow_inf_nan=False)
-    tx_skb_cycles: float = described("cpu.tx_skb_cycles", allow_inf_nan=False)
-    tx_byte_cycles: float = described("cpu.tx_byte_cycles", allow_inf_nan=False)
-
-
-class Nic(_Table):
-    """The sender's network card."""
-
-    described_as = "nic"
-    coalesce: types.Duration = described("nic.coalesce")
-    tx_completion: types.Duration = described("nic.tx_completion")
-    tso_max_size: types.Bytes = described("nic.tso_max_size")
-
-
-class Scenario(_Table):
+class Scenario(Table):
     """One measurable point of a grid."""
 
     path: Path = Path()
@@ -188,8 +52,16 @@ class Scenario(_Table):
     def _fill_in_the_backends_own_defaults(cls, given: Any) -> Any:
         return defaults.filled_in(given)
 
-    def _broken_rules(self) -> Iterator[str]:
-        yield from rules.of_scenario(self)
+    def broken_rules(self) -> Iterator[str]:
+        yield from _flows_send_within_the_run(self)
+        yield from _controls_size_tso(self)
+        yield from _changes_are_within_the_run(self)
+        yield from _contention_lasts_for_a_period(self)
+        if len(self.senders) + 1 > max(self.sender_count, 1):
+            yield (
+                f"senders: contention is given up to sender {len(self.senders) + 1}, and flows up to sender "
+                f"{self.sender_count}; give flows with sender = {len(self.senders) + 1}"
+            )
 
     @property
     def sender_count(self) -> int:
@@ -260,3 +132,49 @@ class Run(BaseModel):
     def seed(self) -> int:
         """The seed of this run's random numbers: another one for each repeat, the same one whenever it is measured."""
         return self.scenario.seed + self.repeat
+
+
+def _flows_send_within_the_run(scenario: Scenario) -> Iterator[str]:
+    duration = units.show_time(scenario.duration)
+    for group in scenario.flows:
+        start = units.show_time(group.start)
+        if group.start >= scenario.duration:
+            yield f"flows of {group.cc} start at {start}, after the end of the run; give less than duration {duration}"
+        if group.stop is not None and not group.start < group.stop <= scenario.duration:
+            yield (
+                f"flows of {group.cc} stop at {units.show_time(group.stop)}; give more than their start {start} and at "
+                f"most duration {duration}"
+            )
+
+
+def _controls_size_tso(scenario: Scenario) -> Iterator[str]:
+    if scenario.tso_sizing == "control":
+        for group in scenario.flows:
+            if group.cc not in CONTROLS_THAT_SIZE_TSO:
+                yield (
+                    f"tso_sizing: under google's interface {group.cc} sends what the kernel would size too; "
+                    f"give kernel, or cc {' or '.join(CONTROLS_THAT_SIZE_TSO)}"
+                )
+
+
+def _changes_are_within_the_run(scenario: Scenario) -> Iterator[str]:
+    path = scenario.path
+    named = [("path.bandwidth_changes", path.bandwidth_changes), ("path.rtt_changes", path.rtt_changes)]
+    for field, changes in [*named, *(("flows.rtt_changes", group.rtt_changes) for group in scenario.flows)]:
+        for time, _ in changes:
+            if not 0 < time < scenario.duration:
+                yield (
+                    f"{field}: a change at {units.show_time(time)} is not inside the run; "
+                    f"give more than 0s and less than duration {units.show_time(scenario.duration)}"
+                )
+
+
+def _contention_lasts_for_a_period(scenario: Scenario) -> Iterator[str]:
+    named = [("contention", scenario.contention), *(("senders", sender) for sender in scenario.senders)]
+    for table, requested in [*named, ("receiver", scenario.receiver)]:
+        contended = requested.contended(scenario.duration)
+        if requested.active and requested.replay is None and contended < requested.period:
+            yield (
+                f"{table}: the CPU is taken away for {units.show_time(contended)}, less than one period, timeslice "
+                f"/ share = {units.show_time(requested.period)}; give a longer duration or a shorter timeslice"
+            )

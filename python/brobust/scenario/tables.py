@@ -1,0 +1,195 @@
+"""The tables of a scenario, as values that a backend can work with: times in ns, rates in bit/s, fractions of 1.
+
+fields.py describes every field, with its default and its bounds. What must hold among the fields of a table, whatever
+the backend, stands with the table: each rule yields what is broken, as sentences that name the value and the remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+from brobust import drivers, units
+from brobust.scenario import types
+from brobust.scenario.fields import FIELDS
+from brobust.scenario.specs import MAX_TIME, Changes
+
+
+def described(name: str, **more: Any) -> Any:
+    """Return the field with the default of its description. `Table` checks its bounds."""
+    default: Any = FIELDS[name].default
+    return Field(default=default, validate_default=default is not None, **more)
+
+
+class Table(BaseModel):
+    """A table that refuses unknown fields: a misspelt one would silently measure something else."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    described_as: ClassVar[str] = ""
+    """The table's name in scenario/fields.py."""
+
+    @field_validator("*")
+    @classmethod
+    def _is_within_its_bounds(cls, value: Any, info: ValidationInfo) -> Any:
+        row = FIELDS.get(f"{cls.described_as}.{info.field_name}".lstrip("."))
+        if row is not None and isinstance(value, int | float) and (outside := row.outside(value)) is not None:
+            raise ValueError(f"{row.kind.show(value)} {outside}; allowed: {row.range()}")
+        return value
+
+    @model_validator(mode="after")
+    def _keeps_the_rules(self) -> Table:
+        for sentence in self.broken_rules():
+            raise ValueError(sentence)
+        return self
+
+    def broken_rules(self) -> Iterator[str]:
+        """Yield what is wrong with the table, as sentences."""
+        yield from ()
+
+
+class Path(Table):
+    """The emulated path: a bottleneck of this rate and buffer, and the round-trip time without queueing."""
+
+    described_as = "path"
+    bandwidth: types.Bandwidth = described("path.bandwidth")
+    rtt: types.Duration = described("path.rtt")
+    buffer: types.BufferSize = described("path.buffer")
+    loss: types.Fraction = described("path.loss")
+    aqm: types.QueueManagement = described("path.aqm")
+    bandwidth_changes: types.BandwidthChanges = described("path.bandwidth_changes")
+    rtt_changes: types.RttChanges = described("path.rtt_changes")
+
+    @property
+    def buffer_bytes(self) -> int:
+        """The buffer for the bandwidth and RTT that the run begins with, whatever changes later; bytes."""
+        return self.buffer.bytes(self.bandwidth, self.rtt)
+
+    @property
+    def red_thresholds(self) -> tuple[int, int]:
+        """The thresholds of red (Aqm.red_thresholds); bytes."""
+        return self.aqm.red_thresholds(self.buffer_bytes)
+
+    def broken_rules(self) -> Iterator[str]:
+        yield from self._broken_rules_of_buffer()
+        low, high = self.red_thresholds
+        if self.aqm.name == "red" and not 0 < low < high <= self.buffer_bytes:
+            yield (
+                f"aqm {self.aqm}: min {low} and max {high} bytes do not fit a buffer of {self.buffer_bytes}; "
+                "give min below max, and max at most the buffer"
+            )
+        yield from _changes("path.bandwidth_changes", self.bandwidth_changes, "path.bandwidth")
+        yield from _changes("path.rtt_changes", self.rtt_changes, "path.rtt")
+
+    def _broken_rules_of_buffer(self) -> Iterator[str]:
+        if self.buffer_bytes < 2 * units.FRAME_BYTES:
+            yield (
+                f"buffer {self.buffer} is {self.buffer_bytes} bytes on this path, less than two packets; "
+                "give at least 3028B"
+            )
+        if self.buffer_bytes > units.MAX_BUFFER_BYTES:
+            yield (
+                f"buffer {self.buffer} is {self.buffer_bytes} bytes on this path; "
+                f"give at most {units.show_size(units.MAX_BUFFER_BYTES)}"
+            )
+
+
+class Contention(Table):
+    """When a sender (or the receiver) may run: for `timeslice` in every `timeslice / share`, from `start` to `stop`
+    (None: to the end of the run). With `alternate`, contention and no contention take turns, each for that time. With
+    share 1 it is undisturbed.
+
+    With `replay` a sender is off its CPU when that recording says so, and has neither share nor timeslice.
+    """
+
+    described_as = "contention"
+    driver: types.Driver = described("contention.driver")
+    timeslice: types.Duration = described("contention.timeslice")
+    share: types.Fraction = described("contention.share")
+    phase: types.DurationOrRandom = described("contention.phase")
+    start_jitter: types.Fraction = described("contention.start_jitter")
+    length_jitter: types.Fraction = described("contention.length_jitter")
+    start: types.Duration = described("contention.start")
+    stop: types.OptionalDuration = described("contention.stop")
+    alternate: types.OptionalDuration = described("contention.alternate")
+    replay: str | None = described("contention.replay", min_length=1)
+
+    @property
+    def active(self) -> bool:
+        """Whether the CPU is taken away at all."""
+        return self.driver != "none" and (self.share < 1 or self.replay is not None)
+
+    @property
+    def period(self) -> int:
+        """One timeslice and its off-time; ns."""
+        return round(self.timeslice / self.share)
+
+    def contended(self, duration: int) -> int:
+        """Return for how long in a run of `duration` the CPU is taken away and given back; ns."""
+        stop = duration if self.stop is None else min(self.stop, duration)
+        between = max(0, stop - self.start)
+        if self.alternate is None:
+            return between
+        whole, rest = divmod(between, 2 * self.alternate)
+        return whole * self.alternate + min(rest, self.alternate)
+
+    def broken_rules(self) -> Iterator[str]:
+        if self.timeslice / MAX_TIME > self.share:
+            yield (
+                f"share {self.share:g} in timeslices of {units.show_time(self.timeslice)} makes a period, timeslice / "
+                f"share, of more than {units.show_time(MAX_TIME)}; give a larger share"
+            )
+            return
+        if self.stop is not None and self.stop <= self.start:
+            stop, start = units.show_time(self.stop), units.show_time(self.start)
+            yield f"stop {stop} is not after start {start}; give a later stop"
+        if self.alternate is not None and self.active and self.alternate < self.period:
+            alternate, period = units.show_time(self.alternate), units.show_time(self.period)
+            yield f"alternate {alternate} is less than a period, timeslice / share = {period}; give more"
+        yield from drivers.contradictions(self)
+
+
+class Flows(Table):
+    """`count` parallel flows under one congestion control, from `start` to `stop` (None: to the end of the run)."""
+
+    described_as = "flows"
+    cc: str = described("flows.cc", pattern=r"^[A-Za-z0-9_\-]{1,15}(:[^:\s]+)*$", max_length=200)
+    count: int = described("flows.count")
+    start: types.Duration = described("flows.start")
+    stop: types.OptionalDuration = described("flows.stop")
+    rtt: types.OptionalDuration = described("flows.rtt")  # None: the path's
+    rtt_changes: types.RttChanges = described("flows.rtt_changes")
+    pattern: types.TrafficPattern = described("flows.pattern")
+    sender: int = described("flows.sender")
+
+    def broken_rules(self) -> Iterator[str]:
+        yield from _changes("flows.rtt_changes", self.rtt_changes, "flows.rtt")
+
+
+class Cpu(Table):
+    """What the sender's kernel spends of a CPU of this frequency. None: its work takes no time."""
+
+    described_as = "cpu"
+    frequency: types.Frequency = described("cpu.frequency")
+    timer_cycles: float = described("cpu.timer_cycles", allow_inf_nan=False)
+    rx_packet_cycles: float = described("cpu.rx_packet_cycles", allow_inf_nan=False)
+    tx_skb_cycles: float = described("cpu.tx_skb_cycles", allow_inf_nan=False)
+    tx_byte_cycles: float = described("cpu.tx_byte_cycles", allow_inf_nan=False)
+
+
+class Nic(Table):
+    """The sender's network card."""
+
+    described_as = "nic"
+    coalesce: types.Duration = described("nic.coalesce")
+    tx_completion: types.Duration = described("nic.tx_completion")
+    tso_max_size: types.Bytes = described("nic.tso_max_size")
+
+
+def _changes(name: str, changes: Changes, bounds_of: str) -> Iterator[str]:
+    """Refuse changes to values that the field itself does not take."""
+    row = FIELDS[bounds_of]
+    for time, value in changes:
+        if (outside := row.outside(value)) is not None:
+            yield f"{FIELDS[name].key}: {row.kind.show(value)} at {units.show_time(time)} {outside}"
