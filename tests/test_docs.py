@@ -19,7 +19,7 @@ PAGES = sorted(
     key=lambda page: page.relative_to(ROOT).as_posix(),
 )
 # What begins like this in backticks or after a space is a path of the repository.
-ROOMS = ("python", "crates", "cc", "bpf", "kernel", "docs", "tests", "benchmarks", "scripts", "packaging", "examples")
+ROOMS = ("python", "crates", "cc", "kernel", "docs", "tests", "benchmarks", "scripts", "packaging", "examples")
 # Placeholders, and what a build leaves there.
 NOT_OURS = {"cc/controls/NAME.c", "python/brobust/kernels/bin"}
 # Sources of the Linux kernel, which we have no copy of.
