@@ -27,6 +27,7 @@ VERSION = 6
 PATCHLEVEL = 4
 SUBLEVEL = 0
 EXTRAVERSION = -v3
+.PHONY: linux allnoconfig
 allnoconfig:
 	@cp $(KCONFIG_ALLCONFIG) .config
 	@sed -n 's/^\\tdefault /CONFIG_HZ=/p' arch/um/Kconfig >>.config
@@ -135,6 +136,62 @@ def test_no_source_of_a_kernel_is_reached_by_a_link() -> None:
     files = our_files.of_virtual_kernels()
     assert f"{our_files.CC_IN_TREE}/controls/brb_bbr1.c" in files
     assert not [name for name, path in files.items() if path.is_symlink() or path != path.resolve()]
+
+
+def test_a_kept_tree_is_built_in_place_when_only_our_files_change(tree: Path, ours: Path) -> None:
+    assert not build.build(Order.of_tree(tree), keep_tree=True).cached
+    (kept,) = virtual_kernels.cache_root().glob(".kept-*")
+    mark = kept / "linux/left-by-the-first-build"
+    mark.touch()
+    (ours / "tree/net/ipv4/tcp_own.c").write_text("tcp_register_congestion_control(&own); // changed\n")
+    (ours / "tree/net/ipv4/tcp_new.c").write_text("tcp_register_congestion_control(&new);\n")
+    unchanged = (kept / "linux/init/main.c").stat().st_mtime_ns
+    again = _built(tree)
+    assert (again.cached, mark.exists(), (kept / "kept.json").exists()) == (False, True, True)
+    assert "changed" in (kept / "linux/net/ipv4/tcp_own.c").read_text()
+    assert (kept / "linux/init/main.c").stat().st_mtime_ns == unchanged
+    assert again.kernel.congestion_controls == {"reno", "bbr", "own"}
+    assert virtual_kernels.find(again.kernel.name) == again.kernel
+
+
+@pytest.mark.parametrize(
+    "change", ["a patch", "the configuration", "a file is gone", "the tree", "a killed build", "--force", "--no-keep"]
+)
+def test_a_kept_tree_that_does_not_fit_is_built_from_the_beginning(tree: Path, ours: Path, change: str) -> None:
+    build.build(Order.of_tree(tree), keep_tree=True)
+    (kept,) = virtual_kernels.cache_root().glob(".kept-*")
+    mark = kept / "linux/left-by-the-first-build"
+    mark.touch()
+    (ours / "tree/net/ipv4/tcp_own.c").write_text("tcp_register_congestion_control(&own); // changed\n")
+    if change == "a patch":
+        (ours / "patches/0001-greet.patch").write_text(PATCH.replace("patched", "mended"))
+    elif change == "the configuration":
+        (ours / "config").write_text((ours / "config").read_text() + "CONFIG_NET=y\n")
+    elif change == "a file is gone":
+        (ours / "tree/net/ipv4/tcp_own.c").rename(ours / "tree/net/ipv4/tcp_other.c")
+    elif change == "the tree":
+        (tree / "init/other.c").write_text("new")
+    elif change == "a killed build":
+        (kept / "kept.json").unlink()
+    again = build.build(
+        Order.of_tree(tree), force=change == "--force", keep_tree=False if change == "--no-keep" else None
+    )
+    assert not again.cached and not mark.exists()
+    assert kept.exists() == (change != "--no-keep")
+
+
+def test_a_build_that_fails_keeps_its_tree_for_the_next(tree: Path, ours: Path) -> None:
+    """Make leaves no half-written object where a file has an error: that is what changes most while one works."""
+    (ours / "tree/init").mkdir()
+    build.build(Order.of_tree(tree), keep_tree=True)
+    (kept,) = virtual_kernels.cache_root().glob(".kept-*")
+    (kept / "linux/left-by-the-first-build").touch()
+    (ours / "tree/init/main.c").write_text("broken\n")
+    with pytest.raises(toolchain.BuildFailed):
+        _built(tree)
+    (ours / "tree/init/main.c").write_text("whole again\n")
+    assert _built(tree).kernel.path.read_text().startswith("whole again")
+    assert (kept / "linux/left-by-the-first-build").exists()
 
 
 def test_the_tick_is_settable_and_names_the_kernel(tree: Path, ours: Path) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from brobust.errors import MissingSupport
-from brobust.kernels import our_files
+from brobust.kernels import kept, our_files
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.sources import Order, Source, fetch, identity_of_tree, unpack
 from brobust.kernels.toolchain import BuildFailed, Log, Progress, Silent, check_programs, log_of
@@ -46,18 +46,21 @@ class BuildResult:
     """Whether nothing had changed, so that nothing was built."""
 
 
-def build(order: Order, progress: Progress | None = None, *, force: bool = False) -> BuildResult:
+def build(
+    order: Order, progress: Progress | None = None, *, force: bool = False, keep_tree: bool | None = None
+) -> BuildResult:
     """Return the kernel of this order: from the cache if nothing that it is built from has changed, else built now.
 
-    `force` builds it in any case, from the newest source package that apt offers.
+    `force` builds it in any case, completely and from the newest source package that apt offers. `keep_tree` leaves the
+    tree for the next build of this kernel (kept.py); None: only if the previous build has left one.
     """
     try:
-        return _build(order, progress or Silent(), force)
+        return _build(order, progress or Silent(), force, keep_tree)
     except OSError as error:  # a full disk, or a cache directory that we may not write
         raise MissingSupport(f"kernel: {order.name} cannot be built: {error}") from None
 
 
-def _build(order: Order, progress: Progress, force: bool) -> BuildResult:
+def _build(order: Order, progress: Progress, force: bool, keep_tree: bool | None) -> BuildResult:
     begun = time.monotonic()
     check_programs()
     files = our_files.of_virtual_kernels()
@@ -66,21 +69,41 @@ def _build(order: Order, progress: Progress, force: bool) -> BuildResult:
         earlier = virtual_kernels.cached(order.name)
         if earlier is not None and not force and earlier.key == key(order, _identity_now(order, earlier), hashed):
             return BuildResult(earlier, time.monotonic() - begun, cached=True)
-        with _scratch(order.name) as scratch, Log(scratch / "build.log") as log:
+        with _scratch(order.name, keep_tree, afresh=force) as scratch, Log(scratch / "build.log") as log:
             try:
                 source = fetch(order, scratch, log, progress, newest=force)
-                tree = unpack(order, source, scratch, log, progress)
                 # Somebody may be editing our files: kernel and hash must be made from the same copy.
                 ours = our_files.copy(files, scratch / "ours")
-                controls = bring_our_files(tree, ours, log, progress)
-                configure(tree, ours, order.hz, log, progress)
-                objects = compile_kernel(tree, order.name, log, progress)
+                tree, controls, objects = _compiled(order, source, ours, scratch, log, progress)
                 kernel = keep(order, source, tree, ours, controls, objects, scratch)
             except BuildFailed:
                 log.keep(log_of(order.name))
                 raise
         log_of(order.name).unlink(missing_ok=True)
         return BuildResult(kernel, time.monotonic() - begun, cached=False)
+
+
+def _compiled(
+    order: Order, source: Source, ours: Path, scratch: Path, log: Log, progress: Progress
+) -> tuple[Path, dict[str, Path], int]:
+    """Compile the kernel, starting from a tree that an earlier build has kept if that fits. Return the tree, the
+    congestion controls that our files add, and how many files a complete build compiles."""
+    tree, built_by = scratch / "linux", kept.key([RECIPE, source.identity, order.hz, compiler()], ours)
+    controls = kept.brought_up_to_date(scratch, built_by, ours)
+    complete = controls is None
+    if controls is None:
+        shutil.rmtree(tree, ignore_errors=True)
+        tree = unpack(order, source, scratch, log, progress)
+        controls = bring_our_files(tree, ours, log, progress)
+        configure(tree, ours, order.hz, log, progress)
+    try:
+        objects = compile_kernel(tree, order.name, log, progress)
+    except BuildFailed:  # make has removed what it could not complete
+        kept.keep(scratch, built_by, ours, controls)
+        raise
+    kept.keep(scratch, built_by, ours, controls)
+    earlier = virtual_kernels.cached(order.name)
+    return tree, controls, objects if complete or earlier is None else earlier.objects
 
 
 def key(order: Order, source_identity: str, hash_of_our_files: str) -> str:
@@ -173,18 +196,28 @@ def _alone(name: str, progress: Progress) -> Iterator[None]:
 
 
 @contextmanager
-def _scratch(name: str) -> Iterator[Path]:
-    """Yield a directory beside the final place, so that the result appears there whole, by renaming."""
-    scratch = virtual_kernels.cache_root() / f".building-{name}"
-    shutil.rmtree(scratch, ignore_errors=True)  # left by a build that was killed
-    scratch.mkdir()
+def _scratch(name: str, keep_tree: bool | None, *, afresh: bool) -> Iterator[Path]:
+    """Yield a directory beside the final place, so that the result appears there whole, by renaming. It stays for the
+    next build if its tree is kept."""
+    building, keeping = (virtual_kernels.cache_root() / f".{what}-{name}" for what in ("building", "kept"))
+    stays = keeping.exists() if keep_tree is None else keep_tree
+    scratch = keeping if stays else building
+    if not stays:
+        shutil.rmtree(keeping, ignore_errors=True)
+    if (scratch / kept.STATE).exists() and not afresh:
+        for leftover in ("ours", "whole", "package"):
+            shutil.rmtree(scratch / leftover, ignore_errors=True)
+    else:
+        shutil.rmtree(scratch, ignore_errors=True)  # it may be left by a build that was killed
+    scratch.mkdir(exist_ok=True)
     free = shutil.disk_usage(scratch).free
     try:
-        if free < MIN_FREE_BYTES:
+        if free < MIN_FREE_BYTES and not (scratch / kept.STATE).exists():
             raise MissingSupport(
                 f"{virtual_kernels.cache_root()} has {free / 1e9:.1f} GB free, but a build needs "
                 f"{MIN_FREE_BYTES / 1e9:.1f}; make room, or set BROBUST_CACHE to another directory"
             )
         yield scratch
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        if not (stays and (scratch / kept.STATE).exists()):
+            shutil.rmtree(scratch, ignore_errors=True)

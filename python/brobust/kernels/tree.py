@@ -31,7 +31,7 @@ def bring_our_files(tree: Path, ours: Path, log: Log, progress: Progress) -> dic
     progress.phase(f"applying patches: {len(patches)}")
     for patch in patches:
         _apply(patch, tree, log)
-    return _copy_files(ours / "tree", tree)
+    return copy_files(ours / "tree", tree)
 
 
 def _apply(patch: Path, tree: Path, log: Log) -> None:
@@ -65,13 +65,17 @@ def misfits(output: str) -> str:
     return ", ".join(found) or (output.strip().splitlines() or ["no message"])[-1].removeprefix("patch: **** ")
 
 
-def _copy_files(from_tree: Path, tree: Path) -> dict[str, Path]:
+def copy_files(from_tree: Path, tree: Path) -> dict[str, Path]:
+    """Copy the files that are missing in the tree or different there: make compiles whatever depends on a newer file.
+    Return the congestion controls that they add, each with its source file in the tree."""
     controls = {}
     for name, path in our_files.below(from_tree).items():
         relative = Path(name)
         there = tree / relative
         if not there.exists() and (control := control_of(relative, path.read_text(errors="replace"))):
             controls[control] = relative
+        if there.exists() and there.read_bytes() == path.read_bytes():
+            continue
         there.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, there)
     return controls

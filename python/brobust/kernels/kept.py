@@ -1,0 +1,47 @@
+"""The tree of a build, kept, so that a kernel with a changed congestion control is built in seconds.
+
+A later build of the same kernel starts from the kept tree if only files of `tree/` have changed, which hold cc/ too: it
+copies those, and make compiles what depends on them. The executable is the same, byte for byte, as that of a complete
+build. A tree whose build was interrupted is not used again: half an object may be left there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from brobust.kernels import our_files
+from brobust.kernels.tree import copy_files
+
+STATE = "kept.json"  # in the build's directory while its tree is whole
+
+
+def key(decided: object, ours: Path) -> str:
+    """Return a hash of everything but `tree/` that decides what is compiled: `decided`, the patches, the options."""
+    files = {name: path for name, path in our_files.below(ours).items() if not name.startswith("tree/")}
+    return hashlib.sha256(json.dumps([decided, our_files.hash_of(files)]).encode()).hexdigest()[:16]
+
+
+def brought_up_to_date(directory: Path, wanted: str, ours: Path) -> dict[str, Path] | None:
+    """Copy our files into the kept tree of a build's directory and return the congestion controls that they add,
+    as `bring_our_files` does; return None if the tree cannot be used for a build with this key."""
+    try:
+        state = json.loads((directory / STATE).read_text())
+    except (OSError, ValueError):
+        return None
+    (directory / STATE).unlink()  # until the build has ended
+    if state["key"] != wanted or not set(state["files"]) <= set(our_files.below(ours / "tree")):
+        return None
+    known = {control: Path(source) for control, source in state["controls"].items()}
+    return known | copy_files(ours / "tree", directory / "linux")
+
+
+def keep(directory: Path, wanted: str, ours: Path, controls: dict[str, Path]) -> None:
+    """Write down what the tree was built from, once nothing writes to it any more."""
+    state = {
+        "key": wanted,
+        "files": list(our_files.below(ours / "tree")),
+        "controls": {control: str(source) for control, source in controls.items()},
+    }
+    (directory / STATE).write_text(json.dumps(state))
