@@ -5,6 +5,7 @@ use std::env;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use libbpf_cargo::SkeletonBuilder;
@@ -27,17 +28,37 @@ fn main() -> Result<()> {
     let mut table = String::from("&[\n");
     for (name, source) in sources {
         let object = out.join(format!("{name}.bpf.o"));
-        SkeletonBuilder::new()
-            .source(&source)
-            .obj(&object)
-            .clang_args(clang_args(&host))
-            .build()
-            .with_context(|| format!("cannot compile {} (is clang installed?)", source.display()))?;
+        let dependencies = object.with_extension("d");
+        if !is_current(&object, &dependencies, &cc) {
+            let listing = [String::from("-MD"), format!("-MF{}", dependencies.display())];
+            SkeletonBuilder::new()
+                .source(&source)
+                .obj(&object)
+                .clang_args(clang_args(&host).into_iter().chain(listing))
+                .build()
+                .with_context(|| format!("cannot compile {} (is clang installed?)", source.display()))?;
+        }
         writeln!(table, "    ({name:?}, include_bytes!({:?})),", object.display().to_string())?;
     }
     table.push(']');
     fs::write(out.join("objects.rs"), table)?;
     Ok(())
+}
+
+/// Says whether an object is newer than this script and than every file of cc/ that clang says it was compiled from, so
+/// that a change in one control costs one compilation, not twenty. (libbpf's headers come with this script.)
+fn is_current(object: &Path, dependencies: &Path, cc: &Path) -> bool {
+    let (Some(compiled), Ok(listing), Ok(script)) =
+        (changed(object), fs::read_to_string(dependencies), env::current_exe())
+    else {
+        return false;
+    };
+    let ours = listing.split_whitespace().map(PathBuf::from).filter(|file| file.starts_with(cc));
+    ours.chain([script]).all(|file| changed(&file).is_some_and(|changed| changed < compiled))
+}
+
+fn changed(file: &Path) -> Option<SystemTime> {
+    fs::metadata(file).ok()?.modified().ok()
 }
 
 fn programs(sources: &Path, suffix: &str) -> Result<Vec<(String, PathBuf)>> {
