@@ -522,7 +522,7 @@ def test_what_threads_got_is_not_written_through_a_link(tmp_path: Path) -> None:
     victim.write_text("theirs")
     out.symlink_to(victim)
     (tmp_path / "trace.parquet.new").symlink_to(victim)  # the name that was used for what is being written
-    with pytest.raises(BadInput, match="something else than an ordinary file"):
+    with pytest.raises(BadInput, match="something other than a regular file"):
         any_vm._write(machine, nothing, out, 0)
     out.unlink()
     any_vm._write(machine, nothing, out, 0)
