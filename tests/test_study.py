@@ -278,7 +278,7 @@ def test_papers_and_figures_are_refused_by_those_there_are() -> None:
 def test_a_sweep_says_what_it_takes_measures_it_and_goes_on(brobust: Brobust, tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(STUDY)
     planned = brobust("sweep", "study.toml", "--out", "data", "--dry-run")
-    assert planned.stdout.startswith("8 runs of 4 cells, about ") and not (tmp_path / "data").exists()
+    assert planned.stdout.startswith("8 runs of 4 cells; they take about ") and not (tmp_path / "data").exists()
     done = brobust("sweep", "study.toml", "--scale", "smoke", "--out", "data", "--json")
     assert done.returncode == 0, done.stderr
     assert len(json_lines(done.stdout)) == 4
