@@ -139,7 +139,8 @@ def test_no_source_of_a_kernel_is_reached_by_a_link() -> None:
 
 
 def test_a_kept_tree_is_built_in_place_when_only_our_files_change(tree: Path, ours: Path) -> None:
-    assert not build.build(Order.of_tree(tree), keep_tree=True).cached
+    assert not _built(tree).cached
+    assert not build.build(Order.of_tree(tree), keep_tree=True).cached, "it is built again for the tree"
     (kept,) = virtual_kernels.cache_root().glob(".kept-*")
     mark = kept / "linux/left-by-the-first-build"
     mark.touch()
@@ -152,6 +153,7 @@ def test_a_kept_tree_is_built_in_place_when_only_our_files_change(tree: Path, ou
     assert (kept / "linux/init/main.c").stat().st_mtime_ns == unchanged
     assert again.kernel.congestion_controls == {"reno", "bbr", "own"}
     assert virtual_kernels.find(again.kernel.name) == again.kernel
+    assert build.build(Order.of_tree(tree), keep_tree=False).cached and not kept.exists()
 
 
 @pytest.mark.parametrize(

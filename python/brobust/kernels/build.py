@@ -67,7 +67,11 @@ def _build(order: Order, progress: Progress, force: bool, keep_tree: bool | None
     hashed = our_files.hash_of(files)
     with _alone(order.name, progress):
         earlier = virtual_kernels.cached(order.name)
-        if earlier is not None and not force and earlier.key == key(order, _identity_now(order, earlier), hashed):
+        tree_is_wanted = keep_tree is True and not _kept(order.name).exists()
+        if keep_tree is False:
+            shutil.rmtree(_kept(order.name), ignore_errors=True)
+        current = earlier is not None and earlier.key == key(order, _identity_now(order, earlier), hashed)
+        if earlier is not None and current and not force and not tree_is_wanted:
             return BuildResult(earlier, time.monotonic() - begun, cached=True)
         with _scratch(order.name, keep_tree, afresh=force) as scratch, Log(scratch / "build.log") as log:
             try:
@@ -195,15 +199,17 @@ def _alone(name: str, progress: Progress) -> Iterator[None]:
         yield
 
 
+def _kept(name: str) -> Path:
+    """Return the directory that stays from one build to the next if the tree is kept."""
+    return virtual_kernels.cache_root() / f".kept-{name}"
+
+
 @contextmanager
 def _scratch(name: str, keep_tree: bool | None, *, afresh: bool) -> Iterator[Path]:
     """Yield a directory beside the final place, so that the result appears there whole, by renaming. It stays for the
     next build if its tree is kept."""
-    building, keeping = (virtual_kernels.cache_root() / f".{what}-{name}" for what in ("building", "kept"))
-    stays = keeping.exists() if keep_tree is None else keep_tree
-    scratch = keeping if stays else building
-    if not stays:
-        shutil.rmtree(keeping, ignore_errors=True)
+    stays = _kept(name).exists() if keep_tree is None else keep_tree
+    scratch = _kept(name) if stays else virtual_kernels.cache_root() / f".building-{name}"
     if (scratch / kept.STATE).exists() and not afresh:
         for leftover in ("ours", "whole", "package"):
             shutil.rmtree(scratch / leftover, ignore_errors=True)
