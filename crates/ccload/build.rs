@@ -53,8 +53,9 @@ fn is_current(object: &Path, dependencies: &Path, cc: &Path) -> bool {
     else {
         return false;
     };
-    let ours = listing.split_whitespace().map(PathBuf::from).filter(|file| file.starts_with(cc));
-    ours.chain([script]).all(|file| changed(&file).is_some_and(|changed| changed < compiled))
+    let mut ours = listing.split_whitespace().map(PathBuf::from).filter(|file| file.starts_with(cc)).peekable();
+    // In a path with a space clang writes a backslash before it, so none of the names is found: then compile.
+    ours.peek().is_some() && ours.chain([script]).all(|file| changed(&file).is_some_and(|changed| changed < compiled))
 }
 
 fn changed(file: &Path) -> Option<SystemTime> {

@@ -3,7 +3,7 @@
  * A control of cc/controls for a program: its functions in a table. Such a file includes this at
  * its end; cc/cc.h tells what it has defined.
  */
-#include "../../call.h"
+#include "../../cc.h"
 
 /*
  * Mirrored in crates/cc/src/abi.rs, where struct control is opaque. A function that a control does
@@ -11,7 +11,7 @@
  */
 struct cc_operations {
 	const char *name;
-	size_t control_size, connection_size, sample_size, report_size, call_size;
+	size_t control_size;
 	const struct cc_param *params, *params_end;
 	void (*init)(struct cc_connection *, struct control *);
 	void (*on_ack)(struct cc_connection *, const struct cc_sample *, struct control *);
@@ -48,10 +48,6 @@ extern const struct cc_param PASTE(__stop_cc_params_, CC_NAME)[];
 const struct cc_operations PASTE(CC_NAME, _operations) = {
     .name = NAME(CC_NAME),
     .control_size = sizeof(struct control),
-    .connection_size = sizeof(struct cc_connection),
-    .sample_size = sizeof(struct cc_sample),
-    .report_size = sizeof(struct cc_report),
-    .call_size = sizeof(struct cc_call),
     .params = PASTE(__start_cc_params_, CC_NAME),
     .params_end = PASTE(__stop_cc_params_, CC_NAME),
     .init = control_init,

@@ -90,10 +90,6 @@ pub struct Param {
 pub struct Operations {
     pub name: *const c_char,
     pub control_size: usize,
-    pub connection_size: usize,
-    pub sample_size: usize,
-    pub report_size: usize,
-    pub call_size: usize,
     pub params: *const Param,
     pub params_end: *const Param,
     pub init: unsafe extern "C" fn(*mut Connection, *mut c_void),
@@ -187,10 +183,6 @@ mod tests {
             Operations {
                 name,
                 control_size,
-                connection_size,
-                sample_size,
-                report_size,
-                call_size,
                 params,
                 params_end,
                 init,

@@ -52,10 +52,6 @@ impl Object {
         found.iter().filter_map(|member| Some(member.name?.to_str()?.to_owned())).collect()
     }
 
-    pub fn has_struct(&self, name: &str) -> bool {
-        self.btf.type_by_name::<Struct>(name).is_some()
-    }
-
     /// Returns the numbers in a structure of the object's own, those of inner structures too; none if there is no such
     /// structure.
     pub fn fields(&self, structure: &str) -> Vec<Field> {

@@ -40,7 +40,7 @@ pub struct Difference {
 pub fn shadow(name: &str) -> Result<Shadow> {
     let unknown = || Refusal::NotLoaded { name: name.to_owned() };
     let object = Object::find(name)?;
-    if !object.has_struct(SHADOW) {
+    if object.fields(SHADOW).is_empty() {
         return Err(unknown());
     }
     let found = map_of(name, SHADOW)?.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();

@@ -14,7 +14,6 @@ fn check_against(schedule: &Schedule, budget: &RealTimeBudget) -> Result<()> {
     let RealTimeBudget { runtime_ns: allowed_ns, period_ns } = *budget;
     let busy_ns = match schedule {
         Schedule::Always => 0,
-        Schedule::Slices(slices) if slices.off_time() == 0 => 0,
         Schedule::Slices(slices) => max_off_time_in(slices, period_ns),
         Schedule::Replay { offtimes } => max_recorded_off_time_in(offtimes, period_ns),
     };

@@ -19,8 +19,8 @@ pub enum ContentionError {
     )]
     NothingTaken,
 
-    #[error("{driver} needs timeslices of constant length that go on for ever: give the burner driver, or no jitter, phase, start, stop and alternate")]
-    OnlySlices { driver: &'static str },
+    #[error("deadline needs timeslices of constant length that go on for ever: give the burner driver, or no jitter, phase, start, stop and alternate")]
+    OnlySlices,
 
     #[error("thread {tid} was given no CPU, and the driver takes one away: name one")]
     NoCpu { tid: Tid },

@@ -35,7 +35,7 @@ pub enum Promise {
 }
 
 impl Promise {
-    /// Returns the promise of that name, as python/brobust/contention/drivers writes it.
+    /// Returns the promise of that name, as a file of python/brobust/drivers writes it.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "share" => Some(Self::Share),
@@ -74,10 +74,10 @@ pub fn deviation(request: &ContentionRequest, got: &Summary, ticks: Ticks) -> Op
     };
     let requested_ns = request.timeslice_ns as f64;
     let share_is_off = is_off(got.effective_share, request.share);
-    let mean_is_off = request.promise != Promise::Share && is_off(timeslice_ns, requested_ns);
+    let has_length = request.promise != Promise::Share;
+    let mean_is_off = has_length && is_off(timeslice_ns, requested_ns);
     // The spread is of interest only where the mean looks right.
-    let is_judged = request.promise != Promise::Share && !mean_is_off;
-    let spread = got.timeslice.filter(|timeslice| is_judged && is_spread(timeslice, requested_ns));
+    let spread = got.timeslice.filter(|timeslice| has_length && !mean_is_off && is_spread(timeslice, requested_ns));
     let timeslice_is_off = mean_is_off || spread.is_some();
     if !share_is_off && !timeslice_is_off && unknown_share(got) <= MAX_UNKNOWN_SHARE {
         return None;
@@ -97,8 +97,8 @@ pub fn deviation(request: &ContentionRequest, got: &Summary, ticks: Ticks) -> Op
     ))
 }
 
-fn is_off(got: f64, asked: f64) -> bool {
-    (got / asked - 1.0).abs() > TOLERANCE
+fn is_off(got: f64, requested: f64) -> bool {
+    (got / requested - 1.0).abs() > TOLERANCE
 }
 
 fn is_spread(timeslice: &Distribution, requested_ns: f64) -> bool {

@@ -1,4 +1,4 @@
-//! What is asked for: python/brobust/contention writes it as JSON. Times in ns.
+//! A schedule, as python/brobust/drivers/schedules.py writes it in JSON. Times are ns.
 use serde::Deserialize;
 
 /// Shorter periods would be millions of timeslices a second.

@@ -19,21 +19,13 @@ pub struct TimeSlice {
 }
 
 impl Schedule {
-    /// Returns all timeslices from `origin` to `end`, counted from `origin`.
+    /// Returns all timeslices from `origin` to `end`. Their times count from `origin`.
     pub fn time_slices(&self, origin: u64, end: u64) -> Vec<TimeSlice> {
-        let (mut slices, mut all, mut at) = (TimeSlices::new(self, origin, end), Vec::new(), origin);
-        let mut written = [TimeSlice { begin: 0, end: 0 }; 64];
-        while at < end {
-            let count = slices.write(at, &mut written);
-            if count == 0 {
-                break;
-            }
-            for slice in written[..count].iter().filter(|slice| slice.begin < end) {
-                all.push(TimeSlice { begin: slice.begin.max(at) - origin, end: slice.end.min(end) - origin });
-            }
-            at = written[count - 1].end;
-        }
-        all
+        Drawn::new(self, origin)
+            .skip_while(|slice| slice.end <= origin)
+            .take_while(|slice| slice.begin < end)
+            .map(|slice| TimeSlice { begin: slice.begin.max(origin) - origin, end: slice.end.min(end) - origin })
+            .collect()
     }
 }
 
@@ -68,8 +60,8 @@ impl TimeSlices {
         }
     }
 
-    /// Forgets the timeslices that end before `now`, and writes as many of the rest as there is room for. Returns how
-    /// many.
+    /// Forgets the timeslices that have ended by `now`, and writes as many of the others as there is room for. Returns
+    /// how many it has written.
     pub fn write(&mut self, now: u64, to: &mut [TimeSlice]) -> usize {
         while self.upcoming.front().is_some_and(|slice| slice.end <= now) {
             self.upcoming.pop_front();
@@ -93,7 +85,7 @@ impl TimeSlices {
     }
 }
 
-/// Iterator over the timeslices of a schedule. None is empty, and the last has no end.
+/// Iterator over the timeslices of a schedule. No timeslice is empty; the last one has no end.
 #[derive(Debug)]
 pub(crate) enum Drawn {
     Ended,

@@ -143,13 +143,6 @@ struct FlowRecord {
     first_ack: Option<u32>,
 }
 
-#[derive(Default)]
-struct ThroughputTable {
-    flow: Vec<i64>,
-    time_s: Vec<f64>,
-    throughput_mbps: Vec<f64>,
-}
-
 macro_rules! tables {
     ($($(#[$meta:meta])* $name:ident { $($column:ident: $kind:ident,)* })*) => {$(
         $(#[$meta])*
@@ -167,6 +160,7 @@ macro_rules! tables {
 }
 
 tables! {
+    ThroughputTable { flow: I64, time_s: F64, throughput_mbps: F64, }
     SampleTable {
         flow: I64, time_s: F64, cwnd_packets: I64, ssthresh_packets: I64, pacing_rate_mbps: F64,
         delivery_rate_mbps: F64, bandwidth_estimate_mbps: F64, min_rtt_ms: F64, rtt_ms: F64, srtt_ms: F64,
@@ -373,11 +367,7 @@ impl Recorder {
             self.flows.iter_mut().zip(ends).map(|(flow, (sent, received))| flow.result(sent, received)).collect();
         Ok(Outcome {
             flows,
-            throughput: vec![
-                ("flow", Column::I64(self.throughput.flow)),
-                ("time_s", Column::F64(self.throughput.time_s)),
-                ("throughput_mbps", Column::F64(self.throughput.throughput_mbps)),
-            ],
+            throughput: self.throughput.table(),
             samples: self.samples.map(|(_, table)| table.table()).unwrap_or_default(),
             packets: self.packets.map(PacketTable::table).unwrap_or_default(),
             hash: self.hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),

@@ -36,7 +36,12 @@ pub fn prepare(driver: &str, targets: Vec<Target>, start_ns: Option<u64>) -> Res
     if targets.is_empty() {
         return Err(ContentionError::NoThreads);
     }
-    targets.iter().try_for_each(|target| (kind.check)(&target.schedule, 1))?;
+    for (number, target) in targets.iter().enumerate() {
+        // The limits of the host are read for each check, which takes a while, and most threads share a schedule.
+        if targets[..number].iter().all(|other| other.schedule != target.schedule) {
+            (kind.check)(&target.schedule, 1)?;
+        }
+    }
     (kind.prepare)(targets, start_ns)
 }
 
