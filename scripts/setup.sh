@@ -147,12 +147,15 @@ if [[ $parts == *" vm "* ]]; then
 fi
 say "building"
 sync
-if [[ $parts == *" vm "* ]]; then
-	cargo build --release --quiet --locked -p brobust-guest
-	mkdir -p python/brobust/testbed/bin
+place() { # PACKAGE DIRECTORY PROGRAM: builds a program and puts it where the Python package looks for it
+	cargo build --release --quiet --locked -p "$1"
+	mkdir -p "$2"
 	# Copy only a changed file: a new date makes guest images be rebuilt.
-	cmp -s target/release/brobust-guest python/brobust/testbed/bin/brobust-guest ||
-		cp target/release/brobust-guest python/brobust/testbed/bin/brobust-guest
+	cmp -s "target/release/$3" "$2/$3" || cp "target/release/$3" "$2/$3"
+}
+place brobust-command python/brobust/bin brobust-host
+if [[ $parts == *" vm "* ]]; then
+	place brobust-guest python/brobust/testbed/bin brobust-guest
 fi
 for process in "${beside[@]}"; do
 	wait "$process"

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
+import brobust
 from brobust.errors import MissingSupport
+
+
+def host_program() -> Path:
+    """Return the path of brobust-host, the program for operators (crates/command), which this package brings."""
+    path = Path(brobust.__file__).parent / "bin" / "brobust-host"
+    if not path.is_file():
+        raise MissingSupport(f"{path} is missing; run `make setup`, or install brobust again")
+    return path
+
+
+def become_host_program(arguments: Sequence[str]) -> NoReturn:
+    """Replace this process by brobust-host with these arguments: `brobust watch` is the same wherever it came from."""
+    os.execv(host_program(), ["brobust", *arguments])
 
 
 def find_program(name: str, package: str) -> Path:

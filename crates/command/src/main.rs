@@ -1,0 +1,116 @@
+//! `brobust` for operators, in one program without Python. The Debian package installs it as /usr/bin/brobust; the Python
+//! package brings it as brobust-host and runs it for the same commands, so there is one command line.
+//!
+//! Exit statuses are those of python/brobust/cli: 0 the command did its work and found nothing wrong; 1 it found
+//! something; 2 bad input or missing support; 130 interrupted.
+
+mod cc;
+mod guard;
+#[allow(dead_code)]
+mod interrupt;
+mod output;
+
+use std::process::ExitCode;
+
+use brobust_host::{printable, Refusal};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+/// Watch the TCP sockets of this host, put VMs under CPU contention, and load congestion controls.
+#[derive(Parser)]
+#[command(name = "brobust", bin_name = "brobust", version, subcommand_required = true, arg_required_else_help = true)]
+#[command(disable_help_subcommand = true, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List congestion controls, load ours into the running kernel, and unload them
+    #[command(subcommand)]
+    Cc(cc::Command),
+    /// Undo what the process that started this has left on the host
+    #[command(subcommand, hide = true)]
+    Guard(guard::Command),
+}
+
+/// How a command ended, other than by its work's being done.
+pub enum Stop {
+    Refused(Refusal),
+    /// By Ctrl-C, SIGTERM or the end of the terminal.
+    Interrupted,
+    /// The reader of our output has closed it, as `head` does.
+    OutputClosed,
+}
+
+/// Whether the command found nothing wrong.
+pub type Found = std::result::Result<ExitCode, Stop>;
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+fn main() -> ExitCode {
+    let ended = match parse() {
+        Ok(cli) => run(cli.command),
+        Err(status) => return status,
+    };
+    match ended {
+        Ok(status) => status,
+        Err(Stop::Refused(refusal)) => refuse(&refusal.text, 2),
+        Err(Stop::Interrupted) => refuse("interrupted", 130),
+        Err(Stop::OutputClosed) => ExitCode::SUCCESS,
+    }
+}
+
+fn run(command: Command) -> Found {
+    match command {
+        Command::Cc(command) => cc::run(command),
+        Command::Guard(command) => guard::run(&command),
+    }
+}
+
+fn parse() -> std::result::Result<Cli, ExitCode> {
+    let parsed = Cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.map_err(|error| {
+        if !error.use_stderr() {
+            let _ = error.print(); // the help, or the version
+            return ExitCode::SUCCESS;
+        }
+        if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            let _ = error.print();
+            return ExitCode::from(2);
+        }
+        refuse(&sentence(&error.to_string()), 2)
+    })
+}
+
+/// Returns what clap says about a mistake as one line: without its prefix, and without the usage below it.
+fn sentence(text: &str) -> String {
+    let paragraph = text.split("\n\nUsage:").next().unwrap_or_default().trim_start_matches("error: ");
+    paragraph.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn refuse(sentence: &str, status: u8) -> ExitCode {
+    let line = sentence.split_whitespace().collect::<Vec<_>>().join(" ");
+    eprintln!("brobust: {}", printable(&line));
+    ExitCode::from(status)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_mistake_is_one_line() {
+        let text = "error: unexpected argument '--x' found\n\n  tip: try '--y'\n\nUsage: brobust cc list\n";
+        assert_eq!(super::sentence(text), "unexpected argument '--x' found tip: try '--y'");
+    }
+}

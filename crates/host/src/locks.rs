@@ -1,0 +1,151 @@
+//! Lock files, so that one process at a time does something, and directories in which nobody else can write.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::refusal::reason;
+use crate::{Refusal, Result};
+
+const POLL: Duration = Duration::from_millis(10);
+
+/// Makes the directory if it is missing, and refuses it as [`refuse_foreign`] does.
+pub fn private_directory(path: &Path) -> Result<()> {
+    // A link or a file with this name is refused below, with a message that says so.
+    if let Err(error) = DirBuilder::new().recursive(true).mode(0o755).create(path) {
+        if path.symlink_metadata().is_err() {
+            let text = format!("{} cannot be created ({}); run this as root", path.display(), reason(&error));
+            return Err(Refusal::missing_support(text));
+        }
+    }
+    refuse_foreign(path)
+}
+
+/// Refuses a directory in which another user could put files or links: root acts on what it reads there.
+pub fn refuse_foreign(path: &Path) -> Result<()> {
+    let name = path.display();
+    let refuse = |text: String| Err(Refusal::missing_support(text));
+    let found = match path.symlink_metadata() {
+        Ok(found) => found,
+        Err(error) => return refuse(format!("{name}: {}", reason(&error))),
+    };
+    if !found.is_dir() {
+        return refuse(format!("{name} is not a directory; remove it"));
+    }
+    if found.uid() != 0 && found.uid() != nix::unistd::geteuid().as_raw() {
+        return refuse(format!("{name} belongs to user {}, who could put anything there; remove it", found.uid()));
+    }
+    if found.mode() & 0o022 != 0 {
+        return refuse(format!(
+            "{name} may be written by others than its owner; run `chmod go-w {name}`, or remove it"
+        ));
+    }
+    Ok(())
+}
+
+/// A lock that is held until this is dropped, or until the process ends, however it ends.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+/// Locks a file, which is created if it is missing, for this process. Waits at most `limit`; the refusal names the
+/// process that holds the lock.
+///
+/// The holder may remove the file; processes that wait for it then create a new one. A second lock on the same file in
+/// one process waits as well.
+pub fn lock(file: &Path, limit: Duration) -> Result<Lock> {
+    let begun = Instant::now();
+    let cannot = |error: io::Error| {
+        Refusal::missing_support(format!("{} cannot be locked ({})", file.display(), reason(&error)))
+    };
+    let mut held = open(file).map_err(cannot)?;
+    loop {
+        // SAFETY: the descriptor is open.
+        if unsafe { libc::flock(held.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+            if has_name(&held, file) {
+                break;
+            }
+            held = open(file).map_err(cannot)?;
+            continue;
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::WouldBlock {
+            return Err(cannot(error));
+        }
+        if begun.elapsed() >= limit {
+            let (name, holder) = (file.display(), holder(&held));
+            let text = format!("{name} is locked by {holder}; wait until that process has ended");
+            return Err(Refusal::missing_support(text));
+        }
+        sleep(POLL);
+    }
+    let own = std::process::id().to_string();
+    held.set_len(0).and_then(|()| held.write_all_at(own.as_bytes(), 0)).map_err(cannot)?;
+    Ok(Lock { _file: held })
+}
+
+fn open(file: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(file)
+}
+
+fn has_name(held: &File, file: &Path) -> bool {
+    let named = fs::symlink_metadata(file);
+    match (held.metadata(), named) {
+        (Ok(held), Ok(named)) => (held.dev(), held.ino()) == (named.dev(), named.ino()),
+        _ => false,
+    }
+}
+
+fn holder(held: &File) -> String {
+    let mut text = [0; 20];
+    let length = held.read_at(&mut text, 0).unwrap_or(0);
+    match std::str::from_utf8(&text[..length]) {
+        Ok(pid) if !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()) => format!("process {pid}"),
+        _ => "another process".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{lock, private_directory};
+    use std::fs;
+    use std::os::unix::fs::{symlink, PermissionsExt};
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    fn scratch(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("brobust-locks-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).expect("a scratch directory");
+        path
+    }
+
+    #[test]
+    fn one_holder_at_a_time() {
+        let file = scratch("holder").join("lock");
+        let first = lock(&file, Duration::ZERO).expect("nobody has it");
+        let refused = lock(&file, Duration::from_millis(30)).unwrap_err().to_string();
+        assert!(refused.contains(&format!("locked by process {}", std::process::id())), "{refused}");
+        drop(first);
+        lock(&file, Duration::ZERO).expect("it is free again");
+        fs::remove_dir_all(file.parent().expect("it has one")).expect("removed");
+    }
+
+    #[test]
+    fn a_directory_for_everybody_is_refused() {
+        let directory = scratch("foreign");
+        let shared = directory.join("shared");
+        private_directory(&shared).expect("it is made");
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).expect("changed");
+        assert!(private_directory(&shared).unwrap_err().text.contains("chmod go-w"));
+        symlink(&directory, directory.join("link")).expect("linked");
+        assert!(private_directory(&directory.join("link")).unwrap_err().text.contains("is not a directory"));
+        fs::remove_dir_all(directory).expect("removed");
+    }
+}

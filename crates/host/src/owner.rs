@@ -1,0 +1,138 @@
+//! Identifies the process that owns a record on the host, by more than its id.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::str::FromStr;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::{Refusal, Result};
+
+const POLL: Duration = Duration::from_millis(10);
+
+/// A process id, and when that process started, in clock ticks since boot. The pair identifies a process until the host
+/// reboots; an id alone may be reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner {
+    pub pid: i32,
+    started: Option<u64>,
+}
+
+impl Owner {
+    /// Returns this process.
+    pub fn current() -> Self {
+        Self::of(std::process::id() as i32)
+    }
+
+    /// Returns the process that has this id now. If there is none, the owner does not live.
+    pub fn of(pid: i32) -> Self {
+        Self { pid, started: start_time(pid) }
+    }
+
+    /// Returns whether this process is running, and not just a later one with the same id.
+    pub fn lives(&self) -> bool {
+        self.started.is_some() && start_time(self.pid) == self.started
+    }
+
+    /// Kills this process, but no later one with the same id, and waits up to 5 s until it has ended.
+    pub fn kill(&self) -> Result<()> {
+        let limit = Duration::from_secs(5);
+        if let Some(descriptor) = pidfd(self.pid) {
+            // If it lives now, the descriptor belongs to it, not to a later process with its id.
+            if self.lives()
+                && send_kill(&descriptor).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+            {
+                let text = format!("this user may not kill process {}; run this as root", self.pid);
+                return Err(Refusal::missing_support(text));
+            }
+        }
+        let begun = Instant::now();
+        while self.lives() {
+            if begun.elapsed() > limit {
+                let text = format!("process {} has not ended {} s after it was killed", self.pid, limit.as_secs());
+                return Err(Refusal::missing_support(text));
+            }
+            sleep(POLL);
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.started {
+            Some(started) => write!(formatter, "{}-{started}", self.pid),
+            None => write!(formatter, "{}--1", self.pid),
+        }
+    }
+}
+
+impl FromStr for Owner {
+    type Err = ();
+
+    /// Reads what `Display` has written.
+    fn from_str(text: &str) -> std::result::Result<Self, ()> {
+        let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let (pid, started) = text.split_once('-').filter(|(pid, started)| number(pid) && number(started)).ok_or(())?;
+        Ok(Self { pid: pid.parse().map_err(drop)?, started: Some(started.parse().map_err(drop)?) })
+    }
+}
+
+/// Returns when a living process or thread started, in clock ticks since boot (proc(5), field 22 of stat).
+pub fn start_time(tid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    // The second field is a name in parentheses, which may hold spaces and parentheses itself.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    // Zombie, dead.
+    if state == "Z" || state == "X" {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+fn pidfd(pid: i32) -> Option<OwnedFd> {
+    // SAFETY: the system call takes two numbers and returns a new descriptor or -1.
+    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as i32;
+    // SAFETY: the descriptor is new, and nobody else has it.
+    (descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+fn send_kill(descriptor: &OwnedFd) -> io::Result<()> {
+    let none = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: the descriptor is open, and without a siginfo the kernel makes one.
+    let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, descriptor.as_raw_fd(), libc::SIGKILL, none, 0) };
+    if sent == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Owner;
+    use std::process::Command;
+
+    #[test]
+    fn a_process_is_known_by_its_text() {
+        let owner = Owner::current();
+        assert!(owner.lives());
+        assert_eq!(owner.to_string().parse(), Ok(owner));
+        assert!("12".parse::<Owner>().is_err() && "12-+3".parse::<Owner>().is_err() && "-".parse::<Owner>().is_err());
+    }
+
+    #[test]
+    fn kills_its_process_and_no_later_one() {
+        let mut child = Command::new("sleep").arg("60").spawn().expect("sleep starts");
+        let owner = Owner::of(child.id() as i32);
+        let later = Owner { started: owner.started.map(|started| started + 1), ..owner };
+        later.kill().expect("a process that is gone needs nothing");
+        assert!(owner.lives());
+        owner.kill().expect("our own child may be killed");
+        assert!(!owner.lives());
+        child.wait().expect("it has ended");
+    }
+}

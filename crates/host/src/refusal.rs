@@ -1,0 +1,44 @@
+//! The errors a user sees: one line each, exit status 2.
+
+use std::io;
+
+/// What a refusal is about. Python has one exception for each (python/brobust/errors.py).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A value given by the user cannot be used.
+    BadInput,
+    /// This machine lacks something that the request needs.
+    MissingSupport,
+    /// The work began and could not be finished.
+    Failed,
+}
+
+/// A refusal. Its text is one sentence that names what is wrong, what was given, and how to mend it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct Refusal {
+    pub kind: Kind,
+    pub text: String,
+}
+
+pub type Result<T> = std::result::Result<T, Refusal>;
+
+impl Refusal {
+    pub fn bad_input(text: impl Into<String>) -> Self {
+        Self { kind: Kind::BadInput, text: text.into() }
+    }
+
+    pub fn missing_support(text: impl Into<String>) -> Self {
+        Self { kind: Kind::MissingSupport, text: text.into() }
+    }
+
+    pub fn failed(text: impl Into<String>) -> Self {
+        Self { kind: Kind::Failed, text: text.into() }
+    }
+}
+
+/// Returns what the system says about an error, without its number: `permission denied`.
+pub(crate) fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+}

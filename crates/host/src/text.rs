@@ -1,0 +1,32 @@
+//! Names that come from somebody else.
+
+/// Returns the text with control characters and invisible ones escaped: a terminal would act on escape sequences.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|letter| if is_harmless(letter) { letter.to_string() } else { escaped(letter) }).collect()
+}
+
+fn is_harmless(letter: char) -> bool {
+    // Besides control characters, those of category Cf that change the direction of text or are invisible.
+    let is_format = matches!(letter, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
+    !letter.is_control() && !is_format
+}
+
+fn escaped(letter: char) -> String {
+    match u32::from(letter) {
+        code @ 0..=0xff => format!("\\x{code:02x}"),
+        code @ 0x100..=0xffff => format!("\\u{code:04x}"),
+        code => format!("\\U{code:08x}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::printable;
+
+    #[test]
+    fn escapes_what_a_terminal_would_act_on() {
+        assert_eq!(printable("CPU 0/KVM é"), "CPU 0/KVM é");
+        assert_eq!(printable("a\x1b[2J\u{202e}b"), "a\\x1b[2J\\u202eb");
+    }
+}

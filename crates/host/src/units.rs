@@ -1,0 +1,60 @@
+//! Quantities with units, as people write them: `10ms`, `0.25`, `25%`. python/brobust/units.py reads the same texts.
+
+/// Returns a duration such as `10ms`, in nanoseconds. The error is a sentence for the user.
+pub fn nanoseconds(text: &str) -> std::result::Result<u64, String> {
+    let (number, unit) = split(text, "duration", "10ms")?;
+    let factor = match unit.as_str() {
+        "ns" => 1.0,
+        "us" | "µs" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        "" => return Err(format!("'{text}' has no unit; write for example 10ms (ns, us, µs, ms, s)")),
+        _ => return Err(format!("'{text}' has the unknown unit '{unit}'; write for example 10ms (ns, us, µs, ms, s)")),
+    };
+    let nanoseconds = (number * factor).round();
+    if nanoseconds >= i64::MAX as f64 {
+        return Err(format!("'{text}' is too large; write for example 10ms"));
+    }
+    Ok(nanoseconds as u64)
+}
+
+/// Returns a share, `0.25` or `25%`, as a number in which 1 is the whole. The error is a sentence for the user.
+pub fn share(text: &str) -> std::result::Result<f64, String> {
+    let (number, unit) = split(text, "share", "0.25 or 25%")?;
+    match unit.as_str() {
+        "" => Ok(number),
+        "%" => Ok(number / 100.0),
+        _ => Err(format!("'{text}' has the unknown unit '{unit}'; write for example 0.25 or 25%")),
+    }
+}
+
+fn split(text: &str, what: &str, example: &str) -> std::result::Result<(f64, String), String> {
+    let trimmed = text.trim();
+    let end = trimmed.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(end);
+    match number.parse::<f64>() {
+        Ok(number) if number.is_finite() => Ok((number, unit.trim().to_lowercase())),
+        _ => Err(format!("'{text}' is not a {what}; write for example {example}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{nanoseconds, share};
+
+    #[test]
+    fn reads_what_people_write() {
+        assert_eq!(nanoseconds("10ms"), Ok(10_000_000));
+        assert_eq!(nanoseconds(" 1.5 S "), Ok(1_500_000_000));
+        assert_eq!(share("25%"), Ok(0.25));
+        assert_eq!(share(".5"), Ok(0.5));
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        assert_eq!(nanoseconds("10").unwrap_err(), "'10' has no unit; write for example 10ms (ns, us, µs, ms, s)");
+        assert!(nanoseconds("10 parsecs").unwrap_err().contains("unknown unit 'parsecs'"));
+        assert!(nanoseconds("-1ms").unwrap_err().contains("is not a duration"));
+        assert!(share("1..2").unwrap_err().contains("is not a share"));
+    }
+}
