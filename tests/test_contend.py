@@ -262,7 +262,7 @@ def test_a_competitor_takes_its_part(brobust: Brobust) -> None:
 @root
 @host
 def test_what_was_recorded_of_one_thread_is_done_to_another(brobust: Brobust, tmp_path: Path) -> None:
-    trace = tmp_path / "trace.parquet"
+    trace = tmp_path / "recording.parquet"
     with spinning() as pid:
         with _held(pid, "40%"):
             which = ("--pid", str(pid), "--threads", str(pid))
@@ -484,10 +484,10 @@ def test_an_ordinary_user_may_record(brobust: Brobust, tmp_path: Path) -> None:
             # The virtual environment may lie where nobody else may look: capabilities are dropped, not the user.
             drop = ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all"]
             said = subprocess.run(
-                [*drop, *record, "-o", "trace.parquet"], cwd=tmp_path, capture_output=True, text=True, check=True
+                [*drop, *record, "-o", "recording.parquet"], cwd=tmp_path, capture_output=True, text=True, check=True
             )
     assert "by schedstat" in said.stdout
-    offtimes = sorted(duration / 1e6 for _, duration in recordings.offtimes(str(tmp_path / "trace.parquet")))
+    offtimes = sorted(duration / 1e6 for _, duration in recordings.offtimes(str(tmp_path / "recording.parquet")))
     # 30 ms each, longer where this host was busy with other things; crates/contention/tests/root.rs compares recorders.
     assert offtimes[len(offtimes) // 2] > 27
 
@@ -507,10 +507,10 @@ def test_the_documentation_has_every_field(brobust: Brobust, tmp_path: Path) -> 
     with spinning() as pid:
         which = ("--pid", str(pid), "--threads", str(pid), "--json")
         held = brobust("contend", *which, "--driver", "quota", "--share", "50%", "--timeslice", "2ms", "--for", "1s")
-        recorded = brobust("contend", "record", *which, "--for", "100ms", "-o", "trace.parquet")
+        recorded = brobust("contend", "record", *which, "--for", "100ms", "-o", "recording.parquet")
     fields = set().union(*map(_names, json_lines(held.stdout + recorded.stdout)))
     assert {"found.threads.cpu", "threads.unfaithful", "edges_ms", "out"} <= fields, (held, recorded)
-    fields |= set(pl.read_parquet(tmp_path / "trace.parquet").columns)
+    fields |= set(pl.read_parquet(tmp_path / "recording.parquet").columns)
     page = (Path(__file__).parents[1] / "docs" / "contend.md").read_text()
     assert {field for field in fields if f"`{field}`" not in page} == set()
 
@@ -518,10 +518,10 @@ def test_the_documentation_has_every_field(brobust: Brobust, tmp_path: Path) -> 
 def test_what_threads_got_is_not_written_through_a_link(tmp_path: Path) -> None:
     """In a directory where others may put links, root would write where these point to."""
     machine, nothing = vcpus.Machine(1, "sleep", "", (), False), _core.Recorder([], unprivileged=True)
-    victim, out = tmp_path / "victim", tmp_path / "trace.parquet"
+    victim, out = tmp_path / "victim", tmp_path / "recording.parquet"
     victim.write_text("theirs")
     out.symlink_to(victim)
-    (tmp_path / "trace.parquet.new").symlink_to(victim)  # the name that was used for what is being written
+    (tmp_path / "recording.parquet.new").symlink_to(victim)  # the name that was used for what is being written
     with pytest.raises(BadInput, match="something other than a regular file"):
         any_vm._write(machine, nothing, out, 0)
     out.unlink()

@@ -235,7 +235,7 @@ TYPED = st.lists(st.floats() | st.none(), min_size=1, max_size=3) | st.lists(
 def test_a_recording_as_parquet(columns: dict[str, list[Any]]) -> None:
     height = min((len(values) for values in columns.values()), default=0)
     with _directory() as directory, taken_or_refused():
-        file = Path(directory) / "trace.parquet"
+        file = Path(directory) / "recording.parquet"
         pl.DataFrame({name: values[:height] for name, values in columns.items()}, strict=False).write_parquet(file)
         _replayed(file)
 

@@ -66,6 +66,11 @@ def nanoseconds(text: object) -> int:
     return round(_scaled(text, "duration", _TIMES_NS, "10ms"))
 
 
+def milliseconds(ns: float | None) -> float | None:
+    """Return a duration of nanoseconds in milliseconds; None where it is not known."""
+    return None if ns is None else ns / 1e6
+
+
 def hertz(text: object) -> int:
     """Return a frequency such as `576MHz`, in Hz."""
     return round(_scaled(text, "frequency", _FREQUENCIES, "576MHz"))

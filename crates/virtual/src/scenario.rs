@@ -206,3 +206,23 @@ impl Flow {
         (ns >= SECOND && ns % SECOND == 0).then_some(ns / SECOND)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A seed that is refused teaches the fuzzer nothing.
+    #[test]
+    fn every_seed_of_the_fuzzer_is_a_scenario() {
+        let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/seeds/scenario");
+        let mut read = 0;
+        for seed in std::fs::read_dir(seeds).unwrap() {
+            let path = seed.unwrap().path();
+            let scenario: Scenario = serde_json::from_slice(&std::fs::read(&path).unwrap())
+                .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            scenario.check().unwrap_or_else(|refusal| panic!("{}: {refusal}", path.display()));
+            read += 1;
+        }
+        assert!(read > 0);
+    }
+}

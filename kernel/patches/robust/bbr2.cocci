@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
 /// The inflight deficit repair of "2BRobust" (Elmenhorst, Aschenbruck, 2026, section 6.2) for version
-/// 2 of BBR: net/ipv4/tcp_bbr2.c of google's v2alpha. bpf/bbr_robust.bpf.c argues the rule.
+/// 2 of BBR: net/ipv4/tcp_bbr2.c of google's v2alpha. cc/robust.h explains the rule.
 ///
 /// Applied by `brobust kernel patch TREE`, or by hand: spatch --sp-file bbr2.cocci tcp_bbr2.c
 ///

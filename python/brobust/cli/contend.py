@@ -183,7 +183,7 @@ def _share(text: str) -> float:
 def _check_out(out: Path) -> None:
     if out.suffix != ".parquet" or not out.parent.is_dir():
         raise BadInput(
-            f"--out: {out} is not a .parquet file in a directory that exists; give for example trace.parquet"
+            f"--out: {out} is not a .parquet file in a directory that exists; give for example recording.parquet"
         )
 
 

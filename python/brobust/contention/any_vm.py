@@ -13,9 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from brobust import _core, files
+from brobust import _core, files, units
 from brobust.contention import request, verdict
-from brobust.contention.during_run import milliseconds
 from brobust.contention.vcpus import Machine
 from brobust.drivers import Driver, Places
 from brobust.errors import BadInput, MissingSupport, RunFailed
@@ -162,8 +161,8 @@ def _report(machine: Machine, summaries: Sequence[_core.Summary], begin: int) ->
     rows = [
         {
             "thread": vcpu.tid, "name": vcpu.name, "vcpu": vcpu.number, "share": summary.effective_share,
-            "asleep_share": summary.asleep_share, "timeslice_ms": milliseconds(summary.effective_timeslice_ns),
-            "offtime_ms": milliseconds(summary.effective_offtime_ns),
+            "asleep_share": summary.asleep_share, "timeslice_ms": units.milliseconds(summary.effective_timeslice_ns),
+            "offtime_ms": units.milliseconds(summary.effective_offtime_ns),
         }
         for vcpu, summary in zip(machine.vcpus, summaries, strict=True)
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-from brobust import _core
+from brobust import _core, units
 from brobust.contention import request, verdict
 from brobust.drivers import Driver, Options
 from brobust.errors import RunFailed
@@ -54,8 +54,8 @@ class ContentionOutcome:
         return {
             **outcome,
             "effective_share": first.effective_share,
-            "effective_timeslice_ms": milliseconds(first.effective_timeslice_ns) if contended else None,
-            "effective_offtime_ms": milliseconds(first.effective_offtime_ns) if contended else None,
+            "effective_timeslice_ms": units.milliseconds(first.effective_timeslice_ns) if contended else None,
+            "effective_offtime_ms": units.milliseconds(first.effective_offtime_ns) if contended else None,
             "asleep_share": first.asleep_share,
             "timeslices": len(first.timeslices_ns) if contended else None,
             "path_waiting_share": self.path.waiting_share if self.path else None,
@@ -130,7 +130,3 @@ def applied(
 def _start(stack: ExitStack, driver: Driver, places: dict[int, int], session: Session, seed: int) -> None:
     """Begin now; the contention ends with the stack."""
     stack.enter_context(driver.held(places, session, time.monotonic_ns(), seed))
-
-
-def milliseconds(ns: float | None) -> float | None:
-    return None if ns is None else ns / 1e6

@@ -174,10 +174,6 @@ def shown(value: object) -> str:
     """Return a value as a file has it, or a list of values as an option has it."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return (
-        ",".join(map(shown, value))
-        if isinstance(value, list)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    if isinstance(value, list):
+        return ",".join(map(shown, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -188,7 +188,7 @@ class Nic(Table):
 
 
 def _changes(name: str, changes: Changes, bounds_of: str) -> Iterator[str]:
-    """Refuse changes to values that the field itself does not take."""
+    """Yield a sentence for each change to a value that the field itself does not take."""
     row = FIELDS[bounds_of]
     for time, value in changes:
         if (outside := row.outside(value)) is not None:
