@@ -5,6 +5,7 @@
 //! something; 2 bad input or missing support; 130 interrupted.
 
 mod cc;
+mod generate;
 mod guard;
 #[allow(dead_code)]
 mod interrupt;
@@ -18,7 +19,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 /// Watch the TCP sockets of this host, put VMs under CPU contention, and load congestion controls.
 #[derive(Parser)]
 #[command(name = "brobust", bin_name = "brobust", version, subcommand_required = true, arg_required_else_help = true)]
-#[command(disable_help_subcommand = true, max_term_width = 100)]
+#[command(disable_help_subcommand = true, max_term_width = 100, subcommand_value_name = "COMMAND")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -32,6 +33,9 @@ enum Command {
     /// Undo what the process that started this has left on the host
     #[command(subcommand, hide = true)]
     Guard(guard::Command),
+    /// Write man pages and shell completion
+    #[command(hide = true)]
+    Generate(generate::Arguments),
 }
 
 /// How a command ended, other than by its work's being done.
@@ -69,6 +73,7 @@ fn run(command: Command) -> Found {
     match command {
         Command::Cc(command) => cc::run(command),
         Command::Guard(command) => guard::run(&command),
+        Command::Generate(arguments) => generate::run(&arguments, Cli::command()),
     }
 }
 

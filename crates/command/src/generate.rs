@@ -1,0 +1,153 @@
+//! `brobust generate`: what a package brings beside the program, made from its command line: man pages and completion.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use brobust_host::Refusal;
+use clap::{Args, Command};
+use clap_complete::{generate_to, Shell};
+use clap_mangen::roff::{bold, roman, Roff};
+use clap_mangen::Man;
+
+use crate::Found;
+
+/// How a command may end; main.rs has the numbers.
+const STATUSES: &[(&str, &str)] = &[
+    ("0", "The command did its work and found nothing wrong."),
+    ("1", "It did its work and found something wrong."),
+    ("2", "A value cannot be used, or this machine lacks something. One line on standard error says what, and what to do."),
+    ("130", "It was interrupted by Ctrl-C, and has undone what it had changed."),
+];
+
+#[derive(Args)]
+pub struct Arguments {
+    /// Directory that gets man1/ and completions/; it is created if it is missing
+    directory: PathBuf,
+}
+
+/// Writes man1/NAME.1 for every command that users see, and completions/ with brobust.bash, _brobust (zsh) and
+/// brobust.fish.
+pub fn run(arguments: &Arguments, program: Command) -> Found {
+    let root = &arguments.directory;
+    write_all(root, program)
+        .map_err(|error| Refusal::missing_support(format!("{} cannot be written: {error}", root.display())))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write_all(root: &Path, mut program: Command) -> io::Result<()> {
+    let (pages, completions) = (root.join("man1"), root.join("completions"));
+    fs::create_dir_all(&pages)?;
+    fs::create_dir_all(&completions)?;
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        generate_to(shell, &mut without_hidden(program.clone()), "brobust", &completions)?;
+    }
+    // This sets the names of the commands below: brobust-cc-load.
+    program.build();
+    let all = names(&program);
+    write_pages(&pages, &program, &all)
+}
+
+/// Returns the program without the commands that users do not call: completion would offer them.
+fn without_hidden(program: Command) -> Command {
+    let shown: Vec<Command> =
+        program.get_subcommands().filter(|command| !command.is_hide_set()).cloned().map(without_hidden).collect();
+    let named = Command::new(program.get_name().to_owned()).about(program.get_about().cloned().unwrap_or_default());
+    let named = match program.get_version() {
+        Some(version) => named.version(version.to_owned()),
+        None => named,
+    };
+    named.args(program.get_arguments().cloned()).subcommands(shown).disable_help_subcommand(true)
+}
+
+/// Returns the name of the page of this command, and of those below it that users see.
+fn names(command: &Command) -> Vec<String> {
+    let own = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
+    let below = command.get_subcommands().filter(|sub| !sub.is_hide_set()).flat_map(names);
+    std::iter::once(own).chain(below).collect()
+}
+
+fn write_pages(directory: &Path, command: &Command, all: &[String]) -> io::Result<()> {
+    let name = names(command).swap_remove(0);
+    fs::write(directory.join(format!("{name}.1")), page(command, &name, all)?)?;
+    command.get_subcommands().filter(|sub| !sub.is_hide_set()).try_for_each(|sub| write_pages(directory, sub, all))
+}
+
+fn page(command: &Command, name: &str, all: &[String]) -> io::Result<Vec<u8>> {
+    let man = Man::new(command.clone().disable_help_subcommand(true).subcommand_help_heading("COMMANDS"))
+        .title(name.to_uppercase())
+        .source(concat!("brobust ", env!("CARGO_PKG_VERSION")))
+        .manual("brobust");
+    let mut text = Vec::new();
+    man.render_title(&mut text)?;
+    man.render_name_section(&mut text)?;
+    man.render_synopsis_section(&mut text)?;
+    man.render_description_section(&mut text)?;
+    man.render_options_section(&mut text)?;
+    if command.get_subcommands().any(|sub| !sub.is_hide_set()) {
+        man.render_subcommands_section(&mut text)?;
+    }
+    write_examples(command, &mut text)?;
+    let mut roff = Roff::new();
+    roff.control("SH", ["EXIT STATUS"]);
+    for (status, meaning) in STATUSES {
+        roff.control("TP", []).text([bold(*status)]).text([roman(*meaning)]);
+    }
+    roff.control("SH", ["SEE ALSO"]);
+    let others: Vec<String> =
+        all.iter().filter(|other| is_near(name, other)).map(|other| format!("{other}(1)")).collect();
+    roff.text([roman(others.join(", "))]);
+    roff.to_writer(&mut text)?;
+    Ok(text)
+}
+
+/// Writes the examples at the end of a command's help as they are there: `Examples:`, then indented lines.
+fn write_examples(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
+    let Some(help) = command.get_after_help() else { return Ok(()) };
+    let help = help.to_string();
+    let mut roff = Roff::new();
+    roff.control("SH", ["EXAMPLES"]).control("nf", []);
+    for line in help.lines().skip_while(|line| line.trim_end() != "Examples:").skip(1) {
+        roff.text([roman(line.trim())]);
+    }
+    roff.control("fi", []);
+    text.write_all(roff.render().as_bytes())
+}
+
+/// Whether a page names another: the command above it, those below it, and those beside it.
+fn is_near(name: &str, other: &str) -> bool {
+    let above = |name: &str| name.rsplit_once('-').map(|(above, _)| above.to_owned());
+    other != name
+        && (above(name).as_deref() == Some(other)
+            || above(other).as_deref() == Some(name)
+            || above(name) == above(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::{is_near, page};
+
+    #[test]
+    fn a_page_names_options_statuses_and_related_pages() {
+        let mut program = crate::Cli::command();
+        program.build();
+        let all = super::names(&program);
+        assert!(all.contains(&"brobust-cc-list".to_owned()), "{all:?}");
+        assert!(!all.iter().any(|name| name.contains("guard")), "hidden commands have no page: {all:?}");
+        let cc = program.find_subcommand("cc").and_then(|cc| cc.find_subcommand("list")).expect("it is there");
+        let text = String::from_utf8(page(cc, "brobust-cc-list", &all).expect("written")).expect("text");
+        for part in ["\\-\\-json", ".SH \"EXIT STATUS\"", ".SH \"SEE ALSO\"", "brobust\\-cc(1)"] {
+            assert!(text.contains(part), "{part} is missing:\n{text}");
+        }
+    }
+
+    #[test]
+    fn related_pages_are_above_below_and_beside() {
+        assert!(is_near("brobust-cc-load", "brobust-cc") && is_near("brobust-cc", "brobust-cc-load"));
+        assert!(is_near("brobust-cc-load", "brobust-cc-unload") && is_near("brobust", "brobust-cc"));
+        assert!(!is_near("brobust-cc-load", "brobust-watch") && !is_near("brobust", "brobust-cc-load"));
+    }
+}
