@@ -6,6 +6,7 @@
 
 pub mod guardian;
 pub mod locks;
+pub mod namespaces;
 mod owner;
 mod refusal;
 mod text;

@@ -13,7 +13,7 @@ use crate::cause::Cause;
 use crate::flows::{Flow, Flows, Moment};
 use crate::groups::{Group, Groups};
 use crate::host::{Host, HostLoad};
-use crate::namespaces::Namespaces;
+use crate::namespaces::{label, open, Namespaces};
 use crate::{Error, Result};
 
 #[derive(Debug, Clone)]
@@ -85,12 +85,12 @@ impl Watch {
         for one in found {
             let namespace = self.namespaces.entry(one.inode).or_default();
             if namespace.sockets.is_none() {
-                match one.open() {
+                match open(&one) {
                     Ok(sockets) => namespace.sockets = Some(sockets),
                     Err(error) => unread.push(error),
                 }
             }
-            namespace.name = one.name;
+            namespace.name = label(&one);
         }
         unread
     }

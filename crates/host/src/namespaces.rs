@@ -1,0 +1,226 @@
+//! Finds the network namespaces of this host, and runs code inside one.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use nix::sched::{setns, CloneFlags};
+
+use crate::refusal::reason;
+use crate::{Refusal, Result};
+
+/// Directory in which ip-netns(8) names network namespaces.
+const NAMED: &str = "/run/netns";
+const OURS: &str = "/proc/self/ns/net";
+const MOUNTS: &str = "/proc/self/mountinfo";
+
+/// A network namespace. The inode identifies it; the path is the file through which it is entered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Namespace {
+    pub inode: u64,
+    pub name: Name,
+    path: PathBuf,
+}
+
+/// What a namespace is called, by what it was found through.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Name {
+    /// The one that this process is in.
+    Own,
+    /// Its name of ip-netns(8).
+    Named(String),
+    /// The id of a process in it.
+    Process(i32),
+    /// Where it is mounted, as container engines do.
+    Mounted(PathBuf),
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Name::Own => formatter.write_str("this one"),
+            Name::Named(name) => formatter.write_str(name),
+            Name::Process(pid) => write!(formatter, "process {pid}"),
+            Name::Mounted(path) => write!(formatter, "{}", path.display()),
+        }
+    }
+}
+
+/// Why code did not run inside a namespace.
+#[derive(Debug, thiserror::Error)]
+pub enum NotEntered {
+    #[error("it no longer exists")]
+    Gone,
+    #[error("{}; entering another network namespace takes CAP_SYS_ADMIN: run this as root", reason(.0))]
+    Refused(io::Error),
+}
+
+impl Namespace {
+    /// Returns the namespace that this process is in.
+    pub fn own() -> io::Result<Self> {
+        Self::at(OURS.into(), Name::Own)
+    }
+
+    /// Returns the namespace with this name of ip-netns(8).
+    pub fn named(name: &str) -> io::Result<Self> {
+        Self::at(Path::new(NAMED).join(name), Name::Named(name.to_owned()))
+    }
+
+    /// Returns the namespace that a user means: its name in `ip netns`, the id of a process in it, or its path.
+    pub fn find(given: &str) -> Result<Self> {
+        let found = match given.parse() {
+            Ok(pid) => Self::of_process(pid),
+            Err(_) if given.contains('/') => Self::at(given.into(), Name::Mounted(given.into())),
+            Err(_) => Self::named(given),
+        };
+        found.map_err(|error| {
+            let names: Vec<String> = names().iter().map(|name| name.to_string_lossy().into_owned()).collect();
+            let names = if names.is_empty() { "there are none".to_owned() } else { names.join(", ") };
+            let reason = reason(&error);
+            Refusal::bad_input(format!(
+                "'{given}' is not a network namespace ({reason}); give a process id, a path, or a name in \
+                 `ip netns`: {names}"
+            ))
+        })
+    }
+
+    fn of_process(pid: i32) -> io::Result<Self> {
+        Self::at(format!("/proc/{pid}/ns/net").into(), Name::Process(pid))
+    }
+
+    fn at(path: PathBuf, name: Name) -> io::Result<Self> {
+        Ok(Self { inode: fs::metadata(&path)?.ino(), name, path })
+    }
+
+    /// Runs a function in the namespace, and returns its result. It runs in a new thread, because a thread, not a
+    /// process, enters a namespace.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> std::result::Result<T, NotEntered> {
+        if self.name == Name::Own {
+            return Ok(work());
+        }
+        let enter_and_work = || self.enter().map(|()| work());
+        match thread::scope(|scope| scope.spawn(enter_and_work).join()) {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    fn enter(&self) -> std::result::Result<(), NotEntered> {
+        // ESRCH: the process has ended.
+        let is_gone =
+            |error: &io::Error| error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(nix::libc::ESRCH);
+        let refused = |error| if is_gone(&error) { NotEntered::Gone } else { NotEntered::Refused(error) };
+        let file = File::open(&self.path).map_err(refused)?;
+        // The process id may belong to another process by now, in another namespace.
+        if file.metadata().map_err(refused)?.ino() != self.inode {
+            return Err(NotEntered::Gone);
+        }
+        setns(file, CloneFlags::CLONE_NEWNET).map_err(|error| NotEntered::Refused(error.into()))
+    }
+}
+
+/// The namespaces that were found.
+#[derive(Debug)]
+pub struct Found {
+    pub namespaces: Vec<Namespace>,
+    /// The number of processes whose namespaces are hidden from us.
+    pub hidden: usize,
+}
+
+/// Returns every namespace once: our own, then those with a name, then those of processes, then those that are only
+/// mounted somewhere. One that only an open file keeps alive has no path, so it is not found. That a process ends in
+/// between, and its namespace with it, is no error.
+pub fn every() -> Found {
+    let mut found = Found { namespaces: Vec::new(), hidden: 0 };
+    let mut inodes = BTreeSet::new();
+    let mut add = |one: io::Result<Namespace>| match one {
+        Ok(one) if inodes.insert(one.inode) => found.namespaces.push(one),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => found.hidden += 1,
+        Ok(_) | Err(_) => {}
+    };
+    add(Namespace::own());
+    for name in names() {
+        add(Namespace::at(Path::new(NAMED).join(&name), Name::Named(name.to_string_lossy().into_owned())));
+    }
+    for pid in in_directory("/proc").iter().filter_map(|name| name.to_str()?.parse().ok()) {
+        add(Namespace::of_process(pid));
+    }
+    for path in mounted(&fs::read_to_string(MOUNTS).unwrap_or_default()) {
+        add(Namespace::at(path.clone(), Name::Mounted(path)));
+    }
+    found
+}
+
+/// Returns the names of ip-netns(8), sorted.
+fn names() -> Vec<std::ffi::OsString> {
+    let mut names = in_directory(NAMED);
+    names.sort();
+    names
+}
+
+fn in_directory(path: impl AsRef<OsStr>) -> Vec<std::ffi::OsString> {
+    fs::read_dir(Path::new(&path)).into_iter().flatten().flatten().map(|entry| entry.file_name()).collect()
+}
+
+/// Returns where network namespaces are mounted. In a line of proc_pid_mountinfo(5), the fourth word says what is
+/// mounted and the fifth where.
+fn mounted(mountinfo: &str) -> Vec<PathBuf> {
+    let of_line = |line: &str| {
+        let mut words = line.split(' ').skip(3);
+        let (what, place) = (words.next()?, words.next()?);
+        what.starts_with("net:[").then(|| PathBuf::from(unescaped(place)))
+    };
+    mountinfo.lines().filter_map(of_line).collect()
+}
+
+/// Replaces \040 and the like by the spaces, tabs, line ends and backslashes that they stand for.
+fn unescaped(path: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(path.to_owned(), |path, (code, letter)| path.replace(code, letter))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{every, mounted, Name, Namespace, NotEntered};
+    use std::path::PathBuf;
+
+    #[test]
+    fn a_path_that_leads_to_another_namespace_by_now_is_not_followed() {
+        let here = Namespace::of_process(std::process::id() as i32).expect("our own");
+        let other = Namespace { inode: here.inode + 1, ..here };
+        assert!(matches!(other.inside(|| panic!("inside another one")), Err(NotEntered::Gone)));
+        let ended = Namespace { path: "/proc/999999999/ns/net".into(), ..other };
+        assert!(matches!(ended.inside(|| panic!("inside none")), Err(NotEntered::Gone)));
+    }
+
+    #[test]
+    fn our_own_namespace_is_found_first_and_needs_no_entering() {
+        let first = every().namespaces.swap_remove(0);
+        assert_eq!((&first, &first.name), (&Namespace::own().expect("it is there"), &Name::Own));
+        assert_eq!(first.inside(|| 7).expect("we are there"), 7);
+        assert_eq!(Namespace::find(&std::process::id().to_string()).expect("found").inode, first.inode);
+    }
+
+    #[test]
+    fn a_namespace_that_is_not_there_is_refused() {
+        for given in ["999999999", "no-such-namespace", "/no/such/path"] {
+            let refusal = Namespace::find(given).unwrap_err().text;
+            assert!(refusal.contains(&format!("'{given}' is not a network namespace (no such file")), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn namespaces_are_found_where_they_are_mounted() {
+        let mountinfo = "22 28 0:21 / /proc rw,nosuid shared:13 - proc proc rw\n\
+                         99 28 0:4 net:[4026532281] /run/docker/netns/a\\040b rw shared:7 - nsfs nsfs rw\n\
+                         98 28 0:4 mnt:[4026532282] /run/snapd/ns/x.mnt rw - nsfs nsfs rw\n";
+        assert_eq!(mounted(mountinfo), vec![PathBuf::from("/run/docker/netns/a b")]);
+        assert!(mounted("nonsense").is_empty());
+    }
+}
