@@ -134,7 +134,7 @@ fetch_guest_kernels() {
 	fetch_kernels || say "continuing without them; \`brobust doctor\` lists the kernels that are here"
 }
 
-sync --no-install-project
+sync --no-install-project --extra study
 beside=()
 trap '[ ${#beside[@]} -eq 0 ] || kill "${beside[@]}" 2>/dev/null || true' EXIT
 if [[ $parts == *" virtual "* ]]; then
@@ -146,7 +146,7 @@ if [[ $parts == *" vm "* ]]; then
 	beside+=($!)
 fi
 say "building"
-sync
+sync --extra study
 place() { # PACKAGE DIRECTORY PROGRAM: builds a program and puts it where the Python package looks for it
 	cargo build --release --quiet --locked -p "$1"
 	mkdir -p "$2"

@@ -162,7 +162,7 @@ def test_the_former_name_of_jitter_is_taken_with_one_line(brobust: Brobust) -> N
 # Together they take two seconds to import.
 SLOW = {
     "elftools", "jinja2", "matplotlib", "numpy", "plotext", "polars", "prometheus_client", "psutil", "pydantic", "qemu",
-    "rich", "scipy", "textual",
+    "rich", "textual",
 }  # fmt: skip
 
 

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy import stats
 
-from brobust.analysis import compare
+from brobust.analysis import compare, confidence
 from brobust.dataset import Dataset, Measured, flow_columns, scenario_columns
 from brobust.errors import BadInput
 from brobust.scenario import Grid
@@ -77,3 +79,21 @@ def test_the_command_ends_with_1_where_a_cell_is_worse(brobust: Brobust, tmp_pat
     worse = brobust("compare", "a", "b")
     assert worse.returncode == 1 and "worse" in worse.stdout and "-0.7" in worse.stdout
     assert [cell["verdict"] for cell in json_lines(brobust("compare", "a", "b", "--json").stdout)].count("worse") == 1
+
+
+def test_the_intervals_are_those_of_scipys_bootstrap() -> None:
+    before, after = [9.1, 12.4, 7.7, 10.2, 15.8], [3.3, 8.9, 6.0]
+
+    def theirs(samples: list[list[float]], statistic: Callable[..., np.ndarray]) -> object:
+        found = stats.bootstrap(samples, statistic, n_resamples=confidence.RESAMPLES, method="percentile", rng=1)
+        return pytest.approx((found.confidence_interval.low, found.confidence_interval.high), rel=1e-9)
+
+    assert confidence.of_median(before) == theirs([before], np.median)
+    assert confidence.of_ratio(before, after) == theirs(
+        [before, after], lambda a, b, axis: np.median(a, axis=axis) / np.median(b, axis=axis)
+    )
+    assert confidence.of_difference(before, after) == theirs(
+        [before, after], lambda a, b, axis: np.median(b, axis=axis) - np.median(a, axis=axis)
+    )
+    assert confidence.of_ratio([1, 2, 3], [0, 0, 0]) == (float("inf"), float("inf"))
+    assert confidence.of_median(before[:2]) is None

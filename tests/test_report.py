@@ -28,13 +28,17 @@ def _row(cc: str, share: float, repeat: int, mbps: float | None, **more: Any) ->
     }  # fmt: skip
 
 
-@pytest.fixture
-def runs() -> pl.DataFrame:
+def rows() -> pl.DataFrame:
     rows = [_row("bbr", 1.0, r, 19.0) for r in range(3)]
     rows += [_row("bbr", 0.25, r, mbps) for r, mbps in enumerate((1.0, 2.0, 9.0))]
     rows += [_row("cubic", s, r, 18.0) for s in (1.0, 0.25) for r in range(3)]
     rows += [_row("bbr", 0.25, 3, None, outcome="failed", effective_share=None)]
     return frame(rows, RUNS)
+
+
+@pytest.fixture
+def runs() -> pl.DataFrame:
+    return rows()
 
 
 def test_a_cell_is_the_median_of_its_runs_with_spread_and_n(runs: pl.DataFrame) -> None:

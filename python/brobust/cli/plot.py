@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from brobust import extras
 
 if TYPE_CHECKING:
     from brobust.dataset import Dataset
@@ -22,19 +25,25 @@ def plot(
     out: Annotated[Path | None, typer.Option(help="Directory for the files. [default: the dataset's]")] = None,
 ) -> None:
     """Draw throughput against the CPU share, or another axis that varies, as PNG, as SVG and in the terminal."""
+    if out is not None:
+        extras.require("--out")
     from brobust.dataset import Dataset
 
     draw(Dataset.open(dataset), x, out or dataset)
 
 
 def draw(dataset: Dataset, x: str | None, directory: Path) -> None:
-    """Draw a dataset into files in this directory and on the terminal, and print the files' names."""
-    from brobust.report.plot import ThroughputFigure  # imports matplotlib, which takes a second
+    """Draw a dataset on the terminal and into files in this directory, and print the files' names. Without the extra
+    that draws files, print how to get it instead."""
+    from brobust.report.plot import ThroughputFigure
 
     figure = ThroughputFigure(dataset.runs(), x)
-    directory.mkdir(parents=True, exist_ok=True)
-    files = figure.save(directory)
     columns = shutil.get_terminal_size().columns
-    print(figure.terminal(width=min(100, columns), colors=sys.stdout.isatty()))
-    for file in files:
+    print(figure.terminal(width=min(100, columns), colors=sys.stdout.isatty()), flush=True)
+    if extras.missing():
+        again = f"brobust plot {shlex.quote(str(dataset.directory))}"
+        print(f"the same as PNG and SVG: {extras.install_command()}, then {again}")
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    for file in figure.save(directory):
         print(file)

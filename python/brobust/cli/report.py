@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from brobust import extras
+
 
 def report(
     directory: Annotated[
@@ -21,6 +23,7 @@ def report(
     ),
 ) -> None:
     """Write a reproduction as one self-contained HTML file: figures, claims and verdicts."""
+    extras.require("brobust report")
     from brobust.report import html
 
     html.write(directory, file)

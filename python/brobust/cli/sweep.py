@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brobust import files
+from brobust import extras, files
 from brobust.cli.options import jobs_option
 from brobust.errors import BadInput
 from brobust.study import Scale, papers
@@ -94,6 +94,8 @@ def reproduce(
 
     The exit status is 1 if a claim differs or no run is ok.
     """
+    if not dry_run:
+        extras.require("brobust reproduce")
     import polars as pl
 
     from brobust.analysis import cells
@@ -150,9 +152,12 @@ def _repeated(option: str, values: Sequence[str] | None) -> list[str]:
 
 
 def _check_network(cluster: str | None, insecure: bool) -> None:
-    """Refuse --insecure without --cluster, and a cluster without TLS outside of private networks."""
+    """Refuse --insecure without --cluster, a cluster without the extra that connects to it, and one without TLS outside
+    of private networks."""
     if insecure and cluster is None:
         raise BadInput("--insecure says how to connect to --cluster; give --cluster, too")
+    if cluster is not None:
+        extras.require("--cluster")
     if cluster is not None and not insecure:
         from brobust.series.cluster import refuse_exposed
 

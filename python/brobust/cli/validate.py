@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brobust import files, units
+from brobust import extras, files, units
 from brobust.cli import demo
 from brobust.cli.options import parsed, takes_fields
 
@@ -58,6 +58,7 @@ def command(
 
     Each run in virtual time replays the off-times that the VM's vCPU had, so nothing is tuned to make them agree.
     """
+    extras.require("brobust validate")
     import polars as pl
 
     from brobust import backends

@@ -1,23 +1,25 @@
-"""Figures of a dataset, as PNG and SVG and drawn in the terminal. The same look in all."""
+"""Figures of a dataset, as PNG and SVG and drawn in the terminal. The same look in all.
+
+Files need matplotlib, of the extra `study` (brobust/extras.py); the terminal does not."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import matplotlib as mpl
 import plotext
 import polars as pl
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from brobust import files
 from brobust.analysis import confidence, summary
 from brobust.analysis.axes import CONTENDED, NAMED, axis_phrase, cell_phrase
 from brobust.errors import BadInput
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, which colour-blind readers can distinguish, with markers and dashes for prints in grey.
 STYLES = [
@@ -114,10 +116,16 @@ class ThroughputFigure:
 
     def save(self, directory: Path, name: str = "throughput") -> list[Path]:
         """Write NAME.png and NAME.svg."""
+        import matplotlib as mpl  # takes a second
+
         with mpl.rc_context({"svg.fonttype": "none"}):
             return save(self.figure(), directory / name)
 
     def figure(self) -> Figure:
+        import matplotlib as mpl
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
         with mpl.rc_context({"font.size": 10, "axes.grid": True, "grid.alpha": 0.3}):
             columns = 2 if len(self._panels) == 4 else min(3, len(self._panels))
             rows = -(-len(self._panels) // columns)

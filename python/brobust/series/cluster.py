@@ -20,7 +20,7 @@ import brobust
 from brobust import backends
 from brobust.backends.base import Backend, measured
 from brobust.dataset import Measured, failed
-from brobust.errors import BadInput, MissingSupport, RunFailed
+from brobust.errors import BadInput, RunFailed
 from brobust.kernels import virtual as virtual_kernels
 from brobust.scenario import Run
 
@@ -58,11 +58,9 @@ def refuse_exposed(address: str) -> None:
 @contextmanager
 def connected(address: str, kernel_names: Sequence[str]) -> Iterator[Client]:
     """Connect to the scheduler at `address`; refuse it unless its workers have this machine's brobust and kernels."""
-    try:
-        from distributed import Client
-        from distributed.comm.addressing import parse_address, parse_host_port
-    except ImportError:
-        raise MissingSupport("--cluster needs dask.distributed: pip install 'brobust[cluster]'") from None
+    from distributed import Client
+    from distributed.comm.addressing import parse_address, parse_host_port
+
     try:
         parse_host_port(parse_address(address)[1])  # the client would fail, too, and once more when it is deleted
     except ValueError as error:

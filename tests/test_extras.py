@@ -1,0 +1,54 @@
+"""Without the extra `study`, what needs it is refused before anything is measured; the terminal's figure needs none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from brobust import extras
+from brobust.study import STUDIES
+from conftest import refused
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_extra_is_what_pyproject_says() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert [requirement.split(">=")[0] for requirement in project["optional-dependencies"]["study"]] == [*extras.STUDY]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "reproduce mobiles", "report x", "validate", "plot x --out y",
+        f"sweep {next(STUDIES.glob('mobiles/*.toml'))} --cluster tcp://127.0.0.1:1",
+    ],
+)  # fmt: skip
+def test_what_needs_the_extra_is_refused_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    monkeypatch.setattr(extras, "missing", lambda: ["matplotlib"])
+    said = refused(capsys, *command.split())
+    assert "the extra `study`" in said and "install" in said and "'brobust[study]'" in said
+
+
+def test_the_figure_in_the_terminal_needs_no_extra() -> None:
+    program = f"""
+import sys
+from brobust import extras
+sys.modules.update(dict.fromkeys(extras.STUDY))  # as if they were not installed
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from types import SimpleNamespace as Dataset
+from pathlib import Path
+from test_report import rows
+from brobust.cli.plot import draw
+draw(Dataset(runs=rows, directory=Path("there")), "share", Path("there"))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    *figure, last = done.stdout.splitlines()
+    assert "CPU" in "".join(figure) and "brobust plot there" in last and "'brobust[study]'" in last
