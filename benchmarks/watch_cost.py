@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import resource
 import socket
@@ -22,12 +23,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
-from brobust import _core
+from brobust.host.programs import host_program
 
 INSIDE = "--inside"
 WARM_UP = 12
-"""Sweeps before the ones that count: as many as a window of 10 s holds."""
+"""Sweeps before the ones that count: as many as a window of 20 s holds."""
 
 SOCK_DIAG = 4
 """The protocol NETLINK_SOCK_DIAG."""
@@ -84,6 +86,29 @@ def traffic(count: int) -> Iterator[None]:
                 server.kill()
 
 
+@contextlib.contextmanager
+def sweeps() -> Iterator[Iterator[tuple[float, float]]]:
+    """Let `brobust watch --json` sweep every two seconds; yield the wall-clock and CPU time of each sweep, ms.
+
+    The CPU time is that of its thread since the sweep before, so writing the sweep and waiting for the next one are
+    included.
+    """
+    command = [str(host_program()), "watch", "--json", "--interval", "2s", "--window", "20s"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        used = Path(f"/proc/{process.pid}/schedstat")
+
+        def each() -> Iterator[tuple[float, float]]:
+            assert process.stdout is not None
+            before = 0
+            for line in process.stdout:
+                now = int(used.read_text().split()[0])
+                yield json.loads(line)["took_ms"], (now - before) / 1e6
+                before = now
+
+        yield each()
+        process.terminate()
+
+
 def list_by_ss() -> None:
     subprocess.run(["ss", "-tin"], stdout=subprocess.DEVNULL, check=True)
 
@@ -107,17 +132,12 @@ def shown(values: list[float], digits: int = 1) -> str:
 
 def measure(idle: int, busy: int, repeats: int) -> None:
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    watch = _core.Watch(10.0)
     turns = []
-    with connections(idle), traffic(busy):
+    with connections(idle), traffic(busy), sweeps() as costs_of_sweeps:
         for _ in range(WARM_UP):
-            watch.sweep(20)
-            time.sleep(0.1)
+            next(costs_of_sweeps)
         for _ in range(repeats):
-            turns.append(
-                (costs(lambda: watch.sweep(20)), costs(list_by_ss, resource.RUSAGE_CHILDREN), costs(receive_only))
-            )
-            time.sleep(0.5)
+            turns.append((next(costs_of_sweeps), costs(list_by_ss, resource.RUSAGE_CHILDREN), costs(receive_only)))
     print(f"| {2 * (idle + busy)} sockets, n = {repeats} | wall, ms | CPU, ms |")
     print("|---|--:|--:|")
     for name, each in zip(("brobust watch", "ss -tin", "floor"), zip(*turns, strict=True), strict=True):

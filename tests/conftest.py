@@ -81,6 +81,13 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return line
 
 
+def refused_by_program(brobust: Callable[..., subprocess.CompletedProcess[str]], *arguments: str) -> str:
+    """Return the one line with which the program for operators refuses; its exit status must be 2."""
+    done = brobust(*arguments)
+    assert (done.returncode, done.stdout) == (2, "") and done.stderr.count("\n") == 1, done
+    return done.stderr
+
+
 def eventually(condition: Callable[[], bool], seconds: float = 30) -> bool:
     """Return whether it becomes true. Only if it does not, this takes the whole time."""
     patience = time.monotonic() + seconds

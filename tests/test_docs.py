@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ import pytest
 from typer.main import get_command
 
 from brobust.cli import app
+from brobust.cli.lazy import HostCommand
+from brobust.host.programs import host_program
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -139,6 +143,8 @@ def _unknown(words: list[str]) -> str | None:
     context = command.make_context("brobust", ["doctor"], resilient_parsing=True)
     for word in words:
         command = command.imported() if hasattr(command, "imported") else command
+        if isinstance(command, HostCommand):
+            return _unknown_to_program(words)
         if word.startswith("--"):
             parameters = command.get_params(context)
             if word.partition("=")[0] not in {
@@ -153,6 +159,16 @@ def _unknown(words: list[str]) -> str | None:
     return None
 
 
+def _unknown_to_program(words: list[str]) -> str | None:
+    """The same for a command of the program for operators."""
+    commands = list(itertools.takewhile(lambda word: not word.startswith("-"), words))
+    help_of = subprocess.run([host_program(), *commands, "--help"], capture_output=True, text=True)
+    if help_of.returncode != 0:
+        return " ".join(commands)
+    options = [word.partition("=")[0] for word in words if word.startswith("--")]
+    return next((option for option in options if not re.search(rf"{option}\b", help_of.stdout)), None)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_a_page_shows_commands_and_options_that_exist(page: Path) -> None:
     assert [(unknown, " ".join(words)) for words in _commands(page.read_text()) if (unknown := _unknown(words))] == []
@@ -160,4 +176,5 @@ def test_a_page_shows_commands_and_options_that_exist(page: Path) -> None:
 
 def test_a_command_that_is_gone_is_found() -> None:
     text = "`brobust ru --cc bbr` and\n\n    sudo brobust run --cc bbr --sharee 1   # --gone\n    brobust cc list\n"
-    assert [_unknown(words) for words in _commands(text)] == ["ru", "--sharee", None]
+    text += "    brobust watch --jason\n    brobust watch --json --top 5\n"
+    assert [_unknown(words) for words in _commands(text)] == ["ru", "--sharee", None, "--jason", None]

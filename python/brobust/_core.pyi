@@ -66,11 +66,9 @@ MODES: tuple[str, ...]
 CA_STATES: tuple[str, ...]
 """The names of enum cc_ca_state (cc/cc.h), by number: the state of the stack's loss recovery."""
 
-CAUSES: tuple[str, ...]
-"""What can limit a socket, in the order in which users see it: `cpu-limited` first (crates/watch/src/cause.rs)."""
-
-CAUSE_THRESHOLDS: dict[str, float]
-"""The thresholds by which a cause is named (crates/watch/src/cause.rs): shares from 0 to 1, BDP, samples."""
+CAUSES: dict[str, str]
+"""What can limit a socket, and what that means, in the order in which users see it: `cpu-limited` first
+(crates/watch/src/cause.rs)."""
 
 class LoadRefused(Exception):
     """A congestion control cannot be loaded or removed; the text is one sentence with the remedy."""
@@ -258,17 +256,3 @@ class VirtualRun:
 
     def stop(self) -> None:
         """End it, from another thread."""
-
-class WatchError(Exception):
-    """Sockets cannot be read."""
-
-class Watch:
-    """Follows the TCP sockets of this host (crates/watch)."""
-
-    def __init__(
-        self, window_s: float, netns: str | None = None, local_port: int | None = None, remote_port: int | None = None
-    ) -> None:
-        """`window_s`: how far back a verdict looks. `netns`: a name of ip-netns(8), `all`, or our own."""
-
-    def sweep(self, top: int) -> str:
-        """Read all sockets once, without the GIL: a report as JSON (docs/watch.md), with the `top` flows."""

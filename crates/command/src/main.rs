@@ -7,9 +7,9 @@
 mod cc;
 mod generate;
 mod guard;
-#[allow(dead_code)]
 mod interrupt;
 mod output;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -30,6 +30,12 @@ enum Command {
     /// List congestion controls, load ours into the running kernel, and unload them
     #[command(subcommand)]
     Cc(cc::Command),
+    /// Follow all TCP sockets of this host and say what limits each: CPU, network, windows or application
+    ///
+    /// The command reads the kernel's socket diagnosis, as `ss` does, and changes nothing. Sockets of its own network
+    /// namespace need no privilege. A BBR flow is judged by its own estimate of the path's bandwidth-delay product, any
+    /// other flow by delivery rate x min RTT.
+    Watch(watch::Options),
     /// Undo what the process that started this has left on the host
     #[command(subcommand, hide = true)]
     Guard(guard::Command),
@@ -72,6 +78,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Found {
     match command {
         Command::Cc(command) => cc::run(command),
+        Command::Watch(options) => watch::run(&options),
         Command::Guard(command) => guard::run(&command),
         Command::Generate(arguments) => generate::run(&arguments, Cli::command()),
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use brobust_ccload as ccload;
 use brobust_sockdiag::Filter;
-use brobust_watch::{Namespaces, Settings, SweepReport, Watch};
+use brobust_watch::{Namespaces, Settings, Sweeps, Watch};
 use clap::Args;
 
 #[derive(Args)]
@@ -27,17 +27,16 @@ pub struct Options {
 }
 
 pub fn run(options: &Options) -> Result<()> {
-    let mut watch = Watch::new(Settings {
+    let watch = Watch::new(Settings {
         namespaces: Namespaces::Own,
         filter: Filter { remote_port: Some(options.port), ..Filter::default() },
         window: Duration::from_secs(options.window_s),
     })?;
-    let (begun, interval) = (Instant::now(), Duration::from_millis(options.interval_ms));
-    for number in 1..=options.count {
-        thread::sleep((begun + interval * number).saturating_duration_since(Instant::now()));
-        let sweep = watch.sweep(ccload::state_maps());
-        let report = SweepReport::new(&sweep, &watch.top(usize::MAX));
-        let line = serde_json::to_string(&report).context("cannot write the sweep")?;
+    let mut sweeps = Sweeps::new(watch, Duration::from_millis(options.interval_ms));
+    for _ in 0..options.count {
+        thread::sleep(sweeps.due().saturating_duration_since(Instant::now()));
+        let sweep = sweeps.sweep(ccload::state_maps(), usize::MAX);
+        let line = serde_json::to_string(&sweep).context("cannot write the sweep")?;
         let mut out = io::stdout().lock();
         writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot write the sweep")?;
     }

@@ -1,12 +1,13 @@
 //! `brobust._core`: the Rust crates for Python. This crate only converts arguments and results.
 //! python/brobust/_core.pyi says what each name means.
+use brobust_watch::Cause;
 use pyo3::prelude::*;
+use pyo3::types::IntoPyDict;
 
 mod contention;
 mod controls;
 mod loading;
 mod virtual_time;
-mod watching;
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -14,5 +15,5 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     controls::register(module)?;
     loading::register(module)?;
     virtual_time::register(module)?;
-    watching::register(module)
+    module.add("CAUSES", Cause::ALL.map(|cause| (cause.name(), cause.meaning())).into_py_dict(module.py())?)
 }

@@ -28,17 +28,6 @@ const NO_QUEUE_BDP: f64 = 1.25;
 /// A deficit means something only if the flow could send in at least one out of this many samples.
 const SAMPLES_PER_COULD_SEND: usize = 3;
 
-/// The thresholds above by name, for texts that state them.
-pub const THRESHOLDS: [(&str, f64); 7] = [
-    ("min_samples", MIN_SAMPLES as f64),
-    ("majority_share", MAJORITY_SHARE),
-    ("limited_share", LIMITED_SHARE),
-    ("deficit_bdp", DEFICIT_BDP),
-    ("away_share", AWAY_SHARE),
-    ("kept_pace_share", KEPT_PACE_SHARE),
-    ("no_queue_bdp", NO_QUEUE_BDP),
-];
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cause {
     CpuLimited,
@@ -68,6 +57,27 @@ impl Cause {
             Cause::SndbufLimited => "sndbuf-limited",
             Cause::AppLimited => "app-limited",
             Cause::Undecided => "undecided",
+        }
+    }
+
+    /// Returns what the cause means, as the end of a sentence about a socket.
+    pub fn meaning(self) -> String {
+        let percent = |share: f64| format!("{:.0}%", share * 100.0);
+        match self {
+            Cause::CpuLimited => "it had data and room to send, but its sender lacked the CPU".to_owned(),
+            Cause::NetworkLimited => format!("{DEFICIT_BDP} BDP or more is in flight: the path is the limit"),
+            Cause::RwndLimited => {
+                format!("the receiver's window is the limit in more than {} of its busy time", percent(LIMITED_SHARE))
+            }
+            Cause::SndbufLimited => {
+                format!("the send buffer is the limit in more than {} of its busy time", percent(LIMITED_SHARE))
+            }
+            Cause::AppLimited => {
+                format!("in more than {} of the time there was nothing to send", percent(MAJORITY_SHARE))
+            }
+            Cause::Undecided => {
+                format!("there are fewer than {MIN_SAMPLES} samples, no estimate, or no sign of a cause")
+            }
         }
     }
 }
@@ -252,6 +262,31 @@ mod tests {
 
     fn cause(change: impl Fn(u64, &mut Sample)) -> Cause {
         judge(&flow(change), 0.0).cause
+    }
+
+    #[test]
+    fn the_documentation_states_the_thresholds() {
+        let page = include_str!("../../../docs/watch.md");
+        let is_row =
+            |line: &&str| line.starts_with("| `") && Cause::ALL.iter().any(|cause| line.contains(cause.name()));
+        let rows: Vec<&str> = page.lines().filter(is_row).collect();
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        for (cause, words) in [
+            (Cause::RwndLimited, format!("more than {} of the busy time", percent(LIMITED_SHARE))),
+            (Cause::SndbufLimited, format!("more than {} of the busy time", percent(LIMITED_SHARE))),
+            (Cause::AppLimited, format!("more than {}", percent(MAJORITY_SHARE))),
+            (Cause::CpuLimited, format!("more than {}", percent(MAJORITY_SHARE))),
+            (Cause::CpuLimited, format!("less than {DEFICIT_BDP} BDP")),
+            (Cause::CpuLimited, format!("more than {} of the time", percent(AWAY_SHARE))),
+            (Cause::CpuLimited, format!("`paced_share` below {KEPT_PACE_SHARE}")),
+            (Cause::CpuLimited, format!("less than {NO_QUEUE_BDP} BDP")),
+            (Cause::NetworkLimited, format!("{DEFICIT_BDP} BDP or more")),
+            (Cause::Undecided, format!("fewer than {MIN_SAMPLES} samples")),
+        ] {
+            let said =
+                rows.iter().any(|row| row.starts_with(&format!("| `{}` |", cause.name())) && row.contains(&words));
+            assert!(said, "docs/watch.md does not say of {}: {words}", cause.name());
+        }
     }
 
     #[test]

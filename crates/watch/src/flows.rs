@@ -67,8 +67,7 @@ impl Flows {
         // Where the kernel reports too little for a sample, the flow is counted and remains undecided.
         if let Some(sample) = Sample::of(socket) {
             flow.history.add(socket.time_ns, sample);
-            // Long sweeps are farther apart than requested (python/brobust/watch), but a verdict still needs its
-            // samples.
+            // Long sweeps are farther apart than requested (sweeps.rs), but a verdict still needs its samples.
             flow.history.forget_before(socket.time_ns.saturating_sub(now.window_ns), MIN_SAMPLES);
         }
         let verdict = judge(&flow.history, now.away_share);

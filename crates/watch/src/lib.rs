@@ -14,17 +14,20 @@ mod namespaces;
 mod probe;
 mod report;
 mod sample;
+mod sweeps;
 mod watch;
+mod why;
 
-pub use cause::{judge, Cause, Evidence, Verdict, THRESHOLDS};
+pub use cause::{judge, Cause, Evidence, Verdict};
 pub use distribution::Distribution;
 pub use flows::Flow;
 pub use groups::Group;
 pub use history::History;
 pub use host::{Host, HostLoad};
 pub use namespaces::Namespaces;
-pub use report::{FlowReport, SweepReport};
+pub use report::{Bounds, Count, FlowReport, SweepReport};
 pub use sample::{BdpSource, Sample};
+pub use sweeps::{Sweeps, TimedSweep};
 pub use watch::{Settings, Sweep, Watch};
 
 #[derive(Debug, thiserror::Error)]

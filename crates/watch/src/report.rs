@@ -2,19 +2,22 @@
 
 use serde::Serialize;
 
-use crate::cause::gather;
+use crate::cause::{gather, Cause};
 use crate::distribution::{Distribution, INFLIGHT_BDP, RATE_MBPS};
 use crate::flows::Flow;
 use crate::groups::{mbps, Group};
 use crate::host::HostLoad;
 use crate::sample::BdpSource;
 use crate::watch::Sweep;
+use crate::why::why;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct SweepReport {
     pub sweep: u64,
     pub sockets: usize,
     pub host: HostLoad,
+    /// Why sockets are CPU-limited, as far as the host's CPUs explain it. None if no socket is.
+    pub why: Option<String>,
     /// Number of sockets by congestion control and cause.
     pub counts: Vec<Count>,
     pub bounds: Bounds,
@@ -51,7 +54,7 @@ pub struct Bounds {
 }
 
 /// A socket. Rates are Mbit/s of payload (the pacing rate is the stack's), shares are of the window.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct FlowReport {
     pub local: String,
     pub remote: String,
@@ -95,6 +98,7 @@ impl SweepReport {
             sweep: sweep.number,
             sockets: sweep.sockets,
             host: sweep.host,
+            why: sweep.groups.iter().any(|group| group.cause == Cause::CpuLimited).then(|| why(&sweep.host)),
             counts: sweep.groups.iter().map(Count::new).collect(),
             bounds: Bounds { rate_mbps: RATE_MBPS, inflight_bdp: INFLIGHT_BDP },
             unread: sweep.unread.clone(),
@@ -104,6 +108,13 @@ impl SweepReport {
             cpu_ms: sweep.cpu.as_secs_f64() * 1e3,
             flows: flows.iter().map(|(namespace, flow)| FlowReport::new(namespace, flow)).collect(),
         }
+    }
+}
+
+impl SweepReport {
+    /// Returns how many sockets have this cause.
+    pub fn count(&self, cause: Cause) -> usize {
+        self.counts.iter().filter(|line| line.cause == cause.name()).map(|line| line.sockets).sum()
     }
 }
 

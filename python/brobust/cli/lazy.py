@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -67,6 +67,23 @@ class Group(TyperGroup):
             formatter.write_dl([(name, first_paragraph(command.help)) for name, command in shown])
 
 
+class HostCommand(TyperCommand):
+    """A command of the program for operators (crates/command), which reads its arguments itself, --help included."""
+
+    def __init__(self, name: str, line: str) -> None:
+        super().__init__(name, help=line)
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> NoReturn:
+        self.call(args)
+        raise typer.Exit
+
+    def call(self, arguments: Sequence[str]) -> None:
+        """Become that program."""
+        from brobust.host.programs import become_host_program
+
+        become_host_program([str(self.name), *arguments])
+
+
 class _Later(TyperCommand):
     """A command that is not imported yet: its name, its line of help, and where it is defined."""
 
@@ -80,6 +97,8 @@ class _Later(TyperCommand):
     def imported(self) -> Any:
         module, _, attribute = self._where.partition(":")
         found = getattr(importlib.import_module(module), attribute)
+        if isinstance(found, TyperCommand):
+            return found
         if not isinstance(found, typer.Typer):
             function, found = found, typer.Typer(rich_markup_mode=None, add_completion=False)
             found.command(self.name, cls=Command)(function)
@@ -87,8 +106,8 @@ class _Later(TyperCommand):
 
 
 def group_of(commands: Mapping[str, tuple[str, str]]) -> type[Group]:
-    """Return a class for a group of commands. For each name: `module:attribute` of a function or a Typer, and the line
-    of help."""
+    """Return a class for a group of commands. For each name: `module:attribute` of a function, a Typer or a
+    HostCommand, and the line of help."""
 
     class LazyGroup(Group):
         def __init__(self, **options: Any) -> None:

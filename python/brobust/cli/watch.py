@@ -1,159 +1,71 @@
-"""The command `brobust watch`: which sockets of this host are short of CPU."""
+"""The command `brobust watch`: which sockets of this host are short of CPU.
+
+The program for operators does the work (crates/command). On a terminal its sweeps are shown here, as a table.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-import typer
+from brobust.cli.lazy import HostCommand
+from brobust.errors import MissingSupport
+from brobust.host.programs import host_program
+from brobust.watch import Sweep
 
-from brobust import units, watch
-from brobust.cli.options import parsed
-from brobust.errors import BadInput
-from brobust.watch import CAUSES, CPU_LIMITED, Filter, Sweep, formatted
-
-if TYPE_CHECKING:
-    from brobust.watch.metrics import Address
-
-MAX_WINDOW_SWEEPS = 1000
-"""A window spans at most this many sweeps: for each of them, 8 bytes are kept per socket."""
+NO_TABLE = ("--json", "--once", "--serve", "--explain", "--help", "-h")
+"""The options whose output is no table."""
 
 
-def command(
-    interval: Annotated[str, typer.Option(help="Time between two sweeps, 50ms to 3600s.")] = "1s",
-    window: Annotated[str, typer.Option(help="Find each cause from the samples of this time; 4 intervals or more.")] = (
-        "10s"
-    ),
-    count: Annotated[int | None, typer.Option(help="End after this many sweeps. [default: never]", min=1)] = None,
-    filter_: Annotated[
-        str,
-        typer.Option("--filter", help="Watch only these ports: 'dport 443', 'sport 80', or both with and."),
-    ] = "",
-    netns: Annotated[
-        str | None,
-        typer.Option(help="Watch this network namespace (a name of ip-netns(8)), or all. [default: our own]"),
-    ] = None,
-    top: Annotated[
-        int, typer.Option(help="Show at most this many sockets, CPU-limited ones first, then by rate.", min=0)
-    ] = 20,
-    once: Annotated[
-        bool, typer.Option("--once", help="Watch for one window, then exit with status 1 if a socket is CPU-limited.")
-    ] = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Explain what cpu-limited means and what to do about it, and exit.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per sweep.")] = False,
-    serve: Annotated[
-        str | None,
-        typer.Option(
-            help="Serve the sweeps to Prometheus at this address, such as 127.0.0.1:9775, until Ctrl-C.",
-            metavar="ADDRESS:PORT",
-        ),
-    ] = None,
-    per_socket: Annotated[
-        bool,
-        typer.Option(
-            "--per-socket",
-            help="With --serve: also serve time series for the --top sockets. Prometheus keeps three for every "
-            "connection that was ever among them, long after its end, and anyone who can connect sees the addresses.",
-        ),
-    ] = False,
-) -> None:
-    """Follow all TCP sockets of this host and say what limits each: CPU, network, windows or application.
+class Watch(HostCommand):
+    """`brobust watch`: a table on a terminal, and what the program for operators writes anywhere else."""
 
-    The command reads the kernel's socket diagnosis, as `ss` does, and changes nothing. Sockets of its own network
-    namespace need no privilege. A BBR flow is judged by its own estimate of the path's bandwidth-delay product, any
-    other flow by delivery rate x min RTT.
-    """
-    if explain:
-        print(watch.EXPLANATION, end="")
-        return
-    seconds = {"interval": _seconds("interval", interval), "window": _seconds("window", window)}
-    if seconds["window"] < 4 * seconds["interval"]:
-        raise BadInput(
-            f"--window: {window} is less than four intervals of {interval}, too few samples to find a cause; "
-            "give a longer window"
-        )
-    if seconds["window"] > MAX_WINDOW_SWEEPS * seconds["interval"]:
-        raise BadInput(
-            f"--window: {window} is more than {MAX_WINDOW_SWEEPS} intervals of {interval}, and every socket needs "
-            "memory for each; give a shorter window, or a longer --interval"
-        )
-    if once:
-        if count is not None:
-            raise BadInput("--once watches for exactly one window, so it excludes --count; leave one of them out")
-        count = round(seconds["window"] / seconds["interval"])
-    address = _address(serve, as_json, once, per_socket)
-    which = Filter.parse(filter_) if filter_ else Filter()
-    if address is not None and not per_socket:
-        top = 0  # nobody would see the sockets
-    sweeps = watch.sweeps(seconds["interval"], seconds["window"], count, top, which, netns)
-    if address is not None:
-        from brobust.watch import metrics
-
-        metrics.serve(sweeps, address, per_socket)
-        return
-    if not once:
-        _follow(sweeps, as_json)
-        return
-    *_, last = sweeps
-    _print(last, as_json)
-    if watch.count(last, CPU_LIMITED):
-        raise typer.Exit(1)
-
-
-def _seconds(option: str, text: str) -> float:
-    seconds = parsed(option, text, units.nanoseconds) / 1e9
-    if not 0.05 <= seconds <= 3600:
-        raise BadInput(f"--{option}: {text} is not between 50ms and 3600s")
-    return seconds
-
-
-def _address(serve: str | None, as_json: bool, once: bool, per_socket: bool) -> Address | None:
-    if serve is None:
-        if per_socket:
-            raise BadInput("--per-socket adds time series to what --serve shows; give --serve, too")
-        return None
-    if as_json or once:
-        other = "--json" if as_json else "--once"
-        raise BadInput(f"--serve and {other} exclude each other: both say where the sweeps go; leave one of them out")
-    from brobust.watch.metrics import Address
-
-    return Address.parse(serve)
-
-
-def _follow(sweeps: Iterator[Sweep], as_json: bool) -> None:
-    # The view reads keys from standard input, and textual draws on standard error.
-    are_terminals = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
-    if are_terminals and os.environ.get("TERM", "dumb") != "dumb" and not as_json:
+    def call(self, arguments: Sequence[str]) -> None:
+        if not _is_for_a_table(arguments):
+            super().call(arguments)
         from brobust.watch import view  # imports textual, which takes half a second: only for a terminal
 
-        view.follow(sweeps)
-        return
-    for sweep in sweeps:
-        _print(sweep, as_json)
+        with _sweeps(arguments) as sweeps:
+            view.follow(sweeps)
 
 
-def _print(sweep: Sweep, as_json: bool) -> None:
-    """Print whole lines and flush each, so that a reader of the pipe gets them at once."""
-    if as_json:
-        print(json.dumps(sweep), flush=True)
-        return
-    from brobust.watch.text import cells
-
-    print(summary(sweep), flush=True)
-    for flow in sweep["flows"]:
-        print("  " + "  ".join(cells(flow).values()), flush=True)
+command = Watch(
+    "watch", "Follow all TCP sockets of this host and say what limits each: CPU, network, windows or application."
+)
 
 
-def summary(sweep: Sweep) -> str:
-    """Return a sweep in one line: the number of sockets by cause, steal, and the reason for a deficit."""
-    causes = ", ".join(f"{number} {cause}" for cause in CAUSES if (number := watch.count(sweep, cause)))
-    host = sweep["host"]
-    line = f"{sweep['sockets']} sockets: {causes or 'none'}; steal {formatted(host['steal_share'], '{:.1%}')}"
-    if watch.count(sweep, CPU_LIMITED):
-        line += f"; {watch.why(host)}"
-    return "; ".join([line, *sweep["unread"]])
+def _is_for_a_table(arguments: Sequence[str]) -> bool:
+    # The view reads keys from standard input, and textual draws on standard error.
+    are_terminals = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    has_other_output = any(argument.split("=")[0] in NO_TABLE for argument in arguments)
+    return are_terminals and os.environ.get("TERM", "dumb") != "dumb" and not has_other_output
+
+
+@contextmanager
+def _sweeps(arguments: Sequence[str]) -> Iterator[Iterator[Sweep]]:
+    """Let the program for operators sweep while the context lasts."""
+    command = [host_program(), "watch", *arguments, "--json"]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]
+        try:
+            yield _read(process)
+        finally:
+            process.terminate()  # the view may end before the sweeps do
+
+
+def _read(process: subprocess.Popen[str]) -> Iterator[Sweep]:
+    """Yield each sweep that the program writes. Raise its refusal if it ends with one."""
+    assert process.stdout is not None and process.stderr is not None
+    for line in process.stdout:
+        yield json.loads(line)
+    said, status = process.stderr.read().strip(), process.wait()
+    if status == 130:
+        raise KeyboardInterrupt
+    if status == 2:
+        raise MissingSupport(said.removeprefix("brobust: "))
+    if status != 0:
+        raise RuntimeError(f"brobust-host ended with status {status}: {said}")

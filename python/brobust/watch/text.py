@@ -11,22 +11,12 @@ from collections.abc import Iterable, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from brobust import _core, watch
-from brobust.watch import CAUSES, CPU_LIMITED, Flow, formatted
+from brobust import watch
+from brobust.watch import CAUSES, CPU_LIMITED, MEANINGS, Flow, formatted
 from brobust.watch.history import Followed, History
 
 # At most this many of the things that could not be read are named: the table needs the lines.
 MAX_UNREAD_SHOWN = 2
-
-_LIMIT = _core.CAUSE_THRESHOLDS
-MEANINGS = {
-    CPU_LIMITED: "it had data and room to send, but its sender lacked the CPU",
-    "network-limited": f"{_LIMIT['deficit_bdp']:g} BDP or more is in flight: the path is the limit",
-    "rwnd-limited": f"the receiver's window is the limit in more than {_LIMIT['limited_share']:.0%} of its busy time",
-    "sndbuf-limited": f"the send buffer is the limit in more than {_LIMIT['limited_share']:.0%} of its busy time",
-    "app-limited": f"in more than {_LIMIT['majority_share']:.0%} of the time there was nothing to send",
-    "undecided": f"there are fewer than {_LIMIT['min_samples']:g} samples, no estimate, or no sign of a cause",
-}
 
 
 def cells(flow: Flow) -> dict[str, str]:
@@ -167,8 +157,8 @@ def summary(followed: Followed) -> Text:
         ),
         Text(f"host: {shares}"),
     ]
-    if watch.count(sweep, CPU_LIMITED):
-        lines.append(Text(f"cpu-limited: {watch.why(host)}", style="bold red"))
+    if sweep["why"] is not None:
+        lines.append(Text(f"cpu-limited: {sweep['why']}", style="bold red"))
     unread = sweep["unread"]
     if unread:
         rest = len(unread) - MAX_UNREAD_SHOWN

@@ -23,10 +23,9 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
-from brobust.watch import Flow, Sweep
+from brobust.watch import MEANINGS, Flow, Sweep
 from brobust.watch.history import ORDERS, Followed, Key, key_of
 from brobust.watch.text import (
-    MEANINGS,
     cells,
     cut,
     evidence,

@@ -1,0 +1,194 @@
+//! `brobust watch`: which sockets of this host are short of CPU.
+
+mod address;
+mod exposition;
+mod filter;
+mod lines;
+mod metrics;
+mod process;
+mod server;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use brobust_ccload as ccload;
+use brobust_host::{units, Refusal};
+use brobust_watch::{Cause, Namespaces, Settings, Sweeps, TimedSweep, Watch};
+use clap::Args;
+
+use crate::{interrupt, output, Found, Stop};
+use address::Address;
+use metrics::Metrics;
+
+/// A window spans at most this many sweeps: for each of them, 8 bytes are kept per socket.
+const MAX_WINDOW_SWEEPS: u64 = 1000;
+/// Fewest intervals in a window: with fewer samples there is no cause.
+const MIN_WINDOW_SWEEPS: u64 = 4;
+const INTERVALS_MS: std::ops::RangeInclusive<u64> = 50..=3_600_000;
+
+#[derive(Args)]
+pub struct Options {
+    /// Time between two sweeps, 50ms to 3600s
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    interval: String,
+    /// Find each cause from the samples of this time; 4 intervals or more
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    window: String,
+    /// End after this many sweeps [default: never]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "once")]
+    count: Option<u64>,
+    /// Watch only these ports: 'dport 443', 'sport 80', or both with and
+    #[arg(long, default_value = "", hide_default_value = true)]
+    filter: String,
+    /// Watch this network namespace (a name of ip-netns(8)), or all [default: our own]
+    #[arg(long, value_name = "NAME")]
+    netns: Option<String>,
+    /// Show at most this many sockets, those that are short of CPU first, then by rate
+    #[arg(long, value_name = "NUMBER", default_value_t = 20)]
+    top: usize,
+    /// Watch for one window, then exit with status 1 if a socket is CPU-limited
+    #[arg(long)]
+    once: bool,
+    /// Explain what the causes mean and what to do about cpu-limited, and exit
+    #[arg(long)]
+    explain: bool,
+    /// Print one JSON object per sweep
+    #[arg(long)]
+    json: bool,
+    /// Serve the sweeps to Prometheus at this address, such as 127.0.0.1:9775, until Ctrl-C
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    serve: Option<String>,
+    /// With --serve: also serve time series for the --top sockets. Prometheus keeps three for every connection that was
+    /// ever among them, long after its end, and anyone who can connect sees the addresses
+    #[arg(long)]
+    per_socket: bool,
+}
+
+pub fn run(options: &Options) -> Found {
+    if options.explain {
+        output::line(lines::explanation().trim_end())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (interval, window) = (duration("interval", &options.interval)?, duration("window", &options.window)?);
+    check_window(options, interval, window)?;
+    let address = address(options)?;
+    let filter = filter::parse(&options.filter)?;
+    let count = if options.once { Some((window.as_nanos() / interval.as_nanos()) as u64) } else { options.count };
+    // Without --per-socket nobody would see the sockets.
+    let top = if address.is_some() && !options.per_socket { 0 } else { options.top };
+
+    interrupt::catch();
+    let settings = Settings { namespaces: namespaces(options.netns.as_deref()), filter, window };
+    let watch = Watch::new(settings).map_err(|error| Refusal::missing_support(format!("watch: {error}")))?;
+    let sweeps = Sweeps::new(watch, interval);
+    if let Some(address) = address {
+        let metrics = Metrics::new(options.per_socket);
+        let served = server::start(&address, {
+            let metrics = metrics.clone();
+            move |format| metrics.text(format)
+        })?;
+        output::line(&format!("serving metrics on http://{served}/metrics; stop it with Ctrl-C"))?;
+        return each(sweeps, count, top, interrupt::sleep_until, |sweep| {
+            metrics.update(sweep);
+            Ok(ExitCode::SUCCESS)
+        });
+    }
+    each(sweeps, count, top, sleep_while_read, |sweep| {
+        if !options.once || Some(sweep.report.sweep) == count {
+            print(&sweep, options.json)?;
+        }
+        Ok(ExitCode::from(u8::from(options.once && sweep.report.count(Cause::CpuLimited) > 0)))
+    })
+}
+
+/// Makes that many sweeps, or sweeps for ever. Returns what `take` has returned for the last one.
+fn each(
+    mut sweeps: Sweeps,
+    count: Option<u64>,
+    top: usize,
+    sleep_until: impl Fn(Instant) -> Result<(), Stop>,
+    mut take: impl FnMut(TimedSweep) -> Found,
+) -> Found {
+    let mut made = 0;
+    loop {
+        sleep_until(sweeps.due())?;
+        let found = take(sweeps.sweep(ccload::state_maps(), top))?;
+        made += 1;
+        if count.is_some_and(|count| made >= count) {
+            return Ok(found);
+        }
+    }
+}
+
+/// Sleeps until then, or until nobody reads our output any more: the program that shows our sweeps on a terminal may be
+/// killed, and an interval may be an hour.
+fn sleep_while_read(end: Instant) -> Result<(), Stop> {
+    while Instant::now() < end {
+        if output::is_closed() {
+            return Err(Stop::OutputClosed);
+        }
+        interrupt::sleep_until(end.min(Instant::now() + Duration::from_millis(100)))?;
+    }
+    Ok(())
+}
+
+fn print(sweep: &TimedSweep, as_json: bool) -> Result<(), Stop> {
+    if as_json {
+        let text = serde_json::to_string(sweep).map_err(|error| Refusal::failed(error.to_string()))?;
+        return output::line(&text);
+    }
+    output::line(&lines::of(&sweep.report))
+}
+
+fn duration(option: &str, text: &str) -> Result<Duration, Refusal> {
+    let nanoseconds = units::nanoseconds(text).map_err(|error| Refusal::bad_input(format!("--{option}: {error}")))?;
+    let duration = Duration::from_nanos(nanoseconds);
+    let (shortest, longest) =
+        (Duration::from_millis(*INTERVALS_MS.start()), Duration::from_millis(*INTERVALS_MS.end()));
+    if duration < shortest || duration > longest {
+        return Err(Refusal::bad_input(format!("--{option}: {text} is not between 50ms and 3600s")));
+    }
+    Ok(duration)
+}
+
+fn check_window(options: &Options, interval: Duration, window: Duration) -> Result<(), Refusal> {
+    let (given, each) = (&options.window, &options.interval);
+    if window.as_nanos() < interval.as_nanos() * u128::from(MIN_WINDOW_SWEEPS) {
+        return Err(Refusal::bad_input(format!(
+            "--window: {given} is less than four intervals of {each}, too few samples to find a cause; give a longer \
+             window"
+        )));
+    }
+    if window.as_nanos() > interval.as_nanos() * u128::from(MAX_WINDOW_SWEEPS) {
+        return Err(Refusal::bad_input(format!(
+            "--window: {given} is more than {MAX_WINDOW_SWEEPS} intervals of {each}, and every socket needs memory for \
+             each; give a shorter window, or a longer --interval"
+        )));
+    }
+    Ok(())
+}
+
+fn address(options: &Options) -> Result<Option<Address>, Refusal> {
+    let Some(text) = &options.serve else {
+        if options.per_socket {
+            let what = "--per-socket adds time series to what --serve shows; give --serve, too";
+            return Err(Refusal::bad_input(what));
+        }
+        return Ok(None);
+    };
+    if options.json || options.once {
+        let other = if options.json { "--json" } else { "--once" };
+        return Err(Refusal::bad_input(format!(
+            "--serve and {other} exclude each other: both say where the sweeps go; leave one of them out"
+        )));
+    }
+    Address::parse(text).map(Some)
+}
+
+fn namespaces(netns: Option<&str>) -> Namespaces {
+    match netns {
+        None => Namespaces::Own,
+        Some("all") => Namespaces::All,
+        Some(name) => Namespaces::Named(name.to_owned()),
+    }
+}

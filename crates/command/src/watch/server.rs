@@ -1,0 +1,343 @@
+//! Answers Prometheus over HTTP, in one thread.
+//!
+//! Anybody may connect, so what connections can cost is bounded: their number, their time, and the length of what they
+//! ask. A new connection replaces the oldest if there are too many. So connections that ask for nothing, or never read,
+//! do not keep Prometheus out. Each answer ends its connection.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use brobust_host::Refusal;
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+
+use super::address::Address;
+use super::exposition::Format;
+
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    connections: usize,
+    duration: Duration,
+    request_bytes: usize,
+}
+
+const LIMITS: Limits = Limits { connections: 32, duration: Duration::from_secs(10), request_bytes: 16 * 1024 };
+
+/// Begins to answer scrapes with what `metrics` returns. Returns the address, with the port that the kernel chose for 0.
+pub fn start(address: &Address, metrics: impl Fn(Format) -> String + Send + 'static) -> Result<Address, Refusal> {
+    let failed = |error: io::Error| Refusal::failed(format!("--serve: cannot serve at {address}: {error}"));
+    let listener = address.listen()?;
+    let place = listener.local_addr().map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let mut server = Server { listener, metrics, limits: LIMITS, connections: Vec::new() };
+    thread::Builder::new()
+        .name("metrics".to_owned())
+        .spawn(move || loop {
+            server.turn()
+        })
+        .map_err(failed)?;
+    Ok(Address { host: place.ip().to_string(), port: place.port() })
+}
+
+struct Server<Metrics> {
+    listener: TcpListener,
+    metrics: Metrics,
+    limits: Limits,
+    /// The oldest first.
+    connections: Vec<Connection>,
+}
+
+impl<Metrics: Fn(Format) -> String> Server<Metrics> {
+    /// Waits until something can be done, and does it.
+    fn turn(&mut self) {
+        let oldest = self.connections.first().map(|one| one.since + self.limits.duration);
+        let left = oldest.map(|end| end.saturating_duration_since(Instant::now()) + Duration::from_millis(1));
+        let timeout = left.map_or(PollTimeout::NONE, |left| PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
+        let mut waited: Vec<PollFd> = vec![PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
+        waited.extend(self.connections.iter().map(|one| PollFd::new(one.stream.as_fd(), one.waits_for())));
+        // A signal, or no memory for the call: the deadlines are checked all the same.
+        let _ = poll(&mut waited, timeout);
+        let is_ready: Vec<bool> = waited.iter().map(|one| one.any().unwrap_or(true)).collect();
+        let (limits, now) = (self.limits, Instant::now());
+        let mut ready = is_ready.iter().skip(1);
+        let metrics = &self.metrics;
+        self.connections.retain_mut(|one| {
+            let is_ready = ready.next().copied().unwrap_or(false);
+            now - one.since < limits.duration && (!is_ready || one.advance(metrics, limits.request_bytes))
+        });
+        if is_ready.first() == Some(&true) {
+            self.accept();
+        }
+    }
+
+    /// Takes the connections that wait, and answers those that have asked already. In one turn as many as may be open,
+    /// so that a flood of them does not keep those that are open from being answered.
+    fn accept(&mut self) {
+        for _ in 0..self.limits.connections {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    if self.connections.len() >= self.limits.connections {
+                        self.connections.remove(0);
+                    }
+                    let mut one = Connection::new(stream);
+                    if one.stream.set_nonblocking(true).is_ok() && one.advance(&self.metrics, self.limits.request_bytes)
+                    {
+                        self.connections.push(one);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if is_about_the_connection(&error) => {}
+                // No descriptor or no memory for another one. It waits for us, so poll() would not wait.
+                Err(_) if self.connections.is_empty() => return thread::sleep(Duration::from_millis(100)),
+                Err(_) => drop(self.connections.remove(0)),
+            }
+        }
+    }
+}
+
+/// Whether accept(2) reports what happened to a connection that has waited for us.
+fn is_about_the_connection(error: &io::Error) -> bool {
+    !matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
+}
+
+enum State {
+    /// Holds what has been asked so far.
+    Asked(Vec<u8>),
+    /// Holds the answer, and how much of it has been sent.
+    Answered(Vec<u8>, usize),
+    /// We have said that nothing more comes, and wait for the other end to say so, too: closing a connection on which
+    /// unread data waits would destroy the answer on its way.
+    Ended,
+}
+
+struct Connection {
+    stream: TcpStream,
+    since: Instant,
+    state: State,
+}
+
+impl Connection {
+    fn new(stream: TcpStream) -> Connection {
+        Connection { stream, since: Instant::now(), state: State::Asked(Vec::new()) }
+    }
+
+    fn waits_for(&self) -> PollFlags {
+        match self.state {
+            State::Answered(..) => PollFlags::POLLOUT,
+            State::Asked(_) | State::Ended => PollFlags::POLLIN,
+        }
+    }
+
+    /// Does what can be done without waiting. Returns whether the connection stays open.
+    fn advance(&mut self, metrics: &impl Fn(Format) -> String, most: usize) -> bool {
+        match self.step(metrics, most) {
+            Ok(()) => false,
+            Err(error) => error.kind() == ErrorKind::WouldBlock,
+        }
+    }
+
+    /// Ok: the other end has closed it.
+    fn step(&mut self, metrics: &impl Fn(Format) -> String, most: usize) -> io::Result<()> {
+        let mut part = [0; 4096];
+        loop {
+            match &mut self.state {
+                State::Asked(request) => {
+                    let length = again(|| self.stream.read(&mut part))?;
+                    if length == 0 {
+                        return Ok(());
+                    }
+                    request.extend_from_slice(part.get(..length).unwrap_or_default());
+                    if let Some(answer) = answer(request, metrics, most) {
+                        self.state = State::Answered(answer, 0);
+                    }
+                }
+                State::Answered(answer, sent) => {
+                    let rest = answer.get(*sent..).unwrap_or_default();
+                    if rest.is_empty() {
+                        self.stream.shutdown(Shutdown::Write)?;
+                        self.state = State::Ended;
+                        continue;
+                    }
+                    *sent += again(|| self.stream.write(rest))?;
+                }
+                State::Ended => {
+                    if again(|| self.stream.read(&mut part))? == 0 {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Calls it again after a signal.
+fn again(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+/// Returns the answer to a request of HTTP/1, or None while its head is not complete.
+fn answer(request: &[u8], metrics: &impl Fn(Format) -> String, most: usize) -> Option<Vec<u8>> {
+    let ends = [&b"\r\n\r\n"[..], b"\n\n"];
+    if !ends.iter().any(|end| request.windows(end.len()).any(|part| part == *end)) {
+        let too_long =
+            || whole("431 Request Header Fields Too Large", "", "text/plain", "the request is too long\n", true);
+        return (request.len() > most).then(too_long);
+    }
+    let head = String::from_utf8_lossy(request);
+    let mut lines = head.lines();
+    let mut words = lines.next().unwrap_or_default().split_whitespace();
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let has_body = method != "HEAD";
+    let plain = |status: &str, more: &str, text: &str| Some(whole(status, more, "text/plain", text, has_body));
+    if !words.next().is_some_and(|version| version.starts_with("HTTP/1.")) {
+        return plain("400 Bad Request", "", "this is no request of HTTP/1\n");
+    }
+    if !matches!(method, "GET" | "HEAD") {
+        return plain("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "only GET and HEAD are answered\n");
+    }
+    if !matches!(path.split('?').next(), Some("/metrics" | "/")) {
+        return plain("404 Not Found", "", "the metrics are at /metrics\n");
+    }
+    let accept: Vec<&str> = lines
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_once(':'))
+        .filter(|(name, _)| name.eq_ignore_ascii_case("accept"))
+        .map(|(_, value)| value.trim())
+        .collect();
+    let format = Format::wanted(&accept.join(","));
+    Some(whole("200 OK", "", format.content_type(), &metrics(format), has_body))
+}
+
+fn whole(status: &str, more: &str, kind: &str, body: &str, has_body: bool) -> Vec<u8> {
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n{more}\r\n"
+    );
+    (head + if has_body { body } else { "" }).into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// A server whose answers have this body, in a thread that ends with the test.
+    struct Served {
+        place: std::net::SocketAddr,
+        stop: Arc<AtomicBool>,
+        thread: Option<thread::JoinHandle<usize>>,
+    }
+
+    impl Served {
+        fn new(limits: Limits, body: &str) -> Served {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.set_nonblocking(true).unwrap();
+            let (place, stop, body) =
+                (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)), body.to_owned());
+            let ended = Arc::clone(&stop);
+            let metrics = move |_: Format| body.clone();
+            let mut server = Server { listener, metrics, limits, connections: Vec::new() };
+            let thread = thread::spawn(move || {
+                let mut most = 0;
+                while !ended.load(Ordering::Relaxed) {
+                    server.turn();
+                    most = most.max(server.connections.len());
+                }
+                most
+            });
+            Served { place, stop, thread: Some(thread) }
+        }
+
+        fn connect(&self) -> TcpStream {
+            let stream = TcpStream::connect(self.place).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            stream
+        }
+
+        fn ask(&self, request: &str) -> String {
+            let mut stream = self.connect();
+            stream.write_all(request.as_bytes()).unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            text
+        }
+
+        /// Ends the server, and returns how many connections were open at the most.
+        fn end(mut self) -> usize {
+            self.stop.store(true, Ordering::Relaxed);
+            let _ = TcpStream::connect(self.place);
+            self.thread.take().unwrap().join().unwrap()
+        }
+    }
+
+    const GET: &str = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+
+    #[test]
+    fn what_is_asked_is_answered() {
+        let served = Served::new(LIMITS, "m 1\n");
+        let said = served.ask(GET);
+        assert!(said.starts_with("HTTP/1.1 200 OK\r\n") && said.contains("Content-Length: 4\r\n"), "{said}");
+        assert!(said.contains("text/plain; version=0.0.4") && said.ends_with("\r\n\r\nm 1\n"), "{said}");
+        let said = served.ask("GET /?x HTTP/1.0\r\naccept: application/openmetrics-text; version=1.0.0\r\n\r\n");
+        assert!(said.contains("Content-Type: application/openmetrics-text; version=1.0.0"), "{said}");
+        let said = served.ask("HEAD /metrics HTTP/1.1\r\n\r\n");
+        assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("\r\n\r\n"), "{said}");
+        for (request, status) in [
+            ("GET /other HTTP/1.1\r\n\r\n", "404"),
+            ("POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "405"),
+            ("nonsense\r\n\r\n", "400"),
+            ("\u{1}\u{2}\n\n", "400"),
+            (&"GET /".repeat(5000), "431"),
+        ] {
+            let said = served.ask(request);
+            assert!(said.starts_with(&format!("HTTP/1.1 {status} ")), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_request_may_come_in_parts() {
+        let served = Served::new(LIMITS, "m 1\n");
+        let mut stream = served.connect();
+        for part in GET.as_bytes().chunks(7) {
+            stream.write_all(part).unwrap();
+            thread::sleep(Duration::from_millis(2));
+        }
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert!(text.ends_with("m 1\n"));
+    }
+
+    #[test]
+    fn connections_that_ask_nothing_do_not_keep_a_prometheus_out() {
+        let served = Served::new(LIMITS, "m 1\n");
+        let idle: Vec<TcpStream> = (0..300).map(|_| served.connect()).collect();
+        assert!(served.ask(GET).ends_with("m 1\n"));
+        assert!(served.end() <= LIMITS.connections);
+        drop(idle);
+    }
+
+    #[test]
+    fn who_never_reads_is_left_and_keeps_nobody_waiting() {
+        // More than the kernel's buffers of a connection hold.
+        let body = "x".repeat(64 << 20);
+        let served = Served::new(Limits { duration: Duration::from_secs(2), ..LIMITS }, &body);
+        let mut slow = served.connect();
+        slow.write_all(GET.as_bytes()).unwrap();
+        assert!(served.ask(GET).len() > body.len());
+        thread::sleep(Duration::from_millis(2500));
+        let (mut got, mut part) = (0, vec![0; 1 << 20]);
+        while let Ok(length @ 1..) = slow.read(&mut part) {
+            got += length;
+        }
+        assert!(got < body.len(), "{got}");
+    }
+}
