@@ -1,6 +1,6 @@
 # A newcomer needs only two commands: `make demo` and `make test`. Both install what they need.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test tools lint unit compiles virtual vm audit format clean
+.PHONY: help setup demo test tools lint unit compiles virtual vm audit format dist dist-test clean
 
 help:
 	@echo "make demo      take a sender's CPU away, measure cubic / bbr / bbr_robust, draw the result: with real kernels in"
@@ -11,6 +11,8 @@ help:
 	@echo "make unit      the tests without VMs and kernels; make compiles, virtual, vm: the other tests"
 	@echo "make lint      check format, style and types; make format corrects the format"
 	@echo "make audit     look up known vulnerabilities of everything in the lock files; needs the network"
+	@echo "make dist      build what is released, into dist/: wheel, deb, rpm, tarball, container image, SBOM, checksums"
+	@echo "make dist-test install each of them in file systems with nothing but a distribution's minimal packages"
 	@echo "make clean     remove what was built"
 
 setup:
@@ -79,6 +81,13 @@ format:
 	.venv/bin/ruff format .
 	.venv/bin/python scripts/write_field_docs.py
 	git ls-files '*.c' '*.h' '*.cc' | xargs -r clang-format -i
+
+dist:
+	@scripts/dist.sh
+
+# Needs root, and the network for the minimal systems; what is tried in them has no network.
+dist-test:
+	@scripts/dist-test.sh
 
 clean:
 	rm -rf target .venv python/brobust/sources python/brobust/testbed/bin python/brobust/_core*.so

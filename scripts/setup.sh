@@ -6,6 +6,7 @@
 #   trees      the repairs for kernel trees
 #   lint       what `make lint` needs in addition to Python's and Rust's own tools
 #   browser    the browser that opens the report in tests
+#   dist       what scripts/dist.sh packs with, and scripts/dist-test.sh tries packages with
 #
 # Without arguments: virtual, vm and trees. A second call only adds what is missing, and takes a few seconds.
 set -euo pipefail
@@ -24,7 +25,8 @@ for part in $parts; do
 	trees) packages+=(coccinelle pahole diffutils) ;;
 	lint) packages+=(clang-format) ;;
 	browser) packages+=(chromium) ;;
-	*) refuse "$part: no such part; the parts are virtual, vm, trees, lint and browser" ;;
+	dist) packages+=(dpkg-dev git rpm tar gzip mmdebstrap) ;;
+	*) refuse "$part: no such part; the parts are virtual, vm, trees, lint, browser and dist" ;;
 	esac
 done
 
@@ -70,6 +72,8 @@ if [ "$(.venv/bin/uv --version 2>/dev/null | cut -d' ' -f2)" != "$wanted_uv" ]; 
 	[ -x .venv/bin/python ] || python3 -m venv .venv
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$wanted_uv"
 fi
+# What is packed is built by scripts/dist.sh itself.
+[ "$parts" != " dist " ] || exit 0
 sync() {
 	UV_PROJECT_ENVIRONMENT=.venv .venv/bin/uv sync --quiet --locked --inexact "$@"
 }

@@ -13,6 +13,7 @@ use libbpf_cargo::SkeletonBuilder;
 fn main() -> Result<()> {
     let cc = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../../cc").canonicalize()?;
     let host = cc.join("hosts/bpf");
+    let repository = cc.parent().context("cc/ is in the repository")?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     println!("cargo::rerun-if-changed={}", cc.display());
 
@@ -34,7 +35,7 @@ fn main() -> Result<()> {
             SkeletonBuilder::new()
                 .source(&source)
                 .obj(&object)
-                .clang_args(clang_args(&host).into_iter().chain(listing))
+                .clang_args(clang_args(&host, repository, &out).into_iter().chain(listing))
                 .build()
                 .with_context(|| format!("cannot compile {} (is clang installed?)", source.display()))?;
         }
@@ -74,12 +75,17 @@ fn programs(sources: &Path, suffix: &str) -> Result<Vec<(String, PathBuf)>> {
     Ok(found)
 }
 
-fn clang_args(host: &Path) -> Vec<String> {
+fn clang_args(host: &Path, repository: &Path, out: &Path) -> Vec<String> {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-mcpu=v3"]
         .map(String::from)
         .into_iter()
         // Debian keeps asm/types.h in a directory that clang does not search for the bpf target.
         .chain([format!("-idirafter/usr/include/{arch}-linux-gnu"), format!("-I{}", host.display())])
+        // An object names the source of each instruction. Without the builder's directories it is the same everywhere.
+        .chain(
+            [(repository, "/brobust"), (out, "/brobust/generated")]
+                .map(|(path, name)| format!("-ffile-prefix-map={}={name}", path.display())),
+        )
         .collect()
 }

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Builds what is released, into dist/: everything, or only the named parts:
+#
+#   wheel      the Python package with its kernels for virtual time
+#   binary     brobust-host, the program for operators: one file that needs no library of the host
+#   deb, rpm, tarball
+#              that program with man pages, completion, systemd unit and dashboard
+#   image      that program as an OCI image
+#   sbom       what the wheel and the program consist of, as CycloneDX
+#
+# Every call ends with the checksums of all files in dist/. The same commit gives the same bytes on the same release of
+# Debian (docs/releasing.md says what they depend on); SOURCE_DATE_EPOCH is the time of the commit unless it is given.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf 'dist: %s\n' "$*" >&2; }
+refuse() { say "$*"; exit 2; }
+size() { # FILE
+	du --apparent-size -k "$1" | awk '{ printf "%.1f MB", $1 / 1000 }'
+}
+
+all_parts=(wheel deb rpm tarball image sbom)
+[ $# -gt 0 ] || set -- "${all_parts[@]}"
+for part in "$@"; do
+	case " ${all_parts[*]} binary " in
+	*" $part "*) ;;
+	*) refuse "$part: no such part; the parts are ${all_parts[*]} and binary" ;;
+	esac
+done
+
+scripts/setup.sh dist
+version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH
+# What the packages contain must not depend on who builds them, in which language and time zone.
+export LC_ALL=C.UTF-8 TZ=UTC
+umask 022
+mkdir -p dist
+# Files of another version would get checksums as if they belonged to this one.
+find dist -maxdepth 1 -type f ! -name "*$version*" -delete
+
+for file in scripts/dist/*.sh; do
+	# shellcheck source=/dev/null
+	. "$file"
+done
+for part in "$@"; do
+	"build_$part"
+done
+(cd dist && find . -maxdepth 1 -type f ! -name SHA256SUMS -printf '%f\n' | sort | xargs -r sha256sum >SHA256SUMS)
+say "done: $(cd dist && find . -maxdepth 1 -type f ! -name SHA256SUMS | wc -l) files and their SHA256SUMS in dist/"

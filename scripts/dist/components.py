@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Say what a program consists of: `components.py notices` prints the licences of everything that is linked into the
+program for operators, and `components.py sbom` its CycloneDX bill of materials.
+
+Cargo.lock says which Rust packages there are, and Debian's own files what the static C libraries are. No tool that was
+looked at knows both (cargo-cyclonedx has only the first, and takes minutes to compile).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tomllib
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+TARGET = "x86_64-unknown-linux-gnu"
+# The Debian packages whose static libraries are in the program.
+LIBRARIES = ("libc6-dev", "libelf-dev", "zlib1g-dev")
+NOTICES = ("LICENSE*", "LICENCE*", "COPYING*", "COPYRIGHT*", "NOTICE*", "UNLICENSE*")
+
+
+@dataclass(frozen=True)
+class Component:
+    name: str
+    version: str
+    purl: str
+    licence: str | None
+    """An SPDX expression."""
+    sha256: str | None
+    notices: tuple[Path, ...]
+
+
+def rust_packages(program: str, features: str) -> list[Component]:
+    """Return the packages that are linked into one of ours."""
+    metadata = _read("cargo", "metadata", "--locked", "--format-version=1", "--filter-platform", TARGET)
+    packages = {package["id"]: package for package in json.loads(metadata)["packages"]}
+    lock = tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
+    checksums = {(package["name"], package["version"]): package.get("checksum") for package in lock}
+    # Of the tools, `cargo tree` alone knows which features, and so which packages, a program gets.
+    listing = _read("cargo", "tree", "--locked", "--package", program, "--target", TARGET, "--edges", "normal,no-proc-macro",
+                    "--prefix", "none", "--format", "{p}", *(["--features", features] if features else []))  # fmt: skip
+    used = {(words[0], words[1].removeprefix("v")) for line in listing.splitlines() if (words := line.split())}
+    found = [package for package in packages.values() if (package["name"], package["version"]) in used]
+    return [
+        Component(
+            name=package["name"],
+            version=package["version"],
+            purl=f"pkg:cargo/{package['name']}@{package['version']}",
+            # Old manifests separate licences by a slash, which means OR.
+            licence=(package["license"] or "").replace("/", " OR ").replace("  ", " ") or None,
+            sha256=checksums.get((package["name"], package["version"])),
+            notices=_notices(Path(package["manifest_path"]).parent),
+        )
+        for package in sorted(found, key=lambda package: (package["name"], package["version"]))
+    ]
+
+
+def c_libraries() -> list[Component]:
+    """Return the C libraries that are linked into the program, as this machine's Debian packages."""
+    distribution = dict(
+        line.replace('"', "").split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line
+    )
+    found = []
+    for package in LIBRARIES:
+        source, version = _read(
+            "dpkg-query", "-W", "-f", "${source:Package} ${source:Version}", f"{package}:amd64"
+        ).split()
+        purl = f"pkg:deb/{distribution['ID']}/{source}@{version}?arch=source&distro={distribution['VERSION_CODENAME']}"
+        notice = Path(f"/usr/share/doc/{package}/copyright")
+        found.append(Component(source, version, purl, None, None, (notice,) if notice.exists() else ()))
+    return found
+
+
+def print_notices(components: list[Component]) -> None:
+    """Print every licence text once, above it the packages that it belongs to."""
+    texts: dict[str, list[str]] = {}
+    for component in components:
+        for notice in component.notices:
+            text = "\n".join(line.rstrip() for line in notice.read_text(errors="replace").strip().splitlines())
+            texts.setdefault(text, []).append(f"{component.name} {component.version}")
+    print("The program contains these works of others, under these licences.")
+    for component in components:
+        print(f"  {component.name} {component.version}: {component.licence or 'see below'}")
+    for text, owners in texts.items():
+        print(f"\n{'=' * 100}\n{', '.join(dict.fromkeys(owners))}\n{'-' * 100}\n{text}")
+
+
+def print_sbom(name: str, version: str, components: list[Component], python: Path | None) -> None:
+    """Print a CycloneDX document; `python` is what `uv export --format cyclonedx1.5` has written."""
+    main = {"type": "application", "bom-ref": name, "name": name, "version": version,
+            "licenses": [{"expression": "GPL-2.0-only OR BSD-3-Clause"}]}  # fmt: skip
+    listed = [_cyclonedx(component) for component in components]
+    if python:
+        listed += json.loads(python.read_text())["components"]
+    content = json.dumps([main, listed], sort_keys=True)
+    date = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), UTC)
+    document = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        # The same content has the same number.
+        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, content)}",
+        "version": 1,
+        "metadata": {"timestamp": f"{date:%Y-%m-%dT%H:%M:%SZ}", "component": main},
+        "components": listed,
+    }
+    print(json.dumps(document, indent=1))
+
+
+def _cyclonedx(component: Component) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "type": "library", "bom-ref": component.purl, "name": component.name, "version": component.version,
+        "purl": component.purl,
+    }  # fmt: skip
+    if component.licence:
+        document["licenses"] = [{"expression": component.licence}]
+    if component.sha256:
+        document["hashes"] = [{"alg": "SHA-256", "content": component.sha256}]
+    return document
+
+
+def _notices(directory: Path) -> tuple[Path, ...]:
+    found = {path for pattern in NOTICES for path in directory.glob(pattern) if path.is_file()}
+    return tuple(sorted(found))
+
+
+def _read(*command: str) -> str:
+    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("notices")
+    sbom = commands.add_parser("sbom")
+    sbom.add_argument("name")
+    sbom.add_argument("version")
+    sbom.add_argument("--python", type=Path)
+    sbom.add_argument("--program", action="append", default=[], help="PACKAGE or PACKAGE:FEATURES, of this workspace")
+    arguments = parser.parse_args()
+    if arguments.command == "notices":
+        packages = rust_packages("brobust-command", "static")
+        # Ours are what the notices are not about; Rust's standard library has MIT's.
+        print_notices([one for one in packages if one.sha256] + c_libraries())
+        return
+    packages = []
+    for program in arguments.program:
+        package, _, features = program.partition(":")
+        packages += [one for one in rust_packages(package, features) if one not in packages]
+        if features == "static":
+            packages += c_libraries()
+    print_sbom(arguments.name, arguments.version, packages, arguments.python)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+# Part of scripts/dist.sh: the files that deb, rpm and tarball have in common, each where its kind of system looks for it.
+
+# Where the trees lie before they are packed.
+trees=target/dist
+
+stage_tree() { # ROOT PREFIX DIRECTORY_OF_ZSH: an empty ROOT gets everything below PREFIX
+	local root=$1 prefix=$2 zsh=$3 under="$1$2" generated=$trees/generated page
+	build_binary
+	rm -rf "$root" "$generated"
+	"$binary" generate "$generated"
+	install -D -m 755 "$binary" "$under/bin/brobust"
+	for page in "$generated"/man1/*.1; do
+		install -D -m 644 "$page" "$under/share/man/man1/${page##*/}"
+	done
+	find "$under/share/man" -type f -exec gzip -9n {} +
+	install -D -m 644 "$generated/completions/brobust.bash" "$under/share/bash-completion/completions/brobust"
+	install -D -m 644 "$generated/completions/_brobust" "$under$zsh/_brobust"
+	install -D -m 644 "$generated/completions/brobust.fish" "$under/share/fish/vendor_completions.d/brobust.fish"
+	mkdir -p "$under/lib/systemd/system"
+	sed "s|/usr/bin/|$prefix/bin/|" packaging/brobust-watch.service >"$under/lib/systemd/system/brobust-watch.service"
+	install -D -m 644 packaging/brobust-watch.json "$under/share/brobust/brobust-watch.json"
+	install -D -m 644 -t "$under/share/brobust/kubernetes" packaging/kubernetes/*.yaml
+	install -D -m 644 CHANGELOG.md "$under/share/doc/brobust-host/changelog"
+	gzip -9n "$under/share/doc/brobust-host/changelog"
+	python3 scripts/dist/components.py notices >"$trees/notices"
+	install -m 644 "$trees/notices" "$under/share/doc/brobust-host/third-party-notices"
+	gzip -9n "$under/share/doc/brobust-host/third-party-notices"
+}
+
+date_tree() { # ROOT: the time of every file is that of the commit
+	find "$1" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
+}
