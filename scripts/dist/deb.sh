@@ -3,7 +3,8 @@
 build_deb() {
 	local root=$trees/deb package="dist/brobust-host_$version-1_amd64.deb" doc
 	doc=$root/usr/share/doc/brobust-host
-	stage_tree "$root" /usr /share/zsh/vendor-completions
+	rm -rf "$root"
+	stage_tree "$root/usr" /usr share/zsh/vendor-completions
 	install -m 644 packaging/debian/copyright "$doc/copyright"
 	changelog_of_debian | gzip -9n >"$doc/changelog.Debian.gz"
 	install -D -m 644 packaging/debian/lintian-overrides "$root/usr/share/lintian/overrides/brobust-host"

@@ -2,7 +2,8 @@
 
 build_rpm() {
 	local root=$trees/rpm package="dist/brobust-host-$version-1.x86_64.rpm" scratch
-	stage_tree "$root" /usr /share/zsh/site-functions
+	rm -rf "$root"
+	stage_tree "$root/usr" /usr share/zsh/site-functions
 	install -D -m 644 -t "$root/usr/share/licenses/brobust-host" LICENSE LICENSES/*.txt
 	date_tree "$root"
 	scratch=$(mktemp -d)
@@ -11,7 +12,7 @@ build_rpm() {
 		--define '__os_install_post %{nil}' --define 'debug_package %{nil}' --define '_build_id_links none' \
 		--define '_buildhost reproducible' --define 'use_source_date_epoch_as_buildtime 1' \
 		--define 'clamp_mtime_to_source_date_epoch 1' --define '_rpmdir %{_topdir}' --define '_rpmfilename package.rpm' \
-		--target x86_64-linux packaging/rpm/brobust-host.spec
+		--target x86_64-linux packaging/rpm/brobust-host.spec >/dev/null
 	mv "$scratch/package.rpm" "$package"
 	rm -r "$scratch"
 	say "$package: $(size "$package")"

@@ -3,10 +3,10 @@
 # Where the trees lie before they are packed.
 trees=target/dist
 
-stage_tree() { # ROOT PREFIX DIRECTORY_OF_ZSH: an empty ROOT gets everything below PREFIX
-	local root=$1 prefix=$2 zsh=$3 under="$1$2" generated=$trees/generated page
+stage_tree() { # TREE PREFIX DIRECTORY_OF_ZSH: fills TREE, which becomes PREFIX where it is installed
+	local under=$1 prefix=$2 zsh=$3 generated=$trees/generated page
 	build_binary
-	rm -rf "$root" "$generated"
+	rm -rf "$generated"
 	"$binary" generate "$generated"
 	install -D -m 755 "$binary" "$under/bin/brobust"
 	for page in "$generated"/man1/*.1; do
@@ -14,7 +14,7 @@ stage_tree() { # ROOT PREFIX DIRECTORY_OF_ZSH: an empty ROOT gets everything bel
 	done
 	find "$under/share/man" -type f -exec gzip -9n {} +
 	install -D -m 644 "$generated/completions/brobust.bash" "$under/share/bash-completion/completions/brobust"
-	install -D -m 644 "$generated/completions/_brobust" "$under$zsh/_brobust"
+	install -D -m 644 "$generated/completions/_brobust" "$under/$zsh/_brobust"
 	install -D -m 644 "$generated/completions/brobust.fish" "$under/share/fish/vendor_completions.d/brobust.fish"
 	mkdir -p "$under/lib/systemd/system"
 	sed "s|/usr/bin/|$prefix/bin/|" packaging/brobust-watch.service >"$under/lib/systemd/system/brobust-watch.service"
