@@ -1,7 +1,7 @@
 # Part of scripts/dist.sh: our Rust programs as files that need no library of the host.
 #
-# The same sources give the same bytes wherever the checkout is, as long as the compilers and the static libraries are the
-# same (rustc, clang, gcc; libc.a, libelf.a, libz.a). So no path of the builder may be left in a program.
+# The same sources give the same bytes wherever the checkout is, as long as the compilers and the static libraries are
+# the same (rustc, clang, gcc; libc.a, libelf.a, libz.a). So no path of the builder may be left in a program.
 
 static_programs=target/x86_64-unknown-linux-gnu/dist
 

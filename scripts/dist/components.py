@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 import tomllib
 import uuid
 from dataclasses import dataclass
@@ -45,8 +44,8 @@ def rust_packages(program: str, features: str) -> list[Component]:
     lock = tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
     checksums = {(package["name"], package["version"]): package.get("checksum") for package in lock}
     # Of the tools, `cargo tree` alone knows which features, and so which packages, a program gets.
-    listing = _read("cargo", "tree", "--locked", "--package", program, "--target", TARGET, "--edges", "normal,no-proc-macro",
-                    "--prefix", "none", "--format", "{p}", *(["--features", features] if features else []))  # fmt: skip
+    listing = _read("cargo", "tree", "--locked", "--package", program, "--target", TARGET,
+                    "--edges", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}", *(["--features", features] if features else []))  # fmt: skip
     used = {(words[0], words[1].removeprefix("v")) for line in listing.splitlines() if (words := line.split())}
     found = [package for package in packages.values() if (package["name"], package["version"]) in used]
     return [
@@ -160,4 +159,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

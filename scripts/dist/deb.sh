@@ -1,7 +1,7 @@
 # Part of scripts/dist.sh: brobust-host for Debian and Ubuntu.
 
 build_deb() {
-	local root=$trees/deb package="dist/brobust-host_$version-1_amd64.deb" doc
+	local root=$trees/deb installed package="dist/brobust-host_$version-1_amd64.deb" doc
 	doc=$root/usr/share/doc/brobust-host
 	rm -rf "$root"
 	stage_tree "$root/usr" /usr share/zsh/vendor-completions
@@ -10,8 +10,9 @@ build_deb() {
 	install -D -m 644 packaging/debian/lintian-overrides "$root/usr/share/lintian/overrides/brobust-host"
 	mkdir "$root/DEBIAN"
 	install -m 755 packaging/debian/{postinst,prerm,postrm} "$root/DEBIAN/"
-	sed -e "s/@VERSION@/$version-1/" -e "s/@BUILT_USING@/$(linked_packages)/" \
-		-e "s/@SIZE@/$(du --apparent-size -sk "$root/usr" | cut -f1)/" packaging/debian/control >"$root/DEBIAN/control"
+	installed=$(du --apparent-size -sk "$root/usr" | cut -f1)
+	sed "s/@VERSION@/$version-1/; s/@BUILT_USING@/$(linked_packages)/; s/@SIZE@/$installed/" \
+		packaging/debian/control >"$root/DEBIAN/control"
 	(cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
 	date_tree "$root"
 	# Debian 11 and Ubuntu 20.04 do not unpack zstd.
@@ -20,13 +21,15 @@ build_deb() {
 }
 
 changelog_of_debian() {
+	local maintainer
+	maintainer=$(sed -n 's/^Maintainer: //p' packaging/debian/control)
 	printf 'brobust-host (%s-1) unstable; urgency=medium\n\n  * Release %s; changelog.gz says what changed.\n\n' \
 		"$version" "$version"
-	printf ' -- %s  %s\n' "$(sed -n 's/^Maintainer: //p' packaging/debian/control)" "$(date --rfc-email --date="@$SOURCE_DATE_EPOCH")"
+	printf ' -- %s  %s\n' "$maintainer" "$(date --rfc-email --date="@$SOURCE_DATE_EPOCH")"
 }
 
-# Prints the Debian sources whose static libraries are in the program, as "elfutils (= 0.188-2.1), ...": whoever passes the
-# program on needs them to offer its source.
+# Prints the Debian sources whose static libraries are in the program, as "elfutils (= 0.188-2.1), ...": whoever passes
+# the program on needs them to offer its source.
 linked_packages() {
 	local package
 	for package in libc6-dev libelf-dev zlib1g-dev "libgcc-$(gcc -dumpversion)-dev"; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Write a container image as an OCI archive, without a container engine: `image.py ROOT VERSION ARCHIVE` makes one layer
-of the directory ROOT. The same files give the same bytes.
+"""Write a container image as an OCI archive, without a container engine: `image.py ROOT VERSION ARCHIVE` makes one
+layer of the directory ROOT. The same files give the same bytes.
 
 The format is the OCI image specification 1.1: oci-layout, index.json, and below blobs/sha256 the manifest, the
 configuration and the layer, each named by its hash.

@@ -6,7 +6,8 @@ build_sbom() {
 		>"dist/brobust-host-$version.cdx.json"
 	python=$(mktemp)
 	# uv itself says which Python packages `pip install brobust` brings.
-	.venv/bin/uv export --quiet --preview --locked --no-dev --no-emit-project --format cyclonedx1.5 --output-file "$python" >/dev/null
+	.venv/bin/uv export --quiet --preview --locked --no-dev --no-emit-project --format cyclonedx1.5 \
+		--output-file "$python" >/dev/null
 	python3 scripts/dist/components.py sbom brobust "$version" --python "$python" \
 		--program brobust-command --program brobust-guest --program brobust-python >"dist/brobust-$version.cdx.json"
 	rm "$python"

@@ -12,6 +12,7 @@ build_tarball() {
 		Remove:  find bin lib share -type f | (cd /usr/local && sudo xargs rm)
 	README
 	date_tree "$root"
-	tar --directory "$trees/tarball" --sort=name --owner=0 --group=0 --numeric-owner --format=gnu --create "$name" | gzip -9n >"$package"
+	tar --directory "$trees/tarball" --sort=name --owner=0 --group=0 --numeric-owner --format=gnu --create "$name" |
+		gzip -9n >"$package"
 	say "$package: $(size "$package")"
 }

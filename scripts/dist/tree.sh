@@ -1,4 +1,4 @@
-# Part of scripts/dist.sh: the files that deb, rpm and tarball have in common, each where its kind of system looks for it.
+# Part of scripts/dist.sh: the files that deb, rpm and tarball have in common.
 
 # Where the trees lie before they are packed.
 trees=target/dist
