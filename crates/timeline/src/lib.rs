@@ -2,10 +2,11 @@
 //!
 //! The simulation (crates/virtual) grants a kernel its [`TimeSlices`]; the burner (crates/contention) occupies a CPU in the
 //! [`OffTimes`]. Both read the same [`Schedule`], so that its fields mean the same in virtual time and on a host.
+mod host_schedulers;
 mod off_times;
 mod schedule;
 mod time_slices;
 
 pub use off_times::{OffTime, OffTimes};
-pub use schedule::{Schedule, ScheduleError, Slices};
+pub use schedule::{Schedule, ScheduleError, Slices, Ticked, Woken};
 pub use time_slices::{TimeSlice, TimeSlices, NEVER};

@@ -3,6 +3,8 @@ use serde::Deserialize;
 
 /// Shorter periods would be millions of timeslices a second.
 pub(crate) const MIN_PERIOD: u64 = 1_000;
+const MIN_TICK: u64 = 1_000;
+const MAX_TICK: u64 = 1_000_000_000;
 /// An hour, as long as a run may be.
 pub(crate) const MAX_PERIOD: u64 = 3_600_000_000_000;
 
@@ -17,6 +19,31 @@ pub enum Schedule {
     Replay {
         offtimes: Vec<(u64, u64)>,
     },
+    /// What SCHED_DEADLINE gives a busy thread: `timeslice` is its runtime and relative deadline.
+    Deadline(Ticked),
+    /// What SCHED_DEADLINE gives a thread that sleeps when it has nothing to do.
+    OnWakeUp(Woken),
+    /// What a cgroup's bandwidth control (cpu.max) gives a busy thread: `timeslice` is the quota.
+    Quota(Ticked),
+    /// What the fair scheduler gives a busy thread beside period / timeslice - 1 others.
+    Fair(Ticked),
+}
+
+/// How long the fair scheduler lets a thread run before it looks for another one, ns: sysctl_sched_base_slice with eight
+/// CPUs and more (kernel/sched/fair.c, 6.6 and later).
+pub(crate) const FAIR_SLICE: u64 = 3_000_000;
+
+/// A scheduler of the host that stops a busy thread at ticks.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ticked {
+    pub timeslice: u64,
+    pub period: u64,
+    /// Time between two ticks: 4 ms at HZ=250.
+    pub tick: u64,
+    /// The same seed draws the same phases of periods and ticks.
+    #[serde(default)]
+    pub seed: u64,
 }
 
 /// A `timeslice` out of every `period`.
@@ -48,6 +75,17 @@ pub struct Slices {
     pub alternate: Option<u64>,
 }
 
+/// SCHED_DEADLINE with `timeslice` as runtime and relative deadline, for a thread whose wake-ups begin its periods.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Woken {
+    pub timeslice: u64,
+    pub period: u64,
+    /// The same seed draws the same phase of the first period.
+    #[serde(default)]
+    pub seed: u64,
+}
+
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
@@ -56,6 +94,9 @@ pub enum ScheduleError {
 
     #[error("contention: a timeslice of {timeslice} ns does not fit a period of {period} ns")]
     Timeslice { timeslice: u64, period: u64 },
+
+    #[error("contention.tick: {tick} ns is not between 1 us and 1 s")]
+    Tick { tick: u64 },
 
     #[error("contention.alternate: {time} ns is less than a period of {period} ns")]
     Alternate { time: u64, period: u64 },
@@ -76,6 +117,8 @@ impl Schedule {
         match self {
             Self::Always => Ok(()),
             Self::Slices(slices) => slices.check(),
+            Self::OnWakeUp(given) => check_period(given.timeslice, given.period),
+            Self::Deadline(given) | Self::Quota(given) | Self::Fair(given) => given.check(),
             Self::Replay { offtimes } => {
                 let ends = offtimes.iter().map(|(begin, length)| begin.saturating_add(*length));
                 let next = offtimes.iter().skip(1).map(|(begin, _)| *begin);
@@ -104,12 +147,7 @@ impl Slices {
 
     fn check(&self) -> Result<(), ScheduleError> {
         let Self { timeslice, period, .. } = *self;
-        if !(MIN_PERIOD..=MAX_PERIOD).contains(&period) {
-            return Err(ScheduleError::Period { period });
-        }
-        if timeslice == 0 || timeslice > period {
-            return Err(ScheduleError::Timeslice { timeslice, period });
-        }
+        check_period(timeslice, period)?;
         if let Some(time) = self.alternate.filter(|time| *time < period) {
             return Err(ScheduleError::Alternate { time, period });
         }
@@ -122,6 +160,26 @@ impl Slices {
         }
         Ok(())
     }
+}
+
+impl Ticked {
+    fn check(&self) -> Result<(), ScheduleError> {
+        check_period(self.timeslice, self.period)?;
+        match (MIN_TICK..=MAX_TICK).contains(&self.tick) {
+            true => Ok(()),
+            false => Err(ScheduleError::Tick { tick: self.tick }),
+        }
+    }
+}
+
+fn check_period(timeslice: u64, period: u64) -> Result<(), ScheduleError> {
+    if !(MIN_PERIOD..=MAX_PERIOD).contains(&period) {
+        return Err(ScheduleError::Period { period });
+    }
+    if timeslice == 0 || timeslice > period {
+        return Err(ScheduleError::Timeslice { timeslice, period });
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::schedule::{Schedule, Slices};
+use crate::host_schedulers::{Scheduler, Turns};
+use crate::schedule::{Schedule, Slices, Ticked, Woken};
 
 /// The end of a timeslice that has no end.
 pub const NEVER: u64 = u64::MAX;
@@ -32,16 +33,29 @@ impl Schedule {
 /// The timeslices of a schedule from `origin` on; before, the CPU is free.
 #[derive(Debug)]
 pub struct TimeSlices {
-    upcoming: VecDeque<TimeSlice>,
-    drawn: Drawn,
+    source: Source,
     end: u64,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// They are known in advance.
+    Drawn { upcoming: VecDeque<TimeSlice>, drawn: Drawn },
+    /// When they begin depends on when the CPU is wanted.
+    OnWakeUp(OnWakeUp),
 }
 
 impl TimeSlices {
     /// Timeslices from `origin` to `end`; nobody asks for later ones.
     pub fn new(schedule: &Schedule, origin: u64, end: u64) -> Self {
-        let mut drawn = Drawn::new(schedule, origin);
-        Self { upcoming: drawn.next().into_iter().collect(), drawn, end }
+        let source = match schedule {
+            Schedule::OnWakeUp(given) => Source::OnWakeUp(OnWakeUp::new(*given, origin)),
+            _ => {
+                let mut drawn = Drawn::new(schedule, origin);
+                Source::Drawn { upcoming: drawn.next().into_iter().collect(), drawn }
+            }
+        };
+        Self { source, end }
     }
 
     /// Returns the earliest time from `at` on at which the CPU may run; after the end, `at` itself.
@@ -49,10 +63,14 @@ impl TimeSlices {
         if at >= self.end {
             return at;
         }
+        let (upcoming, drawn) = match &mut self.source {
+            Source::Drawn { upcoming, drawn } => (upcoming, drawn),
+            Source::OnWakeUp(windows) => return windows.first_from(at),
+        };
         let mut number = 0;
         loop {
-            self.fill(number + 1);
-            match self.upcoming.get(number) {
+            fill(upcoming, drawn, number + 1);
+            match upcoming.get(number) {
                 Some(slice) if slice.end <= at => number += 1,
                 Some(slice) => return at.max(slice.begin),
                 None => return NEVER,
@@ -60,28 +78,106 @@ impl TimeSlices {
         }
     }
 
+    /// Says that the CPU is wanted at `at`, which [`Self::first_from`] has returned, and returns until when it is known
+    /// what the CPU may do: later timeslices depend on when it is wanted then.
+    pub fn wake_up(&mut self, at: u64) -> u64 {
+        match &mut self.source {
+            Source::Drawn { .. } => NEVER,
+            Source::OnWakeUp(_) if at >= self.end => NEVER,
+            Source::OnWakeUp(windows) => windows.wake_up(at),
+        }
+    }
+
     /// Forgets the timeslices that have ended by `now`, and writes as many of the others as there is room for. Returns
     /// how many it has written.
     pub fn write(&mut self, now: u64, to: &mut [TimeSlice]) -> usize {
-        while self.upcoming.front().is_some_and(|slice| slice.end <= now) {
-            self.upcoming.pop_front();
-            self.fill(1);
+        match &mut self.source {
+            Source::Drawn { upcoming, drawn } => {
+                while upcoming.front().is_some_and(|slice| slice.end <= now) {
+                    upcoming.pop_front();
+                    fill(upcoming, drawn, 1);
+                }
+                fill(upcoming, drawn, to.len());
+                write_all(upcoming.iter().copied(), to)
+            }
+            Source::OnWakeUp(windows) => write_all(windows.known(self.end), to),
         }
-        self.fill(to.len());
-        let count = to.len().min(self.upcoming.len());
-        for (to, from) in to.iter_mut().zip(&self.upcoming) {
-            *to = *from;
-        }
-        count
     }
 
-    fn fill(&mut self, count: usize) {
-        while self.upcoming.len() < count {
-            match self.drawn.next() {
-                Some(slice) => self.upcoming.push_back(slice),
-                None => return,
-            }
+    /// Returns the timeslices until `end` that began when the CPU was wanted, from `origin` on. None: the schedule says
+    /// them itself ([`Schedule::time_slices`]).
+    pub fn begun(&self, origin: u64, end: u64) -> Option<Vec<TimeSlice>> {
+        let Source::OnWakeUp(windows) = &self.source else { return None };
+        let all = windows.past.iter().chain([&windows.current]).filter(|slice| slice.end > origin && slice.begin < end);
+        Some(
+            all.map(|slice| TimeSlice { begin: slice.begin.max(origin) - origin, end: slice.end.min(end) - origin })
+                .collect(),
+        )
+    }
+}
+
+fn fill(upcoming: &mut VecDeque<TimeSlice>, drawn: &mut Drawn, count: usize) {
+    while upcoming.len() < count {
+        match drawn.next() {
+            Some(slice) => upcoming.push_back(slice),
+            None => return,
         }
+    }
+}
+
+fn write_all(slices: impl Iterator<Item = TimeSlice>, to: &mut [TimeSlice]) -> usize {
+    to.iter_mut().zip(slices).map(|(to, from)| *to = from).count()
+}
+
+/// The windows of a thread under SCHED_DEADLINE, with runtime = deadline < period, that sleeps when it has nothing to do
+/// (kernel/sched/deadline.c). It may run for a runtime from its wake-up on, by the wall clock, whatever it sleeps in
+/// between (update_dl_revised_wakeup). If it wants to run after that and before the end of its period, it waits until
+/// then (dl_check_constrained_dl); if it wakes up later, a new period begins with it (replenish_dl_new_period).
+#[derive(Debug)]
+struct OnWakeUp {
+    given: Woken,
+    current: TimeSlice,
+    /// When the period of the current window began.
+    period_began: u64,
+    past: Vec<TimeSlice>,
+}
+
+impl OnWakeUp {
+    fn new(given: Woken, origin: u64) -> Self {
+        // A period is under way when the schedule begins. Before, the CPU is free.
+        let before = Pcg64Mcg::seed_from_u64(given.seed).random_range(0..given.period);
+        let period_began = origin.saturating_sub(before);
+        let current = TimeSlice { begin: 0, end: period_began.saturating_add(given.timeslice) };
+        Self { given, current, period_began, past: Vec::new() }
+    }
+
+    fn first_from(&self, at: u64) -> u64 {
+        if at < self.current.end {
+            at
+        } else {
+            at.max(self.next_period())
+        }
+    }
+
+    fn next_period(&self) -> u64 {
+        self.period_began.saturating_add(self.given.period)
+    }
+
+    fn wake_up(&mut self, at: u64) -> u64 {
+        if at >= self.current.end {
+            let begin = at.max(self.next_period());
+            self.past.push(self.current);
+            self.period_began = begin;
+            self.current = TimeSlice { begin, end: begin.saturating_add(self.given.timeslice) };
+        }
+        self.next_period()
+    }
+
+    /// Returns the window under way and, for what has to wait for it, the next one. After the end the CPU is free.
+    fn known(&self, end: u64) -> impl Iterator<Item = TimeSlice> {
+        let next = self.next_period();
+        let waiting = TimeSlice { begin: next.min(end), end: next.saturating_add(self.given.timeslice) };
+        [self.current, waiting].into_iter()
     }
 }
 
@@ -95,6 +191,7 @@ pub(crate) enum Drawn {
         periods: Box<Periods>,
         free_until: Option<u64>,
     },
+    Turns(Box<Turns>),
     Replay {
         offtimes: std::vec::IntoIter<(u64, u64)>,
         origin: u64,
@@ -105,14 +202,29 @@ pub(crate) enum Drawn {
 impl Drawn {
     pub fn new(schedule: &Schedule, origin: u64) -> Self {
         match schedule {
+            // Who asks in advance is told what a thread would get that is always busy.
+            Schedule::OnWakeUp(given) => {
+                let Woken { timeslice, period, seed } = *given;
+                Self::turns(Scheduler::Deadline, Ticked { timeslice, period, tick: 1_000, seed }, origin)
+            }
             Schedule::Always => Self::Always,
             Schedule::Slices(slices) => {
                 let periods = Box::new(Periods::new(slices, origin));
                 let free_until = Some(on_clock(periods.from));
                 Self::Slices { periods, free_until }
             }
+            Schedule::Deadline(given) => Self::turns(Scheduler::Deadline, *given, origin),
+            Schedule::Quota(given) => Self::turns(Scheduler::Quota, *given, origin),
+            Schedule::Fair(given) => {
+                let others = (given.period as f64 / given.timeslice as f64).round() as u32 - 1;
+                Self::turns(Scheduler::Fair { others }, *given, origin)
+            }
             Schedule::Replay { offtimes } => Self::Replay { offtimes: offtimes.clone().into_iter(), origin, from: 0 },
         }
+    }
+
+    fn turns(scheduler: Scheduler, given: Ticked, origin: u64) -> Self {
+        Self::Turns(Box::new(Turns::new(scheduler, given, origin)))
     }
 
     /// Returns the next timeslice, which is empty where all of it would lie before the schedule's start.
@@ -124,6 +236,7 @@ impl Drawn {
                 Some(end) => return Some(TimeSlice { begin: 0, end }),
                 None => periods.next_slice(),
             },
+            Self::Turns(turns) => turns.next_turn(),
             Self::Replay { offtimes, origin, from } => {
                 let begin = *from;
                 let end = offtimes.next().map_or(NEVER, |(off, length)| {
@@ -218,7 +331,7 @@ impl Periods {
     }
 }
 
-fn on_clock(time: i128) -> u64 {
+pub(crate) fn on_clock(time: i128) -> u64 {
     time.clamp(0, NEVER.into()) as u64
 }
 
@@ -391,5 +504,30 @@ mod tests {
             prop_assert!(granted.iter().all(|slice| slice.begin < slice.end && slice.end <= 20 * period));
             prop_assert!(granted.windows(2).all(|pair| pair[0].end <= pair[1].begin));
         }
+    }
+
+    #[test]
+    fn a_sleeping_thread_begins_its_periods_when_it_wakes_up() {
+        let given = Woken { timeslice: 10 * MS, period: 40 * MS, seed: 1 };
+        let mut slices = TimeSlices::new(&Schedule::OnWakeUp(given), ORIGIN, ORIGIN + 1_000 * MS);
+        let at = |ms: u64| ORIGIN + ms * MS;
+        // Wherever the first period began, at 100 ms a new one may begin, and does.
+        assert_eq!((slices.first_from(at(100)), slices.wake_up(at(100))), (at(100), at(140)));
+        // Sleep within the window costs its time; what comes after it waits for the next period.
+        assert_eq!((slices.first_from(at(109)), slices.wake_up(at(109))), (at(109), at(140)));
+        assert_eq!(slices.first_from(at(110)), at(140));
+        assert_eq!(slices.wake_up(at(140)), at(180));
+        // Who comes later than that begins a period of his own.
+        assert_eq!((slices.first_from(at(195)), slices.wake_up(at(195))), (at(195), at(235)));
+        let begun = slices.begun(ORIGIN, at(200)).expect("they cannot be known in advance");
+        let begun = begun.iter().filter(|slice| slice.begin >= 100 * MS);
+        let begun: Vec<_> = begun.map(|slice| (slice.begin / MS, slice.end / MS)).collect();
+        assert_eq!(begun, [(100, 110), (140, 150), (195, 200)]);
+        let mut written = [TimeSlice { begin: 0, end: 0 }; 8];
+        assert_eq!(slices.write(at(195), &mut written), 2);
+        assert_eq!(
+            written[..2],
+            [TimeSlice { begin: at(195), end: at(205) }, TimeSlice { begin: at(235), end: at(245) }]
+        );
     }
 }

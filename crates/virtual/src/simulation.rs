@@ -197,7 +197,11 @@ impl Simulation {
 
     fn finish(mut self, scenario: &Scenario) -> Result<Outcome> {
         let schedules = scenario.senders.iter().map(|sender| &sender.schedule).chain([&scenario.receiver]);
-        let time_slices = schedules.map(|schedule| schedule.time_slices(ORIGIN, self.end)).collect();
+        let given = schedules.zip(&self.nodes).map(|(schedule, node)| {
+            let begun = node.time_slices.begun(ORIGIN, self.end);
+            begun.unwrap_or_else(|| schedule.time_slices(ORIGIN, self.end))
+        });
+        let time_slices = given.collect();
         for node in &mut self.nodes {
             let shared = node.kernel.shared();
             self.work.timers += shared.timers;
@@ -295,7 +299,11 @@ impl Node {
         events: &mut Vec<Event>,
         hand_overs: &mut u64,
     ) -> Result<()> {
+        let last = horizon;
         loop {
+            // Where timeslices begin with wake-ups, the kernel stops when the next one could begin.
+            let next = self.next();
+            let horizon = last.min(self.time_slices.wake_up(next.min(last)));
             let left_out = self.deliver(horizon);
             let shared = self.kernel.shared();
             // A frame for which the buffer had no room is delivered in the next round of this loop, still in time.
@@ -309,7 +317,7 @@ impl Node {
                     break;
                 }
             }
-            if left_out.is_none() {
+            if left_out.is_none() && (horizon == last || self.next() >= last) {
                 return Ok(());
             }
         }
