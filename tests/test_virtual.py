@@ -561,3 +561,27 @@ def wait_for(look: Callable[[], Any], enough: Callable[[Any], bool], seconds: fl
         assert time.monotonic() < deadline, found
         time.sleep(0.05)
     return found
+
+
+def test_a_host_that_ends_turns_at_its_ticks_moves_the_threshold() -> None:
+    """With 45 % of a CPU in slices of 10 ms BBR collapses if they are exact, and not if a host with 250 ticks a second
+    ends them, which makes some of them longer than the RTT (docs/findings.md)."""
+
+    def throughput(driver: str) -> float:
+        contention = {"share": 0.45, "driver": driver}
+        result = run(path=PATH, flows=[{"cc": "bbr"}], contention=contention, duration="10s")
+        return float(result.runs["throughput_mbps"][0])
+
+    exact, at_ticks, idle = (throughput(driver) for driver in ("auto", "deadline", "deadline:idle"))
+    assert at_ticks > 4 * exact and idle < 2 * exact
+
+
+@pytest.mark.parametrize("driver", ["deadline", "deadline:hz=1000", "deadline:idle", "quota", "competitor"])
+def test_a_modelled_scheduler_gives_its_share_and_says_what_the_sender_got(driver: str) -> None:
+    result = run(**{**SHORT, "contention": {"share": 0.5, "timeslice": "20ms", "driver": driver}, "duration": "4s"})
+    row = result.runs.row(0, named=True)
+    assert row["outcome"] == "ok" and row["driver"] == driver and row["start_jitter"] == 0
+    assert row["effective_share"] <= 0.51
+    if driver != "deadline:idle":
+        assert row["effective_share"] == pytest.approx(0.5, abs=0.01)
+    assert row["timeslices"] >= 20

@@ -96,15 +96,30 @@ def _virtual(s: Scenario) -> Iterator[str]:
             yield f"{field}: virtual time needs at least {shortest} of round-trip time, not {units.show_time(rtt)}"
     named = [("contention", s.contention), *(("senders", sender) for sender in s.senders), ("receiver", s.receiver)]
     for table, contention in named:
-        if contention.driver not in ("auto", "replay", "none"):
+        if contention.driver == "burner":
             yield (
                 f"{table}.driver: {contention.driver!r} is for backend vm; in virtual time the timeslices are "
                 "granted exactly: give auto, or none"
             )
+        if contention.modelled is not None:
+            yield from (f"{table}.{field}: {why}" for field, why in _not_modelled(contention))
         if contention.replay is not None:
             yield from _unreadable(contention.replay)
     if s.traffic == "iperf3":
         yield from _virtual_iperf3(s)
+
+
+def _not_modelled(contention: Contention) -> Iterator[tuple[str, str]]:
+    """Yield the fields that only exact timeslices have, where a host's scheduler is modelled."""
+    c = contention
+    given = {
+        "phase": c.phase != "random", "start_jitter": c.start_jitter > 0, "length_jitter": c.length_jitter > 0,
+        "start": c.start > 0, "stop": c.stop is not None, "alternate": c.alternate is not None,
+    }  # fmt: skip
+    for field in (field for field, is_given in given.items() if is_given):
+        yield field, f"it belongs to exact timeslices (driver auto); leave it out with driver {c.driver}"
+    if c.driver.startswith("competitor"):
+        yield from drivers.BY_NAME["competitor"].refusals(c, drivers.NO_OPTIONS)
 
 
 def _virtual_iperf3(s: Scenario) -> Iterator[str]:

@@ -55,6 +55,10 @@ def contradictions(requested: Request) -> Iterator[str]:
 
 def refusals(requested: Request, options: Options = NO_OPTIONS) -> Iterator[tuple[str, str]]:
     """Yield what of a request its driver cannot do on this host's threads: the field, and why as the rest of a line."""
+    if ":" in requested.driver:
+        name = requested.driver.split(":")[0]
+        yield "driver", f"{requested.driver!r} says what another host would do; for this one give {name}"
+        return
     driver = BY_NAME.get(requested.driver)
     takes = driver.takes if driver is not None else frozenset()
     for field, (unset, written) in _UNSET.items():

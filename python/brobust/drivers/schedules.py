@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from brobust.drivers.modelled import Modelled
+
 if TYPE_CHECKING:
     from brobust.drivers.base import Offtimes
     from brobust.drivers.request import Request
@@ -15,6 +17,9 @@ def schedule(requested: Request, seed: int, offtimes: Offtimes = ()) -> dict[str
         return {"kind": "always"}
     if requested.replay is not None:
         return {"kind": "replay", "offtimes": offtimes}
+    modelled = Modelled.parse(requested.driver)
+    if modelled is not None:
+        return modelled.schedule(requested.timeslice, requested.period, seed)
     return {
         **slices(requested.timeslice, requested.period),
         "phase": None if requested.phase == "random" else requested.phase,

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from brobust.drivers.modelled import MODELLED
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels import vm as vm_kernels
 from brobust.scenario.fields import ROWS
@@ -60,7 +61,14 @@ def _contention(table: Any, backend: str) -> Any:
             stacklevel=1,
         )
         table = {today if name == "jitter" else name: value for name, value in table.items()}
-    return _fill(table, of_backend(backend, "contention"))
+    defaults = of_backend(backend, "contention")
+    if backend == "virtual" and isinstance(table, Mapping) and _is_modelled(table.get("driver")):
+        defaults["start_jitter"] = 0.0  # periods begin when the host's scheduler begins them
+    return _fill(table, defaults)
+
+
+def _is_modelled(driver: object) -> bool:
+    return isinstance(driver, str) and driver.split(":")[0] in MODELLED
 
 
 def _fill(table: Any, defaults: Mapping[str, Any]) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from brobust import drivers
+from brobust.drivers.modelled import FORM
 from brobust.scenario.description import (
     COUNT,
     CPU,
@@ -185,12 +186,13 @@ ROWS = (
     ),
     Field(
         "contention.driver", NAME, "--driver", CPU,
-        "What takes the CPU away. On virtual it is auto (the sender's kernel gets exactly its timeslices), replay or "
-        f"none. On vm it is {drivers.help_text()}, or none.",
+        "What takes the CPU away. On virtual it is auto (the sender's kernel gets exactly its timeslices), replay, "
+        f"none, or what a host's scheduler would give it: {FORM}. On vm it is {drivers.help_text()}, or none.",
         default="auto", default_on={"vm": "deadline"},
         column=FieldColumn(
             "driver", "text",
-            f"what took the CPU from this flow's sender: virtual, {', '.join(drivers.BY_NAME)}, none",
+            f"what took the CPU from this flow's sender: virtual (exact timeslices), {', '.join(drivers.BY_NAME)}, "
+            "none; on virtual also as its host's settings model it, such as deadline:hz=1000",
         ),
         axis=Axis("driver", only_contended=True),
     ),

@@ -97,11 +97,11 @@ class Scenario(Table):
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
     def driver_of(self, contention: Contention) -> str:
-        """Return what takes the CPU away: virtual, deadline, burner, quota, competitor or replay; none if nothing
-        does."""
+        """Return what takes the CPU away: virtual (exact timeslices), deadline, burner, quota, competitor or replay;
+        none if nothing does."""
         if not contention.active:
             return "none"
-        return "virtual" if self.backend == "virtual" else contention.driver
+        return "virtual" if self.backend == "virtual" and contention.modelled is None else contention.driver
 
     def describe(self) -> str:
         """Return the scenario in one short line for people."""

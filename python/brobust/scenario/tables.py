@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from brobust import drivers, units
+from brobust.drivers.modelled import Modelled
 from brobust.scenario import types
 from brobust.scenario.fields import FIELDS
 from brobust.scenario.specs import MAX_TIME, Changes
@@ -119,6 +120,12 @@ class Contention(Table):
     def active(self) -> bool:
         """Whether the CPU is taken away at all."""
         return self.driver != "none" and (self.share < 1 or self.replay is not None)
+
+    @property
+    def modelled(self) -> Modelled | None:
+        """The scheduler of a host that virtual time is to follow; None: exact timeslices, or on vm, whose host has a
+        scheduler of its own."""
+        return Modelled.parse(self.driver) if self.active else None
 
     @property
     def period(self) -> int:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer
 
 from brobust import drivers, units
+from brobust.drivers.modelled import Modelled
 from brobust.scenario import specs
 
 
@@ -25,9 +26,10 @@ def _samples(given: object) -> object:
 
 
 def _known_driver(given: str) -> str:
-    if given not in drivers.CHOICES:
+    modelled = Modelled.parse(given)
+    if modelled is None and given not in drivers.CHOICES:
         raise ValueError(f"{given!r} is not one of {', '.join(drivers.CHOICES)}")
-    return given
+    return given if modelled is None else str(modelled)
 
 
 Bandwidth = Annotated[int, BeforeValidator(units.bits_per_second), _written(units.show_rate)]
