@@ -44,8 +44,10 @@ def rust_packages(program: str, features: str) -> list[Component]:
     lock = tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
     checksums = {(package["name"], package["version"]): package.get("checksum") for package in lock}
     # Of the tools, `cargo tree` alone knows which features, and so which packages, a program gets.
-    listing = _read("cargo", "tree", "--locked", "--package", program, "--target", TARGET,
-                    "--edges", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}", *(["--features", features] if features else []))  # fmt: skip
+    listing = _read(
+        *("cargo", "tree", "--locked", "--package", program, "--target", TARGET, "--edges", "normal,no-proc-macro"),
+        *("--prefix", "none", "--format", "{p}", *(["--features", features] if features else [])),
+    )
     used = {(words[0], words[1].removeprefix("v")) for line in listing.splitlines() if (words := line.split())}
     found = [package for package in packages.values() if (package["name"], package["version"]) in used]
     return [
