@@ -1,6 +1,6 @@
 # A newcomer needs only two commands: `make demo` and `make test`. Both install what they need.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test tools lint unit compiles virtual vm audit format dist dist-test clean
+.PHONY: help setup demo test tools docs lint unit compiles virtual vm audit format dist dist-test clean
 
 help:
 	@echo "make demo      take a sender's CPU away, measure cubic / bbr / bbr_robust, draw the result: with real kernels in"
@@ -9,6 +9,7 @@ help:
 	@echo "make setup     install what is needed, build the kernel for virtual time, fetch those for VMs;"
 	@echo "               the command is then at .venv/bin/brobust"
 	@echo "make unit      the tests without VMs and kernels; make compiles, virtual, vm: the other tests"
+	@echo "make docs      the documentation as a site; \`brobust docs\` opens it"
 	@echo "make lint      check format, style and types; make format corrects the format"
 	@echo "make audit     look up known vulnerabilities of everything in the lock files; needs the network"
 	@echo "make dist      build what is released, into dist/: wheel, deb, rpm, tarball, container image, SBOM, checksums"
@@ -29,7 +30,7 @@ demo:
 test: tools lint unit compiles virtual vm
 
 tools:
-	@scripts/setup.sh virtual vm trees lint browser
+	@scripts/setup.sh virtual vm trees lint browser docs
 
 # The tests of one file run one after the other on one CPU: some change things that the host has only once.
 SIDE_BY_SIDE = -n auto --dist loadfile
@@ -54,6 +55,10 @@ virtual: setup
 # Real VMs, about ten minutes: the last, with nothing else running on the machine.
 vm: setup
 	.venv/bin/pytest -m vm
+
+docs:
+	@scripts/setup.sh docs
+	.venv/bin/python scripts/site/build.py
 
 lint:
 	@scripts/setup.sh virtual lint

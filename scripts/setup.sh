@@ -7,6 +7,7 @@
 #   lint       what `make lint` needs in addition to Python's and Rust's own tools
 #   browser    the browser that opens the report in tests
 #   dist       what scripts/dist.sh packs with, and scripts/dist-test.sh tries packages with
+#   docs       the generator of the documentation's site
 #
 # Without arguments: virtual, vm and trees. A second call only adds what is missing, and takes a few seconds.
 set -euo pipefail
@@ -18,6 +19,7 @@ refuse() { say "$*"; exit 2; }
 parts=" ${*:-virtual vm trees} "
 # The Rust part of the Python package loads BPF, whatever the backend: hence clang and libbpf's libraries.
 packages=(python3 python3-venv ca-certificates clang libelf-dev zlib1g-dev gcc libc6-dev make pkg-config)
+groups=()
 for part in $parts; do
 	case $part in
 	virtual) packages+=(flex bison bc patch xz-utils bzip2) ;;
@@ -26,7 +28,8 @@ for part in $parts; do
 	lint) packages+=(clang-format) ;;
 	browser) packages+=(chromium) ;;
 	dist) packages+=(dpkg-dev git rpm tar gzip mmdebstrap) ;;
-	*) refuse "$part: no such part; the parts are virtual, vm, trees, lint, browser and dist" ;;
+	docs) groups+=(--group docs) ;;
+	*) refuse "$part: no such part; the parts are virtual, vm, trees, lint, browser, dist and docs" ;;
 	esac
 done
 
@@ -75,7 +78,7 @@ fi
 # What is packed is built by scripts/dist.sh itself.
 [ "$parts" != " dist " ] || exit 0
 sync() {
-	UV_PROJECT_ENVIRONMENT=.venv .venv/bin/uv sync --quiet --locked --inexact "$@"
+	UV_PROJECT_ENVIRONMENT=.venv .venv/bin/uv sync --quiet --locked --inexact "${groups[@]}" "$@"
 }
 # Fetching and building kernels takes only Python, so it need not wait for Rust. It ends when this script ends.
 unbuilt() {

@@ -70,6 +70,10 @@ COMMANDS = {
         "brobust.cli.contend:app",
         "Take the CPU away from the vCPU threads of any VM on this host, and say what they really got.",
     ),
+    "docs": (
+        "brobust.cli.docs:docs",
+        "Open this documentation in a browser, or say where it is.",
+    ),
     "kernel": (
         "brobust.cli.kernel:app",
         "Build and list kernels for virtual time; repair BBR in a kernel tree.",

@@ -1,0 +1,43 @@
+"""`brobust docs`: open the documentation of this installation, or say where it is."""
+
+from __future__ import annotations
+
+import os
+import sys
+import webbrowser
+from pathlib import Path
+
+import typer
+
+import brobust
+from brobust.errors import BadInput, MissingSupport
+
+PACKAGE = Path(brobust.__file__).parent
+# `make docs` builds the site, and a wheel brings it. A checkout has its Markdown anyway.
+SITE = PACKAGE / "site"
+CHECKOUT = PACKAGE.parent.parent / "docs"
+
+
+def docs(
+    page: str = typer.Argument("index", metavar="[PAGE]", help="A page, for example tutorial, watch or commands."),
+) -> None:
+    """Open this documentation in a browser, or say where it is.
+
+    The browser opens only on a desktop's terminal. Without one, or in a pipe, the command prints the page's file.
+    """
+    file = _file(page)
+    print(file)
+    if sys.stdout.isatty() and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        webbrowser.open(file.as_uri())
+
+
+def _file(page: str) -> Path:
+    directory, ending = (SITE, ".html") if SITE.is_dir() else (CHECKOUT, ".md")
+    pages = {file.stem: file for file in sorted(directory.glob(f"*{ending}")) if file.stem != "404"}
+    if directory == CHECKOUT and pages:
+        pages["index"] = CHECKOUT.parent / "README.md"
+    if not pages:
+        raise MissingSupport("this installation has no documentation; in a checkout `make docs` builds it")
+    if page not in pages:
+        raise BadInput(f"{page!r} is no page of the documentation; the pages are {', '.join(sorted(pages))}")
+    return pages[page]

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Walks through the checklist of a release (docs/releasing.md) as far as that goes on one machine, and says what a human
+# must do afterwards.
+#
+#   scripts/release.sh [STEP...]      the steps, in this order: versions, tree, locks, docs, dist, checksums, dist-test
+#
+# A step that fails does not end it. Exit status 1 if any has failed, 2 for a step that does not exist.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+all_steps=(versions tree locks docs dist checksums dist-test)
+version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+wrong() { printf '  %s\n' "$*" >&2; }
+
+check_versions() {
+	local status=0 lock other page
+	other=$(sed -n 's/^## \([^ ]*\).*/\1/p' CHANGELOG.md | head -1)
+	[ "$other" = "$version" ] || { wrong "CHANGELOG.md begins with $other, Cargo.toml has $version"; status=1; }
+	for lock in Cargo.lock crates/virtual/fuzz/Cargo.lock; do
+		# The package of the fuzz targets itself is never released and has no version.
+		other=$(grep -A1 '^name = "brobust' "$lock" | sed -n 's/^version = "\(.*\)"/\1/p' | grep -vx -e "$version" -e 0.0.0 | head -1)
+		[ -z "$other" ] || { wrong "$lock has $other, Cargo.toml has $version"; status=1; }
+	done
+	for page in README.md docs/*.md; do
+		other=$(grep -oE 'brobust(-host)?[-_][0-9]+\.[0-9]+\.[0-9]+' "$page" | grep -vF "$version" | head -1)
+		[ -z "$other" ] || { wrong "$page names $other, the version is $version"; status=1; }
+	done
+	return $status
+}
+
+check_tree() {
+	local status=0 branch
+	[ -z "$(git status --porcelain)" ] || { wrong "uncommitted: $(git status --porcelain | head -3 | tr '\n' ';')"; status=1; }
+	branch=$(git branch --show-current)
+	[ "$branch" = main ] || { wrong "the branch is ${branch:-none}, not main"; status=1; }
+	return $status
+}
+
+check_locks() {
+	cargo metadata --locked --offline --format-version 1 >/dev/null && .venv/bin/uv lock --check --offline --quiet
+}
+
+check_docs() {
+	.venv/bin/pytest -q -m "not virtual" tests/test_docs.py >&2 && make docs >&2
+}
+
+check_dist() {
+	make dist >&2
+}
+
+check_checksums() {
+	local status=0 file
+	(cd dist && sha256sum --quiet -c SHA256SUMS) >&2 || status=1
+	for file in dist/*; do
+		case $file in
+		dist/SHA256SUMS*) ;;
+		*"$version"*) grep -q "  ${file#dist/}\$" dist/SHA256SUMS || { wrong "$file is not in SHA256SUMS"; status=1; } ;;
+		*) wrong "$file is of another version than $version"; status=1 ;;
+		esac
+	done
+	return $status
+}
+
+check_dist-test() {
+	make dist-test >&2
+}
+
+[ $# -gt 0 ] || set -- "${all_steps[@]}"
+for step in "$@"; do
+	case " ${all_steps[*]} " in
+	*" $step "*) ;;
+	*) printf 'release: %s: no such step; the steps are %s\n' "$step" "${all_steps[*]}" >&2; exit 2 ;;
+	esac
+done
+failed=()
+for step in "$@"; do
+	if "check_$step"; then
+		printf 'ok     %s\n' "$step"
+	else
+		printf 'wrong  %s\n' "$step"
+		failed+=("$step")
+	fi
+done
+if [ ${#failed[@]} -gt 0 ]; then
+	printf 'release: %s is not ready: %s\n' "$version" "${failed[*]}"
+	exit 1
+fi
+printf 'release: what a human does next: docs/releasing.md, "What a human does" (tag, build again, sign, upload)\n'
