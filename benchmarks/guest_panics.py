@@ -42,7 +42,6 @@ from brobust import _core
 from brobust.contention import vcpus
 from brobust.drivers import schedules
 from brobust.errors import BrobustError
-from brobust.host import cgroups
 from brobust.host.session import Session
 from brobust.kernels import vm as vm_kernels
 from brobust.testbed import accelerator, image, qemu
@@ -121,7 +120,7 @@ def one_round(name: str, setting: str, args: argparse.Namespace, session: Sessio
     with Guest.start(config, kernel, image.build(kernel), "tcg", session) as guest:
         try:
             if args.starve_boot:
-                with held(appeared(guest), args):
+                with held(appeared(guest), args, session):
                     guest.wait_booted(BOOT_SECONDS)
             guest.wait_booted(BOOT_SECONDS)
             ask = guest.agent.run
@@ -130,7 +129,7 @@ def one_round(name: str, setting: str, args: argparse.Namespace, session: Sessio
             ask("brobust-guest", "cc", "load", "bbr_robust", timeout=120)
             for command in [["brobust-guest", "spin"]] * (not args.idle) + [["bash", "-c", CHURN]] * args.churn:
                 guest.agent.spawn(*command)
-            with held(guest.vcpu_threads[0], args):
+            with held(guest.vcpu_threads[0], args, session):
                 for control in itertools.cycle(("bbr", "cubic", "bbr_robust")):
                     if time.monotonic() - begun > args.round:
                         break
@@ -160,7 +159,7 @@ def appeared(guest: Guest) -> int:
 
 
 @contextlib.contextmanager
-def held(thread: int, args: argparse.Namespace) -> Iterator[None]:
+def held(thread: int, args: argparse.Namespace, session: Session) -> Iterator[None]:
     slice_ns = round(args.slice_ms * 1e6)
     period_ns = round(slice_ns / args.share)
     if args.share >= 1:
@@ -177,12 +176,11 @@ def held(thread: int, args: argparse.Namespace) -> Iterator[None]:
             with contextlib.suppress(_core.ContentionError):  # the thread has ended
                 deadline.stop()
     else:
-        group = cgroups.group_for(thread)
-        group.hold(thread, slice_ns, period_ns)
+        groups = session.hold_groups([thread], slice_ns, period_ns)
         try:
             yield
         finally:
-            group.remove()
+            session.release_groups(groups)
 
 
 def changed(command: Callable[..., Command], settings: dict[int, str]) -> Callable[..., Command]:

@@ -67,6 +67,13 @@ def brobust(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     return call
 
 
+def scheduling_of(tid: int) -> tuple[object, ...]:
+    """Return what contention may change of a thread, beside its cgroup."""
+    policy, parameters = os.sched_getscheduler(tid), os.sched_getparam(tid)
+    nice = os.getpriority(os.PRIO_PROCESS, tid)
+    return os.sched_getaffinity(tid), policy, parameters.sched_priority, nice
+
+
 def json_lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 

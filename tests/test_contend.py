@@ -24,9 +24,8 @@ from brobust import _core
 from brobust.contention import any_vm, recordings, vcpus
 from brobust.drivers.burner import phases_of
 from brobust.errors import BadInput
-from brobust.host import cgroups, locks, session
-from brobust.host.threads import SavedThread
-from conftest import BROBUST, eventually, json_lines, refused
+from brobust.host import locks
+from conftest import BROBUST, eventually, json_lines, refused, scheduling_of
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -116,18 +115,6 @@ def test_each_thread_gets_a_cpu_of_its_own_or_none_does() -> None:
     assert any_vm.own_cpus({7: [0, 1, 2], 8: [2]}) == {7: 1, 8: 2}
     with pytest.raises(BadInput, match="CPU for itself"):
         any_vm.own_cpus({7: [0], 8: [0]})
-
-
-def test_on_cgroup_v2_a_thread_gets_a_threaded_group_below_its_own(tmp_path: Path) -> None:
-    """The steps that Linux 6.12 takes for a group with processes in it; v1 is tested on the host itself."""
-    (tmp_path / "cgroup.subtree_control").write_text("memory")
-    group = cgroups.Group(str(tmp_path / "brobust-7"), str(tmp_path), is_v2=True, enabled_cpu=True)
-    group.hold(7, 10_000_000, 40_000_000)
-    files = {file.name: file.read_text() for file in [*tmp_path.glob("cgroup.*"), *(tmp_path / "brobust-7").iterdir()]}
-    assert files == {
-        "cgroup.subtree_control": "+cpu", "cgroup.type": "threaded", "cpu.max": "10000 40000", "cgroup.threads": "7",
-    }  # fmt: skip
-    assert cgroups.Group.from_entry(group.as_entry()) == group
 
 
 def test_phases() -> None:
@@ -223,7 +210,7 @@ def _undisturbed(pid: int) -> float:
 
 
 def _needs(driver: str) -> None:
-    if driver == "quota" and not cgroups.usable():
+    if driver == "quota" and not _core.quota_usable():
         pytest.skip("no CPU controller that groups can be made in")
 
 
@@ -237,10 +224,10 @@ root = pytest.mark.root
 def test_a_thread_gets_what_was_asked_for_and_is_then_what_it_was(brobust: Brobust, driver: str) -> None:
     _needs(driver)
     with spinning() as pid:
-        before, group = SavedThread.of(pid), Path(f"/proc/{pid}/cgroup").read_text()
+        before, group = scheduling_of(pid), Path(f"/proc/{pid}/cgroup").read_text()
         free = _undisturbed(pid)
         report = _contend(brobust, pid, "--driver", driver, "--share", "25%", "--timeslice", "20ms")
-        assert SavedThread.of(pid) == before and Path(f"/proc/{pid}/cgroup").read_text() == group
+        assert scheduling_of(pid) == before and Path(f"/proc/{pid}/cgroup").read_text() == group
     row = report["threads"][0]
     # Others on this host may take some of what is left to it, never give it more.
     assert 0.5 * min(free, 1) * 0.25 < row["share"] < 0.31, (free, row)
@@ -252,9 +239,9 @@ def test_a_thread_gets_what_was_asked_for_and_is_then_what_it_was(brobust: Brobu
 @host
 def test_a_competitor_takes_its_part(brobust: Brobust) -> None:
     with spinning() as pid:
-        before, free = SavedThread.of(pid), _undisturbed(pid)
+        before, free = scheduling_of(pid), _undisturbed(pid)
         report = _contend(brobust, pid, "--driver", "competitor", "--competitors", "3")
-        assert SavedThread.of(pid) == before
+        assert scheduling_of(pid) == before
     share = report["threads"][0]["share"]
     assert 0.5 * min(free, 1) * 0.25 < share < 0.4, (free, share)
 
@@ -284,10 +271,10 @@ def test_what_was_recorded_of_one_thread_is_done_to_another(brobust: Brobust, tm
 def _state(pid: int) -> tuple[Any, ...]:
     """What contention may change of a thread, and of the host."""
     # Another brobust, in another checkout's tests, may hold it for a moment.
-    with locks.locked(locks.private_directory(session.HOST) / "sysctl.lock"):
+    with locks.locked(locks.private_directory(Path("/run/brobust")) / "sysctl.lock"):
         host_wide = Path("/proc/sys/kernel/sched_rt_runtime_us").read_text()
     groups = sorted(str(path) for path in Path("/sys/fs/cgroup").rglob("brobust-*"))
-    return SavedThread.of(pid), Path(f"/proc/{pid}/cgroup").read_text(), host_wide, groups
+    return scheduling_of(pid), Path(f"/proc/{pid}/cgroup").read_text(), host_wide, groups
 
 
 @contextmanager
@@ -310,9 +297,7 @@ def _wait_held(process: subprocess.Popen[str]) -> None:
 
 
 def _guardian_of(process: subprocess.Popen[str]) -> psutil.Process:
-    (guardian,) = [
-        child for child in psutil.Process(process.pid).children() if "brobust.host.session_guardian" in child.cmdline()
-    ]
+    (guardian,) = [child for child in psutil.Process(process.pid).children() if "guard" in child.cmdline()]
     return guardian
 
 
@@ -334,17 +319,17 @@ def test_what_a_killed_command_did_to_a_thread_is_undone(
             assert f"already under contention by process {process.pid}" in refused(capsys, "contend", *arguments)
             assert _state(pid)[:2] != before[:2]
             process.kill()
-            assert eventually(lambda: _state(pid) == before and session.leftovers() == []), "by its guardian"
+            assert eventually(lambda: _state(pid) == before and _core.leftovers() == []), "by its guardian"
         with _contending(pid, driver) as process:
             _wait_held(process)
             _guardian_of(process).kill()
             process.kill()
         assert _state(pid) != before
-        left = " ".join(map(str, session.leftovers()))
+        left = " ".join(map(" ".join, _core.leftovers()))
         assert f"contention of thread {pid}" in left or f"brobust-{pid}" in left
         assert brobust("doctor", "--clean").returncode == 0
         assert _state(pid) == before
-    assert session.leftovers() == []
+    assert _core.leftovers() == []
 
 
 @root
@@ -360,14 +345,14 @@ def test_a_command_that_is_killed_at_any_moment_leaves_the_host_as_it_was(driver
                 assert process.stdout is not None
                 process.stdout.readline()  # found: from now on it changes something
                 time.sleep(draw.uniform(0, 2))
-            eventually(lambda: session.leftovers() == [] and _state(pid) == before)
-            assert (session.leftovers(), _state(pid)) == ([], before)
+            eventually(lambda: _core.leftovers() == [] and _state(pid) == before)
+            assert (_core.leftovers(), _state(pid)) == ([], before)
             assert _started_by_the_killed() == []
 
 
 def _started_by_the_killed() -> list[int]:
     """Competitors and guardians that are left."""
-    marks = ("while :; do :; done", "brobust.host.session_guardian")
+    marks = ("while :; do :; done", "guard")
     return [one.pid for one in psutil.process_iter(["cmdline", "ppid"])
             if one.info["ppid"] == 1 and any(mark in (one.info["cmdline"] or []) for mark in marks)]  # fmt: skip
 
@@ -389,7 +374,7 @@ def test_a_command_that_is_stopped_is_ended_by_its_guardian(monkeypatch: pytest.
             said = process.communicate()[1]
         assert process.returncode == -signal.SIGKILL
         assert f"process {process.pid} was stopped or stuck for" in said
-    assert session.leftovers() == []
+    assert _core.leftovers() == []
 
 
 _HOLD = ["contend", "--pid", "PID", "--threads", "PID", "--share", "50%"]
@@ -420,7 +405,7 @@ def test_two_commands_do_not_admit_more_deadline_time_than_the_host_has(brobust:
         assert said.returncode == 2 and "would not admit" in said.stderr and said.stderr.count("\n") == 1, said.stderr
         assert Path("/proc/sys/kernel/sched_rt_runtime_us").read_text() == sysctl
     assert Path("/proc/sys/kernel/sched_rt_runtime_us").read_text() == sysctl
-    assert session.leftovers() == []
+    assert _core.leftovers() == []
 
 
 @contextmanager
@@ -437,7 +422,7 @@ def sleeping(cpu: int) -> Iterator[int]:
 @host
 def test_ctrl_c_ends_it_with_the_summary(brobust: Brobust) -> None:
     with spinning() as pid:
-        before = SavedThread.of(pid)
+        before = scheduling_of(pid)
         with _contending(pid, "deadline", "--json") as process:
             assert process.stdout is not None
             found, second = process.stdout.readline(), process.stdout.readline()
@@ -446,7 +431,7 @@ def test_ctrl_c_ends_it_with_the_summary(brobust: Brobust) -> None:
             assert process.wait() in (0, 1)
         assert json.loads(found)["found"] and not json.loads(second)["summary"]
         assert rest[-1]["summary"] and rest[-1]["interrupted"]
-        assert SavedThread.of(pid) == before
+        assert scheduling_of(pid) == before
 
 
 @root
@@ -460,7 +445,7 @@ def test_it_ends_with_its_thread(brobust: Brobust) -> None:
             os.kill(pid, signal.SIGKILL)
             said, complaints = process.communicate(timeout=60)
         assert json_lines(said)[-1]["summary"] and complaints == ""
-    assert session.leftovers() == []
+    assert _core.leftovers() == []
 
 
 def test_a_thread_that_has_the_id_of_the_one_that_was_found_is_not_it() -> None:
@@ -469,8 +454,6 @@ def test_a_thread_that_has_the_id_of_the_one_that_was_found_is_not_it() -> None:
     assert found.vcpus[0].lives
     later = replace(found.vcpus[0], started=found.vcpus[0].started - 1)  # type: ignore[operator]
     assert not later.lives
-    with pytest.raises(BadInput, match=f"thread {tid} has ended"):
-        replace(SavedThread.of(tid), started=1).refuse_another()
 
 
 @root

@@ -171,7 +171,7 @@ def test_a_guardian_runs_nothing_of_the_directory_that_the_user_is_in(
     (tmp_path / "brobust").mkdir()
     for name in ("brobust/__init__.py", "brobust/loading.py", "signal.py", "select.py"):
         (tmp_path / name).write_text("open('hijacked', 'w')\nprint('HIJACKED')\n")
-    code = GUARDED.format(module="brobust.host.session_guardian", arguments=())
+    code = GUARDED.format(module="brobust.cc.loader", arguments=("brb_none", "1-1"))
     code = code.replace("guardian = ", f"import os; os.chdir({str(tmp_path)!r}); guardian = ")
     child(code).communicate()
     assert not (tmp_path / "hijacked").exists()

@@ -22,12 +22,11 @@ import pytest
 from brobust.dataset import Dataset
 from brobust.host import cpus
 from brobust.host.session import Session
-from brobust.host.threads import SavedThread
 from brobust.kernels import vm as vm_kernels
 from brobust.series import validation
 from brobust.testbed import accelerator, image
 from brobust.testbed.qemu import Guest, GuestConfig
-from conftest import BROBUST, json_lines
+from conftest import BROBUST, json_lines, scheduling_of
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(400)]
 
@@ -248,9 +247,9 @@ def test_contend_holds_each_vcpu_of_a_guest_in_phase_and_out_of_phase(tmp_path: 
             # With ordinary priority: the testbed's guests precede everything else, and these vCPUs take all CPUs.
             cpus.weigh_session(guest.process.pid, "0")
             guest.agent.spawn("brobust-guest", "spin")
-            threads = [SavedThread.of(thread) for thread in guest.vcpu_threads]
+            threads = [scheduling_of(thread) for thread in guest.vcpu_threads]
             together = {phase: _together(tmp_path, "brobust-contended", phase) for phase in ("in", "out")}
-            assert [SavedThread.of(thread) for thread in guest.vcpu_threads] == threads
+            assert [scheduling_of(thread) for thread in guest.vcpu_threads] == threads
     # Each is off for half of the time: both at once, or one after the other.
     assert together["in"] >= 0.4 and together["out"] <= 0.2, together
 

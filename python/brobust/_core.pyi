@@ -6,6 +6,7 @@ CPU.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, final
 
@@ -14,25 +15,32 @@ __all__ = [
     "TOLERANCE",
     "Contention",
     "ContentionError",
+    "HeldGroup",
     "LoadRefused",
     "Recorder",
     "Recording",
+    "Session",
     "Summary",
     "VirtualError",
     "VirtualRefused",
     "VirtualRun",
     "check_contention",
     "check_load",
+    "check_quota",
+    "clean",
     "control_names",
     "control_params",
     "control_settings",
     "deviation",
     "hrtick_dl",
     "hz",
+    "leftovers",
     "load",
     "loadable",
     "programs",
-    "release_deadline",
+    "quota_usable",
+    "refuse_held",
+    "refuse_without_spare",
     "replay_calls",
     "sockets_by_control",
     "unload",
@@ -46,6 +54,53 @@ NOISE_NS: int
 
 TOLERANCE: float
 """A share, timeslice or off-time that is off by more than this part is not what was asked for."""
+
+class Session:
+    """What a process changes on the host; `program`, brobust-host, is the guardian that undoes it. The exceptions are
+    BadInput, MissingSupport and RunFailed of brobust.errors. crates/host/src/session.rs has the methods."""
+
+    def __new__(cls, program: str, beside_others: bool, silence_seconds: float | None) -> Self: ...
+    @property
+    def directory(self) -> Path: ...
+    @property
+    def namespace(self) -> str:
+        """The name of its network namespace; empty without one."""
+
+    def say_alive(self) -> None: ...
+    def record_namespace(self) -> str: ...
+    def record_process(self, pid: int) -> None: ...
+    def hold_threads(self, tids: Sequence[int]) -> None: ...
+    def hold_cpus(self, cpus: Sequence[int], roaming: int, force: bool) -> None: ...
+    def hold_groups(self, threads: Sequence[int], timeslice_ns: int, period_ns: int) -> list[HeldGroup]: ...
+    def release_groups(self, groups: Sequence[HeldGroup]) -> None: ...
+    def hold_sysctl(self, name: str, value: str) -> None: ...
+    def release_sysctl(self, name: str) -> None: ...
+    def end(self) -> None: ...
+
+@final
+class HeldGroup:
+    """A cgroup that a session has made for a thread."""
+
+    @property
+    def path(self) -> Path: ...
+
+def check_quota(timeslice_ns: int, period_ns: int, threads: Sequence[int]) -> None:
+    """Refuse a quota that the kernel does not take, or that these threads cannot be given."""
+
+def quota_usable() -> bool:
+    """Return whether this process can make cgroups with a quota."""
+
+def refuse_held(tid: int) -> None:
+    """Refuse a thread that another running brobust has changed, since its state now is not its own."""
+
+def refuse_without_spare(cpus: Sequence[int], roaming: int) -> None:
+    """Refuse contention that would leave no CPU for the host's other work, counted together with other brobusts."""
+
+def leftovers() -> list[tuple[str, str]]:
+    """Return kind and name of what sessions whose process is gone have left on the host. This needs no privilege."""
+
+def clean() -> list[str]:
+    """Remove all leftovers. Return what could not be removed, with the reason."""
 
 def control_names() -> list[str]:
     """The congestion controls of cc/controls: BPF in a live kernel, modules in virtual time."""
@@ -104,9 +159,6 @@ def check_contention(driver: str, schedule: str, threads: int) -> None:
 
     `schedule`: JSON as crates/timeline/src/schedule.rs reads it. Raises ValueError for other JSON.
     """
-
-def release_deadline(tid: int) -> None:
-    """Prepare a thread that a killed process left under SCHED_DEADLINE for another policy; else do nothing."""
 
 def deviation(
     promise: Literal["share", "timeslices", "timeslices at ticks"], timeslice_ns: int, share: float, summary: Summary

@@ -1,28 +1,48 @@
 //! `brobust guard`: the guardian of another brobust command. Users do not call it.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use brobust_host::guardian::{self, End};
+use brobust_host::{undo, Runtime};
 use clap::Subcommand;
 
-use crate::Found;
+use crate::{output, Found};
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Wait for the end of the process that started this, and undo nothing (a trial of the guardian itself)
-    Nothing {
-        /// Silence after which the process counts as stuck, s
-        #[arg(long)]
-        silence: Option<f64>,
+    /// Undo a session if its process does not
+    Session {
+        directory: PathBuf,
+        /// Silence after which the process counts as stuck, s; 0: never
+        silence: f64,
     },
 }
 
 pub fn run(command: &Command) -> Found {
     match command {
-        Command::Nothing { silence } => {
-            let end = guardian::wait_for_end(silence.map(Duration::from_secs_f64));
-            Ok(ExitCode::from(u8::from(end != End::Dismissed)))
-        }
+        Command::Session { directory, silence } => session(directory, *silence),
     }
+}
+
+fn session(directory: &Path, silence: f64) -> Found {
+    let limit = Duration::try_from_secs_f64(silence).ok().filter(|limit| !limit.is_zero());
+    let end = guardian::wait_for_end(limit);
+    if end == End::Dismissed {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let runtime = Runtime::at(directory.parent().unwrap_or(directory));
+    let problems = undo(&runtime, directory).unwrap_or_else(|refusal| vec![refusal.text]);
+    if end == End::Stuck {
+        let name = directory.file_name().unwrap_or_default().to_string_lossy();
+        let pid = name.split('-').next().unwrap_or_default();
+        output::remark(&format!(
+            "process {pid} was stopped or stuck for {silence} s; it was killed, and its contention has ended"
+        ));
+    }
+    if !problems.is_empty() {
+        output::remark(&format!("not undone: {}; `brobust doctor --clean` tries again", problems.join("; ")));
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -14,7 +14,6 @@ mod host;
 mod intervals;
 mod recorder;
 mod recording;
-mod sched_attr;
 mod schedstat;
 mod summary;
 mod text;

@@ -4,14 +4,26 @@
 //! look and then change take turns ([`locks`]), and a guardian, a separate process, undoes what its process has left
 //! ([`guardian`]).
 
+pub mod cgroups;
 pub mod guardian;
+mod journal;
+mod leftovers;
 pub mod locks;
 pub mod namespaces;
 mod owner;
+pub mod processes;
 mod refusal;
+mod runtime;
+pub mod sched_attr;
+mod session;
+mod sysctl;
 mod text;
+pub mod threads;
 pub mod units;
 
+pub use leftovers::{clean, leftovers, undo, Leftover};
 pub use owner::{start_time, Owner};
 pub use refusal::{Kind, Refusal, Result};
-pub use text::printable;
+pub use runtime::Runtime;
+pub use session::{refuse_held, refuse_without_spare, Session};
+pub use text::{general, printable};

@@ -1,4 +1,4 @@
-//! Names that come from somebody else.
+//! Names that come from somebody else, and numbers for people.
 
 /// Returns the text with control characters and invisible ones escaped: a terminal would act on escape sequences.
 pub fn printable(text: &str) -> String {
@@ -20,9 +20,28 @@ fn escaped(letter: char) -> String {
     }
 }
 
+/// Returns a number with at most so many significant digits, and no trailing zeros: `0.25`, `33.3333`.
+pub fn general(number: f64, digits: usize) -> String {
+    let magnitude = if number == 0.0 { 0 } else { number.abs().log10().floor() as i32 };
+    let decimals = usize::try_from(digits as i32 - 1 - magnitude).unwrap_or(0);
+    let text = format!("{number:.decimals$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::printable;
+    use super::{general, printable};
+
+    #[test]
+    fn numbers_have_no_more_digits_than_they_need() {
+        let cases = [(0.25, "0.25"), (100.0 / 3.0, "33.3333"), (2.0, "2"), (0.0, "0"), (1.5e6, "1500000")];
+        for (number, text) in cases {
+            assert_eq!(general(number, 6), text);
+        }
+    }
 
     #[test]
     fn escapes_what_a_terminal_would_act_on() {

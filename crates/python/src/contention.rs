@@ -24,7 +24,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Recording>()?;
     module.add_class::<Summary>()?;
     module.add_function(wrap_pyfunction!(check_contention, module)?)?;
-    module.add_function(wrap_pyfunction!(release_deadline, module)?)?;
     module.add_function(wrap_pyfunction!(deviation, module)?)?;
     module.add_function(wrap_pyfunction!(hz, module)?)?;
     module.add_function(wrap_pyfunction!(hrtick_dl, module)?)
@@ -46,11 +45,6 @@ fn schedule_of(json: &str) -> PyResult<Schedule> {
 #[pyfunction]
 fn check_contention(driver: &str, schedule: &str, threads: usize) -> PyResult<()> {
     contention::drivers::check(driver, &schedule_of(schedule)?, threads).map_err(raise)
-}
-
-#[pyfunction]
-fn release_deadline(tid: Tid) -> PyResult<()> {
-    contention::drivers::release_deadline(tid).map_err(raise)
 }
 
 #[pyfunction]

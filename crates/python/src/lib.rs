@@ -6,6 +6,7 @@ use pyo3::types::IntoPyDict;
 
 mod contention;
 mod controls;
+mod host;
 mod loading;
 mod virtual_time;
 
@@ -13,6 +14,7 @@ mod virtual_time;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     contention::register(module)?;
     controls::register(module)?;
+    host::register(module)?;
     loading::register(module)?;
     virtual_time::register(module)?;
     module.add("CAUSES", Cause::ALL.map(|cause| (cause.name(), cause.meaning())).into_py_dict(module.py())?)

@@ -48,23 +48,23 @@ def doctor(
 
 
 def _clean(as_json: bool, dry_run: bool) -> None:
+    from brobust import _core
     from brobust.cc import loader
-    from brobust.host import session
 
     trials = [journal.name for journal in loader.abandoned()]
-    found = [*(session.Leftover("congestion control", name) for name in trials), *session.leftovers()]
+    found = [*(("congestion control", name) for name in trials), *_core.leftovers()]
     if found and not dry_run:
         if os.geteuid() != 0:
-            raise MissingSupport(f"--clean needs root to remove {', '.join(map(str, found))}; run it with sudo")
+            raise MissingSupport(f"--clean needs root to remove {', '.join(map(' '.join, found))}; run it with sudo")
         loader.clean()
-        _, problems = session.clean()
+        problems = _core.clean()
         problems += [f"congestion control {journal.name}" for journal in loader.abandoned()]
         if problems:
             raise MissingSupport(f"these could not be removed: {'; '.join(problems)}")
-    for leftover in found:
+    for kind, name in found:
         if as_json:
-            print(json.dumps({"kind": leftover.kind, "name": leftover.name, "removed": not dry_run}))
+            print(json.dumps({"kind": kind, "name": name, "removed": not dry_run}))
         else:
-            print(f"{'would remove' if dry_run else 'removed'} {leftover}")
+            print(f"{'would remove' if dry_run else 'removed'} {kind} {name}")
     if not found and not as_json:
         print("nothing left behind")

@@ -18,8 +18,8 @@ from brobust.contention import request, verdict
 from brobust.contention.vcpus import Machine
 from brobust.drivers import Driver, Places
 from brobust.errors import BadInput, MissingSupport, RunFailed
-from brobust.host import cpus, threads
-from brobust.host.session import Session, refuse_held, refuse_without_spare
+from brobust.host import cpus
+from brobust.host.session import Session
 
 Report = dict[str, Any]
 """What threads got, with the fields of docs/contend.md."""
@@ -27,6 +27,7 @@ Report = dict[str, Any]
 # Ordinary threads, the kernel's among them, still get a thousandth of a CPU beside 64 of these (kernel/sched/core.c,
 # sched_prio_to_weight: 9548 to 1024).
 MIN_NICE = -10
+SCHED_DEADLINE = 6  # include/uapi/linux/sched.h; Python's os has no name for it
 # A command that has said nothing for this time, and longer than it may have to wait, counts as stuck.
 STUCK_SECONDS = 15.0
 
@@ -38,19 +39,24 @@ def check(driver: Driver, machine: Machine, *, force: bool = False) -> Places:
     the threads, each with its CPU where the driver needs one."""
     tids = [vcpu.tid for vcpu in machine.vcpus]
     for tid in tids:
-        refuse_held(tid)
+        _core.refuse_held(tid)
     request.check(driver, tids, f"--driver {driver.name}")
     for tid in tids:
-        if threads.SavedThread.of(tid).policy & ~os.SCHED_RESET_ON_FORK == threads.SCHED_DEADLINE:
+        if os.sched_getscheduler(tid) & ~os.SCHED_RESET_ON_FORK == SCHED_DEADLINE:
             raise BadInput(f"thread {tid} is under SCHED_DEADLINE already: give it an ordinary policy first")
-    places: Places = own_cpus(threads.allowed_cpus(tids)) if driver.needs_own_cpus else dict.fromkeys(tids)
+    places: Places = (
+        own_cpus({tid: sorted(os.sched_getaffinity(tid)) for tid in tids})
+        if driver.needs_own_cpus
+        else dict.fromkeys(tids)
+    )
     if not force:
         if driver.options.nice < MIN_NICE:
             raise BadInput(
                 f"--nice: {driver.options.nice} starves the kernel's own threads on these CPUs; give {MIN_NICE} or "
                 "more, or --force with --for"
             )
-        refuse_without_spare(*driver.kept_busy(places))
+        busy, roaming = driver.kept_busy(places)
+        _core.refuse_without_spare(list(busy), roaming)
     return places
 
 
@@ -83,12 +89,12 @@ def contend(
     # Longer than starting and ending may take; while it lasts, something is said every second.
     silence_seconds = STUCK_SECONDS + 10 * driver.requested.period / 1e9
     with Session.start(beside_others=True, silence_seconds=silence_seconds) as session:
-        saved = [threads.SavedThread.of(tid) for tid in tids]
-        for thread, vcpu in zip(saved, machine.vcpus, strict=True):
-            if thread.started != vcpu.started:
+        session.hold_threads(tids)
+        for vcpu in machine.vcpus:
+            if not vcpu.lives:
                 raise BadInput(f"thread {vcpu.tid} has ended: is the VM still running?")
-        session.hold_threads(saved)
-        session.hold_cpus(*driver.kept_busy(places), force=force)
+        busy, roaming = driver.kept_busy(places)
+        session.hold_cpus(list(busy), roaming, force)
         try:
             for tid, cpu in places.items():
                 if cpu is not None:

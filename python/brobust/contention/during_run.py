@@ -102,7 +102,7 @@ def applied(
     competitors."""
     driver = request.driver_for(requested, Options(nice=int(nice))) if requested.active else None
     outcome = ContentionOutcome(driver)
-    session.hold_cpus([plan.sender], force=True)  # the plan has left others
+    session.hold_cpus([plan.sender], 0, True)  # the plan has left others
     try:
         with ExitStack() as stack:
             if driver is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from brobust.errors import BadInput, printable
-from brobust.host.threads import start_time
+from brobust.host.owner import start_time
 
 PROC = Path("/proc")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from brobust import _core
 from brobust.drivers.base import Driver, Places
-from brobust.host import cgroups
 
 if TYPE_CHECKING:
     from brobust.host.session import Session
@@ -18,16 +18,14 @@ class Quota(Driver):
     takes = frozenset({"share", "timeslice"})
     promise = "share"
     _session: Session | None = None
-    _groups: Sequence[cgroups.Group] = ()
+    _groups: Sequence[_core.HeldGroup] = ()
 
     def check(self, threads: Sequence[int]) -> None:
-        cgroups.check(self.requested.timeslice, self.requested.period)
-        for thread in threads:
-            cgroups.group_for(thread)
+        _core.check_quota(self.requested.timeslice, self.requested.period, threads)
 
     def start(self, places: Places, session: Session, begin_ns: int | None, seed: int) -> None:
         self._session = session
-        self._groups = session.hold_groups(places, self.requested.timeslice, self.requested.period)
+        self._groups = session.hold_groups(list(places), self.requested.timeslice, self.requested.period)
 
     def stop(self) -> None:
         groups, self._groups = self._groups, ()

@@ -7,9 +7,9 @@ import signal
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from brobust.errors import MissingSupport
-from brobust.host.threads import start_time
 
 
 @dataclass(frozen=True, order=True)
@@ -63,3 +63,13 @@ class Owner:
             if time.monotonic() > deadline:
                 raise MissingSupport(f"process {self.pid} has not ended {seconds:g} s after it was killed")
             time.sleep(0.01)
+
+
+def start_time(pid: int) -> int | None:
+    """Return when a living process or thread started, in clock ticks since boot (proc(5), field 22 of stat)."""
+    try:
+        # The second field is a name in parentheses, which may hold spaces and parentheses itself.
+        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if state in "ZX" else int(rest[18])  # zombie, dead
+    except (OSError, IndexError, ValueError):
+        return None

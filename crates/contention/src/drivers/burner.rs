@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{mpsc, Arc};
 use std::thread::{self, JoinHandle};
 
+use brobust_host::sched_attr::{SchedAttr, SCHED_DEADLINE, SCHED_FIFO, SCHED_RR};
 use brobust_timeline::{OffTime, OffTimes, Schedule};
 
 use crate::budget;
 use crate::clock;
 use crate::driver::{Driver, Target};
 use crate::error::{ContentionError, Result};
-use crate::sched_attr::{SchedAttr, SCHED_DEADLINE, SCHED_FIFO, SCHED_RR};
 use crate::thread::{current_tid, CpuSet, Thread};
 use crate::tid::Tid;
 

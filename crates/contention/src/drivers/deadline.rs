@@ -9,20 +9,15 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use brobust_host::sched_attr::{SchedAttr, SCHED_DEADLINE};
+use brobust_host::threads::{shrink_deadline, MIN_RUNTIME_NS};
 use brobust_timeline::{Schedule, Slices};
 
 use crate::driver::{Driver, Target};
 use crate::error::{ContentionError, Result};
 use crate::host::{hz, kernel_is_at_least, online_cpus, sysctl, RealTimeBudget};
-use crate::sched_attr::{SchedAttr, SCHED_DEADLINE};
 use crate::thread::{Stat, Thread};
 use crate::tid::Tid;
-
-/// kernel/sched/deadline.c, __checkparam_dl: DL_SCALE is 10, so below 1024 ns the bandwidth would round to nothing.
-const MIN_RUNTIME_NS: u64 = 1 << 10;
-
-/// The smallest runtime in a period of this length is a bandwidth of 0, since it is less than `BANDWIDTH_UNIT`.
-const PERIOD_OF_NO_BANDWIDTH_NS: u64 = 1_100_000_000;
 
 /// kernel/sched/core.c, to_ratio: bandwidths are counted in units of 2^-20.
 const BANDWIDTH_UNIT: f64 = 1.0 / (1 << 20) as f64;
@@ -197,7 +192,7 @@ impl Held {
             None => return Ok(Duration::ZERO),
             Some('R') => self.settling(),
             Some(_) => {
-                shrink(self.thread.tid);
+                shrink_deadline(self.thread.tid);
                 Duration::ZERO
             }
         };
@@ -220,29 +215,6 @@ impl Held {
         let tick_s = 1.0 / f64::from(hz().unwrap_or(100));
         Duration::from_nanos(self.wanted.period_ns) + Duration::from_secs_f64(tick_s / self.wanted.share())
     }
-}
-
-/// Shrinks a sleeping thread's bandwidth to nothing while it still is a deadline thread.
-///
-/// The kernel (6.18 at least) forgets to take a thread off the admitted sum if it leaves SCHED_DEADLINE in its sleep:
-/// switched_from_dl leaves that to a timer which is armed only for threads that run. After a few restored idle vCPUs the
-/// whole host gets EBUSY until its cpusets are rebuilt. A change of parameters is booked at once (sched_dl_overflow).
-/// Threads that are awake are left alone: they are booked correctly, and they would be throttled under the new parameters
-/// and take that into their next time under SCHED_DEADLINE.
-fn shrink(tid: Tid) {
-    let nothing = SchedAttr::deadline(MIN_RUNTIME_NS, PERIOD_OF_NO_BANDWIDTH_NS);
-    // If this fails the thread is restored nevertheless, which is what matters to it.
-    let _ = nothing.set(tid);
-}
-
-/// Prepares a thread that a killed process left under SCHED_DEADLINE for another policy.
-pub fn release(tid: Tid) -> Result<()> {
-    let thread = Thread::find(tid)?;
-    let is_deadline = SchedAttr::of(tid).is_ok_and(|attr| attr.policy == SCHED_DEADLINE);
-    if is_deadline && thread.state() != Some('R') {
-        shrink(tid);
-    }
-    Ok(())
 }
 
 /// Explains why sched_setattr(2) refused.
@@ -383,11 +355,6 @@ mod tests {
             assert!(matches!(error, ContentionError::OnlySlices), "{slices:?}");
         }
         assert!(slices_of(&Schedule::Replay { offtimes: vec![(0, MS)] }).is_err());
-    }
-
-    #[test]
-    fn the_smallest_runtime_in_the_period_of_no_bandwidth_rounds_to_nothing() {
-        assert_eq!((MIN_RUNTIME_NS << 20) / PERIOD_OF_NO_BANDWIDTH_NS, 0);
     }
 
     #[test]

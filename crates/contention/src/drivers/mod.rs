@@ -2,8 +2,6 @@
 mod burner;
 mod deadline;
 
-pub use deadline::release as release_deadline;
-
 use brobust_timeline::Schedule;
 
 use crate::driver::{Driver, Target};

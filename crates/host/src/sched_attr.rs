@@ -2,13 +2,11 @@
 use std::io;
 use std::mem;
 
-use crate::tid::Tid;
-
 const SCHED_OTHER: u32 = libc::SCHED_OTHER as u32;
 const SCHED_BATCH: u32 = libc::SCHED_BATCH as u32;
-pub(crate) const SCHED_FIFO: u32 = libc::SCHED_FIFO as u32;
-pub(crate) const SCHED_RR: u32 = libc::SCHED_RR as u32;
-pub(crate) const SCHED_DEADLINE: u32 = libc::SCHED_DEADLINE as u32;
+pub const SCHED_FIFO: u32 = libc::SCHED_FIFO as u32;
+pub const SCHED_RR: u32 = libc::SCHED_RR as u32;
+pub const SCHED_DEADLINE: u32 = libc::SCHED_DEADLINE as u32;
 
 /// include/linux/sched/prio.h, MIN_NICE: 87 times the weight of nice 0.
 const MIN_NICE: i32 = -20;
@@ -17,7 +15,7 @@ const MIN_NICE: i32 = -20;
 /// kernel leaves as they are when they are not passed.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct SchedAttr {
+pub struct SchedAttr {
     size: u32,
     pub policy: u32,
     pub flags: u64,
@@ -57,7 +55,7 @@ impl SchedAttr {
         }
     }
 
-    pub fn of(tid: Tid) -> io::Result<Self> {
+    pub fn of(tid: i32) -> io::Result<Self> {
         let mut attr = Self::default();
         let size = mem::size_of::<Self>();
         // SAFETY: the kernel writes at most `size` bytes into `attr`.
@@ -67,7 +65,7 @@ impl SchedAttr {
     }
 
     /// Gives `tid` these attributes; 0 is the calling thread.
-    pub fn set(mut self, tid: Tid) -> io::Result<()> {
+    pub fn set(mut self, tid: i32) -> io::Result<()> {
         self.size = mem::size_of::<Self>() as u32;
         // SAFETY: the kernel reads `size` bytes of `self`.
         check(unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &self, 0) })

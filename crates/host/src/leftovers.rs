@@ -1,0 +1,230 @@
+//! What sessions have left on the host, and how it is undone.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+use crate::cgroups::Group;
+use crate::journal::Journal;
+use crate::processes::{self, Process};
+use crate::runtime::entries;
+use crate::sysctl::Sysctl;
+use crate::threads::SavedThread;
+use crate::{locks, Owner, Refusal, Result, Runtime};
+
+/// One thing of a session that is still on the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leftover {
+    pub kind: &'static str,
+    pub name: String,
+    thing: Thing,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Thing {
+    Process(Owner),
+    Thread(SavedThread),
+    Group(Group),
+    Sysctl(Sysctl),
+    /// Its taps, bridge and qdiscs disappear with it.
+    Namespace,
+    /// Of a session. It is removed last, when nothing that it records is left.
+    Directory,
+}
+
+impl Leftover {
+    fn process(owner: Owner) -> Self {
+        Self { kind: "process", name: owner.pid.to_string(), thing: Thing::Process(owner) }
+    }
+
+    fn namespace(name: String) -> Self {
+        Self { kind: "namespace", name, thing: Thing::Namespace }
+    }
+
+    fn remove(&self, runtime: &Runtime) -> Result<()> {
+        match &self.thing {
+            Thing::Process(owner) => owner.kill(),
+            Thing::Thread(thread) => thread.restore(),
+            Thing::Group(group) => group.remove(),
+            Thing::Sysctl(sysctl) => sysctl.restore(&runtime.sysctls),
+            Thing::Namespace => {
+                let done = Command::new("ip").args(["netns", "delete", &self.name]).output();
+                if !runtime.namespaces().contains(&self.name) {
+                    return Ok(());
+                }
+                let said = done.map_or_else(
+                    |error| error.to_string(),
+                    |done| String::from_utf8_lossy(&done.stderr).trim().to_owned(),
+                );
+                let why = if said.is_empty() { "no reason given" } else { &said };
+                Err(Refusal::missing_support(format!("{self} could not be removed ({why})")))
+            }
+            Thing::Directory => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Leftover {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {}", self.kind, self.name)
+    }
+}
+
+/// Returns what sessions whose process is gone have left on the host. This needs no privilege.
+pub fn leftovers(runtime: &Runtime) -> Result<Vec<Leftover>> {
+    let mut found = Vec::new();
+    for (owner, directory) in runtime.sessions()? {
+        if !owner.lives() {
+            found.extend(of_session(runtime, &directory));
+            found.push(Leftover { kind: "directory", name: directory.display().to_string(), thing: Thing::Directory });
+        }
+    }
+    // If somebody has removed /run/brobust by hand, our namespaces and QEMUs have no session.
+    found.extend(orphans(&processes::all(), &runtime.directory, Owner::lives).map(Leftover::process));
+    let prefix = runtime.namespace_prefix();
+    let owner_of = |name: &str| name.strip_prefix(&prefix)?.parse::<Owner>().ok();
+    let namespaces = runtime.namespaces().into_iter();
+    found.extend(namespaces.filter(|name| owner_of(name).is_some_and(|owner| !owner.lives())).map(Leftover::namespace));
+    let mut unique: Vec<Leftover> = Vec::new();
+    for one in found {
+        if unique.iter().all(|other| (other.kind, &other.name) != (one.kind, &one.name)) {
+            unique.push(one);
+        }
+    }
+    Ok(unique)
+}
+
+/// Removes all leftovers. Returns what was found, and what could not be removed, with the reason.
+pub fn clean(runtime: &Runtime) -> Result<(Vec<Leftover>, Vec<String>)> {
+    if !runtime.directory.is_dir() && leftovers(runtime)?.is_empty() {
+        return Ok((Vec::new(), Vec::new()));
+    }
+    locks::private_directory(&runtime.directory)?;
+    let _lock = runtime.lock()?;
+    clean_locked(runtime)
+}
+
+pub(crate) fn clean_locked(runtime: &Runtime) -> Result<(Vec<Leftover>, Vec<String>)> {
+    let found = leftovers(runtime)?;
+    let mut problems = Vec::new();
+    for (owner, directory) in runtime.sessions()? {
+        if !owner.lives() {
+            problems.extend(undo_locked(runtime, &directory));
+        }
+    }
+    problems.extend(remove_all(runtime, &leftovers(runtime)?));
+    // Left by a process that was killed at its start; no other starts now.
+    for path in entries(&runtime.directory) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with('.') && name.ends_with(".new") {
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
+    let mut unique = Vec::new();
+    for problem in problems {
+        if !unique.contains(&problem) {
+            unique.push(problem);
+        }
+    }
+    Ok((found, unique))
+}
+
+/// Undoes a session. Returns what could not be undone, with the reason; then the session stays recorded.
+pub fn undo(runtime: &Runtime, directory: &Path) -> Result<Vec<String>> {
+    let _lock = runtime.lock()?;
+    Ok(undo_locked(runtime, directory))
+}
+
+fn undo_locked(runtime: &Runtime, directory: &Path) -> Vec<String> {
+    let mut problems = remove_all(runtime, &of_session(runtime, directory));
+    if problems.is_empty() {
+        problems.extend(of_session(runtime, directory).iter().map(|left| format!("{left} (it is still there)")));
+    }
+    if problems.is_empty() {
+        if let Err(error) = fs::remove_dir_all(directory) {
+            if error.kind() != io::ErrorKind::NotFound {
+                problems.push(format!("directory {} ({error})", directory.display()));
+            }
+        }
+    }
+    problems
+}
+
+/// Removes each of these even if others cannot be removed. Returns what could not be removed, with the reason.
+fn remove_all(runtime: &Runtime, leftovers: &[Leftover]) -> Vec<String> {
+    leftovers.iter().filter_map(|leftover| leftover.remove(runtime).err()).map(|refusal| refusal.text).collect()
+}
+
+/// Returns what a session has left, in the order in which it must be undone; its directory is not among it. Threads come
+/// before sysctls, because the kernel refuses to limit real-time threads again while more DEADLINE bandwidth is admitted
+/// than the limit allows.
+fn of_session(runtime: &Runtime, directory: &Path) -> Vec<Leftover> {
+    let Journal { namespace, processes, sysctls, threads, groups, .. } = Journal::read(directory);
+    let mut found: Vec<Leftover> = processes.into_iter().filter(Owner::lives).map(Leftover::process).collect();
+    found.extend(threads.into_iter().filter(SavedThread::is_altered).map(|thread| Leftover {
+        kind: "contention of thread",
+        name: thread.tid.to_string(),
+        thing: Thing::Thread(thread),
+    }));
+    found.extend(groups.into_iter().filter(Group::remains).map(|group| Leftover {
+        kind: "cgroup",
+        name: group.path.display().to_string(),
+        thing: Thing::Group(group),
+    }));
+    found.extend(sysctls.into_iter().filter(|sysctl| sysctl.is_held(&runtime.sysctls)).map(|sysctl| Leftover {
+        kind: "sysctl",
+        name: format!("{}={}", sysctl.name, sysctl.previous),
+        thing: Thing::Sysctl(sysctl),
+    }));
+    if runtime.namespaces().contains(&namespace) {
+        found.push(Leftover::namespace(namespace));
+    }
+    found
+}
+
+/// Returns the QEMUs of sessions whose brobust is gone. They should have ended with it, but have not.
+fn orphans<'a>(
+    processes: &'a [Process],
+    directory: &Path,
+    lives: impl Fn(&Owner) -> bool + 'a,
+) -> impl Iterator<Item = Owner> + 'a {
+    let within = format!("{}/", directory.display());
+    let owner_of = move |process: &Process| {
+        let path = process.command.iter().find_map(|word| Some(word.split_once(&within)?.1))?;
+        path.split('/').next()?.parse::<Owner>().ok()
+    };
+    let qemus = processes.iter().filter(|process| process.name.starts_with("qemu-system"));
+    qemus.filter_map(move |process| {
+        let owner = owner_of(process)?;
+        (!lives(&owner) && process.parent != owner.pid).then(|| Owner::of(process.pid))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_qemu_of_a_session_that_is_gone_is_an_orphan() {
+        let process = |pid, parent, name: &str, word: &str| Process {
+            pid,
+            parent,
+            name: name.into(),
+            command: vec!["-qmp".into(), word.into()],
+        };
+        let qemu = "qemu-system-x86";
+        let of = |owner: &str| format!("unix:/run/there/{owner}/sender.qmp,server=on");
+        let processes = [
+            process(11, 1, qemu, &of("4194305-1")),
+            process(12, 1, qemu, &of("7-7")),               // its session lives
+            process(13, 4_194_305, qemu, &of("4194305-1")), // its parent lives, elsewhere
+            process(14, 1, "tail", &of("4194305-1")),
+            process(15, 1, qemu, "unix:/run/there-other/4194305-1/sender.qmp"),
+            process(16, 1, qemu, "web"),
+        ];
+        let found: Vec<_> = orphans(&processes, Path::new("/run/there"), |owner| owner.pid == 7).collect();
+        assert_eq!(found.iter().map(|owner| owner.pid).collect::<Vec<_>>(), [11]);
+    }
+}

@@ -1,0 +1,47 @@
+//! The processes of this host, as /proc shows them.
+
+use std::fs;
+use std::path::Path;
+
+use crate::runtime::entries;
+
+/// A process with its name (/proc/PID/comm, at most 15 bytes), the words of its command line, and its parent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    pub pid: i32,
+    pub parent: i32,
+    pub name: String,
+    pub command: Vec<String>,
+}
+
+/// Returns all processes, by id. One that ends meanwhile is left out.
+pub fn all() -> Vec<Process> {
+    let id = |path: &Path| path.file_name()?.to_str()?.parse().ok();
+    let mut found: Vec<_> = entries(Path::new("/proc")).filter_map(|path| of(id(&path)?)).collect();
+    found.sort_by_key(|process| process.pid);
+    found
+}
+
+/// Returns the process of this id; None if there is none.
+pub fn of(pid: i32) -> Option<Process> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    let (head, rest) = stat.rsplit_once(')')?;
+    let name = head.split_once('(')?.1.to_owned();
+    let parent = rest.split_whitespace().nth(1)?.parse().ok()?;
+    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = command.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
+    let mut command: Vec<String> = words.collect();
+    command.pop(); // after the last null
+    Some(Process { pid, parent, name, command })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn this_process_is_one() {
+        let own = super::of(std::process::id() as i32).expect("it lives");
+        assert!(own.parent > 0 && !own.command.is_empty(), "{own:?}");
+        assert!(super::all().contains(&own));
+    }
+}

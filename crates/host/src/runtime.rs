@@ -1,0 +1,88 @@
+//! Where the records of sessions are on this host, and what must not be changed by two processes at once.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fs;
+use std::path::{self, Path, PathBuf};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use crate::locks::{self, Lock};
+use crate::{Owner, Result};
+
+/// The directory of sessions, and of locks for what exists only once per host; BROBUST_RUNTIME changes only the former.
+const HOST: &str = "/run/brobust";
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The directory in which each session has a directory of its own. The other paths differ only in tests.
+#[derive(Debug, Clone)]
+pub struct Runtime {
+    pub(crate) directory: PathBuf,
+    pub(crate) host: PathBuf,
+    pub(crate) sysctls: PathBuf,
+    pub(crate) namespaces: PathBuf,
+}
+
+impl Runtime {
+    /// Returns the directory that BROBUST_RUNTIME names; /run/brobust without it.
+    pub fn of_environment() -> Self {
+        let named = env::var_os("BROBUST_RUNTIME").filter(|named| !named.is_empty());
+        let directory = named.map_or_else(|| HOST.into(), PathBuf::from);
+        // The guardian has another current directory.
+        Self::at(&path::absolute(&directory).unwrap_or(directory))
+    }
+
+    pub fn at(directory: &Path) -> Self {
+        Self {
+            directory: directory.into(),
+            host: HOST.into(),
+            sysctls: "/proc/sys".into(),
+            namespaces: "/run/netns".into(),
+        }
+    }
+
+    /// Takes the lock without which no process changes sessions.
+    pub(crate) fn lock(&self) -> Result<Lock> {
+        locks::lock(&self.directory.join("lock"), PATIENCE)
+    }
+
+    /// Takes the lock without which no process of this host holds a sysctl.
+    pub(crate) fn lock_sysctls(&self) -> Result<Lock> {
+        locks::private_directory(&self.host)?;
+        locks::lock(&self.host.join("sysctl.lock"), PATIENCE)
+    }
+
+    /// Returns every session, of the living and of the dead, with its owner.
+    pub(crate) fn sessions(&self) -> Result<Vec<(Owner, PathBuf)>> {
+        if !self.directory.is_dir() {
+            return Ok(Vec::new());
+        }
+        locks::refuse_foreign(&self.directory)?;
+        let owner_of = |path: &PathBuf| path.file_name()?.to_str()?.parse::<Owner>().ok();
+        let mut found: Vec<_> = entries(&self.directory).filter_map(|path| Some((owner_of(&path)?, path))).collect();
+        found.sort();
+        Ok(found)
+    }
+
+    /// Returns the prefix of the names of our sessions' network namespaces. It differs for another directory and for
+    /// another PID namespace, whose processes we cannot see.
+    pub(crate) fn namespace_prefix(&self) -> String {
+        let processes = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        let hash = Sha256::digest(format!("{} {}", self.directory.display(), processes.display()));
+        let digits: String = hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+        format!("brobust-{digits}-")
+    }
+
+    /// Returns the names of the host's network namespaces.
+    pub(crate) fn namespaces(&self) -> BTreeSet<String> {
+        let name = |path: PathBuf| Some(path.file_name()?.to_str()?.to_owned());
+        entries(&self.namespaces).filter_map(name).collect()
+    }
+}
+
+/// Returns what a directory holds; nothing if it cannot be read.
+pub(crate) fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
+}

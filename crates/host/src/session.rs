@@ -1,0 +1,516 @@
+//! Records everything that a command changes on the host, and undoes it, whichever process dies.
+//!
+//! A *session* is a directory /run/brobust/PID-START for one brobust process. Its `session.json` records what the process
+//! creates (a network namespace, QEMU processes, cgroups) and what it changes (a sysctl, threads of somebody's VM, with
+//! their previous state), before it does so. When the process is killed, its guardian, a separate process, undoes all of
+//! it; if both are killed, the next start or `brobust doctor --clean` does. Contention of our own guests need not be
+//! recorded: the burner, the competitors and the recorder's BPF programs end with brobust, and a DEADLINE policy with its
+//! QEMU.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::cgroups::{self, Group};
+use crate::guardian::Guardian;
+use crate::journal::Journal;
+use crate::leftovers::{clean_locked, undo};
+use crate::locks::{self, Lock};
+use crate::refusal::reason;
+use crate::sysctl::Sysctl;
+use crate::threads::{cpus_of, SavedThread};
+use crate::{printable, Owner, Refusal, Result, Runtime};
+
+/// The session of this process. Dropping it undoes everything.
+#[derive(Debug)]
+pub struct Session {
+    pub directory: PathBuf,
+    runtime: Runtime,
+    owner: Owner,
+    journal: Journal,
+    guardian: Option<Guardian>,
+    /// While a sysctl is held.
+    sysctl_lock: Option<Lock>,
+    has_ended: bool,
+}
+
+impl Session {
+    /// Begins a session of this process, and starts its guardian: `program`, which is brobust-host. If `silence` is given,
+    /// the guardian takes the process for stuck, and kills it, when it has not called `say_alive` for this long. Another
+    /// process's session is refused, unless this one may be `beside_others`.
+    pub fn start(runtime: Runtime, program: &Path, beside_others: bool, silence: Option<Duration>) -> Result<Self> {
+        let mut session = Self::begin(runtime, beside_others)?;
+        let directory = session.directory.display().to_string();
+        let silence = silence.unwrap_or_default().as_secs_f64().to_string();
+        session.guardian = Some(Guardian::start(program, &["guard", "session", &directory, &silence])?);
+        Ok(session)
+    }
+
+    fn begin(runtime: Runtime, beside_others: bool) -> Result<Self> {
+        locks::private_directory(&runtime.directory)?;
+        let _lock = runtime.lock()?;
+        // What a killed command left could disturb this one.
+        for problem in clean_locked(&runtime)?.1 {
+            eprintln!("brobust: left behind by a command that was killed: {}", printable(&problem));
+        }
+        for (owner, _) in runtime.sessions()? {
+            if owner.lives() && !beside_others {
+                return Err(Refusal::missing_support(format!(
+                    "another brobust (process {}) is at work on this host, and two would disturb each other's \
+                     measurements; wait until it has ended",
+                    owner.pid
+                )));
+            }
+        }
+        let owner = Owner::current();
+        let session = Self {
+            directory: runtime.directory.join(owner.to_string()),
+            runtime,
+            owner,
+            journal: Journal::default(),
+            guardian: None,
+            sysctl_lock: None,
+            has_ended: false,
+        };
+        session.appear()?;
+        Ok(session)
+    }
+
+    /// Makes the session's directory appear with its content: one without session.json would look abandoned.
+    fn appear(&self) -> Result<()> {
+        let scratch = self.runtime.directory.join(format!(".{}.new", self.owner));
+        let made = DirBuilder::new().mode(0o700).create(&scratch);
+        made.map_err(|error| cannot_write(&scratch, &error))?;
+        self.journal.write(&scratch)?;
+        fs::rename(&scratch, &self.directory).map_err(|error| cannot_write(&self.directory, &error))
+    }
+
+    fn write(&self) -> Result<()> {
+        self.journal.write(&self.directory)
+    }
+
+    /// Tells the guardian that this process is not stuck.
+    pub fn say_alive(&mut self) -> Result<()> {
+        self.guardian.as_mut().map_or(Ok(()), Guardian::say_alive)
+    }
+
+    /// Records that this session has a network namespace, and returns the name that it must get.
+    pub fn record_namespace(&mut self) -> Result<String> {
+        self.journal.namespace = format!("{}{}", self.runtime.namespace_prefix(), self.owner);
+        self.write()?;
+        Ok(self.journal.namespace.clone())
+    }
+
+    /// Returns the name of this session's network namespace; empty without one.
+    pub fn namespace(&self) -> &str {
+        &self.journal.namespace
+    }
+
+    /// Records a process that must end with this session.
+    pub fn record_process(&mut self, pid: i32) -> Result<()> {
+        self.journal.processes.push(Owner::of(pid));
+        self.write()
+    }
+
+    /// Records the state of somebody else's threads before they are changed; the end of the session restores it.
+    pub fn hold_threads(&mut self, threads: &[SavedThread]) -> Result<()> {
+        let _lock = self.runtime.lock()?;
+        for thread in threads {
+            refuse_held(&self.runtime, thread.tid)?;
+            thread.refuse_another()?;
+        }
+        self.journal.threads.extend_from_slice(threads);
+        self.write()
+    }
+
+    /// Records which CPUs our contention may keep busy, and how many more (`roaming`) that the scheduler chooses. Refuses
+    /// it if no CPU would be left for the host, unless `force`.
+    pub fn hold_cpus(&mut self, cpus: &[usize], roaming: usize, force: bool) -> Result<()> {
+        let _lock = self.runtime.lock()?;
+        if !force {
+            refuse_without_spare(&self.runtime, cpus, roaming)?;
+        }
+        self.journal.cpus.extend_from_slice(cpus);
+        self.journal.cpus.sort_unstable();
+        self.journal.cpus.dedup();
+        self.journal.roaming += roaming;
+        self.write()
+    }
+
+    /// Puts each thread into a new cgroup with this quota, and returns the cgroups.
+    pub fn hold_groups(&mut self, threads: &[i32], timeslice_ns: u64, period_ns: u64) -> Result<Vec<Group>> {
+        let mut made = Vec::new();
+        for thread in threads {
+            match self.hold_group(*thread, timeslice_ns, period_ns) {
+                Ok(group) => made.push(group),
+                Err(refusal) => {
+                    self.release_groups(&made)?;
+                    return Err(refusal);
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    fn hold_group(&mut self, thread: i32, timeslice_ns: u64, period_ns: u64) -> Result<Group> {
+        let _lock = self.runtime.lock()?;
+        let journals = self.runtime.sessions()?.into_iter().map(|(_, directory)| Journal::read(&directory));
+        let others: Vec<Group> = journals.flat_map(|journal| journal.groups).collect();
+        let group = cgroups::group_for(thread, &others)?;
+        self.journal.groups.push(group.clone());
+        self.write()?;
+        group.hold(thread, timeslice_ns, period_ns)?;
+        Ok(group)
+    }
+
+    /// Removes these cgroups; the threads return to their previous ones.
+    pub fn release_groups(&mut self, groups: &[Group]) -> Result<()> {
+        let _lock = self.runtime.lock()?;
+        let mut problems = Vec::new();
+        for group in groups {
+            match group.remove() {
+                Ok(()) => self.journal.groups.retain(|held| held != group),
+                Err(refusal) => problems.push(refusal.text),
+            }
+        }
+        self.write()?;
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(Refusal::failed(problems.join("; "))),
+        }
+    }
+
+    /// Holds a sysctl (a path below /proc/sys) at a value until `release_sysctl`. Only one process of the host can do so at
+    /// a time, and a process one sysctl, because a second one would take the first one's value for the previous value.
+    pub fn hold_sysctl(&mut self, name: &str, value: &str) -> Result<()> {
+        let lock = self.runtime.lock_sysctls()?;
+        let file = self.runtime.sysctls.join(name);
+        let now = fs::read_to_string(&file)
+            .map_err(|error| Refusal::missing_support(format!("{}: {}", file.display(), reason(&error))))?;
+        // If it could not be restored the last time, the session has its true previous value, not the file.
+        let recorded = self.journal.sysctls.iter().find(|sysctl| sysctl.name == name);
+        let previous = recorded.map_or(now.trim().to_owned(), |sysctl| sysctl.previous.clone());
+        self.sysctl_lock = Some(lock);
+        if previous == value {
+            return Ok(());
+        }
+        let held = Sysctl { name: name.into(), previous, held: value.into() };
+        self.journal.sysctls.retain(|sysctl| sysctl.name != name);
+        self.journal.sysctls.push(held.clone());
+        let outcome = self.write().and_then(|()| held.hold(&self.runtime.sysctls));
+        if outcome.is_err() {
+            self.release_sysctl(name)?;
+        }
+        outcome
+    }
+
+    /// Gives a sysctl its previous value. If that cannot be done, it stays recorded.
+    pub fn release_sysctl(&mut self, name: &str) -> Result<()> {
+        let Some(_lock) = self.sysctl_lock.take() else { return Ok(()) };
+        let Some(held) = self.journal.sysctls.iter().find(|sysctl| sysctl.name == name) else { return Ok(()) };
+        held.restore(&self.runtime.sysctls).map_err(|refusal| Refusal::failed(refusal.text))?;
+        self.journal.sysctls.retain(|sysctl| sysctl.name != name);
+        self.write()
+    }
+
+    /// Undoes everything; a second call does nothing. If something cannot be undone, it stays recorded, and the refusal
+    /// names it.
+    pub fn end(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.has_ended, true) {
+            return Ok(());
+        }
+        // If it could not even be tried, the guardian tries when this process ends.
+        let problems = undo(&self.runtime, &self.directory)?;
+        if let Some(guardian) = self.guardian.take() {
+            guardian.dismiss();
+        }
+        if problems.is_empty() {
+            return Ok(());
+        }
+        let text = format!("not undone: {}; `brobust doctor --clean` tries again", problems.join("; "));
+        Err(Refusal::missing_support(text))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Not in a process that was forked from ours. Whoever wants to know of problems calls end().
+        if self.owner == Owner::current() {
+            let _ = self.end();
+        }
+    }
+}
+
+/// Refuses a thread that another running brobust has changed, since its state now is not its own.
+pub fn refuse_held(runtime: &Runtime, thread: i32) -> Result<()> {
+    for (owner, directory) in runtime.sessions()? {
+        if owner.lives() && Journal::read(&directory).threads.iter().any(|saved| saved.tid == thread) {
+            let text = format!("thread {thread} is already under contention by process {}", owner.pid);
+            return Err(Refusal::missing_support(text));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses contention on these CPUs, and on `roaming` more that the scheduler chooses, if it and other brobusts would leave
+/// no CPU for the host's other work.
+pub fn refuse_without_spare(runtime: &Runtime, cpus: &[usize], roaming: usize) -> Result<()> {
+    // The CPUs of ordinary processes; isolated CPUs are not among them.
+    let host = cpus_of(1).map_err(|error| Refusal::missing_support(format!("the CPUs of process 1: {error}")))?;
+    let living = runtime.sessions()?.into_iter().filter(|(owner, _)| owner.lives());
+    let journals: Vec<Journal> = living.map(|(_, directory)| Journal::read(&directory)).collect();
+    refuse_without_spare_of(&host, &journals, cpus, roaming)
+}
+
+fn refuse_without_spare_of(host: &[usize], journals: &[Journal], cpus: &[usize], roaming: usize) -> Result<()> {
+    let is_taken = |cpu: &usize| cpus.contains(cpu) || journals.iter().any(|journal| journal.cpus.contains(cpu));
+    let roaming = roaming + journals.iter().map(|journal| journal.roaming).sum::<usize>();
+    if host.iter().filter(|cpu| !is_taken(cpu)).count() > roaming {
+        return Ok(());
+    }
+    Err(Refusal::bad_input(format!(
+        "this contention may keep {0} of the host's {0} CPUs busy at a time, so that none is left to end it; name fewer \
+         --threads, give --driver quota, or --force with --for",
+        host.len()
+    )))
+}
+
+pub(crate) fn cannot_write(file: &Path, error: &io::Error) -> Refusal {
+    Refusal::missing_support(format!("{}: {}", file.display(), reason(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::leftovers::{clean, leftovers};
+    use crate::runtime::entries;
+    use std::ops::Deref;
+    use std::time::Instant;
+
+    /// Paths in a directory that goes with it.
+    struct Scratch(Runtime);
+
+    impl Deref for Scratch {
+        type Target = Runtime;
+
+        fn deref(&self) -> &Runtime {
+            &self.0
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0.sysctls);
+        }
+    }
+
+    fn runtime(name: &str) -> Scratch {
+        let scratch = std::env::temp_dir().join(format!("brobust-session-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&scratch);
+        fs::create_dir(&scratch).expect("made");
+        let within = |name: &str| scratch.join(name);
+        let (directory, host, namespaces) = (within("run"), within("host"), within("netns"));
+        Scratch(Runtime { directory, host, sysctls: scratch, namespaces })
+    }
+
+    fn begin(runtime: &Runtime) -> Session {
+        Session::begin(runtime.clone(), false).expect("it begins")
+    }
+
+    /// An owner whose id no process has.
+    fn nobody() -> Owner {
+        "4194305-1".parse().expect("an owner")
+    }
+
+    /// Makes a session's directory as a killed process leaves it whose guardian was killed, too.
+    fn left_by(runtime: &Runtime, owner: Owner, journal: &Journal) -> PathBuf {
+        let directory = runtime.directory.join(owner.to_string());
+        fs::create_dir_all(&directory).expect("made");
+        journal.write(&directory).expect("written");
+        directory
+    }
+
+    fn names(runtime: &Runtime) -> Vec<String> {
+        leftovers(runtime).expect("they can be listed").iter().map(ToString::to_string).collect()
+    }
+
+    /// Makes a file that serves as a sysctl.
+    fn knob(runtime: &Runtime) -> PathBuf {
+        let knob = runtime.sysctls.join("knob");
+        fs::write(&knob, "950000\n").expect("written");
+        knob
+    }
+
+    fn held_knob() -> Journal {
+        let sysctl = Sysctl { name: "knob".into(), previous: "950000".into(), held: "-1".into() };
+        Journal { sysctls: vec![sysctl], ..Journal::default() }
+    }
+
+    fn content(file: &Path) -> String {
+        fs::read_to_string(file).expect("it is there")
+    }
+
+    #[test]
+    fn a_session_leaves_no_directory() {
+        let runtime = runtime("directory");
+        let session = begin(&runtime);
+        assert!(session.directory.join("session.json").is_file());
+        assert!(names(&runtime).is_empty(), "its owner lives");
+        let another = Session::begin(runtime.clone(), false).unwrap_err().text;
+        assert!(another.contains(&format!("process {}) is at work", std::process::id())), "{another}");
+        drop(session);
+        assert_eq!(entries(&runtime.directory).collect::<Vec<_>>(), [runtime.directory.join("lock")]);
+    }
+
+    #[test]
+    fn a_sysctl_is_held_and_put_back_also_after_a_kill() {
+        let runtime = runtime("sysctl");
+        let knob = knob(&runtime);
+        let mut session = begin(&runtime);
+        session.hold_sysctl("knob", "-1").expect("held");
+        assert_eq!(content(&knob), "-1");
+        let journal = Journal::read(&session.directory);
+        assert_eq!(journal.sysctls, held_knob().sysctls);
+        session.release_sysctl("knob").expect("released");
+        assert_eq!(content(&knob), "950000");
+        assert!(Journal::read(&session.directory).sysctls.is_empty());
+        assert!(session.hold_sysctl("absent", "1").unwrap_err().text.contains("no such file"));
+
+        let dead = left_by(&runtime, nobody(), &journal);
+        fs::write(&knob, "-1").expect("written");
+        let (found, problems) = clean(&runtime).expect("cleaned");
+        let found: Vec<_> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["sysctl knob=950000".to_owned(), format!("directory {}", dead.display())]);
+        assert_eq!((content(&knob).as_str(), problems, dead.exists()), ("950000", vec![], false));
+    }
+
+    #[test]
+    fn a_sysctl_that_somebody_has_set_since_is_left_alone() {
+        let runtime = runtime("since");
+        let knob = knob(&runtime);
+        left_by(&runtime, nobody(), &held_knob());
+        fs::write(&knob, "900000").expect("written");
+        clean(&runtime).expect("cleaned");
+        assert_eq!(content(&knob), "900000");
+    }
+
+    #[test]
+    fn a_sysctl_that_cannot_be_put_back_stays_in_the_journal_until_it_can() {
+        let runtime = runtime("busy");
+        let knob = knob(&runtime);
+        fs::write(knob.with_extension("busy"), "").expect("written");
+        let mut session = begin(&runtime);
+        for _ in 0..2 {
+            // The next run does not take -1 for the previous value.
+            session.hold_sysctl("knob", "-1").expect("held");
+            let refused = session.release_sysctl("knob").unwrap_err().text;
+            assert!(refused.ends_with("knob could not be set to 950000 (device or resource busy)"), "{refused}");
+        }
+        let refused = session.end().unwrap_err().text;
+        assert!(
+            refused.starts_with("not undone: ") && refused.contains("knob could not be set to 950000"),
+            "{refused}"
+        );
+        assert_eq!((content(&knob).as_str(), Journal::read(&session.directory)), ("-1", held_knob()));
+        let dead = runtime.directory.join(nobody().to_string());
+        fs::rename(&session.directory, &dead).expect("renamed");
+        assert!(clean(&runtime).expect("tried").1[0].contains("device or resource busy"));
+        fs::remove_file(knob.with_extension("busy")).expect("removed");
+        assert!(clean(&runtime).expect("cleaned").1.is_empty());
+        assert_eq!((content(&knob).as_str(), dead.exists()), ("950000", false));
+    }
+
+    #[test]
+    fn one_thing_that_cannot_be_undone_does_not_keep_the_rest_from_it() {
+        let runtime = runtime("rest");
+        let knob = knob(&runtime);
+        fs::write(&knob, "-1").expect("written");
+        let stuck = runtime.sysctls.join("brobust-7");
+        fs::create_dir(&stuck).expect("made");
+        for file in ["tasks", "busy"] {
+            fs::write(stuck.join(file), "").expect("written");
+        }
+        let text = format!(
+            r#"{{"namespace": "", "processes": [], "sysctls": [["knob", "950000", "-1"]], "threads": [], "groups": [{{"path":
+            {stuck:?}, "home": {:?}, "is_v2": false, "enabled_cpu": false}}], "cpus": [], "roaming": 0}}"#,
+            runtime.sysctls
+        );
+        let dead = left_by(&runtime, nobody(), &Journal::default());
+        fs::write(dead.join("session.json"), text).expect("written");
+        // This does not keep another command from its work.
+        drop(begin(&runtime));
+        assert_eq!(content(&knob), "950000");
+        let (found, problems) = clean(&runtime).expect("tried");
+        assert!(found.len() == 2 && problems[0].starts_with(&format!("cgroup {}", stuck.display())), "{problems:?}");
+        fs::remove_dir_all(&stuck).expect("removed");
+        assert!(clean(&runtime).expect("cleaned").1.is_empty() && !dead.exists());
+    }
+
+    #[test]
+    fn a_reused_process_id_is_not_mistaken_for_the_owner() {
+        let runtime = runtime("reused");
+        let own = Owner::current().to_string();
+        let (pid, started) = own.split_once('-').expect("an owner");
+        let earlier: Owner = format!("{pid}-{}", started.parse::<u64>().expect("ticks") - 1).parse().expect("an owner");
+        // Process 1 lives, but is not the recorded one: only the directory is a leftover.
+        let journal = Journal { processes: vec!["1-4711".parse().expect("an owner")], ..Journal::default() };
+        let directory = left_by(&runtime, earlier, &journal);
+        assert_eq!(names(&runtime), [format!("directory {}", directory.display())]);
+    }
+
+    #[test]
+    fn namespaces_of_another_runtime_directory_and_of_the_living_are_left_alone() {
+        let runtime = runtime("namespaces");
+        fs::create_dir(&runtime.namespaces).expect("made");
+        let (ours, nobody, alive) = (runtime.namespace_prefix(), nobody(), Owner::current());
+        let dead = format!("{ours}{nobody}");
+        for name in [&dead, &format!("{ours}{alive}"), &format!("brobust-0123abcd-{nobody}"), "brobust-12", "web"] {
+            fs::write(runtime.namespaces.join(name), "").expect("written");
+        }
+        assert_eq!(names(&runtime), [format!("namespace {dead}")]);
+    }
+
+    #[test]
+    fn a_damaged_journal_is_an_empty_one() {
+        let runtime = runtime("damaged");
+        let dead = left_by(&runtime, nobody(), &Journal::default());
+        fs::write(dead.join("session.json"), "{\"namespace\": 3").expect("written");
+        assert_eq!(names(&runtime), [format!("directory {}", dead.display())]);
+        clean(&runtime).expect("cleaned");
+        assert!(!dead.exists());
+    }
+
+    #[test]
+    fn a_cpu_is_left_to_the_host_also_by_several_commands_together() {
+        let host = [0, 1, 2];
+        let check =
+            |journals: &[Journal], cpus: &[usize], roaming| refuse_without_spare_of(&host, journals, cpus, roaming);
+        check(&[], &[1, 2], 0).expect("one is left");
+        assert!(check(&[], &host, 0).unwrap_err().text.contains("3 of the host's 3 CPUs"));
+        check(&[], &[], 3).unwrap_err();
+        let other = Journal { cpus: vec![2], ..Journal::default() };
+        check(std::slice::from_ref(&other), &[1, 2], 0).expect("the same CPU twice is one");
+        check(std::slice::from_ref(&other), &[0, 1], 0).unwrap_err();
+        check(&[other], &[1], 1).unwrap_err();
+        let roaming = Journal { roaming: 1, ..Journal::default() };
+        check(&[roaming], &[0, 1], 0).unwrap_err();
+    }
+
+    #[test]
+    fn a_lock_is_waited_for_by_those_who_start() {
+        let runtime = runtime("lock");
+        locks::private_directory(&runtime.directory).expect("made");
+        let lock = runtime.lock().expect("free");
+        let begun = Instant::now();
+        let other = std::thread::spawn({
+            let runtime = Runtime::clone(&runtime);
+            move || drop(Session::begin(runtime, true).expect("it begins"))
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        drop(lock);
+        other.join().expect("it has ended");
+        assert!(begun.elapsed() >= Duration::from_millis(50));
+    }
+}

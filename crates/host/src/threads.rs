@@ -1,0 +1,206 @@
+//! A thread's scheduling before contention, saved so that it can be restored even after brobust was killed.
+
+use std::fs;
+use std::io;
+use std::mem;
+
+use serde::{Deserialize, Serialize};
+
+use crate::refusal::reason;
+use crate::sched_attr::{SchedAttr, SCHED_DEADLINE};
+use crate::{start_time, Refusal, Result};
+
+/// Policy, priority, nice value and CPUs of a thread; `started` tells it from a later one with the same id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedThread {
+    pub tid: i32,
+    pub started: u64,
+    pub cpus: Vec<usize>,
+    /// As sched_getscheduler(2) returns it: with SCHED_RESET_ON_FORK.
+    policy: i32,
+    priority: i32,
+    nice: i32,
+}
+
+impl SavedThread {
+    /// Returns the thread as it is now.
+    pub fn of(tid: i32) -> Result<Self> {
+        let gone = || Refusal::bad_input(format!("there is no thread {tid} (any more): is the VM still running?"));
+        let started = start_time(tid).ok_or_else(gone)?;
+        let (policy, priority) = policy_of(tid).map_err(|_| gone())?;
+        let (cpus, nice) = (cpus_of(tid).map_err(|_| gone())?, nice_of(tid).map_err(|_| gone())?);
+        Ok(Self { tid, started, cpus, policy, priority, nice })
+    }
+
+    pub fn is_under_deadline(&self) -> bool {
+        self.policy & !libc::SCHED_RESET_ON_FORK == SCHED_DEADLINE as i32
+    }
+
+    /// Returns whether the id still belongs to this thread.
+    fn is_same(&self) -> bool {
+        start_time(self.tid) == Some(self.started)
+    }
+
+    /// Refuses to go on if the thread has ended, whoever has its id now.
+    pub fn refuse_another(&self) -> Result<()> {
+        if self.is_same() {
+            return Ok(());
+        }
+        Err(Refusal::bad_input(format!("thread {} has ended: is the VM still running?", self.tid)))
+    }
+
+    /// Returns whether the thread still lives and differs from what was saved.
+    pub(crate) fn is_altered(&self) -> bool {
+        self.is_same() && Self::of(self.tid).is_ok_and(|now| now != *self)
+    }
+
+    /// Restores the thread; one that has ended needs nothing.
+    pub(crate) fn restore(&self) -> Result<()> {
+        if !self.is_altered() {
+            return Ok(());
+        }
+        match self.set() {
+            Err(error) if self.is_same() => {
+                let text = format!("thread {} could not be restored: {}", self.tid, reason(&error));
+                Err(Refusal::missing_support(text))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn set(&self) -> io::Result<()> {
+        if policy_of(self.tid)?.0 != self.policy {
+            leave_deadline(self.tid);
+            let priority = libc::sched_param { sched_priority: self.priority };
+            // SAFETY: the kernel reads one parameter.
+            check(unsafe { libc::sched_setscheduler(self.tid, self.policy, &raw const priority) })?;
+        }
+        // SAFETY: plain numbers.
+        check(unsafe { libc::setpriority(libc::PRIO_PROCESS, self.tid as libc::id_t, self.nice) })?;
+        set_cpus(self.tid, &self.cpus)
+    }
+}
+
+/// kernel/sched/deadline.c, __checkparam_dl: DL_SCALE is 10, so below 1024 ns the bandwidth would round to nothing.
+pub const MIN_RUNTIME_NS: u64 = 1 << 10;
+
+/// The smallest runtime in a period of this length is a bandwidth of 0, since bandwidths are counted in units of 2^-20
+/// (kernel/sched/core.c, to_ratio).
+const PERIOD_OF_NO_BANDWIDTH_NS: u64 = 1_100_000_000;
+
+/// Shrinks the bandwidth of a sleeping thread to nothing while it still is a deadline thread.
+///
+/// The kernel (6.18 at least) forgets to take a thread off the admitted sum if it leaves SCHED_DEADLINE in its sleep:
+/// switched_from_dl leaves that to a timer which is armed only for threads that run. After a few restored idle vCPUs the
+/// whole host gets EBUSY until its cpusets are rebuilt. A change of parameters is booked at once (sched_dl_overflow).
+/// Threads that are awake are left alone by callers: they are booked correctly, and they would be throttled under the new
+/// parameters and take that into their next time under SCHED_DEADLINE.
+pub fn shrink_deadline(tid: i32) {
+    let nothing = SchedAttr::deadline(MIN_RUNTIME_NS, PERIOD_OF_NO_BANDWIDTH_NS);
+    // If this fails the thread is restored nevertheless, which is what matters to it.
+    let _ = nothing.set(tid);
+}
+
+/// Prepares a thread that a killed process left under SCHED_DEADLINE for another policy.
+fn leave_deadline(tid: i32) {
+    let is_deadline = SchedAttr::of(tid).is_ok_and(|attr| attr.policy == SCHED_DEADLINE);
+    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
+    let is_awake = stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('R'));
+    if is_deadline && !is_awake {
+        shrink_deadline(tid);
+    }
+}
+
+/// Returns policy and priority of a thread.
+fn policy_of(tid: i32) -> io::Result<(i32, i32)> {
+    let mut parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the kernel writes one parameter.
+    unsafe {
+        let policy = check(libc::sched_getscheduler(tid))?;
+        check(libc::sched_getparam(tid, &raw mut parameters))?;
+        Ok((policy, parameters.sched_priority))
+    }
+}
+
+fn nice_of(tid: i32) -> io::Result<i32> {
+    // The function returns -1 both for a mistake and for a nice value; only errno tells which.
+    // SAFETY: errno is this thread's own, and the rest are plain numbers.
+    unsafe {
+        *libc::__errno_location() = 0;
+        let nice = libc::getpriority(libc::PRIO_PROCESS, tid as libc::id_t);
+        if nice == -1 && *libc::__errno_location() != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(nice)
+    }
+}
+
+/// Returns the CPUs that a thread may run on, in order.
+pub fn cpus_of(tid: i32) -> io::Result<Vec<usize>> {
+    // SAFETY: cpu_set_t is an array of integers, and the kernel writes at most its size.
+    let set = unsafe {
+        let mut set: libc::cpu_set_t = mem::zeroed();
+        check(libc::sched_getaffinity(tid, mem::size_of_val(&set), &raw mut set))?;
+        set
+    };
+    // SAFETY: the number is within the array.
+    Ok((0..libc::CPU_SETSIZE as usize).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) }).collect())
+}
+
+/// Confines a thread to these CPUs.
+pub fn set_cpus(tid: i32, cpus: &[usize]) -> io::Result<()> {
+    // SAFETY: cpu_set_t is an array of integers; CPUs beyond its end are left out; the kernel only reads it.
+    unsafe {
+        let mut set: libc::cpu_set_t = mem::zeroed();
+        for cpu in cpus.iter().filter(|cpu| **cpu < libc::CPU_SETSIZE as usize) {
+            libc::CPU_SET(*cpu, &mut set);
+        }
+        check(libc::sched_setaffinity(tid, mem::size_of_val(&set), &raw const set)).map(drop)
+    }
+}
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        result => Ok(result),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SavedThread, MIN_RUNTIME_NS, PERIOD_OF_NO_BANDWIDTH_NS};
+    use std::process::Command;
+
+    #[test]
+    fn a_thread_is_what_it_was_after_it_was_pinned_and_niced() {
+        let mut child = Command::new("sleep").arg("60").spawn().expect("sleep starts");
+        let pid = child.id() as i32;
+        let before = SavedThread::of(pid).expect("it lives");
+        assert!(!before.is_altered());
+        super::set_cpus(pid, &before.cpus[..1]).expect("our own child");
+        // SAFETY: plain numbers.
+        assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, pid as libc::id_t, 7) }, 0);
+        assert!(before.is_altered());
+        // Only root may lower a nice value again.
+        if nix::unistd::geteuid().is_root() {
+            before.restore().expect("restored");
+            assert_eq!(SavedThread::of(pid), Ok(before.clone()));
+        }
+        child.kill().and_then(|()| child.wait()).expect("it has ended");
+        before.restore().expect("one that has ended needs nothing");
+        assert!(SavedThread::of(pid).unwrap_err().text.contains(&format!("there is no thread {pid}")));
+    }
+
+    #[test]
+    fn a_thread_that_has_the_id_of_the_saved_one_is_not_it() {
+        let own = SavedThread::of(std::process::id() as i32).expect("it lives");
+        let earlier = SavedThread { started: 1, nice: 5, ..own };
+        assert!(!earlier.is_altered());
+        assert!(earlier.refuse_another().unwrap_err().text.contains("has ended"));
+    }
+
+    #[test]
+    fn the_smallest_runtime_in_the_period_of_no_bandwidth_rounds_to_nothing() {
+        assert_eq!((MIN_RUNTIME_NS << 20) / PERIOD_OF_NO_BANDWIDTH_NS, 0);
+    }
+}

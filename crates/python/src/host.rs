@@ -1,0 +1,168 @@
+//! `brobust-host-changes` for Python: the session of this process, and what others have left.
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use brobust_host as host;
+use host::cgroups::{self, Group};
+use host::threads::SavedThread;
+use host::{Kind, Refusal, Runtime};
+use pyo3::prelude::*;
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Session>()?;
+    module.add_class::<HeldGroup>()?;
+    module.add_function(wrap_pyfunction!(check_quota, module)?)?;
+    module.add_function(wrap_pyfunction!(quota_usable, module)?)?;
+    module.add_function(wrap_pyfunction!(refuse_held, module)?)?;
+    module.add_function(wrap_pyfunction!(refuse_without_spare, module)?)?;
+    module.add_function(wrap_pyfunction!(leftovers, module)?)?;
+    module.add_function(wrap_pyfunction!(clean, module)?)
+}
+
+/// Returns the exception of python/brobust/errors.py for a refusal.
+fn raise(py: Python<'_>, refusal: &Refusal) -> PyErr {
+    let name = match refusal.kind {
+        Kind::BadInput => "BadInput",
+        Kind::MissingSupport => "MissingSupport",
+        Kind::Failed => "RunFailed",
+    };
+    let class = py.import("brobust.errors").and_then(|errors| errors.getattr(name));
+    class.and_then(|class| class.call1((refusal.text.as_str(),))).map_or_else(|error| error, PyErr::from_value)
+}
+
+/// Runs what may wait for a lock or for another process without holding the GIL.
+fn unlocked<T: Send>(py: Python<'_>, call: impl FnOnce() -> host::Result<T> + Send) -> PyResult<T> {
+    py.detach(call).map_err(|refusal| raise(py, &refusal))
+}
+
+/// Several threads of Python may use it.
+#[pyclass(module = "brobust._core", subclass, frozen)]
+struct Session(Mutex<host::Session>);
+
+impl Session {
+    fn locked<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut host::Session) -> host::Result<T> + Send,
+    ) -> PyResult<T> {
+        unlocked(py, || call(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+#[pymethods]
+impl Session {
+    #[new]
+    fn new(py: Python<'_>, program: PathBuf, beside_others: bool, silence_seconds: Option<f64>) -> PyResult<Self> {
+        let silence = silence_seconds.map(Duration::from_secs_f64);
+        let start = || host::Session::start(Runtime::of_environment(), &program, beside_others, silence);
+        unlocked(py, start).map(Mutex::new).map(Self)
+    }
+
+    #[getter]
+    fn directory(&self, py: Python<'_>) -> PyResult<PathBuf> {
+        self.locked(py, |session| Ok(session.directory.clone()))
+    }
+
+    #[getter]
+    fn namespace(&self, py: Python<'_>) -> PyResult<String> {
+        self.locked(py, |session| Ok(session.namespace().to_owned()))
+    }
+
+    fn say_alive(&self, py: Python<'_>) -> PyResult<()> {
+        self.locked(py, |session| session.say_alive())
+    }
+
+    fn record_namespace(&self, py: Python<'_>) -> PyResult<String> {
+        self.locked(py, |session| session.record_namespace())
+    }
+
+    fn record_process(&self, py: Python<'_>, pid: i32) -> PyResult<()> {
+        self.locked(py, |session| session.record_process(pid))
+    }
+
+    fn hold_threads(&self, py: Python<'_>, tids: Vec<i32>) -> PyResult<()> {
+        self.locked(py, |session| {
+            let threads: Vec<_> = tids.into_iter().map(SavedThread::of).collect::<host::Result<_>>()?;
+            session.hold_threads(&threads)
+        })
+    }
+
+    fn hold_cpus(&self, py: Python<'_>, cpus: Vec<usize>, roaming: usize, force: bool) -> PyResult<()> {
+        self.locked(py, |session| session.hold_cpus(&cpus, roaming, force))
+    }
+
+    fn hold_groups(
+        &self,
+        py: Python<'_>,
+        threads: Vec<i32>,
+        timeslice_ns: u64,
+        period_ns: u64,
+    ) -> PyResult<Vec<HeldGroup>> {
+        let groups = self.locked(py, |session| session.hold_groups(&threads, timeslice_ns, period_ns))?;
+        Ok(groups.into_iter().map(HeldGroup).collect())
+    }
+
+    fn release_groups(&self, py: Python<'_>, groups: Vec<PyRef<'_, HeldGroup>>) -> PyResult<()> {
+        let groups: Vec<Group> = groups.iter().map(|group| group.0.clone()).collect();
+        self.locked(py, |session| session.release_groups(&groups))
+    }
+
+    fn hold_sysctl(&self, py: Python<'_>, name: &str, value: &str) -> PyResult<()> {
+        self.locked(py, |session| session.hold_sysctl(name, value))
+    }
+
+    fn release_sysctl(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        self.locked(py, |session| session.release_sysctl(name))
+    }
+
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        self.locked(py, |session| session.end())
+    }
+}
+
+/// A cgroup that a session has made for a thread.
+#[pyclass(module = "brobust._core", frozen)]
+struct HeldGroup(Group);
+
+#[pymethods]
+impl HeldGroup {
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.0.path.clone()
+    }
+}
+
+#[pyfunction]
+fn check_quota(py: Python<'_>, timeslice_ns: u64, period_ns: u64, threads: Vec<i32>) -> PyResult<()> {
+    unlocked(py, || {
+        cgroups::check(timeslice_ns, period_ns)?;
+        threads.iter().try_for_each(|thread| cgroups::group_for(*thread, &[]).map(drop))
+    })
+}
+
+#[pyfunction]
+fn quota_usable() -> bool {
+    cgroups::usable()
+}
+
+#[pyfunction]
+fn refuse_held(py: Python<'_>, tid: i32) -> PyResult<()> {
+    unlocked(py, || host::refuse_held(&Runtime::of_environment(), tid))
+}
+
+#[pyfunction]
+fn refuse_without_spare(py: Python<'_>, cpus: Vec<usize>, roaming: usize) -> PyResult<()> {
+    unlocked(py, || host::refuse_without_spare(&Runtime::of_environment(), &cpus, roaming))
+}
+
+#[pyfunction]
+fn leftovers(py: Python<'_>) -> PyResult<Vec<(&'static str, String)>> {
+    let found = unlocked(py, || host::leftovers(&Runtime::of_environment()))?;
+    Ok(found.into_iter().map(|leftover| (leftover.kind, leftover.name)).collect())
+}
+
+#[pyfunction]
+fn clean(py: Python<'_>) -> PyResult<Vec<String>> {
+    Ok(unlocked(py, || host::clean(&Runtime::of_environment()))?.1)
+}
