@@ -1,6 +1,6 @@
 """Build the documentation as a site that needs no network: python/brobust/site, which `brobust docs` opens.
 
-    .venv/bin/python scripts/site/build.py      # or `make docs`
+    .venv/bin/python scripts/site/build.py [DIRECTORY]      # or `make docs`
 
 The pages are those that README.md lists below "Documentation", in its order and groups, and the reference that
 reference.py generates. They are written for a git host, where a link to a file of the repository leads to that
@@ -54,24 +54,24 @@ def name_in_site(page: Path) -> str:
     return page.name.lower()
 
 
-def in_site(page: Path, pages: set[Path]) -> str:
-    """Return a page's text with the links that the site needs. Pictures come along."""
+def in_site(page: Path, text: str, pages: set[Path]) -> str:
+    """Return the text of a page with the links that the site needs. Pictures come along."""
 
     def replaced(link: re.Match[str]) -> str:
-        picture, text, target = link.groups()
+        picture, shown, target = link.groups()
         name, _, anchor = target.partition("#")
         file = (page.parent / name).resolve() if name else page
         if re.match(r"[a-z]+:", target):
             return link[0]
         if picture:
             shutil.copy(file, BUILD / "docs" / file.name)
-            return f"![{text}]({file.name})"
+            return f"![{shown}]({file.name})"
         if file in pages:
-            return f"[{text}]({name_in_site(file)}{'#' * bool(anchor)}{anchor})"
+            return f"[{shown}]({name_in_site(file)}{'#' * bool(anchor)}{anchor})"
         path = file.relative_to(ROOT).as_posix()
-        return f"`{path}`" if text.strip("`") in path else f"{text} (`{path}`)"
+        return f"`{path}`" if shown.strip("`") in path else f"{shown} (`{path}`)"
 
-    parts = re.split(r"(^```.*?^```$)", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    parts = re.split(r"(^```.*?^```$)", text, flags=re.DOTALL | re.MULTILINE)
     return "".join(part if part.startswith("```") else LINK.sub(replaced, part) for part in parts)
 
 
@@ -82,7 +82,7 @@ def write_sources() -> None:
     listed = list(groups())
     pages = {ROOT / "README.md", *(page for _, entries in listed for _, page in entries)}
     for page in pages:
-        (BUILD / "docs" / name_in_site(page)).write_text(in_site(page, pages))
+        (BUILD / "docs" / name_in_site(page)).write_text(in_site(page, page.read_text(), pages))
     subprocess.run([sys.executable, HERE / "reference.py", BUILD / "docs"], check=True)
     shutil.copy(HERE / "layout.css", BUILD / "docs")
     navigation = [
@@ -107,6 +107,7 @@ def write_sources() -> None:
 
 
 def main() -> None:
+    site = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else SITE
     write_sources()
     build = [sys.executable, "-m", "zensical", "build", "--strict", "--clean", "--config-file", BUILD / "zensical.toml"]
     if subprocess.run(build, cwd=BUILD, env={**os.environ, "NO_COLOR": "1"}).returncode != 0:
@@ -114,9 +115,9 @@ def main() -> None:
     shutil.copy(HERE / SCRIPT, BUILD / "site")
     for page in (BUILD / "site").glob("*.html"):
         page.write_text(page.read_text().replace(ELSEWHERE, SCRIPT))
-    shutil.rmtree(SITE, ignore_errors=True)
-    shutil.move(BUILD / "site", SITE)
-    print(f"docs: {SITE.relative_to(ROOT)}/index.html")
+    shutil.rmtree(site, ignore_errors=True)
+    shutil.move(BUILD / "site", site)
+    print(f"docs: {os.path.relpath(site)}/index.html")
 
 
 if __name__ == "__main__":
