@@ -20,7 +20,9 @@ MEASURING = ("brobust demo", "brobust run", "brobust plot")
 
 def _steps() -> Iterator[tuple[str, str]]:
     """Yield what the page has the reader do: ("run", command), ("toml" or "python", text), ("text", what is shown)."""
-    for language, fenced, command in re.findall(r"^```(\w+)\n(.*?)^```$|^    (\S[^\n]*)$", PAGE, re.DOTALL | re.MULTILINE):
+    for language, fenced, command in re.findall(
+        r"^```(\w+)\n(.*?)^```$|^    (\S[^\n]*)$", PAGE, re.DOTALL | re.MULTILINE
+    ):
         if language or command.startswith(MEASURING):
             yield (language, fenced) if language else ("run", command)
 
