@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -93,3 +94,13 @@ def test_the_search_finds_a_page_when_the_site_is_read_from_files(site: Path, tm
 def test_a_link_leads_to_a_page_or_names_the_file(build: ModuleType, link: str, in_site: str) -> None:
     pages = {ROOT / "README.md", ROOT / "docs/watch.md", ROOT / "benchmarks/README.md"}
     assert build.in_site(ROOT / "docs/any.md", link, pages) == in_site
+
+
+def test_the_command_names_a_page_or_says_which_there_are(
+    brobust: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    named = brobust("docs", "tutorial")
+    assert named.returncode == 0 and Path(named.stdout.strip()).is_file()
+    refused = brobust("docs", "wacht")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "'wacht' is no page" in refused.stderr and "watch" in refused.stderr
