@@ -161,8 +161,9 @@ def test_a_port_that_is_taken_is_named(brobust: Brobust) -> None:
     assert address in line and "another program listens there" in line
 
 
-# A host need not report these.
-MAY_BE_ABSENT = {"brobust_host_late_wakes_ratio", "brobust_host_cpu_pressure_ratio"}
+# A host need not report these, nor have pods (test_watch_pods.py).
+OF_PODS = {"brobust_pod_sockets", "brobust_pod_rate_bits_per_second", "brobust_pod_throttled_ratio"}
+MAY_BE_ABSENT = {"brobust_host_late_wakes_ratio", "brobust_host_cpu_pressure_ratio", *OF_PODS}
 
 
 def _exposed() -> dict[str, Metric]:
@@ -204,7 +205,8 @@ def test_the_dashboard_asks_for_what_is_exposed() -> None:
     }
     assert causes and causes <= {*CAUSES}
     labels = {label for query in queries for text in re.findall(r"by \(([^)]+)\)", query) for label in text.split(", ")}
-    assert labels == {"cause", "cc", "le", "instance"}  # Prometheus adds `instance`
+    # Prometheus adds `instance`.
+    assert labels == {"cause", "cc", "le", "instance", "namespace", "pod", "container"}
 
 
 def test_the_dashboard_has_its_panels_beside_and_beneath_each_other() -> None:

@@ -34,6 +34,12 @@ def _flow(number: int, cause: str = "network-limited", **changed: Any) -> Flow:
         "interface": 0,
         "netns": "",
         "uid": 1000,
+        "cgroup_id": 77,
+        "cgroup": "/kubepods/pod1/4e5b",
+        "namespace": "shops",
+        "pod": f"cart-{number}",
+        "container": "app",
+        "throttled_share": 0.0125,
         "cc": "bbr",
         "cause": cause,
         "rate_mbps": 10.0 * number,
@@ -212,7 +218,14 @@ def test_the_filter_is_a_part_of_any_cell() -> None:
             assert watched.rows() == ["3"] and "with 'cubic'" in watched.text()
             await watched.press("escape")
             assert watched.rows() == ["1", "3", "2"] and "cubic'" not in watched.text()
-            for typed, rows in (("cpu", ["1"]), ("113.2:", ["2"]), ("40003", ["3"]), ("(web)", ["2"]), ("sq?", [])):
+            for typed, rows in (
+                ("cpu", ["1"]),
+                ("113.2:", ["2"]),
+                ("40003", ["3"]),
+                ("(web)", ["2"]),
+                ("cart-3", ["3"]),
+                ("sq?", []),
+            ):
                 await watched.press("slash", *typed)
                 assert watched.rows() == rows, typed
                 await watched.press("escape")
@@ -322,6 +335,7 @@ def test_the_detail_shows_each_field_of_a_flow() -> None:
 
 
 CAN_BE_UNKNOWN = (
+    "throttled_share",
     "pacing_rate_mbps",
     "paced_share",
     "bdp_bytes",

@@ -31,6 +31,7 @@ pub fn run(options: &Options) -> Result<()> {
         namespaces: Namespaces::Own,
         filter: Filter { remote_port: Some(options.port), ..Filter::default() },
         window: Duration::from_secs(options.window_s),
+        host_root: "/".into(),
     })?;
     let mut sweeps = Sweeps::new(watch, Duration::from_millis(options.interval_ms));
     for _ in 0..options.count {

@@ -6,8 +6,8 @@
 //! others (so that attributes nest that should not), ends cut off; and some are random bytes from the beginning.
 
 use crate::inet_diag::{
-    read, Answer, AF_INET, AF_INET6, INET_DIAG_BBRINFO, INET_DIAG_CONG, INET_DIAG_INFO, INET_DIAG_SK_BPF_STORAGES,
-    SK_DIAG_BPF_STORAGE, SK_DIAG_BPF_STORAGE_MAP_VALUE, SOCK_DIAG_BY_FAMILY,
+    read, Answer, AF_INET, AF_INET6, INET_DIAG_BBRINFO, INET_DIAG_CGROUP_ID, INET_DIAG_CONG, INET_DIAG_INFO,
+    INET_DIAG_SK_BPF_STORAGES, SK_DIAG_BPF_STORAGE, SK_DIAG_BPF_STORAGE_MAP_VALUE, SOCK_DIAG_BY_FAMILY,
 };
 use crate::netlink::{attribute, attributes, message, Messages, NLMSG_DONE};
 use crate::Socket;
@@ -56,6 +56,7 @@ pub(crate) fn answer(sequence: u32, parts: &Parts) -> Vec<u8> {
         (INET_DIAG_INFO, tcp_info, parts.tcp_info > 0),
         (INET_DIAG_BBRINFO, model(parts.bbr_info), parts.bbr_info > 0),
         (INET_DIAG_SK_BPF_STORAGES, storages, parts.storage > 0),
+        (INET_DIAG_CGROUP_ID, 0x1_0000_0007_u64.to_ne_bytes().to_vec(), true),
     ] {
         if is_there {
             body.extend(attribute(kind, &value));

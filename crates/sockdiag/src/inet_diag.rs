@@ -17,6 +17,8 @@ const INET_DIAG_VEGASINFO: u16 = 3;
 pub const INET_DIAG_CONG: u16 = 4;
 pub const INET_DIAG_BBRINFO: u16 = 16;
 pub const INET_DIAG_SK_BPF_STORAGES: u16 = 20;
+/// Sent without being asked for, by kernels from 5.9 on with CONFIG_SOCK_CGROUP_DATA.
+pub const INET_DIAG_CGROUP_ID: u16 = 21;
 /// Attributes within INET_DIAG_SK_BPF_STORAGES (include/uapi/linux/sock_diag.h).
 pub const SK_DIAG_BPF_STORAGE: u16 = 1;
 pub const SK_DIAG_BPF_STORAGE_MAP_VALUE: u16 = 3;
@@ -93,6 +95,7 @@ fn read_socket(body: &[u8], time_ns: u64, socket: &mut Socket) -> Option<()> {
             }
             INET_DIAG_BBRINFO => shown = BbrInfo::parse(value),
             INET_DIAG_SK_BPF_STORAGES => exported = read_storages(value),
+            INET_DIAG_CGROUP_ID => socket.cgroup_id = Bytes(value).array(0).map(u64::from_ne_bytes),
             _ => {}
         }
     }
@@ -154,6 +157,7 @@ mod tests {
         let ours = [INET_DIAG_INFO, INET_DIAG_VEGASINFO, INET_DIAG_CONG, INET_DIAG_BBRINFO].map(u64::from);
         assert_eq!(INET_DIAG.values(&names), ours);
         assert_eq!(INET_DIAG.values(&["INET_DIAG_SK_BPF_STORAGES"]), [INET_DIAG_SK_BPF_STORAGES.into()]);
+        assert_eq!(INET_DIAG.values(&["INET_DIAG_CGROUP_ID"]), [INET_DIAG_CGROUP_ID.into()]);
     }
 
     #[test]
@@ -163,6 +167,7 @@ mod tests {
         assert_eq!(socket.key.local.to_string(), "127.0.0.1:40000");
         assert_eq!(socket.key.remote.port(), 5201);
         assert_eq!((socket.time_ns, socket.uid, socket.inode), (42, 1000, 77));
+        assert_eq!(socket.cgroup_id, Some(0x1_0000_0007));
         assert_eq!(socket.congestion_control.as_deref(), Some("bbr_robust"));
         assert_eq!(socket.tcp.cwnd_packets, Some(20));
         let model = socket.bbr.as_ref().unwrap();

@@ -23,6 +23,9 @@ pub struct Socket {
     pub uid: u32,
     /// The number in the link socket:[inode] in /proc/PID/fd.
     pub inode: u32,
+    /// Id of the cgroup (v2) in which it was opened; of an accepted socket, that of the listening one. None: the kernel
+    /// does not report it.
+    pub cgroup_id: Option<u64>,
     /// Name of the congestion control.
     pub congestion_control: Option<String>,
     pub tcp: TcpInfo,
@@ -40,6 +43,7 @@ impl Socket {
             time_ns: 0,
             uid: 0,
             inode: 0,
+            cgroup_id: None,
             congestion_control: None,
             tcp: TcpInfo::default(),
             bbr: None,

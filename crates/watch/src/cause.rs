@@ -1,8 +1,8 @@
 //! Names what limits a flow, from a window of samples.
 //!
 //! Causes are checked in the order of how certain their evidence is. The stack itself counts the time in which the
-//! receiver's window or the send buffer was the limit. An application that writes too little leaves no data waiting.
-//! Only where a flow has data, room in its windows and no reason to drain does too little in flight mean that its
+//! receiver's window or the send buffer was the limit. An application that writes too little leaves no data waiting; if
+//! its CPU limit throttled it meanwhile, that is why it wrote too little. Only where a flow has data, room in its windows and no reason to drain does too little in flight mean that its
 //! sender lacked the CPU (the Inflight Deficit of 2BRobust, section 6.1).
 
 use crate::history::History;
@@ -25,12 +25,15 @@ const AWAY_SHARE: f64 = 0.1;
 const KEPT_PACE_SHARE: f64 = 0.95;
 /// A flow with less than this in flight, in BDP, has no queue.
 const NO_QUEUE_BDP: f64 = 1.25;
+/// An application whose cgroup was throttled for more than this share of the time is late because of it.
+const THROTTLED_SHARE: f64 = 0.1;
 /// A deficit means something only if the flow could send in at least one out of this many samples.
 const SAMPLES_PER_COULD_SEND: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cause {
     CpuLimited,
+    Throttled,
     NetworkLimited,
     RwndLimited,
     SndbufLimited,
@@ -40,8 +43,9 @@ pub enum Cause {
 
 impl Cause {
     /// Every cause, in the order in which users see them.
-    pub const ALL: [Cause; 6] = [
+    pub const ALL: [Cause; 7] = [
         Cause::CpuLimited,
+        Cause::Throttled,
         Cause::NetworkLimited,
         Cause::RwndLimited,
         Cause::SndbufLimited,
@@ -52,6 +56,7 @@ impl Cause {
     pub fn name(self) -> &'static str {
         match self {
             Cause::CpuLimited => "cpu-limited",
+            Cause::Throttled => "throttled",
             Cause::NetworkLimited => "network-limited",
             Cause::RwndLimited => "rwnd-limited",
             Cause::SndbufLimited => "sndbuf-limited",
@@ -65,6 +70,10 @@ impl Cause {
         let percent = |share: f64| format!("{:.0}%", share * 100.0);
         match self {
             Cause::CpuLimited => "it had data and room to send, but its sender lacked the CPU".to_owned(),
+            Cause::Throttled => format!(
+                "it lacked data to send, and a CPU limit throttled its application in more than {} of the time",
+                percent(THROTTLED_SHARE)
+            ),
             Cause::NetworkLimited => format!("{DEFICIT_BDP} BDP or more is in flight: the path is the limit"),
             Cause::RwndLimited => {
                 format!("the receiver's window is the limit in more than {} of its busy time", percent(LIMITED_SHARE))
@@ -118,11 +127,19 @@ pub struct Verdict {
     pub evidence: Evidence,
 }
 
-/// Judges a flow. `away_share` is the share of the time in which the CPU was taken away
-/// ([`crate::HostLoad::away_share`]).
-pub fn judge(history: &History, away_share: f64) -> Verdict {
+/// What happened to the CPU in the window.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Cpu {
+    /// Share of the time in which it was taken away from the host ([`crate::HostLoad::away_share`]).
+    pub away_share: f64,
+    /// Share of the time in which the CPU limit of the flow's cgroup throttled its application. 0 if this is unknown.
+    pub throttled_share: f64,
+}
+
+/// Judges a flow.
+pub fn judge(history: &History, cpu: Cpu) -> Verdict {
     let evidence = gather(history);
-    Verdict { cause: cause_of(&evidence, away_share), evidence }
+    Verdict { cause: cause_of(&evidence, cpu), evidence }
 }
 
 /// Sums up a flow's samples.
@@ -173,11 +190,16 @@ pub fn gather(history: &History) -> Evidence {
     }
 }
 
-fn cause_of(evidence: &Evidence, away_share: f64) -> Cause {
+fn cause_of(evidence: &Evidence, cpu: Cpu) -> Cause {
     if evidence.samples < MIN_SAMPLES || evidence.seconds <= 0.0 {
         return Cause::Undecided;
     }
+    let is_throttled = cpu.throttled_share > THROTTLED_SHARE;
     let busy = evidence.busy_share.unwrap_or(1.0);
+    // Whatever was the limit while there was data, most of the time there was none.
+    if is_throttled && busy < MAJORITY_SHARE {
+        return Cause::Throttled;
+    }
     if evidence.rwnd_limited_share.is_some_and(|share| share > LIMITED_SHARE * busy && share > 0.0) {
         return Cause::RwndLimited;
     }
@@ -185,8 +207,17 @@ fn cause_of(evidence: &Evidence, away_share: f64) -> Cause {
         return Cause::SndbufLimited;
     }
     if busy < MAJORITY_SHARE || evidence.data_share < MAJORITY_SHARE {
-        return Cause::AppLimited;
+        return if is_throttled { Cause::Throttled } else { Cause::AppLimited };
     }
+    // From here on data waits for the kernel to send it. A CPU limit does not throttle the kernel's own work, so it does
+    // not explain a deficit.
+    match cpu_or_network(evidence, cpu.away_share) {
+        Cause::Undecided if is_throttled => Cause::Throttled,
+        cause => cause,
+    }
+}
+
+fn cpu_or_network(evidence: &Evidence, away_share: f64) -> Cause {
     // The stack has a pacing rate for every socket; only of BBR's sockets is it known that they send at that rate.
     let is_paced = evidence.bdp_source == Some(BdpSource::Bbr);
     let falls_behind = is_paced && evidence.paced_share.is_some_and(|share| share < KEPT_PACE_SHARE);
@@ -260,8 +291,12 @@ mod tests {
         flow_of(10, change)
     }
 
+    fn away(away_share: f64) -> Cpu {
+        Cpu { away_share, ..Cpu::default() }
+    }
+
     fn cause(change: impl Fn(u64, &mut Sample)) -> Cause {
-        judge(&flow(change), 0.0).cause
+        judge(&flow(change), away(0.0)).cause
     }
 
     #[test]
@@ -280,6 +315,7 @@ mod tests {
             (Cause::CpuLimited, format!("more than {} of the time", percent(AWAY_SHARE))),
             (Cause::CpuLimited, format!("`paced_share` below {KEPT_PACE_SHARE}")),
             (Cause::CpuLimited, format!("less than {NO_QUEUE_BDP} BDP")),
+            (Cause::Throttled, format!("more than {} of the time", percent(THROTTLED_SHARE))),
             (Cause::NetworkLimited, format!("{DEFICIT_BDP} BDP or more")),
             (Cause::Undecided, format!("fewer than {MIN_SAMPLES} samples")),
         ] {
@@ -319,29 +355,54 @@ mod tests {
     #[test]
     fn where_the_cpu_is_away_a_flow_that_falls_behind_its_pacing_rate_is_cpu_limited() {
         let behind = |_, sample: &mut Sample| sample.pacing_rate_bytes_per_s = Some(3_500_000);
-        assert_eq!(judge(&flow(behind), 0.02).cause, Cause::NetworkLimited);
-        assert_eq!(judge(&flow(behind), 0.5).cause, Cause::CpuLimited);
-        assert_eq!(judge(&flow(|_, _| ()), 0.5).cause, Cause::NetworkLimited);
+        assert_eq!(judge(&flow(behind), away(0.02)).cause, Cause::NetworkLimited);
+        assert_eq!(judge(&flow(behind), away(0.5)).cause, Cause::CpuLimited);
+        assert_eq!(judge(&flow(|_, _| ()), away(0.5)).cause, Cause::NetworkLimited);
         let cruising = |_, sample: &mut Sample| sample.inflight_bytes = 26_000;
-        assert_eq!(judge(&flow(cruising), 0.02).cause, Cause::NetworkLimited);
-        assert_eq!(judge(&flow(cruising), 0.5).cause, Cause::CpuLimited);
+        assert_eq!(judge(&flow(cruising), away(0.02)).cause, Cause::NetworkLimited);
+        assert_eq!(judge(&flow(cruising), away(0.5)).cause, Cause::CpuLimited);
         let unpaced = |_, sample: &mut Sample| {
             behind(0, sample);
             sample.bdp = Some((25_000, BdpSource::DeliveryRate));
         };
-        assert_eq!(judge(&flow(unpaced), 0.5).cause, Cause::NetworkLimited);
+        assert_eq!(judge(&flow(unpaced), away(0.5)).cause, Cause::NetworkLimited);
         // A flow that fills its window waits for ACKs, not for the CPU.
         let full = |_, sample: &mut Sample| {
             behind(0, sample);
             (sample.notsent_bytes, sample.inflight_bytes) = (0, sample.cwnd_bytes);
         };
-        assert_eq!(judge(&flow(full), 0.5).cause, Cause::NetworkLimited);
+        assert_eq!(judge(&flow(full), away(0.5)).cause, Cause::NetworkLimited);
+    }
+
+    #[test]
+    fn where_a_cpu_limit_throttles_the_application_it_is_why_there_is_no_data_and_explains_nothing_else() {
+        let throttled = |change: &dyn Fn(u64, &mut Sample)| {
+            judge(&flow(change), Cpu { throttled_share: 0.5, ..Cpu::default() }).cause
+        };
+        let late = |number: u64, sample: &mut Sample| sample.busy_us = Some(number * 200_000);
+        let without_data = |_, sample: &mut Sample| (sample.notsent_bytes, sample.inflight_bytes) = (0, 5_000);
+        assert_eq!([throttled(&late), throttled(&without_data)], [Cause::Throttled; 2]);
+        // While it ran, it filled the receiver's window; most of the time it did not run.
+        let filled = |number: u64, sample: &mut Sample| {
+            late(number, sample);
+            sample.rwnd_limited_us = Some(number * 100_000);
+        };
+        assert_eq!((cause(filled), throttled(&filled)), (Cause::RwndLimited, Cause::Throttled));
+        // It wrote enough, although it was throttled.
+        assert_eq!(throttled(&|_, _| ()), Cause::NetworkLimited);
+        assert_eq!(throttled(&|number, sample| sample.rwnd_limited_us = Some(number * 800_000)), Cause::RwndLimited);
+        assert_eq!(throttled(&|_, sample| sample.inflight_bytes = 12_000), Cause::CpuLimited);
+        // Nothing else is known of it.
+        assert_eq!(throttled(&|_, sample| sample.bdp = None), Cause::Throttled);
+        let hardly = Cpu { throttled_share: THROTTLED_SHARE, ..Cpu::default() };
+        assert_eq!(judge(&flow(late), hardly).cause, Cause::AppLimited);
+        assert_eq!(judge(&flow_of(3, late), Cpu { throttled_share: 1.0, ..hardly }).cause, Cause::Undecided);
     }
 
     #[test]
     fn what_is_not_known_is_not_guessed() {
-        assert_eq!(judge(&History::default(), 0.0).cause, Cause::Undecided);
-        assert_eq!(judge(&flow_of(3, |_, _| ()), 0.0).cause, Cause::Undecided);
+        assert_eq!(judge(&History::default(), away(0.0)).cause, Cause::Undecided);
+        assert_eq!(judge(&flow_of(3, |_, _| ()), away(0.0)).cause, Cause::Undecided);
         let without_estimate = |_, sample: &mut Sample| sample.bdp = None;
         assert_eq!(cause(without_estimate), Cause::Undecided);
         // A kernel before 4.10 does not count limits; the other evidence is still enough.
@@ -359,7 +420,7 @@ mod tests {
                 sample.inflight_bytes = if number <= 6 { 12_500 } else { 40_000 };
                 sample.bytes_retrans = Some(number * 25_000);
             }),
-            0.0,
+            away(0.0),
         );
         let evidence = verdict.evidence;
         assert_eq!((evidence.samples, evidence.seconds), (10, 9.0));
@@ -375,12 +436,12 @@ mod tests {
         let idle = |_, sample: &mut Sample| *sample = Sample { notsent_bytes: 0, inflight_bytes: 0, ..bulk(1) };
         let mut history = flow(idle);
         assert_eq!((history.count(), history.iter().count()), (10, 1));
-        let verdict = judge(&history, 0.0);
+        let verdict = judge(&history, away(0.0));
         assert_eq!((verdict.cause, verdict.evidence.samples, verdict.evidence.seconds), (Cause::AppLimited, 10, 9.0));
 
         history.add(11_000_000_000, Sample { bytes_acked: bulk(1).bytes_acked + 1_000_000, ..bulk(1) });
         history.forget_before(3_000_000_000, 4);
-        let evidence = judge(&history, 0.0).evidence;
+        let evidence = judge(&history, away(0.0)).evidence;
         assert_eq!((evidence.samples, evidence.seconds, evidence.rate_bytes_per_s), (9, 8.0, 125_000.0));
         assert_eq!((evidence.inflight_bdp, evidence.data_share), (Some(0.0), 1.0 / 9.0));
         history.forget_before(u64::MAX, 4);
@@ -401,7 +462,7 @@ mod tests {
                 bytes_acked: n[1], bytes_sent: Some(n[2]), bytes_retrans: Some(n[3]), busy_us: Some(n[4]),
                 rwnd_limited_us: Some(n[5]), inflight_bytes: n[1] >> 16, cwnd_bytes: n[2] >> 16, ..bulk(0)
             }));
-            let Verdict { evidence, .. } = judge(&history, 0.5);
+            let Verdict { evidence, .. } = judge(&history, away(0.5));
             let shares = [evidence.busy_share, evidence.rwnd_limited_share, evidence.deficit_share];
             for share in shares.into_iter().flatten() {
                 prop_assert!((0.0..=1.0).contains(&share));

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use brobust_sockdiag::{Socket, SocketKey};
 
-use crate::cause::{judge, Cause, MIN_SAMPLES};
+use crate::cause::{judge, Cause, Cpu, MIN_SAMPLES};
 use crate::groups::Groups;
 use crate::history::History;
+use crate::owners::Owners;
 use crate::sample::Sample;
 
 /// A socket that is followed.
@@ -21,6 +22,8 @@ pub struct Flow {
     /// Number of the sweep that saw it last.
     seen: u64,
     pub uid: u32,
+    /// Id of its cgroup, as the kernel reports it.
+    pub cgroup_id: Option<u64>,
     pub key: SocketKey,
 }
 
@@ -41,7 +44,7 @@ pub struct Flows(HashMap<u64, Flow, BuildHasherDefault<CookieHasher>>);
 impl Flows {
     /// Adds what a sweep has read of a socket. A socket may be reported twice, in one dump or because a dump had to be
     /// repeated (brobust-sockdiag, query.rs): the first report of a sweep counts.
-    pub fn follow(&mut self, socket: &Socket, now: Moment, groups: &mut Groups) {
+    pub fn follow(&mut self, socket: &Socket, now: Moment, groups: &mut Groups, owners: &mut Owners) {
         let name = socket.congestion_control.as_deref().unwrap_or("");
         let flow = match self.0.entry(u64::from_ne_bytes(socket.key.cookie)) {
             Entry::Occupied(known) => known.into_mut(),
@@ -52,6 +55,7 @@ impl Flows {
                 cause: Cause::Undecided,
                 seen: 0,
                 uid: socket.uid,
+                cgroup_id: socket.cgroup_id,
                 key: socket.key,
             }),
         };
@@ -70,9 +74,13 @@ impl Flows {
             // Long sweeps are farther apart than requested (sweeps.rs), but a verdict still needs its samples.
             flow.history.forget_before(socket.time_ns.saturating_sub(now.window_ns), MIN_SAMPLES);
         }
-        let verdict = judge(&flow.history, now.away_share);
+        let throttled_share = flow.cgroup_id.and_then(|id| owners.throttled_share(id)).unwrap_or(0.0);
+        let verdict = judge(&flow.history, Cpu { away_share: now.away_share, throttled_share });
         (flow.cause, flow.rate_bytes_per_s) = (verdict.cause, verdict.evidence.rate_bytes_per_s);
         groups.add(&flow.congestion_control, &verdict);
+        if let Some(id) = flow.cgroup_id {
+            owners.add(id, &verdict);
+        }
     }
 
     /// Forgets the sockets that neither of the last two sweeps has seen. A single dump may leave a socket out
@@ -107,6 +115,8 @@ impl Hasher for CookieHasher {
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
+    use std::path::Path;
+    use std::time::Duration;
 
     use brobust_sockdiag::TcpInfo;
 
@@ -123,6 +133,7 @@ mod tests {
             time_ns: sweep * 1_000_000_000,
             uid: 0,
             inode: 0,
+            cgroup_id: None,
             congestion_control: Some("bbr".to_owned()),
             tcp,
             bbr: None,
@@ -130,8 +141,10 @@ mod tests {
     }
 
     fn sweep(flows: &mut Flows, number: u64, sockets: &[Socket]) -> usize {
-        let mut groups = Groups::default();
-        sockets.iter().for_each(|socket| flows.follow(socket, Moment { sweep: number, ..AT }, &mut groups));
+        let (mut groups, mut owners) = (Groups::default(), Owners::new(Path::new("/"), Duration::from_secs(10)));
+        for socket in sockets {
+            flows.follow(socket, Moment { sweep: number, ..AT }, &mut groups, &mut owners);
+        }
         flows.forget_closed(number);
         groups.sorted().iter().map(|group| group.sockets).sum()
     }

@@ -2,7 +2,7 @@
 //! window of samples, and observes whether the host's CPU is taken away.
 //!
 //! A sweep is one dump of each network namespace ([`Watch::sweep`]). sample.rs has what one sample shows, cause.rs what
-//! a window of samples means, and host.rs what the host reports about its CPUs.
+//! a window of samples means, host.rs what the host reports about its CPUs, and owners/ whose the sockets are.
 
 mod cause;
 mod distribution;
@@ -11,6 +11,7 @@ mod groups;
 mod history;
 mod host;
 mod namespaces;
+mod owners;
 mod probe;
 mod report;
 mod sample;
@@ -18,17 +19,18 @@ mod sweeps;
 mod watch;
 mod why;
 
-pub use cause::{judge, Cause, Evidence, Verdict};
+pub use cause::{judge, Cause, Cpu, Evidence, Verdict};
 pub use distribution::Distribution;
 pub use flows::Flow;
 pub use groups::Group;
 pub use history::History;
 pub use host::{Host, HostLoad};
 pub use namespaces::Namespaces;
-pub use report::{Bounds, Count, FlowReport, SweepReport};
+pub use owners::{Owned, Owner};
+pub use report::{Bounds, Count, FlowReport, OwnerReport, SweepReport};
 pub use sample::{BdpSource, Sample};
 pub use sweeps::{Sweeps, TimedSweep};
-pub use watch::{Settings, Sweep, Watch};
+pub use watch::{Settings, Sweep, Top, Watch};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

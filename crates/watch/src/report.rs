@@ -1,14 +1,16 @@
 //! A sweep as one JSON object. docs/watch.md lists its fields.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::cause::{gather, Cause};
 use crate::distribution::{Distribution, INFLIGHT_BDP, RATE_MBPS};
-use crate::flows::Flow;
 use crate::groups::{mbps, Group};
 use crate::host::HostLoad;
+use crate::owners::{Owned, Owner};
 use crate::sample::BdpSource;
-use crate::watch::Sweep;
+use crate::watch::{Sweep, Top};
 use crate::why::why;
 
 #[derive(Debug, Clone, Serialize)]
@@ -21,6 +23,8 @@ pub struct SweepReport {
     /// Number of sockets by congestion control and cause.
     pub counts: Vec<Count>,
     pub bounds: Bounds,
+    /// The sockets by the cgroups in which they were opened.
+    pub owners: Vec<OwnerReport>,
     /// What could not be read, and why.
     pub unread: Vec<String>,
     /// How many of these are about the host's CPUs.
@@ -53,6 +57,19 @@ pub struct Bounds {
     pub inflight_bdp: &'static [f64],
 }
 
+/// The sockets that were opened in one cgroup.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct OwnerReport {
+    pub cgroup_id: u64,
+    #[serde(flatten)]
+    pub owner: Owner,
+    pub throttled_share: Option<f64>,
+    /// Sum of their rates over the window.
+    pub rate_mbps: f64,
+    /// Number of sockets by cause; only causes that have any.
+    pub causes: BTreeMap<&'static str, usize>,
+}
+
 /// A socket. Rates are Mbit/s of payload (the pacing rate is the stack's), shares are of the window.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct FlowReport {
@@ -63,6 +80,12 @@ pub struct FlowReport {
     /// Network namespace; empty: our own.
     pub netns: String,
     pub uid: u32,
+    /// Id of its cgroup (v2); null if the kernel does not report it.
+    pub cgroup_id: Option<u64>,
+    #[serde(flatten)]
+    pub owner: Owner,
+    /// Share of the window in which a CPU limit throttled its cgroup; null if it has none.
+    pub throttled_share: Option<f64>,
     pub cc: String,
     pub cause: &'static str,
     pub rate_mbps: f64,
@@ -93,7 +116,7 @@ pub struct FlowReport {
 
 impl SweepReport {
     /// Makes the report of a sweep with the flows of [`crate::Watch::top`].
-    pub fn new(sweep: &Sweep, flows: &[(&str, &Flow)]) -> SweepReport {
+    pub fn new(sweep: &Sweep, flows: &[Top]) -> SweepReport {
         SweepReport {
             sweep: sweep.number,
             sockets: sweep.sockets,
@@ -101,12 +124,13 @@ impl SweepReport {
             why: sweep.groups.iter().any(|group| group.cause == Cause::CpuLimited).then(|| why(&sweep.host)),
             counts: sweep.groups.iter().map(Count::new).collect(),
             bounds: Bounds { rate_mbps: RATE_MBPS, inflight_bdp: INFLIGHT_BDP },
+            owners: sweep.owners.iter().map(OwnerReport::new).collect(),
             unread: sweep.unread.clone(),
             unread_host: sweep.unread_host,
             interrupted: sweep.interrupted,
             took_ms: sweep.took.as_secs_f64() * 1e3,
             cpu_ms: sweep.cpu.as_secs_f64() * 1e3,
-            flows: flows.iter().map(|(namespace, flow)| FlowReport::new(namespace, flow)).collect(),
+            flows: flows.iter().map(FlowReport::new).collect(),
         }
     }
 }
@@ -130,8 +154,23 @@ impl Count {
     }
 }
 
+impl OwnerReport {
+    fn new(owned: &Owned) -> OwnerReport {
+        let counts = Cause::ALL.iter().zip(owned.causes).filter(|(_, sockets)| *sockets > 0);
+        OwnerReport {
+            cgroup_id: owned.cgroup_id,
+            owner: Owner::clone(&owned.owner),
+            throttled_share: owned.throttled_share,
+            rate_mbps: mbps(owned.rate_bytes_per_s),
+            causes: counts.map(|(cause, sockets)| (cause.name(), sockets)).collect(),
+        }
+    }
+}
+
 impl FlowReport {
-    fn new(namespace: &str, flow: &Flow) -> FlowReport {
+    fn new(top: &Top) -> FlowReport {
+        let Top { namespace, flow, owned } = *top;
+        let owner = owned.map(|owned| Owner::clone(&owned.owner)).unwrap_or_default();
         let (last, evidence) = (flow.history.last(), gather(&flow.history));
         FlowReport {
             local: flow.key.local.to_string(),
@@ -139,6 +178,9 @@ impl FlowReport {
             interface: flow.key.interface,
             netns: namespace.to_owned(),
             uid: flow.uid,
+            cgroup_id: flow.cgroup_id,
+            owner,
+            throttled_share: owned.and_then(|owned| owned.throttled_share),
             cc: flow.congestion_control.to_string(),
             cause: flow.cause.name(),
             rate_mbps: mbps(evidence.rate_bytes_per_s),

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use crate::flows::{Flow, Flows, Moment};
 use crate::groups::{Group, Groups};
 use crate::host::{Host, HostLoad};
 use crate::namespaces::{label, open, Namespaces};
+use crate::owners::{Owned, Owners};
 use crate::{Error, Result};
 
 #[derive(Debug, Clone)]
@@ -22,6 +24,9 @@ pub struct Settings {
     pub filter: Filter,
     /// How far back a verdict looks.
     pub window: Duration,
+    /// Where the host's root directory is, for cgroups and the names of pods. In a container that is to see those of its
+    /// host: where the host's directories are mounted.
+    pub host_root: PathBuf,
 }
 
 /// The result of one sweep. [`Watch::top`] returns its flows.
@@ -38,10 +43,22 @@ pub struct Sweep {
     pub interrupted: usize,
     /// The sockets by congestion control and cause.
     pub groups: Vec<Group>,
+    /// The sockets by their owners.
+    pub owners: Vec<Owned>,
     /// Wall time of the sweep.
     pub took: Duration,
     /// CPU time of this thread, which includes the kernel's work for the dumps.
     pub cpu: Duration,
+}
+
+/// A flow that is shown.
+#[derive(Debug, Clone, Copy)]
+pub struct Top<'a> {
+    /// Name of its network namespace.
+    pub namespace: &'a str,
+    pub flow: &'a Flow,
+    /// Whose it is. None: the kernel does not report cgroups.
+    pub owned: Option<&'a Owned>,
 }
 
 /// A network namespace that exists.
@@ -59,6 +76,7 @@ pub struct Watch {
     /// Network namespaces by inode.
     namespaces: BTreeMap<u64, Namespace>,
     host: Host,
+    owners: Owners,
     /// The host's loads in the last window.
     loads: VecDeque<(Instant, HostLoad)>,
     sweeps: u64,
@@ -67,8 +85,14 @@ pub struct Watch {
 impl Watch {
     /// Opens the namespaces, and refuses if none of them can be read. Each sweep reports what cannot be read later.
     pub fn new(settings: Settings) -> Result<Watch> {
-        let mut watch =
-            Watch { settings, namespaces: BTreeMap::new(), host: Host::new(), loads: VecDeque::new(), sweeps: 0 };
+        let mut watch = Watch {
+            owners: Owners::new(&settings.host_root, settings.window),
+            settings,
+            namespaces: BTreeMap::new(),
+            host: Host::new(),
+            loads: VecDeque::new(),
+            sweeps: 0,
+        };
         let unread = watch.open();
         match (watch.namespaces.values().any(|namespace| namespace.sockets.is_some()), unread.into_iter().next()) {
             (false, Some(error)) => Err(error),
@@ -102,12 +126,13 @@ impl Watch {
         let (host, unread_host) = self.host.read();
         let now = self.moment(host);
         let mut unread: Vec<String> = unread_host.iter().chain(&self.open()).map(ToString::to_string).collect();
+        self.owners.begin(now.sweep);
         let (mut groups, mut interrupted) = (Groups::default(), 0);
         let state_maps: Arc<[OwnedFd]> = state_maps.into();
         for namespace in self.namespaces.values_mut() {
             let Some(sockets) = &mut namespace.sockets else { continue };
             sockets.set_state_maps(Arc::clone(&state_maps));
-            let follow = |socket: &_| namespace.flows.follow(socket, now, &mut groups);
+            let follow = |socket: &_| namespace.flows.follow(socket, now, &mut groups, &mut self.owners);
             let read = sockets.dump_each(&self.settings.filter, follow);
             namespace.flows.forget_closed(now.sweep);
             if let Err(error) = read {
@@ -127,6 +152,7 @@ impl Watch {
             unread_host: unread_host.len(),
             interrupted,
             groups,
+            owners: self.owners.seen(),
             took: begun.elapsed(),
             cpu: cpu_time().saturating_sub(cpu_before),
         }
@@ -145,9 +171,8 @@ impl Watch {
         }
     }
 
-    /// Returns the flows of the last sweep that matter most, each with the name of its namespace: CPU-limited ones
-    /// first, then by rate.
-    pub fn top(&self, count: usize) -> Vec<(&str, &Flow)> {
+    /// Returns the flows of the last sweep that matter most: CPU-limited ones first, then throttled ones, then by rate.
+    pub fn top(&self, count: usize) -> Vec<Top<'_>> {
         if count == 0 {
             return Vec::new();
         }
@@ -158,7 +183,7 @@ impl Watch {
         let mut best = BinaryHeap::new();
         for (at, (_, flow)) in flows.iter().enumerate() {
             let (rate, ends) = (Reverse(flow.rate_bytes_per_s as u64), (&flow.key.local, &flow.key.remote));
-            let rank = (flow.cause != Cause::CpuLimited, rate, ends, at);
+            let rank = (flow.cause.min(Cause::NetworkLimited), rate, ends, at);
             if best.len() < count {
                 best.push(rank);
             } else if best.peek().is_some_and(|last| rank < *last) {
@@ -166,7 +191,10 @@ impl Watch {
                 best.push(rank);
             }
         }
-        best.into_sorted_vec().into_iter().filter_map(|(.., at)| flows.get(at).copied()).collect()
+        let chosen = best.into_sorted_vec().into_iter().filter_map(|(.., at)| flows.get(at).copied());
+        chosen
+            .map(|(namespace, flow)| Top { namespace, flow, owned: flow.cgroup_id.and_then(|id| self.owners.get(id)) })
+            .collect()
     }
 }
 

@@ -22,7 +22,7 @@ fn connection() -> (TcpStream, TcpStream, Filter) {
 }
 
 fn settings(namespaces: Namespaces, filter: Filter) -> Settings {
-    Settings { namespaces, filter, window: Duration::from_secs(10) }
+    Settings { namespaces, filter, window: Duration::from_secs(10), host_root: "/".into() }
 }
 
 fn sweep(watch: &mut Watch, state_maps: Vec<OwnedFd>) -> SweepReport {

@@ -20,7 +20,8 @@ MAX_UNREAD_SHOWN = 2
 
 
 def cells(flow: Flow) -> dict[str, str]:
-    """Return the text of each cell by the heading of its column, with addresses in full."""
+    """Return the text of each cell by the heading of its column, with addresses in full. The table has no room for
+    the owner, but the filter finds it."""
     rate, inflight, deficit = flow["rate_mbps"], flow["inflight_bdp"], flow["deficit_share"]
     return {
         "cause": flow["cause"],
@@ -30,6 +31,7 @@ def cells(flow: Flow) -> dict[str, str]:
         "deficit": "-" if deficit is None else f"{deficit:.0%}",
         "from": _plain_ipv4(flow["local"]),
         "to": _plain_ipv4(flow["remote"]) + (f" ({flow['netns']})" if flow["netns"] else ""),
+        "owner": "/".join(flow[name] for name in ("namespace", "pod", "container") if flow[name]),
     }
 
 
@@ -54,9 +56,11 @@ def who_and_why(flow: Flow) -> Text:
     owner = f"user {flow['uid']}" + (f", network namespace {flow['netns']}" if flow["netns"] else "")
     if flow["interface"]:
         owner += f", bound to device {flow['interface']}"
+    kinds = {"namespace": "namespace", "pod": "pod", "container": "container", "cgroup": "cgroup", "cgroup_id": "id"}
+    whose = ", ".join(f"{kind} {flow[name]}" for name, kind in kinds.items() if flow[name] is not None)
     return Text.assemble(
         (f"{flow['local']} to {flow['remote']}", "bold"),
-        f"\n{flow['cc']}, {owner}\n",
+        f"\n{flow['cc']}, {owner}\n{whose or 'cgroup unknown'}\n",
         (flow["cause"], socket_style(flow)),
         f": {MEANINGS[flow['cause']]}",
     )
@@ -79,6 +83,7 @@ def evidence(flow: Flow) -> list[tuple[str, str]]:
         ("busy", formatted(flow["busy_share"], "data in the socket or in flight {:.0%} of the time")),
         ("receiver's window", formatted(flow["rwnd_limited_share"], "the limit {:.0%} of the time")),
         ("send buffer", formatted(flow["sndbuf_limited_share"], "the limit {:.0%} of the time")),
+        ("CPU limit", formatted(flow["throttled_share"], "throttled its application {:.0%} of the time")),
         ("retransmitted", formatted(flow["retransmit_share"], "{:.2%} of the bytes")),
     ]
 
@@ -127,9 +132,11 @@ def history_lines(history: History, width: int) -> Table:
 
 
 def socket_style(flow: Flow) -> str:
-    """Return the style of a socket's line: CPU-limited ones stand out, those without a limit recede."""
+    """Return the style of a socket's line: those that are short of CPU stand out, those without a limit recede."""
     if flow["cause"] == CPU_LIMITED:
         return "bold red"
+    if flow["cause"] == "throttled":
+        return "red"
     return "dim" if flow["cause"] in ("app-limited", "undecided") else ""
 
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use brobust_host::printable;
-use brobust_watch::{Cause, FlowReport, SweepReport};
+use brobust_watch::{Cause, FlowReport, Owner, SweepReport};
 
 /// Returns the line of the sweep, and below it a line for each socket.
 pub fn of(sweep: &SweepReport) -> String {
@@ -34,8 +34,8 @@ fn summary(sweep: &SweepReport) -> String {
     line
 }
 
-/// Returns what the line of a socket shows: cause, control, Mbit/s, in flight / BDP, deficit, both ends.
-fn cells(flow: &FlowReport) -> [String; 7] {
+/// Returns what the line of a socket shows: cause, control, Mbit/s, in flight / BDP, deficit, both ends, owner.
+fn cells(flow: &FlowReport) -> [String; 8] {
     let unknown = || "-".to_owned();
     let star = if flow.bdp_source == Some("bbr") { "" } else { "*" };
     let netns = if flow.netns.is_empty() { String::new() } else { format!(" ({})", flow.netns) };
@@ -47,7 +47,16 @@ fn cells(flow: &FlowReport) -> [String; 7] {
         flow.deficit_share.map_or_else(unknown, |share| format!("{:.0}%", share * 100.0)),
         plain_ipv4(&flow.local),
         plain_ipv4(&flow.remote) + &netns,
+        owner(&flow.owner).unwrap_or_else(|| flow.cgroup_id.map_or_else(unknown, |id| format!("cgroup {id}"))),
     ]
+}
+
+/// Returns whose a socket is: NAMESPACE/POD/CONTAINER, or the path of its cgroup.
+fn owner(owner: &Owner) -> Option<String> {
+    if owner.pod.is_none() {
+        return owner.cgroup.clone();
+    }
+    Some([&owner.namespace, &owner.pod, &owner.container].into_iter().flatten().cloned().collect::<Vec<_>>().join("/"))
 }
 
 /// Returns an IPv4 address in an IPv6 socket (`[::ffff:192.0.2.1]:443`) as a plain IPv4 address.
@@ -67,9 +76,12 @@ What to do about it:
                                             paths with random loss (docs/repair.md)
   brobust cc load bbr_robust --dry-run      the repair from 2BRobust, for 40 % of a CPU and more (docs/robust.md)
   if one CPU is busy with many flows        use fewer flows, larger bursts, or a faster CPU (docs/findings.md)
+
+A flow is throttled if its application is late because the CPU limit of its container (cpu.max of its cgroup, or of one
+above it) takes the CPU away: raise the limit or remove it, or spread the work over more containers.
 ";
 
-/// Returns what the causes mean, and what to do about `cpu-limited`.
+/// Returns what the causes mean, and what to do about a lack of CPU.
 pub fn explanation() -> String {
     let mut text = String::new();
     for cause in Cause::ALL {
@@ -92,7 +104,7 @@ mod tests {
         assert_eq!(
             of(&sweep),
             "3 sockets: 1 cpu-limited, 2 app-limited; steal 25.0%; the CPU is taken away (25% steal); \
-             /proc/stat: gone\\x1b\n  cpu-limited  bbr  4.00  0.75  -  192.0.2.7:443  [2001:db8::1]:5000"
+             /proc/stat: gone\\x1b\n  cpu-limited  bbr  4.00  0.75  -  192.0.2.7:443  [2001:db8::1]:5000  -"
         );
         let mut empty = report(vec![]);
         (empty.host.steal_share, empty.flows) = (None, vec![]);
@@ -104,5 +116,19 @@ mod tests {
         let shown =
             cells(&FlowReport { rate_mbps: 98765.4, deficit_share: Some(0.5), bdp_source: None, ..flow("a", 0) });
         assert_eq!(shown[2..5], ["98765", "0.75*", "50%"].map(str::to_owned));
+    }
+
+    #[test]
+    fn the_owner_of_a_socket_is_shown_as_far_as_it_is_known() {
+        let shown = |owner: Owner, cgroup_id| cells(&FlowReport { owner, cgroup_id, ..flow("a", 0) })[7].clone();
+        let some = |text: &str| Some(text.to_owned());
+        let service = Owner { cgroup: some("/system.slice/nginx.service"), ..Owner::default() };
+        let unnamed = Owner { cgroup: some("/kubepods/x"), pod: some("2f1b"), ..Owner::default() };
+        let pod = Owner { namespace: some("web"), pod: some("shop-1"), container: some("app"), ..unnamed.clone() };
+        assert_eq!(shown(pod, Some(7)), "web/shop-1/app");
+        assert_eq!(shown(unnamed, Some(7)), "2f1b");
+        assert_eq!(shown(service, Some(7)), "/system.slice/nginx.service");
+        assert_eq!(shown(Owner::default(), Some(7)), "cgroup 7");
+        assert_eq!(shown(Owner::default(), None), "-");
     }
 }

@@ -7,13 +7,15 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use brobust_watch::{Cause, Count, FlowReport, SweepReport, TimedSweep};
+use brobust_watch::{Cause, Count, FlowReport, Owner, OwnerReport, SweepReport, TimedSweep};
 
 use super::exposition::{self, Family, Format, Kind, Labels};
 use super::process;
 
 /// This many congestion controls, those with the most sockets, have their own time series; the others count as OTHER.
 const MAX_CONTROLS: usize = 16;
+/// This many containers of pods, those with the most sockets, have their own time series; the others count as OTHER.
+const MAX_CONTAINERS: usize = 128;
 const OTHER: &str = "other";
 
 const BITS_PER_MEGABIT: f64 = 1e6;
@@ -74,6 +76,7 @@ impl Metrics {
         if let Some(sweep) = sweep {
             families.extend(host(&sweep));
             families.extend(sockets(&sweep));
+            families.extend(pods(&sweep.owners));
             if self.per_socket {
                 families.extend(top_sockets(&sweep.flows));
             }
@@ -174,6 +177,61 @@ fn total<'a>(spreads: impl Iterator<Item = &'a brobust_watch::Distribution>, bou
     all
 }
 
+/// Namespace, pod, container. All are empty for the sockets of no pod.
+type PodKey<'a> = [&'a str; 3];
+
+/// Returns the sockets of each container of a pod; nothing on a host that has none.
+fn pods(owners: &[OwnerReport]) -> Vec<Family> {
+    if owners.iter().all(|one| one.owner.pod.is_none()) {
+        return vec![];
+    }
+    let mut numbers: BTreeMap<PodKey, usize> = BTreeMap::new();
+    for one in owners.iter().filter(|one| one.owner.pod.is_some()) {
+        *numbers.entry(pod_key(one)).or_default() += one.causes.values().sum::<usize>();
+    }
+    let shown = largest(numbers, MAX_CONTAINERS);
+    let mut by_pod: BTreeMap<PodKey, Vec<&OwnerReport>> = BTreeMap::new();
+    for one in owners {
+        let key = pod_key(one);
+        let is_apart = one.owner.pod.is_none() || shown.contains(&key);
+        by_pod.entry(if is_apart { key } else { [OTHER; 3] }).or_default().push(one);
+    }
+    let family = |name, help| Family::new(name, Kind::Gauge, help);
+    let mut sockets = family("brobust_pod_sockets", "TCP sockets by the container that opened them");
+    let mut rate = family("brobust_pod_rate_bits_per_second", "Sum of the rates of a container's sockets");
+    let mut throttled = family(
+        "brobust_pod_throttled_ratio",
+        "Part of the window in which a CPU limit throttled the container; of several, the most",
+    );
+    for ([namespace, pod, container], of) in by_pod {
+        let labels: Labels = vec![("namespace", namespace), ("pod", pod), ("container", container)];
+        rate.add(&labels, of.iter().map(|one| one.rate_mbps).sum::<f64>() * BITS_PER_MEGABIT);
+        // Other cgroups than those of pods have too little in common.
+        let share = of.iter().filter(|_| !pod.is_empty()).filter_map(|one| one.throttled_share).reduce(f64::max);
+        if let Some(share) = share {
+            throttled.add(&labels, share);
+        }
+        for cause in Cause::ALL.map(Cause::name) {
+            let number = of.iter().filter_map(|one| one.causes.get(cause)).sum::<usize>();
+            sockets.add(&[labels.clone(), vec![("cause", cause)]].concat(), number as f64);
+        }
+    }
+    vec![sockets, rate, throttled]
+}
+
+fn pod_key(one: &OwnerReport) -> PodKey<'_> {
+    if one.owner.pod.is_some() {
+        names(&one.owner)
+    } else {
+        [""; 3]
+    }
+}
+
+/// Returns namespace, pod and container; empty where there is none.
+fn names(owner: &Owner) -> PodKey<'_> {
+    [&owner.namespace, &owner.pod, &owner.container].map(|name| name.as_deref().unwrap_or_default())
+}
+
 fn top_sockets(flows: &[FlowReport]) -> Vec<Family> {
     let family = |name, help| Family::new(name, Kind::Gauge, help);
     let mut families = [
@@ -191,12 +249,16 @@ fn top_sockets(flows: &[FlowReport]) -> Vec<Family> {
         ),
     ];
     for flow in flows {
+        let [namespace, pod, container] = names(&flow.owner);
         let interface = if flow.interface == 0 { String::new() } else { flow.interface.to_string() };
         let labels: Labels = vec![
             ("local", &flow.local),
             ("remote", &flow.remote),
             ("interface", &interface),
             ("netns", &flow.netns),
+            ("namespace", namespace),
+            ("pod", pod),
+            ("container", container),
             ("cc", &flow.cc),
             ("cause", flow.cause),
         ];
@@ -258,6 +320,7 @@ pub mod made_up {
             host,
             why: None,
             counts,
+            owners: vec![],
             bounds: Bounds { rate_mbps: RATES, inflight_bdp: INFLIGHTS },
             unread: vec![],
             unread_host: 0,
@@ -335,6 +398,50 @@ mod tests {
         assert!(!text.contains(&shown("cc03")), "{text}");
     }
 
+    fn owned(namespace: &str, pod: &str, container: &str, sockets: usize) -> OwnerReport {
+        let name = |name: &str| (!name.is_empty()).then(|| name.to_owned());
+        let owner = Owner { cgroup: None, namespace: name(namespace), pod: name(pod), container: name(container) };
+        OwnerReport {
+            owner,
+            throttled_share: Some(0.5),
+            rate_mbps: 2.0,
+            causes: BTreeMap::from([("throttled", sockets)]),
+            ..OwnerReport::default()
+        }
+    }
+
+    #[test]
+    fn sockets_are_counted_by_container_where_there_are_pods() {
+        let services = vec![owned("", "", "", 3), owned("", "", "4e5b", 1)];
+        let without = SweepReport { owners: services.clone(), ..report(vec![]) };
+        assert!(!shown(vec![without], false).contains("brobust_pod"));
+        let owners = [services, vec![owned("web", "shop-1", "app", 2), owned("web", "shop-1", "proxy", 1)]].concat();
+        let text = shown(vec![SweepReport { owners, ..report(vec![]) }], false);
+        let of = "namespace=\"web\",pod=\"shop-1\",container=\"app\"";
+        let none = "namespace=\"\",pod=\"\",container=\"\"";
+        has(
+            &text,
+            &[
+                &format!("brobust_pod_sockets{{{of},cause=\"throttled\"}} 2.0"),
+                &format!("brobust_pod_sockets{{{of},cause=\"cpu-limited\"}} 0.0"),
+                &format!("brobust_pod_rate_bits_per_second{{{of}}} 2e+06"),
+                &format!("brobust_pod_throttled_ratio{{{of}}} 0.5"),
+                &format!("brobust_pod_sockets{{{none},cause=\"throttled\"}} 4.0"),
+                &format!("brobust_pod_rate_bits_per_second{{{none}}} 4e+06"),
+            ],
+        );
+        assert!(!text.contains(&format!("brobust_pod_throttled_ratio{{{none}}}")));
+    }
+
+    #[test]
+    fn there_is_a_most_of_containers() {
+        let owners = (0..MAX_CONTAINERS + 2).map(|number| owned("web", &format!("pod{number:03}"), "app", number + 1));
+        let text = shown(vec![SweepReport { owners: owners.collect(), ..report(vec![]) }], false);
+        let other = "namespace=\"other\",pod=\"other\",container=\"other\"";
+        has(&text, &[&format!("brobust_pod_sockets{{{other},cause=\"throttled\"}} 3.0")]);
+        assert!(!text.contains("pod001") && text.contains("pod002"));
+    }
+
     #[test]
     fn what_is_not_known_is_absent() {
         let mut unknown = report(vec![]);
@@ -378,8 +485,8 @@ mod tests {
         let text = shown(vec![sweep], true);
         for device in [3, 4] {
             let labels = format!(
-                "{{local=\"192.0.2.1:443\",remote=\"[2001:db8::1]:5000\",interface=\"{device}\",netns=\"\",cc=\"bbr\",\
-                 cause=\"cpu-limited\"}}"
+                "{{local=\"192.0.2.1:443\",remote=\"[2001:db8::1]:5000\",interface=\"{device}\",netns=\"\",namespace=\"\",\
+                 pod=\"\",container=\"\",cc=\"bbr\",cause=\"cpu-limited\"}}"
             );
             has(&text, &[&format!("brobust_top_socket_rate_bits_per_second{labels} 4e+06")]);
             has(&text, &[&format!("brobust_top_socket_inflight_bdp{labels} 0.75")]);

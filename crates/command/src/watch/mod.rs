@@ -8,6 +8,7 @@ mod metrics;
 mod process;
 mod server;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -46,10 +47,10 @@ pub struct Options {
     /// Show at most this many sockets, those that are short of CPU first, then by rate
     #[arg(long, value_name = "NUMBER", default_value_t = 20)]
     top: usize,
-    /// Watch for one window, then exit with status 1 if a socket is CPU-limited
+    /// Watch for one window, then exit with status 1 if a socket is CPU-limited or throttled
     #[arg(long)]
     once: bool,
-    /// Explain what the causes mean and what to do about cpu-limited, and exit
+    /// Explain what the causes mean and what to do about a lack of CPU, and exit
     #[arg(long)]
     explain: bool,
     /// Print one JSON object per sweep
@@ -62,6 +63,10 @@ pub struct Options {
     /// ever among them, long after its end, and anyone who can connect sees the addresses
     #[arg(long)]
     per_socket: bool,
+    /// Look for cgroups (sys/fs/cgroup) and the kubelet's names of pods (var/log) below this directory: where a container
+    /// has its host's directories
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    host_root: PathBuf,
 }
 
 pub fn run(options: &Options) -> Found {
@@ -71,6 +76,12 @@ pub fn run(options: &Options) -> Found {
     }
     let (interval, window) = (duration("interval", &options.interval)?, duration("window", &options.window)?);
     check_window(options, interval, window)?;
+    if !options.host_root.is_dir() {
+        let given = options.host_root.display();
+        return Err(
+            Refusal::bad_input(format!("--host-root: {given} is no directory; give where the host's / is")).into()
+        );
+    }
     let address = address(options)?;
     let filter = filter::parse(&options.filter)?;
     let count = if options.once { Some((window.as_nanos() / interval.as_nanos()) as u64) } else { options.count };
@@ -78,7 +89,8 @@ pub fn run(options: &Options) -> Found {
     let top = if address.is_some() && !options.per_socket { 0 } else { options.top };
 
     interrupt::catch();
-    let settings = Settings { namespaces: namespaces(options.netns.as_deref()), filter, window };
+    let host_root = options.host_root.clone();
+    let settings = Settings { namespaces: namespaces(options.netns.as_deref()), filter, window, host_root };
     let watch = Watch::new(settings).map_err(|error| Refusal::missing_support(format!("watch: {error}")))?;
     let sweeps = Sweeps::new(watch, interval);
     if let Some(address) = address {
@@ -97,7 +109,8 @@ pub fn run(options: &Options) -> Found {
         if !options.once || Some(sweep.report.sweep) == count {
             print(&sweep, options.json)?;
         }
-        Ok(ExitCode::from(u8::from(options.once && sweep.report.count(Cause::CpuLimited) > 0)))
+        let short_of_cpu = sweep.report.count(Cause::CpuLimited) + sweep.report.count(Cause::Throttled);
+        Ok(ExitCode::from(u8::from(options.once && short_of_cpu > 0)))
     })
 }
 
