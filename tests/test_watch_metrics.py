@@ -229,14 +229,14 @@ def test_the_dashboard_has_its_panels_beside_and_beneath_each_other() -> None:
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     unit = tmp_path / UNIT.name
     # systemd-analyze complains if the program does not exist.
-    unit.write_text(UNIT.read_text().replace("/usr/local/bin/brobust", str(BROBUST)))
+    unit.write_text(UNIT.read_text().replace("/usr/bin/brobust", str(BROBUST)))
     verified = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
     complaints = [line for line in verified.stderr.splitlines() if UNIT.name in line]
     assert verified.returncode == 0 and not complaints, verified.stderr
 
 
 def test_the_unit_runs_a_command_that_there_is(brobust: Brobust) -> None:
-    command = re.search(r"^ExecStart=/usr/local/bin/brobust (.+)$", UNIT.read_text(), re.MULTILINE)
+    command = re.search(r"^ExecStart=/usr/bin/brobust (.+)$", UNIT.read_text(), re.MULTILINE)
     assert command
     address = command[1].split()[-1]
     assert address == "127.0.0.1:9775"

@@ -1,7 +1,6 @@
 //! The sockets of one network namespace, from sweep to sweep.
 
-use std::collections::hash_map::{Entry, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use brobust_sockdiag::{Socket, SocketKey};
@@ -9,6 +8,7 @@ use brobust_sockdiag::{Socket, SocketKey};
 use crate::cause::{judge, Cause, Cpu, MIN_SAMPLES};
 use crate::groups::Groups;
 use crate::history::History;
+use crate::ids::ById;
 use crate::owners::Owners;
 use crate::sample::Sample;
 
@@ -39,7 +39,7 @@ pub struct Moment {
 
 /// Flows by their sockets' cookies.
 #[derive(Debug, Default)]
-pub struct Flows(HashMap<u64, Flow, BuildHasherDefault<CookieHasher>>);
+pub struct Flows(ById<Flow>);
 
 impl Flows {
     /// Adds what a sweep has read of a socket. A socket may be reported twice, in one dump or because a dump had to be
@@ -91,24 +91,6 @@ impl Flows {
 
     pub fn seen_in(&self, sweep: u64) -> impl Iterator<Item = &Flow> {
         self.0.values().filter(move |flow| flow.seen == sweep)
-    }
-}
-
-/// Hashes by one multiplication: the kernel counts cookies up, so nobody can choose cookies that collide.
-#[derive(Debug, Default)]
-struct CookieHasher(u64);
-
-impl Hasher for CookieHasher {
-    fn write_u64(&mut self, cookie: u64) {
-        self.0 = cookie.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(self.0 ^ u64::from(*byte)));
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }
 

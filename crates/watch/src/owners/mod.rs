@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::cause::{Cause, Verdict};
+use crate::ids::ById;
 use cgroups::{Cgroups, Throttling};
 use container::{Container, SHORT_ID_DIGITS};
 use kubelet::Kubelet;
@@ -70,7 +71,7 @@ const MAX_LOOKUPS: u32 = 2;
 pub struct Owners {
     cgroups: Cgroups,
     kubelet: Kubelet,
-    known: HashMap<u64, Known>,
+    known: ById<Known>,
     /// Readings of the cgroups that have a CPU limit, by path.
     limited: HashMap<String, VecDeque<(Instant, Throttling)>>,
     sweep: u64,
@@ -85,7 +86,7 @@ impl Owners {
         Owners {
             cgroups: Cgroups::find(root),
             kubelet: Kubelet::new(root),
-            known: HashMap::new(),
+            known: ById::default(),
             limited: HashMap::new(),
             sweep: 0,
             window,
