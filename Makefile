@@ -95,4 +95,4 @@ dist-test:
 	@scripts/dist-test.sh
 
 clean:
-	rm -rf target .venv python/brobust/sources python/brobust/testbed/bin python/brobust/_core*.so
+	rm -rf target .venv python/brobust/sources python/brobust/bin python/brobust/testbed/bin python/brobust/kernels/bin python/brobust/_core*.so

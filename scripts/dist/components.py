@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Say what a program consists of: `components.py notices` prints the licences of everything that is linked into the
-program for operators, and `components.py sbom` its CycloneDX bill of materials.
+"""Say what programs of ours consist of: `components.py notices` prints the licences of everything that is linked into
+them, and `components.py sbom` their CycloneDX bill of materials.
 
 Cargo.lock says which Rust packages there are, and Debian's own files what the static C libraries are. No tool that was
 looked at knows both (cargo-cyclonedx has only the first, and takes minutes to compile).
@@ -65,7 +65,7 @@ def rust_packages(program: str, features: str) -> list[Component]:
 
 
 def c_libraries() -> list[Component]:
-    """Return the C libraries that are linked into the program, as this machine's Debian packages."""
+    """Return the C libraries that are linked into each program, as this machine's Debian packages."""
     distribution = dict(
         line.replace('"', "").split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line
     )
@@ -87,7 +87,7 @@ def print_notices(components: list[Component]) -> None:
         for notice in component.notices:
             text = "\n".join(line.rstrip() for line in notice.read_text(errors="replace").strip().splitlines())
             texts.setdefault(text, []).append(f"{component.name} {component.version}")
-    print("The program contains these works of others, under these licences.")
+    print("This contains these works of others, under these licences.")
     for component in components:
         print(f"  {component.name} {component.version}: {component.licence or 'see below'}")
     for text, owners in texts.items():
@@ -136,28 +136,29 @@ def _read(*command: str) -> str:
     return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
+def linked(programs: list[str]) -> list[Component]:
+    """Return everything that is linked into these packages of the workspace, ours too."""
+    found = {one for program in programs for one in rust_packages(program, "static")}
+    return sorted(found, key=lambda one: (one.name, one.version)) + c_libraries()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("notices")
+    notices = commands.add_parser("notices")
     sbom = commands.add_parser("sbom")
     sbom.add_argument("name")
     sbom.add_argument("version")
     sbom.add_argument("--python", type=Path)
-    sbom.add_argument("--program", action="append", default=[], help="PACKAGE or PACKAGE:FEATURES, of this workspace")
+    for command in (notices, sbom):
+        command.add_argument("program", nargs="+", help="a package of this workspace")
     arguments = parser.parse_args()
+    components = linked(arguments.program)
     if arguments.command == "notices":
-        packages = rust_packages("brobust-command", "static")
-        # Ours are what the notices are not about; Rust's standard library has MIT's.
-        print_notices([one for one in packages if one.sha256] + c_libraries())
-        return
-    packages = []
-    for program in arguments.program:
-        package, _, features = program.partition(":")
-        packages += [one for one in rust_packages(package, features) if one not in packages]
-        if features == "static":
-            packages += c_libraries()
-    print_sbom(arguments.name, arguments.version, packages, arguments.python)
+        # Ours, which have no checksum, are what the notices are not about; Rust's standard library has MIT's.
+        print_notices([one for one in components if one.sha256 or one.purl.startswith("pkg:deb/")])
+    else:
+        print_sbom(arguments.name, arguments.version, components, arguments.python)
 
 
 if __name__ == "__main__":

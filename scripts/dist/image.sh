@@ -6,7 +6,7 @@ build_image() {
 	rm -rf "$root"
 	install -D -m 755 "$binary" "$root/usr/bin/brobust"
 	install -D -m 644 -t "$root/usr/share/licenses/brobust-host" LICENSE LICENSES/*.txt
-	python3 scripts/dist/components.py notices >"$root/usr/share/licenses/brobust-host/third-party-notices"
+	python3 scripts/dist/components.py notices brobust-command >"$root/usr/share/licenses/brobust-host/third-party-notices"
 	mkdir -m 755 "$root/etc"
 	echo 'root:x:0:0::/:' >"$root/etc/passwd"
 	echo 'nobody:x:65534:65534::/:' >>"$root/etc/passwd"

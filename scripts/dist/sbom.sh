@@ -2,14 +2,14 @@
 
 build_sbom() {
 	local python
-	python3 scripts/dist/components.py sbom brobust-host "$version" --program brobust-command:static \
+	python3 scripts/dist/components.py sbom brobust-host "$version" brobust-command \
 		>"dist/brobust-host-$version.cdx.json"
 	python=$(mktemp)
 	# uv itself says which Python packages `pip install brobust` brings.
 	.venv/bin/uv export --quiet --preview --locked --no-dev --no-emit-project --format cyclonedx1.5 \
 		--output-file "$python" >/dev/null
-	python3 scripts/dist/components.py sbom brobust "$version" --python "$python" \
-		--program brobust-command --program brobust-guest --program brobust-python >"dist/brobust-$version.cdx.json"
+	python3 scripts/dist/components.py sbom brobust "$version" --python "$python" "${wheel_programs[@]}" \
+		>"dist/brobust-$version.cdx.json"
 	rm "$python"
 	say "dist/brobust-$version.cdx.json, dist/brobust-host-$version.cdx.json"
 }

@@ -22,7 +22,7 @@ stage_tree() { # TREE PREFIX DIRECTORY_OF_ZSH: fills TREE, which becomes PREFIX 
 	install -D -m 644 -t "$under/share/brobust/kubernetes" packaging/kubernetes/*.yaml
 	install -D -m 644 CHANGELOG.md "$under/share/doc/brobust-host/changelog"
 	gzip -9n "$under/share/doc/brobust-host/changelog"
-	python3 scripts/dist/components.py notices >"$trees/notices"
+	python3 scripts/dist/components.py notices brobust-command >"$trees/notices"
 	install -m 644 "$trees/notices" "$under/share/doc/brobust-host/third-party-notices"
 	gzip -9n "$under/share/doc/brobust-host/third-party-notices"
 }

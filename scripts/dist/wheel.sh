@@ -1,0 +1,42 @@
+# Part of scripts/dist.sh: the Python package for every Linux on x86-64 whose C library is new enough, with kernels for
+# virtual time, both programs and the documentation, so that `pip install` compiles and fetches nothing.
+#
+# It is built from a copy of the files that git knows, beside which lies what only a wheel brings. The same sources, with
+# the same compilers, give the same bytes wherever the checkout is.
+
+# glibc 2.34: Debian 12, Ubuntu 22.04, Fedora 35, RHEL 9 and all that are newer. maturin refuses to build if a symbol or
+# a library that this tag does not promise is needed.
+wheel_tag=manylinux_2_34
+wheel_programs=(brobust-command brobust-guest brobust-python)
+wheel_kernels=(virtual-6.12 virtual-6.1)
+wheel_tree=target/wheel/tree
+
+build_wheel() {
+	local kernel package maturin
+	scripts/setup.sh virtual docs
+	for kernel in "${wheel_kernels[@]}"; do
+		.venv/bin/brobust kernel build "$kernel" >/dev/null # nothing to do if it is there and current
+	done
+	.venv/bin/python scripts/site/build.py
+	build_static brobust-command brobust-guest
+
+	say "building the wheel"
+	rm -rf "$wheel_tree"
+	mkdir -p "$wheel_tree"
+	git ls-files -z | xargs -0 cp --parents -t "$wheel_tree"
+	package=$wheel_tree/python/brobust
+	install -D "$static_programs/brobust-host" "$package/bin/brobust-host"
+	install -D "$static_programs/brobust-guest" "$package/testbed/bin/brobust-guest"
+	cp -r python/brobust/site "$package/"
+	.venv/bin/python scripts/dist/kernels.py "$package/kernels/bin" "${wheel_kernels[@]}"
+	python3 scripts/dist/components.py notices "${wheel_programs[@]}" >"$wheel_tree/LICENSES/third-party-notices.txt"
+	maturin=$(sed -n 's/^requires = \["maturin==\(.*\)"\]$/\1/p' pyproject.toml)
+	(
+		cd "$wheel_tree"
+		RUSTFLAGS="--remap-path-prefix=$PWD=/brobust --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo" \
+			LIBBPF_SYS_LIBRARY_PATH=$(dirname "$(gcc -print-file-name=libelf.a)") CARGO_TARGET_DIR=../cargo \
+			"$OLDPWD/.venv/bin/uv" tool run --quiet "maturin@$maturin" build --quiet --locked --profile dist --features static \
+			--compatibility "$wheel_tag" --auditwheel check --out "$OLDPWD/dist"
+	)
+	say "$(ls dist/*.whl): $(size dist/*.whl)"
+}
