@@ -26,9 +26,10 @@ from typing import Annotated
 
 import typer
 
-from brobust import _core, backends
+from brobust import backends
 from brobust.backends.vm import VmBackend
-from brobust.cc.names import name_of, settings_of
+from brobust.cc.names import name_of
+from brobust.host.programs import ask_host_program
 from brobust.scenario import Run, Scenario
 
 CONTROLS = {
@@ -148,12 +149,14 @@ def _host() -> Iterator[Measure]:
 
 
 def _on_host(control: str) -> Cost:
-    _core.load(name_of(control), settings_of(control))
+    name, *settings = control.split(":")
+    ask_host_program("cc", "load", name, "--pin", *(word for setting in settings for word in ("--param", setting)))
     try:
-        _transfer(name_of(control), 1 << 30)
-        return {callback: (runs, ns) for callback, _, _, runs, ns in _core.programs(name_of(control))}
+        _transfer(name, 1 << 30)
+        programs = ask_host_program("cc", "programs", name)
+        return {program["callback"]: (program["runs"], program["run_time_ns"]) for program in programs}
     finally:
-        _core.unload(name_of(control))
+        ask_host_program("cc", "unload", name)
 
 
 def _transfer(control: str, size: int) -> None:

@@ -250,8 +250,6 @@ def test_a_recordings_name(text: str) -> None:
 def test_a_congestion_control(text: str) -> None:
     with taken_or_refused():
         cc_names.check_offered(text, ["cubic", "bbr", "brb_bbq", text], "virtual-6.12")
-    with taken_or_refused():
-        cc_names.params(cc_names.name_of(text))
 
 
 @given(TEXTS)

@@ -16,7 +16,6 @@ __all__ = [
     "Contention",
     "ContentionError",
     "HeldGroup",
-    "LoadRefused",
     "Recorder",
     "Recording",
     "Session",
@@ -25,25 +24,19 @@ __all__ = [
     "VirtualRefused",
     "VirtualRun",
     "check_contention",
-    "check_load",
     "check_quota",
     "clean",
     "control_names",
-    "control_params",
     "control_settings",
+    "controls",
     "deviation",
     "hrtick_dl",
     "hz",
     "leftovers",
-    "load",
-    "loadable",
-    "programs",
     "quota_usable",
     "refuse_held",
     "refuse_without_spare",
     "replay_calls",
-    "sockets_by_control",
-    "unload",
 ]
 
 class ContentionError(Exception):
@@ -105,12 +98,11 @@ def clean() -> list[str]:
 def control_names() -> list[str]:
     """The congestion controls of cc/controls: BPF in a live kernel, modules in virtual time."""
 
-def control_params(name: str) -> list[tuple[str, str, str, str, str]]:
-    """The parameters of a control: name, value without a setting, least, most (with units), what it is."""
+def controls() -> list[tuple[str, str | None]]:
+    """The congestion controls that users can choose, each with the kernel's control that it wraps, if it wraps one."""
 
-def control_settings(name: str, host: str, prefix: str, given: Sequence[tuple[str, str]]) -> list[tuple[str, int]]:
-    """Names and values as people give them, as whole names and the numbers that a kernel is given. The control `name`
-    takes those parameters of the control `host` that begin with `prefix`.
+def control_settings(name: str, given: Sequence[tuple[str, str]]) -> list[tuple[str, int]]:
+    """Parameters of this control as people give them, as whole names and the numbers that a kernel is given.
 
     ValueError with one sentence where a name or a value is not allowed.
     """
@@ -125,34 +117,11 @@ CAUSES: dict[str, str]
 """What can limit a socket, and what that means, in the order in which users see it: `cpu-limited` first
 (crates/watch/src/cause.rs)."""
 
-class LoadRefused(Exception):
-    """A congestion control cannot be loaded or removed; the text is one sentence with the remedy."""
-
-def loadable() -> list[tuple[str, bool, str | None]]:
-    """The controls that can be loaded: name, whether the kernel has it now, the pin in bpffs if there is one."""
-
-def check_load(name: str, params: Sequence[tuple[str, int]]) -> None:
-    """Raise LoadRefused where the control could not be loaded; changes nothing."""
-
 def replay_calls(name: str, settings: Sequence[tuple[str, int]], recordings: Sequence[str]) -> str:
     """The calls in these files (cc/call.h) made again; JSON of what was found (crates/cc/src/replay.rs, Outcome).
 
     ValueError for a control that is not one of cc/controls, OSError for a file that cannot be read.
     """
-
-def load(name: str, params: Sequence[tuple[str, int]]) -> None:
-    """Load a control, with parameters as `control_settings` gives them; it stays, pinned, until `unload`."""
-
-def unload(name: str) -> None:
-    """Remove a control. Sockets that have it keep it until they close."""
-
-def programs(name: str) -> list[tuple[str, int, int, int, int]]:
-    """The programs of a loaded control: callback, instructions that the verifier looked at, instructions, calls while
-    kernel.bpf_stats_enabled was on, and their time (ns). LoadRefused where it is not loaded.
-    """
-
-def sockets_by_control() -> dict[str, int]:
-    """TCP connections of the calling thread's network namespace, by congestion control."""
 
 def check_contention(driver: str, schedule: str, threads: int) -> None:
     """Raise ContentionError if this driver could not keep the schedule for so many threads here; change nothing.

@@ -3,12 +3,14 @@
 
 pub mod abi;
 pub mod fuzz;
+mod offered;
 pub mod params;
 pub mod replay;
 
 use std::ffi::{c_void, CStr};
 
 pub use abi::{Connection, Report, Sample};
+pub use offered::Offered;
 pub use params::{Param, ParamError, Unit};
 
 include!(concat!(env!("OUT_DIR"), "/controls.rs"));
@@ -84,11 +86,6 @@ impl Control {
     /// `bbq_alpha`).
     pub fn param(self, name: &str) -> Result<Param, ParamError> {
         params::find(self.name(), &self.params(), name)
-    }
-
-    /// Converts names and values as people write them to names and numbers for the C.
-    pub fn settings(self, given: &[(String, String)]) -> Result<Vec<(&'static str, u32)>, ParamError> {
-        params::settings(self.name(), &self.params(), given)
     }
 
     /// Sets the control's parameters for all its sockets in this process. Parameters that `settings` does not name get

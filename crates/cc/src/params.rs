@@ -191,7 +191,7 @@ pub(crate) fn find(control: &str, params: &[Param], name: &str) -> Result<Param,
 
 /// Converts names and values as people write them to names and numbers for the C, for a control that has these
 /// parameters.
-pub fn settings(
+pub(crate) fn settings(
     control: &str,
     params: &[Param],
     given: &[(String, String)],
@@ -243,7 +243,7 @@ fn text(pointer: *const c_char) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use crate::Control;
+    use crate::{Control, Offered};
 
     #[test]
     fn a_control_has_its_own_parameters_and_no_others() {
@@ -296,7 +296,7 @@ mod tests {
     fn settings_are_refused_that_are_unknown_ambiguous_or_given_twice() {
         let set = |control: &str, given: &[(&str, &str)]| {
             let given: Vec<(String, String)> = given.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
-            Control::find(control).unwrap().settings(&given).map_err(|error| error.to_string())
+            Offered::find(control).unwrap().settings(&given).map_err(|error| error.to_string())
         };
         assert_eq!(
             set("brb_bbq", &[("alpha", "5ms"), ("bbq_beta", "1%")]),

@@ -11,6 +11,7 @@ use nix::time::{clock_getres, ClockId};
 
 use crate::btf::KernelBtf;
 use crate::objects::Object;
+use crate::registry::with_log;
 use crate::{Refusal, Result};
 
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
@@ -57,7 +58,9 @@ pub fn require_struct_ops() -> Result<KernelBtf> {
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Err(Refusal::NoBtf);
     }
-    let kernel = KernelBtf::open().ok_or(Refusal::NoBtf)?;
+    // What libbpf would say to the terminal, the refusal says.
+    let (kernel, _) = with_log(KernelBtf::open);
+    let kernel = kernel.ok_or(Refusal::NoBtf)?;
     // The value type of the struct_ops map exists exactly where the kernel can register controls from BPF.
     if !kernel.has_struct("bpf_struct_ops_tcp_congestion_ops") {
         return Err(Refusal::NoStructOps);

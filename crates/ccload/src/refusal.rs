@@ -14,7 +14,7 @@ pub enum Refusal {
     Privilege,
 
     #[error(
-        "this kernel does not describe its types (no /sys/kernel/btf/vmlinux): use one with CONFIG_DEBUG_INFO_BTF=y"
+        "this kernel does not describe its types (no readable /sys/kernel/btf/vmlinux): use one with CONFIG_DEBUG_INFO_BTF=y"
     )]
     NoBtf,
 
@@ -57,7 +57,7 @@ pub enum Refusal {
     NotOurs { name: String },
 
     #[error("there is no BPF file system to pin {name} in ({reason}): mount -t bpf bpf /sys/fs/bpf")]
-    NoBpffs { name: String, reason: io::Error },
+    NoBpffs { name: String, reason: String },
 
     #[error("cannot pin {name} at {}: {reason}", path.display())]
     Pin { name: String, path: PathBuf, reason: String },
@@ -80,4 +80,9 @@ impl Refusal {
             _ => &[],
         }
     }
+}
+
+/// Returns what the system says about an error, without its number.
+pub(crate) fn without_number(error: &io::Error) -> String {
+    error.to_string().split(" (os error").next().unwrap_or_default().to_owned()
 }

@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::btf::KernelBtf;
 use crate::host;
 use crate::objects::{names, Object};
+use crate::refusal::without_number;
 use crate::{Refusal, Result};
 
 /// Our directory in the BPF file system.
@@ -145,8 +146,10 @@ pub fn state_maps() -> Vec<OwnedFd> {
 }
 
 fn prepare_pin(name: &str, pin: &Path) -> Result<()> {
-    host::require_bpffs().map_err(|reason| Refusal::NoBpffs { name: name.to_owned(), reason })?;
-    let cannot = |reason: io::Error| Refusal::Pin { name: name.into(), path: pin.into(), reason: reason.to_string() };
+    host::require_bpffs()
+        .map_err(|error| Refusal::NoBpffs { name: name.to_owned(), reason: without_number(&error) })?;
+    let cannot =
+        |error: io::Error| Refusal::Pin { name: name.into(), path: pin.into(), reason: without_number(&error) };
     if let Some(directory) = pin.parent() {
         fs::create_dir_all(directory).map_err(cannot)?;
     }
@@ -262,7 +265,7 @@ static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Does the work, and returns the last lines that libbpf and the verifier wrote during it.
-fn with_log<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
+pub(crate) fn with_log<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
     fn keep(_: PrintLevel, text: String) {
         if let Ok(mut log) = LOG.lock() {
             log.extend(text.lines().map(str::to_owned));

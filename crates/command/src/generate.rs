@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use brobust_host::Refusal;
-use clap::{Args, Command};
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgAction, Args, Command};
 use clap_complete::{generate_to, Shell};
-use clap_mangen::roff::{bold, roman, Roff};
+use clap_mangen::roff::{bold, italic, roman, Roff};
 use clap_mangen::Man;
 
-use crate::Found;
+use crate::{cc, Found};
 
 /// How a command may end; main.rs has the numbers.
 const STATUSES: &[(&str, &str)] = &[
@@ -58,7 +59,17 @@ fn without_hidden(program: Command) -> Command {
         Some(version) => named.version(version.to_owned()),
         None => named,
     };
-    named.args(program.get_arguments().cloned()).subcommands(shown).disable_help_subcommand(true)
+    named.args(program.get_arguments().cloned().map(with_values)).subcommands(shown).disable_help_subcommand(true)
+}
+
+/// Lets completion offer our controls where the argument is one of them.
+fn with_values(arg: Arg) -> Arg {
+    let is_control = arg.get_value_names().is_some_and(|names| names.iter().any(|name| name == cc::CONTROL));
+    if is_control {
+        arg.value_parser(PossibleValuesParser::new(brobust_ccload::names()))
+    } else {
+        arg
+    }
 }
 
 /// Returns the name of the page of this command, and of those below it that users see.
@@ -81,8 +92,10 @@ fn page(command: &Command, name: &str, all: &[String]) -> io::Result<Vec<u8>> {
         .manual("brobust");
     let mut text = Vec::new();
     man.render_title(&mut text)?;
+    // Neither hyphens in the names of commands nor wide gaps between words.
+    text.write_all(Roff::new().control("nh", []).control("ad", ["l"]).render().as_bytes())?;
     man.render_name_section(&mut text)?;
-    man.render_synopsis_section(&mut text)?;
+    text.write_all(synopsis(command).render().as_bytes())?;
     man.render_description_section(&mut text)?;
     man.render_options_section(&mut text)?;
     if command.get_subcommands().any(|sub| !sub.is_hide_set()) {
@@ -100,6 +113,35 @@ fn page(command: &Command, name: &str, all: &[String]) -> io::Result<Vec<u8>> {
     roff.text([roman(others.join(", "))]);
     roff.to_writer(&mut text)?;
     Ok(text)
+}
+
+/// Returns the section with every option and what it takes, which clap_mangen leaves out.
+fn synopsis(command: &Command) -> Roff {
+    let mut words = vec![bold(command.get_bin_name().unwrap_or_default())];
+    let shown = |arg: &&Arg| !arg.is_hide_set() && arg.get_id() != "help" && arg.get_id() != "version";
+    let (positional, options): (Vec<_>, Vec<_>) =
+        command.get_arguments().filter(shown).partition(|arg| arg.is_positional());
+    for arg in options.into_iter().chain(positional) {
+        let is_required = arg.is_required_set();
+        words.push(roman(if is_required { " " } else { " [" }));
+        if let Some(long) = arg.get_long() {
+            words.push(bold(format!("--{long}")));
+        }
+        if arg.get_num_args().is_some_and(|range| range.takes_values()) {
+            let names = arg.get_value_names().unwrap_or_default().join(" ");
+            words.extend([roman(if arg.is_positional() { "" } else { " " }), italic(names)]);
+        }
+        words.push(roman(if is_required { "" } else { "]" }));
+        if matches!(arg.get_action(), ArgAction::Append) {
+            words.push(roman(" ..."));
+        }
+    }
+    if command.has_subcommands() {
+        words.extend([roman(" "), italic("COMMAND")]);
+    }
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]).text(words);
+    roff
 }
 
 /// Writes the examples at the end of a command's help as they are there: `Examples:`, then indented lines.

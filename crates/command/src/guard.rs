@@ -8,7 +8,7 @@ use brobust_host::guardian::{self, End};
 use brobust_host::{undo, Runtime};
 use clap::Subcommand;
 
-use crate::{output, Found};
+use crate::{cc, output, Found};
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -18,11 +18,22 @@ pub enum Command {
         /// Silence after which the process counts as stuck, s; 0: never
         silence: f64,
     },
+    /// Unload a congestion control that was loaded for a trial if the command that did so does not
+    Trial {
+        /// The control
+        name: String,
+        /// The command's process, as crates/host writes owners
+        owner: String,
+    },
 }
 
 pub fn run(command: &Command) -> Found {
     match command {
         Command::Session { directory, silence } => session(directory, *silence),
+        Command::Trial { name, owner } => {
+            cc::guard(name, owner)?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 

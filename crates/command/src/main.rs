@@ -5,6 +5,7 @@
 //! something; 2 bad input or missing support; 130 interrupted.
 
 mod cc;
+mod doctor;
 mod generate;
 mod guard;
 mod interrupt;
@@ -18,7 +19,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Watch the TCP sockets of this host, put VMs under CPU contention, and load congestion controls.
 #[derive(Parser)]
-#[command(name = "brobust", bin_name = "brobust", version, subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "brobust", bin_name = "brobust", version, long_version = long_version(), subcommand_required = true, arg_required_else_help = true)]
 #[command(disable_help_subcommand = true, max_term_width = 100, subcommand_value_name = "COMMAND")]
 struct Cli {
     #[command(subcommand)]
@@ -36,12 +37,20 @@ enum Command {
     /// namespace need no privilege. A BBR flow is judged by its own estimate of the path's bandwidth-delay product, any
     /// other flow by delivery rate x min RTT.
     Watch(watch::Options),
+    /// Undo what killed commands left on this host
+    Doctor(doctor::Options),
     /// Undo what the process that started this has left on the host
     #[command(subcommand, hide = true)]
     Guard(guard::Command),
     /// Write man pages and shell completion
     #[command(hide = true)]
     Generate(generate::Arguments),
+}
+
+/// What --version prints after the name of the program. Python's prints other things too.
+fn long_version() -> String {
+    let controls: Vec<&str> = brobust_cc::Offered::all().map(|offered| offered.name).collect();
+    format!("{}\nBPF controls: {}", env!("CARGO_PKG_VERSION"), controls.join(", "))
 }
 
 /// How a command ended, other than by its work's being done.
@@ -79,6 +88,7 @@ fn run(command: Command) -> Found {
     match command {
         Command::Cc(command) => cc::run(command),
         Command::Watch(options) => watch::run(&options),
+        Command::Doctor(options) => doctor::run(&options),
         Command::Guard(command) => guard::run(&command),
         Command::Generate(arguments) => generate::run(&arguments, Cli::command()),
     }

@@ -1,4 +1,5 @@
-//! Quantities with units, as people write them: `10ms`, `0.25`, `25%`. python/brobust/units.py reads the same texts.
+//! Quantities with units, as people write them: `10ms`, `10m` (minutes), `0.25`, `25%`. python/brobust/units.py reads the
+//! same texts, except minutes: a scenario has no use for them.
 
 /// Returns a duration such as `10ms`, in nanoseconds. The error is a sentence for the user.
 pub fn nanoseconds(text: &str) -> std::result::Result<u64, String> {
@@ -8,8 +9,13 @@ pub fn nanoseconds(text: &str) -> std::result::Result<u64, String> {
         "us" | "µs" => 1e3,
         "ms" => 1e6,
         "s" => 1e9,
-        "" => return Err(format!("'{text}' has no unit; write for example 10ms (ns, us, µs, ms, s)")),
-        _ => return Err(format!("'{text}' has the unknown unit '{unit}'; write for example 10ms (ns, us, µs, ms, s)")),
+        "m" => 60e9,
+        "" => return Err(format!("'{text}' has no unit; write for example 10ms (ns, us, µs, ms, s, m)")),
+        _ => {
+            return Err(format!(
+                "'{text}' has the unknown unit '{unit}'; write for example 10ms (ns, us, µs, ms, s, m)"
+            ))
+        }
     };
     let nanoseconds = (number * factor).round();
     if nanoseconds >= i64::MAX as f64 {
@@ -46,13 +52,14 @@ mod tests {
     fn reads_what_people_write() {
         assert_eq!(nanoseconds("10ms"), Ok(10_000_000));
         assert_eq!(nanoseconds(" 1.5 S "), Ok(1_500_000_000));
+        assert_eq!(nanoseconds("10m"), Ok(600_000_000_000));
         assert_eq!(share("25%"), Ok(0.25));
         assert_eq!(share(".5"), Ok(0.5));
     }
 
     #[test]
     fn says_what_is_wrong() {
-        assert_eq!(nanoseconds("10").unwrap_err(), "'10' has no unit; write for example 10ms (ns, us, µs, ms, s)");
+        assert_eq!(nanoseconds("10").unwrap_err(), "'10' has no unit; write for example 10ms (ns, us, µs, ms, s, m)");
         assert!(nanoseconds("10 parsecs").unwrap_err().contains("unknown unit 'parsecs'"));
         assert!(nanoseconds("-1ms").unwrap_err().contains("is not a duration"));
         assert!(share("1..2").unwrap_err().contains("is not a share"));

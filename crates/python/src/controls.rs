@@ -5,7 +5,7 @@ use std::io::{self, BufReader, Read};
 use std::sync::Mutex;
 
 use brobust_cc::replay::{Record, Replay};
-use brobust_cc::{params, Control, CA_STATES, MODES};
+use brobust_cc::{Control, Offered, CA_STATES, MODES};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -14,42 +14,29 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("MODES", PyTuple::new(module.py(), MODES)?)?;
     module.add("CA_STATES", PyTuple::new(module.py(), CA_STATES)?)?;
     module.add_function(wrap_pyfunction!(control_names, module)?)?;
-    module.add_function(wrap_pyfunction!(control_params, module)?)?;
+    module.add_function(wrap_pyfunction!(controls, module)?)?;
     module.add_function(wrap_pyfunction!(control_settings, module)?)?;
     module.add_function(wrap_pyfunction!(replay_calls, module)?)
 }
 
-fn find(name: &str) -> PyResult<Control> {
-    Control::find(name).ok_or_else(|| PyValueError::new_err(format!("{name} is not a control that takes parameters")))
-}
-
-/// Name, default value, smallest value, largest value, help.
-type Param = (&'static str, String, String, String, &'static str);
-
-#[pyfunction]
-fn control_params(name: &str) -> PyResult<Vec<Param>> {
-    let shown = find(name)?.params().into_iter().map(|param| {
-        let [default, min, max] = [param.default, param.min, param.max].map(|value| param.show(value));
-        (param.name, default, min, max, param.help)
-    });
-    Ok(shown.collect())
+fn offered(name: &str) -> PyResult<Offered> {
+    Offered::find(name).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 #[pyfunction]
-fn control_settings(
-    name: &str,
-    host: &str,
-    prefix: &str,
-    given: Vec<(String, String)>,
-) -> PyResult<Vec<(&'static str, u32)>> {
-    let mut accepted = find(host)?.params();
-    accepted.retain(|param| param.name.starts_with(prefix));
-    params::settings(name, &accepted, &given).map_err(|error| PyValueError::new_err(error.to_string()))
+fn control_settings(name: &str, given: Vec<(String, String)>) -> PyResult<Vec<(&'static str, u32)>> {
+    offered(name)?.settings(&given).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 #[pyfunction]
 fn control_names() -> Vec<&'static str> {
     Control::all().iter().map(|control| control.name()).collect()
+}
+
+/// Name, and the kernel's control that it wraps.
+#[pyfunction]
+fn controls() -> Vec<(&'static str, Option<&'static str>)> {
+    Offered::all().map(|offered| (offered.name, offered.wraps)).collect()
 }
 
 /// Held by the replay that runs: parameters are set for the whole process, so there is one at a time.
@@ -59,7 +46,8 @@ static REPLAYING: Mutex<()> = Mutex::new(());
 /// recordings as JSON (`brobust_cc::replay::Outcome`).
 #[pyfunction]
 fn replay_calls(py: Python<'_>, name: &str, settings: Vec<(String, u32)>, recordings: Vec<String>) -> PyResult<String> {
-    let control = find(name)?;
+    let unknown = || PyValueError::new_err(format!("{name} is not one of cc/controls"));
+    let control = Control::find(name).ok_or_else(unknown)?;
     py.detach(|| {
         let _guard = REPLAYING.lock();
         let settings: Vec<(&str, u32)> = settings.iter().map(|(name, value)| (name.as_str(), *value)).collect();

@@ -7,7 +7,6 @@ use pyo3::types::IntoPyDict;
 mod contention;
 mod controls;
 mod host;
-mod loading;
 mod virtual_time;
 
 #[pymodule]
@@ -15,7 +14,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     contention::register(module)?;
     controls::register(module)?;
     host::register(module)?;
-    loading::register(module)?;
     virtual_time::register(module)?;
     module.add("CAUSES", Cause::ALL.map(|cause| (cause.name(), cause.meaning())).into_py_dict(module.py())?)
 }

@@ -12,28 +12,7 @@ from brobust.errors import BadInput
 from brobust.kernels.vm import Kernel
 
 # Our controls, each with the kernel's control that it wraps; those of cc/controls wrap none and need only BPF.
-OURS: dict[str, str | None] = {
-    "bbr_robust": "bbr",
-    "bbr_steady": "bbr",
-    "bbr_shadow": "bbr",
-    "cubic_shadow": "cubic",
-    **dict.fromkeys(_core.control_names()),
-}
-
-# These combine the kernel's control with code from cc/controls, and take the parameters of that code: the control of
-# cc/controls, and the prefix of the parameters that apply.
-_PARAMETERS_OF = {
-    "bbr_robust": ("brb_bbr1_robust", "robust_"),
-    "bbr_steady": ("brb_bbr1_steady", "steady_"),
-    "bbr_shadow": ("brb_bbr1", ""),
-    "cubic_shadow": ("brb_cubic", ""),
-}
-
-# What a user must know before making a control the default (docs/repair.md, "Random loss").
-WARNINGS = dict.fromkeys(
-    ("bbr_steady", "brb_bbr1_steady", "brb_bbr3_steady"),
-    "loses nine tenths of its rate with 0.5 % of random loss once the CPU is taken away; not for lossy paths",
-)
+OURS: dict[str, str | None] = dict(_core.controls())
 
 # The names of enum cc_mode and enum cc_ca_state (cc/cc.h), by number.
 MODES = _core.MODES
@@ -54,26 +33,9 @@ def settings_of(control: str) -> list[tuple[str, int]]:
     if malformed := [parameter for parameter, equals, value in given if not (parameter and equals and value)]:
         raise BadInput(f"cc: {malformed[0]!r} in {control!r} is not a setting; write {name}:PARAMETER=VALUE")
     try:
-        return _core.control_settings(
-            name, *_parameters_of(name), [(parameter, value) for parameter, _, value in given]
-        )
+        return _core.control_settings(name, [(parameter, value) for parameter, _, value in given])
     except ValueError as error:
         raise BadInput(f"cc: {error}") from None
-
-
-def params(name: str) -> list[tuple[str, str, str, str, str]]:
-    """Return the parameters of a control: name, default, minimum, maximum (with units) and meaning."""
-    host, prefix = _parameters_of(name)
-    return [found for found in _core.control_params(host) if found[0].startswith(prefix)]
-
-
-def _parameters_of(name: str) -> tuple[str, str]:
-    """Return the control of cc/controls whose parameters a control takes, and the prefix of those that apply."""
-    host, prefix = _PARAMETERS_OF.get(name, (name, ""))
-    if host not in _core.control_names():
-        ours = ", ".join([*_core.control_names(), *_PARAMETERS_OF])
-        raise BadInput(f"cc: {name} takes no parameters; these do: {ours}")
-    return host, prefix
 
 
 def check(control: str, kernel: Kernel) -> None:

@@ -21,7 +21,6 @@ from typing import Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-import brobust
 from brobust.cli.lazy import group_of
 from brobust.errors import BrobustError, UnreadableFile, debugging, one_line, printable
 
@@ -97,13 +96,18 @@ app = typer.Typer(
 
 def _version(requested: bool) -> None:
     if requested:
-        typer.echo(brobust.__version__)
+        from brobust.cli import version
+
+        for line in version.lines():
+            typer.echo(line)
         raise typer.Exit
 
 
 @app.callback()
 def _global(
-    version: bool = typer.Option(False, "--version", help="Print the version.", callback=_version, is_eager=True),
+    version: bool = typer.Option(
+        False, "--version", help="Print what brobust is and brings, with versions.", callback=_version, is_eager=True
+    ),
 ) -> None: ...
 
 

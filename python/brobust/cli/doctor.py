@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Annotated
 
 import typer
@@ -22,8 +21,10 @@ def doctor(
     if dry_run and not clean:
         raise BadInput("--dry-run lists what --clean would remove; give --clean, too")
     if clean:
-        _clean(as_json, dry_run)
-        return
+        from brobust.host.programs import become_host_program
+
+        given = {"--dry-run": dry_run, "--json": as_json}
+        become_host_program(["doctor", "--clean", *(option for option, is_given in given.items() if is_given)])
     from rich.text import Text
 
     from brobust.backends import doctor
@@ -45,26 +46,3 @@ def doctor(
     if not doctor.can_run_vms(results):
         lacking = ", ".join(result.check for result in results if result.status == "missing")
         raise MissingSupport(f"this machine cannot run the vm backend; missing: {lacking}")
-
-
-def _clean(as_json: bool, dry_run: bool) -> None:
-    from brobust import _core
-    from brobust.cc import loader
-
-    trials = [journal.name for journal in loader.abandoned()]
-    found = [*(("congestion control", name) for name in trials), *_core.leftovers()]
-    if found and not dry_run:
-        if os.geteuid() != 0:
-            raise MissingSupport(f"--clean needs root to remove {', '.join(map(' '.join, found))}; run it with sudo")
-        loader.clean()
-        problems = _core.clean()
-        problems += [f"congestion control {journal.name}" for journal in loader.abandoned()]
-        if problems:
-            raise MissingSupport(f"these could not be removed: {'; '.join(problems)}")
-    for kind, name in found:
-        if as_json:
-            print(json.dumps({"kind": kind, "name": name, "removed": not dry_run}))
-        else:
-            print(f"{'would remove' if dry_run else 'removed'} {kind} {name}")
-    if not found and not as_json:
-        print("nothing left behind")

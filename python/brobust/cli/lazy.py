@@ -37,10 +37,16 @@ def first_paragraph(help: str | None) -> str:
     return " ".join(inspect.cleandoc(help or "").split("\n\n")[0].split())
 
 
-def group(help: str, *, no_args_is_help: bool = True) -> typer.Typer:
-    """Return a Typer to which commands can be added."""
+def group(help: str, *, commands: Sequence[HostCommand] = (), no_args_is_help: bool = True) -> typer.Typer:
+    """Return a Typer to which commands can be added; `commands` come before those."""
+
+    class WithHostCommands(Group):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            self.commands = {**{str(command.name): command for command in commands}, **self.commands}
+
     return typer.Typer(
-        cls=Group, help=help, no_args_is_help=no_args_is_help, rich_markup_mode=None, add_completion=False
+        cls=WithHostCommands, help=help, no_args_is_help=no_args_is_help, rich_markup_mode=None, add_completion=False
     )
 
 
@@ -68,10 +74,12 @@ class Group(TyperGroup):
 
 
 class HostCommand(TyperCommand):
-    """A command of the program for operators (crates/command), which reads its arguments itself, --help included."""
+    """A command of the program for operators (crates/command), which reads its arguments itself, --help included.
+    `under` is the group that has it there."""
 
-    def __init__(self, name: str, line: str) -> None:
+    def __init__(self, name: str, line: str, under: Sequence[str] = ()) -> None:
         super().__init__(name, help=line)
+        self._words = [*under, name]
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> NoReturn:
         self.call(args)
@@ -81,7 +89,7 @@ class HostCommand(TyperCommand):
         """Become that program."""
         from brobust.host.programs import become_host_program
 
-        become_host_program([str(self.name), *arguments])
+        become_host_program([*self._words, *arguments])
 
 
 class _Later(TyperCommand):

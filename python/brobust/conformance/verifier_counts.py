@@ -11,8 +11,8 @@ import platform
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from brobust import _core
 from brobust.backends.vm import VmBackend
+from brobust.host.programs import ask_host_program
 from brobust.kernels import vm as vm_kernels
 
 FILE = Path(__file__).with_name("verifier_counts.json")
@@ -30,15 +30,16 @@ def recorded() -> dict[str, Counts]:
 
 
 def of_host(controls: Iterable[str]) -> tuple[str, Counts]:
-    """Return the running kernel's version and its counts. Each control is loaded for a moment; raise LoadRefused if
+    """Return the running kernel's version and its counts. Each control is loaded for a moment; raise MissingSupport if
     that is impossible."""
     counts: Counts = {}
     for control in controls:
-        _core.load(control, [])
+        ask_host_program("cc", "load", control, "--pin")
         try:
-            counts[control] = {callback: verified for callback, verified, *_ in _core.programs(control)}
+            programs = ask_host_program("cc", "programs", control)
+            counts[control] = {program["callback"]: program["verified_instructions"] for program in programs}
         finally:
-            _core.unload(control)
+            ask_host_program("cc", "unload", control)
     return _version(platform.release()), counts
 
 

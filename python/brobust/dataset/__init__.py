@@ -23,7 +23,6 @@ from brobust.dataset.columns import (
     PACKETS,
     RUNS,
     SAMPLES,
-    SCHEMA_VERSION,
     TABLES,
     THROUGHPUT,
     Column,
@@ -32,6 +31,7 @@ from brobust.dataset.columns import (
 )
 from brobust.dataset.rows import Measured, failed, flow_columns, scenario_columns
 from brobust.dataset.store import Dataset
+from brobust.versions import SCHEMA_VERSION
 
 __all__ = [
     "OFFTIMES",

@@ -9,9 +9,6 @@ import polars as pl
 
 from brobust.scenario.fields import ROWS
 
-SCHEMA_VERSION = 6
-MIN_SCHEMA_VERSION = 5  # the oldest that is read: its columns are given today's names and meanings
-
 
 @dataclass(frozen=True)
 class Column:

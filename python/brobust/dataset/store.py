@@ -16,12 +16,10 @@ import tomli_w
 import brobust
 from brobust import files
 from brobust.dataset.columns import (
-    MIN_SCHEMA_VERSION,
     OFFTIMES,
     PACKETS,
     RUNS,
     SAMPLES,
-    SCHEMA_VERSION,
     TABLES,
     THROUGHPUT,
     Column,
@@ -31,6 +29,7 @@ from brobust.dataset.rows import Measured
 from brobust.errors import BadInput, UnreadableFile
 from brobust.host import locks
 from brobust.scenario import Grid
+from brobust.versions import MIN_SCHEMA_VERSION, SCHEMA_VERSION
 
 LOCK = ".lock"
 # The files of a dataset before its first run.

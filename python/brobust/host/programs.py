@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import brobust
 from brobust.errors import MissingSupport
@@ -24,6 +25,17 @@ def host_program() -> Path:
 def become_host_program(arguments: Sequence[str]) -> NoReturn:
     """Replace this process by brobust-host with these arguments: `brobust watch` is the same wherever it came from."""
     os.execv(host_program(), ["brobust", *arguments])
+
+
+def ask_host_program(*arguments: str) -> list[dict[str, Any]]:
+    """Return what a command of brobust-host answers with --json, an object per line. Raise MissingSupport with its
+    refusal."""
+    done = subprocess.run([host_program(), *arguments, "--json"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise MissingSupport(
+            (done.stderr.strip().splitlines() or ["brobust-host was killed"])[-1].removeprefix("brobust: ")
+        )
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def find_program(name: str, package: str) -> Path:

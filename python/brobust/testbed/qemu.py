@@ -8,6 +8,7 @@ console, the kernel's files.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import os
 import pwd
@@ -18,13 +19,14 @@ import stat
 import struct
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from brobust.contention import vcpus
 from brobust.errors import GuestDied, MissingSupport, RunFailed, printable
-from brobust.host import cpus, namespaces
+from brobust.host import cpus
 from brobust.host.children import ends_with_us
 from brobust.host.session import Session
 from brobust.kernels.vm import Kernel
@@ -43,6 +45,7 @@ SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=de
 # include/uapi/linux/if_tun.h
 _TUNSETIFF = 0x400454CA
 _IFF_TAP, _IFF_NO_PI, _IFF_VNET_HDR = 0x0002, 0x1000, 0x4000
+_CLONE_NEWNET = 0x40000000  # include/uapi/linux/sched.h
 
 
 @dataclass(frozen=True)
@@ -180,7 +183,15 @@ def _tap(name: str, namespace: str) -> int:
         fcntl.ioctl(descriptor, _TUNSETIFF, request)
         return descriptor
 
-    return namespaces.inside(namespaces.find(namespace), attach)
+    def enter_and_attach() -> int:
+        with Path("/run/netns", namespace).open("rb") as file:
+            if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), _CLONE_NEWNET) != 0:
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        return attach()
+
+    # A thread of its own, because a thread, not a process, enters a namespace.
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(enter_and_attach).result()
 
 
 def _opened(file: Path, until_started: contextlib.ExitStack) -> int:

@@ -1,0 +1,171 @@
+//! Loads a control and makes it a default, and undoes both.
+
+use std::collections::BTreeMap;
+
+use brobust_ccload as ccload;
+use brobust_host::guardian::{self, Guardian};
+use brobust_host::namespaces::{self, Namespace};
+use brobust_host::{Owner, Refusal, Result};
+
+use super::defaults;
+use super::journal::{Journal, Journals};
+use super::refused;
+
+/// These replace a previous default that no longer exists.
+const FALLBACKS: [&str; 2] = ["cubic", "reno"];
+
+/// The number of connections that use a control, for each namespace that has some.
+pub type Holders = Vec<(String, usize)>;
+
+/// Refuses a control or a value that cannot be loaded, before anything is changed.
+pub fn check(name: &str, params: &[(String, u32)]) -> Result<()> {
+    ccload::check(name, &settings(params)).map_err(refused)
+}
+
+/// Loads a control, makes it the default of these namespaces, and returns the journal. If a step fails, the others are
+/// undone.
+pub fn load(name: &str, params: &[(String, u32)], default_in: &[Namespace], pinned: bool) -> Result<Journal> {
+    let journals = Journals::of_host();
+    let _turn = journals.turn()?;
+    check(name, params)?;
+    let mut previous = BTreeMap::new();
+    for namespace in default_in {
+        previous.insert(namespace.inode.to_string(), defaults::of(namespace)?);
+    }
+    let journal = Journal { name: name.into(), pinned, owner: Owner::current().to_string(), defaults: previous };
+    journals.write(&journal)?;
+    let loaded = ccload::load(name, &settings(params), Some(&ccload::pin_path(name))).map(drop).map_err(refused);
+    let made = loaded.and_then(|()| default_in.iter().try_for_each(|namespace| defaults::set(namespace, name)));
+    match made {
+        Ok(()) => Ok(journal),
+        Err(refusal) => {
+            undo(&journals, name)?;
+            Err(refusal)
+        }
+    }
+}
+
+/// Restores every default, unregisters the control, removes the journal, and returns which connections still use it.
+///
+/// Returns None and changes nothing if another command has already done so: a control that is loaded now may be its
+/// own.
+pub fn end_trial(journal: &Journal) -> Result<Option<Holders>> {
+    let journals = Journals::of_host();
+    {
+        let _turn = journals.turn()?;
+        if journals.read(&journal.name).as_ref() != Some(journal) {
+            return Ok(None);
+        }
+        undo(&journals, &journal.name)?;
+    }
+    Ok(Some(holders(&journal.name)))
+}
+
+/// Unloads a control of ours, whichever command loaded it, and returns which connections still use it.
+pub fn unload(name: &str) -> Result<Holders> {
+    require_loaded(name)?;
+    let journals = Journals::of_host();
+    {
+        let _turn = journals.turn()?;
+        restore_defaults(&journals, name)?;
+        if is_registered(name) {
+            ccload::unload(name).map_err(refused)?;
+        }
+        undo(&journals, name)?;
+    }
+    Ok(holders(name))
+}
+
+/// Refuses a control that is not loaded, or not ours. One that has only a journal counts as loaded.
+pub fn require_loaded(name: &str) -> Result<()> {
+    let loaded = loaded();
+    let is_ours = ccload::names().any(|known| known == name);
+    if loaded.iter().any(|known| known == name) || (is_ours && Journals::of_host().read(name).is_some()) {
+        return Ok(());
+    }
+    let loaded = if loaded.is_empty() { "none".to_owned() } else { loaded.join(", ") };
+    Err(Refusal::bad_input(format!("'{name}' is not loaded by brobust; loaded: {loaded}")))
+}
+
+/// Returns our controls that the kernel has now.
+pub fn loaded() -> Vec<String> {
+    ccload::list().into_iter().filter(|control| control.loaded).map(|control| control.name).collect()
+}
+
+/// Returns the controls of trials whose command is gone and that are still loaded.
+pub fn abandoned() -> Vec<String> {
+    abandoned_journals().into_iter().map(|journal| journal.name).collect()
+}
+
+/// Undoes all abandoned trials, and returns the names of their controls.
+pub fn clean() -> Result<Vec<String>> {
+    let mut cleaned = Vec::new();
+    for journal in abandoned_journals() {
+        if end_trial(&journal)?.is_some() {
+            cleaned.push(journal.name);
+        }
+    }
+    Ok(cleaned)
+}
+
+fn abandoned_journals() -> Vec<Journal> {
+    Journals::of_host().all().into_iter().filter(Journal::is_abandoned).collect()
+}
+
+/// Starts a process that undoes the trial of this control if our process ends without having done so.
+pub fn start_guardian(name: &str) -> Result<Guardian> {
+    let program = std::env::current_exe()
+        .map_err(|error| Refusal::missing_support(format!("/proc/self/exe cannot be read: {error}")))?;
+    Guardian::start(&program, &["guard", "trial", name, &Owner::current().to_string()])
+}
+
+/// In the guardian: waits until the process that started it has ended, then undoes its trial if it is still loaded.
+pub fn guard(name: &str, owner: &str) -> Result<()> {
+    guardian::wait_for_end(None);
+    match Journals::of_host().read(name) {
+        Some(journal) if journal.owner == owner => end_trial(&journal).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// Restores every default, unregisters the control, and removes the journal. Repeating this is harmless.
+fn undo(journals: &Journals, name: &str) -> Result<()> {
+    restore_defaults(journals, name)?;
+    // That it is not loaded is no error here.
+    let _ = ccload::unload(name);
+    journals.remove(name)
+}
+
+/// Gives every namespace whose default is this control its previous default back; a namespace that inherited the
+/// control gets the previous default of our own namespace.
+fn restore_defaults(journals: &Journals, name: &str) -> Result<()> {
+    let previous = journals.read(name).map(|journal| journal.defaults).unwrap_or_default();
+    let inherited = Namespace::own().ok().and_then(|own| previous.get(&own.inode.to_string()));
+    // The process through which a namespace was found may end before we enter it; the next attempt finds another.
+    for _ in 0..3 {
+        let places = defaults::having(name);
+        if places.is_empty() {
+            break;
+        }
+        for place in places {
+            let recorded = previous.get(&place.inode.to_string()).into_iter().chain(inherited).map(String::as_str);
+            let wanted: Vec<&str> = recorded.chain(FALLBACKS).filter(|control| *control != name).collect();
+            defaults::set_first(&place, &wanted)?;
+        }
+    }
+    Ok(())
+}
+
+fn holders(name: &str) -> Holders {
+    let found = namespaces::every().namespaces;
+    let count = |namespace: &Namespace| defaults::sockets(namespace).get(name).copied();
+    found.iter().filter_map(|namespace| Some((namespace.name.to_string(), count(namespace)?))).collect()
+}
+
+fn is_registered(name: &str) -> bool {
+    loaded().iter().any(|known| known == name)
+}
+
+fn settings(params: &[(String, u32)]) -> ccload::Settings {
+    ccload::Settings { params: params.to_vec(), ..ccload::Settings::default() }
+}

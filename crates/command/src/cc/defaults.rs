@@ -1,0 +1,70 @@
+//! The default congestion control of a network namespace, which its new sockets get, and the sockets that use one.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+
+use brobust_host::namespaces::{self, Namespace, NotEntered};
+use brobust_host::{Refusal, Result};
+use brobust_sockdiag::{Filter, SockDiag};
+
+const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
+/// Returns the default of a namespace.
+pub fn of(namespace: &Namespace) -> Result<String> {
+    let read = namespace.inside(read).map_err(|outside| not_entered(namespace, &outside))?;
+    read.map_err(|error| failed(namespace, &error))
+}
+
+pub fn set(namespace: &Namespace, control: &str) -> Result<()> {
+    let written = namespace.inside(|| write(control)).map_err(|outside| not_entered(namespace, &outside))?;
+    written.map_err(|error| failed(namespace, &error))
+}
+
+/// Makes the first of these controls that the kernel takes the default of a namespace. Does nothing if the namespace
+/// no longer exists.
+pub fn set_first(namespace: &Namespace, controls: &[&str]) -> Result<()> {
+    match namespace.inside(|| controls.iter().any(|control| write(control).is_ok())) {
+        Ok(true) | Err(NotEntered::Gone) => Ok(()),
+        Ok(false) => {
+            let refused = controls.join(", ");
+            let text = format!("the default of {} cannot be restored: the kernel refuses {refused}", namespace.name);
+            Err(Refusal::missing_support(text))
+        }
+        Err(outside) => Err(not_entered(namespace, &outside)),
+    }
+}
+
+/// Returns the namespaces whose default is this control, as far as we may look into them.
+pub fn having(control: &str) -> Vec<Namespace> {
+    let mut found = namespaces::every().namespaces;
+    found.retain(|namespace| of(namespace).is_ok_and(|default| default == control));
+    found
+}
+
+/// Returns the number of connections of a namespace by control; none if we may not look into it.
+pub fn sockets(namespace: &Namespace) -> BTreeMap<String, usize> {
+    let dump = || SockDiag::open()?.dump(&Filter::default());
+    let mut found = BTreeMap::new();
+    let Ok(Ok(sockets)) = namespace.inside(dump) else { return found };
+    for control in sockets.into_iter().filter_map(|socket| socket.congestion_control) {
+        *found.entry(control).or_insert(0) += 1;
+    }
+    found
+}
+
+fn read() -> io::Result<String> {
+    Ok(fs::read_to_string(DEFAULT)?.trim().to_owned())
+}
+
+fn write(control: &str) -> io::Result<()> {
+    fs::write(DEFAULT, control)
+}
+
+fn not_entered(namespace: &Namespace, outside: &NotEntered) -> Refusal {
+    Refusal::missing_support(format!("network namespace {}: {outside}", namespace.name))
+}
+
+fn failed(namespace: &Namespace, error: &io::Error) -> Refusal {
+    Refusal::missing_support(format!("network namespace {}: {DEFAULT}: {error}; run this as root", namespace.name))
+}

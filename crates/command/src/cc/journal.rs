@@ -1,0 +1,133 @@
+//! The record of what loading a control changes, written before the change.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use brobust_host::locks::{self, Lock};
+use brobust_host::{Owner, Refusal, Result};
+use nix::unistd::{access, AccessFlags};
+use serde::{Deserialize, Serialize};
+
+/// How long a command waits for another one's turn to end.
+const TURN: Duration = Duration::from_secs(60);
+
+/// What one command has loaded and made a default.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Journal {
+    /// The control.
+    pub name: String,
+    pub pinned: bool,
+    /// The process that loaded it, as [`Owner`] is written.
+    pub owner: String,
+    /// The previous default of each namespace, by the namespace's inode.
+    pub defaults: BTreeMap<String, String>,
+}
+
+impl Journal {
+    /// Whether this is a trial whose command is gone.
+    pub fn is_abandoned(&self) -> bool {
+        !self.pinned && !self.owner.parse().is_ok_and(|owner: Owner| owner.lives())
+    }
+}
+
+/// The directory of the journals.
+#[derive(Debug)]
+pub struct Journals {
+    directory: PathBuf,
+}
+
+impl Journals {
+    /// Root acts on what is written here, so nothing that a user sets may name another directory.
+    pub fn of_host() -> Self {
+        Self { directory: "/run/brobust-cc".into() }
+    }
+
+    /// Whether this user may undo abandoned trials. Everybody may see them.
+    pub fn may_be_written(&self) -> bool {
+        access(&self.directory, AccessFlags::W_OK).is_ok()
+    }
+
+    /// Makes other commands wait until this is dropped, because looking and then changing must be one step.
+    pub fn turn(&self) -> Result<Lock> {
+        locks::private_directory(&self.directory)?;
+        locks::lock(&self.directory.join("lock"), TURN)
+    }
+
+    /// Returns the journals of all loaded controls, sorted by name.
+    pub fn all(&self) -> Vec<Journal> {
+        let files = fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        let name = |path: PathBuf| Some(path.file_name()?.to_str()?.strip_suffix(".json")?.to_owned());
+        let mut names: Vec<String> = files.filter_map(|file| name(file.path())).collect();
+        names.sort();
+        names.iter().filter_map(|name| self.read(name)).collect()
+    }
+
+    /// Returns the journal of a control, if there is one that can be read.
+    pub fn read(&self, name: &str) -> Option<Journal> {
+        serde_json::from_str(&fs::read_to_string(self.file(name)).ok()?).ok()
+    }
+
+    /// Writes a journal, replacing the previous one of its control.
+    pub fn write(&self, journal: &Journal) -> Result<()> {
+        let (file, scratch) = (self.file(&journal.name), self.directory.join(format!("{}.new", journal.name)));
+        let text = serde_json::to_string(journal).unwrap_or_default();
+        fs::write(&scratch, text)
+            .and_then(|()| fs::rename(&scratch, &file))
+            .map_err(|error| cannot(&file, "written", &error))
+    }
+
+    pub fn remove(&self, name: &str) -> Result<()> {
+        let file = self.file(name);
+        match fs::remove_file(&file) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(cannot(&file, "removed", &error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.directory.join(format!("{name}.json"))
+    }
+}
+
+fn cannot(file: &Path, what: &str, error: &std::io::Error) -> Refusal {
+    Refusal::missing_support(format!("{} cannot be {what} ({error}); run this as root", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Journal, Journals};
+    use brobust_host::Owner;
+    use std::collections::BTreeMap;
+
+    fn journal(name: &str, pinned: bool, owner: &str) -> Journal {
+        let defaults = BTreeMap::from([("4026531840".to_owned(), "reno".to_owned())]);
+        Journal { name: name.into(), pinned, owner: owner.into(), defaults }
+    }
+
+    #[test]
+    fn a_trial_is_abandoned_when_its_command_is_gone() {
+        let own = Owner::current().to_string();
+        assert!(!journal("brb_reno", false, &own).is_abandoned());
+        assert!(journal("brb_reno", false, "1-1").is_abandoned() && journal("brb_reno", false, "?").is_abandoned());
+        assert!(!journal("brb_reno", true, "1-1").is_abandoned(), "a pinned control outlives its command");
+    }
+
+    #[test]
+    fn journals_are_read_as_they_were_written() {
+        let directory = std::env::temp_dir().join(format!("brobust-journals-{}", std::process::id()));
+        let journals = Journals { directory: directory.clone() };
+        assert!(journals.all().is_empty(), "without a directory there is none");
+        let _turn = journals.turn().expect("the directory is ours");
+        let (first, second) = (journal("a", true, "1-1"), journal("b", false, "1-1"));
+        journals.write(&second).expect("written");
+        journals.write(&first).expect("written");
+        std::fs::write(directory.join("c.json"), "{").expect("written");
+        assert_eq!(journals.all(), [first, second]);
+        journals.remove("a").expect("it is there");
+        journals.remove("a").expect("that it is gone is what was wanted");
+        assert_eq!(journals.read("a"), None);
+        std::fs::remove_dir_all(directory).expect("removed");
+    }
+}

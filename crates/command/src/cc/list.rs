@@ -1,0 +1,84 @@
+//! `brobust cc list`: the kernel's congestion controls and ours.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use brobust_ccload as ccload;
+use brobust_host::namespaces;
+use serde::Serialize;
+
+use super::journal::{Journal, Journals};
+use super::{clean_up, defaults, Json};
+use crate::output::{self, Align};
+use crate::Found;
+
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    from: &'static str,
+    state: &'static str,
+    /// The namespaces in which it is the default.
+    default_of: Vec<String>,
+    /// The number of connections that use it, by namespace.
+    sockets: BTreeMap<String, usize>,
+}
+
+pub fn run(options: &Json) -> Found {
+    clean_up()?;
+    let rows = rows();
+    if options.json {
+        for row in &rows {
+            output::record(row)?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let cells = rows.into_iter().map(|row| {
+        let sockets: Vec<String> = row.sockets.iter().map(|(place, count)| format!("{count} ({place})")).collect();
+        [row.name, row.from.into(), row.state.into(), row.default_of.join(", "), sockets.join(", ")]
+    });
+    output::table(["name", "from", "state", "default of", "sockets"], [Align::Left; 5], cells)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn rows() -> Vec<Row> {
+    let ours: Vec<&str> = ccload::names().collect();
+    let mut names = ccload::available();
+    let available = names.len();
+    let missing: Vec<String> =
+        ours.iter().filter(|name| !names.iter().any(|known| known == *name)).map(|name| (*name).to_owned()).collect();
+    names.extend(missing);
+    let journals = Journals::of_host().all();
+    let row = |(place, name): (usize, String)| {
+        let is_ours = ours.contains(&name.as_str());
+        Row {
+            from: if is_ours { "brobust" } else { "kernel" },
+            state: state(is_ours, place < available, journals.iter().find(|journal| journal.name == name)),
+            name,
+            default_of: Vec::new(),
+            sockets: BTreeMap::new(),
+        }
+    };
+    let mut rows: Vec<Row> = names.into_iter().enumerate().map(row).collect();
+    for namespace in namespaces::every().namespaces {
+        let (default, sockets) = (defaults::of(&namespace).unwrap_or_default(), defaults::sockets(&namespace));
+        for row in &mut rows {
+            if row.name == default {
+                row.default_of.push(namespace.name.to_string());
+            }
+            if let Some(count) = sockets.get(&row.name) {
+                row.sockets.insert(namespace.name.to_string(), *count);
+            }
+        }
+    }
+    rows
+}
+
+/// `journal` is the one of this control, if it has one.
+fn state(is_ours: bool, is_available: bool, journal: Option<&Journal>) -> &'static str {
+    match (is_available, is_ours) {
+        (false, _) => "not loaded",
+        (true, false) => "available",
+        (true, true) if journal.is_some_and(|journal| !journal.pinned) => "trial",
+        (true, true) => "pinned",
+    }
+}

@@ -1,0 +1,287 @@
+//! `brobust cc load` and `brobust cc unload`.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use brobust_cc::Offered;
+use brobust_ccload as ccload;
+use brobust_host::namespaces::Namespace;
+use brobust_host::{units, Refusal};
+use clap::Args;
+use serde_json::{json, Value};
+
+use super::changes::{self, Holders};
+use super::{clean_up, defaults, CONTROL};
+use crate::output::{self, remark};
+use crate::{interrupt, Found, Stop};
+
+pub const EXAMPLES: &str = "Examples:
+  brobust cc load brb_bbr3_robust                        # until Ctrl-C
+  brobust cc load brb_bbr3_robust --default --for 10m    # for ten minutes
+  brobust cc load brb_bbr3_robust --default --netns web  # in one namespace
+  brobust cc load brb_bbr3_robust --default --pin        # until a reboot
+  brobust cc load brb_bbq --param alpha=5ms --dry-run    # changes nothing";
+
+#[derive(Args)]
+pub struct Options {
+    /// The congestion control; `brobust cc list` lists them
+    #[arg(value_name = CONTROL)]
+    name: String,
+    /// Set a parameter; `brobust cc params CONTROL` lists them. May be repeated
+    #[arg(long, value_name = "PARAMETER=VALUE")]
+    param: Vec<String>,
+    /// Make it the default for new sockets
+    #[arg(long)]
+    default: bool,
+    /// With --default: in this network namespace (name, path or process id); may be repeated
+    #[arg(long, value_name = "NAMESPACE")]
+    netns: Vec<String>,
+    /// Keep it loaded until `brobust cc unload` or a reboot
+    #[arg(long)]
+    pin: bool,
+    /// Unload it after this time, such as 60s or 10m
+    #[arg(long = "for", value_name = "DURATION")]
+    duration: Option<String>,
+    /// Only say what would be changed
+    #[arg(long)]
+    dry_run: bool,
+    /// Print one JSON object per line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+pub struct UnloadOptions {
+    /// The congestion control
+    #[arg(value_name = CONTROL)]
+    name: Option<String>,
+    /// Unload all congestion controls that brobust has loaded
+    #[arg(long)]
+    all: bool,
+    /// Only say what would be changed
+    #[arg(long)]
+    dry_run: bool,
+    /// Print one JSON object per line
+    #[arg(long)]
+    json: bool,
+}
+
+/// A request that was checked.
+struct Request<'a> {
+    name: &'a str,
+    params: Vec<(String, u32)>,
+    default_in: Vec<Namespace>,
+    json: bool,
+}
+
+pub fn run(options: &Options) -> Found {
+    if !options.netns.is_empty() && !options.default {
+        let text = "--netns says in which namespaces --default applies; give --default, too";
+        return Err(Refusal::bad_input(text).into());
+    }
+    if options.pin && options.duration.is_some() {
+        let text = "--for excludes --pin: a pinned control stays until `brobust cc unload`; leave one of them out";
+        return Err(Refusal::bad_input(text).into());
+    }
+    let limit = options.duration.as_deref().map(duration).transpose()?;
+    clean_up()?;
+    let name = options.name.as_str();
+    let request = Request {
+        name,
+        params: params(name, &options.param)?,
+        default_in: places(options.default, &options.netns)?,
+        json: options.json,
+    };
+    changes::check(name, &request.params)?;
+    if options.default {
+        if let Some(warning) = Offered::find(name).ok().and_then(|offered| offered.warning()) {
+            remark(&format!("{name} {warning}"));
+        }
+    }
+    if options.dry_run {
+        request.print_plan(options.pin)
+    } else if options.pin {
+        request.pin()
+    } else {
+        request.try_it(limit)
+    }
+}
+
+impl Request<'_> {
+    fn pin(&self) -> Found {
+        // A signal in the middle must not leave half of it.
+        interrupt::catch();
+        let journal = changes::load(self.name, &self.params, &self.default_in, true)?;
+        if interrupt::is_interrupted() {
+            changes::end_trial(&journal)?;
+            return Err(Stop::Interrupted);
+        }
+        let name = self.name;
+        let text = format!("loaded {name}; `brobust cc unload {name}` unloads it");
+        print(self.json, &json!({"loaded": name, "pinned": true}), &text)
+    }
+
+    /// Loads it until the limit or a signal, and unloads it, whatever happens in between.
+    fn try_it(&self, limit: Option<Duration>) -> Found {
+        interrupt::catch();
+        let guardian = changes::start_guardian(self.name)?;
+        let journal = match changes::load(self.name, &self.params, &self.default_in, false) {
+            Ok(journal) => journal,
+            Err(refusal) => {
+                guardian.dismiss();
+                return Err(refusal.into());
+            }
+        };
+        let waited = self.wait(limit);
+        // If this fails, the guardian tries it again.
+        let holders = changes::end_trial(&journal)?;
+        guardian.dismiss();
+        match waited {
+            Ok(_) | Err(Stop::Interrupted) => print_holders(self.json, self.name, holders.as_ref()),
+            Err(stop) => Err(stop),
+        }
+    }
+
+    fn wait(&self, limit: Option<Duration>) -> Found {
+        let name = self.name;
+        let until = limit.map_or_else(String::new, |limit| format!("in {} s, or ", limit.as_secs_f64()));
+        let text = format!("loaded {name}; it is unloaded {until}with Ctrl-C");
+        print(self.json, &json!({"loaded": name, "pinned": false}), &text)?;
+        match limit {
+            Some(limit) => interrupt::sleep_until(Instant::now() + limit)?,
+            None => loop {
+                interrupt::sleep_until(Instant::now() + Duration::from_secs(3600))?;
+            },
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn print_plan(&self, pin: bool) -> Found {
+        let name = self.name;
+        let set: String = self.params.iter().map(|(param, value)| format!(", {param} = {value}")).collect();
+        let until = if pin { "" } else { " until the command ends" };
+        let mut lines = vec![
+            format!("would register {name}{set}"),
+            format!("would pin it at {}{until}", ccload::pin_path(name).display()),
+        ];
+        let mut changed = Vec::new();
+        for namespace in &self.default_in {
+            let (place, before) = (namespace.name.to_string(), defaults::of(namespace)?);
+            lines.push(format!("would change net.ipv4.tcp_congestion_control of {place} from {before} to {name}"));
+            changed.push(json!({"namespace": place, "from": before, "to": name}));
+        }
+        let params: BTreeMap<&str, u32> = self.params.iter().map(|(param, value)| (param.as_str(), *value)).collect();
+        let record = json!({"would_load": name, "params": params, "defaults": changed, "pin": pin});
+        print(self.json, &record, &lines.join("\n"))
+    }
+}
+
+pub fn unload(options: &UnloadOptions) -> Found {
+    if options.all == options.name.is_some() {
+        return Err(Refusal::bad_input("give the name of one congestion control, or --all").into());
+    }
+    interrupt::catch();
+    clean_up()?;
+    let names = options.name.clone().map_or_else(changes::loaded, |name| vec![name]);
+    for name in &names {
+        if options.dry_run {
+            print_what_would_be_unloaded(options.json, name)?;
+        } else {
+            print_holders(options.json, name, Some(&changes::unload(name)?))?;
+        }
+    }
+    if names.is_empty() {
+        return print(options.json, &json!({"unloaded": null}), "no congestion control of brobust is loaded");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_what_would_be_unloaded(json: bool, name: &str) -> Found {
+    changes::require_loaded(name)?;
+    let places: Vec<String> = defaults::having(name).iter().map(|namespace| namespace.name.to_string()).collect();
+    let mut text = format!("would unload {name}");
+    if !places.is_empty() {
+        text += &format!(", after restoring the default of {}", places.join(", "));
+    }
+    print(json, &json!({"would_unload": name, "default_of": places}), &text)
+}
+
+fn print_holders(json: bool, name: &str, holders: Option<&Holders>) -> Found {
+    let Some(holders) = holders else {
+        let text = format!("another command has already unloaded {name}");
+        return print(json, &json!({"unloaded": null}), &text);
+    };
+    let text = if holders.is_empty() {
+        format!("unloaded {name}; nothing of it is left")
+    } else {
+        let where_: Vec<String> = holders.iter().map(|(place, count)| format!("{count} ({place})")).collect();
+        format!("unloaded {name}; connections that use it until they close: {}", where_.join(", "))
+    };
+    let held_by: BTreeMap<&str, usize> = holders.iter().map(|(place, count)| (place.as_str(), *count)).collect();
+    print(json, &json!({"unloaded": name, "held_by": held_by}), &text)
+}
+
+fn print(json: bool, record: &Value, text: &str) -> Found {
+    if json {
+        output::line(&record.to_string())?;
+    } else {
+        for line in text.lines() {
+            output::line(&brobust_host::printable(line))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn duration(text: &str) -> Result<Duration, Refusal> {
+    let nanoseconds = units::nanoseconds(text).map_err(|reason| Refusal::bad_input(format!("--for: {reason}")))?;
+    Ok(Duration::from_nanos(nanoseconds))
+}
+
+fn places(is_default: bool, given: &[String]) -> Result<Vec<Namespace>, Refusal> {
+    if !is_default {
+        return Ok(Vec::new());
+    }
+    if given.is_empty() {
+        let own = Namespace::own();
+        return own
+            .map(|own| vec![own])
+            .map_err(|error| Refusal::missing_support(format!("network namespaces: {error}")));
+    }
+    let find = |given: &String| Namespace::find(given);
+    given
+        .iter()
+        .map(find)
+        .collect::<Result<_, _>>()
+        .map_err(|refusal| Refusal::bad_input(format!("--netns: {refusal}")))
+}
+
+/// Returns parameters given as NAME=VALUE in the form in which they are loaded.
+fn params(name: &str, given: &[String]) -> Result<Vec<(String, u32)>, Refusal> {
+    if given.is_empty() {
+        return Ok(Vec::new());
+    }
+    let setting = |text: &String| match text.split_once('=') {
+        Some((param, value)) if !param.is_empty() && !value.is_empty() => Ok((param.to_owned(), value.to_owned())),
+        _ => Err(Refusal::bad_input(format!("--param: '{text}' is not a setting; write PARAMETER=VALUE"))),
+    };
+    let given = given.iter().map(setting).collect::<Result<Vec<_>, _>>()?;
+    let settings = Offered::find(name).and_then(|offered| offered.settings(&given));
+    let settings = settings.map_err(|error| Refusal::bad_input(format!("--param: {error}")))?;
+    Ok(settings.into_iter().map(|(param, value)| (param.to_owned(), value)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::params;
+
+    #[test]
+    fn parameters_are_read_in_the_units_of_people() {
+        assert_eq!(params("brb_bbq", &["alpha=5ms".into()]), Ok(vec![("bbq_alpha".to_owned(), 5000)]));
+        let refused = |name: &str, given: &str| params(name, &[given.to_owned()]).unwrap_err().text;
+        assert!(refused("brb_bbq", "alpha").contains("write PARAMETER=VALUE"));
+        assert!(refused("brb_bbq", "alpha=3").contains("1us to 10000ms"));
+        assert!(refused("brb_bbq", "alpah=3ms").contains("it has"));
+        assert!(refused("cubic", "alpha=3ms").contains("cubic takes no parameters"));
+    }
+}

@@ -1,0 +1,101 @@
+//! `brobust cc`: lists congestion controls, loads ours into the running kernel, and unloads them.
+//!
+//! Undoing comes first. Every change is recorded before it is made (journal.rs), and a control is unregistered only
+//! when no network namespace has it as its default any more (changes.rs). A trial (`cc load` without --pin) has a
+//! guardian, a process that undoes everything when the command dies; if both die, the next `brobust cc` or `brobust
+//! doctor --clean` undoes it. Commands that run at the same time take turns, and each undoes only its own changes.
+
+mod changes;
+mod defaults;
+mod journal;
+mod list;
+mod load;
+mod params;
+mod programs;
+
+pub use changes::{abandoned, clean, guard};
+
+use brobust_ccload as ccload;
+use brobust_host::Refusal;
+use clap::{Args, Subcommand};
+
+use crate::output::remark;
+use crate::{Found, Stop};
+
+/// What help calls an argument that is the name of a control. Completion offers ours there.
+pub const CONTROL: &str = "CONTROL";
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List the kernel's congestion controls and ours: whether each is loaded, where it is the default, and how many
+    /// sockets use it
+    #[command(after_help = "Examples:\n  brobust cc list   # without root: only the sockets of this namespace")]
+    List(Json),
+    /// List the parameters of one of our congestion controls: default, range and meaning
+    #[command(after_help = "Examples:\n  brobust cc params bbr_steady")]
+    Params(params::Options),
+    /// List the BPF programs of a loaded congestion control: size, number of runs and time per run
+    ///
+    /// The kernel counts runs and time only while the sysctl kernel.bpf_stats_enabled is 1.
+    #[command(after_help = "Examples:\n  brobust cc programs bbr_robust")]
+    Programs(programs::Options),
+    /// Load one of our congestion controls into the running kernel
+    ///
+    /// Without --pin this is a trial: the control is loaded only while this command runs. Everything is undone when the
+    /// command ends: after the time of --for, on Ctrl-C, and also if the command is killed.
+    #[command(after_help = load::EXAMPLES)]
+    Load(load::Options),
+    /// Unload a congestion control
+    ///
+    /// First every network namespace in which it is the default gets its previous default back, then the control is
+    /// unregistered. Connections that use it keep it until they close.
+    #[command(after_help = "Examples:\n  brobust cc unload bbr_robust\n  brobust cc unload --all --dry-run")]
+    Unload(load::UnloadOptions),
+}
+
+#[derive(Args)]
+pub struct Json {
+    /// Print one JSON object per line
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(command: Command) -> Found {
+    match command {
+        Command::List(json) => list::run(&json),
+        Command::Params(options) => params::run(&options),
+        Command::Programs(options) => programs::run(&options),
+        Command::Load(options) => load::run(&options),
+        Command::Unload(options) => load::unload(&options),
+    }
+}
+
+/// Undoes the trials whose commands are gone and says so; a user who may not do that is told who may.
+fn clean_up() -> Result<(), Stop> {
+    if journal::Journals::of_host().may_be_written() {
+        for name in clean()? {
+            remark(&format!("unloaded {name}, left by a trial whose command was killed"));
+        }
+    } else {
+        for name in abandoned() {
+            let left = "is still loaded from a trial whose command was killed";
+            remark(&format!("{name} {left}; `sudo brobust cc list` unloads it"));
+        }
+    }
+    Ok(())
+}
+
+fn refused(refusal: ccload::Refusal) -> Refusal {
+    Refusal::missing_support(refusal.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_control_that_is_offered_can_be_loaded_and_the_other_way_round() {
+        let offered: BTreeSet<&str> = brobust_cc::Offered::all().map(|offered| offered.name).collect();
+        assert_eq!(offered, brobust_ccload::names().collect());
+    }
+}

@@ -1,0 +1,49 @@
+//! `brobust cc params`: the parameters of a control.
+
+use std::process::ExitCode;
+
+use brobust_cc::Offered;
+use brobust_host::Refusal;
+use clap::Args;
+use serde::Serialize;
+
+use super::CONTROL;
+use crate::output::{self, Align};
+use crate::Found;
+
+#[derive(Args)]
+pub struct Options {
+    /// The congestion control, such as bbr_steady
+    #[arg(value_name = CONTROL)]
+    name: String,
+    /// Print one JSON object per line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: &'static str,
+    value: String,
+    min: String,
+    max: String,
+    help: &'static str,
+    /// The names of `min` and `max` until the next release.
+    least: String,
+    most: String,
+}
+
+pub fn run(options: &Options) -> Found {
+    let offered = Offered::find(&options.name).map_err(|error| Refusal::bad_input(error.to_string()))?;
+    let rows = offered.params().into_iter().map(|param| {
+        let [value, min, max] = [param.default, param.min, param.max].map(|value| param.show(value));
+        Row { name: param.name, value, least: min.clone(), most: max.clone(), min, max, help: param.help }
+    });
+    if options.json {
+        rows.into_iter().try_for_each(|row| output::record(&row))?;
+    } else {
+        let cells = rows.map(|row| [row.name.into(), row.value, row.min, row.max, row.help.into()]);
+        output::table(["parameter", "default", "min", "max", "meaning"], [Align::Left; 5], cells)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
