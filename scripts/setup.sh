@@ -27,8 +27,8 @@ for part in $parts; do
 	trees) packages+=(coccinelle pahole diffutils) ;;
 	lint) packages+=(clang-format) ;;
 	browser) packages+=(chromium) ;;
-	dist) packages+=(dpkg-dev git rpm tar gzip mmdebstrap) ;;
 	docs) groups+=(--group docs) ;;
+	dist) packages+=(dpkg-dev git rpm mmdebstrap skopeo umoci runc systemd) ;;
 	*) refuse "$part: no such part; the parts are virtual, vm, trees, lint, browser, dist and docs" ;;
 	esac
 done

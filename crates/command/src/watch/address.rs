@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 
 use brobust_host::Refusal;
 use nix::errno::Errno;
@@ -34,13 +34,17 @@ impl Address {
         Some(Address { host: host.to_owned(), port: port.parse().ok().filter(|_| is_number)? })
     }
 
-    /// Listens at the address.
+    /// Listens at the address. Of names, only localhost is known: others are looked up by libraries of the host that fit
+    /// its own C library, and this program may have another one inside.
     pub fn listen(&self) -> Result<TcpListener, Refusal> {
-        let found = (self.host.as_str(), self.port).to_socket_addrs().ok().and_then(|mut all| all.next());
-        let place = found.ok_or_else(|| {
-            Refusal::bad_input(format!("--serve: '{}' is neither an address nor a host name that has one", self.host))
+        let found = match self.host.as_str() {
+            "localhost" => Ok(IpAddr::from(Ipv4Addr::LOCALHOST)),
+            host => host.parse(),
+        };
+        let place = found.map_err(|_| {
+            Refusal::bad_input(format!("--serve: '{}' is neither an IP address nor localhost", self.host))
         })?;
-        TcpListener::bind(place).map_err(|error| {
+        TcpListener::bind((place, self.port)).map_err(|error| {
             let (said, helps) = (reason(&error), what_helps(&error));
             Refusal::missing_support(format!("--serve: cannot listen on {self}: {said}; {helps}"))
         })
