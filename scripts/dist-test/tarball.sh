@@ -4,7 +4,6 @@ test_tarball() { # SUITE
 	local suite=$1 archive directory before begun install
 	archive=$(released 'brobust-host-*-linux-x86_64.tar.gz')
 	fresh_root "$suite"
-	# Without directories: what one tarball has put there, another program may use by then.
 	before=$(files | only_files)
 	tar -C "$root/tmp" -xf "$archive"
 	directory=/tmp/$(ls "$root/tmp")
@@ -20,8 +19,4 @@ test_tarball() { # SUITE
 
 command_of_readme() { # KEY: without sudo, which a minimal system does not have, and without the remark in brackets
 	sed -n "s/^$1: *//p" "$root"/tmp/*/README | sed 's/sudo //g; s/  *(any.*//'
-}
-
-only_files() {
-	(cd "$root" && while IFS= read -r path; do [ -d "$path" ] || echo "$path"; done)
 }
