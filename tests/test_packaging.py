@@ -1,0 +1,89 @@
+"""What `make dist` packs besides programs: the unit and the manifests fit the program, and packing is reproducible."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from brobust.host.programs import host_program
+
+ROOT = Path(__file__).parent.parent
+PACKAGING = ROOT / "packaging"
+SECONDS = 1_700_000_000
+
+
+def _script(name: str) -> ModuleType:
+    specification = importlib.util.spec_from_file_location(name, ROOT / "scripts/dist" / f"{name}.py")
+    assert specification and specification.loader
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[name] = module  # dataclasses look for it there
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("file", ["brobust-watch.service", "kubernetes/daemonset.yaml"])
+def test_a_service_gives_options_that_the_program_has(file: str) -> None:
+    [line] = re.findall(r"^.*watch,? .*--serve.*$", (PACKAGING / file).read_text(), flags=re.MULTILINE)
+    known = subprocess.run([host_program(), "watch", "--help"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    for option in re.findall(r"--[a-z-]+", line):
+        assert re.search(rf"{option}\b", known), f"{file}: {option}"
+
+
+def test_the_manifests_name_the_image_of_this_version() -> None:
+    version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
+    assert f'newTag: "{version}"' in (PACKAGING / "kubernetes/kustomization.yaml").read_text()
+
+
+def _tree(root: Path, names: list[str]) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+        (root / name).chmod(0o644)
+    return root
+
+
+def test_an_image_depends_on_its_files_alone_and_names_blobs_by_their_hash(tmp_path: Path) -> None:
+    image = _script("image")
+    one, other = _tree(tmp_path / "one", ["usr/b", "etc/a"]), _tree(tmp_path / "other", ["etc/a", "usr/b"])
+    os.utime(other / "usr/b", (1, 1))
+    files = image.image(one, "1.2.3", SECONDS)
+    assert files == image.image(other, "1.2.3", SECONDS)
+    (other / "etc/a").chmod(0o755)
+    assert files != image.image(other, "1.2.3", SECONDS), "modes count"
+
+    blobs = {name.removeprefix("blobs/sha256/"): content for name, content in files.items() if "sha256" in name}
+    assert all(hashlib.sha256(content).hexdigest() == name for name, content in blobs.items())
+
+    def named(described: dict[str, str]) -> bytes:
+        return blobs[described["digest"].removeprefix("sha256:")]
+
+    manifest = json.loads(named(json.loads(files["index.json"])["manifests"][0]))
+    configuration = json.loads(named(manifest["config"]))
+    assert configuration["config"]["User"] == "65534:65534"
+    with tarfile.open(fileobj=io.BytesIO(named(manifest["layers"][0]))) as layer:
+        assert [(entry.name, entry.uid, entry.mtime) for entry in layer if entry.isfile()] == [
+            ("etc/a", 0, SECONDS),
+            ("usr/b", 0, SECONDS),
+        ]
+
+
+def test_what_is_linked_into_the_program_may_be_passed_on_with_it() -> None:
+    # Of alternatives, one suffices. Each of these goes with the GPL, version 2, and with our other licence.
+    allowed = {"MIT", "BSD-2-Clause", "BSD-3-Clause", "Zlib", "Unlicense", "Unicode-3.0", "0BSD", "ISC", "CC0-1.0"}
+    packages = _script("components").rust_packages("brobust-command", "static")
+    assert {"brobust-command", "libbpf-sys"} <= {package.name for package in packages}
+    for package in packages:
+        for part in re.sub(r"[()]", "", package.licence or "").split(" AND "):
+            assert allowed & set(part.split(" OR ")), f"{package.name}: {package.licence}"
