@@ -10,7 +10,8 @@ test_deb() { # SUITE
 	inside root dpkg --install /tmp/package.deb >/dev/null
 	install=$(since "$begun")
 	try_program /usr
-	[ ! -e "$root/etc/systemd/system/multi-user.target.wants/brobust-watch.service" ] || fail "the package enables its unit"
+	[ ! -e "$root/etc/systemd/system/multi-user.target.wants/brobust-watch.service" ] ||
+		fail "the package enables its unit"
 	row deb "$suite" "$(megabytes "$package")" "$(megabytes_of_package)" "$install s" "$first s" none
 
 	# As `systemctl enable` does, and a command that was killed.
@@ -39,7 +40,8 @@ try_program() { # PREFIX: runs the first commands of what is installed there; $f
 	begun=$EPOCHREALTIME
 	inside stranger brobust --version >"$work/said" || fail "--version: $(cat "$work/said")"
 	first=$(since "$begun")
-	grep -qx "brobust $(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)" "$work/said" || fail "--version: $(cat "$work/said")"
+	grep -q "^brobust $(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)" "$work/said" ||
+		fail "--version: $(cat "$work/said")"
 	inside stranger brobust watch --once --interval 200ms --window 1s >"$work/said" 2>&1 || status=$?
 	[ $status -eq 0 ] || fail "watch --once: $status, $(cat "$work/said")"
 	inside root brobust cc list >"$work/said" 2>&1 || fail "cc list: $(cat "$work/said")"

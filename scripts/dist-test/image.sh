@@ -13,7 +13,8 @@ test_image() { # SUITE, which an image does not depend on
 	run_image --version >"$work/said" 2>&1 || fail "image: $(cat "$work/said")"
 	grep -q '^brobust [0-9.]*$' "$work/said" || fail "image: --version says $(cat "$work/said")"
 	begun=$EPOCHREALTIME
-	run_image watch --once --interval 200ms --window 1s >"$work/said" 2>&1 || fail "image: watch --once: $(cat "$work/said")"
+	run_image watch --once --interval 200ms --window 1s >"$work/said" 2>&1 ||
+		fail "image: watch --once: $(cat "$work/said")"
 	first=$(since "$begun")
 	row image any "$(megabytes "$archive")" "$(megabytes "$work/image/bundle/rootfs")" "$install s" "$first s" none
 }

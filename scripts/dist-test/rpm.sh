@@ -8,8 +8,7 @@ test_rpm() { # SUITE
 		fail "the rpm needs something: $(rpm --query --package --requires "$package")"
 	rpm --checksig "$package" >/dev/null || fail "rpm finds the package damaged"
 	fresh_root "$suite" rpm
-	inside root rpm --query --all >/dev/null # creates the database, and its lock
-	touch "$root/root/.rpmdb/.rpm.lock"
+	inside root rpm --query --all >/dev/null # creates the database
 	before=$(files | only_files)
 	cp "$package" "$root/tmp/package.rpm"
 	begun=$EPOCHREALTIME
@@ -20,5 +19,6 @@ test_rpm() { # SUITE
 		"$(rpm --query --package --queryformat '%{SIZE}' "$package" | awk '{ printf "%.1f MB", $1 / 1e6 }')" \
 		"$install s" "$first s" none
 	inside root rpm --erase brobust-host 2>/dev/null
-	[ "$(files | only_files)" = "$before" ] || fail "after removal: $(files | only_files | diff <(echo "$before") -)"
+	files | only_files | grep -v '/\.rpm\.lock$' | diff <(echo "$before") - >"$work/said" ||
+		fail "after removal: $(cat "$work/said")"
 }
