@@ -22,6 +22,14 @@ const STATUSES: &[(&str, &str)] = &[
     ("130", "It was interrupted by Ctrl-C, and has undone what it had changed."),
 ];
 
+/// The files of commands whose pages begin with this name.
+const FILES: &[(&str, &str, &str)] = &[
+    ("brobust-cc", "/run/brobust-cc", "What is changed, written down before it is changed, until it is undone."),
+    ("brobust-cc", "/sys/fs/bpf/brobust", "The controls that are loaded."),
+    ("brobust-contend", "/run/brobust", "What is changed, written down before it is changed, until it is undone."),
+    ("brobust-doctor", "/run/brobust, /run/brobust-cc", "What commands have changed and not undone."),
+];
+
 #[derive(Args)]
 pub struct Arguments {
     /// Directory that gets man1/ and completions/; it is created if it is missing
@@ -96,7 +104,7 @@ fn page(command: &Command, name: &str, all: &[String]) -> io::Result<Vec<u8>> {
     text.write_all(Roff::new().control("nh", []).control("ad", ["l"]).render().as_bytes())?;
     man.render_name_section(&mut text)?;
     text.write_all(synopsis(command).render().as_bytes())?;
-    man.render_description_section(&mut text)?;
+    text.write_all(description(command).render().as_bytes())?;
     man.render_options_section(&mut text)?;
     if command.get_subcommands().any(|sub| !sub.is_hide_set()) {
         man.render_subcommands_section(&mut text)?;
@@ -106,6 +114,13 @@ fn page(command: &Command, name: &str, all: &[String]) -> io::Result<Vec<u8>> {
     roff.control("SH", ["EXIT STATUS"]);
     for (status, meaning) in STATUSES {
         roff.control("TP", []).text([bold(*status)]).text([roman(*meaning)]);
+    }
+    let files: Vec<_> = FILES.iter().filter(|(page, ..)| name.starts_with(page)).collect();
+    if !files.is_empty() {
+        roff.control("SH", ["FILES"]);
+    }
+    for (_, path, meaning) in files {
+        roff.control("TP", []).text([italic(*path)]).text([roman(*meaning)]);
     }
     roff.control("SH", ["SEE ALSO"]);
     let others: Vec<String> =
@@ -141,6 +156,21 @@ fn synopsis(command: &Command) -> Roff {
     }
     let mut roff = Roff::new();
     roff.control("SH", ["SYNOPSIS"]).text(words);
+    roff
+}
+
+/// Returns the section with the command's long help. Its first sentence has lost its full stop to lists of commands.
+fn description(command: &Command) -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", ["DESCRIPTION"]);
+    let help = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
+    for (place, paragraph) in help.split("\n\n").enumerate() {
+        if place > 0 {
+            roff.control("PP", []);
+        }
+        let stop = if paragraph.ends_with(['.', ':']) { "" } else { "." };
+        roff.text([roman(format!("{}{stop}", paragraph.trim_end()))]);
+    }
     roff
 }
 

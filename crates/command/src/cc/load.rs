@@ -1,4 +1,4 @@
-//! `brobust cc load` and `brobust cc unload`.
+//! `brobust cc load`.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -9,11 +9,11 @@ use brobust_ccload as ccload;
 use brobust_host::namespaces::Namespace;
 use brobust_host::{units, Refusal};
 use clap::Args;
-use serde_json::{json, Value};
+use serde_json::json;
 
-use super::changes::{self, Holders};
-use super::{clean_up, defaults, CONTROL};
-use crate::output::{self, remark};
+use super::unload::print_holders;
+use super::{changes, clean_up, defaults, print, CONTROL};
+use crate::output::remark;
 use crate::{interrupt, Found, Stop};
 
 pub const EXAMPLES: &str = "Examples:
@@ -43,22 +43,6 @@ pub struct Options {
     /// Unload it after this time, such as 60s or 10m
     #[arg(long = "for", value_name = "DURATION")]
     duration: Option<String>,
-    /// Only say what would be changed
-    #[arg(long)]
-    dry_run: bool,
-    /// Print one JSON object per line
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Args)]
-pub struct UnloadOptions {
-    /// The congestion control
-    #[arg(value_name = CONTROL)]
-    name: Option<String>,
-    /// Unload all congestion controls that brobust has loaded
-    #[arg(long)]
-    all: bool,
     /// Only say what would be changed
     #[arg(long)]
     dry_run: bool,
@@ -175,62 +159,6 @@ impl Request<'_> {
         let record = json!({"would_load": name, "params": params, "defaults": changed, "pin": pin});
         print(self.json, &record, &lines.join("\n"))
     }
-}
-
-pub fn unload(options: &UnloadOptions) -> Found {
-    if options.all == options.name.is_some() {
-        return Err(Refusal::bad_input("give the name of one congestion control, or --all").into());
-    }
-    interrupt::catch();
-    clean_up()?;
-    let names = options.name.clone().map_or_else(changes::loaded, |name| vec![name]);
-    for name in &names {
-        if options.dry_run {
-            print_what_would_be_unloaded(options.json, name)?;
-        } else {
-            print_holders(options.json, name, Some(&changes::unload(name)?))?;
-        }
-    }
-    if names.is_empty() {
-        return print(options.json, &json!({"unloaded": null}), "no congestion control of brobust is loaded");
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn print_what_would_be_unloaded(json: bool, name: &str) -> Found {
-    changes::require_loaded(name)?;
-    let places: Vec<String> = defaults::having(name).iter().map(|namespace| namespace.name.to_string()).collect();
-    let mut text = format!("would unload {name}");
-    if !places.is_empty() {
-        text += &format!(", after restoring the default of {}", places.join(", "));
-    }
-    print(json, &json!({"would_unload": name, "default_of": places}), &text)
-}
-
-fn print_holders(json: bool, name: &str, holders: Option<&Holders>) -> Found {
-    let Some(holders) = holders else {
-        let text = format!("another command has already unloaded {name}");
-        return print(json, &json!({"unloaded": null}), &text);
-    };
-    let text = if holders.is_empty() {
-        format!("unloaded {name}; nothing of it is left")
-    } else {
-        let where_: Vec<String> = holders.iter().map(|(place, count)| format!("{count} ({place})")).collect();
-        format!("unloaded {name}; connections that use it until they close: {}", where_.join(", "))
-    };
-    let held_by: BTreeMap<&str, usize> = holders.iter().map(|(place, count)| (place.as_str(), *count)).collect();
-    print(json, &json!({"unloaded": name, "held_by": held_by}), &text)
-}
-
-fn print(json: bool, record: &Value, text: &str) -> Found {
-    if json {
-        output::line(&record.to_string())?;
-    } else {
-        for line in text.lines() {
-            output::line(&brobust_host::printable(line))?;
-        }
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn duration(text: &str) -> Result<Duration, Refusal> {

@@ -12,14 +12,18 @@ mod list;
 mod load;
 mod params;
 mod programs;
+mod unload;
 
 pub use changes::{abandoned, clean, guard};
 
-use brobust_ccload as ccload;
-use brobust_host::Refusal;
-use clap::{Args, Subcommand};
+use std::process::ExitCode;
 
-use crate::output::remark;
+use brobust_ccload as ccload;
+use brobust_host::{printable, Refusal};
+use clap::{Args, Subcommand};
+use serde_json::Value;
+
+use crate::output::{self, remark};
 use crate::{Found, Stop};
 
 /// What help calls an argument that is the name of a control. Completion offers ours there.
@@ -50,7 +54,7 @@ pub enum Command {
     /// First every network namespace in which it is the default gets its previous default back, then the control is
     /// unregistered. Connections that use it keep it until they close.
     #[command(after_help = "Examples:\n  brobust cc unload bbr_robust\n  brobust cc unload --all --dry-run")]
-    Unload(load::UnloadOptions),
+    Unload(unload::Options),
 }
 
 #[derive(Args)]
@@ -66,7 +70,7 @@ pub fn run(command: Command) -> Found {
         Command::Params(options) => params::run(&options),
         Command::Programs(options) => programs::run(&options),
         Command::Load(options) => load::run(&options),
-        Command::Unload(options) => load::unload(&options),
+        Command::Unload(options) => unload::run(&options),
     }
 }
 
@@ -83,6 +87,16 @@ fn clean_up() -> Result<(), Stop> {
         }
     }
     Ok(())
+}
+
+/// Prints a result: one JSON object, or lines of text.
+fn print(json: bool, record: &Value, text: &str) -> Found {
+    if json {
+        output::record(record)?;
+    } else {
+        text.lines().try_for_each(|line| output::line(&printable(line)))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn refused(refusal: ccload::Refusal) -> Refusal {

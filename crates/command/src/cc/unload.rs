@@ -1,0 +1,75 @@
+//! `brobust cc unload`.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use brobust_host::Refusal;
+use clap::Args;
+use serde_json::json;
+
+use super::changes::{self, Holders};
+use super::{clean_up, defaults, print, CONTROL};
+use crate::{interrupt, Found};
+
+#[derive(Args)]
+pub struct Options {
+    /// The congestion control
+    #[arg(value_name = CONTROL)]
+    name: Option<String>,
+    /// Unload all congestion controls that brobust has loaded
+    #[arg(long)]
+    all: bool,
+    /// Only say what would be changed
+    #[arg(long)]
+    dry_run: bool,
+    /// Print one JSON object per line
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(options: &Options) -> Found {
+    if options.all == options.name.is_some() {
+        return Err(Refusal::bad_input("give the name of one congestion control, or --all").into());
+    }
+    // A signal in the middle must not leave half of it.
+    interrupt::catch();
+    clean_up()?;
+    let names = options.name.clone().map_or_else(changes::loaded, |name| vec![name]);
+    for name in &names {
+        if options.dry_run {
+            print_plan(options.json, name)?;
+        } else {
+            print_holders(options.json, name, Some(&changes::unload(name)?))?;
+        }
+    }
+    if names.is_empty() {
+        return print(options.json, &json!({"unloaded": null}), "no congestion control of brobust is loaded");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_plan(json: bool, name: &str) -> Found {
+    changes::require_loaded(name)?;
+    let places: Vec<String> = defaults::having(name).iter().map(|namespace| namespace.name.to_string()).collect();
+    let mut text = format!("would unload {name}");
+    if !places.is_empty() {
+        text += &format!(", after restoring the default of {}", places.join(", "));
+    }
+    print(json, &json!({"would_unload": name, "default_of": places}), &text)
+}
+
+/// Says that a control is unloaded, and which connections still use it. None: another command has unloaded it.
+pub fn print_holders(json: bool, name: &str, holders: Option<&Holders>) -> Found {
+    let Some(holders) = holders else {
+        let text = format!("another command has already unloaded {name}");
+        return print(json, &json!({"unloaded": null}), &text);
+    };
+    let held_by: BTreeMap<&str, usize> = holders.iter().map(|(place, count)| (place.as_str(), *count)).collect();
+    let text = if holders.is_empty() {
+        format!("unloaded {name}; nothing of it is left")
+    } else {
+        let held: Vec<String> = holders.iter().map(|(place, count)| format!("{count} ({place})")).collect();
+        format!("unloaded {name}; connections that use it until they close: {}", held.join(", "))
+    };
+    print(json, &json!({"unloaded": name, "held_by": held_by}), &text)
+}
