@@ -20,6 +20,7 @@ from brobust.host.programs import host_program
 from brobust.scenario import Grid, Scenario
 from brobust.scenario.description import PANELS
 from brobust.scenario.fields import ROWS
+from brobust.versions import SCHEMA_VERSION
 
 VM = ["--backend", "vm"]
 
@@ -203,6 +204,15 @@ def test_help_of_all_commands_imports_none_of_them() -> None:
     said, modules = _imported(["--help"])
     assert [name for name in COMMANDS if f"  {name} " not in said] == []
     assert modules & {where.split(":")[0] for where, _ in COMMANDS.values()} == set()
+
+
+def test_the_version_is_that_of_brobust_and_of_what_it_brings(brobust: Brobust) -> None:
+    first, *others = brobust("--version").stdout.splitlines()
+    assert re.fullmatch(r"brobust \d+\.\d+\.\d+", first)
+    assert [line.partition(":")[0] for line in others] == ["virtual kernels", "dataset schema", "BPF controls"]
+    assert f" {SCHEMA_VERSION} " in others[1] and "bbr_robust" in others[2]
+    of_host = subprocess.run([host_program(), "--version"], capture_output=True, text=True, check=True).stdout
+    assert of_host.splitlines() == [first, others[2]]
 
 
 def test_a_kernel_can_be_built_before_rust_is() -> None:
