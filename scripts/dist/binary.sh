@@ -4,10 +4,13 @@
 # the same (rustc, clang, gcc; libc.a, libelf.a, libz.a). So no path of the builder may be left in a program.
 
 static_programs=target/x86_64-unknown-linux-gnu/dist
+binary=$static_programs/brobust-host
 
-build_static() { # PACKAGE...: their programs are then in $static_programs
-	local libraries flags library packages
-	printf -v packages ' --package %s' "$@"
+# Builds both programs, once, whichever is wanted: cargo gives dependencies the features that the programs built together
+# need, so one of them alone would have other bytes.
+build_binary() {
+	local libraries flags library
+	[ -z "${binary_is_built:-}" ] || return 0
 	libraries=$(dirname "$(gcc -print-file-name=libelf.a)")
 	flags="-C target-feature=+crt-static --remap-path-prefix=$PWD=/brobust"
 	flags+=" --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
@@ -18,17 +21,9 @@ build_static() { # PACKAGE...: their programs are then in $static_programs
 		*) flags+=" -C link-arg=$library" ;;
 		esac
 	done
-	say "building $*"
-	# shellcheck disable=SC2086  # each is a word of its own
+	say "building the program for operators, and the one for guests"
 	LIBBPF_SYS_LIBRARY_PATH=$libraries RUSTFLAGS=$flags cargo build --profile dist --quiet --locked \
-		--target x86_64-unknown-linux-gnu --features static $packages
-}
-
-binary=$static_programs/brobust-host
-
-build_binary() {
-	[ -z "${binary_is_built:-}" ] || return 0
-	build_static brobust-command
+		--target x86_64-unknown-linux-gnu --features static --package brobust-command --package brobust-guest
 	binary_is_built=yes
 	say "$binary: $(size $binary)"
 }

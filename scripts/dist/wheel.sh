@@ -18,7 +18,7 @@ build_wheel() {
 		.venv/bin/brobust kernel build "$kernel" >/dev/null # nothing to do if it is there and current
 	done
 	.venv/bin/python scripts/site/build.py
-	build_static brobust-command brobust-guest
+	build_binary
 
 	say "building the wheel"
 	rm -rf "$wheel_tree"
