@@ -94,7 +94,7 @@ def sweeps() -> Iterator[Iterator[tuple[float, float]]]:
     included.
     """
     command = [str(host_program()), "watch", "--json", "--interval", "2s", "--window", "20s"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         used = Path(f"/proc/{process.pid}/schedstat")
 
         def each() -> Iterator[tuple[float, float]]:

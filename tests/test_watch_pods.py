@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from conftest import json_lines
+from conftest import BROBUST, json_lines
 from test_watch_metrics import samples, scrape, served
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
@@ -196,6 +196,19 @@ def test_pods_have_series_and_lines_and_a_throttled_one_is_found_by_once(brobust
     assert re.search(r'brobust_top_socket_rate.*namespace="web",pod="shop-1",container="app"', text)
     assert once.returncode == 1 and "throttled" in once.stdout and once.stdout.count("  web/shop-1/app\n") == 2
     assert (unnamed["namespace"], unnamed["pod"], unnamed["container"]) == (None, pod.uid, pod.container[:12])
+
+
+def test_names_are_found_where_there_are_only_cgroups_of_version_2(tmp_path: Path) -> None:
+    """The hierarchy of version 2 is mounted once more, alone. Where the host is hybrid it limits no CPU time."""
+    top = tmp_path / "sys/fs/cgroup"
+    top.mkdir(parents=True)
+    mounted = 'mount -t cgroup2 none "$1" && shift && exec "$@"'
+    with _pods(tmp_path, 1, 0) as ((pod,), port):
+        watch = ("watch", "--json", *FAST[:4], "--count", "1", "--filter", f"dport {port}", "--host-root", tmp_path)
+        inside = ["unshare", "--mount", "bash", "-c", mounted, "mounted", top, BROBUST, *watch]
+        done = subprocess.run(inside, capture_output=True, text=True, check=True)
+    for flow in json_lines(done.stdout)[0]["flows"]:
+        assert (flow["namespace"], flow["pod"], flow["cgroup"]) == ("web", pod.name, f"/{pod.path}")
 
 
 def test_a_socket_outside_of_pods_has_the_path_of_its_cgroup(brobust: Brobust, tmp_path: Path) -> None:

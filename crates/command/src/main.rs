@@ -109,9 +109,11 @@ fn parse() -> std::result::Result<Cli, ExitCode> {
     })
 }
 
-/// Returns what clap says about a mistake as one line: without its prefix, and without the usage below it.
+/// Returns what clap says about a mistake as one line: without its prefix, and without what it says about help below it.
 fn sentence(text: &str) -> String {
-    let paragraph = text.split("\n\nUsage:").next().unwrap_or_default().trim_start_matches("error: ");
+    let paragraph = text.split("\n\nUsage:").next().unwrap_or_default();
+    let paragraph = paragraph.split("\n\nFor more information").next().unwrap_or_default();
+    let paragraph = paragraph.trim_start_matches("error: ");
     paragraph.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -134,5 +136,7 @@ mod tests {
     fn a_mistake_is_one_line() {
         let text = "error: unexpected argument '--x' found\n\n  tip: try '--y'\n\nUsage: brobust cc list\n";
         assert_eq!(super::sentence(text), "unexpected argument '--x' found tip: try '--y'");
+        let text = "error: invalid value 'x' for '--top <N>': no digit\n\nFor more information, try '--help'.\n";
+        assert_eq!(super::sentence(text), "invalid value 'x' for '--top <N>': no digit");
     }
 }

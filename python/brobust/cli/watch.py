@@ -27,9 +27,12 @@ class Watch(HostCommand):
     def call(self, arguments: Sequence[str]) -> None:
         if not _is_for_a_table(arguments):
             super().call(arguments)
-        from brobust.watch import view  # imports textual, which takes half a second: only for a terminal
+        with _program(arguments) as process:
+            from brobust.watch import view  # imports textual, which takes half a second: only for a terminal
 
-        with _sweeps(arguments) as sweeps:
+            sweeps = _read(process)
+            if process.poll():  # it has refused the arguments meanwhile: there is no table to show
+                list(sweeps)
             view.follow(sweeps)
 
 
@@ -46,13 +49,13 @@ def _is_for_a_table(arguments: Sequence[str]) -> bool:
 
 
 @contextmanager
-def _sweeps(arguments: Sequence[str]) -> Iterator[Iterator[Sweep]]:
+def _program(arguments: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
     """Let the program for operators sweep while the context lasts."""
     command = [host_program(), "watch", *arguments, "--json"]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]
         try:
-            yield _read(process)
+            yield process
         finally:
             process.terminate()  # the view may end before the sweeps do
 
