@@ -19,6 +19,7 @@ import pytest
 from prometheus_client import Metric, parser
 from prometheus_client.openmetrics import parser as openmetrics
 
+from brobust.host.programs import host_program
 from brobust.watch import CAUSES
 from conftest import BROBUST, json_lines, refused_by_program
 from test_watch import FAST, connection
@@ -141,8 +142,8 @@ def test_a_socket_of_this_host_is_served_by_itself() -> None:
     ("arguments", "words"),
     [
         (["--serve", "9775"], ["--serve", "'9775'", "127.0.0.1:9775"]),
-        (["--serve", "no.such.invalid:9775"], ["--serve", "'no.such.invalid'", "name"]),
-        (["--serve", f"{'a' * 70}:9775"], ["--serve", "name"]),
+        (["--serve", "no.such.invalid:9775"], ["--serve", "'no.such.invalid'", "localhost"]),
+        (["--serve", f"{'a' * 70}:9775"], ["--serve", "localhost"]),
         (["--serve", "203.0.113.99:9775"], ["--serve", "203.0.113.99:9775", "this host does not have that address"]),
         (["--serve", "127.0.0.1:9775", "--json"], ["--serve", "--json"]),
         (["--serve", "127.0.0.1:9775", "--once"], ["--serve", "--once"]),
@@ -249,14 +250,18 @@ def _as_nobody(capability: str | None, *arguments: str) -> subprocess.CompletedP
     privileges = [f"--{kind}-caps={only}" for kind in ("inh", "ambient")]
     command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", *privileges]
     return subprocess.run(
-        [*command, f"--bounding-set={only}", BROBUST, *arguments], capture_output=True, text=True, cwd="/", timeout=60
+        [*command, f"--bounding-set={only}", host_program(), *arguments],
+        capture_output=True,
+        text=True,
+        cwd="/",
+        timeout=60,
     )
 
 
 @pytest.mark.root
 def test_the_unit_has_the_one_capability_that_is_needed(brobust: Brobust) -> None:
     if _as_nobody(None, "--version").returncode != 0:
-        pytest.skip("others than root cannot read this Python")
+        pytest.skip("others than root cannot read the program")
     if json_lines(brobust("watch", "--json", *FAST, "--count", "3").stdout)[-1]["host"]["late_share"] is None:
         pytest.skip("this host gives nobody a priority ahead of ordinary tasks")
     text = UNIT.read_text()
