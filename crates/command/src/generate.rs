@@ -152,7 +152,8 @@ fn synopsis(command: &Command) -> Roff {
         }
     }
     if command.has_subcommands() {
-        words.extend([roman(" "), italic("COMMAND")]);
+        let (before, after) = if command.is_subcommand_required_set() { (" ", "") } else { (" [", "]") };
+        words.extend([roman(before), italic("COMMAND"), roman(after)]);
     }
     let mut roff = Roff::new();
     roff.control("SH", ["SYNOPSIS"]).text(words);
