@@ -310,7 +310,8 @@ def caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str) -> str:
     contended = measured.filter(pl.col("share") < 1)
     slices = contended["timeslice_ms"].unique().sort()
     if len(slices) == 1:
-        fixed.append(f"{slices[0]:g} ms slices ({contended['driver'][0]})")
+        drivers = contended["driver"].unique()
+        fixed.append(f"{slices[0]:g} ms slices" + (f" ({drivers[0]})" if len(drivers) == 1 else ""))
     per_cell = measured.group_by(summary.varying(measured) or ["cc"]).len()["len"]
     counts = sorted(set(per_cell.to_list()))
     n = "n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}" + "-".join(map(str, dict.fromkeys([counts[0], counts[-1]])))

@@ -225,7 +225,8 @@ ROWS = (
             null_without_slices=True,
         ),
         axis=Axis(
-            "start jitter", "part of the off-time in which a timeslice begins [%]", percent=True, only_contended=True
+            "start jitter", "part of the off-time in which a timeslice begins [%]", "start jitter {}",
+            {0.0: "constant starts"}, percent=True, only_contended=True,
         ),
     ),
     Field(
@@ -240,8 +241,8 @@ ROWS = (
             null_without_slices=True,
         ),
         axis=Axis(
-            "length jitter", "timeslices and off-times longer or shorter by up to [%]", percent=True,
-            only_contended=True,
+            "length jitter", "timeslices and off-times longer or shorter by up to [%]", "lengths ±{}",
+            {0.0: "constant lengths"}, percent=True, only_contended=True,
         ),
     ),
     Field(
