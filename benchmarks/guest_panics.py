@@ -39,7 +39,6 @@ import psutil
 from scipy.stats import chi2
 
 from brobust import _core
-from brobust.contention import vcpus
 from brobust.drivers import schedules
 from brobust.errors import BrobustError
 from brobust.host.session import Session
@@ -153,8 +152,8 @@ def one_round(name: str, setting: str, args: argparse.Namespace, session: Sessio
 def appeared(guest: Guest) -> int:
     """Return the vCPU's thread as soon as it exists."""
     while True:
-        with contextlib.suppress(BrobustError):
-            return vcpus.find(pid=guest.process.pid).vcpus[0].tid
+        with contextlib.suppress(BrobustError, OSError):
+            return qemu.vcpu_threads(guest.process.pid)[0]
         time.sleep(0.002)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 IMPORTED = [
     "brobust.backends.virtual", "brobust.backends.vm", "brobust.backends.doctor", "brobust.cli.cc",
     "brobust.cli.compare", "brobust.cli.kernel", "brobust.cli.measuring", "brobust.cli.run", "brobust.cli.sweep",
-    "brobust.contention.any_vm", "brobust.analysis.claims", "forked", "pytest", "rich.live",
+    "brobust.contention.during_run", "brobust.analysis.claims", "forked", "pytest", "rich.live",
     "typer._adapters",
 ]  # fmt: skip
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
-from brobust import cli, drivers
-from brobust.contention.request import driver_for
-from brobust.drivers import Driver, Options
+from brobust import drivers
+from brobust.drivers import Driver
 from brobust.scenario import Contention
 
 ROOT = Path(__file__).parents[1]
@@ -30,10 +31,8 @@ def test_the_documentation_names_every_driver(page: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["run", "contend"])
-def test_the_help_names_every_driver(capsys: pytest.CaptureFixture[str], command: str) -> None:
-    with pytest.raises(SystemExit):
-        cli.main([command, "--help"])
-    said = capsys.readouterr().out
+def test_the_help_names_every_driver(brobust: Callable[..., CompletedProcess[str]], command: str) -> None:
+    said = brobust(command, "--help").stdout
     assert [name for name in drivers.BY_NAME if name not in said] == []
 
 
@@ -47,22 +46,10 @@ def test_what_a_driver_does_not_take_is_refused_with_the_one_that_does(name: str
         refused = dict(drivers.refusals(Contention(driver=name, **{**share, field: value})))
         assert set(refused) == (set() if name == "burner" else {field})
         assert all("give driver burner" in why for why in refused.values())
-    refused = dict(drivers.refusals(Contention(driver=name, **share), Options(nice=5, out_of_phase=True)))
-    assert set(refused) == {"nice", "out_of_phase"} - drivers.BY_NAME[name].takes
 
 
-def test_a_competitor_is_asked_for_by_a_share_or_by_a_number() -> None:
-    def refused(options: Options, **fields: Any) -> list[str]:
-        return [
-            field for field, _ in drivers.refusals(Contention(driver="competitor", start_jitter=0, **fields), options)
-        ]
+def test_a_competitor_takes_the_share_of_one_of_n_equals() -> None:
+    def refused(share: float) -> list[str]:
+        return [field for field, _ in drivers.refusals(Contention(driver="competitor", start_jitter=0, share=share))]
 
-    assert refused(Options(), share=0.25) == refused(Options(competitors=3)) == []
-    assert refused(Options(competitors=3), share=0.25) == ["competitors"]
-    assert refused(Options(), share=0.4) == ["share"]
-    for driver in (
-        driver_for(Contention(driver="competitor", share=0.25)),
-        driver_for(Contention(driver="competitor"), Options(competitors=3)),
-    ):
-        assert driver.takes_cpu_away and driver.describe() == "beside 3 busy process(es) of nice 0"
-    assert not driver_for(Contention(driver="competitor")).takes_cpu_away
+    assert (refused(0.25), refused(0.4)) == ([], ["share"])

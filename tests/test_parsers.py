@@ -24,7 +24,7 @@ from brobust import cli, units
 from brobust.analysis import compare
 from brobust.backends import memory, support
 from brobust.cc import names as cc_names
-from brobust.cli import contend, measuring
+from brobust.cli import measuring
 from brobust.cli.options import grid_fields
 from brobust.contention import recordings
 from brobust.dataset import RUNS, TABLES, Dataset, Measured
@@ -261,17 +261,6 @@ def test_a_kernels_name(text: str) -> None:
             vm_kernels.find(name)
 
 
-@given(TEXTS, TEXTS, st.sampled_from(["auto", "0", "1,2"]) | TEXTS)
-def test_the_options_of_contend(share: str, timeslice: str, word: str) -> None:
-    for driver in (None, "burner", "competitor", word):
-        with taken_or_refused():
-            contend._driver(share, timeslice, driver, None, "random", 0.0, 0.0, None, 0)
-    with taken_or_refused():
-        contend._seconds(timeslice)
-    with taken_or_refused():
-        contend._check_out(Path(word.replace("\0", "")))
-
-
 JSON_KEYS = """schema brobust name release hz sha256 congestion_controls source our_files key objects paper scale
 backend figures asked claim verdict n measured note cpu"""
 JSON = st.recursive(
@@ -402,13 +391,11 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @given(
-    st.sampled_from(
-        ["run", "plot", "compare", "report", "contend", "sweep --dry-run", "reproduce --dry-run", "kernel list"]
-    ),
+    st.sampled_from(["run", "plot", "compare", "report", "sweep --dry-run", "reproduce --dry-run", "kernel list"]),
     st.lists(st.sampled_from(OPTIONS.split()) | ARGUMENTS, max_size=6),
 )
 def test_a_command_line(elsewhere: Path, command: str, arguments: list[str]) -> None:
-    _ends_well(lambda: cli.main([*command.split(), *arguments, *(["--dry-run"] if command == "contend" else [])]))
+    _ends_well(lambda: cli.main([*command.split(), *arguments]))
 
 
 def _ends_well(call: Callable[[], None]) -> None:

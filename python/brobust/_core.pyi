@@ -34,8 +34,6 @@ __all__ = [
     "hz",
     "leftovers",
     "quota_usable",
-    "refuse_held",
-    "refuse_without_spare",
     "replay_calls",
 ]
 
@@ -62,7 +60,6 @@ class Session:
     def say_alive(self) -> None: ...
     def record_namespace(self) -> str: ...
     def record_process(self, pid: int) -> None: ...
-    def hold_threads(self, tids: Sequence[int]) -> None: ...
     def hold_cpus(self, cpus: Sequence[int], roaming: int, force: bool) -> None: ...
     def hold_groups(self, threads: Sequence[int], timeslice_ns: int, period_ns: int) -> list[HeldGroup]: ...
     def release_groups(self, groups: Sequence[HeldGroup]) -> None: ...
@@ -82,12 +79,6 @@ def check_quota(timeslice_ns: int, period_ns: int, threads: Sequence[int]) -> No
 
 def quota_usable() -> bool:
     """Return whether this process can make cgroups with a quota."""
-
-def refuse_held(tid: int) -> None:
-    """Refuse a thread that another running brobust has changed, since its state now is not its own."""
-
-def refuse_without_spare(cpus: Sequence[int], roaming: int) -> None:
-    """Refuse contention that would leave no CPU for the host's other work, counted together with other brobusts."""
 
 def leftovers() -> list[tuple[str, str]]:
     """Return kind and name of what sessions whose process is gone have left on the host. This needs no privilege."""
@@ -168,24 +159,20 @@ class Contention:
 class Recorder:
     """Records when threads run, sleep and wait for a CPU. A context manager; afterwards see `recordings`.
 
-    By a BPF program, every switch to the nanosecond; or `unprivileged`, by polling every millisecond what the kernel
-    counts in /proc, which tells the length of off-times, and their time to a millisecond.
+    By a BPF program, every switch to the nanosecond.
     """
 
-    def __new__(cls, tids: Sequence[int], *, unprivileged: bool = False) -> Self: ...
+    def __new__(cls, tids: Sequence[int]) -> Self: ...
     def start(self) -> None:
         """Begin; recording is on when this returns. Raise ContentionError if the kernel does not allow it."""
 
-    def take(self) -> list[Recording]:
-        """Return what was recorded since the start, or since the previous call: one per thread in the order given."""
-
     def stop(self) -> list[Recording]:
-        """End; return one whole recording per thread in the order given, without duplicates. A second call returns the
+        """End; return one recording per thread in the order given, without duplicates. A second call returns the
         same."""
 
     @property
     def recordings(self) -> list[Recording]:
-        """Everything that was taken so far, one recording per thread; empty before the first `take`."""
+        """What `stop` has returned; empty before it."""
 
     def __enter__(self) -> Self: ...
     def __exit__(

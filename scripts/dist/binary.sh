@@ -22,7 +22,9 @@ build_binary() {
 		esac
 	done
 	say "building the program for operators, and the one for guests"
-	LIBBPF_SYS_LIBRARY_PATH=$libraries RUSTFLAGS=$flags cargo build --profile dist --quiet --locked \
+	# ahash, which parquet uses, would draw a seed at each build.
+	CONST_RANDOM_SEED=brobust LIBBPF_SYS_LIBRARY_PATH=$libraries RUSTFLAGS=$flags \
+		cargo build --profile dist --quiet --locked \
 		--target x86_64-unknown-linux-gnu --features static --package brobust-command --package brobust-guest
 	binary_is_built=yes
 	say "$binary: $(size $binary)"

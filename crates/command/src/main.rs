@@ -5,7 +5,9 @@
 //! something; 2 bad input or missing support; 130 interrupted.
 
 mod cc;
+mod contend;
 mod doctor;
+mod files;
 mod generate;
 mod guard;
 mod interrupt;
@@ -37,6 +39,7 @@ enum Command {
     /// namespace need no privilege. A BBR flow is judged by its own estimate of the path's bandwidth-delay product, any
     /// other flow by delivery rate x min RTT.
     Watch(watch::Options),
+    Contend(Box<contend::Arguments>),
     /// Undo what killed commands left on this host
     Doctor(doctor::Options),
     /// Undo what the process that started this has left on the host
@@ -88,6 +91,7 @@ fn run(command: Command) -> Found {
     match command {
         Command::Cc(command) => cc::run(command),
         Command::Watch(options) => watch::run(&options),
+        Command::Contend(arguments) => contend::run(&arguments),
         Command::Doctor(options) => doctor::run(&options),
         Command::Guard(command) => guard::run(&command),
         Command::Generate(arguments) => generate::run(&arguments, Cli::command()),

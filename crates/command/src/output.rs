@@ -16,10 +16,15 @@ const MIN_WIDTH: usize = 20;
 
 pub fn line(text: &str) -> Result<(), Stop> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| match error.kind() {
+    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| stop(&error))
+}
+
+/// Returns how a command ends that cannot write to standard output.
+pub fn stop(error: &io::Error) -> Stop {
+    match error.kind() {
         ErrorKind::BrokenPipe => Stop::OutputClosed,
         _ => Stop::Refused(Refusal::failed(format!("standard output cannot be written: {error}"))),
-    })
+    }
 }
 
 /// Whether the reader of our output has closed it, or its terminal is gone.
@@ -52,7 +57,8 @@ pub fn table<const N: usize>(
     laid_out(&align, &rows, terminal_width()).iter().try_for_each(|text| line(text))
 }
 
-fn laid_out<const N: usize>(align: &[Align; N], rows: &[[String; N]], limit: Option<usize>) -> Vec<String> {
+/// Returns the lines of a table. `limit`: the width at which its last column is wrapped.
+pub fn laid_out<const N: usize>(align: &[Align; N], rows: &[[String; N]], limit: Option<usize>) -> Vec<String> {
     let mut widths = [0; N];
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -98,7 +104,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 }
 
 /// Returns the number of columns of the terminal that our output goes to, if it goes to one.
-fn terminal_width() -> Option<usize> {
+pub fn terminal_width() -> Option<usize> {
     let out = io::stdout();
     // SAFETY: all zero is a valid winsize, into which the kernel writes.
     let mut size: libc::winsize = unsafe { std::mem::zeroed() };

@@ -108,47 +108,35 @@ impl Contention {
 #[pyclass(module = "brobust._core")]
 struct Recorder {
     tids: Vec<Tid>,
-    unprivileged: bool,
     recording: Option<contention::Recorder>,
-    recordings: Vec<contention::Recording>,
+    recordings: Vec<Recording>,
 }
 
 #[pymethods]
 impl Recorder {
     #[new]
-    #[pyo3(signature = (tids, *, unprivileged = false))]
-    fn new(tids: Vec<Tid>, unprivileged: bool) -> Self {
-        Self { tids, unprivileged, recording: None, recordings: Vec::new() }
+    fn new(tids: Vec<Tid>) -> Self {
+        Self { tids, recording: None, recordings: Vec::new() }
     }
 
     fn start(&mut self, py: Python<'_>) -> PyResult<()> {
         if self.recording.is_none() {
-            let start = || match self.unprivileged {
-                true => contention::Recorder::start_unprivileged(&self.tids),
-                false => contention::Recorder::start(&self.tids),
-            };
-            self.recording = Some(unlocked(py, start)?);
+            self.recording = Some(unlocked(py, || contention::Recorder::start(&self.tids))?);
         }
         Ok(())
     }
 
-    fn take(&mut self, py: Python<'_>) -> PyResult<Vec<Recording>> {
-        let Some(recording) = &self.recording else { return Ok(Vec::new()) };
-        let parts = unlocked(py, || recording.take())?;
-        self.keep(&parts);
-        Ok(parts.into_iter().map(Recording::from).collect())
-    }
-
     fn stop(&mut self, py: Python<'_>) -> PyResult<Vec<Recording>> {
-        self.take(py)?;
-        let recording = self.recording.take();
-        py.detach(|| drop(recording));
+        if let Some(recording) = self.recording.take() {
+            let stopped = unlocked(py, || recording.stop())?;
+            self.recordings = stopped.into_iter().map(Recording::from).collect();
+        }
         Ok(self.recordings())
     }
 
     #[getter]
     fn recordings(&self) -> Vec<Recording> {
-        self.recordings.iter().cloned().map(Recording::from).collect()
+        self.recordings.clone()
     }
 
     fn __enter__<'py>(mut this: PyRefMut<'py, Self>, py: Python<'py>) -> PyResult<PyRefMut<'py, Self>> {
@@ -164,19 +152,6 @@ impl Recorder {
         _traceback: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         self.stop(py).map(drop)
-    }
-}
-
-impl Recorder {
-    /// Appends the parts to the whole recordings.
-    fn keep(&mut self, parts: &[contention::Recording]) {
-        if self.recordings.is_empty() {
-            self.recordings = parts.to_vec();
-            return;
-        }
-        for (whole, part) in self.recordings.iter_mut().zip(parts) {
-            whole.append(part);
-        }
     }
 }
 

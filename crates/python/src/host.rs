@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use brobust_host as host;
 use host::cgroups::{self, Group};
-use host::threads::SavedThread;
 use host::{Kind, Refusal, Runtime};
 use pyo3::prelude::*;
 
@@ -14,8 +13,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<HeldGroup>()?;
     module.add_function(wrap_pyfunction!(check_quota, module)?)?;
     module.add_function(wrap_pyfunction!(quota_usable, module)?)?;
-    module.add_function(wrap_pyfunction!(refuse_held, module)?)?;
-    module.add_function(wrap_pyfunction!(refuse_without_spare, module)?)?;
     module.add_function(wrap_pyfunction!(leftovers, module)?)?;
     module.add_function(wrap_pyfunction!(clean, module)?)
 }
@@ -81,13 +78,6 @@ impl Session {
         self.locked(py, |session| session.record_process(pid))
     }
 
-    fn hold_threads(&self, py: Python<'_>, tids: Vec<i32>) -> PyResult<()> {
-        self.locked(py, |session| {
-            let threads: Vec<_> = tids.into_iter().map(SavedThread::of).collect::<host::Result<_>>()?;
-            session.hold_threads(&threads)
-        })
-    }
-
     fn hold_cpus(&self, py: Python<'_>, cpus: Vec<usize>, roaming: usize, force: bool) -> PyResult<()> {
         self.locked(py, |session| session.hold_cpus(&cpus, roaming, force))
     }
@@ -144,16 +134,6 @@ fn check_quota(py: Python<'_>, timeslice_ns: u64, period_ns: u64, threads: Vec<i
 #[pyfunction]
 fn quota_usable() -> bool {
     cgroups::usable()
-}
-
-#[pyfunction]
-fn refuse_held(py: Python<'_>, tid: i32) -> PyResult<()> {
-    unlocked(py, || host::refuse_held(&Runtime::of_environment(), tid))
-}
-
-#[pyfunction]
-fn refuse_without_spare(py: Python<'_>, cpus: Vec<usize>, roaming: usize) -> PyResult<()> {
-    unlocked(py, || host::refuse_without_spare(&Runtime::of_environment(), &cpus, roaming))
 }
 
 #[pyfunction]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from brobust import units
 from brobust.errors import BadInput
@@ -40,11 +41,9 @@ def needed(s: Scenario) -> int:
 
 def check(scenarios: Sequence[Scenario], at_once: int) -> None:
     """Refuse scenarios of which `at_once` runs at a time do not fit into this machine's free memory."""
-    import psutil
-
     largest = max(scenarios, key=needed)
     at_once = at_once if largest.backend == "virtual" else 1
-    wanted, free = at_once * needed(largest), psutil.virtual_memory().available
+    wanted, free = at_once * needed(largest), available()
     if wanted > free:
         beside = f", {at_once} of them at once" if at_once > 1 else ""
         raise BadInput(
@@ -52,3 +51,9 @@ def check(scenarios: Sequence[Scenario], at_once: int) -> None:
             f"its tables need up to {needed(largest) / 1e9:.1f} GB of memory{beside}, and {free / 1e9:.1f} GB are "
             "free; give less duration or bandwidth, fewer --samples, no --packets, a longer timeslice, or fewer --jobs"
         )
+
+
+def available() -> int:
+    """Return how much memory programs can still be given without swapping, bytes."""
+    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(fields["MemAvailable"].removesuffix("kB")) * 1024

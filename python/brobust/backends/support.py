@@ -119,7 +119,7 @@ def _not_modelled(contention: Contention) -> Iterator[tuple[str, str]]:
     for field in (field for field, is_given in given.items() if is_given):
         yield field, f"it belongs to exact timeslices (driver auto); leave it out with driver {c.driver}"
     if c.driver.startswith("competitor"):
-        yield from drivers.BY_NAME["competitor"].refusals(c, drivers.NO_OPTIONS)
+        yield from drivers.BY_NAME["competitor"].refusals(c)
 
 
 def _virtual_iperf3(s: Scenario) -> Iterator[str]:

@@ -66,7 +66,7 @@ COMMANDS = {
         "Follow all TCP sockets of this host and say what limits each: CPU, network, windows or application.",
     ),
     "contend": (
-        "brobust.cli.contend:app",
+        "brobust.cli.contend:command",
         "Take the CPU away from the vCPU threads of any VM on this host, and say what they really got.",
     ),
     "docs": (

@@ -10,7 +10,7 @@ from typing import Any
 
 from brobust import _core, units
 from brobust.contention import request, verdict
-from brobust.drivers import Driver, Options
+from brobust.drivers import Driver
 from brobust.errors import RunFailed
 from brobust.host import cpus
 from brobust.host.session import Session
@@ -100,7 +100,7 @@ def applied(
     """Hold the threads, each pinned to the plan's CPU for the sender, under the requested contention, and record what
     they get, until the context is left. `seed` decides what the burner draws; `nice` is the guests' own, for
     competitors."""
-    driver = request.driver_for(requested, Options(nice=int(nice))) if requested.active else None
+    driver = request.driver_for(requested, int(nice)) if requested.active else None
     outcome = ContentionOutcome(driver)
     session.hold_cpus([plan.sender], 0, True)  # the plan has left others
     try:

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 
 from brobust import _core
 from brobust.contention import recordings
-from brobust.drivers import BY_NAME, NO_OPTIONS, Driver, Options
+from brobust.drivers import BY_NAME, Driver
 from brobust.errors import BadInput
 from brobust.scenario import Contention
 
 
-def driver_for(requested: Contention, options: Options = NO_OPTIONS) -> Driver:
-    """Return the driver that is to carry out a request, with the recording if it has one."""
+def driver_for(requested: Contention, nice: int = 0) -> Driver:
+    """Return the driver that is to carry out a request, with the recording if it has one. `nice`: the
+    threads' own."""
     offtimes = () if requested.replay is None else recordings.offtimes(requested.replay)
-    return BY_NAME[requested.driver](requested, options, offtimes)
+    return BY_NAME[requested.driver](requested, offtimes, nice)
 
 
 def check(driver: Driver, threads: Sequence[int], field: str) -> None:

@@ -11,15 +11,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from brobust import units
-from brobust.drivers.base import BY_NAME, NO_OPTIONS, Driver, Offtimes, Options, Places
+from brobust.drivers.base import BY_NAME, Driver, Offtimes, Places
 
 if TYPE_CHECKING:
     from brobust.drivers.request import Request
 
-__all__ = [
-    "BY_NAME", "CHOICES", "NO_OPTIONS", "Driver", "Offtimes", "Options", "Places", "contradictions", "help_text",
-    "refusals",
-]  # fmt: skip
+__all__ = ["BY_NAME", "CHOICES", "Driver", "Offtimes", "Places", "contradictions", "help_text", "refusals"]
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
@@ -32,9 +29,6 @@ _UNSET: dict[str, tuple[object, str]] = {
     "phase": ("random", "random"),
     "start_jitter": (0.0, "0"),
     "length_jitter": (0.0, "0"),
-    "out_of_phase": (False, "random"),
-    "competitors": (None, "none"),
-    "nice": (0, "0"),
 }
 
 
@@ -53,7 +47,7 @@ def contradictions(requested: Request) -> Iterator[str]:
         yield f"driver {requested.driver} does not replay {requested.replay}; give driver auto or replay"
 
 
-def refusals(requested: Request, options: Options = NO_OPTIONS) -> Iterator[tuple[str, str]]:
+def refusals(requested: Request) -> Iterator[tuple[str, str]]:
     """Yield what of a request its driver cannot do on this host's threads: the field, and why as the rest of a line."""
     if ":" in requested.driver:
         name = requested.driver.split(":")[0]
@@ -62,14 +56,14 @@ def refusals(requested: Request, options: Options = NO_OPTIONS) -> Iterator[tupl
     driver = BY_NAME.get(requested.driver)
     takes = driver.takes if driver is not None else frozenset()
     for field, (unset, written) in _UNSET.items():
-        given = getattr(options if hasattr(options, field) else requested, field)
+        given = getattr(requested, field)
         if given == unset or field in takes:
             continue
         owners = [other.name for other in BY_NAME.values() if field in other.takes]
         why = f"{_shown(field, given)} is the {owners[0]}'s, and driver {requested.driver} does not take it"
         yield field, f"{why}; give driver {' or '.join(owners)}, or {written}"
     if driver is not None:
-        yield from driver.refusals(requested, options)
+        yield from driver.refusals(requested)
 
 
 def help_text() -> str:
@@ -78,6 +72,4 @@ def help_text() -> str:
 
 
 def _shown(field: str, given: Any) -> str:
-    if field == "phase":
-        return units.show_time(given)
-    return "out" if field == "out_of_phase" else f"{given:g}"
+    return units.show_time(given) if field == "phase" else f"{given:g}"

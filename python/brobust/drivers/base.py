@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
@@ -25,19 +24,6 @@ the scheduler), or the recorded off-times."""
 BY_NAME: dict[str, type[Driver]] = {}
 
 
-@dataclass(frozen=True)
-class Options:
-    """What `brobust contend` can ask of a driver beyond the fields of a scenario's contention."""
-
-    competitors: int | None = None
-    nice: int = 0
-    out_of_phase: bool = False
-    """Several threads are taken off their CPUs one after the other, evenly over a period."""
-
-
-NO_OPTIONS = Options()
-
-
 class Driver(ABC):
     """One request, to be carried out once. Times are ns, shares fractions of one CPU."""
 
@@ -45,44 +31,30 @@ class Driver(ABC):
     summary: ClassVar[str]
     """A few words for the help of an option."""
     takes: ClassVar[frozenset[str]]
-    """Fields of the request and of Options that mean something to it."""
+    """Fields of the request that mean something to it."""
     promise: ClassVar[Promise | None] = None
     """None: the host's scheduler decides, and owes nobody a share."""
-    needs_own_cpus: ClassVar[bool] = False
-    """Each thread has to be pinned to a CPU of its own, which the driver then keeps busy."""
     counts_from_traffic: ClassVar[bool] = False
     """In a run it begins when the traffic does, not before."""
 
     def __init_subclass__(cls) -> None:
         BY_NAME[cls.name] = cls
 
-    def __init__(self, requested: Request, options: Options = NO_OPTIONS, offtimes: Offtimes = ()):
+    def __init__(self, requested: Request, offtimes: Offtimes = (), nice: int = 0):
+        """`nice`: the threads' own, for what runs beside them."""
         self.requested = requested
-        self.options = options
         self.offtimes = offtimes
+        self.nice = nice
 
     @classmethod
-    def refusals(cls, requested: Request, options: Options) -> Iterator[tuple[str, str]]:
+    def refusals(cls, requested: Request) -> Iterator[tuple[str, str]]:
         """Yield which values of the fields that it takes it cannot do: the field, and why as the rest of a line."""
         yield from ()
-
-    @property
-    def takes_cpu_away(self) -> bool:
-        """Whether the request takes any CPU away."""
-        return self.requested.active
 
     @property
     def off_ns(self) -> int | None:
         """The off-time of each period; None where the request has none."""
         return self.requested.period - self.requested.timeslice if self.promise not in (None, "recording") else None
-
-    def describe(self) -> str:
-        """Return in a few words what it does to the threads."""
-        return f"{self.requested.share:.4g} of a CPU in slices of {self.requested.timeslice / 1e6:g} ms ({self.name})"
-
-    def kept_busy(self, places: Places) -> tuple[Collection[int], int]:
-        """Return the CPUs that nobody else gets for a while, and how many more, wherever the threads happen to be."""
-        return ([cpu for cpu in places.values() if cpu is not None], 0) if self.needs_own_cpus else ([], 0)
 
     @abstractmethod
     def check(self, threads: Sequence[int]) -> None:

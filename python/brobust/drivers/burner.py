@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from brobust import _core
 from brobust.drivers import schedules
-from brobust.drivers.base import Driver, Options, Places, Promise
+from brobust.drivers.base import Driver, Places, Promise
 
 if TYPE_CHECKING:
     from brobust.drivers.request import Request
@@ -23,13 +23,12 @@ MAX_JITTER = 0.5
 class Burner(Driver):
     name = "burner"
     summary = "a real-time thread on its CPU, exact at any tick rate"
-    takes = frozenset({"share", "timeslice", "phase", "start_jitter", "length_jitter", "out_of_phase"})
+    takes = frozenset({"share", "timeslice", "phase", "start_jitter", "length_jitter"})
     promise: ClassVar[Promise | None] = "timeslices"
-    needs_own_cpus = True
     _held: _core.Contention | None = None
 
     @classmethod
-    def refusals(cls, requested: Request, options: Options) -> Iterator[tuple[str, str]]:
+    def refusals(cls, requested: Request) -> Iterator[tuple[str, str]]:
         for field in ("start_jitter", "length_jitter"):
             jitter = getattr(requested, field)
             if jitter > MAX_JITTER:
@@ -39,7 +38,7 @@ class Burner(Driver):
         _core.check_contention("burner", json.dumps(self._schedule(0)), max(1, len(threads)))
 
     def start(self, places: Places, session: Session, begin_ns: int | None, seed: int) -> None:
-        phases = phases_of(self.requested.phase, self.options.out_of_phase, len(places), self.requested.period, seed)
+        phases = phases_of(self.requested.phase, len(places), self.requested.period, seed)
         targets = [
             (thread, cpu, json.dumps({**self._schedule(seed), **self._phase(phase)}))
             for (thread, cpu), phase in zip(places.items(), phases, strict=True)
@@ -59,10 +58,8 @@ class Burner(Driver):
         return {"phase": phase}
 
 
-def phases_of(phase: int | str, out_of_phase: bool, count: int, period: int, seed: int) -> list[int]:
-    """Return when each thread's first whole period begins, ns: all at once, evenly over a period, or anywhere in it."""
-    if out_of_phase:
-        return [number * period // count for number in range(count)]
+def phases_of(phase: int | str, count: int, period: int, seed: int) -> list[int]:
+    """Return when each thread's first whole period begins, ns: all at once, or anywhere in a period."""
     if isinstance(phase, int):
         return [phase] * count
     draw = random.Random(seed)

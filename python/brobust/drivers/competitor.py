@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from brobust.drivers.base import Driver, Options, Places
+from brobust.drivers.base import Driver, Places
 from brobust.host import children, cpus
 
 if TYPE_CHECKING:
@@ -21,25 +21,15 @@ SHARE_PRECISION = 0.005
 class Competitor(Driver):
     name = "competitor"
     summary = "busy processes on its CPU, for a share of 1/2, 1/3, ..."
-    takes = frozenset({"share", "competitors", "nice"})
-    needs_own_cpus = True
+    takes = frozenset({"share"})
     _processes: Sequence[subprocess.Popen[bytes]] = ()
 
     @classmethod
-    def refusals(cls, requested: Request, options: Options) -> Iterator[tuple[str, str]]:
+    def refusals(cls, requested: Request) -> Iterator[tuple[str, str]]:
         share = requested.share
-        if requested.active and options.competitors is not None:
-            yield "competitors", "--competitors N decides the share, so --share does not go with it; give one of them"
-        elif requested.active and competitors_for(share) is None:
+        if requested.active and competitors_for(share) is None:
             why = f"driver competitor gives one of n equals its part, not {share:g} ({100 * share:g}%)"
             yield "share", f"{why}; give 1/2 (50%), 1/3 (33.3%), 1/4 (25%), ..."
-
-    @property
-    def takes_cpu_away(self) -> bool:
-        return self.requested.active or self.options.competitors is not None
-
-    def describe(self) -> str:
-        return f"beside {self._count} busy process(es) of nice {self.options.nice}"
 
     def check(self, threads: Sequence[int]) -> None:
         """Nothing can be refused: whoever may start processes may do this."""
@@ -49,18 +39,14 @@ class Competitor(Driver):
         self._processes = started
         for cpu in places.values():
             assert cpu is not None
-            for _ in range(self._count):
-                started.append(_competitor(cpu, str(self.options.nice)))
+            for _ in range(competitors_for(self.requested.share) or 0):
+                started.append(_competitor(cpu, str(self.nice)))
 
     def stop(self) -> None:
         processes, self._processes = self._processes, ()
         for process in processes:
             process.kill()
             process.wait()
-
-    @property
-    def _count(self) -> int:
-        return self.options.competitors or competitors_for(self.requested.share) or 0
 
 
 def competitors_for(share: float) -> int | None:

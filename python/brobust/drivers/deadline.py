@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -25,9 +25,6 @@ class Deadline(Driver):
 
     def check(self, threads: Sequence[int]) -> None:
         _core.check_contention("deadline", self._slices(), max(1, len(threads)))
-
-    def kept_busy(self, places: Places) -> tuple[Collection[int], int]:
-        return [], len(places)
 
     def start(self, places: Places, session: Session, begin_ns: int | None, seed: int) -> None:
         self._held = _core.Contention("deadline", [(thread, None, self._slices()) for thread in places])

@@ -14,8 +14,5 @@ class Replay(Burner):
     promise = "recording"
     counts_from_traffic = True
 
-    def describe(self) -> str:
-        return f"off its CPU as in {self.requested.replay}"
-
     def _phase(self, phase: int) -> dict[str, Any]:
         return {}  # the recording says when

@@ -15,8 +15,7 @@ from brobust.errors import MissingSupport
 @dataclass(frozen=True, order=True)
 class Owner:
     """A process id, and when that process started, in clock ticks since boot. The pair identifies a process until the
-    host reboots. An id alone may be reused, and a start time by the wall clock changes when the clock is set, as
-    psutil.create_time() does."""
+    host reboots. An id alone may be reused, and a start time by the wall clock changes when the clock is set."""
 
     pid: int
     started: int

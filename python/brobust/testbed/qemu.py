@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from brobust.contention import vcpus
 from brobust.errors import GuestDied, MissingSupport, RunFailed, printable
 from brobust.host import cpus
 from brobust.host.children import ends_with_us
@@ -114,7 +113,7 @@ class Guest:
                         f"the {self.config.name} guest did not boot within {timeout:g} s; "
                         f"its console: {self.cause_of_death()}"
                     ) from None
-        self.vcpu_threads = [vcpu.tid for vcpu in vcpus.find(pid=self.process.pid).vcpus]
+        self.vcpu_threads = vcpu_threads(self.process.pid)
 
     def died(self) -> bool:
         """Return whether the guest's kernel has panicked or its QEMU has ended. A QEMU that is about to end gets a
@@ -277,3 +276,15 @@ def error_lines(text: str) -> str:
     errors = [line for line in lines if "error" in line.lower()]
     last = panics[:1] or (errors or lines)[-1:]
     return printable("; ".join(line[:200] for line in dict.fromkeys(bug[:3] + last)))
+
+
+def vcpu_threads(pid: int) -> list[int]:
+    """Return the threads of a QEMU's vCPUs, by number. It names them so because of debug-threads=on."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # it has ended
+            if named := re.fullmatch(r"CPU (\d+)/[A-Za-z]+|ALL CPUs/TCG", (task / "comm").read_text().strip()):
+                found.append((int(named[1] or 0), int(task.name)))
+    if not found:
+        raise MissingSupport(f"QEMU (process {pid}) has no thread with a vCPU's name")
+    return [thread for _, thread in sorted(found)]

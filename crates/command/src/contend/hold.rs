@@ -1,0 +1,299 @@
+//! Holds threads under contention, or only records what they do, with a report every second.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use brobust_contention::{clock, Recorder, Recording};
+use brobust_host::threads::{set_cpus, SavedThread};
+use brobust_host::{refuse_held, refuse_without_spare, Kind, Refusal, Result, Runtime, Session};
+
+use super::drivers::{failed, Contention, Place};
+use super::recordings;
+use super::report::{End, Report};
+use super::request::{Driver, Request};
+use super::screen::Screen;
+use super::vcpus::Machine;
+use crate::{files, interrupt, Stop};
+
+/// Ordinary threads, the kernel's among them, still get a thousandth of a CPU beside 64 of these (kernel/sched/core.c,
+/// sched_prio_to_weight: 9548 to 1024).
+const MIN_NICE: i32 = -10;
+
+/// A command that has said nothing for this time, and longer than it may have to wait, counts as stuck.
+const STUCK: Duration = Duration::from_secs(15);
+
+/// Refuses what is not possible here, or would take the host away from its owner (`force`: even that is done). Returns the
+/// threads, each with its CPU where the driver needs one.
+pub fn check(request: &Request, machine: &Machine, force: bool) -> Result<Vec<Place>> {
+    let runtime = Runtime::of_environment();
+    let tids: Vec<i32> = machine.vcpus.iter().map(|vcpu| vcpu.tid).collect();
+    tids.iter().try_for_each(|tid| refuse_held(&runtime, *tid))?;
+    request.check(&tids)?;
+    let threads: Vec<SavedThread> = tids.iter().map(|tid| SavedThread::of(*tid)).collect::<Result<_>>()?;
+    if let Some(thread) = threads.iter().find(|thread| thread.is_under_deadline()) {
+        let text = format!("thread {} is under SCHED_DEADLINE already: give it an ordinary policy first", thread.tid);
+        return Err(Refusal::bad_input(text));
+    }
+    let places = match request.driver.needs_own_cpus() {
+        true => own_cpus(&threads.into_iter().map(|thread| (thread.tid, thread.cpus)).collect::<Vec<_>>())?,
+        false => tids.iter().map(|tid| (*tid, None)).collect(),
+    };
+    if !force {
+        if request.nice < MIN_NICE {
+            return Err(Refusal::bad_input(format!(
+                "--nice: {} starves the kernel's own threads on these CPUs; give {MIN_NICE} or more, or --force with --for",
+                request.nice
+            )));
+        }
+        let (cpus, roaming) = kept_busy(request, &places);
+        refuse_without_spare(&runtime, &cpus, roaming)?;
+    }
+    Ok(places)
+}
+
+/// Returns a CPU of its own for each thread, of those that it may use: the highest first, the lowest serve interrupts.
+fn own_cpus(allowed: &[(i32, Vec<usize>)]) -> Result<Vec<Place>> {
+    let mut choosing: Vec<&(i32, Vec<usize>)> = allowed.iter().collect();
+    choosing.sort_by_key(|(_, cpus)| cpus.len());
+    let mut chosen: Vec<(i32, usize)> = Vec::new();
+    for (tid, cpus) in choosing {
+        let free = cpus.iter().rev().find(|cpu| chosen.iter().all(|(_, taken)| taken != *cpu));
+        let cpu = free.ok_or_else(|| {
+            Refusal::bad_input(format!(
+                "each of the {} threads needs a CPU for itself, and no CPU is left for {tid}; give fewer with --threads, or \
+                 --driver quota or deadline",
+                allowed.len()
+            ))
+        })?;
+        chosen.push((*tid, *cpu));
+    }
+    let of = |wanted: i32| chosen.iter().find(|(tid, _)| *tid == wanted).map(|(_, cpu)| *cpu);
+    Ok(allowed.iter().map(|(tid, _)| (*tid, of(*tid))).collect())
+}
+
+/// Returns the CPUs that nobody else gets for a while, and how many more, wherever the threads happen to be.
+fn kept_busy(request: &Request, places: &[Place]) -> (Vec<usize>, usize) {
+    match request.driver {
+        Driver::Deadline => (Vec::new(), places.len()),
+        _ => (places.iter().filter_map(|(_, cpu)| *cpu).collect(), 0),
+    }
+}
+
+/// Applies the contention for `seconds` (None: until Ctrl-C, or the end of a recording), each thread on its CPU from
+/// `check`. Shows one report per second, and returns the one for the whole time. All threads are then restored.
+///
+/// `out`: keep what they got, as `record` does. `force`: as for `check`.
+pub fn contend(
+    machine: &Machine,
+    request: &Request,
+    places: &[Place],
+    seconds: Option<f64>,
+    out: Option<&Path>,
+    force: bool,
+    screen: &mut Screen,
+) -> std::result::Result<Report, Stop> {
+    let end_of_recording = request.offtimes.last().map(|(start, length)| (start + length) as f64 / 1e9);
+    let seconds = seconds.or(end_of_recording);
+    // Longer than starting and ending may take; while it lasts, something is said every second.
+    let silence = STUCK + Duration::from_nanos(10 * request.period_ns());
+    interrupt::catch();
+    let program = std::env::current_exe()
+        .map_err(|error| Refusal::missing_support(format!("this program's own file: {}", files::reason(&error))))?;
+    let mut session = Session::start(Runtime::of_environment(), &program, true, Some(silence))?;
+    let outcome = hold(&mut session, machine, request, places, seconds, out, force, screen);
+    let ended = session.end();
+    match (outcome, ended) {
+        (outcome, Ok(())) => outcome,
+        // The user must see both.
+        (Err(Stop::Refused(refusal)), Err(problem)) => {
+            let text = format!("{}; {}", refusal.text, problem.text);
+            Err(Refusal { kind: Kind::MissingSupport, text }.into())
+        }
+        (_, Err(problem)) => Err(problem.into()),
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+fn hold(
+    session: &mut Session,
+    machine: &Machine,
+    request: &Request,
+    places: &[Place],
+    seconds: Option<f64>,
+    out: Option<&Path>,
+    force: bool,
+    screen: &mut Screen,
+) -> std::result::Result<Report, Stop> {
+    let saved: Vec<SavedThread> = places.iter().map(|(tid, _)| SavedThread::of(*tid)).collect::<Result<_>>()?;
+    for (thread, vcpu) in saved.iter().zip(&machine.vcpus) {
+        if Some(thread.started) != vcpu.started {
+            return Err(Refusal::bad_input(format!("thread {} has ended: is the VM still running?", vcpu.tid)).into());
+        }
+    }
+    session.hold_threads(&saved)?;
+    let (cpus, roaming) = kept_busy(request, places);
+    session.hold_cpus(&cpus, roaming, force)?;
+    for (tid, cpu) in places {
+        // One that has ended needs no CPU.
+        let _ = cpu.map(|cpu| set_cpus(*tid, &[cpu]));
+    }
+    let begin = clock::now();
+    let contention = Contention::start(request, places, session, begin)?;
+    let outcome = watch(session, machine, request, seconds, out, screen, begin);
+    // The first trouble is the one to tell, but the contention ends in any case.
+    let stopped = contention.stop(session);
+    let report = outcome?;
+    stopped?;
+    Ok(report)
+}
+
+fn watch(
+    session: &mut Session,
+    machine: &Machine,
+    request: &Request,
+    seconds: Option<f64>,
+    out: Option<&Path>,
+    screen: &mut Screen,
+    begin: u64,
+) -> std::result::Result<Report, Stop> {
+    let _priority = AheadOfGuests::get();
+    if interrupt::is_interrupted() {
+        return Err(Stop::Interrupted);
+    }
+    let mut recorded = Recorded::start(machine).map_err(failed)?;
+    let interrupted = each_second(seconds, machine, || {
+        session.say_alive()?;
+        let parts = recorded.take().map_err(failed)?;
+        let summaries: Vec<_> = parts.iter().map(|part| part.summary(request.off_ns())).collect();
+        screen.show(&Report::of(machine, &summaries, begin))
+    })?;
+    recorded.take().map_err(failed)?;
+    if let Some(out) = out {
+        recordings::write(out, &recorded.whole, &machine.vcpus, begin)?;
+    }
+    let end = End { interrupted, recorded_by: recorded.by, out: None };
+    Ok(Report::at_end(machine, request, &recorded.whole, begin, end))
+}
+
+/// Records what the threads do into a Parquet file, and changes nothing. Shows reports as `contend` does. The file is
+/// written from time to time, so that a recording that is interrupted is kept up to there.
+pub fn record(machine: &Machine, seconds: f64, out: &Path, screen: &mut Screen) -> std::result::Result<Report, Stop> {
+    interrupt::catch();
+    let unsupported = |error: brobust_contention::ContentionError| Refusal::missing_support(error.to_string());
+    let mut recorded = Recorded::start(machine).map_err(unsupported)?;
+    let begin = clock::now();
+    let write = |whole: &[Recording]| recordings::write(out, whole, &machine.vcpus, begin);
+    // A file that cannot be written is refused now.
+    write(&recorded.whole)?;
+    let mut next_write_s = 10.0;
+    let interrupted = each_second(Some(seconds), machine, || {
+        let parts = recorded.take().map_err(failed)?;
+        let summaries: Vec<_> = parts.iter().map(|part| part.summary(None)).collect();
+        let report = Report::of(machine, &summaries, begin);
+        if report.elapsed_s >= next_write_s {
+            write(&recorded.whole)?;
+            // Each writes everything: together they cost at most a few times the last.
+            next_write_s *= 2.0;
+        }
+        screen.show(&report)
+    })?;
+    recorded.take().map_err(failed)?;
+    write(&recorded.whole)?;
+    let summaries: Vec<_> = recorded.whole.iter().map(|one| one.summary(None)).collect();
+    let end = End { interrupted, recorded_by: recorded.by, out: Some(out.display().to_string()) };
+    Ok(Report { summary: true, end: Some(end), ..Report::of(machine, &summaries, begin) })
+}
+
+/// Calls on each second, until the time is over or every thread has ended. Returns whether Ctrl-C ended it.
+fn each_second(
+    seconds: Option<f64>,
+    machine: &Machine,
+    mut report: impl FnMut() -> std::result::Result<(), Stop>,
+) -> std::result::Result<bool, Stop> {
+    let begin = Instant::now();
+    let mut number = 0.0;
+    while seconds.is_none_or(|seconds| number < seconds) {
+        number += 1.0;
+        let due = seconds.map_or(number, |seconds| seconds.min(number));
+        match interrupt::sleep_until(begin + Duration::from_secs_f64(due)) {
+            Err(Stop::Interrupted) => return Ok(true),
+            waited => waited?,
+        }
+        report()?;
+        if !machine.vcpus.iter().any(super::vcpus::Vcpu::lives) {
+            break;
+        }
+    }
+    Ok(false)
+}
+
+/// The better recorder that this process may have, and what it has recorded so far.
+struct Recorded {
+    recorder: Recorder,
+    by: &'static str,
+    whole: Vec<Recording>,
+}
+
+impl Recorded {
+    fn start(machine: &Machine) -> brobust_contention::Result<Self> {
+        let tids: Vec<i32> = machine.vcpus.iter().map(|vcpu| vcpu.tid).collect();
+        let (recorder, by) = match Recorder::start(&tids) {
+            Ok(recorder) => (recorder, "bpf"),
+            Err(_) => (Recorder::start_unprivileged(&tids)?, "schedstat"),
+        };
+        Ok(Self { recorder, by, whole: Vec::new() })
+    }
+
+    /// Returns what has been recorded since the last call.
+    fn take(&mut self) -> brobust_contention::Result<Vec<Recording>> {
+        let parts = self.recorder.take()?;
+        if self.whole.is_empty() {
+            self.whole.clone_from(&parts);
+        } else {
+            self.whole.iter_mut().zip(&parts).for_each(|(whole, part)| whole.append(part));
+        }
+        Ok(parts)
+    }
+}
+
+/// While it lives, this thread, and those it starts, run at once: guests that are always busy may have all CPUs, and the
+/// contention has to end in time.
+struct AheadOfGuests {
+    policy: i32,
+    before: libc::sched_param,
+}
+
+impl AheadOfGuests {
+    fn get() -> Self {
+        let mut before = libc::sched_param { sched_priority: 0 };
+        let first = libc::sched_param { sched_priority: 1 };
+        // SAFETY: the kernel writes one parameter and reads one; 0 is this thread.
+        let policy = unsafe {
+            let policy = libc::sched_getscheduler(0);
+            libc::sched_getparam(0, &raw mut before);
+            libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const first);
+            policy
+        };
+        Self { policy, before }
+    }
+}
+
+impl Drop for AheadOfGuests {
+    fn drop(&mut self) {
+        // SAFETY: the kernel reads one parameter.
+        unsafe { libc::sched_setscheduler(0, self.policy, &raw const self.before) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_thread_gets_a_cpu_of_its_own_or_none_does() {
+        let places = own_cpus(&[(7, vec![0, 1, 2]), (8, vec![2])]).expect("there are enough");
+        assert_eq!(places, [(7, Some(1)), (8, Some(2))]);
+        let refused = own_cpus(&[(7, vec![0]), (8, vec![0])]).unwrap_err().text;
+        assert!(refused.contains("CPU for itself"), "{refused}");
+    }
+}

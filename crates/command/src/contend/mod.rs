@@ -1,0 +1,182 @@
+//! `brobust contend`: takes the CPU away from the vCPU threads of any VM on this host, and says what they got.
+
+mod drivers;
+mod hold;
+mod recordings;
+mod report;
+mod request;
+mod screen;
+mod vcpus;
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use brobust_host::{units, Refusal, Result};
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::{output, Found, Stop};
+use drivers::Place;
+use request::Request;
+use screen::Screen;
+use vcpus::Machine;
+
+/// Take the CPU away from the vCPU threads of any VM on this host, and say what they really got
+///
+/// Knows the vCPU threads of QEMU, libvirt, VirtualBox, VMware, Firecracker and cloud-hypervisor by their names (tested: QEMU
+/// and libvirt against the programs themselves; the others against the names that they give their threads). Every thread is
+/// given its policy, nice value, CPUs and cgroup back at the end, on Ctrl-C, and by `brobust doctor --clean` after kill -9.
+/// Exit status 1 if the threads did not get what was asked for.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    which: vcpus::Which,
+    #[command(flatten)]
+    options: request::Options,
+    /// How long [default: until Ctrl-C]
+    #[arg(long = "for", value_name = "TIME")]
+    duration: Option<String>,
+    /// Keep what they got, as `record` does
+    #[arg(long, short, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Leave the host no CPU of its own, or --nice below -10; needs --for
+    #[arg(long)]
+    force: bool,
+    /// Print what was found and what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// One JSON object a second, and one at the end
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Record(Record),
+}
+
+/// Record when threads run, sleep and wait for a CPU, for `contend --replay` and `run --replay`
+///
+/// Changes nothing. As root by a BPF program, every switch exactly; without privilege by what the kernel counts in /proc,
+/// off-times exact in length and to a millisecond in when they were.
+#[derive(Args)]
+struct Record {
+    /// Parquet file; `--replay` takes it
+    #[arg(long, short, value_name = "FILE")]
+    out: PathBuf,
+    #[command(flatten)]
+    which: vcpus::Which,
+    /// How long
+    #[arg(long = "for", value_name = "TIME", default_value = "60s")]
+    duration: String,
+    /// One JSON object a second, and one at the end
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Found {
+    match &arguments.command {
+        Some(Command::Record(record)) => self::record(record),
+        None => contend(arguments),
+    }
+}
+
+fn contend(arguments: &Arguments) -> Found {
+    let Arguments { force, dry_run, json, ref out, .. } = *arguments;
+    let machine = arguments.which.find()?;
+    let request = arguments.options.request()?;
+    let seconds = arguments.duration.as_deref().map(seconds).transpose()?;
+    if force && seconds.is_none() && arguments.options.replay.is_none() {
+        let text = "--force needs --for, since nobody may get a CPU to end the contention; give for example --for 10s";
+        return Err(Refusal::bad_input(text).into());
+    }
+    out.as_deref().map_or(Ok(()), check_out)?;
+    let places = hold::check(&request, &machine, force)?;
+    print_found(&machine, &request, &places, json)?;
+    if dry_run {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !nix::unistd::geteuid().is_root() {
+        let text = "contend needs root, to change how threads are scheduled; run it with sudo, or --dry-run";
+        return Err(Refusal::missing_support(text).into());
+    }
+    let mut screen = Screen::new(json);
+    let report = hold::contend(&machine, &request, &places, seconds, out.as_deref(), force, &mut screen)?;
+    screen.finish(&report, &machine)?;
+    if report.end.is_some_and(|end| end.interrupted) && seconds.is_some() {
+        return Ok(ExitCode::from(130));
+    }
+    let is_unfaithful = |row: &report::Row| row.whole.as_ref().is_some_and(|whole| whole.unfaithful.is_some());
+    Ok(ExitCode::from(u8::from(report.threads.iter().any(is_unfaithful))))
+}
+
+fn record(arguments: &Record) -> Found {
+    check_out(&arguments.out)?;
+    let machine = arguments.which.find()?;
+    let mut screen = Screen::new(arguments.json);
+    let report = hold::record(&machine, seconds(&arguments.duration)?, &arguments.out, &mut screen)?;
+    screen.finish(&report, &machine)?;
+    Ok(ExitCode::from(if report.end.is_some_and(|end| end.interrupted) { 130 } else { 0 }))
+}
+
+fn seconds(text: &str) -> Result<f64> {
+    let ns = units::nanoseconds(text).map_err(|why| Refusal::bad_input(format!("--for: {why}")))?;
+    match ns {
+        ..100_000_000 => {
+            let text = format!("--for: {text} is too short to see anything; give at least 100ms");
+            Err(Refusal::bad_input(text))
+        }
+        ns => Ok(ns as f64 / 1e9),
+    }
+}
+
+fn check_out(out: &Path) -> Result<()> {
+    let directory = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if out.extension().is_some_and(|extension| extension == "parquet") && directory.is_dir() {
+        return Ok(());
+    }
+    Err(Refusal::bad_input(format!(
+        "--out: {} is not a .parquet file in a directory that exists; give for example trace.parquet",
+        out.display()
+    )))
+}
+
+fn print_found(machine: &Machine, request: &Request, places: &[Place], as_json: bool) -> std::result::Result<(), Stop> {
+    let Machine { pid, program, name, vcpus, is_known } = machine;
+    let asked = request.describe();
+    let placed = || vcpus.iter().zip(places).map(|(vcpu, (_, cpu))| (vcpu, cpu));
+    if as_json {
+        let threads: Vec<_> = placed()
+            .map(|(vcpu, cpu)| json!({"thread": vcpu.tid, "name": vcpu.name, "vcpu": vcpu.number, "cpu": cpu}))
+            .collect();
+        let found = json!({"pid": pid, "program": program, "name": name, "asked": asked, "threads": threads});
+        return output::record(&json!({ "found": found }));
+    }
+    let called = if name.is_empty() { String::new() } else { format!(" {name}") };
+    output::line(&format!("{program}{called} (process {pid}): {asked}"))?;
+    for (vcpu, cpu) in placed() {
+        let pinned = cpu.map_or(String::new(), |cpu| format!(", pinned to CPU {cpu}"));
+        output::line(&format!("  thread {} {}{pinned}", vcpu.tid, vcpu.name))?;
+    }
+    if !is_known {
+        output::remark(&format!(
+            "{program} is not a known VM: its own threads are held up, but not the timers and softirqs of this host's TCP"
+        ));
+    }
+    Ok(())
+}
+
+/// Returns a number that nobody can guess, and that is another one each time.
+pub fn drawn() -> u64 {
+    let mut bytes = [0; 8];
+    // Where there is no /dev, the time has to do.
+    match File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)) {
+        Ok(()) => u64::from_ne_bytes(bytes),
+        Err(_) => brobust_contention::clock::now(),
+    }
+}

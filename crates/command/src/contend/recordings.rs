@@ -1,0 +1,463 @@
+//! Recordings: what threads did, as a Parquet file, and off-times for a replay, from such a file, from a dataset of
+//! `brobust run`, or from a table of the user's own. python/brobust/contention/recordings.py reads the same ones.
+
+use std::fs::{self, File};
+use std::io::{BufReader, ErrorKind};
+use std::panic::{self, AssertUnwindSafe};
+use std::path::Path;
+use std::sync::Arc;
+
+use brobust_contention::{Recording, State, NOISE_NS};
+use brobust_host::{general, Refusal, Result};
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::record::Field;
+use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::Type;
+
+use super::vcpus::Vcpu;
+use crate::files;
+
+/// Three years: in ns such times, and sums of them, fit into 64 bits.
+const MAX_TIME_S: f64 = 1e8;
+
+const COLUMNS: &str = "message recording {
+    required int64 thread;
+    optional int64 vcpu;
+    required binary kind (STRING);
+    required double start_s;
+    required double duration_ms;
+}";
+
+/// Writes what each thread did. Its times count from `begin_ns`. `file` is then whole, or as it was before.
+pub fn write(file: &Path, recordings: &[Recording], vcpus: &[Vcpu], begin_ns: u64) -> Result<()> {
+    files::replace(file, |out| {
+        let schema = parse_message_type(COLUMNS)?;
+        let compression = Compression::ZSTD(ZstdLevel::default());
+        let properties = WriterProperties::builder().set_compression(compression).build();
+        let mut writer = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties))?;
+        let intervals = || recordings.iter().flat_map(|one| one.intervals.iter().map(move |interval| (one, interval)));
+        let number = |tid: i32| vcpus.iter().find(|vcpu| vcpu.tid == tid)?.number.map(i64::from);
+        let numbers: Vec<Option<i64>> = intervals().map(|(one, _)| number(one.tid)).collect();
+        let is_known: Vec<i16> = numbers.iter().map(|number| i16::from(number.is_some())).collect();
+        let seconds = |start: u64| (start as f64 - begin_ns as f64) / 1e9;
+
+        let mut group = writer.next_row_group()?;
+        let mut index = 0;
+        while let Some(mut column) = group.next_column()? {
+            match index {
+                0 => {
+                    let threads: Vec<i64> = intervals().map(|(one, _)| i64::from(one.tid)).collect();
+                    column.typed::<Int64Type>().write_batch(&threads, None, None)?;
+                }
+                1 => {
+                    let known: Vec<i64> = numbers.iter().flatten().copied().collect();
+                    column.typed::<Int64Type>().write_batch(&known, Some(&is_known), None)?;
+                }
+                2 => {
+                    let kinds: Vec<ByteArray> =
+                        intervals().map(|(_, interval)| kind(interval.state, interval.duration_ns).into()).collect();
+                    column.typed::<ByteArrayType>().write_batch(&kinds, None, None)?;
+                }
+                3 => {
+                    let starts: Vec<f64> = intervals().map(|(_, interval)| seconds(interval.start_ns)).collect();
+                    column.typed::<DoubleType>().write_batch(&starts, None, None)?;
+                }
+                _ => {
+                    let lengths: Vec<f64> =
+                        intervals().map(|(_, interval)| interval.duration_ns as f64 / 1e6).collect();
+                    column.typed::<DoubleType>().write_batch(&lengths, None, None)?;
+                }
+            }
+            column.close()?;
+            index += 1;
+        }
+        group.close()?;
+        writer.close()?;
+        Ok::<(), ParquetError>(())
+    })
+    .map_err(|why| Refusal::bad_input(format!("--out: {} cannot be written ({why})", file.display())))
+}
+
+/// Returns the kind of an interval. `off` is worth a replay: a wait that is longer than an interrupt's.
+fn kind(state: State, length_ns: u64) -> &'static str {
+    match state {
+        State::Waiting if length_ns >= NOISE_NS => "off",
+        State::Waiting => "noise",
+        state => state.name(),
+    }
+}
+
+/// Returns begin and length (ns) of every off-time, in order, without overlap; they count from the start of the run.
+///
+/// `recording` is DIR or DIR#RUN for a dataset, or FILE or FILE#THREAD for CSV or Parquet with columns start_s and
+/// duration_ms; where there is a column kind, its rows that are not `off` are left out.
+pub fn offtimes(recording: &str) -> Result<Vec<(u64, u64)>> {
+    let refuse = |what: &str| Err(Refusal::bad_input(format!("replay: {recording} {what}")));
+    let (name, part) = recording.split_once('#').unwrap_or((recording, ""));
+    let path = Path::new(name);
+    let rows = if path.is_dir() { of_dataset(path, part)? } else { of_file(path, part)? };
+    let mut times = Vec::new();
+    for Row { start_s, duration_ms, .. } in rows {
+        match (start_s, duration_ms) {
+            (Cell::Number(start), Cell::Number(duration)) => times.push((start, duration)),
+            (Cell::None, _) | (_, Cell::None) => {}
+            _ => return refuse("is damaged, or holds something else than numbers in start_s and duration_ms"),
+        }
+    }
+    // This refuses what is not a number, too: it is in no interval.
+    if !times.iter().all(|(start, duration)| start.abs() <= MAX_TIME_S && duration.abs() <= MAX_TIME_S) {
+        return refuse("holds a time that is no number, or of more than 1e+08 s");
+    }
+    times.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let mut offtimes = Vec::new();
+    for (start_s, duration_ms) in times {
+        let (start, end) = ((start_s * 1e9).round(), (start_s * 1e9 + duration_ms * 1e6).round());
+        // Off-times before the run's start are over when it begins.
+        let start = start.max(0.0);
+        if end > start {
+            offtimes.push((start as u64, (end - start) as u64));
+        }
+    }
+    if offtimes.is_empty() {
+        return refuse("holds no off-time with a known start; nothing could be replayed");
+    }
+    if let Some(pair) = offtimes.windows(2).find(|pair| pair[1].0 < pair[0].0 + pair[0].1) {
+        let seconds = |ns: u64| general(ns as f64 / 1e9, 6);
+        return refuse(&format!(
+            "has off-times that overlap, at {} s and {} s; give the recording of one thread",
+            seconds(pair[0].0),
+            seconds(pair[1].0)
+        ));
+    }
+    Ok(offtimes)
+}
+
+fn of_dataset(directory: &Path, run: &str) -> Result<Vec<Row>> {
+    let name = directory.display();
+    let about = fs::read_to_string(directory.join("dataset.json")).unwrap_or_default();
+    if !serde_json::from_str::<serde_json::Value>(&about).is_ok_and(|about| about.is_object()) {
+        return Err(Refusal::bad_input(format!("{name} holds no dataset (no readable dataset.json in it)")));
+    }
+    let files = fs::read_dir(directory.join("offtimes")).into_iter().flatten().flatten();
+    let stem = |path: &Path| {
+        path.extension().filter(|found| *found == "parquet").and(path.file_stem()?.to_str()).map(str::to_owned)
+    };
+    let mut runs: Vec<String> = files.filter_map(|entry| stem(&entry.path())).collect();
+    runs.sort();
+    let run = match &runs[..] {
+        [only] if run.is_empty() => only,
+        _ => run,
+    };
+    if !runs.iter().any(|known| known == run) {
+        let named = match run {
+            "" => format!("the off-times of {} runs", runs.len()),
+            run => format!("no off-times of run {run}"),
+        };
+        let known = match &runs[..] {
+            [] => "none".to_owned(),
+            runs => some_of(runs, 3) + if runs.len() > 3 { ", ..." } else { "" },
+        };
+        return Err(Refusal::bad_input(format!("replay: {name} holds {named}; give {name}#RUN with one of: {known}")));
+    }
+    let file = directory.join("offtimes").join(format!("{run}.parquet"));
+    let mut rows = read(&file)?.rows;
+    rows.retain(|row| row.is_off() && matches!(row.sender, Cell::Number(1.0)));
+    Ok(rows)
+}
+
+fn of_file(file: &Path, thread: &str) -> Result<Vec<Row>> {
+    let Table { columns, mut rows } = read(file)?;
+    let name = file.display();
+    let has = |column: &str| columns.iter().any(|known| known == column);
+    let lacking: Vec<&str> = ["duration_ms", "start_s"].into_iter().filter(|column| !has(column)).collect();
+    if !lacking.is_empty() {
+        let lacking = lacking.join(" and ");
+        return Err(Refusal::bad_input(format!(
+            "replay: {name} has no column {lacking}; give start_s and duration_ms"
+        )));
+    }
+    if has("thread") {
+        let mut threads = Vec::new();
+        for thread in rows.iter().filter_map(|row| row.thread.text()) {
+            if threads.last() != Some(&thread) && !threads.contains(&thread) {
+                threads.push(thread);
+            }
+        }
+        let thread = match &threads[..] {
+            [only] if thread.is_empty() => only.clone(),
+            _ => thread.to_owned(),
+        };
+        if !threads.contains(&thread) {
+            let named = match thread.as_str() {
+                "" => format!("{} threads", threads.len()),
+                thread => format!("no thread {thread}"),
+            };
+            let known = some_of(&threads, 5);
+            return Err(Refusal::bad_input(format!(
+                "replay: {name} holds {named}; give {name}#THREAD with one of: {known}"
+            )));
+        }
+        rows.retain(|row| row.thread.text().is_some_and(|text| text == thread));
+    }
+    if has("kind") {
+        rows.retain(Row::is_off);
+    }
+    Ok(rows)
+}
+
+fn some_of(names: &[String], count: usize) -> String {
+    names.iter().take(count).map(String::as_str).collect::<Vec<_>>().join(", ")
+}
+
+/// The columns of a table that a replay needs. Those that it lacks are None in each row.
+struct Table {
+    columns: Vec<String>,
+    rows: Vec<Row>,
+}
+
+#[derive(Default)]
+struct Row {
+    start_s: Cell,
+    duration_ms: Cell,
+    kind: Cell,
+    thread: Cell,
+    sender: Cell,
+}
+
+#[derive(Default)]
+enum Cell {
+    #[default]
+    None,
+    Number(f64),
+    Text(String),
+}
+
+impl Row {
+    fn cell(&mut self, column: &str) -> Option<&mut Cell> {
+        match column {
+            "start_s" => Some(&mut self.start_s),
+            "duration_ms" => Some(&mut self.duration_ms),
+            "kind" => Some(&mut self.kind),
+            "thread" => Some(&mut self.thread),
+            "sender" => Some(&mut self.sender),
+            _ => None,
+        }
+    }
+
+    fn is_off(&self) -> bool {
+        matches!(&self.kind, Cell::Text(kind) if kind == "off")
+    }
+}
+
+impl Cell {
+    fn text(&self) -> Option<String> {
+        match self {
+            Self::None => None,
+            Self::Number(number) => Some(number.to_string()),
+            Self::Text(text) => Some(text.clone()),
+        }
+    }
+
+    fn of_text(text: &str) -> Self {
+        match text.trim().parse() {
+            Ok(number) => Self::Number(number),
+            Err(_) if text.is_empty() => Self::None,
+            Err(_) => Self::Text(text.into()),
+        }
+    }
+
+    fn of_field(field: &Field) -> Self {
+        match field {
+            Field::Null => Self::None,
+            Field::Double(number) => Self::Number(*number),
+            Field::Float(number) => Self::Number(f64::from(*number)),
+            Field::Byte(number) => Self::Number(f64::from(*number)),
+            Field::Short(number) => Self::Number(f64::from(*number)),
+            Field::Int(number) => Self::Number(f64::from(*number)),
+            Field::Long(number) => Self::Number(*number as f64),
+            Field::UByte(number) => Self::Number(f64::from(*number)),
+            Field::UShort(number) => Self::Number(f64::from(*number)),
+            Field::UInt(number) => Self::Number(f64::from(*number)),
+            Field::ULong(number) => Self::Number(*number as f64),
+            Field::Str(text) => Self::Text(text.clone()),
+            other => Self::Text(other.to_string()),
+        }
+    }
+}
+
+fn read(file: &Path) -> Result<Table> {
+    let refuse = |why: &str| Refusal::bad_input(format!("replay: {} cannot be read ({why})", file.display()));
+    let opened = File::open(file).map_err(|error| refuse(&files::reason(&error)))?;
+    if file.extension().is_some_and(|extension| extension == "parquet") {
+        // A file that was changed by hand may break what the reader relies on: it then panics.
+        let hook = panic::take_hook();
+        panic::set_hook(Box::new(|_| ()));
+        let read = panic::catch_unwind(AssertUnwindSafe(|| read_parquet(opened)));
+        panic::set_hook(hook);
+        let table = read.ok().and_then(std::result::Result::ok);
+        return table.ok_or_else(|| refuse("damaged, or compressed by neither zstd nor snappy"));
+    }
+    let table = match std::io::read_to_string(BufReader::new(opened)) {
+        Ok(text) => read_csv(&text),
+        Err(error) if error.kind() == ErrorKind::InvalidData => None,
+        Err(error) => return Err(refuse(&files::reason(&error))),
+    };
+    table.ok_or_else(|| refuse("neither csv nor .parquet"))
+}
+
+fn read_parquet(file: File) -> std::result::Result<Table, ParquetError> {
+    let reader = SerializedFileReader::new(file)?;
+    let schema = reader.metadata().file_metadata().schema();
+    let columns: Vec<String> = schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
+    let needed = schema.get_fields().iter().filter(|field| Row::default().cell(field.name()).is_some());
+    let projection = Type::group_type_builder(schema.name()).with_fields(needed.cloned().collect()).build()?;
+    let mut rows = Vec::new();
+    for found in reader.get_row_iter(Some(projection))? {
+        let mut row = Row::default();
+        for (name, field) in found?.get_column_iter() {
+            if let Some(cell) = row.cell(name) {
+                *cell = Cell::of_field(field);
+            }
+        }
+        rows.push(row);
+    }
+    Ok(Table { columns, rows })
+}
+
+/// Returns None if the lines do not have as many fields as the first, which names the columns.
+fn read_csv(text: &str) -> Option<Table> {
+    let mut lines = csv_lines(text).into_iter();
+    let columns = lines.next()?;
+    let mut rows = Vec::new();
+    for line in lines.filter(|line| line.len() > 1 || !line[0].is_empty()) {
+        if line.len() > columns.len() {
+            return None;
+        }
+        let mut row = Row::default();
+        for (name, text) in columns.iter().zip(&line) {
+            if let Some(cell) = row.cell(name) {
+                *cell = Cell::of_text(text);
+            }
+        }
+        rows.push(row);
+    }
+    Some(Table { columns, rows })
+}
+
+/// Returns the fields of each line (RFC 4180).
+fn csv_lines(text: &str) -> Vec<Vec<String>> {
+    let mut lines = vec![vec![String::new()]];
+    let mut is_quoted = false;
+    let mut letters = text.trim_start_matches('\u{feff}').chars().peekable();
+    while let Some(letter) = letters.next() {
+        let field = lines.last_mut().and_then(|line| line.last_mut());
+        match letter {
+            '"' if is_quoted && letters.peek() == Some(&'"') => {
+                letters.next();
+                field.into_iter().for_each(|field| field.push('"'));
+            }
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => lines.last_mut().into_iter().for_each(|line| line.push(String::new())),
+            '\r' if !is_quoted => {}
+            '\n' if !is_quoted => lines.push(vec![String::new()]),
+            letter => field.into_iter().for_each(|field| field.push(letter)),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brobust_contention::Interval;
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+
+    const MS: u64 = 1_000_000;
+
+    /// A directory that goes with the value.
+    struct Scratch(PathBuf);
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn scratch() -> Scratch {
+        let name = format!("brobust-recordings-{}-{:x}", std::process::id(), super::super::drawn());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).expect("made");
+        Scratch(path)
+    }
+
+    fn vcpu(tid: i32, number: Option<u32>) -> Vcpu {
+        Vcpu { tid, name: "CPU 0/KVM".into(), number, started: None }
+    }
+
+    fn recording(tid: i32, off_ms: u64) -> Recording {
+        let states = [(0, 10, State::Running), (10, off_ms, State::Waiting), (10 + off_ms, 5, State::Asleep)];
+        let interval =
+            |(start, length, state)| Interval { start_ns: (100 + start) * MS, duration_ns: length * MS, state };
+        let intervals = states.map(interval).to_vec();
+        Recording { tid, start_ns: 100 * MS, end_ns: (115 + off_ms) * MS, intervals, lost: 0 }
+    }
+
+    #[test]
+    fn what_was_written_can_be_replayed() {
+        let scratch = scratch();
+        let file = scratch.0.join("trace.parquet");
+        let vcpus = [vcpu(7, Some(0)), vcpu(8, None)];
+        write(&file, &[recording(7, 30), recording(8, 20)], &vcpus, 100 * MS).expect("written");
+        let name = file.display();
+        assert_eq!(offtimes(&format!("{name}#7")), Ok(vec![(10 * MS, 30 * MS)]));
+        assert_eq!(offtimes(&format!("{name}#8")), Ok(vec![(10 * MS, 20 * MS)]));
+        let refused = |recording: &str| offtimes(recording).unwrap_err().text;
+        assert!(refused(&name.to_string()).contains("holds 2 threads; give"), "{}", refused(&name.to_string()));
+        assert!(refused(&format!("{name}#9")).contains("holds no thread 9"));
+        let content = fs::read(&file).expect("it is there");
+        fs::write(&file, &content[..content.len() / 2]).expect("written");
+        assert!(refused(&name.to_string()).contains("cannot be read"));
+    }
+
+    #[test]
+    fn what_threads_got_is_not_written_through_a_link() {
+        // In a directory where others may put links, root would write where these point to.
+        let scratch = scratch();
+        let (victim, out) = (scratch.0.join("victim"), scratch.0.join("trace.parquet"));
+        fs::write(&victim, "theirs").expect("written");
+        symlink(&victim, &out).expect("linked");
+        let refused = write(&out, &[], &[], 0).unwrap_err().text;
+        assert!(refused.contains("something other than a regular file"), "{refused}");
+        fs::remove_file(&out).expect("removed");
+        write(&out, &[], &[], 0).expect("written");
+        assert!(offtimes(&out.display().to_string()).unwrap_err().text.contains("0 threads"));
+        assert_eq!(fs::read_to_string(&victim).expect("it is there"), "theirs");
+    }
+
+    #[test]
+    fn a_table_of_the_users_own_is_read_or_refused() {
+        let scratch = scratch();
+        let file = scratch.0.join("own.csv");
+        let of = |text: &str| {
+            fs::write(&file, text).expect("written");
+            offtimes(&file.display().to_string())
+        };
+        let refused = |text: &str| of(text).unwrap_err().text;
+        let good = "kind,start_s,\"duration_ms\"\r\noff,0.5,10\r\nnoise,0.4,1\noff,-0.1,150\noff,,3\n\n";
+        assert_eq!(of(good), Ok(vec![(0, 50 * MS), (500 * MS, 10 * MS)]));
+        assert!(refused("start_s,length\n1,2\n").contains("has no column duration_ms"));
+        assert!(refused("start_s,duration_ms\n1,soon\n").contains("something else than numbers"));
+        assert!(refused("start_s,duration_ms\n1,nan\n").contains("a time that is no number"));
+        assert!(refused("start_s,duration_ms\n1,0\n").contains("holds no off-time"));
+        assert!(refused("start_s,duration_ms\n1,2000\n2,10\n").contains("overlap, at 1 s and 2 s"));
+        assert!(offtimes("no-such.csv").unwrap_err().text.contains("no-such.csv cannot be read (no such file"));
+        let empty = offtimes(&scratch.0.display().to_string()).unwrap_err().text;
+        assert!(empty.contains("holds no dataset"));
+    }
+}

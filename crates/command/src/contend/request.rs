@@ -1,0 +1,419 @@
+//! What the options ask for: how the CPU is to be taken away, and whether that is possible on this host.
+
+use brobust_contention::{drivers, Promise};
+use brobust_host::{cgroups, general, units, Refusal, Result};
+use brobust_timeline::{Schedule, Slices};
+
+use super::recordings;
+use crate::output;
+
+/// As a scenario has it (python/brobust/scenario/fields.py).
+const MIN_TIMESLICE_NS: u64 = 100_000;
+const MAX_TIMESLICE_NS: u64 = 4_000_000_000;
+const MAX_PERIOD_NS: u64 = 3_600_000_000_000;
+
+/// With more, a tenth of the timeslices would be so short that the contention is called unfaithful, and off-times so short
+/// that they are taken for interrupts (crates/contention/src/summary.rs, noise_limit_ns).
+const MAX_JITTER: f64 = 0.5;
+
+const MAX_COMPETITORS: u32 = 64;
+/// Largest difference between the share asked for and that of one of n equals.
+const SHARE_PRECISION: f64 = 0.005;
+
+/// A way of taking the CPU away from threads. python/brobust/drivers has the same ones for runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Driver {
+    Burner,
+    Competitor,
+    Deadline,
+    Quota,
+    Replay,
+}
+
+const NAMES: [(&str, Driver); 5] = [
+    ("burner", Driver::Burner),
+    ("competitor", Driver::Competitor),
+    ("deadline", Driver::Deadline),
+    ("quota", Driver::Quota),
+    ("replay", Driver::Replay),
+];
+
+/// When several threads are off their CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    Random,
+    In,
+    Out,
+}
+
+const PHASES: [(&str, Phase); 3] = [("random", Phase::Random), ("in", Phase::In), ("out", Phase::Out)];
+
+/// How to take the CPU away.
+#[derive(clap::Args)]
+pub struct Options {
+    /// CPU of each thread, 0.25 or 25%
+    #[arg(long, value_name = "SHARE")]
+    share: Option<String>,
+    /// How long each thread runs at a time
+    #[arg(long, value_name = "TIME", default_value = "10ms")]
+    timeslice: String,
+    /// burner (a real-time thread on its CPU, exact at any tick rate), competitor (busy processes on its CPU, for a share
+    /// of 1/2, 1/3, ...), deadline (SCHED_DEADLINE), quota (a cgroup's bandwidth limit; the kernel chooses the
+    /// timeslices), replay (the burner at recorded off-times) [default: deadline]
+    #[arg(long, value_name = "NAME")]
+    driver: Option<String>,
+    /// Off-times recorded elsewhere: FILE, FILE#THREAD, DATASET#RUN
+    #[arg(long, value_name = "RECORDING")]
+    pub replay: Option<String>,
+    /// Burner, several threads: off their CPUs in or out of phase, or random
+    #[arg(long, value_name = "PHASE", default_value = "random")]
+    phase: String,
+    /// Burner: part of the off-time in which a timeslice begins, 0 to 0.5
+    #[arg(long, value_name = "PART", default_value = "0", value_parser = jitter)]
+    start_jitter: f64,
+    /// Burner: part by which each length is longer or shorter, 0 to 0.5
+    #[arg(long, value_name = "PART", default_value = "0", value_parser = jitter)]
+    length_jitter: f64,
+    /// The former name of --length-jitter
+    #[arg(long, hide = true, default_value = "0", value_parser = jitter)]
+    jitter: f64,
+    /// Busy processes beside each thread [default: 1 / share - 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_COMPETITORS)))]
+    competitors: Option<u32>,
+    /// Nice level of the busy processes
+    #[arg(long, value_name = "N", default_value = "0", allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(i32).range(-20..=19))]
+    nice: i32,
+}
+
+fn jitter(text: &str) -> std::result::Result<f64, String> {
+    let allowed = |part: &f64| (0.0..=MAX_JITTER).contains(part);
+    text.parse().ok().filter(allowed).ok_or_else(|| format!("give a number from 0 to {MAX_JITTER}"))
+}
+
+/// A request that one driver can carry out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    pub driver: Driver,
+    pub share: f64,
+    pub timeslice_ns: u64,
+    pub phase: Phase,
+    pub start_jitter: f64,
+    pub length_jitter: f64,
+    /// Busy processes beside each thread; 0 for other drivers.
+    pub competitors: u32,
+    pub nice: i32,
+    /// The recording as it was named, and its off-times: begin and length, ns.
+    pub recording: String,
+    pub offtimes: Vec<(u64, u64)>,
+}
+
+impl Options {
+    /// Returns the request; refuses what excludes each other, whatever the host is.
+    pub fn request(&self) -> Result<Request> {
+        let default = if self.replay.is_some() { "replay" } else { "deadline" };
+        let driver = one_of("driver", self.driver.as_deref().unwrap_or(default), &NAMES)?;
+        let phase = one_of("phase", &self.phase, &PHASES)?;
+        let timeslice_ns = self.timeslice_ns()?;
+        let share = self.share.as_deref().map_or(Ok(1.0), share_of)?;
+        if timeslice_ns as f64 / MAX_PERIOD_NS as f64 > share {
+            return Err(bad(format!(
+                "--share: {} in timeslices of {} makes a period, timeslice / share, of more than 3600s; give a larger share",
+                general(share, 6),
+                self.timeslice
+            )));
+        }
+        self.refuse_contradictions(driver)?;
+        self.refuse_what_it_does_not_take(driver, phase)?;
+        let mut competitors = 0;
+        if driver == Driver::Competitor {
+            competitors = self.competitors(share)?;
+        }
+        let recording = self.replay.clone().unwrap_or_default();
+        let offtimes = self.replay.as_deref().map_or(Ok(Vec::new()), recordings::offtimes)?;
+        if self.share.is_none() && self.replay.is_none() && competitors == 0 {
+            let beside = if driver == Driver::Competitor { ", or --competitors N" } else { "" };
+            return Err(bad(format!(
+                "--share is missing: give how much of a CPU each thread is to have, for example 25%{beside}"
+            )));
+        }
+        if self.jitter != 0.0 {
+            output::remark("--jitter is called --length-jitter, and will be refused in the next release");
+        }
+        let Self { start_jitter, nice, .. } = *self;
+        let length_jitter = self.length_jitter();
+        Ok(Request {
+            driver,
+            share,
+            timeslice_ns,
+            phase,
+            start_jitter,
+            length_jitter,
+            competitors,
+            nice,
+            recording,
+            offtimes,
+        })
+    }
+
+    fn length_jitter(&self) -> f64 {
+        if self.length_jitter == 0.0 {
+            self.jitter
+        } else {
+            self.length_jitter
+        }
+    }
+
+    fn timeslice_ns(&self) -> Result<u64> {
+        let ns = units::nanoseconds(&self.timeslice).map_err(|why| bad(format!("--timeslice: {why}")))?;
+        let limit = match ns {
+            ..MIN_TIMESLICE_NS => "less than 100us",
+            MIN_TIMESLICE_NS..=MAX_TIMESLICE_NS => return Ok(ns),
+            _ => "more than 4s",
+        };
+        Err(bad(format!("--timeslice: {} is {limit}; allowed: 100us to 4s", self.timeslice)))
+    }
+
+    fn refuse_contradictions(&self, driver: Driver) -> Result<()> {
+        let name = driver.name();
+        match &self.replay {
+            Some(replay) if self.share.is_some() => Err(bad(format!(
+                "replay {replay} says when the CPU is away, so no share goes with it; leave out --replay or --share"
+            ))),
+            Some(replay) if driver != Driver::Replay => {
+                Err(bad(format!("--driver: {name} does not replay {replay}; give --driver replay, or leave it out")))
+            }
+            None if driver == Driver::Replay => {
+                Err(bad("--driver: replay has nothing to replay; give --replay FILE".into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn refuse_what_it_does_not_take(&self, driver: Driver, phase: Phase) -> Result<()> {
+        let jitter = |part: f64| (part != 0.0).then(|| general(part, 6));
+        let of_burner = [
+            ("phase", (phase != Phase::Random).then(|| self.phase.clone()), "random"),
+            ("start-jitter", jitter(self.start_jitter), "0"),
+            ("length-jitter", jitter(self.length_jitter()), "0"),
+        ];
+        let of_competitor = [
+            ("competitors", self.competitors.map(|count| count.to_string()), "none"),
+            ("nice", (self.nice != 0).then(|| self.nice.to_string()), "0"),
+        ];
+        let burners = of_burner.into_iter().map(|option| (option, Driver::Burner));
+        for ((option, given, unset), owner) in
+            burners.chain(of_competitor.into_iter().map(|option| (option, Driver::Competitor)))
+        {
+            if let Some(given) = given.filter(|_| owner != driver) {
+                let (owner, name) = (owner.name(), driver.name());
+                return Err(bad(format!(
+                    "--{option}: {given} is the {owner}'s, and driver {name} does not take it; give driver {owner}, or \
+                     {unset}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns how many busy processes are to be beside each thread; 0 if nothing says it.
+    fn competitors(&self, share: f64) -> Result<u32> {
+        match (self.competitors, &self.share) {
+            (Some(_), Some(_)) => Err(bad(
+                "--competitors: --competitors N decides the share, so --share does not go with it; give one of them".into(),
+            )),
+            (Some(count), None) => Ok(count),
+            (None, None) => Ok(0),
+            (None, Some(_)) => competitors_for(share).ok_or_else(|| {
+                bad(format!(
+                    "--share: driver competitor gives one of n equals its part, not {} ({}%); give 1/2 (50%), 1/3 (33.3%), \
+                     1/4 (25%), ...",
+                    general(share, 6),
+                    general(100.0 * share, 6)
+                ))
+            }),
+        }
+    }
+}
+
+fn bad(text: String) -> Refusal {
+    Refusal::bad_input(text)
+}
+
+fn one_of<T: Copy>(option: &str, given: &str, all: &[(&str, T)]) -> Result<T> {
+    let found = all.iter().find(|(name, _)| *name == given).map(|(_, value)| *value);
+    let names = || all.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    found.ok_or_else(|| bad(format!("--{option}: '{given}' is not one of {}", names())))
+}
+
+fn share_of(text: &str) -> Result<f64> {
+    let share = units::share(text).map_err(|why| bad(format!("--share: {why}")))?;
+    match share > 0.0 && share < 1.0 {
+        true => Ok(share),
+        false => Err(bad(format!("--share: {text} is not between 0 and 1; give for example 0.25 or 25%"))),
+    }
+}
+
+/// Returns how many busy processes beside a thread leave it this share; None if no number does.
+fn competitors_for(share: f64) -> Option<u32> {
+    let count = (1.0 / share).round() - 1.0;
+    let fits =
+        (1.0..=f64::from(MAX_COMPETITORS)).contains(&count) && (1.0 / (count + 1.0) - share).abs() < SHARE_PRECISION;
+    fits.then_some(count as u32)
+}
+
+impl Driver {
+    pub fn name(self) -> &'static str {
+        NAMES.iter().find(|(_, driver)| *driver == self).map_or("", |(name, _)| name)
+    }
+
+    /// Whether each thread has to be pinned to a CPU of its own, which the driver then keeps busy.
+    pub fn needs_own_cpus(self) -> bool {
+        matches!(self, Self::Burner | Self::Competitor | Self::Replay)
+    }
+
+    /// What threads are held to. None: a recording, or nothing, since the host's scheduler decides.
+    pub fn promise(self) -> Option<Promise> {
+        match self {
+            Self::Burner => Some(Promise::Timeslices),
+            Self::Deadline => Some(Promise::TimeslicesAtTicks),
+            Self::Quota => Some(Promise::Share),
+            Self::Competitor | Self::Replay => None,
+        }
+    }
+}
+
+impl Request {
+    /// One timeslice and its off-time, ns.
+    pub fn period_ns(&self) -> u64 {
+        (self.timeslice_ns as f64 / self.share).round() as u64
+    }
+
+    /// The off-time of each period, ns; None where the driver promises none.
+    pub fn off_ns(&self) -> Option<u64> {
+        self.driver.promise().map(|_| self.period_ns() - self.timeslice_ns)
+    }
+
+    /// Returns in a few words what is done to the threads.
+    pub fn describe(&self) -> String {
+        match self.driver {
+            Driver::Competitor => format!("beside {} busy process(es) of nice {}", self.competitors, self.nice),
+            Driver::Replay => format!("off its CPU as in {}", self.recording),
+            driver => format!(
+                "{} of a CPU in slices of {} ms ({})",
+                general(self.share, 4),
+                general(self.timeslice_ns as f64 / 1e6, 6),
+                driver.name()
+            ),
+        }
+    }
+
+    /// Returns when a CPU may run. `seed`: for what is drawn.
+    pub fn schedule(&self, phase_ns: u64, seed: u64) -> Schedule {
+        let plain = Slices::plain(self.timeslice_ns, self.period_ns());
+        match self.driver {
+            Driver::Replay => Schedule::Replay { offtimes: self.offtimes.clone() },
+            Driver::Burner => Schedule::Slices(Slices {
+                phase: Some(phase_ns),
+                start_jitter: self.start_jitter,
+                length_jitter: self.length_jitter,
+                seed,
+                ..plain
+            }),
+            _ => Schedule::Slices(plain),
+        }
+    }
+
+    /// Returns when the first whole period of each of `count` threads begins, ns: all at once, evenly over a period, or
+    /// anywhere in it, as `draw` says.
+    pub fn phases_ns(&self, count: usize, mut draw: impl FnMut() -> u64) -> Vec<u64> {
+        let (period, count) = (self.period_ns(), count as u64);
+        let phase = |number| match self.phase {
+            Phase::In => 0,
+            Phase::Out => number * period / count,
+            Phase::Random => draw() % period,
+        };
+        (0..count).map(phase).collect()
+    }
+
+    /// Refuses what is not possible on this host with these threads. Changes nothing.
+    pub fn check(&self, threads: &[i32]) -> Result<()> {
+        let count = threads.len().max(1);
+        let checked = match self.driver {
+            Driver::Deadline => drivers::check("deadline", &self.schedule(0, 0), count),
+            Driver::Burner | Driver::Replay => drivers::check("burner", &self.schedule(0, 0), count),
+            // Whoever may start processes may do this.
+            Driver::Competitor => Ok(()),
+            Driver::Quota => {
+                cgroups::check(self.timeslice_ns, self.period_ns())?;
+                return threads.iter().try_for_each(|thread| cgroups::group_for(*thread, &[]).map(drop));
+            }
+        };
+        checked.map_err(|error| bad(format!("--driver {}: {error}", self.driver.name())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn asked(words: &str) -> Result<Request> {
+        let line = Line::try_parse_from(std::iter::once("contend").chain(words.split_whitespace()));
+        line.map_err(|error| bad(error.to_string()))?.options.request()
+    }
+
+    #[test]
+    fn what_excludes_each_other_is_refused_with_what_is_allowed() {
+        let cases: [(&str, &[&str]); 19] = [
+            ("", &["--share is missing"]),
+            ("--driver competitor", &["--share is missing", "--competitors N"]),
+            ("--share 0.25 --driver magic", &["--driver", "'magic'", "burner"]),
+            ("--share 1.5", &["--share", "1.5"]),
+            ("--share 0", &["--share: 0 is not between 0 and 1"]),
+            ("--share 25% --timeslice fast", &["--timeslice", "'fast'"]),
+            ("--share 25% --timeslice 5s", &["--timeslice", "5s", "100us to 4s"]),
+            ("--share 0.0001% --timeslice 4s", &["--share", "a larger share"]),
+            ("--share 25% --phase in", &["--phase", "burner"]),
+            ("--share 25% --phase left", &["--phase", "'left'"]),
+            ("--share 25% --start-jitter 0.1", &["--start-jitter", "burner"]),
+            ("--share 25% --driver quota --length-jitter 0.1", &["--length-jitter", "burner's", "quota"]),
+            ("--share 25% --driver burner --length-jitter 0.7", &["0.7", "--length-jitter", "from 0 to 0.5"]),
+            ("--share 25% --competitors 3", &["--competitors", "competitor's", "deadline"]),
+            ("--driver competitor --share 40%", &["--share", "40%", "1/2"]),
+            ("--driver competitor --share 50% --competitors 1", &["--competitors", "--share"]),
+            ("--driver replay", &["--replay FILE"]),
+            ("--driver burner --replay no-such.csv", &["burner does not replay no-such.csv"]),
+            ("--replay no-such.csv --share 0.5", &["--replay", "--share"]),
+        ];
+        for (given, words) in cases {
+            let refused = asked(given).expect_err(given).text;
+            assert!(words.iter().all(|word| refused.contains(word)), "{given}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_request_says_what_it_does() {
+        let of = |words: &str| asked(words).expect(words);
+        assert_eq!(of("--share 25%").describe(), "0.25 of a CPU in slices of 10 ms (deadline)");
+        assert_eq!(of("--driver competitor --share 33.3%").describe(), "beside 2 busy process(es) of nice 0");
+        let burner = of("--driver burner --share 40% --timeslice 20ms --phase out");
+        assert_eq!((burner.period_ns(), burner.off_ns()), (50_000_000, Some(30_000_000)));
+        assert_eq!(of("--driver competitor --competitors 3 --nice -5").nice, -5);
+    }
+
+    #[test]
+    fn phases() {
+        let of = |phase: &str| asked(&format!("--driver burner --share 50% --timeslice 15ms --phase {phase}"));
+        let phases = |phase: &str, draw: u64| of(phase).expect(phase).phases_ns(3, || draw);
+        assert_eq!(phases("in", 7), [0, 0, 0]);
+        assert_eq!(phases("out", 7), [0, 10_000_000, 20_000_000]);
+        assert_eq!(phases("random", 30_000_007), [7, 7, 7]);
+    }
+}
