@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 
 import forked
 from brobust import cli
-from brobust.host import locks
+from brobust.host import locks, programs
 
 BROBUST = Path(sys.executable).parent / "brobust"
 
@@ -72,6 +72,13 @@ def scheduling_of(tid: int) -> tuple[object, ...]:
     policy, parameters = os.sched_getscheduler(tid), os.sched_getparam(tid)
     nice = os.getpriority(os.PRIO_PROCESS, tid)
     return os.sched_getaffinity(tid), policy, parameters.sched_priority, nice
+
+
+def left_behind() -> list[str]:
+    """Return kind and name of what killed commands have left on the host."""
+    doctor = [programs.host_program(), "doctor", "--clean", "--dry-run", "--json"]
+    listed = subprocess.run(doctor, capture_output=True, text=True, check=True).stdout
+    return [f"{one['kind']} {one['name']}" for one in json_lines(listed)]
 
 
 def json_lines(text: str) -> list[dict[str, Any]]:

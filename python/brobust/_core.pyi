@@ -25,15 +25,12 @@ __all__ = [
     "VirtualRun",
     "check_contention",
     "check_quota",
-    "clean",
     "control_names",
     "control_settings",
     "controls",
     "deviation",
     "hrtick_dl",
     "hz",
-    "leftovers",
-    "quota_usable",
     "replay_calls",
 ]
 
@@ -76,15 +73,6 @@ class HeldGroup:
 
 def check_quota(timeslice_ns: int, period_ns: int, threads: Sequence[int]) -> None:
     """Refuse a quota that the kernel does not take, or that these threads cannot be given."""
-
-def quota_usable() -> bool:
-    """Return whether this process can make cgroups with a quota."""
-
-def leftovers() -> list[tuple[str, str]]:
-    """Return kind and name of what sessions whose process is gone have left on the host. This needs no privilege."""
-
-def clean() -> list[str]:
-    """Remove all leftovers. Return what could not be removed, with the reason."""
 
 def control_names() -> list[str]:
     """The congestion controls of cc/controls: BPF in a live kernel, modules in virtual time."""

@@ -201,12 +201,6 @@ fn place_of(thread: i32) -> Result<Place> {
     ))
 }
 
-/// Returns whether groups can be made here.
-pub fn usable() -> bool {
-    let writable = |home: &Path| nix::unistd::access(home, nix::unistd::AccessFlags::W_OK).is_ok();
-    place_of(std::process::id() as i32).is_ok_and(|place| writable(&place.group))
-}
-
 #[cfg(not(test))]
 fn write(file: &Path, text: &str) -> io::Result<()> {
     fs::write(file, text)

@@ -1,4 +1,4 @@
-//! `brobust-host-changes` for Python: the session of this process, and what others have left.
+//! `brobust-host-changes` for Python: the session of this process.
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -11,10 +11,7 @@ use pyo3::prelude::*;
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Session>()?;
     module.add_class::<HeldGroup>()?;
-    module.add_function(wrap_pyfunction!(check_quota, module)?)?;
-    module.add_function(wrap_pyfunction!(quota_usable, module)?)?;
-    module.add_function(wrap_pyfunction!(leftovers, module)?)?;
-    module.add_function(wrap_pyfunction!(clean, module)?)
+    module.add_function(wrap_pyfunction!(check_quota, module)?)
 }
 
 /// Returns the exception of python/brobust/errors.py for a refusal.
@@ -129,20 +126,4 @@ fn check_quota(py: Python<'_>, timeslice_ns: u64, period_ns: u64, threads: Vec<i
         cgroups::check(timeslice_ns, period_ns)?;
         threads.iter().try_for_each(|thread| cgroups::group_for(*thread, &[]).map(drop))
     })
-}
-
-#[pyfunction]
-fn quota_usable() -> bool {
-    cgroups::usable()
-}
-
-#[pyfunction]
-fn leftovers(py: Python<'_>) -> PyResult<Vec<(&'static str, String)>> {
-    let found = unlocked(py, || host::leftovers(&Runtime::of_environment()))?;
-    Ok(found.into_iter().map(|leftover| (leftover.kind, leftover.name)).collect())
-}
-
-#[pyfunction]
-fn clean(py: Python<'_>) -> PyResult<Vec<String>> {
-    Ok(unlocked(py, || host::clean(&Runtime::of_environment()))?.1)
 }
