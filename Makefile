@@ -95,4 +95,5 @@ dist-test:
 	@scripts/dist-test.sh
 
 clean:
-	rm -rf target .venv python/brobust/sources python/brobust/bin python/brobust/testbed/bin python/brobust/kernels/bin python/brobust/_core*.so
+	rm -rf target build .venv python/brobust/_core*.so
+	rm -rf $(addprefix python/brobust/,sources bin testbed/bin kernels/bin site)
