@@ -21,8 +21,8 @@ check_versions() {
 		other=$(grep -A1 '^name = "brobust' "$lock" | sed -n 's/^version = "\(.*\)"/\1/p' | grep -vx -e "$version" -e 0.0.0 | head -1)
 		[ -z "$other" ] || { wrong "$lock has $other, Cargo.toml has $version"; status=1; }
 	done
-	for page in README.md docs/*.md; do
-		other=$(grep -oE 'brobust(-host)?[-_][0-9]+\.[0-9]+\.[0-9]+' "$page" | grep -vF "$version" | head -1)
+	for page in README.md docs/*.md packaging/kubernetes/*.yaml; do
+		other=$(grep -oE '(brobust(-host)?[-_:]|newTag: "?)[0-9]+\.[0-9]+\.[0-9]+' "$page" | grep -vF "$version" | head -1)
 		[ -z "$other" ] || { wrong "$page names $other, the version is $version"; status=1; }
 	done
 	return $status
