@@ -85,4 +85,5 @@ if [ ${#failed[@]} -gt 0 ]; then
 	printf 'release: %s is not ready: %s\n' "$version" "${failed[*]}"
 	exit 1
 fi
-printf 'release: what a human does next: docs/releasing.md, "What a human does" (tag, build again, sign, upload)\n'
+[ $# -lt ${#all_steps[@]} ] ||
+	printf 'release: what a human does next: docs/releasing.md, "What a human does" (tag, build again, sign, upload)\n'
