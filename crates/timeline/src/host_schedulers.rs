@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::schedule::{Ticked, FAIR_SLICE};
-use crate::time_slices::{on_clock, TimeSlice};
+use crate::time_slice::{on_clock, TimeSlice};
 
 /// The turns of a thread under one scheduler, one after the other.
 #[derive(Debug)]

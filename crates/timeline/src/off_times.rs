@@ -1,6 +1,6 @@
 //! The same schedule seen from outside: when the CPU is away.
+use crate::drawn::Drawn;
 use crate::schedule::Schedule;
-use crate::time_slices::Drawn;
 
 /// The CPU is taken away from `begin` until `end`, ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,23 +1,10 @@
 //! The timeslices of a schedule, in order, drawn as time goes on.
 use std::collections::VecDeque;
 
-use rand::{Rng, SeedableRng};
-use rand_pcg::Pcg64Mcg;
-
-use crate::host_schedulers::{Scheduler, Turns};
-use crate::schedule::{Schedule, Slices, Ticked, Woken};
-
-/// The end of a timeslice that has no end.
-pub const NEVER: u64 = u64::MAX;
-
-/// The CPU may run from `begin` until `end`, ns. Laid out as in C, since kernels in virtual time read it from the memory
-/// that they share with the simulation.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TimeSlice {
-    pub begin: u64,
-    pub end: u64,
-}
+use crate::drawn::Drawn;
+use crate::on_wake_up::OnWakeUp;
+use crate::schedule::Schedule;
+use crate::time_slice::{TimeSlice, NEVER};
 
 impl Schedule {
     /// Returns all timeslices from `origin` to `end`. Their times count from `origin`.
@@ -108,11 +95,7 @@ impl TimeSlices {
     /// them itself ([`Schedule::time_slices`]).
     pub fn begun(&self, origin: u64, end: u64) -> Option<Vec<TimeSlice>> {
         let Source::OnWakeUp(windows) = &self.source else { return None };
-        let all = windows.past.iter().chain([&windows.current]).filter(|slice| slice.end > origin && slice.begin < end);
-        Some(
-            all.map(|slice| TimeSlice { begin: slice.begin.max(origin) - origin, end: slice.end.min(end) - origin })
-                .collect(),
-        )
+        Some(windows.begun(origin, end))
     }
 }
 
@@ -129,215 +112,10 @@ fn write_all(slices: impl Iterator<Item = TimeSlice>, to: &mut [TimeSlice]) -> u
     to.iter_mut().zip(slices).map(|(to, from)| *to = from).count()
 }
 
-/// The windows of a thread under SCHED_DEADLINE, with runtime = deadline < period, that sleeps when it has nothing to do
-/// (kernel/sched/deadline.c). It may run for a runtime from its wake-up on, by the wall clock, whatever it sleeps in
-/// between (update_dl_revised_wakeup). If it wants to run after that and before the end of its period, it waits until
-/// then (dl_check_constrained_dl); if it wakes up later, a new period begins with it (replenish_dl_new_period).
-#[derive(Debug)]
-struct OnWakeUp {
-    given: Woken,
-    current: TimeSlice,
-    /// When the period of the current window began.
-    period_began: u64,
-    past: Vec<TimeSlice>,
-}
-
-impl OnWakeUp {
-    fn new(given: Woken, origin: u64) -> Self {
-        // A period is under way when the schedule begins. Before, the CPU is free.
-        let before = Pcg64Mcg::seed_from_u64(given.seed).random_range(0..given.period);
-        let period_began = origin.saturating_sub(before);
-        let current = TimeSlice { begin: 0, end: period_began.saturating_add(given.timeslice) };
-        Self { given, current, period_began, past: Vec::new() }
-    }
-
-    fn first_from(&self, at: u64) -> u64 {
-        if at < self.current.end {
-            at
-        } else {
-            at.max(self.next_period())
-        }
-    }
-
-    fn next_period(&self) -> u64 {
-        self.period_began.saturating_add(self.given.period)
-    }
-
-    fn wake_up(&mut self, at: u64) -> u64 {
-        if at >= self.current.end {
-            let begin = at.max(self.next_period());
-            self.past.push(self.current);
-            self.period_began = begin;
-            self.current = TimeSlice { begin, end: begin.saturating_add(self.given.timeslice) };
-        }
-        self.next_period()
-    }
-
-    /// Returns the window under way and, for what has to wait for it, the next one. After the end the CPU is free.
-    fn known(&self, end: u64) -> impl Iterator<Item = TimeSlice> {
-        let next = self.next_period();
-        let waiting = TimeSlice { begin: next.min(end), end: next.saturating_add(self.given.timeslice) };
-        [self.current, waiting].into_iter()
-    }
-}
-
-/// Iterator over the timeslices of a schedule. No timeslice is empty; the last one has no end.
-#[derive(Debug)]
-pub(crate) enum Drawn {
-    Ended,
-    Always,
-    /// `free_until`: the end of the timeslice before the first period, while that is to come.
-    Slices {
-        periods: Box<Periods>,
-        free_until: Option<u64>,
-    },
-    Turns(Box<Turns>),
-    Replay {
-        offtimes: std::vec::IntoIter<(u64, u64)>,
-        origin: u64,
-        from: u64,
-    },
-}
-
-impl Drawn {
-    pub fn new(schedule: &Schedule, origin: u64) -> Self {
-        match schedule {
-            // Who asks in advance is told what a thread would get that is always busy.
-            Schedule::OnWakeUp(given) => {
-                let Woken { timeslice, period, seed } = *given;
-                Self::turns(Scheduler::Deadline, Ticked { timeslice, period, tick: 1_000, seed }, origin)
-            }
-            Schedule::Always => Self::Always,
-            Schedule::Slices(slices) => {
-                let periods = Box::new(Periods::new(slices, origin));
-                let free_until = Some(on_clock(periods.from));
-                Self::Slices { periods, free_until }
-            }
-            Schedule::Deadline(given) => Self::turns(Scheduler::Deadline, *given, origin),
-            Schedule::Quota(given) => Self::turns(Scheduler::Quota, *given, origin),
-            Schedule::Fair(given) => {
-                let others = (given.period as f64 / given.timeslice as f64).round() as u32 - 1;
-                Self::turns(Scheduler::Fair { others }, *given, origin)
-            }
-            Schedule::Replay { offtimes } => Self::Replay { offtimes: offtimes.clone().into_iter(), origin, from: 0 },
-        }
-    }
-
-    fn turns(scheduler: Scheduler, given: Ticked, origin: u64) -> Self {
-        Self::Turns(Box::new(Turns::new(scheduler, given, origin)))
-    }
-
-    /// Returns the next timeslice, which is empty where all of it would lie before the schedule's start.
-    fn draw(&mut self) -> Option<TimeSlice> {
-        let slice = match self {
-            Self::Ended => return None,
-            Self::Always => TimeSlice { begin: 0, end: NEVER },
-            Self::Slices { periods, free_until } => match free_until.take() {
-                Some(end) => return Some(TimeSlice { begin: 0, end }),
-                None => periods.next_slice(),
-            },
-            Self::Turns(turns) => turns.next_turn(),
-            Self::Replay { offtimes, origin, from } => {
-                let begin = *from;
-                let end = offtimes.next().map_or(NEVER, |(off, length)| {
-                    let end = origin.saturating_add(off);
-                    *from = end.saturating_add(length);
-                    end
-                });
-                TimeSlice { begin, end }
-            }
-        };
-        if slice.end == NEVER {
-            *self = Self::Ended;
-        }
-        Some(slice)
-    }
-}
-
-impl Iterator for Drawn {
-    type Item = TimeSlice;
-
-    fn next(&mut self) -> Option<TimeSlice> {
-        loop {
-            let slice = self.draw()?;
-            if slice.begin < slice.end {
-                return Some(slice);
-            }
-        }
-    }
-}
-
-/// The periods of [`Slices`], one after the other. Times are signed and wide enough for every sum of them: a period may
-/// begin long before the clock does.
-#[derive(Debug)]
-pub(crate) struct Periods {
-    slices: Slices,
-    random: Pcg64Mcg,
-    /// When the next period begins.
-    at: i128,
-    /// What comes before is not part of the schedule.
-    from: i128,
-    /// When the CPU is free for good.
-    stop: i128,
-    /// When the CPU is free for the next while.
-    pause: i128,
-}
-
-impl Periods {
-    fn new(slices: &Slices, origin: u64) -> Self {
-        let after = |begin: i128, time: Option<u64>| time.map_or(NEVER.into(), |time| begin + i128::from(time));
-        let from = i128::from(origin) + i128::from(slices.start);
-        let mut random = Pcg64Mcg::seed_from_u64(slices.seed);
-        let drawn = random.random_range(0..slices.period);
-        let phase = slices.phase.unwrap_or(drawn) % slices.period;
-        // Only the rest is seen of the period that is under way when the schedule starts.
-        let at = from + i128::from(phase) - if phase > 0 { i128::from(slices.period) } else { 0 };
-        let (stop, pause) = (after(origin.into(), slices.stop), after(from, slices.alternate));
-        Self { slices: *slices, random, at, from, stop, pause }
-    }
-
-    fn next_slice(&mut self) -> TimeSlice {
-        let (timeslice, off) = self.lengths();
-        let spare = off as f64 * self.slices.start_jitter;
-        let drawn = self.at + i128::from((spare * self.random.random::<f64>()) as u64);
-        self.at += i128::from(timeslice) + i128::from(off);
-        let (mut begin, mut end) = (drawn.max(self.from), drawn + i128::from(timeslice));
-        if let Some(time) = self.slices.alternate.filter(|_| end >= self.pause) {
-            begin = begin.min(self.pause);
-            end = self.pause + i128::from(time);
-            // The first period afterwards is under way, as one is when a run begins.
-            self.from = end;
-            self.at = end - i128::from(self.random.random_range(0..self.slices.period));
-            self.pause = end + i128::from(time);
-        }
-        match end < self.stop {
-            true => TimeSlice { begin: on_clock(begin), end: on_clock(end) },
-            false => TimeSlice { begin: on_clock(begin.min(self.stop)), end: NEVER },
-        }
-    }
-
-    /// Returns the lengths of the next timeslice and of its off-time. A period that is under way has the usual ones, so
-    /// that it ends when it should.
-    fn lengths(&mut self) -> (u64, u64) {
-        let (timeslice, off) = (self.slices.timeslice, self.slices.off_time());
-        if self.slices.length_jitter == 0.0 || self.at < self.from {
-            return (timeslice, off);
-        }
-        let mut drawn = |length: u64| {
-            let factor = 1.0 + self.slices.length_jitter * (2.0 * self.random.random::<f64>() - 1.0);
-            (length as f64 * factor).round() as u64
-        };
-        (drawn(timeslice).max(1), drawn(off))
-    }
-}
-
-pub(crate) fn on_clock(time: i128) -> u64 {
-    time.clamp(0, NEVER.into()) as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schedule::{Slices, Woken};
     use crate::schedule::{MAX_PERIOD, MIN_PERIOD};
     use proptest::prelude::*;
 
