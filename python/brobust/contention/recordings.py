@@ -1,6 +1,7 @@
 """Load recorded off-times for replay: from a dataset, from `brobust contend record`, or from a table of your own.
 
-Polars is imported where it is used: it takes half of the time in which `brobust contend` starts.
+Polars is imported where it is used: a request without a recording does not need it. crates/command/src/contend reads
+the same recordings for `brobust contend`.
 """
 
 from __future__ import annotations

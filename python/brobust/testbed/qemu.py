@@ -222,7 +222,7 @@ def _command(config: GuestConfig, files: list[int], accelerator: str, directory:
         "-cpu", "max" if accelerator == "tcg" else "host",
         "-smp", str(config.vcpus), "-m", str(config.memory_mb),
         "-kernel", f"/proc/self/fd/{kernel}", "-initrd", f"/proc/self/fd/{initrd}",
-        # This names the session, so that host/session.py can find a QEMU that a killed brobust left behind.
+        # This names the session, so that crates/host can find a QEMU that a killed brobust left behind.
         "-fw_cfg", f"name=opt/brobust/session,string={directory}/{name}",
         # With panic=-1 and -no-reboot a guest that panics ends. An oops is fatal, too, since it has killed a task.
         "-append", "console=ttyS0 quiet panic=-1 oops=panic mitigations=off nowatchdog net.ifnames=0 "

@@ -23,6 +23,12 @@ use request::Request;
 use screen::Screen;
 use vcpus::Machine;
 
+const EXAMPLES: &str = "Examples:
+  brobust contend --qemu web-1 --share 25% --timeslice 10ms --dry-run
+  brobust contend --libvirt web-1 --share 50% --driver quota --for 60s
+  brobust contend --pid 4711 --driver competitor --competitors 3 --for 60s
+  brobust contend --qemu test-1 --replay recording.parquet";
+
 /// Take the CPU away from the vCPU threads of any VM on this host, and say what they really got
 ///
 /// Knows the vCPU threads of QEMU, libvirt, VirtualBox, VMware, Firecracker and cloud-hypervisor by their names (tested: QEMU
@@ -30,7 +36,7 @@ use vcpus::Machine;
 /// given its policy, nice value, CPUs and cgroup back at the end, on Ctrl-C, and by `brobust doctor --clean` after kill -9.
 /// Exit status 1 if the threads did not get what was asked for.
 #[derive(Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
@@ -65,6 +71,7 @@ enum Command {
 /// Changes nothing. As root by a BPF program, every switch exactly; without privilege by what the kernel counts in /proc,
 /// off-times exact in length and to a millisecond in when they were.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  brobust contend record --pid 4711 --for 60s -o recording.parquet")]
 struct Record {
     /// Parquet file; `--replay` takes it
     #[arg(long, short, value_name = "FILE")]
