@@ -30,9 +30,9 @@ brobust/sources/kernel and brobust/sources/cc. The configuration is the file `co
 The exact Debian packages stay at https://snapshot.debian.org/package/linux/ (binary package linux-source-SERIES of the
 version above). `brobust kernel build NAME` builds an executable again: with the same compiler, the same bytes.
 
-Offer, valid for three years from the date of this package: whoever distributes it gives anybody who asks the complete
+Offer, valid for three years from the date of this package: its publisher gives anybody who asks the complete
 corresponding source on a medium customary for software interchange, for no more than the cost of doing so. Ask where
-you got the package, or through the addresses of its project page.
+you got the package.
 """
 
 
@@ -47,7 +47,7 @@ def bring(kernel: VirtualKernel, directory: Path) -> str:
     tarballs = sorted((cache_directory() / "sources").glob(f"{package}_{version}.tar.*"))
     if tarballs:
         digest = hashlib.sha256(tarballs[0].read_bytes()).hexdigest()
-        lines.append(f"    tarball  {package}{tarballs[0].suffix} in it, SHA-256 {digest}")
+        lines.append(f"    tarball  {package}.tar{tarballs[0].suffix} in it, SHA-256 {digest}")
     return "\n".join([*lines, f"    linux    SHA-256 {kernel.sha256}", ""])
 
 

