@@ -521,7 +521,7 @@ class TestIperf3:
         arguments = [BROBUST, "run", "--cc", "bbr", "--duration", "1s", "--share", "1", "--repeat", "1", "--json"]
 
         def without_ptrace(*more: str) -> subprocess.CompletedProcess[str]:
-            command = [BROBUST.with_name("python"), "-c", WITHOUT_PTRACE, *arguments, *more]
+            command = [BROBUST.with_name("python"), "-c", WITHOUT, str(PTRACE), *arguments, *more]
             return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
         refused = without_ptrace("--traffic", "iperf3")
@@ -531,12 +531,23 @@ class TestIperf3:
         assert done.returncode == 0 and json_lines(done.stdout)[0]["outcome"] == "ok", done.stderr
 
 
-# Runs its arguments under a seccomp filter with which ptrace(2) fails with EPERM; everything else works.
-WITHOUT_PTRACE = """
+def test_a_container_may_forbid_to_fix_addresses(tmp_path: Path) -> None:
+    """Docker's seccomp profile does. A run's packets do not depend on addresses."""
+    arguments = [BROBUST, "run", "--cc", "bbr", "--duration", "1s", "--share", "0.5", "--repeat", "1", "--json"]
+    forbidden = [BROBUST.with_name("python"), "-c", WITHOUT, str(PERSONALITY), *arguments, "--out", "forbidden"]
+    said = [subprocess.run(c, cwd=tmp_path, capture_output=True, text=True).stdout for c in (arguments, forbidden)]
+    free, confined = (json_lines(one)[0] for one in said)
+    assert confined["outcome"] == "ok" and confined["packet_hash"] == free["packet_hash"]
+
+
+PTRACE, PERSONALITY = 101, 135
+# Runs its arguments under a seccomp filter with which one system call fails with EPERM; everything else works.
+WITHOUT = """
 import ctypes, os, struct, sys
 LOAD, JUMP_IF_EQUAL, RETURN = 0x20, 0x15, 0x06
-PTRACE, EPERM, ALLOW = 101, 0x00050001, 0x7FFF0000
-steps = [(LOAD, 0, 0, 0), (JUMP_IF_EQUAL, 0, 1, PTRACE), (RETURN, 0, 0, EPERM), (RETURN, 0, 0, ALLOW)]
+EPERM, ALLOW = 0x00050001, 0x7FFF0000
+forbidden = int(sys.argv.pop(1))
+steps = [(LOAD, 0, 0, 0), (JUMP_IF_EQUAL, 0, 1, forbidden), (RETURN, 0, 0, EPERM), (RETURN, 0, 0, ALLOW)]
 code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
 program = ctypes.create_string_buffer(struct.pack("HP", len(steps), ctypes.addressof(code)))
 prctl = ctypes.CDLL(None).prctl

@@ -36,7 +36,7 @@ linux:
 	@grep -q broken init/main.c && { echo "init/main.c:1:1: error: broken"; exit 1; } || true
 	@echo "net/ipv4/tcp_own.o: net/ipv4/tcp_own.c" >net/ipv4/.tcp_own.o.cmd
 	@mkdir -p include/config && echo 6.4.0-v3 >include/config/kernel.release
-	@cat init/main.c >linux; date >/dev/null; echo "$(KBUILD_BUILD_TIMESTAMP)" >>linux
+	@cat init/main.c >linux; date >/dev/null; echo "$(KBUILD_BUILD_TIMESTAMP)" >>linux; chmod +x linux
 """
 PATCH = """\
 Greets.
@@ -282,6 +282,13 @@ def test_a_kernel_that_is_not_there_is_refused_with_the_command_that_builds_it(
 ) -> None:
     with pytest.raises(error, match=words):
         virtual_kernels.find(name)
+
+
+def test_a_kernel_that_this_place_does_not_let_run_is_refused(tree: Path, ours: Path) -> None:
+    built = _built(tree).kernel
+    built.path.chmod(0o644)  # what a file system that is mounted noexec looks like
+    with pytest.raises(MissingSupport, match="noexec"):
+        virtual_kernels.find(built.name)
 
 
 def test_a_kernel_that_a_wheel_brought_is_found_after_the_cache(

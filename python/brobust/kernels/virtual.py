@@ -148,13 +148,18 @@ def find(name: str | None = None) -> VirtualKernel:
 
 
 def _check_executable(kernel: VirtualKernel) -> None:
-    """Refuse an executable that has changed since it was built: its hash identifies runs. As root, also refuse one that
-    another user could have put there."""
+    """Refuse an executable that cannot run here, or has changed since it was built: its hash identifies runs. As root,
+    also refuse one that another user could have put there."""
     if os.geteuid() == 0:
         root = (cache_directory() if kernel.where == "cache" else _FROM_WHEEL).resolve()
         place = kernel.path.parent.resolve()
         for directory in (place, *(above for above in place.parents if above.is_relative_to(root))):
             refuse_foreign(directory)
+    if not os.access(kernel.path, os.X_OK):  # false on a file system that is mounted so, too
+        raise MissingSupport(
+            f"kernel: {kernel.path} cannot be executed here: its file system is mounted noexec, or its mode has "
+            "changed; install brobust elsewhere, or set BROBUST_CACHE to a directory that allows programs, and build it"
+        )
     status = kernel.path.stat()
     found = _sha256(kernel.path, status.st_ino, status.st_size, status.st_mtime_ns)
     if found != kernel.sha256:
