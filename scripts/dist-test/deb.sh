@@ -46,8 +46,8 @@ try_program() { # PREFIX: runs the first commands of what is installed there; $f
 	[ $status -eq 0 ] || fail "watch --once: $status, $(cat "$work/said")"
 	inside root brobust cc list >"$work/said" 2>&1 || fail "cc list: $(cat "$work/said")"
 	grep -q brb_bbr3_steady "$work/said" || fail "cc list names no control: $(cat "$work/said")"
-	inside root sh -c 'sleep 60 & brobust contend --pid $! --threads $! --dry-run; status=$?; kill $!; exit $status' \
-		>"$work/said" 2>&1 || fail "contend --dry-run: $(cat "$work/said")"
+	inside root sh -c 'sleep 60 & brobust contend --pid $! --threads $! --share 25% --dry-run
+		status=$?; kill $!; exit $status' >"$work/said" 2>&1 || fail "contend --dry-run: $(cat "$work/said")"
 	# A mistake is one line and exit status 2.
 	inside stranger brobust watch --interval 0 >"$work/said" 2>&1 && fail "watch --interval 0 is taken"
 	[ "$(wc -l <"$work/said")" -eq 1 ] || fail "watch --interval 0 is refused in more than one line: $(cat "$work/said")"
