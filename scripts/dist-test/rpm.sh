@@ -12,13 +12,14 @@ test_rpm() { # SUITE
 	before=$(files | only_files)
 	cp "$package" "$root/tmp/package.rpm"
 	begun=$EPOCHREALTIME
-	inside root rpm --install --nodeps /tmp/package.rpm 2>/dev/null
+	# Without plugins: one of them wants mounts that a chroot does not have.
+	inside root rpm --install --nodeps --noplugins /tmp/package.rpm
 	install=$(since "$begun")
 	try_program /usr
 	row rpm "$suite" "$(megabytes "$package")" \
 		"$(rpm --query --package --queryformat '%{SIZE}' "$package" | awk '{ printf "%.1f MB", $1 / 1e6 }')" \
 		"$install s" "$first s" none
-	inside root rpm --erase brobust-host 2>/dev/null
+	inside root rpm --erase --noplugins brobust-host
 	files | only_files | grep -v '/\.rpm\.lock$' | diff <(echo "$before") - >"$work/said" ||
 		fail "after removal: $(cat "$work/said")"
 }

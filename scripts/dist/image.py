@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 NOBODY = "65534:65534"
+# Of ours and of what is linked in.
+LICENCES = "BSD-3-Clause AND Apache-2.0 AND MIT AND LGPL-2.1-or-later AND LGPL-3.0-or-later AND Zlib"
 
 
 def layer_of(root: Path, seconds: int) -> bytes:
@@ -47,7 +49,7 @@ def image(root: Path, version: str, seconds: int) -> dict[str, bytes]:
         "org.opencontainers.image.description": "TCP senders that are short of CPU: watch, test and repair",
         "org.opencontainers.image.version": version,
         "org.opencontainers.image.created": created,
-        "org.opencontainers.image.licenses": "GPL-2.0-only OR BSD-3-Clause",
+        "org.opencontainers.image.licenses": LICENCES,
         "org.opencontainers.image.authors": "the brobust authors",
     }
     files: dict[str, bytes] = {"oci-layout": _json({"imageLayoutVersion": "1.0.0"})}
