@@ -18,6 +18,7 @@ from brobust import _core
 from brobust.drivers import schedules
 from brobust.errors import BrobustError
 from brobust.host import network
+from brobust.host.cache import cache_directory
 from brobust.host.session import Session
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels import vm as vm_kernels
@@ -215,6 +216,14 @@ def _kernels() -> CheckResult:
     return CheckResult("guest kernels", "ok", ", ".join(f"{name} ({where})" for name, where in names.items()))
 
 
+def _cache() -> CheckResult:
+    where = cache_directory()
+    if not where.is_dir():
+        return CheckResult("cache", "ok", f"nothing is kept in {where}")
+    held = sum(path.lstat().st_size for path in where.rglob("*") if path.is_file() and not path.is_symlink())
+    return CheckResult("cache", "ok", f"{where}, {held / 1e6:.0f} MB; it may be deleted, and is all that brobust keeps")
+
+
 def _kvm() -> CheckResult:
     if (kernel := _any_kernel()) is None:
         return CheckResult("KVM", "limited", "not tried: no guest kernel yet", "make setup")
@@ -295,5 +304,5 @@ def can_run_vms(results: list[CheckResult]) -> bool:
 
 _CHECKS: list[Callable[[], CheckResult]] = [
     _root, _capabilities, _cpus, _programs, _guest_program, _tick, _deadline, _real_time, _btf, _recorder,
-    _struct_ops, _wire, _virtual_kernel, _memory_file, _ptrace, _kernels, _qdiscs, _kvm, _tcg,
+    _struct_ops, _wire, _virtual_kernel, _memory_file, _ptrace, _kernels, _cache, _qdiscs, _kvm, _tcg,
 ]  # fmt: skip
