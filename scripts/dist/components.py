@@ -37,16 +37,16 @@ class Component:
     notices: tuple[Path, ...]
 
 
-def rust_packages(program: str, features: str) -> list[Component]:
+def rust_packages(program: str) -> list[Component]:
     """Return the packages that are linked into one of ours."""
     metadata = _read("cargo", "metadata", "--locked", "--format-version=1", "--filter-platform", TARGET)
     packages = {package["id"]: package for package in json.loads(metadata)["packages"]}
     lock = tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
     checksums = {(package["name"], package["version"]): package.get("checksum") for package in lock}
-    # Of the tools, `cargo tree` alone knows which features, and so which packages, a program gets.
+    # `cargo tree` alone of all tools knows which packages a program really gets.
     listing = _read(
         *("cargo", "tree", "--locked", "--package", program, "--target", TARGET, "--edges", "normal,no-proc-macro"),
-        *("--prefix", "none", "--format", "{p}", *(["--features", features] if features else [])),
+        *("--prefix", "none", "--format", "{p}"),
     )
     used = {(words[0], words[1].removeprefix("v")) for line in listing.splitlines() if (words := line.split())}
     found = [package for package in packages.values() if (package["name"], package["version"]) in used]
@@ -138,7 +138,7 @@ def _read(*command: str) -> str:
 
 def linked(programs: list[str]) -> list[Component]:
     """Return everything that is linked into these packages of the workspace, ours too."""
-    found = {one for program in programs for one in rust_packages(program, "static")}
+    found = {one for program in programs for one in rust_packages(program)}
     return sorted(found, key=lambda one: (one.name, one.version)) + c_libraries()
 
 
