@@ -6,24 +6,35 @@
 static_programs=target/x86_64-unknown-linux-gnu/dist
 binary=$static_programs/brobust-host
 
+# libelf.a and libz.a for whoever links them, in one directory.
+static_libraries=$PWD/target/static-libraries
+
+# Puts into libelf.a what it needs itself: on Debian 13 it decompresses zstd as well.
+gather_static_libraries() {
+	local library
+	rm -rf "$static_libraries"
+	mkdir -p "$static_libraries"
+	{
+		echo "create $static_libraries/libelf.a"
+		for library in $(pkg-config --static --libs-only-l libelf); do
+			[ "$library" = -lz ] || echo "addlib $(gcc -print-file-name="lib${library#-l}.a")"
+		done
+		echo save
+	} | ar -M
+	cp "$(gcc -print-file-name=libz.a)" "$static_libraries/"
+}
+
 # Builds both programs, once, whichever is wanted: cargo gives dependencies the features that the programs built together
 # need, so one of them alone would have other bytes.
 build_binary() {
-	local libraries flags library
+	local flags
 	[ -z "${binary_is_built:-}" ] || return 0
-	libraries=$(dirname "$(gcc -print-file-name=libelf.a)")
+	gather_static_libraries
 	flags="-C target-feature=+crt-static --remap-path-prefix=$PWD=/brobust"
 	flags+=" --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
-	# What libelf.a needs itself: on Debian 13 it decompresses zstd as well.
-	for library in $(pkg-config --static --libs-only-l libelf); do
-		case $library in
-		-lelf | -lz) ;;
-		*) flags+=" -C link-arg=$library" ;;
-		esac
-	done
 	say "building the program for operators, and the one for guests"
 	# ahash, which parquet uses, would draw a seed at each build.
-	CONST_RANDOM_SEED=brobust LIBBPF_SYS_LIBRARY_PATH=$libraries RUSTFLAGS=$flags \
+	CONST_RANDOM_SEED=brobust LIBBPF_SYS_LIBRARY_PATH=$static_libraries RUSTFLAGS=$flags \
 		cargo build --profile dist --quiet --locked \
 		--target x86_64-unknown-linux-gnu --features static --package brobust-command --package brobust-guest
 	binary_is_built=yes
