@@ -9,9 +9,9 @@ binary=$static_programs/brobust-host
 # libelf.a and libz.a for whoever links them, in one directory.
 static_libraries=$PWD/target/static-libraries
 
-# Puts into libelf.a what it needs itself: on Debian 13 it decompresses zstd as well.
+# Puts into libelf.a what it needs itself: newer ones decompress zstd as well.
 gather_static_libraries() {
-	local library
+	local library symbols
 	rm -rf "$static_libraries"
 	mkdir -p "$static_libraries"
 	{
@@ -22,6 +22,10 @@ gather_static_libraries() {
 		echo save
 	} | ar -M
 	cp "$(gcc -print-file-name=libz.a)" "$static_libraries/"
+	# elfutils 0.192 forgets a file of its own in libelf.a.
+	symbols=$(nm "$static_libraries/libelf.a" 2>/dev/null)
+	[[ $symbols != *" U eu_search_tree_init"* || $symbols == *" T eu_search_tree_init"* ]] ||
+		refuse "the libelf.a of this system (Debian 13 has it) lacks eu_search_tree_init; build on Debian 12"
 }
 
 # Builds both programs, once, whichever is wanted: cargo gives dependencies the features that the programs built together
