@@ -15,7 +15,6 @@ import psutil
 import pytest
 
 from brobust.errors import RunFailed
-from brobust.host.session import Session
 from brobust.testbed import agent as agents
 from brobust.testbed import console as consoles
 from brobust.testbed import image, qemu
@@ -204,21 +203,19 @@ def test_what_a_healthy_kernel_prints_is_no_panic_and_is_not_kept_whole(monkeypa
     assert len(console.text) == consoles.KEPT_BYTES and console.text.endswith("the end")
 
 
-def _stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> qemu.Guest:
+def _stand_in(script: str) -> qemu.Guest:
     """Return a guest with a program of ours in the place of QEMU, and the same wires."""
     stack = contextlib.ExitStack()
-    wires = qemu._Wires.open(qemu.GuestConfig("test", tap="", mac=""), Session(tmp_path, 0), stack)
+    wires = qemu._Wires.open(qemu.GuestConfig("test", tap="", mac=""), "", stack)
     command = [sys.executable, "-c", script, *map(str, wires.theirs)]
     with stack:
         process = subprocess.Popen(command, stderr=subprocess.PIPE, pass_fds=wires.theirs)
     return qemu.Guest(qemu.GuestConfig("test", tap="", mac=""), process, wires)
 
 
-def test_a_guest_that_panics_and_hangs_is_dead_at_once_and_says_why(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_guest_that_panics_and_hangs_is_dead_at_once_and_says_why() -> None:
     hangs = f"import os, sys, time; os.write(int(sys.argv[2]), {OOPS!r}); time.sleep(100)"
-    with _stand_in(monkeypatch, tmp_path, hangs) as guest:
+    with _stand_in(hangs) as guest:
         begun = time.monotonic()
         with pytest.raises(RunFailed, match="test guest"):
             guest.agent.wait(1, 60)
@@ -227,15 +224,15 @@ def test_a_guest_that_panics_and_hangs_is_dead_at_once_and_says_why(
         assert guest.cause_of_death().startswith("Oops: double fault")
 
 
-def test_a_guest_whose_qemu_ends_is_dead_at_once_and_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with _stand_in(monkeypatch, tmp_path, "import sys; sys.exit('qemu: error: no such machine')") as guest:
+def test_a_guest_whose_qemu_ends_is_dead_at_once_and_says_why() -> None:
+    with _stand_in("import sys; sys.exit('qemu: error: no such machine')") as guest:
         with pytest.raises(RunFailed, match="test guest"):
             guest.agent.wait(1, 60)
         assert guest.died() and guest.cause_of_death() == "qemu: error: no such machine"
 
 
-def test_a_guest_that_is_only_slow_is_not_dead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with _stand_in(monkeypatch, tmp_path, "import time; time.sleep(100)") as guest:
+def test_a_guest_that_is_only_slow_is_not_dead() -> None:
+    with _stand_in("import time; time.sleep(100)") as guest:
         with pytest.raises(RunFailed, match="no answer within"):
             guest.agent._ask({"ping": True}, 0.2)
         assert not guest.died()

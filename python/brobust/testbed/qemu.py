@@ -79,7 +79,7 @@ class Guest:
         """Start QEMU. The guest is ready after `wait_booted`; these are two steps, so that several guests can boot at
         once."""
         with contextlib.ExitStack() as until_started:
-            wires = _Wires.open(config, session, until_started)
+            wires = _Wires.open(config, session.namespace, until_started)
             files = [_opened(file, until_started) for file in (kernel.image, image)]
             command = _command(config, files, accelerator, session.directory, wires)
             if session.namespace:
@@ -157,13 +157,14 @@ class _Wires:
     theirs: tuple[int, ...]
 
     @classmethod
-    def open(cls, config: GuestConfig, session: Session, until_started: contextlib.ExitStack) -> _Wires:
-        """Open them. `until_started` closes our copies of QEMU's descriptors once QEMU has inherited them."""
+    def open(cls, config: GuestConfig, namespace: str, until_started: contextlib.ExitStack) -> _Wires:
+        """Open them; the tap is in `namespace`. `until_started` closes our copies of QEMU's descriptors once QEMU has
+        inherited them."""
         agent, agents = socket.socketpair()
         console, consoles = socket.socketpair()
         theirs = [until_started.enter_context(end).fileno() for end in (agents, consoles)]
         if config.tap:
-            theirs.append(_tap(config.tap, session.namespace))
+            theirs.append(_tap(config.tap, namespace))
             until_started.callback(os.close, theirs[-1])
         return cls(agent, console, tuple(theirs))
 
