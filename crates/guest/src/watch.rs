@@ -33,9 +33,12 @@ pub fn run(options: &Options) -> Result<()> {
         window: Duration::from_secs(options.window_s),
         host_root: "/".into(),
     })?;
-    let mut sweeps = Sweeps::new(watch, Duration::from_millis(options.interval_ms));
-    for _ in 0..options.count {
-        thread::sleep(sweeps.due().saturating_duration_since(Instant::now()));
+    let (begun, interval) = (Instant::now(), Duration::from_millis(options.interval_ms));
+    let mut sweeps = Sweeps::new(watch, interval);
+    for number in 1..=options.count {
+        // Not when `sweeps` says it is due: after a sweep during which the guest was off its CPU that is seconds later,
+        // and a run lasts only seconds.
+        thread::sleep((begun + interval * number).saturating_duration_since(Instant::now()));
         let sweep = sweeps.sweep(ccload::state_maps(), usize::MAX);
         let line = serde_json::to_string(&sweep).context("cannot write the sweep")?;
         let mut out = io::stdout().lock();
