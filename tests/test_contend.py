@@ -352,12 +352,14 @@ def test_an_ordinary_user_may_record(brobust: Brobust, tmp_path: Path) -> None:
             # The virtual environment may lie where nobody else may look: capabilities are dropped, not the user.
             drop = ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all"]
             said = subprocess.run(
-                [*drop, *record, "-o", "recording.parquet"], cwd=tmp_path, capture_output=True, text=True, check=True
+                [*drop, *record, "-o", "recording.parquet"], cwd=tmp_path, capture_output=True, text=True
             )
-    assert "by schedstat" in said.stdout
-    offtimes = sorted(duration / 1e6 for _, duration in recordings.offtimes(str(tmp_path / "recording.parquet")))
-    # 30 ms each, longer where this host was busy with other things; crates/contention/tests/root.rs compares recorders.
-    assert offtimes[len(offtimes) // 2] > 27
+    assert said.returncode == 0 and "by schedstat" in said.stdout, said
+    offtimes = [duration / 1e6 for _, duration in recordings.offtimes(str(tmp_path / "recording.parquet"))]
+    # The burner's last 30 ms each. A busy host adds short ones, as many as it likes: so it is time that is judged, not
+    # a median. crates/contention/tests/root.rs compares recorders.
+    burners = [duration for duration in offtimes if duration > 27]
+    assert len(burners) >= 10 and sum(burners) > 0.6 * sum(offtimes), sorted(offtimes)
 
 
 def _names(record: dict[str, Any], prefix: str = "") -> set[str]:
