@@ -1,5 +1,7 @@
 # A newcomer needs only two commands: `make demo` and `make test`. Both install what they need.
 .DEFAULT_GOAL := help
+# Some machines tell Python to keep nothing of what it compiles. Then each command of the tests compiles all again.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup demo test tools docs lint unit compiles virtual vm audit format dist dist-test clean
 
 help:

@@ -56,11 +56,10 @@ def _rate(testbed: VmBackend, cc: str, share: float) -> float:
 
 
 def test_undisturbed_ours_carry_what_the_kernels_own_carry(testbed: VmBackend) -> None:
-    rate = {cc: _rate(testbed, cc, 1) for cc in ("bbr", "brb_bbr1", "cubic", "brb_cubic", "brb_bbr3")}
+    rate = {cc: _rate(testbed, cc, 1) for cc in ("bbr", "brb_bbr1", "brb_bbr3")}
     # A single run may be unlucky. Whether they decide the same is tested below, call by call.
     assert rate["brb_bbr1"] == pytest.approx(rate["bbr"], rel=0.15), rate
-    assert rate["brb_cubic"] == pytest.approx(rate["cubic"], rel=0.15), rate
-    assert rate["brb_bbr3"] >= 0.85 * rate["cubic"], rate
+    assert rate["brb_bbr3"] >= 0.85 * rate["bbr"], rate
 
 
 def test_recorded_offtimes_are_had_again(testbed: VmBackend, tmp_path: Path) -> None:
@@ -132,10 +131,9 @@ def test_bursts_may_be_sized_by_the_pacing_rate_alone_in_one_run_and_not_in_the_
         assert testbed.ask_sender("cat", "/proc/sys/net/ipv4/tcp_tso_rtt_log").strip() == log
 
 
-def test_with_half_the_cpu_the_repair_helps_bbr_1_and_bbr_3(testbed: VmBackend) -> None:
-    controls = ("brb_bbr1", "brb_bbr1_robust", "brb_bbr3", "brb_bbr3_robust")
-    rate = {cc: _rate(testbed, cc, 0.5) for cc in controls}
-    assert rate["brb_bbr1_robust"] >= 1.7 * rate["brb_bbr1"], rate
+def test_with_half_the_cpu_the_repair_helps_bbr_3(testbed: VmBackend) -> None:
+    """test_vm.py has BBR version 1."""
+    rate = {cc: _rate(testbed, cc, 0.5) for cc in ("brb_bbr3", "brb_bbr3_robust")}
     assert rate["brb_bbr3_robust"] >= 1.7 * rate["brb_bbr3"], rate
 
 
