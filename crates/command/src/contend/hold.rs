@@ -79,28 +79,33 @@ fn kept_busy(request: &Request, places: &[Place]) -> (Vec<usize>, usize) {
     }
 }
 
-/// Applies the contention for `seconds` (None: until Ctrl-C, or the end of a recording), each thread on its CPU from
-/// `check`. Shows one report per second, and returns the one for the whole time. All threads are then restored.
-///
-/// `out`: keep what they got, as `record` does. `force`: as for `check`.
-pub fn contend(
-    machine: &Machine,
-    request: &Request,
-    places: &[Place],
-    seconds: Option<f64>,
-    out: Option<&Path>,
-    force: bool,
-    screen: &mut Screen,
-) -> std::result::Result<Report, Stop> {
+/// What one `contend` does to whom.
+pub struct Task<'a> {
+    pub machine: &'a Machine,
+    pub request: &'a Request,
+    /// Each thread and its CPU, from `check`.
+    pub places: &'a [Place],
+    /// How long, s. None: until Ctrl-C, or the end of a recording.
+    pub seconds: Option<f64>,
+    /// Where to keep what the threads got, as `record` does.
+    pub out: Option<&'a Path>,
+    /// As for `check`.
+    pub force: bool,
+}
+
+/// Applies the contention. Shows one report per second, and returns the one for the whole time. All threads are then
+/// restored.
+pub fn contend(task: &Task<'_>, screen: &mut Screen) -> std::result::Result<Report, Stop> {
+    let Task { request, .. } = task;
     let end_of_recording = request.offtimes.last().map(|(start, length)| (start + length) as f64 / 1e9);
-    let seconds = seconds.or(end_of_recording);
+    let task = Task { seconds: task.seconds.or(end_of_recording), ..*task };
     // Longer than starting and ending may take; while it lasts, something is said every second.
     let silence = STUCK + Duration::from_nanos(10 * request.period_ns());
     interrupt::catch();
     let program = std::env::current_exe()
         .map_err(|error| Refusal::missing_support(format!("this program's own file: {}", files::reason(&error))))?;
     let mut session = Session::start(Runtime::of_environment(), &program, true, Some(silence))?;
-    let outcome = hold(&mut session, machine, request, places, seconds, out, force, screen);
+    let outcome = hold(&mut session, &task, screen);
     let ended = session.end();
     match (outcome, ended) {
         (outcome, Ok(())) => outcome,
@@ -113,17 +118,8 @@ pub fn contend(
     }
 }
 
-#[allow(clippy::too_many_arguments)]
-fn hold(
-    session: &mut Session,
-    machine: &Machine,
-    request: &Request,
-    places: &[Place],
-    seconds: Option<f64>,
-    out: Option<&Path>,
-    force: bool,
-    screen: &mut Screen,
-) -> std::result::Result<Report, Stop> {
+fn hold(session: &mut Session, task: &Task<'_>, screen: &mut Screen) -> std::result::Result<Report, Stop> {
+    let Task { machine, request, places, force, .. } = *task;
     let saved: Vec<SavedThread> = places.iter().map(|(tid, _)| SavedThread::of(*tid)).collect::<Result<_>>()?;
     for (thread, vcpu) in saved.iter().zip(&machine.vcpus) {
         if Some(thread.started) != vcpu.started {
@@ -139,7 +135,7 @@ fn hold(
     }
     let begin = clock::now();
     let contention = Contention::start(request, places, session, begin)?;
-    let outcome = watch(session, machine, request, seconds, out, screen, begin);
+    let outcome = watch(session, task, screen, begin);
     // The first trouble is the one to tell, but the contention ends in any case.
     let stopped = contention.stop(session);
     let report = outcome?;
@@ -147,15 +143,8 @@ fn hold(
     Ok(report)
 }
 
-fn watch(
-    session: &mut Session,
-    machine: &Machine,
-    request: &Request,
-    seconds: Option<f64>,
-    out: Option<&Path>,
-    screen: &mut Screen,
-    begin: u64,
-) -> std::result::Result<Report, Stop> {
+fn watch(session: &mut Session, task: &Task<'_>, screen: &mut Screen, begin: u64) -> std::result::Result<Report, Stop> {
+    let Task { machine, request, seconds, out, .. } = *task;
     let _priority = AheadOfGuests::get();
     if interrupt::is_interrupted() {
         return Err(Stop::Interrupted);

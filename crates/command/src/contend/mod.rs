@@ -113,7 +113,9 @@ fn contend(arguments: &Arguments) -> Found {
         return Err(Refusal::missing_support(text).into());
     }
     let mut screen = Screen::new(json);
-    let report = hold::contend(&machine, &request, &places, seconds, out.as_deref(), force, &mut screen)?;
+    let task =
+        hold::Task { machine: &machine, request: &request, places: &places, seconds, out: out.as_deref(), force };
+    let report = hold::contend(&task, &mut screen)?;
     screen.finish(&report, &machine)?;
     if report.end.is_some_and(|end| end.interrupted) && seconds.is_some() {
         return Ok(ExitCode::from(130));
