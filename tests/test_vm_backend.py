@@ -33,7 +33,7 @@ class Backend(VmBackend):
     def said(self, sentence: str) -> None:
         self.sentences.append(sentence)
 
-    def _booted(self, kernel_name: str, wanted: str) -> Any:
+    def _booted(self, kernel_name: str, wanted: str, vcpus: int = 1) -> Any:
         if not self._started:
             self.boots += 1
             if self.boots <= self.bad_boots:
@@ -48,10 +48,12 @@ class Backend(VmBackend):
     def _reset(self, *_: object) -> None:
         pass
 
+    _place = _keep_busy = _reset
+
 
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> Backend:
-    monkeypatch.setattr(cpus, "plan", lambda: cpus.Plan(1, frozenset({0})))
+    monkeypatch.setattr(cpus, "plan", lambda *_, **__: cpus.Plan((1,), frozenset({0})))
     monkeypatch.setattr(vm, "CALIBRATION_WAIT_SECONDS", 0)
     return Backend()
 
@@ -125,7 +127,7 @@ def _calibrated(
     udp_left, cubic_left = iter(udp), iter(cubic)
     monkeypatch.setattr(vm, "_udp_mbps", lambda *_: next(udp_left))
     monkeypatch.setattr(vm, "_cubic_mbps", lambda *_: next(cubic_left))
-    return backend._calibrate("debian", "auto", 20_000_000, 10_000_000), udp_left, cubic_left
+    return backend._calibrate("debian", "auto", 1, 20_000_000, 10_000_000), udp_left, cubic_left
 
 
 def test_a_calibration_that_falls_short_is_repeated_and_only_what_fell_short(
@@ -158,7 +160,7 @@ def test_a_guest_that_dies_while_it_is_calibrated_costs_a_boot_and_no_try(
 
     monkeypatch.setattr(vm, "_udp_mbps", udp)
     monkeypatch.setattr(vm, "_cubic_mbps", lambda *_: 19.1)
-    record = backend._calibrate("debian", "auto", 20_000_000, 10_000_000)
+    record = backend._calibrate("debian", "auto", 1, 20_000_000, 10_000_000)
     assert record["udp_tries"] == 1 and backend.boots == 2
 
 
@@ -171,5 +173,5 @@ def test_guests_that_always_die_end_a_calibration_with_their_last_words(
 
     monkeypatch.setattr(vm, "_udp_mbps", udp)
     with pytest.raises(GuestDied, match="double fault"):
-        backend._calibrate("debian", "auto", 20_000_000, 10_000_000)
+        backend._calibrate("debian", "auto", 1, 20_000_000, 10_000_000)
     assert backend.boots == 1 + vm.MAX_RESTARTS

@@ -3,6 +3,7 @@
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
+use crate::any_of::Merged;
 use crate::host_schedulers::{Scheduler, Turns};
 use crate::schedule::{Schedule, Slices, Ticked, Woken};
 use crate::time_slice::{on_clock, TimeSlice, NEVER};
@@ -18,6 +19,7 @@ pub(crate) enum Drawn {
         free_until: Option<u64>,
     },
     Turns(Box<Turns>),
+    AnyOf(Merged),
     Replay {
         offtimes: std::vec::IntoIter<(u64, u64)>,
         origin: u64,
@@ -27,30 +29,36 @@ pub(crate) enum Drawn {
 
 impl Drawn {
     pub fn new(schedule: &Schedule, origin: u64) -> Self {
+        Self::shifted(schedule, origin, 0)
+    }
+
+    /// Periods begin `shift` later than in the schedule. What has no periods does not move.
+    pub fn shifted(schedule: &Schedule, origin: u64, shift: u64) -> Self {
         match schedule {
             // Who asks in advance is told what a thread would get that is always busy.
             Schedule::OnWakeUp(given) => {
                 let Woken { timeslice, period, seed } = *given;
-                Self::turns(Scheduler::Deadline, Ticked { timeslice, period, tick: 1_000, seed }, origin)
+                Self::turns(Scheduler::Deadline, Ticked { timeslice, period, tick: 1_000, seed }, origin, shift)
             }
             Schedule::Always => Self::Always,
             Schedule::Slices(slices) => {
-                let periods = Box::new(Periods::new(slices, origin));
+                let periods = Box::new(Periods::new(slices, origin, shift));
                 let free_until = Some(on_clock(periods.from));
                 Self::Slices { periods, free_until }
             }
-            Schedule::Deadline(given) => Self::turns(Scheduler::Deadline, *given, origin),
-            Schedule::Quota(given) => Self::turns(Scheduler::Quota, *given, origin),
+            Schedule::Deadline(given) => Self::turns(Scheduler::Deadline, *given, origin, shift),
+            Schedule::Quota(given) => Self::turns(Scheduler::Quota, *given, origin, shift),
             Schedule::Fair(given) => {
                 let others = (given.period as f64 / given.timeslice as f64).round() as u32 - 1;
-                Self::turns(Scheduler::Fair { others }, *given, origin)
+                Self::turns(Scheduler::Fair { others }, *given, origin, shift)
             }
+            Schedule::AnyOf(several) => Self::AnyOf(Merged::new(several, origin)),
             Schedule::Replay { offtimes } => Self::Replay { offtimes: offtimes.clone().into_iter(), origin, from: 0 },
         }
     }
 
-    fn turns(scheduler: Scheduler, given: Ticked, origin: u64) -> Self {
-        Self::Turns(Box::new(Turns::new(scheduler, given, origin)))
+    fn turns(scheduler: Scheduler, given: Ticked, origin: u64, shift: u64) -> Self {
+        Self::Turns(Box::new(Turns::new(scheduler, given, origin, shift)))
     }
 
     /// Returns the next timeslice, which is empty where all of it would lie before the schedule's start.
@@ -63,6 +71,7 @@ impl Drawn {
                 None => periods.next_slice(),
             },
             Self::Turns(turns) => turns.next_turn(),
+            Self::AnyOf(merged) => merged.next()?,
             Self::Replay { offtimes, origin, from } => {
                 let begin = *from;
                 let end = offtimes.next().map_or(NEVER, |(off, length)| {
@@ -98,6 +107,7 @@ impl Iterator for Drawn {
 #[derive(Debug)]
 pub(crate) struct Periods {
     slices: Slices,
+    shift: u64,
     random: Pcg64Mcg,
     /// When the next period begins.
     at: i128,
@@ -110,16 +120,17 @@ pub(crate) struct Periods {
 }
 
 impl Periods {
-    fn new(slices: &Slices, origin: u64) -> Self {
+    fn new(slices: &Slices, origin: u64, shift: u64) -> Self {
         let after = |begin: i128, time: Option<u64>| time.map_or(NEVER.into(), |time| begin + i128::from(time));
         let from = i128::from(origin) + i128::from(slices.start);
         let mut random = Pcg64Mcg::seed_from_u64(slices.seed);
         let drawn = random.random_range(0..slices.period);
-        let phase = slices.phase.unwrap_or(drawn) % slices.period;
+        let shift = shift % slices.period;
+        let phase = later(slices.phase.unwrap_or(drawn) % slices.period, shift, slices.period);
         // Only the rest is seen of the period that is under way when the schedule starts.
         let at = from + i128::from(phase) - if phase > 0 { i128::from(slices.period) } else { 0 };
         let (stop, pause) = (after(origin.into(), slices.stop), after(from, slices.alternate));
-        Self { slices: *slices, random, at, from, stop, pause }
+        Self { slices: *slices, shift, random, at, from, stop, pause }
     }
 
     fn next_slice(&mut self) -> TimeSlice {
@@ -133,7 +144,9 @@ impl Periods {
             end = self.pause + i128::from(time);
             // The first period afterwards is under way, as one is when a run begins.
             self.from = end;
-            self.at = end - i128::from(self.random.random_range(0..self.slices.period));
+            let period = self.slices.period;
+            let before = later(self.random.random_range(0..period), period - self.shift, period);
+            self.at = end - i128::from(before);
             self.pause = end + i128::from(time);
         }
         match end < self.stop {
@@ -155,4 +168,9 @@ impl Periods {
         };
         (drawn(timeslice).max(1), drawn(off))
     }
+}
+
+/// Returns where in a period a time lies that is `shift` later.
+fn later(time: u64, shift: u64, period: u64) -> u64 {
+    ((u128::from(time) + u128::from(shift)) % u128::from(period)) as u64
 }

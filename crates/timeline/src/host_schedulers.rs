@@ -35,11 +35,14 @@ pub(crate) enum Scheduler {
 }
 
 impl Turns {
-    pub fn new(scheduler: Scheduler, given: Ticked, origin: u64) -> Self {
+    /// Periods begin `shift` later than the seed says; ticks do not move, since a host's CPUs have them together.
+    pub fn new(scheduler: Scheduler, given: Ticked, origin: u64, shift: u64) -> Self {
         let mut random = Pcg64Mcg::seed_from_u64(given.seed);
         let origin = i128::from(origin);
         // A period is under way when the schedule begins.
-        let at = origin - i128::from(random.random_range(0..given.period));
+        let shift = i128::from(shift % given.period);
+        let before = i128::from(random.random_range(0..given.period)) - shift;
+        let at = origin - before.rem_euclid(i128::from(given.period));
         let tick = origin - i128::from(random.random_range(0..given.tick));
         Self { scheduler, given, tick, at, period_began: at - i128::from(given.period), budget: 0 }
     }
@@ -136,7 +139,7 @@ mod tests {
     }
 
     fn turns(scheduler: Scheduler, given: Ticked, count: usize) -> Vec<TimeSlice> {
-        let mut turns = Turns::new(scheduler, given, 10_000 * MS);
+        let mut turns = Turns::new(scheduler, given, 10_000 * MS, 0);
         (0..count).map(|_| turns.next_turn()).collect()
     }
 

@@ -2,6 +2,7 @@
 //!
 //! The simulation (crates/virtual) grants a kernel its [`TimeSlices`]; the burner (crates/contention) occupies a CPU in the
 //! [`OffTimes`]. Both read the same [`Schedule`], so that its fields mean the same in virtual time and on a host.
+mod any_of;
 mod drawn;
 mod host_schedulers;
 mod off_times;
@@ -11,6 +12,6 @@ mod time_slice;
 mod time_slices;
 
 pub use off_times::{OffTime, OffTimes};
-pub use schedule::{Schedule, ScheduleError, Slices, Ticked, Woken};
+pub use schedule::{AnyOf, Schedule, ScheduleError, Slices, Ticked, Woken};
 pub use time_slice::{TimeSlice, NEVER};
 pub use time_slices::TimeSlices;

@@ -27,7 +27,22 @@ pub enum Schedule {
     Quota(Ticked),
     /// What the fair scheduler gives a busy thread beside period / timeslice - 1 others.
     Fair(Ticked),
+    /// Several CPUs, of which one suffices: there is a CPU whenever one of them may run.
+    AnyOf(AnyOf),
 }
+
+/// CPUs with the same schedule, whose periods begin at different times.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AnyOf {
+    /// The schedule of each: slices, or a host's scheduler with ticks, which all of its CPUs have at the same time.
+    pub each: Box<Schedule>,
+    /// How much later than in `each` the periods of each CPU begin.
+    pub shifts: Vec<u64>,
+}
+
+/// More CPUs than this would be a mistake.
+const MAX_CPUS: usize = 64;
 
 /// How long the fair scheduler lets a thread run before it looks for another one, ns: sysctl_sched_base_slice with eight
 /// CPUs and more (kernel/sched/fair.c, 6.6 and later).
@@ -98,6 +113,12 @@ pub enum ScheduleError {
     #[error("contention.tick: {tick} ns is not between 1 us and 1 s")]
     Tick { tick: u64 },
 
+    #[error("contention.vcpus: {count} of them; a sender has 1 to {MAX_CPUS}")]
+    Cpus { count: usize },
+
+    #[error("contention.vcpus: only constant or drawn timeslices, and deadline, quota and competitor of a busy host, are known for several vCPUs")]
+    NotForSeveral,
+
     #[error("contention.alternate: {time} ns is less than a period of {period} ns")]
     Alternate { time: u64, period: u64 },
 
@@ -119,6 +140,7 @@ impl Schedule {
             Self::Slices(slices) => slices.check(),
             Self::OnWakeUp(given) => check_period(given.timeslice, given.period),
             Self::Deadline(given) | Self::Quota(given) | Self::Fair(given) => given.check(),
+            Self::AnyOf(several) => several.check(),
             Self::Replay { offtimes } => {
                 let ends = offtimes.iter().map(|(begin, length)| begin.saturating_add(*length));
                 let next = offtimes.iter().skip(1).map(|(begin, _)| *begin);
@@ -127,6 +149,18 @@ impl Schedule {
                     Some((end, begin)) => Err(ScheduleError::Overlap { begin, end }),
                 }
             }
+        }
+    }
+}
+
+impl AnyOf {
+    fn check(&self) -> Result<(), ScheduleError> {
+        if !(1..=MAX_CPUS).contains(&self.shifts.len()) {
+            return Err(ScheduleError::Cpus { count: self.shifts.len() });
+        }
+        match *self.each {
+            Schedule::Slices(_) | Schedule::Deadline(_) | Schedule::Quota(_) | Schedule::Fair(_) => self.each.check(),
+            _ => Err(ScheduleError::NotForSeveral),
         }
     }
 }
@@ -193,6 +227,20 @@ mod tests {
     }
 
     #[test]
+    fn several_cpus_have_a_schedule_with_periods() {
+        let several = |each, shifts: &[u64]| Schedule::AnyOf(AnyOf { each: Box::new(each), shifts: shifts.to_vec() });
+        several(Schedule::Slices(Slices::plain(10_000, 40_000)), &[0, 5]).check().unwrap();
+        for refused in [
+            several(Schedule::Slices(Slices::plain(10_000, 40_000)), &[]),
+            several(Schedule::Slices(Slices::plain(0, 40_000)), &[0, 5]),
+            several(Schedule::Always, &[0, 5]),
+            several(Schedule::Replay { offtimes: vec![] }, &[0, 5]),
+        ] {
+            assert!(refused.check().is_err(), "{refused:?}");
+        }
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused() {
         let plain = Slices::plain(10_000, 40_000);
         plain.check().unwrap();
@@ -226,5 +274,8 @@ mod tests {
         );
         assert!(read(r#"{"kind": "slices", "timeslice": 10, "period": 40, "phaze": 0}"#).is_err());
         assert!(read(r#"{"kind": "replay", "offtimes": [], "seed": 0}"#).is_err());
+        let each = r#"{"kind": "slices", "timeslice": 10, "period": 40, "phase": 0, "seed": 7}"#;
+        let several = read(&format!(r#"{{"kind": "any_of", "each": {each}, "shifts": [0, 20]}}"#)).unwrap();
+        assert_eq!(several, Schedule::AnyOf(AnyOf { each: Box::new(Schedule::Slices(slices)), shifts: vec![0, 20] }));
     }
 }

@@ -8,12 +8,21 @@ use crate::time_slice::{TimeSlice, NEVER};
 
 impl Schedule {
     /// Returns all timeslices from `origin` to `end`. Their times count from `origin`.
+    ///
+    /// Those of several CPUs that follow without a gap are one.
     pub fn time_slices(&self, origin: u64, end: u64) -> Vec<TimeSlice> {
-        Drawn::new(self, origin)
+        let slices = Drawn::new(self, origin)
             .skip_while(|slice| slice.end <= origin)
             .take_while(|slice| slice.begin < end)
-            .map(|slice| TimeSlice { begin: slice.begin.max(origin) - origin, end: slice.end.min(end) - origin })
-            .collect()
+            .map(|slice| TimeSlice { begin: slice.begin.max(origin) - origin, end: slice.end.min(end) - origin });
+        let mut all: Vec<TimeSlice> = Vec::new();
+        for slice in slices {
+            match all.last_mut().filter(|last| matches!(self, Self::AnyOf(_)) && last.end == slice.begin) {
+                Some(last) => last.end = slice.end,
+                None => all.push(slice),
+            }
+        }
+        all
     }
 }
 

@@ -28,7 +28,7 @@ def needed(s: Scenario) -> int:
     rows = {"throughput": seconds * INTERVALS_PER_S * flows, "offtimes": 0.0, "samples": 0.0, "packets": 0.0}
     for contention in (s.contention_of(number) for number in range(1, s.sender_count + 1)):
         if contention.active and contention.replay is None:
-            rows["offtimes"] += 2 * s.duration / contention.period
+            rows["offtimes"] += 2 * contention.vcpus * s.duration / contention.period
     if s.samples == "ack":
         rows["samples"] = data_frames
     elif isinstance(s.samples, int):

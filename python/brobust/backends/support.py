@@ -113,9 +113,11 @@ def _not_modelled(contention: Contention) -> Iterator[tuple[str, str]]:
     """Yield the fields that only exact timeslices have, where a host's scheduler is modelled."""
     c = contention
     given = {
-        "phase": c.phase != "random", "start_jitter": c.start_jitter > 0, "length_jitter": c.length_jitter > 0,
+        "phase": isinstance(c.phase, int), "start_jitter": c.start_jitter > 0, "length_jitter": c.length_jitter > 0,
         "start": c.start > 0, "stop": c.stop is not None, "alternate": c.alternate is not None,
     }  # fmt: skip
+    if c.vcpus > 1 and c.modelled is not None and c.modelled.idle:
+        yield "vcpus", f"which of {c.vcpus} vCPUs wakes up is not known of {c.driver}; give 1, or driver deadline"
     for field in (field for field, is_given in given.items() if is_given):
         yield field, f"it belongs to exact timeslices (driver auto); leave it out with driver {c.driver}"
     if c.driver.startswith("competitor"):

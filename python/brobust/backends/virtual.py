@@ -38,7 +38,7 @@ from brobust.dataset import (
     scenario_columns,
 )
 from brobust.dataset import iperf3 as iperf3_results
-from brobust.drivers.schedules import schedule
+from brobust.drivers import schedules
 from brobust.errors import RunFailed
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.virtual import VirtualKernel
@@ -214,7 +214,8 @@ def _parameters(s: Scenario) -> list[str]:
 
 def _schedule(requested: Contention, seed: int) -> dict[str, Any]:
     """Return when a sender's CPU may run, in the form that crates/timeline reads."""
-    return schedule(requested, seed, () if requested.replay is None else recordings.offtimes(requested.replay))
+    offtimes = () if requested.replay is None else recordings.offtimes(requested.replay)
+    return schedules.any_of(requested, seed, offtimes)
 
 
 def _buffer(buffer: units.Buffer, size: int) -> dict[str, int]:

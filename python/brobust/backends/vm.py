@@ -56,6 +56,8 @@ class Testbed:
     accelerator: str
     iperf3: str
     controls: dict[str, str]  # the loaded controls by name, each with its settings as in --cc
+    cpus: cpus.Plan | None = None  # where the guests' threads are pinned to
+    spinning: int | None = None  # the process that keeps the sender's vCPUs busy
 
 
 def check(scenarios: Sequence[Scenario]) -> None:
@@ -64,9 +66,10 @@ def check(scenarios: Sequence[Scenario]) -> None:
         raise MissingSupport("the vm backend needs root (taps, network namespaces, SCHED_DEADLINE); run it with sudo")
     if not accelerator.qemu_version():
         raise MissingSupport("qemu-system-x86_64 is not installed; run `make setup`")
-    cpus.plan()
-    for requested in dict.fromkeys(s.contention for s in scenarios if s.contention.active):
-        during_run.check(requested)
+    for requested in dict.fromkeys(s.contention for s in scenarios):
+        during_run.plan(requested)
+        if requested.active:
+            during_run.check(requested)
     for scenario in scenarios:
         cc_names.check_together(group.cc for group in scenario.flows)
     for kernel, control in sorted({(s.kernel, group.cc) for s in scenarios for group in s.flows}):
@@ -81,7 +84,6 @@ class VmBackend:
     def __init__(self, session: Session, announce: Announce):
         self._session = session
         self._announce = announce
-        self._cpus = cpus.plan()
         self._testbed: Testbed | None = None
         self._guests = ExitStack()
         self._started: list[Guest] = []
@@ -97,30 +99,35 @@ class VmBackend:
 
     def calibrate(self, scenarios: Sequence[Scenario]) -> list[dict[str, Any]]:
         records = []
-        points = {(s.kernel, s.accelerator, max(_bandwidths(s.path))) for s in scenarios}
-        for kernel, wanted, bandwidth in sorted(points):
+        points = {(s.kernel, s.accelerator, s.contention.vcpus, max(_bandwidths(s.path))) for s in scenarios}
+        for kernel, wanted, vcpus, bandwidth in sorted(points):
             # With a longer RTT, only Cubic's start would take longer.
             rtt = min(20_000_000, *(s.path.rtt for s in scenarios if max(_bandwidths(s.path)) == bandwidth))
             self._announce(f"calibrating {show_rate(bandwidth)} on {kernel}")
-            records.append(self._calibrate(kernel, wanted, bandwidth, rtt))
+            records.append(self._calibrate(kernel, wanted, vcpus, bandwidth, rtt))
         return records
 
-    def _calibrate(self, kernel: str, wanted: str, bandwidth: int, rtt: int) -> dict[str, Any]:
+    def _calibrate(self, kernel: str, wanted: str, vcpus: int, bandwidth: int, rtt: int) -> dict[str, Any]:
         calibration_path = Path(bandwidth=f"{bandwidth}bit", rtt=f"{rtt}ns", buffer=_calibration_buffer(bandwidth, rtt))
         ceiling = units.goodput_ceiling_mbps(bandwidth)
 
         def once(measure: Callable[[Testbed, Path], float]) -> float:
             def measured(testbed: Testbed) -> float:
                 self._reset(testbed, calibration_path)
+                self._place(testbed, plan)
+                # Of vCPUs that share a CPU one would wait for another that only keeps itself busy.
+                self._keep_busy(testbed, plan.has_one_each)
                 return measure(testbed, calibration_path)
 
-            return self._in_living_guests(kernel, wanted, measured)[0]
+            return self._in_living_guests(kernel, wanted, measured, vcpus)[0]
+
+        plan = cpus.plan(vcpus, most_on_one=vcpus)
 
         udp, udp_tries = self._best(partial(once, _udp_mbps), MIN_CARRIED_SHARE * ceiling)
         cubic, cubic_tries = self._best(partial(once, _cubic_mbps), MIN_CARRIED_SHARE * ceiling)
-        testbed = self._booted(kernel, wanted)
+        testbed = self._booted(kernel, wanted, vcpus)
         record = {
-            "kernel": testbed.kernel.name, "accelerator": testbed.accelerator,
+            "kernel": testbed.kernel.name, "accelerator": testbed.accelerator, "vcpus": vcpus,
             "bandwidth_mbps": bandwidth / 1e6, "rtt_ms": rtt / 1e6, "buffer_bytes": calibration_path.buffer_bytes,
             "ceiling_mbps": round(ceiling, 3), "udp_mbps": round(udp, 3), "cubic_mbps": round(cubic, 3),
             "udp_tries": udp_tries, "cubic_tries": cubic_tries,
@@ -156,17 +163,20 @@ class VmBackend:
     def _restarted(self, run: Run, work: Callable[[Testbed], tuple[Measured, T]]) -> tuple[Measured, T]:
         """Measure a run, again if a guest dies; the record says how often."""
         scenario = run.scenario
-        (measured, more), restarts = self._in_living_guests(scenario.kernel, scenario.accelerator, work)
+        vcpus = scenario.contention.vcpus
+        (measured, more), restarts = self._in_living_guests(scenario.kernel, scenario.accelerator, work, vcpus)
         rows = [{**row, "guest_restarts": restarts} for row in measured.runs]
         return replace(measured, runs=rows), more
 
-    def _in_living_guests(self, kernel: str, wanted: str, work: Callable[[Testbed], T]) -> tuple[T, int]:
+    def _in_living_guests(
+        self, kernel: str, wanted: str, work: Callable[[Testbed], T], vcpus: int = 1
+    ) -> tuple[T, int]:
         """Do something in the testbed, and again in new guests if a guest dies or does not get ready. Return the result
         and the number of restarts."""
         for restarts in range(MAX_RESTARTS + 1):
             testbed = None
             try:
-                testbed = self._booted(kernel, wanted)
+                testbed = self._booted(kernel, wanted, vcpus)
                 return work(testbed), restarts
             except RunFailed as failure:
                 causes = [f"{g.config.name}: {g.cause_of_death()}" for g in self._started if g.died()]
@@ -189,11 +199,14 @@ class VmBackend:
         log, file = TSO_RTT_LOG[scenario.tso_sizing], "/proc/sys/net/ipv4/tcp_tso_rtt_log"
         testbed.sender.agent.run("bash", "-c", f"[ ! -e {file} ] || echo {log} >{file}")
         sampler = samples.Sampler(testbed.sender.agent, scenario)
+        plan = during_run.plan(scenario.contention)
+        self._place(testbed, plan)
+        self._keep_busy(testbed, scenario.contention.when_idle == "spin")
         held = during_run.applied(
             scenario.contention,
             testbed.sender.vcpu_threads,
             testbed.path.vcpu_threads[0],
-            self._cpus,
+            plan,
             self._session,
             run.seed,
             qemu.NICE,
@@ -221,6 +234,7 @@ class VmBackend:
             "iperf3": testbed.iperf3,
             "started_at": started,
             "wall_s": time.monotonic() - clock,
+            "sender_cpus": len(set(plan.senders)),
             **got.columns(),
         }
         undelivered = verdict.nothing_delivered(scenario, [flow.throughput_mbps for flow in flows])
@@ -244,34 +258,51 @@ class VmBackend:
     def stop(self) -> None:
         """Do nothing: a run is in the main thread, where Ctrl-C ends it."""
 
-    def _booted(self, kernel_name: str, wanted: str) -> Testbed:
+    def _booted(self, kernel_name: str, wanted: str, vcpus: int = 1) -> Testbed:
         kernel = vm_kernels.find(kernel_name)
         chosen, why = accelerator.choose(wanted, kernel, self._session)
         testbed = self._testbed
-        if testbed is not None and (testbed.kernel, testbed.accelerator) == (kernel, chosen):
+        running = testbed and (testbed.kernel, testbed.accelerator, testbed.sender.config.vcpus)
+        if testbed is not None and running == (kernel, chosen, vcpus):
             return testbed
         self._shut_down()
-        self._announce(f"booting {kernel.name} ({kernel.release}) under {chosen.upper()}: {why}")
+        beside = f" with {vcpus} vCPUs" if vcpus > 1 else ""
+        self._announce(f"booting {kernel.name} ({kernel.release}){beside} under {chosen.upper()}: {why}")
         path_kernel = _path_kernel(kernel)
-        sender = self._start(GuestConfig("sender", "tap-sender", MACS["sender"]), kernel, chosen)
+        sender = self._start(GuestConfig("sender", "tap-sender", MACS["sender"], vcpus=vcpus), kernel, chosen)
         bottleneck = self._start(
             GuestConfig("path", "tap-path", MACS["path"], receives_super_packets=False), path_kernel, chosen
         )
         for guest in (sender, bottleneck):
             guest.wait_booted()
-        cpus.pin(sender.threads(), self._cpus.others)
-        cpus.pin(sender.vcpu_threads, {self._cpus.sender})
-        cpus.pin(bottleneck.threads(), self._cpus.others)
         for guest, other in ((sender, "path"), (bottleneck, "sender")):
             guest.agent.run("bash", "-c", _addressing(guest.config.name, other))
         path.prepare(bottleneck.agent)
-        # A vCPU that sleeps hides part of what is taken from it, so it is kept busy when the guest has nothing to do.
-        sender.agent.spawn("brobust-guest", "spin")
         self._testbed = Testbed(
             sender, bottleneck, kernel, path_kernel.release, chosen,
             traffic.versions(sender.agent), controls={"cubic": "cubic", "reno": "reno"},
         )  # fmt: skip
         return self._testbed
+
+    def _place(self, testbed: Testbed, plan: cpus.Plan) -> None:
+        """Pin each vCPU of the sender to its CPU, and everything else to the others."""
+        if testbed.cpus == plan:
+            return
+        cpus.pin(testbed.sender.threads(), plan.others)
+        cpus.pin(testbed.path.threads(), plan.others)
+        for thread, cpu in zip(testbed.sender.vcpu_threads, plan.senders, strict=True):
+            cpus.pin([thread], {cpu})
+        testbed.cpus = plan
+
+    def _keep_busy(self, testbed: Testbed, busy: bool) -> None:
+        """Keep the sender's vCPUs busy when its guest has nothing to do, or let them sleep. One that sleeps hides part
+        of what is taken from it."""
+        if busy and testbed.spinning is None:
+            testbed.spinning = testbed.sender.agent.spawn("brobust-guest", "spin")
+        elif not busy and testbed.spinning is not None:
+            testbed.sender.agent.kill(testbed.spinning)
+            testbed.sender.agent.wait(testbed.spinning, 10)
+            testbed.spinning = None
 
     def _start(self, config: GuestConfig, kernel: Kernel, chosen: str) -> Guest:
         guest = Guest.start(config, kernel, image.build(kernel), chosen, self._session)

@@ -10,11 +10,14 @@ from typing import Any
 
 from brobust import _core, units
 from brobust.contention import request, verdict
-from brobust.drivers import Driver
+from brobust.drivers import BY_NAME, Driver
 from brobust.errors import RunFailed
 from brobust.host import cpus
 from brobust.host.session import Session
 from brobust.scenario import Contention
+
+# What threads on one CPU may have of it together. The rest is for overruns, which end at ticks.
+MAX_OF_ONE_CPU = 0.9
 
 
 def check(requested: Contention) -> None:
@@ -22,12 +25,20 @@ def check(requested: Contention) -> None:
     request.check(request.driver_for(requested), (), "contention")
 
 
+def plan(requested: Contention) -> cpus.Plan:
+    """Return where the sender's vCPUs run during the contention; refuse a host with too few CPUs for them."""
+    takes_turns = requested.active and BY_NAME[requested.driver].shares_a_cpu and requested.phase != "in"
+    return cpus.plan(requested.vcpus, max(1, int(MAX_OF_ONE_CPU / requested.share + 1e-9)) if takes_turns else 1)
+
+
 class ContentionOutcome:
     """What the vCPU threads got during a run. It is filled in when the contention ends."""
 
-    def __init__(self, driver: Driver | None):
+    def __init__(self, driver: Driver | None, sleeps: bool = False):
         self._driver = driver
         """None: the threads were to be undisturbed."""
+        self._sleeps = sleeps
+        """Whether the threads sleep when there is nothing to do: then the share is the most that they may have."""
         self._begin_ns: int | None = None
         self.summaries: list[_core.Summary] = []
         self.path: _core.Summary | None = None
@@ -42,49 +53,62 @@ class ContentionOutcome:
             self.at_begin()
 
     def columns(self) -> dict[str, Any]:
-        """Return columns of the run record. Of several vCPUs the first stands for all, and the worst decides the
-        outcome."""
+        """Return columns of the run record. Of several vCPUs it has the means, and the worst decides the outcome."""
         reason = self.trouble or next(filter(None, map(self._deviation, self.summaries)), None)
         if reason is None and self.path is not None:
             reason = verdict.of_path(self.path)
         outcome = {"outcome": "unfaithful" if reason else "ok", "reason": reason}
         if not self.summaries:
             return outcome
-        first, contended = self.summaries[0], self._driver is not None
+        vcpus, contended = self.summaries, self._driver is not None
         return {
             **outcome,
-            "effective_share": first.effective_share,
-            "effective_timeslice_ms": units.milliseconds(first.effective_timeslice_ns) if contended else None,
-            "effective_offtime_ms": units.milliseconds(first.effective_offtime_ns) if contended else None,
-            "asleep_share": first.asleep_share,
-            "timeslices": len(first.timeslices_ns) if contended else None,
+            "effective_share": _mean([vcpu.effective_share for vcpu in vcpus]),
+            "effective_timeslice_ms": units.milliseconds(_mean([vcpu.effective_timeslice_ns for vcpu in vcpus]))
+            if contended
+            else None,
+            "effective_offtime_ms": units.milliseconds(_mean([vcpu.effective_offtime_ns for vcpu in vcpus]))
+            if contended
+            else None,
+            "asleep_share": _mean([vcpu.asleep_share for vcpu in vcpus]),
+            "timeslices": sum(len(vcpu.timeslices_ns) for vcpu in vcpus) if contended else None,
+            "vcpu_shares": " ".join(f"{vcpu.effective_share:.4f}" for vcpu in vcpus),
             "path_waiting_share": self.path.waiting_share if self.path else None,
             "lost_events": sum(s.lost_events for s in self.summaries),
         }
 
     def rows(self, run: str) -> list[dict[str, Any]]:
-        """Return every timeslice and off-time of the first vCPU, for the offtimes table."""
-        if not self.summaries or self._driver is None:
+        """Return every timeslice and off-time of each vCPU, for the offtimes table."""
+        if self._driver is None:
             return []
-        first = self.summaries[0]
-        count, offs = len(first.timeslices_ns), len(first.offtimes_ns)
-        intervals = [
-            *zip(first.timeslice_starts_ns, first.timeslices_ns, ["timeslice"] * count, strict=True),
-            *zip(first.offtime_starts_ns, first.offtimes_ns, ["off"] * offs, strict=True),
-        ]
         begin = self._begin_ns
         return [
             {
-                "run": run, "sender": 1, "kind": kind, "duration_ms": duration / 1e6,
+                "run": run, "sender": 1, "vcpu": number, "kind": kind, "duration_ms": duration / 1e6,
                 "start_s": None if begin is None else (start - begin) / 1e9,
             }
-            for start, duration, kind in sorted(intervals)
+            for number, vcpu in enumerate(self.summaries)
+            for start, duration, kind in _intervals(vcpu)
         ]  # fmt: skip
 
     def _deviation(self, summary: _core.Summary) -> str | None:
         if self._driver is None:
             return verdict.of_undisturbed(summary)
+        if self._sleeps:
+            return None
         return verdict.of_thread(self._driver, summary, self._begin_ns)
+
+
+def _mean(of_each: Sequence[float | None]) -> float | None:
+    known = [value for value in of_each if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _intervals(vcpu: _core.Summary) -> list[tuple[int, int, str]]:
+    """Return start, duration (ns) and kind of each timeslice and off-time, in order."""
+    slices = zip(vcpu.timeslice_starts_ns, vcpu.timeslices_ns, strict=True)
+    offs = zip(vcpu.offtime_starts_ns, vcpu.offtimes_ns, strict=True)
+    return sorted([*((*one, "timeslice") for one in slices), *((*one, "off") for one in offs)])
 
 
 @contextmanager
@@ -97,16 +121,16 @@ def applied(
     seed: int,
     nice: str,
 ) -> Iterator[ContentionOutcome]:
-    """Hold the threads, each pinned to the plan's CPU for the sender, under the requested contention, and record what
-    they get, until the context is left. `seed` decides what the burner draws; `nice` is the guests' own, for
+    """Hold the threads, each pinned to the CPU that the plan has for it, under the requested contention, and record
+    what they get, until the context is left. `seed` decides what is drawn; `nice` is the guests' own, for
     competitors."""
     driver = request.driver_for(requested, int(nice)) if requested.active else None
-    outcome = ContentionOutcome(driver)
-    session.hold_cpus([plan.sender], 0, True)  # the plan has left others
+    outcome = ContentionOutcome(driver, sleeps=requested.when_idle == "sleep")
+    session.hold_cpus(sorted(set(plan.senders)), 0, True)  # the plan has left others
     try:
         with ExitStack() as stack:
             if driver is not None:
-                places = dict.fromkeys(threads, plan.sender)
+                places = dict(zip(threads, plan.senders, strict=True))
                 start = partial(_start, stack, driver, places, session, seed)
                 if driver.counts_from_traffic:
                     outcome.at_begin = start

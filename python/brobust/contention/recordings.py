@@ -6,6 +6,7 @@ the same recordings for `brobust contend`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,7 +69,28 @@ def _of_dataset(directory: Path, run: str) -> pl.DataFrame:
         known = ", ".join(runs[:3]) + (", ..." if len(runs) > 3 else "") if runs else "none"
         raise BadInput(f"replay: {directory} holds {named}; give {directory}#RUN with one of: {known}")
     recorded = pl.read_parquet(directory / "offtimes" / f"{run}.parquet")
-    return recorded.filter(pl.col("kind") == "off", pl.col("sender") == 1)
+    recorded = recorded.filter(pl.col("kind") == "off", pl.col("sender") == 1)
+    if "vcpu" not in recorded.columns or recorded["vcpu"].n_unique() < 2:
+        return recorded
+    return _common([of_one for _, of_one in recorded.drop_nulls("start_s").group_by("vcpu")])
+
+
+def _common(recorded: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return the off-times that all vCPUs have at the same time: only then has the sender no CPU."""
+    import polars as pl
+
+    edges = sorted(
+        edge
+        for of_one in recorded
+        for start_s, duration_ms in of_one.select("start_s", "duration_ms").iter_rows()
+        for edge in ((start_s, 1), (start_s + duration_ms / 1e3, -1))
+    )
+    common, away, since = [], 0, 0.0
+    for time_s, change in edges:
+        if away == len(recorded) and time_s > since:
+            common.append({"start_s": since, "duration_ms": (time_s - since) * 1e3})
+        away, since = away + change, time_s
+    return pl.DataFrame(common, schema={"start_s": pl.Float64, "duration_ms": pl.Float64})
 
 
 def _of_file(file: Path, thread: str) -> pl.DataFrame:

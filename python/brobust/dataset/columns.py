@@ -59,6 +59,14 @@ RUNS: dict[str, Column] = {
     "effective_timeslice_ms": Column(pl.Float64, "timeslice the sender got, ms; null without contention"),
     "effective_offtime_ms": Column(pl.Float64, "off-time the sender got, ms; null without contention"),
     "asleep_share": Column(pl.Float64, "share of the run in which the sender slept because it had nothing to do"),
+    "vcpu_shares": Column(
+        pl.String,
+        "effective share of each vCPU, by number, fractions with spaces between them; the other columns of what the "
+        "sender got are means over its vCPUs, and timeslices is their sum; null on virtual",
+    ),
+    "sender_cpus": Column(
+        pl.Int64, "CPUs of the host that the sender's vCPUs had; if less than vcpus, some took turns; null on virtual"
+    ),
     "path_waiting_share": Column(pl.Float64, "share of the run in which the path guest wanted a CPU and had none"),
     "timeslices": Column(pl.Int64, "number of timeslices that were recorded"),
     "guest_restarts": Column(
@@ -123,6 +131,7 @@ SAMPLES: dict[str, Column] = {
 OFFTIMES: dict[str, Column] = {
     "run": Column(pl.String, "the run"),
     "sender": Column(pl.Int64, "the sender, from 1"),
+    "vcpu": Column(pl.Int64, "its vCPU, from 0; null on virtual, where the rows say when any of the vCPUs could run"),
     "kind": Column(pl.String, "timeslice: the sender could run; off: it could not (on vm: although it wanted to)"),
     "start_s": Column(pl.Float64, "when it began, seconds after the run's start; null where unknown"),
     "duration_ms": Column(pl.Float64, "its length, ms"),

@@ -231,9 +231,17 @@ def _refuse_files_of_others(directory: Path) -> None:
         raise BadInput(f"--out {directory}: {min(there)} is in it, but no dataset; give an empty or a new directory")
 
 
+# Columns that came to a schema later, and what they would have said: senders had one vCPU, which was kept busy.
+_SINCE = {"vcpus": 1, "phase": None, "when_idle": None, "vcpu_shares": None, "sender_cpus": None, "vcpu": None}
+
+
 def _upgraded(runs: pl.DataFrame) -> pl.DataFrame:
-    """Return runs of an older schema with today's columns. Up to schema 5, one column `jitter` had another meaning on
-    each backend."""
+    """Return rows of an older schema, or of an older brobust with this schema, with today's columns. Up to schema 5,
+    one column `jitter` had another meaning on each backend."""
+    for name, value in _SINCE.items():
+        beside = "share" if name != "vcpu" else "kind"
+        if name not in runs.columns and beside in runs.columns:
+            runs = runs.with_columns(pl.lit(value).alias(name))
     if "jitter" not in runs.columns:
         return runs
     of_virtual = pl.col("backend") == "virtual"

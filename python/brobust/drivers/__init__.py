@@ -45,6 +45,8 @@ def contradictions(requested: Request) -> Iterator[str]:
         yield "driver replay has nothing to replay; give --replay FILE, or replay = FILE in a scenario"
     if requested.replay is not None and requested.driver not in ("auto", "replay"):
         yield f"driver {requested.driver} does not replay {requested.replay}; give driver auto or replay"
+    if requested.replay is not None and requested.vcpus > 1:
+        yield f"replay {requested.replay} says when one CPU is away, not {requested.vcpus}; give vcpus 1"
 
 
 def refusals(requested: Request) -> Iterator[tuple[str, str]]:
@@ -72,4 +74,6 @@ def help_text() -> str:
 
 
 def _shown(field: str, given: Any) -> str:
+    if isinstance(given, str):
+        return given
     return units.show_time(given) if field == "phase" else f"{given:g}"

@@ -34,6 +34,8 @@ class Driver(ABC):
     """Fields of the request that mean something to it."""
     promise: ClassVar[Promise | None] = None
     """None: the host's scheduler decides, and owes nobody a share."""
+    shares_a_cpu: ClassVar[bool] = False
+    """Whether a thread in its off-time leaves its CPU to others of the same request."""
     counts_from_traffic: ClassVar[bool] = False
     """In a run it begins when the traffic does, not before."""
 
@@ -58,7 +60,7 @@ class Driver(ABC):
 
     @abstractmethod
     def check(self, threads: Sequence[int]) -> None:
-        """Refuse what is not possible on this host with these threads (none: with one that is yet to be started).
+        """Refuse what is not possible on this host with these threads (none: with those that are yet to be started).
         Change nothing. Raise BadInput, MissingSupport or ContentionError."""
 
     @abstractmethod

@@ -35,10 +35,10 @@ class Burner(Driver):
                 yield field, f"{jitter:g} is more than driver {cls.name} takes; give at most {MAX_JITTER:g}"
 
     def check(self, threads: Sequence[int]) -> None:
-        _core.check_contention("burner", json.dumps(self._schedule(0)), max(1, len(threads)))
+        _core.check_contention("burner", json.dumps(self._schedule(0)), max(self.requested.vcpus, len(threads)))
 
     def start(self, places: Places, session: Session, begin_ns: int | None, seed: int) -> None:
-        phases = phases_of(self.requested.phase, len(places), self.requested.period, seed)
+        phases = phases_of(self.requested, len(places), seed)
         targets = [
             (thread, cpu, json.dumps({**self._schedule(seed), **self._phase(phase)}))
             for (thread, cpu), phase in zip(places.items(), phases, strict=True)
@@ -58,9 +58,9 @@ class Burner(Driver):
         return {"phase": phase}
 
 
-def phases_of(phase: int | str, count: int, period: int, seed: int) -> list[int]:
-    """Return when each thread's first whole period begins, ns: all at once, or anywhere in a period."""
-    if isinstance(phase, int):
-        return [phase] * count
-    draw = random.Random(seed)
-    return [draw.randrange(period) for _ in range(count)]
+def phases_of(requested: Request, count: int, seed: int) -> list[int]:
+    """Return when each thread's first whole period begins, ns. Where no time is given, the first one's is drawn."""
+    phase, period = requested.phase, requested.period
+    first = phase if isinstance(phase, int) else random.Random(seed).randrange(period)
+    # The first number of the seed is taken.
+    return [first + shift for shift in schedules.shifts(phase, count, period, seed + 1)]

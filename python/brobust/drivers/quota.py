@@ -17,6 +17,7 @@ class Quota(Driver):
     summary = "a cgroup's bandwidth limit; the kernel chooses the timeslices"
     takes = frozenset({"share", "timeslice"})
     promise = "share"
+    shares_a_cpu = True
     _session: Session | None = None
     _groups: Sequence[_core.HeldGroup] = ()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
 from brobust.drivers.modelled import Modelled
@@ -11,8 +12,12 @@ if TYPE_CHECKING:
     from brobust.drivers.request import Request
 
 
+PHASES = ("random", "in", "out")
+"""Words for when the periods of several vCPUs begin."""
+
+
 def schedule(requested: Request, seed: int, offtimes: Offtimes = ()) -> dict[str, Any]:
-    """Return the schedule of a request. `offtimes`: those of its recording, if it has one."""
+    """Return the schedule of each thread of a request. `offtimes`: those of its recording, if it has one."""
     if not requested.active:
         return {"kind": "always"}
     if requested.replay is not None:
@@ -22,7 +27,7 @@ def schedule(requested: Request, seed: int, offtimes: Offtimes = ()) -> dict[str
         return modelled.schedule(requested.timeslice, requested.period, seed)
     return {
         **slices(requested.timeslice, requested.period),
-        "phase": None if requested.phase == "random" else requested.phase,
+        "phase": None if requested.phase in PHASES else requested.phase,
         "start_jitter": requested.start_jitter,
         "length_jitter": requested.length_jitter,
         "start": requested.start,
@@ -30,6 +35,22 @@ def schedule(requested: Request, seed: int, offtimes: Offtimes = ()) -> dict[str
         "alternate": requested.alternate,
         "seed": seed,
     }
+
+
+def any_of(requested: Request, seed: int, offtimes: Offtimes = ()) -> dict[str, Any]:
+    """Return the schedule of one CPU that may run whenever one of the request's vCPUs may."""
+    each = schedule(requested, seed, offtimes)
+    if not requested.active or requested.vcpus == 1:
+        return each
+    return {"kind": "any_of", "each": each, "shifts": shifts(requested.phase, requested.vcpus, requested.period, seed)}
+
+
+def shifts(phase: int | str, count: int, period: int, seed: int) -> list[int]:
+    """Return how much later than the first thread's the periods of each thread begin, ns."""
+    if phase == "out":
+        return [number * period // count for number in range(count)]
+    draw = random.Random(seed)
+    return [draw.randrange(period) if number and phase == "random" else 0 for number in range(count)]
 
 
 def slices(timeslice_ns: int, period_ns: int) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Assign CPUs: the sender's vCPU gets one to itself, everything else shares the others.
+"""Assign CPUs: each vCPU of the sender gets one to itself, everything else shares the others.
 
-Anything else on the vCPU's CPU would be contention that the scenario does not request.
+Anything else on a vCPU's CPU would be contention that the scenario does not request.
 """
 
 from __future__ import annotations
@@ -16,24 +16,34 @@ from brobust.errors import MissingSupport
 
 @dataclass(frozen=True)
 class Plan:
-    """The number of the sender's CPU, and those of the others."""
+    """The CPU of each of the sender's vCPUs, by number, and those of the others."""
 
-    sender: int
+    senders: tuple[int, ...]
     others: frozenset[int]
 
     @property
-    def all(self) -> frozenset[int]:
-        return self.others | {self.sender}
+    def has_one_each(self) -> bool:
+        """Whether no two vCPUs share a CPU."""
+        return len(set(self.senders)) == len(self.senders)
 
 
-def plan() -> Plan:
-    """Return the assignment for this host, or refuse a host with fewer than two CPUs."""
-    allowed = sorted(os.sched_getaffinity(0))
-    if len(allowed) < 2:
+def plan(vcpus: int = 1, most_on_one: int = 1) -> Plan:
+    """Return the assignment for this host, or refuse a host with too few CPUs. Where there are not enough, up to
+    `most_on_one` vCPUs share one."""
+    allowed = sorted(os.sched_getaffinity(0), reverse=True)
+    for on_one in range(1, most_on_one + 1):
+        wanted = -(-vcpus // on_one)
+        if wanted < len(allowed):
+            return Plan(tuple(allowed[number // on_one] for number in range(vcpus)), frozenset(allowed[wanted:]))
+    if vcpus == 1:
         raise MissingSupport(
             f"the vm backend needs two CPUs, one of them only for the sender; this process may use {len(allowed)}"
         )
-    return Plan(sender=allowed[-1], others=frozenset(allowed[:-1]))
+    raise MissingSupport(
+        f"contention.vcpus: {vcpus} vCPUs need {-(-vcpus // most_on_one) + 1} CPUs, one of them for the path, and this "
+        f"process may use {len(allowed)}; give fewer, or driver deadline or quota with phase out or random and so "
+        "small a share that some can take turns on a CPU (90 % of it together)"
+    )
 
 
 def pin(threads: Iterable[int], cpus: Iterable[int]) -> None:

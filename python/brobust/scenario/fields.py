@@ -209,8 +209,38 @@ ROWS = (
     Field(
         "contention.phase", TIME, "--phase", CPU,
         "When the first whole period begins: a time after the start of the contention, or random: drawn for each run "
-        "from one period. On vm only the burner takes a time.",
-        default="random", or_word="random", max=MAX_TIME,
+        "from one period, and for each vCPU. With several vCPUs also in (all have their timeslices at once) or out "
+        "(one after the other, spread evenly over a period). On vm only the burner takes a time, and only burner and "
+        "deadline take in and out.",
+        default="random", or_word="random|in|out", max=MAX_TIME,
+        column=FieldColumn(
+            "phase", "text",
+            "when the periods of the sender's vCPUs begin: random, in, out, or a time; null when share is 1",
+            null_without_slices=True,
+        ),
+        axis=Axis("phase", only_contended=True),
+    ),
+    Field(
+        "contention.vcpus", COUNT, "--vcpus", CPU,
+        "Number of the sender's vCPUs, each under the contention. On vm they are its guest's, and each needs a CPU of "
+        "this machine, beside one for the path; under deadline and quota those that need at most 90 % of a CPU "
+        "together may share it. In virtual time a kernel has one CPU, which may run whenever one of these vCPUs may: "
+        "the most that they can be worth.",
+        default=1, min=1, max=16,
+        column=FieldColumn("vcpus", "integer", "vCPUs of this flow's sender"),
+        axis=Axis("vCPUs", "vCPUs of the sender", "{} vCPUs", {1: "1 vCPU"}),
+    ),
+    Field(
+        "contention.when_idle", NAME, "--when-idle", CPU,
+        "What the sender's vCPUs do when there is nothing to send: spin (a program of the lowest priority keeps each "
+        "busy) or sleep, as in a guest that runs nothing but iperf3. A host's schedulers treat the two differently.",
+        default="spin", only_on="vm",
+        column=FieldColumn(
+            "when_idle", "text",
+            "what the sender's vCPUs did when there was nothing to send: spin or sleep; null on virtual",
+            null_on="virtual",
+        ),
+        axis=Axis("when idle"),
     ),
     Field(
         "contention.start_jitter", FRACTION, "--start-jitter", CPU,

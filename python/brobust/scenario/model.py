@@ -112,6 +112,8 @@ class Scenario(Table):
             cpu = f"CPU as in {c.replay}"
         elif c.active:
             cpu = f"{c.share:.0%} CPU in {units.show_time(c.timeslice)} slices ({self.driver_of(c)})"
+        if c.vcpus > 1:
+            cpu += f", {c.vcpus} vCPUs"
         return f"{flows}, {units.show_rate(self.path.bandwidth)}, RTT {units.show_time(self.path.rtt)}, {cpu}"
 
 

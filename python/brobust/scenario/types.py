@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer
 
 from brobust import drivers, units
+from brobust.drivers import schedules
 from brobust.drivers.modelled import Modelled
 from brobust.scenario import specs
 
@@ -25,6 +26,10 @@ def _samples(given: object) -> object:
     return given if given is None or given == "ack" else units.nanoseconds(given)
 
 
+def _phase(given: object) -> object:
+    return given if given in schedules.PHASES else units.nanoseconds(given)
+
+
 def _known_driver(given: str) -> str:
     modelled = Modelled.parse(given)
     if modelled is None and given not in drivers.CHOICES:
@@ -35,7 +40,7 @@ def _known_driver(given: str) -> str:
 Bandwidth = Annotated[int, BeforeValidator(units.bits_per_second), _written(units.show_rate)]
 Duration = Annotated[int, BeforeValidator(units.nanoseconds), _written(units.show_time)]
 OptionalDuration = Annotated[int | None, _unless(None, units.nanoseconds), _written(units.show_time)]
-DurationOrRandom = Annotated[int | Literal["random"], _unless("random", units.nanoseconds), _written(units.show_time)]
+Phase = Annotated[int | Literal["random", "in", "out"], BeforeValidator(_phase), _written(units.show_time)]
 Samples = Annotated[int | Literal["ack"] | None, BeforeValidator(_samples), _written(units.show_time)]
 Frequency = Annotated[int | None, _unless(None, units.hertz), _written(units.show_frequency)]
 Fraction = Annotated[float, BeforeValidator(units.fraction)]
@@ -54,6 +59,7 @@ RttChanges = Annotated[
     PlainSerializer(lambda value: specs.show_changes(value, units.show_time)),
 ]
 
+WhenIdle = Literal["spin", "sleep"]
 Backend = Literal["virtual", "vm"]
 Driver = Annotated[str, AfterValidator(_known_driver)]
 Accelerator = Literal["auto", "kvm", "tcg"]

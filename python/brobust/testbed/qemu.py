@@ -114,6 +114,11 @@ class Guest:
                         f"its console: {self.cause_of_death()}"
                     ) from None
         self.vcpu_threads = vcpu_threads(self.process.pid)
+        if len(self.vcpu_threads) != self.config.vcpus:
+            raise MissingSupport(
+                f"QEMU runs the {self.config.vcpus} vCPUs of the {self.config.name} guest in "
+                f"{len(self.vcpu_threads)} thread(s), so that not each can be held; give 1 vCPU"
+            )
 
     def died(self) -> bool:
         """Return whether the guest's kernel has panicked or its QEMU has ended. A QEMU that is about to end gets a

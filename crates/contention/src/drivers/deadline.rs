@@ -40,28 +40,38 @@ pub(super) fn check(schedule: &Schedule, threads: usize) -> Result<()> {
 
 pub(super) fn prepare(targets: Vec<Target>, _start_ns: Option<u64>) -> Result<Box<dyn Driver>> {
     let held = targets.iter().map(|target| {
-        let Slices { timeslice, period, .. } = slices_of(&target.schedule)?;
-        Held::find(target.tid, SchedAttr::deadline(timeslice, period))
+        let Slices { timeslice, period, phase, .. } = slices_of(&target.schedule)?;
+        Held::find(target.tid, SchedAttr::deadline(timeslice, period), Duration::from_nanos(phase.unwrap_or(0)))
     });
-    Ok(Box::new(Deadline { held: held.collect::<Result<_>>()?, attempts: 0 }))
+    let mut held: Vec<Held> = held.collect::<Result<_>>()?;
+    held.sort_by_key(|held| held.phase);
+    Ok(Box::new(Deadline { held, attempts: 0, begun: None }))
 }
 
-/// The kernel decides when each period begins, and every period is the same.
+/// Every period is the same. The first of a busy thread begins when it is put under SCHED_DEADLINE: that can be a phase
+/// after the others.
 fn slices_of(schedule: &Schedule) -> Result<Slices> {
     schedule.check()?;
     match schedule {
         Schedule::Slices(slices) if slices.off_time() == 0 => Err(ContentionError::NothingTaken),
-        Schedule::Slices(slices) if *slices == Slices::plain(slices.timeslice, slices.period) => Ok(*slices),
+        Schedule::Slices(slices) if is_plain(slices) => Ok(*slices),
         Schedule::Always => Err(ContentionError::NothingTaken),
         _ => Err(ContentionError::OnlySlices),
     }
 }
 
+fn is_plain(slices: &Slices) -> bool {
+    slices.phase.is_some() && Slices { phase: Some(0), ..*slices } == Slices::plain(slices.timeslice, slices.period)
+}
+
 /// Threads held under SCHED_DEADLINE. When dropped, it gives each its previous policy back.
 #[derive(Debug)]
 struct Deadline {
+    /// In the order of their phases.
     held: Vec<Held>,
     attempts: usize,
+    /// What phases count from.
+    begun: Option<Instant>,
 }
 
 /// A thread, its previous attributes, and those for SCHED_DEADLINE.
@@ -70,6 +80,7 @@ struct Held {
     thread: Thread,
     before: SchedAttr,
     wanted: SchedAttr,
+    phase: Duration,
     /// Whether it is under SCHED_DEADLINE now.
     is_admitted: bool,
 }
@@ -80,9 +91,8 @@ impl Driver for Deadline {
     fn start(&mut self) -> Result<()> {
         let missing: Vec<f64> =
             self.held.iter().filter(|held| !held.is_admitted).map(|held| held.wanted.share()).collect();
-        let outcome = Limits::read()
-            .check_room(missing.iter().sum(), missing.len())
-            .and_then(|()| self.held.iter_mut().filter(|held| !held.is_admitted).try_for_each(Held::admit));
+        let outcome =
+            Limits::read().check_room(missing.iter().sum(), missing.len()).and_then(|()| self.admit_in_phase());
         if outcome.is_err() {
             // The error is worth more than one of undoing.
             let _ = self.release();
@@ -118,6 +128,18 @@ impl Driver for Deadline {
 }
 
 impl Deadline {
+    fn admit_in_phase(&mut self) -> Result<()> {
+        let begun = *self.begun.get_or_insert_with(Instant::now);
+        let is_alone = self.held.len() == 1;
+        for held in self.held.iter_mut().filter(|held| !held.is_admitted) {
+            if !is_alone {
+                thread::sleep(held.until_its_period(begun.elapsed()));
+            }
+            held.admit()?;
+        }
+        Ok(())
+    }
+
     fn release(&mut self) -> Result<()> {
         let mut outcome = Ok(());
         let mut settling = Duration::ZERO;
@@ -141,10 +163,24 @@ impl Drop for Deadline {
 }
 
 impl Held {
-    fn find(tid: Tid, wanted: SchedAttr) -> Result<Self> {
+    fn find(tid: Tid, wanted: SchedAttr, phase: Duration) -> Result<Self> {
         let thread = Thread::find(tid)?;
         let before = SchedAttr::of(tid).map_err(|error| refusal(&thread, wanted, error))?;
-        Ok(Self { thread, before, wanted, is_admitted: false })
+        Ok(Self { thread, before, wanted, phase, is_admitted: false })
+    }
+
+    /// Returns how long it is until a period of the thread begins, if so much time has passed since those of a thread
+    /// without phase began. One that has just begun will do.
+    fn until_its_period(&self, passed: Duration) -> Duration {
+        let period = Duration::from_nanos(self.wanted.period_ns);
+        let Some(late) = passed.checked_sub(self.phase) else {
+            return self.phase - passed;
+        };
+        let late = Duration::from_nanos((late.as_nanos() % period.as_nanos().max(1)) as u64);
+        if late < period / 50 {
+            return Duration::ZERO;
+        }
+        period - late
     }
 
     fn admit(&mut self) -> Result<()> {
@@ -345,6 +381,7 @@ mod tests {
     fn only_slices_of_constant_length_are_taken() {
         let plain = Slices::plain(10 * MS, 40 * MS);
         slices_of(&Schedule::Slices(plain)).unwrap();
+        slices_of(&Schedule::Slices(Slices { phase: Some(5 * MS), ..plain })).unwrap();
         for slices in [
             Slices { phase: None, ..plain },
             Slices { start_jitter: 0.1, ..plain },
