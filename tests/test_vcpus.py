@@ -41,10 +41,12 @@ def test_each_vcpu_has_a_cpu_and_the_path_another(host: Any) -> None:
 
 def test_vcpus_take_turns_on_a_cpu_that_has_room_for_them_only_where_there_are_too_few(host: Any) -> None:
     host(2)
-    assert during_run.plan(_two()) == cpus.Plan((1, 1), frozenset({0}))
+    assert during_run.plan(_two(phase="out")) == cpus.Plan((1, 1), frozenset({0}))
+    assert during_run.plan(_two(driver="quota")) == cpus.Plan((1, 1), frozenset({0}))
     host(3)
-    assert during_run.plan(_two()) == cpus.Plan((2, 1), frozenset({0}))
-    assert during_run.plan(_two(vcpus=4)) == cpus.Plan((2, 2, 1, 1), frozenset({0}))
+    assert during_run.plan(_two(phase="out")) == cpus.Plan((2, 1), frozenset({0}))
+    # The two of a CPU are half a period apart.
+    assert during_run.plan(_two(phase="out", vcpus=4)) == cpus.Plan((2, 1, 2, 1), frozenset({0}))
 
 
 @pytest.mark.parametrize(
@@ -52,10 +54,11 @@ def test_vcpus_take_turns_on_a_cpu_that_has_room_for_them_only_where_there_are_t
     [
         {"driver": "burner"},
         {"driver": "competitor", "share": 0.5},
-        {"share": 0.46},
+        {"phase": "out", "share": 0.46},
         {"phase": "in"},
+        {"phase": "random"},
         {"share": 1},
-        {"vcpus": 4},
+        {"phase": "out", "vcpus": 4},
     ],
 )
 def test_more_vcpus_than_there_are_cpus_for_are_refused_in_one_line(host: Any, asked: dict[str, Any]) -> None:

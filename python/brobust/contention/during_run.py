@@ -27,7 +27,10 @@ def check(requested: Contention) -> None:
 
 def plan(requested: Contention) -> cpus.Plan:
     """Return where the sender's vCPUs run during the contention; refuse a host with too few CPUs for them."""
-    takes_turns = requested.active and BY_NAME[requested.driver].shares_a_cpu and requested.phase != "in"
+    driver = BY_NAME.get(requested.driver)
+    takes_turns = requested.active and driver is not None and driver.shares_a_cpu
+    if takes_turns and driver is not None and "phase" in driver.takes:
+        takes_turns = requested.phase == "out"  # others may want the CPU at the same time
     return cpus.plan(requested.vcpus, max(1, int(MAX_OF_ONE_CPU / requested.share + 1e-9)) if takes_turns else 1)
 
 

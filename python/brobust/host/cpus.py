@@ -29,20 +29,20 @@ class Plan:
 
 def plan(vcpus: int = 1, most_on_one: int = 1) -> Plan:
     """Return the assignment for this host, or refuse a host with too few CPUs. Where there are not enough, up to
-    `most_on_one` vCPUs share one."""
+    `most_on_one` vCPUs share one: those whose numbers are far apart, since their phases may be."""
     allowed = sorted(os.sched_getaffinity(0), reverse=True)
     for on_one in range(1, most_on_one + 1):
         wanted = -(-vcpus // on_one)
         if wanted < len(allowed):
-            return Plan(tuple(allowed[number // on_one] for number in range(vcpus)), frozenset(allowed[wanted:]))
+            return Plan(tuple(allowed[number % wanted] for number in range(vcpus)), frozenset(allowed[wanted:]))
     if vcpus == 1:
         raise MissingSupport(
             f"the vm backend needs two CPUs, one of them only for the sender; this process may use {len(allowed)}"
         )
     raise MissingSupport(
         f"contention.vcpus: {vcpus} vCPUs need {-(-vcpus // most_on_one) + 1} CPUs, one of them for the path, and this "
-        f"process may use {len(allowed)}; give fewer, or driver deadline or quota with phase out or random and so "
-        "small a share that some can take turns on a CPU (90 % of it together)"
+        f"process may use {len(allowed)}; give fewer, or driver quota, or deadline with phase out, and so small "
+        "a share that some can take turns on a CPU (90 % of it together)"
     )
 
 

@@ -223,9 +223,9 @@ ROWS = (
     Field(
         "contention.vcpus", COUNT, "--vcpus", CPU,
         "Number of the sender's vCPUs, each under the contention. On vm they are its guest's, and each needs a CPU of "
-        "this machine, beside one for the path; under deadline and quota those that need at most 90 % of a CPU "
-        "together may share it. In virtual time a kernel has one CPU, which may run whenever one of these vCPUs may: "
-        "the most that they can be worth.",
+        "this machine, beside one for the path; under quota, and deadline with phase out, those that need at most 90 % "
+        "of a CPU together may share it. In virtual time a kernel has one CPU, which may run whenever one of these "
+        "vCPUs may: the most that they can be worth.",
         default=1, min=1, max=16,
         column=FieldColumn("vcpus", "integer", "vCPUs of this flow's sender"),
         axis=Axis("vCPUs", "vCPUs of the sender", "{} vCPUs", {1: "1 vCPU"}),
