@@ -53,6 +53,10 @@ static void control_on_ack(struct cc_connection *conn, const struct cc_sample *s
 	BBR_OF(BBR, _model)(&control->bbr, &model);
 	BBR_OF(POLICY, _on_ack)(conn, sample, &model, &control->policy);
 #endif
+#ifdef POLICY_WRITES_GAIN
+	control->bbr.pacing_gain =
+	    (u16)BBR_OF(POLICY, _written_gain)(&control->policy, model.pacing_gain);
+#endif
 }
 
 static void control_set_state(struct cc_connection *conn, u8 state, struct control *control)

@@ -41,6 +41,11 @@
  * purpose, but BBR ends it at one BDP; leaving that phase out changed nothing that we could
  * measure, with contention or without. A flow that has its CPU keeps somewhat more than one BDP in
  * flight: at 20 and 40 Mbit/s less than 1 % of its ACKs find a deficit.
+ *
+ * The paper's own patch, for comparison, is the four switches below (cc/controls/brb_bbr*_paper.c):
+ * in every mode, without the guard, with the paper's bytes_sent - bytes_acked, and with pacing_gain
+ * written. bytes_sent has retransmissions too, so each of them hides that much of a deficit from
+ * then on. The snapshot has no such counter; a packet that was marked lost is taken as sent again.
  */
 #ifndef BROBUST_CC_ROBUST_H
 #define BROBUST_CC_ROBUST_H
@@ -50,6 +55,19 @@
 CC_PARAM(robust_repair, 1, 0, 1, CC_SWITCH, "off: BBR as it is, to see what the repair is worth")
 CC_PARAM(robust_gain, 0, 0, BBR_MAX_GAIN, CC_GAIN, "pacing gain in a deficit; 0: STARTUP's")
 
+#ifdef ROBUST_AS_IN_PAPER
+CC_PARAM(paper_every_mode, 1, 0, 1, CC_SWITCH, "on: repair in every mode; off: only in PROBE_BW")
+CC_PARAM(paper_bytes, 1, 0, 1, CC_SWITCH,
+	 "on: in flight is bytes_sent - bytes_acked, with all retransmissions")
+CC_PARAM(paper_guard, 0, 0, 1, CC_SWITCH, "on: not while the application is the limit")
+CC_PARAM(paper_writes_gain, 1, 0, 1, CC_SWITCH,
+	 "on: the gain replaces BBR's own, by which BBR ends its phases")
+#else
+#define paper_every_mode 0
+#define paper_bytes 0
+#define paper_guard 1
+#endif
+
 struct robust {
 	u64 deficit_acks; /* ACKs that found a deficit */
 	u32 pacing_gain;  /* << 8, in place of BBR's; 0 without a deficit */
@@ -58,10 +76,14 @@ struct robust {
 CC_INLINE bool robust_has_deficit(const struct cc_connection *conn, const struct cc_sample *sample,
 				  const struct bbr_model *model)
 {
-	if (!bbr_is_probe_bw(model->mode))
+	if (!paper_every_mode && !bbr_is_probe_bw(model->mode))
 		return false;
-	if (conn->app_limited || sample->is_app_limited || conn->unsent_bytes < conn->mss)
+	if (paper_guard &&
+	    (conn->app_limited || sample->is_app_limited || conn->unsent_bytes < conn->mss))
 		return false;
+	if (paper_bytes)
+		return conn->snd_nxt - conn->snd_una + (u64)conn->lost * conn->mss <
+		       (u64)bbr_bdp(model->bw, model->min_rtt_us, BBR_UNIT) * conn->mss;
 	return conn->in_flight < bbr_bdp(model->bw, model->min_rtt_us, BBR_UNIT);
 }
 
@@ -73,14 +95,28 @@ CC_INLINE void robust_init(struct cc_connection *conn CC_UNUSED, struct robust *
 CC_INLINE bool robust_on_ack(struct cc_connection *conn, const struct cc_sample *sample,
 			     const struct bbr_model *model, struct robust *robust)
 {
+	u64 rate;
+
 	robust->pacing_gain = 0;
 	if (!robust_repair || !robust_has_deficit(conn, sample, model))
 		return false;
 	robust->pacing_gain = robust_gain ? robust_gain : model->high_gain;
 	robust->deficit_acks++;
-	conn->pacing_rate = bbr_pacing_rate(conn, model->bw, robust->pacing_gain);
+	rate = bbr_pacing_rate(conn, model->bw, robust->pacing_gain);
+	if (!paper_every_mode || model->mode != CC_MODE_STARTUP || rate > conn->pacing_rate)
+		conn->pacing_rate = rate; /* STARTUP never lowers it */
 	return true;
 }
+
+#ifdef ROBUST_AS_IN_PAPER
+#define POLICY_WRITES_GAIN
+
+/* Return the gain that BBR's state has until the next ACK. */
+CC_INLINE u32 robust_written_gain(const struct robust *robust, u32 pacing_gain)
+{
+	return paper_writes_gain && robust->pacing_gain ? robust->pacing_gain : pacing_gain;
+}
+#endif
 
 CC_INLINE void robust_report(const struct robust *robust, struct cc_report *report)
 {

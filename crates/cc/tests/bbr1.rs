@@ -142,6 +142,32 @@ fn a_deficit_outside_of_probe_bw_is_wanted() {
 }
 
 #[test]
+fn the_papers_patch_has_no_guard_counts_retransmissions_and_writes_the_gain() {
+    let deficit = |path: &mut Path, lost: u32| {
+        path.conn.unsent_bytes = 0;
+        path.conn.app_limited = 1;
+        path.conn.lost = lost;
+        path.in_flight = Some(path.bdp() / 2);
+        path.conn.snd_una = 0;
+        path.conn.snd_nxt = path.bdp() / 2 * path.conn.mss;
+        path.ack();
+        path.pacing_gain()
+    };
+    let mut path = in_probe_bw("brb_bbr1_paper");
+    assert!((deficit(&mut path, 0) - 2.887).abs() < 0.01);
+    // BBR leaves a phase with so high a gain only with as many BDPs in flight: the gain cycle stands still.
+    for _ in 0..path.rounds(20) {
+        assert!((deficit(&mut path, 0) - 2.887).abs() < 0.01);
+    }
+    let half = path.bdp() / 2;
+    assert!(deficit(&mut path, half + 2) < 1.3, "what was sent again hides the deficit for good");
+    let mut path = in_probe_bw("brb_bbr1_paper");
+    path.rtt_us += 1000;
+    path.until("probe_rtt", 11_000);
+    assert!((deficit(&mut path, 0) - 2.887).abs() < 0.01, "in every mode");
+}
+
+#[test]
 fn nothing_overflows_at_a_terabit_and_ten_seconds() {
     for control in Control::all().iter().filter(|control| !control.is_window_based()) {
         let mut conn = Connection {
