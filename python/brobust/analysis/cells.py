@@ -15,7 +15,8 @@ CELL = [
     "buffer_bdp",
 ]
 # A cell is non-limited if it fills FULL of the link. It is strictly CPU-limited if its throughput does not depend on
-# the bandwidth: it is within a factor of WITHIN of that at the next bandwidth. Otherwise it is recovering.
+# the bandwidth: it and those at all higher bandwidths lie within a factor of WITHIN; at the highest bandwidth, it and
+# that at the next lower one. Otherwise it is recovering.
 FULL = 0.9
 WITHIN = 1.5
 CLASSES = ("strictly CPU-limited", "recovering", "non-limited")
@@ -35,10 +36,13 @@ def classed(cells: pl.DataFrame, within: float = WITHIN, full: float = FULL) -> 
 
 def _classed(group: pl.DataFrame, within: float, full: float) -> pl.DataFrame:
     group = group.sort("bandwidth_mbps")
-    neighbour = pl.coalesce(pl.col("value").shift(-1), pl.col("value").shift(1))
-    ratio = pl.max_horizontal(pl.col("value") / neighbour, neighbour / pl.col("value"))
-    by_neighbour = pl.when(ratio <= within).then(0).when(ratio.is_not_null()).then(1)
-    return group.with_columns(pl.when(pl.col("utilization") >= full).then(2).otherwise(by_neighbour).alias("class"))
+    values = group["value"].to_list()
+    found = []
+    for number, filled in enumerate(group["utilization"].to_list()):
+        others = values[number:] if number + 1 < len(values) else values[-2:]
+        limited = max(others) <= within * min(others) if len(others) > 1 else None
+        found.append(2 if filled >= full else None if limited is None else 0 if limited else 1)
+    return group.with_columns(pl.Series("class", found, dtype=pl.Int32))
 
 
 def table(runs: pl.DataFrame) -> pl.DataFrame:

@@ -1,7 +1,8 @@
 """Claims of papers as rules over a dataset, and what the data say about them.
 
-A claim is one or more checks; it holds if all of them do. A check picks cells (`where`), takes a metric's median over
-the repeats of each, and compares. Where the dataset has no such cell, the claim is not measurable here.
+A claim is one or more checks; it holds if all of them do, and in part if some of its named parts do. A check picks
+cells (`where`), takes a metric's median over the repeats of each, and compares. Where the dataset has no such cell, the
+claim is not measurable.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import polars as pl
@@ -21,7 +22,9 @@ from brobust.analysis.axes import CONTENDED, axis_phrase, axis_value
 from brobust.analysis.cells import CELL, groups
 from brobust.analysis.metrics import Evidence
 
-HOLDS, DIFFERS, NOT_MEASURABLE = "holds", "differs", "not measurable here"
+HOLDS, IN_PART, DIFFERS, NOT_MEASURABLE = "holds", "holds in part", "differs", "not measurable"
+VERDICTS = (HOLDS, IN_PART, DIFFERS, NOT_MEASURABLE)
+_NOTHING = pl.DataFrame(schema={"run": pl.String})
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,8 @@ class Finding:
     holds: bool | None
     """None: the dataset has nothing to check."""
     measured: str
-    n: int
-    """The number of runs behind it."""
+    used: pl.DataFrame = field(default_factory=lambda: _NOTHING)
+    """The runs behind it: rows of Evidence.runs."""
 
 
 class Check(BaseModel):
@@ -47,6 +50,8 @@ class Check(BaseModel):
     """Exceptions among them, written in the same way."""
     stat: Literal["median", "deviation"] = "median"
     """The statistic of a cell's runs: their median, or their standard deviation."""
+    part: str = ""
+    """Which part of the claim this tests. Without it, the claim differs if this check fails."""
 
     @field_validator("metric")
     @classmethod
@@ -69,7 +74,7 @@ class Check(BaseModel):
     def find(self, evidence: Evidence) -> Finding:
         chosen = self._chosen(evidence.values(self.metric))
         if chosen.is_empty():
-            return Finding(None, "no such cell was measured", 0)
+            return Finding(None, "no such cell was measured")
         return self._judge(chosen)
 
     def _chosen(self, runs: pl.DataFrame) -> pl.DataFrame:
@@ -109,7 +114,7 @@ class Bound(Check):
         extreme = "greatest" if self.rule == "at_most" else "least"
         shown = self._show(worst["value"], confidence.of_median(worst["each"]))
         text = f"{extreme} {shown} ({_name(worst, found)}); {fits.sum()} of {len(found)} fit"
-        return Finding(bool(fits.all()), text, len(runs))
+        return Finding(bool(fits.all()), text, runs)
 
 
 class Pairs(Check):
@@ -121,15 +126,20 @@ class Pairs(Check):
         every = evidence.values(self.metric)
         differ = {*self.than, *(CONTENDED if "share" in self.than else ())}
         kept = {axis: value for axis, value in self.where.items() if axis not in differ}
-        ours, others = self._cells(self._chosen(every)), self._cells(select(every, {**kept, **self.than}))
+        chosen, compared = self._chosen(every), select(every, {**kept, **self.than})
+        ours, others = self._cells(chosen), self._cells(compared)
         on = [axis for axis in CELL if axis not in differ]
         pairs = ours.join(others, on=on, how="inner", suffix="_than", nulls_equal=True)
         if pairs.is_empty():
-            return Finding(None, "no pair of such cells was measured", 0)
+            return Finding(None, "no pair of such cells was measured")
         ratio = pl.col("value") / pl.col("value_than")
         pairs = pairs.with_columns(ratio.fill_nan(1.0).alias("ratio")).sort("ratio")  # 0 / 0: two zeros are equal
         holds, shown = self._judge_pairs(pairs, ours)
-        return Finding(holds, shown, sum(pairs["n"].to_list() + pairs["n_than"].to_list()))
+        # Cells without a counterpart are not part of it.
+        paired = [chosen.join(pairs, on=CELL, how="semi", nulls_equal=True)]
+        theirs = pairs.select(*on, *(pl.col(f"{axis}_than").alias(axis) for axis in differ))
+        paired.append(compared.join(theirs, on=CELL, how="semi", nulls_equal=True))
+        return Finding(holds, shown, pl.concat(paired).unique("run"))
 
     def _judge_pairs(self, pairs: pl.DataFrame, ours: pl.DataFrame) -> tuple[bool, str]:
         raise NotImplementedError
@@ -191,37 +201,49 @@ class Trend(Check):
         holds, shown = True, []
         for group in groups(self._cells(runs), self.along):
             values = group.sort(self.along, descending=True)["value"].to_list()
+            if len(values) == 1:
+                continue
             steps = list(itertools.pairwise(values))
             down = self.rule == "falls"
             monotone = all(a >= b if down else a <= b for a, b in steps)
             whole = values[0] / values[-1] if down else values[-1] / max(values[0], 1e-9)
-            holds = holds and len(values) > 1 and monotone and whole >= self.total
+            holds = holds and monotone and whole >= self.total
             shown.append(" -> ".join(f"{value:.3g}" for value in values))
-        return Finding(holds, "; ".join(shown[:4]) + _more(shown, 4), len(runs))
+        if not shown:
+            return Finding(None, f"only one value of {self.along} was measured")
+        return Finding(holds, "; ".join(shown[:4]) + _more(shown, 4), runs)
 
 
 class Equal(Check):
-    """Medians along an axis lie within a factor of each other."""
+    """Medians along an axis lie within a factor of each other, or at most `or_apart` apart."""
 
     rule: Literal["equal"]
     along: str
     within: float
+    or_apart: float = 0.0
+    """A difference that does not count, in the metric's unit."""
 
     def expected(self) -> str:
-        return f"{self.metric} the same for every {self.along}, within a factor of {self.within:g}"
+        apart = f" or {self.or_apart:g} {metrics.unit(self.metric)}".rstrip() if self.or_apart else ""
+        return f"{self.metric} the same for every {self.along}, within a factor of {self.within:g}{apart}"
 
     def _judge(self, runs: pl.DataFrame) -> Finding:
-        every, ratios = self._cells(runs), []
+        every, found = self._cells(runs), []
         for group in groups(every, self.along):
             if len(group) > 1:
-                low, high = group["value"].min(), group["value"].max()
-                ratios.append((float(high) / max(float(low), 1e-9), group))  # type: ignore[arg-type]
-        if not ratios:
-            return Finding(None, f"only one value of {self.along} was measured", 0)
-        worst, group = max(ratios, key=lambda pair: pair[0])
-        fit = sum(ratio <= self.within for ratio, _ in ratios)
+                values = group["value"].to_list()
+                low, high = min(values), max(values)
+                ratio = high / max(low, 1e-9)
+                found.append((ratio <= self.within or high - low <= self.or_apart, ratio, low, high, group))
+        if not found:
+            return Finding(None, f"only one value of {self.along} was measured")
+        # What does not fit comes first, then what is furthest apart.
+        _, ratio, low, high, group = min(found, key=lambda one: (one[0], -one[1]))
+        fit = sum(one[0] for one in found)
         where = _name(group.row(0, named=True), every, leave_out=self.along)
-        return Finding(fit == len(ratios), f"most apart {worst:.3g} ({where}); {fit} of {len(ratios)} fit", len(runs))
+        ends = f"{low:.3g} and {self._show(high)}; " if self.or_apart else ""
+        text = f"most apart {ratio:.3g} ({ends}{where}); {fit} of {len(found)} fit"
+        return Finding(fit == len(found), text, runs)
 
 
 class Reaches(Check):
@@ -254,7 +276,7 @@ class Reaches(Check):
         ]
         fit = sum(self._fits(first) for first in firsts.values())
         text = f"from {' to '.join(ends)}; {fit} of {len(firsts)} fit"
-        return Finding(fit == len(firsts), text, len(runs))
+        return Finding(fit == len(firsts), text, runs)
 
     def _fits(self, first: float | None) -> bool:
         if first is None:
@@ -282,10 +304,13 @@ class Part(Check):
             inside &= pl.col("value") >= self.above
         if self.below is not None:
             inside &= pl.col("value") <= self.below
-        part = float(runs.select(inside.mean()).item())
+        fit = int(runs.select(inside.sum()).item())
+        part = fit / len(runs)
+        low, high = confidence.of_part(fit, len(runs))
         values = runs["value"].to_list()
         median = self._show(statistics.median(values), confidence.of_median(values))
-        return Finding(self.at_least <= part <= self.at_most, f"{part:.0%} of the runs; median {median}", len(runs))
+        text = f"{part:.0%} [{low:.0%}, {high:.0%}] of the runs; median {median}"
+        return Finding(self.at_least <= part <= self.at_most, text, runs)
 
 
 class Classes(Check):
@@ -311,7 +336,7 @@ class Classes(Check):
         counts = dict(classed["class"].value_counts().rows())
         shown = ", ".join(f"{counts.get(number, 0)} {name}" for number, name in enumerate(cells.CLASSES))
         text = f"{shown}; {ordered} of {len(series)} series in order"
-        return Finding(ordered >= self.at_least * len(series), text, len(runs))
+        return Finding(ordered >= self.at_least * len(series), text, runs)
 
 
 AnyCheck = Annotated[Bound | Ratio | PartBetter | Trend | Equal | Reaches | Part | Classes, Field(discriminator="rule")]
@@ -327,6 +352,12 @@ class Claim(BaseModel):
     checks: tuple[AnyCheck, ...] = ()
     note: str = ""
     """Where a check differs from the paper's own words."""
+    basis: str = ""
+    """What the verdict rests on, if not on a measurement alone: fitted, by construction, direction only."""
+    basis_on_vm: str = ""
+    """The same on backend vm."""
+    see: tuple[str, ...] = ()
+    """Claims of `brobust reproduce findings` that say what decides this one."""
 
 
 @dataclass(frozen=True)
@@ -342,27 +373,89 @@ class Verdict:
     backend: str
     kernel: str
     note: str
+    basis: str = ""
+    parts: tuple[tuple[str, bool], ...] = ()
+    """The named parts of the claim, and whether each holds; in the order of its checks."""
+    n_per_cell: tuple[int, int] | None = None
+    """The least and the greatest number of runs of a cell."""
+    duration_s: tuple[float, float] | None = None
+    """The shortest and the longest of these runs."""
+    unfaithful: int = 0
+    """How many of these runs did not have the CPU that they asked for."""
+    see: tuple[str, ...] = ()
+    decided_by: str = ""
+    """Which variable decides it, as its twins were measured (twins.py); empty if there are none."""
+
+    @property
+    def in_words(self) -> str:
+        """The verdict with what it rests on, and which parts hold."""
+        text = self.verdict
+        remarks = [self.basis] if self.basis else []
+        if self.unfaithful:
+            remarks.append(f"{self.unfaithful} of {self.n} runs unfaithful")
+        if remarks:
+            text += f" ({'; '.join(remarks)})"
+        if self.verdict == IN_PART:
+            yes, no = (", ".join(part for part, holds in self.parts if holds == wanted) for wanted in (True, False))
+            text += f": {yes}; not: {no}"
+        return text
+
+    @property
+    def runs_in_words(self) -> str:
+        """Runs per cell and their duration: 5 x 20 s."""
+        if self.n_per_cell is None or self.duration_s is None:
+            return ""
+        return f"{_span(*self.n_per_cell)} x {_span(*self.duration_s)} s"
 
 
 def decide(claim: Claim, evidence: Evidence) -> Verdict:
     """Return whether a claim holds in these runs."""
     findings = [check.find(evidence) for check in claim.checks]
-    if not findings or any(finding.holds is None for finding in findings):
-        verdict = NOT_MEASURABLE
-    else:
-        verdict = HOLDS if all(finding.holds for finding in findings) else DIFFERS
+    parts: dict[str, bool] = {}
+    for check, finding in zip(claim.checks, findings, strict=True):
+        if check.part:
+            parts[check.part] = parts.get(check.part, True) and finding.holds is True
     runs = evidence.flows
+    used = evidence.runs.filter(pl.col("run").is_in(_ids(findings).implode()))
+    backends = sorted(runs["backend"].unique())
     return Verdict(
         claim.id,
         claim.text,
-        verdict,
+        _verdict(claim, findings, parts),
         "; ".join(check.expected() for check in claim.checks),
         "; ".join(finding.measured for finding in findings),
-        sum(finding.n for finding in findings),
-        "/".join(sorted(runs["backend"].unique())),
+        len(used),
+        "/".join(backends),
         "/".join(sorted(runs["kernel"].unique())),
         claim.note,
+        claim.basis_on_vm if claim.basis_on_vm and backends == ["vm"] else claim.basis,
+        tuple(parts.items()),
+        _ends(used.group_by(CELL).len()["len"]),
+        _ends(runs.filter(pl.col("run").is_in(used["run"].implode()))["duration_s"]),
+        int((used["outcome"] == "unfaithful").sum()),
+        claim.see,
     )
+
+
+def _verdict(claim: Claim, findings: Sequence[Finding], parts: dict[str, bool]) -> str:
+    if not findings or any(finding.holds is None for finding in findings):
+        return NOT_MEASURABLE
+    if all(finding.holds for finding in findings):
+        return HOLDS
+    needed = all(finding.holds for check, finding in zip(claim.checks, findings, strict=True) if not check.part)
+    return IN_PART if needed and any(parts.values()) else DIFFERS
+
+
+def _ids(findings: Sequence[Finding]) -> pl.Series:
+    return pl.concat([finding.used.select("run") for finding in findings] or [_NOTHING])["run"].unique()
+
+
+def _ends(values: pl.Series) -> Any:
+    return None if values.is_empty() else (values.min(), values.max())
+
+
+def _span(low: float, high: float) -> str:
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
 def select(runs: pl.DataFrame, where: dict[str, Any]) -> pl.DataFrame:

@@ -222,9 +222,17 @@ def recovery_s(evidence: Evidence) -> pl.DataFrame:
     return runs.join(since, on="run", how="left").select("run", pl.coalesce("since", "middle").alias("value"))
 
 
+def ever_mbps(evidence: Evidence) -> pl.DataFrame:
+    """The maximum throughput in any second of the run, STARTUP's too."""
+    return _best_second(evidence.throughput)
+
+
 def best_mbps(evidence: Evidence) -> pl.DataFrame:
     """The maximum throughput in any second after STARTUP."""
-    later = evidence.throughput.filter(pl.col("time_s") > STARTUP_S)
+    return _best_second(evidence.throughput.filter(pl.col("time_s") > STARTUP_S))
+
+
+def _best_second(later: pl.DataFrame) -> pl.DataFrame:
     smooth = later.with_columns(pl.col("throughput_mbps").rolling_mean(10, min_samples=5).over("run"))
     return smooth.group_by("run").agg(pl.col("throughput_mbps").max().alias("value"))
 
@@ -244,6 +252,12 @@ def below_bdp_share(evidence: Evidence) -> pl.DataFrame:
     return known.group_by("run").agg((pl.col("inflight_bdp") < 1).mean().alias("value"))
 
 
+def between_1_and_2_bdp_share(evidence: Evidence) -> pl.DataFrame:
+    """Part of the samples after STARTUP with one to two BDP in flight."""
+    known = _later_samples(evidence).filter(pl.col("inflight_bdp").is_not_null())
+    return known.group_by("run").agg(pl.col("inflight_bdp").is_between(1, 2).mean().alias("value"))
+
+
 def estimate_mbps(evidence: Evidence) -> pl.DataFrame:
     """Median bandwidth estimate in the run's second half."""
     late = _second_half(evidence.samples)
@@ -255,6 +269,40 @@ def delivery_to_pacing(evidence: Evidence) -> pl.DataFrame:
     later = _later_samples(evidence).filter(pl.col("pacing_rate_mbps") > 0)
     ratio = pl.col("delivery_rate_mbps") / pl.col("pacing_rate_mbps")
     return later.group_by("run").agg(ratio.median().alias("value"))
+
+
+def _to_link(evidence: Evidence, column: str) -> pl.DataFrame:
+    late = _second_half(evidence.samples).group_by("run").agg(pl.col(column).median().alias("rate"))
+    rates = evidence.runs.select("run", "bandwidth_mbps")
+    return late.join(rates, on="run").select("run", (pl.col("rate") / pl.col("bandwidth_mbps")).alias("value"))
+
+
+def pacing_to_link(evidence: Evidence) -> pl.DataFrame:
+    """Median pacing rate in the run's second half over the bottleneck's rate."""
+    return _to_link(evidence, "pacing_rate_mbps")
+
+
+def delivery_to_link(evidence: Evidence) -> pl.DataFrame:
+    """Median delivery rate in the run's second half over the bottleneck's rate."""
+    return _to_link(evidence, "delivery_rate_mbps")
+
+
+def estimate_to_link(evidence: Evidence) -> pl.DataFrame:
+    """Median bandwidth estimate in the run's second half over the bottleneck's rate."""
+    return _to_link(evidence, "bandwidth_estimate_mbps")
+
+
+def estimate_follows_s(evidence: Evidence) -> pl.DataFrame:
+    """The time from the first sample after STARTUP whose delivery rate is at most half of the estimate that STARTUP
+    left, until the first whose estimate is: how long the estimate stays behind. Null if either never falls so far."""
+    left = _left_startup(evidence).rename({"time_s": "left_s", "bandwidth_estimate_mbps": "found"})
+    later = evidence.samples.join(left, on=["run", "flow"]).filter(pl.col("time_s") >= pl.col("left_s"))
+    half = pl.col("found") / 2
+    first = later.group_by("run", "flow").agg(
+        delivery=pl.col("time_s").filter(pl.col("delivery_rate_mbps") <= half).min(),
+        estimate=pl.col("time_s").filter(pl.col("bandwidth_estimate_mbps") <= half).min(),
+    )
+    return first.group_by("run").agg((pl.col("estimate") - pl.col("delivery")).median().alias("value"))
 
 
 def high_gain_in_deficit(evidence: Evidence) -> pl.DataFrame:
@@ -276,6 +324,7 @@ METRICS: dict[str, tuple[Callable[[Evidence], pl.DataFrame], str]] = {
     "startup_found": (startup_found, ""),
     "late_mbps": (late_mbps, "Mbit/s"),
     "best_mbps": (best_mbps, "Mbit/s"),
+    "ever_mbps": (ever_mbps, "Mbit/s"),
     "retransmit_share": (retransmit_share, ""),
     "late_retransmit_share": (late_retransmit_share, ""),
     "first_flow_mbps": (first_flow_mbps, "Mbit/s"),
@@ -291,7 +340,12 @@ METRICS: dict[str, tuple[Callable[[Evidence], pl.DataFrame], str]] = {
     "recovery_s": (recovery_s, "s"),
     "inflight_bdp": (inflight_bdp, "BDP"),
     "below_bdp_share": (below_bdp_share, ""),
+    "between_1_and_2_bdp_share": (between_1_and_2_bdp_share, ""),
     "estimate_mbps": (estimate_mbps, "Mbit/s"),
+    "pacing_to_link": (pacing_to_link, ""),
+    "delivery_to_link": (delivery_to_link, ""),
+    "estimate_to_link": (estimate_to_link, ""),
+    "estimate_follows_s": (estimate_follows_s, "s"),
     "delivery_to_pacing": (delivery_to_pacing, ""),
     "high_gain_in_deficit": (high_gain_in_deficit, ""),
     "high_gain_without_deficit": (high_gain_without_deficit, ""),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from brobust.analysis.claims import Verdict
+    from brobust.analysis.twins import Twin
     from brobust.dataset import Dataset
     from brobust.scenario import Grid
     from brobust.study.model import Study
@@ -98,7 +100,7 @@ def reproduce(
         extras.require("brobust reproduce")
     import polars as pl
 
-    from brobust.analysis import cells
+    from brobust.analysis import cells, twins
     from brobust.analysis.claims import DIFFERS, decide
     from brobust.analysis.metrics import Evidence, Tables
     from brobust.cli.measuring import MEASURED, require
@@ -119,15 +121,22 @@ def reproduce(
     tables = Tables(dataset)
     verdicts: list[Verdict] = []
     every_cell: list[pl.DataFrame] = []
-    measured = [(study, fields) for study in studies if (fields := study.fields(scale, backend)) is not None]
-    for study, fields in measured:
-        evidence = Evidence(tables, [run.id for run in Grid(fields).runs()])
+    measured = [
+        (study, Evidence(tables, [run.id for run in Grid(fields).runs()]))
+        for study in studies
+        if (fields := study.fields(scale, backend)) is not None
+    ]
+    # A claim may be of another figure than those that were asked for.
+    claims = {claim.id: claim for study in _on_kernels(model.of_paper(paper), kernel) for claim in study.claims}
+    twinned = [twin for study, evidence in measured for twin in twins.decided(study.twins, claims, evidence)]
+    for study, evidence in measured:
         every_cell.append(cells.table(evidence.runs).insert_column(0, pl.lit(study.figure).alias("figure")))
-        for file in drawing.draw(study, evidence, directory / "figures"):
+        for file in drawing.draw(study, evidence, directory / "figures", twinned):
             if not as_json:
                 print(file)
         for claim in study.claims:
             verdict = decide(claim, evidence)
+            verdict = replace(verdict, decided_by=twins.decided_by(verdict, twinned))
             verdicts.append(verdict)
             if as_json:
                 print(json.dumps(verdict.__dict__), flush=True)
@@ -137,11 +146,13 @@ def reproduce(
     }  # fmt: skip
     files.write(directory / "reproduction.json", json.dumps(about))
     files.write(directory / "claims.jsonl", "".join(json.dumps(v.__dict__) + "\n" for v in verdicts))
+    files.write(directory / "twins.jsonl", "".join(json.dumps(asdict(twin)) + "\n" for twin in twinned))
     files.write(directory / "cells.csv", pl.concat(every_cell).write_csv())
     html.write([directory], directory / "report.html")
     if not as_json:
         print(directory / "report.html")
-        Console().print(_table(verdicts))
+        for table in _tables(verdicts, twinned):
+            Console().print(table)
     if any(verdict.verdict == DIFFERS for verdict in verdicts):
         raise typer.Exit(1)
     require(grid, dataset)
@@ -218,12 +229,19 @@ def _measure(
     return grid, dataset
 
 
-def _table(verdicts: Sequence[Verdict]) -> Table:
+def _tables(verdicts: Sequence[Verdict], twinned: Sequence[Twin]) -> Iterator[Table]:
     from rich.table import Table
 
-    table = Table("claim", "verdict", "n", "measured", box=None, pad_edge=False)
-    for verdict in verdicts:
-        table.add_row(
-            verdict.claim, verdict.verdict, str(verdict.n) if verdict.n else "", verdict.measured or verdict.note
-        )
-    return table
+    if verdicts:
+        table = Table("claim", "verdict", "decided by", "runs of a cell", "measured", box=None, pad_edge=False)
+        for one in verdicts:
+            table.add_row(one.claim, one.in_words, one.decided_by, one.runs_in_words, one.measured or one.note)
+        yield table
+    for variable in dict.fromkeys(twin.variable for twin in twinned):
+        of_it = [twin for twin in twinned if twin.variable == variable]
+        values = list(dict.fromkeys(twin.value for twin in of_it))
+        table = Table("claim", *values, box=None, pad_edge=False, title=f"By {variable}", title_justify="left")
+        for claim in dict.fromkeys(twin.claim for twin in of_it):
+            found = {twin.value: twin.outcome for twin in of_it if twin.claim == claim}
+            table.add_row(claim, *(found.get(value, "") for value in values))
+        yield table

@@ -12,15 +12,15 @@ from typing import Any
 
 import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-from pydantic import BaseModel, TypeAdapter
 
 from brobust import files
-from brobust.analysis.claims import DIFFERS, HOLDS, NOT_MEASURABLE, Verdict
+from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE
 from brobust.dataset import Dataset
 from brobust.errors import BadInput
+from brobust.report.reproduced import Reproduced
 from brobust.study import model
 
-CLASSES = {HOLDS: "holds", DIFFERS: "differs", NOT_MEASURABLE: "missing"}
+CLASSES = {HOLDS: "holds", IN_PART: "part", DIFFERS: "differs", NOT_MEASURABLE: "missing"}
 
 
 def write(directories: Sequence[Path], file: Path) -> None:
@@ -34,43 +34,24 @@ def write(directories: Sequence[Path], file: Path) -> None:
         loader=PackageLoader("brobust.report", ""), autoescape=select_autoescape(), undefined=StrictUndefined
     )
     studies = [study for study in model.of_paper(paper) if any(part.has(study) for part in parts)]
-    counts = Counter(claim["verdict"] for part in parts for claim in part.claims)
+    counts = Counter(claim.verdict for part in parts for claim in part.claims)
     text = environment.get_template("reproduction.html").render(
         title=f"{paper}, measured again",
-        counts={verdict: counts[verdict] for verdict in CLASSES},
+        counts=", ".join(f"{counts[verdict]} {verdict}" for verdict in CLASSES),
         parts=[part.summary() for part in parts],
         contention=[row for part in parts for row in part.contention()],
         verdicts=[row for study in studies for row in _verdicts(study, parts)],
+        twins=[table for part in parts for table in _twins(part)],
         studies=[_study(study, parts) for study in studies],
     )
     files.write(file, text)
 
 
-class _About(BaseModel):
-    """What `brobust reproduce` writes into reproduction.json."""
-
-    paper: str
-    scale: str
-    backend: str
-    figures: list[str]
-    asked: list[str] = []
-
-
-class _Part:
-    """One directory of `brobust reproduce`."""
+class _Part(Reproduced):
+    """One directory of `brobust reproduce`, with its runs."""
 
     def __init__(self, directory: Path):
-        self.directory = directory
-        try:
-            self.about = _About.model_validate_json((directory / "reproduction.json").read_bytes()).model_dump()
-            lines = (directory / "claims.jsonl").read_bytes().splitlines()
-            self.claims = [TypeAdapter(Verdict).validate_json(line).__dict__ for line in lines]
-            if unknown := {claim["verdict"] for claim in self.claims} - set(CLASSES):
-                raise ValueError(f"unknown verdicts: {unknown}")
-        except (OSError, ValueError, RecursionError):
-            raise BadInput(
-                f"{directory} holds no finished reproduction; `brobust reproduce --out {directory}` makes one"
-            ) from None
+        super().__init__(directory)
         self._runs = Dataset.open(directory / "data").runs().unique("run")
 
     def has(self, study: model.Study) -> bool:
@@ -124,16 +105,42 @@ def _verdicts(study: model.Study, parts: Sequence[_Part]) -> list[dict[str, Any]
     for claim in study.claims:
         cells = []
         for part in parts:
-            found = [one["verdict"] for one in part.claims if one["claim"] == claim.id]
-            cells.append({"verdict": found[0] if found else "", "class": CLASSES[found[0]] if found else "missing"})
+            found = [one for one in part.claims if one.claim == claim.id]
+            cells.append(
+                {
+                    "verdict": found[0].in_words if found else "",
+                    "class": CLASSES[found[0].verdict] if found else "missing",
+                    "runs": found[0].runs_in_words if found else "",
+                    "decided_by": found[0].decided_by if found else "",
+                }
+            )
         row = {"claim": claim.id, "text": claim.text, "study": study.name, "figure": study.figure, "cells": cells}
         rows.append(row)
     return rows
 
 
+def _twins(part: _Part) -> list[dict[str, Any]]:
+    """Return a table for each variable: a row per claim, and what each value makes of it."""
+    tables = []
+    for variable in dict.fromkeys(twin.variable for twin in part.twins):
+        twins = [twin for twin in part.twins if twin.variable == variable]
+        values = list(dict.fromkeys(twin.value for twin in twins))
+        rows = []
+        for claim in dict.fromkeys(twin.claim for twin in twins):
+            found = {twin.value: twin for twin in twins if twin.claim == claim}
+            cells = [
+                {"outcome": twin.outcome, "measured": twin.measured, "class": CLASSES[twin.verdict]}
+                for twin in map(found.get, values)
+                if twin is not None
+            ]
+            rows.append({"claim": claim, "cells": cells})
+        tables.append({"variable": variable, "values": values, "rows": rows, "backend": part.about["backend"]})
+    return tables
+
+
 def _study(study: model.Study, parts: Sequence[_Part]) -> dict[str, Any]:
     wanted = {claim.id for claim in study.claims}
-    claims = [claim for part in parts for claim in part.claims if claim["claim"] in wanted and part.has(study)]
+    claims = [claim for part in parts for claim in part.claims if claim.claim in wanted and part.has(study)]
     files = [
         (part, part.directory / "figures" / f"{study.name}-{figure.name}.png")
         for figure in study.figures
@@ -150,5 +157,8 @@ def _study(study: model.Study, parts: Sequence[_Part]) -> dict[str, Any]:
             for part, file in files
             if file.exists()
         ],
-        "claims": [{**claim, "class": CLASSES[claim["verdict"]]} for claim in sorted(claims, key=lambda c: c["claim"])],
+        "claims": [
+            {**claim.__dict__, "class": CLASSES[claim.verdict], "in_words": claim.in_words, "runs": claim.runs_in_words}
+            for claim in sorted(claims, key=lambda one: one.claim)
+        ],
     }

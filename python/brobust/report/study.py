@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,14 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
+from matplotlib.patches import Rectangle
 
 from brobust.analysis import confidence, summary
 from brobust.analysis.axes import axis_phrase, cell_phrase
-from brobust.analysis.claims import select
+from brobust.analysis.cells import CELL
+from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE, select
 from brobust.analysis.metrics import OF_RUNS, Evidence
+from brobust.analysis.twins import Twin
 from brobust.report.plot import STYLES, VALUES, ThroughputFigure, caption, control_order, save, styles, with_lines
 from brobust.study.model import Figure, Study
 
@@ -32,8 +35,8 @@ RATES = {
 }
 
 
-def draw(study: Study, evidence: Evidence, directory: Path) -> Iterator[Path]:
-    """Draw each figure for which there are runs, and yield its files."""
+def draw(study: Study, evidence: Evidence, directory: Path, twinned: Sequence[Twin] = ()) -> Iterator[Path]:
+    """Draw each figure for which there are runs, and yield its files. `twinned` is for figures of kind twins."""
     directory.mkdir(parents=True, exist_ok=True)
     for figure in study.figures:
         runs = select(evidence.runs, figure.where)
@@ -41,7 +44,9 @@ def draw(study: Study, evidence: Evidence, directory: Path) -> Iterator[Path]:
             continue
         name = f"{study.name}-{figure.name}"
         heading = f"{study.paper}, figure {study.figure}: {figure.title}"
-        if figure.kind == "bars":
+        if figure.kind == "twins":
+            yield from _twins(study, runs, evidence, heading, twinned, directory / name)
+        elif figure.kind == "bars":
             yield from _bars(runs, evidence, figure, directory / name)
         elif figure.kind == "frontier":
             yield from _frontier(runs, evidence, heading, directory / name)
@@ -128,6 +133,49 @@ def _bars(runs: pl.DataFrame, evidence: Evidence, figure: Figure, file: Path) ->
         lines = textwrap.wrap(caption(chosen, runs, figure.stat), int(13 * canvas.get_figwidth()))
         axes.set_xlabel(VALUES[figure.value])
         canvas.supxlabel("\n".join(lines), fontsize=8)  # over the names of the controls, too
+        return save(canvas, file)
+
+
+# What stands in a square, so that a verdict needs no colour; and its colour.
+_SQUARES = {
+    HOLDS: ("yes", "#009E73"),
+    IN_PART: ("part", "#F0E442"),
+    DIFFERS: ("no", "#D55E00"),
+    NOT_MEASURABLE: ("-", "#FFFFFF"),
+}
+
+
+def _twins(
+    study: Study, runs: pl.DataFrame, evidence: Evidence, heading: str, twinned: Sequence[Twin], file: Path
+) -> list[Path]:
+    """Draw a square for each value of the study's first variable and each claim: whether it holds."""
+    if not study.twins:
+        return []
+    variable = study.twins[0].variable
+    shown = [twin for twin in twinned if twin.variable == variable]
+    claims = list(dict.fromkeys(twin.claim for twin in shown))
+    values = list(dict.fromkeys(twin.value for twin in shown))
+    with mpl.rc_context({"font.size": 9, "svg.fonttype": "none"}):
+        canvas = Canvas(figsize=(3.2 + 0.62 * len(claims), 1.6 + 0.42 * len(values)), layout="constrained")
+        FigureCanvasAgg(canvas)
+        axes = canvas.subplots()
+        for twin in shown:
+            word, color = _SQUARES[twin.verdict]
+            column, row = claims.index(twin.claim), values.index(twin.value)
+            axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=color, edgecolor="white", alpha=0.75))
+            axes.text(column, row, word, ha="center", va="center")
+        axes.set_xlim(-0.5, len(claims) - 0.5)
+        axes.set_ylim(len(values) - 0.5, -0.5)
+        axes.set_xticks(range(len(claims)), claims)
+        axes.set_yticks(range(len(values)), values)
+        axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
+        for side in axes.spines.values():
+            side.set_visible(False)
+        n = sorted(set(runs.group_by(CELL).len()["len"].to_list()))
+        count = str(n[0]) if len(n) == 1 else f"{n[0]}-{n[-1]}"
+        meaning = "yes: the claim holds; part: in part; no: it differs"
+        text = f"{heading} {meaning}. n = {count} in each cell. {_where(evidence)}"
+        canvas.supxlabel("\n".join(textwrap.wrap(text, int(14 * canvas.get_figwidth()))), fontsize=8)
         return save(canvas, file)
 
 

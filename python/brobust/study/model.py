@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from brobust import files
 from brobust.analysis.claims import Claim
+from brobust.analysis.twins import Twins
 from brobust.errors import BadInput
 from brobust.scenario import Grid
 from brobust.scenario.grid import override
@@ -35,6 +36,7 @@ class Figure(BaseModel):
         "flows_over_time",
         "queue",
         "windows",
+        "twins",
     ] = "throughput"
     x: str | None = None
     value: Literal[
@@ -72,6 +74,8 @@ class Study(BaseModel):
     vm."""
     figures: tuple[Figure, ...] = ()
     claims: tuple[Claim, ...] = ()
+    twins: tuple[Twins, ...] = ()
+    """Claims of this paper that are decided again on this study's cells, for each value of a variable."""
 
     @property
     def name(self) -> str:

@@ -1,0 +1,43 @@
+"""What `brobust reproduce` has written into a directory, read back for reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, TypeAdapter
+
+from brobust.analysis.claims import VERDICTS, Verdict
+from brobust.analysis.twins import Twin
+from brobust.errors import BadInput
+
+
+class _About(BaseModel):
+    """What `brobust reproduce` writes into reproduction.json."""
+
+    paper: str
+    scale: str
+    backend: str
+    figures: list[str]
+    asked: list[str] = []
+
+
+class Reproduced:
+    """One directory of `brobust reproduce`."""
+
+    def __init__(self, directory: Path):
+        self.directory = directory
+        try:
+            self.about = _About.model_validate_json((directory / "reproduction.json").read_bytes()).model_dump()
+            lines = (directory / "claims.jsonl").read_bytes().splitlines()
+            self.claims = [TypeAdapter(Verdict).validate_json(line) for line in lines]
+            twins = directory / "twins.jsonl"
+            lines = twins.read_bytes().splitlines() if twins.exists() else []
+            self.twins = [TypeAdapter(Twin).validate_json(line) for line in lines]
+            found = {claim.verdict for claim in self.claims} | {twin.verdict for twin in self.twins}
+            if unknown := found - set(VERDICTS):
+                raise ValueError(f"unknown verdicts: {unknown}")
+        except (OSError, ValueError, RecursionError):
+            raise BadInput(
+                f"{directory} holds no finished reproduction; `brobust reproduce --out {directory}` makes one"
+            ) from None
+        self.paper: str = self.about["paper"]
