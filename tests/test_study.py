@@ -19,17 +19,8 @@ from nbclient import NotebookClient
 from pydantic import TypeAdapter
 
 from brobust.analysis import confidence, summary, twins
-from brobust.analysis.claims import (
-    DIFFERS,
-    HOLDS,
-    IN_PART,
-    NOT_MEASURABLE,
-    AnyCheck,
-    Claim,
-    Verdict,
-    decide,
-    select,
-)  # fmt: skip
+from brobust.analysis.checks import AnyCheck, select
+from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE, Claim, Verdict, decide
 from brobust.analysis.metrics import OF_RUNS, Evidence, Tables
 from brobust.dataset import RUNS, Dataset, Measured, flow_columns, frame, scenario_columns
 from brobust.errors import BadInput

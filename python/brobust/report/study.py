@@ -20,7 +20,8 @@ from matplotlib.patches import Rectangle
 from brobust.analysis import confidence, summary
 from brobust.analysis.axes import axis_phrase, cell_phrase
 from brobust.analysis.cells import CELL
-from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE, select
+from brobust.analysis.checks import select
+from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE
 from brobust.analysis.metrics import OF_RUNS, Evidence
 from brobust.analysis.twins import Twin
 from brobust.report.plot import STYLES, VALUES, ThroughputFigure, caption, control_order, save, styles, with_lines
