@@ -204,6 +204,13 @@ def test_each_backend_has_its_own_defaults_and_a_scenario_holds_what_is_measured
     assert (got.kernel, got.traffic, c.driver, c.start_jitter, c.length_jitter) == expected
 
 
+def test_uml_runs_the_kernel_of_virtual_time() -> None:
+    flags = {"backend": "vm", "accelerator": "uml", "contention": {"share": "0.5"}, "flows": {"cc": "bbr"}}
+    assert [(s.kernel, s.traffic) for s in Grid.from_flags(flags).scenarios] == [("virtual-6.12-realtime", "iperf3")]
+    both = Grid.from_flags({**flags, "accelerator": ["uml", "tcg"]}).scenarios
+    assert {s.accelerator: s.kernel for s in both} == {"uml": "virtual-6.12-realtime", "tcg": "debian-6.12"}
+
+
 def test_a_default_and_the_same_value_written_out_are_the_same_point() -> None:
     written = {"backend": "vm", "kernel": "debian-6.12", "contention": {"share": 0.5, "driver": "deadline"}}
     absent = {"backend": "vm", "kernel": None, "contention": {"share": 0.5, "driver": "auto"}}

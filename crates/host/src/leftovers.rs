@@ -184,7 +184,8 @@ fn of_session(runtime: &Runtime, directory: &Path) -> Vec<Leftover> {
     found
 }
 
-/// Returns the QEMUs of sessions whose brobust is gone. They should have ended with it, but have not.
+/// Returns the QEMUs, and the kernels that run without QEMU, of sessions whose brobust is gone. They should have ended with
+/// it, but have not.
 fn orphans<'a>(
     processes: &'a [Process],
     directory: &Path,
@@ -195,8 +196,10 @@ fn orphans<'a>(
         let path = process.command.iter().find_map(|word| Some(word.split_once(&within)?.1))?;
         path.split('/').next()?.parse::<Owner>().ok()
     };
-    let qemus = processes.iter().filter(|process| process.name.starts_with("qemu-system"));
-    qemus.filter_map(move |process| {
+    // A User-Mode Linux is executed by /proc/self/exe, and then by its own choice again.
+    let is_kernel = |process: &Process| process.command.iter().any(|word| word.starts_with("brobust_wire="));
+    let is_guest = move |process: &&Process| process.name.starts_with("qemu-system") || is_kernel(process);
+    processes.iter().filter(is_guest).filter_map(move |process| {
         let owner = owner_of(process)?;
         (!lives(&owner) && process.parent != owner.pid).then(|| Owner::of(process.pid))
     })
@@ -223,8 +226,12 @@ mod tests {
             process(14, 1, "tail", &of("4194305-1")),
             process(15, 1, qemu, "unix:/run/there-other/4194305-1/sender.qmp"),
             process(16, 1, qemu, "web"),
+            Process {
+                command: vec!["brobust_wire=5".into(), "session=/run/there/4194305-1/path".into()],
+                ..process(17, 1, "exe", "")
+            },
         ];
         let found: Vec<_> = orphans(&processes, Path::new("/run/there"), |owner| owner.pid == 7).collect();
-        assert_eq!(found.iter().map(|owner| owner.pid).collect::<Vec<_>>(), [11]);
+        assert_eq!(found.iter().map(|owner| owner.pid).collect::<Vec<_>>(), [11, 17]);
     }
 }

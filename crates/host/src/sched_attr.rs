@@ -32,8 +32,12 @@ impl SchedAttr {
     /// deadline = runtime (not = period), as in the 2BRobust paper, section 4.2: the earliest deadline wins, so the
     /// thread gets its time in one piece and at once. Without SCHED_FLAG_RECLAIM: reclaiming would hand it unused
     /// bandwidth of others, and the share would not be exact (Documentation/scheduler/sched-deadline.rst, 2.3).
+    ///
+    /// With SCHED_FLAG_RESET_ON_FORK, since the kernel lets no deadline thread fork without it, and a User-Mode Linux
+    /// forks for every process of its own.
     pub fn deadline(runtime_ns: u64, period_ns: u64) -> Self {
-        Self { policy: SCHED_DEADLINE, runtime_ns, deadline_ns: runtime_ns, period_ns, ..Self::default() }
+        let flags = libc::SCHED_FLAG_RESET_ON_FORK as u64;
+        Self { policy: SCHED_DEADLINE, flags, runtime_ns, deadline_ns: runtime_ns, period_ns, ..Self::default() }
     }
 
     /// Returns the part of a CPU that a deadline thread gets.

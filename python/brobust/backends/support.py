@@ -13,6 +13,8 @@ from typing import Any
 from brobust import drivers, units
 from brobust.contention import recordings
 from brobust.errors import BadInput
+from brobust.kernels import real_time
+from brobust.kernels import virtual as virtual_kernels
 from brobust.scenario import Contention, Scenario
 from brobust.scenario.description import shown
 from brobust.scenario.fields import FIELDS, ROWS
@@ -61,8 +63,13 @@ def _default(name: str) -> Any:
 
 
 def _vm(s: Scenario) -> Iterator[str]:
-    if s.kernel.startswith("virtual-"):
-        yield f"kernel: {s.kernel!r} runs on backend virtual only; for vm give for example debian-6.12"
+    if s.accelerator == "uml" and not (s.kernel.startswith("virtual-") and virtual_kernels.is_real_time(s.kernel)):
+        yield f"kernel: {s.kernel!r} does not run with accelerator uml; give {real_time.DEFAULT}, or another accelerator"
+    if s.accelerator != "uml" and s.kernel.startswith("virtual-"):
+        yield (
+            f"kernel: {s.kernel!r} runs on backend virtual only, or as {real_time.DEFAULT} with accelerator uml; for vm "
+            "give for example debian-6.12"
+        )
     if s.path.buffer.unit == "sp":
         given = str(s.path.buffer)
         yield f"path.buffer: {given!r} is possible on backend virtual only; on vm give bytes, bdp or frames (p)"

@@ -1,4 +1,5 @@
-"""Backend `vm`: a real Linux sender in QEMU whose vCPU thread is taken off its CPU, and a path guest.
+"""Backend `vm`: a real Linux sender in QEMU whose vCPU thread is taken off its CPU, and a path guest; or, with
+accelerator uml, both as ordinary processes (testbed/uml.py).
 
 One boot serves a whole series. Before each run everything that an earlier flow could have left is reset.
 """
@@ -22,10 +23,12 @@ from brobust.dataset import Measured, flow_columns, scenario_columns
 from brobust.errors import BadInput, GuestDied, MissingSupport, RunFailed
 from brobust.host import cpus, network
 from brobust.host.session import Session
+from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels import vm as vm_kernels
+from brobust.kernels.virtual import VirtualKernel
 from brobust.kernels.vm import Kernel
 from brobust.scenario import TSO_RTT_LOG, Flows, Path, Run, Scenario
-from brobust.testbed import accelerator, image, path, qemu, samples, traffic
+from brobust.testbed import accelerator, image, path, qemu, samples, traffic, uml
 from brobust.testbed.qemu import Guest, GuestConfig
 from brobust.units import Buffer, show_rate
 
@@ -51,20 +54,21 @@ class Testbed:
 
     sender: Guest
     path: Guest
-    kernel: Kernel
+    kernel: Kernel | VirtualKernel
     path_release: str
     accelerator: str
     iperf3: str
     controls: dict[str, str]  # the loaded controls by name, each with its settings as in --cc
     cpus: cpus.Plan | None = None  # where the guests' threads are pinned to
     spinning: int | None = None  # the process that keeps the sender's vCPUs busy
+    parameters: tuple[str, ...] = ()  # of the sender's command line, with accelerator uml
 
 
 def check(scenarios: Sequence[Scenario]) -> None:
     """Refuse scenarios that cannot be measured here, before anything starts."""
     if os.geteuid() != 0:
         raise MissingSupport("the vm backend needs root (taps, network namespaces, SCHED_DEADLINE); run it with sudo")
-    if not accelerator.qemu_version():
+    if not accelerator.qemu_version() and any(s.accelerator != "uml" for s in scenarios):
         raise MissingSupport("qemu-system-x86_64 is not installed; run `make setup`")
     for requested in dict.fromkeys(s.contention for s in scenarios):
         during_run.plan(requested)
@@ -72,8 +76,12 @@ def check(scenarios: Sequence[Scenario]) -> None:
             during_run.check(requested)
     for scenario in scenarios:
         cc_names.check_together(group.cc for group in scenario.flows)
-    for kernel, control in sorted({(s.kernel, group.cc) for s in scenarios for group in s.flows}):
-        cc_names.check(control, vm_kernels.find(kernel))
+    pairs = {(s.kernel, s.accelerator == "uml", group.cc) for s in scenarios for group in s.flows}
+    for kernel, is_uml, control in sorted(pairs):
+        if is_uml:
+            cc_names.check_offered(control, virtual_kernels.find(kernel).congestion_controls, kernel)
+        else:
+            cc_names.check(control, vm_kernels.find(kernel))
 
 
 class VmBackend:
@@ -87,6 +95,7 @@ class VmBackend:
         self._testbed: Testbed | None = None
         self._guests = ExitStack()
         self._started: list[Guest] = []
+        self._parameters: tuple[str, ...] = ()
         self.records_calls = False
         """Whether our controls record every call (cc/call.h), for `brobust-guest cc replay`."""
 
@@ -163,6 +172,7 @@ class VmBackend:
     def _restarted(self, run: Run, work: Callable[[Testbed], tuple[Measured, T]]) -> tuple[Measured, T]:
         """Measure a run, again if a guest dies; the record says how often."""
         scenario = run.scenario
+        self._parameters = _parameters(scenario)
         vcpus = scenario.contention.vcpus
         (measured, more), restarts = self._in_living_guests(scenario.kernel, scenario.accelerator, work, vcpus)
         rows = [{**row, "guest_restarts": restarts} for row in measured.runs]
@@ -227,7 +237,7 @@ class VmBackend:
             raise RunFailed(f"iperf3 reported {len(flows)} flows instead of {len(columns)}")
         common = {
             **scenario_columns(run),
-            "qemu": accelerator.qemu_version(),
+            "qemu": accelerator.qemu_version() if testbed.accelerator != "uml" else None,
             "kernel_release": testbed.kernel.release,
             "path_kernel_release": testbed.path_release,
             "accelerator": testbed.accelerator,
@@ -259,6 +269,8 @@ class VmBackend:
         """Do nothing: a run is in the main thread, where Ctrl-C ends it."""
 
     def _booted(self, kernel_name: str, wanted: str, vcpus: int = 1) -> Testbed:
+        if wanted == "uml":
+            return self._booted_without_qemu(virtual_kernels.find(kernel_name))
         kernel = vm_kernels.find(kernel_name)
         chosen, why = accelerator.choose(wanted, kernel, self._session)
         testbed = self._testbed
@@ -305,9 +317,37 @@ class VmBackend:
             testbed.spinning = None
 
     def _start(self, config: GuestConfig, kernel: Kernel, chosen: str) -> Guest:
-        guest = Guest.start(config, kernel, image.build(kernel), chosen, self._session)
+        return self._keep(Guest.start(config, kernel, image.build(kernel), chosen, self._session))
+
+    def _keep(self, guest: Guest) -> Guest:
         self._started.append(guest)
         return self._guests.enter_context(guest)
+
+    def _booted_without_qemu(self, kernel: VirtualKernel) -> Testbed:
+        testbed, parameters = self._testbed, self._parameters
+        if testbed is not None and (testbed.kernel, testbed.parameters) == (kernel, parameters):
+            return testbed
+        self._shut_down()
+        self._announce(f"booting {kernel.name} ({kernel.release}) in real time")
+        filesystem = image.build(kernel)
+        with uml.wire() as ends:
+            configs = [GuestConfig(name, tap="", mac=mac) for name, mac in MACS.items()]
+            sender, bottleneck = (
+                self._keep(uml.start(config, kernel, filesystem, end, self._session, on, busy=busy, parameters=given))
+                for config, end, on, busy, given in zip(
+                    configs, ends, ({self._cpus.sender}, self._cpus.others), (True, False), (parameters, ()),
+                    strict=True,
+                )
+            )  # fmt: skip
+        for guest, other in ((sender, "path"), (bottleneck, "sender")):
+            guest.wait_booted()
+            guest.agent.run("ip", "link", "set", "eth0", "address", guest.config.mac)
+            guest.agent.run("bash", "-c", _addressing(guest.config.name, other))
+        path.prepare(bottleneck.agent)
+        self._testbed = Testbed(
+            sender, bottleneck, kernel, kernel.release, "uml", traffic.versions(sender.agent), {}, parameters
+        )
+        return self._testbed
 
     def _shut_down(self) -> None:
         """End the guests. The next run boots new ones."""
@@ -318,7 +358,8 @@ class VmBackend:
     def _ensure_loaded(self, testbed: Testbed, control: str) -> None:
         """Load a congestion control into the sender, unless it is loaded with these parameters."""
         name = cc_names.name_of(control)
-        if testbed.controls.get(name) == control:
+        # A virtual kernel has its controls built in, and their settings on its command line.
+        if testbed.controls.get(name) == control or isinstance(testbed.kernel, VirtualKernel):
             return
         agent = testbed.sender.agent
         settings = cc_names.settings_of(control)
@@ -382,6 +423,17 @@ class VmBackend:
         """Remove what one flow could leave for the next: queued packets and cached path metrics."""
         path.configure(testbed.path.agent, scenario_path, rtts)
         testbed.sender.agent.run("ip", "tcp_metrics", "flush", "all")
+
+
+def _parameters(scenario: Scenario) -> tuple[str, ...]:
+    """Return the settings of a scenario's controls for a kernel's command line, if its sender takes them there."""
+    if scenario.accelerator != "uml":
+        return ()
+    return tuple(
+        f"{cc_names.name_of(control)}.{name}={value}"
+        for control in sorted({group.cc for group in scenario.flows})
+        for name, value in cc_names.settings_of(control)
+    )
 
 
 def _udp_mbps(testbed: Testbed, measured_path: Path) -> float:

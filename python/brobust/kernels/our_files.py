@@ -1,4 +1,4 @@
-"""Find our own files that kernels are built from (cc/, kernel/virtual and kernel/patches), and hash those of a virtual
+"""Find our own files that kernels are built from (cc/, kernel/virtual, kernel/real-time and kernel/patches), and hash those of a virtual
 kernel."""
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ def directory(name: str) -> Path:
 
 CC = directory("cc")
 VIRTUAL = directory("kernel/virtual")
+REAL_TIME = directory("kernel/real-time")
 PATCHES = directory("kernel/patches")
 
 # The place of cc/ in a virtual kernel's tree, and the parts of cc/ from which no kernel is built.
@@ -30,15 +31,17 @@ CC_IN_TREE = "tree/arch/um/brobust/cc"
 NOT_IN_KERNELS = ("hosts/bpf/", "hosts/program/")
 
 
-def of_virtual_kernels() -> dict[str, Path]:
+def of_virtual_kernels(*, real_time: bool = False) -> dict[str, Path]:
     """Return every file of ours that a virtual kernel is built from, by its path in kernel/virtual. Files of cc/ get
-    the paths that they have in the kernel's tree."""
+    the paths that they have in the kernel's tree. `real_time`: with those of a kernel that runs in real time as well."""
     if not (VIRTUAL / "config").is_file():
         raise MissingSupport(f"{VIRTUAL / 'config'} is missing: brobust's installation is incomplete; install it again")
     files = {"config": VIRTUAL / "config"}
     for part in ("patches", "tree"):
         files |= {f"{part}/{name}": path for name, path in below(VIRTUAL / part).items()}
     files |= {f"{CC_IN_TREE}/{name}": path for name, path in below(CC).items() if not name.startswith(NOT_IN_KERNELS)}
+    if real_time:
+        files |= {f"real-time-{name}" if name == "config" else name: path for name, path in below(REAL_TIME).items()}
     return files
 
 

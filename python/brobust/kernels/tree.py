@@ -23,7 +23,7 @@ MAKE = ("make", "ARCH=um", "LOCALVERSION=", "RUSTC=false", "BINDGEN=false", "PAH
 
 
 def bring_our_files(tree: Path, ours: Path, log: Log, progress: Progress) -> dict[str, Path]:
-    """Apply the patches and copy the files of kernel/virtual.
+    """Apply the patches and copy the files of kernel/virtual, and those of kernel/real-time where they are wanted.
 
     Return the congestion controls that this adds, each with its source file in the tree.
     """
@@ -44,10 +44,14 @@ def _apply(patch: Path, tree: Path, log: Log) -> None:
     log.write(f"{patch.name}:\n{trial.stdout}{trial.stderr}")
     if trial.returncode != 0:
         raise BadInput(
-            f"kernel: kernel/virtual/patches/{patch.name} does not apply to Linux {version_of(tree)}: "
+            f"kernel: {_place_of(patch)}/{patch.name} does not apply to Linux {version_of(tree)}: "
             f"{misfits(trial.stdout + trial.stderr)}; adapt the patch or give another tree"
         )
     subprocess.run(command, cwd=tree, capture_output=True, check=True, env=environment())
+
+
+def _place_of(patch: Path) -> str:
+    return f"kernel/{'real-time' if patch.name.startswith('real-time-') else 'virtual'}/patches"
 
 
 def misfits(output: str) -> str:
@@ -92,7 +96,7 @@ def control_of(source: Path, text: str) -> str | None:
 def configure(tree: Path, ours: Path, hz: int, log: Log, progress: Progress) -> None:
     """Configure the tree: allnoconfig, and our configuration fragment on top."""
     progress.phase(f"configuring, HZ={hz}")
-    fragment = (ours / "config").read_text()
+    fragment = "".join(path.read_text() for path in sorted(ours.glob("*config")))
     wanted = [line for line in fragment.splitlines() if not re.match(r"(# )?CONFIG_HZ(_[0-9]+)?\b", line)]
     make_tick_settable(tree / "arch/um/Kconfig", hz)
     # Trees that choose the tick by kernel/Kconfig.hz need CONFIG_HZ_…; others ignore it.

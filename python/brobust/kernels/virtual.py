@@ -3,6 +3,7 @@
 - `virtual-6.12`, `virtual-6.1`: Debian's or Ubuntu's source of that series with our files, as a User-Mode Linux
   executable.
 - `virtual-6.12-hz1000`: the same with another tick than Debian's 250 Hz.
+- `virtual-6.12-realtime`: the same with what it takes to run in real time as well (accelerator uml of the vm backend).
 - any other name that begins with virtual-: the user's tree, built with `brobust kernel build --source DIR`.
 
 build.py builds them. Each kernel has a directory with three files: `linux`, its `config`, and `kernel.json`.
@@ -27,6 +28,7 @@ from brobust.host.locks import refuse_foreign
 from brobust.kernels import our_files
 
 DEFAULT = "virtual-6.12"  # if it is built; see default()
+REAL_TIME = "-realtime"  # the end of the name of a kernel that runs in real time, too
 DEFAULT_HZ = 250  # Debian's CONFIG_HZ, which the vm backend's guests have, too
 TICKS = (100, 250, 300, 1000)  # the choices in kernel/Kconfig.hz
 MINUTES = 3  # what messages say about the time of a build, on two cores; docs/kernels.md has measurements
@@ -34,7 +36,7 @@ MINUTES = 3  # what messages say about the time of a build, on two cores; docs/k
 _HERE = Path(__file__).parent
 _FROM_WHEEL = _HERE / "bin"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-_DEBIAN_NAME = re.compile(r"virtual-(?P<series>[0-9]+\.[0-9]+)(-hz(?P<hz>[0-9]+))?")
+_DEBIAN_NAME = re.compile(r"virtual-(?P<series>[0-9]+\.[0-9]+)(-hz(?P<hz>[0-9]+))?(-realtime)?")
 # The option and the control have different names (net/ipv4/Kconfig, and .name in net/ipv4/tcp_highspeed.c).
 _CONTROL_OF_OPTION = {"hstcp": "highspeed"}
 _CONTROL_OPTION = re.compile(r"^CONFIG_TCP_CONG_([A-Z0-9_]+)=y$", re.MULTILINE)
@@ -82,7 +84,9 @@ class VirtualKernel:
     @cached_property
     def stale(self) -> bool:
         """Return whether our files have changed since this kernel was built."""
-        return self.our_files != our_files.hash_of(our_files.of_virtual_kernels())
+        return self.our_files != our_files.hash_of(
+            our_files.of_virtual_kernels(real_time=is_real_time(self.name))
+        )
 
     @property
     def where(self) -> Literal["cache", "wheel"]:
@@ -98,7 +102,11 @@ def default() -> str:
     built one of the distribution's series."""
     if any(VirtualKernel.read(directory) is not None for directory in _places(DEFAULT)):
         return DEFAULT
-    built = [kernel.name for kernel in available() if debian_series(kernel.name) is not None and not kernel.stale]
+    built = [
+        kernel.name
+        for kernel in available()
+        if debian_series(kernel.name) is not None and not is_real_time(kernel.name) and not kernel.stale
+    ]
     return max(built, key=_newest, default=DEFAULT)
 
 
@@ -232,10 +240,17 @@ def debian_series(name: str) -> tuple[str, int | None] | None:
     return None if match is None else (match["series"], int(match["hz"]) if match["hz"] else None)
 
 
+def is_real_time(name: str) -> bool:
+    """Return whether a kernel of this name also runs in real time."""
+    return name.endswith(REAL_TIME)
+
+
 def with_tick(name: str, hz: int) -> str:
     """Return the name of a kernel with this tick: unless it is the default, a suffix names it."""
-    suffix = f"-hz{hz}"
-    return name if hz == DEFAULT_HZ or name.endswith(suffix) else name + suffix
+    suffix, plain = f"-hz{hz}", name.removesuffix(REAL_TIME)
+    if hz == DEFAULT_HZ or plain.endswith(suffix):
+        return name
+    return plain + suffix + (REAL_TIME if is_real_time(name) else "")
 
 
 def controls_of_config(config: str) -> frozenset[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 from rich.table import Table
 
-from brobust.analysis.agreement import MEDIAN_AIM, P90_AIM, SETTLED_AFTER_S, Agreement
+from brobust.analysis.agreement import SETTLED_AFTER_S, Agreement
 
 
 def render(cells: pl.DataFrame, found: Agreement, settled: Agreement) -> Table:
@@ -33,9 +33,10 @@ def render(cells: pl.DataFrame, found: Agreement, settled: Agreement) -> Table:
 
 
 def sentence(found: Agreement) -> str:
+    of_median, of_p90 = found.aims
     return (
         f"|ln(virtual / vm)| of the throughput over {found.cells} cells: median {found.median:.3f} "
-        f"(aim {MEDIAN_AIM:g}), 90th percentile {found.p90:.3f} (aim {P90_AIM:g})"
+        f"(aim {of_median:g}), 90th percentile {found.p90:.3f} (aim {of_p90:g})"
     )
 
 
@@ -60,7 +61,7 @@ def draw(cells: pl.DataFrame, found: Agreement, directory: Path) -> list[Path]:
         of_cc = cells.filter(cc=cc)
         axes.plot(of_cc["vm_throughput_mbps"], of_cc["virtual_throughput_mbps"], marker, color=color, label=cc)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
-    axes.set(xlabel="on real VMs [Mbit/s]", ylabel="in virtual time [Mbit/s]")
+    axes.set(xlabel="in real time, backend vm [Mbit/s]", ylabel="in virtual time [Mbit/s]")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_major_formatter(FuncFormatter(lambda mbps, _: f"{mbps:g}"))

@@ -412,18 +412,18 @@ ROWS = (
     Field(
         "kernel", NAME, "--kernel", RUNS,
         "Kernel of the sender. On virtual virtual-6.12, or one that you have built (`brobust kernel`). On vm "
-        "debian-6.12, debian-6.1, host, a release in /boot, or BZIMAGE:MODULE_DIRECTORY. Where the default is not "
-        "installed, brobust takes another one and says so.",
+        "debian-6.12, debian-6.1, host, a release in /boot, or BZIMAGE:MODULE_DIRECTORY; with accelerator uml "
+        "virtual-6.12-realtime. Where the default is not installed, brobust takes another one and says so.",
         default="virtual-6.12", default_on={"vm": "debian-6.12"},
         column=FieldColumn("kernel", "text", "sender's kernel, as --kernel names it"),
         axis=Axis("kernel"),
     ),
     Field(
         "accelerator", NAME, "--accelerator", RUNS,
-        "How QEMU runs the guests: kvm, tcg (emulation, fast enough for some 100 Mbit/s) or auto (kvm where it "
-        "works, else tcg).",
+        "What runs the guests: kvm, tcg (QEMU's emulation, some 20 Mbit/s under contention), auto (kvm where it works, "
+        "else tcg), or uml: kernels as processes in real time, without QEMU and KVM.",
         default="auto", only_on="vm",
-        column=FieldColumn("accelerator", "text", "kvm or tcg; null on virtual", null_on="virtual", from_backend=True),
+        column=FieldColumn("accelerator", "text", "kvm, tcg or uml; null on virtual", null_on="virtual", from_backend=True),
         axis=Axis("accelerator"),
     ),
     # --- dataset and output ----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from brobust import files
 from brobust.errors import BadInput
-from brobust.scenario.defaults import KERNELS
+from brobust.scenario.defaults import KERNELS, kernels_of
 from brobust.scenario.fields import DEFAULT_GRID, FIELDS
 from brobust.scenario.model import Run, Scenario
 
@@ -69,12 +69,16 @@ class Grid:
 def _fill_in_kernels(fields: dict[str, Any]) -> list[str]:
     """Name the kernel in each grid that names none, so that a series is completed with the kernel that it was begun
     with. Return a sentence for each kernel that is not the usual one."""
-    chosen: dict[str, str] = {}
+    chosen: dict[Any, str] = {}
     for own in fields.get("grids") or [fields]:
-        backend = own.get("backend", fields.get("backend", "virtual"))
-        if "kernel" not in fields and "kernel" not in own and isinstance(backend, str) and backend in KERNELS:
-            chosen[backend] = own["kernel"] = chosen.get(backend) or KERNELS[backend].default()
-    return [why for backend, name in chosen.items() if (why := KERNELS[backend].why_default(name)) is not None]
+        backend, accelerator = (own.get(key, fields.get(key)) for key in ("backend", "accelerator"))
+        backend = "virtual" if backend is None else backend
+        if "kernel" in fields or "kernel" in own or not isinstance(backend, str) or backend not in KERNELS:
+            continue
+        if not isinstance(accelerator, list):  # else each scenario takes what its own accelerator runs
+            kernels = kernels_of(backend, accelerator)
+            chosen[kernels] = own["kernel"] = chosen.get(kernels) or kernels.default()
+    return [why for kernels, name in chosen.items() if (why := kernels.why_default(name)) is not None]
 
 
 def _part(fields: Mapping[str, Any]) -> tuple[list[Scenario], int]:

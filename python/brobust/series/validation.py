@@ -2,6 +2,7 @@
 
 Every run is repeated with the off-times that its vCPU really had. So only the differences between the backends remain:
 in virtual time work costs no CPU time within a timeslice, the link has no hosts, and there is another NIC than QEMU's.
+With accelerator uml the kernel is the same, so what remains is the time that work takes, and the path.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ def as_virtual(run: Run, recorded: Dataset, what_if: WhatIf = WhatIf()) -> dict[
     s = run.scenario
     series = s.kernel.removeprefix("debian-")
     kernel = f"virtual-{series}" if s.kernel.startswith("debian-") else virtual_kernels.default()
+    if s.accelerator == "uml":  # the very same kernel
+        kernel = s.kernel
     path = s.path.model_dump(mode="json")
     # The buffer in bytes, because it is the testbed's even if the RTT differs.
     path |= {"buffer": f"{s.path.buffer_bytes}B", "rtt": units.show_time(s.path.rtt + what_if.added_rtt)}

@@ -1,4 +1,5 @@
 """Make the guests' initramfs: bash, iproute2, iperf3, kmod and our agent, and a kernel's modules for networking.
+A virtual kernel (testbed/uml.py) has everything built in.
 
 Both guests boot the same image; the host later makes one the sender and one the path, through the agent. The archive is
 not compressed, so unpacking is a copy. Under TCG that saves more time than a smaller file would.
@@ -17,6 +18,7 @@ from pathlib import Path
 from brobust.errors import MissingSupport
 from brobust.host.cache import cache_directory
 from brobust.host.programs import find_program, shared_libraries
+from brobust.kernels.virtual import VirtualKernel
 from brobust.kernels.vm import Kernel, module_files
 
 AGENT = Path(__file__).parent / "bin" / "brobust-guest"
@@ -44,17 +46,20 @@ MODULES = [
 ]  # fmt: skip
 
 
-def build(kernel: Kernel) -> Path:
+def build(kernel: Kernel | VirtualKernel) -> Path:
     """Return the initramfs for this kernel: from the cache if nothing in it has changed, else made now."""
     programs = {name: find_program(name, package) for name, package in PROGRAMS.items()}
     sources = [AGENT, INIT, *programs.values()]
     if not AGENT.exists():
         raise MissingSupport(f"the guest program {AGENT} was not built; run `make setup`")
     stamp = "|".join(f"{p}:{p.stat().st_size}:{p.stat().st_mtime_ns}" for p in sources)
-    key = hashlib.sha256((stamp + kernel.fingerprint + ",".join(MODULES)).encode()).hexdigest()[:16]
+    of_kernel, modules = (
+        (kernel.fingerprint, kernel.modules) if isinstance(kernel, Kernel) else ("built in", Path("none"))
+    )
+    key = hashlib.sha256((stamp + of_kernel + ",".join(MODULES)).encode()).hexdigest()[:16]
     # The name depends on the modules' directory: a series may use kernels of one release with different modules, and
     # the image of one must not count as stale for the other.
-    name = f"{kernel.release}-{hashlib.sha256(str(kernel.modules).encode()).hexdigest()[:8]}"
+    name = f"{kernel.release}-{hashlib.sha256(str(modules).encode()).hexdigest()[:8]}"
     image = cache_directory() / "images" / f"{name}-{key}.cpio"
     if image.exists():
         return image
@@ -69,7 +74,7 @@ def build(kernel: Kernel) -> Path:
     return image
 
 
-def _fill(root: Path, kernel: Kernel, programs: dict[str, Path]) -> None:
+def _fill(root: Path, kernel: Kernel | VirtualKernel, programs: dict[str, Path]) -> None:
     for directory in ("dev", "proc", "sys", "run", "tmp", "etc", "bin", "usr/sbin"):
         (root / directory).mkdir(parents=True)
     for name, file in {**programs, "brobust-guest": AGENT}.items():
@@ -87,12 +92,16 @@ def _fill(root: Path, kernel: Kernel, programs: dict[str, Path]) -> None:
     (root / "etc/passwd").write_text("root:x:0:0:root:/:/bin/bash\n")
     shutil.copy2(INIT, root / "init")
     (root / "init").chmod(0o755)
-    _copy_modules(root, kernel)
-
-
-def _copy_modules(root: Path, kernel: Kernel) -> None:
     target = root / "lib/modules" / kernel.release
     target.mkdir(parents=True, exist_ok=True)
+    if isinstance(kernel, Kernel):
+        _copy_modules(target, kernel)
+    else:
+        (target / "modules.builtin").write_text("".join(f"kernel/{name}.ko\n" for name in MODULES))
+    subprocess.run(["depmod", "-b", str(root), kernel.release], check=True, capture_output=True)
+
+
+def _copy_modules(target: Path, kernel: Kernel) -> None:
     controls = list(kernel.control_modules().values())
     for file in module_files(kernel, MODULES + controls):
         plain = target / file.parent / (file.name.split(".ko")[0] + ".ko")
@@ -101,7 +110,6 @@ def _copy_modules(root: Path, kernel: Kernel) -> None:
     for listing in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):
         if (kernel.modules / listing).exists():
             shutil.copy2(kernel.modules / listing, target / listing)
-    subprocess.run(["depmod", "-b", str(root), kernel.release], check=True, capture_output=True)
 
 
 def _uncompressed(file: Path) -> bytes:

@@ -19,6 +19,7 @@ import stat
 import struct
 import subprocess
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -63,8 +64,16 @@ class GuestConfig:
 class Guest:
     """A running guest. A context manager; leaving it kills the guest."""
 
-    def __init__(self, config: GuestConfig, process: subprocess.Popen[bytes], wires: _Wires):
+    def __init__(
+        self,
+        config: GuestConfig,
+        process: subprocess.Popen[bytes],
+        wires: Wires,
+        find_vcpus: Callable[[int], list[int]] | None = None,
+    ):
+        """`find_vcpus` returns the threads of a process that are vCPUs; None: as QEMU names them."""
         self.config = config
+        self._find_vcpus = find_vcpus or vcpu_threads
         self.process = process
         # A guest that has panicked may hang instead of ending, so QEMU is killed: callers of its agent know at once.
         self.console = Console(config.name, wires.console.detach(), process.kill)
@@ -79,8 +88,8 @@ class Guest:
         """Start QEMU. The guest is ready after `wait_booted`; these are two steps, so that several guests can boot at
         once."""
         with contextlib.ExitStack() as until_started:
-            wires = _Wires.open(config, session.namespace, until_started)
-            files = [_opened(file, until_started) for file in (kernel.image, image)]
+            wires = Wires.open(config, session.namespace, until_started)
+            files = [opened(file, until_started) for file in (kernel.image, image)]
             command = _command(config, files, accelerator, session.directory, wires)
             if session.namespace:
                 command = ["nsenter", f"--net=/run/netns/{session.namespace}", "--", *command]
@@ -113,7 +122,7 @@ class Guest:
                         f"the {self.config.name} guest did not boot within {timeout:g} s; "
                         f"its console: {self.cause_of_death()}"
                     ) from None
-        self.vcpu_threads = vcpu_threads(self.process.pid)
+        self.vcpu_threads = self._find_vcpus(self.process.pid)
         if len(self.vcpu_threads) != self.config.vcpus:
             raise MissingSupport(
                 f"QEMU runs the {self.config.vcpus} vCPUs of the {self.config.name} guest in "
@@ -134,7 +143,7 @@ class Guest:
         return error_lines(self._stderr.text) or error_lines(self.console.text) or "it printed nothing"
 
     def threads(self) -> list[int]:
-        """Return every thread of this guest's QEMU, including the vCPUs'."""
+        """Return every thread of this guest's process, including the vCPUs'."""
         return [int(task.name) for task in Path(f"/proc/{self.process.pid}/task").iterdir()]
 
     def stop(self) -> None:
@@ -154,7 +163,7 @@ class Guest:
 
 
 @dataclass(frozen=True)
-class _Wires:
+class Wires:
     """Our ends of the sockets to a guest's agent and console, and the descriptors for QEMU: its ends, and its tap."""
 
     agent: socket.socket
@@ -162,7 +171,7 @@ class _Wires:
     theirs: tuple[int, ...]
 
     @classmethod
-    def open(cls, config: GuestConfig, namespace: str, until_started: contextlib.ExitStack) -> _Wires:
+    def open(cls, config: GuestConfig, namespace: str, until_started: contextlib.ExitStack) -> Wires:
         """Open them; the tap is in `namespace`. `until_started` closes our copies of QEMU's descriptors once QEMU has
         inherited them."""
         agent, agents = socket.socketpair()
@@ -199,7 +208,7 @@ def _tap(name: str, namespace: str) -> int:
         return thread.submit(enter_and_attach).result()
 
 
-def _opened(file: Path, until_started: contextlib.ExitStack) -> int:
+def opened(file: Path, until_started: contextlib.ExitStack) -> int:
     """Return a descriptor from which QEMU, as nobody, can read the file: of the file itself if everybody may read it,
     else of a copy in memory."""
     with contextlib.ExitStack() as stack:
@@ -213,7 +222,7 @@ def _opened(file: Path, until_started: contextlib.ExitStack) -> int:
         return copy.fileno()
 
 
-def _command(config: GuestConfig, files: list[int], accelerator: str, directory: Path, wires: _Wires) -> list[str]:
+def _command(config: GuestConfig, files: list[int], accelerator: str, directory: Path, wires: Wires) -> list[str]:
     name, (kernel, initrd) = config.name, files
     agent, console, *tap = wires.theirs
     device = f"virtio-net-pci,netdev=wire,mac={config.mac},rx_queue_size=1024,tx_queue_size=256,romfile="
@@ -238,10 +247,10 @@ def _command(config: GuestConfig, files: list[int], accelerator: str, directory:
         "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name=brobust",
         *network,
     ]  # fmt: skip
-    return _as_nobody(accelerator, command)
+    return as_nobody(accelerator, command)
 
 
-def _as_nobody(accelerator: str, command: list[str]) -> list[str]:
+def as_nobody(accelerator: str, command: list[str]) -> list[str]:
     """Return the command such that it has no privilege, and ends with us. The order matters, because a change of user
     clears the signal that the kernel sends when we end (prctl(2))."""
     # If only a group may use KVM, QEMU gets that group.
