@@ -38,7 +38,12 @@ def _burner(**more: Any) -> dict[str, Any]:
         {**VM, "contention": {"share": 0.5}},
         {**VM, "samples": "1ms", "accelerator": "kvm", "kernel": "host", "path": {"rtt": "0s", "buffer": "100p"}},
         {**VM, "accelerator": "uml", "samples": "1ms", "flows": [{"cc": "bbr_steady"}]},
-        {**VM, "accelerator": "uml", "kernel": "virtual-6.1-realtime", "contention": {"driver": "burner", "share": 0.5}},
+        {
+            **VM,
+            "accelerator": "uml",
+            "kernel": "virtual-6.1-realtime",
+            "contention": {"driver": "burner", "share": 0.5},
+        },
         _burner(),
         _burner(start_jitter=0.5, length_jitter=0.5, phase="5ms"),
     ],

@@ -66,10 +66,13 @@ def test_half_the_cpu_costs_bbr_more_than_cubic(kernel: VirtualKernel, tmp_path:
 @contextlib.contextmanager
 def guest(kernel: VirtualKernel) -> Iterator[Guest]:
     config = GuestConfig("sender", tap="", mac="")
-    with Session.start() as session, uml.wire() as (end, _):
-        with uml.start(config, kernel, image.build(kernel), end, session, os.sched_getaffinity(0)) as booted:
-            booted.wait_booted()
-            yield booted
+    with (
+        Session.start() as session,
+        uml.wire() as (end, _),
+        uml.start(config, kernel, image.build(kernel), end, session, os.sched_getaffinity(0)) as booted,
+    ):
+        booted.wait_booted()
+        yield booted
 
 
 def test_a_panic_is_the_end_of_a_guest_and_says_why(kernel: VirtualKernel) -> None:

@@ -139,6 +139,12 @@ def test_a_calibration_that_falls_short_is_repeated_and_only_what_fell_short(
     assert backend.boots == 2  # a guest may be stuck from the start
 
 
+def test_uml_is_calibrated_by_cubic_alone(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vm, "_cubic_mbps", lambda *_: 19.0)
+    record = backend._calibrate("virtual-6.12-realtime", "uml", 20_000_000, 10_000_000)
+    assert (record["udp_mbps"], record["udp_tries"], record["cubic_mbps"]) == (None, 0, 19.0)
+
+
 def test_a_machine_that_never_carries_the_path_is_refused_with_the_best_of_all_tries(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,11 +64,11 @@ def _default(name: str) -> Any:
 
 def _vm(s: Scenario) -> Iterator[str]:
     if s.accelerator == "uml" and not (s.kernel.startswith("virtual-") and virtual_kernels.is_real_time(s.kernel)):
-        yield f"kernel: {s.kernel!r} does not run with accelerator uml; give {real_time.DEFAULT}, or another accelerator"
+        yield f"kernel: {s.kernel!r} does not run with accelerator uml; give for example {real_time.DEFAULT}"
     if s.accelerator != "uml" and s.kernel.startswith("virtual-"):
         yield (
-            f"kernel: {s.kernel!r} runs on backend virtual only, or as {real_time.DEFAULT} with accelerator uml; for vm "
-            "give for example debian-6.12"
+            f"kernel: {s.kernel!r} runs on backend virtual only, or as {real_time.DEFAULT} with accelerator uml; for "
+            "vm give for example debian-6.12"
         )
     if s.path.buffer.unit == "sp":
         given = str(s.path.buffer)

@@ -132,20 +132,26 @@ class VmBackend:
 
         plan = cpus.plan(vcpus, most_on_one=vcpus)
 
-        udp, udp_tries = self._best(partial(once, _udp_mbps), MIN_CARRIED_SHARE * ceiling)
+        # User space under uml is traced: a UDP packet, of several system calls, takes 145 us of CPU, which says nothing
+        # about the path. TCP writes 128 kB at once.
+        udp, udp_tries = None, 0
+        if wanted != "uml":
+            udp, udp_tries = self._best(partial(once, _udp_mbps), MIN_CARRIED_SHARE * ceiling)
         cubic, cubic_tries = self._best(partial(once, _cubic_mbps), MIN_CARRIED_SHARE * ceiling)
         testbed = self._booted(kernel, wanted, vcpus)
         record = {
             "kernel": testbed.kernel.name, "accelerator": testbed.accelerator, "vcpus": vcpus,
             "bandwidth_mbps": bandwidth / 1e6, "rtt_ms": rtt / 1e6, "buffer_bytes": calibration_path.buffer_bytes,
-            "ceiling_mbps": round(ceiling, 3), "udp_mbps": round(udp, 3), "cubic_mbps": round(cubic, 3),
+            "ceiling_mbps": round(ceiling, 3), "udp_mbps": None if udp is None else round(udp, 3),
+            "cubic_mbps": round(cubic, 3),
             "udp_tries": udp_tries, "cubic_tries": cubic_tries,
             "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         }  # fmt: skip
-        if min(udp, cubic) < MIN_CARRIED_SHARE * ceiling:
+        if min(cubic if udp is None else udp, cubic) < MIN_CARRIED_SHARE * ceiling:
+            carried = f"{cubic:.1f} Mbit/s" if udp is None else f"{udp:.1f} Mbit/s of UDP and {cubic:.1f}"
             raise MissingSupport(
-                f"bandwidth: this machine carries {udp:.1f} Mbit/s of UDP and {cubic:.1f} of undisturbed "
-                f"Cubic ({testbed.accelerator}, {testbed.kernel.name}; the best of {CALIBRATION_TRIES}), "
+                f"bandwidth: this machine carries {carried} of undisturbed Cubic "
+                f"({testbed.accelerator}, {testbed.kernel.name}; the best of {CALIBRATION_TRIES}), "
                 f"less than 95 % of the {ceiling:.1f} that {show_rate(bandwidth)} can deliver; give a lower "
                 "--bandwidth, or end other work on this machine"
             )

@@ -1,5 +1,5 @@
-"""Find our own files that kernels are built from (cc/, kernel/virtual, kernel/real-time and kernel/patches), and hash those of a virtual
-kernel."""
+"""Find our own files that kernels are built from (cc/, kernel/virtual, kernel/real-time and kernel/patches), and hash
+those of a virtual kernel."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NOT_IN_KERNELS = ("hosts/bpf/", "hosts/program/")
 
 def of_virtual_kernels(*, real_time: bool = False) -> dict[str, Path]:
     """Return every file of ours that a virtual kernel is built from, by its path in kernel/virtual. Files of cc/ get
-    the paths that they have in the kernel's tree. `real_time`: with those of a kernel that runs in real time as well."""
+    the paths that they have in the kernel's tree. `real_time`: with those of a kernel that also runs in real time."""
     if not (VIRTUAL / "config").is_file():
         raise MissingSupport(f"{VIRTUAL / 'config'} is missing: brobust's installation is incomplete; install it again")
     files = {"config": VIRTUAL / "config"}

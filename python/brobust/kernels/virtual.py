@@ -84,9 +84,7 @@ class VirtualKernel:
     @cached_property
     def stale(self) -> bool:
         """Return whether our files have changed since this kernel was built."""
-        return self.our_files != our_files.hash_of(
-            our_files.of_virtual_kernels(real_time=is_real_time(self.name))
-        )
+        return self.our_files != our_files.hash_of(our_files.of_virtual_kernels(real_time=is_real_time(self.name)))
 
     @property
     def where(self) -> Literal["cache", "wheel"]:

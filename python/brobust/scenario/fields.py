@@ -423,7 +423,9 @@ ROWS = (
         "What runs the guests: kvm, tcg (QEMU's emulation, some 20 Mbit/s under contention), auto (kvm where it works, "
         "else tcg), or uml: kernels as processes in real time, without QEMU and KVM.",
         default="auto", only_on="vm",
-        column=FieldColumn("accelerator", "text", "kvm, tcg or uml; null on virtual", null_on="virtual", from_backend=True),
+        column=FieldColumn(
+            "accelerator", "text", "kvm, tcg or uml; null on virtual", null_on="virtual", from_backend=True
+        ),
         axis=Axis("accelerator"),
     ),
     # --- dataset and output ----------------------------------------------------------------------------------

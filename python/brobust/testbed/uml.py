@@ -23,8 +23,8 @@ from brobust.testbed.qemu import NICE, Guest, GuestConfig, Wires, as_nobody, ope
 # The kernel has no ring of descriptors: what a guest without a CPU has not read yet waits in the socket. Some 20 000
 # packets of full size, since the host's kernel counts their buffers as well.
 WIRE_BYTES = 64 << 20
-# The kernel's user space runs in copies of its process that lack the C library's memory. If the library had registered its
-# rseq area there, the host would kill them at their first page fault.
+# The kernel's user space runs in copies of its process that lack the C library's memory. If the library had registered
+# its rseq area there, the host would kill them at their first page fault.
 TUNABLES = "glibc.pthread.rseq=0"
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33  # include/uapi/asm-generic/socket.h
 
