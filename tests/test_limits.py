@@ -68,6 +68,7 @@ def test_what_a_backend_can_do_is_let_pass(fields: dict[str, Any]) -> None:
         ({**VM, "kernel": "virtual-6.12"}, ["kernel", "'virtual-6.12'", "accelerator uml", "debian-6.12"]),
         ({**VM, "kernel": "debian-6.12", "accelerator": "uml"}, ["kernel", "'debian-6.12'", "virtual-6.12-realtime"]),
         ({**VM, "kernel": "virtual-6.12", "accelerator": "uml"}, ["kernel", "'virtual-6.12'", "virtual-6.12-realtime"]),
+        ({**VM, "accelerator": "uml", "contention": {"share": 0.5, "vcpus": 2}}, ["contention.vcpus", "2", "give 1"]),
         ({"accelerator": "uml"}, ["accelerator", "'uml'", "vm only"]),
         ({**VM, "accelerator": "uml", "samples": "ack"}, ["samples", "'ack'", "10ms"]),
         ({**VM, "path": {"aqm": "red ecn"}}, ["path.aqm", "'red ecn'", "none"]),

@@ -141,7 +141,7 @@ def test_a_calibration_that_falls_short_is_repeated_and_only_what_fell_short(
 
 def test_uml_is_calibrated_by_cubic_alone(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vm, "_cubic_mbps", lambda *_: 19.0)
-    record = backend._calibrate("virtual-6.12-realtime", "uml", 20_000_000, 10_000_000)
+    record = backend._calibrate("virtual-6.12-realtime", "uml", 1, 20_000_000, 10_000_000)
     assert (record["udp_mbps"], record["udp_tries"], record["cubic_mbps"]) == (None, 0, 19.0)
 
 

@@ -65,6 +65,8 @@ def _default(name: str) -> Any:
 def _vm(s: Scenario) -> Iterator[str]:
     if s.accelerator == "uml" and not (s.kernel.startswith("virtual-") and virtual_kernels.is_real_time(s.kernel)):
         yield f"kernel: {s.kernel!r} does not run with accelerator uml; give for example {real_time.DEFAULT}"
+    if s.accelerator == "uml" and s.contention.vcpus > 1:
+        yield f"contention.vcpus: {s.contention.vcpus} are more than accelerator uml has; give 1, or accelerator auto"
     if s.accelerator != "uml" and s.kernel.startswith("virtual-"):
         yield (
             f"kernel: {s.kernel!r} runs on backend virtual only, or as {real_time.DEFAULT} with accelerator uml; for "

@@ -35,6 +35,9 @@ from brobust.units import Buffer, show_rate
 ADDRESSES = {"sender": "10.77.0.1", "path": traffic.RECEIVER}
 MACS = {"sender": "52:54:00:77:00:01", "path": "52:54:00:77:00:02"}
 
+# What keeps the only CPU of a kernel without QEMU busy (kernel/real-time).
+BUSY: tuple[str, ...] = ("brobust_busy=1",)
+
 UDP_SECONDS = 1.5
 CUBIC_SECONDS = 4
 MIN_CARRIED_SHARE = 0.95
@@ -95,7 +98,7 @@ class VmBackend:
         self._testbed: Testbed | None = None
         self._guests = ExitStack()
         self._started: list[Guest] = []
-        self._parameters: tuple[str, ...] = ()
+        self._parameters = BUSY
         self.records_calls = False
         """Whether our controls record every call (cc/call.h), for `brobust-guest cc replay`."""
 
@@ -131,7 +134,6 @@ class VmBackend:
             return self._in_living_guests(kernel, wanted, measured, vcpus)[0]
 
         plan = cpus.plan(vcpus, most_on_one=vcpus)
-
         # User space under uml is traced: a UDP packet, of several system calls, takes 145 us of CPU, which says nothing
         # about the path. TCP writes 128 kB at once.
         udp, udp_tries = None, 0
@@ -315,6 +317,8 @@ class VmBackend:
     def _keep_busy(self, testbed: Testbed, busy: bool) -> None:
         """Keep the sender's vCPUs busy when its guest has nothing to do, or let them sleep. One that sleeps hides part
         of what is taken from it."""
+        if isinstance(testbed.kernel, VirtualKernel):
+            return  # its command line says so
         if busy and testbed.spinning is None:
             testbed.spinning = testbed.sender.agent.spawn("brobust-guest", "spin")
         elif not busy and testbed.spinning is not None:
@@ -334,15 +338,15 @@ class VmBackend:
         if testbed is not None and (testbed.kernel, testbed.parameters) == (kernel, parameters):
             return testbed
         self._shut_down()
+        plan = cpus.plan()
         self._announce(f"booting {kernel.name} ({kernel.release}) in real time")
         filesystem = image.build(kernel)
         with uml.wire() as ends:
             configs = [GuestConfig(name, tap="", mac=mac) for name, mac in MACS.items()]
             sender, bottleneck = (
-                self._keep(uml.start(config, kernel, filesystem, end, self._session, on, busy=busy, parameters=given))
-                for config, end, on, busy, given in zip(
-                    configs, ends, ({self._cpus.sender}, self._cpus.others), (True, False), (parameters, ()),
-                    strict=True,
+                self._keep(uml.start(config, kernel, filesystem, end, self._session, on, given))
+                for config, end, on, given in zip(
+                    configs, ends, (set(plan.senders), plan.others), (parameters, ()), strict=True
                 )
             )  # fmt: skip
         for guest, other in ((sender, "path"), (bottleneck, "sender")):
@@ -351,7 +355,15 @@ class VmBackend:
             guest.agent.run("bash", "-c", _addressing(guest.config.name, other))
         path.prepare(bottleneck.agent)
         self._testbed = Testbed(
-            sender, bottleneck, kernel, kernel.release, "uml", traffic.versions(sender.agent), {}, parameters
+            sender,
+            bottleneck,
+            kernel,
+            kernel.release,
+            "uml",
+            traffic.versions(sender.agent),
+            {},
+            cpus=plan,
+            parameters=parameters,
         )
         return self._testbed
 
@@ -435,7 +447,8 @@ def _parameters(scenario: Scenario) -> tuple[str, ...]:
     """Return the settings of a scenario's controls for a kernel's command line, if its sender takes them there."""
     if scenario.accelerator != "uml":
         return ()
-    return tuple(
+    busy = BUSY if scenario.contention.when_idle == "spin" else ()
+    return busy + tuple(
         f"{cc_names.name_of(control)}.{name}={value}"
         for control in sorted({group.cc for group in scenario.flows})
         for name, value in cc_names.settings_of(control)

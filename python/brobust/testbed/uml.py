@@ -47,17 +47,15 @@ def start(
     end: socket.socket,
     session: Session,
     on: Collection[int],
-    *,
-    busy: bool = False,
     parameters: Sequence[str] = (),
 ) -> Guest:
-    """Start a guest on these CPUs; it is ready after `wait_booted`. `end`: of its wire. `busy`: when it has nothing to
-    do, it keeps its CPU busy at the lowest priority. `parameters`: of the kernel's command line."""
+    """Start a guest on these CPUs; it is ready after `wait_booted`. `end`: of its wire. `parameters`: of the kernel's
+    command line; with `brobust_busy=1` it keeps its CPU busy at the lowest priority when it has nothing to do."""
     with contextlib.ExitStack() as until_started:
         wires = Wires.open(config, session.namespace, until_started)
         files = [opened(file, until_started) for file in (kernel.path, image)]
         command = _command(config, files, wires, end.fileno(), f"{session.directory}/{config.name}")
-        command += [*parameters, *(["brobust_busy=1"] if busy else [])]
+        command += parameters
         # The processes of the kernel's user space are its children, and inherit its CPUs.
         pinned = ["taskset", "-c", ",".join(map(str, sorted(on))), *as_nobody("uml", command)]
         try:
