@@ -51,7 +51,7 @@ def kernels() -> list[int]:
 
 
 def test_half_the_cpu_costs_bbr_more_than_cubic(kernel: VirtualKernel, tmp_path: Path) -> None:
-    series = ["--cc", "cubic,bbr", "--share", "0.5", "--duration", "4s", "--repeat", "1", "--samples", "10ms", "--json"]
+    series = ["--cc", "cubic,bbr", "--share", "0.5", "--duration", "3s", "--repeat", "1", "--samples", "10ms", "--json"]
     done = subprocess.run([*RUN, *series], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100)
     assert done.returncode == 0, done.stderr
     runs = {run["cc"]: run for run in json_lines(done.stdout)}

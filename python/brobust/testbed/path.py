@@ -26,7 +26,6 @@ _PREPARE = """
 set -e
 ethtool -K eth0 gro off lro off tso off gso off 2>/dev/null || ethtool -K eth0 gro off tso off gso off
 modprobe ifb numifbs=1
-ip link show ifb0 >/dev/null 2>&1 || ip link add ifb0 type ifb
 modprobe -a sch_ingress act_mirred cls_matchall cls_u32 sch_prio sch_tbf sch_netem
 ip link set ifb0 txqueuelen 1000 up
 tc qdisc replace dev eth0 handle ffff: ingress
