@@ -59,7 +59,7 @@ COMMANDS = {
     ),
     "validate": (
         "brobust.cli.validate:command",
-        "Measure the same cells on real VMs and in virtual time, and say how well they agree (about 5 minutes).",
+        "Measure the same cells in real time and in virtual time, and say how well they agree (about 5 minutes).",
     ),
     "watch": (
         "brobust.cli.watch:command",
