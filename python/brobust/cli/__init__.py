@@ -51,7 +51,7 @@ COMMANDS = {
     ),
     "report": (
         "brobust.cli.report:report",
-        "Write a reproduction as one self-contained HTML file: figures, claims and verdicts.",
+        "Write a reproduction as one self-contained HTML file: claims, verdicts and what decides them, figures.",
     ),
     "doctor": (
         "brobust.cli.doctor:doctor",
