@@ -18,6 +18,7 @@
 #define BBR_MAX_GAIN 1023U /* the kernel keeps a gain in 10 bits */
 
 #define BBR_MAX_TSO_SEGS 127U
+#define BBR_GSO_MAX_SIZE 65536U /* GSO_LEGACY_MAX_SIZE: tso_max_bytes is that without headers */
 
 /*
  * BBR paces this many percent below the bandwidth, so that on average the queue at the bottleneck
@@ -25,8 +26,12 @@
  */
 CC_PARAM(bbr_pacing_margin, 1, 0, 50, CC_PERCENT,
 	 "pacing rate below the bandwidth estimate by this")
-/* Below this rate a burst is one packet: two packets would take 20 ms or more. */
-CC_PARAM(bbr_min_tso_rate, 1200000, 0, 1000000000, CC_BITS_PER_SECOND,
+/* Below this rate a burst is one packet: two packets would take 20 ms or more. Version 3 has no such
+ * rate, and defines 0. */
+#ifndef BBR_MIN_TSO_RATE
+#define BBR_MIN_TSO_RATE 1200000
+#endif
+CC_PARAM(bbr_min_tso_rate, BBR_MIN_TSO_RATE, 0, 1000000000, CC_BITS_PER_SECOND,
 	 "below this rate a burst is one packet")
 
 /* What a policy beside BBR needs to know of its model. */
@@ -152,18 +157,30 @@ CC_INLINE u32 bbr_tso_segs_goal(const struct cc_connection *conn)
 }
 
 /*
+ * Return the packets of a burst where the stack leaves its size to the control: what the pacing rate
+ * yields, without what the stack adds on short paths.
+ */
+CC_INLINE u32 bbr_burst_of_rate(const struct cc_connection *conn, u32 mss)
+{
+	u64 max = (u64)conn->gso_max_size + conn->tso_max_bytes - BBR_GSO_MAX_SIZE;
+	u64 bytes = cc_min64(conn->pacing_rate >> conn->pacing_shift, max);
+
+	return cc_max((u32)bytes / mss, bbr_min_burst(conn->pacing_rate));
+}
+
+/*
  * Return how many of "inflight" packets will be in the network when the next one departs: pacing
  * has given packets departures in the future, and until then others are delivered. Where BBR probes
  * for more, the next burst counts too.
  */
 CC_INLINE u32 bbr_inflight_at_departure(const struct cc_connection *conn, u32 inflight, u32 bw,
-					u32 pacing_gain)
+					u32 pacing_gain, u32 burst)
 {
 	u64 wait_ns = conn->departure_ns > conn->clock_ns ? conn->departure_ns - conn->clock_ns : 0;
 	u32 delivered = (u32)(bw * (wait_ns / 1000) >> BBR_BW_SCALE);
 
 	if (pacing_gain > BBR_UNIT)
-		inflight += bbr_tso_segs_goal(conn);
+		inflight += burst;
 	return delivered < inflight ? inflight - delivered : 0;
 }
 

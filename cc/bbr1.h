@@ -148,7 +148,8 @@ CC_INLINE u32 bbr1_inflight(const struct cc_connection *conn, const struct bbr1 
 CC_INLINE u32 bbr1_at_departure(const struct cc_connection *conn, const struct bbr1 *bbr,
 				u32 flight)
 {
-	return bbr_inflight_at_departure(conn, flight, bbr1_bw(bbr), bbr->pacing_gain);
+	return bbr_inflight_at_departure(conn, flight, bbr1_bw(bbr), bbr->pacing_gain,
+					 bbr_tso_segs_goal(conn));
 }
 
 /* --- pacing rate ----------------------------------------------------------------------------- */

@@ -33,8 +33,8 @@
  *
  * This file calls them in order for each event of the stack. Where google's code and the draft
  * differ, the code counts, and the function says "Deviation". Left out: ECN, which needs a route's
- * consent; protective load balancing; the losses that a tail loss probe repairs; connections
- * without SACK; and the shortcut for application-limited ACKs, which only saves time.
+ * consent; protective load balancing; and, where the stack does not tell of them, the losses that a
+ * tail loss probe repairs.
  */
 #ifndef BROBUST_CC_BBR3_H
 #define BROBUST_CC_BBR3_H
@@ -60,6 +60,7 @@ static void bbr3_look_at(const struct cc_connection *conn, const struct cc_sampl
 			 struct bbr3 *bbr, struct bbr3_ack *ack)
 {
 	bbr3_note_losses(conn, bbr);
+	bbr->is_told = bbr3_is_told(sample);
 	ack->bw = 0;
 	ack->lost = 0;
 	ack->tx_in_flight = 0;
@@ -68,43 +69,87 @@ static void bbr3_look_at(const struct cc_connection *conn, const struct cc_sampl
 		ack->bw =
 		    (u32)(((u64)sample->delivered * BBR_BW_UNIT + (u64)sample->interval_us - 1) /
 			  (u64)sample->interval_us);
-	if (sample->delivered > 0) {
+	if (bbr->is_told) {
+		ack->lost = sample->lost > 0 ? (u32)sample->lost : 0;
+		ack->tx_in_flight = sample->tx_in_flight;
+	} else if (sample->delivered > 0) {
 		ack->lost = bbr3_lost_since(bbr, sample->prior_delivered);
 		ack->tx_in_flight = (u32)sample->delivered + ack->lost;
 	}
+}
+
+/* The part of UpdateModelAndState that moves from phase to phase. */
+static void bbr3_update_phase(struct cc_connection *conn, const struct cc_sample *sample,
+			      const struct bbr3_ack *ack, struct bbr3 *bbr)
+{
+	bbr3_check_drain(conn, bbr);
+	bbr3_update_cycle(conn, sample, ack, bbr);
+	bbr3_update_min_rtt(conn, sample, bbr);
 }
 
 /* UpdateModelAndState, section 5.2.3; the order is part of the behaviour. */
 static void bbr3_update_model(struct cc_connection *conn, const struct cc_sample *sample,
 			      const struct bbr3_ack *ack, struct bbr3 *bbr)
 {
+	if (BBR3_IS_VERSION_2)
+		bbr3_update_latest(conn, sample, ack, bbr);
 	bbr3_update_congestion_signals(conn, sample, ack, bbr);
+	if (BBR3_IS_VERSION_2)
+		bbr3_advance_latest(sample, ack, bbr);
 	bbr3_update_aggregation(conn, sample, bbr);
 	bbr3_check_startup_losses(conn, sample, ack, bbr);
 	bbr3_check_full_bw(sample, ack, bbr);
-	bbr3_check_drain(conn, bbr);
-	bbr3_update_cycle(conn, sample, ack, bbr);
-	bbr3_update_min_rtt(conn, sample, bbr);
-	bbr3_update_gains(bbr);
+	bbr3_update_phase(conn, sample, ack, bbr);
 }
 
-/* Section 5.2.3. In version 2 a round's latest delivery begins before the model is updated. */
+/*
+ * Deviation, as in google's code: where the application is the limit, nothing was lost in this round
+ * and cwnd is where the model wants it, an ACK with a lower bandwidth only moves the phases on. The
+ * aggregation of ACKs is not looked at, for example. Return whether nothing came of it: then rate
+ * and cwnd stay too.
+ */
+static bool bbr3_takes_fast_path(const struct cc_sample *sample, const struct bbr3_ack *ack,
+				 const struct bbr3 *bbr)
+{
+	return bbr3_fast_path && bbr->at_target && sample->is_app_limited &&
+	       ack->bw < bbr3_max_bw(bbr) && !bbr->loss_in_round;
+}
+
+/* UpdateControlParameters, section 5.2.3. */
+static void bbr3_update_control(struct cc_connection *conn, const struct cc_sample *sample,
+				struct bbr3 *bbr)
+{
+	bbr3_update_gains(bbr);
+	bbr3_set_pacing_rate(conn, bbr, bbr->pacing_gain);
+	bbr3_set_cwnd(conn, sample, bbr);
+	bbr3_bound_cwnd(conn, bbr);
+}
+
+/* Section 5.2.3. In version 2 a round's latest delivery is part of the model. */
 static void bbr3_on_ack(struct cc_connection *conn, const struct cc_sample *sample,
 			struct bbr3 *bbr)
 {
 	struct bbr3_ack ack;
 
 	bbr3_look_at(conn, sample, bbr, &ack);
-	bbr3_on_losses(conn, sample, &ack, bbr);
+	if (!bbr->is_told)
+		bbr3_on_losses(conn, sample, &ack, bbr);
 	bbr3_update_round(conn, sample, bbr);
-	bbr3_update_latest(conn, sample, &ack, bbr);
-	if (!BBR3_LATEST_AT_END)
-		bbr3_advance_latest(sample, &ack, bbr);
-	bbr3_update_model(conn, sample, &ack, bbr);
-	bbr3_set_pacing_rate(conn, bbr, bbr->pacing_gain);
-	bbr3_set_cwnd(conn, sample, bbr);
-	bbr3_bound_cwnd(conn, bbr);
-	if (BBR3_LATEST_AT_END)
+	if (!BBR3_IS_VERSION_2)
+		bbr3_update_latest(conn, sample, &ack, bbr);
+	if (bbr3_takes_fast_path(sample, &ack, bbr)) {
+		u32 min_rtt_us = bbr->min_rtt_us;
+		u8 mode = bbr->mode;
+
+		bbr3_update_phase(conn, sample, &ack, bbr);
+		if (bbr->mode != mode || bbr->min_rtt_us != min_rtt_us || !bbr->at_target)
+			bbr3_update_control(conn, sample, bbr);
+		conn->cwnd = cc_min(conn->cwnd, conn->cwnd_clamp);
+	} else {
+		bbr3_update_model(conn, sample, &ack, bbr);
+		bbr3_update_control(conn, sample, bbr);
+	}
+	if (!BBR3_IS_VERSION_2)
 		bbr3_advance_latest(sample, &ack, bbr);
 	bbr->prev_ca_state = conn->ca_state;
 }
@@ -117,7 +162,7 @@ static void bbr3_init(struct cc_connection *conn, struct bbr3 *bbr)
 	bbr->mode = CC_MODE_STARTUP;
 	bbr->init_cwnd = cc_min(conn->cwnd, 127);
 	bbr->prior_cwnd = conn->prior_cwnd;
-	bbr->round_delivered = conn->delivered;
+	bbr->round_delivered = BBR3_IS_VERSION_2 ? 0 : conn->delivered;
 	bbr->loss_round_delivered = conn->delivered + 1;
 	bbr->lost = conn->lost;
 	for (u32 step = 0; step < BBR3_LOSS_STEPS; step++) {
@@ -137,6 +182,8 @@ static void bbr3_init(struct cc_connection *conn, struct bbr3 *bbr)
  * known. */
 static void bbr3_on_event(struct cc_connection *conn, u32 event, struct bbr3 *bbr)
 {
+	if (event == CC_EVENT_TLP_RECOVERY || event == CC_EVENT_TLP_RECOVERY_APP_LIMITED)
+		bbr3_on_repaired_tail(conn, event == CC_EVENT_TLP_RECOVERY_APP_LIMITED, bbr);
 	if (event != CC_EVENT_TX_START || !conn->app_limited)
 		return;
 	bbr->idle_restart = true;
@@ -156,12 +203,17 @@ static void bbr3_set_state(struct cc_connection *conn, u8 state, struct bbr3 *bb
 {
 	if (state == CC_CA_LOSS) {
 		bbr->prev_ca_state = CC_CA_LOSS;
-		bbr3_reset_full_bw(bbr, 0);
+		bbr->full_bw = 0;
+		if (!BBR3_IS_VERSION_2)
+			bbr3_reset_full_bw(bbr, 0);
+		if (!bbr->is_told && conn->lost != bbr->lost)
+			bbr3_note_loss(conn, bbr);
 		/* The bound starts from the window as it was before the timeout. */
 		if (!bbr3_is_probing(bbr) && bbr->inflight_lo == BBR3_UNSET)
 			bbr->inflight_lo = cc_max(conn->cwnd, bbr->prior_cwnd);
 	} else if (bbr->prev_ca_state == CC_CA_LOSS) {
 		conn->cwnd = cc_min(cc_max(conn->cwnd, bbr->prior_cwnd), conn->cwnd_clamp);
+		bbr->at_target = false;
 	}
 }
 
@@ -186,8 +238,12 @@ static u32 bbr3_undo_cwnd(const struct cc_connection *conn CC_UNUSED, struct bbr
 	bbr->bw_lo = cc_max(bbr->bw_lo, bbr->undo_bw_lo);
 	bbr->inflight_lo = cc_max(bbr->inflight_lo, bbr->undo_inflight_lo);
 	bbr->inflight_hi = cc_max(bbr->inflight_hi, bbr->undo_inflight_hi);
+	if (!BBR3_IS_VERSION_2)
+		bbr->at_target = false;
 	return cc_max(bbr->prior_cwnd, 1);
 }
+
+#define BBR_HEARS_OF_LOSSES /* bbr3_on_lost() and bbr3_burst(): see bbr_control.h */
 
 CC_INLINE void bbr3_model(const struct bbr3 *bbr, struct bbr_model *model)
 {

@@ -6,6 +6,8 @@
  *	BBR	bbr1, bbr3, bbq or master, and included its header
  *	POLICY	robust, ha or steady, and included its header; or nothing
  *
+ * A version that has _on_lost() and _burst() of its own defines BBR_HEARS_OF_LOSSES.
+ *
  * A policy that defines POLICY_SCHEDULES gives the stack another rate and window than BBR's. It is
  * asked before BBR runs, so that BBR finds its own values, and at each pass of the write loop.
  */
@@ -14,6 +16,10 @@
 
 #define CC_SET_STATE
 #define CC_ON_EVENT
+#define CC_BURSTS
+#ifdef BBR_HEARS_OF_LOSSES
+#define CC_ON_LOST
+#endif
 #ifdef POLICY_SCHEDULES
 #define CC_ON_SEND
 #define BEFORE_BBR(conn, control) BBR_OF(POLICY, _before)(conn, &(control)->policy)
@@ -94,6 +100,26 @@ static u32 control_undo_cwnd(struct cc_connection *conn, struct control *control
 {
 	BEFORE_BBR(conn, control);
 	return BBR_OF(BBR, _undo_cwnd)(conn, &control->bbr);
+}
+
+#ifdef CC_ON_LOST
+CC_INLINE void control_on_lost(struct cc_connection *conn, const struct cc_sample *packet,
+			    struct control *control)
+{
+	BEFORE_BBR(conn, control);
+	BBR_OF(BBR, _on_lost)(conn, packet, &control->bbr);
+	AFTER_BBR(conn, control);
+}
+#endif
+
+CC_INLINE u32 control_burst(const struct cc_connection *conn, u32 mss,
+			    const struct control *control CC_UNUSED)
+{
+#ifdef BBR_HEARS_OF_LOSSES
+	return BBR_OF(BBR, _burst)(conn, mss, &control->bbr);
+#else
+	return bbr_burst_of_rate(conn, mss);
+#endif
 }
 
 static u32 control_min_tso_segs(u64 pacing_rate)

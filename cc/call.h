@@ -21,6 +21,7 @@ enum cc_call_kind {
 	CC_CALL_SSTHRESH,
 	CC_CALL_UNDO_CWND,
 	CC_CALL_ON_SEND,
+	CC_CALL_ON_LOST, /* with its packet as a sample */
 	CC_CALL_RETURN, /* value: what the control answered, or 0 */
 };
 

@@ -35,6 +35,10 @@
  *	CC_ON_EVENT	control_on_event(conn, event, control)	called at an event of enum cc_event
  *	CC_ON_SEND	control_on_send(conn, control)		called when a pass of the write loop
  *								begins; may set the rate, not cwnd
+ *	CC_ON_LOST	control_on_lost(conn, packet, control)	called when a packet is marked lost, if
+ *								the stack tells of it (see cc_sample)
+ *	CC_BURSTS	control_burst(conn, mss, control)	returns the packets of a burst, for a
+ *								stack that leaves the size to controls
  *
  * A control that leaves rate and recovery to the stack (Reno, CUBIC) defines CC_WINDOW_BASED. In
  * place of control_on_ack, control_min_tso_segs and control_sndbuf_expand it has:
@@ -63,7 +67,7 @@
  *
  *	CC_GAIN			1 for 256	CC_PACKETS, CC_ROUNDS	1 for 1
  *	CC_PER_1024		1 for 1024	CC_SWITCH		on, off for 1, 0
- *	CC_TIMES		1 for 1
+ *	CC_TIMES, CC_BYTES	1 for 1
  *	CC_PERCENT, CC_PERMILLE	1 for 1		CC_BITS_PER_SECOND	bit/s
  *	CC_MICROSECONDS, CC_MILLISECONDS, CC_SECONDS	a time; the number of these
  */
@@ -93,6 +97,10 @@ enum cc_event {
 	CC_EVENT_LOSS,
 	CC_EVENT_ECN_NO_CE,
 	CC_EVENT_ECN_IS_CE,
+	/* google's stack, version 3: a tail loss probe has repaired a loss; the second, where the
+	 * application was the limit when the lost packet was first sent. */
+	CC_EVENT_TLP_RECOVERY,
+	CC_EVENT_TLP_RECOVERY_APP_LIMITED,
 };
 
 /*
@@ -126,6 +134,7 @@ struct cc_connection {
 	u8 ca_state;	     /* enum cc_ca_state */
 	u8 is_cwnd_limited;  /* cwnd limits sending (tcp_is_cwnd_limited) */
 	u8 is_paced;	     /* by the stack or by fq */
+	u8 cwnd_was_full;    /* the last window was sent whole: as above without slow start's rule */
 
 	/* The control may write these too: */
 	u8 wants_pacing;  /* asks the stack to pace this connection; set in control_init() only */
@@ -139,7 +148,14 @@ struct cc_connection {
 	u32 random[4];	  /* what cc_random_below() returned in this call, for replay */
 };
 
-/* What one ACK showed: the fields of the kernel's struct rate_sample (net/ipv4/tcp_rate.c). */
+/*
+ * What one ACK showed: the fields of the kernel's struct rate_sample (net/ipv4/tcp_rate.c).
+ *
+ * google's kernels keep with each packet what was in flight and lost when it was sent: there
+ * tells_losses is set, and control_on_lost() is called for each lost packet, with a sample of which
+ * only losses (its packets), lost, tx_in_flight, is_app_limited and tells_losses (0: nothing is
+ * known of that packet) count.
+ */
 struct cc_sample {
 	s64 interval_us;     /* µs in which "delivered" packets were delivered; <= 0: no sample */
 	s64 rtt_us;	     /* µs; < 0: none */
@@ -148,9 +164,13 @@ struct cc_sample {
 	s32 losses;	     /* packets marked lost by this ACK */
 	u32 acked_sacked;    /* packets newly acknowledged or SACKed */
 	u32 prior_in_flight; /* packets in flight before this ACK */
+	s32 lost;	     /* packets marked lost since the newest acknowledged packet was sent */
+	u32 tx_in_flight;    /* packets in flight when that was sent, itself included; 0: unknown */
 	u8 is_app_limited; /* the application was the limit when the newest ACKed packet was sent */
 	u8 is_retrans;	   /* the newest ACKed packet was a retransmission */
 	u8 is_ack_delayed; /* the receiver has probably delayed this ACK */
+	u8 tells_losses;   /* lost and tx_in_flight are the stack's */
+	u8 is_acking_probe; /* nobody knows yet whether it ACKs a tail loss probe or the original */
 };
 
 /* The mode of an algorithm. One list for all algorithms gives each number one name everywhere. */

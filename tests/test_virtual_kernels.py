@@ -238,6 +238,31 @@ def test_a_patch_that_does_not_fit_is_refused_by_its_name_and_place(tree: Path, 
     assert (tree / "init/main.c").read_text() == "one\ntwo, patched\nthree\n"  # 0001 did fit
 
 
+def test_a_patch_says_for_which_trees_it_is(tree: Path, ours: Path, log: toolchain.Log) -> None:
+    misfit = "\n--- a/init/main.c\n+++ b/init/main.c\n@@ -1 +1 @@\n-four\n+five\n"
+    (ours / "patches/0002-others.patch").write_text(f"Only where init/main.c has: nothing of the kind\n{misfit}")
+    (ours / "patches/0003-gone.patch").write_text(f"Only where init/none.c has: one\n{misfit}")
+    (ours / "patches/0004-has-it.patch").write_text(f"Left out where init/main.c has: three\n{misfit}")
+    from_tree.bring_our_files(tree, ours, log, toolchain.Silent())
+    assert (tree / "init/main.c").read_text() == "one\ntwo, patched\nthree\n"
+    (ours / "patches/0001-greet.patch").write_text(f"Only where init/main.c has: three\n{misfit}")
+    with pytest.raises(BadInput, match=r"0001-greet\.patch does not apply"):
+        from_tree.bring_our_files(tree, ours, log, toolchain.Silent())
+
+
+def test_a_trees_own_controls_are_built_and_its_versions_of_bbr_are_known(tree: Path, ours: Path) -> None:
+    source = 'static struct tcp_congestion_ops ops = {\n\t.name\t\t= "%s",\n};\n'
+    (tree / "net/ipv4/Kconfig").write_text("config TCP_CONG_ADVANCED\n\tbool\nconfig TCP_CONG_BBR2\n\ttristate\n")
+    (tree / "net/ipv4/tcp_bbr.c").write_text("#define BBR_VERSION\t\t3\n" + source % "bbr")
+    (tree / "net/ipv4/tcp_bbr2.c").write_text("info->bbr2.bbr_version\t\t= (__u8)2;\n" + source % "bbr2")
+    kernel = _built(tree).kernel
+    assert kernel.bbr_versions == {"bbr": 3, "bbr2": 2}
+    assert kernel.congestion_controls == {"reno", "bbr", "bbr2", "own"}
+    assert "bbr (version 3) bbr2 (version 2)" in command.render([kernel], width=80)
+    (tree / "net/ipv4/tcp_bbr.c").write_text(source % "bbr")
+    assert from_tree.bbr_versions(tree)["bbr"] == 1
+
+
 def test_a_patch_that_is_applied_already_is_called_so(tree: Path, ours: Path, log: toolchain.Log) -> None:
     (tree / "init/main.c").write_text("one\ntwo, patched\nthree\n")
     with pytest.raises(BadInput, match=r"0001-greet\.patch does not apply to .*: init/main\.c \(already applied\)"):

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
 /*
- * BBR version 3: losses (section 5.5.10.2), derived from what mainline's stack tells.
+ * BBR version 3: losses (section 5.5.10.2), as google's stack tells them, or derived from what
+ * mainline's stack tells.
  *
  * The draft, and the stack that google's code needs, keep with each packet how much was in flight
- * and how much had been lost when it was sent. Mainline does not, so every host derives in the same
- * way:
+ * and how much had been lost when it was sent, and call the control for each lost packet. Modules in
+ * such a kernel use that (bbr3_stack_signals). Mainline does not, so there every host derives in
+ * the same way:
  *	- packets in flight when a packet was sent: those delivered from then to its own delivery,
  *	  and those lost in between (on a path that keeps the order that is the same);
  *	- packets lost since it was sent: from the steps of the connection's count of losses;
  *	- the packet that was lost: losses are seen once per ACK, so the point at which they pass
- *	  the threshold is found within the losses of one ACK, not within one burst.
+ *	  the threshold is found within the losses of one ACK, not within one burst; and those of a
+ *	  timeout are seen when the stack enters that state.
  */
 #ifndef BROBUST_CC_BBR3_LOSSES_H
 #define BROBUST_CC_BBR3_LOSSES_H
@@ -47,6 +50,11 @@ static u32 bbr3_lost_since(const struct bbr3 *bbr, u32 delivered)
 	return bbr->lost - lost;
 }
 
+CC_INLINE bool bbr3_is_told(const struct cc_sample *sample)
+{
+	return sample->tells_losses && bbr3_stack_signals;
+}
+
 /* IsInflightTooHigh, section 5.5.10.2: more than 2 % of what was in flight is lost. */
 CC_INLINE bool bbr3_is_inflight_too_high(const struct bbr3_ack *ack)
 {
@@ -57,14 +65,15 @@ CC_INLINE bool bbr3_is_inflight_too_high(const struct bbr3_ack *ack)
 /*
  * InflightAtLoss, section 5.5.10.2: how much was in flight when losses passed the threshold. The
  * first x of the "losses" packets of this ACK are still allowed, where (lost before + x) / (in
- * flight before + x) is the threshold.
+ * flight before + x) is the threshold. If they are not among those in flight, nothing is known.
  */
 static u32 bbr3_inflight_at_loss(const struct bbr3_ack *ack, u32 losses)
 {
 	u32 flight, lost;
 	u64 budget;
 
-	losses = cc_min(losses, cc_min(ack->tx_in_flight, ack->lost));
+	if (losses > ack->tx_in_flight || losses > ack->lost)
+		return BBR3_UNSET;
 	flight = ack->tx_in_flight - losses;
 	lost = ack->lost - losses;
 	budget = ((u64)flight * bbr3_loss_threshold + BBR_UNIT - 1) >> BBR_SCALE;

@@ -3,6 +3,9 @@
 #ifndef BROBUST_CC_BBR3_PARAMS_H
 #define BROBUST_CC_BBR3_PARAMS_H
 
+#ifndef BBR_MIN_TSO_RATE
+#define BBR_MIN_TSO_RATE 0 /* a burst has two packets at least, at any rate */
+#endif
 #include "../bbr.h"
 
 #define BBR3_UNSET (~0U) /* a bound that is not known */
@@ -39,11 +42,12 @@
 #ifndef BBR3_GROWTH_EACH_ACK
 #define BBR3_GROWTH_EACH_ACK 1
 #endif
-#ifndef BBR3_STARTUP_KEEPS_INFLIGHT
-#define BBR3_STARTUP_KEEPS_INFLIGHT 1
+#ifndef BBR3_FAST_PATH
+#define BBR3_FAST_PATH 1
 #endif
-#ifndef BBR3_LATEST_AT_END
-#define BBR3_LATEST_AT_END 1
+/* Rules of version 2 that are not worth a parameter: bbr2.h lists them. */
+#ifndef BBR3_IS_VERSION_2
+#define BBR3_IS_VERSION_2 0
 #endif
 
 CC_PARAM(bbr3_startup_pacing_gain, BBR3_STARTUP_PACING_GAIN, 257, BBR_MAX_GAIN, CC_GAIN,
@@ -70,6 +74,13 @@ CC_PARAM(bbr3_full_bw_rounds, 3, 1, 15, CC_ROUNDS, "rounds without such growth: 
 CC_PARAM(bbr3_probe_base, 2000000, 0, 60000000, CC_MICROSECONDS, "minimum time between probes")
 CC_PARAM(bbr3_probe_random, 1000000, 1, 60000000, CC_MICROSECONDS,
 	 "maximum of the random time on top of it")
+#if BBR3_IS_VERSION_2
+/* A variable, as in v2alpha: the kernel draws from a constant range with other random bytes. */
+CC_PARAM(bbr3_probe_random_rounds, 2, 1, 15, CC_ROUNDS,
+	 "maximum of the random rounds that count as waited for already")
+#else
+#define bbr3_probe_random_rounds 2
+#endif
 CC_PARAM(bbr3_probe_rounds, 63, 1, 255, CC_ROUNDS, "maximum number of rounds between probes")
 CC_PARAM(bbr3_min_rtt_window, 10, 1, 3600, CC_SECONDS, "window of the minimum RTT")
 CC_PARAM(bbr3_probe_rtt_interval, 5000, 1, 3600000, CC_MILLISECONDS,
@@ -85,5 +96,11 @@ CC_PARAM(bbr3_up_until_plateau, BBR3_UP_UNTIL_PLATEAU, 0, 1, CC_SWITCH,
 	 "PROBE_BW_UP ends when bandwidth no longer grows; off: with 1.25 BDP in flight")
 CC_PARAM(bbr3_growth_each_ack, BBR3_GROWTH_EACH_ACK, 0, 1, CC_SWITCH,
 	 "look for growth at every ACK; off: once a round")
+CC_PARAM(bbr3_fast_path, BBR3_FAST_PATH, 0, 1, CC_SWITCH,
+	 "an application-limited ACK that shows nothing new changes nothing")
+CC_PARAM(bbr3_stack_signals, 1, 0, 1, CC_SWITCH,
+	 "where the stack tells of each lost packet, listen; off: derive it as elsewhere")
+CC_PARAM(bbr3_max_burst, BBR_GSO_MAX_SIZE, 1, 1048576, CC_BYTES,
+	 "where the RTT's part of a burst begins, and the largest burst that cwnd has room for")
 
 #endif

@@ -9,6 +9,13 @@
 #include "full_pipe.h"
 #include "short_term.h"
 
+/* A phase has another rate and window, which the next ACK sets. */
+CC_INLINE void bbr3_set_phase(struct bbr3 *bbr, u8 mode)
+{
+	bbr->mode = mode;
+	bbr->at_target = false;
+}
+
 /*
  * StartProbeBW_DOWN, with PickProbeWait of section 5.3.3.8.3: the next probe comes after two to
  * three seconds, or after 62 to 63 rounds, drawn at random so that flows mix.
@@ -17,12 +24,12 @@ static void bbr3_start_down(struct cc_connection *conn, struct bbr3 *bbr)
 {
 	bbr3_reset_congestion_signals(bbr);
 	bbr->up_per_packet = BBR3_UNSET; /* inflight_hi grows no more */
-	bbr->rounds_since_probe = cc_random_below(conn, 2);
+	bbr->rounds_since_probe = cc_random_below(conn, bbr3_probe_random_rounds);
 	bbr->probe_wait_us = bbr3_probe_base + cc_random_below(conn, bbr3_probe_random);
 	bbr->cycle_us = conn->now_us;
 	bbr->ack_phase = BBR3_ACKS_PROBE_STOPPING;
 	bbr->round_delivered = conn->delivered;
-	bbr->mode = CC_MODE_PROBE_BW_DOWN;
+	bbr3_set_phase(bbr, CC_MODE_PROBE_BW_DOWN);
 }
 
 /* StartProbeBW_CRUISE. Deviation, as in google's code: inflight_lo is at most inflight_hi. */
@@ -30,7 +37,7 @@ CC_INLINE void bbr3_start_cruise(struct bbr3 *bbr)
 {
 	if (bbr->inflight_lo != BBR3_UNSET)
 		bbr->inflight_lo = cc_min(bbr->inflight_lo, bbr->inflight_hi);
-	bbr->mode = CC_MODE_PROBE_BW_CRUISE;
+	bbr3_set_phase(bbr, CC_MODE_PROBE_BW_CRUISE);
 }
 
 /* StartProbeBW_REFILL, section 5.3.3.3. */
@@ -42,7 +49,7 @@ CC_INLINE void bbr3_start_refill(const struct cc_connection *conn, struct bbr3 *
 	bbr->stopped_risky_probe = false;
 	bbr->ack_phase = BBR3_ACKS_REFILLING;
 	bbr->round_delivered = conn->delivered;
-	bbr->mode = CC_MODE_PROBE_BW_REFILL;
+	bbr3_set_phase(bbr, CC_MODE_PROBE_BW_REFILL);
 }
 
 /* RaiseInflightLongtermSlope: in UP inflight_hi grows by 1, 2, 4, ... packets a round (5.3.3.5). */
@@ -62,7 +69,7 @@ CC_INLINE void bbr3_start_up(const struct cc_connection *conn, const struct bbr3
 	bbr->round_delivered = conn->delivered;
 	bbr->cycle_us = conn->now_us;
 	bbr3_reset_full_bw(bbr, ack->bw);
-	bbr->mode = CC_MODE_PROBE_BW_UP;
+	bbr3_set_phase(bbr, CC_MODE_PROBE_BW_UP);
 	bbr3_raise_slope(conn, bbr);
 }
 
@@ -85,35 +92,82 @@ static void bbr3_handle_too_high(struct cc_connection *conn, bool app_limited, u
 		bbr3_start_down(conn, bbr);
 }
 
+/* NoteLoss, section 5.5.10.2. */
+CC_INLINE void bbr3_note_loss(const struct cc_connection *conn, struct bbr3 *bbr)
+{
+	if (!bbr->loss_in_round)
+		bbr->loss_round_delivered = conn->delivered; /* observe a whole round */
+	bbr->loss_in_round = true;
+}
+
 /*
  * NoteLoss and HandleLostPacket, section 5.5.10.2: losses of a probe count at once. Deviation: they
- * are called once per ACK, since mainline does not call a control for each lost packet.
+ * are called once per ACK where the stack does not call a control for each lost packet.
  */
 static void bbr3_on_losses(struct cc_connection *conn, const struct cc_sample *sample,
 			   const struct bbr3_ack *ack, struct bbr3 *bbr)
 {
+	u32 losses = cc_min((u32)sample->losses, cc_min(ack->tx_in_flight, ack->lost));
+
 	if (sample->losses <= 0)
 		return;
-	if (!bbr->loss_in_round)
-		bbr->loss_round_delivered = conn->delivered; /* observe a whole round */
-	bbr->loss_in_round = true;
+	bbr3_note_loss(conn, bbr);
 	if (bbr->probe_samples && bbr3_is_inflight_too_high(ack))
 		bbr3_handle_too_high(conn, sample->is_app_limited,
-				     bbr3_inflight_at_loss(ack, (u32)sample->losses), bbr);
+				     bbr3_inflight_at_loss(ack, losses), bbr);
+}
+
+/* The same for one lost packet, of a stack that tells of it. */
+static void bbr3_on_lost(struct cc_connection *conn, const struct cc_sample *packet,
+			 struct bbr3 *bbr)
+{
+	const struct bbr3_ack ack = {
+	    .lost = (u32)packet->lost,
+	    .tx_in_flight = packet->tx_in_flight,
+	};
+
+	if (!bbr3_stack_signals)
+		return;
+	bbr->is_told = true;
+	bbr3_note_loss(conn, bbr);
+	if (packet->tells_losses && bbr->probe_samples && bbr3_is_inflight_too_high(&ack))
+		bbr3_handle_too_high(conn, packet->is_app_limited,
+				     bbr3_inflight_at_loss(&ack, (u32)packet->losses), bbr);
+}
+
+/*
+ * A tail loss probe has repaired the loss of one packet, of which the stack has not told. Deviation,
+ * as in google's code: the draft has no such rule. What was delivered last is taken for what was in
+ * flight.
+ */
+static void bbr3_on_repaired_tail(struct cc_connection *conn, bool app_limited, struct bbr3 *bbr)
+{
+	const struct bbr3_ack ack = {.lost = 1, .tx_in_flight = bbr->inflight_latest + 1};
+
+	if (BBR3_IS_VERSION_2 || !bbr3_stack_signals)
+		return;
+	bbr3_note_loss(conn, bbr);
+	if (bbr->probe_samples && bbr3_is_inflight_too_high(&ack))
+		bbr3_handle_too_high(conn, app_limited, ack.tx_in_flight, bbr);
 }
 
 /* ProbeInflightLongtermUpward. */
 static void bbr3_raise_inflight_hi(const struct cc_connection *conn, const struct cc_sample *sample,
 				   struct bbr3 *bbr)
 {
-	if (!conn->is_cwnd_limited || conn->cwnd < bbr->inflight_hi)
+	if (!conn->cwnd_was_full || conn->cwnd < bbr->inflight_hi) {
+		if (BBR3_IS_VERSION_2)
+			bbr->up_acked = 0;
 		return; /* the bound is not used up, so nothing is known about more */
+	}
 	bbr->up_acked += sample->acked_sacked;
 	if (bbr->up_acked >= bbr->up_per_packet && bbr->up_per_packet) {
 		u32 packets = bbr->up_acked / bbr->up_per_packet;
 
 		bbr->up_acked -= packets * bbr->up_per_packet;
 		bbr->inflight_hi += packets;
+		if (!BBR3_IS_VERSION_2)
+			bbr->at_target = false;
 	}
 	if (bbr->round_start)
 		bbr3_raise_slope(conn, bbr);
@@ -183,7 +237,7 @@ static bool bbr3_is_up_over(const struct cc_connection *conn, const struct bbr3_
 	if (!bbr3_up_until_plateau)
 		return cc_us_since(conn->now_us, bbr->cycle_us + bbr->min_rtt_us) > 0 &&
 		       inflight >= bbr3_inflight(conn, bbr, bbr3_max_bw(bbr), bbr3_up_gain);
-	if (conn->is_cwnd_limited && conn->cwnd >= bbr->inflight_hi) {
+	if (conn->cwnd_was_full && conn->cwnd >= bbr->inflight_hi) {
 		bbr3_reset_full_bw(bbr, ack->bw); /* the bound limits bandwidth, not the path */
 		return false;
 	}

@@ -8,8 +8,7 @@
 /* ProbeRTTCwnd, section 5.6.4.5. */
 CC_INLINE u32 bbr3_probe_rtt_cwnd(const struct bbr3 *bbr)
 {
-	return cc_max(bbr_bdp(bbr3_bw(bbr), bbr->min_rtt_us, bbr3_probe_rtt_cwnd_gain),
-		      bbr3_min_cwnd);
+	return cc_max(bbr3_bdp(bbr, bbr3_bw(bbr), bbr3_probe_rtt_cwnd_gain), bbr3_min_cwnd);
 }
 
 /* SaveCwnd, section 5.6.4.4. */
@@ -58,8 +57,8 @@ static void bbr3_hold_probe_rtt(struct cc_connection *conn, struct bbr3 *bbr)
 }
 
 /*
- * UpdateMinRTT and CheckProbeRTT. Deviations, as in google's code: an ACK that the receiver delayed
- * does not refresh an expired minimum, and a sample equal to the minimum does.
+ * UpdateMinRTT and CheckProbeRTT. Deviation, as in google's code: an ACK that the receiver delayed
+ * does not refresh an expired minimum. In version 2 a sample equal to the minimum refreshes it.
  */
 static void bbr3_update_min_rtt(struct cc_connection *conn, const struct cc_sample *sample,
 				struct bbr3 *bbr)
@@ -70,7 +69,8 @@ static void bbr3_update_min_rtt(struct cc_connection *conn, const struct cc_samp
 	bool expired;
 
 	if (sample->rtt_us >= 0 &&
-	    (sample->rtt_us < bbr->probe_rtt_min_us || (due && !sample->is_ack_delayed))) {
+	    (sample->rtt_us < (s64)bbr->probe_rtt_min_us + BBR3_IS_VERSION_2 ||
+	     (due && !sample->is_ack_delayed))) {
 		bbr->probe_rtt_min_us = (u32)sample->rtt_us;
 		bbr->probe_rtt_min_ticks = now;
 	}
@@ -80,8 +80,8 @@ static void bbr3_update_min_rtt(struct cc_connection *conn, const struct cc_samp
 		bbr->min_rtt_ticks = bbr->probe_rtt_min_ticks;
 	}
 	if (bbr3_probe_rtt && due && !bbr->idle_restart && bbr->mode != CC_MODE_PROBE_RTT) {
+		bbr->mode = CC_MODE_PROBE_RTT; /* which makes that the larger window is saved */
 		bbr3_save_cwnd(conn, bbr);
-		bbr->mode = CC_MODE_PROBE_RTT;
 		bbr->probe_rtt_ticks = 0;
 		bbr->ack_phase = BBR3_ACKS_PROBE_STOPPING;
 		bbr->round_delivered = conn->delivered;

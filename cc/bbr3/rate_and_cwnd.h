@@ -33,6 +33,12 @@ static void bbr3_update_gains(struct bbr3 *bbr)
 	}
 }
 
+/* Deviation, as in google's code: at least a byte per second. */
+CC_INLINE u64 bbr3_pacing_rate(const struct cc_connection *conn, u32 bw, u32 gain)
+{
+	return cc_min64(cc_max64(bbr_bytes_per_second(conn, bw, gain), 1), conn->max_pacing_rate);
+}
+
 /* InitPacingRate. */
 static void bbr3_first_pacing_rate(struct cc_connection *conn, struct bbr3 *bbr)
 {
@@ -42,14 +48,14 @@ static void bbr3_first_pacing_rate(struct cc_connection *conn, struct bbr3 *bbr)
 		rtt_us = cc_max(conn->srtt_us_8 >> 3, 1);
 		bbr->has_seen_rtt = true;
 	}
-	conn->pacing_rate = bbr_pacing_rate(conn, (u32)((u64)conn->cwnd * BBR_BW_UNIT / rtt_us),
-					    bbr3_startup_pacing_gain);
+	conn->pacing_rate = bbr3_pacing_rate(conn, (u32)((u64)conn->cwnd * BBR_BW_UNIT / rtt_us),
+					     bbr3_startup_pacing_gain);
 }
 
 /* SetPacingRateWithGain. */
 static void bbr3_set_pacing_rate(struct cc_connection *conn, struct bbr3 *bbr, u32 gain)
 {
-	u64 rate = bbr_pacing_rate(conn, bbr3_bw(bbr), gain);
+	u64 rate = bbr3_pacing_rate(conn, bbr3_bw(bbr), gain);
 
 	if (!bbr->has_seen_rtt && conn->srtt_us_8)
 		bbr3_first_pacing_rate(conn, bbr);
@@ -63,19 +69,23 @@ static void bbr3_set_pacing_rate(struct cc_connection *conn, struct bbr3 *bbr, u
  * window.
  */
 static void bbr3_set_cwnd(struct cc_connection *conn, const struct cc_sample *sample,
-			  const struct bbr3 *bbr)
+			  struct bbr3 *bbr)
 {
 	u32 acked = sample->acked_sacked;
 	u32 cwnd = conn->cwnd;
 
 	if (acked) {
-		u32 target = bbr_bdp(bbr3_bw(bbr), bbr->min_rtt_us, bbr->cwnd_gain);
+		u32 target = bbr3_bdp(bbr, bbr3_bw(bbr), bbr->cwnd_gain);
 
 		target = bbr3_quantize(conn, bbr, target + bbr3_aggregation_cwnd(bbr));
-		if (bbr->full_bw_reached)
+		if (bbr->full_bw_reached) {
+			bbr->at_target = cwnd + acked >= target;
 			cwnd = cc_min(cwnd + acked, target);
-		else if (cwnd < target || cwnd < 2 * bbr->init_cwnd)
-			cwnd += acked;
+		} else {
+			bbr->at_target = cwnd >= target && cwnd >= 2 * bbr->init_cwnd;
+			if (!bbr->at_target)
+				cwnd += acked;
+		}
 		cwnd = cc_max(cwnd, bbr3_min_cwnd);
 	}
 	if (bbr->mode == CC_MODE_PROBE_RTT)

@@ -39,7 +39,8 @@ static void bbr3_adapt_lower_bounds(const struct cc_connection *conn, struct bbr
 		bbr->inflight_lo = conn->cwnd;
 	/* Never below what was delivered in this round: the path does carry that much. */
 	bbr->bw_lo = cc_max(bbr->bw_latest, (u32)((u64)bbr->bw_lo * keep >> BBR_SCALE));
-	bbr->bw_lo = cc_max(bbr->bw_lo, 1);
+	if (!BBR3_IS_VERSION_2)
+		bbr->bw_lo = cc_max(bbr->bw_lo, 1);
 	bbr->inflight_lo =
 	    cc_max(bbr->inflight_latest, (u32)((u64)bbr->inflight_lo * keep >> BBR_SCALE));
 }
@@ -59,11 +60,15 @@ static void bbr3_update_latest(const struct cc_connection *conn, const struct cc
 	}
 }
 
-/* AdvanceLatestDeliverySignals: the next round begins with this sample. */
+/*
+ * AdvanceLatestDeliverySignals: the next round begins with this sample. Deviation, as in google's
+ * code: it does not while it is not known whether a tail loss probe has repaired a loss, since then
+ * what the path delivered before counts.
+ */
 static void bbr3_advance_latest(const struct cc_sample *sample, const struct bbr3_ack *ack,
 				struct bbr3 *bbr)
 {
-	if (!bbr->loss_round_start)
+	if (!bbr->loss_round_start || (sample->is_acking_probe && bbr3_stack_signals))
 		return;
 	bbr->bw_latest = ack->bw;
 	bbr->inflight_latest = (u32)sample->delivered;

@@ -27,7 +27,7 @@ static void bbr3_check_startup_losses(const struct cc_connection *conn,
 	    bbr->loss_events >= bbr3_startup_losses && bbr3_is_inflight_too_high(ack)) {
 		bbr->full_bw_reached = true;
 		bbr->inflight_hi = bbr3_inflight(conn, bbr, bbr3_max_bw(bbr), BBR_UNIT);
-		if (BBR3_STARTUP_KEEPS_INFLIGHT)
+		if (!BBR3_IS_VERSION_2)
 			bbr->inflight_hi = cc_max(bbr->inflight_hi, bbr->inflight_latest);
 	}
 	bbr->loss_events = 0;

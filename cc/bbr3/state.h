@@ -60,6 +60,8 @@ struct bbr3 {
 	bool probe_rtt_round_done;
 	bool idle_restart;
 	bool has_seen_rtt;
+	bool at_target; /* cwnd has reached what the model wants, and no phase began since */
+	bool is_told;	/* the stack tells of each lost packet (losses.h) */
 };
 
 /* What this ACK shows beyond its sample. */

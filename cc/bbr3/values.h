@@ -26,22 +26,44 @@ CC_INLINE bool bbr3_has_sample(const struct cc_sample *sample)
  * Send quantum, section 5.6.3, as Linux sizes a burst: 1 ms of data, and more where the RTT is
  * short. Deviation: the draft has no RTT in it.
  */
-CC_INLINE u32 bbr3_burst(const struct cc_connection *conn, const struct bbr3 *bbr)
+CC_INLINE u32 bbr3_burst_below(const struct cc_connection *conn, const struct bbr3 *bbr, u32 mss,
+			       u32 gso_max_size)
 {
 	u64 bytes = conn->pacing_rate >> conn->pacing_shift;
 	u32 halvings = bbr->min_rtt_us >> BBR3_TSO_RTT_SHIFT;
+	u32 headers = BBR_GSO_MAX_SIZE - conn->tso_max_bytes;
 
 	if (halvings < 32)
-		bytes += 65536U >> halvings;
-	bytes = cc_min64(bytes, conn->tso_max_bytes);
-	return cc_max((u32)bytes / conn->mss, bbr_min_burst(conn->pacing_rate));
+		bytes += bbr3_max_burst >> halvings;
+	bytes = cc_min64(bytes, gso_max_size > headers ? gso_max_size - headers : 0);
+	return cc_max((u32)bytes / mss, bbr_min_burst(conn->pacing_rate));
+}
+
+/* What is sent at once, where the stack leaves that to the control. */
+CC_INLINE u32 bbr3_burst(const struct cc_connection *conn, u32 mss, const struct bbr3 *bbr)
+{
+	return bbr3_burst_below(conn, bbr, mss, conn->gso_max_size);
+}
+
+/* The burst that the model makes room for, whatever the device allows. */
+CC_INLINE u32 bbr3_burst_goal(const struct cc_connection *conn, const struct bbr3 *bbr)
+{
+	return bbr3_burst_below(conn, bbr, conn->mss, bbr3_max_burst);
+}
+
+/* BDPMultiple, section 5.6.4.2: without any RTT sample the initial window, which is safe. */
+CC_INLINE u32 bbr3_bdp(const struct bbr3 *bbr, u32 bw, u32 gain)
+{
+	if (bbr->min_rtt_us == CC_NO_RTT)
+		return bbr->init_cwnd;
+	return bbr_bdp(bw, bbr->min_rtt_us, gain);
 }
 
 /* QuantizationBudget, section 5.6.4.2: room for three bursts (5.5.8.1), and a little more to
  * probe. */
 CC_INLINE u32 bbr3_quantize(const struct cc_connection *conn, const struct bbr3 *bbr, u32 cwnd)
 {
-	cwnd = cc_max(cwnd, 3 * bbr3_burst(conn, bbr));
+	cwnd = cc_max(cwnd, 3 * bbr3_burst_goal(conn, bbr));
 	cwnd = cc_max(cwnd, bbr3_min_cwnd);
 	return bbr->mode == CC_MODE_PROBE_BW_UP ? cwnd + 2 : cwnd;
 }
@@ -50,7 +72,7 @@ CC_INLINE u32 bbr3_quantize(const struct cc_connection *conn, const struct bbr3 
 CC_INLINE u32 bbr3_inflight(const struct cc_connection *conn, const struct bbr3 *bbr, u32 bw,
 			    u32 gain)
 {
-	return bbr3_quantize(conn, bbr, bbr_bdp(bw, bbr->min_rtt_us, gain));
+	return bbr3_quantize(conn, bbr, bbr3_bdp(bbr, bw, gain));
 }
 
 /*
@@ -60,7 +82,8 @@ CC_INLINE u32 bbr3_inflight(const struct cc_connection *conn, const struct bbr3 
 CC_INLINE u32 bbr3_at_departure(const struct cc_connection *conn, const struct bbr3 *bbr,
 				u32 inflight)
 {
-	return bbr_inflight_at_departure(conn, inflight, bbr3_bw(bbr), bbr->pacing_gain);
+	return bbr_inflight_at_departure(conn, inflight, bbr3_bw(bbr), bbr->pacing_gain,
+					 bbr3_burst_goal(conn, bbr));
 }
 
 /* TargetInflight, section 5.3.3.8.3: the BDP, unless congestion has cut cwnd below it. */

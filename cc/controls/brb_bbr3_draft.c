@@ -4,6 +4,7 @@
 #define BBR3_DRAIN_ROUNDS 3
 #define BBR3_DOWN_GAIN 230
 #define BBR3_GROWTH_EACH_ACK 0
+#define BBR3_FAST_PATH 0
 #include "../bbr3.h"
 
 #define CC_NAME brb_bbr3_draft

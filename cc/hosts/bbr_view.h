@@ -3,12 +3,16 @@
 #ifndef BROBUST_BBR_VIEW_H
 #define BROBUST_BBR_VIEW_H
 
+/* CC_MODE_PROBE_BW_UP. The other phases of PROBE_BW follow as version 3 counts them. */
+#define BBR_VIEW_PROBE_BW_UP 4
+
 struct bbr_view {
 	u32 bw; /* packets per microsecond << 24 */
 	u32 min_rtt_us;
 	u32 pacing_gain; /* << 8 */
 	u32 cwnd_gain;	 /* << 8 */
-	u8 mode;	 /* the first four of enum cc_mode */
+	u32 high_gain;	 /* << 8: the pacing gain of STARTUP */
+	u8 mode;	 /* enum cc_mode */
 };
 
 #endif

@@ -21,7 +21,9 @@
 #include "../bbr.h"
 #include "snapshot.h"
 
-#define BBR_HIGH_GAIN 739 /* STARTUP's, << 8 */
+_Static_assert(BBR_VIEW_PROBE_BW_UP == CC_MODE_PROBE_BW_UP &&
+		   BBR_VIEW_PROBE_BW_UP + 3 == CC_MODE_PROBE_BW_REFILL,
+	       "bbr_view.h has cc.h's modes");
 
 #define POLICY_PASTE(policy, function) policy##function
 #define POLICY_NAME(policy, function) POLICY_PASTE(policy, function)
@@ -76,7 +78,7 @@ CC_INLINE void after_ack(struct sock *sk, const struct cc_sample *sample)
 	model.bw = bbr.bw;
 	model.min_rtt_us = bbr.min_rtt_us;
 	model.pacing_gain = bbr.pacing_gain;
-	model.high_gain = BBR_HIGH_GAIN;
+	model.high_gain = bbr.high_gain;
 	model.mode = bbr.mode;
 	load_connection(sk, &state->conn);
 	POLICY_FUNCTION(_on_ack)(&state->conn, sample, &model, &state->policy);
@@ -150,18 +152,31 @@ CALLBACK(u32, on_undo_cwnd, struct sock *sk)
 	return bbr_undo_cwnd(sk);
 }
 
-/* The stack asks at each pass of its write loop, before it looks at the rate. */
-CALLBACK(u32, on_min_tso_segs, struct sock *sk)
+CC_INLINE void before_sending(struct sock *sk)
 {
 	struct socket_state *state = state_of(sk);
 
-	if (state) {
-		load_connection(sk, &state->conn);
-		POLICY_FUNCTION(_on_send)(&state->conn, &state->policy);
-		store_connection(sk, &state->conn);
-	}
+	if (!state)
+		return;
+	load_connection(sk, &state->conn);
+	POLICY_FUNCTION(_on_send)(&state->conn, &state->policy);
+	store_connection(sk, &state->conn);
+}
+
+/* The stack asks at each pass of its write loop, before it looks at the rate. */
+#ifdef CONTROLS_SIZE_BURSTS
+CALLBACK(u32, on_tso_segs, struct sock *sk, unsigned int mss)
+{
+	before_sending(sk);
+	return bbr_tso_segs(sk, mss);
+}
+#else
+CALLBACK(u32, on_min_tso_segs, struct sock *sk)
+{
+	before_sending(sk);
 	return bbr_min_tso_segs(sk);
 }
+#endif
 
 #else
 

@@ -133,8 +133,7 @@ CALLBACK(u32, on_sndbuf_expand, struct sock *sk)
 #endif
 
 #if !defined(CC_WINDOW_BASED) || defined(CC_ON_SEND)
-/* The stack asks at each pass of its write loop, before it looks at the rate. */
-CALLBACK(u32, on_min_tso_segs, struct sock *sk)
+CC_INLINE void before_sending(struct sock *sk CC_UNUSED)
 {
 #ifdef CC_ON_SEND
 	struct socket_state *state = state_of(sk);
@@ -145,7 +144,47 @@ CALLBACK(u32, on_min_tso_segs, struct sock *sk)
 		end_call(sk, state, 0);
 	}
 #endif
+}
+
+/* The stack asks at each pass of its write loop, before it looks at the rate. */
+#ifdef CONTROLS_SIZE_BURSTS
+CALLBACK(u32, on_tso_segs, struct sock *sk, unsigned int mss)
+{
+#ifdef CC_BURSTS
+	struct socket_state *state;
+
+	before_sending(sk);
+	state = state_of(sk);
+	if (state) {
+		load_connection(sk, &state->conn);
+		return control_burst(&state->conn, mss, &state->control);
+	}
+#else
+	before_sending(sk);
+#endif
+	return burst_of_stack(sk, mss, control_min_tso_segs(READ_ONCE(sk->sk_pacing_rate)));
+}
+#else
+CALLBACK(u32, on_min_tso_segs, struct sock *sk)
+{
+	before_sending(sk);
 	return control_min_tso_segs(READ_ONCE(sk->sk_pacing_rate));
+}
+#endif
+#endif
+
+#if defined(CC_ON_LOST) && defined(STACK_TELLS_LOSSES)
+CALLBACK(void, on_skb_marked_lost, struct sock *sk, const struct sk_buff *skb)
+{
+	struct socket_state *state = state_of(sk);
+	struct cc_sample packet;
+
+	if (!state)
+		return;
+	load_lost_packet(sk, skb, &packet);
+	begin_call(sk, state, CC_CALL_ON_LOST, 0, &packet);
+	control_on_lost(&state->conn, &packet, &state->control);
+	end_call(sk, state, 0);
 }
 #endif
 
@@ -169,8 +208,8 @@ CALLBACK(void, on_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 
 	if (!state)
 		return;
-	begin_call(sk, state, CC_CALL_ON_EVENT, event, NULL);
-	control_on_event(&state->conn, event, &state->control);
+	begin_call(sk, state, CC_CALL_ON_EVENT, event_of(sk, event), NULL);
+	control_on_event(&state->conn, event_of(sk, event), &state->control);
 	end_call(sk, state, 0);
 }
 #endif
@@ -215,7 +254,14 @@ struct tcp_congestion_ops OPERATIONS = {
     OPERATION(sndbuf_expand),
 #endif
 #if !defined(CC_WINDOW_BASED) || defined(CC_ON_SEND)
+#ifdef CONTROLS_SIZE_BURSTS
+    OPERATION(tso_segs),
+#else
     OPERATION(min_tso_segs),
+#endif
+#endif
+#if defined(CC_ON_LOST) && defined(STACK_TELLS_LOSSES)
+    OPERATION(skb_marked_lost),
 #endif
 #ifdef CC_SET_STATE
     OPERATION(set_state),

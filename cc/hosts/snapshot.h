@@ -4,7 +4,7 @@
  *
  * The names are the kernel's. For a module they come from its headers, for BPF from bpf/tcp.h. What
  * the two reach in different ways stands in the kernel.h of each host: ca_state_of(),
- * may_write_app_limited and ask_for_pacing().
+ * cwnd_was_full(), load_losses(), may_write_app_limited and ask_for_pacing().
  */
 #ifndef BROBUST_SNAPSHOT_H
 #define BROBUST_SNAPSHOT_H
@@ -43,6 +43,7 @@ CC_INLINE void load_connection(struct sock *sk, struct cc_connection *conn)
 	conn->ca_state = ca_state_of(sk);
 	conn->is_cwnd_limited = tcp_is_cwnd_limited(sk);
 	conn->is_paced = sk->sk_pacing_status != SK_PACING_NONE;
+	conn->cwnd_was_full = cwnd_was_full(tp);
 	conn->wants_pacing = 0;
 	conn->pacing_stride = 0;
 	conn->random_draws = 0;
@@ -82,6 +83,7 @@ CC_INLINE void load_sample(const struct rate_sample *rs, struct cc_sample *sampl
 	sample->is_app_limited = rs->is_app_limited;
 	sample->is_retrans = rs->is_retrans;
 	sample->is_ack_delayed = rs->is_ack_delayed;
+	load_losses(rs, sample);
 }
 
 #endif

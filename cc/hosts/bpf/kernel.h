@@ -42,6 +42,22 @@ static __always_inline u8 ca_state_of(struct sock *sk)
 	return BPF_CORE_READ_BITFIELD(icsk, icsk_ca_state);
 }
 
+static __always_inline bool cwnd_was_full(const struct tcp_sock *tp)
+{
+	return BPF_CORE_READ_BITFIELD(tp, is_cwnd_limited);
+}
+
+/* Where google's stack runs, modules use what it tells; BPF does not yet. */
+static __always_inline void load_losses(const struct rate_sample *rs CC_UNUSED,
+					struct cc_sample *sample CC_UNUSED)
+{
+}
+
+static __always_inline u32 event_of(struct sock *sk CC_UNUSED, enum tcp_ca_event event)
+{
+	return event;
+}
+
 static __always_inline void ask_for_pacing(struct sock *sk, const struct cc_connection *conn)
 {
 	if (conn->wants_pacing && sk->sk_pacing_status == SK_PACING_NONE)

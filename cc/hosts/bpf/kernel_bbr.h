@@ -13,6 +13,8 @@
 #include "../bbr_view.h"
 #include "kernel.h"
 
+#define BBR_HIGH_GAIN 739 /* STARTUP's, << 8 */
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct bbr {
@@ -65,6 +67,7 @@ static __always_inline void look_at_bbr(struct sock *sk, struct bbr_view *view)
 	view->min_rtt_us = bbr->min_rtt_us;
 	view->pacing_gain = BPF_CORE_READ_BITFIELD(bbr, pacing_gain);
 	view->cwnd_gain = BPF_CORE_READ_BITFIELD(bbr, cwnd_gain);
+	view->high_gain = BBR_HIGH_GAIN;
 	view->mode = BPF_CORE_READ_BITFIELD(bbr, mode);
 }
 

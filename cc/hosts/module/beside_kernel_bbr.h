@@ -83,10 +83,17 @@ static inline u32 bbr_undo_cwnd(struct sock *sk)
 	return brobust_kernel_bbr->undo_cwnd(sk);
 }
 
+#ifdef CONTROLS_SIZE_BURSTS
+static inline u32 bbr_tso_segs(struct sock *sk, unsigned int mss)
+{
+	return brobust_kernel_bbr->tso_segs(sk, mss);
+}
+#else
 static inline u32 bbr_min_tso_segs(struct sock *sk)
 {
 	return brobust_kernel_bbr->min_tso_segs(sk);
 }
+#endif
 
 #include "../beside_kernel_bbr.h"
 
@@ -104,7 +111,11 @@ static int __init register_beside_kernel_bbr(void)
 	operations.cwnd_event = on_cwnd_event;
 	operations.ssthresh = on_ssthresh;
 	operations.undo_cwnd = on_undo_cwnd;
+#ifdef CONTROLS_SIZE_BURSTS
+	operations.tso_segs = on_tso_segs;
+#else
 	operations.min_tso_segs = on_min_tso_segs;
+#endif
 #endif
 	return tcp_register_congestion_control(&operations);
 }

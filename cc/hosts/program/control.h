@@ -20,9 +20,11 @@ struct cc_operations {
 	void (*set_state)(struct cc_connection *, u8, struct control *);
 	void (*on_event)(struct cc_connection *, u32, struct control *);
 	void (*on_send)(struct cc_connection *, struct control *);
+	void (*on_lost)(struct cc_connection *, const struct cc_sample *, struct control *);
 	u32 (*ssthresh)(struct cc_connection *, struct control *);
 	u32 (*undo_cwnd)(struct cc_connection *, struct control *);
 	u32 (*min_tso_segs)(u64);
+	u32 (*burst)(const struct cc_connection *, u32, const struct control *);
 	u32 (*sndbuf_expand)(void);
 	void (*report)(const struct cc_connection *, const struct control *, struct cc_report *);
 };
@@ -71,6 +73,12 @@ const struct cc_operations PASTE(CC_NAME, _operations) = {
 #endif
 #ifdef CC_ON_SEND
     .on_send = control_on_send,
+#endif
+#ifdef CC_ON_LOST
+    .on_lost = control_on_lost,
+#endif
+#ifdef CC_BURSTS
+    .burst = control_burst,
 #endif
     .ssthresh = control_ssthresh,
     .undo_cwnd = control_undo_cwnd,

@@ -33,6 +33,7 @@ pub struct Connection {
     pub ca_state: u8,
     pub is_cwnd_limited: u8,
     pub is_paced: u8,
+    pub cwnd_was_full: u8,
     pub wants_pacing: u8,
     pub pacing_stride: u8,
     pub random_draws: u8,
@@ -55,9 +56,13 @@ pub struct Sample {
     pub losses: i32,
     pub acked_sacked: u32,
     pub prior_in_flight: u32,
+    pub lost: i32,
+    pub tx_in_flight: u32,
     pub is_app_limited: u8,
     pub is_retrans: u8,
     pub is_ack_delayed: u8,
+    pub tells_losses: u8,
+    pub is_acking_probe: u8,
 }
 
 /// struct cc_report
@@ -99,9 +104,11 @@ pub struct Operations {
     pub set_state: Option<unsafe extern "C" fn(*mut Connection, u8, *mut c_void)>,
     pub on_event: Option<unsafe extern "C" fn(*mut Connection, u32, *mut c_void)>,
     pub on_send: Option<unsafe extern "C" fn(*mut Connection, *mut c_void)>,
+    pub on_lost: Option<unsafe extern "C" fn(*mut Connection, *const Sample, *mut c_void)>,
     pub ssthresh: unsafe extern "C" fn(*mut Connection, *mut c_void) -> u32,
     pub undo_cwnd: unsafe extern "C" fn(*mut Connection, *mut c_void) -> u32,
     pub min_tso_segs: Option<unsafe extern "C" fn(u64) -> u32>,
+    pub burst: Option<unsafe extern "C" fn(*const Connection, u32, *const c_void) -> u32>,
     pub sndbuf_expand: Option<unsafe extern "C" fn() -> u32>,
     pub report: unsafe extern "C" fn(*const Connection, *const c_void, *mut Report),
 }
@@ -144,6 +151,7 @@ mod tests {
                 ca_state,
                 is_cwnd_limited,
                 is_paced,
+                cwnd_was_full,
                 wants_pacing,
                 pacing_stride,
                 random_draws,
@@ -166,9 +174,13 @@ mod tests {
                 losses,
                 acked_sacked,
                 prior_in_flight,
+                lost,
+                tx_in_flight,
                 is_app_limited,
                 is_retrans,
                 is_ack_delayed,
+                tells_losses,
+                is_acking_probe,
             }
         );
         assert_same_layout!(
@@ -192,9 +204,11 @@ mod tests {
                 set_state,
                 on_event,
                 on_send,
+                on_lost,
                 ssthresh,
                 undo_cwnd,
                 min_tso_segs,
+                burst,
                 sndbuf_expand,
                 report,
             }

@@ -94,13 +94,20 @@ fn call(
             ("set_state", None)
         }
         1 => {
-            socket.on_event(conn, random.below(6) as u32);
+            socket.on_event(conn, random.below(8) as u32);
             ("on_event", None)
         }
         2 => ("ssthresh", Some(socket.ssthresh(conn))),
         4..8 => {
             socket.on_send(conn);
+            let burst = socket.burst(conn, conn.mss);
+            assert!(burst != Some(0), "a burst of nothing: {conn:?}");
             ("on_send", None)
+        }
+        8 => {
+            let told = Sample { tells_losses: 1, ..sample(conn, random, wild) };
+            socket.on_lost(conn, &told);
+            ("on_lost", None)
         }
         3 if control.is_window_based() || conn.prior_cwnd > 0 => ("undo_cwnd", Some(socket.undo_cwnd(conn))),
         _ if control.is_window_based() => {
@@ -181,6 +188,7 @@ fn advance(conn: &mut Connection, random: &mut Random) {
     conn.random = std::array::from_fn(|_| random.draw() as u32);
     conn.random_draws = 0;
     conn.is_cwnd_limited = u8::from(!random.chance(3));
+    conn.cwnd_was_full = conn.is_cwnd_limited;
     if random.chance(300) {
         conn.app_limited = conn.delivered;
     } else if random.chance(10) {
@@ -217,6 +225,7 @@ fn jump(conn: &mut Connection, random: &mut Random) {
     conn.pacing_shift = random.below(21) as u8;
     conn.ca_state = random.below(u64::from(ca_state::LOSS) + 1) as u8;
     conn.is_cwnd_limited = random.below(2) as u8;
+    conn.cwnd_was_full = random.below(2) as u8;
     conn.is_paced = random.below(2) as u8;
     conn.random = std::array::from_fn(|_| random.draw() as u32);
     conn.random_draws = 0;
@@ -241,6 +250,10 @@ fn sample(conn: &Connection, random: &mut Random, wild: bool) -> Sample {
             is_app_limited: random.below(2) as u8,
             is_retrans: random.below(2) as u8,
             is_ack_delayed: random.below(2) as u8,
+            lost: random.packets() as i32,
+            tx_in_flight: random.packets(),
+            tells_losses: random.below(2) as u8,
+            is_acking_probe: random.below(2) as u8,
         };
     }
     let delivered = 1 + random.below(60) as i32;

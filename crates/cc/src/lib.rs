@@ -27,6 +27,9 @@ pub mod ca_state {
 /// enum cc_event: the stack is about to send with nothing in flight.
 pub const EVENT_TX_START: u32 = 0;
 
+/// enum cc_event: a tail loss probe has repaired a loss.
+pub const EVENT_TLP_RECOVERY: u32 = 6;
+
 /// The names of enum cc_ca_state, by number.
 pub const CA_STATES: [&str; 5] = ["open", "disorder", "cwr", "recovery", "loss"];
 
@@ -185,6 +188,20 @@ impl Socket {
         }
     }
 
+    /// Calls control_on_lost(), if the control has it.
+    pub fn on_lost(&mut self, conn: &mut Connection, packet: &Sample) {
+        if let Some(on_lost) = self.control.operations().on_lost {
+            // SAFETY: as in `init`.
+            unsafe { on_lost(conn, packet, self.state()) };
+        }
+    }
+
+    /// Calls control_burst(), which returns packets of `mss` bytes; None if the control does not size its bursts.
+    pub fn burst(&self, conn: &Connection, mss: u32) -> Option<u32> {
+        // SAFETY: as in `init`; the function only reads the state.
+        self.control.operations().burst.map(|burst| unsafe { burst(conn, mss, self.state.as_ptr().cast()) })
+    }
+
     /// Calls control_ssthresh(), which returns packets.
     pub fn ssthresh(&mut self, conn: &mut Connection) -> u32 {
         // SAFETY: as in `init`.
@@ -236,6 +253,7 @@ mod tests {
         let states = [OPEN, DISORDER, CWR, RECOVERY, LOSS].map(|number| CA_STATES[usize::from(number)]);
         assert_eq!(states, ["open", "disorder", "cwr", "recovery", "loss"]);
         assert_eq!(names("cc_event", "CC_EVENT_")[EVENT_TX_START as usize], "tx_start");
+        assert_eq!(names("cc_event", "CC_EVENT_")[EVENT_TLP_RECOVERY as usize], "tlp_recovery");
     }
 
     #[test]

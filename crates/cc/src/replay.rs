@@ -24,8 +24,18 @@ pub struct Record {
 }
 
 /// The names of enum cc_call_kind, by number. The last kind, the return, is `RETURN`.
-const KINDS: [&str; 9] =
-    ["init", "on_ack", "on_acked", "on_rtt", "set_state", "on_event", "ssthresh", "undo_cwnd", "on_send"];
+const KINDS: [&str; 10] = [
+    "init",
+    "on_ack",
+    "on_acked",
+    "on_rtt",
+    "set_state",
+    "on_event",
+    "ssthresh",
+    "undo_cwnd",
+    "on_send",
+    "on_lost",
+];
 const RETURN: u32 = KINDS.len() as u32;
 
 impl Record {
@@ -150,6 +160,7 @@ fn again(open: &mut Open, called: &Record, returned: &Record) -> Vec<(&'static s
         6 => answer = open.socket.ssthresh(&mut conn),
         7 => answer = open.socket.undo_cwnd(&mut conn),
         8 => open.socket.on_send(&mut conn),
+        9 => open.socket.on_lost(&mut conn, &called.sample),
         _ => {}
     }
     if matches!(called.kind, 1 | 2) {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use brobust_cc::{ca_state, EVENT_TX_START};
+use brobust_cc::{ca_state, Sample, EVENT_TLP_RECOVERY, EVENT_TX_START};
 use common::Path;
 
 fn startup_over(control: &str) -> Path {
@@ -245,4 +245,117 @@ fn a_loss_that_was_none_gives_back_window_and_bounds_5_5_12() {
     assert!(path.estimate() < estimate * 0.9);
     assert_eq!(path.socket.undo_cwnd(&mut path.conn), cwnd);
     assert!((path.estimate() - estimate).abs() < 0.01);
+}
+
+/// A packet of which google's stack says that it is lost.
+fn lost(lost: i32, tx_in_flight: u32) -> Sample {
+    Sample { losses: 1, lost, tx_in_flight, tells_losses: 1, ..Sample::default() }
+}
+
+#[test]
+fn a_lost_packet_of_which_the_stack_tells_ends_up_at_once_5_5_10_2() {
+    let mut path = probing("brb_bbr3");
+    for _ in 0..path.rounds(1) {
+        path.ack_with(|sample| sample.tells_losses = 1);
+    }
+    path.socket.on_lost(&mut path.conn, &lost(3, 200));
+    assert_eq!(path.mode(), "probe_bw_up", "3 of 200 are less than 2 %");
+    path.socket.on_lost(&mut path.conn, &Sample { tells_losses: 0, ..lost(9, 200) });
+    assert_eq!(path.mode(), "probe_bw_up", "nothing is known of a packet that was delivered once");
+    path.socket.on_lost(&mut path.conn, &lost(5, 200));
+    assert_eq!(path.mode(), "probe_bw_down");
+}
+
+#[test]
+fn what_a_tail_loss_probe_repairs_counts_as_a_loss_of_version_3_alone() {
+    for (control, mode) in [("brb_bbr3", "probe_bw_down"), ("brb_bbr2", "probe_bw_up")] {
+        let mut path = probing(control);
+        for _ in 0..path.rounds(1) {
+            path.ack_with(|sample| {
+                sample.tells_losses = 1;
+                sample.delivered = 20; // one of 21 is more than 2 %
+            });
+        }
+        path.socket.on_event(&mut path.conn, EVENT_TLP_RECOVERY);
+        assert_eq!(path.mode(), mode, "{control}");
+    }
+}
+
+#[test]
+fn growth_that_the_first_ack_of_a_round_does_not_show_counts_but_in_the_draft() {
+    for (control, mode) in [("brb_bbr2", "startup"), ("brb_bbr3", "startup"), ("brb_bbr3_draft", "drain")] {
+        let mut path = Path::new(control, 10, 20_000);
+        for round in 0..10 {
+            for ms in 0..path.rounds(1) {
+                // All but one ACK of a round show a third of what the path carries, as ACKs in bunches do.
+                path.ack_with(|sample| sample.delivered /= if ms == 10 || round == 0 { 1 } else { 3 });
+                if path.mode() != "startup" {
+                    break;
+                }
+            }
+            path.rate = path.rate * 14 / 10;
+        }
+        assert_eq!(path.mode() == "startup", mode == "startup", "{control} is in {}", path.mode());
+    }
+}
+
+#[test]
+fn an_rtt_equal_to_the_minimum_refreshes_it_in_version_2_alone() {
+    for (control, expected) in [("brb_bbr2", false), ("brb_bbr3", true)] {
+        let mut path = cruising(control);
+        path.in_flight = None;
+        let came = (0..6000).any(|_| {
+            path.ack();
+            path.mode() == "probe_rtt"
+        });
+        assert_eq!(came, expected, "{control}");
+    }
+}
+
+#[test]
+fn a_burst_has_two_packets_at_any_rate_in_version_3_and_one_below_1200_kbit_in_version_2() {
+    for (control, least) in [("brb_bbr2", 1), ("brb_bbr3", 2)] {
+        let mut path = Path::new(control, 10, 20_000);
+        path.conn.pacing_rate = 1_000_000 / 8;
+        assert_eq!(path.socket.burst(&path.conn, 1448), Some(least), "{control}");
+        path.conn.pacing_rate = 100_000_000 / 8;
+        assert_eq!(path.socket.burst(&path.conn, 1448), Some(8), "{control}: a millisecond");
+    }
+    let mut near = Path::new("brb_bbr3", 10, 1_000);
+    near.conn.pacing_rate = 100_000_000 / 8;
+    let burst = near.socket.burst(&near.conn, 1448);
+    assert_eq!(burst, Some((12_207 + 32_768) / 1448), "half of 64 KiB more where the RTT is 1 ms");
+}
+
+#[test]
+fn an_application_limited_ack_that_shows_nothing_new_changes_nothing_but_in_the_draft() {
+    for (control, stays) in [("brb_bbr3", true), ("brb_bbr3_draft", false)] {
+        let mut path = cruising(control);
+        path.ack();
+        let bdp = path.bdp();
+        let full = (path.conn.cwnd, path.conn.pacing_rate);
+        path.conn.app_limited = 1;
+        // Bunches of ACKs, which would raise cwnd.
+        for _ in 0..5 {
+            path.ack_with(|sample| {
+                sample.is_app_limited = 1;
+                sample.delivered /= 2;
+                sample.acked_sacked = bdp;
+            });
+        }
+        assert_eq!((path.conn.cwnd, path.conn.pacing_rate) == full, stays, "{control}");
+    }
+}
+
+#[test]
+fn the_larger_window_is_kept_over_probe_rtt() {
+    let mut path = cruising("brb_bbr3");
+    path.socket.ssthresh(&mut path.conn); // a loss: the window then is remembered
+    let saved = path.conn.cwnd;
+    path.conn.cwnd /= 2;
+    path.rtt_us += 1000;
+    path.in_flight = Some(4);
+    path.until("probe_rtt", 6000);
+    path.until("probe_bw_cruise", 1000);
+    assert!(path.conn.cwnd >= saved, "{} of {saved}", path.conn.cwnd);
 }

@@ -87,6 +87,26 @@ pub fn require_bbr(object: &Object, kernel: &mut KernelBtf) -> Result<()> {
     }
 }
 
+/// Returns the version of one of the kernel's own BBR controls, `bbr` or `bbr2`, from the fields of its state. None if
+/// the control is another one, or the kernel has no BTF of it.
+pub fn bbr_version(control: &str) -> Option<u32> {
+    if !matches!(control, "bbr" | "bbr2") {
+        return None;
+    }
+    let (kernel, _) = with_log(KernelBtf::open);
+    let mut kernel = kernel?;
+    if Path::new(&format!("/sys/module/tcp_{control}")).exists() {
+        with_log(|| kernel.add_module(&format!("tcp_{control}")));
+    }
+    let has = |field: &str| kernel.struct_has_field("bbr", field);
+    match (has("lt_use_bw"), has("full_bw_now"), has("bw_lo")) {
+        (true, _, _) => Some(1), // the policer detector, which later versions dropped
+        (_, true, _) => Some(3),
+        (_, _, true) => Some(2),
+        _ => None,
+    }
+}
+
 fn load_tcp_bbr() -> Result<()> {
     if Path::new("/sys/module/tcp_bbr").exists() {
         return Ok(());

@@ -15,7 +15,7 @@ mod refusal;
 mod registry;
 mod shadow;
 
-pub use host::available;
+pub use host::{available, bbr_version};
 pub use objects::names;
 pub use programs::{programs, Program};
 pub use recording::recorded_calls;

@@ -41,6 +41,20 @@ def runs(table: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
 
 
+def kernels(table: pl.DataFrame) -> str:
+    """Return the senders' kernels in words, with what their own BBR is where it is not version 1."""
+    releases = ", ".join(sorted(str(release) for release in table["kernel_release"].unique().drop_nulls()))
+    return f"Linux {releases}" + "".join(f", {note}" for note in versions(table))
+
+
+def versions(table: pl.DataFrame) -> list[str]:
+    """Return a note such as "bbr is version 3" for each of the kernel's own BBR controls that is not version 1."""
+    if "bbr_version" not in table.columns:  # a dataset of an older brobust
+        return []
+    later = table.filter(pl.col("bbr_version") > 1).select(pl.col("cc").str.split(":").list.first(), "bbr_version")
+    return [f"{name} is version {version}" for name, version in sorted(set(later.iter_rows()))]
+
+
 def varying(measured: pl.DataFrame) -> list[str]:
     """Return the axes along which this dataset has more than one value. A driver or timeslice that is missing only
     where the share is 1 does not count, since the share says the same. Nor does an axis count that differs only

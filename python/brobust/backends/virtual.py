@@ -113,7 +113,10 @@ class VirtualBackend:
             "started_at": started,
             "wall_s": time.monotonic() - clock,
         }
-        rows = [{**common, **row} for row in _flow_rows(run.scenario, result)]
+        rows = [
+            {**common, **row, "bbr_version": kernel.bbr_versions.get(cc_names.name_of(row["cc"]))}
+            for row in _flow_rows(run.scenario, result)
+        ]
         over_time: Rows = _table(result["throughput"], run.id, THROUGHPUT)
         if run.scenario.traffic == "iperf3":
             over_time = _from_iperf3(run, result["iperf3"], rows)

@@ -120,7 +120,10 @@ def render(built: list[virtual_kernels.VirtualKernel], width: int) -> str:
             f"Linux {kernel.release}", f"HZ={kernel.hz}", f"{kernel.path.stat().st_size / 1e6:.1f} MB",
             f"sha256 {kernel.sha256[:8]}", "stale" if kernel.stale else kernel.where,
         ]  # fmt: skip
-        controls = " ".join(sorted(kernel.congestion_controls))
+        controls = " ".join(
+            f"{name} (version {version})" if (version := kernel.bbr_versions.get(name, 1)) > 1 else name
+            for name in sorted(kernel.congestion_controls)
+        )
         lines = [kernel.name, _wrapped(", ".join(facts), width), _wrapped(controls, width)]
         if kernel.stale:  # the command stays on one line, so that it can be copied
             lines.append(f"    `{kernel.build_command}` rebuilds it with the current kernel/virtual")

@@ -35,6 +35,9 @@ RUNS: dict[str, Column] = {
     **_OF_FIELDS,
     "kernel_release": Column(pl.String, "uname -r of the sender"),
     "kernel_hash": Column(pl.String, "SHA-256 of the sender's kernel image; null on vm"),
+    "bbr_version": Column(
+        pl.Int64, "version of BBR that the flow's control is, if it is one of the kernel's own; null for others, and on vm"
+    ),
     "hz": Column(pl.Int64, "tick rate of the sender's kernel, Hz; null on vm"),
     "path_kernel_release": Column(pl.String, "uname -r of the guest with bottleneck and receiver; null on virtual"),
     "throughput_mbps": Column(pl.Float64, "payload received from start_s to stop_s, Mbit/s, counted at the receiver"),

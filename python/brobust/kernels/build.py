@@ -25,7 +25,7 @@ from brobust.kernels import kept, our_files
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.sources import Order, Source, fetch, identity_of_tree, unpack
 from brobust.kernels.toolchain import BuildFailed, Log, Progress, Silent, check_programs, log_of
-from brobust.kernels.tree import bring_our_files, compile_kernel, configure
+from brobust.kernels.tree import bbr_versions, bring_our_files, compile_kernel, configure
 from brobust.kernels.virtual import VirtualKernel
 
 # Raise this when the way of building changes, so that kernels built the old way are built again.
@@ -158,6 +158,7 @@ def keep(
         our_files=hashed,
         key=key(order, source.identity, hashed),
         objects=objects,
+        bbr_versions=bbr_versions(tree),
     )
     kernel.write()
     _put_in_place(whole, final)

@@ -27,11 +27,28 @@ def bring_our_files(tree: Path, ours: Path, log: Log, progress: Progress) -> dic
 
     Return the congestion controls that this adds, each with its source file in the tree.
     """
-    patches = [path for path in our_files.below(ours / "patches").values() if path.suffix == ".patch"]
+    patches = [
+        path
+        for path in our_files.below(ours / "patches").values()
+        if path.suffix == ".patch" and is_for(path.read_text(), tree)
+    ]
     progress.phase(f"applying patches: {len(patches)}")
     for patch in patches:
         _apply(patch, tree, log)
     return copy_files(ours / "tree", tree)
+
+
+def is_for(patch: str, tree: Path) -> bool:
+    """Return whether a patch is for this tree. Lines before its first hunk may say so: "Only where FILE has: TEXT" and
+    "Left out where FILE has: TEXT"."""
+    head = patch.partition("\n--- ")[0]
+    conditions = re.findall(r"^(Only|Left out) where (\S+) has: (.+)$", head, re.MULTILINE)
+    return all(has(tree / file, text) == (kind == "Only") for kind, file, text in conditions)
+
+
+def has(file: Path, text: str) -> bool:
+    """Return whether a file is there and contains this text."""
+    return file.is_file() and text in file.read_text(errors="replace")
 
 
 def _apply(patch: Path, tree: Path, log: Log) -> None:
@@ -98,6 +115,7 @@ def configure(tree: Path, ours: Path, hz: int, log: Log, progress: Progress) -> 
     progress.phase(f"configuring, HZ={hz}")
     fragment = "".join(path.read_text() for path in sorted(ours.glob("*config")))
     wanted = [line for line in fragment.splitlines() if not re.match(r"(# )?CONFIG_HZ(_[0-9]+)?\b", line)]
+    wanted += own_controls(tree, fragment)
     make_tick_settable(tree / "arch/um/Kconfig", hz)
     # Trees that choose the tick by kernel/Kconfig.hz need CONFIG_HZ_…; others ignore it.
     lines = [*wanted, f"CONFIG_HZ={hz}", f"CONFIG_HZ_{hz}=y"]
@@ -109,6 +127,30 @@ def configure(tree: Path, ours: Path, hz: int, log: Log, progress: Progress) -> 
         raise BadInput(f"--hz: this tree's arch/um/Kconfig does not allow HZ={hz}; give `config HZ` a prompt there")
     if missing := not_taken(wanted, config):
         progress.note(f"Linux {version_of(tree)} does not know or allow: {', '.join(missing)}")
+
+
+def own_controls(tree: Path, fragment: str) -> list[str]:
+    """Return the options of the congestion controls that only this tree has, such as google's BBR version 2."""
+    kconfig = tree / "net/ipv4/Kconfig"
+    text = kconfig.read_text(errors="replace") if kconfig.is_file() else ""
+    options = re.findall(r"^config (TCP_CONG_[A-Z0-9_]+)$", text, re.MULTILINE)
+    return [f"CONFIG_{option}=y" for option in options if f"CONFIG_{option}=" not in fragment]
+
+
+_BBR_VERSION = re.compile(r"^#define\s+BBR_VERSION\s+([0-9]+)|\.bbr_version\s*=\s*(?:\(__u8\))?\s*([0-9]+)", re.M)
+_BBR_NAME = re.compile(r'^\s*\.name\s*=\s*"([a-z0-9_]+)"', re.MULTILINE)
+
+
+def bbr_versions(tree: Path) -> dict[str, int]:
+    """Return the version of BBR that each of the tree's own BBR controls is, by its name. A file that does not say a
+    version has version 1, as mainline's."""
+    versions = {}
+    for file in sorted((tree / "net/ipv4").glob("tcp_bbr*.c")):
+        text = file.read_text(errors="replace")
+        if name := _BBR_NAME.search(text):
+            found = _BBR_VERSION.search(text)
+            versions[name[1]] = int(found[1] or found[2]) if found else 1
+    return versions
 
 
 def make_tick_settable(kconfig: Path, hz: int) -> None:

@@ -15,8 +15,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -60,6 +60,8 @@ class VirtualKernel:
     """Hash of everything that it was built from; see build.py."""
     objects: int
     """The number of compiled files: the total for the next build's progress."""
+    bbr_versions: Mapping[str, int] = field(default_factory=dict)
+    """The version of each of the tree's own BBR controls, by its name. A kernel.json of an older brobust has none."""
 
     @classmethod
     def read(cls, directory: Path) -> VirtualKernel | None:
@@ -263,5 +265,5 @@ def summary(kernel: VirtualKernel) -> dict[str, Any]:
         "name": kernel.name, "release": kernel.release, "hz": kernel.hz,
         "congestion_controls": sorted(kernel.congestion_controls), "sha256": kernel.sha256,
         "bytes": kernel.path.stat().st_size, "path": str(kernel.path), "source": kernel.source,
-        "where": kernel.where, "stale": kernel.stale,
+        "where": kernel.where, "stale": kernel.stale, "bbr_versions": dict(kernel.bbr_versions),
     }  # fmt: skip

@@ -14,6 +14,7 @@ import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from brobust import files
+from brobust.analysis import summary
 from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE
 from brobust.dataset import Dataset
 from brobust.errors import BadInput
@@ -60,13 +61,12 @@ class _Part(Reproduced):
     def summary(self) -> dict[str, Any]:
         runs = self._runs
         host = json.loads((self.directory / "data/dataset.json").read_bytes())
-        kernels = sorted(str(release) for release in runs["kernel_release"].unique().drop_nulls())
         paper, scale, backend = (self.about[what] for what in ("paper", "scale", "backend"))
         command = ["brobust", "reproduce", paper, "--scale", scale, "--backend", backend, *self.about.get("asked", [])]
         return {
             "backend": backend,
             "scale": scale,
-            "kernels": ", ".join(kernels),
+            "kernels": summary.kernels(runs),
             "runs": len(runs),
             "failed": len(runs.filter(pl.col("outcome") == "failed")),
             "unfaithful": len(runs.filter(pl.col("outcome") == "unfaithful")),

@@ -315,13 +315,12 @@ def caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str) -> str:
     per_cell = measured.group_by(summary.varying(measured) or ["cc"]).len()["len"]
     counts = sorted(set(per_cell.to_list()))
     n = "n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}" + "-".join(map(str, dict.fromkeys([counts[0], counts[-1]])))
-    kernels = ", ".join(sorted({str(release) for release in runs["kernel_release"].unique().drop_nulls()}))
     accelerators = "/".join(sorted(str(a).upper() for a in runs["accelerator"].unique().drop_nulls()))
     unfaithful = measured.filter(pl.col("outcome") == "unfaithful").height
     where = f"Backend {'/'.join(sorted(runs['backend'].unique()))}" + (f" ({accelerators})" if accelerators else "")
     points = f"Points: standard deviation over {n} runs"
     if stat == "median":
         points = f"Points: median of {n} runs, bars: its 95 % confidence interval (bootstrap), dots: each run"
-    return f"{', '.join(fixed)}; {first['duration_s']:g} s per run. {points}. {where}, Linux {kernels}" + (
+    return f"{', '.join(fixed)}; {first['duration_s']:g} s per run. {points}. {where}, {summary.kernels(runs)}" + (
         f"; {unfaithful} runs unfaithful." if unfaithful else "."
     )

@@ -225,8 +225,7 @@ def _where(evidence: Evidence) -> str:
     for axis in ("bandwidth_mbps", "rtt_ms"):
         if evidence.runs[axis].n_unique() == 1:
             path.append(axis_phrase(axis, first[axis]))
-    kernels = "/".join(sorted(str(release) for release in evidence.flows["kernel_release"].unique().drop_nulls()))
-    return f"{', '.join(path)}; backend {first['backend']}, Linux {kernels}."
+    return f"{', '.join(path)}; backend {first['backend']}, {summary.kernels(evidence.flows)}."
 
 
 def _over_time(axes: Axes, evidence: Evidence, ids: list[str], color: str) -> None:

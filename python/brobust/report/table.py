@@ -47,4 +47,5 @@ def _caption(table: pl.DataFrame) -> str:
     text = "median of n runs; throughput is payload at the receiver; retrans: segments retransmitted"
     if "unfaithful" in set(table["outcome"]):
         text += "; (k!): k of them did not get the requested contention; the dataset says why"
+    text = "; ".join([text, *summary.versions(table)])
     return text + (f"; {failed} run(s) failed and are left out" if failed else "")

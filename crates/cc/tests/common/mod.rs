@@ -34,6 +34,7 @@ impl Path {
             tso_max_bytes: 65215,
             pacing_shift: 10,
             is_cwnd_limited: 1,
+            cwnd_was_full: 1,
             unsent_bytes: 1 << 20,
             ..Connection::default()
         };

@@ -16,6 +16,8 @@ use crate::Found;
 struct Row {
     name: String,
     from: &'static str,
+    /// The version of BBR that one of the kernel's own controls is; None for others, and where the kernel does not tell.
+    bbr_version: Option<u32>,
     state: &'static str,
     /// The namespaces in which it is the default.
     default_of: Vec<String>,
@@ -34,7 +36,12 @@ pub fn run(options: &Json) -> Found {
     }
     let cells = rows.into_iter().map(|row| {
         let sockets: Vec<String> = row.sockets.iter().map(|(place, count)| format!("{count} ({place})")).collect();
-        [row.name, row.from.into(), row.state.into(), row.default_of.join(", "), sockets.join(", ")]
+        // Version 1 is what the name says; google's kernels have another one under it.
+        let from = match row.bbr_version {
+            Some(version) if version > 1 => format!("{}, BBR version {version}", row.from),
+            _ => row.from.into(),
+        };
+        [row.name, from, row.state.into(), row.default_of.join(", "), sockets.join(", ")]
     });
     output::table(["name", "from", "state", "default of", "sockets"], [Align::Left; 5], cells)?;
     Ok(ExitCode::SUCCESS)
@@ -52,6 +59,7 @@ fn rows() -> Vec<Row> {
         let is_ours = ours.contains(&name.as_str());
         Row {
             from: if is_ours { "brobust" } else { "kernel" },
+            bbr_version: if is_ours { None } else { ccload::bbr_version(&name) },
             state: state(is_ours, place < available, journals.iter().find(|journal| journal.name == name)),
             name,
             default_of: Vec::new(),

@@ -8,6 +8,13 @@
 
 const struct tcp_congestion_ops *const brobust_kernel_bbr = &tcp_bbr_cong_ops;
 
+/* google's version 3 defines BBR_VERSION; mainline's version 1 does not. */
+#if defined(BBR_VERSION) && BBR_VERSION >= 3
+#define BROBUST_HIGH_GAIN bbr_startup_pacing_gain
+#else
+#define BROBUST_HIGH_GAIN bbr_high_gain
+#endif
+
 void brobust_look_at_bbr(struct sock *sk, struct bbr_view *view)
 {
 	const struct bbr *bbr = inet_csk_ca(sk);
@@ -16,7 +23,12 @@ void brobust_look_at_bbr(struct sock *sk, struct bbr_view *view)
 	view->min_rtt_us = bbr->min_rtt_us;
 	view->pacing_gain = bbr->pacing_gain;
 	view->cwnd_gain = bbr->cwnd_gain;
+	view->high_gain = BROBUST_HIGH_GAIN;
 	view->mode = bbr->mode;
+#if defined(BBR_VERSION) && BBR_VERSION >= 3
+	if (bbr->mode == BBR_PROBE_BW)
+		view->mode = BBR_VIEW_PROBE_BW_UP + bbr->cycle_idx;
+#endif
 }
 
 /*
@@ -27,19 +39,21 @@ void brobust_look_at_bbr(struct sock *sk, struct bbr_view *view)
 static bool control_sizes_tso;
 module_param(control_sizes_tso, bool, 0444);
 
-static u32 bbr_tso_segs(struct sock *sk, unsigned int mss_now)
+static u32 brobust_tso_segs(struct sock *sk, unsigned int mss_now)
 {
-	unsigned long bytes = READ_ONCE(sk->sk_pacing_rate) >> READ_ONCE(sk->sk_pacing_shift);
+	unsigned long rate = READ_ONCE(sk->sk_pacing_rate);
+	unsigned long bytes = rate >> READ_ONCE(sk->sk_pacing_shift);
 
 	bytes = min_t(unsigned long, bytes, sk->sk_gso_max_size);
-	return max_t(u32, bytes / mss_now, bbr_min_tso_segs(sk));
+	return max_t(u32, bytes / mss_now, rate < 1200000 / 8 ? 1 : 2);
 }
 
-/* This runs before a policy copies the operations, and before a socket has them. */
-static int __init bbr_take_tso_interface(void)
+/* This runs before a policy copies the operations, and before a socket has them. In google's own
+ * kernels BBR has the interface anyway. */
+static int __init brobust_take_tso_interface(void)
 {
-	if (control_sizes_tso)
-		tcp_bbr_cong_ops.tso_segs = bbr_tso_segs;
+	if (control_sizes_tso && !tcp_bbr_cong_ops.tso_segs)
+		tcp_bbr_cong_ops.tso_segs = brobust_tso_segs;
 	return 0;
 }
-subsys_initcall(bbr_take_tso_interface);
+subsys_initcall(brobust_take_tso_interface);
