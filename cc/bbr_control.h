@@ -104,7 +104,7 @@ static u32 control_undo_cwnd(struct cc_connection *conn, struct control *control
 
 #ifdef CC_ON_LOST
 CC_INLINE void control_on_lost(struct cc_connection *conn, const struct cc_sample *packet,
-			    struct control *control)
+			       struct control *control)
 {
 	BEFORE_BBR(conn, control);
 	BBR_OF(BBR, _on_lost)(conn, packet, &control->bbr);

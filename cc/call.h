@@ -22,7 +22,7 @@ enum cc_call_kind {
 	CC_CALL_UNDO_CWND,
 	CC_CALL_ON_SEND,
 	CC_CALL_ON_LOST, /* with its packet as a sample */
-	CC_CALL_RETURN, /* value: what the control answered, or 0 */
+	CC_CALL_RETURN,	 /* value: what the control answered, or 0 */
 };
 
 /* Read by crates/cc/src/replay.rs. */

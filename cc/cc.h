@@ -67,7 +67,7 @@
  *
  *	CC_GAIN			1 for 256	CC_PACKETS, CC_ROUNDS	1 for 1
  *	CC_PER_1024		1 for 1024	CC_SWITCH		on, off for 1, 0
- *	CC_TIMES, CC_BYTES	1 for 1
+ *	CC_TIMES		1 for 1
  *	CC_PERCENT, CC_PERMILLE	1 for 1		CC_BITS_PER_SECOND	bit/s
  *	CC_MICROSECONDS, CC_MILLISECONDS, CC_SECONDS	a time; the number of these
  */
@@ -130,11 +130,13 @@ struct cc_connection {
 	u32 prior_cwnd;	     /* packets: cwnd when the stack last began to recover */
 	u32 gso_max_size;    /* bytes of one burst, by the device */
 	u32 tso_max_bytes;   /* bytes of payload in one burst, by the stack */
-	u8 pacing_shift;     /* a burst lasts 1 s >> this */
-	u8 ca_state;	     /* enum cc_ca_state */
-	u8 is_cwnd_limited;  /* cwnd limits sending (tcp_is_cwnd_limited) */
-	u8 is_paced;	     /* by the stack or by fq */
-	u8 cwnd_was_full;    /* the last window was sent whole: as above without slow start's rule */
+	u32 gso_limit;	 /* bytes: the largest burst of any device (GSO_MAX_SIZE); 64 KiB, or more
+			      * beside google's version 2 on Linux 5.19 and later */
+	u8 pacing_shift; /* a burst lasts 1 s >> this */
+	u8 ca_state;	 /* enum cc_ca_state */
+	u8 is_cwnd_limited; /* cwnd limits sending (tcp_is_cwnd_limited) */
+	u8 is_paced;	    /* by the stack or by fq */
+	u8 cwnd_was_full;   /* the last window was sent whole: as above without slow start's rule */
 
 	/* The control may write these too: */
 	u8 wants_pacing;  /* asks the stack to pace this connection; set in control_init() only */

@@ -25,7 +25,7 @@ GOOGLE = {"6.12": "google-bbr3-linux-6.12.patch.gz", "6.1": "google-bbr2-linux-6
 # Of cases.VIRTUAL_QUICK, those in which not every packet is the same. docs/algorithms.md says why.
 DIFFER: dict[tuple[str, str], set[str]] = {
     ("bbr", "brb_bbr3"): set(),
-    ("bbr2", "brb_bbr2:max_burst=524280"): set(),
+    ("bbr2", "brb_bbr2"): set(),
 }
 
 
@@ -75,7 +75,7 @@ def _kernel(name: str) -> virtual_kernels.VirtualKernel:
     ("name", "pair"),
     [
         ("virtual-google3", ("bbr", "brb_bbr3")),
-        ("virtual-google2", ("bbr2", "brb_bbr2:max_burst=524280")),
+        ("virtual-google2", ("bbr2", "brb_bbr2")),
         ("virtual-google2", ("bbr", "brb_bbr1")),
     ],
 )

@@ -100,7 +100,5 @@ CC_PARAM(bbr3_fast_path, BBR3_FAST_PATH, 0, 1, CC_SWITCH,
 	 "an application-limited ACK that shows nothing new changes nothing")
 CC_PARAM(bbr3_stack_signals, 1, 0, 1, CC_SWITCH,
 	 "where the stack tells of each lost packet, listen; off: derive it as elsewhere")
-CC_PARAM(bbr3_max_burst, BBR_GSO_MAX_SIZE, 1, 1048576, CC_BYTES,
-	 "where the RTT's part of a burst begins, and the largest burst that cwnd has room for")
 
 #endif

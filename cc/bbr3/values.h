@@ -23,6 +23,15 @@ CC_INLINE bool bbr3_has_sample(const struct cc_sample *sample)
 }
 
 /*
+ * Where the RTT's part of a burst begins, and the largest burst that cwnd has room for: version 2
+ * takes what its kernel's headers allow, version 3 is fixed.
+ */
+CC_INLINE u32 bbr3_max_burst(const struct cc_connection *conn)
+{
+	return BBR3_IS_VERSION_2 ? conn->gso_limit : BBR_GSO_MAX_SIZE;
+}
+
+/*
  * Send quantum, section 5.6.3, as Linux sizes a burst: 1 ms of data, and more where the RTT is
  * short. Deviation: the draft has no RTT in it.
  */
@@ -34,7 +43,7 @@ CC_INLINE u32 bbr3_burst_below(const struct cc_connection *conn, const struct bb
 	u32 headers = BBR_GSO_MAX_SIZE - conn->tso_max_bytes;
 
 	if (halvings < 32)
-		bytes += bbr3_max_burst >> halvings;
+		bytes += bbr3_max_burst(conn) >> halvings;
 	bytes = cc_min64(bytes, gso_max_size > headers ? gso_max_size - headers : 0);
 	return cc_max((u32)bytes / mss, bbr_min_burst(conn->pacing_rate));
 }
@@ -48,7 +57,7 @@ CC_INLINE u32 bbr3_burst(const struct cc_connection *conn, u32 mss, const struct
 /* The burst that the model makes room for, whatever the device allows. */
 CC_INLINE u32 bbr3_burst_goal(const struct cc_connection *conn, const struct bbr3 *bbr)
 {
-	return bbr3_burst_below(conn, bbr, conn->mss, bbr3_max_burst);
+	return bbr3_burst_below(conn, bbr, conn->mss, bbr3_max_burst(conn));
 }
 
 /* BDPMultiple, section 5.6.4.2: without any RTT sample the initial window, which is safe. */

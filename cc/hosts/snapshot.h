@@ -39,6 +39,7 @@ CC_INLINE void load_connection(struct sock *sk, struct cc_connection *conn)
 	conn->prior_cwnd = tp->prior_cwnd;
 	conn->gso_max_size = sk->sk_gso_max_size;
 	conn->tso_max_bytes = GSO_LEGACY_MAX_SIZE - 1 - MAX_TCP_HEADER;
+	conn->gso_limit = GSO_LIMIT;
 	conn->pacing_shift = READ_ONCE(sk->sk_pacing_shift);
 	conn->ca_state = ca_state_of(sk);
 	conn->is_cwnd_limited = tcp_is_cwnd_limited(sk);

@@ -16,6 +16,7 @@ const volatile bool may_write_app_limited = true;
 const volatile u32 tick_hz = 250;
 
 #define HZ tick_hz
+#define GSO_LIMIT GSO_LEGACY_MAX_SIZE
 #define tcp_jiffies32 ((u32)bpf_jiffies64())
 
 #define CALLBACK(type, name, ...) SEC("struct_ops") type BPF_PROG(name, ##__VA_ARGS__)

@@ -23,6 +23,11 @@
 #ifdef TCP_ECN_LOW /* version 3's */
 #define STACK_TELLS_OF_PROBES
 #endif
+#if defined(STACK_TELLS_LOSSES) && !defined(STACK_TELLS_OF_PROBES)
+#define GSO_LIMIT GSO_MAX_SIZE
+#else
+#define GSO_LIMIT GSO_LEGACY_MAX_SIZE
+#endif
 
 #define CALLBACK(type, name, ...) static type name(__VA_ARGS__)
 
@@ -113,8 +118,8 @@ static inline u32 event_of(struct sock *sk, enum tcp_ca_event event)
 static inline u32 burst_of_stack(struct sock *sk, unsigned int mss, u32 least)
 {
 	u64 bytes = READ_ONCE(sk->sk_pacing_rate) >> READ_ONCE(sk->sk_pacing_shift);
-	u32 halvings = tcp_min_rtt(tcp_sk(sk)) >>
-		       READ_ONCE(sock_net(sk)->ipv4.sysctl_tcp_tso_rtt_log);
+	u32 halvings =
+	    tcp_min_rtt(tcp_sk(sk)) >> READ_ONCE(sock_net(sk)->ipv4.sysctl_tcp_tso_rtt_log);
 
 	if (halvings < 32)
 		bytes += sk->sk_gso_max_size >> halvings;

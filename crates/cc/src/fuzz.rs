@@ -152,6 +152,7 @@ fn begin(random: &mut Random, wild: bool) -> Connection {
         cwnd_clamp: u32::MAX,
         gso_max_size: 65536,
         tso_max_bytes: 65215,
+        gso_limit: 65536,
         pacing_shift: 10,
         is_cwnd_limited: 1,
         cwnd: 10,

@@ -32,7 +32,6 @@ pub enum Unit {
     Packets,
     Rounds,
     Times,
-    Bytes,
     /// `on` or `off`.
     Switch,
 }
@@ -51,7 +50,6 @@ impl Unit {
             "CC_PACKETS" => Unit::Packets,
             "CC_ROUNDS" => Unit::Rounds,
             "CC_TIMES" => Unit::Times,
-            "CC_BYTES" => Unit::Bytes,
             "CC_SWITCH" => Unit::Switch,
             other => panic!("cc/cc.h does not know the unit {other}"),
         }
@@ -81,7 +79,7 @@ impl Unit {
             Unit::Milliseconds => &[("us", 1e-3), ("ms", 1.0), ("s", 1e3)],
             Unit::Seconds => &[("us", 1e-6), ("ms", 1e-3), ("s", 1.0)],
             Unit::BitsPerSecond => &[("bit", 1.0), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)],
-            Unit::Packets | Unit::Rounds | Unit::Times | Unit::Bytes => &[("", 1.0)],
+            Unit::Packets | Unit::Rounds | Unit::Times => &[("", 1.0)],
             Unit::Switch => &[],
         }
     }
@@ -121,7 +119,7 @@ impl Param {
                 1000..1_000_000 => format!("{}kbit", number / 1e3),
                 _ => format!("{}mbit", number / 1e6),
             },
-            Unit::Packets | Unit::Rounds | Unit::Times | Unit::Bytes => value.to_string(),
+            Unit::Packets | Unit::Rounds | Unit::Times => value.to_string(),
             Unit::Switch => if value == 0 { "off" } else { "on" }.to_owned(),
         }
     }

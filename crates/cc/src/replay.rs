@@ -24,18 +24,8 @@ pub struct Record {
 }
 
 /// The names of enum cc_call_kind, by number. The last kind, the return, is `RETURN`.
-const KINDS: [&str; 10] = [
-    "init",
-    "on_ack",
-    "on_acked",
-    "on_rtt",
-    "set_state",
-    "on_event",
-    "ssthresh",
-    "undo_cwnd",
-    "on_send",
-    "on_lost",
-];
+const KINDS: [&str; 10] =
+    ["init", "on_ack", "on_acked", "on_rtt", "set_state", "on_event", "ssthresh", "undo_cwnd", "on_send", "on_lost"];
 const RETURN: u32 = KINDS.len() as u32;
 
 impl Record {

@@ -36,7 +36,8 @@ RUNS: dict[str, Column] = {
     "kernel_release": Column(pl.String, "uname -r of the sender"),
     "kernel_hash": Column(pl.String, "SHA-256 of the sender's kernel image; null on vm"),
     "bbr_version": Column(
-        pl.Int64, "version of BBR that the flow's control is, if it is one of the kernel's own; null for others, and on vm"
+        pl.Int64,
+        "version of BBR of the flow's control if it is the kernel's own; null for others, and on vm",
     ),
     "hz": Column(pl.Int64, "tick rate of the sender's kernel, Hz; null on vm"),
     "path_kernel_release": Column(pl.String, "uname -r of the guest with bottleneck and receiver; null on virtual"),

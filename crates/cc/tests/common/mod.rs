@@ -32,6 +32,7 @@ impl Path {
             ssthresh: 0x7fff_ffff,
             gso_max_size: 65536,
             tso_max_bytes: 65215,
+            gso_limit: 65536,
             pacing_shift: 10,
             is_cwnd_limited: 1,
             cwnd_was_full: 1,
