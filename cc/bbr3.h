@@ -182,8 +182,10 @@ static void bbr3_init(struct cc_connection *conn, struct bbr3 *bbr)
  * known. */
 static void bbr3_on_event(struct cc_connection *conn, u32 event, struct bbr3 *bbr)
 {
+#ifndef CC_NOT_TOLD_OF_PROBES
 	if (event == CC_EVENT_TLP_RECOVERY || event == CC_EVENT_TLP_RECOVERY_APP_LIMITED)
 		bbr3_on_repaired_tail(conn, event == CC_EVENT_TLP_RECOVERY_APP_LIMITED, bbr);
+#endif
 	if (event != CC_EVENT_TX_START || !conn->app_limited)
 		return;
 	bbr->idle_restart = true;

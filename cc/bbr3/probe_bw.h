@@ -140,7 +140,7 @@ static void bbr3_on_lost(struct cc_connection *conn, const struct cc_sample *pac
  * as in google's code: the draft has no such rule. What was delivered last is taken for what was in
  * flight.
  */
-static void bbr3_on_repaired_tail(struct cc_connection *conn, bool app_limited, struct bbr3 *bbr)
+CC_INLINE void bbr3_on_repaired_tail(struct cc_connection *conn, bool app_limited, struct bbr3 *bbr)
 {
 	const struct bbr3_ack ack = {.lost = 1, .tx_in_flight = bbr->inflight_latest + 1};
 

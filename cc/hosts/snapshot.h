@@ -44,7 +44,9 @@ CC_INLINE void load_connection(struct sock *sk, struct cc_connection *conn)
 	conn->ca_state = ca_state_of(sk);
 	conn->is_cwnd_limited = tcp_is_cwnd_limited(sk);
 	conn->is_paced = sk->sk_pacing_status != SK_PACING_NONE;
+#ifndef CC_WINDOW_BASED
 	conn->cwnd_was_full = cwnd_was_full(tp);
+#endif
 	conn->wants_pacing = 0;
 	conn->pacing_stride = 0;
 	conn->random_draws = 0;
