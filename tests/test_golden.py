@@ -1,5 +1,4 @@
-"""The same packets on every machine: hashes that were first seen on an Intel Xeon (family 6, model 143) and then on an
-AMD EPYC, checked in.
+"""The same packets on every machine: hashes that an AMD EPYC gave, checked in.
 
 They are the first 20 digits of `packet_hash` of `brobust demo`'s cells, repeat 0, seed 1. They are tied to the source
 package and the tick; docs/virtual-time.md tells what may differ without changing them.
