@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::memfd::{memfd_create, MFdFlags};
@@ -30,6 +31,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Characters of a kernel's console that an error quotes.
 const CONSOLE_TAIL: usize = 600;
+
+static FORKING: Mutex<()> = Mutex::new(());
 
 /// A kernel that waits for the controller.
 pub struct Kernel {
@@ -91,7 +94,10 @@ impl Kernel {
         files.extend(calls.iter().map(|file| (file.as_raw_fd(), CALLS_FD)));
         // SAFETY: only async-signal-safe calls between fork and exec.
         unsafe { command.pre_exec(move || become_kernel(&mut files)) };
+        // Libraries of the same process, such as OpenBLAS, act before a fork, and hang if two threads fork at a time.
+        let forking = FORKING.lock().unwrap_or_else(PoisonError::into_inner);
         let child = command.spawn().map_err(io(format!("starting {}", boot.image.display())))?;
+        drop(forking);
         drop(theirs);
         let mut this = Self { name: boot.name.to_string(), child, socket, console, memory };
         this.wait(stop)?;
