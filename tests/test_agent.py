@@ -206,7 +206,7 @@ def test_what_a_healthy_kernel_prints_is_no_panic_and_is_not_kept_whole(monkeypa
 def _stand_in(script: str) -> qemu.Guest:
     """Return a guest with a program of ours in the place of QEMU, and the same wires."""
     stack = contextlib.ExitStack()
-    wires = qemu._Wires.open(qemu.GuestConfig("test", tap="", mac=""), "", stack)
+    wires = qemu.Wires.open(qemu.GuestConfig("test", tap="", mac=""), "", stack)
     command = [sys.executable, "-c", script, *map(str, wires.theirs)]
     with stack:
         process = subprocess.Popen(command, stderr=subprocess.PIPE, pass_fds=wires.theirs)
@@ -241,7 +241,7 @@ def test_a_guest_that_is_only_slow_is_not_dead() -> None:
 STARTS_AND_WAITS = """
 import subprocess, sys, time
 from brobust.testbed import qemu
-print(subprocess.Popen(qemu._as_nobody("tcg", ["sleep", "100"])).pid, flush=True)
+print(subprocess.Popen(qemu.as_nobody("tcg", ["sleep", "100"])).pid, flush=True)
 time.sleep(100)
 """
 
@@ -270,6 +270,6 @@ def test_a_kernel_that_only_its_owner_may_read_is_handed_over_as_a_copy(tmp_path
     (tmp_path / "public").chmod(0o644)
     with contextlib.ExitStack() as stack:
         for name in ("private", "public"):
-            descriptor = qemu._opened(tmp_path / name, stack)
+            descriptor = qemu.opened(tmp_path / name, stack)
             assert os.fstat(descriptor).st_mode & 0o004, name
             assert Path(f"/proc/self/fd/{descriptor}").read_bytes() == b"kernel"
