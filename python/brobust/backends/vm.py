@@ -149,7 +149,7 @@ class VmBackend:
             "udp_tries": udp_tries, "cubic_tries": cubic_tries,
             "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         }  # fmt: skip
-        if min(cubic if udp is None else udp, cubic) < MIN_CARRIED_SHARE * ceiling:
+        if min(carried for carried in (udp, cubic) if carried is not None) < MIN_CARRIED_SHARE * ceiling:
             carried = f"{cubic:.1f} Mbit/s" if udp is None else f"{udp:.1f} Mbit/s of UDP and {cubic:.1f}"
             raise MissingSupport(
                 f"bandwidth: this machine carries {carried} of undisturbed Cubic "

@@ -93,18 +93,7 @@ class Guest:
             command = _command(config, files, accelerator, session.directory, wires)
             if session.namespace:
                 command = ["nsenter", f"--net=/run/netns/{session.namespace}", "--", *command]
-            try:
-                process = subprocess.Popen(
-                    ["nice", "-n", NICE, *command],
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                    pass_fds=[*wires.theirs, *files], start_new_session=True,
-                )  # fmt: skip
-            except FileNotFoundError as error:
-                wires.close()
-                raise MissingSupport(f"{error.filename} is not installed; run `make setup`") from None
-        session.record_process(process.pid)
-        cpus.weigh_session(process.pid, NICE)
-        return cls(config, process, wires)
+            return cls(config, started(command, wires, files, session), wires)
 
     def wait_booted(self, timeout: float = BOOT_SECONDS) -> None:
         """Wait until the agent answers, for at most `timeout` seconds."""
@@ -160,6 +149,25 @@ class Guest:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def started(
+    command: list[str], wires: Wires, files: list[int], session: Session, environment: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a guest's process, which inherits its ends of the wires and these files, and which the session ends. If the
+    program is not installed, refuse."""
+    try:
+        process = subprocess.Popen(
+            ["nice", "-n", NICE, *command],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            pass_fds=[*wires.theirs, *files], start_new_session=True, env=environment,
+        )  # fmt: skip
+    except FileNotFoundError as error:
+        wires.close()
+        raise MissingSupport(f"{error.filename} is not installed; run `make setup`") from None
+    session.record_process(process.pid)
+    cpus.weigh_session(process.pid, NICE)
+    return process
 
 
 @dataclass(frozen=True)

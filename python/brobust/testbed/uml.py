@@ -2,7 +2,7 @@
 
 The kernel is one thread of the host: what takes a thread's CPU away takes it from this kernel as it would from a vCPU.
 It has the host's clock and user space (by ptrace, a process of the host for each of its own), and its eth0 is a socket
-whose other end is the other guest's eth0 (kernel/virtual/tree/arch/um/brobust/wire.c).
+whose other end is the other guest's eth0 (kernel/real-time/tree/arch/um/wire/wire.c).
 """
 
 from __future__ import annotations
@@ -10,15 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import subprocess
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from brobust.errors import MissingSupport
-from brobust.host import cpus
 from brobust.host.session import Session
 from brobust.kernels.virtual import VirtualKernel
-from brobust.testbed.qemu import NICE, Guest, GuestConfig, Wires, as_nobody, opened
+from brobust.testbed.qemu import Guest, GuestConfig, Wires, as_nobody, opened, started
 
 # The kernel has no ring of descriptors: what a guest without a CPU has not read yet waits in the socket. Some 20 000
 # packets of full size, since the host's kernel counts their buffers as well.
@@ -58,18 +55,8 @@ def start(
         command += parameters
         # The processes of the kernel's user space are its children, and inherit its CPUs.
         pinned = ["taskset", "-c", ",".join(map(str, sorted(on))), *as_nobody("uml", command)]
-        try:
-            process = subprocess.Popen(
-                ["nice", "-n", NICE, *pinned],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                pass_fds=[*wires.theirs, *files, end.fileno()], start_new_session=True,
-                env={**os.environ, "GLIBC_TUNABLES": TUNABLES},
-            )  # fmt: skip
-        except FileNotFoundError as error:
-            wires.close()
-            raise MissingSupport(f"{error.filename} is not installed; run `make setup`") from None
-    session.record_process(process.pid)
-    cpus.weigh_session(process.pid, NICE)
+        environment = {**os.environ, "GLIBC_TUNABLES": TUNABLES}
+        process = started(pinned, wires, [*files, end.fileno()], session, environment)
     return Guest(config, process, wires, lambda pid: [pid])
 
 
