@@ -27,7 +27,12 @@ def _samples(given: object) -> object:
 
 
 def _phase(given: object) -> object:
-    return given if given in schedules.PHASES else units.nanoseconds(given)
+    if given in schedules.PHASES:
+        return given
+    try:
+        return units.nanoseconds(given)
+    except ValueError as error:
+        raise ValueError(f"{error}, or one of {', '.join(schedules.PHASES)}") from None
 
 
 def _known_driver(given: str) -> str:
