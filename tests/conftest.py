@@ -17,7 +17,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import forked
-from brobust import cli
+from brobust import backends, cli
+from brobust.backends.vm import VmBackend
 from brobust.host import locks, programs
 
 BROBUST = Path(sys.executable).parent / "brobust"
@@ -65,6 +66,14 @@ def brobust(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         return subprocess.run([BROBUST, *arguments], cwd=cwd, capture_output=True, text=True, timeout=280, **options)
 
     return call
+
+
+@pytest.fixture(scope="module")
+def testbed() -> Iterator[VmBackend]:
+    """Real VMs, which the tests of a file share."""
+    with backends.opened("vm", lambda _: None) as backend:
+        assert isinstance(backend, VmBackend)
+        yield backend
 
 
 def scheduling_of(tid: int) -> tuple[object, ...]:

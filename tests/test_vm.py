@@ -56,12 +56,6 @@ def linux_6_12(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str,
     return runs, directory / "data"
 
 
-@pytest.fixture(scope="module")
-def linux_6_1(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    directory = tmp_path_factory.mktemp("linux-6.1")
-    return _series(directory, "--kernel", "debian-6.1", "--share", "0.5", "--duration", "5s", "--repeat", "1")
-
-
 @pytest.mark.virtual
 def test_virtual_time_with_the_recorded_offtimes_comes_to_the_same(
     linux_6_12: tuple[list[dict[str, Any]], Path], tmp_path: Path
@@ -116,12 +110,6 @@ def test_with_a_quarter_of_the_cpu_cubic_is_five_times_as_fast_as_bbr(
 ) -> None:
     runs, _ = linux_6_12
     assert _median(runs, "cubic", 0.25) >= 5 * _median(runs, "bbr", 0.25)
-
-
-def test_linux_6_1_orders_them_alike(linux_6_1: list[dict[str, Any]]) -> None:
-    assert all(run["kernel_release"].startswith("6.1.") for run in linux_6_1)
-    assert _median(linux_6_1, "cubic", 0.5) >= 2 * _median(linux_6_1, "bbr", 0.5)
-    assert _median(linux_6_1, "bbr_robust", 0.5) >= 1.8 * _median(linux_6_1, "bbr", 0.5)
 
 
 def test_every_run_says_what_the_vcpu_got(linux_6_12: tuple[list[dict[str, Any]], Path]) -> None:

@@ -1,0 +1,29 @@
+"""Measure single runs in a testbed that stays booted: without a calibration, which takes as long as a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brobust.backends.vm import VmBackend
+from brobust.dataset import Measured
+from brobust.scenario import Run
+from brobust.scenario.grid import scenario
+
+PATH = {"bandwidth": "20mbit", "rtt": "10ms", "buffer": "4bdp"}
+
+
+def measured(testbed: VmBackend, flows: list[dict[str, Any]], **fields: Any) -> Measured:
+    fields = {"backend": "vm", "path": PATH, "duration": "5s", "flows": flows, **fields}
+    return testbed.measure(Run(scenario=scenario(fields), repeat=0))
+
+
+def one_flow(testbed: VmBackend, cc: str, contention: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """Return the row of a run."""
+    (row,) = measured(testbed, [{"cc": cc}], contention=contention, **fields).runs
+    return row
+
+
+def rate(testbed: VmBackend, cc: str, share: float, **fields: Any) -> float:
+    """Return the throughput of one flow in Mbit/s."""
+    mbps: float = one_flow(testbed, cc, {"share": share}, **fields)["throughput_mbps"]
+    return mbps
