@@ -3,37 +3,35 @@
 //! That is all that a kernel with one CPU can show of a machine with several, and the most that they can be worth: there,
 //! a timer or a packet waits for the very CPU that it is bound to.
 
-use crate::drawn::Drawn;
-use crate::schedule::AnyOf;
 use crate::time_slice::TimeSlice;
 
 /// Iterator over the timeslices of all CPUs together, in order and without overlap. Some follow without a gap: what is
 /// free for ever would otherwise be one timeslice, whose end is never found.
 #[derive(Debug)]
-pub(crate) struct Merged {
+pub(crate) struct Merged<Slices> {
     /// Of each CPU, its next timeslice and those after it.
-    cpus: Vec<(TimeSlice, Drawn)>,
+    cpus: Vec<(TimeSlice, Slices)>,
     /// Until here everything has been returned.
     until: u64,
 }
 
-impl Merged {
-    pub fn new(several: &AnyOf, origin: u64) -> Self {
-        let shifted = several.shifts.iter().map(|shift| Drawn::shifted(&several.each, origin, *shift));
-        let cpus = shifted.filter_map(|mut drawn| Some((drawn.next()?, drawn))).collect();
+impl<Slices: Iterator<Item = TimeSlice>> Merged<Slices> {
+    /// `of_each`: of each CPU, its timeslices in order.
+    pub fn new(of_each: impl Iterator<Item = Slices>) -> Self {
+        let cpus = of_each.filter_map(|mut slices| Some((slices.next()?, slices))).collect();
         Self { cpus, until: 0 }
     }
 }
 
-impl Iterator for Merged {
+impl<Slices: Iterator<Item = TimeSlice>> Iterator for Merged<Slices> {
     type Item = TimeSlice;
 
     fn next(&mut self) -> Option<TimeSlice> {
         loop {
             let (number, _) = self.cpus.iter().enumerate().min_by_key(|(_, (slice, _))| slice.begin)?;
-            let (slice, drawn) = &mut self.cpus[number];
+            let (slice, slices) = &mut self.cpus[number];
             let next = TimeSlice { begin: slice.begin.max(self.until), end: slice.end };
-            match drawn.next() {
+            match slices.next() {
                 Some(following) => *slice = following,
                 None => drop(self.cpus.swap_remove(number)),
             }
@@ -48,7 +46,8 @@ impl Iterator for Merged {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::{Schedule, Slices, Ticked};
+    use crate::drawn::Drawn;
+    use crate::schedule::{AnyOf, Schedule, Slices, Ticked};
     use proptest::prelude::*;
 
     const MS: u64 = 1_000_000;

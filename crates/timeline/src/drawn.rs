@@ -19,7 +19,7 @@ pub(crate) enum Drawn {
         free_until: Option<u64>,
     },
     Turns(Box<Turns>),
-    AnyOf(Merged),
+    AnyOf(Merged<Self>),
     Replay {
         offtimes: std::vec::IntoIter<(u64, u64)>,
         origin: u64,
@@ -52,7 +52,10 @@ impl Drawn {
                 let others = (given.period as f64 / given.timeslice as f64).round() as u32 - 1;
                 Self::turns(Scheduler::Fair { others }, *given, origin, shift)
             }
-            Schedule::AnyOf(several) => Self::AnyOf(Merged::new(several, origin)),
+            Schedule::AnyOf(several) => {
+                let of_each = several.shifts.iter().map(|shift| Self::shifted(&several.each, origin, *shift));
+                Self::AnyOf(Merged::new(of_each))
+            }
             Schedule::Replay { offtimes } => Self::Replay { offtimes: offtimes.clone().into_iter(), origin, from: 0 },
         }
     }
