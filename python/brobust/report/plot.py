@@ -298,7 +298,7 @@ def caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str) -> str:
     units = {
         "bandwidth_mbps": "Mbit/s",
         "rtt_ms": "ms RTT",
-        "longest_rtt_ms": "ms of another flow",
+        "longest_rtt_ms": "ms RTT of the other flow",
         "buffer_bdp": "BDP buffer",
     }
     for axis, unit in units.items():
@@ -308,6 +308,9 @@ def caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str) -> str:
     if len(losses := measured["loss"].unique()) == 1 and losses[0]:
         fixed.append(f"{losses[0] * 100:g} % loss")
     contended = measured.filter(pl.col("share") < 1)
+    shares = measured["share"].unique()
+    if len(shares) == 1 and shares[0] < 1:
+        fixed.append(f"{shares[0] * 100:g} % CPU")
     slices = contended["timeslice_ms"].unique().sort()
     if len(slices) == 1:
         drivers = contended["driver"].unique()
