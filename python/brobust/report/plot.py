@@ -309,7 +309,7 @@ def caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str) -> str:
         fixed.append(f"{losses[0] * 100:g} % loss")
     contended = measured.filter(pl.col("share") < 1)
     shares = measured["share"].unique()
-    if len(shares) == 1 and shares[0] < 1:
+    if len(shares) == 1 and shares[0] is not None and shares[0] < 1:
         fixed.append(f"{shares[0] * 100:g} % CPU")
     slices = contended["timeslice_ms"].unique().sort()
     if len(slices) == 1:
