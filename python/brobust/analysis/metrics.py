@@ -4,13 +4,14 @@ dataset, over all flows of the run where the table distinguishes flows. Its func
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
+from typing import Any
 
 import polars as pl
 
 from brobust import units
-from brobust.analysis import summary
+from brobust.analysis import oracle, summary
 from brobust.dataset import Dataset
 
 # By then STARTUP is over on every path of the papers.
@@ -36,6 +37,11 @@ class Tables:
     @cached_property
     def samples(self) -> pl.DataFrame:
         return self._dataset.samples()
+
+    @cached_property
+    def timeslices(self) -> pl.DataFrame:
+        """When each contended sender could run."""
+        return self._dataset.offtimes().filter(pl.col("kind") == "timeslice")
 
 
 class Evidence:
@@ -66,6 +72,10 @@ class Evidence:
     @cached_property
     def samples(self) -> pl.DataFrame:
         return self._of_these(self._tables.samples)
+
+    @cached_property
+    def timeslices(self) -> pl.DataFrame:
+        return self._of_these(self._tables.timeslices)
 
     @cached_property
     def runs(self) -> pl.DataFrame:
@@ -131,6 +141,43 @@ def late_retransmit_share(evidence: Evidence) -> pl.DataFrame:
     of_flow = _second_half(counted).group_by("run", "flow").agg(counters.max() - counters.min())
     of_run = of_flow.group_by("run").agg(pl.col("retransmits", "delivered_packets").sum())
     return of_run.select("run", (pl.col("retransmits") / pl.col("delivered_packets").clip(1)).alias("value"))
+
+
+def oracle_mbps(evidence: Evidence) -> pl.DataFrame:
+    """What the best possible sender would carry in these timeslices, in the run's second half (oracle.py). Null on
+    vm."""
+    return _oracle(evidence, None)
+
+
+def oracle_one_rtt_mbps(evidence: Evidence) -> pl.DataFrame:
+    """The same, if at most one round trip's worth may wait at the bottleneck when a timeslice ends. Null on vm."""
+    return _oracle(evidence, 1)
+
+
+def _oracle(evidence: Evidence, ahead_rtts: float | None) -> pl.DataFrame:
+    rows = []
+    for run, timeslices, path in when_it_ran(evidence):
+        ahead_s = None if ahead_rtts is None else path["rtt_ms"] * ahead_rtts / 1e3
+        link = path["bandwidth_mbps"], path["buffer_bytes"], path["from_s"], path["to_s"]
+        rows.append((run, oracle.carried_mbps(timeslices, *link, ahead_s)))
+    return pl.DataFrame(rows, schema={"run": pl.String, "value": pl.Float64}, orient="row")
+
+
+def when_it_ran(evidence: Evidence) -> Iterator[tuple[str, list[tuple[float, float]], dict[str, Any]]]:
+    """Yield each run in virtual time with the timeslices in which a sender of it could send (s, in order), and with
+    bandwidth, RTT and buffer of its path. What the receiver gets in the run's second half passes the bottleneck from
+    `from_s` to `to_s`."""
+    end = pl.col("start_s") + pl.col("duration_ms") / 1e3
+    of_run = evidence.timeslices.select("run", "start_s", end_s=end).sort("start_s")
+    slices = {run: list(rows.select("start_s", "end_s").iter_rows()) for (run,), rows in of_run.group_by("run")}
+    contended = dict(evidence.timeslices.group_by("run").agg(pl.col("sender").n_unique()).iter_rows())
+    columns = pl.col("backend", "bandwidth_mbps", "buffer_bytes", "rtt_ms", "duration_s").first()
+    runs = evidence.flows.group_by("run", maintain_order=True).agg(columns, senders=pl.col("sender").n_unique())
+    for path in runs.filter(pl.col("backend") == "virtual").iter_rows(named=True):
+        late = path["rtt_ms"] / 2e3
+        path |= {"from_s": path["duration_s"] / 2 - late, "to_s": path["duration_s"] - late}
+        whole = contended.get(path["run"], 0) < path["senders"]  # one of them always has its CPU
+        yield path["run"], [(0.0, path["duration_s"])] if whole else slices[path["run"]], path
 
 
 def _of_flow(evidence: Evidence, number: int) -> pl.DataFrame:
@@ -323,6 +370,8 @@ METRICS: dict[str, tuple[Callable[[Evidence], pl.DataFrame], str]] = {
     "startup_s": (startup_s, "s"),
     "startup_found": (startup_found, ""),
     "late_mbps": (late_mbps, "Mbit/s"),
+    "oracle_mbps": (oracle_mbps, "Mbit/s"),
+    "oracle_one_rtt_mbps": (oracle_one_rtt_mbps, "Mbit/s"),
     "best_mbps": (best_mbps, "Mbit/s"),
     "ever_mbps": (ever_mbps, "Mbit/s"),
     "retransmit_share": (retransmit_share, ""),
