@@ -292,6 +292,17 @@ class TestSenders:
         with_fq = run(path=PATH, flows=flows, duration="5s", qdisc="fq").runs["throughput_mbps"][0]
         assert with_fq == pytest.approx(alone, rel=0.05)
 
+    def test_linux_4_14_gives_nothing_of_a_late_departure_back(self) -> None:
+        def rate(pacing: str, share: float) -> float:
+            late = {"share": share, "timeslice": "1ms"}
+            of_run = run(path=PATH, contention=late, flows=[{"cc": "bbr"}], pacing=pacing, duration="5s").runs
+            return float(of_run["throughput_mbps"][0])
+
+        assert rate("linux-4.14", 1) == pytest.approx(rate("kernel", 1), rel=0.02)
+        assert rate("linux-4.14", 0.25) < 0.6 * rate("kernel", 0.25)
+        with pytest.raises(BadInput, match=r"pacing.*fq.*none"):
+            run(path=PATH, flows=[{"cc": "bbr"}], qdisc="fq", pacing="linux-4.14")
+
     def test_googles_interface_makes_other_packets_on_short_paths_only(self) -> None:
         """The mainline's TSO packets have a bonus: 64 KiB, halved for every 512 us of RTT. google has none in v1."""
 

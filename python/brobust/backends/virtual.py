@@ -59,6 +59,7 @@ OF_TSO_SIZING = {
     "rate": [f"sysctl.net.ipv4.tcp_tso_rtt_log={TSO_RTT_LOG['rate']}"],
     "control": ["tcp_bbr.control_sizes_tso=1"],
 }
+OF_PACING = {"kernel": [], "linux-4.14": ["tcp_output.paces_as_linux_4_14=1"]}
 
 
 def check(scenarios: Sequence[Scenario]) -> None:
@@ -208,11 +209,12 @@ def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None, calls: P
 
 def _parameters(s: Scenario) -> list[str]:
     """Return the parameters of the controls and of the TCP stack for the kernel's command line."""
-    return OF_TSO_SIZING[s.tso_sizing] + [
+    of_controls = [
         f"{cc_names.name_of(control)}.{name}={value}"
         for control in sorted({group.cc for group in s.flows})
         for name, value in cc_names.settings_of(control)
     ]
+    return OF_TSO_SIZING[s.tso_sizing] + OF_PACING[s.pacing] + of_controls
 
 
 def _schedule(requested: Contention, seed: int) -> dict[str, Any]:

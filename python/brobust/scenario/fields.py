@@ -341,6 +341,16 @@ ROWS = (
         axis=Axis("TSO sizing", phrase="TSO sizing by {}"),
     ),
     Field(
+        "pacing", NAME, "--pacing", SENDER,
+        "How TCP paces by itself: kernel (as the sender's kernel does) or linux-4.14 (every packet starts a timer for "
+        "the next one, and nothing of a late departure is given back; phones of 2020 had it).",
+        default="kernel", only_on="virtual",
+        column=FieldColumn(
+            "pacing", "text", "how TCP paced by itself: kernel, or linux-4.14 (a timer for every packet, no credit)"
+        ),
+        axis=Axis("pacing", phrase="pacing of {}", phrases={"kernel": "the kernel's own pacing"}),
+    ),
+    Field(
         "nic.coalesce", TIME, "--coalesce", SENDER,
         "Longest time for which the NIC holds received packets back, to deliver several with one interrupt.",
         default="0s", min=0, max=1_000_000_000, only_on="virtual",
@@ -456,7 +466,7 @@ DEFAULT_GRID: dict[str, Any] = {
     "flows": [{"cc": ["cubic", "bbr", "bbr_robust"], "count": 1, "start": "0s", "pattern": "bulk"}],
     "duration": FIELDS["duration"].default,
     "repeat": 3,
-    **{key: FIELDS[key].default for key in ("seed", "backend", "accelerator", "qdisc", "tso_sizing")},
+    **{key: FIELDS[key].default for key in ("seed", "backend", "accelerator", "qdisc", "tso_sizing", "pacing")},
 }
 
 

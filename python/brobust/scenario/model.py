@@ -45,6 +45,7 @@ class Scenario(Table):
     accelerator: types.Accelerator = described("accelerator")
     qdisc: types.Qdisc = described("qdisc")
     tso_sizing: types.TsoSizing = described("tso_sizing")
+    pacing: types.Pacing = described("pacing")
     traffic: types.Traffic = described("traffic")
 
     @model_validator(mode="before")
@@ -55,6 +56,8 @@ class Scenario(Table):
     def broken_rules(self) -> Iterator[str]:
         yield from _flows_send_within_the_run(self)
         yield from _controls_size_tso(self)
+        if self.pacing != "kernel" and self.qdisc == "fq":
+            yield f"pacing: {self.pacing} is how TCP paces by itself, but fq does it here; give qdisc none"
         yield from _changes_are_within_the_run(self)
         yield from _contention_lasts_for_a_period(self)
         if len(self.senders) + 1 > max(self.sender_count, 1):
