@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Fit the cycles of [cpu] (docs/scenario.md) to four throughputs of a phone:
 
-    .venv/bin/python benchmarks/phone_cpu.py
+    .venv/bin/python benchmarks/phone_cpu.py                       # with the kernel's own pacing
+    .venv/bin/python benchmarks/phone_cpu.py --pacing linux-4.14   # with that of the phone's kernel
 
 The throughputs are from "Are Mobiles Ready for BBR?", section 4.1: CUBIC and BBR with 1 and 20 connections, on a Pixel
 4's small core at 576 MHz. The scenario is that of figure 2's study (python/brobust/studies/mobiles/figure-02.toml). The
@@ -11,6 +12,7 @@ about two minutes.
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -33,24 +35,32 @@ MAX_CYCLES = {"timer_cycles": 4e5, "rx_packet_cycles": 1e5, "tx_skb_cycles": 4e5
 STEP = 0.02
 
 
-def measure(case: tuple[str, int], cycles: dict[str, float]) -> float:
+def measure(case: tuple[str, int], cycles: dict[str, float], pacing: str) -> float:
     """Return the throughput of all connections, Mbit/s."""
     control, connections = case
     (study,) = model.of_paper("mobiles", ["2"])
     fields: dict[str, Any] = override(
         study.fields(Scale.QUICK, "virtual") or {},
-        {"cpu": {"frequency": "576MHz", **cycles}, "flows": [{"cc": control, "count": connections}], "duration": "5s"},
+        {
+            "cpu": {"frequency": "576MHz", **cycles},
+            "flows": [{"cc": control, "count": connections}],
+            "pacing": pacing,
+            "duration": "5s",
+        },
     )
     del fields["repeat"]
     return float(brobust.run(fields).runs["throughput_mbps"].sum())
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description="Fit the cycles of [cpu] to four throughputs of a phone.")
+    parser.add_argument("--pacing", choices=("kernel", "linux-4.14"), default="kernel", help="how TCP paces by itself")
+    pacing = parser.parse_args().pacing
     with ThreadPoolExecutor(os.cpu_count()) as pool:
 
         def off_by(logarithms: np.ndarray[tuple[int], np.dtype[np.float64]], /) -> list[float]:
             cycles = dict(zip(BEGIN, (float(value) for value in np.exp(logarithms)), strict=True))
-            got = list(pool.map(lambda case: measure(case, cycles), PAPER_MBPS))
+            got = list(pool.map(lambda case: measure(case, cycles, pacing), PAPER_MBPS))
             shown = ", ".join(f"{name} {value:.4g}" for name, value in cycles.items())
             print(f"{shown}: {', '.join(f'{mbps:.0f}' for mbps in got)} Mbit/s", flush=True)
             return [math.log(mbps / paper) for mbps, paper in zip(got, PAPER_MBPS.values(), strict=True)]
