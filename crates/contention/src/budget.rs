@@ -16,9 +16,12 @@ fn check_against(schedule: &Schedule, budget: &RealTimeBudget) -> Result<()> {
         Schedule::Always => 0,
         Schedule::Slices(slices) => max_off_time_in(slices, period_ns),
         // Schedulers of the host, which the burner imitates: how long they are away in a row has no simple bound.
-        Schedule::Deadline(_) | Schedule::OnWakeUp(_) | Schedule::Quota(_) | Schedule::Fair(_) | Schedule::AnyOf(_) => {
-            period_ns
-        }
+        Schedule::Deadline(_)
+        | Schedule::OnWakeUp(_)
+        | Schedule::Late(_)
+        | Schedule::Quota(_)
+        | Schedule::Fair(_)
+        | Schedule::AnyOf(_) => period_ns,
         Schedule::Replay { offtimes } => max_recorded_off_time_in(offtimes, period_ns),
     };
     match busy_ns {

@@ -58,7 +58,7 @@ fn when_it_runs(schedule: &str, sleeps_and_work_ns: Vec<(u64, u64)>) -> PyResult
         now += sleep;
         while work > 0 {
             let begin = slices.first_from(now);
-            slices.wake_up(begin);
+            slices.wake_up(begin, now);
             let mut current = [TimeSlice { begin, end: NEVER }];
             slices.write(begin, &mut current);
             now = begin.saturating_add(work).min(current[0].end);

@@ -40,7 +40,8 @@ impl Drawn {
                 let Woken { timeslice, period, seed } = *given;
                 Self::turns(Scheduler::Deadline, Ticked { timeslice, period, tick: 1_000, seed }, origin, shift)
             }
-            Schedule::Always => Self::Always,
+            // A thread that is always busy never wakes up.
+            Schedule::Always | Schedule::Late(_) => Self::Always,
             Schedule::Slices(slices) => {
                 let periods = Box::new(Periods::new(slices, origin, shift));
                 let free_until = Some(on_clock(periods.from));

@@ -5,6 +5,7 @@
 mod any_of;
 mod drawn;
 mod host_schedulers;
+mod late_wake_ups;
 mod off_times;
 mod on_wake_up;
 mod schedule;
@@ -12,6 +13,6 @@ mod time_slice;
 mod time_slices;
 
 pub use off_times::{OffTime, OffTimes};
-pub use schedule::{AnyOf, Schedule, ScheduleError, Slices, Ticked, Woken};
+pub use schedule::{AnyOf, Late, Schedule, ScheduleError, Slices, Ticked, Woken};
 pub use time_slice::{TimeSlice, NEVER};
 pub use time_slices::TimeSlices;

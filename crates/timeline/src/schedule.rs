@@ -23,6 +23,8 @@ pub enum Schedule {
     Deadline(Ticked),
     /// What SCHED_DEADLINE gives a thread that sleeps when it has nothing to do.
     OnWakeUp(Woken),
+    /// What a host gives a thread that sleeps when it has nothing to do, if its scheduler is late now and then.
+    Late(Late),
     /// What a cgroup's bandwidth control (cpu.max) gives a busy thread: `timeslice` is the quota.
     Quota(Ticked),
     /// What the fair scheduler gives a busy thread beside period / timeslice - 1 others.
@@ -101,6 +103,22 @@ pub struct Woken {
     pub seed: u64,
 }
 
+/// A thread that is late by `period - timeslice` at a part of its wake-ups, and awake for `timeslice` after each.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Late {
+    pub timeslice: u64,
+    pub period: u64,
+    /// The part of the wake-ups that are late.
+    pub chance: f64,
+    /// Only timers wake it up late: a packet that arrives does so on time, and what is due is then done.
+    #[serde(default)]
+    pub timers: bool,
+    /// The same seed draws the same wake-ups.
+    #[serde(default)]
+    pub seed: u64,
+}
+
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
@@ -122,6 +140,9 @@ pub enum ScheduleError {
     #[error("contention.alternate: {time} ns is less than a period of {period} ns")]
     Alternate { time: u64, period: u64 },
 
+    #[error("contention.driver: a chance of {given} is not above 0 and at most 1")]
+    Chance { given: f64 },
+
     #[error("contention.start_jitter: {given} is not between 0 and 1")]
     StartJitter { given: f64 },
 
@@ -139,6 +160,7 @@ impl Schedule {
             Self::Always => Ok(()),
             Self::Slices(slices) => slices.check(),
             Self::OnWakeUp(given) => check_period(given.timeslice, given.period),
+            Self::Late(given) => given.check(),
             Self::Deadline(given) | Self::Quota(given) | Self::Fair(given) => given.check(),
             Self::AnyOf(several) => several.check(),
             Self::Replay { offtimes } => {
@@ -193,6 +215,16 @@ impl Slices {
             return Err(ScheduleError::LengthJitter { given: self.length_jitter });
         }
         Ok(())
+    }
+}
+
+impl Late {
+    fn check(&self) -> Result<(), ScheduleError> {
+        check_period(self.timeslice, self.period)?;
+        match self.chance > 0.0 && self.chance <= 1.0 {
+            true => Ok(()),
+            false => Err(ScheduleError::Chance { given: self.chance }),
+        }
     }
 }
 

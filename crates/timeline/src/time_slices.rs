@@ -2,6 +2,7 @@
 use std::collections::VecDeque;
 
 use crate::drawn::Drawn;
+use crate::late_wake_ups::LateWakeUps;
 use crate::on_wake_up::OnWakeUp;
 use crate::schedule::Schedule;
 use crate::time_slice::{TimeSlice, NEVER};
@@ -39,6 +40,8 @@ enum Source {
     Drawn { upcoming: VecDeque<TimeSlice>, drawn: Drawn },
     /// When they begin depends on when the CPU is wanted.
     OnWakeUp(OnWakeUp),
+    /// Whether one is late is drawn at each wake-up.
+    Late(LateWakeUps),
 }
 
 impl TimeSlices {
@@ -46,6 +49,7 @@ impl TimeSlices {
     pub fn new(schedule: &Schedule, origin: u64, end: u64) -> Self {
         let source = match schedule {
             Schedule::OnWakeUp(given) => Source::OnWakeUp(OnWakeUp::new(*given, origin)),
+            Schedule::Late(given) => Source::Late(LateWakeUps::new(*given, origin)),
             _ => {
                 let mut drawn = Drawn::new(schedule, origin);
                 Source::Drawn { upcoming: drawn.next().into_iter().collect(), drawn }
@@ -62,6 +66,7 @@ impl TimeSlices {
         let (upcoming, drawn) = match &mut self.source {
             Source::Drawn { upcoming, drawn } => (upcoming, drawn),
             Source::OnWakeUp(windows) => return windows.first_from(at),
+            Source::Late(wake_ups) => return wake_ups.first_from(at),
         };
         let mut number = 0;
         loop {
@@ -74,13 +79,26 @@ impl TimeSlices {
         }
     }
 
-    /// Says that the CPU is wanted at `at`, which [`Self::first_from`] has returned, and returns until when it is known
-    /// what the CPU may do: later timeslices depend on when it is wanted then.
-    pub fn wake_up(&mut self, at: u64) -> u64 {
+    /// Returns the earliest time at which the CPU may run for a timer that fires at `timer`, or for a packet that arrives
+    /// at `arrival`.
+    pub fn first_of(&mut self, timer: u64, arrival: u64) -> u64 {
+        match &self.source {
+            Source::Late(wake_ups) if arrival < self.end => {
+                wake_ups.interrupted_from(arrival).min(self.first_from(timer))
+            }
+            _ => self.first_from(timer.min(arrival)),
+        }
+    }
+
+    /// Says that the CPU, which has been wanted since `wanted`, runs from `at` on, which [`Self::first_of`] has
+    /// returned, and returns until when it is known what the CPU may do: later timeslices depend on when it is wanted
+    /// then.
+    pub fn wake_up(&mut self, at: u64, wanted: u64) -> u64 {
         match &mut self.source {
             Source::Drawn { .. } => NEVER,
-            Source::OnWakeUp(_) if at >= self.end => NEVER,
+            _ if at >= self.end => NEVER,
             Source::OnWakeUp(windows) => windows.wake_up(at),
+            Source::Late(wake_ups) => wake_ups.wake_up(at, wanted),
         }
     }
 
@@ -97,14 +115,18 @@ impl TimeSlices {
                 write_all(upcoming.iter().copied(), to)
             }
             Source::OnWakeUp(windows) => write_all(windows.known(self.end), to),
+            Source::Late(wake_ups) => write_all(wake_ups.known(), to),
         }
     }
 
     /// Returns the timeslices until `end` that began when the CPU was wanted, from `origin` on. None: the schedule says
     /// them itself ([`Schedule::time_slices`]).
     pub fn begun(&self, origin: u64, end: u64) -> Option<Vec<TimeSlice>> {
-        let Source::OnWakeUp(windows) = &self.source else { return None };
-        Some(windows.begun(origin, end))
+        match &self.source {
+            Source::Drawn { .. } => None,
+            Source::OnWakeUp(windows) => Some(windows.begun(origin, end)),
+            Source::Late(wake_ups) => Some(wake_ups.begun(origin, end)),
+        }
     }
 }
 
@@ -124,7 +146,7 @@ fn write_all(slices: impl Iterator<Item = TimeSlice>, to: &mut [TimeSlice]) -> u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::{Slices, Woken};
+    use crate::schedule::{Late, Slices, Woken};
     use crate::schedule::{MAX_PERIOD, MIN_PERIOD};
     use proptest::prelude::*;
 
@@ -299,13 +321,13 @@ mod tests {
         let mut slices = TimeSlices::new(&Schedule::OnWakeUp(given), ORIGIN, ORIGIN + 1_000 * MS);
         let at = |ms: u64| ORIGIN + ms * MS;
         // Wherever the first period began, at 100 ms a new one may begin, and does.
-        assert_eq!((slices.first_from(at(100)), slices.wake_up(at(100))), (at(100), at(140)));
+        assert_eq!((slices.first_from(at(100)), slices.wake_up(at(100), at(100))), (at(100), at(140)));
         // Sleep within the window costs its time; what comes after it waits for the next period.
-        assert_eq!((slices.first_from(at(109)), slices.wake_up(at(109))), (at(109), at(140)));
+        assert_eq!((slices.first_from(at(109)), slices.wake_up(at(109), at(109))), (at(109), at(140)));
         assert_eq!(slices.first_from(at(110)), at(140));
-        assert_eq!(slices.wake_up(at(140)), at(180));
+        assert_eq!(slices.wake_up(at(140), at(140)), at(180));
         // Who comes later than that begins a period of his own.
-        assert_eq!((slices.first_from(at(195)), slices.wake_up(at(195))), (at(195), at(235)));
+        assert_eq!((slices.first_from(at(195)), slices.wake_up(at(195), at(195))), (at(195), at(235)));
         let begun = slices.begun(ORIGIN, at(200)).expect("they cannot be known in advance");
         let begun = begun.iter().filter(|slice| slice.begin >= 100 * MS);
         let begun: Vec<_> = begun.map(|slice| (slice.begin / MS, slice.end / MS)).collect();
@@ -316,5 +338,58 @@ mod tests {
             written[..2],
             [TimeSlice { begin: at(195), end: at(205) }, TimeSlice { begin: at(235), end: at(245) }]
         );
+    }
+
+    #[test]
+    fn a_cpu_that_is_late_at_every_wake_up_is_there_while_its_thread_is_awake() {
+        let given = Late { timeslice: 2 * MS, period: 12 * MS, chance: 1.0, timers: false, seed: 1 };
+        let mut slices = TimeSlices::new(&Schedule::Late(given), ORIGIN, ORIGIN + 1_000 * MS);
+        let at = |ms: u64| ORIGIN + ms * MS;
+        assert_eq!(slices.first_from(at(100)), at(110));
+        // Something earlier may come while it waits.
+        assert_eq!((slices.first_from(at(99)), slices.wake_up(at(109), at(99))), (at(109), at(111)));
+        assert_eq!((slices.first_from(at(110)), slices.wake_up(at(110), at(110))), (at(110), at(111)));
+        assert_eq!((slices.first_from(at(111)), slices.wake_up(at(121), at(111))), (at(121), at(123)));
+        let begun = slices.begun(ORIGIN, at(130)).expect("they cannot be known in advance");
+        let begun: Vec<_> = begun.iter().map(|slice| (slice.begin / MS, slice.end / MS)).collect();
+        assert_eq!(begun, [(0, 99), (109, 111), (121, 130)]);
+        assert_eq!((slices.first_from(at(1_000)), slices.wake_up(at(1_000), at(1_000))), (at(1_000), NEVER));
+    }
+
+    #[test]
+    fn a_part_of_the_wake_ups_is_late_and_the_same_seed_draws_the_same() {
+        let late = |seed| {
+            let given = Late { timeslice: MS, period: 11 * MS, chance: 0.05, timers: false, seed };
+            let mut slices = TimeSlices::new(&Schedule::Late(given), 0, NEVER);
+            let mut now = 0;
+            let woken = (0..20_000).map(|_| {
+                let wanted = now + MS;
+                now = slices.first_from(wanted);
+                slices.wake_up(now, wanted);
+                now - wanted
+            });
+            woken.collect::<Vec<_>>()
+        };
+        let drawn = late(7);
+        assert!(drawn.iter().all(|late| [0, 10 * MS].contains(late)));
+        let part = drawn.iter().filter(|late| **late > 0).count() as f64 / drawn.len() as f64;
+        assert!((part - 0.05).abs() < 0.01, "{part}");
+        assert_eq!(drawn, late(7));
+        assert_ne!(drawn, late(8));
+    }
+
+    #[test]
+    fn where_only_timers_are_late_a_packet_ends_the_wait() {
+        let given = Late { timeslice: MS, period: 11 * MS, chance: 1.0, timers: true, seed: 1 };
+        let mut slices = TimeSlices::new(&Schedule::Late(given), ORIGIN, ORIGIN + 1_000 * MS);
+        let at = |ms: u64| ORIGIN + ms * MS;
+        assert_eq!((slices.first_from(at(100)), slices.first_of(at(100), at(104))), (at(110), at(104)));
+        assert_eq!(slices.wake_up(at(104), at(100)), at(105));
+        let mut written = [TimeSlice { begin: 0, end: 0 }; 2];
+        assert_eq!(slices.write(at(104), &mut written), 1);
+        assert_eq!(written[0], TimeSlice { begin: at(104), end: at(105) });
+        let begun = slices.begun(ORIGIN, at(130)).expect("they cannot be known in advance");
+        let begun: Vec<_> = begun.iter().map(|slice| (slice.begin / MS, slice.end / MS)).collect();
+        assert_eq!(begun, [(0, 100), (104, 130)]);
     }
 }

@@ -270,13 +270,16 @@ impl Node {
 
     /// Returns the earliest time at which anything can happen in the kernel.
     fn next(&mut self) -> u64 {
-        let arrival = self.arriving.front().map_or(NEVER, |frame| frame.time);
-        let next = self.own_next.min(arrival);
-        if next == NEVER {
+        let arrival = self.next_arrival();
+        if self.own_next.min(arrival) == NEVER {
             NEVER
         } else {
-            self.time_slices.first_from(next.max(self.now))
+            self.time_slices.first_of(self.own_next.max(self.now), arrival.max(self.now))
         }
+    }
+
+    fn next_arrival(&self) -> u64 {
+        self.arriving.front().map_or(NEVER, |frame| frame.time)
     }
 
     fn runs_programs(&mut self) -> bool {
@@ -303,7 +306,8 @@ impl Node {
         loop {
             // Where timeslices begin with wake-ups, the kernel stops when the next one could begin.
             let next = self.next();
-            let horizon = last.min(self.time_slices.wake_up(next.min(last)));
+            let wanted = self.own_next.min(self.next_arrival()).max(self.now);
+            let horizon = last.min(self.time_slices.wake_up(next.min(last), wanted));
             let left_out = self.deliver(horizon);
             let shared = self.kernel.shared();
             // A frame for which the buffer had no room is delivered in the next round of this loop, still in time.

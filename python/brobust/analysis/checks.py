@@ -19,6 +19,8 @@ from brobust.analysis.axes import CONTENDED, axis_phrase, axis_value
 from brobust.analysis.cells import CELL, groups
 from brobust.analysis.metrics import Evidence
 
+SELECTING = (*CELL, "buffer_bytes")
+"""What a check may select cells by: a buffer in bytes, too, which in BDPs is another number on every path."""
 NO_RUNS = pl.DataFrame(schema={"run": pl.String})
 
 
@@ -59,8 +61,8 @@ class Check(BaseModel):
     @field_validator("where", "unless")
     @classmethod
     def _axes(cls, where: dict[str, Any]) -> dict[str, Any]:
-        if unknown := [axis for axis in where if axis not in CELL]:
-            raise ValueError(f"{unknown[0]!r} is not an axis; there are {', '.join(CELL)}")
+        if unknown := [axis for axis in where if axis not in SELECTING]:
+            raise ValueError(f"{unknown[0]!r} is not an axis; there are {', '.join(SELECTING)}")
         return where
 
     def expected(self) -> str:

@@ -201,6 +201,20 @@ def first_flow_share(evidence: Evidence) -> pl.DataFrame:
     return late.group_by("run").agg((rate.filter(first).sum() / rate.sum()).alias("value"))
 
 
+def first_flow_retransmit_share(evidence: Evidence) -> pl.DataFrame:
+    """The first flow's part of all retransmitted segments. Null where none were."""
+    every, first = pl.col("retransmits"), pl.col("flow") == 0
+    value = every.filter(first).sum() / pl.when(every.sum() > 0).then(every.sum())
+    return evidence.flows.group_by("run").agg(value.alias("value"))
+
+
+def first_flow_queue_share(evidence: Evidence) -> pl.DataFrame:
+    """The first flow's part of the bottleneck's queue in the run's second half. Null on vm."""
+    of_flow = _second_half(evidence.samples).group_by("run", "flow").agg(pl.col("queue_bytes").mean())
+    queue, first = pl.col("queue_bytes"), pl.col("flow") == 0
+    return of_flow.group_by("run").agg((queue.filter(first).sum() / queue.sum()).alias("value"))
+
+
 def _together(evidence: Evidence, number: int) -> pl.DataFrame:
     ends = evidence.flows.group_by("run").agg(begun=pl.col("start_s").max(), ended=pl.col("stop_s").min())
     of_flow = evidence.flow_throughput.filter(pl.col("flow") == number).join(ends, on="run")
@@ -379,6 +393,8 @@ METRICS: dict[str, tuple[Callable[[Evidence], pl.DataFrame], str]] = {
     "first_flow_mbps": (first_flow_mbps, "Mbit/s"),
     "second_flow_mbps": (second_flow_mbps, "Mbit/s"),
     "first_flow_share": (first_flow_share, ""),
+    "first_flow_retransmit_share": (first_flow_retransmit_share, ""),
+    "first_flow_queue_share": (first_flow_queue_share, ""),
     "first_flow_together_mbps": (first_flow_together_mbps, "Mbit/s"),
     "second_flow_together_mbps": (second_flow_together_mbps, "Mbit/s"),
     "first_flow_at_cwnd": (first_flow_at_cwnd, ""),

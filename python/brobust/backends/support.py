@@ -114,6 +114,9 @@ def _virtual(s: Scenario) -> Iterator[str]:
             yield from (f"{table}.{field}: {why}" for field, why in _not_modelled(contention))
         if contention.replay is not None:
             yield from _unreadable(contention.replay)
+    late = s.contention.modelled is not None and s.contention.modelled.name == "late"
+    if late and s.cpu.frequency is not None:
+        yield f"cpu.frequency: driver {s.contention.driver} is of a CPU whose work takes no time; leave one of them out"
     if s.traffic == "iperf3":
         yield from _virtual_iperf3(s)
 
@@ -125,7 +128,7 @@ def _not_modelled(contention: Contention) -> Iterator[tuple[str, str]]:
         "phase": isinstance(c.phase, int), "start_jitter": c.start_jitter > 0, "length_jitter": c.length_jitter > 0,
         "start": c.start > 0, "stop": c.stop is not None, "alternate": c.alternate is not None,
     }  # fmt: skip
-    if c.vcpus > 1 and c.modelled is not None and c.modelled.idle:
+    if c.vcpus > 1 and c.modelled is not None and c.modelled.sleeps:
         yield "vcpus", f"which of {c.vcpus} vCPUs wakes up is not known of {c.driver}; give 1, or driver deadline"
     for field in (field for field, is_given in given.items() if is_given):
         yield field, f"it belongs to exact timeslices (driver auto); leave it out with driver {c.driver}"

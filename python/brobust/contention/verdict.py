@@ -88,7 +88,7 @@ def _share_off(name: str, requested: Contention, slices: TimeSlices, duration: i
         elif (reason := _unlike_recorded(name, off, recorded, requested)) is not None:
             yield reason
         return
-    if requested.modelled is not None and requested.modelled.idle:
+    if requested.modelled is not None and requested.modelled.sleeps:
         return  # its share is the most that it may have; when it may run depends on when it wants to
     contended = requested.contended(duration)
     # Outside of that time the CPU was free.

@@ -51,9 +51,10 @@ def contradictions(requested: Request) -> Iterator[str]:
 
 def refusals(requested: Request) -> Iterator[tuple[str, str]]:
     """Yield what of a request its driver cannot do on this host's threads: the field, and why as the rest of a line."""
-    if ":" in requested.driver:
-        name = requested.driver.split(":")[0]
-        yield "driver", f"{requested.driver!r} says what another host would do; for this one give {name}"
+    name = requested.driver.split(":")[0]
+    if requested.driver not in CHOICES:
+        instead = name if name in BY_NAME else ", ".join(BY_NAME)
+        yield "driver", f"{requested.driver!r} says what another host would do; for this one give {instead}"
         return
     driver = BY_NAME.get(requested.driver)
     takes = driver.takes if driver is not None else frozenset()

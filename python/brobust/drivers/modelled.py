@@ -3,6 +3,8 @@
 On a host a driver gives a vCPU what the host's kernel makes of the request: turns end at its ticks, and an overrun is
 charged to the next turn. A scenario on virtual may ask for the same by the driver's name, and say with it what decides
 there: the host's tick rate, and whether the vCPU is always busy or sleeps when it has nothing to do.
+
+`late` is no driver of a host's: a vCPU whose host lets it run for as long as it likes, but wakes it up late.
 """
 
 from __future__ import annotations
@@ -10,21 +12,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-MODELLED = ("deadline", "quota", "competitor")
-"""Drivers whose schedule virtual time can follow; the burner's is its own, exact one."""
+from brobust import units
+
+MODELLED = ("deadline", "quota", "competitor", "late")
+"""Schedules that virtual time can follow beside exact timeslices, which are those of a host's burner."""
 DEFAULT_HZ = 250
 """CONFIG_HZ of Debian's and Ubuntu's generic kernels."""
 MIN_HZ, MAX_HZ = 24, 1000
-FORM = "deadline, quota or competitor, with :hz=N for the host's tick rate (250), and deadline with :idle"
+FORM = (
+    "deadline, quota or competitor, with :hz=N for the host's tick rate (250), and deadline with :idle; or late, with "
+    ":chance=P for the part of the wake-ups that are late (100%), and with :timers where packets wake it up on time"
+)
 
 
 @dataclass(frozen=True)
 class Modelled:
-    """A driver as virtual time models it. `idle`: the vCPU sleeps when it has nothing to do; otherwise it is busy."""
+    """A driver as virtual time models it. `idle`: the vCPU sleeps when it has nothing to do; otherwise it is busy. A
+    vCPU that is late always does. `chance`: the part of its wake-ups at which it is late; `timers`: of those alone
+    that a timer causes."""
 
     name: str
     hz: int = DEFAULT_HZ
     idle: bool = False
+    chance: float = 1.0
+    timers: bool = False
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether the vCPU sleeps when it has nothing to do: when it may run then depends on when it wakes up."""
+        return self.idle or self.name == "late"
 
     @classmethod
     def parse(cls, text: str) -> Modelled | None:
@@ -33,23 +49,32 @@ class Modelled:
         name, *settings = text.split(":")
         if name not in MODELLED:
             return None
-        hz, idle = DEFAULT_HZ, False
+        hz, idle, chance, timers = DEFAULT_HZ, False, 1.0, False
         for setting in settings:
             key, _, value = setting.partition("=")
-            if key == "hz" and value.isdecimal() and MIN_HZ <= int(value) <= MAX_HZ:
+            if key == "hz" and name != "late" and value.isdecimal() and MIN_HZ <= int(value) <= MAX_HZ:
                 hz = int(value)
             elif setting == "idle" and name == "deadline":
                 idle = True
+            elif key == "chance" and name == "late" and 0 < (part := units.fraction(value)) <= 1:
+                chance = part
+            elif setting == "timers" and name == "late":
+                timers = True
             else:
-                raise ValueError(f"{text!r} has the setting {setting!r}; give {FORM}; hz is {MIN_HZ} to {MAX_HZ}")
-        return cls(name, hz, idle)
+                bounds = f"hz is {MIN_HZ} to {MAX_HZ}, a chance above 0 and at most 100%"
+                raise ValueError(f"{text!r} has the setting {setting!r}; give {FORM}; {bounds}")
+        return cls(name, hz, idle, chance, timers)
 
     def __str__(self) -> str:
-        return self.name + (f":hz={self.hz}" if self.hz != DEFAULT_HZ else "") + (":idle" if self.idle else "")
+        hz = f":hz={self.hz}" if self.hz != DEFAULT_HZ else ""
+        chance = f":chance={self.chance * 100:g}%" if self.chance < 1 else ""
+        return self.name + hz + (":idle" if self.idle else "") + chance + (":timers" if self.timers else "")
 
     def schedule(self, timeslice_ns: int, period_ns: int, seed: int) -> dict[str, Any]:
         """Return the schedule in the form that crates/timeline reads."""
-        given = {"timeslice": timeslice_ns, "period": period_ns, "seed": seed}
+        given: dict[str, Any] = {"timeslice": timeslice_ns, "period": period_ns, "seed": seed}
+        if self.name == "late":
+            return {"kind": "late", **given, "chance": self.chance, "timers": self.timers}
         if self.idle:
             return {"kind": "on_wake_up", **given}
         kind = "fair" if self.name == "competitor" else self.name
