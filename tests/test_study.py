@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nbformat
@@ -18,7 +19,7 @@ import pytest
 from nbclient import NotebookClient
 from pydantic import TypeAdapter
 
-from brobust.analysis import confidence, summary, twins
+from brobust.analysis import confidence, metrics, summary, twins
 from brobust.analysis.checks import AnyCheck, select
 from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE, Claim, Verdict, decide
 from brobust.analysis.metrics import OF_RUNS, Evidence, Tables
@@ -297,6 +298,22 @@ def test_a_twin_may_have_other_controls(evidence: Evidence) -> None:
     assert found.verdict == DIFFERS and found.n == 6
     with pytest.raises(BadInput, match="twins of 'X1': there is no such claim; there are X2"):
         list(twins.decided([by_rtt], {"X2": claim}, evidence))
+
+
+def test_cells_may_be_selected_by_their_buffer_in_bytes(evidence: Evidence) -> None:
+    check = {"rule": "at_most", "value": 7, "where": {**BBR, "share": 0.25}}
+    (bytes_of_10ms,) = evidence.runs.filter(pl.col("rtt_ms") == 10)["buffer_bytes"].unique()
+    verdict = _decided(evidence, {**check, "where": {**check["where"], "buffer_bytes": bytes_of_10ms}})
+    assert verdict.verdict == HOLDS and verdict.n == 3
+    assert _verdict(evidence, {**check, "where": {**BBR, "buffer_bytes": 1}}) == NOT_MEASURABLE
+
+
+def test_what_the_first_of_two_flows_has_of_both() -> None:
+    flows = pl.DataFrame({"run": ["a", "a", "b", "b"], "flow": [0, 1, 0, 1], "retransmits": [10, 30, 0, 0]})
+    queue = {"run": "a", "time_s": [1.0, 1.0, 2.0, 2.0], "flow": [0, 1, 0, 1], "queue_bytes": [9, 1, 1, 4]}
+    both: Any = SimpleNamespace(flows=flows, samples=pl.DataFrame(queue))
+    assert dict(metrics.first_flow_retransmit_share(both).sort("run").iter_rows()) == {"a": 0.25, "b": None}
+    assert metrics.first_flow_queue_share(both).rows() == [("a", 0.2)]  # of the second half
 
 
 def test_twins_are_of_claims_that_there_are_and_select_cells_that_are_measured() -> None:

@@ -72,6 +72,7 @@ def test_more_vcpus_than_there_are_cpus_for_are_refused_in_one_line(host: Any, a
     ("asked", "says"),
     [
         ({"driver": "deadline:idle"}, "contention.vcpus: which of 2 vCPUs wakes up"),
+        ({"driver": "late"}, "contention.vcpus: which of 2 vCPUs wakes up"),
         ({"driver": "deadline", "phase": "5ms"}, "contention.phase: it belongs to exact timeslices"),
         ({"when_idle": "sleep"}, "contention.when_idle: 'sleep' is possible on backend vm only"),
     ],

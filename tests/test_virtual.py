@@ -607,3 +607,28 @@ def test_a_modelled_scheduler_gives_its_share_and_says_what_the_sender_got(drive
     if driver != "deadline:idle":
         assert row["effective_share"] == pytest.approx(0.5, abs=0.01)
     assert row["timeslices"] >= 20
+
+
+LATE = {"timeslice": "100us", "share": 0.01}  # 9.9 ms late
+
+
+def test_a_cpu_that_is_late_for_timers_only_stops_bbr_and_not_cubic() -> None:
+    """Clouded Comparisons, P2 and P4 (docs/reproduction.md)."""
+
+    def throughput(cc: str, **contention: Any) -> float:
+        path = {"bandwidth": "500mbit", "rtt": "10ms", "buffer": "1bdp", "loss": "0.1%"}
+        result = run(path=path, flows=[{"cc": cc}], duration="3s", contention=contention)
+        return float(result.runs["throughput_mbps"][0])
+
+    timers = {**LATE, "driver": "late:timers"}
+    assert throughput("bbr", **timers) < 10
+    assert throughput("cubic", **timers) > 0.8 * throughput("cubic", share=1)
+
+
+def test_the_waits_for_a_late_cpu_are_the_off_times_of_a_run() -> None:
+    result = run(**{**SHORT, "contention": {**LATE, "driver": "late:chance=5%"}})
+    row = result.runs.row(0, named=True)
+    assert row["outcome"] == "ok" and row["driver"] == "late:chance=5%"
+    waits = result.offtimes.filter(pl.col("kind") == "off")["duration_ms"]
+    assert waits.len() > 10 and waits.slice(0, waits.len() - 1).to_list() == [pytest.approx(9.9)] * (waits.len() - 1)
+    assert row["effective_share"] == pytest.approx(1 - waits.sum() / row["duration_s"] / 1000, abs=0.01)
