@@ -50,7 +50,15 @@ pub fn refuse_foreign(path: &Path) -> Result<()> {
 /// A lock that is held until this is dropped, or until the process ends, however it ends.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing is not enough: a program that another thread is just starting has the open file, too, until it runs.
+        // SAFETY: the descriptor is open.
+        unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };
+    }
 }
 
 /// Locks a file, which is created if it is missing, for this process. Waits at most `limit`; the refusal names the
@@ -86,7 +94,7 @@ pub fn lock(file: &Path, limit: Duration) -> Result<Lock> {
     }
     let own = std::process::id().to_string();
     held.set_len(0).and_then(|()| held.write_all_at(own.as_bytes(), 0)).map_err(cannot)?;
-    Ok(Lock { _file: held })
+    Ok(Lock { file: held })
 }
 
 fn open(file: &Path) -> io::Result<File> {
@@ -132,8 +140,10 @@ mod tests {
         let first = lock(&file, Duration::ZERO).expect("nobody has it");
         let refused = lock(&file, Duration::from_millis(30)).unwrap_err().to_string();
         assert!(refused.contains(&format!("locked by process {}", std::process::id())), "{refused}");
+        let of_a_child = first.file.try_clone().expect("duplicated");
         drop(first);
         lock(&file, Duration::ZERO).expect("it is free again");
+        drop(of_a_child);
         fs::remove_dir_all(file.parent().expect("it has one")).expect("removed");
     }
 

@@ -74,6 +74,8 @@ def locked(file: Path, seconds: float = 60.0) -> Iterator[None]:
         os.pwrite(lock, str(os.getpid()).encode(), 0)
         yield
     finally:
+        # Closing is not enough: a program that another thread is just starting has the open file, too, until it runs.
+        fcntl.flock(lock, fcntl.LOCK_UN)
         os.close(lock)
 
 
