@@ -55,7 +55,7 @@ pub struct Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing is not enough: a program that another thread is just starting has the open file, too, until it runs.
+        // Closing is not enough: while another thread starts a program, that program has the open file, too.
         // SAFETY: the descriptor is open.
         unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };
     }

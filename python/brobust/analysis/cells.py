@@ -45,18 +45,16 @@ def _classed(group: pl.DataFrame, within: float, full: float) -> pl.DataFrame:
     return group.with_columns(pl.Series("class", found, dtype=pl.Int32))
 
 
-def table(runs: pl.DataFrame, oracle: pl.DataFrame) -> pl.DataFrame:
+def table(runs: pl.DataFrame) -> pl.DataFrame:
     """Return a row per cell of these runs (summary.runs): its axes, n, median throughput (Mbit/s) and the ends of its
-    95 % confidence interval, utilization, median retransmits (segments), class, and what the best possible sender would
-    carry in the run's second half (`oracle`: run, value; null where there is none)."""
-    runs = runs.join(oracle.select("run", oracle_mbps="value"), on="run", how="left")
+    95 % confidence interval, utilization, median retransmits (segments), class."""
     cells = (
         runs.group_by(CELL)
         .agg(
             pl.len().alias("n"),
             pl.col("throughput_mbps").sort().alias("each"),
             pl.col("throughput_mbps").median().alias("value"),
-            pl.col("utilization", "retransmits", "oracle_mbps").median(),
+            pl.col("utilization", "retransmits").median(),
         )
         .sort(CELL)
     )
@@ -72,5 +70,4 @@ def table(runs: pl.DataFrame, oracle: pl.DataFrame) -> pl.DataFrame:
         utilization="utilization",
         retransmits="retransmits",
         **{"class": names},
-        oracle_mbps="oracle_mbps",
     )

@@ -130,8 +130,7 @@ def reproduce(
     claims = {claim.id: claim for study in _on_kernels(model.of_paper(paper), kernel) for claim in study.claims}
     twinned = [twin for study, evidence in measured for twin in twins.decided(study.twins, claims, evidence)]
     for study, evidence in measured:
-        of_study = cells.table(evidence.runs, evidence.values("oracle_mbps"))
-        every_cell.append(of_study.insert_column(0, pl.lit(study.figure).alias("figure")))
+        every_cell.append(cells.table(evidence.runs).insert_column(0, pl.lit(study.figure).alias("figure")))
         for file in drawing.draw(study, evidence, directory / "figures", twinned):
             if not as_json:
                 print(file)

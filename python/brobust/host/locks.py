@@ -74,7 +74,7 @@ def locked(file: Path, seconds: float = 60.0) -> Iterator[None]:
         os.pwrite(lock, str(os.getpid()).encode(), 0)
         yield
     finally:
-        # Closing is not enough: a program that another thread is just starting has the open file, too, until it runs.
+        # Closing is not enough: while another thread starts a program, that program has the open file, too.
         fcntl.flock(lock, fcntl.LOCK_UN)
         os.close(lock)
 
