@@ -227,6 +227,17 @@ def test_files_with_other_columns_are_left_out_and_named(dataset: Dataset) -> No
     assert "no column cc" in str(said[1].message)
 
 
+def test_many_files_that_cannot_be_read_for_one_reason_are_counted(dataset: Dataset) -> None:
+    dataset.append("a-0", _measured("a-0"))
+    other = dataset.runs().drop("cc")
+    for number in range(10):
+        other.write_parquet(dataset.directory / f"runs/b-{number}.parquet")
+    with pytest.warns(UnreadableFile) as said:
+        assert set(dataset.runs()["run"]) == {"a-0"}
+    assert [str(one.message).partition(".parquet")[0][-3:] for one in said][:3] == ["b-0", "b-1", "b-2"]
+    assert str(said[3].message).startswith("7 more files") and len(said) == 4
+
+
 def test_another_schema_is_refused_by_name(dataset: Dataset) -> None:
     about = dataset.directory / "dataset.json"
     about.write_text(json.dumps({**json.loads(about.read_text()), "schema": 0, "brobust": "0.0.1"}))

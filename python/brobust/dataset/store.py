@@ -117,8 +117,7 @@ class Dataset:
         measured again, and so is one of which a file is cut off."""
         measured = set(self.runs().filter(pl.col("outcome") != "failed")["run"])
         cut_off = [file for name in TABLES if name != "runs" for file in self._files(name) if not _is_whole(file)]
-        for file in cut_off:
-            _warn(file, "cut off")
+        _warn(dict.fromkeys(cut_off, "cut off"))
         return measured - {file.stem for file in cut_off}
 
     def append(self, run: str, measured: Measured) -> None:
@@ -184,25 +183,36 @@ class Dataset:
         try:
             return _as_documented(pl.read_parquet(found, glob=False), columns)
         except UNREADABLE:  # some of them cannot be read: try each by itself
-            tables = [table for file in found if (table := _readable(file, columns)) is not None]
-            return pl.concat([frame([], columns), *tables])
+            tables, unreadable = [frame([], columns)], {}
+            for file in found:
+                try:
+                    tables.append(_as_documented(pl.read_parquet(file, glob=False), columns))
+                except UNREADABLE as error:
+                    unreadable[file] = (str(error).splitlines() or ["no reason given"])[0][:200]
+            _warn(unreadable)
+            return pl.concat(tables)
 
 
 # PanicException, when polars' Rust code fails, is not an Exception.
 UNREADABLE = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
-def _readable(file: Path, columns: dict[str, Column]) -> pl.DataFrame | None:
-    try:
-        return _as_documented(pl.read_parquet(file, glob=False), columns)
-    except UNREADABLE as error:
-        _warn(file, (str(error).splitlines() or ["no reason given"])[0][:200])
-        return None
+NAMED = 3
+"""So many files are named that cannot be read for the same reason; the rest are counted."""
 
 
-def _warn(file: Path, why: str) -> None:
-    text = f"{file} cannot be read and is left out ({why}); its run does not count as finished"
-    warnings.warn(text, UnreadableFile, stacklevel=2)
+def _warn(unreadable: Mapping[Path, str]) -> None:
+    """Say which files are left out, and why."""
+    by_reason: dict[str, list[Path]] = {}
+    for file, why in unreadable.items():
+        by_reason.setdefault(why, []).append(file)
+    for why, those in by_reason.items():
+        for file in those[:NAMED]:
+            text = f"{file} cannot be read and is left out ({why}); its run does not count as finished"
+            warnings.warn(text, UnreadableFile, stacklevel=4)
+        if (more := len(those) - NAMED) > 0:
+            text = f"{more} more files of {those[0].parent} cannot be read and are left out for the same reason"
+            warnings.warn(text, UnreadableFile, stacklevel=4)
 
 
 def _as_documented(table: pl.DataFrame, columns: dict[str, Column]) -> pl.DataFrame:
@@ -231,8 +241,12 @@ def _refuse_files_of_others(directory: Path) -> None:
         raise BadInput(f"--out {directory}: {min(there)} is in it, but no dataset; give an empty or a new directory")
 
 
-# Columns that came to a schema later, and what they would have said: senders had one vCPU, which was kept busy.
-_SINCE = {"vcpus": 1, "phase": None, "when_idle": None, "vcpu_shares": None, "sender_cpus": None, "vcpu": None}
+# Columns that came to a schema later, and what they would have said: senders had one vCPU, which was kept busy, and the
+# kernel's own pacing.
+_SINCE = {
+    "vcpus": 1, "phase": None, "when_idle": None, "vcpu_shares": None, "sender_cpus": None, "vcpu": None,
+    "pacing": "kernel",
+}  # fmt: skip
 
 
 def _upgraded(runs: pl.DataFrame) -> pl.DataFrame:
