@@ -227,6 +227,18 @@ def test_files_with_other_columns_are_left_out_and_named(dataset: Dataset) -> No
     assert "no column cc" in str(said[1].message)
 
 
+def test_two_series_begun_in_the_same_second_have_a_directory_each(tmp_path: Path) -> None:
+    """`brobust run` names its directory by date and time, and a shell's loop begins two in a second."""
+    asked = tmp_path / "data" / "20261122-223001"
+    begun = [Dataset.create_beside(asked, Grid.from_flags({}), {}) for _ in range(3)]
+    assert [one.directory.name for one in begun] == [asked.name, f"{asked.name}-2", f"{asked.name}-3"]
+    begun[1].discard_if_empty()
+    assert not begun[1].directory.exists() and begun[0].directory.exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match="give another --out"):
+        Dataset.create_beside(tmp_path / "file" / "data", Grid.from_flags({}), {})
+
+
 def test_many_files_that_cannot_be_read_for_one_reason_are_counted(dataset: Dataset) -> None:
     dataset.append("a-0", _measured("a-0"))
     other = dataset.runs().drop("cc")

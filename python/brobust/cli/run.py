@@ -72,8 +72,9 @@ def _begun(scenario: Path | None, fields: dict[str, Any], out: Path | None, jobs
 
     grid = _grid(scenario, fields)
     _check(grid, jobs)
-    directory = out or DATA / datetime.now().strftime("%Y%m%d-%H%M%S")
-    return grid, Dataset.create(directory, grid, runner.host())
+    if out is not None:
+        return grid, Dataset.create(out, grid, runner.host())
+    return grid, Dataset.create_beside(DATA / datetime.now().strftime("%Y%m%d-%H%M%S"), grid, runner.host())
 
 
 def _resumed(scenario: Path | None, fields: dict[str, Any], out: Path | None, jobs: int | None) -> tuple[Grid, Dataset]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import warnings
 from collections.abc import Iterator, Mapping
@@ -61,6 +62,19 @@ class Dataset:
         except OSError as error:
             raise BadInput(f"--out {directory}: cannot be written ({error.strerror})") from None
         dataset._begun_here = True
+        return dataset
+
+    @classmethod
+    def create_beside(cls, directory: Path, grid: Grid, host: Mapping[str, Any]) -> Dataset:
+        """Begin a dataset in this directory or, where another series has taken the name, in NAME-2, NAME-3, ..."""
+        try:
+            files.make_directory(directory.parent)
+            names = itertools.chain([directory.name], (f"{directory.name}-{number}" for number in itertools.count(2)))
+            free = next(free for name in names if _made(free := directory.with_name(name)))
+        except OSError as error:
+            raise BadInput(f"{directory}: cannot be made ({error.strerror}); give another --out") from None
+        dataset = cls.create(free, grid, host)
+        dataset._made_directory = True
         return dataset
 
     @classmethod
@@ -231,6 +245,15 @@ def _is_whole(file: Path) -> bool:
             return content.read() == b"PAR1"
     except OSError:
         return False
+
+
+def _made(directory: Path) -> bool:
+    """Make a directory and return True, or False where its name is taken."""
+    try:
+        directory.mkdir()
+    except FileExistsError:
+        return False
+    return True
 
 
 def _refuse_files_of_others(directory: Path) -> None:
