@@ -4,7 +4,7 @@
     .venv/bin/python benchmarks/held_out.py --out DIR                         # measures what DIR lacks, then the table
     .venv/bin/python benchmarks/held_out.py --out DIR --control bbr/kept      # one more control, in the same cells
     .venv/bin/python benchmarks/held_out.py --out DIR --by schedule --csv docs/data/held-out.csv
-    .venv/bin/python benchmarks/held_out.py --draw                            # the cells, as docs/data/held-out-draw.csv
+    .venv/bin/python benchmarks/held_out.py --draw                            # the cells: docs/data/held-out-draw.csv
 
 The cells were drawn by a fixed seed, and committed, before the repair that they judge was known. The draw must not be
 changed afterwards; tests/test_held_out.py compares it with the committed one. Every control has the same cell with the
@@ -34,14 +34,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from controls import CONTROLS, UNDISTURBED, cc_and_pacing, measured
 
-from brobust import units
 from brobust.analysis.metrics import Evidence, Tables
-from brobust.cli.measuring import measure
 from brobust.dataset import Dataset
 from brobust.scenario import Grid, Run
-from brobust.scenario.grid import scenario
-from brobust.series import runner
 
 SEED = 20261122
 CELLS = 200
@@ -55,11 +52,8 @@ SCHEDULES: dict[str, dict[str, Any]] = {
     "quota-1000": {"driver": "quota:hz=1000"},
     "late": {"driver": "late:chance=10%"},
 }
-"""What takes the CPU away (docs/scenario.md). `late` is the sensible form of an idle vCPU that is woken late: if it were
-late every time, an off-time would be added to every round trip."""
-CONTROLS = ("cubic", "bbr", "bbr_robust", "brb_bbr1_ha", "bbr_steady", "brb_bbr3", "brb_bbr3_steady")
-UNDISTURBED = "bbr, undisturbed"
-"""BBR in the same cell with all of its CPU: what the others are compared with beside CUBIC."""
+"""What takes the CPU away (docs/scenario.md). `late` is an idle vCPU that is woken late at times: if it were late every
+time, an off-time would be added to every round trip."""
 MIN_SECONDS, MIN_ROUND_TRIPS = 10, 200
 GROUPS = ("schedule", "loss", "qdisc")
 
@@ -92,9 +86,8 @@ def draw() -> list[Cell]:
 
 def fields(cell: Cell, control: str) -> dict[str, Any] | None:
     """Return the scenario of a control in a cell; None where the control's pacing does not act."""
-    undisturbed = control == UNDISTURBED
-    cc, _, pacing = ("bbr" if undisturbed else control).partition("/")
-    if pacing and cell["qdisc"] == "fq":
+    cc, pacing = cc_and_pacing(control)
+    if pacing != "kernel" and cell["qdisc"] == "fq":
         return None
     slices = {"timeslice": f"{cell['timeslice_ms']}ms", "share": cell["share"], **SCHEDULES[cell["schedule"]]}
     return {
@@ -102,10 +95,10 @@ def fields(cell: Cell, control: str) -> dict[str, Any] | None:
             "bandwidth": f"{cell['rate_mbps']}mbit", "rtt": f"{cell['rtt_ms']}ms", "buffer": f"{cell['buffer_bdp']}bdp",
             "loss": cell["loss"],
         },
-        "contention": {"share": 1} if undisturbed else slices,
+        "contention": {"share": 1} if control == UNDISTURBED else slices,
         "flows": [{"cc": cc}],
         "qdisc": cell["qdisc"],
-        "pacing": pacing or "kernel",
+        "pacing": pacing,
         "samples": "100ms",
         "duration": f"{max(MIN_SECONDS, math.ceil(cell['rtt_ms'] * MIN_ROUND_TRIPS / 1e3))}s",
         "seed": cell["cell"] + 1,
@@ -114,23 +107,7 @@ def fields(cell: Cell, control: str) -> dict[str, Any] | None:
 
 def run_of(cell: Cell, control: str) -> Run | None:
     given = fields(cell, control)
-    return None if given is None else Run(scenario=scenario(given), repeat=0)
-
-
-def measured(directory: Path, cells: Sequence[Cell], controls: Sequence[str], jobs: int | None) -> Dataset:
-    """Measure what the dataset lacks of these controls in these cells, and return it."""
-    wanted = [given for cell in cells for control in controls if (given := fields(cell, control)) is not None]
-    if not (directory / "dataset.json").exists():
-        grid = Grid({"grids": wanted})
-        dataset = Dataset.create(directory, grid, runner.host())
-    else:
-        dataset = Dataset.open(directory)
-        before = dataset.grid()
-        grid = Grid({"grids": [*before.fields["grids"], *wanted]})
-        if len(grid.scenarios) > len(before.scenarios):
-            dataset.grow(grid)
-    measure(grid, dataset, as_json=False, jobs=jobs, go_on="the same command")
-    return dataset
+    return None if given is None else Grid(given).runs()[0]
 
 
 def results(dataset: Dataset, cells: Sequence[Cell], controls: Iterable[str]) -> pl.DataFrame:
@@ -217,7 +194,9 @@ def _csv(table: pl.DataFrame) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="the dataset; what it lacks is measured")
-    parser.add_argument("--control", action="append", help=f"CC or CC/PACING, again for more; else {', '.join(CONTROLS)}")
+    parser.add_argument(
+        "--control", action="append", help=f"CC or CC/PACING, again for more; else {', '.join(CONTROLS)}"
+    )
     parser.add_argument("--cells", type=int, default=CELLS, help=f"the first N cells only, 1 to {CELLS}")
     parser.add_argument("--jobs", type=int, help="runs at a time; else one for each CPU")
     parser.add_argument("--by", choices=GROUPS, help="a table for each schedule, for cells with and without loss, ...")
@@ -235,7 +214,8 @@ def main() -> None:
     cells = draw()[: given.cells]
     # CUBIC and undisturbed BBR are what the others are compared with.
     controls = list(dict.fromkeys([*(given.control or CONTROLS), "cubic", UNDISTURBED]))
-    table = with_groups(results(measured(given.out, cells, controls, given.jobs), cells, controls))
+    wanted = [run for cell in cells for control in controls if (run := fields(cell, control)) is not None]
+    table = with_groups(results(measured(given.out, wanted, given.jobs), cells, controls))
     if given.csv is not None:
         given.csv.write_text(_csv(table))
     for group in table[given.by].unique().sort() if given.by else [None]:

@@ -1,6 +1,7 @@
 """The cells of benchmarks/held_out.py are those that were drawn before the repair that they judge was known."""
 
-import importlib.util
+import importlib
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -11,12 +12,10 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
-def held_out() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("held_out", ROOT / "benchmarks/held_out.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def held_out() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "benchmarks")
+        yield importlib.import_module("held_out")
 
 
 def test_the_draw_is_the_one_that_was_committed(held_out: ModuleType) -> None:

@@ -31,6 +31,8 @@ def _burner(**more: Any) -> dict[str, Any]:
                 "buffer": "100p",
             }
         },
+        {"path": {"burst": "1514B", "buffer": "0B"}},
+        {"path": {"burst": "0.5bdp"}},
         {"flows": [{"stop": "5s", "rtt": "40ms", "pattern": "rate 1mbit"}, {"sender": 2}], "senders": [{"share": 0.5}]},
         {"cpu": {"frequency": "576MHz"}, "nic": {"coalesce": "50us"}, "qdisc": "fq", "samples": "ack", "packets": True},
         {"flows": [{"count": 256}] * 32},
@@ -72,6 +74,7 @@ def test_what_a_backend_can_do_is_let_pass(fields: dict[str, Any]) -> None:
         ({"accelerator": "uml"}, ["accelerator", "'uml'", "vm only"]),
         ({**VM, "accelerator": "uml", "samples": "ack"}, ["samples", "'ack'", "10ms"]),
         ({**VM, "path": {"aqm": "red ecn"}}, ["path.aqm", "'red ecn'", "none"]),
+        ({**VM, "path": {"burst": "15kB"}}, ["path.burst", "'15kB'", "virtual", "0B"]),
         ({**VM, "flows": [{"stop": "5s"}]}, ["flows.stop", "'5s'"]),
         ({**VM, "flows": [{"pattern": "idle 1s 1s"}]}, ["flows.pattern", "'idle 1s 1s'", "bulk"]),
         ({**VM, "flows": [{"sender": 2}]}, ["flows.sender", "'2'"]),

@@ -303,6 +303,24 @@ class TestSenders:
         with pytest.raises(BadInput, match=r"pacing.*fq.*none"):
             run(path=PATH, flows=[{"cc": "bbr"}], qdisc="fq", pacing="linux-4.14")
 
+    def test_the_draft_of_the_ietf_gives_nothing_of_a_late_departure_back_either(self) -> None:
+        def rate(pacing: str, **contention: Any) -> float:
+            of_run = run(path=PATH, contention=contention, flows=[{"cc": "bbr"}], pacing=pacing, duration="5s").runs
+            return float(of_run["throughput_mbps"][0])
+
+        late = {"share": 0.25, "timeslice": "1ms"}
+        assert rate("draft", share=1) == pytest.approx(rate("kernel", share=1), rel=0.02)
+        assert rate("draft", **late) < 0.6 * rate("kernel", **late)
+
+    def test_a_policer_drops_without_a_queue_and_a_shaper_lets_its_burst_pass(self) -> None:
+        def of(**more: str) -> dict[str, Any]:
+            path = {**PATH, "bandwidth": "100mbit", "burst": "125kB", **more}
+            return run(path=path, flows=[{"cc": "cubic"}], duration="3s").runs.row(0, named=True)
+
+        policed, shaped = of(buffer="0B"), of(buffer="1bdp")
+        assert policed["queue_mean_ms"] == 0 and policed["drops"] > 0 and policed["burst_bytes"] == 125_000
+        assert 0 < shaped["queue_mean_ms"] <= 10 and 0 < policed["throughput_mbps"] < shaped["throughput_mbps"]
+
     def test_googles_interface_makes_other_packets_on_short_paths_only(self) -> None:
         """The mainline's TSO packets have a bonus: 64 KiB, halved for every 512 us of RTT. google has none in v1."""
 

@@ -1,7 +1,8 @@
 //! The link: one bottleneck that all senders share, and the delays.
 //!
 //! Data meets random loss, then a FIFO queue with tail drop (pfifo/bfifo), then the bottleneck's rate, then half of the
-//! flow's round-trip time. ACKs take the other half. When a packet arrives is computed as soon as it is sent, since
+//! flow's round-trip time. ACKs take the other half. The rate is a wire's, or that of a token bucket with a burst: a
+//! shaper, or with no queue a policer. When a packet arrives is computed as soon as it is sent, since
 //! nothing that is sent later can change it; that is why kernels can run alone between two hand-overs.
 //!
 //! Times are ns, rates bit/s, sizes bytes of Ethernet frames.
@@ -14,6 +15,8 @@
 //! - in: packets in the order in which they leave ([`Propagation::arrives`])
 //! - out, at once: when the packet arrives; packets of a flow never overtake each other
 //! - a packet is dropped at random before the queue (`loss`), or because the buffer is full when it is offered
+//! - with a burst a packet leaves as soon as the bucket has tokens for it and those before it have left, and takes no
+//!   time: there is no wire before or behind the bucket
 //! - the result depends on the packets, the path and its seed, and on nothing else
 use std::collections::VecDeque;
 
@@ -74,6 +77,9 @@ pub struct Path {
     /// Rate of the bottleneck over time, bit/s.
     pub rate: StepFunction,
     pub buffer: Buffer,
+    /// Depth of the bottleneck's token bucket, bytes. 0: the bottleneck has none, it is a wire.
+    #[serde(default)]
+    pub burst: u64,
     /// Fraction of data packets that are lost before the queue.
     pub loss: f64,
     pub seed: u64,
@@ -94,7 +100,7 @@ pub struct QueueVerdict {
 
 /// A packet in the queue.
 struct Waiting {
-    /// When its transmission begins.
+    /// When its transmission begins; with a token bucket, when it leaves.
     begins: u64,
     length: u64,
     flow: usize,
@@ -102,9 +108,22 @@ struct Waiting {
     ends: bool,
 }
 
+/// A token is a bit for a ns of a bit/s, so that nothing is rounded.
+const TOKENS_PER_BIT: u128 = 1_000_000_000;
+
+/// A token bucket as in tc-tbf(8): it fills at the path's rate, and a packet that leaves takes its length.
+struct Bucket {
+    depth: u128,
+    tokens: u128,
+    /// When it had so many.
+    at: u64,
+}
+
 /// The bottleneck's queue.
 pub struct Queue {
     path: Path,
+    /// None: the bottleneck is a wire.
+    bucket: Option<Bucket>,
     random: Pcg64Mcg,
     waiting: VecDeque<Waiting>,
     /// Bytes that wait.
@@ -115,7 +134,7 @@ pub struct Queue {
     latest_fits: bool,
     /// Bytes that wait, by flow.
     per_flow: Vec<u64>,
-    /// When the packet that is being sent has left.
+    /// When the packet that is being sent, or is the last in the queue of a token bucket, has left.
     free_at: u64,
     /// When the latest packet was offered.
     last: u64,
@@ -124,7 +143,9 @@ pub struct Queue {
 impl Queue {
     pub fn new(path: Path, flows: usize) -> Self {
         let random = Pcg64Mcg::seed_from_u64(path.seed);
+        let depth = u128::from(path.burst) * 8 * TOKENS_PER_BIT;
         Self {
+            bucket: (depth > 0).then_some(Bucket { depth, tokens: depth, at: 0 }),
             path,
             random,
             waiting: VecDeque::new(),
@@ -153,7 +174,9 @@ impl Queue {
             Buffer::SuperPackets(_) if continues => self.latest_fits,
             Buffer::SuperPackets(max) => self.super_packets < max,
         };
-        let begins = self.free_at.max(now);
+        let Some((begins, left)) = self.transmission(self.free_at.max(now), length) else {
+            return found;
+        };
         self.latest_fits = fits || begins == now;
         if begins > now {
             if !fits {
@@ -167,8 +190,9 @@ impl Queue {
             self.backlog += length;
             self.per_flow[flow] += length;
         }
-        self.free_at = self.sent_by(begins, length * 8);
-        QueueVerdict { left: Some(self.free_at), waited: begins - now, ..found }
+        self.take_tokens(begins, length);
+        self.free_at = left;
+        QueueVerdict { left: Some(left), waited: begins - now, ..found }
     }
 
     /// Returns how many bytes of a flow wait.
@@ -190,17 +214,50 @@ impl Queue {
         }
     }
 
-    /// Returns when `bits` have been sent whose first bit is sent at `at`.
-    fn sent_by(&self, mut at: u64, bits: u64) -> u64 {
-        const NS: u128 = 1_000_000_000;
-        // Computed in bits times ns, so that nothing is rounded before the end.
-        let mut left = u128::from(bits) * NS;
+    /// Returns when the first and when the last bit of a packet leaves that may leave from `at` on. None: it is larger
+    /// than the token bucket.
+    fn transmission(&self, at: u64, length: u64) -> Option<(u64, u64)> {
+        let needed = u128::from(length) * 8 * TOKENS_PER_BIT;
+        let Some(bucket) = &self.bucket else {
+            return Some((at, self.filled_by(at, needed)));
+        };
+        let missing = needed.saturating_sub(self.tokens(bucket, at));
+        let leaves = if missing > 0 { self.filled_by(at, missing) } else { at };
+        (needed <= bucket.depth).then_some((leaves, leaves))
+    }
+
+    fn take_tokens(&mut self, at: u64, length: u64) {
+        let left = self.bucket.as_ref().map(|bucket| self.tokens(bucket, at));
+        if let (Some(bucket), Some(left)) = (&mut self.bucket, left) {
+            bucket.tokens = left - u128::from(length) * 8 * TOKENS_PER_BIT;
+            bucket.at = at;
+        }
+    }
+
+    /// Returns how many tokens the bucket has at a time that is not before its own.
+    fn tokens(&self, bucket: &Bucket, at: u64) -> u128 {
+        bucket.depth.min(bucket.tokens + self.gained(bucket.at, at))
+    }
+
+    /// Returns how many tokens come between two times.
+    fn gained(&self, mut from: u64, to: u64) -> u128 {
+        let mut tokens = 0;
+        while from < to {
+            let until = self.path.rate.next_change(from).map_or(to, |change| change.min(to));
+            tokens += u128::from(until - from) * u128::from(self.path.rate.at(from));
+            from = until;
+        }
+        tokens
+    }
+
+    /// Returns when so many tokens have come since `at`; a bit has been sent for every [`TOKENS_PER_BIT`].
+    fn filled_by(&self, mut at: u64, mut tokens: u128) -> u64 {
         loop {
             let rate = u128::from(self.path.rate.at(at));
-            let ends = at + left.div_ceil(rate) as u64;
+            let ends = at + tokens.div_ceil(rate) as u64;
             match self.path.rate.next_change(at) {
                 Some(change) if change < ends => {
-                    left -= u128::from(change - at) * rate;
+                    tokens -= u128::from(change - at) * rate;
                     at = change;
                 }
                 _ => return ends,
@@ -245,7 +302,15 @@ mod tests {
     use proptest::prelude::*;
 
     fn queue(rate: &[(u64, u64)], buffer: Buffer) -> Queue {
-        Queue::new(Path { rate: StepFunction(rate.to_vec()), buffer, loss: 0.0, seed: 1 }, 2)
+        bucket(rate, buffer, 0)
+    }
+
+    fn bucket(rate: &[(u64, u64)], buffer: Buffer, burst: u64) -> Queue {
+        Queue::new(Path { rate: StepFunction(rate.to_vec()), buffer, burst, loss: 0.0, seed: 1 }, 2)
+    }
+
+    fn left(queue: &mut Queue, length: u64, times: impl IntoIterator<Item = u64>) -> Vec<Option<u64>> {
+        times.into_iter().map(|now| queue.offer(now, length, 0, false).left).collect()
     }
 
     #[test]
@@ -293,6 +358,58 @@ mod tests {
     }
 
     #[test]
+    fn a_shaper_lets_a_burst_pass_at_once_and_what_follows_at_the_rate() {
+        // 1250 bytes at 100 Mbit/s: 100 us. Two packets are the burst; 300 us of idle time would fill three.
+        let mut shaper = bucket(&[(0, 100_000_000)], Buffer::Bytes(10_000), 2500);
+        let seen = left(&mut shaper, 1250, [0, 0, 0, 0, 500_000, 500_000, 500_000]);
+        assert_eq!(seen, [0, 0, 100_000, 200_000, 500_000, 500_000, 600_000].map(Some));
+        // Half a packet's tokens are there.
+        assert_eq!(left(&mut shaper, 1250, [650_000]), [Some(700_000)]);
+    }
+
+    #[test]
+    fn a_shaper_queues_up_to_its_buffer() {
+        let mut shaper = bucket(&[(0, 100_000_000)], Buffer::Bytes(2500), 1250);
+        let seen: Vec<_> = (0..4).map(|_| shaper.offer(0, 1250, 0, false)).map(|p| (p.left, p.waited)).collect();
+        assert_eq!(seen, [(Some(0), 0), (Some(100_000), 100_000), (Some(200_000), 200_000), (None, 0)]);
+        assert_eq!((shaper.own_backlog(0, 0), shaper.own_backlog(100_000, 0)), (2500, 1250));
+    }
+
+    #[test]
+    fn a_policer_drops_what_finds_no_token() {
+        let mut policer = bucket(&[(0, 100_000_000)], Buffer::Bytes(0), 2500);
+        // Two are the burst. A token short at 99,999 ns; what was dropped has taken none.
+        let seen = left(&mut policer, 1250, [0, 0, 0, 99_999, 100_000, 100_000, 1_000_000, 1_000_000, 1_000_000]);
+        let passed = [true, true, false, false, true, false, true, true, false];
+        assert_eq!(seen.iter().map(Option::is_some).collect::<Vec<_>>(), passed);
+        assert_eq!(seen.iter().flatten().collect::<Vec<_>>(), [&0, &0, &100_000, &1_000_000, &1_000_000]);
+    }
+
+    #[test]
+    fn a_bucket_fills_at_the_rate_that_holds() {
+        // 1250 bytes: 50 us at 100 Mbit/s are half of it, the rest takes 500 us at 10 Mbit/s.
+        let mut shaper = bucket(&[(0, 100_000_000), (50_000, 10_000_000)], Buffer::Bytes(10_000), 1250);
+        assert_eq!(left(&mut shaper, 1250, [0, 0]), [Some(0), Some(550_000)]);
+        // It was empty at 20 us, and has 375 bytes more by 50 us: what is left takes 700 us.
+        let mut policer = bucket(&[(0, 100_000_000), (50_000, 10_000_000)], Buffer::Bytes(0), 1250);
+        assert_eq!(left(&mut policer, 1250, [20_000, 749_999, 750_000]), [Some(20_000), None, Some(750_000)]);
+    }
+
+    #[test]
+    fn a_bucket_rounds_no_token_away() {
+        // 1000 bytes at 3 Mbit/s: 2,666,666 2/3 ns
+        let mut shaper = bucket(&[(0, 3_000_000)], Buffer::Bytes(10_000), 1000);
+        let seen = left(&mut shaper, 1000, [0; 4]);
+        assert_eq!(seen, [0, 2_666_667, 5_333_334, 8_000_000].map(Some));
+    }
+
+    #[test]
+    fn a_packet_larger_than_the_bucket_never_passes() {
+        let mut shaper = bucket(&[(0, 100_000_000)], Buffer::Bytes(10_000), 1249);
+        assert_eq!(left(&mut shaper, 1250, [0, 1_000_000]), [None, None]);
+    }
+
+    #[test]
     fn each_flow_knows_its_own_bytes() {
         let mut queue = queue(&[(0, 100_000_000)], Buffer::Bytes(100_000));
         for flow in [0, 0, 1, 1, 1] {
@@ -310,8 +427,8 @@ mod tests {
     #[test]
     fn loss_is_what_was_asked_for_and_repeats() {
         let lost = || {
-            let path =
-                Path { rate: StepFunction(vec![(0, 1 << 40)]), buffer: Buffer::Bytes(1 << 40), loss: 0.1, seed: 3 };
+            let (rate, buffer) = (StepFunction(vec![(0, 1 << 40)]), Buffer::Bytes(1 << 40));
+            let path = Path { rate, buffer, burst: 0, loss: 0.1, seed: 3 };
             let mut queue = Queue::new(path, 1);
             (0..10_000).filter(|now| queue.offer(*now, 1000, 0, false).left.is_none()).collect::<Vec<_>>()
         };
@@ -324,9 +441,10 @@ mod tests {
         fn bytes_are_conserved_and_order_is_kept(
             packets in prop::collection::vec((0u64..200_000, 60u64..1515, 0usize..2), 1..300),
             limit in 1514u64..20_000, rates in prop::collection::vec(1_000_000u64..1_000_000_000, 1..4),
+            burst in prop_oneof![Just(0), 1514u64..20_000],
         ) {
             let rate: Vec<_> = rates.iter().enumerate().map(|(n, rate)| (n as u64 * 3_000_000, *rate)).collect();
-            let mut queue = queue(&rate, Buffer::Bytes(limit));
+            let mut queue = bucket(&rate, Buffer::Bytes(limit), burst);
             let (mut now, mut last, mut accepted) = (0, 0, Vec::new());
             for (gap, length, flow) in packets {
                 now += gap;
@@ -335,10 +453,19 @@ mod tests {
                 if let Some(left) = verdict.left {
                     // Not before its bits fit, not before another that came first.
                     let fastest = rates.iter().max().unwrap();
-                    prop_assert!(left >= now + length * 8 * 1_000_000_000 / fastest);
+                    prop_assert!(left >= now + if burst > 0 { 0 } else { length * 8 * 1_000_000_000 / fastest });
                     prop_assert!(left >= last);
                     last = left;
                     accepted.push((left, length));
+                }
+            }
+            // Never more in any time than the burst and what the rate gives meanwhile.
+            for (first, (from, _)) in accepted.iter().enumerate() {
+                let mut sent = 0;
+                for (until, length) in &accepted[first..] {
+                    sent += length;
+                    let filled = queue.gained(*from, *until) / TOKENS_PER_BIT / 8;
+                    prop_assert!(burst == 0 || u128::from(sent) <= u128::from(burst) + filled + 1);
                 }
             }
             // What is still waiting has not left, and nothing else.

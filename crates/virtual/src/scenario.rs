@@ -109,6 +109,8 @@ const SECOND: u64 = 1_000_000_000;
 const MAX_SENDERS: usize = 16;
 /// Sizes of a super-packet that are allowed, bytes: from two segments to the kernel's GSO_LEGACY_MAX_SIZE.
 const TSO_SIZES: RangeInclusive<u32> = 4096..=65536;
+/// Smallest token bucket, bytes: a full frame.
+const MIN_BURST: u64 = 1514;
 /// Longest name of a queueing discipline, bytes: IFNAMSIZ less the final zero, as in brobust.h.
 const MAX_NAME: usize = 15;
 
@@ -154,6 +156,9 @@ impl Scenario {
         }
         if !(0.0..1.0).contains(&self.path.loss) {
             return Err(format!("path.loss: {} is not a fraction below 1", self.path.loss));
+        }
+        if (1..MIN_BURST).contains(&self.path.burst) {
+            return Err(format!("path.burst: {} bytes let no full frame pass; give 0 or {MIN_BURST}", self.path.burst));
         }
         self.path.rate.check("path.bandwidth")?;
         if self.path.rate.min() == 0 {

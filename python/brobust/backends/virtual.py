@@ -59,7 +59,11 @@ OF_TSO_SIZING = {
     "rate": [f"sysctl.net.ipv4.tcp_tso_rtt_log={TSO_RTT_LOG['rate']}"],
     "control": ["tcp_bbr.control_sizes_tso=1"],
 }
-OF_PACING = {"kernel": [], "linux-4.14": ["tcp_output.paces_as_linux_4_14=1"]}
+OF_PACING = {
+    "kernel": [],
+    "linux-4.14": ["tcp_output.paces_as_linux_4_14=1"],
+    "draft": ["tcp_output.paces_as_the_draft=1"],
+}
 
 
 def check(scenarios: Sequence[Scenario]) -> None:
@@ -172,6 +176,7 @@ def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None, calls: P
         "path": {
             "rate": _changing(s.path.bandwidth, s.path.bandwidth_changes),
             "buffer": _buffer(buffer, s.path.buffer_bytes),
+            "burst": s.path.burst_bytes,
             "loss": s.path.loss,
             "seed": run.seed,
         },

@@ -62,7 +62,8 @@ def _all_cases() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "8 flows, shallow", {"flows": {"count": 8}, "path": {"buffer": "0.5bdp"}}
     yield "codel", {"path": {"aqm": "codel"}}
     yield "red", {"path": {"aqm": "red", "buffer": "4bdp"}}
-    yield "a policer's queue", {"path": {"bandwidth": "10mbit", "buffer": "4p"}}
+    yield "a queue of 4 packets", {"path": {"bandwidth": "10mbit", "buffer": "4p"}}
+    yield "a policer", {"path": {"bandwidth": "10mbit", "buffer": "0B", "burst": "15kB"}}
     yield "receive coalescing", {"nic": {"coalesce": "1ms"}, "path": {"bandwidth": "100mbit"}}
     yield "ACKs half a second apart", {"nic": {"coalesce": "500ms"}, "duration": "20s"}
     yield "slow CPU", {"cpu": {"frequency": "100MHz"}, "path": {"bandwidth": "100mbit"}}
@@ -75,7 +76,7 @@ VIRTUAL: dict[str, dict[str, Any]] = dict(_all_cases())
 VIRTUAL_QUICK = (
     "20mbit 10ms", "50mbit 5ms, half a BDP, 10 of 20 ms", "loss 1%", "loss 5%, 1 of 4 ms", "20 of 29 ms, jittered",
     "onoff 200ms 300ms", "rate 19mbit, 10 of 20 ms", "idle 2s 3s", "rate falls and rises", "RTT rises", "fq",
-    "8 flows, shallow", "a policer's queue", "receive coalescing",
+    "8 flows, shallow", "a queue of 4 packets", "receive coalescing",
 )  # fmt: skip
 
 # The cases that the testbed can measure. The application of 1 mbit has nothing in flight most of the time, so each of
@@ -87,7 +88,7 @@ VM: dict[str, dict[str, Any]] = {
     "deep": {"path": {"buffer": "12bdp"}},
     "RTT 80 ms": {"path": {"rtt": "80ms"}},
     "5 mbit": {"path": {"bandwidth": "5mbit"}},
-    "a policer's queue": {"path": {"bandwidth": "10mbit", "buffer": "4p"}},
+    "a queue of 4 packets": {"path": {"bandwidth": "10mbit", "buffer": "4p"}},
     "8 flows": {"flows": {"count": 8}},
     "application of 5 mbit": {"flows": {"pattern": "rate 5mbit"}},
     "application of 1 mbit, idle restarts": {"flows": {"pattern": "rate 1mbit"}},

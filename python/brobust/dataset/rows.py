@@ -29,6 +29,7 @@ class Measured:
 # Fields whose columns say something else than the field's own value.
 _OF_A_RUN: dict[str, Callable[[Scenario], Any]] = {
     "path.buffer": lambda s: s.path.buffer_bytes,
+    "path.burst": lambda s: s.path.burst_bytes,
     "flows.count": lambda s: sum(group.count for group in s.flows),
     "samples": lambda s: 0 if s.samples == "ack" else s.samples,
 }

@@ -265,10 +265,10 @@ def _refuse_files_of_others(directory: Path) -> None:
 
 
 # Columns that came to a schema later, and what they would have said: senders had one vCPU, which was kept busy, and the
-# kernel's own pacing.
+# kernel's own pacing, and no bottleneck had a token bucket.
 _SINCE = {
     "vcpus": 1, "phase": None, "when_idle": None, "vcpu_shares": None, "sender_cpus": None, "vcpu": None,
-    "pacing": "kernel",
+    "pacing": "kernel", "burst_bytes": 0,
 }  # fmt: skip
 
 

@@ -94,6 +94,15 @@ ROWS = (
         axis=Axis("buffer", "bottleneck buffer [bytes]", "{} B buffer", logarithmic=True),
     ),
     Field(
+        "path.burst", SIZE, "--burst", PATH,
+        "Depth of the bottleneck's token bucket, in the units of the buffer: after idle time so much passes at once, "
+        "as with the burst of tc-tbf(8). At least 1514B. 0B: no bucket, the bottleneck is a wire. With a bucket the "
+        "buffer may be 0B: a policer, which drops what finds no token.",
+        default="0B", only_on="virtual",
+        column=FieldColumn("burst_bytes", "integer", "depth of the bottleneck's token bucket, bytes; 0: none", "B"),
+        axis=Axis("burst", "burst of the token bucket [bytes]", "{} B burst", {0: "no token bucket"}),
+    ),
+    Field(
         "path.aqm", NAME, "--aqm", PATH,
         "Queue management of the bottleneck: none, red, codel or fq_codel, with options as in 'codel target=5ms ecn'.",
         default="none", only_on="virtual",
@@ -342,11 +351,13 @@ ROWS = (
     ),
     Field(
         "pacing", NAME, "--pacing", SENDER,
-        "How TCP paces by itself: kernel (as the sender's kernel does) or linux-4.14 (every packet starts a timer for "
-        "the next one, and nothing of a late departure is given back; phones of 2020 had it).",
+        "How TCP paces by itself: kernel (as the sender's kernel does), linux-4.14 (every packet starts a timer for "
+        "the next one, and nothing of a late departure is given back; phones of 2020 had it) or draft (as the IETF's "
+        "draft of BBR says: nothing is given back).",
         default="kernel", only_on="virtual",
         column=FieldColumn(
-            "pacing", "text", "how TCP paced by itself: kernel, or linux-4.14 (a timer for every packet, no credit)"
+            "pacing", "text",
+            "how TCP paced by itself: kernel, linux-4.14 (a timer for every packet, no credit) or draft (no credit)",
         ),
         axis=Axis("pacing", phrase="pacing of {}", phrases={"kernel": "the kernel's own pacing"}),
     ),
@@ -461,7 +472,7 @@ FIELDS = {field.name: field for field in ROWS}
 # What `brobust run` measures where neither a file nor an option says something else: the question of `brobust demo` in
 # its smallest form. Without a kernel: each backend has its own.
 DEFAULT_GRID: dict[str, Any] = {
-    "path": {key: FIELDS[f"path.{key}"].default for key in ("bandwidth", "rtt", "buffer", "loss", "aqm")},
+    "path": {key: FIELDS[f"path.{key}"].default for key in ("bandwidth", "rtt", "buffer", "burst", "loss", "aqm")},
     "contention": {"driver": "auto", "timeslice": "10ms", "share": ["1", "0.5", "0.25"], "phase": "random"},
     "flows": [{"cc": ["cubic", "bbr", "bbr_robust"], "count": 1, "start": "0s", "pattern": "bulk"}],
     "duration": FIELDS["duration"].default,

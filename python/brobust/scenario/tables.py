@@ -57,6 +57,7 @@ class Path(Table):
     bandwidth: types.Bandwidth = described("path.bandwidth")
     rtt: types.Duration = described("path.rtt")
     buffer: types.BufferSize = described("path.buffer")
+    burst: types.BufferSize = described("path.burst")
     loss: types.Fraction = described("path.loss")
     aqm: types.QueueManagement = described("path.aqm")
     bandwidth_changes: types.BandwidthChanges = described("path.bandwidth_changes")
@@ -68,12 +69,18 @@ class Path(Table):
         return self.buffer.bytes(self.bandwidth, self.rtt)
 
     @property
+    def burst_bytes(self) -> int:
+        """The depth of the token bucket, likewise; 0: none."""
+        return self.burst.bytes(self.bandwidth, self.rtt)
+
+    @property
     def red_thresholds(self) -> tuple[int, int]:
         """The thresholds of red (Aqm.red_thresholds); bytes."""
         return self.aqm.red_thresholds(self.buffer_bytes)
 
     def broken_rules(self) -> Iterator[str]:
         yield from self._broken_rules_of_buffer()
+        yield from self._broken_rules_of_burst()
         low, high = self.red_thresholds
         if self.aqm.name == "red" and not 0 < low < high <= self.buffer_bytes:
             yield (
@@ -84,16 +91,33 @@ class Path(Table):
         yield from _changes("path.rtt_changes", self.rtt_changes, "path.rtt")
 
     def _broken_rules_of_buffer(self) -> Iterator[str]:
-        if self.buffer_bytes < 2 * units.FRAME_BYTES:
+        policer = self.buffer_bytes == 0 and self.burst_bytes > 0
+        if self.buffer_bytes < 2 * units.FRAME_BYTES and not policer:
             yield (
                 f"buffer {self.buffer} is {self.buffer_bytes} bytes on this path, less than two packets; "
-                "give at least 3028B"
+                "give at least 3028B, or 0B with a burst for a policer"
             )
         if self.buffer_bytes > units.MAX_BUFFER_BYTES:
             yield (
                 f"buffer {self.buffer} is {self.buffer_bytes} bytes on this path; "
                 f"give at most {units.show_size(units.MAX_BUFFER_BYTES)}"
             )
+
+    def _broken_rules_of_burst(self) -> Iterator[str]:
+        if 0 < self.burst_bytes < units.FRAME_BYTES:
+            yield (
+                f"burst {self.burst} is {self.burst_bytes} bytes on this path, less than a packet; give at least "
+                f"{units.FRAME_BYTES}B, or 0B for none"
+            )
+        if self.burst_bytes > units.MAX_BUFFER_BYTES:
+            yield (
+                f"burst {self.burst} is {self.burst_bytes} bytes on this path; "
+                f"give at most {units.show_size(units.MAX_BUFFER_BYTES)}"
+            )
+        if self.burst_bytes and self.aqm.name != "none":
+            yield f"burst {self.burst}: with aqm {self.aqm} the bottleneck is a kernel's queue; give 0B, or aqm none"
+        if self.burst.unit == "sp":
+            yield f"burst {self.burst}: tokens are bytes, not super-packets; give bytes, bdp or frames (p)"
 
 
 class Contention(Table):
