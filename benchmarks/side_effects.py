@@ -11,9 +11,9 @@ many        1, 16 and 128 flows of one vCPU: what they carry together, over what
 policers    A token bucket that drops (policer) or queues up to 1 BDP (shaper) what finds no token: what is sent again.
 
 Figures are medians over the repeats, of the run's second half, except for the queueing delay, which is the mean over
-the run and its flows. All paths have an RTT of 10 ms, and 100 Mbit/s unless the table says otherwise; the CPU is there for
-`--timeslice` at a time and for a part `--share` of the time. "bbr, undisturbed" has all of its CPU. What DIR lacks is
-measured; a control is named as in benchmarks/controls.py.
+the run and its flows. All paths have an RTT of 10 ms, and 100 Mbit/s unless the table says otherwise; the CPU is there
+for `--timeslice` at a time and for a part `--share` of the time. "bbr, undisturbed" has all of its CPU. What DIR lacks
+is measured; a control is named as in benchmarks/controls.py.
 """
 
 from __future__ import annotations
