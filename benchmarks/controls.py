@@ -11,10 +11,11 @@ from typing import Any
 
 from brobust.cli.measuring import measure
 from brobust.dataset import Dataset
+from brobust.errors import BrobustError
 from brobust.scenario import Grid
 from brobust.series import runner
 
-CONTROLS = ("cubic", "bbr", "bbr_robust", "brb_bbr1_ha", "bbr_steady", "brb_bbr3", "brb_bbr3_steady")
+CONTROLS = ("cubic", "bbr", "bbr_robust", "bbr_steady", "brb_bbr3", "brb_bbr3_steady")
 UNDISTURBED = "bbr, undisturbed"
 """BBR in the same cell with all of its CPU: what repairs are compared with beside CUBIC."""
 
@@ -26,7 +27,15 @@ def cc_and_pacing(control: str) -> tuple[str, str]:
 
 
 def measured(directory: Path, wanted: Sequence[Mapping[str, Any]], jobs: int | None) -> Dataset:
-    """Measure what the dataset lacks of these grids, and return it. It may hold others."""
+    """Measure what the dataset lacks of these grids, and return it. It may hold others. End with one line on what
+    cannot be measured."""
+    try:
+        return _measured(directory, wanted, jobs)
+    except BrobustError as refusal:
+        raise SystemExit(str(refusal)) from None
+
+
+def _measured(directory: Path, wanted: Sequence[Mapping[str, Any]], jobs: int | None) -> Dataset:
     if (directory / "dataset.json").exists():
         dataset = Dataset.open(directory)
         before = dataset.grid()

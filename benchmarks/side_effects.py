@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from controls import CONTROLS, UNDISTURBED, cc_and_pacing, measured
 
 from brobust.analysis.metrics import Evidence, Tables
@@ -133,7 +134,7 @@ QUESTIONS = {
 
 def figures(evidence: Evidence) -> dict[str, float]:
     """Return the medians over some repeats of one cell."""
-    return {name: float(evidence.values(metric)["value"].median() or 0.0) for metric, name in METRICS.items()}
+    return {name: float(np.median(evidence.values(metric)["value"].to_numpy())) for metric, name in METRICS.items()}
 
 
 def markdown(table: str, columns: list[str], rows: Mapping[str, list[str]]) -> str:

@@ -301,7 +301,7 @@ def test_a_refusal_shows_what_it_quotes_and_the_terminal_obeys_none_of_it(capsys
         ({"path": {"bandwidth": "9" * 400 + "mbit"}}, "is too large; write for example 20mbit"),
         ({"path": {"buffer": "0B"}}, "less than two packets; give at least 3028B, or 0B with a burst for a policer"),
         ({"path": {"burst": "1513B"}}, "less than a packet; give at least 1514B, or 0B for none"),
-        ({"path": {"burst": "15kB", "aqm": "codel"}}, "burst 15kB: with aqm codel"),
+        ({"path": {"burst": "15kB", "aqm": "codel"}}, "burst 15000B: with aqm codel"),
         ({"path": {"burst": "2sp"}}, "give bytes, bdp or frames (p)"),
         ({"path": {"aqm": "codel target=2000000s"}}, "at most 3600s"),
         ({"contention": {"share": "0.5", "phase": "4000s"}}, "contention.phase: 4000s is more than 3600s"),

@@ -74,7 +74,7 @@ def test_what_a_backend_can_do_is_let_pass(fields: dict[str, Any]) -> None:
         ({"accelerator": "uml"}, ["accelerator", "'uml'", "vm only"]),
         ({**VM, "accelerator": "uml", "samples": "ack"}, ["samples", "'ack'", "10ms"]),
         ({**VM, "path": {"aqm": "red ecn"}}, ["path.aqm", "'red ecn'", "none"]),
-        ({**VM, "path": {"burst": "15kB"}}, ["path.burst", "'15kB'", "virtual", "0B"]),
+        ({**VM, "path": {"burst": "15kB"}}, ["path.burst", "'15000B'", "virtual", "0B"]),
         ({**VM, "flows": [{"stop": "5s"}]}, ["flows.stop", "'5s'"]),
         ({**VM, "flows": [{"pattern": "idle 1s 1s"}]}, ["flows.pattern", "'idle 1s 1s'", "bulk"]),
         ({**VM, "flows": [{"sender": 2}]}, ["flows.sender", "'2'"]),

@@ -397,10 +397,10 @@ mod tests {
 
     #[test]
     fn a_bucket_rounds_no_token_away() {
-        // 1000 bytes at 3 Mbit/s: 2,666,666 2/3 ns
-        let mut shaper = bucket(&[(0, 3_000_000)], Buffer::Bytes(10_000), 1000);
-        let seen = left(&mut shaper, 1000, [0; 4]);
-        assert_eq!(seen, [0, 2_666_667, 5_333_334, 8_000_000].map(Some));
+        // 1000 bytes at 3 Mbit/s: 2,666,666 2/3 ns. 999 are missing for the second packet: 2,664,000 ns.
+        let mut shaper = bucket(&[(0, 3_000_000)], Buffer::Bytes(10_000), 1001);
+        let seen = left(&mut shaper, 1000, [0; 5]);
+        assert_eq!(seen, [0, 2_664_000, 5_330_667, 7_997_334, 10_664_000].map(Some));
     }
 
     #[test]
@@ -453,7 +453,8 @@ mod tests {
                 if let Some(left) = verdict.left {
                     // Not before its bits fit, not before another that came first.
                     let fastest = rates.iter().max().unwrap();
-                    prop_assert!(left >= now + if burst > 0 { 0 } else { length * 8 * 1_000_000_000 / fastest });
+                    let takes = if burst > 0 { 0 } else { length * 8 * 1_000_000_000 / fastest };
+                    prop_assert!(left >= now + takes);
                     prop_assert!(left >= last);
                     last = left;
                     accepted.push((left, length));
