@@ -15,8 +15,8 @@ A run lasts 10 s, or 200 round trips if those are longer; figures are of its sec
 which is the mean over the run. Printed for each control over the cells: median, 10th percentile and minimum of its
 throughput over CUBIC's in the same cell, and over that of BBR with all of its CPU; the number of cells with at least
 0.95 and 0.8 of CUBIC's; median, 90th percentile and maximum of what it retransmits; and median and 90th percentile of
-the queueing delay, in round trips. Where fq paces, a rule of TCP's own pacing does not act: such a control has no run
-in these cells, and its line says in how many it was measured.
+the queueing delay, in round trips. Each line says in how many cells that was measured: where fq paces, the rules
+`linux-4.14` and `draft` of TCP's own pacing have no run.
 
 All cells take about two minutes of CPU for each control.
 """
@@ -55,6 +55,8 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 """What takes the CPU away (docs/scenario.md). `late` is an idle vCPU that is woken late at times: if it were late every
 time, an off-time would be added to every round trip."""
 MIN_SECONDS, MIN_ROUND_TRIPS = 10, 200
+OF_TCP_ALONE = ("linux-4.14", "draft")
+"""Rules of TCP's own pacing, which do not act where fq paces."""
 GROUPS = ("schedule", "loss", "qdisc")
 
 Cell = dict[str, Any]
@@ -87,7 +89,7 @@ def draw() -> list[Cell]:
 def fields(cell: Cell, control: str) -> dict[str, Any] | None:
     """Return the scenario of a control in a cell; None where the control's pacing does not act."""
     cc, pacing = cc_and_pacing(control)
-    if pacing != "kernel" and cell["qdisc"] == "fq":
+    if pacing in OF_TCP_ALONE and cell["qdisc"] == "fq":
         return None
     slices = {"timeslice": f"{cell['timeslice_ms']}ms", "share": cell["share"], **SCHEDULES[cell["schedule"]]}
     return {
