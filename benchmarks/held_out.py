@@ -18,7 +18,7 @@ throughput over CUBIC's in the same cell, and over that of BBR with all of its C
 the queueing delay, in round trips. Each line says in how many cells that was measured: where fq paces, the rules
 `linux-4.14` and `draft` of TCP's own pacing have no run.
 
-All cells take about two minutes of CPU for each control.
+All cells take a minute or two of CPU for each control.
 """
 
 from __future__ import annotations
@@ -189,8 +189,8 @@ def markdown(lines: Mapping[str, Mapping[str, float]], first: str) -> str:
 
 
 def _csv(table: pl.DataFrame) -> str:
-    columns = ("cell", "control", "mbps", "of_cubic", "of_undisturbed", "retransmitted", "queue_ms")
-    return table.select(*columns[:2], pl.col(columns[2:]).round(4)).write_csv()
+    figures = pl.col("mbps", "queue_ms").round_sig_figs(4), pl.col("retransmitted").round(5)
+    return table.select("cell", "control", *figures).write_csv()
 
 
 def main() -> None:
