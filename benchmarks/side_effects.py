@@ -82,7 +82,12 @@ def _many(given: argparse.Namespace) -> Iterator[Cell]:
                 groups = [min(250, count - begun) for begun in range(0, count, 250)]
                 flows = tuple({"cc": None, "count": size} for size in groups)
                 table = f"{rate}, {buffer} BDP"
-                yield Cell(table, f"{count} flows", {"bandwidth": rate, "buffer": f"{buffer}bdp"}, flows)
+                yield Cell(
+                    table,
+                    "1 flow" if count == 1 else f"{count} flows",
+                    {"bandwidth": rate, "buffer": f"{buffer}bdp"},
+                    flows,
+                )
 
 
 def _policers(_: argparse.Namespace) -> Iterator[Cell]:
