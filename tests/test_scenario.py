@@ -14,6 +14,7 @@ from brobust import units
 from brobust.errors import BadInput
 from brobust.scenario import DEFAULT_GRID, Aqm, Contention, Grid, Pattern, Scenario
 from brobust.scenario.grid import scenario
+from brobust.scenario.specs import Pacing
 
 
 def test_the_default_grid_is_three_controls_at_three_shares() -> None:
@@ -287,6 +288,15 @@ def test_a_group_with_an_rtt_of_its_own_does_not_follow_the_paths() -> None:
 def test_repeats_draw_from_seeds_of_their_own() -> None:
     runs = Grid.from_flags({"seed": 7, "repeat": 3, "contention": {"share": 1}, "flows": {"cc": "bbr"}}).runs()
     assert {run.repeat: run.seed for run in runs} == {0: 7, 1: 8, 2: 9}
+
+
+def test_pacing_is_a_word_and_what_kept_makes_up_for() -> None:
+    assert (Pacing.parse("kept"), str(Pacing.parse("kept lag=100ms"))) == (Pacing("kept", 100_000_000), "kept")
+    assert str(Pacing.parse("kept lag=50ms")) == "kept lag=50ms"
+    assert Pacing.parse("linux-4.14").lag == 0
+    for wrong in ("keep", "kernel lag=1ms", "kept lag=1s", "kept lag=0s", "kept slack=1ms", ""):
+        with pytest.raises(ValueError, match=r"kept|takes no options|is not one of"):
+            Pacing.parse(wrong)
 
 
 def test_queue_management_is_one_string_with_the_defaults_of_tc() -> None:

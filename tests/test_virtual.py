@@ -321,6 +321,52 @@ class TestSenders:
         assert policed["queue_mean_ms"] == 0 and policed["drops"] > 0 and policed["burst_bytes"] == 125_000
         assert 0 < shaped["queue_mean_ms"] <= 10 and 0 < policed["throughput_mbps"] < shaped["throughput_mbps"]
 
+    def test_a_kept_schedule_changes_no_packet_of_an_undisturbed_sender(self) -> None:
+        two = {"rtt": ["10ms", "40ms"], "buffer": ["0.5bdp", "1bdp", "12bdp"], "loss": ["0", "0.1%", "2%"]}
+        paths: list[dict[str, Any]] = [
+            {"path": {**PATH, "rtt": rtt, "buffer": buffer, "loss": loss}}
+            for rtt in two["rtt"] for buffer in two["buffer"] for loss in two["loss"]
+        ]  # fmt: skip
+        paths += [
+            {"path": {"bandwidth": "1mbit", "rtt": "40ms", "buffer": "4bdp"}},
+            {"path": {**PATH, "buffer": "1bdp"}, "nic": {"coalesce": "1ms"}},
+            {"path": {**PATH, "buffer": "1bdp"}, "nic": {"coalesce": "5ms"}},
+            {"path": PATH, "qdisc": "fq"},
+        ]
+
+        def differ(scenario: dict[str, Any]) -> bool:
+            of = [hash_of(**scenario, flows=[{"cc": "bbr"}], duration="2s", pacing=how) for how in ("kernel", "kept")]
+            return of[0] != of[1]
+
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+            found = zip(paths, threads.map(differ, paths), strict=True)
+        assert [path for path, differs in found if differs] == []
+
+    @pytest.mark.parametrize("qdisc", ["none", "fq"])
+    def test_a_kept_schedule_carries_what_the_link_does(self, qdisc: str) -> None:
+        def rate(pacing: str, **more: Any) -> float:
+            late = {"share": 0.4, "timeslice": "10ms"}
+            path = {**PATH, **more}
+            flows = [{"cc": "bbr"}]
+            of_run = run(path=path, contention=late, flows=flows, pacing=pacing, qdisc=qdisc, duration="5s").runs
+            return float(of_run["throughput_mbps"][0])
+
+        assert rate("kernel") < 20
+        assert rate("kept") > 80 and rate("kept lag=50ms") > 80
+        assert rate("kept", loss="1%") > 60  # random losses teach no bound
+
+    @pytest.mark.parametrize("pattern", ["idle 1s 500ms", "onoff 1s 500ms", "rate 20mbit"])
+    def test_a_lag_does_not_outlast_what_the_application_had_to_send(self, pattern: str) -> None:
+        """The contention ends while the application is silent. What it then writes is not late, so it leaves at its
+        rate: 41 packets in 5 ms, and half as many again at BBR's gain. A lag would be made up for at 16 times that."""
+        result = run(
+            path=PATH, contention={"share": 0.25, "timeslice": "10ms", "stop": "1.2s"}, pacing="kept", packets=True,
+            flows=[{"cc": "bbr", "pattern": pattern}], duration="2s",
+        )  # fmt: skip
+        sent = result.packets.filter((pl.col("direction") == "data") & pl.col("time_s").is_between(1.49, 1.7))
+        most = sent.group_by((pl.col("time_s") * 200).floor()).agg(pl.len().alias("packets"))["packets"].max()
+        assert 0 < most < 90
+
     def test_googles_interface_makes_other_packets_on_short_paths_only(self) -> None:
         """The mainline's TSO packets have a bonus: 64 KiB, halved for every 512 us of RTT. google has none in v1."""
 

@@ -11,7 +11,7 @@ use memmap2::MmapMut;
 use nix::sys::memfd::{memfd_create, MFdFlags};
 
 pub const MAGIC: u64 = 0x0074_7375_626f_7262;
-pub const ABI: u32 = 4;
+pub const ABI: u32 = 5;
 pub const WINDOWS: usize = 512;
 pub const FLOWS: usize = 1024;
 pub const PROGRAMS: usize = 1024;
@@ -129,7 +129,7 @@ pub struct Shared {
     pub tx_completion: u64,
     pub coalesce: u64,
     pub tso_max_size: u32,
-    pub reserved: u32,
+    pub pacing_lag_us: u32,
     pub timer_cost: u64,
     pub rx_packet_cost: u64,
     pub tx_skb_cost: u64,
@@ -282,7 +282,7 @@ mod tests {
                 tx_completion,
                 coalesce,
                 tso_max_size,
-                reserved,
+                pacing_lag_us,
                 timer_cost,
                 rx_packet_cost,
                 tx_skb_cost,

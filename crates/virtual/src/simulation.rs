@@ -390,6 +390,7 @@ fn describe(shared: &mut Shared, scenario: &Scenario, topology: Topology, number
         (shared.timer_cost, shared.rx_packet_cost, shared.tx_skb_cost, shared.tx_byte_cost) =
             (timer, rx_packet, tx_skb, tx_byte);
         shared.qdisc = shared::text(&scenario.qdisc);
+        shared.pacing_lag_us = scenario.pacing_lag_us;
     }
     if let (role::BOTTLENECK, Some(aqm)) = (shared.role, &scenario.aqm) {
         let commands = qdisc::commands(aqm);

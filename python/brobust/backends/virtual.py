@@ -61,6 +61,7 @@ OF_TSO_SIZING = {
 }
 OF_PACING = {
     "kernel": [],
+    "kept": [],
     "linux-4.14": ["tcp_output.paces_as_linux_4_14=1"],
     "draft": ["tcp_output.paces_as_the_draft=1"],
 }
@@ -201,6 +202,7 @@ def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None, calls: P
         "tx_completion": s.nic.tx_completion,
         "coalesce": s.nic.coalesce,
         "tso_max_size": s.nic.tso_max_size,
+        "pacing_lag_us": s.pacing.lag // 1000,
         "qdisc": "" if s.qdisc == "none" else s.qdisc,
         "record": {
             "samples": samples,
@@ -219,7 +221,7 @@ def _parameters(s: Scenario) -> list[str]:
         for control in sorted({group.cc for group in s.flows})
         for name, value in cc_names.settings_of(control)
     ]
-    return OF_TSO_SIZING[s.tso_sizing] + OF_PACING[s.pacing] + of_controls
+    return OF_TSO_SIZING[s.tso_sizing] + OF_PACING[s.pacing.name] + of_controls
 
 
 def _schedule(requested: Contention, seed: int) -> dict[str, Any]:

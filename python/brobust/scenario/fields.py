@@ -351,15 +351,19 @@ ROWS = (
     ),
     Field(
         "pacing", NAME, "--pacing", SENDER,
-        "How TCP paces by itself: kernel (as the sender's kernel does), linux-4.14 (every packet starts a timer for "
+        "How TCP paces: kernel (as the sender's kernel does), kept (a sender makes up for the time in which its CPU "
+        "was away: at most 100ms of it, or what 'kept lag=50ms' says), linux-4.14 (every packet starts a timer for "
         "the next one, and nothing of a late departure is given back; phones of 2020 had it) or draft (as the IETF's "
         "draft of BBR says: nothing is given back).",
         default="kernel", only_on="virtual",
         column=FieldColumn(
             "pacing", "text",
-            "how TCP paced by itself: kernel, linux-4.14 (a timer for every packet, no credit) or draft (no credit)",
+            "how TCP paced: kernel, kept (made up for the CPU's absence; lag=: at most so much, else 100 ms), "
+            "linux-4.14 (a timer for every packet, no credit) or draft (no credit)",
         ),
-        axis=Axis("pacing", phrase="pacing of {}", phrases={"kernel": "the kernel's own pacing"}),
+        axis=Axis(
+            "pacing", phrase="pacing of {}", phrases={"kernel": "the kernel's own pacing", "kept": "a kept schedule"}
+        ),
     ),
     Field(
         "nic.coalesce", TIME, "--coalesce", SENDER,

@@ -121,6 +121,42 @@ class _Options:
         return parse(self._values[key]) if key in self._values else None
 
 
+PacingName = Literal["kernel", "kept", "linux-4.14", "draft"]
+PACINGS: tuple[PacingName, ...] = ("kernel", "kept", "linux-4.14", "draft")
+KEPT_LAG = 100_000_000  # ns
+MAX_KEPT_LAG = 250_000_000  # ns, of net.ipv4.tcp_pacing_lag_us (kernel/virtual/patches/0018)
+
+
+@dataclass(frozen=True)
+class Pacing:
+    """How TCP paces by itself. `lag`: how much of what departures were late is made up for (kept; ns), else 0."""
+
+    name: PacingName = "kernel"
+    lag: int = 0
+
+    @classmethod
+    def parse(cls, text: object) -> Pacing:
+        given, *words = str(text).split() or [""]
+        name = next((known for known in PACINGS if known == given), None)
+        if name is None:
+            raise ValueError(f"{str(text)!r} is not one of {', '.join(PACINGS)}; or write for example 'kept lag=50ms'")
+        if name != "kept":
+            if words:
+                raise ValueError(f"{str(text)!r}: {name} takes no options")
+            return cls(name)
+        lag = _Options(name, words, ("lag",), ()).take("lag", units.nanoseconds)
+        if lag is not None and not 1000 <= lag <= MAX_KEPT_LAG:
+            raise ValueError(
+                f"lag={units.show_time(lag)} of kept is not between 1us and {units.show_time(MAX_KEPT_LAG)}; "
+                "write for example lag=50ms"
+            )
+        return cls(name, lag or KEPT_LAG)
+
+    def __str__(self) -> str:
+        """Return the text that `parse` reads, without options that have their default."""
+        return self.name + (f" lag={units.show_time(self.lag)}" if self.lag not in (0, KEPT_LAG) else "")
+
+
 @dataclass(frozen=True)
 class Pattern:
     """What a flow's application writes, and when. Values that a pattern does not have are None."""

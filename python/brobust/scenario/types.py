@@ -52,6 +52,7 @@ Fraction = Annotated[float, BeforeValidator(units.fraction)]
 Bytes = Annotated[int, BeforeValidator(units.size_bytes), _written(units.show_size)]
 BufferSize = Annotated[units.Buffer, BeforeValidator(units.Buffer.parse), PlainSerializer(str)]
 QueueManagement = Annotated[specs.Aqm, BeforeValidator(specs.Aqm.parse), PlainSerializer(str)]
+Pacing = Annotated[specs.Pacing, BeforeValidator(specs.Pacing.parse), PlainSerializer(str)]
 TrafficPattern = Annotated[specs.Pattern, BeforeValidator(specs.Pattern.parse), PlainSerializer(str)]
 BandwidthChanges = Annotated[
     specs.Changes,
@@ -70,5 +71,4 @@ Driver = Annotated[str, AfterValidator(_known_driver)]
 Accelerator = Literal["auto", "kvm", "tcg", "uml"]
 Qdisc = Literal["none", "fq"]
 TsoSizing = Literal["kernel", "rate", "control"]
-Pacing = Literal["kernel", "linux-4.14", "draft"]
 Traffic = Literal["brobust", "iperf3"]

@@ -27,7 +27,7 @@ typedef uint16_t u16;
 #endif
 
 #define BROBUST_MAGIC 0x00747375626f7262ULL /* "brobust" */
-#define BROBUST_ABI 4
+#define BROBUST_ABI 5
 
 #define BROBUST_WINDOWS 512
 #define BROBUST_FLOWS 1024
@@ -134,8 +134,8 @@ struct brobust_shared {
 	u32 flows;
 	u32 tcp_memory; /* upper limit of a socket's buffers, bytes */
 	u64 tx_completion, coalesce;
-	u32 tso_max_size; /* what the network device takes at once, with headers, bytes */
-	u32 reserved;
+	u32 tso_max_size;  /* what the network device takes at once, with headers, bytes */
+	u32 pacing_lag_us; /* net.ipv4.tcp_pacing_lag_us, as that of 0018 */
 	u64 timer_cost, rx_packet_cost, tx_skb_cost, tx_byte_cost;
 	char qdisc[16];
 	char commands[2048]; /* rtnetlink messages, for a bottleneck's queueing discipline */
