@@ -27,7 +27,9 @@ CHOSEN = (pl.col("rtt_ms") == 10) & pl.col("buffer_bdp").is_in([1.0, 12.0]) & (p
 def cells(tables: Tables) -> pl.DataFrame:
     """Return a row per cell and control: throughput over CUBIC's, parts retransmitted, queueing delay."""
     evidence = Evidence(tables, tables.runs["run"].unique().to_list())
-    of_run = evidence.values("late_mbps").select("run", *CELL, "cc", "pacing", "queue_mean_ms", late="value")
+    of_run = evidence.values("late_mbps").select("run", *CELL, "cc", "pacing", late="value")
+    queues = evidence.flows.group_by("run").agg(pl.col("queue_mean_ms").mean())
+    of_run = of_run.join(queues, on="run")
     for metric in ("late_retransmit_share", "retransmit_share"):
         of_run = of_run.join(evidence.values(metric).select("run", pl.col("value").alias(metric)), on="run")
     figures = pl.col("late", "late_retransmit_share", "retransmit_share", "queue_mean_ms").median()
