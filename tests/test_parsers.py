@@ -386,6 +386,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     patch.setattr(measuring, "show", lambda *_: None)
     patch.setattr(measuring, "require", lambda *_: None)
     patch.setattr(Dataset, "create", lambda *_: None)
+    patch.setattr(Dataset, "create_beside", lambda *_: None)
     yield directory
     patch.undo()
 
