@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 # The tables of a scenario. Senders and the receiver have the fields of contention.
 TABLES: dict[str, type[BaseModel]] = {
     "": Scenario,
-    **{name: type(getattr(Scenario(), name)) for name in ("path", "contention", "cpu", "nic")},
+    **{name: type(getattr(Scenario(), name)) for name in ("path", "contention", "cpu", "nic", "programs")},
     "flows": type(Scenario().flows[0]),
 }
 

@@ -9,7 +9,17 @@ from typing import Any
 import polars as pl
 
 from brobust import backends
-from brobust.dataset import OFFTIMES, PACKETS, RUNS, SAMPLES, THROUGHPUT, Measured, frame
+from brobust.dataset import (
+    CONNECTIONS,
+    OFFTIMES,
+    PACKETS,
+    PROGRAMS,
+    RUNS,
+    SAMPLES,
+    THROUGHPUT,
+    Measured,
+    frame,
+)
 from brobust.errors import BadInput
 from brobust.scenario import Run, Scenario
 from brobust.scenario.grid import scenario as one_scenario
@@ -25,6 +35,8 @@ class Result:
     samples: pl.DataFrame
     offtimes: pl.DataFrame
     packets: pl.DataFrame
+    connections: pl.DataFrame
+    programs: pl.DataFrame
     pcap: bytes | None
 
     @classmethod
@@ -37,6 +49,8 @@ class Result:
             frame(measured.samples, SAMPLES),
             frame(measured.offtimes, OFFTIMES),
             frame(measured.packets, PACKETS),
+            frame(measured.connections, CONNECTIONS),
+            frame(measured.programs, PROGRAMS),
             measured.pcap,
         )
 

@@ -4,7 +4,7 @@ use std::sync::{mpsc, Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use brobust_virtual::{Column, Error, FlowResult, Outcome, Scenario, Table};
+use brobust_virtual::{Column, Error, FlowResult, Outcome, ProgramResult, Scenario, Table};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -81,9 +81,9 @@ fn dictionary(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyDict>> {
         outcome.time_slices.iter().map(|of_node| of_node.iter().map(|slice| (slice.begin, slice.end)).collect());
     result.set_item("timeslices_ns", time_slices.collect::<Vec<Vec<_>>>())?;
     result.set_item("busy_ns", outcome.busy)?;
-    let end = |end: brobust_virtual::EndOutput| (end.program, end.kernel);
-    let iperf3 = outcome.iperf3.into_iter().map(|flow| (end(flow.sender), end(flow.receiver))).collect::<Vec<_>>();
-    result.set_item("iperf3", iperf3)?;
+    result.set_item("connections", of_table(py, outcome.connections)?)?;
+    let programs = outcome.programs.into_iter().map(|program| of_program(py, program)).collect::<PyResult<Vec<_>>>()?;
+    result.set_item("programs", PyList::new(py, programs)?)?;
     let work = PyDict::new(py);
     work.set_item("hand_overs", outcome.work.hand_overs)?;
     work.set_item("frames", outcome.work.frames)?;
@@ -107,6 +107,20 @@ fn of_flow<'py>(py: Python<'py>, flow: &FlowResult) -> PyResult<Bound<'py, PyDic
     result.set_item("skb_mean_bytes", flow.skb_mean_bytes)?;
     result.set_item("pacing_idle_ms", flow.pacing_idle_ms)?;
     result.set_item("errno", flow.error)?;
+    Ok(result)
+}
+
+fn of_program(py: Python<'_>, program: ProgramResult) -> PyResult<Bound<'_, PyDict>> {
+    let result = PyDict::new(py);
+    result.set_item("flow", program.flow)?;
+    result.set_item("at_receiver", program.at_receiver)?;
+    result.set_item("words", program.words)?;
+    result.set_item("ended_ns", program.ended)?;
+    result.set_item("status", program.status)?;
+    result.set_item("errno", program.error)?;
+    result.set_item("stdout", PyBytes::new(py, &program.stdout))?;
+    result.set_item("stderr", PyBytes::new(py, &program.stderr))?;
+    result.set_item("console", program.kernel)?;
     Ok(result)
 }
 

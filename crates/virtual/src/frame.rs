@@ -6,9 +6,15 @@ const MAX_HEADER: usize = 128;
 /// Longest frame, bytes: with an IPv4 packet of the greatest length, which a super-packet may have.
 const MAX_LENGTH: u32 = ETHERNET as u32 + 65535;
 
-/// What the link has to know of a TCP segment.
+pub const TCP: u8 = 6;
+pub const UDP: u8 = 17;
+const UDP_HEADER: usize = 8;
+
+/// What the link has to know of a packet. What its protocol does not have is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tcp {
+pub struct Headers {
+    /// IP's number of the protocol.
+    pub protocol: u8,
     pub source: u32,
     pub destination: u32,
     pub source_port: u16,
@@ -18,7 +24,8 @@ pub struct Tcp {
     pub payload: u32,
     pub identification: u16,
     ip: usize,
-    tcp: usize,
+    /// Where TCP's or UDP's header begins.
+    transport: usize,
 }
 
 /// One frame: its headers, its carried payload if there is any, and its length on a wire.
@@ -32,7 +39,7 @@ pub struct Frame {
     carried: Box<[u8]>,
     /// Whether it is a segment of the same super-packet as the frame before it.
     pub continues: bool,
-    pub tcp: Tcp,
+    pub headers: Headers,
 }
 
 impl Frame {
@@ -44,12 +51,19 @@ impl Frame {
         &self.carried
     }
 
+    /// Gives the packet an identification by which it can be told from others.
+    pub fn identify(&mut self, identification: u16) {
+        self.headers.identification = identification;
+        self.put_u16(self.headers.ip + 4, identification);
+        self.set_ip_checksum();
+    }
+
     /// Sets the header's checksum (RFC 791). TCP's checksum is left alone: a NIC would compute it, and this link
     /// changes no bits.
     fn set_ip_checksum(&mut self) {
-        let at = self.tcp.ip;
+        let at = self.headers.ip;
         self.put_u16(at + 10, 0);
-        let words = self.header[at..self.tcp.tcp].chunks_exact(2);
+        let words = self.header[at..self.headers.transport].chunks_exact(2);
         let mut sum: u32 = words.map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
         while sum > 0xffff {
             sum = (sum & 0xffff) + (sum >> 16);
@@ -94,15 +108,26 @@ fn parse(head: &FrameHead, header: &[u8], carried: &[u8]) -> Result<Frame, Strin
         return Err("it left a frame that is not IPv4".into());
     }
     let ip = ETHERNET;
-    let tcp = ip + usize::from(header[ip] & 15) * 4;
-    if header[ip + 9] != 6 {
-        return Err(format!("it left a packet of IP protocol {}, not TCP", header[ip + 9]));
+    let transport = ip + usize::from(header[ip] & 15) * 4;
+    if transport < ip + 20 || header.len() < transport {
+        return Err("it left a frame that ends within its IP header".into());
     }
-    if header.len() < tcp + 20 || header.len() < tcp + usize::from(header[tcp + 12] >> 4) * 4 {
-        return Err("it left a frame that ends within its TCP header".into());
+    // Only the first fragment of a datagram has the headers of its protocol.
+    let is_fragment = u16_at(ip + 6) & 0x3fff != 0;
+    let protocol = header[ip + 9];
+    let transport_header = match protocol {
+        _ if is_fragment => 0,
+        TCP if header.len() < transport + 20 => usize::MAX,
+        TCP => usize::from(header[transport + 12] >> 4) * 4,
+        UDP => UDP_HEADER,
+        _ => 0,
+    };
+    if header.len() < transport.saturating_add(transport_header) {
+        return Err("it left a frame that ends within the header of its protocol".into());
     }
-    let headers = tcp + usize::from(header[tcp + 12] >> 4) * 4;
-    let payload = head.length as usize - headers;
+    let has_ports = transport_header > 0;
+    let port_at = |at: usize| if has_ports { u16_at(at) } else { 0 };
+    let of_tcp = |at: usize| if has_ports && protocol == TCP { u32_at(at) } else { 0 };
     let mut own = [0; MAX_HEADER];
     own[..header.len()].copy_from_slice(header);
     Ok(Frame {
@@ -112,31 +137,37 @@ fn parse(head: &FrameHead, header: &[u8], carried: &[u8]) -> Result<Frame, Strin
         header_length: header.len() as u8,
         carried: carried.into(),
         continues: false,
-        tcp: Tcp {
+        headers: Headers {
+            protocol,
             source: u32_at(ip + 12),
             destination: u32_at(ip + 16),
-            source_port: u16_at(tcp),
-            destination_port: u16_at(tcp + 2),
-            seq: u32_at(tcp + 4),
-            ack: u32_at(tcp + 8),
-            payload: payload as u32,
+            source_port: port_at(transport),
+            destination_port: port_at(transport + 2),
+            seq: of_tcp(transport + 4),
+            ack: of_tcp(transport + 8),
+            payload: (head.length as usize).saturating_sub(transport + transport_header) as u32,
             identification: u16_at(ip + 4),
             ip,
-            tcp,
+            transport,
         },
     })
 }
 
-/// Cuts a super-packet as TCP segmentation offload does (kernel: tcp_gso_segment): into segments of at most `size`
-/// bytes of payload, with PSH and FIN only on the last and CWR only on the first.
+/// Cuts a super-packet as segmentation offload does (kernel: tcp_gso_segment, __udp_gso_segment): into segments of at
+/// most `size` bytes of payload. Of TCP, PSH and FIN are only on the last and CWR only on the first.
 fn segment(frame: Frame, size: u32, each: &mut impl FnMut(Frame)) -> Result<(), String> {
-    let payload = frame.tcp.payload;
+    let payload = frame.headers.payload;
     if size == 0 || payload <= size {
         each(frame);
         return Ok(());
     }
+    let (transport, header_length) = (frame.headers.transport, usize::from(frame.header_length));
     let headers = frame.length - payload;
-    let flags = frame.header[frame.tcp.tcp + 13];
+    match frame.headers.protocol {
+        TCP => {}
+        UDP if header_length == transport + UDP_HEADER => {}
+        other => return Err(format!("it left a super-packet of IP protocol {other}")),
+    }
     let (mut offset, mut number) = (0, 0u16);
     while offset < payload {
         let here = size.min(payload - offset);
@@ -147,16 +178,20 @@ fn segment(frame: Frame, size: u32, each: &mut impl FnMut(Frame)) -> Result<(), 
             part.carried = bytes.ok_or("it left a super-packet with only part of its payload")?.into();
         }
         part.length = headers + here;
-        part.tcp.payload = here;
-        part.tcp.seq = frame.tcp.seq.wrapping_add(offset);
-        part.tcp.identification = frame.tcp.identification.wrapping_add(number);
-        part.put_u16(frame.tcp.ip + 2, (part.length as usize - ETHERNET) as u16);
-        part.put_u16(frame.tcp.ip + 4, part.tcp.identification);
+        part.headers.payload = here;
+        part.headers.identification = frame.headers.identification.wrapping_add(number);
+        part.put_u16(frame.headers.ip + 2, (part.length as usize - ETHERNET) as u16);
+        part.put_u16(frame.headers.ip + 4, part.headers.identification);
         part.set_ip_checksum();
-        let seq = part.tcp.seq.to_be_bytes();
-        part.header[frame.tcp.tcp + 4..frame.tcp.tcp + 8].copy_from_slice(&seq);
-        let keep = if last { 0xff } else { !0x09 } & if first { 0xff } else { !0x80 };
-        part.header[frame.tcp.tcp + 13] = flags & keep;
+        if frame.headers.protocol == TCP {
+            part.headers.seq = frame.headers.seq.wrapping_add(offset);
+            let seq = part.headers.seq.to_be_bytes();
+            part.header[transport + 4..transport + 8].copy_from_slice(&seq);
+            let keep = if last { 0xff } else { !0x09 } & if first { 0xff } else { !0x80 };
+            part.header[transport + 13] = frame.header[transport + 13] & keep;
+        } else {
+            part.put_u16(transport + 4, UDP_HEADER as u16 + here as u16);
+        }
         each(part);
         offset += here;
         number = number.wrapping_add(1);
@@ -225,11 +260,41 @@ pub(crate) mod tests {
     fn a_super_packet_is_cut_as_a_nic_cuts_it() {
         let mut frames = Vec::new();
         decode(&record(5, 1, u32::MAX - 999, 2500, 1000), |frame| frames.push(frame)).unwrap();
-        let seen: Vec<_> = frames.iter().map(|f| (f.time, f.length, f.tcp.seq, f.tcp.identification)).collect();
+        let seen: Vec<_> = frames.iter().map(|f| (f.time, f.length, f.headers.seq, f.headers.identification)).collect();
         assert_eq!(seen, [(5, 1054, u32::MAX - 999, 100), (5, 1054, 0, 101), (5, 554, 1000, 102)]);
         let flags: Vec<_> = frames.iter().map(|f| f.header()[47]).collect();
         assert_eq!(flags, [0x90, 0x10, 0x19]);
         assert_eq!(u16::from_be_bytes([frames[2].header()[16], frames[2].header()[17]]), 540);
+    }
+
+    #[test]
+    fn a_super_packet_of_datagrams_is_cut_too() {
+        let mut bytes = record(5, 1, 0, 2500, 1000);
+        let at = size_of::<FrameHead>();
+        bytes[at + 23] = UDP;
+        bytes[8..12].copy_from_slice(&(42u32 + 2500).to_le_bytes());
+        bytes[16..18].copy_from_slice(&42u16.to_le_bytes());
+        bytes[at + 34..at + 38].copy_from_slice(&[0x11, 0x51, 0x14, 0x51]);
+        let mut frames = Vec::new();
+        decode(&bytes, |frame| frames.push(frame)).unwrap();
+        let seen: Vec<_> = frames.iter().map(|f| (f.length, f.headers.payload, f.headers.identification)).collect();
+        assert_eq!(seen, [(1042, 1000, 100), (1042, 1000, 101), (542, 500, 102)]);
+        assert_eq!((frames[0].headers.source_port, frames[0].headers.destination_port), (0x1151, 0x1451));
+        let lengths: Vec<_> = frames.iter().map(|f| u16::from_be_bytes([f.header()[38], f.header()[39]])).collect();
+        assert_eq!(lengths, [1008, 1008, 508]);
+    }
+
+    #[test]
+    fn a_packet_of_any_protocol_and_a_fragment_have_no_ports() {
+        for (at, value) in [(23, 1), (20, 0x20)] {
+            let mut bytes = record(5, 1, 0, 100, 0);
+            bytes[size_of::<FrameHead>() + 23] = UDP;
+            bytes[size_of::<FrameHead>() + at] = value;
+            bytes[size_of::<FrameHead>() + 34] = 9;
+            let mut frames = Vec::new();
+            decode(&bytes, |frame| frames.push(frame)).unwrap();
+            assert_eq!((frames[0].headers.source_port, frames[0].headers.payload), (0, 120));
+        }
     }
 
     /// The fuzzer found 80 bytes that became four thousand million segments.
@@ -250,7 +315,8 @@ pub(crate) mod tests {
             assert!(encode(&example(seq, 9, seq as u32, 1000), &mut buffer, &mut used));
         }
         let mut seen = Vec::new();
-        decode(&buffer[..used as usize], |frame| seen.push((frame.time, frame.tcp.seq, frame.tcp.payload))).unwrap();
+        decode(&buffer[..used as usize], |frame| seen.push((frame.time, frame.headers.seq, frame.headers.payload)))
+            .unwrap();
         assert_eq!(seen, [(0, 0, 1000), (1, 1, 1000), (2, 2, 1000)]);
     }
 
@@ -272,7 +338,7 @@ pub(crate) mod tests {
             let mut bytes = record(1, 2, 3, 4000, gso);
             bytes[at] = value;
             let mut payload = 0;
-            if decode(&bytes, |frame| payload += u64::from(frame.tcp.payload)).is_ok() {
+            if decode(&bytes, |frame| payload += u64::from(frame.headers.payload)).is_ok() {
                 prop_assert!(payload <= u64::from(u32::MAX));
             }
         }
@@ -281,9 +347,9 @@ pub(crate) mod tests {
         fn segments_carry_all_payload(payload in 1u32..65_000, size in 1u16..9000) {
             let (mut sum, mut next) = (0, 77);
             decode(&record(1, 2, 77, payload, size), |frame| {
-                assert_eq!(frame.tcp.seq, next);
-                next = next.wrapping_add(frame.tcp.payload);
-                sum += frame.tcp.payload;
+                assert_eq!(frame.headers.seq, next);
+                next = next.wrapping_add(frame.headers.payload);
+                sum += frame.headers.payload;
             }).unwrap();
             prop_assert_eq!(sum, payload);
         }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use nix::sys::memfd::{memfd_create, MFdFlags};
 
 use crate::error::{io, Error, Result};
-use crate::iperf3;
+use crate::programs;
 use crate::shared::{reason, text_of, Memory, Shared};
 
 /// Descriptors that the command line names. They are the same for every kernel, because kernels draw random numbers
@@ -80,6 +80,8 @@ impl Kernel {
         let initrd = boot.initrd.map(|file| File::open(file).map_err(io(file.display().to_string()))).transpose()?;
         if initrd.is_some() {
             command.arg(format!("initrd=/proc/self/fd/{INITRD_FD}"));
+            // Unlike the default, it has a limit, half of the kernel's memory: programs may write files.
+            command.arg("rootfstype=tmpfs");
             // Programs run in copies of the kernel's process that do not have the C library's memory. If the library
             // had registered its rseq area there, the host would kill them at their first page fault.
             command.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
@@ -122,6 +124,10 @@ impl Kernel {
             reason::REFUSED => {
                 let what = text_of(&self.shared().words);
                 Err(Error::Refused(format!("the {} kernel refused its {what}", self.name)))
+            }
+            reason::STOPPED => {
+                let what = text_of(&self.shared().words);
+                Err(Error::Refused(format!("a program of {} was stopped: {what}", self.name)))
             }
             other => Err(self.protocol_violation(format!("it stopped for reason {other}"))),
         }
@@ -168,7 +174,7 @@ impl Kernel {
     }
 
     fn console_tail(&self) -> String {
-        console_tail(&self.console().map(|console| iperf3::split_console(&console, 0).1).unwrap_or_default())
+        console_tail(&self.console().map(|console| programs::split_console(&console, 0).1).unwrap_or_default())
     }
 }
 

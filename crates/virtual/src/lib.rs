@@ -6,16 +6,16 @@
 //! - `network`, `link`: where frames go; the bottleneck and the delays
 //! - crates/timeline: the timeslices of a CPU
 //! - `kernel`, `shared`: a kernel's process, and the memory that it shares with the controller
-//! - `iperf3`: the programs that send and receive in place of the kernel's own source and sink
+//! - `programs`: the programs that send and receive in place of the kernel's own source and sink
 //! - `frame`, `qdisc`: frames and queueing disciplines as the kernels write and read them
 //! - `scenario`, `record`: what a run is asked to do, and what it returns
 mod error;
 mod frame;
-mod iperf3;
 mod kernel;
 mod link;
 mod network;
 mod ports;
+mod programs;
 mod qdisc;
 mod record;
 mod scenario;
@@ -24,7 +24,7 @@ mod simulation;
 mod topology;
 
 pub use error::{Error, Result};
-pub use record::{Column, EndOutput, FlowResult, Iperf3Output, Outcome, Table, Work};
+pub use record::{Column, FlowResult, Outcome, ProgramResult, Table, Work};
 pub use scenario::Scenario;
 pub use simulation::{run, run_on};
 

@@ -195,6 +195,11 @@ impl Queue {
         QueueVerdict { left: Some(left), waited: begins - now, ..found }
     }
 
+    /// Adds a flow; its number is the next one.
+    pub fn add_flow(&mut self) {
+        self.per_flow.push(0);
+    }
+
     /// Returns how many bytes of a flow wait.
     pub fn own_backlog(&mut self, now: u64, flow: usize) -> u64 {
         self.forget_until(now);

@@ -3,15 +3,16 @@
 //! The bottleneck is either the link's own FIFO or a kernel, which forwards, and has a queueing discipline of its own
 //! in front of a device of the bottleneck's rate. Data takes half of the round-trip time from sender to receiver; where
 //! the bottleneck is a kernel, it takes one half of that to the bottleneck and the other half from there.
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::frame::{Frame, Tcp};
+use crate::frame::{Frame, Headers, UDP};
 use crate::link::{Path, Propagation, Queue};
 use crate::ports::{FIRST_PORT, SERVER_PORT};
-use crate::record::{Packet, Recorder};
+use crate::programs;
+use crate::record::{Endpoints, Packet, Recorder};
 use crate::scenario::Scenario;
 use crate::topology::Topology;
 
@@ -21,15 +22,28 @@ pub type Delivery = Option<(usize, Box<Frame>)>;
 pub struct Network {
     topology: Topology,
     bottleneck: Bottleneck,
-    /// Whether each flow has a second connection, over which iperf3 agrees on the test. It takes the same path.
-    has_control_connections: bool,
     /// The sender of each flow.
     sender: Vec<usize>,
+    /// The flow whose delays each connection has. Without programs, each flow has one connection, of the same number.
+    route: Vec<usize>,
+    /// The connections of programs. None: there are no programs.
+    of_programs: Option<Connections>,
     /// By flow: from the bottleneck to the receiver.
     to_receiver: Vec<Propagation>,
     /// By flow: from the receiver to the sender.
     to_sender: Vec<Propagation>,
 }
+
+/// The connections of programs, which may have any protocol and ports. They are numbered in the order of their first
+/// packets.
+struct Connections {
+    numbers: HashMap<Endpoints, usize>,
+    /// Whether the data of a flow is only what comes from its own port.
+    own_ports_only: bool,
+}
+
+/// More of them are a program that tries all ports.
+const MAX_CONNECTIONS: usize = 1 << 16;
 
 enum Bottleneck {
     Link(Queue),
@@ -43,6 +57,7 @@ enum Bottleneck {
         /// Fraction of packets lost before the bottleneck.
         loss: f64,
         random: Pcg64Mcg,
+        next_identification: u16,
     },
 }
 
@@ -60,8 +75,11 @@ impl Network {
         let rtts: Vec<_> = scenario.flows.iter().map(|flow| flow.rtt.shifted(origin)).collect();
         let delays = |quarters| rtts.iter().map(|rtt| Propagation::new(rtt.clone(), quarters)).collect::<Vec<_>>();
         let path = Path { rate: scenario.path.rate.shifted(origin), ..scenario.path.clone() };
-        let has_control_connections = scenario.iperf3.is_some();
-        let connections = scenario.flows.len() * if has_control_connections { 2 } else { 1 };
+        let connections = if scenario.programs.is_some() { 0 } else { scenario.flows.len() };
+        let of_programs = scenario
+            .programs
+            .as_ref()
+            .map(|given| Connections { numbers: HashMap::new(), own_ports_only: programs::names_its_port(given) });
         let bottleneck = match topology.bottleneck {
             false => Bottleneck::Link(Queue::new(path, connections)),
             true => Bottleneck::Kernel {
@@ -70,12 +88,14 @@ impl Network {
                 backlog: vec![0; connections],
                 loss: path.loss,
                 random: Pcg64Mcg::seed_from_u64(path.seed),
+                next_identification: 0,
             },
         };
         Self {
             topology,
             bottleneck,
-            has_control_connections,
+            route: (0..connections).collect(),
+            of_programs,
             sender: scenario.flows.iter().map(|flow| flow.sender).collect(),
             to_receiver: delays(if topology.bottleneck { 1 } else { 2 }),
             to_sender: delays(2),
@@ -92,34 +112,97 @@ impl Network {
         delays.map(Propagation::min).min().unwrap_or(0)
     }
 
-    /// Returns how many bytes of a flow wait at the bottleneck.
-    pub fn queued(&mut self, now: u64, flow: usize) -> u64 {
+    /// Returns how many bytes of a connection wait at the bottleneck.
+    pub fn queued(&mut self, now: u64, connection: usize) -> u64 {
         match &mut self.bottleneck {
-            Bottleneck::Link(queue) => queue.own_backlog(now, flow),
-            Bottleneck::Kernel { backlog, .. } => backlog[flow],
+            Bottleneck::Link(queue) => queue.own_backlog(now, connection),
+            Bottleneck::Kernel { backlog, .. } => backlog[connection],
         }
     }
 
-    /// Returns the number of a segment's connection: n for flow n's own, the number of flows + n for the second one
-    /// that iperf3 has for flow n.
-    fn connection(&self, to_sender: bool, tcp: &Tcp) -> Result<usize, String> {
-        let (source, destination) = (tcp.source_port, tcp.destination_port);
+    /// Returns the number of the connection of a program's socket, None if it has sent nothing over the link.
+    pub fn connection_of(&self, endpoints: &Endpoints) -> Option<usize> {
+        self.of_programs.as_ref()?.numbers.get(endpoints).copied()
+    }
+
+    /// Returns the node with an address, if that is a sender.
+    pub fn sender_with(&self, address: u32) -> Option<usize> {
+        (0..self.topology.senders).find(|node| self.topology.address(*node) == address)
+    }
+
+    /// Returns the number of the connection that a packet belongs to; None if it goes to no node of the path.
+    fn connection(
+        &mut self,
+        to_sender: bool,
+        headers: &Headers,
+        record: &mut Recorder,
+    ) -> Result<Option<usize>, String> {
+        let (source, destination) = (headers.source_port, headers.destination_port);
         let (port, server) = if to_sender { (destination, source) } else { (source, destination) };
         let (flow, flows) = (usize::from(port.wrapping_sub(FIRST_PORT)), self.sender.len());
-        let of_server = usize::from(server.wrapping_sub(SERVER_PORT));
-        match (flow < flows, self.has_control_connections && of_server < flows) {
-            (true, _) => Ok(flow),
-            (false, true) => Ok(flows + of_server),
-            (false, false) => Err(format!("it sent a segment of port {port}, which is no flow's")),
+        if self.of_programs.is_none() {
+            return match flow < flows {
+                true => Ok(Some(flow)),
+                false => Err(format!("it sent a segment of port {port}, which is no flow's")),
+            };
         }
+        let (near, far) = match to_sender {
+            true => (headers.destination, headers.source),
+            false => (headers.source, headers.destination),
+        };
+        let Some(sender) = self.sender_with(near) else { return Ok(None) };
+        if far != self.topology.address(self.topology.receiver()) {
+            return Ok(None);
+        }
+        let endpoints = Endpoints { protocol: headers.protocol, sender, port, server };
+        if let Some(number) = self.connection_of(&endpoints) {
+            return Ok(Some(number));
+        }
+        let Some(route) = self.flow_of(&endpoints).or_else(|| self.sender.iter().position(|of| *of == sender)) else {
+            return Ok(None);
+        };
+        Ok(Some(self.add_connection(endpoints, route, record)?))
+    }
+
+    /// Returns the flow of a program's connection: that of its port at the receiver or at the sender, or the only one
+    /// of its sender.
+    fn flow_of(&self, endpoints: &Endpoints) -> Option<usize> {
+        let by_port = |port: u16, first: u16| Some(usize::from(port.wrapping_sub(first)));
+        let own = |flow: &usize| self.sender.get(*flow) == Some(&endpoints.sender);
+        let by_ports = by_port(endpoints.port, FIRST_PORT).filter(own);
+        let by_ports = by_ports.or_else(|| by_port(endpoints.server, SERVER_PORT).filter(own));
+        let mut of_sender = (0..self.sender.len()).filter(|flow| self.sender[*flow] == endpoints.sender);
+        by_ports.or_else(|| of_sender.next().filter(|_| of_sender.next().is_none()))
+    }
+
+    fn add_connection(&mut self, endpoints: Endpoints, route: usize, record: &mut Recorder) -> Result<usize, String> {
+        let number = self.route.len();
+        if number == MAX_CONNECTIONS {
+            return Err(format!("it has more than {MAX_CONNECTIONS} connections"));
+        }
+        let flow = self.flow_of(&endpoints);
+        let Some(connections) = &mut self.of_programs else { return Ok(number) };
+        let counts =
+            |flow: &usize| !connections.own_ports_only || usize::from(endpoints.port) == usize::from(FIRST_PORT) + flow;
+        record.connect(endpoints, flow.filter(counts));
+        connections.numbers.insert(endpoints, number);
+        self.route.push(route);
+        match &mut self.bottleneck {
+            Bottleneck::Link(queue) => queue.add_flow(),
+            Bottleneck::Kernel { queued, backlog, .. } => {
+                queued.push(VecDeque::new());
+                backlog.push(0);
+            }
+        }
+        Ok(number)
     }
 
     /// Carries a frame that a node sent. Returns the node where it arrives and the frame with the time of its arrival,
     /// or None if it is lost. The caller offers frames in the order of their times.
     pub fn carry(&mut self, from: usize, mut frame: Box<Frame>, record: &mut Recorder) -> Result<Delivery, String> {
         let to_sender = from == self.topology.receiver();
-        let connection = self.connection(to_sender, &frame.tcp)?;
-        let flow = connection % self.sender.len();
+        let Some(connection) = self.connection(to_sender, &frame.headers, record)? else { return Ok(None) };
+        let flow = self.route[connection];
         let sent = frame.time;
         if to_sender {
             frame.time = self.to_sender[flow].arrives(sent);
@@ -140,7 +223,7 @@ impl Network {
                 record.data_frame(from, packet, &frame);
                 Ok(Some((self.topology.receiver(), frame)))
             }
-            Bottleneck::Kernel { to_bottleneck, queued, backlog, loss, random } => {
+            Bottleneck::Kernel { to_bottleneck, queued, backlog, loss, random, next_identification } => {
                 if Some(from) != self.topology.bottleneck() {
                     let mut packet = Packet { connection, sent, backlog: backlog.iter().sum(), ..Packet::default() };
                     if *loss > 0.0 && random.random::<f64>() < *loss {
@@ -149,9 +232,15 @@ impl Network {
                     }
                     frame.time = to_bottleneck[flow].arrives(sent);
                     let (entered, length) = (frame.time, u64::from(frame.length));
+                    // All datagrams of an unconnected socket have the same identification, which means nothing where
+                    // fragmentation is forbidden (RFC 6864).
+                    if frame.headers.protocol == UDP && self.of_programs.is_some() {
+                        *next_identification = next_identification.wrapping_add(1);
+                        frame.identify(*next_identification);
+                    }
                     packet.entered = Some(entered);
                     packet.row = record.data_frame_to_bottleneck(from, packet, &frame);
-                    let (seq, identification) = (frame.tcp.seq, frame.tcp.identification);
+                    let (seq, identification) = (frame.headers.seq, frame.headers.identification);
                     queued[connection].push_back(Queued { seq, identification, entered, length, packet });
                     backlog[connection] += length;
                     return Ok(self.topology.bottleneck().map(|bottleneck| (bottleneck, frame)));
@@ -160,7 +249,7 @@ impl Network {
                 // has not left was dropped.
                 while let Some(first) = queued[connection].pop_front() {
                     backlog[connection] -= first.length;
-                    if (first.seq, first.identification) != (frame.tcp.seq, frame.tcp.identification) {
+                    if (first.seq, first.identification) != (frame.headers.seq, frame.headers.identification) {
                         record.bottleneck_dropped(first.packet);
                         continue;
                     }

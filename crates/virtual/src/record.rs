@@ -1,4 +1,5 @@
 //! What a run returns: figures of every flow, and the series over time that were asked for.
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
@@ -10,7 +11,7 @@ use pcap_file::{DataLink, Endianness, TsResolution};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
-use crate::frame::Frame;
+use crate::frame::{Frame, TCP};
 use crate::scenario::Scenario;
 use crate::shared::{Ack, FlowStats};
 
@@ -50,18 +51,37 @@ pub struct FlowResult {
     pub error: u32,
 }
 
-/// What iperf3 printed at the two ends of a flow.
-#[derive(Debug, Clone, Default)]
-pub struct Iperf3Output {
-    pub sender: EndOutput,
-    pub receiver: EndOutput,
+/// The two ends of a program's connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Endpoints {
+    /// IP's number of the protocol.
+    pub protocol: u8,
+    /// The node at the sender's end.
+    pub sender: usize,
+    /// Port at the sender.
+    pub port: u16,
+    /// Port at the receiver.
+    pub server: u16,
 }
 
+/// What became of a program.
 #[derive(Debug, Clone, Default)]
-pub struct EndOutput {
-    /// What the program printed.
-    pub program: String,
-    /// The end of what the kernel printed that ran it.
+pub struct ProgramResult {
+    /// Number of its flow.
+    pub flow: usize,
+    /// Whether it ran at the receiver.
+    pub at_receiver: bool,
+    /// Its path and arguments.
+    pub words: Vec<String>,
+    /// When it ended, ns since the run began. None: it ran until the end.
+    pub ended: Option<i64>,
+    /// How it ended, as wait(2) tells it.
+    pub status: u32,
+    /// errno if it could not be started, or 0.
+    pub error: u32,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+    /// The end of what its kernel printed.
     pub kernel: String,
 }
 
@@ -91,15 +111,16 @@ pub struct Outcome {
     pub busy: Vec<u64>,
     /// SHA-256 over every frame: which node sent it, when, its headers, and when it arrived.
     pub hash: String,
-    /// iperf3's output by flow; empty without iperf3.
-    pub iperf3: Vec<Iperf3Output>,
+    /// Every connection of programs; empty without them.
+    pub connections: Table,
+    pub programs: Vec<ProgramResult>,
     pub work: Work,
 }
 
 /// A data packet at the bottleneck. Times are ns of the kernels' clock, sizes bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Packet {
-    /// The flow's number; or a number beyond all flows, whose packets are captured and hashed but count for no flow.
+    /// The connection's number. The packets of one that belongs to no flow are captured and hashed but count for none.
     pub connection: usize,
     pub sent: u64,
     /// When the packet reached a bottleneck that is a kernel.
@@ -117,11 +138,14 @@ pub struct Packet {
 
 pub struct Recorder {
     origin: u64,
-    /// End of the run's duration. iperf3 may need longer: packets sent later are captured and hashed, and nothing else.
+    /// End of the run's duration. Programs may need longer: packets sent later are captured and hashed, and nothing else.
     end: u64,
     interval: u64,
     hash: Sha256,
     flows: Vec<FlowRecord>,
+    connections: Vec<ConnectionRecord>,
+    /// Whether programs send. What a flow has received is then counted here.
+    of_programs: bool,
     throughput: ThroughputTable,
     samples: Option<(u64, SampleTable)>,
     packets: Option<PacketTable>,
@@ -138,9 +162,31 @@ struct FlowRecord {
     srtt_us: u32,
     srtts_us: Vec<u32>,
     received: u64,
+    /// Of programs: the payload that is under way, and when it arrives.
+    arriving: VecDeque<(u64, u32)>,
+    /// Of programs: payload that has arrived.
+    arrived: u64,
+}
+
+#[derive(Default)]
+struct ConnectionRecord {
+    flow: Option<usize>,
+    /// None without programs.
+    endpoints: Option<Endpoints>,
     next_sample: u64,
     first_seq: Option<u32>,
     first_ack: Option<u32>,
+    retransmits: u32,
+    /// When its first packet was sent, and its latest.
+    first: Option<u64>,
+    last: u64,
+    packets: u64,
+    /// Payload that arrived at the receiver, and at the sender, bytes.
+    arrived: u64,
+    answered: u64,
+    drops: u64,
+    waited: u128,
+    passed: u64,
 }
 
 macro_rules! tables {
@@ -162,14 +208,19 @@ macro_rules! tables {
 tables! {
     ThroughputTable { flow: I64, time_s: F64, throughput_mbps: F64, }
     SampleTable {
-        flow: I64, time_s: F64, cwnd_packets: I64, ssthresh_packets: I64, pacing_rate_mbps: F64,
+        flow: I64, connection: I64, time_s: F64, cwnd_packets: I64, ssthresh_packets: I64, pacing_rate_mbps: F64,
         delivery_rate_mbps: F64, bandwidth_estimate_mbps: F64, min_rtt_ms: F64, rtt_ms: F64, srtt_ms: F64,
         inflight_packets: I64, inflight_bdp: F64, pacing_gain: F64, cwnd_gain: F64, app_limited: Bool,
         delivered_packets: I64, lost_packets: I64, retransmits: I64, deficit_acks: I64, mode: I64, state: I64,
         queue_bytes: I64,
     }
+    ConnectionTable {
+        connection: I64, flow: I64, protocol: I64, sender: I64, sender_port: I64, receiver_port: I64, first_s: F64,
+        last_s: F64, packets: I64, received_bytes: I64, answered_bytes: I64, drops: I64, retransmits: I64,
+        queue_mean_ms: F64,
+    }
     PacketTable {
-        time_s: F64, left_s: F64, arrived_s: F64, flow: I64, is_ack: Bool, seq: I64, ack: I64, payload_bytes: I64,
+        time_s: F64, left_s: F64, arrived_s: F64, flow: I64, connection: I64, is_ack: Bool, seq: I64, ack: I64, payload_bytes: I64,
         frame_bytes: I64, dropped: Bool, queue_bytes: I64,
     }
 }
@@ -181,12 +232,17 @@ impl Recorder {
             Some(file) => Some((file.clone(), pcap_writer(file)?)),
         };
         let start = |start| FlowRecord { start, ..FlowRecord::default() };
+        let of_programs = scenario.programs.is_some();
+        let connections = if of_programs { 0 } else { scenario.flows.len() };
+        let of_flow = |number| ConnectionRecord { flow: Some(number), ..ConnectionRecord::default() };
         Ok(Self {
             origin,
             end: origin + scenario.duration,
             interval: scenario.interval,
             hash: Sha256::new(),
             flows: scenario.flows.iter().map(|flow| start(flow.start)).collect(),
+            connections: (0..connections).map(of_flow).collect(),
+            of_programs,
             throughput: ThroughputTable::default(),
             samples: scenario.record.samples.map(|interval| (interval, SampleTable::default())),
             packets: scenario.record.packets.then(PacketTable::default),
@@ -195,9 +251,15 @@ impl Recorder {
         })
     }
 
+    /// Adds a connection of a program; its number is the next one. `flow`: the one that its data counts for.
+    pub fn connect(&mut self, endpoints: Endpoints, flow: Option<usize>) {
+        self.connections.push(ConnectionRecord { flow, endpoints: Some(endpoints), ..ConnectionRecord::default() });
+    }
+
     /// Records a data frame that was offered to the link's own queue. The queue dropped it if `packet.left` is None.
     pub fn data_frame(&mut self, from: usize, packet: Packet, frame: &Frame) {
         self.count(packet, packet.left.is_some());
+        self.count_payload(packet, frame);
         self.row(from, packet, frame, false);
     }
 
@@ -209,6 +271,7 @@ impl Recorder {
     /// Records that a packet has left a bottleneck that is a kernel.
     pub fn left_bottleneck(&mut self, packet: Packet, left: u64, arrived: u64, waited: u64, frame: &Frame) {
         self.count(Packet { waited, ..packet }, true);
+        self.count_payload(Packet { arrived: Some(arrived), ..packet }, frame);
         self.hash_frame(usize::MAX, left, Some(arrived), frame);
         if let (Some(table), Some(row)) = (&mut self.packets, packet.row) {
             table.left_s[row] = since(self.origin, left);
@@ -231,7 +294,17 @@ impl Recorder {
     }
 
     fn count(&mut self, packet: Packet, passed: bool) {
-        let Some(flow) = self.flows.get_mut(packet.connection).filter(|_| packet.sent < self.end) else { return };
+        let Some(connection) = self.connections.get_mut(packet.connection).filter(|_| packet.sent < self.end) else {
+            return;
+        };
+        let flow = connection.flow.and_then(|flow| self.flows.get_mut(flow));
+        if passed {
+            connection.passed += 1;
+            connection.waited += u128::from(packet.waited);
+        } else {
+            connection.drops += 1;
+        }
+        let Some(flow) = flow else { return };
         if passed {
             flow.passed += 1;
             flow.waited += u128::from(packet.waited);
@@ -240,26 +313,44 @@ impl Recorder {
         }
     }
 
+    /// Counts the payload of programs that arrives at the receiver by the end of the run.
+    fn count_payload(&mut self, packet: Packet, frame: &Frame) {
+        let Some(arrived) = packet.arrived.filter(|arrived| self.of_programs && *arrived <= self.end) else { return };
+        let Some(connection) = self.connections.get_mut(packet.connection) else { return };
+        connection.arrived += u64::from(frame.headers.payload);
+        if let Some(flow) = connection.flow.and_then(|flow| self.flows.get_mut(flow)) {
+            flow.arriving.push_back((arrived, frame.headers.payload));
+        }
+    }
+
     fn row(&mut self, from: usize, packet: Packet, frame: &Frame, is_ack: bool) -> Option<usize> {
         self.hash_frame(from, packet.sent, packet.arrived.or(packet.entered), frame);
         self.capture(packet.sent, frame);
-        let (tcp, origin) = (&frame.tcp, self.origin);
-        let flow = self.flows.get_mut(packet.connection).filter(|_| packet.sent < self.end)?;
-        let table = self.packets.as_mut()?;
+        let (headers, origin) = (&frame.headers, self.origin);
+        let connection = self.connections.get_mut(packet.connection).filter(|_| packet.sent < self.end)?;
+        connection.first.get_or_insert(packet.sent);
+        connection.last = packet.sent;
+        connection.packets += 1;
+        if is_ack {
+            connection.answered += u64::from(headers.payload);
+        }
+        let (table, flow) = (self.packets.as_mut()?, connection.flow?);
+        let number = if self.of_programs { packet.connection as i64 } else { MISSING };
         // Relative to the first seen of each direction, as captures are read.
-        let (there, back) = (&mut flow.first_seq, &mut flow.first_ack);
+        let (there, back) = (&mut connection.first_seq, &mut connection.first_ack);
         let (seq, ack) = if is_ack { (back, there) } else { (there, back) };
         let relative = |first: &mut Option<u32>, value: u32| i64::from(value.wrapping_sub(*first.get_or_insert(value)));
-        let ack = if tcp.ack == 0 { 0 } else { relative(ack, tcp.ack) };
-        let seq = relative(seq, tcp.seq);
+        let ack = if headers.ack == 0 { 0 } else { relative(ack, headers.ack) };
+        let seq = relative(seq, headers.seq);
         table.time_s.push(since(origin, packet.sent));
         table.left_s.push(packet.left.map_or(f64::NAN, |left| since(origin, left)));
         table.arrived_s.push(packet.arrived.map_or(f64::NAN, |arrived| since(origin, arrived)));
-        table.flow.push(packet.connection as i64);
+        table.flow.push(flow as i64);
+        table.connection.push(number);
         table.is_ack.push(is_ack);
         table.seq.push(seq);
         table.ack.push(ack);
-        table.payload_bytes.push(i64::from(tcp.payload));
+        table.payload_bytes.push(i64::from(headers.payload));
         table.frame_bytes.push(i64::from(frame.length));
         table.dropped.push(!is_ack && packet.left.is_none() && packet.entered.is_none());
         table.queue_bytes.push(packet.backlog as i64);
@@ -272,6 +363,7 @@ impl Recorder {
         self.hash.update(arrived.map_or(u64::MAX, |arrived| arrived - self.origin).to_le_bytes());
         self.hash.update(frame.length.to_le_bytes());
         self.hash.update(frame.header());
+        self.hash.update(frame.carried());
     }
 
     /// Writes a frame into the capture as it was sent, also where it is lost later. Payload that is not carried is cut
@@ -290,19 +382,21 @@ impl Recorder {
         }
     }
 
-    /// Records a socket's state after an ACK, if a sample is due. `queued` returns the flow's bytes at the bottleneck.
-    pub fn ack(&mut self, ack: &Ack, queued: impl FnOnce() -> u64) -> std::result::Result<(), String> {
-        let number = ack.flow as usize;
-        let Some(flow) = self.flows.get_mut(number) else {
+    /// Records a socket's state after an ACK, if a sample is due. `queued` returns the bytes of its connection at the
+    /// bottleneck.
+    pub fn ack(&mut self, number: usize, ack: &Ack, queued: impl FnOnce() -> u64) -> std::result::Result<(), String> {
+        let Some(connection) = self.connections.get_mut(number) else {
             return Err(format!("it left a sample of flow {number}, which does not exist"));
         };
-        flow.srtt_us = ack.srtt_us;
+        connection.retransmits = ack.retransmits;
+        let Some(flow) = connection.flow else { return Ok(()) };
+        self.flows[flow].srtt_us = ack.srtt_us;
         let Some((interval, table)) = &mut self.samples else { return Ok(()) };
-        if ack.time < flow.next_sample || ack.time >= self.end {
+        if ack.time < connection.next_sample || ack.time >= self.end {
             return Ok(());
         }
         if let Some(intervals) = (ack.time - self.origin).checked_div(*interval) {
-            flow.next_sample = self.origin + (intervals + 1) * *interval;
+            connection.next_sample = self.origin + (intervals + 1) * *interval;
         }
         let mbps = |bytes: u64| bytes as f64 * 8e-6;
         let ms = |us: u32| f64::from(us) / 1e3;
@@ -310,7 +404,8 @@ impl Recorder {
         // Packets: bytes/s times us, over the payload of a packet.
         let bdp = ack.bandwidth as f64 * f64::from(ack.bbr_min_rtt_us) / 1e6 / f64::from(ack.mss.max(1));
         let shows_bbr = ack.bandwidth > 0;
-        table.flow.push(i64::from(ack.flow));
+        table.flow.push(flow as i64);
+        table.connection.push(if self.of_programs { number as i64 } else { MISSING });
         table.time_s.push(since(self.origin, ack.time));
         table.cwnd_packets.push(i64::from(ack.cwnd));
         // TCP_INFINITE_SSTHRESH
@@ -346,8 +441,9 @@ impl Recorder {
             if since_start <= flow.start {
                 continue;
             }
-            let mbps = (stats.received - flow.received) as f64 * 8e3 / self.interval as f64;
-            flow.received = stats.received;
+            let received = if self.of_programs { flow.arrived_by(time) } else { stats.received };
+            let mbps = (received - flow.received) as f64 * 8e3 / self.interval as f64;
+            flow.received = received;
             if flow.srtt_us > 0 {
                 flow.srtts_us.push(flow.srtt_us);
             }
@@ -363,20 +459,58 @@ impl Recorder {
             return Err(Error::Refused(format!("{}: the capture cannot be written: {why}", file.display())));
         }
         let ends = sent.iter().zip(received);
-        let flows =
+        let mut flows: Vec<_> =
             self.flows.iter_mut().zip(ends).map(|(flow, (sent, received))| flow.result(sent, received)).collect();
+        let mut connections = ConnectionTable::default();
+        for (number, connection) in self.connections.iter().enumerate().filter(|_| self.of_programs) {
+            connections.add(number, connection, self.origin);
+            if let Some(flow) = connection.flow {
+                flows[flow].retransmits += connection.retransmits;
+                flows[flow].received = self.flows[flow].arrived_by(self.end);
+            }
+        }
         Ok(Outcome {
             flows,
             throughput: self.throughput.table(),
             samples: self.samples.map(|(_, table)| table.table()).unwrap_or_default(),
             packets: self.packets.map(PacketTable::table).unwrap_or_default(),
+            connections: connections.table(),
             hash: self.hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),
             ..Outcome::default()
         })
     }
 }
 
+impl ConnectionTable {
+    fn add(&mut self, number: usize, of: &ConnectionRecord, origin: u64) {
+        let Some(endpoints) = of.endpoints else { return };
+        self.connection.push(number as i64);
+        self.flow.push(of.flow.map_or(MISSING, |flow| flow as i64));
+        self.protocol.push(i64::from(endpoints.protocol));
+        self.sender.push(endpoints.sender as i64 + 1);
+        self.sender_port.push(i64::from(endpoints.port));
+        self.receiver_port.push(i64::from(endpoints.server));
+        self.first_s.push(of.first.map_or(f64::NAN, |first| since(origin, first)));
+        self.last_s.push(of.first.map_or(f64::NAN, |_| since(origin, of.last)));
+        self.packets.push(of.packets as i64);
+        self.received_bytes.push(of.arrived as i64);
+        self.answered_bytes.push(of.answered as i64);
+        self.drops.push(of.drops as i64);
+        self.retransmits.push(if endpoints.protocol == TCP { i64::from(of.retransmits) } else { MISSING });
+        self.queue_mean_ms.push(if of.passed > 0 { of.waited as f64 / of.passed as f64 / 1e6 } else { f64::NAN });
+    }
+}
+
 impl FlowRecord {
+    /// Returns how much payload of a program has arrived by a time that is later than at the previous call.
+    fn arrived_by(&mut self, time: u64) -> u64 {
+        while let Some((_, bytes)) = self.arriving.front().copied().filter(|(at, _)| *at <= time) {
+            self.arriving.pop_front();
+            self.arrived += u64::from(bytes);
+        }
+        self.arrived
+    }
+
     fn result(&mut self, sent: &FlowStats, received: &FlowStats) -> FlowResult {
         self.srtts_us.sort_unstable();
         let (srtts, count) = (&self.srtts_us, self.srtts_us.len());

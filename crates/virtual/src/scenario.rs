@@ -41,8 +41,29 @@ pub struct Scenario {
     /// Queueing discipline of the senders. Empty: the kernel's default, over which TCP paces by itself.
     pub qdisc: String,
     pub record: Record,
-    /// An initial RAM disk with iperf3, which then sends and receives. None: the source and sink in the kernel do.
-    pub iperf3: Option<PathBuf>,
+    /// Programs that send and receive. None: the source and sink in the kernel do.
+    #[serde(default)]
+    pub programs: Option<Programs>,
+}
+
+/// Programs in the kernels' user space. Each flow has one at its sender and one at the receiver.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Programs {
+    /// The initial RAM disk that they are on.
+    pub initrd: PathBuf,
+    /// Path and arguments of the program at the sender, with placeholders (programs.rs).
+    pub sender: Vec<String>,
+    /// The same of the program at the receiver, which starts before the run.
+    pub receiver: Vec<String>,
+    /// Variables of their environment, NAME=VALUE.
+    pub environment: Vec<String>,
+    /// Longest time after the run's duration for which programs may go on, ns.
+    pub linger: u64,
+    /// CPU time of a system call, ns.
+    pub call: u64,
+    /// CPU time of a call of a program that polls, ns.
+    pub poll: u64,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -169,10 +190,10 @@ impl Scenario {
         }
         let mut schedules = self.senders.iter().map(|sender| &sender.schedule).chain([&self.receiver]);
         schedules.try_for_each(Schedule::check).map_err(|error| error.to_string())?;
-        if self.iperf3.is_some() {
-            self.flows.iter().try_for_each(|flow| self.check_iperf3(flow))?;
+        match &self.programs {
+            Some(programs) => programs.check(),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn check_flow(&self, flow: &Flow) -> Result<(), String> {
@@ -194,24 +215,30 @@ impl Scenario {
         }
         Ok(())
     }
+}
 
-    fn check_iperf3(&self, flow: &Flow) -> Result<(), String> {
-        if !matches!(flow.pattern, Pattern::Bulk) {
-            return Err("flows.pattern: iperf3 sends in bulk only".into());
+impl Programs {
+    fn check(&self) -> Result<(), String> {
+        for (end, words) in [("sender", &self.sender), ("receiver", &self.receiver)] {
+            if words.is_empty() || words.iter().chain(&self.environment).any(|word| word.contains('\0')) {
+                return Err(format!("programs.{end}: it has no words, or one with a zero"));
+            }
         }
-        match flow.whole_seconds(self.duration) {
-            Some(_) => Ok(()),
-            None => Err("duration: iperf3 sends for whole seconds, at least one".into()),
+        if self.linger > MAX_TIME || self.call > SECOND || self.poll > SECOND {
+            return Err("programs: a call of more than a second, or a linger of more than an hour".into());
         }
+        // A program that looks until something happens would look for ever, if that took no time.
+        if self.call == 0 || self.poll == 0 {
+            return Err("programs: a system call that takes no time".into());
+        }
+        Ok(())
     }
 }
 
 impl Flow {
-    /// Returns how long the flow sends, in s, if that is a whole number of seconds and at least one. `duration` is the
-    /// run's.
-    pub fn whole_seconds(&self, duration: u64) -> Option<u64> {
-        let ns = self.stop.unwrap_or(duration).checked_sub(self.start)?;
-        (ns >= SECOND && ns % SECOND == 0).then_some(ns / SECOND)
+    /// Returns how long the flow sends, ns. `duration` is the run's.
+    pub fn sends_for(&self, duration: u64) -> u64 {
+        self.stop.unwrap_or(duration).saturating_sub(self.start)
     }
 }
 

@@ -15,6 +15,7 @@ pub const ABI: u32 = 5;
 pub const WINDOWS: usize = 512;
 pub const FLOWS: usize = 1024;
 pub const PROGRAMS: usize = 1024;
+pub const WORDS_BYTES: usize = 8192;
 pub const FRAME_BYTES: usize = 4 << 20;
 pub const ACKS: usize = 16384;
 /// Never: the kernel has nothing to do by itself, or may run without end.
@@ -25,6 +26,7 @@ pub mod reason {
     pub const HORIZON: u32 = 2;
     pub const DRAIN: u32 = 3;
     pub const REFUSED: u32 = 4;
+    pub const STOPPED: u32 = 5;
 }
 
 pub mod role {
@@ -57,7 +59,12 @@ pub struct Flow {
 #[repr(C)]
 pub struct Program {
     pub start: u64,
-    pub command: [u8; 248],
+    pub ended: u64,
+    pub status: u32,
+    pub error: u32,
+    pub arguments: u32,
+    pub variables: u32,
+    pub words: [u8; WORDS_BYTES],
 }
 
 #[repr(C)]
@@ -110,6 +117,9 @@ pub struct Ack {
     pub cwnd_gain: u32,
     pub deficits: u32,
     pub mss: u32,
+    pub remote: u32,
+    pub local_port: u16,
+    pub remote_port: u16,
     pub flags: u32,
 }
 
@@ -140,6 +150,8 @@ pub struct Shared {
     pub carry_payload: u32,
     pub ecn: u32,
     pub programs: u32,
+    pub call_cost: u64,
+    pub poll_cost: u64,
 
     pub horizon: u64,
     pub rate: u64,
@@ -226,7 +238,11 @@ mod tests {
             "brobust_flow",
             Flow { used, pattern, start, stop, bytes_or_on_ns, period_or_off_ns, cc }
         );
-        assert_same_layout!(HEADER, "brobust_program", Program { start, command });
+        assert_same_layout!(
+            HEADER,
+            "brobust_program",
+            Program { start, ended, status, error, arguments, variables, words }
+        );
         assert_same_layout!(
             HEADER,
             "brobust_flow_stats",
@@ -262,6 +278,9 @@ mod tests {
                 cwnd_gain,
                 deficits,
                 mss,
+                remote,
+                local_port,
+                remote_port,
                 flags,
             }
         );
@@ -293,6 +312,8 @@ mod tests {
                 carry_payload,
                 ecn,
                 programs,
+                call_cost,
+                poll_cost,
                 horizon,
                 rate,
                 windows,
@@ -327,12 +348,14 @@ mod tests {
             ("WINDOWS", WINDOWS as u64),
             ("FLOWS", FLOWS as u64),
             ("PROGRAMS", PROGRAMS as u64),
+            ("WORDS_BYTES", WORDS_BYTES as u64),
             ("FRAME_BYTES", FRAME_BYTES as u64),
             ("ACKS", ACKS as u64),
             ("READY", reason::READY.into()),
             ("HORIZON", reason::HORIZON.into()),
             ("DRAIN", reason::DRAIN.into()),
             ("REFUSED", reason::REFUSED.into()),
+            ("STOPPED", reason::STOPPED.into()),
             ("SENDER", role::SENDER.into()),
             ("RECEIVER", role::RECEIVER.into()),
             ("BOTTLENECK", role::BOTTLENECK.into()),

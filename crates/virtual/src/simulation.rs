@@ -15,14 +15,14 @@ use nix::sched::{sched_setaffinity, CpuSet};
 use nix::unistd::Pid;
 
 use crate::error::{Error, Result};
-use crate::frame::{self, Frame};
-use crate::iperf3::{self, Program};
+use crate::frame::{self, Frame, TCP};
 use crate::kernel::{console_tail, Boot, Kernel};
 use crate::link::StepFunction;
 use crate::network::Network;
 use crate::ports::FIRST_PORT;
+use crate::programs::{self, Program};
 use crate::qdisc::{self, Aqm};
-use crate::record::{EndOutput, Iperf3Output, Outcome, Recorder, Work};
+use crate::record::{Endpoints, Outcome, ProgramResult, Recorder, Work};
 use crate::scenario::{CpuCost, Flow, Pattern, Scenario};
 use crate::shared::{self, pattern, reason, role, Ack, FlowStats, Shared, ACKS, FRAME_BYTES, NEVER};
 use crate::topology::Topology;
@@ -57,6 +57,7 @@ pub fn run_on(cpu: Option<usize>, scenario: &Scenario, stop: &AtomicBool) -> Res
 struct Simulation {
     nodes: Vec<Node>,
     topology: Topology,
+    of_programs: bool,
     network: Network,
     record: Recorder,
     /// Rate of the bottleneck, bit/s; where the bottleneck is a kernel, of its device.
@@ -89,13 +90,14 @@ impl Simulation {
     fn boot(scenario: &Scenario, stop: &AtomicBool) -> Result<Self> {
         let begun = Instant::now();
         let end = ORIGIN + scenario.duration;
-        let last = end + if scenario.iperf3.is_some() { iperf3::GRACE } else { 0 };
+        let last = end + scenario.programs.as_ref().map_or(0, |programs| programs.linger);
         let topology = Topology { senders: scenario.senders.len(), bottleneck: scenario.aqm.is_some() };
         let mut nodes = Vec::new();
         for number in 0..topology.count() {
-            let programs = iperf3::programs(scenario, topology, number);
+            let programs = programs::programs(scenario, topology, number);
             let describe = |shared: &mut Shared| describe(shared, scenario, topology, number, &programs);
-            let initrd = scenario.iperf3.as_deref().filter(|_| !programs.is_empty());
+            let initrd =
+                scenario.programs.as_ref().filter(|_| !programs.is_empty()).map(|given| given.initrd.as_path());
             let name = topology.name(number);
             let calls = scenario.record.calls.as_deref().filter(|_| number < scenario.senders.len());
             let calls = calls.map(|directory| directory.join(&name));
@@ -124,6 +126,7 @@ impl Simulation {
         Ok(Self {
             nodes,
             topology,
+            of_programs: scenario.programs.is_some(),
             network,
             record: Recorder::new(scenario, ORIGIN)?,
             rate: scenario.path.rate.shifted(ORIGIN),
@@ -187,8 +190,20 @@ impl Simulation {
                 }
             }
             EventKind::Ack(ack) => {
-                let (network, flow) = (&mut self.network, ack.flow as usize);
-                let recorded = self.record.ack(&ack, || network.queued(event.time, flow));
+                let network = &mut self.network;
+                let connection = match self.of_programs {
+                    false => Some(ack.flow as usize),
+                    true => network.connection_of(&Endpoints {
+                        protocol: TCP,
+                        sender: event.from,
+                        port: ack.local_port,
+                        server: ack.remote_port,
+                    }),
+                };
+                // Programs also have connections that stay within their kernel.
+                let to_receiver = !self.of_programs || ack.remote == self.topology.address(self.topology.receiver());
+                let Some(connection) = connection.filter(|_| to_receiver) else { return Ok(()) };
+                let recorded = self.record.ack(connection, &ack, || network.queued(event.time, connection));
                 recorded.map_err(|what| kernel(event.from).protocol_violation(what))?;
             }
         }
@@ -214,27 +229,34 @@ impl Simulation {
         let senders: Vec<Vec<FlowStats>> = self.nodes[..self.topology.senders].iter_mut().map(stats).collect();
         let sent: Vec<_> = scenario.flows.iter().enumerate().map(|(n, flow)| senders[flow.sender][n]).collect();
         let received = stats(&mut self.nodes[self.topology.receiver()]);
-        let iperf3 = iperf3_output(&self.nodes, self.topology, scenario)?;
+        let programs = program_results(&mut self.nodes, self.topology)?;
         let outcome = self.record.finish(&sent, &received)?;
-        Ok(Outcome { time_slices, busy, iperf3, work: self.work, ..outcome })
+        Ok(Outcome { time_slices, busy, programs, work: self.work, ..outcome })
     }
 }
 
-/// Returns what iperf3 printed at both ends of every flow.
-fn iperf3_output(nodes: &[Node], topology: Topology, scenario: &Scenario) -> Result<Vec<Iperf3Output>> {
-    if scenario.iperf3.is_none() {
-        return Ok(Vec::new());
-    }
-    let mut flows = vec![Iperf3Output::default(); scenario.flows.len()];
-    for (number, node) in nodes.iter().enumerate() {
-        let (texts, rest) = iperf3::split_console(&node.kernel.console()?, node.programs.len());
-        for (program, text) in node.programs.iter().zip(texts) {
-            let flow = &mut flows[program.flow];
-            let end = if number == topology.receiver() { &mut flow.receiver } else { &mut flow.sender };
-            *end = EndOutput { program: text, kernel: console_tail(&rest) };
+/// Returns what became of every program, in the order of the nodes and of their flows.
+fn program_results(nodes: &mut [Node], topology: Topology) -> Result<Vec<ProgramResult>> {
+    let mut results = Vec::new();
+    for (number, node) in nodes.iter_mut().enumerate().filter(|(_, node)| !node.programs.is_empty()) {
+        let (printed, rest) = programs::split_console(&node.kernel.console()?, node.programs.len());
+        let kernel = console_tail(&rest);
+        for ((place, program), printed) in node.programs.iter().enumerate().zip(printed) {
+            let shared = &node.kernel.shared().program[place];
+            results.push(ProgramResult {
+                flow: program.flow,
+                at_receiver: number == topology.receiver(),
+                words: program.words.clone(),
+                ended: (shared.ended > 0).then_some(shared.ended as i64 - ORIGIN as i64),
+                status: shared.status,
+                error: shared.error,
+                stdout: printed.stdout,
+                stderr: printed.stderr,
+                kernel: kernel.clone(),
+            });
         }
     }
-    Ok(flows)
+    Ok(results)
 }
 
 /// A kernel, how far it has run, and the frames that are on their way to it.
@@ -398,11 +420,13 @@ fn describe(shared: &mut Shared, scenario: &Scenario, topology: Topology, number
         shared.commands_size = commands.len() as u32;
     }
     shared.ecn = scenario.aqm.as_ref().is_some_and(Aqm::ecn).into();
-    shared.carry_payload = scenario.iperf3.is_some().into();
     shared.programs = programs.len() as u32;
-    for (to, program) in shared.program.iter_mut().zip(programs) {
-        to.start = program.start.map_or(0, |start| ORIGIN + start);
-        to.command = shared::text(&program.command);
+    if let Some(given) = &scenario.programs {
+        shared.carry_payload = 1;
+        (shared.call_cost, shared.poll_cost) = (given.call, given.poll);
+        for (to, program) in shared.program.iter_mut().zip(programs) {
+            programs::describe(to, program, &given.environment, ORIGIN);
+        }
     }
     for (place, flow) in scenario.flows.iter().enumerate().filter(|(_, flow)| flow.sender == number) {
         shared.flow[place] = describe_flow(flow, scenario.duration);

@@ -24,7 +24,7 @@ from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels import vm as vm_kernels
 from brobust.testbed import accelerator, image
 from brobust.testbed.qemu import Guest, GuestConfig
-from brobust.virtual import iperf3
+from brobust.virtual import programs as virtual_programs
 
 Status = Literal["ok", "limited", "missing"]
 
@@ -288,11 +288,11 @@ def _memory_file() -> CheckResult:
 
 
 def _ptrace() -> CheckResult:
-    reason = iperf3.why_no_ptrace()
+    reason = virtual_programs.why_no_ptrace()
     if reason is None:
-        return CheckResult("ptrace", "ok", "virtual kernels can run iperf3 (traffic iperf3)")
+        return CheckResult("ptrace", "ok", "virtual kernels can run programs (traffic programs and iperf3)")
     return CheckResult(
-        "ptrace", "limited", f"{reason}: no traffic iperf3 in virtual time (traffic brobust does not need ptrace)",
+        "ptrace", "limited", f"{reason}: no programs, no iperf3 in virtual time (traffic brobust needs no ptrace)",
         "add CAP_SYS_PTRACE to the container, or allow ptrace in its seccomp profile",
     )  # fmt: skip
 

@@ -26,7 +26,7 @@ IPERF3_MAX_FLOWS = 128  # iperf3's -P
 # Fields that not every backend has, by their tables. Other senders have none here: flows name them on virtual only.
 OF_ONE_BACKEND = {
     table: [row for row in ROWS if row.table == table and (row.only_on or row.words_only_on)]
-    for table in ("", "path", "flows", "contention", "cpu", "nic")
+    for table in ("", "path", "flows", "contention", "cpu", "nic", "programs")
 }
 
 

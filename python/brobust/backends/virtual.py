@@ -11,6 +11,8 @@ import errno
 import itertools
 import json
 import os
+import shlex
+import signal
 import tempfile
 import threading
 import time
@@ -27,6 +29,7 @@ from brobust.backends.base import Announce
 from brobust.cc import names as cc_names
 from brobust.contention import recordings, verdict
 from brobust.dataset import (
+    CONNECTIONS,
     OFFTIMES,
     PACKETS,
     SAMPLES,
@@ -44,7 +47,7 @@ from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.virtual import VirtualKernel
 from brobust.scenario import TSO_RTT_LOG, Contention, Pattern, Run, Scenario
 from brobust.scenario.specs import Changes
-from brobust.virtual import iperf3
+from brobust.virtual import iperf3, programs
 from brobust.virtual.cpus import Cpus
 
 # As in the testbed's guests (testbed/init.sh), so large that socket buffers limit no bulk flow.
@@ -65,6 +68,9 @@ OF_PACING = {
     "linux-4.14": ["tcp_output.paces_as_linux_4_14=1"],
     "draft": ["tcp_output.paces_as_the_draft=1"],
 }
+# What programs may ask for as buffers of their sockets, above the kernel's defaults: as for source and sink.
+OF_PROGRAMS = [f"sysctl.net.core.{name}={SOCKET_BUFFER_BYTES}" for name in ("rmem_max", "wmem_max")]
+PROTOCOLS = {6: "tcp", 17: "udp", 1: "icmp"}
 
 
 def check(scenarios: Sequence[Scenario]) -> None:
@@ -72,12 +78,29 @@ def check(scenarios: Sequence[Scenario]) -> None:
     for name in sorted({scenario.kernel for scenario in scenarios}):
         kernel = virtual_kernels.find(name)
         offered = kernel.congestion_controls
-        for control in sorted({group.cc for s in scenarios if s.kernel == name for group in s.flows}):
+        offering = [s for s in scenarios if s.kernel == name and not _program_knows_cc(s)]
+        for control in sorted({group.cc for s in offering for group in s.flows}):
             cc_names.check_offered(control, offered, name)
     for scenario in scenarios:
         cc_names.check_together(group.cc for group in scenario.flows)
-    if any(scenario.traffic == "iperf3" for scenario in scenarios):
-        iperf3.check()
+    for scenario in scenarios:
+        if scenario.traffic != "brobust":
+            what = "traffic: iperf3 runs" if scenario.traffic == "iperf3" else "programs: they run"
+            programs.check_ptrace(what, "give traffic brobust, which does not need it, or")
+            _commands(scenario)
+
+
+def _program_knows_cc(s: Scenario) -> bool:
+    """Whether the congestion control is the program's own, which no kernel has to have."""
+    return s.traffic == "programs" and s.programs.sender is not None and "{cc}" in s.programs.sender
+
+
+def _commands(s: Scenario) -> programs.Commands:
+    """Return what runs in the kernels' user space."""
+    if s.traffic == "iperf3":
+        return programs.commands(*iperf3.commands(), ())
+    assert s.programs.sender is not None and s.programs.receiver is not None
+    return programs.commands(s.programs.sender, s.programs.receiver, s.programs.files)
 
 
 class VirtualBackend:
@@ -108,7 +131,7 @@ class VirtualBackend:
         kernel = virtual_kernels.find(run.scenario.kernel)
         with tempfile.TemporaryDirectory(prefix="brobust-") as scratch:
             pcap = Path(scratch) / "packets.pcap" if run.scenario.packets else None
-            result = self._run(json.dumps(describe(run, kernel, pcap, self.calls)))
+            result = self._run(json.dumps(describe(run, kernel, pcap, self.calls, Path(scratch) / "ramdisk")))
             captured = pcap.read_bytes() if pcap is not None else None
         common = {
             **scenario_columns(run),
@@ -125,7 +148,8 @@ class VirtualBackend:
         ]
         over_time: Rows = _table(result["throughput"], run.id, THROUGHPUT)
         if run.scenario.traffic == "iperf3":
-            over_time = _from_iperf3(run, result["iperf3"], rows)
+            over_time = _from_iperf3(run, result["programs"], rows)
+        of_programs = [] if run.scenario.traffic == "brobust" else _programs(run, result["programs"])
         delivered = [row["throughput_mbps"] for row in rows]
         reason = verdict.in_virtual_time(run.scenario, result["timeslices_ns"], delivered)
         for row in rows:
@@ -136,6 +160,8 @@ class VirtualBackend:
             samples=_samples(result["samples"], run) if run.scenario.samples is not None else [],
             offtimes=_offtimes(result["timeslices_ns"][:-1], run),
             packets=_packets(result["packets"], run.id) if run.scenario.packets else None,
+            connections=_connections(result["connections"], run, rows),
+            programs=of_programs,
             pcap=captured,
         )
 
@@ -163,8 +189,15 @@ class VirtualBackend:
                     self._under_way.discard(under_way)
 
 
-def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None, calls: Path | None = None) -> dict[str, Any]:
-    """Return the run in the form that crates/virtual/src/scenario.rs reads: ns, bit/s, bytes, ps of CPU time."""
+def describe(
+    run: Run,
+    kernel: VirtualKernel,
+    pcap: Path | None = None,
+    calls: Path | None = None,
+    ramdisk: Path | None = None,
+) -> dict[str, Any]:
+    """Return the run in the form that crates/virtual/src/scenario.rs reads: ns, bit/s, bytes, ps of CPU time.
+    `ramdisk`: the file for the programs of a run that has some."""
     s, buffer = run.scenario, run.scenario.path.buffer
     flows = [group for group in s.flows for _ in range(group.count)]
     samples = 0 if s.samples == "ack" else s.samples
@@ -210,7 +243,21 @@ def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None, calls: P
             "pcap": str(pcap) if pcap is not None else None,
             "calls": str(calls) if calls is not None else None,
         },
-        "iperf3": str(iperf3.ramdisk()) if s.traffic == "iperf3" else None,
+        "programs": None if s.traffic == "brobust" or ramdisk is None else _describe_programs(s, ramdisk),
+    }
+
+
+def _describe_programs(s: Scenario, ramdisk: Path) -> dict[str, Any]:
+    commands = _commands(s)
+    ramdisk.write_bytes(commands.ramdisk)
+    return {
+        "initrd": str(ramdisk),
+        "sender": commands.sender,
+        "receiver": commands.receiver,
+        "environment": programs.ENVIRONMENT,
+        "linger": iperf3.LINGER if s.traffic == "iperf3" else s.programs.linger,
+        "call": s.programs.call_time,
+        "poll": s.programs.poll_time,
     }
 
 
@@ -221,7 +268,8 @@ def _parameters(s: Scenario) -> list[str]:
         for control in sorted({group.cc for group in s.flows})
         for name, value in cc_names.settings_of(control)
     ]
-    return OF_TSO_SIZING[s.tso_sizing] + OF_PACING[s.pacing.name] + of_controls
+    of_programs = [] if s.traffic == "brobust" else OF_PROGRAMS
+    return OF_TSO_SIZING[s.tso_sizing] + OF_PACING[s.pacing.name] + of_controls + of_programs
 
 
 def _schedule(requested: Contention, seed: int) -> dict[str, Any]:
@@ -311,23 +359,21 @@ def _flow_rows(s: Scenario, result: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-# What iperf3 printed at the sender and at the receiver, each with the last console line of the kernel that ran it.
-Iperf3Output = tuple[tuple[str, str], tuple[str, str]]
-
-
-def _from_iperf3(run: Run, outputs: list[Iperf3Output], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _from_iperf3(run: Run, ended: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the throughput over time that iperf3 measured, and put its other results into the rows."""
     groups = [group for group in run.scenario.flows for _ in range(group.count)]
     over_time = []
-    for number, (group, ends, row) in enumerate(zip(groups, outputs, rows, strict=True)):
+    for number, (group, row) in enumerate(zip(groups, rows, strict=True)):
+        ends = sorted((one for one in ended if one["flow"] == number), key=lambda one: one["at_receiver"])
+        texts = [one["stdout"].decode(errors="replace") for one in ends]
         try:
-            flow = iperf3_results.flows(group, *(text for text, _ in ends))[0]
+            flow = iperf3_results.flows(group, *texts)[0]
         except RunFailed as failure:
             why = str(failure)
-            for end, (text, console) in zip(("sender", "receiver"), ends, strict=True):
+            for end, text, one in zip(("sender", "receiver"), texts, ends, strict=True):
                 # If iperf3 printed no report, the kernel may be the reason.
                 if not text.startswith("{") and why.startswith(f"iperf3 at the {end} "):
-                    why = f"{why}; its kernel's console ends with: {console}"
+                    why = f"{why}; its kernel's console ends with: {one['console']}"
             raise RunFailed(f"flow {number} ({group.cc}): {why}") from None
         row["iperf3"] = iperf3.version()
         row["throughput_mbps"], row["retransmits"] = flow.throughput_mbps, flow.retransmits
@@ -336,6 +382,70 @@ def _from_iperf3(run: Run, outputs: list[Iperf3Output], rows: list[dict[str, Any
             {"run": run.id, "flow": number, "time_s": end, "throughput_mbps": rate} for end, rate in flow.over_time
         ]
     return over_time
+
+
+def _programs(run: Run, ended: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what became of the programs; raise RunFailed if one of them failed."""
+    hashes = _commands(run.scenario).hashes
+    rows = []
+    for one in ended:
+        if (why := _why_failed(one)) is not None:
+            raise RunFailed(why)
+        has_ended, number = one["ended_ns"] is not None, one["status"] & 0x7F
+        rows.append(
+            {
+                "run": run.id,
+                "flow": one["flow"],
+                "end": "receiver" if one["at_receiver"] else "sender",
+                "command": shlex.join(one["words"]),
+                "sha256": hashes[one["words"][0]],
+                "ended_s": one["ended_ns"] / 1e9 if has_ended else None,
+                "exit_status": one["status"] >> 8 if has_ended and not number else None,
+                "signal": _signal(number) if number else None,
+                "stdout": one["stdout"].decode(errors="replace"),
+                "stderr": one["stderr"].decode(errors="replace"),
+            }
+        )
+    return rows
+
+
+def _why_failed(one: dict[str, Any]) -> str | None:
+    """Return how a program failed, with its last words; None if it runs or has ended with status 0."""
+    end = "receiver" if one["at_receiver"] else "sender"
+    name = f"the program at the {end} of flow {one['flow']} ({Path(one['words'][0]).name})"
+    if one["errno"]:
+        why = os.strerror(one["errno"]).lower()
+        return f"{name} could not be started: {why} ({errno.errorcode.get(one['errno'])})"
+    if one["ended_ns"] is None or one["status"] == 0:
+        return None
+    number = one["status"] & 0x7F
+    last = (
+        one["stderr"].decode(errors="replace").strip() or one["stdout"].decode(errors="replace").strip()
+    ).splitlines()
+    said = f": {last[-1][:300]}" if last else ""
+    after = f"after {one['ended_ns'] / 1e9:.3f} s"
+    if number:
+        # The kernel kills a program for which it has no memory, and says so.
+        console = f"; its kernel's console ends with: {one['console']}" if number == signal.SIGKILL else ""
+        return f"{name} was killed by {_signal(number)} {after}{said}{console}"
+    return f"{name} ended with status {one['status'] >> 8} {after}{said}"
+
+
+def _signal(number: int) -> str:
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+
+
+def _connections(table: dict[str, tuple[str, bytes]], run: Run, flows: Sequence[dict[str, Any]]) -> pl.DataFrame:
+    """Return the table of connections; without programs it has none."""
+    connections, protocol = _columns(table), pl.col("protocol")
+    seconds = {row["flow"]: row["stop_s"] - row["start_s"] for row in flows}
+    sends_for = pl.col("flow").replace_strict(seconds, default=run.scenario.duration / 1e9, return_dtype=pl.Float64)
+    connections = connections.with_columns(
+        pl.lit(run.id).alias("run"),
+        (pl.col("received_bytes") * 8e-6 / sends_for).alias("throughput_mbps"),
+        protocol.replace_strict(PROTOCOLS, default=protocol.cast(pl.String), return_dtype=pl.String),
+    )
+    return _in_order(connections, CONNECTIONS)
 
 
 def _got(slices: list[tuple[int, int]], duration: int, contended: bool) -> dict[str, Any]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from brobust.dataset import Dataset
+from brobust.dataset import PROGRAMS, Dataset, Measured, frame
 from brobust.errors import BadInput, BrobustError, printable
-from brobust.report import table
+from brobust.report import programs, table
 from brobust.report.console import Console
 from brobust.scenario import Grid
 from brobust.series import runner
@@ -44,7 +45,7 @@ def _measure(
             for progress in runner.measure(runs, dataset, bar.describe, jobs, cluster):
                 bar.advance(progress)
                 if as_json:
-                    print(json.dumps(runner.summary(progress.measured.runs), default=str), flush=True)
+                    print(json.dumps(_as_object(progress.measured), default=str), flush=True)
     except BrobustError:
         dataset.discard_if_empty()
         raise
@@ -58,7 +59,17 @@ def _measure(
 
 def show(dataset: Dataset) -> None:
     """Print a dataset as a table."""
-    Console().print(table.render(dataset.runs(), title=f"dataset {dataset.directory}"))
+    console = Console()
+    console.print(table.render(dataset.runs(), title=f"dataset {dataset.directory}"))
+    for line in programs.shown(dataset):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _as_object(measured: Measured) -> dict[str, Any]:
+    """Return a run as `--json` prints it: with what its programs printed, if it had some."""
+    of_run = runner.summary(measured.runs)
+    ended = frame(measured.programs, PROGRAMS)
+    return of_run if ended.is_empty() else {**of_run, "programs": ended.drop("run").to_dicts()}
 
 
 MEASURED = ("ok", "unfaithful")

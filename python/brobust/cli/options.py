@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from brobust.errors import BadInput
-from brobust.scenario.description import COUNT, SWITCH, Field
+from brobust.scenario.description import COMMAND, COUNT, SWITCH, Field
 from brobust.scenario.fields import DEFAULT_GRID, FIELDS, grid_default
 
 Value = TypeVar("Value")
@@ -89,7 +89,8 @@ def grid_fields(given: Mapping[str, Any]) -> dict[str, Any]:
             table, _, key = name.rpartition(".")
             inner = fields.setdefault(table, {}) if table else fields
             row = FIELDS.get(name)
-            inner[key] = _listed(row.option if row else f"--{key}", value) if row is None or row.is_axis else value
+            is_list = row is None or (row.is_axis and row.kind is not COMMAND)
+            inner[key] = _listed(row.option if row else f"--{key}", value) if is_list else value
     return fields
 
 

@@ -8,6 +8,8 @@
     DIR/samples/RUN.parquet    socket samples over time, where the scenario asked for them
     DIR/offtimes/RUN.parquet   every timeslice and off-time that the senders got
     DIR/packets/RUN.parquet    every frame at the bottleneck, where the scenario asked for it
+    DIR/connections/RUN.parquet every connection of programs
+    DIR/programs/RUN.parquet   what programs printed, and how they ended
     DIR/pcap/RUN.pcap          the same frames for tcpdump and Wireshark
 
 Each file is written completely under another name, synced to disk and then renamed (files.py); the file in runs/ is the
@@ -19,8 +21,10 @@ columns.py has the meaning of the columns, rows.py turns a scenario into them, s
 """
 
 from brobust.dataset.columns import (
+    CONNECTIONS,
     OFFTIMES,
     PACKETS,
+    PROGRAMS,
     RUNS,
     SAMPLES,
     TABLES,
@@ -34,8 +38,10 @@ from brobust.dataset.store import Dataset
 from brobust.versions import SCHEMA_VERSION
 
 __all__ = [
+    "CONNECTIONS",
     "OFFTIMES",
     "PACKETS",
+    "PROGRAMS",
     "RUNS",
     "SAMPLES",
     "SCHEMA_VERSION",

@@ -41,7 +41,11 @@ RUNS: dict[str, Column] = {
     ),
     "hz": Column(pl.Int64, "tick rate of the sender's kernel, Hz; null on vm"),
     "path_kernel_release": Column(pl.String, "uname -r of the guest with bottleneck and receiver; null on virtual"),
-    "throughput_mbps": Column(pl.Float64, "payload received from start_s to stop_s, Mbit/s, counted at the receiver"),
+    "throughput_mbps": Column(
+        pl.Float64,
+        "payload received from start_s to stop_s, Mbit/s, counted at the receiver; of programs: payload of TCP and UDP "
+        "that reached it, counted at the link, where what is sent again counts again",
+    ),
     "retransmits": Column(pl.Int64, "segments retransmitted by the sender"),
     "rtt_mean_ms": Column(pl.Float64, "mean of the sender's smoothed RTT, ms"),
     "rtt_p99_ms": Column(
@@ -101,6 +105,7 @@ THROUGHPUT: dict[str, Column] = {
 SAMPLES: dict[str, Column] = {
     "run": Column(pl.String, "the run"),
     "flow": Column(pl.Int64, "the flow"),
+    "connection": Column(pl.Int64, "the program's connection; null without programs"),
     "time_s": Column(pl.Float64, "seconds after the run's start; on vm after the run's first sample"),
     "cc": Column(pl.String, "congestion control as the socket names it"),
     "cwnd_packets": Column(pl.Int64, "congestion window, packets"),
@@ -150,17 +155,55 @@ PACKETS: dict[str, Column] = {
     ),
     "arrived_s": Column(pl.Float64, "when it reached the other end; null if it was dropped"),
     "flow": Column(pl.Int64, "the flow"),
+    "connection": Column(pl.Int64, "the program's connection; null without programs"),
     "direction": Column(pl.String, "data: to the receiver; ack: to the sender"),
-    "seq": Column(pl.Int64, "first byte of its payload, relative to the SYN (the first byte of a flow is 1)"),
+    "seq": Column(
+        pl.Int64, "first byte of its payload, relative to the SYN (the first byte of a flow is 1); 0 if it is not TCP"
+    ),
     "ack": Column(pl.Int64, "next byte that its sender expects, counted in the same way in the other direction"),
-    "payload_bytes": Column(pl.Int64, "TCP payload, bytes"),
+    "payload_bytes": Column(pl.Int64, "payload of TCP or UDP, bytes"),
     "frame_bytes": Column(pl.Int64, "Ethernet frame, bytes"),
     "dropped": Column(pl.Boolean, "whether it was lost, or dropped at the bottleneck"),
     "queue_bytes": Column(pl.Int64, "bytes that were in the bottleneck's queue when it arrived; null for ACKs"),
 }
 
+CONNECTIONS: dict[str, Column] = {
+    "run": Column(pl.String, "the run"),
+    "connection": Column(pl.Int64, "number of the connection within the run, from 0, in the order of first packets"),
+    "flow": Column(pl.Int64, "the flow that its data counts for; null: none"),
+    "protocol": Column(pl.String, "tcp, udp, icmp, or IP's number of another"),
+    "sender": Column(pl.Int64, "the sender, from 1"),
+    "sender_port": Column(pl.Int64, "port at the sender; 0 where there are no ports"),
+    "receiver_port": Column(pl.Int64, "port at the receiver; 0 where there are no ports"),
+    "first_s": Column(pl.Float64, "when its first packet was sent, seconds after the run's start"),
+    "last_s": Column(pl.Float64, "when its last packet was sent, seconds after the run's start"),
+    "packets": Column(pl.Int64, "packets sent at both ends"),
+    "received_bytes": Column(pl.Int64, "payload that reached the receiver, bytes"),
+    "answered_bytes": Column(pl.Int64, "payload that the receiver sent, bytes"),
+    "throughput_mbps": Column(pl.Float64, "received_bytes over the time for which the flow sends, Mbit/s"),
+    "drops": Column(pl.Int64, "packets dropped at the bottleneck or before it"),
+    "retransmits": Column(pl.Int64, "segments retransmitted by the sender; null if it is not TCP"),
+    "queue_mean_ms": Column(pl.Float64, "mean queueing delay at the bottleneck, ms"),
+}
+
+PROGRAMS: dict[str, Column] = {
+    "run": Column(pl.String, "the run"),
+    "flow": Column(pl.Int64, "the flow"),
+    "end": Column(pl.String, "sender or receiver"),
+    "command": Column(pl.String, "the program and its arguments, as it was started"),
+    "sha256": Column(pl.String, "SHA-256 of the program"),
+    "ended_s": Column(pl.Float64, "when it ended, seconds after the run's start; null: it ran until the end"),
+    "exit_status": Column(pl.Int64, "its exit status; null if it did not exit"),
+    "signal": Column(pl.String, "the signal that ended it; null if none did"),
+    "stdout": Column(pl.String, "what it wrote to its standard output"),
+    "stderr": Column(pl.String, "what it wrote to its standard error"),
+}
+
 # In the order in which the files of a run are written: that in runs/ last.
-TABLES = {"throughput": THROUGHPUT, "samples": SAMPLES, "offtimes": OFFTIMES, "packets": PACKETS, "runs": RUNS}
+TABLES = {
+    "throughput": THROUGHPUT, "samples": SAMPLES, "offtimes": OFFTIMES, "packets": PACKETS,
+    "connections": CONNECTIONS, "programs": PROGRAMS, "runs": RUNS,
+}  # fmt: skip
 
 # A backend gives rows, or a frame where there are millions of them.
 Rows = list[dict[str, Any]] | pl.DataFrame

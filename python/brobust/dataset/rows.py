@@ -23,6 +23,8 @@ class Measured:
     samples: Rows = field(default_factory=list)
     offtimes: Rows = field(default_factory=list)
     packets: Rows | None = None
+    connections: Rows = field(default_factory=list)
+    programs: Rows = field(default_factory=list)
     pcap: bytes | None = None
 
 
@@ -31,6 +33,7 @@ _OF_A_RUN: dict[str, Callable[[Scenario], Any]] = {
     "path.buffer": lambda s: s.path.buffer_bytes,
     "path.burst": lambda s: s.path.burst_bytes,
     "flows.count": lambda s: sum(group.count for group in s.flows),
+    "programs.call_time": lambda s: None if s.traffic == "brobust" else s.programs.call_time,
     "samples": lambda s: 0 if s.samples == "ack" else s.samples,
 }
 _OF_A_FLOW: dict[str, Callable[[Scenario, Flows], Any]] = {

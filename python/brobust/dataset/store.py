@@ -17,8 +17,10 @@ import tomli_w
 import brobust
 from brobust import files
 from brobust.dataset.columns import (
+    CONNECTIONS,
     OFFTIMES,
     PACKETS,
+    PROGRAMS,
     RUNS,
     SAMPLES,
     TABLES,
@@ -187,6 +189,12 @@ class Dataset:
     def packets(self) -> pl.DataFrame:
         return self._table("packets", PACKETS)
 
+    def connections(self) -> pl.DataFrame:
+        return self._table("connections", CONNECTIONS)
+
+    def programs(self) -> pl.DataFrame:
+        return self._table("programs", PROGRAMS)
+
     def _files(self, table: str) -> list[Path]:
         return sorted((self.directory / table).glob("*.parquet"))
 
@@ -264,21 +272,26 @@ def _refuse_files_of_others(directory: Path) -> None:
         raise BadInput(f"--out {directory}: {min(there)} is in it, but no dataset; give an empty or a new directory")
 
 
-# Columns that came to a schema later, and what they would have said: senders had one vCPU, which was kept busy, and the
-# kernel's own pacing, and no bottleneck had a token bucket.
-_SINCE = {
-    "vcpus": 1, "phase": None, "when_idle": None, "vcpu_shares": None, "sender_cpus": None, "vcpu": None,
-    "pacing": "kernel", "burst_bytes": 0,
+# Columns that came to a schema later, by another one of their table, and what they would have said: senders had one
+# vCPU, which was kept busy, and the kernel's own pacing; no bottleneck had a token bucket, and there were no programs.
+_SINCE: dict[str, dict[str, int | str | None]] = {
+    "share": {
+        "vcpus": 1, "phase": None, "when_idle": None, "vcpu_shares": None, "sender_cpus": None, "pacing": "kernel",
+        "burst_bytes": 0, "sender_program": None, "receiver_program": None, "call_us": None,
+    },
+    "kind": {"vcpu": None},
+    "cwnd_packets": {"connection": None},
+    "payload_bytes": {"connection": None},
 }  # fmt: skip
 
 
 def _upgraded(runs: pl.DataFrame) -> pl.DataFrame:
     """Return rows of an older schema, or of an older brobust with this schema, with today's columns. Up to schema 5,
     one column `jitter` had another meaning on each backend."""
-    for name, value in _SINCE.items():
-        beside = "share" if name != "vcpu" else "kind"
-        if name not in runs.columns and beside in runs.columns:
-            runs = runs.with_columns(pl.lit(value).alias(name))
+    for beside, columns in _SINCE.items():
+        lacking = [name for name in columns if name not in runs.columns]
+        if beside in runs.columns and lacking:
+            runs = runs.with_columns(pl.lit(columns[name]).alias(name) for name in lacking)
     if "jitter" not in runs.columns:
         return runs
     of_virtual = pl.col("backend") == "virtual"

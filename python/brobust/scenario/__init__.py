@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from brobust.scenario.grid import Grid
     from brobust.scenario.model import TSO_RTT_LOG, Run, Scenario
     from brobust.scenario.specs import Aqm, Pattern
-    from brobust.scenario.tables import Contention, Cpu, Flows, Nic, Path
+    from brobust.scenario.tables import Contention, Cpu, Flows, Nic, Path, Programs
 
 __all__ = [
     "DEFAULT_GRID",
@@ -37,6 +37,7 @@ __all__ = [
     "Nic",
     "Path",
     "Pattern",
+    "Programs",
     "Run",
     "Scenario",
 ]

@@ -44,6 +44,11 @@ def filled_in(given: Any) -> Any:
     if not isinstance(backend, str) or backend not in BACKENDS:
         return given  # the field's own type refuses it later
     defaults = of_backend(backend, "")
+    programs = given.get("programs")
+    if isinstance(programs, BaseModel):
+        programs = programs.model_dump(exclude_unset=True)
+    if backend == "virtual" and isinstance(programs, Mapping) and (programs.get("sender") or programs.get("receiver")):
+        defaults["traffic"] = "programs"
     if given.get("kernel") in (None, "auto"):
         defaults["kernel"] = kernels_of(backend, given.get("accelerator")).default()
     filled: dict[str, Any] = _fill(given, defaults)

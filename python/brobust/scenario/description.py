@@ -12,10 +12,10 @@ from typing import Any, Literal
 from brobust import units
 
 # Sections of `brobust run --help` and of docs/scenario.md, in their order.
-PATH, FLOWS, CPU, SENDER, RUNS, OUTPUT = (
-    "Path", "Flows", "CPU contention", "Sender", "Runs", "Dataset and output",
+PATH, FLOWS, CPU, SENDER, PROGRAMS, RUNS, OUTPUT = (
+    "Path", "Flows", "CPU contention", "Sender", "Programs", "Runs", "Dataset and output",
 )  # fmt: skip
-PANELS = (PATH, FLOWS, CPU, SENDER, RUNS, OUTPUT)
+PANELS = (PATH, FLOWS, CPU, SENDER, PROGRAMS, RUNS, OUTPUT)
 
 Number = int | float
 
@@ -38,6 +38,8 @@ NUMBER = Kind("NUMBER", lambda number: f"{number:g}".replace("e+", "e"))
 NAME = Kind("NAME")
 FILE = Kind("FILE")
 SWITCH = Kind("")
+COMMAND = Kind("COMMAND")  # an option takes one of them, commas and all
+FILES = Kind("FILE,...")
 RATE_CHANGES = Kind("TIME:RATE,...")
 RTT_CHANGES = Kind("TIME:RTT,...")
 

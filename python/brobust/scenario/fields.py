@@ -14,9 +14,11 @@ from typing import Any
 from brobust import drivers
 from brobust.drivers.modelled import FORM
 from brobust.scenario.description import (
+    COMMAND,
     COUNT,
     CPU,
     FILE,
+    FILES,
     FLOWS,
     FRACTION,
     FREQUENCY,
@@ -24,6 +26,7 @@ from brobust.scenario.description import (
     NUMBER,
     OUTPUT,
     PATH,
+    PROGRAMS,
     RATE,
     RATE_CHANGES,
     RTT_CHANGES,
@@ -323,10 +326,12 @@ ROWS = (
     # --- sender ----------------------------------------------------------------------------------------------
     Field(
         "traffic", NAME, "--traffic", SENDER,
-        "What sends and receives: brobust (source and sink inside the kernel, on virtual only) or iperf3. On virtual "
-        "iperf3 is a check: it takes bulk flows of whole seconds, and needs ptrace.",
-        default="brobust", default_on={"vm": "iperf3"}, words_only_on={"brobust": "virtual"}, instead="iperf3",
-        column=FieldColumn("traffic", "text", "program that sent and received: brobust or iperf3"),
+        "What sends and receives: brobust (source and sink inside the kernel, on virtual only), iperf3, or programs "
+        "(those of [programs], on virtual only; the default where they are given). On virtual iperf3 is a check: it "
+        "takes bulk flows of whole seconds. iperf3 and programs need ptrace there.",
+        default="brobust", default_on={"vm": "iperf3"},
+        words_only_on={"brobust": "virtual", "programs": "virtual"}, instead="iperf3",
+        column=FieldColumn("traffic", "text", "what sent and received: brobust, iperf3 or programs"),
         axis=Axis("traffic"),
     ),
     Field(
@@ -406,6 +411,47 @@ ROWS = (
     _cycles("rx_packet_cycles", RX_PACKET_CYCLES, "Cycles per packet received."),
     _cycles("tx_skb_cycles", TX_SKB_CYCLES, "Cycles per skb handed to the NIC."),
     _cycles("tx_byte_cycles", TX_BYTE_CYCLES, "Cycles per byte sent."),
+    # --- programs ----------------------------------------------------------------------------------------------
+    Field(
+        "programs.sender", COMMAND, "--sender-program", PROGRAMS,
+        "Program that sends, and its arguments: any for Linux on x86-64, one process for each flow. {receiver}, "
+        "{sender}, {port}, {sender_port}, {cc}, {seconds} and {flow} stand for the flow's own (docs/programs.md).",
+        if_absent="none", example="my-client --to {receiver}:{port}", only_on="virtual", instead="none",
+        column=FieldColumn("sender_program", "text", "program that sent, with its arguments; null: no program"),
+        axis=Axis("sender's program"),
+    ),
+    Field(
+        "programs.receiver", COMMAND, "--receiver-program", PROGRAMS,
+        "Program that receives, one process for each flow; it starts before the run.",
+        if_absent="none", example="my-server --listen 0.0.0.0:{port}", only_on="virtual", instead="none",
+        column=FieldColumn("receiver_program", "text", "program that received, with its arguments; null: no program"),
+        axis=Axis("receiver's program"),
+    ),
+    Field(
+        "programs.files", FILES, "--program-files", PROGRAMS,
+        "Files and directories that the programs read, by paths from here: programs start in /, and find them under "
+        "the same paths there. Libraries come by themselves.",
+        default=[], if_absent="none", only_on="virtual", instead="none", is_axis=False,
+    ),
+    Field(
+        "programs.linger", TIME, "--linger", PROGRAMS,
+        "Longest time for which programs may go on after the run's duration, to end by themselves and to print.",
+        default="1s", min=0, max=MAX_TIME, only_on="virtual", is_axis=False,
+    ),
+    Field(
+        "programs.call_time", TIME, "--call-time", PROGRAMS,
+        "CPU time of each system call of a program. What it computes itself takes none.",
+        default="1us", min=100, max=1_000_000_000, only_on="virtual",
+        column=FieldColumn(
+            "call_us", "number", "CPU time of each system call of a program, us; null without programs", "us", "vm"
+        ),
+        axis=Axis("call time", "CPU time of a system call [us]"),
+    ),
+    Field(
+        "programs.poll_time", TIME, "--poll-time", PROGRAMS,
+        "CPU time of a system call of a program that polls: 32 calls in a row have brought it nothing.",
+        default="20us", min=100, max=1_000_000_000, only_on="virtual", is_axis=False,
+    ),
     # --- runs ------------------------------------------------------------------------------------------------
     Field(
         "duration", TIME, "--duration", RUNS,

@@ -51,11 +51,12 @@ class Grid:
     @classmethod
     def from_file(cls, file: Path, flags: Mapping[str, Any]) -> Grid:
         """Return the grid of a TOML file, which overrides the defaults, and of options, which override the file."""
-        return cls(override(override(DEFAULT_GRID, files.read_toml(file)), flags))
+        of_file = files.read_toml(file)
+        return cls(override(override(_default_grid(of_file, flags), of_file), flags))
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any]) -> Grid:
-        return cls(override(DEFAULT_GRID, flags))
+        return cls(override(_default_grid(flags), flags))
 
     def runs(self) -> list[Run]:
         """Return every repeat of every scenario, shuffled by the seed, so that a drift of the machine hits all cells
@@ -64,6 +65,15 @@ class Grid:
         runs = [Run(scenario=s, repeat=r) for r in range(repeats) for s, repeat in self._repeats.items() if r < repeat]
         random.Random(json.dumps(self.fields.get("seed"))).shuffle(runs)
         return runs
+
+
+def _default_grid(*given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is measured where nothing else is said: programs choose their congestion control themselves, so it
+    is no axis there."""
+    grid = dict(DEFAULT_GRID)
+    if any("programs" in fields for fields in given):
+        grid["flows"] = [{**grid["flows"][0], "cc": FIELDS["flows.cc"].default}]
+    return grid
 
 
 def _fill_in_kernels(fields: dict[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ from brobust import units
 from brobust.scenario import defaults, types
 from brobust.scenario.fields import MAX_SENDERS
 from brobust.scenario.specs import Changes
-from brobust.scenario.tables import Contention, Cpu, Flows, Nic, Path, Table, described
+from brobust.scenario.tables import Contention, Cpu, Flows, Nic, Path, Programs, Table, described
 
 # net.ipv4.tcp_tso_rtt_log: with short RTTs the mainline sends more at a time than the pacing rate gives (since Linux
 # 5.18; tcp_tso_autosize() in net/ipv4/tcp_output.c). 0 turns that off.
@@ -36,6 +36,7 @@ class Scenario(Table):
     flows: tuple[Flows, ...] = Field(default=(Flows(),), min_length=1, max_length=32)
     cpu: Cpu = Cpu()
     nic: Nic = Nic()
+    programs: Programs = Programs()
     duration: types.Duration = described("duration")
     samples: types.Samples = described("samples")
     packets: bool = described("packets")
@@ -58,6 +59,7 @@ class Scenario(Table):
         yield from _controls_size_tso(self)
         if self.pacing.name in ("linux-4.14", "draft") and self.qdisc == "fq":
             yield f"pacing: {self.pacing} is how TCP paces by itself, but fq does it here; give qdisc none"
+        yield from _programs_are_the_traffic(self)
         yield from _changes_are_within_the_run(self)
         yield from _contention_lasts_for_a_period(self)
         if len(self.senders) + 1 > max(self.sender_count, 1):
@@ -96,7 +98,10 @@ class Scenario(Table):
     @cached_property
     def hash(self) -> str:
         """Twelve hex digits that name this point in every dataset."""
-        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        fields = self.model_dump(mode="json")
+        if self.traffic != "programs":  # it says nothing then, and scenarios had no such table before 0.2
+            del fields["programs"]
+        canonical = json.dumps(fields, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
     def driver_of(self, contention: Contention) -> str:
@@ -109,6 +114,8 @@ class Scenario(Table):
     def describe(self) -> str:
         """Return the scenario in one short line for people."""
         flows = "+".join(f"{g.count}x{g.cc}" if g.count > 1 else g.cc for g in self.flows)
+        if self.programs.sender is not None:
+            flows = f"{self.programs.sender.split()[0]} ({flows})"
         c = self.contention
         cpu = "100% CPU"
         if c.replay is not None:
@@ -150,6 +157,20 @@ def _flows_send_within_the_run(scenario: Scenario) -> Iterator[str]:
                 f"flows of {group.cc} stop at {units.show_time(group.stop)}; give more than their start {start} and at "
                 f"most duration {duration}"
             )
+
+
+def _programs_are_the_traffic(scenario: Scenario) -> Iterator[str]:
+    programs = scenario.programs
+    given = {"sender": programs.sender, "receiver": programs.receiver}
+    if scenario.traffic != "programs":
+        for name in (name for name, command in given.items() if command is not None):
+            yield f"programs.{name}: a program is given, but traffic is {scenario.traffic}; leave one of them out"
+        return
+    for name in (name for name, command in given.items() if command is None):
+        yield f"programs.{name}: there is no program at the {name}; give one for each end"
+    for group in scenario.flows:
+        if group.pattern.kind != "bulk":
+            yield f"flows.pattern: {str(group.pattern)!r} is for traffic brobust; with programs give bulk"
 
 
 def _controls_size_tso(scenario: Scenario) -> Iterator[str]:

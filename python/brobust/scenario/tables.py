@@ -6,6 +6,8 @@ the backend, stands with the table: each rule yields what is broken, as sentence
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -218,6 +220,37 @@ class Nic(Table):
     coalesce: types.Duration = described("nic.coalesce")
     tx_completion: types.Duration = described("nic.tx_completion")
     tso_max_size: types.Bytes = described("nic.tso_max_size")
+
+
+# What stands for a flow's own in the commands of programs (crates/virtual/src/programs.rs).
+PLACEHOLDERS = ("receiver", "sender", "port", "sender_port", "cc", "seconds", "flow")
+
+
+class Programs(Table):
+    """The programs that send and receive."""
+
+    described_as = "programs"
+    sender: str | None = described("programs.sender", min_length=1, max_length=4000)
+    receiver: str | None = described("programs.receiver", min_length=1, max_length=4000)
+    files: types.Files = described("programs.files")
+    linger: types.Duration = described("programs.linger")
+    call_time: types.Duration = described("programs.call_time")
+    poll_time: types.Duration = described("programs.poll_time")
+
+    def broken_rules(self) -> Iterator[str]:
+        for name, command in (("sender", self.sender), ("receiver", self.receiver)):
+            if command is None:
+                continue
+            try:
+                words = shlex.split(command)
+            except ValueError as error:
+                yield f"{name} {command!r} cannot be read: {str(error).lower()}"
+                continue
+            if not words:
+                yield f"{name} {command!r} names no program"
+            for unknown in (word for word in re.findall(r"\{(\w+)\}", command) if word not in PLACEHOLDERS):
+                known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+                yield f"{name} {command!r}: {{{unknown}}} stands for nothing; there are {known}"
 
 
 def _changes(name: str, changes: Changes, bounds_of: str) -> Iterator[str]:

@@ -65,10 +65,17 @@ RttChanges = Annotated[
     PlainSerializer(lambda value: specs.show_changes(value, units.show_time)),
 ]
 
+
+def _files(given: object) -> object:
+    return given.split(",") if isinstance(given, str) else given
+
+
+Files = Annotated[tuple[str, ...], BeforeValidator(_files), PlainSerializer(list)]
+
 WhenIdle = Literal["spin", "sleep"]
 Backend = Literal["virtual", "vm"]
 Driver = Annotated[str, AfterValidator(_known_driver)]
 Accelerator = Literal["auto", "kvm", "tcg", "uml"]
 Qdisc = Literal["none", "fq"]
 TsoSizing = Literal["kernel", "rate", "control"]
-Traffic = Literal["brobust", "iperf3"]
+Traffic = Literal["brobust", "iperf3", "programs"]

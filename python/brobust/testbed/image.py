@@ -17,7 +17,8 @@ from pathlib import Path
 
 from brobust.errors import MissingSupport
 from brobust.host.cache import cache_directory
-from brobust.host.programs import find_program, shared_libraries
+from brobust.host.libraries import shared_libraries
+from brobust.host.programs import find_program
 from brobust.kernels.virtual import VirtualKernel
 from brobust.kernels.vm import Kernel, module_files
 
@@ -79,8 +80,8 @@ def _fill(root: Path, kernel: Kernel | VirtualKernel, programs: dict[str, Path])
         (root / directory).mkdir(parents=True)
     for name, file in {**programs, "brobust-guest": AGENT}.items():
         shutil.copy2(file, root / "bin" / name)
-        for library in shared_libraries(file):
-            target = root / library.relative_to("/")
+        for name_of_library, library in shared_libraries(file, {}).items():
+            target = root / (name_of_library if "/" in name_of_library else str(library)).lstrip("/")
             target.parent.mkdir(parents=True, exist_ok=True)
             if not target.exists():
                 shutil.copy2(library.resolve(), target)

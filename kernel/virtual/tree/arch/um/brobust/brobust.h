@@ -32,7 +32,10 @@ typedef uint16_t u16;
 #define BROBUST_WINDOWS 512
 #define BROBUST_FLOWS 1024
 #define BROBUST_PROGRAMS 1024
-#define BROBUST_FRAME_BYTES (4U << 20) /* each direction */
+#define BROBUST_WORDS_BYTES 8192	 /* of a program's arguments and environment */
+#define BROBUST_OUTPUT_BYTES (16U << 20) /* of a program's standard output and error */
+#define BROBUST_TASKS 2048		 /* processes and threads of a kernel at a time */
+#define BROBUST_FRAME_BYTES (4U << 20)	 /* each direction */
 #define BROBUST_ACKS 16384
 
 /* Why the kernel stopped. */
@@ -41,6 +44,7 @@ enum {
 	BROBUST_HORIZON = 2, /* nothing to do before the horizon */
 	BROBUST_DRAIN = 3,   /* a buffer is full; the horizon stays */
 	BROBUST_REFUSED = 4, /* cannot become this node; `words` says why */
+	BROBUST_STOPPED = 5, /* a program did what none may do; `words` says what */
 };
 
 enum {
@@ -76,7 +80,12 @@ struct brobust_flow {
 /* A program of user space that runs at `start`. */
 struct brobust_program {
 	u64 start;
-	char command[248]; /* path and arguments, separated by spaces */
+	u64 ended;		  /* when it has ended, from the kernel; 0: it has not */
+	u32 status;		  /* how it has ended, as wait(2) tells it */
+	u32 error;		  /* errno if it could not be started, or 0 */
+	u32 arguments, variables; /* how many words there are of each */
+	char words
+	    [BROBUST_WORDS_BYTES]; /* path and arguments, then the environment; each ends with a zero */
 };
 
 /* What a flow has achieved so far; the flow's number is the place in the array, at either end. */
@@ -109,7 +118,7 @@ struct brobust_ack {
 	u64 pacing_rate; /* bytes/s */
 	u64 bandwidth;	 /* BBR's estimate, bytes/s; 0 where the control shows none */
 	u64 acked;	 /* payload so far */
-	u32 flow;
+	u32 flow;	 /* BROBUST_FLOWS: a socket of a program, which its addresses identify */
 	u32 cwnd, ssthresh, inflight;	      /* packets */
 	u32 delivered, lost, retransmits;     /* packets so far */
 	u32 rate_delivered, rate_interval_us; /* latest delivery rate sample */
@@ -118,6 +127,8 @@ struct brobust_ack {
 	u32 pacing_gain, cwnd_gain; /* 256 for 1; 0 where the control shows none */
 	u32 deficits;		    /* ACKs at which a repair saw an inflight deficit */
 	u32 mss;
+	u32 remote; /* IPv4, host order */
+	u16 local_port, remote_port;
 	/* 0-3 ca_state, 4: rate sample was app-limited, 5: has `deficits` and 8-15: enum cc_mode */
 	u32 flags;
 };
@@ -143,6 +154,7 @@ struct brobust_shared {
 	u32 carry_payload;
 	u32 ecn;      /* ask for ECN (RFC 3168) */
 	u32 programs; /* how many; if any, they send and receive instead of source and sink */
+	u64 call_cost, poll_cost; /* of a program's system call; of one that polls */
 
 	/* What it may do next, from the controller. */
 	u64 horizon;
@@ -183,6 +195,6 @@ void brobust_timer_fires(void); /* called by hrtimer.c */
 void brobust_sync(u32 reason);
 
 /* programs.c */
-void brobust_program_called(int syscall); /* called by syscall.c */
+void brobust_program_called(int syscall, long result); /* called by syscall.c */
 
 #endif

@@ -26,6 +26,8 @@ int brobust_flows_start(void);
 
 /* programs.c */
 int brobust_programs_start(void);
+struct pt_regs;
+bool brobust_read_tsc(struct pt_regs *regs); /* called by trap.c */
 
 /* probe.c: called by tcp_input.c and tcp_output.c. What our controls call of it is declared in
  * cc/hosts/module/virtual_kernel.h. */

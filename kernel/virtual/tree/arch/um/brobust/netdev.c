@@ -16,6 +16,8 @@
 #include <linux/netdevice.h>
 #include <linux/tcp.h>
 #include <linux/time-internal.h>
+#include <linux/udp.h>
+#include <net/ip.h>
 
 #include "internal.h"
 
@@ -112,8 +114,12 @@ static u32 header_bytes(const struct sk_buff *skb)
 {
 	u32 length = min_t(u32, skb->len, OTHER_HEADER_BYTES);
 
-	if (skb->protocol == htons(ETH_P_IP) && ip_hdr(skb)->protocol == IPPROTO_TCP)
+	if (skb->protocol != htons(ETH_P_IP) || ip_is_fragment(ip_hdr(skb)))
+		return length;
+	if (ip_hdr(skb)->protocol == IPPROTO_TCP)
 		length = skb_transport_offset(skb) + tcp_hdrlen(skb);
+	else if (ip_hdr(skb)->protocol == IPPROTO_UDP)
+		length = skb_transport_offset(skb) + sizeof(struct udphdr);
 	return length;
 }
 
@@ -249,6 +255,9 @@ int brobust_net_create(void)
 	eth_hw_addr_set(dev, address);
 	if (brobust->role != BROBUST_BOTTLENECK) {
 		dev->hw_features = NETIF_F_SG | NETIF_F_HW_CSUM | NETIF_F_TSO;
+		/* Without programs there is no UDP. */
+		if (brobust->programs)
+			dev->hw_features |= NETIF_F_GSO_UDP_L4;
 		dev->features = dev->hw_features;
 		netif_set_tso_max_size(dev, brobust->tso_max_size);
 	} else {

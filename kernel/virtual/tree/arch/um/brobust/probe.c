@@ -84,7 +84,9 @@ void brobust_after_ack(struct sock *sk)
 	u32 flow = brobust_flow_of(sk);
 	struct brobust_ack *ack;
 
-	if (flow >= BROBUST_FLOWS)
+	/* A program's sockets have any ports. Which of them are whose, the controller knows. */
+	if (flow >= BROBUST_FLOWS &&
+	    !(brobust && brobust->programs && brobust->role == BROBUST_SENDER))
 		return;
 	if (brobust->acks == BROBUST_ACKS)
 		brobust_sync(BROBUST_DRAIN);
@@ -106,9 +108,14 @@ void brobust_after_ack(struct sock *sk)
 	    .srtt_us = tp->srtt_us >> 3,
 	    .min_rtt_us = tcp_min_rtt(tp),
 	    .mss = tp->mss_cache,
-	    .deficits = reported[flow].deficits,
-	    .flags = inet_csk(sk)->icsk_ca_state | tp->rate_app_limited << 4 |
-		     reported[flow].reports << 5 | reported[flow].mode << 8,
+	    .remote = ntohl(inet_sk(sk)->inet_daddr),
+	    .local_port = inet_sk(sk)->inet_num,
+	    .remote_port = ntohs(inet_sk(sk)->inet_dport),
+	    .flags = inet_csk(sk)->icsk_ca_state | tp->rate_app_limited << 4,
 	};
+	if (flow < BROBUST_FLOWS) {
+		ack->deficits = reported[flow].deficits;
+		ack->flags |= reported[flow].reports << 5 | reported[flow].mode << 8;
+	}
 	add_bbr(ack, sk);
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Programs of user space from the initial RAM disk: iperf3 in place of source and sink.
+ * Programs of user space from the initial RAM disk, in place of source and sink.
  *
- * There is no init. The kernel starts each program itself, as it starts modprobe, and gives it one
- * file for its three standard descriptors. What the program writes goes to the console, each piece
- * after a line with the program's number and the piece's length. When nobody has the file open any
- * more, the program has ended.
+ * There is no init. A thread for each program starts it, as the kernel starts modprobe, and waits
+ * until it has ended. What the program writes to its standard output and error goes to the console,
+ * each piece after a line with the program's number, the descriptor and the piece's length.
  */
 #include <asm/delay.h>
 #include <asm/unistd.h>
@@ -13,22 +12,51 @@
 #include <linux/fdtable.h>
 #include <linux/file.h>
 #include <linux/fs.h>
+#include <linux/fs_struct.h>
+#include <linux/init_syscalls.h>
+#include <linux/initrd.h>
+#include <linux/binfmts.h>
 #include <linux/kthread.h>
 #include <linux/sched.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/stat.h>
+#include <linux/sched/task.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
-#include <linux/umh.h>
+#include <linux/version.h>
+#include <net/tcp.h>
 
 #include "internal.h"
 
-#define CLOCK_READS_IN_A_ROW 32
+#if LINUX_VERSION_CODE < KERNEL_VERSION(5, 19, 0)
+#define user_mode_thread kernel_thread
+#endif
 
-static void print(unsigned long number, const void *text, size_t size)
+/* So many calls of a task in a row that bring it nothing are polling. */
+#define CALLS_OF_POLLING 32
+#define MAX_WORDS 512
+
+/* A program of this kernel, and what its process is started with. */
+struct program {
+	struct brobust_program *shared;
+	unsigned long number;
+	struct file *files[3];
+	char *argv[MAX_WORDS + 1], *envp[MAX_WORDS + 1];
+	u64 written;
+};
+
+static void stop_run(const char *name, const char *what)
 {
-	char line[64];
-	int length =
-	    scnprintf(line, sizeof(line), "\nbrobust program %lu: %zu bytes\n", number, size);
+	snprintf(brobust->words, sizeof(brobust->words), "%s %s", name, what);
+	brobust_sync(BROBUST_STOPPED);
+}
+
+static void print(unsigned long number, int descriptor, const void *text, size_t size)
+{
+	char line[80];
+	int length = scnprintf(line, sizeof(line), "\nbrobust program %lu output %d: %zu bytes\n",
+			       number, descriptor, size);
 
 	brobust_host_print(line, length);
 	brobust_host_print(text, size);
@@ -36,99 +64,221 @@ static void print(unsigned long number, const void *text, size_t size)
 
 static ssize_t output(struct file *file, const char __user *from, size_t size, loff_t *at)
 {
+	struct program *program = file->private_data;
 	void *text;
 
 	size = min_t(size_t, size, PAGE_SIZE);
+	program->written += size;
+	if (program->written > BROBUST_OUTPUT_BYTES)
+		stop_run(program->shared->words, "has written more than 16 MiB to its standard "
+						 "output and error");
 	text = memdup_user(from, size);
 	if (IS_ERR(text))
 		return PTR_ERR(text);
-	print((unsigned long)file->private_data, text, size);
+	print(program->number, file == program->files[2] ? 2 : 1, text, size);
 	kfree(text);
 	return size;
 }
 
-static int ended(struct inode *inode, struct file *file)
+static const struct file_operations operations = {
+    .write = output,
+};
+
+/* Runs in the new process, which then executes the program. What is here beside it is what
+ * kernel/umh.c does to a process that comes from a thread of the kernel. */
+static int become_program(void *argument)
 {
-	brobust->running--;
+	struct program *program = argument;
+	int number, error = 0;
+
+	spin_lock_irq(&current->sighand->siglock);
+	flush_signal_handlers(current, 1);
+	spin_unlock_irq(&current->sighand->siglock);
+	current->fs->umask = 0022;
+	for (number = 0; number < 3 && error >= 0; number++)
+		error = replace_fd(number, program->files[number], 0);
+	if (error >= 0)
+		error = kernel_execve(program->argv[0], (const char *const *)program->argv,
+				      (const char *const *)program->envp);
+	if (!error)
+		return 0;
+	program->shared->error = -error;
+	do_exit(0);
+}
+
+static int open_files(struct program *program)
+{
+	int number;
+
+	program->files[0] = filp_open("/dev/null", O_RDONLY, 0);
+	program->files[1] = anon_inode_getfile("output", &operations, program, O_WRONLY);
+	program->files[2] = anon_inode_getfile("errors", &operations, program, O_WRONLY);
+	for (number = 0; number < 3; number++)
+		if (IS_ERR(program->files[number]))
+			return PTR_ERR(program->files[number]);
 	return 0;
 }
 
-static const struct file_operations operations = {
-    .write = output,
-    .release = ended,
-};
-
-/* Runs in the new process before it executes the program. */
-static int give_descriptors(struct subprocess_info *info, struct cred *new)
+/* Point to the words of arguments and environment. */
+static int find_words(struct program *program)
 {
-	int number, error = 0;
+	struct brobust_program *shared = program->shared;
+	char *at = shared->words, *end = at + sizeof(shared->words);
+	u32 i;
 
-	for (number = 0; number < 3 && error >= 0; number++)
-		error = replace_fd(number, info->data, 0);
-	return min(error, 0);
-}
+	if (!shared->arguments || shared->arguments > MAX_WORDS || shared->variables > MAX_WORDS)
+		return -E2BIG;
+	for (i = 0; i < shared->arguments + shared->variables; i++) {
+		char *next = memchr(at, 0, end - at);
 
-static int execute(char **command, struct file *file)
-{
-	static char *environment[] = {"PATH=/bin", "HOME=/", "TMPDIR=/tmp", NULL};
-	struct subprocess_info *info;
-
-	info = call_usermodehelper_setup(command[0], command, environment, GFP_KERNEL,
-					 give_descriptors, NULL, file);
-	return info ? call_usermodehelper_exec(info, UMH_WAIT_EXEC) : -ENOMEM;
+		if (!next)
+			return -E2BIG;
+		if (i < shared->arguments)
+			program->argv[i] = at;
+		else
+			program->envp[i - shared->arguments] = at;
+		at = next + 1;
+	}
+	return 0;
 }
 
 static int run(void *argument)
 {
-	unsigned long number = (unsigned long)argument;
-	struct brobust_program *program = &brobust->program[number];
-	struct file *file = anon_inode_getfile("output", &operations, argument, O_WRONLY);
-	char **command = argv_split(GFP_KERNEL, program->command, NULL);
-	int error = -ENOMEM;
-	char words[64];
+	struct program *program = argument;
+	int error, status = 0;
+	pid_t pid;
 
-	brobust_sleep_until(program->start);
-	if (!IS_ERR(file) && command)
-		error = execute(command, file);
-	if (error) {
-		scnprintf(words, sizeof(words), "cannot be started: error %d", -error);
-		print(number, words, strlen(words));
+	brobust_sleep_until(program->shared->start);
+	error = find_words(program) ?: open_files(program);
+	if (!error) {
+		/* A thread of the kernel ignores SIGCHLD, and would not learn how its child ended. */
+		kernel_sigaction(SIGCHLD, SIG_DFL);
+		pid = user_mode_thread(become_program, program, SIGCHLD);
+		if (pid < 0)
+			error = pid;
+		else
+			kernel_wait(pid, &status);
 	}
-	if (command)
-		argv_free(command);
-	if (IS_ERR(file))
-		brobust->running--;
-	else
-		fput(file);
+	if (error)
+		program->shared->error = -error;
+	program->shared->status = status;
+	program->shared->ended = brobust_now();
+	brobust->running--;
 	return 0;
 }
 
-/* A program may wait in a loop that reads the clock: iperf3's client calls select, which returns at
- * once, and reads the clock, until its server lets it begin. Where work takes no time, such a loop
- * would never end. So reading the clock takes a program 1 us, as on any CPU, and 20 us after many
- * reads in a row, since each costs the host about 10 us. The kernel's own reads take no time. */
-void brobust_program_called(int syscall)
+static bool is_reading_of_clock(int syscall)
 {
-	static u8 reads[256];
-	u8 *in_a_row = &reads[task_pid_nr(current) % ARRAY_SIZE(reads)];
-
-	if (!brobust)
-		return;
-	if (syscall == __NR_clock_gettime) {
-		*in_a_row = min(*in_a_row + 1, CLOCK_READS_IN_A_ROW);
-		um_udelay(*in_a_row < CLOCK_READS_IN_A_ROW ? 1 : 20);
-		schedule();
-	} else if (syscall != __NR_pselect6) {
-		*in_a_row = 0;
-	}
+	return syscall == __NR_clock_gettime || syscall == __NR_gettimeofday ||
+	       syscall == __NR_time || syscall == __NR_sched_yield;
 }
 
-int brobust_programs_start(void)
+static bool is_wait(int syscall)
+{
+	return syscall == __NR_select || syscall == __NR_pselect6 || syscall == __NR_poll ||
+	       syscall == __NR_ppoll || syscall == __NR_epoll_wait || syscall == __NR_epoll_pwait ||
+	       syscall == __NR_epoll_pwait2;
+}
+
+/* Let CPU time pass, with all that falls due in it. */
+static void spend(u64 ns)
+{
+	brobust->charged += ns;
+	um_ndelay(ns);
+}
+
+/* A program may wait in a loop that looks again and again whether something has happened. Where
+ * work takes no time, such a loop would never end. So each call of a program takes time, and more if
+ * it polls: many calls in a row have brought it nothing, and no time passed but theirs. Each call
+ * costs the host some 10 us, so this also bounds what polling costs there. */
+void brobust_program_called(int syscall, long result)
+{
+	static struct {
+		u64 until; /* end of the task's latest call */
+		u8 in_vain;
+	} tasks[256];
+	bool in_vain = is_reading_of_clock(syscall) || (result < 0 && result >= -MAX_ERRNO) ||
+		       (is_wait(syscall) && !result);
+	typeof(tasks[0]) *task = &tasks[task_pid_nr(current) % ARRAY_SIZE(tasks)];
+	u64 now = brobust_now();
+
+	if (!brobust || !brobust->programs)
+		return;
+	if (nr_threads > BROBUST_TASKS)
+		stop_run(current->comm, "and others are more than 2048 processes and threads");
+	/* Clock and waiting belong together: neither ends a row, unless the wait took time. */
+	if (now > task->until + 2 * brobust->poll_cost || !(in_vain || is_wait(syscall)))
+		task->in_vain = 0;
+	if (in_vain && task->in_vain < CALLS_OF_POLLING)
+		task->in_vain++;
+	spend(task->in_vain < CALLS_OF_POLLING ? brobust->call_cost : brobust->poll_cost);
+	if (in_vain)
+		schedule();
+	task->until = brobust_now();
+}
+
+/* Read the time stamp counter for a program, whose processes may not do so (ptrace.c): it counts
+ * nanoseconds of virtual time. Return whether it was that. */
+bool brobust_read_tsc(struct pt_regs *regs)
+{
+	u8 code[3] = {};
+	u64 now;
+	int size;
+
+	if (!brobust || copy_from_user(code, (void __user *)PT_REGS_IP(regs), 2))
+		return false;
+	if (code[0] == 0x0f && code[1] == 0x31) { /* rdtsc */
+		size = 2;
+	} else if (code[0] == 0x0f && code[1] == 0x01 &&
+		   !copy_from_user(code, (void __user *)PT_REGS_IP(regs), 3) && code[2] == 0xf9) {
+		size = 3; /* rdtscp, on CPU 0 */
+		PT_REGS_CX(regs) = 0;
+	} else {
+		return false;
+	}
+	now = brobust_now();
+	PT_REGS_AX(regs) = (u32)now;
+	PT_REGS_DX(regs) = now >> 32;
+	PT_REGS_IP(regs) += size;
+	brobust_program_called(__NR_clock_gettime, 0);
+	return true;
+}
+
+/* Programs expect what any Linux has in these places. */
+static int __init mount_filesystems(void)
+{
+	int error;
+
+	wait_for_initramfs();
+	error = init_mount("proc", "/proc", "proc", 0, NULL);
+	return error ?: init_mount("sysfs", "/sys", "sysfs", 0, NULL);
+}
+
+int __init brobust_programs_start(void)
 {
 	unsigned long number;
+	int error = mount_filesystems();
 
+	if (error)
+		return error;
+	/* Processes whose parents have ended are this one's children. Nobody else waits for them. */
+	kernel_sigaction(SIGCHLD, SIG_IGN);
+	/* What a TCP socket has that does not ask for another. Programs may have congestion controls
+	 * of their own, which the kernel does not know. */
+	for (number = 0; number < brobust->flows; number++)
+		if (brobust->flow[number].used) {
+			tcp_set_default_congestion_control(&init_net, brobust->flow[number].cc);
+			break;
+		}
 	brobust->running = brobust->programs;
-	for (number = 0; number < brobust->programs; number++)
-		kthread_run(run, (void *)number, "program");
+	for (number = 0; number < brobust->programs; number++) {
+		struct program *program = kzalloc(sizeof(*program), GFP_KERNEL);
+
+		if (!program)
+			return -ENOMEM;
+		program->shared = &brobust->program[number];
+		program->number = number;
+		kthread_run(run, program, "program");
+	}
 	return 0;
 }

@@ -10,11 +10,15 @@
  * beyond UML's part belongs to AMX. A program has to ask for AMX by arch_prctl(2), and UML passes
  * only the requests for segments on to the host, so that part is always in its initial state:
  * zeros.
+ *
+ * UML reads and writes the FPU's state at every stop of a program. What it writes is nearly always
+ * what it has just read; then the host is not asked.
  */
 #include <elf.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -29,6 +33,8 @@
 /* Five times what the largest CPU has. The host would refuse the state of one that has more. */
 static unsigned char whole[65536];
 static size_t host_size;
+/* The process of which `whole` is the state: it has not run since that was read. 0: none. */
+static long known;
 
 static long get_xstate(long pid, struct iovec *kept)
 {
@@ -38,6 +44,7 @@ static long get_xstate(long pid, struct iovec *kept)
 	if (result < 0)
 		return result;
 	host_size = all.iov_len;
+	known = pid;
 	if (kept->iov_len > host_size)
 		kept->iov_len = host_size;
 	memcpy(kept->iov_base, whole, kept->iov_len);
@@ -47,7 +54,11 @@ static long get_xstate(long pid, struct iovec *kept)
 static long set_xstate(long pid, const struct iovec *kept)
 {
 	struct iovec all = {.iov_base = whole, .iov_len = host_size};
+	size_t size = kept->iov_len < host_size ? kept->iov_len : host_size;
 
+	if (known == pid && !memcmp(whole, kept->iov_base, size))
+		return 0;
+	known = 0;
 	if (kept->iov_len >= host_size) /* host_size is 0 before the first read */
 		return syscall(SYS_ptrace, PTRACE_SETREGSET, pid, NT_X86_XSTATE, kept);
 	memcpy(whole, kept->iov_base, kept->iov_len);
@@ -67,6 +78,11 @@ long ptrace(enum __ptrace_request request, ...)
 	va_end(rest);
 
 	switch ((int)request) {
+	case PTRACE_TRACEME:
+		/* The time stamp counter is the host's; programs.c reads it for the program. */
+		if (brobust)
+			prctl(PR_SET_TSC, PR_TSC_SIGSEGV);
+		break;
 	case PTRACE_PEEKTEXT:
 	case PTRACE_PEEKDATA:
 	case PTRACE_PEEKUSER: /* the system call writes the value that the C library returns */
@@ -75,7 +91,13 @@ long ptrace(enum __ptrace_request request, ...)
 			return result;
 		errno = 0;
 		return word;
+	case PTRACE_CONT:
+	case PTRACE_SYSEMU:
+	case PTRACE_SYSEMU_SINGLESTEP:
+		known = 0;
+		break;
 	case PTRACE_SETOPTIONS:
+		known = 0;
 		/* A process of user space ends with its kernel, however the kernel ends. */
 		if (brobust)
 			data |= PTRACE_O_EXITKILL;

@@ -1,0 +1,35 @@
+"""What the programs of a series printed and how they ended, in lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from brobust.dataset import Dataset
+
+MAX_RUNS = 3  # with more, what they printed is only in the dataset
+MAX_LINES = 5  # of each program's standard output, and of its standard error
+
+
+def shown(dataset: Dataset) -> Iterator[str]:
+    """Yield a line for each program of a few runs, and the ends of what they printed."""
+    programs = dataset.programs()
+    runs = programs["run"].unique(maintain_order=True).to_list()
+    if len(runs) > MAX_RUNS:
+        yield f"what the programs of {len(runs)} runs printed: {dataset.directory}/programs"
+        return
+    for run in runs:
+        for program in programs.filter(run=run).iter_rows(named=True):
+            yield f"run {run}, flow {program['flow']}, {program['end']}: {_ended(program)}: {program['command']}"
+            for stream in ("stdout", "stderr"):
+                lines = program[stream].splitlines()
+                if len(lines) > MAX_LINES:
+                    yield f"  {stream}: ... ({len(lines) - MAX_LINES} lines before)"
+                yield from (f"  {stream}: {line}" for line in lines[-MAX_LINES:])
+
+
+def _ended(program: dict[str, Any]) -> str:
+    if program["ended_s"] is None:
+        return "ran until the end"
+    how = f"exit status {program['exit_status']}" if program["signal"] is None else program["signal"]
+    return f"{how} after {program['ended_s']:.3f} s"

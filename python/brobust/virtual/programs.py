@@ -1,0 +1,195 @@
+"""Put programs into virtual kernels: what a scenario's [programs] names, with its libraries and files, becomes an
+initial RAM disk, from which the kernel starts the programs (programs.c).
+
+For the same files the RAM disk is the same, byte for byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+
+from brobust import units
+from brobust.errors import BadInput, MissingSupport
+from brobust.host import libraries
+
+DIRECTORIES = ("bin", "dev", "dev/shm", "etc", "lib", "proc", "root", "sys", "tmp")
+DEVICES = {
+    "dev/null": (1, 3), "dev/zero": (1, 5), "dev/full": (1, 7), "dev/random": (1, 8), "dev/urandom": (1, 9),
+}  # fmt: skip
+# Programs expect names for users and hosts; nothing is looked up in a network that is not there.
+TEXTS = {
+    "etc/passwd": b"root:x:0:0:root:/root:/bin/sh\n",
+    "etc/group": b"root:x:0:\n",
+    "etc/hosts": b"127.0.0.1 localhost\n",
+    "etc/nsswitch.conf": b"passwd: files\ngroup: files\nhosts: files\n",
+}
+LIBRARIES = "lib/programs"
+ENVIRONMENT = ("PATH=/bin", "HOME=/root", "TMPDIR=/tmp", f"LD_LIBRARY_PATH=/{LIBRARIES}")
+# Half of a kernel's memory holds all files, those that programs write too.
+MAX_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Commands:
+    """The programs of a scenario: their words, the first of which is a path on the RAM disk, and that disk."""
+
+    sender: tuple[str, ...]
+    receiver: tuple[str, ...]
+    ramdisk: bytes
+    hashes: Mapping[str, str]
+    """SHA-256 of each program, by the first word."""
+
+
+def check_ptrace(what: str, instead: str) -> None:
+    """Refuse in one line if the host does not let virtual kernels run programs."""
+    if (reason := why_no_ptrace()) is not None:
+        raise MissingSupport(
+            f"{what} in a virtual kernel only if that may use ptrace ({reason}); {instead} see `brobust doctor`"
+        )
+
+
+def commands(sender: str, receiver: str, files: tuple[str, ...]) -> Commands:
+    """Return what runs at the two ends. Refuse a program or a file that cannot."""
+    used = [shutil.which(split("programs", command)[0]) for command in (sender, receiver)]
+    given = [*(Path(file) for file in used if file is not None), *(file for _, file in _given_files(files))]
+    state = tuple((str(file.resolve()), file.stat().st_mtime_ns) for file in given)
+    return _commands(sender, receiver, files, state, os.environ.get("LD_LIBRARY_PATH", ""))
+
+
+@lru_cache(maxsize=4)
+def _commands(sender: str, receiver: str, files: tuple[str, ...], *_state: object) -> Commands:
+    """Do what `commands` does. `_state`: what the result depends on besides; it is made again if that has changed."""
+    packed: dict[str, Path] = {}
+    words = [_packed("programs.sender", sender, packed), _packed("programs.receiver", receiver, packed)]
+    for name, file in _given_files(files):
+        _pack("programs.files", name, file, packed)
+    size = sum(file.stat().st_size for file in packed.values())
+    if size > MAX_BYTES:
+        raise BadInput(
+            f"programs: the programs and their files are {units.show_size(size)}; give at most "
+            f"{units.show_size(MAX_BYTES)}"
+        )
+    content = {name: file.read_bytes() for name, file in packed.items()}
+    hashes = {first: hashlib.sha256(content[first.lstrip("/")]).hexdigest() for first, *_ in words}
+    executable = {name for name, file in packed.items() if os.access(file, os.X_OK)}
+    return Commands(words[0], words[1], archive({**TEXTS, **content}, executable), hashes)
+
+
+def split(field: str, command: str) -> tuple[str, ...]:
+    """Return the words of a command, as a shell has them; refuse one without words."""
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as error:
+        raise BadInput(f"{field}: {command!r} cannot be read ({str(error).lower()})") from None
+    if not words:
+        raise BadInput(f"{field}: it names no program; give for example 'my-client --to {{receiver}}:{{port}}'")
+    return words
+
+
+def _packed(field: str, command: str, packed: dict[str, Path]) -> tuple[str, ...]:
+    """Add a command's program and its libraries, and return the command's words."""
+    first, *rest = split(field, command)
+    found = shutil.which(first)
+    if found is None:
+        what = "is not executable" if Path(first).is_file() else "was not found"
+        raise BadInput(f"{field}: the program {first!r} {what}; give a path, or a name that is in PATH")
+    program = Path(found).resolve()
+    try:
+        needed = libraries.shared_libraries(program)
+    except BadInput as refusal:
+        raise BadInput(f"{field}: {refusal}") from None
+    name = f"bin/{Path(first).name}"
+    _pack(field, name, program, packed)
+    for library, file in needed.items():
+        _pack(field, library.lstrip("/") if "/" in library else f"{LIBRARIES}/{library}", file, packed)
+    return f"/{name}", *rest
+
+
+def _pack(field: str, name: str, file: Path, packed: dict[str, Path]) -> None:
+    other = packed.setdefault(name, file)
+    if other != file and other.resolve() != file.resolve():
+        raise BadInput(f"{field}: {file} and {other} would both be /{name} for the programs; rename one of them")
+
+
+def _given_files(files: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
+    """Yield the given files, and those in given directories, with the names that they have for the programs: programs
+    start in /, so a relative path is the same there."""
+    for given in files:
+        path = Path(given)
+        if ".." in path.parts or not path.name:
+            raise BadInput(f"programs.files: {given!r} is not below this directory; give it as an absolute path")
+        if not path.exists():
+            raise BadInput(f"programs.files: {given!r} does not exist")
+        found = sorted(path.rglob("*")) if path.is_dir() else [path]
+        for file in found:
+            if file.is_file():
+                if not os.access(file, os.R_OK):
+                    raise BadInput(f"programs.files: {str(file)!r} cannot be read")
+                yield str(file).lstrip("/"), file
+
+
+def archive(files: Mapping[str, bytes], executable: set[str]) -> bytes:
+    """Return a cpio archive that the kernel can unpack (Documentation/driver-api/early-userspace/buffer-format.rst).
+
+    It holds no dates, owners or anything else that differs between machines. It holds devices, which cpio(1) could pack
+    only as root.
+    """
+    parents = {str(parent) for name in files for parent in Path(name).parents} - {"."}
+    members = [(name, stat.S_IFDIR | 0o755, b"", (0, 0)) for name in sorted({*DIRECTORIES, *parents})]
+    members += [(name, stat.S_IFCHR | 0o666, b"", numbers) for name, numbers in DEVICES.items()]
+    for name, content in sorted(files.items()):
+        mode = 0o755 if name in executable or name.startswith(LIBRARIES) else 0o644
+        members.append((name, stat.S_IFREG | mode, content, (0, 0)))
+    members.append(("TRAILER!!!", 0, b"", (0, 0)))
+    return b"".join(_member(number, *member) for number, member in enumerate(members, start=1))
+
+
+def _member(number: int, name: str, mode: int, content: bytes, device: tuple[int, int]) -> bytes:
+    # inode, mode, uid, gid, links, mtime, size, the device it lies on (2), the device it is (2), name length, checksum
+    fields = (number, mode, 0, 0, 1, 0, len(content), 0, 0, *device, len(name) + 1, 0)
+    header = b"070701" + b"".join(b"%08X" % field for field in fields) + name.encode() + b"\0"
+    return _padded(header) + _padded(content)
+
+
+def _padded(block: bytes) -> bytes:
+    return block + b"\0" * (-len(block) % 4)
+
+
+# The child asks to be traced and stops; we let it continue to its next system call, as User-Mode Linux does.
+_PTRACE_PROBE = """
+import ctypes, os, signal, sys
+ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+TRACEME, KILL, SYSEMU = 0, 8, 31
+child = os.fork()
+if child == 0:
+    if ptrace(TRACEME, 0, None, None) != 0:
+        os._exit(ctypes.get_errno())
+    os.kill(os.getpid(), signal.SIGSTOP)
+    os.getppid()
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+if os.WIFEXITED(status):
+    sys.exit(f"PTRACE_TRACEME: {os.strerror(os.WEXITSTATUS(status))}")
+worked = ptrace(SYSEMU, child, None, None) == 0
+reason = os.strerror(ctypes.get_errno())
+os.kill(child, signal.SIGKILL)
+sys.exit(0 if worked else f"PTRACE_SYSEMU: {reason}")
+"""
+
+
+@cache
+def why_no_ptrace() -> str | None:
+    """Return why the host does not let a virtual kernel run programs; None if it does."""
+    # With -c but without -I, Python would import modules from the current directory first.
+    probe = subprocess.run([sys.executable, "-I", "-c", _PTRACE_PROBE], capture_output=True, text=True, check=False)
+    return None if probe.returncode == 0 else (probe.stderr.strip().splitlines() or ["no message"])[-1]

@@ -1,0 +1,205 @@
+"""Programs of the user in virtual kernels: what is packed for them, what is refused, and what they send."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import brobust
+from brobust.errors import BadInput, RunFailed
+from brobust.host import libraries
+from brobust.scenario import Grid
+from brobust.virtual import programs
+from conftest import BROBUST, json_lines
+
+SOURCES = Path(__file__).parent / "programs"
+SENDER, RECEIVER = "paced_sender {receiver} {port} 10 1200 {seconds}", "counting_receiver {port}"
+
+
+def compiled(to: Path, source: str, *options: str) -> Path:
+    """Return a program made of C: of a file of tests/programs, or of the text itself."""
+    text = (SOURCES / f"{source}.c").read_text() if (SOURCES / f"{source}.c").exists() else source
+    subprocess.run(["gcc", "-O1", "-x", "c", "-", "-o", str(to), *options], input=text, text=True, check=True)
+    return to
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("programs")
+    compiled(made / "paced_sender", "paced_sender", "-static")
+    compiled(made / "counting_receiver", "counting_receiver", "-pthread")
+    return made
+
+
+@pytest.fixture(autouse=True)
+def in_path(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+
+
+def run(sender: str = SENDER, receiver: str = RECEIVER, **more: Any) -> brobust.api.Result:
+    path = {"bandwidth": "20mbit", "buffer": "4bdp"}
+    of_programs = {"sender": sender, "receiver": receiver, **more.pop("programs", {})}
+    return brobust.run({"path": path, "duration": "1s", "programs": of_programs, **more})
+
+
+class TestPacking:
+    def test_a_dynamic_program_brings_its_linker_and_its_libraries(self, directory: Path) -> None:
+        found = libraries.shared_libraries(directory / "counting_receiver", {})
+        assert {"/lib64/ld-linux-x86-64.so.2", "libc.so.6"} <= found.keys()
+        assert all(file.is_file() for file in found.values())
+
+    def test_it_finds_what_the_dynamic_linker_finds(self) -> None:
+        program = Path(shutil.which("gcc") or "/usr/bin/gcc").resolve()
+        listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+        theirs = {Path(word).resolve() for word in listed.split() if word.startswith("/")}
+        ours = {file.resolve() for file in libraries.shared_libraries(program, {}).values()}
+        assert theirs <= ours and {file.name for file in ours - theirs} <= {"libgcc_s.so.1"}
+
+    def test_a_static_program_needs_nothing(self, directory: Path) -> None:
+        assert libraries.shared_libraries(directory / "paced_sender", {}) == {}
+
+    def test_libraries_are_found_beside_the_program_and_by_the_environment(self, tmp_path: Path) -> None:
+        library = compiled(tmp_path / "libown.so", "int own(void) { return 1; }", "-shared", "-fPIC")
+        main = "int own(void); int main(void) { return own(); }"
+        beside = compiled(tmp_path / "beside", main, f"-L{tmp_path}", "-lown", "-Wl,-rpath,$ORIGIN")
+        assert libraries.shared_libraries(beside, {})["libown.so"].samefile(library)
+        anywhere = compiled(tmp_path / "anywhere", main, f"-L{tmp_path}", "-lown")
+        assert libraries.shared_libraries(anywhere, {"LD_LIBRARY_PATH": str(tmp_path)})["libown.so"] == library
+        with pytest.raises(BadInput, match=r"needs the library libown\.so, which is not here"):
+            libraries.shared_libraries(anywhere, {})
+
+    def test_the_same_files_make_the_same_disk(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "certificates").mkdir()
+        (tmp_path / "certificates/cert.pem").write_text("first")
+        first = programs.commands(SENDER, RECEIVER, ("certificates",))
+        assert first.sender[0] == "/bin/paced_sender" and b"certificates/cert.pem\0" in first.ramdisk
+        assert programs.commands(SENDER, RECEIVER, ("certificates",)).ramdisk == first.ramdisk
+        (tmp_path / "certificates/cert.pem").write_text("second")
+        os.utime(tmp_path / "certificates/cert.pem", (1, 1))
+        assert programs.commands(SENDER, RECEIVER, ("certificates",)).ramdisk != first.ramdisk
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("content", "words"),
+        [
+            (b"#!/bin/sh\n", "is a script of /bin/sh"),
+            (b"", "is empty"),
+            (b"MZ\x90\x00", "is no program"),
+            (b"\x7fELF\x02\x01\x01" + bytes(11) + b"\xb7\x00" + bytes(60), "is a program for AARCH64"),
+            (b"\x7fELF\x01\x01\x01" + bytes(11) + b"\x03\x00" + bytes(60), "is a program for 386"),
+            (b"\x7fELF\x02\x01", "is a damaged program"),
+        ],
+    )
+    def test_what_is_no_program_for_this_machine(self, tmp_path: Path, content: bytes, words: str) -> None:
+        (tmp_path / "it").write_bytes(content)
+        with pytest.raises(BadInput, match=words):
+            libraries.read(tmp_path / "it")
+
+    @pytest.mark.parametrize(
+        ("given", "words"),
+        [
+            ({"sender": "no-such-program"}, r"programs\.sender: the program 'no-such-program' was not found"),
+            ({"receiver": "/etc/passwd"}, r"programs\.receiver: the program '/etc/passwd' is not executable"),
+            ({"sender": "paced_sender {host}"}, r"\{host\} stands for nothing; there are \{receiver\}"),
+            ({"sender": "paced_sender '"}, r"cannot be read: no closing quotation"),
+            ({"receiver": None}, r"programs\.receiver: there is no program at the receiver"),
+            ({"files": ["no-such-file"]}, r"programs\.files: 'no-such-file' does not exist"),
+            ({"files": ["../cert.pem"]}, r"programs\.files: '\.\./cert\.pem' is not below this directory"),
+            ({"call_time": "0s"}, r"call_time: 0s is less than 100ns"),
+        ],
+    )
+    def test_what_cannot_run_is_refused_before_anything_starts(self, given: Mapping[str, Any], words: str) -> None:
+        with pytest.raises(BadInput, match=words):
+            one = Grid.from_flags({"programs": {"sender": SENDER, "receiver": RECEIVER, **given}}).scenarios[0].programs
+            programs.commands(one.sender or "", one.receiver or "", one.files)
+
+    def test_programs_and_other_traffic_exclude_each_other(self) -> None:
+        given = {"programs": {"sender": SENDER, "receiver": RECEIVER}}
+        assert Grid.from_flags(given).scenarios[0].traffic == "programs"
+        for other in ({"traffic": "iperf3"}, {"backend": "vm"}):
+            with pytest.raises(BadInput, match=r"programs\.sender"):
+                Grid.from_flags({**given, **other})
+
+
+@pytest.mark.virtual
+class TestRuns:
+    @pytest.mark.parametrize(
+        "more", [{}, {"contention": {"share": 0.5}}, {"contention": {"share": 0.5}, "qdisc": "fq"}]
+    )
+    def test_the_same_run_sends_the_same_packets(self, more: dict[str, Any]) -> None:
+        sender = f"{SENDER} txtime" if "qdisc" in more else SENDER
+        first, again = run(sender, **more), run(sender, **more, packets=True)
+        assert first.runs["packet_hash"].to_list() == again.runs["packet_hash"].to_list()
+        assert first.programs["stdout"].to_list() == again.programs["stdout"].to_list()
+        assert first.runs["packet_hash"][0] != run(sender, **more, seed=2).runs["packet_hash"][0]
+
+    def test_each_datagram_arrives_and_is_counted(self) -> None:
+        result = run(packets=True)
+        sender, receiver = result.programs.sort("end", descending=True).iter_rows(named=True)
+        assert (sender["exit_status"], receiver["ended_s"]) == (0, None)
+        sent = int(sender["stdout"].split()[1])
+        assert f"received {sent} datagrams {sent * 1200} bytes" in receiver["stdout"]
+        (connection,) = result.connections.iter_rows(named=True)
+        assert connection["protocol"] == "udp"
+        # What arrives after the run's duration counts for no figure.
+        in_time = result.packets.filter(pl.col("direction") == "data", pl.col("arrived_s") <= 1).height
+        assert connection["received_bytes"] == in_time * 1200
+        assert result.runs["throughput_mbps"][0] == pytest.approx(10, rel=0.01)
+        assert result.throughput["throughput_mbps"].mean() == pytest.approx(10, rel=0.02)
+
+    def test_segmentation_by_the_network_card_cuts_and_the_receivers_joins(self) -> None:
+        result = run(f"{SENDER} gso=10", f"{RECEIVER} gro", packets=True)
+        assert set(result.packets.filter(direction="data")["payload_bytes"]) == {1200}
+        times = result.packets.filter(direction="data")["time_s"]
+        assert times.n_unique() * 10 == len(times)  # ten leave at once
+
+    def test_a_program_that_polls_sees_the_clock_move(self, directory: Path) -> None:
+        code = "struct timespec t; do clock_gettime(1, &t); while (t.tv_sec < 1 || t.tv_nsec < 20000000);"
+        compiled(directory / "polls", f"#include <time.h>\nint main(void) {{ {code} }}")
+        result = run("polls {receiver}")
+        ended = result.programs.filter(end="sender")["ended_s"][0]
+        assert 0.02 <= ended < 0.0201
+
+    @pytest.mark.parametrize(
+        ("code", "words"),
+        [
+            ("return *(volatile int *)0;", r"\(bad\) was killed by SIGSEGV after 0\.\d+ s$"),
+            ("puts(\"no such host\"); return 3;", r"\(bad\) ended with status 3 after 0\.\d+ s: no such host$"),
+            ("for (;;) puts(\"again and again, again and again\");", r"/bin/bad has written more than 16 MiB"),
+            ("for (;;) fork();", r"bad and others are more than 2048 processes and threads"),
+        ],
+    )  # fmt: skip
+    def test_a_program_that_fails_ends_the_run_in_one_line(self, directory: Path, code: str, words: str) -> None:
+        compiled(directory / "bad", f"#include <stdio.h>\n#include <unistd.h>\nint main(void) {{ {code} }}")
+        with pytest.raises(RunFailed, match=words) as failure:
+            run("bad")
+        assert "\n" not in str(failure.value)
+
+    def test_tcp_of_a_program_has_samples_and_the_flows_control(self) -> None:
+        iperf3 = {"sender": "iperf3 -c {receiver} -p {port} -t 1", "receiver": "iperf3 -s -1 -p {port}"}
+        result = run(**iperf3, flows=[{"cc": "bbr"}], samples="100ms")
+        assert result.connections["protocol"].to_list() == ["tcp", "tcp"]
+        bulk = result.connections.sort("received_bytes")["connection"].to_list()[-1]
+        assert result.samples.filter(connection=bulk)["bandwidth_estimate_mbps"].max() > 15
+
+    def test_the_command_line_shows_what_programs_printed(self, tmp_path: Path) -> None:
+        (tmp_path / "own.toml").write_text(
+            f'duration = "1s"\nrepeat = 1\n[programs]\nsender = "{SENDER}"\nreceiver = "{RECEIVER}"\n'
+            "[contention]\nshare = 1\n"
+        )
+        command = [BROBUST, "run", "own.toml"]
+        options: dict[str, Any] = {"cwd": tmp_path, "capture_output": True, "text": True, "check": True}
+        shown = subprocess.run([*command, "--out", "a"], **options)
+        assert "sender: exit status 0 after" in shown.stdout and "stdout: sent 10" in shown.stdout
+        done = subprocess.run([*command, "--out", "b", "--json"], **options)
+        (of_run,) = json_lines(done.stdout)
+        assert {program["end"] for program in of_run["programs"]} == {"sender", "receiver"}
