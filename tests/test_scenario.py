@@ -177,9 +177,9 @@ def test_the_page_on_scenarios_names_every_field_and_its_flag() -> None:
     values = [line for line in toml.splitlines() if line and not line.startswith("[")]
     assert all("# --" in line for line in values)
     named = {line.removeprefix("# ").split(" =")[0] for line in values}
-    tables = {"path", "contention", "flows", "cpu", "nic", "senders", "receiver"}
+    tables = {"path", "contention", "flows", "cpu", "nic", "programs", "senders", "receiver"}
     expected = (_fields(Scenario) - tables) | {"repeat"}
-    for table in ("path", "contention", "cpu", "nic"):
+    for table in ("path", "contention", "cpu", "nic", "programs"):
         expected |= _fields(type(getattr(Scenario(), table)))
     expected |= _fields(type(Scenario().flows[0]))
     assert named == expected
