@@ -27,7 +27,7 @@ typedef uint16_t u16;
 #endif
 
 #define BROBUST_MAGIC 0x00747375626f7262ULL /* "brobust" */
-#define BROBUST_ABI 5
+#define BROBUST_ABI 6
 
 #define BROBUST_WINDOWS 512
 #define BROBUST_FLOWS 1024
