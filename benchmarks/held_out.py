@@ -142,27 +142,27 @@ def with_groups(table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+QUANTILES = {
+    "of_cubic": {"median": 0.5, "p10": 0.1, "min": 0}, "of_undisturbed": {"median": 0.5, "p10": 0.1, "min": 0},
+    "retransmitted": {"median": 0.5, "p90": 0.9, "max": 1}, "queue_rtts": {"median": 0.5, "p90": 0.9},
+}  # fmt: skip
+
+
 def summary(table: pl.DataFrame) -> dict[str, float]:
     """Return what is printed of one control in some cells."""
 
-    def at(name: str, *quantiles: float) -> list[float]:
-        return [float(value) for value in np.quantile(table[name].drop_nulls().to_numpy(), quantiles)]
+    def at(column: str) -> dict[str, float]:
+        values = table[column].drop_nulls().to_numpy()
+        return {f"{column}_{name}": float(np.quantile(values, part)) for name, part in QUANTILES[column].items()}
 
-    cubic, undisturbed = at("of_cubic", 0.5, 0.1, 0), at("of_undisturbed", 0.5, 0.1, 0)
     return {
         "cells": table.height,
-        **dict(zip(("of_cubic_median", "of_cubic_p10", "of_cubic_min"), cubic, strict=True)),
+        **at("of_cubic"),
         "cells_at_95_percent_of_cubic": table.filter(pl.col("of_cubic") >= 0.95).height,
         "cells_at_80_percent_of_cubic": table.filter(pl.col("of_cubic") >= 0.8).height,
-        **dict(zip(("of_undisturbed_median", "of_undisturbed_p10", "of_undisturbed_min"), undisturbed, strict=True)),
-        **dict(
-            zip(
-                ("retransmitted_median", "retransmitted_p90", "retransmitted_max"),
-                at("retransmitted", 0.5, 0.9, 1),
-                strict=True,
-            )
-        ),
-        **dict(zip(("queue_rtts_median", "queue_rtts_p90"), at("queue_rtts", 0.5, 0.9), strict=True)),
+        **at("of_undisturbed"),
+        **at("retransmitted"),
+        **at("queue_rtts"),
     }
 
 

@@ -3,8 +3,8 @@
 
     brobust reproduce repair --scale quick --out DIR && .venv/bin/python benchmarks/repair.py DIR
 
-A cell is a path and a contention. Its figures are medians over the repeats, from the run's second half except in the
-last column but one. The goal is 95 % of CUBIC's throughput in the same cell, 80 % with less than 1 BDP of buffer.
+What a cell and the goal are, benchmarks/cells.py says. Figures are from the run's second half except in the last column
+but one.
 
 `--oracle` prints for each cell what the best possible sender carries (python/brobust/analysis/oracle.py), and how much
 it must send ahead to reach the goal.
@@ -13,10 +13,10 @@ it must send ahead to reach the goal.
 from __future__ import annotations
 
 import argparse
-import statistics
 from pathlib import Path
 
 import polars as pl
+from cells import beside_cubic, counts, listed
 
 from brobust.analysis import metrics, oracle
 from brobust.analysis.metrics import Evidence, Tables
@@ -41,61 +41,26 @@ def _evidence(tables: Tables, figure: str, scale: Scale, kernel: str | None) -> 
     return Evidence(tables, [run.id for run in grid.runs()])
 
 
-def cells(tables: Tables, figure: str, scale: Scale, kernel: str | None) -> pl.DataFrame:
-    """Return a row per cell and control: throughput / CUBIC's (`ratio`; `least` of the repeats), retransmissions."""
-    evidence = _evidence(tables, figure, scale, kernel)
-    late = evidence.values("late_mbps").select("run", *CELL, "cc", late="value")
-    for metric in ("late_retransmit_share", "retransmit_share"):
-        late = late.join(evidence.values(metric).select("run", pl.col("value").alias(metric)), on="run")
-    each = late.group_by(*CELL, "cc").agg(
-        pl.col("late", "late_retransmit_share", "retransmit_share").median(), least=pl.col("late").min()
-    )
-    cubic = each.filter(cc="cubic").select(*CELL, cubic="late")
-    return each.join(cubic, on=CELL).with_columns(
-        ratio=pl.col("late") / pl.col("cubic"),
-        least=pl.col("least") / pl.col("cubic"),
-        goal=pl.when(pl.col("buffer_bdp") >= 1).then(0.95).otherwise(0.8),
-    )
-
-
 def table(every: pl.DataFrame) -> str:
     """Return the table as Markdown, one line per control."""
     lines = [f"| {' | '.join(HEADINGS)} |", "|---|" + "--:|" * (len(HEADINGS) - 1)]
     for control in every["cc"].unique().sort():
-        of = every.filter(cc=control)
-        ratios, retransmitted = of["ratio"].to_list(), of["late_retransmit_share"].to_list()
-        figures = (
-            f"{of.filter(pl.col('ratio') >= pl.col('goal')).height} of {of.height}",
-            str(of.filter(pl.col("ratio") >= 0.8).height),
-            str(of.filter(pl.col("least") >= 0.6).height),
-            f"{statistics.median(ratios):.2f}",
-            f"{min(ratios):.2f}",
-            str(of.filter(pl.col("late_retransmit_share") <= 0.01).height),
-            str(of.filter(pl.col("retransmit_share") <= 0.02).height),
-            f"{max(retransmitted):.1%}",
+        lines.append(
+            "| {} | {goal} of {cells} | {good} | {every_seed} | {median:.2f} | {worst:.2f} | {few} "
+            "| {few_with_startup} | {most_retransmitted:.1%} |".format(control, **counts(every.filter(cc=control)))
         )
-        lines.append(f"| {control} | {' | '.join(figures)} |")
     return "\n".join(lines)
 
 
 def below(every: pl.DataFrame, control: str) -> str:
     """Return the cells in which a control does not reach the goal, the worst first."""
-    lines = [
-        "| RTT | slices | CPU | buffer | of CUBIC | Mbit/s | CUBIC | retransmitted |",
-        "|--:|--:|--:|--:|--:|--:|--:|--:|",
-    ]
-    missed = every.filter((pl.col("cc") == control) & (pl.col("ratio") < pl.col("goal"))).sort("ratio")
-    for row in missed.iter_rows(named=True):
-        cell = f"{row['rtt_ms']:g} ms | {row['timeslice_ms']:g} ms | {row['share']:.0%} | {row['buffer_bdp']:g} BDP"
-        rates = f"{row['ratio']:.2f} | {row['late']:.1f} | {row['cubic']:.1f} | {row['late_retransmit_share']:.1%}"
-        lines.append(f"| {cell} | {rates} |")
-    return "\n".join(lines)
+    missed = every.filter((pl.col("cc") == control) & (pl.col("ratio") < pl.col("goal")))
+    return listed(missed, "RTT", "slices", "CPU", "buffer", "of CUBIC", "Mbit/s", "CUBIC", "retransmitted")
 
 
-def best(tables: Tables, every: pl.DataFrame, figure: str, scale: Scale, kernel: str | None) -> pl.DataFrame:
+def best(evidence: Evidence, every: pl.DataFrame) -> pl.DataFrame:
     """Return a row per cell: CUBIC's throughput, the oracle's without a bound and with one round trip, and how much it
     must send ahead to reach the goal (ms; null where it cannot), all of CUBIC's runs, medians."""
-    evidence = _evidence(tables, figure, scale, kernel)
     of_run = evidence.runs.filter(cc="cubic").select("run", *CELL)
     for metric in ("oracle_mbps", "oracle_one_rtt_mbps"):
         of_run = of_run.join(evidence.values(metric).select("run", pl.col("value").alias(metric)), on="run")
@@ -150,10 +115,10 @@ def main() -> None:
     parser.add_argument("--oracle", action="store_true", help="what the best possible sender carries in each cell")
     given = parser.parse_args()
     tables = Tables(Dataset.open(given.directory / "data"))
-    which = given.figure, Scale(given.scale), given.kernel
-    every = cells(tables, *which)
+    evidence = _evidence(tables, given.figure, Scale(given.scale), given.kernel)
+    every = beside_cubic(evidence, CELL)
     if given.oracle:
-        print(oracle_table(best(tables, every, *which), every))
+        print(oracle_table(best(evidence, every), every))
         return
     print(below(every, given.below) if given.below else table(every))
 

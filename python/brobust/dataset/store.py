@@ -49,11 +49,16 @@ class Dataset:
         self._made_directory = False
 
     @classmethod
-    def create(cls, directory: Path, grid: Grid, host: Mapping[str, Any]) -> Dataset:
-        """Begin a dataset in a directory that does not exist or is empty."""
+    def create(
+        cls, directory: Path, grid: Grid, host: Mapping[str, Any], *, made_for_it: bool | None = None
+    ) -> Dataset:
+        """Begin a dataset in a directory that does not exist or is empty.
+
+        `made_for_it` says whether the directory is removed with a dataset that stays empty; if not given, whether it
+        does not exist yet."""
         dataset = cls(directory)
         try:
-            dataset._made_directory = not directory.exists()
+            dataset._made_directory = not directory.exists() if made_for_it is None else made_for_it
             _refuse_files_of_others(directory)
             files.make_directory(directory)
             with dataset.writing():
@@ -75,9 +80,7 @@ class Dataset:
             free = next(free for name in names if _made(free := directory.with_name(name)))
         except OSError as error:
             raise BadInput(f"{directory}: cannot be made ({error.strerror}); give another --out") from None
-        dataset = cls.create(free, grid, host)
-        dataset._made_directory = True
-        return dataset
+        return cls.create(free, grid, host, made_for_it=True)
 
     @classmethod
     def open(cls, directory: Path) -> Dataset:
