@@ -39,11 +39,10 @@ def table(every: pl.DataFrame) -> str:
     )  # fmt: skip
     lines = [f"| {' | '.join(headings)} |", "|---|---|" + "--:|" * (len(headings) - 2)]
     for (cc, pacing, part), of in every.group_by("cc", "pacing", "part", maintain_order=True):
+        queue_ms = of.select(pl.col("queue_mean_ms").median()).item()
         lines.append(
             "| {}, {} | {cells} {} | {goal} | {good} | {median:.2f} | {worst:.2f} | {few} | {few_with_startup} "
-            "| {most_retransmitted:.1%} | {:.1f} ms |".format(
-                cc, pacing, part, of["queue_mean_ms"].median(), **counts(of)
-            )
+            "| {most_retransmitted:.1%} | {:.1f} ms |".format(cc, pacing, part, queue_ms, **counts(of))
         )
     return "\n".join(lines)
 
