@@ -84,6 +84,15 @@ ROWS = [
     _row("competitor-3", "competitor", f"competitor:hz={HZ}", 0.25, "10ms"),
 ]
 
+TITLES = {
+    "exact-10ms": "exact,\n10 ms", "lengths-20%": "lengths vary\nby 20 %",
+    "deadline-10ms": "deadline,\n10 ms", "deadline-1ms": "deadline,\n1 ms",
+    "deadline-10ms-sleeps": "deadline,\n10 ms,\nsleeps",
+    "quota-25ms": "quota,\n25 ms", "quota-10ms": "quota,\n10 ms",
+    "competitor-1": "one\ncompetitor", "competitor-3": "three\ncompetitors",
+}  # fmt: skip
+"""As the rows of the table in docs/fidelity.md."""
+
 
 def bursts(seed: int, seconds: float) -> list[tuple[int, int]]:
     """Return sleeps and work (ns) that fill at least so much time."""
@@ -232,27 +241,35 @@ def main() -> None:
 
 
 def draw(results: dict[str, Any], file: Path) -> None:
-    """Draw the distributions of host and model side by side: a column for each row, timeslices above off-times."""
+    """Draw host and model over each other: a row for each schedule, timeslices beside off-times."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(2, len(results), figsize=(2.1 * len(results), 4.6), sharey=True, squeeze=False)
-    for column, (name, (host, model)) in enumerate(results.items()):
-        for row, what in enumerate(("timeslice", "off-time")):
+    shape = len(results), 2
+    figure, axes = plt.subplots(*shape, figsize=(8.4, 1.15 * len(results) + 0.6), sharey=True, squeeze=False)
+    # The model is a thin line on the host's thick one, so that both are seen where they agree.
+    styles = (("host", {"color": "#8fbbe0", "linewidth": 4}), ("model", {"color": "black", "linewidth": 1}))
+    for row, (name, measured) in enumerate(results.items()):
+        for column in (0, 1):
             ax = axes[row][column]
-            for values, label, style in ((host[row], "host", "-"), (model[row], "model", "--")):
-                ordered = np.sort(values)
-                ax.step(ordered, np.arange(1, len(ordered) + 1) / len(ordered), style, label=label, linewidth=1.4)
-            ax.set_xlim(left=0)
-            ax.set_xlabel(f"{what} [ms]", fontsize=8)
-            ax.tick_params(labelsize=7)
+            longest = 0.0
+            for (label, style), both in zip(styles, measured, strict=True):
+                ordered = np.sort(both[column])
+                longest = max(longest, ordered[-1])
+                parts = np.arange(len(ordered) + 1) / len(ordered)
+                ax.step([0, *ordered], parts, where="post", label=label, solid_capstyle="butt", **style)
+            ax.set_xlim(0, 1.06 * longest)
+            ax.set_ylim(-0.06, 1.06)
+            ax.set_yticks([0, 0.5, 1], ["0", "50 %", "100 %"])
+            ax.tick_params(labelsize=8)
             ax.grid(alpha=0.3)
-        axes[0][column].set_title(name, fontsize=8)
-    axes[0][0].set_ylabel("part that is shorter", fontsize=8)
-    axes[1][0].set_ylabel("part that is shorter", fontsize=8)
-    axes[0][0].legend(fontsize=7)
+        axes[row][0].set_ylabel(TITLES[name], fontsize=9, rotation=0, ha="right", va="center", labelpad=8)
+    for column, what in enumerate(("timeslices", "off-times")):
+        axes[0][column].set_title(f"part of the {what} that is at most so long", fontsize=10)
+        axes[-1][column].set_xlabel("length [ms]", fontsize=9)
+    axes[0][0].legend(fontsize=9, loc="upper left")
     figure.tight_layout()
     figure.savefig(file, dpi=110)
 

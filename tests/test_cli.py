@@ -56,7 +56,12 @@ def _refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
         (["--driver", "deadline:hz=5"], ["contention.driver", "hz=5", "24 to 1000"]),
         (["--driver", "quota:idle"], ["contention.driver", "'idle'"]),
         (["--driver", "late:chance=0%"], ["contention.driver", "chance=0%", "at most 100%"]),
-        (["--driver", "late:hz=250"], ["contention.driver", "'hz=250'"]),
+        (["--driver", "late:hz=250"], ["contention.driver", "'hz=250'", "late takes :chance=P"]),
+        (["--driver", "late:chance=often"], ["contention.driver", "'late:chance=often'", "at most 100%"]),
+        (["--driver", "quota:hz=100:hz=1000"], ["contention.driver", "hz twice"]),
+        (["--driver", "latest"], ["contention.driver", "'latest'", "none, late"]),
+        (["--pacing", "kept:1"], ["pacing", "'kept:1'", "linux-4.14"]),
+        (["--pacing", "draft", "--qdisc", "fq"], ["pacing", "draft", "qdisc none"]),
         (["--driver", "late", "--cpu-frequency", "1GHz"], ["cpu.frequency", "driver late"]),
         ([*VM, "--driver", "late"], ["contention.driver", "another host", "burner"]),
         (["--driver", "deadline", "--length-jitter", "0.1"], ["contention.length_jitter", "driver auto"]),
@@ -245,6 +250,18 @@ def test_a_command_without_its_arguments_says_how_it_is_used(brobust: Brobust) -
         assert done.stderr.startswith("Usage: brobust") and "Commands:" in done.stderr
 
 
+def test_ctrl_c_in_a_command_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether typer makes an exit status of it, as some versions do, or passes it on."""
+
+    def interrupted(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Dataset, "open", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main(["plot", "x"])
+    assert (ended.value.code, capsys.readouterr().err) == (130, "brobust: interrupted\n")
+
+
 def test_ctrl_c_while_the_commands_are_imported_is_one_line() -> None:
     interrupted = """
 import sys
@@ -301,6 +318,7 @@ def test_a_refusal_shows_what_it_quotes_and_the_terminal_obeys_none_of_it(capsys
         ({"path": {"bandwidth": "9" * 400 + "mbit"}}, "is too large; write for example 20mbit"),
         ({"path": {"buffer": "0B"}}, "less than two packets; give at least 3028B, or 0B with a burst for a policer"),
         ({"path": {"burst": "1513B"}}, "less than a packet; give at least 1514B, or 0B for none"),
+        ({"path": {"burst": "0.0000001bdp"}}, "less than a packet; give at least 1514B, or 0B for none"),
         ({"path": {"burst": "15kB", "aqm": "codel"}}, "burst 15000B: with aqm codel"),
         ({"path": {"burst": "2sp"}}, "give bytes, bdp or frames (p)"),
         ({"path": {"aqm": "codel target=2000000s"}}, "at most 3600s"),

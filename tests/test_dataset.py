@@ -115,10 +115,10 @@ def test_a_dataset_whose_beginning_was_interrupted_can_be_begun_again(dataset: D
 def test_only_who_began_a_dataset_discards_it(dataset: Dataset) -> None:
     again = Dataset.open(dataset.directory)
     with again.writing():
-        again.discard_if_empty()
+        assert not again.discard_if_empty()
     assert Dataset.open(dataset.directory)
     with dataset.writing():
-        dataset.discard_if_empty()
+        assert dataset.discard_if_empty()
     assert not dataset.directory.exists()
 
 

@@ -10,8 +10,8 @@ use nix::sys::statfs::{statfs, FsType};
 use nix::time::{clock_getres, ClockId};
 
 use crate::btf::KernelBtf;
+use crate::log::with_log;
 use crate::objects::Object;
-use crate::registry::with_log;
 use crate::{Refusal, Result};
 
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";

@@ -8,6 +8,7 @@
 
 mod btf;
 mod host;
+mod log;
 mod objects;
 mod programs;
 mod recording;

@@ -4,14 +4,14 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use libbpf_rs::query::MapInfoIter;
-use libbpf_rs::{set_print, MapCore, MapHandle, MapType, ObjectBuilder, OpenObject, PrintLevel};
+use libbpf_rs::{MapCore, MapHandle, MapType, ObjectBuilder, OpenObject};
 use serde::Serialize;
 
 use crate::btf::KernelBtf;
 use crate::host;
+use crate::log::with_log;
 use crate::objects::{names, Object};
 use crate::refusal::without_number;
 use crate::{Refusal, Result};
@@ -26,8 +26,6 @@ const RECORDS_CALLS: &str = "records_calls";
 pub(crate) const CALLS_MAP: &str = "cc_calls";
 /// Size of that map: it holds some 80,000 calls.
 const CALLS_BYTES: u32 = 64 << 20;
-/// Lines of the verifier's log that are kept: enough to show the refused instruction and its registers.
-const LOG_LINES: usize = 20;
 
 /// Returns where a control is pinned unless the caller says otherwise.
 pub fn pin_path(name: &str) -> PathBuf {
@@ -258,25 +256,4 @@ pub(crate) fn registered_map(name: &str, pin: &Path) -> Option<MapHandle> {
     MapInfoIter::default()
         .filter(|map| map.ty == MapType::StructOps && map.name.to_str() == Some(name))
         .find_map(|map| MapHandle::from_map_id(map.id).ok())
-}
-
-/// The messages of libbpf, which has one callback for them per process; hence only one control is loaded at a time.
-static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-/// Does the work, and returns the last lines that libbpf and the verifier wrote during it.
-pub(crate) fn with_log<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
-    fn keep(_: PrintLevel, text: String) {
-        if let Ok(mut log) = LOG.lock() {
-            log.extend(text.lines().map(str::to_owned));
-            let surplus = log.len().saturating_sub(LOG_LINES);
-            log.drain(..surplus);
-        }
-    }
-    let _guard = ONE_AT_A_TIME.lock();
-    let before = set_print(Some((PrintLevel::Warn, keep)));
-    let result = work();
-    set_print(before);
-    let log = LOG.lock().map(|mut log| std::mem::take(&mut *log)).unwrap_or_default();
-    (result, log)
 }

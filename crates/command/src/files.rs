@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use crate::contend::drawn;
+use crate::random::drawn;
 
 /// Writes a new file and gives it this name. It is written in the same directory under a name that nobody can guess, and
 /// no link is followed, since root may write to directories in which other users can create links. The error says why not.

@@ -12,6 +12,7 @@ mod generate;
 mod guard;
 mod interrupt;
 mod output;
+mod random;
 mod watch;
 
 use std::process::ExitCode;

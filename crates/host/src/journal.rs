@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::cgroups::Group;
-use crate::session::cannot_write;
+use crate::refusal::cannot_write;
 use crate::sysctl::Sysctl;
 use crate::threads::SavedThread;
 use crate::{Owner, Result};

@@ -1,6 +1,7 @@
 //! The errors a user sees: one line each, exit status 2.
 
 use std::io;
+use std::path::Path;
 
 /// What a refusal is about. Python has one exception for each (python/brobust/errors.py).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,4 +42,8 @@ impl Refusal {
 pub(crate) fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_lowercase()
+}
+
+pub(crate) fn cannot_write(file: &Path, error: &io::Error) -> Refusal {
+    Refusal::missing_support(format!("{}: {}", file.display(), reason(error)))
 }

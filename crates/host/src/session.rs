@@ -8,7 +8,6 @@
 //! QEMU.
 
 use std::fs::{self, DirBuilder};
-use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +17,7 @@ use crate::guardian::Guardian;
 use crate::journal::Journal;
 use crate::leftovers::{clean_locked, undo};
 use crate::locks::{self, Lock};
-use crate::refusal::reason;
+use crate::refusal::cannot_write;
 use crate::sysctl::Sysctl;
 use crate::threads::{cpus_of, SavedThread};
 use crate::{printable, Owner, Refusal, Result, Runtime};
@@ -187,8 +186,7 @@ impl Session {
     pub fn hold_sysctl(&mut self, name: &str, value: &str) -> Result<()> {
         let lock = self.runtime.lock_sysctls()?;
         let file = self.runtime.sysctls.join(name);
-        let now = fs::read_to_string(&file)
-            .map_err(|error| Refusal::missing_support(format!("{}: {}", file.display(), reason(&error))))?;
+        let now = fs::read_to_string(&file).map_err(|error| cannot_write(&file, &error))?;
         // If it could not be restored the last time, the session has its true previous value, not the file.
         let recorded = self.journal.sysctls.iter().find(|sysctl| sysctl.name == name);
         let previous = recorded.map_or(now.trim().to_owned(), |sysctl| sysctl.previous.clone());
@@ -275,10 +273,6 @@ fn refuse_without_spare_of(host: &[usize], journals: &[Journal], cpus: &[usize],
          --threads, give --driver quota, or --force with --for",
         host.len()
     )))
-}
-
-pub(crate) fn cannot_write(file: &Path, error: &io::Error) -> Refusal {
-    Refusal::missing_support(format!("{}: {}", file.display(), reason(error)))
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ from brobust.cli.lazy import group_of
 from brobust.errors import BrobustError, UnreadableFile, debugging, one_line, printable
 
 SHOW_WARNING = warnings.showwarning
+INTERRUPTED = 130
 
 # Where each command is defined, and its line in `brobust --help`, which is the first paragraph of its own help.
 COMMANDS = {
@@ -123,12 +124,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             stream.reconfigure(errors="backslashreplace")
     try:
         status = app(args=arguments, standalone_mode=False)
+        if status == INTERRUPTED:  # typer makes it of Ctrl-C without a word
+            _refuse("interrupted", INTERRUPTED)
     except BrobustError as error:
         status = _refuse(str(error), error.exit_status)
     except TyperException as error:
         status = _refuse(error.format_message(), 2)
     except (KeyboardInterrupt, typer.Abort):
-        status = _refuse("interrupted", 130)
+        status = _refuse("interrupted", INTERRUPTED)
     except BrokenPipeError:  # the reader of the pipe has closed it, as `head` does
         sys.stderr.close()
         status = 0

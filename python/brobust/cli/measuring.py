@@ -51,6 +51,8 @@ def _measure(
         raise
     except KeyboardInterrupt:
         done = len(dataset.finished())
+        if not done and dataset.discard_if_empty():
+            raise BadInterrupt("interrupted before the first run was complete; nothing is kept") from None
         how = go_on or f"`brobust run --resume --out {dataset.directory}`"
         raise BadInterrupt(
             f"interrupted; {done} of {len(grid.runs())} runs are in {dataset.directory}; complete them with {how}"

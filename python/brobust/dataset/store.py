@@ -161,15 +161,17 @@ class Dataset:
             (self.directory / name / f"{run}.parquet").unlink(missing_ok=True)
         (self.directory / "pcap" / f"{run}.pcap").unlink(missing_ok=True)
 
-    def discard_if_empty(self) -> None:
-        """Remove the dataset if this object has begun it and nothing was measured into it. Call it only while
-        `writing`."""
-        if self._begun_here and not any(self.directory.glob("runs/*")):
-            for name in BEGINNING:
-                (self.directory / name).unlink(missing_ok=True)
-            if self._made_directory:
-                with contextlib.suppress(OSError):  # something else was put there
-                    self.directory.rmdir()
+    def discard_if_empty(self) -> bool:
+        """Remove the dataset if this object has begun it and nothing was measured into it, and return whether it did.
+        Call it only while `writing`."""
+        if not self._begun_here or any(self.directory.glob("runs/*")):
+            return False
+        for name in BEGINNING:
+            (self.directory / name).unlink(missing_ok=True)
+        if self._made_directory:
+            with contextlib.suppress(OSError):  # something else was put there
+                self.directory.rmdir()
+        return True
 
     def note_calibration(self, calibration: Mapping[str, Any]) -> None:
         """Add a line to calibration.jsonl."""

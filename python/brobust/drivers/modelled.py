@@ -25,6 +25,19 @@ FORM = (
 )
 
 
+def _settings(name: str) -> str:
+    if name == "late":
+        return ":chance=P, a part above 0 and at most 100%, and :timers"
+    return f":hz=N, {MIN_HZ} to {MAX_HZ}" + (", and :idle" if name == "deadline" else "")
+
+
+def _fraction_or_0(text: str) -> float:
+    try:
+        return units.fraction(text)
+    except ValueError:
+        return 0
+
+
 @dataclass(frozen=True)
 class Modelled:
     """A driver as virtual time models it. `idle`: the vCPU sleeps when it has nothing to do; otherwise it is busy. A
@@ -49,21 +62,20 @@ class Modelled:
         name, *settings = text.split(":")
         if name not in MODELLED:
             return None
-        hz, idle, chance, timers = DEFAULT_HZ, False, 1.0, False
+        given: dict[str, Any] = {}
         for setting in settings:
             key, _, value = setting.partition("=")
+            if key in given:
+                raise ValueError(f"{text!r} has {key} twice; give it once")
             if key == "hz" and name != "late" and value.isdecimal() and MIN_HZ <= int(value) <= MAX_HZ:
-                hz = int(value)
-            elif setting == "idle" and name == "deadline":
-                idle = True
-            elif key == "chance" and name == "late" and 0 < (part := units.fraction(value)) <= 1:
-                chance = part
-            elif setting == "timers" and name == "late":
-                timers = True
+                given[key] = int(value)
+            elif key == "chance" and name == "late" and 0 < (part := _fraction_or_0(value)) <= 1:
+                given[key] = part
+            elif setting == {"deadline": "idle", "late": "timers"}.get(name):
+                given[key] = True
             else:
-                bounds = f"hz is {MIN_HZ} to {MAX_HZ}, a chance above 0 and at most 100%"
-                raise ValueError(f"{text!r} has the setting {setting!r}; give {FORM}; {bounds}")
-        return cls(name, hz, idle, chance, timers)
+                raise ValueError(f"{text!r} has the setting {setting!r}; {name} takes {_settings(name)}")
+        return cls(name, **given)
 
     def __str__(self) -> str:
         hz = f":hz={self.hz}" if self.hz != DEFAULT_HZ else ""

@@ -106,7 +106,7 @@ class Path(Table):
             )
 
     def _broken_rules_of_burst(self) -> Iterator[str]:
-        if 0 < self.burst_bytes < units.FRAME_BYTES:
+        if self.burst.amount > 0 and self.burst_bytes < units.FRAME_BYTES:
             yield (
                 f"burst {self.burst} is {self.burst_bytes} bytes on this path, less than a packet; give at least "
                 f"{units.FRAME_BYTES}B, or 0B for none"

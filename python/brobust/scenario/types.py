@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, PlainSerializer
 
 from brobust import drivers, units
 from brobust.drivers import schedules
-from brobust.drivers.modelled import Modelled
+from brobust.drivers.modelled import MODELLED, Modelled
 from brobust.scenario import specs
 
 
@@ -38,7 +38,7 @@ def _phase(given: object) -> object:
 def _known_driver(given: str) -> str:
     modelled = Modelled.parse(given)
     if modelled is None and given not in drivers.CHOICES:
-        raise ValueError(f"{given!r} is not one of {', '.join(drivers.CHOICES)}")
+        raise ValueError(f"{given!r} is not one of {', '.join(dict.fromkeys((*drivers.CHOICES, *MODELLED)))}")
     return given if modelled is None else str(modelled)
 
 

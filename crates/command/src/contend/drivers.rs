@@ -10,8 +10,8 @@ use brobust_host::cgroups::Group;
 use brobust_host::threads::{cpus_of, set_cpus};
 use brobust_host::{Refusal, Result, Session};
 
-use super::drawn;
 use super::request::{Driver, Request};
+use crate::random::drawn;
 
 /// A thread, and the CPU that it is pinned to where the driver needs one of the thread's own.
 pub type Place = (i32, Option<usize>);

@@ -390,7 +390,7 @@ mod tests {
     }
 
     fn scratch() -> Scratch {
-        let name = format!("brobust-recordings-{}-{:x}", std::process::id(), super::super::drawn());
+        let name = format!("brobust-recordings-{}-{:x}", std::process::id(), crate::random::drawn());
         let path = std::env::temp_dir().join(name);
         fs::create_dir(&path).expect("made");
         Scratch(path)

@@ -263,7 +263,7 @@ mod tests {
 
     impl Proc {
         fn with(program: &str, names: &[&[u8]]) -> Self {
-            let random = super::super::drawn();
+            let random = crate::random::drawn();
             let root = std::env::temp_dir().join(format!("brobust-proc-{}-{random:x}", std::process::id()));
             let process = root.join(PID.to_string());
             for (number, name) in names.iter().enumerate() {
