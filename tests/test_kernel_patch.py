@@ -305,7 +305,7 @@ REFUSALS = [
     ("ok", ["--check", "--module", "x"], "--check changes and builds nothing"),
     ("ok", ["--diff", "--json"], "both go to standard output"),
     ("ok", ["--guest", "x"], "--kdir debian-6.12"),
-    ("ok", ["--repair", "all"], "give robust or steady"),
+    ("ok", ["--repair", "all"], "give robust, steady or kept"),
     ("ok", ["--repair", "steady"], "has no include/linux/tcp.h"),
     ("ok", ["--repair", "steady", "--module", "x"], "changes the kernel itself"),
     ("ok", ["--kdir", "/tmp"], "is not a prepared kernel tree"),

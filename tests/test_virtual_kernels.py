@@ -76,6 +76,7 @@ def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / "cc/controls").mkdir(parents=True)
     monkeypatch.setattr(our_files, "VIRTUAL", root)
     monkeypatch.setattr(our_files, "CC", root / "cc")
+    monkeypatch.setattr(our_files, "PATCHES", root / "series")
     monkeypatch.setenv("BROBUST_CACHE", str(tmp_path / "cache"))
     return root
 

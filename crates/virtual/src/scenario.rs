@@ -35,7 +35,7 @@ pub struct Scenario {
     pub coalesce: u64,
     /// Largest super-packet that the senders' network devices take, bytes with headers.
     pub tso_max_size: u32,
-    /// How much of what departures were late the senders make up for, us (net.ipv4.tcp_pacing_lag_us of 0018).
+    /// How much of what departures were late the senders make up for, us (net.ipv4.tcp_pacing_lag_us of kernel/patches/kept).
     #[serde(default)]
     pub pacing_lag_us: u32,
     /// Queueing discipline of the senders. Empty: the kernel's default, over which TCP paces by itself.

@@ -16,10 +16,11 @@ import typer
 from brobust import files
 from brobust.errors import BadInput, MissingSupport
 from brobust.kernel_patch import apply as patching
-from brobust.kernel_patch import compiling
+from brobust.kernel_patch import compiling, series
 from brobust.kernel_patch.apply import Change
 from brobust.kernel_patch.compiling import Compiled
-from brobust.kernel_patch.repairs import REPAIRS
+from brobust.kernel_patch.repairs import REPAIRS, SERIES
+from brobust.kernel_patch.series import Patch
 from brobust.kernels import vm as vm_kernels
 from brobust.kernels.toolchain import BuildFailed
 
@@ -29,7 +30,8 @@ def patch(
     repair: Annotated[
         str,
         typer.Option(
-            help="robust changes BBR alone (2BRobust; versions 1, 2, 3); steady also changes the TCP stack (version 1)."
+            help="robust changes BBR alone (2BRobust; versions 1, 2, 3), steady also the TCP stack (version 1); "
+            "kept is a series for the stack and fq, off by default."
         ),
     ] = "robust",
     check: Annotated[
@@ -66,11 +68,12 @@ def patch(
     """Repair BBR in a kernel tree (docs/robust.md, docs/repair.md), compile what changed, and explain the change."""
     diff = diff or (output is not None and not format_patch)
     _check_options(check, diff, format_patch, as_json, output, module, guest, kdir)
-    if repair not in REPAIRS:
-        raise BadInput(f"--repair: {repair!r} is not a repair; give {' or '.join(REPAIRS)}")
-    if (module or guest) and not REPAIRS[repair].is_module:
+    if repair not in {**REPAIRS, **SERIES}:
+        raise BadInput(f"--repair: {repair!r} is not a repair; give {', '.join(REPAIRS)} or {', '.join(SERIES)}")
+    if (module or guest) and (repair in SERIES or not REPAIRS[repair].is_module):
         raise BadInput(f"--repair {repair} changes the kernel itself, not a module; leave out --module and --guest")
-    changes = patching.plan(tree, repair)
+    patches = series.plan(tree, repair) if repair in SERIES else []
+    changes = series.together(tree, patches) if repair in SERIES else patching.plan(tree, repair)
     todo = [change for change in changes if not change.repaired_already]
     show = diff or format_patch
     sentence, compiled, kernel = "", None, None
@@ -83,12 +86,12 @@ def patch(
         else:
             with _modules(module, guest) as directory, _quoting():
                 wanted = changes if directory else todo
-                compiled = compiling.compile_changes(tree, wanted, headers, directory)
+                compiled = compiling.compile_changes(tree, wanted, headers, directory, built_in=repair in SERIES)
                 if guest is not None:
                     own = vm_kernels.find(kdir or "")
                     kernel = vm_kernels.with_modules(own, [compiled.module("tcp_bbr")], guest).name
     if show:
-        _show(tree, todo, repair if format_patch else None, output)
+        _show(tree, todo, repair if format_patch else None, patches, output)
     elif not check:
         patching.write(tree, changes)
     if as_json:
@@ -134,12 +137,16 @@ def _quoting() -> Iterator[None]:
         raise MissingSupport(f"the module cannot be built: {error}") from None
 
 
-def _show(tree: Path, todo: Sequence[Change], mailed: str | None, output: Path | None) -> None:
-    """Print or write the changes: as a diff, or with `mailed`, the name of a repair, as a patch with its message."""
+def _show(
+    tree: Path, todo: Sequence[Change], mailed: str | None, patches: Sequence[Patch], output: Path | None
+) -> None:
+    """Print or write the changes: as a diff, or with `mailed`, the name of a repair, as a patch with its message, or as
+    the patches of a series."""
     if not todo:
         return
     if mailed is not None:
-        text = patching.mail(todo, mailed, patching.author(tree), format_datetime(localtime()))
+        author, date = patching.author(tree), format_datetime(localtime())
+        text = series.mails(patches, author, date) if patches else patching.mail(todo, mailed, author, date)
     else:
         text = "".join(change.diff for change in todo)
     content = text.encode(errors="surrogateescape")

@@ -22,6 +22,8 @@ from brobust.kernel_patch.repairs import REPAIRS, RULES, File, read
 # Coccinelle usually takes a second, but may take very long for a file that is not BBR at all.
 TIMEOUT_SECONDS = 60
 
+MODES = {".sh": "100755"}  # of files that a series adds, as git writes them
+
 
 @dataclass(frozen=True)
 class Change:
@@ -41,6 +43,11 @@ class Change:
         """Return whether the file was repaired before, so that nothing changes."""
         return self.before == self.after
 
+    @property
+    def new(self) -> str:
+        """Return git's line for a file that the tree does not have yet; nothing for others."""
+        return "" if self.before else f"new file mode {MODES.get(Path(self.name).suffix, '100644')}\n"
+
     @cached_property
     def diff(self) -> str:
         """Return a unified diff with function names, the format in which patches are posted."""
@@ -48,6 +55,8 @@ class Change:
             for side, text in (("a", self.before), ("b", self.after)):
                 (Path(scratch) / side).write_bytes(text.encode(errors="surrogateescape"))
             labels = [f"--label={side}/{self.name}" for side in "ab"]
+            if not self.before:
+                labels[0] = "--label=/dev/null"
             return _run(["diff", "-U3", "-p", *labels, "a", "b"], Path(scratch), "diffutils").stdout
 
     def count(self, sign: str) -> int:
@@ -62,7 +71,8 @@ class Change:
 
 
 def plan(tree: Path, repair: str = "robust") -> list[Change]:
-    """Return what a repair (a name in repairs.REPAIRS) changes in a tree. This itself changes nothing."""
+    """Return what a repair (a name in repairs.REPAIRS) changes in a tree. This itself changes nothing. For a series:
+    series.plan()."""
     if not tree.is_dir():
         raise BadInput(f"{tree} is not a directory; give an unpacked Linux source")
     changes = []
@@ -112,7 +122,10 @@ def write(tree: Path, changes: Sequence[Change]) -> None:
         _replace(tree, [(change.name, change.after) for change in todo])
     except BaseException as error:
         with suppress(OSError):
-            _replace(tree, [(c.name, c.before) for c in todo if read(tree / c.name) != c.before])
+            _replace(tree, [(c.name, c.before) for c in todo if c.before and read(tree / c.name) != c.before])
+            for change in todo:
+                if not change.before:
+                    (tree / change.name).unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise MissingSupport(f"{tree} cannot be changed: {error.strerror}") from None
         raise
@@ -123,11 +136,16 @@ def _replace(tree: Path, texts: Sequence[tuple[str, str]]) -> None:
     try:
         for name, text in texts:
             file = tree / name
+            file.parent.mkdir(exist_ok=True)
             handle, beside = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
             new.append((Path(beside), file))
             with os.fdopen(handle, "wb") as out:
                 out.write(text.encode(errors="surrogateescape"))
-            shutil.copymode(file, beside)
+            if file.exists():
+                shutil.copymode(file, beside)
+            else:
+                beside_mode = int(MODES.get(file.suffix, "100644"), 8) & 0o777
+                Path(beside).chmod(beside_mode)
         for beside_file, file in new:
             beside_file.replace(file)
     finally:
@@ -140,17 +158,22 @@ def mail(changes: Sequence[Change], repair: str, author: str, date: str) -> str:
     todo = [change for change in changes if not change.repaired_already]
     subject, _, body = (RULES / repair / "message").read_text().partition("\n")
     about = REPAIRS[repair].subsystem or ", ".join(Path(change.name).stem for change in todo)
-    added, removed = (sum(change.count(sign) for change in todo) for sign in "+-")
-    files = f"{len(todo)} file{'s' if len(todo) > 1 else ''} changed"
+    return mail_of(todo, f"[PATCH] {about}: {subject}", body.lstrip("\n"), author, date)
+
+
+def mail_of(changes: Sequence[Change], subject: str, body: str, author: str, date: str) -> str:
+    """Return a patch with this subject and message in the format of `git format-patch`."""
+    added, removed = (sum(change.count(sign) for change in changes) for sign in "+-")
+    files = f"{len(changes)} file{'s' if len(changes) > 1 else ''} changed"
     return "".join(
         [
             "From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001\n",
-            f"From: {author}\nDate: {date}\nSubject: [PATCH] {about}: {subject}\n",
+            f"From: {author}\nDate: {date}\nSubject: {subject}\n\n",
             f"{body}---\n",
-            *(f"{change.stat}\n" for change in todo),
+            *(f"{change.stat}\n" for change in changes),
             f" {files}, {added} insertions(+), {removed} deletions(-)\n\n",
-            *(f"diff --git a/{change.name} b/{change.name}\n{change.diff}" for change in todo),
-            "-- \nbrobust\n",
+            *(f"diff --git a/{change.name} b/{change.name}\n{change.new}{change.diff}" for change in changes),
+            "-- \nbrobust\n\n",
         ]
     )
 

@@ -61,11 +61,13 @@ def _same_version(tree: Path, release: str) -> bool:
 
 
 def compile_changes(
-    tree: Path, changes: Sequence[Change], kdir: KernelHeaders, modules: Path | None = None
+    tree: Path, changes: Sequence[Change], kdir: KernelHeaders, modules: Path | None = None, *, built_in: bool = False
 ) -> Compiled:
-    """Compile each repaired file. With `modules`, a directory, also link tcp_bbr.ko into it. The tree is only read."""
+    """Compile each repaired file. With `modules`, a directory, also link tcp_bbr.ko into it. `built_in`: as a part of
+    the kernel, since not every file can be a module. The tree is only read."""
     begun = time.monotonic()
-    sources = [change for change in changes if change.name.endswith(".c")]
+    # What a series adds below tools/ is no part of the kernel.
+    sources = [change for change in changes if change.name.endswith(".c") and not change.name.startswith("tools/")]
     headers = [change for change in changes if change.name.endswith(".h")]
     names = [Path(change.name).stem for change in sources]
     with tempfile.TemporaryDirectory(prefix="brobust-patch-") as scratch:
@@ -78,8 +80,8 @@ def compile_changes(
         # google's versions include "tcp_dctcp.h", which lies beside them.
         beside = f"ccflags-y := -I{tree.resolve()}/net/ipv4\n"
         # This directory is searched before those of LINUXINCLUDE, so a changed header replaces the kernel's own.
-        before = f"NOSTDINC_FLAGS += -I{here}/include\n" if headers else ""
-        (here / "Kbuild").write_text(f"obj-m := {' '.join(objects)}\n{beside}{before}")
+        before = f"NOSTDINC_FLAGS += -I{here}/include -I{here}/include/uapi\n" if headers else ""
+        (here / "Kbuild").write_text(f"obj-{'y' if built_in else 'm'} := {' '.join(objects)}\n{beside}{before}")
         with Log(Path(scratch) / "log") as log:
             make(kdir, here, objects, log)
             if modules is not None:

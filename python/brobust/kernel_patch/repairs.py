@@ -177,6 +177,35 @@ REPAIRS = {
 }
 
 
+@dataclass(frozen=True)
+class Series:
+    """A series of plain patches (series.py)."""
+
+    mark: str
+    """The file that tells whether a tree has it all."""
+
+
+SERIES = {"kept": Series("net/ipv4/sysctl_net_ipv4.c")}
+
+# What the files are that a series changes, and what it does there, in sentences.
+WHAT = {
+    "Documentation/networking/ip-sysctl.rst": ("the documentation of sysctls",),
+    "include/linux/tcp.h": ("a socket's state", "17 bytes: the lag, and a bound that is learned from losses"),
+    "include/net/netns/ipv4.h": ("a network namespace's state",),
+    "include/net/tcp.h": ("what TCP's files share",),
+    "include/uapi/linux/pkt_sched.h": ("fq's attributes", "new TCA_FQ_PACING_LAG, us; 0 at first: off"),
+    "net/ipv4/sysctl_net_ipv4.c": ("sysctls", "new net.ipv4.tcp_pacing_lag_us; 0 at first: off"),
+    "net/ipv4/tcp_bbr.c": ("BBR",),
+    "net/ipv4/tcp_input.c": ("losses", "a packet of the later half of what was sent ahead lowers the bound"),
+    "net/ipv4/tcp_output.c": (
+        "pacing",
+        "new tcp_pacing_resumes(): if only pacing kept the data and the socket is looked at too late, that is a lag",
+        "tcp_update_skb_after_send(): gaps are shorter, a 16th at least, until the lag is made up for",
+    ),
+    "net/sched/sch_fq.c": ("fq", "new fq_flow_catch_up(): the same for flows without departure times of their own"),
+}
+
+
 def _version_of_bbr(text: str) -> int:
     """Return the version of a tcp_bbr.c: from its BBR_VERSION, else from names that only one version has."""
     if defined := re.search(r"^#define\s+BBR_VERSION\s+([0-9]+)", text, re.MULTILINE):

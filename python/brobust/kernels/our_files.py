@@ -30,6 +30,9 @@ PATCHES = directory("kernel/patches")
 CC_IN_TREE = "tree/arch/um/brobust/cc"
 NOT_IN_KERNELS = ("hosts/bpf/", "hosts/program/")
 
+# The series for kernel trees that every virtual kernel has as well; it is applied first, to the tree as it was.
+KEPT = "0000-kept-"
+
 
 def of_virtual_kernels(*, real_time: bool = False) -> dict[str, Path]:
     """Return every file of ours that a virtual kernel is built from, by its path in kernel/virtual. Files of cc/ get
@@ -39,10 +42,22 @@ def of_virtual_kernels(*, real_time: bool = False) -> dict[str, Path]:
     files = {"config": VIRTUAL / "config"}
     for part in ("patches", "tree"):
         files |= {f"{part}/{name}": path for name, path in below(VIRTUAL / part).items()}
+    files |= {f"patches/{KEPT}{name}": path for name, path in series("kept").items() if _is_for_the_kernel(path)}
     files |= {f"{CC_IN_TREE}/{name}": path for name, path in below(CC).items() if not name.startswith(NOT_IN_KERNELS)}
     if real_time:
         files |= {f"real-time-{name}" if name == "config" else name: path for name, path in below(REAL_TIME).items()}
     return files
+
+
+def series(name: str) -> dict[str, Path]:
+    """Return the patches of a series in kernel/patches, by their names, in the order in which they are applied."""
+    return {patch: path for patch, path in below(PATCHES / name).items() if path.suffix == ".patch"}
+
+
+def _is_for_the_kernel(patch: Path) -> bool:
+    """Return whether a patch changes more than documentation and tests, which virtual kernels are built without."""
+    changed = [line for line in patch.read_text().splitlines() if line.startswith("+++ b/")]
+    return not all(line.startswith(("+++ b/Documentation/", "+++ b/tools/")) for line in changed)
 
 
 def below(root: Path) -> dict[str, Path]:

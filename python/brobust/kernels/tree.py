@@ -61,14 +61,16 @@ def _apply(patch: Path, tree: Path, log: Log) -> None:
     log.write(f"{patch.name}:\n{trial.stdout}{trial.stderr}")
     if trial.returncode != 0:
         raise BadInput(
-            f"kernel: {_place_of(patch)}/{patch.name} does not apply to Linux {version_of(tree)}: "
+            f"kernel: {_place_of(patch)} does not apply to Linux {version_of(tree)}: "
             f"{misfits(trial.stdout + trial.stderr)}; adapt the patch or give another tree"
         )
     subprocess.run(command, cwd=tree, capture_output=True, check=True, env=environment())
 
 
 def _place_of(patch: Path) -> str:
-    return f"kernel/{'real-time' if patch.name.startswith('real-time-') else 'virtual'}/patches"
+    if patch.name.startswith(our_files.KEPT):
+        return f"kernel/patches/kept/{patch.name.removeprefix(our_files.KEPT)}"
+    return f"kernel/{'real-time' if patch.name.startswith('real-time-') else 'virtual'}/patches/{patch.name}"
 
 
 def misfits(output: str) -> str:

@@ -146,7 +146,7 @@ struct brobust_shared {
 	u32 tcp_memory; /* upper limit of a socket's buffers, bytes */
 	u64 tx_completion, coalesce;
 	u32 tso_max_size;  /* what the network device takes at once, with headers, bytes */
-	u32 pacing_lag_us; /* net.ipv4.tcp_pacing_lag_us, as that of 0018 */
+	u32 pacing_lag_us; /* net.ipv4.tcp_pacing_lag_us, as that of kernel/patches/kept */
 	u64 timer_cost, rx_packet_cost, tx_skb_cost, tx_byte_cost;
 	char qdisc[16];
 	char commands[2048]; /* rtnetlink messages, for a bottleneck's queueing discipline */

@@ -1,0 +1,108 @@
+"""Plan what a series of plain patches changes in a kernel tree, and print it as a series to post.
+
+kernel/patches/kept has the patches. Each of their changes replaces one line that every tree has, so one file serves
+Linux 6.1 and 7.3; what is printed has the tree's own lines around each change. A name begins with the number of the
+patch in the series; several files may have one number, such as those for kernels before and since Linux 7, and
+NUMBER-message is the message. Virtual kernels are built from the same files (kernels/our_files.py).
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from brobust.errors import BadInput, MissingSupport
+from brobust.kernel_patch import apply
+from brobust.kernel_patch.apply import Change
+from brobust.kernel_patch.repairs import RULES, SERIES, WHAT, File, read
+from brobust.kernels import our_files
+from brobust.kernels.sources import version_of
+from brobust.kernels.tree import is_for, misfits
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One patch of a series, as it is for a tree."""
+
+    subject: str
+    message: str
+    changes: tuple[Change, ...]
+
+
+def plan(tree: Path, series: str = "kept") -> list[Patch]:
+    """Return the patches that a tree still lacks. This itself changes nothing."""
+    if not tree.is_dir():
+        raise BadInput(f"{tree} is not a directory; give an unpacked Linux source")
+    found = []
+    now: dict[str, str] = {}
+    for number, files in groupby(our_files.series(series).items(), key=lambda file: file[0].partition("-")[0]):
+        before = dict(now)
+        for _, path in files:
+            if is_for(text := path.read_text(), tree):
+                now |= _patched(tree, path, text, now)
+        was = {name: before.get(name, _read(tree, name)) for name in now}
+        changes = [Change(_file(name, series), was[name], now[name]) for name in sorted(now) if now[name] != was[name]]
+        if changes:
+            subject, _, message = (RULES / series / f"{number}-message").read_text().partition("\n")
+            found.append(Patch(subject, message.lstrip("\n"), tuple(changes)))
+    return found
+
+
+def together(tree: Path, patches: Sequence[Patch]) -> list[Change]:
+    """Return what the patches change together, each file once."""
+    whole: dict[str, Change] = {}
+    for change in (change for patch in patches for change in patch.changes):
+        before = whole[change.name].before if change.name in whole else change.before
+        whole[change.name] = Change(change.file, before, change.after)
+    if not whole:
+        name = SERIES["kept"].mark
+        return [Change(_file(name, "kept"), read(tree / name), read(tree / name))]
+    return list(whole.values())
+
+
+def mails(patches: Sequence[Patch], author: str, date: str) -> str:
+    """Return the patches in the format of `git format-patch`, one after the other, for `git am` or for posting."""
+    return "".join(
+        apply.mail_of(patch.changes, f"[PATCH {number}/{len(patches)}] {patch.subject}", patch.message, author, date)
+        for number, patch in enumerate(patches, start=1)
+    )
+
+
+def _file(name: str, series: str) -> File:
+    what, *explanation = WHAT.get(name, (Path(name).name,))
+    return File(name, f"{series}/", "", 0, "", what, tuple(explanation))
+
+
+def _read(tree: Path, name: str) -> str:
+    """Return a file's text; empty if it is not there."""
+    return read(tree / name) if (tree / name).is_file() else ""
+
+
+def _patched(tree: Path, patch: Path, text: str, now: dict[str, str]) -> dict[str, str]:
+    """Return the files that a patch changes, as they are afterwards; `now`: those that an earlier one has changed."""
+    names = re.findall(r"^\+\+\+ b/(\S+)", text, re.MULTILINE)
+    with tempfile.TemporaryDirectory(prefix="brobust-patch-") as scratch:
+        for name in names:
+            there = Path(scratch) / name
+            there.parent.mkdir(parents=True, exist_ok=True)
+            if content := now.get(name, _read(tree, name)):
+                there.write_bytes(content.encode(errors="surrogateescape"))
+        command = ["patch", "-p1", "-F0", "--batch", "--forward", "--no-backup-if-mismatch", "--reject-file=-"]
+        try:
+            done = subprocess.run(
+                [*command, "-i", str(patch.resolve())], cwd=scratch, capture_output=True, text=True, errors="replace",
+                check=False,
+            )  # fmt: skip
+        except FileNotFoundError:
+            raise MissingSupport("patch is not installed; apt-get install patch") from None
+        if done.returncode != 0:
+            raise BadInput(
+                f"{tree}: kernel/patches/kept/{patch.name} does not apply to Linux {version_of(tree)}: "
+                f"{misfits(done.stdout + done.stderr)}; adapt the patch to this tree"
+            )
+        return {name: read(Path(scratch) / name) for name in names}

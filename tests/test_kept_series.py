@@ -1,0 +1,169 @@
+"""The series `kept` for kernel trees: it applies, once, and what it prints can be posted.
+
+Each of its changes replaces one line, so skeletons stand for the kernels' files that have those lines only. What the
+rule does is tested in virtual time (test_virtual.py), since every virtual kernel has it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from brobust.errors import BadInput
+from brobust.kernel_patch import apply, series
+from brobust.kernels import our_files
+from brobust.kernels import vm as vm_kernels
+
+Brobust = Callable[..., subprocess.CompletedProcess[str]]
+
+UNTIL_6, SINCE_7 = "until-6", "since-7"
+
+
+@pytest.fixture(params=[UNTIL_6, SINCE_7])
+def tree(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Make a tree whose files have the lines that the series looks for, as they are before Linux 7 or since."""
+    return _skeleton(tmp_path / "linux", request.param)
+
+
+def _skeleton(root: Path, generation: str) -> Path:
+    (root / "net").mkdir(parents=True)
+    (root / "Makefile").write_text("VERSION = 6\nPATCHLEVEL = 12\nSUBLEVEL = 117\nEXTRAVERSION =\n")
+    other = SINCE_7 if generation == UNTIL_6 else UNTIL_6
+    for name, path in our_files.series("kept").items():
+        if other in name:
+            continue
+        text = path.read_text()
+        for file, hunks in re.findall(r"^--- a/(\S+)\n\+\+\+ .*\n((?:[@ +\\-].*\n|\n)+?)(?=--- |\Z)", text, re.M):
+            lines = [line[1:] for line in hunks.splitlines() if line[:1] in ("-", " ", "")]
+            there = root / file
+            there.parent.mkdir(parents=True, exist_ok=True)
+            with there.open("a") as out:
+                out.write("".join(f"{line}\n" for line in lines) + "/* elsewhere */\n")
+    if generation == SINCE_7:  # what tells the generations apart
+        for file, mark in (
+            ("include/net/tcp.h", "static inline void tcp_mstamp_refresh_inline(struct tcp_sock *tp)\n"),
+            ("tools/testing/selftests/net/Makefile", "# end of TEST_GEN_PROGS\n"),
+        ):
+            with (root / file).open("a") as out:
+                out.write(mark)
+    return root
+
+
+def _content(tree: Path) -> dict[str, str]:
+    return {str(path.relative_to(tree)): path.read_text() for path in tree.rglob("*") if path.is_file()}
+
+
+def test_it_applies_once_and_check_changes_nothing(tree: Path, brobust: Brobust) -> None:
+    before = _content(tree)
+    checked = brobust("kernel", "patch", str(tree), "--repair", "kept", "--check")
+    assert (checked.returncode, _content(tree)) == (0, before)
+    assert "net/sched/sch_fq.c (fq): the repair applies" in checked.stdout
+    done = brobust("kernel", "patch", str(tree), "--repair", "kept")
+    assert done.returncode == 0, done.stderr
+    after = _content(tree)
+    assert after["include/net/netns/ipv4.h"].count("sysctl_tcp_pacing_lag_us") == 1
+    hooked = [name for name, text in after.items() if "tcp_pacing_resumes(tp, val);" in text]
+    assert hooked == ["include/net/tcp.h" if "inline" in before["include/net/tcp.h"] else "net/ipv4/tcp_output.c"]
+    again = brobust("kernel", "patch", str(tree), "--repair", "kept")
+    assert "already repaired" in again.stdout
+    assert _content(tree) == after
+
+
+def test_a_virtual_kernel_is_built_from_the_same_files() -> None:
+    names = our_files.series("kept")
+    virtual = {name: path for name, path in our_files.of_virtual_kernels().items() if our_files.KEPT in name}
+    in_kernel = {name for name in names if not name.startswith(("1-documentation", "4-"))}
+    assert virtual == {f"patches/{our_files.KEPT}{name}": names[name] for name in in_kernel}
+    first = min(name for name in our_files.of_virtual_kernels() if name.startswith("patches/"))
+    assert first in virtual
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_git_takes_the_series_and_it_makes_the_same_tree(tree: Path, tmp_path: Path) -> None:
+    def git(*arguments: str) -> str:
+        settings = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+        return subprocess.run(
+            ["git", *settings, *arguments], cwd=tree, check=True, capture_output=True, text=True
+        ).stdout
+
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-q", "-m", "tree")
+    patches = series.plan(tree)
+    (tmp_path / "mbox").write_text(series.mails(patches, "A <a@example.org>", "Mon, 23 Nov 2026 00:00:00 +0000"))
+    git("am", "-q", str(tmp_path / "mbox"))
+    subjects = git("log", "--format=%s", "--reverse").splitlines()[1:]
+    assert subjects == [patch.subject for patch in patches]
+    assert all(re.match(r"(tcp|net_sched: sch_fq|tcp_bbr|selftests: net): ", subject) for subject in subjects)
+    assert series.plan(tree) == []
+    for change in series.together(tree, patches):
+        assert (tree / change.name).read_text() == change.after
+
+
+def test_a_tree_without_one_of_the_lines_is_refused_and_stays_as_it_was(tree: Path, brobust: Brobust) -> None:
+    file = tree / "net/sched/sch_fq.c"
+    file.write_text(file.read_text().replace("\tq->stat_throttled++;\n", ""))
+    before = _content(tree)
+    done = brobust("kernel", "patch", str(tree), "--repair", "kept")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "kernel/patches/kept/2-fq.patch does not apply to Linux 6.12.117: net/sched/sch_fq.c (hunk" in line
+    assert _content(tree) == before
+
+
+def test_a_failure_removes_the_files_that_are_new(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = _content(tree)
+    replace = Path.replace
+
+    def interrupted(self: Path, target: Path) -> Path:
+        done = replace(self, target)
+        if target.name == "pacing_lag.c":
+            monkeypatch.setattr(Path, "replace", replace)
+            raise KeyboardInterrupt
+        return done
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        apply.write(tree, series.together(tree, series.plan(tree)))
+    assert _content(tree) == before
+
+
+def test_what_is_no_tree_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="is not a directory"):
+        series.plan(tmp_path / "none")
+
+
+@pytest.mark.compiles
+@pytest.mark.skipif(shutil.which("perl") is None, reason="perl is not installed")
+def test_checkpatch_has_nothing_to_say(tmp_path: Path) -> None:
+    """Run the tree's own scripts/checkpatch.pl --strict on the series for a real tree."""
+    tarballs = sorted((vm_kernels.cache_directory() / "sources").glob("linux-source-6.12_*.tar.*"))
+    if not tarballs:
+        pytest.skip("the cache has no linux-source-6.12; `brobust kernel build` fetches it")
+    texts = [path.read_text() for path in our_files.series("kept").values()]
+    files = {name for text in texts for name in re.findall(r"^--- a/(\S+)", text, re.MULTILINE)}
+    scripts = {f"scripts/{name}" for name in ("checkpatch.pl", "spelling.txt", "const_structs.checkpatch")}
+    subprocess.run(
+        ["tar", "-xf", tarballs[-1], "--strip-components=1",
+         *(f"linux-source-6.12/{name}" for name in sorted({"Makefile", *files, *scripts}))],
+        cwd=tmp_path, check=False, capture_output=True,
+    )  # fmt: skip
+    patches = series.plan(tmp_path)
+    assert len(patches) >= 3
+    for number, patch in enumerate(patches):
+        (tmp_path / "patch").write_text(series.mails([patch], "A <a@example.org>", "Mon, 23 Nov 2026 00:00:00 +0000"))
+        # `git am -s` signs off. checkpatch asks about the maintainers of each new file; its directory has some.
+        options = ["--strict", "--no-tree", "--no-signoff", "--ignore", "FILE_PATH_CHANGES"]
+        done = subprocess.run(
+            ["perl", "scripts/checkpatch.pl", *options, "patch"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "total: 0 errors, 0 warnings, 0 checks" in done.stdout, f"{number}: {done.stdout}"
