@@ -28,6 +28,7 @@ from brobust.kernels import vm as vm_kernels
 from brobust.kernels.virtual import VirtualKernel
 from brobust.kernels.vm import Kernel
 from brobust.scenario import TSO_RTT_LOG, Flows, Path, Run, Scenario
+from brobust.scenario.specs import Pacing
 from brobust.testbed import accelerator, image, path, qemu, samples, traffic, uml
 from brobust.testbed.qemu import Guest, GuestConfig
 from brobust.units import Buffer, show_rate
@@ -37,6 +38,9 @@ MACS = {"sender": "52:54:00:77:00:01", "path": "52:54:00:77:00:02"}
 
 # What keeps the only CPU of a kernel without QEMU busy (kernel/real-time).
 BUSY: tuple[str, ...] = ("brobust_busy=1",)
+
+# Of kernels with kernel/patches/kept; us.
+PACING_LAG = "/proc/sys/net/ipv4/tcp_pacing_lag_us"
 
 UDP_SECONDS = 1.5
 CUBIC_SECONDS = 4
@@ -111,6 +115,9 @@ class VmBackend:
 
     def calibrate(self, scenarios: Sequence[Scenario]) -> list[dict[str, Any]]:
         records = []
+        kept = {(s.kernel, s.accelerator, s.contention.vcpus, s.pacing) for s in scenarios if s.pacing.lag}
+        for kernel, wanted, vcpus, pacing in sorted(kept, key=str):
+            self._in_living_guests(kernel, wanted, partial(self._keep_pacing, pacing=pacing), vcpus)
         points = {(s.kernel, s.accelerator, s.contention.vcpus, max(_bandwidths(s.path))) for s in scenarios}
         for kernel, wanted, vcpus, bandwidth in sorted(points):
             # With a longer RTT, only Cubic's start would take longer.
@@ -216,6 +223,7 @@ class VmBackend:
         # Kernels before 5.18 do not have this sysctl, nor the bonus that it sets.
         log, file = TSO_RTT_LOG[scenario.tso_sizing], "/proc/sys/net/ipv4/tcp_tso_rtt_log"
         testbed.sender.agent.run("bash", "-c", f"[ ! -e {file} ] || echo {log} >{file}")
+        self._keep_pacing(testbed, scenario.pacing)
         sampler = samples.Sampler(testbed.sender.agent, scenario)
         plan = during_run.plan(scenario.contention)
         self._place(testbed, plan)
@@ -313,6 +321,16 @@ class VmBackend:
         for thread, cpu in zip(testbed.sender.vcpu_threads, plan.senders, strict=True):
             cpus.pin([thread], {cpu})
         testbed.cpus = plan
+
+    def _keep_pacing(self, testbed: Testbed, pacing: Pacing) -> None:
+        """Set for how much of the time in which its CPU was away the sender makes up. Refuse a kernel that cannot."""
+        set_it = f"[ -e {PACING_LAG} ] || exit 3; echo {pacing.lag // 1000} >{PACING_LAG}"
+        status = testbed.sender.agent.try_run("bash", "-c", set_it).status
+        if status != 0 and pacing.lag:
+            raise MissingSupport(
+                f"pacing: {str(pacing)!r} needs net.ipv4.tcp_pacing_lag_us, which {testbed.kernel.name} lacks; give "
+                "kernel, or a kernel with `brobust kernel patch TREE --repair kept` (docs/repair.md)"
+            )
 
     def _keep_busy(self, testbed: Testbed, busy: bool) -> None:
         """Keep the sender's vCPUs busy when its guest has nothing to do, or let them sleep. One that sleeps hides part

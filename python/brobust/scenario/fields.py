@@ -359,8 +359,9 @@ ROWS = (
         "How TCP paces: kernel (as the sender's kernel does), kept (a sender makes up for the time in which its CPU "
         "was away: at most 100ms of it, or what 'kept lag=50ms' says), linux-4.14 (every packet starts a timer for "
         "the next one, and nothing of a late departure is given back; phones of 2020 had it) or draft (as the IETF's "
-        "draft of BBR says: nothing is given back).",
-        default="kernel", only_on="virtual",
+        "draft of BBR says: nothing is given back). The last two only on virtual; on vm kept needs a kernel with the "
+        "series of that name.",
+        default="kernel", words_only_on={"linux-4.14": "virtual", "draft": "virtual"}, instead="kernel or kept",
         column=FieldColumn(
             "pacing", "text",
             "how TCP paced: kernel, kept (made up for the CPU's absence; lag=: at most so much, else 100 ms), "

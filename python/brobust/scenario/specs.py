@@ -124,7 +124,7 @@ class _Options:
 PacingName = Literal["kernel", "kept", "linux-4.14", "draft"]
 PACINGS: tuple[PacingName, ...] = ("kernel", "kept", "linux-4.14", "draft")
 KEPT_LAG = 100_000_000  # ns
-MAX_KEPT_LAG = 250_000_000  # ns, of net.ipv4.tcp_pacing_lag_us (kernel/virtual/patches/0018)
+MAX_KEPT_LAG = 250_000_000  # ns, of net.ipv4.tcp_pacing_lag_us (kernel/patches/kept)
 
 
 @dataclass(frozen=True)
