@@ -17,6 +17,7 @@ from brobust.host import cpus
 from brobust.host.session import Session
 from brobust.scenario import Run
 from brobust.scenario.grid import scenario
+from brobust.scenario.specs import Pacing
 from brobust.testbed.qemu import Guest
 
 RUN = Run(scenario=scenario({"backend": "vm", "flows": [{"cc": "cubic"}]}), repeat=0)
@@ -181,3 +182,21 @@ def test_guests_that_always_die_end_a_calibration_with_their_last_words(
     with pytest.raises(GuestDied, match="double fault"):
         backend._calibrate("debian", "auto", 1, 20_000_000, 10_000_000)
     assert backend.boots == 1 + vm.MAX_RESTARTS
+
+
+def test_a_kernel_without_the_sysctl_of_a_kept_schedule_is_refused_in_one_line(backend: Backend) -> None:
+    written: list[str] = []
+
+    def testbed(status: int) -> Any:
+        def try_run(*argv: str) -> SimpleNamespace:
+            written.append(argv[-1])
+            return SimpleNamespace(status=status)
+
+        sender = SimpleNamespace(agent=SimpleNamespace(try_run=try_run))
+        return SimpleNamespace(sender=sender, kernel=SimpleNamespace(name="debian-6.12"))
+
+    backend._keep_pacing(testbed(0), Pacing.parse("kept lag=50ms"))
+    assert "echo 50000 >/proc/sys/net/ipv4/tcp_pacing_lag_us" in written[-1]
+    backend._keep_pacing(testbed(3), Pacing.parse("kernel"))  # nothing to set, and nothing set by an earlier run
+    with pytest.raises(MissingSupport, match=r"^pacing: 'kept' needs .*, which debian-6.12 lacks; give kernel, or"):
+        backend._keep_pacing(testbed(3), Pacing.parse("kept"))

@@ -22,6 +22,8 @@ from brobust.kernel_patch.repairs import REPAIRS, RULES, File, read
 # Coccinelle usually takes a second, but may take very long for a file that is not BBR at all.
 TIMEOUT_SECONDS = 60
 
+GRAPH = 40  # signs in a line like those of `git diff --stat`
+
 MODES = {".sh": "100755"}  # of files that a series adds, as git writes them
 
 
@@ -67,7 +69,8 @@ class Change:
     def stat(self) -> str:
         """Return the file's line in the format of `git diff --stat`."""
         added, removed = self.count("+"), self.count("-")
-        return f" {self.name} | {added + removed} {'+' * added}{'-' * removed}"
+        plus, minus = (-(-lines * min(GRAPH, added + removed) // max(added + removed, 1)) for lines in (added, removed))
+        return f" {self.name} | {added + removed} {'+' * plus}{'-' * minus}"
 
 
 def plan(tree: Path, repair: str = "robust") -> list[Change]:
