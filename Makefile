@@ -34,8 +34,9 @@ test: tools lint unit compiles virtual vm
 tools:
 	@scripts/setup.sh virtual vm trees lint browser docs
 
-# The tests of one file run one after the other on one CPU: some change things that the host has only once.
-SIDE_BY_SIDE = -n auto --dist loadfile
+# The tests of one file run one after the other on one CPU: some change things that the host has only once. The files are
+# in the order of tests/conftest.py, instead of those with the most tests first.
+SIDE_BY_SIDE = -n auto --dist loadfile --no-loadscope-reorder
 
 RUST_TESTS = cargo test --workspace --exclude brobust-python --quiet --locked
 

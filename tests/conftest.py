@@ -30,12 +30,24 @@ settings.register_profile("quick", max_examples=30, derandomize=True, **EVERY)  
 settings.register_profile("deep", max_examples=2000, **EVERY)  # type: ignore[arg-type]
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
-# A shell that starts the tests in the background makes them, and all that they start, ignore SIGINT.
+# A shell that starts the tests in the background makes them, and all that they start, ignore SIGINT, and nohup SIGHUP.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# A worker has all tests of a file. These files take longest: they begin first, so that both workers end together.
+LONGEST = (
+    "test_study.py",
+    "test_virtual.py",
+    "test_tutorial.py",
+    "test_contend.py",
+    "test_kernel_modules.py",
+    "test_cc_packets.py",
+)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
     for item in items:
         if item.get_closest_marker("vm"):
             item.add_marker(pytest.mark.root)

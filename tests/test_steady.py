@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ pytestmark = pytest.mark.virtual
 UNDISTURBED = [name for name in cases.VIRTUAL if " of " not in name.replace("half a BDP", "") and name != "slow CPU"]
 
 
+@cache
 def _carried(cc: str, timeslice: str, share: float, buffer: str, **more: Any) -> tuple[float, float]:
     """Return Mbit/s, and the part of the segments that was retransmitted."""
     path = {"bandwidth": "100mbit", "rtt": "10ms", "buffer": buffer}

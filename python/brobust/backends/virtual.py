@@ -160,7 +160,7 @@ class VirtualBackend:
             samples=_samples(result["samples"], run) if run.scenario.samples is not None else [],
             offtimes=_offtimes(result["timeslices_ns"][:-1], run),
             packets=_packets(result["packets"], run.id) if run.scenario.packets else None,
-            connections=_connections(result["connections"], run, rows),
+            connections=[] if run.scenario.traffic == "brobust" else _connections(result["connections"], run, rows),
             programs=of_programs,
             pcap=captured,
         )
@@ -436,7 +436,7 @@ def _signal(number: int) -> str:
 
 
 def _connections(table: dict[str, tuple[str, bytes]], run: Run, flows: Sequence[dict[str, Any]]) -> pl.DataFrame:
-    """Return the table of connections; without programs it has none."""
+    """Return the table of the programs' connections."""
     connections, protocol = _columns(table), pl.col("protocol")
     seconds = {row["flow"]: row["stop_s"] - row["start_s"] for row in flows}
     sends_for = pl.col("flow").replace_strict(seconds, default=run.scenario.duration / 1e9, return_dtype=pl.Float64)

@@ -104,7 +104,8 @@ def make(kdir: KernelHeaders, here: Path, targets: Sequence[str], log: Log) -> N
     if shutil.which("make") is None:
         raise MissingSupport("make is not installed; apt-get install make gcc")
     variables = [f"{name}={os.environ[name]}" for name in MAKE_VARIABLES if os.environ.get(name)]
-    if log.call(["make", "-C", str(kdir.directory), f"M={here}", *variables, *targets], cwd=here) != 0:
+    jobs = f"-j{len(os.sched_getaffinity(0))}"
+    if log.call(["make", jobs, "-C", str(kdir.directory), f"M={here}", *variables, *targets], cwd=here) != 0:
         error = log.error().removeprefix(f"{here}/")
         raise BuildFailed(f"kernel: {targets[0]} cannot be compiled for Linux {kdir.release}: {error}", log.tail())
 

@@ -63,8 +63,9 @@ def _is_for_the_kernel(patch: Path) -> bool:
 def below(root: Path) -> dict[str, Path]:
     """Return the files below a directory, sorted by their relative paths, without those that editors and patch(1) leave
     behind."""
-    found = {
-        str((Path(directory) / name).relative_to(root)): Path(directory) / name
+    above = len(str(root)) + 1
+    found = {  # joined as texts: paths would take most of the time of a run that finds its kernel in a loop
+        f"{directory}/{name}"[above:]: Path(f"{directory}/{name}")
         for directory, _, names in os.walk(root)
         for name in names
         if not name.startswith(".") and not name.endswith(("~", ".orig", ".rej"))
