@@ -1,10 +1,16 @@
-//! Queueing disciplines of the bottleneck's kernel, as the rtnetlink messages that set them up
+//! Queueing disciplines of the bottleneck's kernel, and the loopback of a kernel with programs, as the rtnetlink messages
+//! that set them up
 //! (include/uapi/linux/pkt_sched.h, rtnetlink.h).
 use serde::Deserialize;
 
 /// The only device beside the loopback.
 const INTERFACE: i32 = 2;
+const LOOPBACK: i32 = 1;
+const IFF_UP: u32 = 1;
+const RTM_NEWLINK: u16 = 16;
 const RTM_NEWQDISC: u16 = 36;
+/// NLM_F_REQUEST | NLM_F_ACK
+const CHANGE: u16 = 0x005;
 /// NLM_F_REQUEST | NLM_F_ACK | NLM_F_REPLACE | NLM_F_CREATE
 const REPLACE: u16 = 0x505;
 const ROOT: u32 = u32::MAX;
@@ -49,11 +55,24 @@ pub fn commands(aqm: &Aqm) -> Vec<u8> {
     body.extend(0u32.to_le_bytes());
     attribute(&mut body, TCA_KIND, format!("{kind}\0").as_bytes());
     attribute(&mut body, TCA_OPTIONS, &options);
+    message(RTM_NEWQDISC, REPLACE, &body)
+}
 
+/// Returns the message that brings the loopback up: programs expect it, and some look on it for what the kernel can do
+/// (quinn whether UDP has GSO).
+pub fn loopback_up() -> Vec<u8> {
+    let mut body = vec![0u8; 4]; // ifi_family, padding, ifi_type
+    body.extend(LOOPBACK.to_le_bytes());
+    body.extend(IFF_UP.to_le_bytes());
+    body.extend(IFF_UP.to_le_bytes()); // which flags to change
+    message(RTM_NEWLINK, CHANGE, &body)
+}
+
+fn message(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
     let mut message = Vec::new();
     message.extend((16 + body.len() as u32).to_le_bytes());
-    message.extend(RTM_NEWQDISC.to_le_bytes());
-    message.extend(REPLACE.to_le_bytes());
+    message.extend(kind.to_le_bytes());
+    message.extend(flags.to_le_bytes());
     message.extend([0u8; 8]); // sequence number, port
     message.extend(body);
     message

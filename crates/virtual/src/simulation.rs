@@ -414,8 +414,11 @@ fn describe(shared: &mut Shared, scenario: &Scenario, topology: Topology, number
         shared.qdisc = shared::text(&scenario.qdisc);
         shared.pacing_lag_us = scenario.pacing_lag_us;
     }
-    if let (role::BOTTLENECK, Some(aqm)) = (shared.role, &scenario.aqm) {
-        let commands = qdisc::commands(aqm);
+    let commands = match (shared.role, &scenario.aqm) {
+        (role::BOTTLENECK, Some(aqm)) => Some(qdisc::commands(aqm)),
+        _ => (!programs.is_empty()).then(qdisc::loopback_up),
+    };
+    if let Some(commands) = commands {
         shared.commands[..commands.len()].copy_from_slice(&commands);
         shared.commands_size = commands.len() as u32;
     }

@@ -11,7 +11,7 @@ from brobust.analysis.axes import AXES
 
 # The axes that distinguish cells. `timeslice_ms` is null where the CPU is undisturbed.
 CELL = [
-    *(axis for axis in AXES if axis not in ("traffic", "pattern", "flow_rtt_ms", "replay", "buffer_bytes")),
+    *(axis for axis in AXES if axis not in ("pattern", "flow_rtt_ms", "replay", "buffer_bytes")),
     "buffer_bdp",
 ]
 # A cell is non-limited if it fills FULL of the link. It is strictly CPU-limited if its throughput does not depend on

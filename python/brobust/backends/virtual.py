@@ -24,7 +24,7 @@ from typing import Any
 
 import polars as pl
 
-from brobust import _core, units
+from brobust import _core, quic, units
 from brobust.backends.base import Announce
 from brobust.cc import names as cc_names
 from brobust.contention import recordings, verdict
@@ -85,13 +85,15 @@ def check(scenarios: Sequence[Scenario]) -> None:
         cc_names.check_together(group.cc for group in scenario.flows)
     for scenario in scenarios:
         if scenario.traffic != "brobust":
-            what = "traffic: iperf3 runs" if scenario.traffic == "iperf3" else "programs: they run"
+            what = "programs: they run" if scenario.traffic == "programs" else f"traffic: {scenario.traffic} runs"
             programs.check_ptrace(what, "give traffic brobust, which does not need it, or")
             _commands(scenario)
 
 
 def _program_knows_cc(s: Scenario) -> bool:
     """Whether the congestion control is the program's own, which no kernel has to have."""
+    if quic.of_traffic(s.traffic) is not None:
+        return True
     return s.traffic == "programs" and s.programs.sender is not None and "{cc}" in s.programs.sender
 
 
@@ -99,6 +101,8 @@ def _commands(s: Scenario) -> programs.Commands:
     """Return what runs in the kernels' user space."""
     if s.traffic == "iperf3":
         return programs.commands(*iperf3.commands(), ())
+    if (of_quic := quic.of_traffic(s.traffic)) is not None:
+        return programs.commands(*quic.commands(*of_quic), ())
     assert s.programs.sender is not None and s.programs.receiver is not None
     return programs.commands(s.programs.sender, s.programs.receiver, s.programs.files)
 

@@ -78,6 +78,10 @@ COMMANDS = {
         "brobust.cli.kernel:app",
         "Build and list kernels for virtual time; repair BBR in a kernel tree.",
     ),
+    "quic": (
+        "brobust.cli.quic:app",
+        "Build and list QUIC stacks, which send and receive in virtual time.",
+    ),
     "cc": (
         "brobust.cli.cc:app",
         "List congestion controls, load ours into the running kernel, unload them, and verify them.",

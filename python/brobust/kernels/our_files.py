@@ -1,5 +1,5 @@
-"""Find our own files that kernels are built from (cc/, kernel/virtual, kernel/real-time and kernel/patches), and hash
-those of a virtual kernel."""
+"""Find our own files that something is built from on a user's machine: kernels (cc/, kernel/virtual, kernel/real-time
+and kernel/patches) and QUIC programs (examples/quic); and hash them."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from brobust import drivers
+from brobust import drivers, quic
 from brobust.drivers.modelled import FORM
 from brobust.scenario.description import (
     COMMAND,
@@ -326,13 +326,14 @@ ROWS = (
     # --- sender ----------------------------------------------------------------------------------------------
     Field(
         "traffic", NAME, "--traffic", SENDER,
-        "What sends and receives: brobust (source and sink inside the kernel, on virtual only), iperf3, or programs "
-        "(those of [programs], on virtual only; the default where they are given). On virtual iperf3 is a check: it "
-        "takes bulk flows of whole seconds. iperf3 and programs need ptrace there.",
+        "What sends and receives: brobust (source and sink inside the kernel, on virtual only), iperf3, programs "
+        "(those of [programs], on virtual only; the default where they are given), or a QUIC stack that `brobust quic "
+        "build` has built (on virtual only): quic:quinn, or 'quic:quinn gso=off'. On virtual iperf3 is a check: it "
+        "takes bulk flows of whole seconds. All but brobust need ptrace there.",
         default="brobust", default_on={"vm": "iperf3"},
-        words_only_on={"brobust": "virtual", "programs": "virtual"}, instead="iperf3",
-        column=FieldColumn("traffic", "text", "what sent and received: brobust, iperf3 or programs"),
-        axis=Axis("traffic"),
+        words_only_on={name: "virtual" for name in ("brobust", "programs", *quic.NAMES)}, instead="iperf3",
+        column=FieldColumn("traffic", "text", "what sent and received: brobust, iperf3, programs, or a QUIC stack"),
+        axis=Axis("traffic", phrases={"brobust": "Linux TCP"}),
     ),
     Field(
         "qdisc", NAME, "--qdisc", SENDER,

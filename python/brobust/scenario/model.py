@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from brobust import units
+from brobust import quic, units
 from brobust.scenario import defaults, types
 from brobust.scenario.fields import MAX_SENDERS
 from brobust.scenario.specs import Changes
@@ -60,6 +60,7 @@ class Scenario(Table):
         if self.pacing.name in ("linux-4.14", "draft") and self.qdisc == "fq":
             yield f"pacing: {self.pacing} is how TCP paces by itself, but fq does it here; give qdisc none"
         yield from _programs_are_the_traffic(self)
+        yield from _stacks_have_the_controls(self)
         yield from _changes_are_within_the_run(self)
         yield from _contention_lasts_for_a_period(self)
         if len(self.senders) + 1 > max(self.sender_count, 1):
@@ -99,7 +100,7 @@ class Scenario(Table):
     def hash(self) -> str:
         """Twelve hex digits that name this point in every dataset."""
         fields = self.model_dump(mode="json")
-        if self.traffic != "programs":  # it says nothing then, and scenarios had no such table before 0.2
+        if self.traffic in ("brobust", "iperf3"):  # it says nothing then, and scenarios had no such table before 0.2
             del fields["programs"]
         canonical = json.dumps(fields, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
@@ -114,6 +115,8 @@ class Scenario(Table):
     def describe(self) -> str:
         """Return the scenario in one short line for people."""
         flows = "+".join(f"{g.count}x{g.cc}" if g.count > 1 else g.cc for g in self.flows)
+        if self.traffic.startswith(quic.PREFIX):
+            flows = f"{self.traffic} ({flows})"
         if self.programs.sender is not None:
             flows = f"{self.programs.sender.split()[0]} ({flows})"
         c = self.contention
@@ -168,9 +171,24 @@ def _programs_are_the_traffic(scenario: Scenario) -> Iterator[str]:
         return
     for name in (name for name, command in given.items() if command is None):
         yield f"programs.{name}: there is no program at the {name}; give one for each end"
+    yield from _flows_are_bulk(scenario, "programs")
+
+
+def _flows_are_bulk(scenario: Scenario, what: str) -> Iterator[str]:
     for group in scenario.flows:
         if group.pattern.kind != "bulk":
-            yield f"flows.pattern: {str(group.pattern)!r} is for traffic brobust; with programs give bulk"
+            yield f"flows.pattern: {str(group.pattern)!r} is for traffic brobust; with {what} give bulk"
+
+
+def _stacks_have_the_controls(scenario: Scenario) -> Iterator[str]:
+    of_quic = quic.of_traffic(scenario.traffic)
+    if of_quic is None:
+        return
+    stack, _ = of_quic
+    for group in scenario.flows:
+        if group.cc not in stack.controls:
+            yield f"cc: {stack.name} {stack.version} has no {group.cc}; it has {', '.join(stack.controls)}"
+    yield from _flows_are_bulk(scenario, scenario.traffic)
 
 
 def _controls_size_tso(scenario: Scenario) -> Iterator[str]:

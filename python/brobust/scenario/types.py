@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer
 
-from brobust import drivers, units
+from brobust import drivers, quic, units
 from brobust.drivers import schedules
 from brobust.drivers.modelled import MODELLED, Modelled
 from brobust.scenario import specs
@@ -78,4 +78,14 @@ Driver = Annotated[str, AfterValidator(_known_driver)]
 Accelerator = Literal["auto", "kvm", "tcg", "uml"]
 Qdisc = Literal["none", "fq"]
 TsoSizing = Literal["kernel", "rate", "control"]
-Traffic = Literal["brobust", "iperf3", "programs"]
+
+
+def _traffic(given: object) -> str:
+    if given in ("brobust", "iperf3", "programs"):
+        return str(given)
+    if str(given).startswith(quic.PREFIX):
+        return quic.traffic(given)
+    raise ValueError(f"{str(given)!r} is not one of brobust, iperf3, programs, {', '.join(quic.NAMES)}")
+
+
+Traffic = Annotated[str, BeforeValidator(_traffic)]

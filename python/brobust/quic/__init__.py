@@ -1,0 +1,127 @@
+"""QUIC stacks as senders in virtual time: what there is, what each offers, and where it is once it is built.
+
+A stack is a released package of a registry. Ours is only a bulk sender and its receiver around its public interface
+(examples/quic). Nothing slow is imported here: `brobust run --help` reads the names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from brobust.errors import BadInput, MissingSupport
+from brobust.host.cache import cache_directory
+from brobust.kernels import our_files
+
+PREFIX = "quic:"
+SOURCES = our_files.directory("examples/quic")
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A stack, as its package has it."""
+
+    name: str
+    package: str
+    version: str
+    tool: str
+    """The program that builds it: cargo or go."""
+    controls: tuple[str, ...]
+    late: str
+    """What its pacer does with a departure that was missed, in a few words."""
+    where: str
+    """The file of the package in which that is read."""
+    needs: Mapping[str, str] = field(default_factory=dict)
+    """Other programs that its build needs, each with the package of Debian that has it."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """What its build has in its environment."""
+
+    @property
+    def program(self) -> Path:
+        """The program, once it is built."""
+        return directory(self.name) / f"brobust-{self.name}"
+
+    @property
+    def sources(self) -> Mapping[str, Path]:
+        """Our files, from which it is built."""
+        return {name: path for name, path in our_files.below(SOURCES / self.name).items() if "target/" not in name}
+
+    @property
+    def state(self) -> str:
+        """Whether it is here: built, stale (our files have changed since) or missing."""
+        try:
+            built = json.loads((directory(self.name) / "built.json").read_text())
+            whole = hashlib.sha256(self.program.read_bytes()).hexdigest() == built["sha256"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return "missing"
+        if not whole:
+            return "missing"
+        return "built" if built.get("sources") == our_files.hash_of(self.sources) else "stale"
+
+
+_STACKS = (
+    Stack(
+        "quinn", "quinn", "0.11.12", "cargo", ("bbr", "cubic", "reno"),
+        "it keeps what 2 ms of its window are, at least 10 and at most 256 packets; it paces at 1.25 windows per "
+        "round-trip time, also with bbr", "quinn-proto 0.11.19 src/connection/pacing.rs",
+        needs={"cc": "gcc"},
+    ),
+    Stack(
+        "s2n-quic", "s2n-quic", "1.91.0", "cargo", ("bbr", "cubic"),
+        "it keeps one burst: with bbr 1 ms of its pacing rate, 2 to 10 packets; with cubic 10 packets, at 1.25 windows "
+        "per round-trip time", "s2n-quic-core 0.91.0 src/recovery/pacing.rs, src/recovery/bbr/pacing.rs",
+        needs={"cc": "gcc"}, variables={"AWS_LC_SYS_NO_JITTER_ENTROPY": "1"},
+    ),
+    Stack(
+        "quic-go", "github.com/quic-go/quic-go", "0.65.0", "go", ("reno",),
+        "it keeps 10 packets, or 2 ms of its pacing rate if that is more, which is 1.25 windows per round-trip time",
+        "quic-go 0.65.0 internal/congestion/pacer.go",
+    ),
+)  # fmt: skip
+STACKS: dict[str, Stack] = {stack.name: stack for stack in _STACKS}
+NAMES = tuple(f"{PREFIX}{name}" for name in STACKS)
+
+
+def find(name: str) -> Stack:
+    """Return the stack of this name, or refuse the name."""
+    if name not in STACKS:
+        raise BadInput(f"{name!r} is not a QUIC stack that brobust knows; there are {', '.join(STACKS)}")
+    return STACKS[name]
+
+
+def directory(name: str) -> Path:
+    """Return where the stack is kept."""
+    return cache_directory() / "quic" / name
+
+
+def of_traffic(traffic: str) -> tuple[Stack, bool] | None:
+    """Return the stack that `quic:NAME [gso=off]` names, and whether it uses GSO; None for other traffic."""
+    if not traffic.startswith(PREFIX):
+        return None
+    name, *words = traffic.removeprefix(PREFIX).split()
+    return STACKS[name], not words
+
+
+def traffic(given: object) -> str:
+    """Return a stack as traffic in the one way of writing it; refuse what names none."""
+    name, *words = str(given).removeprefix(PREFIX).split() or [""]
+    if name not in STACKS:
+        raise ValueError(f"{str(given)!r} names no QUIC stack; there are {', '.join(NAMES)}")
+    if words not in ([], ["gso=on"], ["gso=off"]):
+        raise ValueError(f"{str(given)!r}: after a stack there may be gso=off, or nothing")
+    return f"{PREFIX}{name} gso=off" if words == ["gso=off"] else f"{PREFIX}{name}"
+
+
+def commands(stack: Stack, gso: bool) -> tuple[str, str]:
+    """Return the commands at the sender and at the receiver. Refuse a stack that is not built."""
+    if stack.state != "built":
+        how = "is not built" if stack.state == "missing" else "was built from other files than are here now"
+        raise MissingSupport(f"traffic: {PREFIX}{stack.name} {how}; `brobust quic build {stack.name}` builds it")
+    program = str(stack.program)
+    if any(letter in program for letter in " '\"\\{}"):
+        raise BadInput(f"BROBUST_CACHE: {program!r} has a space, a quote or a brace; give a directory without")
+    switch = "on" if gso else "off"
+    return f"{program} send {{receiver}} {{port}} {{seconds}} {{cc}} {switch}", f"{program} receive {{port}}"

@@ -1,0 +1,90 @@
+"""Build QUIC stacks: each package comes from its registry by the registry's own client, in the versions of our lock
+file, and only the program is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from brobust.errors import MissingSupport
+from brobust.host.locks import locked
+from brobust.kernels import our_files
+from brobust.kernels.toolchain import BuildFailed
+from brobust.quic import Stack, directory
+
+# What installs each tool, for a refusal.
+HOW = {"cargo": "install Rust with rustup (https://rustup.rs)", "go": "install Go (https://go.dev/dl)"}
+
+
+@dataclass(frozen=True)
+class Built:
+    """A stack that is built, and how long that took; s. 0: nothing had changed."""
+
+    stack: Stack
+    seconds: float
+
+
+def check(stack: Stack) -> None:
+    """Refuse in one line to build a stack if a tool that this needs is missing."""
+    if shutil.which(stack.tool) is None:
+        raise MissingSupport(f"quic build {stack.name}: it needs {stack.tool}, which is not here; {HOW[stack.tool]}")
+    for program, package in stack.needs.items():
+        if shutil.which(program) is None:
+            raise MissingSupport(
+                f"quic build {stack.name}: it needs {program}, which is not here; apt-get install {package}"
+            )
+
+
+def build(stack: Stack, note: Callable[[str], None], *, force: bool = False) -> Built:
+    """Build a stack, unless it is here and nothing has changed."""
+    if stack.state == "built" and not force:
+        return Built(stack, 0)
+    check(stack)
+    kept = directory(stack.name)
+    kept.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    with locked(kept / "lock", seconds=3600), tempfile.TemporaryDirectory(prefix="build-", dir=kept) as scratch:
+        if stack.state == "built" and not force:  # another process was faster
+            return Built(stack, 0)
+        note(f"{stack.name}: building {stack.package} {stack.version} with {stack.tool}")
+        sources = stack.sources
+        tree = our_files.copy(sources, Path(scratch) / "tree")
+        made = Path(scratch) / "made"
+        command, variables, program = _command(stack, made)
+        log = kept / "build.log"
+        with log.open("w") as output:
+            status = subprocess.run(
+                command, cwd=tree, env={**os.environ, **variables}, stdin=subprocess.DEVNULL, stdout=output,
+                stderr=subprocess.STDOUT, check=False,
+            ).returncode  # fmt: skip
+        if status != 0:
+            lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()] or ["no message"]
+            error = next((line for line in lines if re.search(r"\berror\b", line)), lines[-1]).strip()
+            raise BuildFailed(f"quic build {stack.name}: {stack.tool} failed: {error}; its log is {log}", lines[-15:])
+        about = {"sources": our_files.hash_of(sources), "sha256": hashlib.sha256(program.read_bytes()).hexdigest()}
+        program.replace(stack.program)
+        (Path(scratch) / "built.json").write_text(json.dumps(about))
+        (Path(scratch) / "built.json").replace(kept / "built.json")
+    return Built(stack, time.monotonic() - began)
+
+
+def _command(stack: Stack, made: Path) -> tuple[list[str], Mapping[str, str], Path]:
+    """Return the command that builds the stack, its environment's own variables, and the program that it makes."""
+    name = stack.program.name
+    if stack.tool == "go":
+        program = made / name
+        return ["go", "build", "-trimpath", "-ldflags", "-s -w", "-o", str(program), "."], {}, program
+    return (
+        ["cargo", "build", "--release", "--locked"],
+        {"CARGO_TARGET_DIR": str(made), "RUSTFLAGS": "", **stack.variables},
+        made / "release" / name,
+    )

@@ -1,0 +1,117 @@
+"""QUIC stacks as senders: their names, what is refused, and what they send. Building one takes minutes, so the runs are
+skipped where none is built; `brobust quic build quinn` builds one."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import brobust as package
+from brobust import quic
+from brobust.errors import BadInput, MissingSupport
+from brobust.kernels import our_files
+from brobust.kernels.toolchain import BuildFailed
+from brobust.quic import build
+from brobust.scenario import Grid
+from conftest import BROBUST, json_lines
+
+LOCKS = {"cargo": "Cargo.lock", "go": "go.sum"}
+
+
+@pytest.fixture
+def nothing_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("BROBUST_CACHE", str(tmp_path))
+    return tmp_path
+
+
+class TestStacks:
+    @pytest.mark.parametrize("stack", quic.STACKS.values(), ids=quic.STACKS)
+    def test_its_files_pin_the_version_that_it_names(self, stack: quic.Stack) -> None:
+        assert LOCKS[stack.tool] in stack.sources
+        text = stack.sources["go.mod" if stack.tool == "go" else "Cargo.toml"].read_text()
+        assert re.search(rf'{re.escape(stack.package)}\W+(version = )?[v"=]*{re.escape(stack.version)}\b', text)
+
+    @pytest.mark.parametrize(
+        ("given", "words"),
+        [
+            ({"traffic": "quic:nix"}, r"'quic:nix' names no QUIC stack; there are quic:quinn"),
+            ({"traffic": "quic:quinn gso=no"}, r"after a stack there may be gso=off, or nothing"),
+            ({"traffic": "quic:quinn", "flows": [{"cc": "vegas"}]}, r"quinn 0\.\S+ has no vegas; it has bbr, cubic"),
+            ({"traffic": "quic:quinn", "flows": [{"cc": "bbr", "pattern": "rate 1mbit"}]}, r"with quic:quinn give bulk"),
+            ({"traffic": "quic:quinn", "backend": "vm", "flows": [{"cc": "bbr"}]}, r"possible on backend virtual only"),
+        ],
+    )  # fmt: skip
+    def test_what_it_does_not_have_is_refused(self, given: dict[str, Any], words: str) -> None:
+        with pytest.raises(BadInput, match=words):
+            package.run({"duration": "1s", **given})
+
+    def test_gso_is_a_part_of_the_traffic(self) -> None:
+        both = Grid.from_flags({"traffic": ["quic:quinn", "quic:quinn gso=off"], "flows": [{"cc": "bbr"}],
+                                "contention": {"share": 1}}).scenarios
+        assert [quic.of_traffic(one.traffic) for one in both] == [
+            (quic.STACKS["quinn"], True), (quic.STACKS["quinn"], False),
+        ]  # fmt: skip
+        assert both[0].hash != both[1].hash
+
+    def test_one_that_is_not_built_names_the_command(self, nothing_built: Path) -> None:
+        with pytest.raises(MissingSupport, match=r"quic:quinn is not built; `brobust quic build quinn` builds it"):
+            quic.commands(quic.STACKS["quinn"], gso=True)
+
+
+class TestBuild:
+    def test_a_missing_tool_is_refused_in_one_line(self, nothing_built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", str(nothing_built))
+        for stack in quic.STACKS.values():
+            with pytest.raises(MissingSupport, match=rf"it needs {stack.tool}, which is not here; install "):
+                build.build(stack, print)
+
+    def test_what_a_build_leaves_is_found_until_our_files_change(
+        self, nothing_built: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stack = quic.STACKS["quinn"]
+        (nothing_built / "bin").mkdir()
+        cargo = nothing_built / "bin/cargo"
+        cargo.write_text('#!/bin/sh\nmkdir -p "$CARGO_TARGET_DIR/release"\ncp Cargo.toml "$CARGO_TARGET_DIR/release/'
+                         'brobust-quinn"\n')  # fmt: skip
+        cargo.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{nothing_built}/bin:/usr/bin:/bin")
+        assert build.build(stack, print).seconds > 0
+        assert build.build(stack, print).seconds == 0 and stack.state == "built"
+        about = quic.directory("quinn") / "built.json"
+        about.write_text(json.dumps({**json.loads(about.read_text()), "sources": "other"}))
+        with pytest.raises(MissingSupport, match="was built from other files than are here now"):
+            quic.commands(stack, gso=True)
+        stack.program.write_text("damaged")
+        assert stack.state == "missing"
+        cargo.write_text("#!/bin/sh\necho 'error: no network'; exit 1\n")
+        with pytest.raises(BuildFailed, match=r"cargo failed: error: no network; its log is .*build\.log$"):
+            build.build(stack, print)
+        assert {file.name for file in quic.directory("quinn").iterdir()} <= {
+            "brobust-quinn", "built.json", "build.log", "lock",
+        }  # fmt: skip
+
+    def test_a_build_begins_from_our_files_only(self) -> None:
+        assert all("target" not in name.split("/") for stack in quic.STACKS.values() for name in stack.sources)
+        assert our_files.hash_of(quic.STACKS["quinn"].sources) == our_files.hash_of(quic.STACKS["quinn"].sources)
+
+
+def test_the_list_has_each_stack_and_what_its_pacer_does(nothing_built: Path) -> None:
+    listed = json_lines(subprocess.run([BROBUST, "quic", "list", "--json"], capture_output=True, text=True).stdout)
+    assert [one["name"] for one in listed] == list(quic.STACKS)
+    assert all(one["late"] and one["source"] and one["state"] == "missing" for one in listed)
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("stack", quic.STACKS.values(), ids=quic.STACKS)
+def test_the_same_run_sends_the_same_packets(stack: quic.Stack) -> None:
+    if stack.state != "built":
+        pytest.skip(f"{stack.name} is not built: `brobust quic build {stack.name}`")
+    one = {"duration": "1s", "traffic": f"quic:{stack.name}", "flows": [{"cc": stack.controls[0]}]}
+    first, again, other = (package.run({**one, "seed": seed}).runs for seed in (1, 1, 2))
+    assert first["throughput_mbps"][0] > 10
+    assert first["packet_hash"].to_list() == again["packet_hash"].to_list() != other["packet_hash"].to_list()
