@@ -42,7 +42,7 @@ class TestStacks:
             ({"traffic": "quic:nix"}, r"'quic:nix' names no QUIC stack; there are quic:quinn"),
             ({"traffic": "quic:quinn gso=no"}, r"after a stack there may be gso=off, or nothing"),
             ({"traffic": "quic:quinn", "flows": [{"cc": "vegas"}]}, r"quinn 0\.\S+ has no vegas; it has bbr, cubic"),
-            ({"traffic": "quic:quinn", "flows": [{"cc": "bbr", "pattern": "rate 1mbit"}]}, r"with quic:quinn give bulk"),
+            ({"traffic": "quic:quinn", "flows": [{"cc": "bbr", "pattern": "rate 1mbit"}]}, r"quic:quinn give bulk"),
             ({"traffic": "quic:quinn", "backend": "vm", "flows": [{"cc": "bbr"}]}, r"possible on backend virtual only"),
         ],
     )  # fmt: skip
@@ -51,8 +51,9 @@ class TestStacks:
             package.run({"duration": "1s", **given})
 
     def test_gso_is_a_part_of_the_traffic(self) -> None:
-        both = Grid.from_flags({"traffic": ["quic:quinn", "quic:quinn gso=off"], "flows": [{"cc": "bbr"}],
-                                "contention": {"share": 1}}).scenarios
+        both = Grid.from_flags(
+            {"traffic": ["quic:quinn", "quic:quinn gso=off"], "flows": [{"cc": "bbr"}], "contention": {"share": 1}}
+        ).scenarios
         assert [quic.of_traffic(one.traffic) for one in both] == [
             (quic.STACKS["quinn"], True), (quic.STACKS["quinn"], False),
         ]  # fmt: skip

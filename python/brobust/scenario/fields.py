@@ -331,7 +331,7 @@ ROWS = (
         "build` has built (on virtual only): quic:quinn, or 'quic:quinn gso=off'. On virtual iperf3 is a check: it "
         "takes bulk flows of whole seconds. All but brobust need ptrace there.",
         default="brobust", default_on={"vm": "iperf3"},
-        words_only_on={name: "virtual" for name in ("brobust", "programs", *quic.NAMES)}, instead="iperf3",
+        words_only_on=dict.fromkeys(("brobust", "programs", *quic.NAMES), "virtual"), instead="iperf3",
         column=FieldColumn("traffic", "text", "what sent and received: brobust, iperf3, programs, or a QUIC stack"),
         axis=Axis("traffic", phrases={"brobust": "Linux TCP"}),
     ),

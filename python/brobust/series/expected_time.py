@@ -15,6 +15,8 @@ from brobust.scenario.grid import scenario
 # In virtual time a run costs a boot and its frames. Two durations of the probe tell one cost from the other.
 _PROBE = {"path": {"bandwidth": "100mbit", "rtt": "10ms", "buffer": "4bdp"}, "flows": [{"cc": "cubic"}]}
 _PROBE_DURATIONS = ("1s", "3s")
+# What a Mbit of a program of the user costs, as a multiple of our own source's: system calls (docs/programs.md).
+PROGRAMS = 15
 MIN_RUNS = 10
 TRIES = 3  # the shortest time counts, since other work can only make a run longer
 
@@ -36,6 +38,8 @@ def expected_seconds(runs: Sequence[Run], dataset: Dataset | None = None, jobs: 
 def _units(run: Run) -> float:
     """Return what a run's time is proportional to: in virtual time the Mbit that the path can carry, on vm seconds."""
     seconds = run.scenario.duration / 1e9
+    if run.scenario.traffic not in ("brobust", "iperf3"):
+        seconds *= PROGRAMS
     return seconds * run.scenario.path.bandwidth / 1e6 if run.scenario.backend == "virtual" else seconds
 
 
