@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Print the tables of docs/repair.md from the dataset of `brobust reproduce repair`:
+"""Print the tables of docs/repair-measured.md from the dataset of `brobust reproduce repair`:
 
     brobust reproduce repair --scale quick --out DIR && .venv/bin/python benchmarks/repair.py DIR
 

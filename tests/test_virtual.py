@@ -44,6 +44,12 @@ def run(repeat: int = 0, **scenario: Any) -> brobust.api.Result:
     return brobust.run(scenario, repeat=repeat)
 
 
+def _most_in_5_ms(result: brobust.api.Result, start: float, end: float) -> int:
+    """Return the largest number of packets that the sender sent in 5 ms between these times, s."""
+    sent = result.packets.filter((pl.col("direction") == "data") & pl.col("time_s").is_between(start, end))
+    return int(sent.group_by((pl.col("time_s") * 200).floor()).len()["len"].max())
+
+
 def hash_of(**scenario: Any) -> str:
     value = run(**scenario).runs["packet_hash"][0]
     assert isinstance(value, str) and len(value) == 64
@@ -363,9 +369,20 @@ class TestSenders:
             path=PATH, contention={"share": 0.25, "timeslice": "10ms", "stop": "1.2s"}, pacing="kept", packets=True,
             flows=[{"cc": "bbr", "pattern": pattern}], duration="2s",
         )  # fmt: skip
-        sent = result.packets.filter((pl.col("direction") == "data") & pl.col("time_s").is_between(1.49, 1.7))
-        most = sent.group_by((pl.col("time_s") * 200).floor()).agg(pl.len().alias("packets"))["packets"].max()
-        assert 0 < most < 90
+        assert 0 < _most_in_5_ms(result, 1.49, 1.7) < 90
+
+    def test_a_window_of_four_packets_to_probe_the_rtt_is_followed_by_no_burst(self) -> None:
+        """The path's RTT grows, so BBR looks for the least one after ten seconds. The contention ends meanwhile."""
+        scenario = {"path": {**PATH, "rtt_changes": "1s:12ms"}, "flows": [{"cc": "bbr"}], "pacing": "kept"}
+        late = {"share": 0.25, "timeslice": "10ms"}
+        samples = run(**scenario, contention=late, samples="10ms", duration="10.5s").samples
+        probes = samples.filter((pl.col("time_s") > 9) & (pl.col("cwnd_packets") == 4))["time_s"][0]
+        late["stop"] = f"{probes + 0.18:.3f}s"
+        result = run(**scenario, contention=late, samples="10ms", packets=True, duration="10.8s")
+        end = result.samples.filter(pl.col("cwnd_packets") == 4)["time_s"].max()
+        assert probes + 0.1 < end < 10.6
+        assert 0 < _most_in_5_ms(result, probes + 0.1, end) <= 8
+        assert 20 < _most_in_5_ms(result, end, end + 0.2) < 90
 
     def test_googles_interface_makes_other_packets_on_short_paths_only(self) -> None:
         """The mainline's TSO packets have a bonus: 64 KiB, halved for every 512 us of RTT. google has none in v1."""

@@ -31,7 +31,7 @@ def patch(
         str,
         typer.Option(
             help="robust changes BBR alone (2BRobust; versions 1, 2, 3), steady also the TCP stack (version 1); "
-            "kept is a series for the stack and fq, off by default."
+            "kept is a series for the stack, fq and BBR, off by default."
         ),
     ] = "robust",
     check: Annotated[

@@ -3,7 +3,7 @@
 kernel/patches/kept has the patches. Each of their changes replaces one line that every tree has, so one file serves
 Linux 6.1 and 7.3; what is printed has the tree's own lines around each change. A name begins with the number of the
 patch in the series; several files may have one number, such as those for kernels before and since Linux 7, and
-NUMBER-message is the message. 3 is left for BBR's window (3-message, 3-bbr.patch). Virtual kernels are built from the
+NUMBER-message is the message. Virtual kernels are built from the
 same files (kernels/our_files.py).
 """
 
