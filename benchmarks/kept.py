@@ -70,9 +70,11 @@ def losses(tables: Tables) -> str:
     for (cc, loss), cells in (
         of.filter(pl.col("loss") > 0).sort("cc", "loss").group_by("cc", "loss", maintain_order=True)
     ):
-        ratio = cells["ratio"]
-        figures = " | ".join(f"{value:.2f}" for value in (ratio.median(), ratio.quantile(0.1), ratio.min()))
-        lines.append(f"| {cc} | {loss:.1%} | {cells.height} | {(ratio >= 0.8).sum()} | {figures} |")
+        ratio = pl.col("ratio")
+        spread = cells.select(a=ratio.median(), b=ratio.quantile(0.1), c=ratio.min()).row(0)
+        good = cells.filter(ratio >= 0.8).height
+        figures = " | ".join(f"{value:.2f}" for value in spread)
+        lines.append(f"| {cc} | {loss:.1%} | {cells.height} | {good} | {figures} |")
     return "\n".join(lines)
 
 
