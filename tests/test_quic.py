@@ -40,7 +40,9 @@ class TestStacks:
         ("given", "words"),
         [
             ({"traffic": "quic:nix"}, r"'quic:nix' names no QUIC stack; there are quic:quinn"),
-            ({"traffic": "quic:quinn gso=no"}, r"after a stack there may be gso=off, or nothing"),
+            ({"traffic": "quic:quinn gso=no"}, r"after quinn there may be gso=off, or nothing"),
+            ({"traffic": "quic:quiche gso=off gso=on"}, r"after quiche there may be gso=off and txtime=on, or nothing"),
+            ({"traffic": "quic:tquic gso=off"}, r"after tquic there may be nothing"),
             ({"traffic": "quic:quinn", "flows": [{"cc": "vegas"}]}, r"quinn 0\.\S+ has no vegas; it has bbr, cubic"),
             ({"traffic": "quic:quinn", "flows": [{"cc": "bbr", "pattern": "rate 1mbit"}]}, r"quic:quinn give bulk"),
             ({"traffic": "quic:quinn", "backend": "vm", "flows": [{"cc": "bbr"}]}, r"possible on backend virtual only"),
@@ -55,13 +57,14 @@ class TestStacks:
             {"traffic": ["quic:quinn", "quic:quinn gso=off"], "flows": [{"cc": "bbr"}], "contention": {"share": 1}}
         ).scenarios
         assert [quic.of_traffic(one.traffic) for one in both] == [
-            (quic.STACKS["quinn"], True), (quic.STACKS["quinn"], False),
+            (quic.STACKS["quinn"], ()), (quic.STACKS["quinn"], ("gso=off",)),
         ]  # fmt: skip
         assert both[0].hash != both[1].hash
+        assert quic.traffic("quic:quiche txtime=on gso=off") == "quic:quiche gso=off txtime=on"
 
     def test_one_that_is_not_built_names_the_command(self, nothing_built: Path) -> None:
         with pytest.raises(MissingSupport, match=r"quic:quinn is not built; `brobust quic build quinn` builds it"):
-            quic.commands(quic.STACKS["quinn"], gso=True)
+            quic.commands(quic.STACKS["quinn"], ())
 
 
 class TestBuild:
@@ -86,7 +89,7 @@ class TestBuild:
         about = quic.directory("quinn") / "built.json"
         about.write_text(json.dumps({**json.loads(about.read_text()), "sources": "other"}))
         with pytest.raises(MissingSupport, match="was built from other files than are here now"):
-            quic.commands(stack, gso=True)
+            quic.commands(stack, ())
         stack.program.write_text("damaged")
         assert stack.state == "missing"
         cargo.write_text("#!/bin/sh\necho 'error: no network'; exit 1\n")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from brobust.host.cache import cache_directory
 from brobust.kernels import our_files
 
 PREFIX = "quic:"
+# How each switch is written where it is not as it is by itself.
+CHANGES = {"gso": "gso=off", "txtime": "txtime=on"}
 SOURCES = our_files.directory("examples/quic")
 
 
@@ -34,10 +36,14 @@ class Stack:
     """What its pacer does with a departure that was missed, in a few words."""
     where: str
     """The file of the package in which that is read."""
+    switches: tuple[str, ...] = ("gso",)
+    """What can be switched after its name: gso (on unless switched off), txtime (off unless switched on)."""
     needs: Mapping[str, str] = field(default_factory=dict)
     """Other programs that its build needs, each with the package of Debian that has it."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """What its build has in its environment."""
+    flags: tuple[str, ...] = ()
+    """What else cargo is told."""
 
     @property
     def program(self) -> Path:
@@ -80,6 +86,26 @@ _STACKS = (
         "it keeps 10 packets, or 2 ms of its pacing rate if that is more, which is 1.25 windows per round-trip time",
         "quic-go 0.65.0 internal/congestion/pacer.go",
     ),
+    Stack(
+        "quiche", "quiche", "0.30.0", "cargo", ("bbr", "cubic", "reno"),
+        "it keeps nothing with bbr (version 2); with txtime=on and qdisc fq the kernel keeps what is queued there, up "
+        "to 5 ms; cubic and reno do not pace", "quiche 0.30.0 src/recovery/gcongestion/pacer.rs, "
+        "src/recovery/congestion/recovery.rs",
+        switches=("gso", "txtime"), needs={"cmake": "cmake", "c++": "g++"},
+    ),
+    Stack(
+        "tquic", "tquic", "1.6.0", "cargo", ("bbr", "bbr3", "cubic", "copa"),
+        "it keeps what 1 ms of its window are, at least 10 and at most 128 packets",
+        "tquic 1.6.0 src/congestion_control/pacing.rs",
+        switches=(), needs={"cmake": "cmake", "c++": "g++"},
+    ),
+    Stack(
+        "ngtcp2", "ngtcp2-sys", "0.2.0", "cargo", ("bbr", "cubic", "reno"),
+        "it keeps all: it adds up how late packets were, and shortens later waits by up to half until that is made up "
+        "for", "ngtcp2 1.25.0 lib/ngtcp2_conn.c (in ngtcp2-sys 0.2.0)",
+        needs={"cmake": "cmake", "cc": "gcc", "clang": "clang libclang-dev"},
+        variables={"AWS_LC_SYS_NO_JITTER_ENTROPY": "1"}, flags=("--ignore-rust-version",),
+    ),
 )  # fmt: skip
 STACKS: dict[str, Stack] = {stack.name: stack for stack in _STACKS}
 NAMES = tuple(f"{PREFIX}{name}" for name in STACKS)
@@ -97,12 +123,12 @@ def directory(name: str) -> Path:
     return cache_directory() / "quic" / name
 
 
-def of_traffic(traffic: str) -> tuple[Stack, bool] | None:
-    """Return the stack that `quic:NAME [gso=off]` names, and whether it uses GSO; None for other traffic."""
+def of_traffic(traffic: str) -> tuple[Stack, tuple[str, ...]] | None:
+    """Return the stack that `quic:NAME [gso=off] [txtime=on]` names, and the words after it; None for other traffic."""
     if not traffic.startswith(PREFIX):
         return None
     name, *words = traffic.removeprefix(PREFIX).split()
-    return STACKS[name], not words
+    return STACKS[name], tuple(words)
 
 
 def traffic(given: object) -> str:
@@ -110,12 +136,15 @@ def traffic(given: object) -> str:
     name, *words = str(given).removeprefix(PREFIX).split() or [""]
     if name not in STACKS:
         raise ValueError(f"{str(given)!r} names no QUIC stack; there are {', '.join(NAMES)}")
-    if words not in ([], ["gso=on"], ["gso=off"]):
-        raise ValueError(f"{str(given)!r}: after a stack there may be gso=off, or nothing")
-    return f"{PREFIX}{name} gso=off" if words == ["gso=off"] else f"{PREFIX}{name}"
+    switches = STACKS[name].switches
+    known = [f"{switch}={value}" for switch in switches for value in ("on", "off")]
+    if any(word not in known for word in words) or len({word.split("=")[0] for word in words}) < len(words):
+        allowed = [" and ".join(CHANGES[switch] for switch in switches)] if switches else []
+        raise ValueError(f"{str(given)!r}: after {name} there may be {', or '.join([*allowed, 'nothing'])}")
+    return " ".join([f"{PREFIX}{name}", *(CHANGES[switch] for switch in switches if CHANGES[switch] in words)])
 
 
-def commands(stack: Stack, gso: bool) -> tuple[str, str]:
+def commands(stack: Stack, words: Collection[str]) -> tuple[str, str]:
     """Return the commands at the sender and at the receiver. Refuse a stack that is not built."""
     if stack.state != "built":
         how = "is not built" if stack.state == "missing" else "was built from other files than are here now"
@@ -123,5 +152,6 @@ def commands(stack: Stack, gso: bool) -> tuple[str, str]:
     program = str(stack.program)
     if any(letter in program for letter in " '\"\\{}"):
         raise BadInput(f"BROBUST_CACHE: {program!r} has a space, a quote or a brace; give a directory without")
-    switch = "on" if gso else "off"
-    return f"{program} send {{receiver}} {{port}} {{seconds}} {{cc}} {switch}", f"{program} receive {{port}}"
+    gso = "off" if "gso=off" in words or "gso" not in stack.switches else "on"
+    txtime = " txtime" if "txtime=on" in words else ""
+    return f"{program} send {{receiver}} {{port}} {{seconds}} {{cc}} {gso}{txtime}", f"{program} receive {{port}}"

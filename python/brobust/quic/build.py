@@ -84,7 +84,7 @@ def _command(stack: Stack, made: Path) -> tuple[list[str], Mapping[str, str], Pa
         program = made / name
         return ["go", "build", "-trimpath", "-ldflags", "-s -w", "-o", str(program), "."], {}, program
     return (
-        ["cargo", "build", "--release", "--locked"],
+        ["cargo", "build", "--release", "--locked", *stack.flags],
         {"CARGO_TARGET_DIR": str(made), "RUSTFLAGS": "", **stack.variables},
         made / "release" / name,
     )
