@@ -166,6 +166,43 @@ class TestRuns:
         ended = result.programs.filter(end="sender")["ended_s"][0]
         assert 0.02 <= ended < 0.0201
 
+    def test_the_clock_without_a_system_call_is_that_of_the_system_call(self, directory: Path) -> None:
+        code = """
+        #define _GNU_SOURCE
+        #include <sys/syscall.h>
+        #include <sys/time.h>
+        #include <sys/wait.h>
+        #include <time.h>
+        #include <unistd.h>
+        static long ns(struct timespec t) { return t.tv_sec * 1000000000 + t.tv_nsec; }
+        static int differ(void)
+        {
+            for (int i = 0; i < 200; i++) {
+                struct timespec read, called;
+                struct timeval day;
+                clockid_t clock = i % 2 ? CLOCK_MONOTONIC : CLOCK_REALTIME;
+                clock_gettime(clock, &read), gettimeofday(&day, 0);
+                syscall(SYS_clock_gettime, clock, &called);
+                if (ns(called) < ns(read) || ns(called) > ns(read) + 1000)
+                    return 1;
+                if (clock == CLOCK_REALTIME && day.tv_usec != read.tv_nsec / 1000)
+                    return 2;
+                usleep(i);
+            }
+            return 0;
+        }
+        int main(void)
+        {
+            int status = 0;
+            if (!fork())
+                _exit(differ());
+            wait(&status);
+            return status ? 3 : differ();
+        }"""
+        compiled(directory / "reads_clock", code)
+        result = run("reads_clock {receiver}")
+        assert result.programs.filter(end="sender")["exit_status"].to_list() == [0]
+
     @pytest.mark.parametrize(
         ("code", "words"),
         [

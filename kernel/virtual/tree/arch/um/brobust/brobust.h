@@ -196,5 +196,6 @@ void brobust_sync(u32 reason);
 
 /* programs.c */
 void brobust_program_called(int syscall, long result); /* called by syscall.c */
+void brobust_program_continues(void);		       /* called by ptrace.c */
 
 #endif

@@ -27,6 +27,7 @@
 #include <linux/version.h>
 #include <net/tcp.h>
 
+#include "clock_page.h"
 #include "internal.h"
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(5, 19, 0)
@@ -242,6 +243,43 @@ bool brobust_read_tsc(struct pt_regs *regs)
 	PT_REGS_IP(regs) += size;
 	brobust_program_called(__NR_clock_gettime, 0);
 	return true;
+}
+
+/* What programs read the clock from; one for all of them, since only one runs at a time. */
+static struct page *clock_page[2];
+
+static int __init create_clock_page(void)
+{
+	clock_page[0] = alloc_page(GFP_KERNEL | __GFP_ZERO);
+	return clock_page[0] ? 0 : -ENOMEM;
+}
+subsys_initcall(create_clock_page);
+
+/* Called by vma.c for every new program. All processes write to the same page: how many readings
+ * are left. A program that does not get it ends when it reads the clock. */
+void brobust_map_clock_page(struct mm_struct *mm)
+{
+	static const struct vm_special_mapping mapping = {
+	    .name = "[clock]",
+	    .pages = clock_page,
+	};
+
+	_install_special_mapping(
+	    mm, um_vdso_addr - PAGE_SIZE, PAGE_SIZE,
+	    VM_READ | VM_WRITE | VM_SHARED | VM_MAYREAD | VM_MAYWRITE | VM_MAYSHARE, &mapping);
+}
+
+/* A program goes on after it was in the kernel. */
+void brobust_program_continues(void)
+{
+	struct brobust_clock_page *page;
+
+	if (!clock_page[0]) /* UML tries ptrace() out before it boots */
+		return;
+	page = page_address(clock_page[0]);
+	page->monotonic = ktime_get_ns();
+	page->real = ktime_get_real_ns();
+	page->readings = BROBUST_CLOCK_READINGS;
 }
 
 /* Programs expect what any Linux has in these places. */

@@ -31,7 +31,7 @@
 #endif
 
 /* Five times what the largest CPU has. The host would refuse the state of one that has more. */
-static unsigned char whole[65536];
+static unsigned char whole[65536] __attribute__((aligned(8)));
 static size_t host_size;
 /* The process of which `whole` is the state: it has not run since that was read. 0: none. */
 static long known;
@@ -51,12 +51,24 @@ static long get_xstate(long pid, struct iovec *kept)
 	return result;
 }
 
+/* memcmp() here is the kernel's, which compares byte by byte: a fifteenth of all that programs
+ * cost. */
+static int same(const void *left, const void *right, size_t size)
+{
+	const unsigned long *one = left, *other = right;
+
+	for (; size >= sizeof(*one); size -= sizeof(*one))
+		if (*one++ != *other++)
+			return 0;
+	return !memcmp(one, other, size);
+}
+
 static long set_xstate(long pid, const struct iovec *kept)
 {
 	struct iovec all = {.iov_base = whole, .iov_len = host_size};
 	size_t size = kept->iov_len < host_size ? kept->iov_len : host_size;
 
-	if (known == pid && !memcmp(whole, kept->iov_base, size))
+	if (known == pid && same(whole, kept->iov_base, size))
 		return 0;
 	known = 0;
 	if (kept->iov_len >= host_size) /* host_size is 0 before the first read */
@@ -91,9 +103,13 @@ long ptrace(enum __ptrace_request request, ...)
 			return result;
 		errno = 0;
 		return word;
-	case PTRACE_CONT:
 	case PTRACE_SYSEMU:
 	case PTRACE_SYSEMU_SINGLESTEP:
+		if (brobust && brobust->programs)
+			brobust_program_continues();
+		known = 0;
+		break;
+	case PTRACE_CONT:
 		known = 0;
 		break;
 	case PTRACE_SETOPTIONS:
