@@ -16,7 +16,7 @@ from brobust import quic
 from brobust.errors import BadInput, MissingSupport
 from brobust.kernels import our_files
 from brobust.kernels.toolchain import BuildFailed
-from brobust.quic import build
+from brobust.quic import build, qlog
 from brobust.scenario import Grid
 from conftest import BROBUST, json_lines
 
@@ -104,6 +104,37 @@ class TestBuild:
         assert our_files.hash_of(quic.STACKS["quinn"].sources) == our_files.hash_of(quic.STACKS["quinn"].sources)
 
 
+class TestQlog:
+    HEAD = b'\x1e{"qlog_format": "JSON-SEQ", "trace": {"common_fields": {}}}\n'
+    EVENTS = (
+        b'\x1e{"time": 2.0, "name": "transport:parameters_set", "data": {}}\n',
+        b'\x1e{"time": 12.5, "name": "recovery:metrics_updated", "data": {"congestion_window": 14480, '
+        b'"smoothed_rtt": 9}}\n',
+        b'\x1e{"time": 14, "name": "quic:recovery_metrics_updated", "data": {"pacing_rate": 8000000, "min_rtt": 8}}\n',
+    )
+
+    def test_it_is_taken_out_of_what_a_program_printed(self) -> None:
+        text, records = qlog.split(b"begun\n" + self.HEAD + self.EVENTS[0] + b"done\n")
+        assert (text, records) == (b"begun\ndone\n", [self.HEAD, self.EVENTS[0]])
+
+    def test_metrics_become_samples_that_keep_what_has_not_changed(self) -> None:
+        taken = qlog.samples([self.HEAD, *self.EVENTS, b'\x1e{"time": 15, "na'], began_s=1)
+        columns = "time_s", "cwnd_packets", "srtt_ms", "pacing_rate_mbps", "min_rtt_ms", "inflight_packets"
+        assert taken.select(columns).rows() == [
+            (pytest.approx(1.0105), 10, 9, None, None, None), (pytest.approx(1.012), 10, 9, 8, 8, None),
+        ]  # fmt: skip
+        others = qlog.samples(list(self.EVENTS), began_s=0, units_of=quic.Qlog(8, 1000))
+        assert others.select("pacing_rate_mbps", "srtt_ms").rows() == [(None, 9000), (64, 9000)]
+
+    def test_times_may_be_differences(self) -> None:
+        head = b'\x1e{"trace": {"common_fields": {"time_format": "delta"}}}\n'
+        assert qlog.samples([head, *self.EVENTS], began_s=0)["time_s"].to_list() == pytest.approx([0.0125, 0.0265])
+
+    def test_at_intervals_the_last_counts(self) -> None:
+        taken = qlog.at_intervals(qlog.samples(list(self.EVENTS), began_s=0), 0.01)
+        assert taken.select("time_s", "min_rtt_ms").rows() == [(pytest.approx(0.02), 8)]
+
+
 def test_the_list_has_each_stack_and_what_its_pacer_does(nothing_built: Path) -> None:
     listed = json_lines(subprocess.run([BROBUST, "quic", "list", "--json"], capture_output=True, text=True).stdout)
     assert [one["name"] for one in listed] == list(quic.STACKS)
@@ -115,7 +146,13 @@ def test_the_list_has_each_stack_and_what_its_pacer_does(nothing_built: Path) ->
 def test_the_same_run_sends_the_same_packets(stack: quic.Stack) -> None:
     if stack.state != "built":
         pytest.skip(f"{stack.name} is not built: `brobust quic build {stack.name}`")
-    one = {"duration": "1s", "traffic": f"quic:{stack.name}", "flows": [{"cc": stack.controls[0]}]}
-    first, again, other = (package.run({**one, "seed": seed}).runs for seed in (1, 1, 2))
+    flows = [{"cc": stack.controls[0]}]
+    one = {"duration": "1s", "traffic": f"quic:{stack.name}", "flows": flows, "samples": "10ms"}
+    result, *results = [package.run({**one, "seed": seed}) for seed in (1, 1, 2)]
+    first, again, other = result.runs, *(one.runs for one in results)
     assert first["throughput_mbps"][0] > 10
     assert first["packet_hash"].to_list() == again["packet_hash"].to_list() != other["packet_hash"].to_list()
+    assert "metrics_updated" not in result.programs["stdout"].str.join("")[0]
+    if stack.qlog is not None:
+        assert len(result.samples) > 30 and result.samples["time_s"].is_between(0, 1).all()
+        assert 10 <= result.samples["srtt_ms"][-1] < 100 and 5 < result.samples["cwnd_packets"][-1] < 500

@@ -45,6 +45,7 @@ from brobust.drivers import schedules
 from brobust.errors import RunFailed
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.virtual import VirtualKernel
+from brobust.quic import qlog
 from brobust.scenario import TSO_RTT_LOG, Contention, Pattern, Run, Scenario
 from brobust.scenario.specs import Changes
 from brobust.virtual import iperf3, programs
@@ -102,7 +103,7 @@ def _commands(s: Scenario) -> programs.Commands:
     if s.traffic == "iperf3":
         return programs.commands(*iperf3.commands(), ())
     if (of_quic := quic.of_traffic(s.traffic)) is not None:
-        return programs.commands(*quic.commands(*of_quic), ())
+        return programs.commands(*quic.commands(*of_quic, qlog=s.samples is not None), ())
     assert s.programs.sender is not None and s.programs.receiver is not None
     return programs.commands(s.programs.sender, s.programs.receiver, s.programs.files)
 
@@ -153,18 +154,23 @@ class VirtualBackend:
         over_time: Rows = _table(result["throughput"], run.id, THROUGHPUT)
         if run.scenario.traffic == "iperf3":
             over_time = _from_iperf3(run, result["programs"], rows)
+        logged = [] if run.scenario.traffic == "brobust" else _qlog(result["programs"])
         of_programs = [] if run.scenario.traffic == "brobust" else _programs(run, result["programs"])
         delivered = [row["throughput_mbps"] for row in rows]
         reason = verdict.in_virtual_time(run.scenario, result["timeslices_ns"], delivered)
         for row in rows:
             row |= {"outcome": "unfaithful" if reason else "ok", "reason": reason}
+        connections = _connections(result["connections"], run, rows)
+        samples: Rows = []
+        if run.scenario.samples is not None:
+            samples = _with_qlog(_samples(result["samples"], run), logged, connections, run)
         return Measured(
             rows,
             throughput=over_time,
-            samples=_samples(result["samples"], run) if run.scenario.samples is not None else [],
+            samples=samples,
             offtimes=_offtimes(result["timeslices_ns"][:-1], run),
             packets=_packets(result["packets"], run.id) if run.scenario.packets else None,
-            connections=[] if run.scenario.traffic == "brobust" else _connections(result["connections"], run, rows),
+            connections=[] if run.scenario.traffic == "brobust" else connections,
             programs=of_programs,
             pcap=captured,
         )
@@ -516,6 +522,38 @@ def _samples(table: dict[str, tuple[str, bytes]], run: Run) -> pl.DataFrame:
         pl.col("state").replace_strict(dict(enumerate(cc_names.CA_STATES)), default=None, return_dtype=pl.String),
     )
     return _in_order(samples, SAMPLES)
+
+
+def _qlog(ended: list[dict[str, Any]]) -> list[tuple[int, list[bytes]]]:
+    """Take qlog out of what the senders' programs printed, and return each flow's records."""
+    logged = []
+    for one in ended:
+        for name in ("stdout", "stderr"):
+            one[name], records = qlog.split(one[name])
+            if records and not one["at_receiver"]:
+                logged.append((one["flow"], records))
+    return logged
+
+
+def _with_qlog(
+    samples: pl.DataFrame, logged: list[tuple[int, list[bytes]]], connections: pl.DataFrame, run: Run
+) -> pl.DataFrame:
+    """Return the sockets' samples and those that programs wrote themselves, of each flow's first connection of UDP."""
+    of_quic, controls = quic.of_traffic(run.scenario.traffic), [row["cc"] for row in flow_columns(run.scenario)]
+    units_of = (None if of_quic is None else of_quic[0].qlog) or quic.Qlog()
+    frames = [samples]
+    for flow, records in logged:
+        found = connections.filter((pl.col("flow") == flow) & (pl.col("protocol") == "udp")).head(1)
+        if found.is_empty():
+            continue
+        first = found.row(0, named=True)
+        taken = qlog.samples(records, began_s=first["first_s"], units_of=units_of)
+        taken = taken.filter(pl.col("time_s") <= run.scenario.duration / 1e9)
+        if isinstance(run.scenario.samples, int):
+            taken = qlog.at_intervals(taken, run.scenario.samples / 1e9)
+        here = {"run": run.id, "flow": flow, "connection": first["connection"], "cc": controls[flow]}
+        frames.append(frame(taken.with_columns(pl.lit(value).alias(name) for name, value in here.items()), SAMPLES))
+    return pl.concat(frames)
 
 
 def _packets(table: dict[str, tuple[str, bytes]], run: str) -> pl.DataFrame:

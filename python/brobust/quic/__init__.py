@@ -23,6 +23,16 @@ SOURCES = our_files.directory("examples/quic")
 
 
 @dataclass(frozen=True)
+class Qlog:
+    """Where a stack's qlog has other units than the format says."""
+
+    bits: float = 1
+    """What makes its rates bit/s."""
+    milliseconds: float = 1
+    """What makes its round-trip times ms."""
+
+
+@dataclass(frozen=True)
 class Stack:
     """A stack, as its package has it."""
 
@@ -44,6 +54,8 @@ class Stack:
     """What its build has in its environment."""
     flags: tuple[str, ...] = ()
     """What else cargo is told."""
+    qlog: Qlog | None = Qlog()
+    """What its qlog means; None: its program writes none."""
 
     @property
     def program(self) -> Path:
@@ -73,13 +85,13 @@ _STACKS = (
         "quinn", "quinn", "0.11.12", "cargo", ("bbr", "cubic", "reno"),
         "it keeps what 2 ms of its window are, at least 10 and at most 256 packets; it paces at 1.25 windows per "
         "round-trip time, also with bbr", "quinn-proto 0.11.19 src/connection/pacing.rs",
-        needs={"cc": "gcc"},
+        needs={"cc": "gcc"}, qlog=Qlog(milliseconds=1000),
     ),
     Stack(
         "s2n-quic", "s2n-quic", "1.91.0", "cargo", ("bbr", "cubic"),
         "it keeps one burst: with bbr 1 ms of its pacing rate, 2 to 10 packets; with cubic 10 packets, at 1.25 windows "
         "per round-trip time", "s2n-quic-core 0.91.0 src/recovery/pacing.rs, src/recovery/bbr/pacing.rs",
-        needs={"cc": "gcc"}, variables={"AWS_LC_SYS_NO_JITTER_ENTROPY": "1"},
+        needs={"cc": "gcc"}, variables={"AWS_LC_SYS_NO_JITTER_ENTROPY": "1"}, qlog=None,
     ),
     Stack(
         "quic-go", "github.com/quic-go/quic-go", "0.65.0", "go", ("reno",),
@@ -91,7 +103,7 @@ _STACKS = (
         "it keeps nothing with bbr (version 2); with txtime=on and qdisc fq the kernel keeps what is queued there, up "
         "to 5 ms; cubic and reno do not pace", "quiche 0.30.0 src/recovery/gcongestion/pacer.rs, "
         "src/recovery/congestion/recovery.rs",
-        switches=("gso", "txtime"), needs={"cmake": "cmake", "c++": "g++"},
+        switches=("gso", "txtime"), needs={"cmake": "cmake", "c++": "g++"}, qlog=Qlog(bits=8),
     ),
     Stack(
         "tquic", "tquic", "1.6.0", "cargo", ("bbr", "bbr3", "cubic", "copa"),
@@ -144,7 +156,7 @@ def traffic(given: object) -> str:
     return " ".join([f"{PREFIX}{name}", *(CHANGES[switch] for switch in switches if CHANGES[switch] in words)])
 
 
-def commands(stack: Stack, words: Collection[str]) -> tuple[str, str]:
+def commands(stack: Stack, words: Collection[str], *, qlog: bool = False) -> tuple[str, str]:
     """Return the commands at the sender and at the receiver. Refuse a stack that is not built."""
     if stack.state != "built":
         how = "is not built" if stack.state == "missing" else "was built from other files than are here now"
@@ -153,5 +165,7 @@ def commands(stack: Stack, words: Collection[str]) -> tuple[str, str]:
     if any(letter in program for letter in " '\"\\{}"):
         raise BadInput(f"BROBUST_CACHE: {program!r} has a space, a quote or a brace; give a directory without")
     gso = "off" if "gso=off" in words or "gso" not in stack.switches else "on"
-    txtime = " txtime" if "txtime=on" in words else ""
-    return f"{program} send {{receiver}} {{port}} {{seconds}} {{cc}} {gso}{txtime}", f"{program} receive {{port}}"
+    rest = " txtime" if "txtime=on" in words else ""
+    if qlog and stack.qlog is not None:
+        rest += " qlog"
+    return f"{program} send {{receiver}} {{port}} {{seconds}} {{cc}} {gso}{rest}", f"{program} receive {{port}}"

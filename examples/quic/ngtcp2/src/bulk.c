@@ -1,4 +1,4 @@
-// A bulk sender and its receiver on ngtcp2: `send ADDRESS PORT SECONDS CONTROL GSO` and `receive PORT`.
+// A bulk sender and its receiver on ngtcp2: `send ADDRESS PORT SECONDS CONTROL GSO [qlog]` and `receive PORT`.
 //
 // ngtcp2 has no sockets and no timers. With GSO one call sends what ngtcp2 calls a send quantum; without, every packet
 // leaves by itself, when ngtcp2's pacer says so.
@@ -24,6 +24,8 @@
 #define SECOND_NS 1000000000ull
 // More than the largest path holds, so that no flow-control window bounds what congestion control allows.
 #define WINDOW_BYTES (64 << 20)
+// A run fails if a program prints more than 16 MiB.
+#define MOST_QLOG_BYTES (15 << 20)
 #define CHECK(ok, what)                                                                            \
 	do {                                                                                       \
 		if (!(ok)) {                                                                       \
@@ -40,6 +42,8 @@ struct link {
 	ngtcp2_crypto_conn_ref reference;
 	int64_t stream;
 	uint64_t written_bytes, received_bytes;
+	char *qlog; // NULL: none is wanted
+	size_t qlog_bytes, qlog_records;
 };
 
 static uint64_t now_ns(void)
@@ -114,6 +118,20 @@ static int take_first(SSL *tls, const uint8_t **name, uint8_t *size, const uint8
 	return SSL_TLSEXT_ERR_OK;
 }
 
+// Keeps qlog until the end, since a write during the run would cost CPU time: its head, the first event, all metrics.
+static void keep_qlog(void *data, uint32_t flags, const void *record, size_t size)
+{
+	struct link *link = data;
+
+	(void)flags;
+	if (link->qlog_records++ >= 2 && !memmem(record, size, "metrics_updated", 15))
+		return;
+	if (link->qlog_bytes + size > MOST_QLOG_BYTES)
+		return;
+	memcpy(link->qlog + link->qlog_bytes, record, size);
+	link->qlog_bytes += size;
+}
+
 static SSL *new_tls(struct link *link)
 {
 	static const uint8_t application[] = "\4bulk";
@@ -161,6 +179,7 @@ static void connect_both(struct link *link, struct sockaddr_in far, ngtcp2_cc_al
 	ngtcp2_settings_default(&settings);
 	settings.initial_ts = now_ns();
 	settings.cc_algo = control;
+	settings.qlog_write = link->qlog ? keep_qlog : NULL;
 	settings.max_window = settings.max_stream_window = WINDOW_BYTES;
 	ngtcp2_transport_params_default(&parameters);
 	parameters.initial_max_data = parameters.initial_max_stream_data_uni = WINDOW_BYTES;
@@ -288,7 +307,8 @@ static void close_connection(struct link *link)
 		transmit(link, packet, size, size);
 }
 
-static int send_for(struct in_addr to, int port, double seconds, const char *control, bool gso)
+static int send_for(struct in_addr to, int port, double seconds, const char *control, bool gso,
+		    bool qlog)
 {
 	struct sockaddr_in far = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = to};
 	struct link link = {.sends = true, .gso = gso, .stream = -1};
@@ -304,6 +324,7 @@ static int send_for(struct in_addr to, int port, double seconds, const char *con
 		fprintf(stderr, "ngtcp2 has no %s; it has bbr, cubic and reno\n", control);
 		return 1;
 	}
+	link.qlog = qlog ? malloc(MOST_QLOG_BYTES) : NULL;
 	link.socket = socket(AF_INET, SOCK_DGRAM, 0);
 	CHECK(connect(link.socket, (struct sockaddr *)&far, sizeof(far)) == 0, "connect");
 	connect_both(&link, far, algorithm, NULL);
@@ -314,6 +335,7 @@ static int send_for(struct in_addr to, int port, double seconds, const char *con
 	       (unsigned long long)link.written_bytes, (unsigned long long)info.pkt_sent,
 	       (unsigned long long)info.pkt_lost, (unsigned long long)info.cwnd,
 	       (unsigned long long)info.smoothed_rtt / 1000);
+	fwrite(link.qlog, 1, link.qlog_bytes, stdout);
 	close_connection(&link);
 	return 0;
 }
@@ -343,11 +365,12 @@ int bulk(int count, const char *const *words)
 {
 	struct in_addr to;
 
-	if (count == 7 && !strcmp(words[1], "send") && inet_aton(words[2], &to))
+	if (count >= 7 && !strcmp(words[1], "send") && inet_aton(words[2], &to))
 		return send_for(to, atoi(words[3]), atof(words[4]), words[5],
-				!strcmp(words[6], "on"));
+				!strcmp(words[6], "on"), count == 8);
 	if (count == 3 && !strcmp(words[1], "receive"))
 		return receive_at(atoi(words[2]));
-	fprintf(stderr, "give: send ADDRESS PORT SECONDS CONTROL on|off, or: receive PORT\n");
+	fprintf(stderr,
+		"give: send ADDRESS PORT SECONDS CONTROL on|off [qlog], or: receive PORT\n");
 	return 1;
 }

@@ -1,17 +1,18 @@
-//! A bulk sender and its receiver on quiche: `send ADDRESS PORT SECONDS CONTROL GSO [txtime]` and `receive PORT`.
+//! A bulk sender and its receiver on quiche: `send ADDRESS PORT SECONDS CONTROL GSO [txtime] [qlog]` and `receive PORT`.
 //!
 //! quiche has no sockets and no timers. It says when its next packet is to leave; this waits until then, or with
 //! `txtime` leaves the waiting to the kernel (SO_TXTIME, which takes the qdisc fq).
 
 use std::error::Error;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Write};
 use std::mem::size_of_val;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::ptr::{addr_of, addr_of_mut};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use quiche::{Config, Connection, ConnectionId, RecvInfo};
+use quiche::{Config, Connection, ConnectionId, QlogLevel, RecvInfo};
 
 /// More than the largest path holds, so that no flow-control window bounds what congestion control allows.
 const WINDOW_BYTES: u64 = 64 << 20;
@@ -19,6 +20,8 @@ const WINDOW_BYTES: u64 = 64 << 20;
 const LEAST_BYTES: usize = 4096;
 /// The first stream of a client in one direction.
 const STREAM: u64 = 2;
+/// A run fails if a program prints more than 16 MiB.
+const MOST_QLOG_BYTES: usize = 15 << 20;
 const FILES: (&str, &str) = ("/tmp/cert.pem", "/tmp/key.pem");
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -26,12 +29,13 @@ type Outcome = Result<(), Box<dyn Error>>;
 fn main() -> Outcome {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["send", address, port, seconds, control, gso, ref rest @ ..] if rest.is_empty() || rest == ["txtime"] => {
+        ["send", address, port, seconds, control, gso, ref rest @ ..] => {
             let to = SocketAddr::new(address.parse()?, port.parse()?);
-            send(to, Duration::from_secs_f64(seconds.parse()?), control, gso == "on", !rest.is_empty())
+            let (txtime, qlog) = (rest.contains(&"txtime"), rest.contains(&"qlog").then(Qlog::default));
+            send(to, Duration::from_secs_f64(seconds.parse()?), control, gso == "on", txtime, qlog)
         }
         ["receive", port] => receive(port.parse()?),
-        _ => Err("give: send ADDRESS PORT SECONDS CONTROL on|off [txtime], or: receive PORT".into()),
+        _ => Err("give: send ADDRESS PORT SECONDS CONTROL on|off [txtime] [qlog], or: receive PORT".into()),
     }
 }
 
@@ -47,7 +51,7 @@ fn config() -> Result<Config, quiche::Error> {
     Ok(config)
 }
 
-fn send(to: SocketAddr, time: Duration, control: &str, gso: bool, txtime: bool) -> Outcome {
+fn send(to: SocketAddr, time: Duration, control: &str, gso: bool, txtime: bool, qlog: Option<Qlog>) -> Outcome {
     let mut config = config()?;
     config.set_cc_algorithm_name(control)?;
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
@@ -58,7 +62,10 @@ fn send(to: SocketAddr, time: Duration, control: &str, gso: bool, txtime: bool) 
     }
     let end = Instant::now() + time;
     let id = ConnectionId::from_ref(&[1; 16]);
-    let connection = quiche::connect(Some("localhost"), &id, socket.local_addr()?, to, &mut config)?;
+    let mut connection = quiche::connect(Some("localhost"), &id, socket.local_addr()?, to, &mut config)?;
+    if let Some(qlog) = &qlog {
+        connection.set_qlog_with_level(Box::new(qlog.clone()), "quiche".into(), String::new(), QlogLevel::Core);
+    }
     let info = RecvInfo { from: to, to: socket.local_addr()? };
     let mut link = Link { socket, connection, info, gso, txtime };
     let (mut written, block) = (0, [0; 65536]);
@@ -80,6 +87,7 @@ fn send(to: SocketAddr, time: Duration, control: &str, gso: bool, txtime: bool) 
     if let Some(path) = link.connection.path_stats().next() {
         println!("cwnd {} bytes, rtt {} us, mtu {}", path.cwnd, path.rtt.as_micros(), path.pmtu);
     }
+    qlog.map_or(Ok(()), |one| one.print())?;
     link.connection.close(true, 0, b"done")?;
     link.send_what_may_leave().map(|_| ())
 }
@@ -103,6 +111,39 @@ fn receive(port: u16) -> Outcome {
         while let Ok((1.., _)) = link.connection.stream_recv(STREAM, &mut block) {}
     }
     Ok(())
+}
+
+/// qlog, kept until the end: a write during the run would cost CPU time.
+#[derive(Clone, Default)]
+struct Qlog(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Qlog {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().map_err(|_| ErrorKind::Other)?.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Qlog {
+    /// Prints its head, the first event and all metrics, as far as MOST_QLOG_BYTES hold them.
+    fn print(&self) -> io::Result<()> {
+        let all = self.0.lock().map_err(|_| ErrorKind::Other)?;
+        let (mut printed, mut output) = (0, io::stdout().lock());
+        for (number, record) in all.split_inclusive(|byte| *byte == b'\n').enumerate() {
+            if number < 2 || record.windows(15).any(|part| part == b"metrics_updated") {
+                printed += record.len();
+                if printed > MOST_QLOG_BYTES {
+                    break;
+                }
+                output.write_all(record)?;
+            }
+        }
+        output.flush()
+    }
 }
 
 struct Link {
@@ -194,7 +235,7 @@ impl Link {
             message.msg_controllen = used;
             match libc::sendmsg(self.socket.as_raw_fd(), &message, 0) {
                 0.. => Ok(()),
-                _ => Err(std::io::Error::last_os_error().into()),
+                _ => Err(io::Error::last_os_error().into()),
             }
         }
     }
@@ -222,7 +263,7 @@ fn set<T>(socket: &UdpSocket, option: i32, value: &T) -> Outcome {
     if status == 0 {
         Ok(())
     } else {
-        Err(std::io::Error::last_os_error().into())
+        Err(io::Error::last_os_error().into())
     }
 }
 

@@ -1,13 +1,14 @@
-//! A bulk sender and its receiver on quinn: `send ADDRESS PORT SECONDS CONTROL GSO` and `receive PORT`.
+//! A bulk sender and its receiver on quinn: `send ADDRESS PORT SECONDS CONTROL GSO [qlog]` and `receive PORT`.
 
 use std::error::Error;
+use std::io::{self, ErrorKind, Write};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use quinn::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig};
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, Endpoint, ServerConfig, TransportConfig, VarInt};
+use quinn::{ClientConfig, Endpoint, QlogConfig, ServerConfig, TransportConfig, VarInt};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
@@ -15,27 +16,36 @@ use rustls::{DigitallySignedStruct, SignatureScheme};
 /// More than the largest path holds, so that no flow-control window bounds what congestion control allows.
 const WINDOW_BYTES: u32 = 64 << 20;
 
+/// A run fails if a program prints more than 16 MiB.
+const MOST_QLOG_BYTES: usize = 15 << 20;
+
 type Outcome = Result<(), Box<dyn Error>>;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Outcome {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["send", address, port, seconds, control, gso] => {
+        ["send", address, port, seconds, control, gso, ref rest @ ..] => {
             let to = SocketAddr::new(address.parse()?, port.parse()?);
-            send(to, Duration::from_secs_f64(seconds.parse()?), control, gso == "on").await
+            let qlog = rest.contains(&"qlog").then(Qlog::default);
+            send(to, Duration::from_secs_f64(seconds.parse()?), control, gso == "on", qlog).await
         }
         ["receive", port] => receive(port.parse()?).await,
-        _ => Err("give: send ADDRESS PORT SECONDS CONTROL on|off, or: receive PORT".into()),
+        _ => Err("give: send ADDRESS PORT SECONDS CONTROL on|off [qlog], or: receive PORT".into()),
     }
 }
 
-async fn send(to: SocketAddr, time: Duration, control: &str, gso: bool) -> Outcome {
+async fn send(to: SocketAddr, time: Duration, control: &str, gso: bool, qlog: Option<Qlog>) -> Outcome {
     let mut transport = TransportConfig::default();
     transport
         .congestion_controller_factory(factory(control)?)
         .send_window(WINDOW_BYTES.into())
         .enable_segmentation_offload(gso);
+    if let Some(qlog) = &qlog {
+        let mut to = QlogConfig::default();
+        to.writer(Box::new(qlog.clone()));
+        transport.qlog_stream(to.into_stream());
+    }
     let tls = rustls::ClientConfig::builder()
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(AnyServer))
@@ -65,9 +75,43 @@ async fn send(to: SocketAddr, time: Duration, control: &str, gso: bool) -> Outco
         path.rtt.as_micros(),
         path.current_mtu
     );
+    qlog.map_or(Ok(()), |one| one.print())?;
     connection.close(0u32.into(), b"done");
     endpoint.wait_idle().await;
     Ok(())
+}
+
+/// qlog, kept until the end: a write during the run would cost CPU time.
+#[derive(Clone, Default)]
+struct Qlog(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Qlog {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().map_err(|_| ErrorKind::Other)?.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Qlog {
+    /// Prints its head, the first event and all metrics, as far as MOST_QLOG_BYTES hold them.
+    fn print(&self) -> io::Result<()> {
+        let all = self.0.lock().map_err(|_| ErrorKind::Other)?;
+        let (mut printed, mut output) = (0, io::stdout().lock());
+        for (number, record) in all.split_inclusive(|byte| *byte == b'\n').enumerate() {
+            if number < 2 || record.windows(15).any(|part| part == b"metrics_updated") {
+                printed += record.len();
+                if printed > MOST_QLOG_BYTES {
+                    break;
+                }
+                output.write_all(record)?;
+            }
+        }
+        output.flush()
+    }
 }
 
 fn factory(control: &str) -> Result<Arc<dyn ControllerFactory + Send + Sync>, String> {

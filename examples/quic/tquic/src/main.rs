@@ -1,13 +1,14 @@
-//! A bulk sender and its receiver on tquic: `send ADDRESS PORT SECONDS CONTROL GSO` and `receive PORT`.
+//! A bulk sender and its receiver on tquic: `send ADDRESS PORT SECONDS CONTROL GSO [qlog]` and `receive PORT`.
 //!
 //! tquic has no sockets: it hands over packets when they are to leave. Each goes out by a call of its own.
 
 use std::cell::Cell;
 use std::error::Error;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Write};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -18,6 +19,8 @@ use tquic::{
 
 /// More than the largest path holds, so that no flow-control window bounds what congestion control allows.
 const WINDOW_BYTES: u64 = 64 << 20;
+/// A run fails if a program prints more than 16 MiB.
+const MOST_QLOG_BYTES: usize = 15 << 20;
 const FILES: (&str, &str) = ("/tmp/cert.pem", "/tmp/key.pem");
 static BLOCK: [u8; 65536] = [0; 65536];
 
@@ -26,16 +29,17 @@ type Outcome = Result<(), Box<dyn Error>>;
 fn main() -> Outcome {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["send", address, port, seconds, control, _] => {
+        ["send", address, port, seconds, control, _, ref rest @ ..] => {
             let to = SocketAddr::new(address.parse()?, port.parse()?);
-            send(to, Duration::from_secs_f64(seconds.parse()?), control)
+            let qlog = rest.contains(&"qlog").then(Qlog::default);
+            send(to, Duration::from_secs_f64(seconds.parse()?), control, qlog)
         }
         ["receive", port] => receive(port.parse()?),
-        _ => Err("give: send ADDRESS PORT SECONDS CONTROL on|off, or: receive PORT".into()),
+        _ => Err("give: send ADDRESS PORT SECONDS CONTROL on|off [qlog], or: receive PORT".into()),
     }
 }
 
-fn send(to: SocketAddr, time: Duration, control: &str) -> Outcome {
+fn send(to: SocketAddr, time: Duration, control: &str, qlog: Option<Qlog>) -> Outcome {
     let mut config = config()?;
     config.set_congestion_control_algorithm(match control {
         "bbr" => CongestionControlAlgorithm::Bbr,
@@ -51,6 +55,9 @@ fn send(to: SocketAddr, time: Duration, control: &str) -> Outcome {
     let written = Rc::new(Cell::new(0));
     let mut link = Link::new(config, false, socket, to, written.clone())?;
     let connection = link.endpoint.connect(link.near, to, Some("localhost"), None, None, None)?;
+    if let (Some(qlog), Some(connection)) = (&qlog, link.endpoint.conn_get_mut(connection)) {
+        connection.set_qlog(Box::new(qlog.clone()), "tquic".into(), String::new());
+    }
     while Instant::now() < end {
         link.turn(end)?;
     }
@@ -58,6 +65,7 @@ fn send(to: SocketAddr, time: Duration, control: &str) -> Outcome {
     if let Some(connection) = link.endpoint.conn_get_mut(connection) {
         let stats = connection.stats();
         println!("sent {} packets, lost {}", stats.sent_count, stats.lost_count);
+        qlog.map_or(Ok(()), |one| one.print())?;
         connection.close(true, 0, b"done")?;
     }
     Ok(link.endpoint.process_connections()?)
@@ -84,6 +92,39 @@ fn config() -> tquic::Result<Config> {
     config.set_max_connection_window(WINDOW_BYTES);
     config.set_max_stream_window(WINDOW_BYTES);
     Ok(config)
+}
+
+/// qlog, kept until the end: a write during the run would cost CPU time.
+#[derive(Clone, Default)]
+struct Qlog(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Qlog {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().map_err(|_| ErrorKind::Other)?.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Qlog {
+    /// Prints its head, the first event and all metrics, as far as MOST_QLOG_BYTES hold them.
+    fn print(&self) -> io::Result<()> {
+        let all = self.0.lock().map_err(|_| ErrorKind::Other)?;
+        let (mut printed, mut output) = (0, io::stdout().lock());
+        for (number, record) in all.split_inclusive(|byte| *byte == b'\n').enumerate() {
+            if number < 2 || record.windows(15).any(|part| part == b"metrics_updated") {
+                printed += record.len();
+                if printed > MOST_QLOG_BYTES {
+                    break;
+                }
+                output.write_all(record)?;
+            }
+        }
+        output.flush()
+    }
 }
 
 struct Link {

@@ -1,0 +1,76 @@
+"""What a program says of its connection in qlog: its records are taken out of what it printed, and its metrics become
+samples. The format is qlog's sequence of JSON texts (RFC 7464), each between a record separator and a newline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+from brobust import units
+from brobust.quic import Qlog
+
+SEPARATOR = b"\x1e"
+AS_IT_SHOULD_BE = Qlog()
+# What qlog's recovery:metrics_updated names, in whose unit, and the column of samples that it becomes.
+BYTES = {
+    "congestion_window": "cwnd_packets", "ssthresh": "ssthresh_packets", "bytes_in_flight": "inflight_packets",
+}  # fmt: skip
+RATES = {"pacing_rate": "pacing_rate_mbps", "cf_delivery_rate": "delivery_rate_mbps"}
+TIMES = {"min_rtt": "min_rtt_ms", "smoothed_rtt": "srtt_ms", "latest_rtt": "rtt_ms"}
+
+
+def split(output: bytes) -> tuple[bytes, list[bytes]]:
+    """Return what a program printed without its qlog, and the records of this."""
+    if SEPARATOR not in output:
+        return output, []
+    lines = output.splitlines(keepends=True)
+    records = [line for line in lines if line.startswith(SEPARATOR)]
+    return b"".join(line for line in lines if not line.startswith(SEPARATOR)), records
+
+
+def samples(records: list[bytes], *, began_s: float, units_of: Qlog = AS_IT_SHOULD_BE) -> pl.DataFrame:
+    """Return a sample for each of the metrics' updates. A record names only what has changed.
+
+    `began_s`: when the connection's first packet was sent, which is when the first event is taken to have been.
+    """
+    rows: list[dict[str, Any]] = []
+    state: dict[str, Any] = {}
+    first_ms = None
+    for time_ms, name, data in _events(records):
+        first_ms = time_ms if first_ms is None else first_ms
+        if not name.endswith("metrics_updated"):
+            continue
+        state |= {column: data[key] // units.PAYLOAD_BYTES for key, column in BYTES.items() if key in data}
+        state |= {column: data[key] * units_of.bits * 1e-6 for key, column in RATES.items() if key in data}
+        state |= {column: data[key] * units_of.milliseconds for key, column in TIMES.items() if key in data}
+        rows.append({"time_s": began_s + (time_ms - first_ms) / 1e3, **state})
+    columns = {"time_s": pl.Float64} | dict.fromkeys(BYTES.values(), pl.Int64)
+    schema = columns | dict.fromkeys([*RATES.values(), *TIMES.values()], pl.Float64)
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def at_intervals(taken: pl.DataFrame, seconds: float) -> pl.DataFrame:
+    """Return the last sample before the end of each interval, with the end as its time."""
+    ends = ((pl.col("time_s") / seconds).floor() + 1) * seconds
+    return taken.with_columns(ends.alias("time_s")).unique("time_s", keep="last", maintain_order=True)
+
+
+def _events(records: list[bytes]) -> Iterator[tuple[float, str, dict[str, Any]]]:
+    """Yield time (ms), name and data of each event. The last record may be cut off, where a program was ended."""
+    adds, time_ms = False, 0.0
+    for record in records:
+        try:
+            event = json.loads(record.lstrip(SEPARATOR))
+        except ValueError:
+            continue
+        if not isinstance(event, dict):
+            continue
+        if "trace" in event:
+            common = event["trace"].get("common_fields") or {}
+            adds = "delta" in str(common.get("time_format", ""))
+        elif isinstance(event.get("time"), int | float) and isinstance(event.get("data"), dict):
+            time_ms = event["time"] + (time_ms if adds else 0)
+            yield time_ms, str(event.get("name", "")), event["data"]
