@@ -41,6 +41,8 @@ pub struct Kernel {
     socket: UnixStream,
     console: File,
     memory: Memory,
+    /// Whether it may take as long as it likes: somebody looks at it.
+    debugged: bool,
 }
 
 /// What a kernel is booted with.
@@ -101,7 +103,7 @@ impl Kernel {
         let child = command.spawn().map_err(io(format!("starting {}", boot.image.display())))?;
         drop(forking);
         drop(theirs);
-        let mut this = Self { name: boot.name.to_string(), child, socket, console, memory };
+        let mut this = Self { name: boot.name.to_string(), child, socket, console, memory, debugged: false };
         this.wait(stop)?;
         match this.shared().reason {
             reason::READY => Ok(this),
@@ -133,6 +135,27 @@ impl Kernel {
         }
     }
 
+    /// Returns the number of the kernel's process.
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until a debugger has attached to the kernel, which waits for the controller meanwhile.
+    pub fn wait_for_debugger(&mut self, stop: &AtomicBool) -> Result<()> {
+        self.debugged = true;
+        let status = format!("/proc/{}/status", self.process());
+        loop {
+            let text = std::fs::read_to_string(&status).map_err(io("a kernel's process"))?;
+            if text.lines().any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0")) {
+                return Ok(());
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+
     /// Returns what the kernel has printed so far.
     pub fn console(&self) -> Result<Vec<u8>> {
         let size = self.console.metadata().map_err(io("a kernel's console"))?.len();
@@ -160,7 +183,7 @@ impl Kernel {
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
             }
-            if begun.elapsed() > TIMEOUT {
+            if begun.elapsed() > TIMEOUT && !self.debugged {
                 let console = self.console_tail();
                 return Err(Error::Hung { node: self.name.clone(), seconds: TIMEOUT.as_secs(), console });
             }

@@ -44,6 +44,18 @@ pub struct Scenario {
     /// Programs that send and receive. None: the source and sink in the kernel do.
     #[serde(default)]
     pub programs: Option<Programs>,
+    /// Where virtual time waits for a debugger.
+    #[serde(default)]
+    pub debugger: Option<Debugger>,
+}
+
+/// A kernel to which a debugger is to attach, and when.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Debugger {
+    /// The node, by its name in messages.
+    pub node: String,
+    pub time: u64,
 }
 
 /// Programs in the kernels' user space. Each flow has one at its sender and one at the receiver.

@@ -38,6 +38,9 @@ pub fn run(scenario: &Scenario, stop: &AtomicBool) -> Result<Outcome> {
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }
+        if simulation.debugger.as_ref().is_some_and(|(_, time)| horizon > *time) {
+            simulation.wait_for_debugger(stop)?;
+        }
         simulation.advance(horizon, stop)?;
     }
     simulation.finish(scenario)
@@ -72,6 +75,8 @@ struct Simulation {
     ahead: Vec<Event>,
     work: Work,
     begun: Instant,
+    /// The number of the node to which a debugger is to attach, and when.
+    debugger: Option<(usize, u64)>,
 }
 
 struct Event {
@@ -118,6 +123,11 @@ impl Simulation {
             node.set_up(stop)?;
             nodes.push(node);
         }
+        let debugger = scenario.debugger.as_ref().map(|wanted| {
+            let node = (0..topology.count()).find(|&number| topology.name(number) == wanted.node);
+            node.map(|node| (node, ORIGIN + wanted.time))
+                .ok_or_else(|| Error::Refused(format!("debugger: there is no {}", wanted.node)))
+        });
         let network = Network::new(scenario, topology, ORIGIN);
         let lookahead = network.min_delay();
         if lookahead == 0 {
@@ -138,7 +148,22 @@ impl Simulation {
             ahead: Vec::new(),
             work: Work { boot_s: begun.elapsed().as_secs_f64(), ..Work::default() },
             begun: Instant::now(),
+            debugger: debugger.transpose()?,
         })
+    }
+
+    /// Tells the user which process to attach to, and waits for it. Nothing happens in the run meanwhile, nor while the
+    /// debugger lets the kernel stand.
+    fn wait_for_debugger(&mut self, stop: &AtomicBool) -> Result<()> {
+        let Some((number, time)) = self.debugger.take() else { return Ok(()) };
+        let kernel = &mut self.nodes[number].kernel;
+        let (process, seconds) = (kernel.process(), (time - ORIGIN) as f64 / 1e9);
+        eprintln!(
+            "brobust: virtual time stands at {seconds} s; {} is process {process}. The run goes on when a debugger \
+             that has attached to it does: gdb -p {process} -ex 'handle SIGSEGV SIGALRM SIGIO SIGUSR1 nostop noprint pass'",
+            self.topology.name(number)
+        );
+        kernel.wait_for_debugger(stop)
     }
 
     /// Returns the time up to which all kernels may run now, or None when the run is over.
@@ -155,6 +180,9 @@ impl Simulation {
         if let Some(bottleneck) = self.topology.bottleneck() {
             horizon = horizon.min(self.rate.next_change(first).unwrap_or(NEVER));
             self.nodes[bottleneck].kernel.shared().rate = self.rate.at(first);
+        }
+        if let Some((_, time)) = self.debugger.filter(|(_, time)| first < *time) {
+            horizon = horizon.min(time);
         }
         let under_way = first < self.last && (first < self.end || self.nodes.iter_mut().any(Node::runs_programs));
         under_way.then_some(horizon)

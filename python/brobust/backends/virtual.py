@@ -7,6 +7,7 @@ a run.
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import itertools
 import json
@@ -48,7 +49,7 @@ from brobust.kernels.virtual import VirtualKernel
 from brobust.quic import qlog
 from brobust.scenario import TSO_RTT_LOG, Contention, Pattern, Run, Scenario
 from brobust.scenario.specs import Changes
-from brobust.virtual import iperf3, programs
+from brobust.virtual import debugger, iperf3, programs
 from brobust.virtual.cpus import Cpus
 
 # As in the testbed's guests (testbed/init.sh), so large that socket buffers limit no bulk flow.
@@ -115,6 +116,8 @@ class VirtualBackend:
         self._announce = announce
         self.calls: Path | None = None
         """The directory in which the next run records every call of our controls (cc/call.h), one file per sender."""
+        self.debugger: debugger.Stop | None = None
+        """Where the next run waits for a debugger."""
         self._cpus = Cpus()
         self.parallel = len(self._cpus)
         self._lock = threading.Lock()
@@ -136,7 +139,9 @@ class VirtualBackend:
         kernel = virtual_kernels.find(run.scenario.kernel)
         with tempfile.TemporaryDirectory(prefix="brobust-") as scratch:
             pcap = Path(scratch) / "packets.pcap" if run.scenario.packets else None
-            result = self._run(json.dumps(describe(run, kernel, pcap, self.calls, Path(scratch) / "ramdisk")))
+            described = describe(run, kernel, pcap, self.calls, Path(scratch) / "ramdisk")
+            described["debugger"] = None if self.debugger is None else dataclasses.asdict(self.debugger)
+            result = self._run(json.dumps(described))
             captured = pcap.read_bytes() if pcap is not None else None
         common = {
             **scenario_columns(run),

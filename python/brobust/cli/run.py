@@ -47,6 +47,15 @@ def run(
             "--json", help="Print one JSON object per run as it finishes, and nothing else.", rich_help_panel=OUTPUT
         ),
     ] = False,
+    gdb: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KERNEL@TIME",
+            help="Let virtual time stand at this time of the run, such as sender@1.5s, until a debugger has attached "
+            "to this kernel: sender, sender2, receiver or bottleneck. For one run; it is the same run as without.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     jitter: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Measure throughput under CPU contention.
@@ -59,7 +68,11 @@ def run(
 
     if jitter is not None:  # the previous name of two fields, for one more release
         fields.setdefault("contention", {}).update(grid_fields({"jitter": jitter}))
+    if gdb is not None:
+        _check_debugger(gdb, _grid(scenario, fields), resume)
     grid, dataset = _resumed(scenario, fields, out, jobs) if resume else _begun(scenario, fields, out, jobs)
+    if gdb is not None:
+        _measure_under_debugger(gdb, grid, dataset)
     measure(grid, dataset, as_json, jobs)
     if not as_json:
         show(dataset)
@@ -75,6 +88,28 @@ def _begun(scenario: Path | None, fields: dict[str, Any], out: Path | None, jobs
     if out is not None:
         return grid, Dataset.create(out, grid, runner.host())
     return grid, Dataset.create_beside(DATA / datetime.now().strftime("%Y%m%d-%H%M%S"), grid, runner.host())
+
+
+def _check_debugger(given: str, grid: Grid, resume: bool) -> None:
+    from brobust.virtual import debugger
+
+    if len(grid.runs()) != 1 or resume:
+        raise BadInput(
+            f"--gdb: it is for one run, and these are {len(grid.runs())}; give one value each and --repeat 1"
+        )
+    debugger.stop(given, grid.scenarios[0])
+
+
+def _measure_under_debugger(given: str, grid: Grid, dataset: Dataset) -> None:
+    from brobust import backends
+    from brobust.backends.virtual import VirtualBackend
+    from brobust.virtual import debugger
+
+    (run,) = grid.runs()
+    with dataset.writing(), backends.opened("virtual", lambda _: None) as backend:
+        assert isinstance(backend, VirtualBackend)
+        backend.debugger = debugger.stop(given, run.scenario)
+        dataset.append(run.id, backend.measure(run))
 
 
 def _resumed(scenario: Path | None, fields: dict[str, Any], out: Path | None, jobs: int | None) -> tuple[Grid, Dataset]:
