@@ -18,6 +18,7 @@ from brobust.kernels import our_files
 from brobust.kernels.toolchain import BuildFailed
 from brobust.quic import build, qlog
 from brobust.scenario import Grid
+from brobust.testbed import traffic
 from conftest import BROBUST, json_lines
 
 LOCKS = {"cargo": "Cargo.lock", "go": "go.sum"}
@@ -45,7 +46,8 @@ class TestStacks:
             ({"traffic": "quic:tquic gso=off"}, r"after tquic there may be nothing"),
             ({"traffic": "quic:quinn", "flows": [{"cc": "vegas"}]}, r"quinn 0\.\S+ has no vegas; it has bbr, cubic"),
             ({"traffic": "quic:quinn", "flows": [{"cc": "bbr", "pattern": "rate 1mbit"}]}, r"quic:quinn give bulk"),
-            ({"traffic": "quic:quinn", "backend": "vm", "flows": [{"cc": "bbr"}]}, r"possible on backend virtual only"),
+            ({"traffic": "quic:quinn", "backend": "vm", "flows": [{"cc": "bbr", "count": 2}]}, r"is one flow"),
+            ({"traffic": "quic:quinn", "backend": "vm", "flows": [{"cc": "bbr"}], "samples": "9ms"}, r"there are none"),
         ],
     )  # fmt: skip
     def test_what_it_does_not_have_is_refused(self, given: dict[str, Any], words: str) -> None:
@@ -156,3 +158,14 @@ def test_the_same_run_sends_the_same_packets(stack: quic.Stack) -> None:
     if stack.qlog is not None:
         assert len(result.samples) > 30 and result.samples["time_s"].is_between(0, 1).all()
         assert 10 <= result.samples["srtt_ms"][-1] < 100 and 5 < result.samples["cwnd_packets"][-1] < 500
+
+
+def test_payload_on_a_vm_is_what_ip_delivered_without_its_headers() -> None:
+    class Receiver:
+        def run(self, *_: str) -> str:
+            return (
+                "TcpExt: SyncookiesSent\nTcpExt: 0\nIpExt: InNoRoutes InOctets OutOctets\nIpExt: 0 123000 77\n"
+                "Ip: Forwarding\nIp: 1\nUdp: InDatagrams NoPorts\nUdp: 100 0\n"
+            )
+
+    assert traffic._received_bytes(Receiver()) == 123000 - 100 * 28  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from brobust import drivers, units
+from brobust import drivers, quic, units
 from brobust.contention import recordings
 from brobust.errors import BadInput
 from brobust.kernels import real_time
@@ -84,7 +84,16 @@ def _vm(s: Scenario) -> Iterator[str]:
         yield f"samples: {units.show_time(s.samples)} is too often for a guest short of CPU; on vm give at least 1ms"
     if s.receiver.active:
         yield f"receiver.share: '{s.receiver.share:g}' is possible on backend virtual only; on vm give 1"
+    if quic.of_traffic(s.traffic) is not None:
+        yield from _vm_quic(s)
     yield from _vm_contention(s.contention)
+
+
+def _vm_quic(s: Scenario) -> Iterator[str]:
+    if len(s.flows) > 1 or s.flows[0].count > 1 or s.flows[0].start or s.flows[0].stop is not None:
+        yield f"flows: on backend vm {s.traffic} is one flow that sends all the time; leave out count, start and stop"
+    if s.samples is not None:
+        yield f"samples: on backend vm there are none of {s.traffic}; leave them out, or give backend virtual"
 
 
 def _vm_contention(c: Contention) -> Iterator[str]:

@@ -13,13 +13,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path as FilePath
 from typing import Any, TypeVar
 
-from brobust import units
+from brobust import quic, units
 from brobust.backends.base import Announce
 from brobust.cc import names as cc_names
 from brobust.contention import during_run, verdict
 from brobust.dataset import Measured, flow_columns, scenario_columns
+from brobust.dataset.iperf3 import FlowResult
 from brobust.errors import BadInput, GuestDied, MissingSupport, RunFailed
 from brobust.host import cpus, network
 from brobust.host.session import Session
@@ -83,7 +85,11 @@ def check(scenarios: Sequence[Scenario]) -> None:
             during_run.check(requested)
     for scenario in scenarios:
         cc_names.check_together(group.cc for group in scenario.flows)
-    pairs = {(s.kernel, s.accelerator == "uml", group.cc) for s in scenarios for group in s.flows}
+    for traffic_of in {s.traffic for s in scenarios}:
+        if (of_quic := quic.of_traffic(traffic_of)) is not None:
+            quic.commands(*of_quic)  # refuses what is not built
+    of_tcp = [s for s in scenarios if quic.of_traffic(s.traffic) is None]
+    pairs = {(s.kernel, s.accelerator == "uml", group.cc) for s in of_tcp for group in s.flows}
     for kernel, is_uml, control in sorted(pairs):
         if is_uml:
             cc_names.check_offered(control, virtual_kernels.find(kernel).congestion_controls, kernel)
@@ -103,6 +109,8 @@ class VmBackend:
         self._guests = ExitStack()
         self._started: list[Guest] = []
         self._parameters = BUSY
+        self._programs: dict[str, FilePath] = {}
+        """Programs of QUIC stacks that the guests have."""
         self.records_calls = False
         """Whether our controls record every call (cc/call.h), for `brobust-guest cc replay`."""
 
@@ -115,6 +123,7 @@ class VmBackend:
 
     def calibrate(self, scenarios: Sequence[Scenario]) -> list[dict[str, Any]]:
         records = []
+        self._bring_programs(scenarios)
         kept = {(s.kernel, s.accelerator, s.contention.vcpus, s.pacing) for s in scenarios if s.pacing.lag}
         for kernel, wanted, vcpus, pacing in sorted(kept, key=str):
             self._in_living_guests(kernel, wanted, partial(self._keep_pacing, pacing=pacing), vcpus)
@@ -184,9 +193,18 @@ class VmBackend:
     def measure(self, run: Run) -> Measured:
         return self._restarted(run, partial(self._measured, run))[0]
 
+    def _bring_programs(self, scenarios: Sequence[Scenario]) -> None:
+        """See to it that the guests have the programs of these scenarios: it takes new guests if they do not."""
+        stacks = [of_quic[0] for s in scenarios if (of_quic := quic.of_traffic(s.traffic)) is not None]
+        missing = {stack.program.name: stack.program for stack in stacks if stack.program.name not in self._programs}
+        if missing:
+            self._programs |= missing
+            self._shut_down()
+
     def _restarted(self, run: Run, work: Callable[[Testbed], tuple[Measured, T]]) -> tuple[Measured, T]:
         """Measure a run, again if a guest dies; the record says how often."""
         scenario = run.scenario
+        self._bring_programs([scenario])
         self._parameters = _parameters(scenario)
         vcpus = scenario.contention.vcpus
         (measured, more), restarts = self._in_living_guests(scenario.kernel, scenario.accelerator, work, vcpus)
@@ -217,8 +235,10 @@ class VmBackend:
     def _measured(self, run: Run, testbed: Testbed) -> tuple[Measured, None]:
         scenario = run.scenario
         started, clock = datetime.now(UTC), time.monotonic()
+        of_quic = quic.of_traffic(scenario.traffic)
         for group in scenario.flows:
-            self._ensure_loaded(testbed, group.cc)
+            if of_quic is None:
+                self._ensure_loaded(testbed, group.cc)
         self._reset(testbed, scenario.path, path.own_rtts(scenario))
         # Kernels before 5.18 do not have this sysctl, nor the bonus that it sets.
         log, file = TSO_RTT_LOG[scenario.tso_sizing], "/proc/sys/net/ipv4/tcp_tso_rtt_log"
@@ -245,9 +265,12 @@ class VmBackend:
                 if changes:
                     testbed.path.agent.spawn("bash", "-c", changes)
 
-            flows = traffic.run(
-                testbed.sender.agent, testbed.path.agent, scenario.flows, scenario.duration / 1e9, begin
-            )
+            agents, seconds = (testbed.sender.agent, testbed.path.agent), scenario.duration / 1e9
+            if of_quic is None:
+                flows = traffic.run(*agents, scenario.flows, seconds, begin)
+            else:
+                rate = traffic.run_program(*agents, _quic_commands(*of_quic, scenario), seconds, begin)
+                flows = [FlowResult(scenario.flows[0].cc, 0, rate, None, None, None, 0, [])]
         columns = flow_columns(scenario)
         if len(flows) != len(columns):
             raise RunFailed(f"iperf3 reported {len(flows)} flows instead of {len(columns)}")
@@ -345,7 +368,7 @@ class VmBackend:
             testbed.spinning = None
 
     def _start(self, config: GuestConfig, kernel: Kernel, chosen: str) -> Guest:
-        return self._keep(Guest.start(config, kernel, image.build(kernel), chosen, self._session))
+        return self._keep(Guest.start(config, kernel, image.build(kernel, self._programs), chosen, self._session))
 
     def _keep(self, guest: Guest) -> Guest:
         self._started.append(guest)
@@ -358,7 +381,7 @@ class VmBackend:
         self._shut_down()
         plan = cpus.plan()
         self._announce(f"booting {kernel.name} ({kernel.release}) in real time")
-        filesystem = image.build(kernel)
+        filesystem = image.build(kernel, self._programs)
         with uml.wire() as ends:
             configs = [GuestConfig(name, tap="", mac=mac) for name, mac in MACS.items()]
             sender, bottleneck = (
@@ -471,6 +494,17 @@ def _parameters(scenario: Scenario) -> tuple[str, ...]:
         for control in sorted({group.cc for group in scenario.flows})
         for name, value in cc_names.settings_of(control)
     )
+
+
+def _quic_commands(stack: quic.Stack, words: Sequence[str], s: Scenario) -> tuple[list[str], list[str]]:
+    """Return what sends and what receives in the guests, which have the program in /bin."""
+    values = {"receiver": traffic.RECEIVER, "port": traffic.FIRST_PORT, "seconds": f"{s.duration / 1e9:g}"}
+    send, receive = (
+        [word.format(**values, cc=s.flows[0].cc) for word in command.split()[1:]]
+        for command in quic.commands(stack, words)
+    )
+    program = f"/bin/{stack.program.name}"
+    return [program, *send], [program, *receive]
 
 
 def _udp_mbps(testbed: Testbed, measured_path: Path) -> float:

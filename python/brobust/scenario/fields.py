@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from brobust import drivers, quic
+from brobust import drivers
 from brobust.drivers.modelled import FORM
 from brobust.scenario.description import (
     COMMAND,
@@ -328,10 +328,10 @@ ROWS = (
         "traffic", NAME, "--traffic", SENDER,
         "What sends and receives: brobust (source and sink inside the kernel, on virtual only), iperf3, programs "
         "(those of [programs], on virtual only; the default where they are given), or a QUIC stack that `brobust quic "
-        "build` has built (on virtual only): quic:quinn, 'quic:quinn gso=off', 'quic:quiche txtime=on'. On virtual "
+        "build` has built (on vm one flow): quic:quinn, 'quic:quinn gso=off', 'quic:quiche txtime=on'. On virtual "
         "iperf3 is a check: it takes bulk flows of whole seconds. All but brobust need ptrace there.",
         default="brobust", default_on={"vm": "iperf3"},
-        words_only_on=dict.fromkeys(("brobust", "programs", *quic.NAMES), "virtual"), instead="iperf3",
+        words_only_on=dict.fromkeys(("brobust", "programs"), "virtual"), instead="iperf3",
         column=FieldColumn("traffic", "text", "what sent and received: brobust, iperf3, programs, or a QUIC stack"),
         axis=Axis("traffic", phrases={"brobust": "Linux TCP"}),
     ),

@@ -13,6 +13,7 @@ import lzma
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from brobust.errors import MissingSupport
@@ -47,9 +48,11 @@ MODULES = [
 ]  # fmt: skip
 
 
-def build(kernel: Kernel | VirtualKernel) -> Path:
-    """Return the initramfs for this kernel: from the cache if nothing in it has changed, else made now."""
-    programs = {name: find_program(name, package) for name, package in PROGRAMS.items()}
+def build(kernel: Kernel | VirtualKernel, more: Mapping[str, Path] | None = None) -> Path:
+    """Return the initramfs for this kernel: from the cache if nothing in it has changed, else made now. `more` are
+    programs beside the usual ones."""
+    more = more or {}
+    programs = {**{name: find_program(name, package) for name, package in PROGRAMS.items()}, **more}
     sources = [AGENT, INIT, *programs.values()]
     if not AGENT.exists():
         raise MissingSupport(f"the guest program {AGENT} was not built; run `make setup`")
@@ -60,7 +63,8 @@ def build(kernel: Kernel | VirtualKernel) -> Path:
     key = hashlib.sha256((stamp + of_kernel + ",".join(MODULES)).encode()).hexdigest()[:16]
     # The name depends on the modules' directory: a series may use kernels of one release with different modules, and
     # the image of one must not count as stale for the other.
-    name = f"{kernel.release}-{hashlib.sha256(str(modules).encode()).hexdigest()[:8]}"
+    distinct = ",".join([str(modules), *sorted(more)])
+    name = f"{kernel.release}-{hashlib.sha256(distinct.encode()).hexdigest()[:8]}"
     image = cache_directory() / "images" / f"{name}-{key}.cpio"
     if image.exists():
         return image

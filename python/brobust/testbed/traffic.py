@@ -11,11 +11,13 @@ from collections.abc import Callable
 from brobust import units
 from brobust.cc import names as cc_names
 from brobust.dataset import iperf3
+from brobust.errors import RunFailed
 from brobust.scenario import Flows
 from brobust.testbed.agent import Agent
 
 RECEIVER = "10.77.0.2"
 FIRST_PORT = 5201
+IP_AND_UDP_BYTES = 28
 # iperf3's minimum. Ten wake-ups per second cost the sender almost nothing.
 INTERVAL_SECONDS = 0.1
 MAX_WRITE_BYTES = 1_000_000  # iperf3's -l allows slightly more
@@ -43,6 +45,42 @@ def run(
         received = receiver.wait(server, GRACE_SECONDS).stdout
         results += iperf3.flows(group, sent, received)
     return results
+
+
+def run_program(
+    sender: Agent,
+    receiver: Agent,
+    commands: tuple[list[str], list[str]],
+    duration_s: float,
+    begin: Callable[[], object] = lambda: None,
+) -> float:
+    """Run a program of UDP at each end, and return the payload that reached the receiver's sockets, in Mbit/s over the
+    duration. What it sends again counts again. The programs must end by themselves, the sender's with status 0."""
+    send, receive = commands
+    server = receiver.spawn(*receive)
+    receiver.run("sleep", "0.5")  # until it listens; QUIC has no port that could be asked
+    begin()
+    before = _received_bytes(receiver)
+    client = sender.spawn(*send)
+    receiver.run("sleep", f"{duration_s:g}", timeout=duration_s + GRACE_SECONDS)
+    payload = _received_bytes(receiver) - before
+    ended = sender.wait(client, GRACE_SECONDS)
+    receiver.kill(server)
+    receiver.wait(server, GRACE_SECONDS)
+    if ended.status != 0:
+        last = (ended.stderr.strip() or ended.stdout.strip() or "no message").splitlines()[-1]
+        raise RunFailed(f"{send[0]} at the sender ended with status {ended.status}: {last}")
+    return payload * 8 / duration_s / 1e6
+
+
+def _received_bytes(receiver: Agent) -> int:
+    """Return the payload of UDP that the receiver has delivered to sockets: counted by IP, behind the path's queue."""
+    tables = receiver.run("cat", "/proc/net/netstat", "/proc/net/snmp").splitlines()
+    counts: dict[str, int] = {}
+    for names, values in zip(tables[::2], tables[1::2], strict=True):
+        protocol, *rest = values.split()
+        counts |= {protocol + name: int(value) for name, value in zip(names.split()[1:], rest, strict=True)}
+    return counts["IpExt:InOctets"] - IP_AND_UDP_BYTES * counts["Udp:InDatagrams"]
 
 
 def udp_mbps(sender: Agent, receiver: Agent, rate_bps: int, seconds: float) -> float:
