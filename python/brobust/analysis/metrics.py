@@ -18,6 +18,9 @@ from brobust.dataset import Dataset
 STARTUP_S = 2.0
 # By then flows that share a bottleneck have found their shares.
 SETTLED_S = 10.0
+# Packets that follow each other within this are a train, and a train of so many packets is short (QUIC Steps).
+TRAIN_GAP_MS = 0.1
+SHORT_TRAIN = 5
 
 
 class Tables:
@@ -37,6 +40,10 @@ class Tables:
     @cached_property
     def samples(self) -> pl.DataFrame:
         return self._dataset.samples()
+
+    @cached_property
+    def packets(self) -> pl.DataFrame:
+        return self._dataset.packets()
 
     @cached_property
     def timeslices(self) -> pl.DataFrame:
@@ -72,6 +79,19 @@ class Evidence:
     @cached_property
     def samples(self) -> pl.DataFrame:
         return self._of_these(self._tables.samples)
+
+    @cached_property
+    def trains(self) -> pl.DataFrame:
+        """Every packet of a flow's data when it reached the link, but the first: `gap_ms` since the one before, and
+        `train`, the number of packets of its train. In a train each follows within TRAIN_GAP_MS."""
+        data = (pl.col("direction") == "data") & (pl.col("payload_bytes") > 0)
+        sent = self._of_these(self._tables.packets.filter(data)).sort("run", "flow", "time_s", maintain_order=True)
+        of_flow = ["run", "flow"]
+        gap = (pl.col("time_s").diff().over(of_flow) * 1e3).alias("gap_ms")
+        begins = (pl.col("gap_ms").is_null() | (pl.col("gap_ms") >= TRAIN_GAP_MS)).cum_sum().over(of_flow)
+        counted = sent.with_columns(gap).with_columns(begins.alias("number"))
+        trains = counted.with_columns(pl.len().over("run", "flow", "number").alias("train"))
+        return trains.filter(pl.col("gap_ms").is_not_null()).select("run", "flow", "time_s", "gap_ms", "train")
 
     @cached_property
     def timeslices(self) -> pl.DataFrame:
@@ -379,6 +399,22 @@ def high_gain_without_deficit(evidence: Evidence) -> pl.DataFrame:
     return enough.group_by("run").agg((pl.col("pacing_gain") >= 2).mean().alias("value"))
 
 
+def short_train_share(evidence: Evidence) -> pl.DataFrame:
+    """Part of the packets that left the sender in trains of at most SHORT_TRAIN packets. Needs packets."""
+    return evidence.trains.group_by("run").agg((pl.col("train") <= SHORT_TRAIN).mean().alias("value"))
+
+
+def train_packets(evidence: Evidence) -> pl.DataFrame:
+    """The train in which a packet left the sender, in packets: the mean over all packets. Needs packets."""
+    return evidence.trains.group_by("run").agg(pl.col("train").mean().alias("value"))
+
+
+def longest_train_packets(evidence: Evidence) -> pl.DataFrame:
+    """The longest train after STARTUP. Needs packets."""
+    later = evidence.trains.filter(pl.col("time_s") > STARTUP_S)
+    return later.group_by("run").agg(pl.col("train").max().cast(pl.Float64).alias("value"))
+
+
 # Each metric by name: its function, and its unit for people.
 METRICS: dict[str, tuple[Callable[[Evidence], pl.DataFrame], str]] = {
     "startup_peak_mbps": (startup_peak_mbps, "Mbit/s"),
@@ -415,6 +451,9 @@ METRICS: dict[str, tuple[Callable[[Evidence], pl.DataFrame], str]] = {
     "delivery_to_pacing": (delivery_to_pacing, ""),
     "high_gain_in_deficit": (high_gain_in_deficit, ""),
     "high_gain_without_deficit": (high_gain_without_deficit, ""),
+    "short_train_share": (short_train_share, ""),
+    "train_packets": (train_packets, "packets"),
+    "longest_train_packets": (longest_train_packets, "packets"),
 }
 # Columns of the runs themselves (summary.py), with their units.
 OF_RUNS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import statistics
 import textwrap
@@ -49,6 +50,8 @@ def draw(study: Study, evidence: Evidence, directory: Path, twinned: Sequence[Tw
             yield from _twins(study, runs, evidence, heading, twinned, directory / name)
         elif figure.kind == "bars":
             yield from _bars(runs, evidence, figure, directory / name)
+        elif figure.kind in DISTRIBUTIONS:
+            yield from _distributions(runs, evidence, figure, heading, directory / name)
         elif figure.kind == "frontier":
             yield from _frontier(runs, evidence, heading, directory / name)
         elif figure.kind == "throughput":
@@ -184,6 +187,47 @@ def _natural(name: str) -> list[tuple[bool, int, str]]:
     """Return a key that sorts 16 before 140, and CUBIC before all others."""
     parts = re.findall(r"\d+|\D+", name)
     return [(name != "cubic", 0, "")] + [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
+
+
+# What is drawn of the packets when they leave the sender: the column, its label, and as far as it is drawn.
+DISTRIBUTIONS = {
+    "gaps": ("gap_ms", "gap to the packet before [ms]", 2.0),
+    "trains": ("train", "packets of the train (gaps below 0.1 ms)", 20.0),
+}
+
+
+def _distributions(runs: pl.DataFrame, evidence: Evidence, figure: Figure, heading: str, file: Path) -> list[Path]:
+    """Draw a distribution over packets: a panel for each control and CPU share, a line for each value of the axis
+    `lines`; all runs of a cell together."""
+    column, label, end = DISTRIBUTIONS[figure.kind]
+    # Only what is left of a line's name without its control, which the panel says.
+    names = with_lines(runs, figure.lines)["cc"].str.strip_prefix(runs["cc"] + ", ")
+    named = runs.with_columns(names.alias("line"))
+    shares, controls = named["share"].unique().sort(descending=True), named["cc"].unique().sort()
+    drawn = dict(zip(names.unique().sort(), itertools.cycle(STYLES), strict=False))
+    with mpl.rc_context({"font.size": 9, "svg.fonttype": "none", "axes.grid": True, "grid.alpha": 0.3}):
+        canvas = Canvas(figsize=(2.5 + 3.6 * len(controls), 1.9 + 2.2 * len(shares)), layout="constrained")
+        FigureCanvasAgg(canvas)
+        grid = canvas.subplots(len(shares), len(controls), squeeze=False, sharex=True, sharey=True)
+        legend: dict[str, Any] = {}
+        for (share, control), axes in zip(itertools.product(shares, controls), grid.flat, strict=True):
+            here = named.filter((pl.col("cc") == control) & (pl.col("share") == share))
+            for line in here["line"].unique().sort():
+                ids = here.filter(pl.col("line") == line)["run"]
+                values = evidence.trains.filter(pl.col("run").is_in(ids.implode()))[column].sort()
+                color, _marker, dashes = drawn[line]
+                parts = [(number + 1) / len(values) for number in range(len(values))]
+                (legend[line],) = axes.plot(values, parts, color=color, linestyle=dashes, linewidth=1.1)
+            axes.set_title(f"{control}, {axis_phrase('share', share)}", fontsize=8)
+            axes.set_xlim(0, end)
+            axes.set_ylim(0, 1.02)
+        canvas.legend(list(legend.values()), list(legend), loc="outside upper center", ncols=2, fontsize=7)
+        canvas.supylabel("part of the packets", fontsize=9)
+        n = sorted(set(runs.group_by(CELL).len()["len"].to_list()))
+        count = str(n[0]) if len(n) == 1 else f"{n[0]}-{n[-1]}"
+        caption = f"{heading}. All packets of the n = {count} runs of each cell. {_where(evidence)}"
+        canvas.supxlabel("\n".join([label, *textwrap.wrap(caption, int(13 * canvas.get_figwidth()))]), fontsize=8)
+        return save(canvas, file)
 
 
 def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) -> list[Path]:

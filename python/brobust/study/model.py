@@ -36,6 +36,8 @@ class Figure(BaseModel):
         "flows_over_time",
         "queue",
         "windows",
+        "gaps",
+        "trains",
         "twins",
     ] = "throughput"
     x: str | None = None
