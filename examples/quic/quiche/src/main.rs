@@ -189,14 +189,13 @@ impl Link {
             }
             let largest = self.connection.max_send_udp_payload_size();
             let quantum = if self.gso { (self.connection.send_quantum() / largest).clamp(1, 48) * largest } else { 1 };
-            let (mut size, mut segment) = (0, 0);
+            let mut size = 0;
             while size < quantum {
                 match self.connection.send(&mut packets[size..size + largest]) {
                     Ok((bytes, _)) => {
                         size += bytes;
-                        segment = segment.max(bytes);
-                        if bytes < segment {
-                            break; // only the last one may be shorter
+                        if bytes < largest {
+                            break; // only the last one may be shorter: the kernel cuts all at one size
                         }
                     }
                     Err(quiche::Error::Done) => break,
@@ -206,7 +205,7 @@ impl Link {
             if size == 0 {
                 return Ok(None);
             }
-            self.transmit(&packets[..size], segment, release)?;
+            self.transmit(&packets[..size], largest, release)?;
         }
     }
 
