@@ -23,11 +23,12 @@ from brobust.analysis import confidence, metrics, summary, twins
 from brobust.analysis.checks import AnyCheck, select
 from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE, Claim, Verdict, decide
 from brobust.analysis.metrics import OF_RUNS, Evidence, Tables
-from brobust.dataset import RUNS, Dataset, Measured, flow_columns, frame, scenario_columns
+from brobust.dataset import PACKETS, RUNS, Dataset, Measured, flow_columns, frame, scenario_columns
 from brobust.errors import BadInput
-from brobust.report.study import throughput_figure
+from brobust.report.study import draw, throughput_figure
 from brobust.scenario import Grid, Run
 from brobust.study import Scale, model, papers
+from brobust.study.model import Figure
 from conftest import BROBUST, json_lines
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
@@ -220,6 +221,30 @@ def test_cells_are_classed_by_whether_the_bandwidth_matters(tmp_path: Path, at_h
         dataset.append(run.id, Measured([{**scenario_columns(run), **columns, **outcome}]))
     evidence = Evidence(Tables(dataset), [run.id for run in grid.runs()])
     assert _verdict(evidence, {"rule": "classes"}) == expected
+
+
+def test_packets_that_follow_each_other_closely_are_a_train(tmp_path: Path) -> None:
+    """The first packet counts in its train's length only, and acknowledgements not at all."""
+    grid = Grid({"contention": {"share": 1}, "flows": [{"cc": "bbr"}], "repeat": 1, "packets": True})
+    dataset = Dataset.create(tmp_path / "data", grid, {})
+    (run,) = grid.runs()
+    (columns,) = flow_columns(run.scenario)
+    times_ms = [0, 0.05, 1, *(5 + 0.01 * number for number in range(7)), 2500, 2500.09, 2500.11]
+    packet = {"run": run.id, "flow": 0, "direction": "data", "payload_bytes": 1200}
+    packets = [{**packet, "time_s": time / 1e3} for time in times_ms]
+    packets.insert(1, {**packet, "time_s": 0.00002, "direction": "ack"})
+    outcome = {"outcome": "ok", "started_at": datetime.now(UTC), "throughput_mbps": 1.0}
+    row = {**scenario_columns(run), **columns, **outcome}
+    dataset.append(run.id, Measured([row], packets=frame(packets, PACKETS)))
+    evidence = Evidence(Tables(dataset), [run.id])
+    assert evidence.trains["train"].to_list() == [2, 1, 7, 7, 7, 7, 7, 7, 7, 3, 3, 3]
+    assert evidence.trains["gap_ms"].to_list()[:2] == [pytest.approx(0.05), pytest.approx(0.95)]
+    values = {name: evidence.values(name)["value"].item() for name in ("short_train_share", "longest_train_packets")}
+    assert values == {"short_train_share": pytest.approx(5 / 12), "longest_train_packets": 3}
+    figures = [Figure(name=name, title=name, kind=name, lines=["traffic"]) for name in ("gaps", "trains")]
+    study = model.Study(paper="mine", figure="1", title="trains", figures=figures)
+    drawn = {file.name for file in draw(study, evidence, tmp_path / "figures")}
+    assert drawn == {f"mine-1-{name}.{end}" for name in ("gaps", "trains") for end in ("png", "svg")}
 
 
 def test_all_checks_of_a_claim_must_hold(evidence: Evidence) -> None:

@@ -340,7 +340,7 @@ ROWS = (
         "Queue discipline of the sender: none (TCP paces by itself, over pfifo_fast) or fq.",
         default="none", only_on="virtual",
         column=FieldColumn("qdisc", "text", "queue discipline on the sender: fq, or none where TCP paces by itself"),
-        axis=Axis("qdisc", phrase="qdisc {}", phrases={"none": "TCP's own pacing"}),
+        axis=Axis("qdisc", phrase="qdisc {}", phrases={"none": "no fq"}),
     ),
     Field(
         "tso_sizing", NAME, "--tso-sizing", SENDER,
