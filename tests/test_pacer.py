@@ -26,3 +26,35 @@ def test_the_header_has_no_floating_point_and_calls_nothing() -> None:
     code = re.sub(r"/\*.*?\*/", "", (CRATE / "pacer.h").read_text(), flags=re.DOTALL)
     assert not re.search(r"\b(float|double|malloc|clock\w*|time)\b", code)
     assert re.findall(r"#include <(\w+)\.h>", code) == ["stdbool", "stdint"]
+
+
+def test_the_rules_that_traffic_can_name_are_those_of_the_crate() -> None:
+    names = re.findall(r'"([a-z-]+)" => Rule::', (CRATE / "src/rules.rs").read_text())
+    assert sorted(names) == sorted(quic.RULES)
+    assert set(quic.RULES) <= set(re.findall(r"^pacer (\S+)", (CRATE / "vectors.txt").read_text(), flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize("stack", [one for one in quic.STACKS.values() if one.base], ids=lambda one: one.name)
+class TestPatchedStacks:
+    def test_the_rule_is_a_part_of_the_traffic(self, stack: quic.Stack) -> None:
+        assert quic.traffic(f"quic:{stack.name}") == f"quic:{stack.name} rule=kept"
+        assert quic.traffic(f"quic:{stack.name} gso=off rule=loop") == f"quic:{stack.name} rule=loop gso=off"
+        for wrong in ("rule=all", "rule=kept rule=none"):
+            with pytest.raises(ValueError, match=r"there may be one rule=, of kept, none, half-gap, quantum"):
+                quic.traffic(f"quic:{stack.name} {wrong}")
+        with pytest.raises(ValueError, match="after quinn there may be gso=off, or nothing"):
+            quic.traffic("quic:quinn rule=kept")
+
+    def test_it_is_built_from_the_files_of_its_base_our_pacer_and_a_patch(self, stack: quic.Stack) -> None:
+        assert set(quic.STACKS[stack.base].sources) < set(stack.sources)
+        assert {quic.PATCH, f"{quic.PACER}/src/rules.rs"} <= set(stack.sources)
+
+    def test_the_patch_is_of_the_version_that_the_lock_file_pins(self, stack: quic.Stack) -> None:
+        package, version = stack.patched.split()
+        lock = stack.sources["Cargo.lock"].read_text()
+        assert re.search(rf'name = "{package}"\nversion = "{re.escape(version)}"\nsource.*\nchecksum', lock)
+
+    def test_little_of_the_patch_is_not_ours(self, stack: quic.Stack) -> None:
+        lines = stack.sources[quic.PATCH].read_text().splitlines()
+        removed = [line for line in lines if line.startswith("-") and not line.startswith("---")]
+        assert len(removed) < 30 and sum(line.startswith("+") for line in lines) > 80

@@ -1,4 +1,4 @@
-//! Copies cc/, kernel/ and examples/quic/ to where pyproject.toml takes them into a wheel: kernels, modules and QUIC
+//! Copies cc/, kernel/, examples/quic/ and crates/pacer/src to where pyproject.toml takes them into a wheel: kernels, modules and QUIC
 //! programs are built from them, and a wheel has no repository beside it (python/brobust/kernels/our_files.py).
 
 use std::env;
@@ -13,7 +13,7 @@ fn main() -> io::Result<()> {
     if copies.exists() {
         fs::remove_dir_all(&copies)?; // files that are gone
     }
-    for name in ["cc", "kernel", "examples/quic"] {
+    for name in ["cc", "kernel", "examples/quic", "crates/pacer/src"] {
         println!("cargo::rerun-if-changed={}", repository.join(name).display());
         copy(&repository.join(name), &copies.join(name))?;
     }

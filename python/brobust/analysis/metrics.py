@@ -457,8 +457,8 @@ METRICS: dict[str, tuple[Callable[[Evidence], pl.DataFrame], str]] = {
 }
 # Columns of the runs themselves (summary.py), with their units.
 OF_RUNS = {
-    "throughput_mbps": "Mbit/s", "utilization": "", "retransmits": "segments", "rtt_mean_ms": "ms",
-    "skb_mean_bytes": "B", "pacing_idle_ms": "ms", "cpu_busy_share": "",
+    "throughput_mbps": "Mbit/s", "utilization": "", "retransmits": "segments", "drops": "packets",
+    "rtt_mean_ms": "ms", "skb_mean_bytes": "B", "pacing_idle_ms": "ms", "cpu_busy_share": "",
 }  # fmt: skip
 
 

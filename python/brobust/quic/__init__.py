@@ -19,6 +19,10 @@ from brobust.kernels import our_files
 PREFIX = "quic:"
 # How each switch is written where it is not as it is by itself.
 CHANGES = {"gso": "gso=off", "txtime": "txtime=on"}
+# The rules of our pacer (crates/pacer); the first is the one that we propose.
+RULES = ("kept", "none", "half-gap", "quantum", "intervals", "loop")
+PACER = "brobust-pacer"
+PATCH = "pacer.patch"
 SOURCES = our_files.directory("examples/quic")
 
 
@@ -56,6 +60,10 @@ class Stack:
     """What else cargo is told."""
     qlog: Qlog | None = Qlog()
     """What its qlog means; None: its program writes none."""
+    base: str = ""
+    """The stack whose program this is, built with our pacer in place of its own."""
+    patched: str = ""
+    """The package that PATCH changes for that, and its version."""
 
     @property
     def program(self) -> Path:
@@ -65,7 +73,11 @@ class Stack:
     @property
     def sources(self) -> Mapping[str, Path]:
         """Our files, from which it is built."""
-        return {name: path for name, path in our_files.below(SOURCES / self.name).items() if "target/" not in name}
+        files = our_files.below(SOURCES / (self.base or self.name))
+        if self.base:
+            ours = our_files.below(our_files.directory("crates/pacer/src"))
+            files |= {PATCH: SOURCES / self.name / PATCH} | {f"{PACER}/src/{name}": path for name, path in ours.items()}
+        return {name: path for name, path in files.items() if "target/" not in name}
 
     @property
     def state(self) -> str:
@@ -118,6 +130,19 @@ _STACKS = (
         needs={"cmake": "cmake", "cc": "gcc", "clang": "clang libclang-dev"},
         variables={"AWS_LC_SYS_NO_JITTER_ENTROPY": "1"}, flags=("--ignore-rust-version",),
     ),
+    Stack(
+        "quinn-pacer", "quinn", "0.11.12", "cargo", ("bbr", "cubic", "reno"),
+        "with our pacer (docs/pacer.md): by its rule, it keeps what the CPU kept, or what rule= says; with bbr it paces at "
+        "bbr's rate, else at 1.25 windows per round-trip time", "crates/pacer/src/rules.rs",
+        needs={"cc": "gcc", "patch": "patch"}, base="quinn", patched="quinn-proto 0.11.19",
+    ),
+    Stack(
+        "s2n-quic-pacer", "s2n-quic", "1.91.0", "cargo", ("bbr",),
+        "with our pacer (docs/pacer.md): by its rule, it keeps what the CPU kept, or what rule= says; it paces at its "
+        "estimate", "crates/pacer/src/rules.rs",
+        needs={"cc": "gcc", "patch": "patch"}, variables={"AWS_LC_SYS_NO_JITTER_ENTROPY": "1"},
+        base="s2n-quic", patched="s2n-quic-core 0.91.0",
+    ),
 )  # fmt: skip
 STACKS: dict[str, Stack] = {stack.name: stack for stack in _STACKS}
 NAMES = tuple(f"{PREFIX}{name}" for name in STACKS)
@@ -148,12 +173,23 @@ def traffic(given: object) -> str:
     name, *words = str(given).removeprefix(PREFIX).split() or [""]
     if name not in STACKS:
         raise ValueError(f"{str(given)!r} names no QUIC stack; there are {', '.join(NAMES)}")
+    rule, words = _rule(STACKS[name], words)
     switches = STACKS[name].switches
     known = [f"{switch}={value}" for switch in switches for value in ("on", "off")]
     if any(word not in known for word in words) or len({word.split("=")[0] for word in words}) < len(words):
         allowed = [" and ".join(CHANGES[switch] for switch in switches)] if switches else []
         raise ValueError(f"{str(given)!r}: after {name} there may be {', or '.join([*allowed, 'nothing'])}")
-    return " ".join([f"{PREFIX}{name}", *(CHANGES[switch] for switch in switches if CHANGES[switch] in words)])
+    return " ".join([f"{PREFIX}{name}", *rule, *(CHANGES[switch] for switch in switches if CHANGES[switch] in words)])
+
+
+def _rule(stack: Stack, words: list[str]) -> tuple[list[str], list[str]]:
+    """Return the word that says the rule of our pacer, none for other stacks, and the other words."""
+    if not stack.base:
+        return [], words
+    rules = [word for word in words if word.startswith("rule=")] or [f"rule={RULES[0]}"]
+    if len(rules) > 1 or rules[0].removeprefix("rule=") not in RULES:
+        raise ValueError(f"{' '.join(words)!r}: after {stack.name} there may be one rule=, of {', '.join(RULES)}")
+    return rules, [word for word in words if word not in rules]
 
 
 def commands(stack: Stack, words: Collection[str], *, qlog: bool = False) -> tuple[str, str]:
@@ -165,7 +201,8 @@ def commands(stack: Stack, words: Collection[str], *, qlog: bool = False) -> tup
     if any(letter in program for letter in " '\"\\{}"):
         raise BadInput(f"BROBUST_CACHE: {program!r} has a space, a quote or a brace; give a directory without")
     gso = "off" if "gso=off" in words or "gso" not in stack.switches else "on"
-    rest = " txtime" if "txtime=on" in words else ""
+    rest = "".join(f" {word.removeprefix('rule=')}" for word in words if word.startswith("rule="))
+    rest += " txtime" if "txtime=on" in words else ""
     if qlog and stack.qlog is not None:
         rest += " qlog"
     return f"{program} send {{receiver}} {{port}} {{seconds}} {{cc}} {gso}{rest}", f"{program} receive {{port}}"

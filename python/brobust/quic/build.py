@@ -19,7 +19,7 @@ from brobust.errors import MissingSupport
 from brobust.host.locks import locked
 from brobust.kernels import our_files
 from brobust.kernels.toolchain import BuildFailed
-from brobust.quic import Stack, directory
+from brobust.quic import PACER, PATCH, Stack, directory
 
 # What installs each tool, for a refusal.
 HOW = {"cargo": "install Rust with rustup (https://rustup.rs)", "go": "install Go (https://go.dev/dl)"}
@@ -59,17 +59,12 @@ def build(stack: Stack, note: Callable[[str], None], *, force: bool = False) -> 
         sources = stack.sources
         tree = our_files.copy(sources, Path(scratch) / "tree")
         made = Path(scratch) / "made"
-        command, variables, program = _command(stack, made)
         log = kept / "build.log"
-        with log.open("w") as output:
-            status = subprocess.run(
-                command, cwd=tree, env={**os.environ, **variables}, stdin=subprocess.DEVNULL, stdout=output,
-                stderr=subprocess.STDOUT, check=False,
-            ).returncode  # fmt: skip
-        if status != 0:
-            lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()] or ["no message"]
-            error = next((line for line in lines if re.search(r"\berror\b", line)), lines[-1]).strip()
-            raise BuildFailed(f"quic build {stack.name}: {stack.tool} failed: {error}; its log is {log}", lines[-15:])
+        log.unlink(missing_ok=True)
+        command, variables, program = _command(stack, made)
+        if stack.patched:
+            command += ["--config", _patch(stack, tree, Path(scratch) / "patched", log)]
+        _run(stack, command, tree, variables, log)
         about = {"sources": our_files.hash_of(sources), "sha256": hashlib.sha256(program.read_bytes()).hexdigest()}
         program.replace(stack.program)
         (Path(scratch) / "built.json").write_text(json.dumps(about))
@@ -79,12 +74,50 @@ def build(stack: Stack, note: Callable[[str], None], *, force: bool = False) -> 
 
 def _command(stack: Stack, made: Path) -> tuple[list[str], Mapping[str, str], Path]:
     """Return the command that builds the stack, its environment's own variables, and the program that it makes."""
-    name = stack.program.name
+    name = f"brobust-{stack.base or stack.name}"
     if stack.tool == "go":
         program = made / name
         return ["go", "build", "-trimpath", "-ldflags", "-s -w", "-o", str(program), "."], {}, program
     return (
-        ["cargo", "build", "--release", "--locked", *stack.flags],
+        # What is patched is not in the lock file; --offline: nothing comes that is not.
+        ["cargo", "build", "--release", "--offline" if stack.patched else "--locked", *stack.flags],
         {"CARGO_TARGET_DIR": str(made), "RUSTFLAGS": "", **stack.variables},
         made / "release" / name,
     )
+
+
+def _patch(stack: Stack, tree: Path, patched: Path, log: Path) -> str:
+    """Copy the package that the stack's patch changes, as the lock file's hash has it, beside our pacer, apply the
+    patch, and return the setting by which cargo takes the copy."""
+    package, version = stack.patched.split()
+    command = [
+        "cargo",
+        "metadata",
+        "--locked",
+        "--format-version",
+        "1",
+        "--filter-platform",
+        "x86_64-unknown-linux-gnu",
+    ]
+    found = json.loads(_run(stack, command, tree, {}, log))["packages"]
+    manifest = next(one["manifest_path"] for one in found if (one["name"], one["version"]) == (package, version))
+    shutil.copytree(Path(manifest).parent, patched / package)
+    (tree / PACER).rename(patched / PACER)
+    (patched / PACER / "Cargo.toml").write_text(f'[package]\nname = "{PACER}"\nversion = "0.0.0"\nedition = "2021"\n')
+    _run(stack, ["patch", "-p1", "--batch", "--fuzz=0", "-i", str(tree / PATCH)], patched / package, {}, log)
+    return f'patch.crates-io.{package}.path="{patched / package}"'
+
+
+def _run(stack: Stack, command: list[str], where: Path, variables: Mapping[str, str], log: Path) -> str:
+    """Run a step of a build and return its output; refuse in one line if it fails. The log gets what it says."""
+    with log.open("a") as errors:
+        to_log = command[1] != "metadata"
+        done = subprocess.run(
+            command, cwd=where, env={**os.environ, **variables}, stdin=subprocess.DEVNULL, check=False, text=True,
+            stdout=errors if to_log else subprocess.PIPE, stderr=errors,
+        )  # fmt: skip
+    if done.returncode != 0:
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()] or ["no message"]
+        error = next((line for line in lines if re.search(r"\berror\b", line)), lines[-1]).strip()
+        raise BuildFailed(f"quic build {stack.name}: {command[0]} failed: {error}; its log is {log}", lines[-15:])
+    return done.stdout or ""

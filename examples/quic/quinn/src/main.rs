@@ -1,4 +1,5 @@
-//! A bulk sender and its receiver on quinn: `send ADDRESS PORT SECONDS CONTROL GSO [qlog]` and `receive PORT`.
+//! A bulk sender and its receiver on quinn: `send ADDRESS PORT SECONDS CONTROL GSO [RULE] [qlog]` and `receive PORT`.
+//! RULE is for a build with our pacer (docs/pacer.md).
 
 use std::error::Error;
 use std::io::{self, ErrorKind, Write};
@@ -26,6 +27,9 @@ async fn main() -> Outcome {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["send", address, port, seconds, control, gso, ref rest @ ..] => {
+            if let Some(rule) = rest.iter().find(|word| **word != "qlog") {
+                std::env::set_var("BROBUST_PACER", rule);
+            }
             let to = SocketAddr::new(address.parse()?, port.parse()?);
             let qlog = rest.contains(&"qlog").then(Qlog::default);
             send(to, Duration::from_secs_f64(seconds.parse()?), control, gso == "on", qlog).await

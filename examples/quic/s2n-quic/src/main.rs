@@ -1,11 +1,14 @@
-//! A bulk sender and its receiver on s2n-quic: `send ADDRESS PORT SECONDS CONTROL GSO` and `receive PORT`.
+//! A bulk sender and its receiver on s2n-quic: `send ADDRESS PORT SECONDS CONTROL GSO [RULE]` and `receive PORT`.
+//! RULE is for a build with our pacer (docs/pacer.md).
 
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use s2n_quic::client::Connect;
 use s2n_quic::provider::congestion_controller::{Bbr, Cubic};
+use s2n_quic::provider::event::{events, ConnectionInfo, ConnectionMeta, Subscriber};
 use s2n_quic::provider::{io, limits};
 use s2n_quic::{Client, Server};
 
@@ -24,7 +27,10 @@ type Outcome = Result<(), Box<dyn Error>>;
 async fn main() -> Outcome {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["send", address, port, seconds, control, gso] => {
+        ["send", address, port, seconds, control, gso, ref rule @ ..] => {
+            if let [rule] = rule {
+                std::env::set_var("BROBUST_PACER", rule);
+            }
             let to = SocketAddr::new(address.parse()?, port.parse()?);
             let client = client(control, gso == "on")?;
             send(client, to, Duration::from_secs_f64(seconds.parse()?)).await
@@ -37,7 +43,7 @@ async fn main() -> Outcome {
 fn client(control: &str, gso: bool) -> Result<Client, Box<dyn Error>> {
     let io = io::Default::builder().with_receive_address((Ipv4Addr::UNSPECIFIED, 0).into())?.with_gso(gso)?.build()?;
     let limits = limits::Limits::new().with_max_send_buffer_size(SEND_BUFFER_BYTES)?;
-    let client = Client::builder().with_tls(CERTIFICATE)?.with_io(io)?.with_limits(limits)?;
+    let client = Client::builder().with_tls(CERTIFICATE)?.with_io(io)?.with_limits(limits)?.with_event(Counts)?;
     match control {
         "bbr" => Ok(client.with_congestion_controller(Bbr::default())?.start()?),
         "cubic" => Ok(client.with_congestion_controller(Cubic::default())?.start()?),
@@ -58,9 +64,30 @@ async fn send(client: Client, to: SocketAddr, time: Duration) -> Outcome {
         }
         written += BLOCK_BYTES;
     }
-    println!("written {written} bytes");
+    let [sent, lost] = [&SENT, &LOST].map(|count| count.load(Ordering::Relaxed));
+    println!("written {written} bytes, sent {sent} packets, lost {lost}");
     connection.close(0u32.into());
     Ok(())
+}
+
+static SENT: AtomicU64 = AtomicU64::new(0);
+static LOST: AtomicU64 = AtomicU64::new(0);
+
+/// Counts packets, as the stack sees them.
+struct Counts;
+
+impl Subscriber for Counts {
+    type ConnectionContext = ();
+
+    fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo) {}
+
+    fn on_packet_sent(&mut self, _: &mut (), _: &ConnectionMeta, _: &events::PacketSent) {
+        SENT.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn on_packet_lost(&mut self, _: &mut (), _: &ConnectionMeta, _: &events::PacketLost) {
+        LOST.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 async fn receive(port: u16) -> Outcome {
