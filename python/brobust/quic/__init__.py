@@ -132,8 +132,8 @@ _STACKS = (
     ),
     Stack(
         "quinn-pacer", "quinn", "0.11.12", "cargo", ("bbr", "cubic", "reno"),
-        "with our pacer (docs/pacer.md): by its rule, it keeps what the CPU kept, or what rule= says; with bbr it paces "
-        "at bbr's rate, else at 1.25 windows per round-trip time", "crates/pacer/src/rules.rs",
+        "with our pacer (docs/pacer.md): by its rule, it keeps what the CPU kept, or what rule= says; with bbr it "
+        "paces at bbr's rate, else at 1.25 windows per round-trip time", "crates/pacer/src/rules.rs",
         needs={"cc": "gcc", "patch": "patch"}, base="quinn", patched="quinn-proto 0.11.19",
     ),
     Stack(
