@@ -28,6 +28,15 @@ def test_the_header_has_no_floating_point_and_calls_nothing() -> None:
     assert re.findall(r"#include <(\w+)\.h>", code) == ["stdbool", "stdint"]
 
 
+def test_the_example_on_its_page_compiles_and_prints_what_the_page_shows(tmp_path: Path) -> None:
+    page = (CRATE.parents[1] / "docs/pacer.md").read_text()
+    code, shown = (re.search(rf"^```{kind}\n(.*?)^```$", page, re.DOTALL | re.MULTILINE) for kind in ("c", "text"))
+    assert code and shown
+    (tmp_path / "example.c").write_text(code[1])
+    subprocess.run(["cc", *STRICT, f"-I{CRATE}", "-o", tmp_path / "example", tmp_path / "example.c"], check=True)
+    assert subprocess.run([tmp_path / "example"], capture_output=True, text=True, check=True).stdout == shown[1]
+
+
 def test_the_rules_that_traffic_can_name_are_those_of_the_crate() -> None:
     names = re.findall(r'"([a-z-]+)" => Rule::', (CRATE / "src/rules.rs").read_text())
     assert sorted(names) == sorted(quic.RULES)

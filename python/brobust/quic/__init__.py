@@ -141,7 +141,7 @@ _STACKS = (
         "with our pacer (docs/pacer.md): by its rule, it keeps what the CPU kept, or what rule= says; it paces at its "
         "estimate", "crates/pacer/src/rules.rs",
         needs={"cc": "gcc", "patch": "patch"}, variables={"AWS_LC_SYS_NO_JITTER_ENTROPY": "1"},
-        base="s2n-quic", patched="s2n-quic-core 0.91.0",
+        base="s2n-quic", patched="s2n-quic-core 0.91.0", qlog=None,
     ),
 )  # fmt: skip
 STACKS: dict[str, Stack] = {stack.name: stack for stack in _STACKS}

@@ -1,0 +1,51 @@
+"""What QUIC senders carried and what they lost by their own count, cell by cell, of datasets that are there:
+
+    brobust reproduce quic --figure kept --figure rules --scale quick --out DIR
+    .venv/bin/python benchmarks/quic_losses.py DIR/data
+
+Each cell: the median of throughput (smallest to largest), and the median of the share that the stack counted as
+lost."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+
+import polars as pl
+
+COUNT = re.compile(r"sent (\d+) packets, lost (\d+)")
+AXES = ("loss", "buffer_bdp", "timeslice_ms", "share")
+
+
+def main() -> None:
+    found: dict[tuple[str, str], dict[tuple[float, ...], list[tuple[float, float]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for directory in map(Path, sys.argv[1:]):
+        senders = pl.read_parquet(directory / "programs/*.parquet").filter(pl.col("end") == "sender")
+        runs = pl.read_parquet(directory / "runs/*.parquet").join(senders.select("run", "stdout"), on="run")
+        for run in runs.to_dicts():
+            count = COUNT.search(run["stdout"])
+            if run["outcome"] != "ok" or count is None:
+                continue
+            bdp = run["bandwidth_mbps"] * run["rtt_ms"] * 125
+            of = {**run, "buffer_bdp": run["buffer_bytes"] / bdp, "timeslice_ms": run["timeslice_ms"] or 0}
+            sent, lost = map(int, count.groups())
+            cell = tuple(float(of[axis] or 0) for axis in AXES)
+            found[(run["traffic"], run["cc"])][cell].append((run["throughput_mbps"], lost / sent))
+    for (traffic, cc), cells in sorted(found.items()):
+        print(f"{traffic}, {cc}")
+        for cell, seen in sorted(cells.items()):
+            rates, losses = zip(*seen, strict=True)
+            where = ", ".join(f"{axis} {value:g}" for axis, value in zip(AXES, cell, strict=True))
+            print(
+                f"    {where}: {median(rates):.1f} Mbit/s ({min(rates):.1f} to {max(rates):.1f}), "
+                f"{100 * median(losses):.1f} % lost, n = {len(seen)}"
+            )
+
+
+if __name__ == "__main__":
+    main()
