@@ -350,3 +350,28 @@ def test_what_would_not_fit_into_memory_is_refused_before_it_begins() -> None:
         memory.check(asked(**kept, duration="1s", path={"bandwidth": "20mbit"}), at_once=2)
     slices = {"contention": {"share": 0.999, "timeslice": "100us"}, "flows": {"sender": 16}, "path": {}}
     assert memory.needed(asked(**slices)[0]) > 10e9
+
+
+@pytest.mark.virtual
+def test_a_bound_on_throughput_is_for_continuous_integration(brobust: Brobust) -> None:
+    grid = [
+        "run",
+        "--cc",
+        "cubic,bbr",
+        "--share",
+        "0.3",
+        "--duration",
+        "4s",
+        "--buffer",
+        "8bdp",
+        "--repeat",
+        "1",
+        "--json",
+    ]
+    passes = brobust(*grid, "--at-least", "100kbit")
+    assert (passes.returncode, passes.stderr) == (0, "")
+    fails = brobust(*grid, "--at-least", "12mbit")
+    assert fails.returncode == 1 and len(fails.stdout.splitlines()) == 2
+    words = r"brobust: --at-least: less than 12mbit: bbr, .*30% CPU.* carried \d\.\d\d Mbit/s\n"
+    assert re.fullmatch(words, fails.stderr), fails.stderr
+    _refused(brobust(*grid, "--at-least", "much"), "--at-least: 'much'")

@@ -11,6 +11,7 @@ import polars as pl
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from brobust import units
 from brobust.dataset import PROGRAMS, Dataset, Measured, frame
 from brobust.errors import BadInput, BrobustError, printable
 from brobust.report import programs, table
@@ -86,6 +87,25 @@ def require(grid: Grid, dataset: Dataset, outcomes: Sequence[str] = ("ok",)) -> 
     if not any(found[outcome] for outcome in outcomes):
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(found.items()))
         raise NoneOk(f"no run is ok ({counts}); the reason of each run is in {dataset.directory}")
+
+
+def require_throughput(grid: Grid, dataset: Dataset, bound: int) -> None:
+    """Raise TooSlow unless in every cell of the grid some run is ok, and the flows together carry at least `bound`,
+    bit/s, in the median of these."""
+    of_run = dataset.runs().filter(pl.col("outcome") == "ok").group_by("scenario", "run").agg(pl.sum("throughput_mbps"))
+    medians = dict(of_run.group_by("scenario").agg(pl.median("throughput_mbps")).iter_rows())
+    slow = [one for one in grid.scenarios if medians.get(one.hash, 0) * 1e6 < bound]
+    if slow:
+        first = slow[0]
+        carried = f"{medians[first.hash]:.2f} Mbit/s" if first.hash in medians else "nothing, since no run is ok"
+        others = f"; and {len(slow) - 1} other(s)" if len(slow) > 1 else ""
+        raise TooSlow(f"--at-least: less than {units.show_rate(bound)}: {first.describe()} carried {carried}{others}")
+
+
+class TooSlow(BrobustError):
+    """A cell carries less than the user requires."""
+
+    exit_status = 1
 
 
 class NoneOk(BrobustError):

@@ -56,6 +56,15 @@ def run(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    at_least: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE",
+            help="Exit with status 1 if the flows of a cell together carry less than this, such as 10mbit, in the "
+            "median of its repeats: for a test in continuous integration.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     jitter: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Measure throughput under CPU contention.
@@ -64,8 +73,9 @@ def run(
     values are changes: brobust measures the cross product of all lists. Square brackets show what is allowed and the
     default; docs/scenario.md says more.
     """
-    from brobust.cli.measuring import measure, require, show
+    from brobust.cli.measuring import measure, require, require_throughput, show
 
+    bound = None if at_least is None else _rate(at_least)
     if jitter is not None:  # the previous name of two fields, for one more release
         fields.setdefault("contention", {}).update(grid_fields({"jitter": jitter}))
     if gdb is not None:
@@ -77,6 +87,17 @@ def run(
     if not as_json:
         show(dataset)
     require(grid, dataset)
+    if bound is not None:
+        require_throughput(grid, dataset, bound)
+
+
+def _rate(given: str) -> int:
+    from brobust import units
+
+    try:
+        return units.bits_per_second(given)
+    except ValueError as error:
+        raise BadInput(f"--at-least: {error}") from None
 
 
 def _begun(scenario: Path | None, fields: dict[str, Any], out: Path | None, jobs: int | None) -> tuple[Grid, Dataset]:
