@@ -16,7 +16,7 @@ use quiche::{Config, Connection, ConnectionId, QlogLevel, RecvInfo};
 
 /// More than the largest path holds, so that no flow-control window bounds what congestion control allows.
 const WINDOW_BYTES: u64 = 64 << 20;
-/// quiche takes no more than the window has room for. Less than this is not worth a write: it would leave in small packets.
+/// With cubic and reno quiche fills the window to its last byte. Given less than this, it would do so with small packets.
 const LEAST_BYTES: usize = 4096;
 /// The first stream of a client in one direction.
 const STREAM: u64 = 2;
@@ -54,6 +54,11 @@ fn config() -> Result<Config, quiche::Error> {
 fn send(to: SocketAddr, time: Duration, control: &str, gso: bool, txtime: bool, qlog: Option<Qlog>) -> Outcome {
     let mut config = config()?;
     config.set_cc_algorithm_name(control)?;
+    if control == "bbr" {
+        // quiche takes no more data than the window has room for. Where that is not quite full, it would hold the
+        // application to be the limit, and bbr would stay in STARTUP.
+        config.set_send_capacity_factor(2.0);
+    }
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.connect(to)?;
     if txtime {
