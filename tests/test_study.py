@@ -35,6 +35,10 @@ Brobust = Callable[..., subprocess.CompletedProcess[str]]
 STUDIES = [study for paper in papers() for study in model.of_paper(paper)]
 
 
+def test_each_metric_that_is_a_column_of_runs_is_there() -> None:
+    assert set(OF_RUNS) <= set(summary.runs(frame(None, RUNS)).columns)
+
+
 def _as_if_measured(study: model.Study, scale: Scale, backend: str) -> pl.DataFrame:
     """A row per flow of each of the study's scenarios."""
     rows = []

@@ -29,7 +29,7 @@ def runs(table: pl.DataFrame) -> pl.DataFrame:
             # As in the JSON objects: the payload of all flows over the run's whole duration.
             (pl.col("throughput_mbps") * (pl.coalesce("stop_s", "duration_s") - pl.col("start_s"))
              / pl.col("duration_s")).sum(),
-            pl.col("retransmits").sum(),
+            pl.col("retransmits", "drops").sum(),
             pl.col("rtt_mean_ms", "skb_mean_bytes", "pacing_idle_ms").mean(),
             pl.col("cpu_busy_share").first(),
             *[pl.col(name).first() for name in per_run],
