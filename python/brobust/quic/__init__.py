@@ -135,6 +135,7 @@ _STACKS = (
         "with our pacer (docs/pacer.md): by its rule, it keeps what the CPU kept, or what rule= says; with bbr it "
         "paces at bbr's rate, else at 1.25 windows per round-trip time", "crates/pacer/src/rules.rs",
         needs={"cc": "gcc", "patch": "patch"}, base="quinn", patched="quinn-proto 0.11.19",
+        qlog=Qlog(milliseconds=1000),
     ),
     Stack(
         "s2n-quic-pacer", "s2n-quic", "1.91.0", "cargo", ("bbr",),
