@@ -112,8 +112,8 @@ _STACKS = (
     ),
     Stack(
         "quiche", "quiche", "0.30.0", "cargo", ("bbr", "cubic", "reno"),
-        "it keeps nothing with bbr (version 2); with txtime=on and qdisc fq the kernel keeps what is queued there, up "
-        "to 5 ms; cubic and reno do not pace", "quiche 0.30.0 src/recovery/gcongestion/pacer.rs, "
+        "it keeps nothing with bbr (version 2), but with txtime=on it is ahead of its schedule by an eighth of the "
+        "round-trip time, 1 to 5 ms; cubic and reno do not pace", "quiche 0.30.0 src/recovery/gcongestion/pacer.rs, "
         "src/recovery/congestion/recovery.rs",
         switches=("gso", "txtime"), needs={"cmake": "cmake", "c++": "g++"}, qlog=Qlog(bits=8),
     ),

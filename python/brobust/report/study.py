@@ -204,7 +204,9 @@ def _distributions(runs: pl.DataFrame, evidence: Evidence, figure: Figure, headi
     names = with_lines(runs, figure.lines)["cc"].str.strip_prefix(runs["cc"] + ", ")
     named = runs.with_columns(names.alias("line"))
     shares, controls = named["share"].unique().sort(descending=True), named["cc"].unique().sort()
-    drawn = dict(zip(names.unique().sort(), itertools.cycle(STYLES), strict=False))
+    # Where there are more lines than styles, the styles come again as wide lines.
+    every = [(style, width) for width in (1.1, 2.6) for style in STYLES]
+    drawn = dict(zip(names.unique().sort(), itertools.cycle(every), strict=False))
     with mpl.rc_context({"font.size": 9, "svg.fonttype": "none", "axes.grid": True, "grid.alpha": 0.3}):
         canvas = Canvas(figsize=(2.5 + 3.6 * len(controls), 1.9 + 2.2 * len(shares)), layout="constrained")
         FigureCanvasAgg(canvas)
@@ -215,9 +217,9 @@ def _distributions(runs: pl.DataFrame, evidence: Evidence, figure: Figure, headi
             for line in here["line"].unique().sort():
                 ids = here.filter(pl.col("line") == line)["run"]
                 values = evidence.trains.filter(pl.col("run").is_in(ids.implode()))[column].sort()
-                color, _marker, dashes = drawn[line]
+                (color, _marker, dashes), width = drawn[line]
                 parts = [(number + 1) / len(values) for number in range(len(values))]
-                (legend[line],) = axes.plot(values, parts, color=color, linestyle=dashes, linewidth=1.1)
+                (legend[line],) = axes.plot(values, parts, color=color, linestyle=dashes, linewidth=width, alpha=0.8)
             axes.set_title(f"{control}, {axis_phrase('share', share)}", fontsize=8)
             axes.set_xlim(0, end)
             axes.set_ylim(0, 1.02)
