@@ -248,15 +248,9 @@ bool brobust_read_tsc(struct pt_regs *regs)
 /* What programs read the clock from; one for all of them, since only one runs at a time. */
 static struct page *clock_page[2];
 
-static int __init create_clock_page(void)
-{
-	clock_page[0] = alloc_page(GFP_KERNEL | __GFP_ZERO);
-	return clock_page[0] ? 0 : -ENOMEM;
-}
-subsys_initcall(create_clock_page);
-
 /* Called by vma.c for every new program. All processes write to the same page: how many readings
- * are left. A program that does not get it ends when it reads the clock. */
+ * are left. A program that does not get it ends when it reads the clock. The page is not there before
+ * a program is: one page less changes what packets kernels without programs send. */
 void brobust_map_clock_page(struct mm_struct *mm)
 {
 	static const struct vm_special_mapping mapping = {
@@ -264,9 +258,13 @@ void brobust_map_clock_page(struct mm_struct *mm)
 	    .pages = clock_page,
 	};
 
-	_install_special_mapping(
-	    mm, um_vdso_addr - PAGE_SIZE, PAGE_SIZE,
-	    VM_READ | VM_WRITE | VM_SHARED | VM_MAYREAD | VM_MAYWRITE | VM_MAYSHARE, &mapping);
+	if (!clock_page[0])
+		clock_page[0] = alloc_page(GFP_KERNEL | __GFP_ZERO);
+	if (clock_page[0])
+		_install_special_mapping(mm, um_vdso_addr - PAGE_SIZE, PAGE_SIZE,
+					 VM_READ | VM_WRITE | VM_SHARED | VM_MAYREAD | VM_MAYWRITE |
+					     VM_MAYSHARE,
+					 &mapping);
 }
 
 /* A program goes on after it was in the kernel. */
