@@ -491,7 +491,8 @@ def test_the_report_is_one_file_with_figures_beside_claims(
     it = reproduced[1] / "2brobust-virtual-smoke"
     page = (it / "report.html").read_text()
     figures = [figure for study in model.of_paper("2brobust") for figure in study.figures]
-    assert page.count("data:image/png;base64,") == len(figures) and "http" not in page
+    assert page.count("data:image/png;base64,") == len(figures)
+    assert "http" not in re.sub(r"base64,[^\"]+", "", page)  # a picture may have these letters by chance
     assert "<b>R14</b>" in page and "brobust reproduce 2brobust --scale smoke" in page
     # Beside another backend's, each claim has a verdict of both.
     other = tmp_path / "other"
