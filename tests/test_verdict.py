@@ -104,6 +104,10 @@ def test_a_flow_without_a_byte_is_named_unless_it_had_no_time_for_one() -> None:
     assert _judged({"flows": late}, delivered=(1, 0)) is None
     early = [{"cc": "bbr"}, {"cc": "cubic", "start": "5s"}]
     assert "flow 1 (cubic)" in (_judged({"flows": early}, delivered=(1, 0)) or "")
+    # Of so many flows some are locked out by the others.
+    many = [{"cc": "bbr", "count": 10}]
+    assert _judged({"flows": many}, delivered=(1,) * 9 + (0,)) is None
+    assert "flow 9 (bbr)" in (_judged({"flows": many, "path": {"buffer": "4bdp"}}, delivered=(1,) * 9 + (0,)) or "")
     # Its SYN may be in a queue of three seconds, or its sender off its CPU for as long.
     assert _judged({"flows": early, "path": {"buffer": "7.5MB"}}, delivered=(1, 0)) is None
     slow = {"share": 0.25, "timeslice": "1s"}

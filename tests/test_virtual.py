@@ -275,6 +275,30 @@ class TestSenders:
         many = run(path=PATH, flows=[{"cc": "bbr", "count": 100}], duration="3s").runs
         assert len(many) == 100 and many["throughput_mbps"].sum() > 85 and many["throughput_mbps"].min() > 0
 
+    def test_a_thousand_flows_of_one(self) -> None:
+        path = {**PATH, "bandwidth": "500mbit"}
+        runs = run(path=path, flows=[{"cc": "cubic", "count": 1000, "start_spread": "500ms"}], duration="1s").runs
+        carried = (runs["throughput_mbps"] * (runs["stop_s"] - runs["start_s"])).sum()
+        assert carried > 400 and runs["outcome"].unique().to_list() == ["ok"]
+        assert (
+            runs["start_s"].n_unique() > 900 and 0 <= runs["start_s"].min() < 0.01 < 0.49 < runs["start_s"].max() < 0.5
+        )
+
+    def test_sixty_four_at_one_bottleneck(self) -> None:
+        flows = [{"cc": "cubic", "sender": number} for number in range(1, 65)]
+        runs = run(path=PATH, flows=flows, duration="1s").runs
+        assert runs["throughput_mbps"].sum() > 85 and sorted(runs["sender"]) == [*range(1, 65)]
+
+    def test_a_flow_of_so_many_bytes_ends_when_the_receiver_has_the_last(self) -> None:
+        flows = [{"cc": "cubic", "bytes": "1MB", "start": "200ms"}, {"cc": "bbr", "bytes": "1GB"}]
+        result = run(path=PATH, flows=flows, duration="1s", packets=True)
+        short, long = result.runs.iter_rows(named=True)
+        sent = result.packets.filter((pl.col("flow") == 0) & (pl.col("payload_bytes") > 0) & ~pl.col("dropped"))
+        assert short["stop_s"] == pytest.approx(sent["arrived_s"].max(), abs=1e-9)
+        assert short["completion_ms"] == pytest.approx((short["stop_s"] - 0.2) * 1e3)
+        assert short["throughput_mbps"] == pytest.approx(8 / (short["stop_s"] - 0.2))
+        assert (long["completion_ms"], long["stop_s"], long["flow_bytes"]) == (None, 1, 10**9)
+
     def test_patterns(self) -> None:
         def over_time(pattern: str, **more: Any) -> pl.DataFrame:
             # When the application stops writing, the socket's buffer and a deep queue still hold data.

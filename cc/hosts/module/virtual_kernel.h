@@ -14,7 +14,7 @@ void brobust_note_report(struct sock *sk, u64 deficit_acks, u32 mode);
 bool brobust_records_calls(void);
 void brobust_note_call(const struct cc_call *call);
 
-#define BROBUST_NO_FLOW 1024 /* no flow has this number or a higher one */
+#define BROBUST_NO_FLOW 32768 /* no flow has this number or a higher one */
 u32 brobust_flow_of(const struct sock *sk);
 
 /* net/ipv4/tcp_bbr_view.c */

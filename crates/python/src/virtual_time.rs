@@ -106,6 +106,7 @@ fn of_flow<'py>(py: Python<'py>, flow: &FlowResult) -> PyResult<Bound<'py, PyDic
     result.set_item("queue_mean_ms", flow.queue_mean_ms)?;
     result.set_item("skb_mean_bytes", flow.skb_mean_bytes)?;
     result.set_item("pacing_idle_ms", flow.pacing_idle_ms)?;
+    result.set_item("ended_ns", flow.ended)?;
     result.set_item("errno", flow.error)?;
     Ok(result)
 }

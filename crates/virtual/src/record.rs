@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 use crate::frame::{Frame, TCP};
-use crate::scenario::Scenario;
+use crate::scenario::{Flow, Scenario};
 use crate::shared::{Ack, FlowStats};
 
 /// A column of a table. A missing value is NaN, or `MISSING` where the column has integers.
@@ -47,6 +47,9 @@ pub struct FlowResult {
     pub skb_mean_bytes: Option<f64>,
     /// Mean time that pacing asked for after an skb, ms.
     pub pacing_idle_ms: Option<f64>,
+    /// When the last byte of a flow of so many bytes was received in order, ns since the run began. None: it has no
+    /// limit, or was not through by the end of the run.
+    pub ended: Option<u64>,
     /// errno that ended the flow; 0 if none did.
     pub error: u32,
 }
@@ -156,6 +159,8 @@ pub struct Recorder {
 #[derive(Default)]
 struct FlowRecord {
     start: u64,
+    /// How much it sends, None: all the time.
+    bytes: Option<u64>,
     drops: u64,
     waited: u128,
     passed: u64,
@@ -231,17 +236,17 @@ impl Recorder {
             None => None,
             Some(file) => Some((file.clone(), pcap_writer(file)?)),
         };
-        let start = |start| FlowRecord { start, ..FlowRecord::default() };
+        let of_flow = |flow: &Flow| FlowRecord { start: flow.start, bytes: flow.bytes(), ..FlowRecord::default() };
         let of_programs = scenario.programs.is_some();
         let connections = if of_programs { 0 } else { scenario.flows.len() };
-        let of_flow = |number| ConnectionRecord { flow: Some(number), ..ConnectionRecord::default() };
+        let connection_of = |number| ConnectionRecord { flow: Some(number), ..ConnectionRecord::default() };
         Ok(Self {
             origin,
             end: origin + scenario.duration,
             interval: scenario.interval,
             hash: Sha256::new(),
-            flows: scenario.flows.iter().map(|flow| start(flow.start)).collect(),
-            connections: (0..connections).map(of_flow).collect(),
+            flows: scenario.flows.iter().map(of_flow).collect(),
+            connections: (0..connections).map(connection_of).collect(),
             of_programs,
             throughput: ThroughputTable::default(),
             samples: scenario.record.samples.map(|interval| (interval, SampleTable::default())),
@@ -459,8 +464,12 @@ impl Recorder {
             return Err(Error::Refused(format!("{}: the capture cannot be written: {why}", file.display())));
         }
         let ends = sent.iter().zip(received);
-        let mut flows: Vec<_> =
-            self.flows.iter_mut().zip(ends).map(|(flow, (sent, received))| flow.result(sent, received)).collect();
+        let mut flows: Vec<_> = self
+            .flows
+            .iter_mut()
+            .zip(ends)
+            .map(|(flow, (sent, received))| flow.result(sent, received, self.origin))
+            .collect();
         let mut connections = ConnectionTable::default();
         for (number, connection) in self.connections.iter().enumerate().filter(|_| self.of_programs) {
             connections.add(number, connection, self.origin);
@@ -511,12 +520,18 @@ impl FlowRecord {
         self.arrived
     }
 
-    fn result(&mut self, sent: &FlowStats, received: &FlowStats) -> FlowResult {
+    /// Returns when the last of so many bytes was received in order, ns since `origin`; None if some are missing.
+    fn ended(bytes: u64, received: &FlowStats, origin: u64) -> Option<u64> {
+        (received.ended > origin && received.received >= bytes).then(|| received.ended - origin)
+    }
+
+    fn result(&mut self, sent: &FlowStats, received: &FlowStats, origin: u64) -> FlowResult {
         self.srtts_us.sort_unstable();
         let (srtts, count) = (&self.srtts_us, self.srtts_us.len());
         let mean = srtts.iter().map(|us| f64::from(*us)).sum::<f64>() / count as f64 / 1e3;
         FlowResult {
-            received: received.received,
+            // A FIN counts as a byte.
+            received: received.received.min(self.bytes.unwrap_or(u64::MAX)),
             retransmits: sent.retransmits,
             drops: self.drops,
             rtt_mean_ms: (count > 0).then_some(mean),
@@ -524,6 +539,7 @@ impl FlowRecord {
             queue_mean_ms: (self.passed > 0).then(|| self.waited as f64 / self.passed as f64 / 1e6),
             skb_mean_bytes: (sent.skbs > 0).then(|| sent.sent as f64 / f64::from(sent.skbs)),
             pacing_idle_ms: (sent.paced > 0).then(|| sent.idle as f64 / f64::from(sent.paced) / 1e6),
+            ended: self.bytes.and_then(|bytes| Self::ended(bytes, received, origin)),
             error: sent.error.max(received.error),
         }
     }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::link::{Path, StepFunction};
 use crate::qdisc::Aqm;
-use crate::shared::FLOWS;
+use crate::shared::{FLOWS, PROGRAMS};
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -111,7 +111,11 @@ pub struct Flow {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Pattern {
-    Bulk,
+    /// As much as there is room for, or `bytes` bytes and no more.
+    Bulk {
+        #[serde(default)]
+        bytes: Option<u64>,
+    },
     /// `bytes` bytes every `every` ns.
     Rate {
         bytes: u64,
@@ -142,7 +146,8 @@ pub struct Record {
 /// Longest run, and longest time within it, ns: an hour, as the scenario of Python allows. Sums of a few of them fit.
 const MAX_TIME: u64 = 3_600_000_000_000;
 const SECOND: u64 = 1_000_000_000;
-const MAX_SENDERS: usize = 16;
+/// The 64 that a scenario may have, and one for cross traffic.
+const MAX_SENDERS: usize = 65;
 /// Sizes of a super-packet that are allowed, bytes: from two segments to the kernel's GSO_LEGACY_MAX_SIZE.
 const TSO_SIZES: RangeInclusive<u32> = 4096..=65536;
 /// Smallest token bucket, bytes: a full frame.
@@ -203,6 +208,9 @@ impl Scenario {
         let mut schedules = self.senders.iter().map(|sender| &sender.schedule).chain([&self.receiver]);
         schedules.try_for_each(Schedule::check).map_err(|error| error.to_string())?;
         match &self.programs {
+            Some(_) if self.flows.len() > PROGRAMS => {
+                Err(format!("flows: {} of them; a run with programs has at most {PROGRAMS}", self.flows.len()))
+            }
             Some(programs) => programs.check(),
             None => Ok(()),
         }
@@ -221,6 +229,9 @@ impl Scenario {
         }
         if flow.cc.is_empty() || flow.cc.len() > 15 {
             return Err(format!("cc: {:?} is not a name of 1 to 15 characters", flow.cc));
+        }
+        if matches!(flow.pattern, Pattern::Bulk { bytes: Some(0) }) {
+            return Err("flows.bytes: a flow of no bytes never ends".into());
         }
         if matches!(flow.pattern, Pattern::Rate { every: 0, .. } | Pattern::Onoff { on: 0, off: 0 }) {
             return Err("flows.pattern: an interval of 0 never ends".into());
@@ -251,6 +262,14 @@ impl Flow {
     /// Returns how long the flow sends, ns. `duration` is the run's.
     pub fn sends_for(&self, duration: u64) -> u64 {
         self.stop.unwrap_or(duration).saturating_sub(self.start)
+    }
+
+    /// Returns how much the flow sends. None: as much as it can, or what its pattern says.
+    pub fn bytes(&self) -> Option<u64> {
+        match self.pattern {
+            Pattern::Bulk { bytes } => bytes,
+            _ => None,
+        }
     }
 }
 

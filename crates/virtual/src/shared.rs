@@ -11,9 +11,9 @@ use memmap2::MmapMut;
 use nix::sys::memfd::{memfd_create, MFdFlags};
 
 pub const MAGIC: u64 = 0x0074_7375_626f_7262;
-pub const ABI: u32 = 6;
+pub const ABI: u32 = 7;
 pub const WINDOWS: usize = 512;
-pub const FLOWS: usize = 1024;
+pub const FLOWS: usize = 32768;
 pub const PROGRAMS: usize = 1024;
 pub const WORDS_BYTES: usize = 8192;
 pub const FRAME_BYTES: usize = 4 << 20;
@@ -71,6 +71,7 @@ pub struct Program {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FlowStats {
     pub received: u64,
+    pub ended: u64,
     pub acked: u64,
     pub sent: u64,
     pub idle: u64,
@@ -135,6 +136,7 @@ pub struct Shared {
     pub receiver: u32,
     pub first_port: u32,
     pub flows: u32,
+    pub transfers_from: u32,
     pub tcp_memory: u32,
     pub tx_completion: u64,
     pub coalesce: u64,
@@ -246,7 +248,7 @@ mod tests {
         assert_same_layout!(
             HEADER,
             "brobust_flow_stats",
-            FlowStats { received, acked, sent, idle, skbs, paced, retransmits, error }
+            FlowStats { received, ended, acked, sent, idle, skbs, paced, retransmits, error }
         );
         assert_same_layout!(
             HEADER,
@@ -297,6 +299,7 @@ mod tests {
                 receiver,
                 first_port,
                 flows,
+                transfers_from,
                 tcp_memory,
                 tx_completion,
                 coalesce,

@@ -24,7 +24,7 @@ use crate::programs::{self, Program};
 use crate::qdisc::{self, Aqm};
 use crate::record::{Endpoints, Outcome, ProgramResult, Recorder, Work};
 use crate::scenario::{CpuCost, Flow, Pattern, Scenario};
-use crate::shared::{self, pattern, reason, role, Ack, FlowStats, Shared, ACKS, FRAME_BYTES, NEVER};
+use crate::shared::{self, pattern, reason, role, Ack, Shared, ACKS, FRAME_BYTES, NEVER};
 use crate::topology::Topology;
 
 /// The beginning of a run on the clock of every kernel, in ns: all have booted by then.
@@ -253,10 +253,10 @@ impl Simulation {
         }
         let busy = self.nodes[..self.topology.senders].iter_mut().map(|node| node.kernel.shared().charged).collect();
         self.work.run_s = self.begun.elapsed().as_secs_f64();
-        let stats = |node: &mut Node| node.kernel.shared().stats[..scenario.flows.len()].to_vec();
-        let senders: Vec<Vec<FlowStats>> = self.nodes[..self.topology.senders].iter_mut().map(stats).collect();
-        let sent: Vec<_> = scenario.flows.iter().enumerate().map(|(n, flow)| senders[flow.sender][n]).collect();
-        let received = stats(&mut self.nodes[self.topology.receiver()]);
+        let flows = scenario.flows.iter().enumerate();
+        let sent: Vec<_> = flows.map(|(n, flow)| self.nodes[flow.sender].kernel.shared().stats[n]).collect();
+        let receiver = self.nodes[self.topology.receiver()].kernel.shared();
+        let received = receiver.stats[..scenario.flows.len()].to_vec();
         let programs = program_results(&mut self.nodes, self.topology)?;
         let outcome = self.record.finish(&sent, &received)?;
         Ok(Outcome { time_slices, busy, programs, work: self.work, ..outcome })
@@ -432,6 +432,7 @@ fn describe(shared: &mut Shared, scenario: &Scenario, topology: Topology, number
     };
     (shared.address, shared.receiver) = (topology.address(number), topology.address(topology.receiver()));
     (shared.first_port, shared.flows) = (u32::from(FIRST_PORT), scenario.flows.len() as u32);
+    shared.transfers_from = scenario.flows.len() as u32;
     shared.tcp_memory = scenario.tcp_memory;
     (shared.tx_completion, shared.coalesce) = (scenario.tx_completion, scenario.coalesce);
     shared.tso_max_size = scenario.tso_max_size;
@@ -467,7 +468,7 @@ fn describe(shared: &mut Shared, scenario: &Scenario, topology: Topology, number
 /// Returns a flow as the kernel reads it.
 fn describe_flow(flow: &Flow, duration: u64) -> shared::Flow {
     let (pattern, bytes_or_on_ns, period_or_off_ns) = match flow.pattern {
-        Pattern::Bulk => (pattern::BULK, 0, 0),
+        Pattern::Bulk { bytes } => (pattern::BULK, bytes.unwrap_or(0), 0),
         Pattern::Rate { bytes, every } => (pattern::RATE, bytes, every),
         Pattern::Onoff { on, off } => (pattern::ONOFF, on, off),
         Pattern::Idle { after, silence } => (pattern::IDLE, after, silence),

@@ -259,6 +259,12 @@ def queue_mean_ms(evidence: Evidence) -> pl.DataFrame:
     return evidence.flows.group_by("run").agg(pl.col("queue_mean_ms").mean().alias("value"))
 
 
+def completion_p99_ms(evidence: Evidence) -> pl.DataFrame:
+    """The 99th percentile of the completion times of the run's flows, of those that were through."""
+    value = pl.col("completion_ms").quantile(0.99, "linear")
+    return evidence.flows.group_by("run").agg(value.alias("value"))
+
+
 def _at_cwnd(evidence: Evidence, number: int) -> pl.DataFrame:
     later = _later_samples(evidence).filter((pl.col("flow") == number) & pl.col("mode").ne_missing("probe_rtt"))
     # Samples are taken at ACKs, which have just made room for a burst of two.
@@ -437,6 +443,7 @@ METRICS: dict[str, tuple[Callable[[Evidence], pl.DataFrame], str]] = {
     "first_flow_at_cwnd": (first_flow_at_cwnd, ""),
     "second_flow_at_cwnd": (second_flow_at_cwnd, ""),
     "queue_mean_ms": (queue_mean_ms, "ms"),
+    "completion_p99_ms": (completion_p99_ms, "ms"),
     "fairness": (fairness, ""),
     "pacing_limit_mbps": (pacing_limit_mbps, "Mbit/s"),
     "recovery_s": (recovery_s, "s"),
@@ -458,7 +465,7 @@ METRICS: dict[str, tuple[Callable[[Evidence], pl.DataFrame], str]] = {
 # Columns of the runs themselves (summary.py), with their units.
 OF_RUNS = {
     "throughput_mbps": "Mbit/s", "utilization": "", "retransmits": "segments", "drops": "packets",
-    "rtt_mean_ms": "ms", "skb_mean_bytes": "B", "pacing_idle_ms": "ms", "cpu_busy_share": "",
+    "rtt_mean_ms": "ms", "completion_ms": "ms", "skb_mean_bytes": "B", "pacing_idle_ms": "ms", "cpu_busy_share": "",
 }  # fmt: skip
 
 

@@ -29,6 +29,8 @@ def runs(table: pl.DataFrame) -> pl.DataFrame:
             # As in the JSON objects: the payload of all flows over the run's whole duration.
             (pl.col("throughput_mbps") * (pl.coalesce("stop_s", "duration_s") - pl.col("start_s"))
              / pl.col("duration_s")).sum(),
+            pl.col("flow_bytes").max(),
+            pl.col("completion_ms").median(),
             pl.col("retransmits", "drops").sum(),
             pl.col("rtt_mean_ms", "skb_mean_bytes", "pacing_idle_ms").mean(),
             pl.col("cpu_busy_share").first(),
@@ -84,7 +86,7 @@ def cells(table: pl.DataFrame, value: str = "throughput_mbps") -> pl.DataFrame:
             pl.col(value).min().alias("min"),
             pl.col(value).max().alias("max"),
             pl.len().alias("n"),
-            pl.col("retransmits").median(),
+            pl.col("retransmits", "completion_ms").median(),
             pl.col("effective_share").median(),
             (pl.col("outcome") == "unfaithful").sum().alias("unfaithful"),
         )

@@ -149,6 +149,10 @@ def _virtual_iperf3(s: Scenario) -> Iterator[str]:
     for group in s.flows:
         if group.pattern.kind != "bulk":
             yield f"flows.pattern: {str(group.pattern)!r} is for traffic brobust; with iperf3 give bulk"
+        if group.bytes is not None:
+            yield f"flows.bytes: {units.show_size(group.bytes)} is for traffic brobust; with iperf3 give no bytes"
+        if group.start_spread:
+            yield "flows.start_spread: iperf3 sends for whole seconds; give no spread, or traffic brobust"
         sending = (s.duration if group.stop is None else group.stop) - group.start
         if sending % 1_000_000_000:
             given = units.show_time(sending)

@@ -12,6 +12,7 @@ import errno
 import itertools
 import json
 import os
+import random
 import shlex
 import signal
 import tempfile
@@ -154,7 +155,7 @@ class VirtualBackend:
         }
         rows = [
             {**common, **row, "bbr_version": kernel.bbr_versions.get(cc_names.name_of(row["cc"]))}
-            for row in _flow_rows(run.scenario, result)
+            for row in _flow_rows(run, result)
         ]
         over_time: Rows = _table(result["throughput"], run.id, THROUGHPUT)
         if run.scenario.traffic == "iperf3":
@@ -215,6 +216,7 @@ def describe(
     `ramdisk`: the file for the programs of a run that has some."""
     s, buffer = run.scenario, run.scenario.path.buffer
     flows = [group for group in s.flows for _ in range(group.count)]
+    starts = start_times(run)
     samples = 0 if s.samples == "ack" else s.samples
     return {
         "kernel": str(kernel.path),
@@ -239,12 +241,12 @@ def describe(
             {
                 "cc": cc_names.name_of(group.cc),
                 "sender": group.sender - 1,
-                "start": group.start,
+                "start": start,
                 "stop": group.stop,
                 "rtt": _changing(*s.rtt_of(group)),
-                "pattern": _pattern(group.pattern),
+                "pattern": _pattern(group.pattern, group.bytes),
             }
-            for group in flows
+            for group, start in zip(flows, starts, strict=True)
         ],
         "parameters": _parameters(s),
         "tx_completion": s.nic.tx_completion,
@@ -332,7 +334,17 @@ def _cpu_cost(s: Scenario) -> dict[str, int]:
     return {name: round(count * picoseconds) for name, count in cycles.items()}
 
 
-def _pattern(pattern: Pattern) -> dict[str, Any]:
+def start_times(run: Run) -> list[int]:
+    """Return when each flow starts, ns: where a group's starts are spread, whole microseconds that the run's seed
+    decides."""
+    starts = []
+    for number, group in enumerate(run.scenario.flows):
+        drawn = random.Random(f"starts of group {number}, {run.seed}")
+        starts += [group.start + drawn.randint(0, group.start_spread // 1000) * 1000 for _ in range(group.count)]
+    return starts
+
+
+def _pattern(pattern: Pattern, size: int | None) -> dict[str, Any]:
     match pattern.kind:
         case "rate":
             assert pattern.rate is not None
@@ -342,24 +354,27 @@ def _pattern(pattern: Pattern) -> dict[str, Any]:
             return {"kind": "onoff", "on": pattern.sending, "off": pattern.silent}
         case "idle":
             return {"kind": "idle", "after": pattern.sending, "silence": pattern.silent}
-    return {"kind": "bulk"}
+    return {"kind": "bulk", "bytes": size}
 
 
-def _flow_rows(s: Scenario, result: dict[str, Any]) -> list[dict[str, Any]]:
-    rows = []
+def _flow_rows(run: Run, result: dict[str, Any]) -> list[dict[str, Any]]:
+    s, rows = run.scenario, []
     modelled = s.cpu.frequency is not None
     busy = [ns / s.duration if modelled else None for ns in result["busy_ns"]]
-    for columns, flow in zip(flow_columns(s), result["flows"], strict=True):
+    for columns, flow, start in zip(flow_columns(s), result["flows"], start_times(run), strict=True):
         if flow["errno"]:
             why = os.strerror(flow["errno"]).lower()
             number = columns["flow"]
             raise RunFailed(f"flow {number} ({columns['cc']}) ended: {why} ({errno.errorcode.get(flow['errno'])})")
+        ended = flow["ended_ns"]
+        columns |= {"start_s": start / 1e9, "stop_s": columns["stop_s"] if ended is None else ended / 1e9}
         seconds = columns["stop_s"] - columns["start_s"]
         slices = result["timeslices_ns"][columns["sender"] - 1]
         rows.append(
             {
                 **columns,
                 "throughput_mbps": flow["received_bytes"] * 8e-6 / seconds,
+                "completion_ms": None if ended is None else (ended - start) / 1e6,
                 "retransmits": flow["retransmits"],
                 "rtt_mean_ms": flow["rtt_mean_ms"],
                 "rtt_p99_ms": flow["rtt_p99_ms"],

@@ -21,6 +21,10 @@ MAX_PATH_WAITING_SHARE = 0.25
 # An undisturbed vCPU that had less than this of its CPU was disturbed by something else.
 MIN_UNDISTURBED_SHARE = 0.9
 
+# With fewer packets under way a flow has no three duplicate ACKs: it waits for a timeout after every loss, and others
+# may keep it from sending for seconds.
+FRAMES_OF_A_FLOW = 4
+
 TimeSlices = Sequence[tuple[int, int]]
 """When a CPU could run: begin and end, ns after the run's start, in order."""
 
@@ -115,15 +119,24 @@ def _is_off(got: float, requested: float) -> bool:
 
 
 def nothing_delivered(scenario: Scenario, delivered: Sequence[float]) -> str | None:
-    """Judge whether any byte arrived in the whole run, and of each flow that had the time for it."""
+    """Judge whether any byte arrived in the whole run, and of each flow that had the time and the room for it."""
     if not any(delivered):
         return "no byte reached the receiver"
     flows = [group for group in scenario.flows for _ in range(group.count)]
+    if _frames_of_path(scenario) < FRAMES_OF_A_FLOW * len(flows):
+        return None  # so many flows lock some of their number out: a result
     for number, (group, amount) in enumerate(zip(flows, delivered, strict=True)):
-        sending = (scenario.duration if group.stop is None else group.stop) - group.start
+        latest = group.start + group.start_spread
+        sending = (scenario.duration if group.stop is None else group.stop) - latest
         if not amount and sending > _max_time_to_first_byte(scenario, group):
             return f"no byte of flow {number} ({group.cc}) reached the receiver in {units.show_time(sending)}"
     return None
+
+
+def _frames_of_path(scenario: Scenario) -> float:
+    """Return how many full frames fit on the path and into its buffer."""
+    path = scenario.path
+    return (path.bandwidth * path.rtt / 8e9 + path.buffer_bytes) / units.FRAME_BYTES
 
 
 def _max_time_to_first_byte(scenario: Scenario, group: Flows) -> int:

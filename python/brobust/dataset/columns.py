@@ -46,6 +46,11 @@ RUNS: dict[str, Column] = {
         "payload received from start_s to stop_s, Mbit/s, counted at the receiver; of programs: payload of TCP and UDP "
         "that reached it, counted at the link, where what is sent again counts again",
     ),
+    "completion_ms": Column(
+        pl.Float64,
+        "time from the flow's start, with the set-up of its connection, until the receiver had all of flow_bytes, ms; "
+        "null: it had not, or the flow has no end",
+    ),
     "retransmits": Column(pl.Int64, "segments retransmitted by the sender"),
     "rtt_mean_ms": Column(pl.Float64, "mean of the sender's smoothed RTT, ms"),
     "rtt_p99_ms": Column(

@@ -278,11 +278,13 @@ def _refuse_files_of_others(directory: Path) -> None:
 
 
 # Columns that came to a schema later, by another one of their table, and what they would have said: senders had one
-# vCPU, which was kept busy, and the kernel's own pacing; no bottleneck had a token bucket, and there were no programs.
+# vCPU, which was kept busy, and the kernel's own pacing; no bottleneck had a token bucket, there were no programs, and
+# flows had no end.
 _SINCE: dict[str, dict[str, int | str | None]] = {
     "share": {
         "vcpus": 1, "phase": None, "when_idle": None, "vcpu_shares": None, "sender_cpus": None, "pacing": "kernel",
         "burst_bytes": 0, "sender_program": None, "receiver_program": None, "call_us": None,
+        "flow_bytes": None, "completion_ms": None,
     },
     "kind": {"vcpu": None},
     "cwnd_packets": {"connection": None},

@@ -63,6 +63,7 @@ VALUES = {
     "retransmits": "segments retransmitted",
     "first_flow_share": "first flow's share of the throughput [%]",
     "rtt_mean_ms": "smoothed round-trip time, mean of the flows [ms]",
+    "completion_ms": "completion time of a flow [ms]",
     "skb_mean_bytes": "sent at a time [bytes]",
     "pacing_idle_ms": "wait until the next, by pacing [ms]",
     "cpu_busy_share": "sender's CPU busy [%]",

@@ -21,6 +21,8 @@ def render(table: pl.DataFrame, title: str) -> Table:
     )  # fmt: skip
     headings = [heading(axis) for axis in axes]
     headings += ["Mbit/s", "min-max", "n", "retrans", "share got"]
+    with_completion = cells["completion_ms"].null_count() < len(cells)
+    headings += ["completion ms"] if with_completion else []
     rows = [
         [
             *[axis_value(axis, row[axis]) for axis in axes],
@@ -29,6 +31,7 @@ def render(table: pl.DataFrame, title: str) -> Table:
             f"{row['n']} ({row['unfaithful']}!)" if row["unfaithful"] else str(row["n"]),
             "-" if row["retransmits"] is None else f"{row['retransmits']:.0f}",
             "-" if row["effective_share"] is None else f"{row['effective_share']:.1%}",
+            *(["-" if row["completion_ms"] is None else f"{row['completion_ms']:.1f}"] if with_completion else []),
         ]
         for row in cells.iter_rows(named=True)
     ]

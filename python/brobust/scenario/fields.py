@@ -44,7 +44,9 @@ from brobust.units import SUPER_PACKET_BYTES
 
 MAX_RTT = 10_000_000_000  # ns
 MAX_CYCLES = 1e12
-MAX_SENDERS = 16
+MAX_FLOW_BYTES = 1_000_000_000_000
+MAX_SENDERS = 64
+MAX_FLOWS = 4096  # of a group
 MAX_REPEATS = 10_000
 
 # What the sender's kernel spends of its CPU, in cycles: of a phone's small core, fitted to four throughputs of "Are
@@ -144,7 +146,7 @@ ROWS = (
     Field(
         "flows.count", COUNT, "--flows", FLOWS,
         "Number of parallel flows; on vm at most 128.",
-        default=1, min=1, max=256,
+        default=1, min=1, max=MAX_FLOWS,
         column=FieldColumn("flows", "integer", "flows in the run"),
         axis=Axis("flows", "parallel flows", "{} flows", {1: "1 flow"}),
     ),
@@ -155,10 +157,20 @@ ROWS = (
         column=FieldColumn("start_s", "number", "when the flow was started, seconds into the run", "s"),
     ),
     Field(
+        "flows.start_spread", TIME, "--start-spread", FLOWS,
+        "Each of the flows starts later by a time of its own, drawn from 0 to this. Many flows that all start at once "
+        "lose their first packets together, and send them again together.",
+        default="0s", min=0, max=MAX_TIME, only_on="virtual", is_axis=False,
+    ),
+    Field(
         "flows.stop", TIME, "--stop", FLOWS,
         "Time at which the flows stop sending.",
         if_absent="at the end of the run", example="8s", max=MAX_TIME, only_on="virtual", instead="no stop",
-        column=FieldColumn("stop_s", "number", "when the flow stopped sending, seconds into the run", "s"),
+        column=FieldColumn(
+            "stop_s", "number",
+            "when the flow stopped sending, seconds into the run; where all of flow_bytes has arrived, when it had",
+            "s",
+        ),
     ),
     Field(
         "flows.rtt", TIME, "--flow-rtt", FLOWS,
@@ -180,6 +192,16 @@ ROWS = (
         default="bulk", words_only_on={"onoff": "virtual", "idle": "virtual"}, instead="bulk, or 'rate 5mbit'",
         column=FieldColumn("pattern", "text", "traffic pattern of its application: bulk, rate, onoff, idle"),
         axis=Axis("pattern"),
+    ),
+    Field(
+        "flows.bytes", SIZE, "--flow-bytes", FLOWS,
+        "How much each of the flows sends (B, kB, MB, GB). Then it ends, and has a completion time. Only with pattern "
+        "bulk.",
+        if_absent="as much as it can", example="1MB", min=1, max=MAX_FLOW_BYTES, only_on="virtual", instead="no bytes",
+        column=FieldColumn(
+            "flow_bytes", "integer", "how much the flow was to send, bytes of payload; null: as much as it could", "B"
+        ),
+        axis=Axis("flow size", "size of a flow [bytes]", "flows of {} B", logarithmic=True),
     ),
     Field(
         "flows.sender", COUNT, "--sender", FLOWS,

@@ -19,6 +19,11 @@ from brobust.scenario.fields import MAX_SENDERS
 from brobust.scenario.specs import Changes
 from brobust.scenario.tables import Contention, Cpu, Flows, Nic, Path, Programs, Table, described
 
+MAX_GROUPS = 64  # of flows
+# Of virtual time: FLOWS in crates/virtual/src/shared.rs, less what may come of the cross traffic's random numbers.
+MAX_FLOWS_OF_A_RUN = 30_000
+MAX_PROGRAMS = 1024  # at one end of a run: PROGRAMS there
+
 # net.ipv4.tcp_tso_rtt_log: with short RTTs the mainline sends more at a time than the pacing rate gives (since Linux
 # 5.18; tcp_tso_autosize() in net/ipv4/tcp_output.c). 0 turns that off.
 TSO_RTT_LOG = {"kernel": 9, "rate": 0}
@@ -33,7 +38,7 @@ class Scenario(Table):
     contention: Contention = Contention()
     senders: tuple[Contention, ...] = Field(default=(), max_length=MAX_SENDERS - 1)
     receiver: Contention = Contention()
-    flows: tuple[Flows, ...] = Field(default=(Flows(),), min_length=1, max_length=32)
+    flows: tuple[Flows, ...] = Field(default=(Flows(),), min_length=1, max_length=MAX_GROUPS)
     cpu: Cpu = Cpu()
     nic: Nic = Nic()
     programs: Programs = Programs()
@@ -56,6 +61,7 @@ class Scenario(Table):
 
     def broken_rules(self) -> Iterator[str]:
         yield from _flows_send_within_the_run(self)
+        yield from _flows_have_room(self)
         yield from _controls_size_tso(self)
         if self.pacing.name in ("linux-4.14", "draft") and self.qdisc == "fq":
             yield f"pacing: {self.pacing} is how TCP paces by itself, but fq does it here; give qdisc none"
@@ -100,8 +106,14 @@ class Scenario(Table):
     def hash(self) -> str:
         """Twelve hex digits that name this point in every dataset."""
         fields = self.model_dump(mode="json")
-        if self.traffic in ("brobust", "iperf3"):  # it says nothing then, and scenarios had no such table before 0.2
+        # Scenarios did not always have these: what says nothing leaves them their names.
+        if self.traffic in ("brobust", "iperf3"):
             del fields["programs"]
+        for group, of_group in zip(self.flows, fields["flows"], strict=True):
+            if group.bytes is None:
+                del of_group["bytes"]
+            if group.start_spread == 0:
+                del of_group["start_spread"]
         canonical = json.dumps(fields, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
@@ -152,14 +164,22 @@ class Run(BaseModel):
 def _flows_send_within_the_run(scenario: Scenario) -> Iterator[str]:
     duration = units.show_time(scenario.duration)
     for group in scenario.flows:
-        start = units.show_time(group.start)
-        if group.start >= scenario.duration:
+        latest = group.start + group.start_spread
+        start = units.show_time(latest)
+        if latest >= scenario.duration:
             yield f"flows of {group.cc} start at {start}, after the end of the run; give less than duration {duration}"
-        if group.stop is not None and not group.start < group.stop <= scenario.duration:
+        if group.stop is not None and not latest < group.stop <= scenario.duration:
             yield (
                 f"flows of {group.cc} stop at {units.show_time(group.stop)}; give more than their start {start} and at "
                 f"most duration {duration}"
             )
+
+
+def _flows_have_room(scenario: Scenario) -> Iterator[str]:
+    flows = sum(group.count for group in scenario.flows)
+    most = MAX_FLOWS_OF_A_RUN if scenario.traffic == "brobust" else MAX_PROGRAMS
+    if flows > most:
+        yield f"flows: {flows} of them are more than a run with traffic {scenario.traffic} has; give at most {most}"
 
 
 def _programs_are_the_traffic(scenario: Scenario) -> Iterator[str]:
@@ -178,6 +198,8 @@ def _flows_are_bulk(scenario: Scenario, what: str) -> Iterator[str]:
     for group in scenario.flows:
         if group.pattern.kind != "bulk":
             yield f"flows.pattern: {str(group.pattern)!r} is for traffic brobust; with {what} give bulk"
+        if group.bytes is not None:
+            yield f"flows.bytes: {units.show_size(group.bytes)} is for traffic brobust; with {what} give no bytes"
 
 
 def _stacks_have_the_controls(scenario: Scenario) -> Iterator[str]:

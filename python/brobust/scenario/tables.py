@@ -192,14 +192,18 @@ class Flows(Table):
     cc: str = described("flows.cc", pattern=r"^[A-Za-z0-9_\-]{1,15}(:[^:\s]+)*$", max_length=200)
     count: int = described("flows.count")
     start: types.Duration = described("flows.start")
+    start_spread: types.Duration = described("flows.start_spread")
     stop: types.OptionalDuration = described("flows.stop")
     rtt: types.OptionalDuration = described("flows.rtt")  # None: the path's
     rtt_changes: types.RttChanges = described("flows.rtt_changes")
     pattern: types.TrafficPattern = described("flows.pattern")
+    bytes: types.OptionalBytes = described("flows.bytes")
     sender: int = described("flows.sender")
 
     def broken_rules(self) -> Iterator[str]:
         yield from _changes("flows.rtt_changes", self.rtt_changes, "flows.rtt")
+        if self.bytes is not None and self.pattern.kind != "bulk":
+            yield f"bytes {units.show_size(self.bytes)}: a flow of pattern {self.pattern} has no end; give pattern bulk"
 
 
 class Cpu(Table):

@@ -50,6 +50,7 @@ Samples = Annotated[int | Literal["ack"] | None, BeforeValidator(_samples), _wri
 Frequency = Annotated[int | None, _unless(None, units.hertz), _written(units.show_frequency)]
 Fraction = Annotated[float, BeforeValidator(units.fraction)]
 Bytes = Annotated[int, BeforeValidator(units.size_bytes), _written(units.show_size)]
+OptionalBytes = Annotated[int | None, _unless(None, units.size_bytes), _written(units.show_size)]
 BufferSize = Annotated[units.Buffer, BeforeValidator(units.Buffer.parse), PlainSerializer(str)]
 QueueManagement = Annotated[specs.Aqm, BeforeValidator(specs.Aqm.parse), PlainSerializer(str)]
 Pacing = Annotated[specs.Pacing, BeforeValidator(specs.Pacing.parse), PlainSerializer(str)]

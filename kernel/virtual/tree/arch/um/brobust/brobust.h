@@ -27,10 +27,10 @@ typedef uint16_t u16;
 #endif
 
 #define BROBUST_MAGIC 0x00747375626f7262ULL /* "brobust" */
-#define BROBUST_ABI 6
+#define BROBUST_ABI 7
 
 #define BROBUST_WINDOWS 512
-#define BROBUST_FLOWS 1024
+#define BROBUST_FLOWS 32768
 #define BROBUST_PROGRAMS 1024
 #define BROBUST_WORDS_BYTES 8192	 /* of a program's arguments and environment */
 #define BROBUST_OUTPUT_BYTES (16U << 20) /* of a program's standard output and error */
@@ -60,19 +60,21 @@ struct brobust_window {
 };
 
 enum {
-	BROBUST_BULK = 0,
+	BROBUST_BULK = 0,  /* as many bytes as there is room for, or so many bytes */
 	BROBUST_RATE = 1,  /* so many bytes every so many ns */
 	BROBUST_ONOFF = 2, /* bulk for a time, silent for a time, again and again */
 	BROBUST_IDLE = 3,  /* bulk for a time, silent once for a time, then bulk */
 };
 
 /* A flow that this sender opens. Its number is its place in the array; its local port is
- * `first_port` + number, which is how the receiver knows it. */
+ * `first_port` + number, which is how the receiver knows it. Flows from `transfers_from` on are
+ * transfers of the cross traffic, in the order of their starts: their sockets are gone when they have
+ * written what they are to send, and nothing but their stats at the receiver is told of them. */
 struct brobust_flow {
 	u32 used;
 	u32 pattern;
 	u64 start, stop;
-	u64 bytes_or_on_ns;   /* BROBUST_RATE: bytes; else ns of bulk */
+	u64 bytes_or_on_ns;   /* BROBUST_BULK: bytes, 0: no limit; _RATE: bytes; else ns of bulk */
 	u64 period_or_off_ns; /* BROBUST_RATE: ns from one write to the next; else ns of silence */
 	char cc[16];
 };
@@ -90,10 +92,11 @@ struct brobust_program {
 
 /* What a flow has achieved so far; the flow's number is the place in the array, at either end. */
 struct brobust_flow_stats {
-	u64 received;	 /* payload received in order (receiver) */
-	u64 acked;	 /* payload acknowledged (sender) */
-	u64 sent;	 /* payload handed down, retransmissions too (sender) */
-	u64 idle;	 /* ns for which pacing asked to wait after `paced` packets (sender) */
+	u64 received; /* payload received in order (receiver) */
+	u64 ended;    /* when the last of it was, once the sender has ended it, or 0 (receiver) */
+	u64 acked;    /* payload acknowledged (sender) */
+	u64 sent;     /* payload handed down, retransmissions too (sender) */
+	u64 idle;     /* ns for which pacing asked to wait after `paced` packets (sender) */
 	u32 skbs, paced; /* TSO packets that `sent` counts, and those that were paced (sender) */
 	u32 retransmits; /* segments (sender) */
 	u32 error;	 /* errno that ended the flow, or 0 */
@@ -142,7 +145,7 @@ struct brobust_shared {
 	u32 role;
 	u32 address, receiver; /* IPv4, host order */
 	u32 first_port;
-	u32 flows;
+	u32 flows, transfers_from;
 	u32 tcp_memory; /* upper limit of a socket's buffers, bytes */
 	u64 tx_completion, coalesce;
 	u32 tso_max_size;  /* what the network device takes at once, with headers, bytes */

@@ -16,7 +16,7 @@
 /* iperf3 writes as much at once (DEFAULT_TCP_BLKSIZE). */
 #define WRITE_BYTES (128 << 10)
 
-static struct socket *sockets[BROBUST_FLOWS];
+static struct socket *sockets[BROBUST_FLOWS]; /* of a sender's flows, without transfers */
 static char nothing[WRITE_BYTES];
 
 /* Write until `until`, or until `limit` bytes are written. Return false if the flow is over. */
@@ -65,9 +65,10 @@ static void send_pattern(struct socket *socket, const struct brobust_flow *flow)
 			return;
 		brobust_sleep_until(
 		    min(at + flow->bytes_or_on_ns + flow->period_or_off_ns, flow->stop));
-		fallthrough;
-	default:
 		write_bulk(socket, flow->stop, U64_MAX);
+		break;
+	default:
+		write_bulk(socket, flow->stop, flow->bytes_or_on_ns ?: U64_MAX);
 	}
 }
 
@@ -98,28 +99,60 @@ static int source(void *argument)
 	brobust_sleep_until(flow->start);
 	error = sock_create_kern(&init_net, AF_INET, SOCK_STREAM, IPPROTO_TCP, &socket);
 	if (!error) {
-		sockets[number] = socket;
+		if (number < brobust->transfers_from)
+			sockets[number] = socket;
 		error = open_flow(socket, number);
 	}
 	if (error)
 		brobust->stats[number].error = -error;
 	else
 		send_pattern(socket, flow);
-	if (socket)
+	/* The kernel still sends what is in the socket's buffer. */
+	if (socket && number < brobust->transfers_from)
 		kernel_sock_shutdown(socket, SHUT_WR);
-	return 0; /* the kernel still sends what is in the socket's buffer */
+	else if (socket)
+		sock_release(socket);
+	return 0;
+}
+
+/* Open each transfer at its start, so that there are only threads of those under way. */
+static int open_transfers(void *unused)
+{
+	unsigned long number;
+
+	for (number = brobust->transfers_from; number < brobust->flows; number++)
+		if (brobust->flow[number].used) {
+			brobust_sleep_until(brobust->flow[number].start);
+			kthread_run(source, (void *)number, "source");
+		}
+	return 0;
+}
+
+/* Tell of what the receiver has read of a flow, now or before `ended`. */
+static void report_received(const struct socket *socket, u64 ended)
+{
+	u32 number = ntohs(inet_sk(socket->sk)->inet_dport) - brobust->first_port;
+
+	if (number >= brobust->flows)
+		return;
+	brobust->stats[number].received = tcp_sk(socket->sk)->bytes_received;
+	brobust->stats[number].ended = ended;
 }
 
 static int sink(void *argument)
 {
 	struct socket *socket = argument;
+	u64 last = 0;
 
 	for (;;) {
 		struct kvec block = {.iov_base = NULL, .iov_len = 64 << 20};
 		struct msghdr message = {.msg_flags = MSG_TRUNC};
+		int size = kernel_recvmsg(socket, &message, &block, 1, block.iov_len, MSG_TRUNC);
 
-		if (kernel_recvmsg(socket, &message, &block, 1, block.iov_len, MSG_TRUNC) <= 0)
+		report_received(socket, size == 0 ? last : 0);
+		if (size <= 0)
 			return 0;
+		last = brobust_now();
 	}
 }
 
@@ -127,13 +160,8 @@ static int listener(void *argument)
 {
 	struct socket *listening = argument, *socket;
 
-	while (!kernel_accept(listening, &socket, 0)) {
-		u32 number = ntohs(inet_sk(socket->sk)->inet_dport) - brobust->first_port;
-
-		if (number < brobust->flows)
-			sockets[number] = socket;
+	while (!kernel_accept(listening, &socket, 0))
 		kthread_run(sink, socket, "sink");
-	}
 	return 0;
 }
 
@@ -151,20 +179,30 @@ static int listen(void)
 	return error;
 }
 
-static void report_flows(void)
+/* The flows of this sender that have sent or received something since the last exchange. */
+static u32 changed[BROBUST_FLOWS], changes;
+static bool is_changed[BROBUST_FLOWS];
+
+void brobust_flow_changed(u32 number)
 {
-	u32 number;
+	if (is_changed[number] || !sockets[number])
+		return;
+	is_changed[number] = true;
+	changed[changes++] = number;
+}
 
-	for (number = 0; number < brobust->flows; number++) {
-		struct brobust_flow_stats *stats = &brobust->stats[number];
-		const struct tcp_sock *tp;
+static void report_changes(void)
+{
+	/* A packet that is being sent when a buffer is full is counted when it has been sent. */
+	if (brobust->reason == BROBUST_DRAIN)
+		return;
+	while (changes) {
+		u32 number = changed[--changes];
+		const struct tcp_sock *tp = tcp_sk(sockets[number]->sk);
 
-		if (!sockets[number])
-			continue;
-		tp = tcp_sk(sockets[number]->sk);
-		stats->received = tp->bytes_received;
-		stats->acked = tp->bytes_acked;
-		stats->retransmits = tp->total_retrans;
+		is_changed[number] = false;
+		brobust->stats[number].acked = tp->bytes_acked;
+		brobust->stats[number].retransmits = tp->total_retrans;
 	}
 }
 
@@ -172,11 +210,15 @@ int brobust_flows_start(void)
 {
 	unsigned long number;
 
-	brobust_before_exchange = report_flows;
 	if (brobust->role == BROBUST_RECEIVER)
 		return listen();
-	for (number = 0; number < brobust->flows; number++)
+	brobust_before_exchange = report_changes;
+	for (number = 0; number < brobust->transfers_from; number++)
 		if (brobust->flow[number].used)
 			kthread_run(source, (void *)number, "source");
+	if (brobust->transfers_from < brobust->flows) {
+		sysctl_tcp_max_orphans = BROBUST_FLOWS;
+		kthread_run(open_transfers, NULL, "transfers");
+	}
 	return 0;
 }

@@ -23,6 +23,7 @@ int brobust_net_create(void);
 
 /* flows.c */
 int brobust_flows_start(void);
+void brobust_flow_changed(u32 number); /* called by probe.c */
 
 /* programs.c */
 int brobust_programs_start(void);

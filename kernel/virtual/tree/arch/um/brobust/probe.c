@@ -69,7 +69,10 @@ void brobust_after_send(const struct sock *sk, u32 bytes, u64 idle)
 	u32 flow = brobust_flow_of(sk);
 	struct brobust_flow_stats *stats;
 
-	if (flow >= BROBUST_FLOWS || !bytes)
+	if (flow >= BROBUST_FLOWS || flow >= brobust->transfers_from)
+		return;
+	brobust_flow_changed(flow);
+	if (!bytes)
 		return;
 	stats = &brobust->stats[flow];
 	stats->sent += bytes;
@@ -88,6 +91,11 @@ void brobust_after_ack(struct sock *sk)
 	if (flow >= BROBUST_FLOWS &&
 	    !(brobust && brobust->programs && brobust->role == BROBUST_SENDER))
 		return;
+	if (flow < BROBUST_FLOWS) {
+		if (flow >= brobust->transfers_from)
+			return;
+		brobust_flow_changed(flow);
+	}
 	if (brobust->acks == BROBUST_ACKS)
 		brobust_sync(BROBUST_DRAIN);
 	ack = &brobust->ack[brobust->acks++];
