@@ -19,7 +19,10 @@ ROOT = Path(__file__).parents[1]
 # The tables of a scenario. Senders and the receiver have the fields of contention.
 TABLES: dict[str, type[BaseModel]] = {
     "": Scenario,
-    **{name: type(getattr(Scenario(), name)) for name in ("path", "contention", "cpu", "nic", "programs")},
+    **{
+        name: type(getattr(Scenario(), name))
+        for name in ("path", "contention", "cross_traffic", "cpu", "nic", "programs")
+    },
     "flows": type(Scenario().flows[0]),
 }
 
@@ -66,7 +69,7 @@ def test_every_choice_of_a_field_is_named_in_its_help(table: str, model: type[Ba
             if isinstance(choice, str):
                 named += 1
                 assert choice in row.help or choice == row.or_word
-    assert named or table in ("path", "flows", "cpu", "nic", "programs")
+    assert named or table in ("path", "flows", "cross_traffic", "cpu", "nic", "programs")
 
 
 def test_kernels_that_no_scenario_names_are_those_that_the_help_says() -> None:

@@ -130,6 +130,13 @@ def test_several_groups_of_flows_run_together() -> None:
         ({"flows": {"count": 4097}}, ["flows.count", "4097", "4096"]),
         ({"flows": [{"count": 4096}] * 8}, ["flows: 32768", "at most 30000"]),
         ({"flows": {"count": 1025}, "traffic": "iperf3"}, ["flows: 1025", "traffic iperf3", "at most 1024"]),
+        ({"cross_traffic": {"load": "1"}}, ["cross_traffic.load", "1 is not below 1"]),
+        ({"cross_traffic": {"shape": 1}}, ["cross_traffic.shape", "1 is not above 1"]),
+        ({"cross_traffic": {"max_size": "100kB"}}, ["cross_traffic", "max_size 100kB", "mean size 100kB"]),
+        (
+            {"cross_traffic": {"load": 0.5, "size": "1kB"}, "path": {"bandwidth": "1gbit"}},
+            ["cross_traffic", "size", "1kB", "625000", "30000", "larger size"],
+        ),
         ({"flows": {"start": "9s", "start_spread": "1s"}}, ["start at 10s", "duration 10s"]),
         ({"flows": {"start_spread": "2s", "stop": "2s"}}, ["stop at 2s", "more than their start 2s"]),
         ({"flows": {"bytes": "0B"}}, ["flows.bytes", "0B is less than 1B"]),
@@ -183,9 +190,9 @@ def test_the_page_on_scenarios_names_every_field_and_its_flag() -> None:
     values = [line for line in toml.splitlines() if line and not line.startswith("[")]
     assert all("# --" in line for line in values)
     named = {line.removeprefix("# ").split(" =")[0] for line in values}
-    tables = {"path", "contention", "flows", "cpu", "nic", "programs", "senders", "receiver"}
+    tables = {"path", "contention", "flows", "cross_traffic", "cpu", "nic", "programs", "senders", "receiver"}
     expected = (_fields(Scenario) - tables) | {"repeat"}
-    for table in ("path", "contention", "cpu", "nic", "programs"):
+    for table in ("path", "contention", "cross_traffic", "cpu", "nic", "programs"):
         expected |= _fields(type(getattr(Scenario(), table)))
     expected |= _fields(type(Scenario().flows[0]))
     assert named == expected
@@ -388,6 +395,7 @@ _SCENARIO = _sometimes(
             pattern=_PATTERN,
         ),
     ),
+    cross_traffic=_sometimes(load=st.floats(0, 1e-4), shape=st.floats(1.1, 9), size=st.just("1MB")),
     cpu=_sometimes(frequency=st.integers(10**6, 10**11).map(units.show_frequency), timer_cycles=st.floats(0, 1e9)),
     nic=_sometimes(coalesce=_times(0, 10**9), tx_completion=_times(0, 10**9)),
     duration=_times(10**9, 36 * 10**11),

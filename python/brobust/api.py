@@ -17,6 +17,7 @@ from brobust.dataset import (
     RUNS,
     SAMPLES,
     THROUGHPUT,
+    TRANSFERS,
     Measured,
     frame,
 )
@@ -35,6 +36,7 @@ class Result:
     samples: pl.DataFrame
     offtimes: pl.DataFrame
     packets: pl.DataFrame
+    transfers: pl.DataFrame
     connections: pl.DataFrame
     programs: pl.DataFrame
     pcap: bytes | None
@@ -49,6 +51,7 @@ class Result:
             frame(measured.samples, SAMPLES),
             frame(measured.offtimes, OFFTIMES),
             frame(measured.packets, PACKETS),
+            frame(measured.transfers, TRANSFERS),
             frame(measured.connections, CONNECTIONS),
             frame(measured.programs, PROGRAMS),
             measured.pcap,

@@ -82,6 +82,7 @@ fn dictionary(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyDict>> {
     result.set_item("timeslices_ns", time_slices.collect::<Vec<Vec<_>>>())?;
     result.set_item("busy_ns", outcome.busy)?;
     result.set_item("connections", of_table(py, outcome.connections)?)?;
+    result.set_item("transfers", of_table(py, outcome.transfers)?)?;
     let programs = outcome.programs.into_iter().map(|program| of_program(py, program)).collect::<PyResult<Vec<_>>>()?;
     result.set_item("programs", PyList::new(py, programs)?)?;
     let work = PyDict::new(py);

@@ -22,9 +22,10 @@ pub type Delivery = Option<(usize, Box<Frame>)>;
 pub struct Network {
     topology: Topology,
     bottleneck: Bottleneck,
-    /// The sender of each flow.
+    /// The sender of each flow, and last that of the transfers.
     sender: Vec<usize>,
-    /// The flow whose delays each connection has. Without programs, each flow has one connection, of the same number.
+    /// The flow whose delays each connection has. Without programs, each flow has one connection, of the same number;
+    /// those of transfers follow, and have delays in common.
     route: Vec<usize>,
     /// The connections of programs. None: there are no programs.
     of_programs: Option<Connections>,
@@ -72,10 +73,10 @@ struct Queued {
 
 impl Network {
     pub fn new(scenario: &Scenario, topology: Topology, origin: u64) -> Self {
-        let rtts: Vec<_> = scenario.flows.iter().map(|flow| flow.rtt.shifted(origin)).collect();
+        let rtts: Vec<_> = scenario.routes().map(|(_, rtt)| rtt.shifted(origin)).collect();
         let delays = |quarters| rtts.iter().map(|rtt| Propagation::new(rtt.clone(), quarters)).collect::<Vec<_>>();
         let path = Path { rate: scenario.path.rate.shifted(origin), ..scenario.path.clone() };
-        let connections = if scenario.programs.is_some() { 0 } else { scenario.flows.len() };
+        let connections = if scenario.programs.is_some() { 0 } else { scenario.connections() };
         let of_programs = scenario
             .programs
             .as_ref()
@@ -94,9 +95,9 @@ impl Network {
         Self {
             topology,
             bottleneck,
-            route: (0..connections).collect(),
+            route: (0..connections).map(|number| number.min(scenario.flows.len())).collect(),
             of_programs,
-            sender: scenario.flows.iter().map(|flow| flow.sender).collect(),
+            sender: scenario.routes().map(|(sender, _)| sender).collect(),
             to_receiver: delays(if topology.bottleneck { 1 } else { 2 }),
             to_sender: delays(2),
         }
@@ -139,10 +140,10 @@ impl Network {
     ) -> Result<Option<usize>, String> {
         let (source, destination) = (headers.source_port, headers.destination_port);
         let (port, server) = if to_sender { (destination, source) } else { (source, destination) };
-        let (flow, flows) = (usize::from(port.wrapping_sub(FIRST_PORT)), self.sender.len());
         if self.of_programs.is_none() {
-            return match flow < flows {
-                true => Ok(Some(flow)),
+            let connection = usize::from(port.wrapping_sub(FIRST_PORT));
+            return match connection < self.route.len() {
+                true => Ok(Some(connection)),
                 false => Err(format!("it sent a segment of port {port}, which is no flow's")),
             };
         }

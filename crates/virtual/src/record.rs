@@ -116,6 +116,8 @@ pub struct Outcome {
     pub hash: String,
     /// Every connection of programs; empty without them.
     pub connections: Table,
+    /// Every transfer of the cross traffic.
+    pub transfers: Table,
     pub programs: Vec<ProgramResult>,
     pub work: Work,
 }
@@ -224,6 +226,7 @@ tables! {
         last_s: F64, packets: I64, received_bytes: I64, answered_bytes: I64, drops: I64, retransmits: I64,
         queue_mean_ms: F64,
     }
+    TransferTable { start_s: F64, bytes: I64, completion_ms: F64, }
     PacketTable {
         time_s: F64, left_s: F64, arrived_s: F64, flow: I64, connection: I64, is_ack: Bool, seq: I64, ack: I64, payload_bytes: I64,
         frame_bytes: I64, dropped: Bool, queue_bytes: I64,
@@ -520,11 +523,6 @@ impl FlowRecord {
         self.arrived
     }
 
-    /// Returns when the last of so many bytes was received in order, ns since `origin`; None if some are missing.
-    fn ended(bytes: u64, received: &FlowStats, origin: u64) -> Option<u64> {
-        (received.ended > origin && received.received >= bytes).then(|| received.ended - origin)
-    }
-
     fn result(&mut self, sent: &FlowStats, received: &FlowStats, origin: u64) -> FlowResult {
         self.srtts_us.sort_unstable();
         let (srtts, count) = (&self.srtts_us, self.srtts_us.len());
@@ -539,10 +537,27 @@ impl FlowRecord {
             queue_mean_ms: (self.passed > 0).then(|| self.waited as f64 / self.passed as f64 / 1e6),
             skb_mean_bytes: (sent.skbs > 0).then(|| sent.sent as f64 / f64::from(sent.skbs)),
             pacing_idle_ms: (sent.paced > 0).then(|| sent.idle as f64 / f64::from(sent.paced) / 1e6),
-            ended: self.bytes.and_then(|bytes| Self::ended(bytes, received, origin)),
+            ended: self.bytes.and_then(|bytes| ended(bytes, received, origin)),
             error: sent.error.max(received.error),
         }
     }
+}
+
+/// Returns when the last of so many bytes was received in order, ns since `origin`; None if some are missing.
+fn ended(bytes: u64, received: &FlowStats, origin: u64) -> Option<u64> {
+    (received.ended > origin && received.received >= bytes).then(|| received.ended - origin)
+}
+
+/// Returns the table of the transfers, of which `each` has its start and its size.
+pub fn transfers(each: &[(u64, u64)], received: &[FlowStats], origin: u64) -> Table {
+    let mut table = TransferTable::default();
+    for ((start, bytes), received) in each.iter().zip(received) {
+        let took = ended(*bytes, received, origin).map(|ended| ended - start);
+        table.start_s.push(*start as f64 / 1e9);
+        table.bytes.push(*bytes as i64);
+        table.completion_ms.push(took.map_or(f64::NAN, |ns| ns as f64 / 1e6));
+    }
+    table.table()
 }
 
 fn pcap_writer(file: &Path) -> Result<PcapWriter<BufWriter<File>>> {

@@ -28,6 +28,9 @@ pub struct Scenario {
     #[serde(default)]
     pub receiver: Schedule,
     pub flows: Vec<Flow>,
+    /// Cross traffic. None: there is none.
+    #[serde(default)]
+    pub transfers: Option<Transfers>,
     /// Words for the kernels' command line: CONTROL.PARAMETER=NUMBER for a congestion control, or sysctl.NAME=NUMBER.
     #[serde(default)]
     pub parameters: Vec<String>,
@@ -108,6 +111,18 @@ pub struct Flow {
     pub pattern: Pattern,
 }
 
+/// Flows that end, and of which nothing is recorded but when. Their numbers follow those of the other flows.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Transfers {
+    pub cc: String,
+    /// Number of their sender.
+    pub sender: usize,
+    pub rtt: StepFunction,
+    /// Start and size (bytes) of each, in the order of their starts.
+    pub each: Vec<(u64, u64)>,
+}
+
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Pattern {
@@ -169,8 +184,12 @@ impl Scenario {
         if let Some(problem) = problems.find_map(Result::err) {
             return Err(problem);
         }
-        if self.flows.is_empty() || self.flows.len() > FLOWS {
-            return Err(format!("flows: {} of them; a run has 1 to {FLOWS}", self.flows.len()));
+        if self.flows.is_empty() || self.connections() > FLOWS {
+            let (flows, all) = (self.flows.len(), self.connections());
+            return Err(format!("flows: {flows}, with cross traffic {all} of them; a run has 1 to {FLOWS}"));
+        }
+        if let Some(transfers) = &self.transfers {
+            self.check_transfers(transfers)?;
         }
         for (what, time) in [("duration", self.duration), ("interval", self.interval)] {
             if !(1..=MAX_TIME).contains(&time) {
@@ -216,19 +235,50 @@ impl Scenario {
         }
     }
 
-    fn check_flow(&self, flow: &Flow) -> Result<(), String> {
-        flow.rtt.check("rtt")?;
-        if flow.rtt.min() < 8 {
-            return Err(format!("rtt: {} ns leaves no time between a sender and its receiver", flow.rtt.min()));
+    /// Returns how many flows and transfers there are.
+    pub fn connections(&self) -> usize {
+        self.flows.len() + self.transfers.as_ref().map_or(0, |transfers| transfers.each.len())
+    }
+
+    /// Returns the sender and the RTT of every flow, and last those that all transfers have.
+    pub fn routes(&self) -> impl Iterator<Item = (usize, &StepFunction)> {
+        let of_transfers = self.transfers.iter().map(|transfers| (transfers.sender, &transfers.rtt));
+        self.flows.iter().map(|flow| (flow.sender, &flow.rtt)).chain(of_transfers)
+    }
+
+    fn check_transfers(&self, transfers: &Transfers) -> Result<(), String> {
+        self.check_route(transfers.sender, &transfers.rtt, &transfers.cc)?;
+        if self.programs.is_some() {
+            return Err("cross_traffic: programs send and receive, and it is not theirs".into());
         }
-        if flow.rtt.max() > MAX_TIME || flow.start > MAX_TIME || flow.stop.is_some_and(|stop| stop > MAX_TIME) {
+        let in_order = transfers.each.is_sorted_by_key(|(start, _)| *start);
+        if !in_order || transfers.each.iter().any(|(start, bytes)| *start > MAX_TIME || *bytes == 0) {
+            return Err("cross_traffic: transfers out of order, later than an hour, or of no bytes".into());
+        }
+        Ok(())
+    }
+
+    fn check_route(&self, sender: usize, rtt: &StepFunction, cc: &str) -> Result<(), String> {
+        rtt.check("rtt")?;
+        if rtt.min() < 8 {
+            return Err(format!("rtt: {} ns leaves no time between a sender and its receiver", rtt.min()));
+        }
+        if rtt.max() > MAX_TIME {
             return Err("flows: a time of more than an hour".into());
         }
-        if flow.sender >= self.senders.len() {
-            return Err(format!("flows.sender: there is no sender {}", flow.sender + 1));
+        if sender >= self.senders.len() {
+            return Err(format!("flows.sender: there is no sender {}", sender + 1));
         }
-        if flow.cc.is_empty() || flow.cc.len() > 15 {
-            return Err(format!("cc: {:?} is not a name of 1 to 15 characters", flow.cc));
+        if cc.is_empty() || cc.len() > 15 {
+            return Err(format!("cc: {cc:?} is not a name of 1 to 15 characters"));
+        }
+        Ok(())
+    }
+
+    fn check_flow(&self, flow: &Flow) -> Result<(), String> {
+        self.check_route(flow.sender, &flow.rtt, &flow.cc)?;
+        if flow.start > MAX_TIME || flow.stop.is_some_and(|stop| stop > MAX_TIME) {
+            return Err("flows: a time of more than an hour".into());
         }
         if matches!(flow.pattern, Pattern::Bulk { bytes: Some(0) }) {
             return Err("flows.bytes: a flow of no bytes never ends".into());
@@ -276,6 +326,22 @@ impl Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn transfers_that_cannot_be_are_refused() {
+        let seed = include_str!("../fuzz/seeds/scenario/transfers.json");
+        let with = |change: fn(&mut Transfers)| {
+            let mut scenario: Scenario = serde_json::from_str(seed).unwrap();
+            change(scenario.transfers.as_mut().unwrap());
+            scenario.check()
+        };
+        assert_eq!(with(|_| ()), Ok(()));
+        assert!(with(|transfers| transfers.each.reverse()).unwrap_err().contains("out of order"));
+        assert!(with(|transfers| transfers.each[0].1 = 0).unwrap_err().contains("no bytes"));
+        assert!(with(|transfers| transfers.sender = 2).unwrap_err().contains("no sender 3"));
+        let many = with(|transfers| transfers.each = vec![(0, 1); FLOWS]).unwrap_err();
+        assert!(many.contains("with cross traffic 32769"), "{many}");
+    }
 
     /// A seed that is refused teaches the fuzzer nothing.
     #[test]

@@ -22,7 +22,7 @@ use crate::network::Network;
 use crate::ports::FIRST_PORT;
 use crate::programs::{self, Program};
 use crate::qdisc::{self, Aqm};
-use crate::record::{Endpoints, Outcome, ProgramResult, Recorder, Work};
+use crate::record::{self, Endpoints, Outcome, ProgramResult, Recorder, Work};
 use crate::scenario::{CpuCost, Flow, Pattern, Scenario};
 use crate::shared::{self, pattern, reason, role, Ack, Shared, ACKS, FRAME_BYTES, NEVER};
 use crate::topology::Topology;
@@ -256,10 +256,12 @@ impl Simulation {
         let flows = scenario.flows.iter().enumerate();
         let sent: Vec<_> = flows.map(|(n, flow)| self.nodes[flow.sender].kernel.shared().stats[n]).collect();
         let receiver = self.nodes[self.topology.receiver()].kernel.shared();
-        let received = receiver.stats[..scenario.flows.len()].to_vec();
+        let received = receiver.stats[..scenario.connections()].to_vec();
         let programs = program_results(&mut self.nodes, self.topology)?;
+        let each = scenario.transfers.as_ref().map_or(&[] as &[_], |transfers| &transfers.each);
+        let transfers = record::transfers(each, &received[scenario.flows.len()..], ORIGIN);
         let outcome = self.record.finish(&sent, &received)?;
-        Ok(Outcome { time_slices, busy, programs, work: self.work, ..outcome })
+        Ok(Outcome { time_slices, busy, transfers, programs, work: self.work, ..outcome })
     }
 }
 
@@ -431,7 +433,7 @@ fn describe(shared: &mut Shared, scenario: &Scenario, topology: Topology, number
         _ => role::BOTTLENECK,
     };
     (shared.address, shared.receiver) = (topology.address(number), topology.address(topology.receiver()));
-    (shared.first_port, shared.flows) = (u32::from(FIRST_PORT), scenario.flows.len() as u32);
+    (shared.first_port, shared.flows) = (u32::from(FIRST_PORT), scenario.connections() as u32);
     shared.transfers_from = scenario.flows.len() as u32;
     shared.tcp_memory = scenario.tcp_memory;
     (shared.tx_completion, shared.coalesce) = (scenario.tx_completion, scenario.coalesce);
@@ -462,6 +464,14 @@ fn describe(shared: &mut Shared, scenario: &Scenario, topology: Topology, number
     }
     for (place, flow) in scenario.flows.iter().enumerate().filter(|(_, flow)| flow.sender == number) {
         shared.flow[place] = describe_flow(flow, scenario.duration);
+    }
+    if let Some(transfers) = scenario.transfers.as_ref().filter(|transfers| transfers.sender == number) {
+        let (cc, stop) = (shared::text(&transfers.cc), ORIGIN + scenario.duration);
+        for (to, (start, bytes)) in shared.flow[scenario.flows.len()..].iter_mut().zip(&transfers.each) {
+            let (start, bytes_or_on_ns) = (ORIGIN + start, *bytes);
+            let pattern = pattern::BULK;
+            *to = shared::Flow { used: 1, pattern, start, stop, bytes_or_on_ns, period_or_off_ns: 0, cc };
+        }
     }
 }
 

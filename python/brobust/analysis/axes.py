@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from brobust.scenario.description import CPU, FLOWS, OUTPUT, PATH, RUNS, SENDER, Axis, Field
+from brobust.scenario.description import CPU, CROSS, FLOWS, OUTPUT, PATH, RUNS, SENDER, Axis, Field
 from brobust.scenario.fields import ROWS
 
 # A reader first wants to know what was measured on what, and last what is compared most often.
-_PANELS = (RUNS, PATH, SENDER, FLOWS, CPU, OUTPUT)
+_PANELS = (RUNS, PATH, SENDER, FLOWS, CROSS, CPU, OUTPUT)
 _LAST = ("cc", "share")
 
 

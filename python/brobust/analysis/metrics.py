@@ -466,6 +466,8 @@ METRICS: dict[str, tuple[Callable[[Evidence], pl.DataFrame], str]] = {
 OF_RUNS = {
     "throughput_mbps": "Mbit/s", "utilization": "", "retransmits": "segments", "drops": "packets",
     "rtt_mean_ms": "ms", "completion_ms": "ms", "skb_mean_bytes": "B", "pacing_idle_ms": "ms", "cpu_busy_share": "",
+    "cross_transfers": "flows", "cross_ended": "flows", "cross_median_ms": "ms", "cross_p99_ms": "ms",
+    "cross_slowdown": "", "cross_slowdown_p99": "",
 }  # fmt: skip
 
 

@@ -7,6 +7,9 @@ import polars as pl
 from brobust import units
 from brobust.analysis.axes import AXES, CONTENDED, OF_ONE_BACKEND, PER_FLOW
 
+# What is measured of a run's cross traffic.
+CROSS = ("cross_transfers", "cross_ended", "cross_median_ms", "cross_p99_ms", "cross_slowdown", "cross_slowdown_p99")
+
 
 def runs(table: pl.DataFrame) -> pl.DataFrame:
     """Return one row per measured run, with throughput and retransmits summed over its flows, `utilization` (throughput
@@ -33,7 +36,7 @@ def runs(table: pl.DataFrame) -> pl.DataFrame:
             pl.col("completion_ms").median(),
             pl.col("retransmits", "drops").sum(),
             pl.col("rtt_mean_ms", "skb_mean_bytes", "pacing_idle_ms").mean(),
-            pl.col("cpu_busy_share").first(),
+            pl.col("cpu_busy_share", *CROSS).first(),
             *[pl.col(name).first() for name in per_run],
         )
         .with_columns(
@@ -86,7 +89,7 @@ def cells(table: pl.DataFrame, value: str = "throughput_mbps") -> pl.DataFrame:
             pl.col(value).min().alias("min"),
             pl.col(value).max().alias("max"),
             pl.len().alias("n"),
-            pl.col("retransmits", "completion_ms").median(),
+            pl.col("retransmits", "completion_ms", *CROSS).median(),
             pl.col("effective_share").median(),
             (pl.col("outcome") == "unfaithful").sum().alias("unfaithful"),
         )

@@ -26,7 +26,7 @@ IPERF3_MAX_FLOWS = 128  # iperf3's -P
 # Fields that not every backend has, by their tables. Other senders have none here: flows name them on virtual only.
 OF_ONE_BACKEND = {
     table: [row for row in ROWS if row.table == table and (row.only_on or row.words_only_on)]
-    for table in ("", "path", "flows", "contention", "cpu", "nic", "programs")
+    for table in ("", "path", "flows", "contention", "cross_traffic", "cpu", "nic", "programs")
 }
 
 
@@ -126,6 +126,8 @@ def _virtual(s: Scenario) -> Iterator[str]:
     late = s.contention.modelled is not None and s.contention.modelled.name == "late"
     if late and s.cpu.frequency is not None:
         yield f"cpu.frequency: driver {s.contention.driver} is of a CPU whose work takes no time; leave one of them out"
+    if s.cross_traffic.load and s.traffic != "brobust":
+        yield f"cross_traffic.load: {s.cross_traffic.load:g} is for traffic brobust; with {s.traffic} give 0"
     if s.traffic == "iperf3":
         yield from _virtual_iperf3(s)
 

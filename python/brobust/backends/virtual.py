@@ -50,7 +50,7 @@ from brobust.kernels.virtual import VirtualKernel
 from brobust.quic import qlog
 from brobust.scenario import TSO_RTT_LOG, Contention, Pattern, Run, Scenario
 from brobust.scenario.specs import Changes
-from brobust.virtual import debugger, iperf3, programs
+from brobust.virtual import cross_traffic, debugger, iperf3, programs
 from brobust.virtual.cpus import Cpus
 
 # As in the testbed's guests (testbed/init.sh), so large that socket buffers limit no bulk flow.
@@ -82,10 +82,10 @@ def check(scenarios: Sequence[Scenario]) -> None:
         kernel = virtual_kernels.find(name)
         offered = kernel.congestion_controls
         offering = [s for s in scenarios if s.kernel == name and not _program_knows_cc(s)]
-        for control in sorted({group.cc for s in offering for group in s.flows}):
+        for control in sorted({control for s in offering for control in s.ccs}):
             cc_names.check_offered(control, offered, name)
     for scenario in scenarios:
-        cc_names.check_together(group.cc for group in scenario.flows)
+        cc_names.check_together(scenario.ccs)
     for scenario in scenarios:
         if scenario.traffic != "brobust":
             what = "programs: they run" if scenario.traffic == "programs" else f"traffic: {scenario.traffic} runs"
@@ -144,8 +144,12 @@ class VirtualBackend:
             described["debugger"] = None if self.debugger is None else dataclasses.asdict(self.debugger)
             result = self._run(json.dumps(described))
             captured = pcap.read_bytes() if pcap is not None else None
+        if run.scenario.cross_traffic.load:
+            del result["timeslices_ns"][run.scenario.sender_count]  # its CPU is always there
+        transfers = cross_traffic.results(_columns(result["transfers"]), run)
         common = {
             **scenario_columns(run),
+            **cross_traffic.figures(transfers),
             "kernel_release": kernel.release,
             "kernel_hash": kernel.sha256,
             "hz": kernel.hz,
@@ -176,6 +180,7 @@ class VirtualBackend:
             samples=samples,
             offtimes=_offtimes(result["timeslices_ns"][:-1], run),
             packets=_packets(result["packets"], run.id) if run.scenario.packets else None,
+            transfers=transfers,
             connections=[] if run.scenario.traffic == "brobust" else connections,
             programs=of_programs,
             pcap=captured,
@@ -235,7 +240,8 @@ def describe(
         "senders": [
             {"schedule": _schedule(s.contention_of(number), run.seed + number * 2**32), "cpu": _cpu_cost(s)}
             for number in range(1, s.sender_count + 1)
-        ],
+        ]
+        + [{"schedule": {"kind": "always"}}] * (s.cross_traffic.load > 0),
         "receiver": _schedule(s.receiver, run.seed),
         "flows": [
             {
@@ -248,6 +254,7 @@ def describe(
             }
             for group, start in zip(flows, starts, strict=True)
         ],
+        "transfers": _transfers(run),
         "parameters": _parameters(s),
         "tx_completion": s.nic.tx_completion,
         "coalesce": s.nic.coalesce,
@@ -262,6 +269,16 @@ def describe(
         },
         "programs": None if s.traffic == "brobust" or ramdisk is None else _describe_programs(s, ramdisk),
     }
+
+
+def _transfers(run: Run) -> dict[str, Any] | None:
+    """Return the cross traffic, whose sender is the one after those of the flows."""
+    s = run.scenario
+    if not s.cross_traffic.load:
+        return None
+    rtt = _changing(s.path.rtt, s.path.rtt_changes)
+    each = cross_traffic.draw(s, run.seed)
+    return {"cc": cc_names.name_of(s.cross_traffic.cc), "sender": s.sender_count, "rtt": rtt, "each": each}
 
 
 def _describe_programs(s: Scenario, ramdisk: Path) -> dict[str, Any]:
@@ -282,7 +299,7 @@ def _parameters(s: Scenario) -> list[str]:
     """Return the parameters of the controls and of the TCP stack for the kernel's command line."""
     of_controls = [
         f"{cc_names.name_of(control)}.{name}={value}"
-        for control in sorted({group.cc for group in s.flows})
+        for control in sorted(set(s.ccs))
         for name, value in cc_names.settings_of(control)
     ]
     of_programs = [] if s.traffic == "brobust" else OF_PROGRAMS

@@ -8,6 +8,7 @@
     DIR/samples/RUN.parquet    socket samples over time, where the scenario asked for them
     DIR/offtimes/RUN.parquet   every timeslice and off-time that the senders got
     DIR/packets/RUN.parquet    every frame at the bottleneck, where the scenario asked for it
+    DIR/transfers/RUN.parquet  every flow of the cross traffic
     DIR/connections/RUN.parquet every connection of programs
     DIR/programs/RUN.parquet   what programs printed, and how they ended
     DIR/pcap/RUN.pcap          the same frames for tcpdump and Wireshark
@@ -29,6 +30,7 @@ from brobust.dataset.columns import (
     SAMPLES,
     TABLES,
     THROUGHPUT,
+    TRANSFERS,
     Column,
     Rows,
     frame,
@@ -47,6 +49,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "TABLES",
     "THROUGHPUT",
+    "TRANSFERS",
     "Column",
     "Dataset",
     "Measured",

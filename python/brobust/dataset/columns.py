@@ -65,6 +65,16 @@ RUNS: dict[str, Column] = {
     "cpu_busy_share": Column(
         pl.Float64, "CPU time of the sender's work as a share of the run; null without a modelled CPU"
     ),
+    "cross_transfers": Column(pl.Int64, "flows of the cross traffic that began; null where there was none, as below"),
+    "cross_ended": Column(pl.Int64, "how many of them were through by the end of the run"),
+    "cross_median_ms": Column(pl.Float64, "median of their completion times, of those that were through, ms"),
+    "cross_p99_ms": Column(pl.Float64, "99th percentile of the same, ms"),
+    "cross_slowdown": Column(
+        pl.Float64,
+        "median of their completion times over the shortest possible: one and a half round trips, and their frames at "
+        "the bandwidth at first",
+    ),
+    "cross_slowdown_p99": Column(pl.Float64, "99th percentile of the same"),
     "packet_hash": Column(
         pl.String, "SHA-256 of all frames and their times: equal for equal scenario, repeat and kernel; null on vm"
     ),
@@ -172,6 +182,16 @@ PACKETS: dict[str, Column] = {
     "queue_bytes": Column(pl.Int64, "bytes that were in the bottleneck's queue when it arrived; null for ACKs"),
 }
 
+TRANSFERS: dict[str, Column] = {
+    "run": Column(pl.String, "the run"),
+    "start_s": Column(pl.Float64, "when it began, seconds after the run's start"),
+    "bytes": Column(pl.Int64, "its size, bytes of payload"),
+    "completion_ms": Column(
+        pl.Float64, "time from there until the receiver had all of it, ms; null: it had not by the end of the run"
+    ),
+    "slowdown": Column(pl.Float64, "completion_ms over the shortest possible, as in cross_slowdown of the table runs"),
+}
+
 CONNECTIONS: dict[str, Column] = {
     "run": Column(pl.String, "the run"),
     "connection": Column(pl.Int64, "number of the connection within the run, from 0, in the order of first packets"),
@@ -207,7 +227,7 @@ PROGRAMS: dict[str, Column] = {
 # In the order in which the files of a run are written: that in runs/ last.
 TABLES = {
     "throughput": THROUGHPUT, "samples": SAMPLES, "offtimes": OFFTIMES, "packets": PACKETS,
-    "connections": CONNECTIONS, "programs": PROGRAMS, "runs": RUNS,
+    "transfers": TRANSFERS, "connections": CONNECTIONS, "programs": PROGRAMS, "runs": RUNS,
 }  # fmt: skip
 
 # A backend gives rows, or a frame where there are millions of them.

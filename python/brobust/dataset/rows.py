@@ -23,6 +23,7 @@ class Measured:
     samples: Rows = field(default_factory=list)
     offtimes: Rows = field(default_factory=list)
     packets: Rows | None = None
+    transfers: Rows = field(default_factory=list)
     connections: Rows = field(default_factory=list)
     programs: Rows = field(default_factory=list)
     pcap: bytes | None = None
@@ -32,6 +33,10 @@ class Measured:
 _OF_A_RUN: dict[str, Callable[[Scenario], Any]] = {
     "path.buffer": lambda s: s.path.buffer_bytes,
     "path.burst": lambda s: s.path.burst_bytes,
+    "cross_traffic.cc": lambda s: s.cross_traffic.cc if s.cross_traffic.load else None,
+    "cross_traffic.size": lambda s: s.cross_traffic.size if s.cross_traffic.load else None,
+    "cross_traffic.shape": lambda s: s.cross_traffic.shape if s.cross_traffic.load else None,
+    "cross_traffic.max_size": lambda s: s.cross_traffic.max_size if s.cross_traffic.load else None,
     "flows.count": lambda s: sum(group.count for group in s.flows),
     "programs.call_time": lambda s: None if s.traffic == "brobust" else s.programs.call_time,
     "samples": lambda s: 0 if s.samples == "ack" else s.samples,

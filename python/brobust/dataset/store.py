@@ -25,6 +25,7 @@ from brobust.dataset.columns import (
     SAMPLES,
     TABLES,
     THROUGHPUT,
+    TRANSFERS,
     Column,
     frame,
 )
@@ -194,6 +195,9 @@ class Dataset:
     def packets(self) -> pl.DataFrame:
         return self._table("packets", PACKETS)
 
+    def transfers(self) -> pl.DataFrame:
+        return self._table("transfers", TRANSFERS)
+
     def connections(self) -> pl.DataFrame:
         return self._table("connections", CONNECTIONS)
 
@@ -279,12 +283,14 @@ def _refuse_files_of_others(directory: Path) -> None:
 
 # Columns that came to a schema later, by another one of their table, and what they would have said: senders had one
 # vCPU, which was kept busy, and the kernel's own pacing; no bottleneck had a token bucket, there were no programs, and
-# flows had no end.
-_SINCE: dict[str, dict[str, int | str | None]] = {
+# flows had no end, and there was no cross traffic.
+_SINCE: dict[str, dict[str, float | str | None]] = {
     "share": {
         "vcpus": 1, "phase": None, "when_idle": None, "vcpu_shares": None, "sender_cpus": None, "pacing": "kernel",
         "burst_bytes": 0, "sender_program": None, "receiver_program": None, "call_us": None,
-        "flow_bytes": None, "completion_ms": None,
+        "flow_bytes": None, "completion_ms": None, "cross_load": 0.0, "cross_cc": None, "cross_size_bytes": None,
+        "cross_shape": None, "cross_max_bytes": None, "cross_transfers": None, "cross_ended": None,
+        "cross_median_ms": None, "cross_p99_ms": None, "cross_slowdown": None, "cross_slowdown_p99": None,
     },
     "kind": {"vcpu": None},
     "cwnd_packets": {"connection": None},

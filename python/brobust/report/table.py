@@ -9,6 +9,9 @@ from rich.table import Table
 from brobust.analysis import summary
 from brobust.analysis.axes import AXES, TEXT, axis_value, heading
 
+# Columns of completion times, where there are any, with their headings.
+COMPLETION = {"completion_ms": "completion ms", "cross_median_ms": "cross ms", "cross_p99_ms": "cross p99 ms"}
+
 
 def render(table: pl.DataFrame, title: str) -> Table:
     """Return a dataset's runs as a table for the terminal."""
@@ -21,8 +24,8 @@ def render(table: pl.DataFrame, title: str) -> Table:
     )  # fmt: skip
     headings = [heading(axis) for axis in axes]
     headings += ["Mbit/s", "min-max", "n", "retrans", "share got"]
-    with_completion = cells["completion_ms"].null_count() < len(cells)
-    headings += ["completion ms"] if with_completion else []
+    times = [name for name in COMPLETION if cells[name].null_count() < len(cells)]
+    headings += [COMPLETION[name] for name in times]
     rows = [
         [
             *[axis_value(axis, row[axis]) for axis in axes],
@@ -31,7 +34,7 @@ def render(table: pl.DataFrame, title: str) -> Table:
             f"{row['n']} ({row['unfaithful']}!)" if row["unfaithful"] else str(row["n"]),
             "-" if row["retransmits"] is None else f"{row['retransmits']:.0f}",
             "-" if row["effective_share"] is None else f"{row['effective_share']:.1%}",
-            *(["-" if row["completion_ms"] is None else f"{row['completion_ms']:.1f}"] if with_completion else []),
+            *["-" if row[name] is None else f"{row[name]:.1f}" for name in times],
         ]
         for row in cells.iter_rows(named=True)
     ]

@@ -12,10 +12,10 @@ from typing import Any, Literal
 from brobust import units
 
 # Sections of `brobust run --help` and of docs/scenario.md, in their order.
-PATH, FLOWS, CPU, SENDER, PROGRAMS, RUNS, OUTPUT = (
-    "Path", "Flows", "CPU contention", "Sender", "Programs", "Runs", "Dataset and output",
+PATH, FLOWS, CROSS, CPU, SENDER, PROGRAMS, RUNS, OUTPUT = (
+    "Path", "Flows", "Cross traffic", "CPU contention", "Sender", "Programs", "Runs", "Dataset and output",
 )  # fmt: skip
-PANELS = (PATH, FLOWS, CPU, SENDER, PROGRAMS, RUNS, OUTPUT)
+PANELS = (PATH, FLOWS, CROSS, CPU, SENDER, PROGRAMS, RUNS, OUTPUT)
 
 Number = int | float
 

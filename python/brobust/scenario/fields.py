@@ -17,6 +17,7 @@ from brobust.scenario.description import (
     COMMAND,
     COUNT,
     CPU,
+    CROSS,
     FILE,
     FILES,
     FLOWS,
@@ -209,6 +210,49 @@ ROWS = (
         "[[senders]] in a file says otherwise.",
         default=1, min=1, max=MAX_SENDERS, only_on="virtual",
         column=FieldColumn("sender", "integer", "number of the sender that runs the flow, from 1"),
+    ),
+    # --- cross traffic ----------------------------------------------------------------------------------------
+    Field(
+        "cross_traffic.load", FRACTION, "--cross-load", CROSS,
+        "Short flows of a sender of their own, whose CPU is always there: their payload as a part of the bandwidth at "
+        "first. They begin at random times, whatever became of those before (open loop, Poisson). 0: none.",
+        default="0", min=0, below=1, only_on="virtual",
+        column=FieldColumn(
+            "cross_load", "number", "payload of the cross traffic that was to be sent, as a part of the bandwidth"
+        ),
+        axis=Axis("cross traffic", "cross traffic [% of the bandwidth]", "{} cross traffic", percent=True),
+    ),
+    Field(
+        "cross_traffic.cc", NAME, "--cross-cc", CROSS,
+        "Congestion control of the cross traffic.",
+        default="cubic", only_on="virtual",
+        column=FieldColumn("cross_cc", "text", "congestion control of the cross traffic; null: there was none"),
+        axis=Axis("cross cc", phrase="cross traffic of {}"),
+    ),
+    Field(
+        "cross_traffic.size", SIZE, "--cross-size", CROSS,
+        "Mean size of its flows (B, kB, MB, GB). Their sizes are drawn from a Pareto distribution with an upper bound.",
+        default="100kB", min=100, max=1_000_000_000, only_on="virtual",
+        column=FieldColumn(
+            "cross_size_bytes", "integer", "mean size of a flow of the cross traffic, bytes; null: there was none", "B"
+        ),
+        axis=Axis("cross size", "mean size of the cross traffic's flows [bytes]", logarithmic=True),
+    ),
+    Field(
+        "cross_traffic.shape", NUMBER, "--cross-shape", CROSS,
+        "Shape of that distribution: the closer to 1, the more of the bytes are in few large flows.",
+        default=1.2, above=1, max=10, only_on="virtual",
+        column=FieldColumn("cross_shape", "number", "shape of the sizes' Pareto distribution; null: no cross traffic"),
+        axis=Axis("cross shape", "shape of the sizes' distribution"),
+    ),
+    Field(
+        "cross_traffic.max_size", SIZE, "--cross-max-size", CROSS,
+        "The upper bound: no flow of the cross traffic is larger.",
+        default="10MB", min=1000, max=MAX_FLOW_BYTES, only_on="virtual",
+        column=FieldColumn(
+            "cross_max_bytes", "integer", "upper bound of the cross traffic's sizes, bytes; null: there was none", "B"
+        ),
+        axis=Axis("cross max", "upper bound of the sizes [bytes]", logarithmic=True),
     ),
     # --- CPU contention --------------------------------------------------------------------------------------
     Field(

@@ -17,7 +17,7 @@ from brobust import quic, units
 from brobust.scenario import defaults, types
 from brobust.scenario.fields import MAX_SENDERS
 from brobust.scenario.specs import Changes
-from brobust.scenario.tables import Contention, Cpu, Flows, Nic, Path, Programs, Table, described
+from brobust.scenario.tables import Contention, Cpu, CrossTraffic, Flows, Nic, Path, Programs, Table, described
 
 MAX_GROUPS = 64  # of flows
 # Of virtual time: FLOWS in crates/virtual/src/shared.rs, less what may come of the cross traffic's random numbers.
@@ -39,6 +39,7 @@ class Scenario(Table):
     senders: tuple[Contention, ...] = Field(default=(), max_length=MAX_SENDERS - 1)
     receiver: Contention = Contention()
     flows: tuple[Flows, ...] = Field(default=(Flows(),), min_length=1, max_length=MAX_GROUPS)
+    cross_traffic: CrossTraffic = CrossTraffic()
     cpu: Cpu = Cpu()
     nic: Nic = Nic()
     programs: Programs = Programs()
@@ -80,6 +81,18 @@ class Scenario(Table):
         """The number of sender kernels in the run: the highest number that flows name."""
         return max(group.sender for group in self.flows)
 
+    @property
+    def mean_transfers(self) -> float:
+        """How many flows of cross traffic begin in a run, in the mean."""
+        cross = self.cross_traffic
+        return cross.load * self.path.bandwidth / 8 / cross.size * self.duration / 1e9
+
+    @property
+    def ccs(self) -> list[str]:
+        """The congestion controls of the run, with their parameters."""
+        of_cross = [self.cross_traffic.cc] if self.cross_traffic.load else []
+        return [*(group.cc for group in self.flows), *of_cross]
+
     def contention_of(self, sender: int) -> Contention:
         """Return the contention of sender 1, 2, ...: undisturbed where no table is given for it."""
         if sender == 1:
@@ -109,6 +122,8 @@ class Scenario(Table):
         # Scenarios did not always have these: what says nothing leaves them their names.
         if self.traffic in ("brobust", "iperf3"):
             del fields["programs"]
+        if self.cross_traffic.load == 0:
+            del fields["cross_traffic"]
         for group, of_group in zip(self.flows, fields["flows"], strict=True):
             if group.bytes is None:
                 del of_group["bytes"]
@@ -139,6 +154,8 @@ class Scenario(Table):
             cpu = f"{c.share:.0%} CPU in {units.show_time(c.timeslice)} slices ({self.driver_of(c)})"
         if c.vcpus > 1:
             cpu += f", {c.vcpus} vCPUs"
+        if self.cross_traffic.load:
+            flows += f" beside {self.cross_traffic.load:.0%} cross traffic"
         return f"{flows}, {units.show_rate(self.path.bandwidth)}, RTT {units.show_time(self.path.rtt)}, {cpu}"
 
 
@@ -176,10 +193,16 @@ def _flows_send_within_the_run(scenario: Scenario) -> Iterator[str]:
 
 
 def _flows_have_room(scenario: Scenario) -> Iterator[str]:
-    flows = sum(group.count for group in scenario.flows)
+    flows, cross = sum(group.count for group in scenario.flows), scenario.cross_traffic
     most = MAX_FLOWS_OF_A_RUN if scenario.traffic == "brobust" else MAX_PROGRAMS
     if flows > most:
         yield f"flows: {flows} of them are more than a run with traffic {scenario.traffic} has; give at most {most}"
+    transfers = scenario.mean_transfers
+    if transfers > most - flows:
+        yield (
+            f"cross_traffic: load {cross.load:g} in flows of {units.show_size(cross.size)} makes some {transfers:.0f} "
+            f"of them in {units.show_time(scenario.duration)}, and a run has room for {most}; give a larger size"
+        )
 
 
 def _programs_are_the_traffic(scenario: Scenario) -> Iterator[str]:

@@ -19,6 +19,8 @@ from brobust.scenario import types
 from brobust.scenario.fields import FIELDS
 from brobust.scenario.specs import MAX_TIME, Changes
 
+CC = r"^[A-Za-z0-9_\-]{1,15}(:[^:\s]+)*$"
+
 
 def described(name: str, **more: Any) -> Any:
     """Return the field with the default of its description. `Table` checks its bounds."""
@@ -189,7 +191,7 @@ class Flows(Table):
     """`count` parallel flows under one congestion control, from `start` to `stop` (None: to the end of the run)."""
 
     described_as = "flows"
-    cc: str = described("flows.cc", pattern=r"^[A-Za-z0-9_\-]{1,15}(:[^:\s]+)*$", max_length=200)
+    cc: str = described("flows.cc", pattern=CC, max_length=200)
     count: int = described("flows.count")
     start: types.Duration = described("flows.start")
     start_spread: types.Duration = described("flows.start_spread")
@@ -204,6 +206,22 @@ class Flows(Table):
         yield from _changes("flows.rtt_changes", self.rtt_changes, "flows.rtt")
         if self.bytes is not None and self.pattern.kind != "bulk":
             yield f"bytes {units.show_size(self.bytes)}: a flow of pattern {self.pattern} has no end; give pattern bulk"
+
+
+class CrossTraffic(Table):
+    """Short flows of another sender, which begin at random times and have random sizes. None with load 0."""
+
+    described_as = "cross_traffic"
+    load: types.Fraction = described("cross_traffic.load")
+    cc: str = described("cross_traffic.cc", pattern=CC, max_length=200)
+    size: types.Bytes = described("cross_traffic.size")
+    shape: float = described("cross_traffic.shape", allow_inf_nan=False)
+    max_size: types.Bytes = described("cross_traffic.max_size")
+
+    def broken_rules(self) -> Iterator[str]:
+        if self.max_size <= self.size:
+            largest, mean = units.show_size(self.max_size), units.show_size(self.size)
+            yield f"max_size {largest} is not above the mean size {mean}; give a larger one"
 
 
 class Cpu(Table):

@@ -191,8 +191,10 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         first["throughput_mbps"] = None
     first["cc"] = "+".join(dict.fromkeys(row["cc"] for row in rows))
     first["flow_throughputs_mbps"] = [row.get("throughput_mbps") for row in rows]
+    if any(row.get("completion_ms") is not None for row in rows):
+        first["flow_completions_ms"] = [row.get("completion_ms") for row in rows]
     if len(rows) > 1:  # these columns describe a flow, not the run
-        for key in ("sender", "flow_rtt_ms", "pattern", "queue_mean_ms"):
+        for key in ("sender", "flow_rtt_ms", "pattern", "queue_mean_ms", "flow_bytes", "completion_ms"):
             first.pop(key, None)
     for key in ("flow", "start_s", "stop_s"):
         first.pop(key, None)
