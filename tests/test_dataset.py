@@ -5,6 +5,7 @@ import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -21,6 +22,7 @@ from brobust.dataset import (
     failed,
     flow_columns,
     frame,
+    parts,
     scenario_columns,
 )
 from brobust.errors import BadInput, UnreadableFile
@@ -80,9 +82,19 @@ def test_a_full_disk_is_said_and_what_was_measured_stays(dataset: Dataset, monke
     monkeypatch.setattr(os, "fsync", full)
     run = Grid.from_flags({}).runs()[0]
     with pytest.raises(runner.DiskFull, match="--resume"):
-        runner._append(dataset, run, _measured(run.id))
+        runner._append(dataset, [(run, _measured(run.id))])
     assert dataset.finished() == {"a-0"}
     assert not list(dataset.directory.rglob("*.new"))
+
+
+def test_a_table_that_nobody_needs_is_not_written(tmp_path: Path) -> None:
+    begun = Dataset.create(tmp_path / "d", Grid.from_flags({}), {}, without=["throughput"])
+    for dataset, run in ((begun, "a-0"), (Dataset.open(begun.directory), "b-0")):
+        dataset.append(run, _rates(run))
+    assert begun.finished() == {"a-0", "b-0"} and begun.throughput().is_empty()
+    with pytest.raises(BadInput, match="--without: 'runs' is not"):
+        Dataset.create(tmp_path / "e", Grid.from_flags({}), {}, without=["runs"])
+    assert not (tmp_path / "e").exists()
 
 
 def test_an_existing_dataset_is_not_overwritten(dataset: Dataset) -> None:
@@ -152,26 +164,32 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(dataset: Dataset) -> N
 def test_a_run_whose_file_was_cut_off_is_named_and_measured_again_alone(dataset: Dataset, kept: int) -> None:
     for run in ("a-0", "b-0", "c-0"):
         dataset.append(run, _measured(run))
-    file = dataset.directory / "runs" / "b-0.parquet"
+    file = dataset.directory / "runs" / parts.name(2, 2)
     file.write_bytes(file.read_bytes()[:kept])
-    with pytest.warns(UnreadableFile, match=r"runs/b-0\.parquet"):
+    with pytest.warns(UnreadableFile, match=r"runs/part-0000002"):
         assert dataset.finished() == {"a-0", "c-0"}
-    with pytest.warns(UnreadableFile, match=r"runs/b-0\.parquet"):
+    with pytest.warns(UnreadableFile, match=r"runs/part-0000002"):
         assert set(dataset.runs()["run"]) == {"a-0", "c-0"}
     dataset.append("b-0", _measured("b-0"))
+    dataset.compact()  # removes it, without a further warning
     assert dataset.finished() == {"a-0", "b-0", "c-0"}
 
 
 def test_a_run_of_which_another_table_was_cut_off_is_measured_again(dataset: Dataset) -> None:
     rates = [{"run": "a-0", "flow": 0, "time_s": 0.1, "throughput_mbps": 1.0}]
     dataset.append("a-0", Measured(_measured("a-0").runs, throughput=rates))
-    file = dataset.directory / "throughput" / "a-0.parquet"
+    file = dataset.directory / "throughput" / parts.name(1, 1)
     whole = file.read_bytes()
     file.write_bytes(whole[:-1])
-    with pytest.warns(UnreadableFile, match="throughput/a-0"):
+    with pytest.warns(UnreadableFile, match="throughput/part-0000001"):
         assert dataset.finished() == set()
-    dataset.append("a-0", _measured("a-0", "failed"))  # what the attempt before left is gone
-    assert not file.exists()
+    dataset.append("a-0", _measured("a-0", "failed"))  # what the attempt before left does not count
+    file.write_bytes(whole)
+    assert dataset.throughput().is_empty()
+    file.write_bytes(whole[:-1])
+    dataset.append("a-0", _measured("a-0"))
+    dataset.compact()
+    assert not file.exists() and dataset.finished() == {"a-0"}
 
 
 def test_a_run_is_on_the_disk_before_it_has_its_name(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,6 +215,116 @@ def test_a_run_is_on_the_disk_before_it_has_its_name(dataset: Dataset, monkeypat
     assert directory == "sync runs"
 
 
+class _Killed(BaseException):
+    """As if the process were killed: no operation on files works from now on."""
+
+
+def _rates(run: str) -> Measured:
+    rates = [{"run": run, "flow": 0, "time_s": 0.1 * step, "throughput_mbps": 1.0} for step in (1, 2)]
+    return Measured(_measured(run).runs, throughput=rates)
+
+
+def _measure_all(dataset: Dataset, names: list[str]) -> None:
+    """Add the runs that the dataset lacks, two at a time, as a series does; one of them fails at first."""
+    with dataset.writing():
+        left = [name for name in names if name not in dataset.finished()]
+        for two in range(0, len(left), 2):
+            fails = two == 2 and len(left) > 4
+            dataset.append_all(
+                [(run, _measured(run, "failed") if fails else _rates(run)) for run in left[two : two + 2]]
+            )
+        dataset.compact()
+
+
+def _check_whole(dataset: Dataset) -> None:
+    """Every run there is has all its rows, once, whoever reads them."""
+    finished = sorted(dataset.finished())
+    assert dataset.runs().filter(outcome="ok")["run"].to_list() == finished
+    assert dataset.runs()["run"].is_unique().all()
+    assert dataset.throughput()["run"].to_list() == sorted(finished * 2)
+
+
+def test_whenever_a_writer_is_killed_no_run_is_lost_or_counted_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "MANY", 3)
+    names = [f"{letter}-0" for letter in "abcdefg"]
+    operations = {(os, "fsync"): os.fsync, (Path, "replace"): Path.replace, (Path, "unlink"): Path.unlink}
+    for survived in range(0, 1000, 2):
+        dataset = Dataset.create(tmp_path / str(survived), Grid.from_flags({}), {})
+        done = 0
+        with monkeypatch.context() as patched:
+            for (where, name), real in operations.items():
+
+                def counted(*arguments: object, real: Any = real, survived: int = survived, **named: object) -> Any:
+                    nonlocal done
+                    done += 1
+                    if done > survived:
+                        raise _Killed
+                    return real(*arguments, **named)
+
+                patched.setattr(where, name, counted)
+            try:
+                _measure_all(dataset, names)
+                killed = False
+            except _Killed:
+                killed = True
+        _check_whole(dataset)
+        before = dataset.finished()
+        for _ in range(2):  # the second time it measures those that failed
+            _measure_all(dataset, names)
+            assert before <= dataset.finished()
+        assert sorted(dataset.finished()) == names
+        _check_whole(dataset)
+        anybody = pl.read_parquet(dataset.directory / "runs" / "*.parquet")
+        assert sorted(anybody["run"]) == names
+        if not killed:
+            break
+    assert survived > 30
+    assert [len(list((dataset.directory / name).glob("*"))) for name in ("runs", "throughput")] == [1, 1]
+
+
+def test_whoever_reads_while_files_are_merged_reads_all(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    for letter in "abc":
+        dataset.append(f"{letter}-0", _rates(f"{letter}-0"))
+    listed = parts.there(dataset.directory / "throughput")
+    dataset.compact()
+    listings = iter([listed])
+    there = parts.there
+    monkeypatch.setattr(parts, "there", lambda directory: next(listings, None) or there(directory))
+    read, _, unreadable = parts.read(dataset.directory / "throughput", lambda rows: rows)
+    assert sum(map(len, read)) == 6 and not unreadable
+
+
+def test_a_dataset_with_a_file_per_run_is_read_and_completed(dataset: Dataset) -> None:
+    """As brobust wrote it before it had parts."""
+    for run in ("a-0", "b-0", "c-0"):
+        dataset.append(run, _rates(run) if run != "b-0" else _measured(run, "failed"))
+    for name in ("runs", "throughput"):
+        rows = pl.read_parquet(dataset.directory / name / "*.parquet").drop(parts.PART)
+        for file in (dataset.directory / name).glob("*.parquet"):
+            file.unlink()
+        for (run,), of_run in rows.group_by("run"):
+            of_run.write_parquet(dataset.directory / name / f"{run}.parquet")
+    assert dataset.finished() == {"a-0", "c-0"}
+    assert dataset.throughput()["run"].to_list() == ["a-0", "a-0", "c-0", "c-0"]
+    (dataset.directory / "throughput" / "c-0.parquet").write_bytes(b"cut")
+    with pytest.warns(UnreadableFile, match=r"throughput/c-0\.parquet"):
+        assert dataset.finished() == {"a-0"}
+    dataset.append_all([(run, _rates(run)) for run in ("b-0", "c-0")])
+    with pytest.warns(UnreadableFile, match=r"throughput/c-0\.parquet"):
+        assert dataset.throughput()["run"].to_list() == ["a-0", "a-0", "b-0", "b-0", "c-0", "c-0"]
+    assert dataset.runs()["run"].to_list() == ["a-0", "b-0", "c-0"]
+
+
+def test_many_small_files_are_merged_while_a_series_goes_on(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "MANY", 8)
+    for number in range(30):
+        dataset.append(f"{number:03}-0", _rates(f"{number:03}-0"))
+        assert len(list((dataset.directory / "runs").iterdir())) < 2 * parts.MANY
+    assert dataset.runs().height == 30 and dataset.throughput().height == 60
+
+
 @pytest.mark.parametrize("text", [b"[]", b"{", b"", b"7", b"\xff\xfe", b'{"schema": 5', b"[" * 100_000])
 def test_a_dataset_json_that_is_none_is_refused(dataset: Dataset, text: bytes) -> None:
     (dataset.directory / "dataset.json").write_bytes(text)
@@ -218,6 +346,9 @@ def test_a_scenario_that_cannot_be_read_is_refused_in_one_line(dataset: Dataset,
 def test_files_with_other_columns_are_left_out_and_named(dataset: Dataset) -> None:
     dataset.append("a-0", _measured("a-0"))
     whole = dataset.runs()
+    file = dataset.directory / "runs" / parts.name(1, 1)
+    whole.write_parquet(file.with_name("a-0.parquet"))  # as brobust wrote it before it had parts
+    file.unlink()
     whole.with_columns(pl.Series("share", ["many"])).write_parquet(dataset.directory / "runs/b-0.parquet")
     whole.drop("cc").write_parquet(dataset.directory / "runs/c-0.parquet")
     (dataset.directory / "runs" / "d-0.parquet").mkdir()

@@ -27,7 +27,7 @@ from brobust.cc import names as cc_names
 from brobust.cli import measuring
 from brobust.cli.options import grid_fields
 from brobust.contention import recordings
-from brobust.dataset import RUNS, TABLES, Dataset, Measured
+from brobust.dataset import RUNS, TABLES, Dataset, Measured, parts
 from brobust.errors import BrobustError, UnreadableFile
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels import vm as vm_kernels
@@ -287,7 +287,13 @@ def test_a_kernel_json(content: bytes) -> None:
 # What may stand in a dataset's place: by name, its content; None: a directory, "": nothing.
 DATASET_FILES = st.dictionaries(
     st.sampled_from(
-        ["dataset.json", "scenario.toml", "runs/a-0.parquet", "throughput/a-0.parquet", "runs/b-0.parquet"]
+        [
+            "dataset.json",
+            "scenario.toml",
+            f"runs/{parts.name(1, 1)}",
+            f"throughput/{parts.name(1, 1)}",
+            "runs/b-0.parquet",
+        ]
     ),
     JSON_FILES | TOML_FILES | st.none() | st.just(""),
     max_size=3,
@@ -355,7 +361,7 @@ def test_a_dataset_with_any_figures(data: st.DataObject) -> None:
 @given(st.sampled_from(sorted(TABLES)), st.integers(0, 400), st.binary(min_size=1, max_size=8))
 def test_a_dataset_with_a_damaged_file(name: str, at: int, new: bytes) -> None:
     with _dataset({}) as directory:
-        file = directory / ("throughput" if name == "throughput" else "runs") / "a-0.parquet"
+        file = directory / ("throughput" if name == "throughput" else "runs") / parts.name(1, 1)
         content = file.read_bytes()
         at = at * len(content) // 400
         file.write_bytes(content[:at] + new + content[at + len(new) :])
@@ -386,7 +392,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     patch.setattr(measuring, "show", lambda *_: None)
     patch.setattr(measuring, "require", lambda *_: None)
     patch.setattr(Dataset, "create", lambda *_: None)
-    patch.setattr(Dataset, "create_beside", lambda *_: None)
+    patch.setattr(Dataset, "create_beside", lambda *_, **__: None)
     yield directory
     patch.undo()
 

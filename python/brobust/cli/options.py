@@ -22,6 +22,12 @@ def jobs_option(panel: str | None = None) -> Any:
     return typer.Option(metavar="N", help=text, show_default=False, rich_help_panel=panel)
 
 
+def without_option(panel: str | None = None) -> Any:
+    """Return the option --without, of commands that begin a dataset."""
+    text = "Table that is not written: throughput or offtimes (docs/data.md); may be repeated. For very many runs."
+    return typer.Option(metavar="TABLE", help=text, show_default=False, rich_help_panel=panel)
+
+
 def parsed(option: str, text: str, parse: Callable[[object], Value]) -> Value:
     """Return what `parse` (of units.py) makes of the text; refuse, with the option's name, what it cannot read."""
     try:

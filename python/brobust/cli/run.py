@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brobust.cli.options import grid_fields, jobs_option, takes_fields
+from brobust.cli.options import grid_fields, jobs_option, takes_fields, without_option
 from brobust.errors import BadInput
 from brobust.scenario.description import OUTPUT, RUNS
 
@@ -33,6 +33,7 @@ def run(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    without: Annotated[list[str] | None, without_option(OUTPUT)] = None,
     resume: Annotated[
         bool,
         typer.Option(
@@ -80,7 +81,9 @@ def run(
         fields.setdefault("contention", {}).update(grid_fields({"jitter": jitter}))
     if gdb is not None:
         _check_debugger(gdb, _grid(scenario, fields), resume)
-    grid, dataset = _resumed(scenario, fields, out, jobs) if resume else _begun(scenario, fields, out, jobs)
+    grid, dataset = (
+        _resumed(scenario, fields, out, jobs) if resume else _begun(scenario, fields, out, jobs, without or [])
+    )
     if gdb is not None:
         _measure_under_debugger(gdb, grid, dataset)
     measure(grid, dataset, as_json, jobs)
@@ -100,15 +103,18 @@ def _rate(given: str) -> int:
         raise BadInput(f"--at-least: {error}") from None
 
 
-def _begun(scenario: Path | None, fields: dict[str, Any], out: Path | None, jobs: int | None) -> tuple[Grid, Dataset]:
+def _begun(
+    scenario: Path | None, fields: dict[str, Any], out: Path | None, jobs: int | None, without: list[str]
+) -> tuple[Grid, Dataset]:
     from brobust.dataset import Dataset
     from brobust.series import runner
 
     grid = _grid(scenario, fields)
     _check(grid, jobs)
     if out is not None:
-        return grid, Dataset.create(out, grid, runner.host())
-    return grid, Dataset.create_beside(DATA / datetime.now().strftime("%Y%m%d-%H%M%S"), grid, runner.host())
+        return grid, Dataset.create(out, grid, runner.host(), without=without)
+    beside = DATA / datetime.now().strftime("%Y%m%d-%H%M%S")
+    return grid, Dataset.create_beside(beside, grid, runner.host(), without=without)
 
 
 def _check_debugger(given: str, grid: Grid, resume: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from brobust import extras, files
-from brobust.cli.options import jobs_option
+from brobust.cli.options import jobs_option, without_option
 from brobust.errors import BadInput
 from brobust.study import Scale, papers
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Backend = Annotated[str, typer.Option(help="Measure in virtual time (virtual) or on real VMs (vm).")]
 HowMuch = Annotated[Scale, typer.Option(help="How much of the study to measure.")]
+Without = Annotated[list[str] | None, without_option()]
 Jobs = Annotated[int | None, jobs_option()]
 Kernel = Annotated[list[str] | None, typer.Option(help="Use this kernel instead of the study's own; may be repeated.")]
 Cluster = Annotated[
@@ -50,6 +51,7 @@ def sweep(
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Dataset directory; an interrupted sweep in it is continued.")
     ] = Path("brobust-sweep"),
+    without: Without = None,
     jobs: Jobs = None,
     cluster: Cluster = None,
     insecure: Insecure = False,
@@ -67,7 +69,9 @@ def sweep(
     if resume and not (out / "dataset.json").exists():
         raise BadInput(f"--resume: {out} holds no sweep to complete; leave out --resume, or give the sweep's --out")
     _check_network(cluster, insecure)
-    measured = _measure(studies, scale, backend, out, jobs, cluster, dry_run=dry_run, as_json=as_json)
+    measured = _measure(
+        studies, scale, backend, out, jobs, cluster, dry_run=dry_run, as_json=as_json, without=without or []
+    )
     if measured is not None:
         require(*measured)
 
@@ -189,6 +193,7 @@ def _measure(
     *,
     dry_run: bool,
     as_json: bool,
+    without: Sequence[str] = (),
 ) -> tuple[Grid, Dataset] | None:
     """Measure the runs of these studies that the dataset lacks. Return their grid and the dataset; None after a dry
     run."""
@@ -224,7 +229,7 @@ def _measure(
     if dry_run:
         return None
     if dataset is None:
-        dataset = Dataset.create(directory, grid, runner.host())
+        dataset = Dataset.create(directory, grid, runner.host(), without=without)
     measure(grid, dataset, as_json, jobs, cluster, go_on="the same command")
     return grid, dataset
 

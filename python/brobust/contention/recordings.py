@@ -60,17 +60,16 @@ def _of_dataset(directory: Path, run: str) -> pl.DataFrame:
 
     from brobust.dataset import Dataset
 
-    Dataset.open(directory)  # refuses a directory that is not a dataset, or has another schema
-    runs = sorted(file.stem for file in (directory / "offtimes").glob("*.parquet"))
+    dataset = Dataset.open(directory)  # refuses a directory that is not a dataset, or has another schema
+    runs = dataset.runs_with_offtimes()
     if not run and len(runs) == 1:
         (run,) = runs
     if run not in runs:
         named = f"no off-times of run {run}" if run else f"the off-times of {len(runs)} runs"
         known = ", ".join(runs[:3]) + (", ..." if len(runs) > 3 else "") if runs else "none"
         raise BadInput(f"replay: {directory} holds {named}; give {directory}#RUN with one of: {known}")
-    recorded = pl.read_parquet(directory / "offtimes" / f"{run}.parquet")
-    recorded = recorded.filter(pl.col("kind") == "off", pl.col("sender") == 1)
-    if "vcpu" not in recorded.columns or recorded["vcpu"].n_unique() < 2:
+    recorded = dataset.offtimes([run]).filter(pl.col("kind") == "off", pl.col("sender") == 1)
+    if recorded["vcpu"].n_unique() < 2:
         return recorded
     return _common([of_one for _, of_one in recorded.drop_nulls("start_s").group_by("vcpu")])
 

@@ -225,7 +225,7 @@ PROGRAMS: dict[str, Column] = {
 }
 
 # In the order in which the files of a run are written: that in runs/ last.
-TABLES = {
+TABLES: dict[str, dict[str, Column]] = {
     "throughput": THROUGHPUT, "samples": SAMPLES, "offtimes": OFFTIMES, "packets": PACKETS,
     "transfers": TRANSFERS, "connections": CONNECTIONS, "programs": PROGRAMS, "runs": RUNS,
 }  # fmt: skip

@@ -28,6 +28,13 @@ class Measured:
     programs: Rows = field(default_factory=list)
     pcap: bytes | None = None
 
+    @property
+    def bytes(self) -> int:
+        """About how much memory the frames and the capture take; rows are few."""
+        tables = (self.throughput, self.samples, self.offtimes, self.packets, self.connections)
+        size = sum(int(table.estimated_size()) for table in tables if not isinstance(table, list) and table is not None)
+        return size + len(self.pcap or b"")
+
 
 # Fields whose columns say something else than the field's own value.
 _OF_A_RUN: dict[str, Callable[[Scenario], Any]] = {

@@ -1,34 +1,24 @@
-"""The directory of a dataset: runs are added one by one, and what is there is read."""
+"""The directory of a dataset: runs are added as they finish, several at a time, and what is there is read."""
 
 from __future__ import annotations
 
 import contextlib
-import io
+import functools
 import itertools
 import json
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import polars as pl
 import tomli_w
 
 import brobust
 from brobust import files
-from brobust.dataset.columns import (
-    CONNECTIONS,
-    OFFTIMES,
-    PACKETS,
-    PROGRAMS,
-    RUNS,
-    SAMPLES,
-    TABLES,
-    THROUGHPUT,
-    TRANSFERS,
-    Column,
-    frame,
-)
+from brobust.dataset import parts
+from brobust.dataset.columns import TABLES, Column, Rows, frame
+from brobust.dataset.parts import PART, Part
 from brobust.dataset.rows import Measured
 from brobust.errors import BadInput, UnreadableFile
 from brobust.host import locks
@@ -38,26 +28,40 @@ from brobust.versions import MIN_SCHEMA_VERSION, SCHEMA_VERSION
 LOCK = ".lock"
 # The files of a dataset before its first run.
 BEGINNING = ("scenario.toml", "dataset.json", "calibration.jsonl", LOCK)
+# Tables that may be left out. Without runs it would be no dataset, and the others are empty unless a run asks for them.
+OPTIONAL = ("throughput", "offtimes")
+# Up to so many rows of a table are handed out in the order of their runs' names, which is the same for every series of
+# a grid. Sorting more of them takes longer than reading them; those come in the order in which they were measured.
+SORTED_ROWS = 200_000
 
 
 class Dataset:
     """A dataset directory, open for reading and, in the block of `writing`, for appending."""
 
-    def __init__(self, directory: Path, schema: int = SCHEMA_VERSION):
+    def __init__(self, directory: Path, schema: int = SCHEMA_VERSION, without: Collection[str] = ()):
         self.directory = directory
         self.schema = schema
+        self._without = frozenset(without)
         self._begun_here = False
         self._made_directory = False
 
     @classmethod
     def create(
-        cls, directory: Path, grid: Grid, host: Mapping[str, Any], *, made_for_it: bool | None = None
+        cls,
+        directory: Path,
+        grid: Grid,
+        host: Mapping[str, Any],
+        *,
+        without: Collection[str] = (),
+        made_for_it: bool | None = None,
     ) -> Dataset:
-        """Begin a dataset in a directory that does not exist or is empty.
+        """Begin a dataset in a directory that does not exist or is empty. The tables `without` are not written.
 
         `made_for_it` says whether the directory is removed with a dataset that stays empty; if not given, whether it
         does not exist yet."""
-        dataset = cls(directory)
+        if unknown := sorted(set(without) - set(OPTIONAL)):
+            raise BadInput(f"--without: {unknown[0]!r} is not a table that can be left out: {', '.join(OPTIONAL)}")
+        dataset = cls(directory, without=without)
         try:
             dataset._made_directory = not directory.exists() if made_for_it is None else made_for_it
             _refuse_files_of_others(directory)
@@ -66,6 +70,8 @@ class Dataset:
                 _refuse_files_of_others(directory)
                 files.write(directory / "scenario.toml", tomli_w.dumps(grid.fields))
                 about = {"schema": SCHEMA_VERSION, "brobust": brobust.__version__, **host}
+                if without:
+                    about["without"] = sorted(without)
                 files.write(directory / "dataset.json", json.dumps(about, indent=1))
         except OSError as error:
             raise BadInput(f"--out {directory}: cannot be written ({error.strerror})") from None
@@ -73,7 +79,9 @@ class Dataset:
         return dataset
 
     @classmethod
-    def create_beside(cls, directory: Path, grid: Grid, host: Mapping[str, Any]) -> Dataset:
+    def create_beside(
+        cls, directory: Path, grid: Grid, host: Mapping[str, Any], *, without: Collection[str] = ()
+    ) -> Dataset:
         """Begin a dataset in this directory or, where another series has taken the name, in NAME-2, NAME-3, ..."""
         try:
             files.make_directory(directory.parent)
@@ -81,7 +89,7 @@ class Dataset:
             free = next(free for name in names if _made(free := directory.with_name(name)))
         except OSError as error:
             raise BadInput(f"{directory}: cannot be made ({error.strerror}); give another --out") from None
-        return cls.create(free, grid, host, made_for_it=True)
+        return cls.create(free, grid, host, without=without, made_for_it=True)
 
     @classmethod
     def open(cls, directory: Path) -> Dataset:
@@ -98,7 +106,8 @@ class Dataset:
                 f"{directory} has schema {schema}, this brobust {brobust.__version__} reads {MIN_SCHEMA_VERSION} to "
                 f"{SCHEMA_VERSION}; it was written by brobust {about.get('brobust')}"
             )
-        return cls(directory, schema)
+        without = about.get("without", [])
+        return cls(directory, schema, [name for name in OPTIONAL if isinstance(without, list) and name in without])
 
     def check_completable(self) -> None:
         """Refuse to add runs to a dataset of an older schema: its runs have other names and columns."""
@@ -118,9 +127,20 @@ class Dataset:
                 raise BadInput(
                     f"{by.holder} is measuring into {self.directory}; wait for its end, or give another --out"
                 ) from None
-            for directory in (self.directory, *(self.directory / name for name in (*TABLES, "pcap"))):
-                files.remove_scratch(directory)
+            self._tidy()
             yield
+
+    def _tidy(self) -> None:
+        """Remove what a killed process has left: half-written files, files that were merged, and rows of runs that were
+        never complete."""
+        for directory in (self.directory, *(self.directory / name for name in (*TABLES, "pcap"))):
+            files.remove_scratch(directory)
+        last = max((part.last for part in self._parts("runs")), default=0)
+        for name in TABLES:
+            left = parts.replaced(self.directory / name)
+            left += [part for part in self._parts(name) if part.first > last]
+            for part in left:
+                part.file.unlink(missing_ok=True)
 
     def grid(self) -> Grid:
         """Return the grid that the dataset was begun with, or has grown to."""
@@ -135,32 +155,59 @@ class Dataset:
     def finished(self) -> set[str]:
         """Return the runs that need not be measured again: those with an outcome, ok or unfaithful. A failed run is
         measured again, and so is one of which a file is cut off."""
-        measured = set(self.runs().filter(pl.col("outcome") != "failed")["run"])
-        cut_off = [file for name in TABLES if name != "runs" for file in self._files(name) if not _is_whole(file)]
-        _warn(dict.fromkeys(cut_off, "cut off"))
-        return measured - {file.stem for file in cut_off}
+        runs = self._read("runs", ["run", "outcome"])
+        cut_off = [part for name in TABLES if name != "runs" for part in self._parts(name) if not _whole(part)]
+        _warn(dict.fromkeys((part.file for part in cut_off), "cut off"))
+        for part in cut_off:
+            of_it = pl.col(PART).is_between(part.first, part.last) if part.last else pl.col("run") == part.file.stem
+            runs = runs.filter(~of_it)
+        return set(runs.filter(pl.col("outcome") != "failed")["run"])
 
     def append(self, run: str, measured: Measured) -> None:
-        """Add one run. Its file in runs/ is written last, so that a run is there completely or not at all."""
-        self._forget(run)
-        if measured.pcap is not None:
-            with self._new("pcap", f"{run}.pcap") as out:
-                out.write(measured.pcap)
+        """Add one run."""
+        self.append_all([(run, measured)])
+
+    def append_all(self, of_runs: Sequence[tuple[str, Measured]]) -> None:
+        """Add runs. Their file in runs/ is written last, so that they are there completely or not at all."""
+        for run, measured in of_runs:
+            pcap = self.directory / "pcap" / f"{run}.pcap"
+            if measured.pcap is not None:
+                files.make_directory(pcap.parent)
+                files.write(pcap, measured.pcap)
+            elif pcap.exists():  # of an earlier attempt
+                pcap.unlink()
+        number = 1 + max((part.last for name in TABLES for part in self._parts(name)), default=0)
+        written = []
         for name, columns in TABLES.items():
-            table = frame(getattr(measured, name), columns)
-            if not table.is_empty():
-                with self._new(name, f"{run}.parquet") as out:
-                    table.write_parquet(out)
+            if name in self._without:
+                continue
+            rows = _together([getattr(measured, name) for _, measured in of_runs], columns)
+            if not rows.is_empty():
+                directory = self.directory / name
+                files.make_directory(directory)
+                with files.replaced(directory / parts.name(number, number)) as out:
+                    rows.with_columns(pl.lit(number, pl.Int64).alias(PART)).write_parquet(out)
+                written.append(name)
+        self._merge(written, parts.MANY)
 
-    def _new(self, table: str, name: str) -> contextlib.AbstractContextManager[BinaryIO]:
-        files.make_directory(self.directory / table)
-        return files.replaced(self.directory / table / name)
+    def compact(self) -> None:
+        """Merge small files, and remove damaged ones of which every run has been measured again. Call it only while
+        `writing`, when a series is complete."""
+        for part in self._parts("runs"):
+            if not _whole(part):
+                part.file.unlink(missing_ok=True)
+        runs = self._read("runs", ["run"])
+        for name in TABLES:
+            for part in self._parts(name):
+                if not _whole(part) and runs.filter(pl.col(PART).is_between(part.first, part.last)).is_empty():
+                    part.file.unlink(missing_ok=True)
+        self._merge(list(TABLES), 2)
 
-    def _forget(self, run: str) -> None:
-        """Remove what a failed attempt has left, its file in runs/ first."""
-        for name in reversed(TABLES):
-            (self.directory / name / f"{run}.parquet").unlink(missing_ok=True)
-        (self.directory / "pcap" / f"{run}.pcap").unlink(missing_ok=True)
+    def _merge(self, names: Sequence[str], at_least: int) -> None:
+        for name in names:
+            chosen = _without_failed_attempts if name == "runs" else _all
+            documented = functools.partial(_as_documented, columns=TABLES[name])
+            parts.merge(self.directory / name, documented, at_least, chosen)
 
     def discard_if_empty(self) -> bool:
         """Remove the dataset if this object has begun it and nothing was measured into it, and return whether it did.
@@ -181,51 +228,105 @@ class Dataset:
         files.write(file, before + json.dumps(dict(calibration)).encode() + b"\n")
 
     def runs(self) -> pl.DataFrame:
-        return self._table("runs", RUNS)
+        return self._table("runs")
 
     def throughput(self) -> pl.DataFrame:
-        return self._table("throughput", THROUGHPUT)
+        return self._table("throughput")
 
     def samples(self) -> pl.DataFrame:
-        return self._table("samples", SAMPLES)
+        return self._table("samples")
 
-    def offtimes(self) -> pl.DataFrame:
-        return self._table("offtimes", OFFTIMES)
+    def offtimes(self, runs: Collection[str] | None = None) -> pl.DataFrame:
+        """Return the timeslices and off-times of all runs, or of these."""
+        return self._table("offtimes", runs)
+
+    def runs_with_offtimes(self) -> list[str]:
+        """Return the runs that have rows in offtimes, sorted."""
+        return sorted(set(self._read("offtimes", ["run"])["run"]))
 
     def packets(self) -> pl.DataFrame:
-        return self._table("packets", PACKETS)
+        return self._table("packets")
 
     def transfers(self) -> pl.DataFrame:
         return self._table("transfers", TRANSFERS)
 
     def connections(self) -> pl.DataFrame:
-        return self._table("connections", CONNECTIONS)
+        return self._table("connections")
 
     def programs(self) -> pl.DataFrame:
-        return self._table("programs", PROGRAMS)
+        return self._table("programs")
 
-    def _files(self, table: str) -> list[Path]:
-        return sorted((self.directory / table).glob("*.parquet"))
+    def _parts(self, table: str) -> list[Part]:
+        return parts.there(self.directory / table)
 
-    def _table(self, name: str, columns: dict[str, Column]) -> pl.DataFrame:
-        found = self._files(name)
-        if not found:
-            return frame([], columns)
-        try:
-            return _as_documented(pl.read_parquet(found, glob=False), columns)
-        except UNREADABLE:  # some of them cannot be read: try each by itself
-            tables, unreadable = [frame([], columns)], {}
-            for file in found:
-                try:
-                    tables.append(_as_documented(pl.read_parquet(file, glob=False), columns))
-                except UNREADABLE as error:
-                    unreadable[file] = (str(error).splitlines() or ["no reason given"])[0][:200]
-            _warn(unreadable)
-            return pl.concat(tables)
+    def _table(self, name: str, runs: Collection[str] | None = None) -> pl.DataFrame:
+        rows = self._read(name, runs=runs).select(*TABLES[name])
+        if rows.height > SORTED_ROWS or rows["run"].is_sorted():
+            return rows
+        return rows.sort("run", maintain_order=True)
+
+    def _read(
+        self, name: str, columns: Sequence[str] | None = None, runs: Collection[str] | None = None
+    ) -> pl.DataFrame:
+        """Return the rows of a table that count, with their `part`. `columns`: only these, of the table runs; `runs`:
+        only the rows of these."""
+        documented = {one: TABLES[name][one] for one in columns or TABLES[name]}
+        frames, there, unreadable = parts.read(
+            self.directory / name, lambda rows: _as_documented(rows, documented), columns, runs
+        )
+        _warn(unreadable)
+        rows = pl.concat(frames) if frames else frame([], documented).with_columns(pl.lit(0, pl.Int64).alias(PART))
+        if name == "runs":
+            return rows.filter(_is_last()) if _measured_twice(rows) else rows
+        return rows if self._all_count(there) else self._that_count(rows)
+
+    def _all_count(self, there: Sequence[Part]) -> bool:
+        """Whether all the rows of these files are of the runs in runs/, and none of them of an earlier attempt."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnreadableFile)
+            frames, of_runs, _ = parts.read(self.directory / "runs", lambda rows: rows.select("run", PART), ["run"])
+        numbers = {number for part in there for number in (part.first, part.last)}
+        if not all(any(part.covers(number) for part in of_runs) for number in numbers):
+            return False
+        return not frames or not _measured_twice(pl.concat(frames))
+
+    def _that_count(self, rows: pl.DataFrame) -> pl.DataFrame:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnreadableFile)
+            runs = self._read("runs", ["run"])
+        return rows.join(runs, on=["run", PART], how="semi", maintain_order="left")
 
 
-# PanicException, when polars' Rust code fails, is not an Exception.
-UNREADABLE = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
+def _together(tables: Sequence[Rows | None], columns: dict[str, Column]) -> pl.DataFrame:
+    """Return the rows of several runs as one frame."""
+    frames = [table for table in tables if isinstance(table, pl.DataFrame) and not table.is_empty()]
+    if len({tuple(table.schema.items()) for table in frames}) > 1:
+        frames = [frame(table, columns) for table in frames]
+    rows = [row for table in tables if isinstance(table, list) for row in table]
+    alike = [frame(pl.concat(frames), columns)] if frames else []
+    return pl.concat([frame(rows, columns), *alike]) if rows or not alike else alike[0]
+
+
+def _measured_twice(runs: pl.DataFrame) -> bool:
+    """Whether a run is in several parts."""
+    return bool(runs.select(pl.struct("run", PART).n_unique() > pl.col("run").n_unique()).item())
+
+
+def _is_last() -> pl.Expr:
+    return pl.col(PART) == pl.col(PART).max().over("run")
+
+
+def _without_failed_attempts(runs: pl.DataFrame) -> pl.DataFrame:
+    """Leave out failed runs that were measured again. They have no rows in other tables."""
+    return runs.filter(_is_last() | (pl.col("outcome") != "failed")) if _measured_twice(runs) else runs
+
+
+def _all(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows
+
+
+def _whole(part: Part) -> bool:
+    return parts.is_whole(part.file)
 
 
 NAMED = 3
@@ -239,29 +340,20 @@ def _warn(unreadable: Mapping[Path, str]) -> None:
         by_reason.setdefault(why, []).append(file)
     for why, those in by_reason.items():
         for file in those[:NAMED]:
-            text = f"{file} cannot be read and is left out ({why}); its run does not count as finished"
+            text = f"{file} cannot be read and is left out ({why}); its runs do not count as finished"
             warnings.warn(text, UnreadableFile, stacklevel=4)
         if (more := len(those) - NAMED) > 0:
             text = f"{more} more files of {those[0].parent} cannot be read and are left out for the same reason"
             warnings.warn(text, UnreadableFile, stacklevel=4)
 
 
-def _as_documented(table: pl.DataFrame, columns: dict[str, Column]) -> pl.DataFrame:
-    """Return the table with the documented columns, in their order and of their types."""
+def _as_documented(table: pl.DataFrame, columns: Mapping[str, Column]) -> pl.DataFrame:
+    """Return rows with the documented columns, in their order and of their types, and with their `part`."""
     table = _upgraded(table)
-    if lacking := [name for name in columns if name not in table.columns]:
+    if lacking := [name for name in (*columns, PART) if name not in table.columns]:
         raise ValueError(f"it has no column {lacking[0]}")
-    return frame(table.select(*columns), columns)
-
-
-def _is_whole(file: Path) -> bool:
-    """Return whether a Parquet file has its end: the last four letters, after the length of the footer."""
-    try:
-        with file.open("rb") as content:
-            content.seek(-4, io.SEEK_END)
-            return content.read() == b"PAR1"
-    except OSError:
-        return False
+    documented = [pl.col(name).cast(column.dtype) for name, column in columns.items()]
+    return table.select(*documented, pl.col(PART).cast(pl.Int64))
 
 
 def _made(directory: Path) -> bool:

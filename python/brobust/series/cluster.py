@@ -23,6 +23,7 @@ from brobust.dataset import Measured, failed
 from brobust.errors import BadInput, RunFailed
 from brobust.kernels import virtual as virtual_kernels
 from brobust.scenario import Run
+from brobust.series.side_by_side import BATCH_SECONDS, Ended
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -33,6 +34,8 @@ MAX_SECONDS_WITHOUT_WORKERS = 60.0
 # Runs handed to the cluster for each of its threads: enough that no thread waits for work, few enough that the results
 # that are not written yet fit into memory.
 RUNS_PER_THREAD = 3
+POLL_SECONDS = 0.02
+ASK_SECONDS = 0.5
 # The scheduler gives up a task whose worker has died several times. The cluster may be to blame, so we try again.
 MAX_ATTEMPTS = 3
 
@@ -113,29 +116,18 @@ def _measured_there(run: Run) -> Measured:
     return measured(_backend(), run)
 
 
-def measure(
-    client: Client, runs: Sequence[Run], announce: Callable[[str], None]
-) -> Generator[tuple[Run, Measured], None, None]:
-    """Measure these runs on the cluster, and yield each as it finishes."""
+def measure(client: Client, runs: Sequence[Run], announce: Callable[[str], None]) -> Generator[Ended, None, None]:
+    """Measure these runs on the cluster. Yield those that have ended, at once if nothing has been for a while, else a
+    second after those before."""
     from distributed import as_completed
 
     pending = list(reversed(runs))
     under_way: dict[Future, tuple[Run, int]] = {}
-    finished = as_completed(loop=client.loop)
-    workers_seen = time.monotonic()
-
-    def wait() -> None:
-        """Wait until a run has finished, and give up if there are no workers for too long."""
-        nonlocal workers_seen
-        while not finished.has_ready():
-            if _threads(client):
-                workers_seen = time.monotonic()
-            elif time.monotonic() - workers_seen > MAX_SECONDS_WITHOUT_WORKERS:
-                raise RunFailed(
-                    f"--cluster: there has been no worker for {MAX_SECONDS_WITHOUT_WORKERS:.0f} s; start some, then "
-                    "repeat the command: it measures the runs that are missing"
-                )
-            time.sleep(0.1)
+    # Results are fetched as runs end, beside each other: waiting for one at a time would leave workers without work.
+    finished = as_completed(loop=client.loop, with_results=True, raise_errors=False)
+    workers = _Workers(client)
+    ended: list[tuple[Run, Measured]] = []
+    last = -BATCH_SECONDS
 
     def submit(run: Run, attempt: int) -> None:
         announce(run.scenario.describe())
@@ -144,26 +136,56 @@ def measure(
         finished.add(future)
 
     try:
-        while pending or under_way:
-            while pending and len(under_way) < RUNS_PER_THREAD * max(1, _threads(client)):
+        while pending or under_way or ended:
+            while pending and len(under_way) < RUNS_PER_THREAD * max(1, workers.threads()):
                 submit(pending.pop(), 1)
-            wait()
-            future = next(finished)
-            run, attempt = under_way.pop(future)
-            if future.status == "finished":
-                yield run, future.result()
-            elif attempt < MAX_ATTEMPTS:
-                submit(run, attempt + 1)
-            else:
-                yield run, failed(run, f"no worker finished it: {future.exception()!r}", datetime.now(UTC))
-            future.release()
+            if ended and (time.monotonic() - last >= BATCH_SECONDS or not under_way):
+                last = time.monotonic()
+                yield ended
+                ended = []
+            elif not finished.has_ready():
+                workers.threads()
+                time.sleep(POLL_SECONDS)
+            for future, result in finished.next_batch(block=False):
+                run, attempt = under_way.pop(future)
+                if future.status == "finished":
+                    ended.append((run, result))
+                elif attempt < MAX_ATTEMPTS:
+                    submit(run, attempt + 1)
+                else:
+                    ended.append((run, failed(run, f"no worker finished it: {result[1]!r}", datetime.now(UTC))))
+                future.release()
     finally:
         client.cancel(list(under_way), force=True)
 
 
-def _threads(client: Client) -> int:
-    """Return how many threads all workers have together; 0 also if the scheduler does not answer."""
-    try:
-        return sum(client.nthreads().values())
-    except (OSError, TimeoutError):
-        return 0
+class _Workers:
+    """The workers of a cluster, asked for twice a second at most."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._asked = -ASK_SECONDS
+        self._seen = time.monotonic()
+        self._threads = 0
+
+    def threads(self) -> int:
+        """Return how many threads all workers have together; give up if there have been none for too long, or if the
+        scheduler has not answered."""
+        now = time.monotonic()
+        if now - self._asked >= ASK_SECONDS:
+            self._asked = now
+            self._threads = self._ask()
+        if self._threads:
+            self._seen = now
+        elif now - self._seen > MAX_SECONDS_WITHOUT_WORKERS:
+            raise RunFailed(
+                f"--cluster: there has been no worker for {MAX_SECONDS_WITHOUT_WORKERS:.0f} s; start some, then "
+                "repeat the command: it measures the runs that are missing"
+            )
+        return self._threads
+
+    def _ask(self) -> int:
+        try:
+            return sum(self._client.nthreads().values())
+        except (OSError, TimeoutError):
+            return 0

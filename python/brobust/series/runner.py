@@ -8,7 +8,6 @@ import itertools
 import platform
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,8 +18,7 @@ from brobust.backends.base import Backend, measured
 from brobust.dataset import Dataset, Measured
 from brobust.errors import BadInput, BrobustError
 from brobust.scenario import Grid, Run, Scenario
-
-POLL_SECONDS = 0.2
+from brobust.series.side_by_side import Ended, side_by_side
 
 
 @dataclass(frozen=True)
@@ -67,14 +65,18 @@ def measure(
     as_they_finish = (
         _on_this_host(runs, dataset, announce, jobs) if cluster is None else _on_cluster(runs, announce, cluster)
     )
+    done = 0
     # If the caller stops reading, the runs under way are stopped, too.
     with contextlib.closing(as_they_finish) as finished:
-        for done, (run, found) in enumerate(finished, start=1):
-            _append(dataset, run, found)
-            yield Progress(run, found, done, len(runs))
+        for ended in finished:
+            _append(dataset, ended)
+            for run, found in ended:
+                done += 1
+                yield Progress(run, found, done, len(runs))
+    dataset.compact()
 
 
-Finished = Generator[tuple[Run, Measured], None, None]
+Finished = Generator[Ended, None, None]
 
 
 def _on_this_host(runs: Sequence[Run], dataset: Dataset, announce: Callable[[str], None], jobs: int | None) -> Finished:
@@ -86,7 +88,7 @@ def _on_this_host(runs: Sequence[Run], dataset: Dataset, announce: Callable[[str
             if name in backends.ON_HOST:
                 yield from _one_by_one(backend, group, announce)
             else:
-                yield from _side_by_side(backend, group, announce, jobs or backend.parallel)
+                yield from side_by_side(backend, group, announce, jobs or backend.parallel)
 
 
 def _on_cluster(runs: Sequence[Run], announce: Callable[[str], None], address: str) -> Finished:
@@ -122,35 +124,12 @@ def check_jobs(jobs: int | None, scenarios: Sequence[Scenario], cluster: str | N
 def _one_by_one(backend: Backend, runs: Sequence[Run], announce: Callable[[str], None]) -> Finished:
     for run in runs:
         announce(run.scenario.describe())
-        yield run, measured(backend, run)
+        yield [(run, measured(backend, run))]
 
 
-def _side_by_side(backend: Backend, runs: Sequence[Run], announce: Callable[[str], None], jobs: int) -> Finished:
-    """Measure runs in threads, and yield each as it finishes. A new run begins only when the caller has taken a
-    finished one, so that memory never holds more results than there are threads."""
-    pending = list(reversed(runs))
-    under_way: dict[Future[Measured], Run] = {}
-    threads = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="run")
+def _append(dataset: Dataset, ended: Ended) -> None:
     try:
-        while pending or under_way:
-            while pending and len(under_way) < jobs:
-                run = pending.pop()
-                announce(run.scenario.describe())
-                under_way[threads.submit(measured, backend, run)] = run
-            # With a timeout, because a Ctrl-C that arrives just before the wait begins is seen only when it ends.
-            ended, _ = wait(under_way, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
-            for future in ended:
-                yield under_way.pop(future), future.result()
-    except BaseException:  # Ctrl-C, a full disk, or a caller that stops reading: end the runs under way
-        backend.stop()
-        raise
-    finally:
-        threads.shutdown(cancel_futures=True)
-
-
-def _append(dataset: Dataset, run: Run, measured: Measured) -> None:
-    try:
-        dataset.append(run.id, measured)
+        dataset.append_all([(run.id, found) for run, found in ended])
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiskFull(

@@ -1,0 +1,189 @@
+"""The Parquet files of one table: each is a part, which holds one or many runs; small ones are merged into larger ones.
+
+    part-0000007-0000007.parquet   the rows that were added together as number 7
+    part-0000001-0000064.parquet   a merged file: it holds all that numbers 1 to 64 held, and takes their place
+
+A merged file takes its name in one step, and only then are the files that it replaces removed. Whoever reads leaves out
+every file whose numbers are within those of another one. So a process may be killed at any moment: a row is there once.
+
+Each row has the number with which it was added, in the column `part`, which only the files have. If a run was measured
+again, because it had failed or a file was damaged, its rows with the highest number count.
+
+Files with other names are read as well, as if they were number 0: brobust wrote one per run before it had parts.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from brobust import files
+from brobust.errors import debugging
+
+PART = "part"
+"""The column with a row's number. It is in the files, and is not handed out."""
+
+MANY = 64
+"""While a series is being measured, small files are merged when there are so many of them."""
+MAX_BYTES = 64_000_000
+"""No merged file is larger, so that merging needs little memory."""
+TIMES_AS_LARGE = 4
+"""A file is merged with the newer ones unless it is so many times as large as they are together. So no row is written
+again and again, and few files are left."""
+
+_NAME = re.compile(r"part-([0-9]{7,})-([0-9]{7,})\.parquet")
+_TRIES = 10
+
+# PanicException, when polars' Rust code fails, is not an Exception.
+UNREADABLE = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
+
+Unreadable = dict[Path, str]
+"""Files that were left out, each with the reason."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file, and the numbers of what it holds, from `first` to `last`."""
+
+    first: int
+    last: int
+    file: Path
+
+    def covers(self, number: int) -> bool:
+        return self.first <= number <= self.last
+
+    def is_within(self, other: Part) -> bool:
+        return self is not other and other.first <= self.first and self.last <= other.last and self.first > 0
+
+
+def name(first: int, last: int) -> str:
+    """Return the name of the file that holds these numbers."""
+    return f"part-{first:07}-{last:07}.parquet"
+
+
+def there(directory: Path) -> list[Part]:
+    """Return the parts that count, oldest first."""
+    found = _listed(directory)
+    # A directory that changes while it is listed may show neither a merged file nor those that it has replaced.
+    while any(part.last for part in found) and (again := _listed(directory)) != found:
+        found = again
+    return _without_replaced(found)
+
+
+def replaced(directory: Path) -> list[Part]:
+    """Return the parts that a merged file has replaced, but that were not removed, since the process was killed."""
+    found = _listed(directory)
+    count = set(_without_replaced(found))
+    return [part for part in found if part not in count]
+
+
+def _listed(directory: Path) -> list[Part]:
+    found = []
+    for file in directory.glob("*.parquet"):
+        numbers = _NAME.fullmatch(file.name)
+        first, last = map(int, numbers.groups()) if numbers else (0, 0)
+        found.append(Part(first, last, file))
+    return sorted(found, key=lambda part: (part.first, -part.last, part.file.name))
+
+
+def _without_replaced(found: Sequence[Part]) -> list[Part]:
+    counting: list[Part] = []
+    for part in found:  # sorted such that a merged file comes before what it replaces
+        if not counting or not part.is_within(counting[-1]):
+            counting.append(part)
+    return counting
+
+
+Normalised = Callable[[pl.DataFrame], pl.DataFrame]
+"""Returns a file's rows with the documented columns; raises ValueError if that is impossible."""
+
+
+def read(
+    directory: Path, normalised: Normalised, columns: Sequence[str] | None = None, runs: Iterable[str] | None = None
+) -> tuple[list[pl.DataFrame], list[Part], Unreadable]:
+    """Return the rows of a table with their `part`, the parts that they are of, and the files that cannot be read.
+    `columns`: only these; `runs`: only the rows of these."""
+    for _ in range(_TRIES):
+        found = there(directory)
+        named, numbered = [p for p in found if not p.last], [p for p in found if p.last]
+        frames, unreadable, good = [], {}, []
+        for group in (named, numbered):
+            if not group:
+                continue
+            try:
+                frames.append(normalised(_rows(group, columns, runs)))
+                good += group
+                continue
+            except UNREADABLE:
+                pass  # some of them cannot be read: try each by itself
+            for part in group:
+                try:
+                    frames.append(normalised(_rows([part], columns, runs)))
+                    good.append(part)
+                except UNREADABLE as error:
+                    unreadable[part.file] = (str(error).splitlines() or ["no reason given"])[0][:200]
+        if all(file.exists() for file in unreadable):  # else another process has merged them meanwhile
+            break
+    return frames, good, unreadable
+
+
+def _rows(parts: Sequence[Part], columns: Sequence[str] | None, runs: Iterable[str] | None) -> pl.DataFrame:
+    numbered = bool(parts[0].last)
+    files_of = [part.file for part in parts]
+    wanted = None if columns is None else [*columns, *([PART] if numbered else [])]
+    if runs is None:
+        rows = pl.read_parquet(files_of, columns=wanted, glob=False)
+    else:
+        lazy = pl.scan_parquet(files_of, glob=False).filter(pl.col("run").is_in(list(runs)))
+        rows = (lazy if wanted is None else lazy.select(wanted)).collect()
+    return rows if numbered else rows.with_columns(pl.lit(0, pl.Int64).alias(PART))
+
+
+def is_whole(file: Path) -> bool:
+    """Return whether a Parquet file has its end: the last four letters, after the length of the footer."""
+    try:
+        with file.open("rb") as content:
+            content.seek(-4, io.SEEK_END)
+            return content.read() == b"PAR1"
+    except OSError:
+        return False
+
+
+def merge(
+    directory: Path, normalised: Normalised, at_least: int, chosen: Callable[[pl.DataFrame], pl.DataFrame]
+) -> None:
+    """Merge the newest files into one if there are so many that should be. `chosen` returns those of the rows that are
+    kept. Files that cannot be read stay as they are."""
+    newest = _to_merge([part for part in there(directory) if part.last])
+    if len(newest) < at_least:
+        return
+    try:
+        rows = chosen(normalised(_rows(newest, None, None))).sort("run", maintain_order=True)
+    except UNREADABLE:
+        if debugging():
+            raise
+        return
+    target = directory / name(newest[0].first, newest[-1].last)
+    with files.replaced(target) as out:
+        rows.write_parquet(out)
+    for part in newest:
+        if part.file != target:
+            part.file.unlink(missing_ok=True)
+
+
+def _to_merge(parts: Sequence[Part]) -> list[Part]:
+    """Return the newest parts, as far back as it pays to merge them."""
+    newest: list[Part] = []
+    size = 0
+    for part in reversed(parts):
+        own = part.file.stat().st_size
+        if size + own > MAX_BYTES or (newest and own > TIMES_AS_LARGE * size):
+            break
+        newest.append(part)
+        size += own
+    return newest[::-1]
