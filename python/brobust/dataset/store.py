@@ -248,7 +248,7 @@ class Dataset:
         return self._table("packets")
 
     def transfers(self) -> pl.DataFrame:
-        return self._table("transfers", TRANSFERS)
+        return self._table("transfers")
 
     def connections(self) -> pl.DataFrame:
         return self._table("connections")
