@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import brobust
+from brobust.analysis import summary
 from brobust.scenario.grid import scenario
 from brobust.virtual import cross_traffic
 
@@ -64,6 +65,9 @@ def test_it_takes_its_part_of_the_link_and_has_completion_times() -> None:
     # None is faster than the path: a handshake, half a round trip, and the time of its bytes.
     assert through["slowdown"].min() >= 1
     assert row["cross_median_ms"] == pytest.approx(through["completion_ms"].median())
+    # What is missing only where there is no cross traffic distinguishes no cells.
+    without = with_it.runs.with_columns(pl.lit("other").alias("run"), cross_load=0.0, cross_cc=None, cross_shape=None)
+    assert summary.varying(summary.runs(pl.concat([with_it.runs, without.cast(with_it.runs.schema)]))) == ["cross_load"]
     assert 15 < row["cross_median_ms"] < row["cross_p99_ms"] < 2000
 
 

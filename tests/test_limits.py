@@ -70,6 +70,7 @@ def test_what_a_backend_can_do_is_let_pass(fields: dict[str, Any]) -> None:
         ({"traffic": "iperf3", "flows": [{"bytes": "1kB"}]}, ["flows.bytes", "1kB", "no bytes"]),
         ({"traffic": "iperf3", "cross_traffic": {"load": 0.5}}, ["cross_traffic.load: 0.5", "iperf3", "give 0"]),
         ({"traffic": "iperf3", "flows": [{"start_spread": "1s"}]}, ["flows.start_spread", "no spread"]),
+        ({**VM, "path": {"second_bandwidth": "5mbit"}}, ["path.second_bandwidth", "'5mbit'", "virtual only", "none"]),
         ({**VM, "cross_traffic": {"load": 0.1}}, ["cross_traffic.load", "'0.1'", "virtual only", "0"]),
         ({**VM, "cross_traffic": {"cc": "bbr"}}, ["cross_traffic.cc", "'bbr'", "cubic"]),
         ({**VM, "flows": [{"bytes": "1MB"}]}, ["flows.bytes", "'1MB'", "virtual only", "no bytes"]),

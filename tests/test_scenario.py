@@ -130,6 +130,12 @@ def test_several_groups_of_flows_run_together() -> None:
         ({"flows": {"count": 4097}}, ["flows.count", "4097", "4096"]),
         ({"flows": [{"count": 4096}] * 8}, ["flows: 32768", "at most 30000"]),
         ({"flows": {"count": 1025}, "traffic": "iperf3"}, ["flows: 1025", "traffic iperf3", "at most 1024"]),
+        ({"path": {"second_bandwidth": "1kbit"}}, ["path.second_bandwidth", "1kbit is less than 100kbit"]),
+        ({"path": {"second_bandwidth": "5mbit", "second_buffer": "1B"}}, ["path", "second_buffer 1B", "3028B"]),
+        ({"path": {"second_bandwidth": "5mbit", "second_buffer": "9sp"}}, ["second_buffer 9sp", "frames (p)"]),
+        ({"path": {"second_bandwidth": "5mbit", "aqm": "codel"}}, ["second_bandwidth 5mbit", "aqm codel", "none"]),
+        ({"cross_traffic": {"load": 0.1, "enters": "second"}}, ["cross_traffic.enters", "second_bandwidth, or first"]),
+        ({"cross_traffic": {"enters": "third"}}, ["cross_traffic.enters", "'third'", "second"]),
         ({"cross_traffic": {"load": "1"}}, ["cross_traffic.load", "1 is not below 1"]),
         ({"cross_traffic": {"shape": 1}}, ["cross_traffic.shape", "1 is not above 1"]),
         ({"cross_traffic": {"max_size": "100kB"}}, ["cross_traffic", "max_size 100kB", "mean size 100kB"]),
@@ -364,8 +370,9 @@ _PATTERN = st.one_of(
 )
 _SCENARIO = _sometimes(
     path=st.builds(
-        lambda path, rates, rtts: {
+        lambda path, second, rates, rtts: {
             **path,
+            **(second if path.get("aqm", "none") == "none" else {}),
             "bandwidth_changes": [[units.show_time(time), rate] for time, rate in zip(*rates, strict=False)],
             "rtt_changes": [[units.show_time(time), rtt] for time, rtt in zip(*rtts, strict=False)],
         },
@@ -378,6 +385,7 @@ _SCENARIO = _sometimes(
                 "aqm": _AQM,
             },
         ),
+        _sometimes(second_bandwidth=_rates(), second_buffer=st.integers(3028, 10**9).map("{}B".format)),
         st.tuples(_CHANGES, st.lists(_rates(), min_size=3)),
         st.tuples(_CHANGES, st.lists(_times(200_000, 10**10), min_size=3)),
     ),

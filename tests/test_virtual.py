@@ -24,6 +24,7 @@ import pytest
 
 import brobust
 import larger_host
+from brobust.analysis import summary
 from brobust.errors import BadInput, RunFailed
 from brobust.kernels import virtual as virtual_kernels
 from conftest import BROBUST, json_lines
@@ -185,6 +186,33 @@ class TestLink:
         assert later.mean() == pytest.approx(19.1, rel=0.1)
         assert result.samples.filter(pl.col("time_s") < 1.9)["min_rtt_ms"].min() < 11
         assert result.samples.filter(pl.col("time_s") > 3)["rtt_ms"].min() >= 60
+
+    def test_a_second_bottleneck_behind_the_first(self) -> None:
+        def of(**more: Any) -> tuple[brobust.api.Result, dict[str, Any]]:
+            path = {**PATH, "buffer": "1bdp", **more}
+            result = run(path=path, flows=[{"cc": "cubic"}], duration="2s", packets=True, samples="ack")
+            return result, result.runs.row(0, named=True)
+
+        one, narrow = of(bandwidth="30mbit")[1], of(second_bandwidth="30mbit")
+        assert narrow[1]["throughput_mbps"] == pytest.approx(one["throughput_mbps"], rel=0.05)
+        data = narrow[0].packets.filter(pl.col("direction") == "data")
+        left = data.filter(~pl.col("dropped"))["left_s"].drop_nulls()
+        assert left.is_sorted() and (left.diff().drop_nulls() * 1e9 >= 66 * 8 / 0.03 - 2).all()
+        assert data["dropped"].sum() == narrow[1]["drops"] > 0
+        # Its packets wait before the narrower one, wherever that is: the queue is 1 BDP of 30 Mbit/s.
+        assert narrow[1]["second_buffer_bytes"] == 37_500 and 0 < narrow[0].samples["queue_bytes"].max() <= 40_000
+        assert summary.runs(narrow[0].runs)["utilization"][0] == pytest.approx(1, abs=0.1)
+
+    def test_a_packet_dropped_at_either_bottleneck_is_a_drop(self) -> None:
+        path = {**PATH, "buffer": "4bdp", "second_bandwidth": "50mbit", "loss": "0.5%"}
+        cross = {"load": 0.3, "enters": "second"}
+        result = run(path=path, flows=[{"cc": "bbr"}], cross_traffic=cross, duration="2s", packets=True)
+        data = result.packets.filter(pl.col("direction") == "data")
+        assert data["dropped"].sum() == result.runs["drops"][0] > 0
+        assert result.runs["cross_enters"][0] == "second" and result.runs["cross_ended"][0] > 10
+        assert result.runs["packet_hash"][0] == hash_of(
+            path=path, flows=[{"cc": "bbr"}], cross_traffic=cross, duration="2s"
+        )
 
     def test_bbr_favours_the_longer_way(self) -> None:
         """BBQ, figure 1."""

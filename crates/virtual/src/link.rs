@@ -1,4 +1,4 @@
-//! The link: one bottleneck that all senders share, and the delays.
+//! The link: one bottleneck that all senders share, perhaps a second one behind it, and the delays.
 //!
 //! Data meets random loss, then a FIFO queue with tail drop (pfifo/bfifo), then the bottleneck's rate, then half of the
 //! flow's round-trip time. ACKs take the other half. The rate is a wire's, or that of a token bucket with a burst: a
@@ -83,6 +83,26 @@ pub struct Path {
     /// Fraction of data packets that are lost before the queue.
     pub loss: f64,
     pub seed: u64,
+    /// A second bottleneck, which packets reach as soon as they have left the first.
+    #[serde(default)]
+    pub second: Option<Second>,
+}
+
+/// A bottleneck behind another: a wire with a queue.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Second {
+    /// bit/s
+    pub rate: u64,
+    pub buffer: Buffer,
+}
+
+impl Second {
+    /// Returns it as a path of its own.
+    pub fn path(self) -> Path {
+        let rate = StepFunction(vec![(0, self.rate)]);
+        Path { rate, buffer: self.buffer, burst: 0, loss: 0.0, seed: 0, second: None }
+    }
 }
 
 /// What became of a data packet.
@@ -311,7 +331,7 @@ mod tests {
     }
 
     fn bucket(rate: &[(u64, u64)], buffer: Buffer, burst: u64) -> Queue {
-        Queue::new(Path { rate: StepFunction(rate.to_vec()), buffer, burst, loss: 0.0, seed: 1 }, 2)
+        Queue::new(Path { rate: StepFunction(rate.to_vec()), buffer, burst, loss: 0.0, seed: 1, second: None }, 2)
     }
 
     fn left(queue: &mut Queue, length: u64, times: impl IntoIterator<Item = u64>) -> Vec<Option<u64>> {
@@ -433,7 +453,7 @@ mod tests {
     fn loss_is_what_was_asked_for_and_repeats() {
         let lost = || {
             let (rate, buffer) = (StepFunction(vec![(0, 1 << 40)]), Buffer::Bytes(1 << 40));
-            let path = Path { rate, buffer, burst: 0, loss: 0.1, seed: 3 };
+            let path = Path { rate, buffer, burst: 0, loss: 0.1, seed: 3, second: None };
             let mut queue = Queue::new(path, 1);
             (0..10_000).filter(|now| queue.offer(*now, 1000, 0, false).left.is_none()).collect::<Vec<_>>()
         };

@@ -2,7 +2,8 @@
 //!
 //! The bottleneck is either the link's own FIFO or a kernel, which forwards, and has a queueing discipline of its own
 //! in front of a device of the bottleneck's rate. Data takes half of the round-trip time from sender to receiver; where
-//! the bottleneck is a kernel, it takes one half of that to the bottleneck and the other half from there.
+//! the bottleneck is a kernel, it takes one half of that to the bottleneck and the other half from there. Behind the FIFO
+//! there may be a second one, at no distance.
 use std::collections::{HashMap, VecDeque};
 
 use rand::{Rng, SeedableRng};
@@ -14,6 +15,7 @@ use crate::ports::{FIRST_PORT, SERVER_PORT};
 use crate::programs;
 use crate::record::{Endpoints, Packet, Recorder};
 use crate::scenario::Scenario;
+use crate::shared::NEVER;
 use crate::topology::Topology;
 
 /// The node where a frame arrives, and the frame with the time of its arrival. None: it is lost.
@@ -47,7 +49,10 @@ struct Connections {
 const MAX_CONNECTIONS: usize = 1 << 16;
 
 enum Bottleneck {
-    Link(Queue),
+    Link {
+        first: Queue,
+        second: Option<Second>,
+    },
     Kernel {
         /// By flow: from the sender to the bottleneck.
         to_bottleneck: Vec<Propagation>,
@@ -60,6 +65,15 @@ enum Bottleneck {
         random: Pcg64Mcg,
         next_identification: u16,
     },
+}
+
+/// The bottleneck behind the first. It is given its packets when their time has come, since others may enter there.
+struct Second {
+    queue: Queue,
+    /// Packets that have left the first bottleneck, or will, in the order of these times.
+    arriving: VecDeque<(u64, Packet, Box<Frame>)>,
+    /// The connections from this number on enter here.
+    enter_from: usize,
 }
 
 /// A packet in the bottleneck's kernel.
@@ -82,7 +96,17 @@ impl Network {
             .as_ref()
             .map(|given| Connections { numbers: HashMap::new(), own_ports_only: programs::names_its_port(given) });
         let bottleneck = match topology.bottleneck {
-            false => Bottleneck::Link(Queue::new(path, connections)),
+            false => Bottleneck::Link {
+                second: path.second.map(|second| Second {
+                    queue: Queue::new(second.path(), connections),
+                    arriving: VecDeque::new(),
+                    enter_from: match &scenario.transfers {
+                        Some(transfers) if transfers.at_second => scenario.flows.len(),
+                        _ => usize::MAX,
+                    },
+                }),
+                first: Queue::new(path, connections),
+            },
             true => Bottleneck::Kernel {
                 to_bottleneck: delays(1),
                 queued: (0..connections).map(|_| VecDeque::new()).collect(),
@@ -106,7 +130,7 @@ impl Network {
     /// Returns the shortest time between sending a frame and its arrival at the next node.
     pub fn min_delay(&self) -> u64 {
         let to_bottleneck = match &self.bottleneck {
-            Bottleneck::Link(_) => &[],
+            Bottleneck::Link { .. } => &[],
             Bottleneck::Kernel { to_bottleneck, .. } => to_bottleneck.as_slice(),
         };
         let delays = self.to_receiver.iter().chain(&self.to_sender).chain(to_bottleneck);
@@ -116,7 +140,10 @@ impl Network {
     /// Returns how many bytes of a connection wait at the bottleneck.
     pub fn queued(&mut self, now: u64, connection: usize) -> u64 {
         match &mut self.bottleneck {
-            Bottleneck::Link(queue) => queue.own_backlog(now, connection),
+            Bottleneck::Link { first, second } => {
+                let at_second = second.as_mut().map_or(0, |second| second.queue.own_backlog(now, connection));
+                first.own_backlog(now, connection) + at_second
+            }
             Bottleneck::Kernel { backlog, .. } => backlog[connection],
         }
     }
@@ -189,7 +216,10 @@ impl Network {
         connections.numbers.insert(endpoints, number);
         self.route.push(route);
         match &mut self.bottleneck {
-            Bottleneck::Link(queue) => queue.add_flow(),
+            Bottleneck::Link { first, second } => {
+                first.add_flow();
+                second.iter_mut().for_each(|second| second.queue.add_flow());
+            }
             Bottleneck::Kernel { queued, backlog, .. } => {
                 queued.push(VecDeque::new());
                 backlog.push(0);
@@ -198,8 +228,34 @@ impl Network {
         Ok(number)
     }
 
+    /// Returns when the next packet reaches the second bottleneck.
+    pub fn next_at_second(&self) -> u64 {
+        match &self.bottleneck {
+            Bottleneck::Link { second: Some(second), .. } => second.arriving.front().map_or(NEVER, |(at, ..)| *at),
+            _ => NEVER,
+        }
+    }
+
+    /// Returns a delivery of the packets that reach the second bottleneck by a time; None if there is no other. The
+    /// caller carries frames only after all that came there before.
+    pub fn pass_second(&mut self, until: u64, record: &mut Recorder) -> Delivery {
+        let Bottleneck::Link { second: Some(second), .. } = &mut self.bottleneck else { return None };
+        while second.arriving.front().is_some_and(|(at, ..)| *at <= until) {
+            let (at, packet, mut frame) = second.arriving.pop_front()?;
+            let verdict = second.queue.offer(at, u64::from(frame.length), packet.connection, frame.continues);
+            let Some(left) = verdict.left else {
+                record.bottleneck_dropped(packet);
+                continue;
+            };
+            frame.time = self.to_receiver[self.route[packet.connection]].arrives(left);
+            record.left_bottleneck(packet, left, frame.time, packet.waited + verdict.waited, &frame);
+            return Some((self.topology.receiver(), frame));
+        }
+        None
+    }
+
     /// Carries a frame that a node sent. Returns the node where it arrives and the frame with the time of its arrival,
-    /// or None if it is lost. The caller offers frames in the order of their times.
+    /// or None if it is lost, or on its way to the second bottleneck. The caller offers frames in the order of their times.
     pub fn carry(&mut self, from: usize, mut frame: Box<Frame>, record: &mut Recorder) -> Result<Delivery, String> {
         let to_sender = from == self.topology.receiver();
         let Some(connection) = self.connection(to_sender, &frame.headers, record)? else { return Ok(None) };
@@ -211,7 +267,11 @@ impl Network {
             return Ok(Some((self.sender[flow], frame)));
         }
         match &mut self.bottleneck {
-            Bottleneck::Link(queue) => {
+            Bottleneck::Link { first, second } => {
+                let (queue, behind) = match second {
+                    Some(second) if connection >= second.enter_from => (&mut second.queue, None),
+                    second => (first, second.as_mut()),
+                };
                 let verdict = queue.offer(sent, u64::from(frame.length), connection, frame.continues);
                 let (waited, backlog) = (verdict.waited, verdict.backlog);
                 let mut packet = Packet { connection, sent, waited, backlog, ..Packet::default() };
@@ -219,6 +279,12 @@ impl Network {
                     record.data_frame(from, packet, &frame);
                     return Ok(None);
                 };
+                if let Some(second) = behind {
+                    packet.entered = Some(left);
+                    packet.row = record.data_frame_to_bottleneck(from, packet, &frame);
+                    second.arriving.push_back((left, packet, frame));
+                    return Ok(None);
+                }
                 frame.time = self.to_receiver[flow].arrives(left);
                 (packet.left, packet.arrived) = (Some(left), Some(frame.time));
                 record.data_frame(from, packet, &frame);

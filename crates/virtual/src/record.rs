@@ -128,7 +128,7 @@ pub struct Packet {
     /// The connection's number. The packets of one that belongs to no flow are captured and hashed but count for none.
     pub connection: usize,
     pub sent: u64,
-    /// When the packet reached a bottleneck that is a kernel.
+    /// When the packet reached a bottleneck that is a kernel, or the second one.
     pub entered: Option<u64>,
     /// When it left the bottleneck. None: it was dropped, or has not left yet.
     pub left: Option<u64>,
@@ -271,12 +271,12 @@ impl Recorder {
         self.row(from, packet, frame, false);
     }
 
-    /// Records a data frame on its way to a bottleneck that is a kernel. Returns its row in the table of packets.
+    /// Records a data frame on its way to a bottleneck that is a kernel, or to the second one. Returns its row in the table of packets.
     pub fn data_frame_to_bottleneck(&mut self, from: usize, packet: Packet, frame: &Frame) -> Option<usize> {
         self.row(from, packet, frame, false)
     }
 
-    /// Records that a packet has left a bottleneck that is a kernel.
+    /// Records that a packet has left such a bottleneck.
     pub fn left_bottleneck(&mut self, packet: Packet, left: u64, arrived: u64, waited: u64, frame: &Frame) {
         self.count(Packet { waited, ..packet }, true);
         self.count_payload(Packet { arrived: Some(arrived), ..packet }, frame);
@@ -287,7 +287,7 @@ impl Recorder {
         }
     }
 
-    /// Records that a bottleneck that is a kernel has dropped a packet.
+    /// Records that such a bottleneck has dropped a packet.
     pub fn bottleneck_dropped(&mut self, packet: Packet) {
         self.count(packet, false);
         if let (Some(table), Some(row)) = (&mut self.packets, packet.row) {

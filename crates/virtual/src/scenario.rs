@@ -119,6 +119,9 @@ pub struct Transfers {
     /// Number of their sender.
     pub sender: usize,
     pub rtt: StepFunction,
+    /// Whether they enter the path at its second bottleneck.
+    #[serde(default)]
+    pub at_second: bool,
     /// Start and size (bytes) of each, in the order of their starts.
     pub each: Vec<(u64, u64)>,
 }
@@ -220,6 +223,14 @@ impl Scenario {
         if (1..MIN_BURST).contains(&self.path.burst) {
             return Err(format!("path.burst: {} bytes let no full frame pass; give 0 or {MIN_BURST}", self.path.burst));
         }
+        if self.path.second.is_some_and(|second| second.rate == 0) {
+            return Err("path.second_bandwidth: a rate of 0 delivers nothing".into());
+        }
+        if self.path.second.is_some() && self.aqm.is_some() {
+            return Err(
+                "path.second_bandwidth: with path.aqm the bottleneck is a kernel, and there is no second".into()
+            );
+        }
         self.path.rate.check("path.bandwidth")?;
         if self.path.rate.min() == 0 {
             return Err("path.bandwidth: a rate of 0 delivers nothing".into());
@@ -250,6 +261,9 @@ impl Scenario {
         self.check_route(transfers.sender, &transfers.rtt, &transfers.cc)?;
         if self.programs.is_some() {
             return Err("cross_traffic: programs send and receive, and it is not theirs".into());
+        }
+        if transfers.at_second && self.path.second.is_none() {
+            return Err("cross_traffic.enters: there is no second bottleneck".into());
         }
         let in_order = transfers.each.is_sorted_by_key(|(start, _)| *start);
         if !in_order || transfers.each.iter().any(|(start, bytes)| *start > MAX_TIME || *bytes == 0) {
@@ -338,6 +352,7 @@ mod tests {
         assert_eq!(with(|_| ()), Ok(()));
         assert!(with(|transfers| transfers.each.reverse()).unwrap_err().contains("out of order"));
         assert!(with(|transfers| transfers.each[0].1 = 0).unwrap_err().contains("no bytes"));
+        assert!(with(|transfers| transfers.at_second = true).unwrap_err().contains("no second bottleneck"));
         assert!(with(|transfers| transfers.sender = 2).unwrap_err().contains("no sender 3"));
         let many = with(|transfers| transfers.each = vec![(0, 1); FLOWS]).unwrap_err();
         assert!(many.contains("with cross traffic 32769"), "{many}");

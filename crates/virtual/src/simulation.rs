@@ -168,7 +168,7 @@ impl Simulation {
 
     /// Returns the time up to which all kernels may run now, or None when the run is over.
     fn next_horizon(&mut self) -> Option<u64> {
-        let waiting = self.ahead.first().map_or(NEVER, |event| event.time);
+        let waiting = self.ahead.first().map_or(NEVER, |event| event.time).min(self.network.next_at_second());
         let first = self.nodes.iter_mut().map(Node::next).min().unwrap_or(NEVER).min(waiting);
         while first >= self.interval_ends && self.interval_ends <= self.end {
             let receiver = self.topology.receiver();
@@ -201,9 +201,18 @@ impl Simulation {
         let beyond = events.partition_point(|event| event.time < horizon);
         self.ahead = events.split_off(beyond);
         for event in events {
+            self.pass_second(event.time);
             self.dispatch(event)?;
         }
+        self.pass_second(horizon - 1);
         Ok(())
+    }
+
+    /// Lets what reaches the second bottleneck by a time go on to the receiver.
+    fn pass_second(&mut self, until: u64) {
+        while let Some((to, frame)) = self.network.pass_second(until, &mut self.record) {
+            self.nodes[to].add_arrival(frame);
+        }
     }
 
     fn dispatch(&mut self, event: Event) -> Result<()> {

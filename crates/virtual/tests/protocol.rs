@@ -58,6 +58,27 @@ fn a_frame_takes_its_transmission_and_half_of_the_round_trip() {
 }
 
 #[test]
+fn behind_a_second_bottleneck_it_takes_the_transmission_there_too() {
+    let with_second = |rate: u64, buffer: u64| {
+        let mut scenario = scenario("pings", json!({"kind": "always"}));
+        scenario.path.second = serde_json::from_value(json!({"rate": rate, "buffer": {"bytes": buffer}})).unwrap();
+        run(&scenario, &AtomicBool::new(false)).unwrap()
+    };
+    // 1514 bytes at 50 Mbit/s take 242240 ns.
+    let outcome = with_second(50_000_000, 0);
+    let (sent, arrived) = (times(&outcome.packets, "time_s"), times(&outcome.packets, "arrived_s"));
+    let data: Vec<_> = sent.iter().zip(&arrived).filter(|(sent, _)| *sent % MS == 0).collect();
+    assert_eq!(data.len(), 10);
+    assert!(data.iter().all(|(sent, arrived)| **arrived == **sent + 121_120 + 242_240 + 5 * MS), "{data:?}");
+    assert_eq!(outcome.flows[0].drops, 0);
+    // At 6 Mbit/s one takes 2 ms, and they come every millisecond: every second one finds the queue empty.
+    let outcome = with_second(6_056_000, 0);
+    assert_eq!(outcome.flows[0].drops, 5);
+    let outcome = with_second(6_056_000, 1514 * 5);
+    assert_eq!((outcome.flows[0].drops, outcome.flows[0].queue_mean_ms), (0, Some(4.5)));
+}
+
+#[test]
 fn a_sender_whose_cpu_is_away_sends_when_the_cpu_is_back() {
     let slices =
         json!({"kind": "slices", "timeslice": MS, "period": 10 * MS, "phase": 500_000, "start_jitter": 0.0, "seed": 1});

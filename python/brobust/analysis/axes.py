@@ -50,6 +50,8 @@ _FIELDS = {name: axis.row for name, axis in AXES.items() if axis.row is not None
 TEXT = tuple(name for name, row in _FIELDS.items() if row.column is not None and row.column.type == "text")
 # What only a contended run has.
 CONTENDED = tuple(name for name, axis in AXES.items() if axis.axis.only_contended)
+# What only cross traffic has.
+OF_CROSS_TRAFFIC = tuple(name for name, row in _FIELDS.items() if row.table == "cross_traffic" and name != "cross_load")
 # What only one of the backends has, or has another default of, so that it says nothing where both are in a dataset.
 OF_ONE_BACKEND = tuple(name for name, row in _FIELDS.items() if row.depends_on_backend)
 # What each flow has for itself, and what is computed from that.

@@ -186,14 +186,16 @@ def _oracle(evidence: Evidence, ahead_rtts: float | None) -> pl.DataFrame:
 def when_it_ran(evidence: Evidence) -> Iterator[tuple[str, list[tuple[float, float]], dict[str, Any]]]:
     """Yield each run in virtual time with the timeslices in which a sender of it could send (s, in order), and with
     bandwidth, RTT and buffer of its path. What the receiver gets in the run's second half passes the bottleneck from
-    `from_s` to `to_s`. The oracle assumes a wire, so runs with a token bucket are left out."""
+    `from_s` to `to_s`. The oracle assumes one wire, so runs with a token bucket or a second
+    bottleneck are left out."""
     end = pl.col("start_s") + pl.col("duration_ms") / 1e3
     of_run = evidence.timeslices.select("run", "start_s", end_s=end).sort("start_s")
     slices = {run: list(rows.select("start_s", "end_s").iter_rows()) for (run,), rows in of_run.group_by("run")}
     contended = dict(evidence.timeslices.group_by("run").agg(pl.col("sender").n_unique()).iter_rows())
-    columns = pl.col("backend", "bandwidth_mbps", "buffer_bytes", "burst_bytes", "rtt_ms", "duration_s").first()
+    of_path = ("bandwidth_mbps", "buffer_bytes", "burst_bytes", "rtt_ms", "second_bandwidth_mbps")
+    columns = pl.col("backend", "duration_s", *of_path).first()
     runs = evidence.flows.group_by("run", maintain_order=True).agg(columns, senders=pl.col("sender").n_unique())
-    wire = (pl.col("backend") == "virtual") & (pl.col("burst_bytes") == 0)
+    wire = (pl.col("backend") == "virtual") & (pl.col("burst_bytes") == 0) & pl.col("second_bandwidth_mbps").is_null()
     for path in runs.filter(wire).iter_rows(named=True):
         late = path["rtt_ms"] / 2e3
         path |= {"from_s": path["duration_s"] / 2 - late, "to_s": path["duration_s"] - late}

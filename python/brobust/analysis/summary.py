@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from brobust import units
-from brobust.analysis.axes import AXES, CONTENDED, OF_ONE_BACKEND, PER_FLOW
+from brobust.analysis.axes import AXES, CONTENDED, OF_CROSS_TRAFFIC, OF_ONE_BACKEND, PER_FLOW
 
 # What is measured of a run's cross traffic.
 CROSS = ("cross_transfers", "cross_ended", "cross_median_ms", "cross_p99_ms", "cross_slowdown", "cross_slowdown_p99")
@@ -40,7 +40,8 @@ def runs(table: pl.DataFrame) -> pl.DataFrame:
             *[pl.col(name).first() for name in per_run],
         )
         .with_columns(
-            utilization=pl.col("throughput_mbps") / (pl.col("bandwidth_mbps") * units.goodput_ceiling_mbps(1_000_000)),
+            utilization=pl.col("throughput_mbps")
+            / (pl.min_horizontal("bandwidth_mbps", "second_bandwidth_mbps") * units.goodput_ceiling_mbps(1_000_000)),
             buffer_bdp=(pl.col("buffer_bytes") / (pl.col("bandwidth_mbps") * pl.col("rtt_ms") * 125)).round(2),
         )
     )  # fmt: skip
@@ -62,12 +63,13 @@ def versions(table: pl.DataFrame) -> list[str]:
 
 def varying(measured: pl.DataFrame) -> list[str]:
     """Return the axes along which this dataset has more than one value. A driver or timeslice that is missing only
-    where the share is 1 does not count, since the share says the same. Nor does an axis count that differs only
-    between backends, or a buffer that has the same number of BDPs everywhere."""
-    contended = measured.filter(pl.col("share") < 1)
+    where the share is 1 does not count, since the share says the same, nor does what is missing only where there is no
+    cross traffic. Nor does an axis count that differs only between backends, or a buffer that has the same number of
+    BDPs everywhere."""
+    contended, crossed = measured.filter(pl.col("share") < 1), measured.filter(pl.col("cross_load") > 0)
     axes = []
     for name in AXES:
-        rows = contended if name in CONTENDED else measured
+        rows = contended if name in CONTENDED else crossed if name in OF_CROSS_TRAFFIC else measured
         of_each = rows.partition_by("backend") if name in OF_ONE_BACKEND else [rows]
         if any(part[name].n_unique() > 1 for part in of_each):
             axes.append(name)

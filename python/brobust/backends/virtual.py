@@ -235,6 +235,7 @@ def describe(
             "burst": s.path.burst_bytes,
             "loss": s.path.loss,
             "seed": run.seed,
+            "second": _second(s),
         },
         "aqm": _aqm(s),
         "senders": [
@@ -278,7 +279,10 @@ def _transfers(run: Run) -> dict[str, Any] | None:
         return None
     rtt = _changing(s.path.rtt, s.path.rtt_changes)
     each = cross_traffic.draw(s, run.seed)
-    return {"cc": cc_names.name_of(s.cross_traffic.cc), "sender": s.sender_count, "rtt": rtt, "each": each}
+    return {
+        "cc": cc_names.name_of(s.cross_traffic.cc), "sender": s.sender_count, "rtt": rtt,
+        "at_second": s.cross_traffic.enters == "second", "each": each,
+    }  # fmt: skip
 
 
 def _describe_programs(s: Scenario, ramdisk: Path) -> dict[str, Any]:
@@ -315,6 +319,13 @@ def _schedule(requested: Contention, seed: int) -> dict[str, Any]:
 def _buffer(buffer: units.Buffer, size: int) -> dict[str, int]:
     counted = {"p": "packets", "sp": "super_packets"}.get(buffer.unit)
     return {"bytes": size} if counted is None else {counted: round(buffer.amount)}
+
+
+def _second(s: Scenario) -> dict[str, Any] | None:
+    size = s.path.second_buffer_bytes
+    if s.path.second_bandwidth is None or size is None:
+        return None
+    return {"rate": s.path.second_bandwidth, "buffer": _buffer(s.path.second_buffer, size)}
 
 
 def _changing(first: int, changes: Changes) -> list[tuple[int, int]]:

@@ -136,7 +136,7 @@ def nothing_delivered(scenario: Scenario, delivered: Sequence[float]) -> str | N
 def _frames_of_path(scenario: Scenario) -> float:
     """Return how many full frames fit on the path and into its buffer."""
     path = scenario.path
-    return (path.bandwidth * path.rtt / 8e9 + path.buffer_bytes) / units.FRAME_BYTES
+    return (path.narrowest * path.rtt / 8e9 + path.buffer_bytes) / units.FRAME_BYTES
 
 
 def _max_time_to_first_byte(scenario: Scenario, group: Flows) -> int:
@@ -146,6 +146,8 @@ def _max_time_to_first_byte(scenario: Scenario, group: Flows) -> int:
     rtt = max([first, *(rtt for _, rtt in changes)])
     slowest = min([scenario.path.bandwidth, *(rate for _, rate in scenario.path.bandwidth_changes)])
     queue = scenario.path.buffer_bytes * 8 * 10**9 // slowest
+    if scenario.path.second_bandwidth is not None:
+        queue += (scenario.path.second_buffer_bytes or 0) * 8 * 10**9 // scenario.path.second_bandwidth
     off = _max_off_time(scenario.contention_of(group.sender)) + _max_off_time(scenario.receiver)
     return SYN_TIMEOUT + 2 * (rtt + queue + off)
 

@@ -72,7 +72,7 @@ RUNS: dict[str, Column] = {
     "cross_slowdown": Column(
         pl.Float64,
         "median of their completion times over the shortest possible: one and a half round trips, and their frames at "
-        "the bandwidth at first",
+        "the lowest bandwidth on their way",
     ),
     "cross_slowdown_p99": Column(pl.Float64, "99th percentile of the same"),
     "packet_hash": Column(

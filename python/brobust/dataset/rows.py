@@ -39,10 +39,12 @@ class Measured:
 # Fields whose columns say something else than the field's own value.
 _OF_A_RUN: dict[str, Callable[[Scenario], Any]] = {
     "path.buffer": lambda s: s.path.buffer_bytes,
+    "path.second_buffer": lambda s: s.path.second_buffer_bytes,
     "path.burst": lambda s: s.path.burst_bytes,
     "cross_traffic.cc": lambda s: s.cross_traffic.cc if s.cross_traffic.load else None,
     "cross_traffic.size": lambda s: s.cross_traffic.size if s.cross_traffic.load else None,
     "cross_traffic.shape": lambda s: s.cross_traffic.shape if s.cross_traffic.load else None,
+    "cross_traffic.enters": lambda s: s.cross_traffic.enters if s.cross_traffic.load else None,
     "cross_traffic.max_size": lambda s: s.cross_traffic.max_size if s.cross_traffic.load else None,
     "flows.count": lambda s: sum(group.count for group in s.flows),
     "programs.call_time": lambda s: None if s.traffic == "brobust" else s.programs.call_time,

@@ -375,13 +375,14 @@ def _refuse_files_of_others(directory: Path) -> None:
 
 # Columns that came to a schema later, by another one of their table, and what they would have said: senders had one
 # vCPU, which was kept busy, and the kernel's own pacing; no bottleneck had a token bucket, there were no programs, and
-# flows had no end, and there was no cross traffic.
+# flows had no end, and there was neither cross traffic nor a second bottleneck.
 _SINCE: dict[str, dict[str, float | str | None]] = {
     "share": {
         "vcpus": 1, "phase": None, "when_idle": None, "vcpu_shares": None, "sender_cpus": None, "pacing": "kernel",
         "burst_bytes": 0, "sender_program": None, "receiver_program": None, "call_us": None,
         "flow_bytes": None, "completion_ms": None, "cross_load": 0.0, "cross_cc": None, "cross_size_bytes": None,
-        "cross_shape": None, "cross_max_bytes": None, "cross_transfers": None, "cross_ended": None,
+        "cross_shape": None, "cross_max_bytes": None, "cross_enters": None,
+        "second_bandwidth_mbps": None, "second_buffer_bytes": None, "cross_transfers": None, "cross_ended": None,
         "cross_median_ms": None, "cross_p99_ms": None, "cross_slowdown": None, "cross_slowdown_p99": None,
     },
     "kind": {"vcpu": None},

@@ -118,6 +118,27 @@ ROWS = (
         axis=Axis("aqm"),
     ),
     Field(
+        "path.second_bandwidth", RATE, "--second-bandwidth", PATH,
+        "Rate of a second bottleneck, which packets reach as soon as they have left the first.",
+        if_absent="there is none", example="15mbit", min=MIN_RATE, max=MAX_RATE, only_on="virtual", instead="none",
+        column=FieldColumn(
+            "second_bandwidth_mbps", "number", "rate of the second bottleneck, Mbit/s; null: there was none", "Mbit/s"
+        ),
+        axis=Axis(
+            "second bandwidth", "bandwidth of the second bottleneck [Mbit/s]", "{} Mbit/s behind it",
+            {None: "one bottleneck"}, logarithmic=True,
+        ),
+    ),
+    Field(
+        "path.second_buffer", SIZE, "--second-buffer", PATH,
+        "Buffer of the second bottleneck, as that of the first, but not in super-packets.",
+        default="1bdp", only_on="virtual",
+        column=FieldColumn(
+            "second_buffer_bytes", "integer", "buffer of the second bottleneck, bytes; null: there was none", "B"
+        ),
+        axis=Axis("second buffer", "buffer of the second bottleneck [bytes]", "{} B second buffer", logarithmic=True),
+    ),
+    Field(
         "path.loss", FRACTION, "--loss", PATH,
         "Random loss before the bottleneck's buffer: 0.001 or 0.1%.",
         default="0", min=0, below=1,
@@ -214,8 +235,8 @@ ROWS = (
     # --- cross traffic ----------------------------------------------------------------------------------------
     Field(
         "cross_traffic.load", FRACTION, "--cross-load", CROSS,
-        "Short flows of a sender of their own, whose CPU is always there: their payload as a part of the bandwidth at "
-        "first. They begin at random times, whatever became of those before (open loop, Poisson). 0: none.",
+        "Short flows of a sender of their own, whose CPU is always there: their payload as a part of the bandwidth. "
+        "They begin at random times, whatever became of those before (open loop, Poisson). 0: none.",
         default="0", min=0, below=1, only_on="virtual",
         column=FieldColumn(
             "cross_load", "number", "payload of the cross traffic that was to be sent, as a part of the bandwidth"
@@ -253,6 +274,15 @@ ROWS = (
             "cross_max_bytes", "integer", "upper bound of the cross traffic's sizes, bytes; null: there was none", "B"
         ),
         axis=Axis("cross max", "upper bound of the sizes [bytes]", logarithmic=True),
+    ),
+    Field(
+        "cross_traffic.enters", NAME, "--cross-enters", CROSS,
+        "The bottleneck at which it enters the path, and of whose bandwidth its load is a part: first or second.",
+        default="first", only_on="virtual",
+        column=FieldColumn(
+            "cross_enters", "text", "bottleneck at which the cross traffic entered the path; null: there was none"
+        ),
+        axis=Axis("cross enters", phrase="cross traffic at the {} bottleneck"),
     ),
     # --- CPU contention --------------------------------------------------------------------------------------
     Field(

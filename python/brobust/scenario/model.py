@@ -63,6 +63,7 @@ class Scenario(Table):
     def broken_rules(self) -> Iterator[str]:
         yield from _flows_send_within_the_run(self)
         yield from _flows_have_room(self)
+        yield from _there_is_a_second_bottleneck_to_enter_at(self)
         yield from _controls_size_tso(self)
         if self.pacing.name in ("linux-4.14", "draft") and self.qdisc == "fq":
             yield f"pacing: {self.pacing} is how TCP paces by itself, but fq does it here; give qdisc none"
@@ -85,7 +86,9 @@ class Scenario(Table):
     def mean_transfers(self) -> float:
         """How many flows of cross traffic begin in a run, in the mean."""
         cross = self.cross_traffic
-        return cross.load * self.path.bandwidth / 8 / cross.size * self.duration / 1e9
+        second = self.path.second_bandwidth
+        bandwidth = self.path.bandwidth if second is None or cross.enters == "first" else second
+        return cross.load * bandwidth / 8 / cross.size * self.duration / 1e9
 
     @property
     def ccs(self) -> list[str]:
@@ -124,6 +127,8 @@ class Scenario(Table):
             del fields["programs"]
         if self.cross_traffic.load == 0:
             del fields["cross_traffic"]
+        if self.path.second_bandwidth is None:
+            del fields["path"]["second_bandwidth"], fields["path"]["second_buffer"]
         for group, of_group in zip(self.flows, fields["flows"], strict=True):
             if group.bytes is None:
                 del of_group["bytes"]
@@ -203,6 +208,12 @@ def _flows_have_room(scenario: Scenario) -> Iterator[str]:
             f"cross_traffic: load {cross.load:g} in flows of {units.show_size(cross.size)} makes some {transfers:.0f} "
             f"of them in {units.show_time(scenario.duration)}, and a run has room for {most}; give a larger size"
         )
+
+
+def _there_is_a_second_bottleneck_to_enter_at(scenario: Scenario) -> Iterator[str]:
+    cross = scenario.cross_traffic
+    if cross.load and cross.enters == "second" and scenario.path.second_bandwidth is None:
+        yield "cross_traffic.enters: the path has no second bottleneck; give path.second_bandwidth, or first"
 
 
 def _programs_are_the_traffic(scenario: Scenario) -> Iterator[str]:

@@ -64,6 +64,8 @@ class Path(Table):
     burst: types.BufferSize = described("path.burst")
     loss: types.Fraction = described("path.loss")
     aqm: types.QueueManagement = described("path.aqm")
+    second_bandwidth: types.OptionalBandwidth = described("path.second_bandwidth")
+    second_buffer: types.BufferSize = described("path.second_buffer")
     bandwidth_changes: types.BandwidthChanges = described("path.bandwidth_changes")
     rtt_changes: types.RttChanges = described("path.rtt_changes")
 
@@ -78,6 +80,16 @@ class Path(Table):
         return self.burst.bytes(self.bandwidth, self.rtt)
 
     @property
+    def second_buffer_bytes(self) -> int | None:
+        """The buffer of the second bottleneck, bytes; None: there is none."""
+        return None if self.second_bandwidth is None else self.second_buffer.bytes(self.second_bandwidth, self.rtt)
+
+    @property
+    def narrowest(self) -> int:
+        """The lowest bandwidth on the path at first, bit/s."""
+        return self.bandwidth if self.second_bandwidth is None else min(self.bandwidth, self.second_bandwidth)
+
+    @property
     def red_thresholds(self) -> tuple[int, int]:
         """The thresholds of red (Aqm.red_thresholds); bytes."""
         return self.aqm.red_thresholds(self.buffer_bytes)
@@ -85,6 +97,7 @@ class Path(Table):
     def broken_rules(self) -> Iterator[str]:
         yield from self._broken_rules_of_buffer()
         yield from self._broken_rules_of_burst()
+        yield from self._broken_rules_of_second()
         low, high = self.red_thresholds
         if self.aqm.name == "red" and not 0 < low < high <= self.buffer_bytes:
             yield (
@@ -106,6 +119,19 @@ class Path(Table):
                 f"buffer {self.buffer} is {self.buffer_bytes} bytes on this path; "
                 f"give at most {units.show_size(units.MAX_BUFFER_BYTES)}"
             )
+
+    def _broken_rules_of_second(self) -> Iterator[str]:
+        size = self.second_buffer_bytes
+        if self.second_bandwidth is None or size is None:
+            return
+        if not 2 * units.FRAME_BYTES <= size <= units.MAX_BUFFER_BYTES:
+            largest = units.show_size(units.MAX_BUFFER_BYTES)
+            yield f"second_buffer {self.second_buffer} is {size} bytes on this path; give 3028B to {largest}"
+        if self.second_buffer.unit == "sp":
+            yield f"second_buffer {self.second_buffer}: packets come there one by one; give bytes, bdp or frames (p)"
+        if self.aqm.name != "none":
+            second = units.show_rate(self.second_bandwidth)
+            yield f"second_bandwidth {second}: with aqm {self.aqm} there is one bottleneck; give aqm none, or no second"
 
     def _broken_rules_of_burst(self) -> Iterator[str]:
         if self.burst.amount > 0 and self.burst_bytes < units.FRAME_BYTES:
@@ -217,6 +243,7 @@ class CrossTraffic(Table):
     size: types.Bytes = described("cross_traffic.size")
     shape: float = described("cross_traffic.shape", allow_inf_nan=False)
     max_size: types.Bytes = described("cross_traffic.max_size")
+    enters: types.Enters = described("cross_traffic.enters")
 
     def broken_rules(self) -> Iterator[str]:
         if self.max_size <= self.size:

@@ -44,6 +44,7 @@ def _known_driver(given: str) -> str:
 
 Bandwidth = Annotated[int, BeforeValidator(units.bits_per_second), _written(units.show_rate)]
 Duration = Annotated[int, BeforeValidator(units.nanoseconds), _written(units.show_time)]
+OptionalBandwidth = Annotated[int | None, _unless(None, units.bits_per_second), _written(units.show_rate)]
 OptionalDuration = Annotated[int | None, _unless(None, units.nanoseconds), _written(units.show_time)]
 Phase = Annotated[int | Literal["random", "in", "out"], BeforeValidator(_phase), _written(units.show_time)]
 Samples = Annotated[int | Literal["ack"] | None, BeforeValidator(_samples), _written(units.show_time)]
@@ -73,6 +74,7 @@ def _files(given: object) -> object:
 
 Files = Annotated[tuple[str, ...], BeforeValidator(_files), PlainSerializer(list)]
 
+Enters = Literal["first", "second"]
 WhenIdle = Literal["spin", "sleep"]
 Backend = Literal["virtual", "vm"]
 Driver = Annotated[str, AfterValidator(_known_driver)]
