@@ -51,7 +51,7 @@ const MAX_CONNECTIONS: usize = 1 << 16;
 enum Bottleneck {
     Link {
         first: Queue,
-        second: Option<Second>,
+        second: Option<Box<Second>>,
     },
     Kernel {
         /// By flow: from the sender to the bottleneck.
@@ -97,13 +97,15 @@ impl Network {
             .map(|given| Connections { numbers: HashMap::new(), own_ports_only: programs::names_its_port(given) });
         let bottleneck = match topology.bottleneck {
             false => Bottleneck::Link {
-                second: path.second.map(|second| Second {
-                    queue: Queue::new(second.path(), connections),
-                    arriving: VecDeque::new(),
-                    enter_from: match &scenario.transfers {
-                        Some(transfers) if transfers.at_second => scenario.flows.len(),
-                        _ => usize::MAX,
-                    },
+                second: path.second.map(|second| {
+                    Box::new(Second {
+                        queue: Queue::new(second.path(), connections),
+                        arriving: VecDeque::new(),
+                        enter_from: match &scenario.transfers {
+                            Some(transfers) if transfers.at_second => scenario.flows.len(),
+                            _ => usize::MAX,
+                        },
+                    })
                 }),
                 first: Queue::new(path, connections),
             },
