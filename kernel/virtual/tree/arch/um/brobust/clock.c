@@ -14,6 +14,7 @@
  * and what becomes due in that time happens late too.
  */
 #include <linux/hrtimer.h>
+#include <linux/interrupt.h>
 #include <linux/kernel.h>
 #include <linux/math64.h>
 #include <linux/minmax.h>
@@ -21,6 +22,9 @@
 #include <linux/time-internal.h>
 
 #include "internal.h"
+
+extern struct list_head time_travel_events; /* arch/um/kernel/time.c */
+extern ktime_t tick_next_period;	    /* kernel/time/tick-internal.h */
 
 void (*brobust_before_exchange)(void);
 void (*brobust_after_exchange)(void);
@@ -59,6 +63,21 @@ int brobust_advance_to(unsigned long long event, unsigned long long *now)
 	}
 	*now = at;
 	return true;
+}
+
+/* Return whether nothing but what happens at `at` would happen until then: no timer, no tick, no other
+ * work, no exchange with the controller, no end of the timeslice. Then a handler that has done all
+ * its work may move the clock there by itself, which saves the way through the idle loop and an
+ * interrupt. Timers of the timer wheel never expire before the next tick, so these few need not be
+ * looked at. */
+bool brobust_may_advance_to(u64 at)
+{
+	struct time_travel_event *first =
+	    list_first_entry_or_null(&time_travel_events, struct time_travel_event, list);
+
+	return at < brobust->horizon && in_window(at) == at && (!first || at < first->time) &&
+	       at - brobust_now() < ktime_sub(tick_next_period, ktime_get()) && !need_resched() &&
+	       !local_softirq_pending();
 }
 
 /* Spend CPU time, inside windows. */

@@ -18,12 +18,15 @@ extern void (*brobust_before_exchange)(void); /* flows.c: what the flows have ac
 extern void (*brobust_after_exchange)(void);  /* netdev.c: takes the frames that were left */
 void brobust_sleep_until(u64 when);
 
+bool brobust_may_advance_to(u64 at);
+
 /* netdev.c */
 int brobust_net_create(void);
 
 /* flows.c */
 int brobust_flows_start(void);
 void brobust_flow_changed(u32 number); /* called by probe.c */
+void brobust_read_sinks(void); /* called by netdev.c after the packets of an interrupt */
 
 /* programs.c */
 int brobust_programs_start(void);

@@ -87,26 +87,53 @@ static void complete_sent(struct brobust_net *net, int budget)
 		netif_wake_queue(net->dev);
 }
 
-static int poll(struct napi_struct *napi, int budget)
+static struct sk_buff *next_due_packet(struct brobust_net *net)
+{
+	struct sk_buff *skb = skb_peek(&net->arriving);
+
+	return skb && due_of(skb)->at <= brobust_now() ? skb : NULL;
+}
+
+/* Hand over the packets that have arrived. Where there is one only, GRO has nothing to merge. */
+static int receive_due(struct brobust_net *net, int budget)
 {
 	struct sk_buff *skb;
 	int done = 0;
 
-	complete_sent(net, budget);
-	while (done < budget && (skb = skb_peek(&net->arriving)) &&
-	       due_of(skb)->at <= brobust_now()) {
+	while (done < budget && (skb = next_due_packet(net))) {
 		__skb_unlink(skb, &net->arriving);
 		brobust_charge_cpu(brobust->rx_packet_cost);
 		brobust->rx_packets++;
 		/* A router must see every packet by itself: its device does not segment. */
-		if (brobust->role == BROBUST_BOTTLENECK)
+		if (brobust->role == BROBUST_BOTTLENECK || (!done && !next_due_packet(net)))
 			netif_receive_skb(skb);
 		else
-			napi_gro_receive(napi, skb);
+			napi_gro_receive(&net->napi, skb);
 		done++;
 	}
-	if (done < budget && napi_complete_done(napi, done))
+	return done;
+}
+
+/* Handle an interrupt, and those after it as long as nothing else happens in between. */
+static int poll(struct napi_struct *napi, int budget)
+{
+	int done;
+
+	for (;;) {
+		complete_sent(net, budget);
+		done = receive_due(net, budget);
+		if (done == budget)
+			return done;
+		if (done > 1)
+			break; /* GRO may hold packets, which the end of this poll hands over */
+		brobust_read_sinks();
+		if (!brobust_may_advance_to(next_due(net)))
+			break;
+		time_travel_time = next_due(net);
+	}
+	if (napi_complete_done(napi, done))
 		arm_interrupt(net);
+	brobust_read_sinks();
 	return done;
 }
 
