@@ -4,10 +4,12 @@
  * disk, and no copy of data that nobody reads. Where programs are given (programs.c), those send
  * and receive instead, as a check on the code here.
  */
+#include <linux/bvec.h>
 #include <linux/delay.h>
 #include <linux/in.h>
 #include <linux/kthread.h>
 #include <linux/net.h>
+#include <linux/version.h>
 #include <net/tcp.h>
 
 #include "internal.h"
@@ -17,21 +19,38 @@
 #define WRITE_BYTES (128 << 10)
 
 static struct socket *sockets[BROBUST_FLOWS]; /* of a sender's flows, without transfers */
-static char nothing[WRITE_BYTES];
+static struct page *nothing;
+
+/* What is sent is never read, so the stack is given the same pages again and again, where it can
+ * take pages. */
+static int write_some(struct socket *socket, u32 size)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 5, 0)
+	struct msghdr message = {.msg_flags = MSG_SPLICE_PAGES};
+	struct bio_vec block;
+
+	bvec_set_page(&block, nothing, size, 0);
+	iov_iter_bvec(&message.msg_iter, ITER_SOURCE, &block, 1, size);
+	return sock_sendmsg(socket, &message);
+#else
+	struct kvec block = {.iov_base = page_address(nothing), .iov_len = size};
+	struct msghdr message = {};
+
+	return kernel_sendmsg(socket, &message, &block, 1, size);
+#endif
+}
 
 /* Write until `until`, or until `limit` bytes are written. Return false if the flow is over. */
 static bool write_bulk(struct socket *socket, u64 until, u64 limit)
 {
 	while (brobust_now() < until && limit) {
 		u32 size = min_t(u64, limit, WRITE_BYTES);
-		struct kvec block = {.iov_base = nothing, .iov_len = size};
-		struct msghdr message = {};
 		u64 left = until - brobust_now();
 		int sent;
 
 		socket->sk->sk_sndtimeo =
 		    left > NSEC_PER_SEC * 3600 ? MAX_SCHEDULE_TIMEOUT : nsecs_to_jiffies(left) + 1;
-		sent = kernel_sendmsg(socket, &message, &block, 1, size);
+		sent = write_some(socket, size);
 		if (sent < 0 && sent != -EAGAIN)
 			return false;
 		if (sent > 0)
@@ -231,6 +250,9 @@ int brobust_flows_start(void)
 	if (brobust->role == BROBUST_RECEIVER)
 		return listen();
 	brobust_before_exchange = report_changes;
+	nothing = alloc_pages(GFP_KERNEL | __GFP_ZERO | __GFP_COMP, get_order(WRITE_BYTES));
+	if (!nothing)
+		return -ENOMEM;
 	for (number = 0; number < brobust->transfers_from; number++)
 		if (brobust->flow[number].used)
 			kthread_run(source, (void *)number, "source");
