@@ -3,8 +3,8 @@ use crate::shared::{FrameHead, FRAME_BYTES};
 
 const ETHERNET: usize = 14;
 const MAX_HEADER: usize = 128;
-/// Longest frame, bytes: with an IPv4 packet of the greatest length, which a super-packet may have.
-const MAX_LENGTH: u32 = ETHERNET as u32 + 65535;
+/// Longest frame, bytes: with a super-packet of the greatest length (the kernel's GSO_MAX_SIZE).
+const MAX_LENGTH: u32 = ETHERNET as u32 + 8 * 65535;
 
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;

@@ -97,6 +97,9 @@ pub struct Work {
     pub timers: u64,
     pub received_packets: u64,
     pub sent_skbs: u64,
+    /// Interrupts of all network devices, and packets that found their rings full.
+    pub interrupts: u64,
+    pub nic_drops: u64,
     pub boot_s: f64,
     pub run_s: f64,
 }

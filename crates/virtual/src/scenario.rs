@@ -38,6 +38,15 @@ pub struct Scenario {
     pub coalesce: u64,
     /// Largest super-packet that the senders' network devices take, bytes with headers.
     pub tso_max_size: u32,
+    /// Whether the kernels' lib/dim chooses how long interrupts wait, instead of `coalesce`.
+    #[serde(default)]
+    pub adaptive_rx: bool,
+    /// Whether the packets of an interrupt are merged.
+    #[serde(default = "yes")]
+    pub gro: bool,
+    /// Packets that wait in a network device for its kernel; more are lost. 0: any number may wait.
+    #[serde(default)]
+    pub rx_ring: u32,
     /// How much of what departures were late the senders make up for, us (net.ipv4.tcp_pacing_lag_us of kernel/patches/kept).
     #[serde(default)]
     pub pacing_lag_us: u32,
@@ -50,6 +59,10 @@ pub struct Scenario {
     /// Where virtual time waits for a debugger.
     #[serde(default)]
     pub debugger: Option<Debugger>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// A kernel to which a debugger is to attach, and when.
@@ -166,8 +179,10 @@ const MAX_TIME: u64 = 3_600_000_000_000;
 const SECOND: u64 = 1_000_000_000;
 /// The 64 that a scenario may have, and one for cross traffic.
 const MAX_SENDERS: usize = 65;
-/// Sizes of a super-packet that are allowed, bytes: from two segments to the kernel's GSO_LEGACY_MAX_SIZE.
-const TSO_SIZES: RangeInclusive<u32> = 4096..=65536;
+/// Sizes of a super-packet that are allowed, bytes: from two segments to the kernel's GSO_MAX_SIZE.
+const TSO_SIZES: RangeInclusive<u32> = 4096..=524_280;
+/// What fits into a packet of IPv4, and into a frame that carries payload.
+const LARGEST_WITHOUT_BIG_TCP: u32 = 65536;
 /// Smallest token bucket, bytes: a full frame.
 const MIN_BURST: u64 = 1514;
 /// Longest name of a queueing discipline, bytes: IFNAMSIZ less the final zero, as in brobust.h.
@@ -207,6 +222,16 @@ impl Scenario {
         if !TSO_SIZES.contains(&self.tso_max_size) {
             let (least, most) = (TSO_SIZES.start(), TSO_SIZES.end());
             return Err(format!("nic.tso_max_size: {} is not between {least} and {most} bytes", self.tso_max_size));
+        }
+        if self.tso_max_size > LARGEST_WITHOUT_BIG_TCP && self.programs.is_some() {
+            let most = LARGEST_WITHOUT_BIG_TCP;
+            return Err(format!(
+                "nic.tso_max_size: {} with programs, which have up to {most} bytes",
+                self.tso_max_size
+            ));
+        }
+        if self.adaptive_rx && self.coalesce > 0 {
+            return Err("nic.coalesce: adaptive_rx chooses the time by itself".into());
         }
         if self.senders.is_empty() || self.senders.len() > MAX_SENDERS {
             return Err(format!("senders: {} of them; a run has 1 to {MAX_SENDERS}", self.senders.len()));

@@ -259,6 +259,8 @@ impl Simulation {
             self.work.timers += shared.timers;
             self.work.received_packets += shared.rx_packets;
             self.work.sent_skbs += shared.tx_skbs;
+            self.work.interrupts += shared.interrupts;
+            self.work.nic_drops += shared.rx_dropped;
         }
         let busy = self.nodes[..self.topology.senders].iter_mut().map(|node| node.kernel.shared().charged).collect();
         self.work.run_s = self.begun.elapsed().as_secs_f64();
@@ -447,6 +449,8 @@ fn describe(shared: &mut Shared, scenario: &Scenario, topology: Topology, number
     shared.tcp_memory = scenario.tcp_memory;
     (shared.tx_completion, shared.coalesce) = (scenario.tx_completion, scenario.coalesce);
     shared.tso_max_size = scenario.tso_max_size;
+    (shared.adaptive_rx, shared.gro, shared.rx_ring) =
+        (scenario.adaptive_rx.into(), scenario.gro.into(), scenario.rx_ring);
     if let Some(sender) = scenario.senders.get(number) {
         let CpuCost { timer, rx_packet, tx_skb, tx_byte } = sender.cpu;
         (shared.timer_cost, shared.rx_packet_cost, shared.tx_skb_cost, shared.tx_byte_cost) =

@@ -57,6 +57,9 @@ RUNS: dict[str, Column] = {
         pl.Float64, "99th percentile of the sender's smoothed RTT, ms; on vm it was read every 100 ms"
     ),
     "drops": Column(pl.Int64, "packets of this flow dropped at the bottleneck; null on vm"),
+    "nic_drops": Column(
+        pl.Int64, "packets of the run that found the ring of a NIC full (nic.rx_ring), at either end; null on vm"
+    ),
     "queue_mean_ms": Column(pl.Float64, "mean queueing delay of this flow's packets at the bottleneck, ms; null on vm"),
     "skb_mean_bytes": Column(pl.Float64, "mean payload of a TSO packet, bytes; null on vm"),
     "pacing_idle_ms": Column(

@@ -41,7 +41,6 @@ from brobust.scenario.description import (
     FieldColumn,
 )
 from brobust.scenario.specs import MAX_RATE, MAX_TIME, MIN_RATE
-from brobust.units import SUPER_PACKET_BYTES
 
 MAX_RTT = 10_000_000_000  # ns
 MAX_CYCLES = 1e12
@@ -470,12 +469,42 @@ ROWS = (
     ),
     Field(
         "nic.coalesce", TIME, "--coalesce", SENDER,
-        "Longest time for which the NIC holds received packets back, to deliver several with one interrupt.",
+        "Longest time for which the NICs at both ends hold received packets back, to deliver several with one "
+        "interrupt.",
         default="0s", min=0, max=1_000_000_000, only_on="virtual",
         column=FieldColumn(
             "coalesce_us", "number", "receive interrupt coalescing of the sender's NIC, us; null on vm", "us", "vm"
         ),
         axis=Axis("coalesce", "receive interrupt coalescing [us]"),
+    ),
+    Field(
+        "nic.adaptive_rx", NAME, "--adaptive-rx", SENDER,
+        "Whether the kernel chooses how long the NIC holds received packets back, as drivers of 25G NICs do (mlx5 and "
+        "ice, by lib/dim): off or on.",
+        default="off", only_on="virtual",
+        column=FieldColumn(
+            "adaptive_rx", "text", "whether the NICs' drivers adapt their receive interrupts; null on vm", "", "vm"
+        ),
+        axis=Axis(
+            "adaptive rx", phrase="adaptive rx {}", phrases={"off": "fixed interrupts", "on": "adaptive interrupts"}
+        ),
+    ),
+    Field(
+        "nic.gro", NAME, "--gro", SENDER,
+        "Whether received packets that wait for the same interrupt are merged (GRO): on or off.",
+        default="on", only_on="virtual",
+        column=FieldColumn("gro", "text", "whether packets of an interrupt are merged; null on vm", "", "vm"),
+        axis=Axis("GRO", phrase="GRO {}"),
+    ),
+    Field(
+        "nic.rx_ring", COUNT, "--rx-ring", SENDER,
+        "Packets that can wait in the NIC while the kernel does other things or has no CPU; more are lost. mlx5 has "
+        "1024, QEMU's virtio-net 256.",
+        if_absent="any number", example=1024, min=1, max=65536, only_on="virtual", instead="none",
+        column=FieldColumn(
+            "rx_ring_packets", "integer", "packets that the ring of a NIC holds; null: any number, and on vm", "", "vm"
+        ),
+        axis=Axis("rx ring", "receive ring [packets]", "ring of {}"),
     ),
     Field(
         "nic.tx_completion", TIME, "--tx-completion", SENDER,
@@ -488,8 +517,9 @@ ROWS = (
     ),
     Field(
         "nic.tso_max_size", SIZE, "--tso-max-size", SENDER,
-        "Largest TSO packet that the NIC takes; a USB adapter takes 16kB.",
-        default="65.536kB", min=4096, max=SUPER_PACKET_BYTES, only_on="virtual",
+        "Largest TSO packet that the NIC takes; a USB adapter takes 16kB, one with BIG TCP up to 524.28kB (Linux 6.3 "
+        "and newer).",
+        default="65.536kB", min=4096, max=524_280, only_on="virtual",
         column=FieldColumn(
             "tso_max_bytes", "integer", "largest TSO packet that the sender's NIC takes, bytes; null on vm", "B", "vm"
         ),

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from brobust import quic, units
 from brobust.scenario import defaults, types
-from brobust.scenario.fields import MAX_SENDERS
+from brobust.scenario.fields import FIELDS, MAX_SENDERS
 from brobust.scenario.specs import Changes
 from brobust.scenario.tables import Contention, Cpu, CrossTraffic, Flows, Nic, Path, Programs, Table, described
 
@@ -67,6 +67,8 @@ class Scenario(Table):
         yield from _controls_size_tso(self)
         if self.pacing.name in ("linux-4.14", "draft") and self.qdisc == "fq":
             yield f"pacing: {self.pacing} is how TCP paces by itself, but fq does it here; give qdisc none"
+        if self.nic.adaptive_rx == "on" and self.nic.coalesce:
+            yield f"nic.coalesce: {units.show_time(self.nic.coalesce)}, but adaptive_rx chooses the time; give 0s"
         yield from _programs_are_the_traffic(self)
         yield from _stacks_have_the_controls(self)
         yield from _changes_are_within_the_run(self)
@@ -134,6 +136,9 @@ class Scenario(Table):
                 del of_group["bytes"]
             if group.start_spread == 0:
                 del of_group["start_spread"]
+        for key in ("adaptive_rx", "gro", "rx_ring"):
+            if getattr(self.nic, key) == FIELDS[f"nic.{key}"].default:
+                del fields["nic"][key]
         canonical = json.dumps(fields, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 

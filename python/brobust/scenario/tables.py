@@ -263,10 +263,13 @@ class Cpu(Table):
 
 
 class Nic(Table):
-    """The sender's network card."""
+    """The network cards: of senders and receiver what they receive, of senders what they send."""
 
     described_as = "nic"
     coalesce: types.Duration = described("nic.coalesce")
+    adaptive_rx: types.OnOff = described("nic.adaptive_rx")
+    gro: types.OnOff = described("nic.gro")
+    rx_ring: int | None = described("nic.rx_ring")
     tx_completion: types.Duration = described("nic.tx_completion")
     tso_max_size: types.Bytes = described("nic.tso_max_size")
 

@@ -80,6 +80,7 @@ Backend = Literal["virtual", "vm"]
 Driver = Annotated[str, AfterValidator(_known_driver)]
 Accelerator = Literal["auto", "kvm", "tcg", "uml"]
 Qdisc = Literal["none", "fq"]
+OnOff = Literal["on", "off"]
 TsoSizing = Literal["kernel", "rate", "control"]
 
 

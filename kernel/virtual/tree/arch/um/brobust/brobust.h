@@ -149,6 +149,9 @@ struct brobust_shared {
 	u32 tcp_memory; /* upper limit of a socket's buffers, bytes */
 	u64 tx_completion, coalesce;
 	u32 tso_max_size;  /* what the network device takes at once, with headers, bytes */
+	u32 rx_ring;	   /* packets that have arrived and wait for the kernel; 0: any number */
+	u32 gro;	   /* merge the packets of an interrupt */
+	u32 adaptive_rx;   /* let the kernel's lib/dim choose how long interrupts wait */
 	u32 pacing_lag_us; /* net.ipv4.tcp_pacing_lag_us, as that of kernel/patches/kept */
 	u64 timer_cost, rx_packet_cost, tx_skb_cost, tx_byte_cost;
 	char qdisc[16];
@@ -173,6 +176,8 @@ struct brobust_shared {
 	u32 running;   /* how many programs have not ended */
 	u64 now, next; /* `next`: when the kernel will next do something by itself; ~0: never */
 	u64 timers, rx_packets, tx_skbs, charged; /* counts; `charged`: CPU time in ns */
+	u64 interrupts,
+	    rx_dropped; /* of the device: those that it raised; packets it had no room for */
 	char words[256];
 
 	struct brobust_flow flow[BROBUST_FLOWS];

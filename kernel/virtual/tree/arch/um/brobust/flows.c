@@ -25,19 +25,20 @@ static struct page *nothing;
  * take pages. */
 static int write_some(struct socket *socket, u32 size)
 {
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 5, 0)
-	struct msghdr message = {.msg_flags = MSG_SPLICE_PAGES};
-	struct bio_vec block;
-
-	bvec_set_page(&block, nothing, size, 0);
-	iov_iter_bvec(&message.msg_iter, ITER_SOURCE, &block, 1, size);
-	return sock_sendmsg(socket, &message);
-#else
 	struct kvec block = {.iov_base = page_address(nothing), .iov_len = size};
 	struct msghdr message = {};
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 5, 0)
+	struct bio_vec pages;
 
-	return kernel_sendmsg(socket, &message, &block, 1, size);
+	/* So many pages of 4 KiB do not fit into the largest packets. */
+	if (brobust->tso_max_size <= GSO_LEGACY_MAX_SIZE) {
+		bvec_set_page(&pages, nothing, size, 0);
+		iov_iter_bvec(&message.msg_iter, ITER_SOURCE, &pages, 1, size);
+		message.msg_flags = MSG_SPLICE_PAGES;
+		return sock_sendmsg(socket, &message);
+	}
 #endif
+	return kernel_sendmsg(socket, &message, &block, 1, size);
 }
 
 /* Write until `until`, or until `limit` bytes are written. Return false if the flow is over. */

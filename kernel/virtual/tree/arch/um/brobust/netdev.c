@@ -4,12 +4,14 @@
  *
  * A frame is handed over with the time at which it was sent. Frames from the link come ahead of
  * time, each with the time at which it arrives. They raise the interrupt then, or `coalesce` later
- * together with all that arrived until then. A sent packet is freed `tx_completion` after it was
- * handed over, which is what TCP small queues wait for.
+ * together with all that arrived until then. With `adaptive_rx` the kernel's own library for drivers
+ * (lib/dim) chooses how long that is. What arrives while `rx_ring` packets wait is lost. A sent packet
+ * is freed `tx_completion` after it was handed over, which is what TCP small queues wait for.
  *
  * A bottleneck's device sends at `rate` and takes one packet at a time, so that all queueing
  * happens in the queueing discipline in front of it.
  */
+#include <linux/dim.h>
 #include <linux/etherdevice.h>
 #include <linux/ip.h>
 #include <linux/math64.h>
@@ -17,6 +19,7 @@
 #include <linux/tcp.h>
 #include <linux/time-internal.h>
 #include <linux/udp.h>
+#include <linux/version.h>
 #include <net/ip.h>
 
 #include "internal.h"
@@ -30,6 +33,10 @@ struct brobust_net {
 	struct napi_struct napi;
 	struct sk_buff_head arriving, completing; /* in order of their due time */
 	struct time_travel_event interrupt;
+	u64 hold; /* ns for which the first packet may wait for others */
+	u32 most; /* as many packets raise the interrupt at once; 0: no number does */
+	struct dim dim;
+	u64 rx_bytes;
 	struct page *payload; /* one page in place of all payload that is not carried */
 };
 
@@ -44,13 +51,32 @@ static struct due *due_of(struct sk_buff *skb)
 	return (struct due *)skb->cb;
 }
 
+/* Return when the packets that arrive raise the interrupt, of which `first` is the first. */
+static u64 interrupt_time(struct brobust_net *net, struct sk_buff *first)
+{
+	u64 latest = due_of(first)->at + net->hold;
+	struct sk_buff *skb = first;
+	u32 count = 0;
+
+	if (!net->hold || !net->most)
+		return latest;
+	skb_queue_walk_from(&net->arriving, skb)
+	{
+		if (due_of(skb)->at >= latest)
+			break;
+		if (++count == net->most)
+			return due_of(skb)->at;
+	}
+	return latest;
+}
+
 static u64 next_due(struct brobust_net *net)
 {
 	struct sk_buff *in = skb_peek(&net->arriving), *out = skb_peek(&net->completing);
 	u64 at = U64_MAX;
 
 	if (in)
-		at = due_of(in)->at + brobust->coalesce;
+		at = interrupt_time(net, in);
 	if (out)
 		at = min(at, due_of(out)->at);
 	return at;
@@ -68,8 +94,43 @@ static void arm_interrupt(struct brobust_net *net)
 	local_irq_restore(flags);
 }
 
+static void use_profile(struct brobust_net *net)
+{
+	struct dim_cq_moder chosen = net_dim_get_rx_moderation(net->dim.mode, net->dim.profile_ix);
+
+	net->hold = chosen.usec * NSEC_PER_USEC;
+	net->most = chosen.pkts;
+	net->dim.state = DIM_START_MEASURE;
+}
+
+static void on_dim_work(struct work_struct *work)
+{
+	use_profile(container_of(container_of(work, struct dim, work), struct brobust_net, dim));
+}
+
+static void moderate(struct brobust_net *net)
+{
+	struct dim_sample sample = {};
+
+	dim_update_sample(brobust->interrupts, brobust->rx_packets, net->rx_bytes, &sample);
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+	net_dim(&net->dim, &sample);
+#else
+	net_dim(&net->dim, sample);
+#endif
+}
+
+/* Drivers tell lib/dim of every interrupt when they arm the next one. */
+static void begin_interrupt(struct brobust_net *net)
+{
+	brobust->interrupts++;
+	if (brobust->adaptive_rx && brobust->interrupts > 1)
+		moderate(net);
+}
+
 static void on_interrupt(struct time_travel_event *event)
 {
+	begin_interrupt(net);
 	napi_schedule(&net->napi);
 }
 
@@ -85,6 +146,27 @@ static void complete_sent(struct brobust_net *net, int budget)
 	}
 	if (any && netif_queue_stopped(net->dev))
 		netif_wake_queue(net->dev);
+}
+
+/* Lose what arrived while the ring was full. Nothing has been taken out of it since, as the kernel
+ * did other things or had no CPU. */
+static void drop_beyond_ring(struct brobust_net *net)
+{
+	struct sk_buff *skb, *next;
+	u32 count = 0;
+
+	if (!brobust->rx_ring)
+		return;
+	skb_queue_walk_safe(&net->arriving, skb, next)
+	{
+		if (due_of(skb)->at > brobust_now())
+			break;
+		if (++count <= brobust->rx_ring)
+			continue;
+		__skb_unlink(skb, &net->arriving);
+		kfree_skb(skb);
+		brobust->rx_dropped++;
+	}
 }
 
 static struct sk_buff *next_due_packet(struct brobust_net *net)
@@ -104,8 +186,10 @@ static int receive_due(struct brobust_net *net, int budget)
 		__skb_unlink(skb, &net->arriving);
 		brobust_charge_cpu(brobust->rx_packet_cost);
 		brobust->rx_packets++;
+		net->rx_bytes += skb->len;
 		/* A router must see every packet by itself: its device does not segment. */
-		if (brobust->role == BROBUST_BOTTLENECK || (!done && !next_due_packet(net)))
+		if (!brobust->gro || brobust->role == BROBUST_BOTTLENECK ||
+		    (!done && !next_due_packet(net)))
 			netif_receive_skb(skb);
 		else
 			napi_gro_receive(&net->napi, skb);
@@ -121,6 +205,7 @@ static int poll(struct napi_struct *napi, int budget)
 
 	for (;;) {
 		complete_sent(net, budget);
+		drop_beyond_ring(net);
 		done = receive_due(net, budget);
 		if (done == budget)
 			return done;
@@ -130,6 +215,7 @@ static int poll(struct napi_struct *napi, int budget)
 		if (!brobust_may_advance_to(next_due(net)))
 			break;
 		time_travel_time = next_due(net);
+		begin_interrupt(net);
 	}
 	if (napi_complete_done(napi, done))
 		arm_interrupt(net);
@@ -260,6 +346,19 @@ static const struct net_device_ops operations = {
     .ndo_validate_addr = eth_validate_addr,
 };
 
+/* As `ip link set gso_ipv4_max_size`: IPv4 packets of more than 64 KiB. */
+static int allow_big_tcp(struct net_device *dev)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
+	WRITE_ONCE(dev->gso_max_size, brobust->tso_max_size);
+	WRITE_ONCE(dev->gso_ipv4_max_size, brobust->tso_max_size);
+	WRITE_ONCE(dev->gro_ipv4_max_size, brobust->tso_max_size);
+	return 0;
+#else
+	return -EOPNOTSUPP;
+#endif
+}
+
 int brobust_net_create(void)
 {
 	static const u8 address[ETH_ALEN] = {2, 0, 0, 0, 0, 1};
@@ -276,6 +375,12 @@ int brobust_net_create(void)
 	skb_queue_head_init(&net->arriving);
 	skb_queue_head_init(&net->completing);
 	time_travel_set_event_fn(&net->interrupt, on_interrupt);
+	net->hold = brobust->coalesce;
+	if (brobust->adaptive_rx) {
+		INIT_WORK(&net->dim.work, on_dim_work);
+		net->dim.mode = DIM_CQ_PERIOD_MODE_START_FROM_EQE;
+		use_profile(net);
+	}
 	dev->netdev_ops = &operations;
 	/* No ARP: all nodes have the same Ethernet address, and the link forwards by IP address. */
 	dev->flags |= IFF_NOARP;
@@ -287,6 +392,8 @@ int brobust_net_create(void)
 			dev->hw_features |= NETIF_F_GSO_UDP_L4;
 		dev->features = dev->hw_features;
 		netif_set_tso_max_size(dev, brobust->tso_max_size);
+		if (brobust->tso_max_size > GSO_LEGACY_MAX_SIZE && allow_big_tcp(dev))
+			return -EOPNOTSUPP;
 	} else {
 		dev->features = NETIF_F_SG | NETIF_F_HW_CSUM;
 	}
