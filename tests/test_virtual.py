@@ -379,6 +379,37 @@ class TestSenders:
         assert policed["queue_mean_ms"] == 0 and policed["drops"] > 0 and policed["burst_bytes"] == 125_000
         assert 0 < shaped["queue_mean_ms"] <= 10 and 0 < policed["throughput_mbps"] < shaped["throughput_mbps"]
 
+    def test_senders_and_receiver_in_turns_send_the_same_packets(self) -> None:
+        """They run in turns unless every packet is kept."""
+        for more in (
+            {},
+            {"contention": {"share": 0.5}},
+            {"cpu": {"frequency": "600MHz"}},
+            {"receiver": {"share": 0.5}},
+        ):
+            scenario = {**SHORT, **more, "flows": [{"cc": "bbr"}, {"cc": "cubic", "rtt": "30ms", "sender": 2}]}
+            assert hash_of(**scenario) == hash_of(**scenario, packets=True), more
+
+    def test_what_a_real_nic_does(self) -> None:
+        """Interrupts that wait for more are fewer ACKs, more so with GRO; a ring that is full loses packets."""
+
+        def of(nic: dict[str, Any], share: float = 1) -> tuple[int, dict[str, Any]]:
+            result = run(
+                path={"bandwidth": "1gbit", "rtt": "2ms", "buffer": "4bdp"}, flows=[{"cc": "cubic"}], duration="1s",
+                contention={"share": share, "timeslice": "2ms"}, nic=nic, packets=True,
+            )  # fmt: skip
+            row = result.runs.row(0, named=True)
+            assert row["throughput_mbps"] > 800 or share < 1
+            return result.packets.filter(pl.col("direction") == "ack").height, row
+
+        each, adaptive = of({})[0], of({"adaptive_rx": "on"})[0]
+        held, unmerged = of({"coalesce": "100us"})[0], of({"coalesce": "100us", "gro": "off"})[0]
+        assert 0 < adaptive < each / 2 and 0 < held < each / 2 < unmerged
+        drops = [of({"rx_ring": ring} if ring else {}, share=0.5)[1]["nic_drops"] for ring in (None, 16, 4096)]
+        assert drops[0] == 0 < drops[1] and drops[2] == 0
+        sizes = [of({"tso_max_size": size})[1]["skb_mean_bytes"] for size in ("65.536kB", "262.144kB")]
+        assert 0 < sizes[0] < 65536 < sizes[1]
+
     def test_a_kept_schedule_changes_no_packet_of_an_undisturbed_sender(self) -> None:
         two = {"rtt": ["10ms", "40ms"], "buffer": ["0.5bdp", "1bdp", "12bdp"], "loss": ["0", "0.1%", "2%"]}
         paths: list[dict[str, Any]] = [

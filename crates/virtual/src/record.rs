@@ -149,7 +149,8 @@ pub struct Recorder {
     /// End of the run's duration. Programs may need longer: packets sent later are captured and hashed, and nothing else.
     end: u64,
     interval: u64,
-    hash: Sha256,
+    /// Of what went to the receiver, and of what came from it: of each in the order of its times.
+    hashes: [Sha256; 2],
     flows: Vec<FlowRecord>,
     connections: Vec<ConnectionRecord>,
     /// Whether programs send. What a flow has received is then counted here.
@@ -250,7 +251,7 @@ impl Recorder {
             origin,
             end: origin + scenario.duration,
             interval: scenario.interval,
-            hash: Sha256::new(),
+            hashes: [Sha256::new(), Sha256::new()],
             flows: scenario.flows.iter().map(of_flow).collect(),
             connections: (0..connections).map(connection_of).collect(),
             of_programs,
@@ -283,7 +284,7 @@ impl Recorder {
     pub fn left_bottleneck(&mut self, packet: Packet, left: u64, arrived: u64, waited: u64, frame: &Frame) {
         self.count(Packet { waited, ..packet }, true);
         self.count_payload(Packet { arrived: Some(arrived), ..packet }, frame);
-        self.hash_frame(usize::MAX, left, Some(arrived), frame);
+        self.hash_frame(usize::MAX, left, Some(arrived), frame, false);
         if let (Some(table), Some(row)) = (&mut self.packets, packet.row) {
             table.left_s[row] = since(self.origin, left);
             table.arrived_s[row] = since(self.origin, arrived);
@@ -335,7 +336,7 @@ impl Recorder {
     }
 
     fn row(&mut self, from: usize, packet: Packet, frame: &Frame, is_ack: bool) -> Option<usize> {
-        self.hash_frame(from, packet.sent, packet.arrived.or(packet.entered), frame);
+        self.hash_frame(from, packet.sent, packet.arrived.or(packet.entered), frame, is_ack);
         self.capture(packet.sent, frame);
         let (headers, origin) = (&frame.headers, self.origin);
         let connection = self.connections.get_mut(packet.connection).filter(|_| packet.sent < self.end)?;
@@ -368,13 +369,14 @@ impl Recorder {
         Some(table.flow.len() - 1)
     }
 
-    fn hash_frame(&mut self, from: usize, sent: u64, arrived: Option<u64>, frame: &Frame) {
-        self.hash.update((from as u64).to_le_bytes());
-        self.hash.update((sent - self.origin).to_le_bytes());
-        self.hash.update(arrived.map_or(u64::MAX, |arrived| arrived - self.origin).to_le_bytes());
-        self.hash.update(frame.length.to_le_bytes());
-        self.hash.update(frame.header());
-        self.hash.update(frame.carried());
+    fn hash_frame(&mut self, from: usize, sent: u64, arrived: Option<u64>, frame: &Frame, is_ack: bool) {
+        let hash = &mut self.hashes[usize::from(is_ack)];
+        hash.update((from as u64).to_le_bytes());
+        hash.update((sent - self.origin).to_le_bytes());
+        hash.update(arrived.map_or(u64::MAX, |arrived| arrived - self.origin).to_le_bytes());
+        hash.update(frame.length.to_le_bytes());
+        hash.update(frame.header());
+        hash.update(frame.carried());
     }
 
     /// Writes a frame into the capture as it was sent, also where it is lost later. Payload that is not carried is cut
@@ -484,13 +486,17 @@ impl Recorder {
                 flows[flow].received = self.flows[flow].arrived_by(self.end);
             }
         }
+        let mut hash_of_both = Sha256::new();
+        for hash in self.hashes {
+            hash_of_both.update(hash.finalize());
+        }
         Ok(Outcome {
             flows,
             throughput: self.throughput.table(),
             samples: self.samples.map(|(_, table)| table.table()).unwrap_or_default(),
             packets: self.packets.map(PacketTable::table).unwrap_or_default(),
             connections: connections.table(),
-            hash: self.hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),
+            hash: hash_of_both.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),
             ..Outcome::default()
         })
     }

@@ -174,6 +174,13 @@ pub struct Record {
     pub calls: Option<PathBuf>,
 }
 
+impl Record {
+    /// Returns whether every packet is kept, in the order of the times at which they were sent.
+    pub fn has_packets(&self) -> bool {
+        self.packets || self.pcap.is_some()
+    }
+}
+
 /// Longest run, and longest time within it, ns: an hour, as the scenario of Python allows. Sums of a few of them fit.
 const MAX_TIME: u64 = 3_600_000_000_000;
 const SECOND: u64 = 1_000_000_000;

@@ -6,7 +6,12 @@
 //! same as if all ran at once. (This is Chandy and Misra's conservative simulation, in rounds.) Then the frames that
 //! the kernels sent are put on the link in the order of their times, and there is a new first event. A kernel with
 //! nothing to do before the horizon is not even woken, and time without events costs nothing.
+//!
+//! Where all frames of senders go to the receiver and the other way round, the two sides run in turns, each with a
+//! horizon of its own: what the other side does first, plus `lookahead`, or what it can answer, plus twice that. That
+//! is half as many hand-overs.
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -34,14 +39,12 @@ const ORIGIN: u64 = 1_000_000_000;
 pub fn run(scenario: &Scenario, stop: &AtomicBool) -> Result<Outcome> {
     scenario.check().map_err(Error::Refused)?;
     let mut simulation = Simulation::boot(scenario, stop)?;
-    while let Some(horizon) = simulation.next_horizon() {
+    while let Some(limit) = simulation.next_limit() {
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }
-        if simulation.debugger.as_ref().is_some_and(|(_, time)| horizon > *time) {
-            simulation.wait_for_debugger(stop)?;
-        }
-        simulation.advance(horizon, stop)?;
+        simulation.wait_for_debugger(stop)?;
+        simulation.advance(limit, stop)?;
     }
     simulation.finish(scenario)
 }
@@ -73,6 +76,8 @@ struct Simulation {
     interval_ends: u64,
     /// Events at or beyond the horizon, in order: the CPU time of their work took kernels past it.
     ahead: Vec<Event>,
+    /// Whether senders and receiver run in turns. Packets of both are then not recorded in the order of their times.
+    in_turns: bool,
     work: Work,
     begun: Instant,
     /// The number of the node to which a debugger is to attach, and when.
@@ -146,16 +151,18 @@ impl Simulation {
             interval: scenario.interval,
             interval_ends: ORIGIN + scenario.interval,
             ahead: Vec::new(),
+            in_turns: scenario.programs.is_none() && topology.bottleneck().is_none() && !scenario.record.has_packets(),
             work: Work { boot_s: begun.elapsed().as_secs_f64(), ..Work::default() },
             begun: Instant::now(),
             debugger: debugger.transpose()?,
         })
     }
 
-    /// Tells the user which process to attach to, and waits for it. Nothing happens in the run meanwhile, nor while the
+    /// At the debugger's time, tells the user which process to attach to, and waits for it. Nothing happens in the run meanwhile, nor while the
     /// debugger lets the kernel stand.
     fn wait_for_debugger(&mut self, stop: &AtomicBool) -> Result<()> {
-        let Some((number, time)) = self.debugger.take() else { return Ok(()) };
+        let first = self.first(0..self.nodes.len());
+        let Some((number, time)) = self.debugger.take_if(|(_, time)| first >= *time) else { return Ok(()) };
         let kernel = &mut self.nodes[number].kernel;
         let (process, seconds) = (kernel.process(), (time - ORIGIN) as f64 / 1e9);
         eprintln!(
@@ -166,32 +173,57 @@ impl Simulation {
         kernel.wait_for_debugger(stop)
     }
 
-    /// Returns the time up to which all kernels may run now, or None when the run is over.
-    fn next_horizon(&mut self) -> Option<u64> {
-        let waiting = self.ahead.first().map_or(NEVER, |event| event.time).min(self.network.next_at_second());
-        let first = self.nodes.iter_mut().map(Node::next).min().unwrap_or(NEVER).min(waiting);
+    /// Returns when some nodes, or the link with what they sent, do the next thing.
+    fn first(&mut self, of: Range<usize>) -> u64 {
+        let waiting = self.ahead.iter().find(|event| of.contains(&event.from)).map_or(NEVER, |event| event.time);
+        let at_second = self.network.next_at_second();
+        self.nodes[of].iter_mut().map(Node::next).min().unwrap_or(NEVER).min(waiting).min(at_second)
+    }
+
+    /// Returns the time up to which all kernels may run now, if nothing is sent to them, or None when the run is over.
+    fn next_limit(&mut self) -> Option<u64> {
+        let first = self.first(0..self.nodes.len());
         while first >= self.interval_ends && self.interval_ends <= self.end {
             let receiver = self.topology.receiver();
             self.record.interval_ends(self.interval_ends, &self.nodes[receiver].kernel.shared().stats);
             self.interval_ends += self.interval;
         }
         let interval_ends = if self.interval_ends <= self.end { self.interval_ends } else { NEVER };
-        let mut horizon = first.saturating_add(self.lookahead).min(interval_ends).min(self.last);
+        let mut limit = interval_ends.min(self.last);
         if let Some(bottleneck) = self.topology.bottleneck() {
-            horizon = horizon.min(self.rate.next_change(first).unwrap_or(NEVER));
+            limit = limit.min(self.rate.next_change(first).unwrap_or(NEVER));
             self.nodes[bottleneck].kernel.shared().rate = self.rate.at(first);
         }
         if let Some((_, time)) = self.debugger.filter(|(_, time)| first < *time) {
-            horizon = horizon.min(time);
+            limit = limit.min(time);
         }
         let under_way = first < self.last && (first < self.end || self.nodes.iter_mut().any(Node::runs_programs));
-        under_way.then_some(horizon)
+        under_way.then_some(limit)
     }
 
-    /// Runs every kernel that has something to do before the horizon, then puts what they sent on the link.
-    fn advance(&mut self, horizon: u64, stop: &AtomicBool) -> Result<()> {
-        let mut events = std::mem::take(&mut self.ahead);
-        for (number, node) in self.nodes.iter_mut().enumerate() {
+    /// Runs the kernels as far as they may, and not beyond the limit.
+    fn advance(&mut self, limit: u64, stop: &AtomicBool) -> Result<()> {
+        let (all, senders) = (0..self.nodes.len(), 0..self.topology.senders);
+        if !self.in_turns {
+            let horizon = self.first(all.clone()).saturating_add(self.lookahead).min(limit);
+            return self.run_nodes(all, horizon, stop);
+        }
+        let receiver = senders.end..all.end;
+        for (side, other) in [(senders.clone(), receiver.clone()), (receiver, senders)] {
+            // What the other side does by itself, or in answer to what this side does first.
+            let of_itself = self.first(other).saturating_add(self.lookahead);
+            let answer = self.first(side.clone()).saturating_add(2 * self.lookahead);
+            self.run_nodes(side, of_itself.min(answer).min(limit), stop)?;
+        }
+        Ok(())
+    }
+
+    /// Runs every kernel of these that has something to do before the horizon, then puts what they sent on the link.
+    fn run_nodes(&mut self, nodes: Range<usize>, horizon: u64, stop: &AtomicBool) -> Result<()> {
+        let ahead = std::mem::take(&mut self.ahead).into_iter();
+        let (mut events, others): (Vec<_>, Vec<_>) = ahead.partition(|event| nodes.contains(&event.from));
+        for number in nodes {
+            let node = &mut self.nodes[number];
             if node.next() < horizon {
                 node.run(number, horizon, stop, &mut events, &mut self.work.hand_overs)?;
             }
@@ -200,6 +232,8 @@ impl Simulation {
         events.sort_by_key(|event| event.time);
         let beyond = events.partition_point(|event| event.time < horizon);
         self.ahead = events.split_off(beyond);
+        self.ahead.extend(others);
+        self.ahead.sort_by_key(|event| event.time);
         for event in events {
             self.pass_second(event.time);
             self.dispatch(event)?;
