@@ -151,7 +151,10 @@ impl Simulation {
             interval: scenario.interval,
             interval_ends: ORIGIN + scenario.interval,
             ahead: Vec::new(),
-            in_turns: scenario.programs.is_none() && topology.bottleneck().is_none() && !scenario.record.has_packets(),
+            in_turns: scenario.programs.is_none()
+                && topology.bottleneck().is_none()
+                && scenario.path.second.is_none()
+                && !scenario.record.has_packets(),
             work: Work { boot_s: begun.elapsed().as_secs_f64(), ..Work::default() },
             begun: Instant::now(),
             debugger: debugger.transpose()?,
