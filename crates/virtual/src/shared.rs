@@ -11,7 +11,7 @@ use memmap2::MmapMut;
 use nix::sys::memfd::{memfd_create, MFdFlags};
 
 pub const MAGIC: u64 = 0x0074_7375_626f_7262;
-pub const ABI: u32 = 7;
+pub const ABI: u32 = 8;
 pub const WINDOWS: usize = 512;
 pub const FLOWS: usize = 32768;
 pub const PROGRAMS: usize = 1024;

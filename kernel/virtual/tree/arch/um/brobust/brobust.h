@@ -27,7 +27,7 @@ typedef uint16_t u16;
 #endif
 
 #define BROBUST_MAGIC 0x00747375626f7262ULL /* "brobust" */
-#define BROBUST_ABI 7
+#define BROBUST_ABI 8
 
 #define BROBUST_WINDOWS 512
 #define BROBUST_FLOWS 32768

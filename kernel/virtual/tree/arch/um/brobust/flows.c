@@ -171,8 +171,8 @@ static void read_sink(struct sock *sk)
 	u32 number = ntohs(inet_sk(sk)->inet_dport) - brobust->first_port;
 	struct kvec block = {.iov_base = NULL, .iov_len = 64 << 20};
 	struct msghdr message = {.msg_flags = MSG_TRUNC | MSG_DONTWAIT};
-	int size = kernel_recvmsg(sk->sk_socket, &message, &block, 1, block.iov_len,
-				  message.msg_flags);
+	int size =
+	    kernel_recvmsg(sk->sk_socket, &message, &block, 1, block.iov_len, message.msg_flags);
 
 	if (number >= brobust->flows)
 		return;

@@ -26,7 +26,7 @@ int brobust_net_create(void);
 /* flows.c */
 int brobust_flows_start(void);
 void brobust_flow_changed(u32 number); /* called by probe.c */
-void brobust_read_sinks(void); /* called by netdev.c after the packets of an interrupt */
+void brobust_read_sinks(void);	       /* called by netdev.c after the packets of an interrupt */
 
 /* programs.c */
 int brobust_programs_start(void);
