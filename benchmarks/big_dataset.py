@@ -25,7 +25,7 @@ import polars as pl
 import typer
 
 from brobust import backends
-from brobust.dataset import Dataset, Measured
+from brobust.dataset import OFFTIMES, THROUGHPUT, Dataset, Measured, frame
 from brobust.scenario import Grid
 from brobust.series import runner
 
@@ -61,7 +61,7 @@ def _write(directory: Path, runs: int, cells: int, batch: int, without: list[str
     grid = Grid(fields)
     chance = random.Random(1)
     with backends.opened("virtual", lambda _: None) as backend:
-        found = [backend.measure(run) for run in chance.sample(grid.runs(), 6)]
+        found = [_with_frames(backend.measure(run)) for run in chance.sample(grid.runs(), 6)]
     dataset = Dataset.create(directory, grid, runner.host(), without=without)
     with dataset.writing():
         several: list[tuple[str, Measured]] = []
@@ -80,6 +80,10 @@ def _write(directory: Path, runs: int, cells: int, batch: int, without: list[str
         if several:
             dataset.append_all(several)
         dataset.compact()
+
+
+def _with_frames(of: Measured) -> Measured:
+    return replace(of, throughput=frame(of.throughput, THROUGHPUT), offtimes=frame(of.offtimes, OFFTIMES))
 
 
 def _other(of: Measured, run: str, scenario: str, repeat: int, chance: random.Random, offtimes: bool) -> Measured:

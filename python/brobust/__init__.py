@@ -31,5 +31,6 @@ def __getattr__(name: str) -> str:
     if name == "__version__":
         from importlib.metadata import version  # takes as long to import as everything else here
 
-        return version("brobust")
+        globals()["__version__"] = found = version("brobust")  # kept: looking it up takes 1 ms, in every run
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

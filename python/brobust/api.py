@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -26,36 +26,54 @@ from brobust.scenario import Run, Scenario
 from brobust.scenario.grid import scenario as one_scenario
 
 
-@dataclass(frozen=True)
 class Result:
-    """One measured run: a frame for each table of docs/data.md, and the packets as pcap if they were requested."""
+    """One measured run: a frame for each table of docs/data.md, made when it is first asked for, and the packets as
+    pcap if they were requested."""
 
-    run: Run
-    runs: pl.DataFrame
-    throughput: pl.DataFrame
-    samples: pl.DataFrame
-    offtimes: pl.DataFrame
-    packets: pl.DataFrame
-    transfers: pl.DataFrame
-    connections: pl.DataFrame
-    programs: pl.DataFrame
-    pcap: bytes | None
+    def __init__(self, run: Run, measured: Measured):
+        self.run = run
+        self._measured = measured
 
     @classmethod
     def of(cls, run: Run, measured: Measured) -> Result:
         """Return the tables that a backend measured, as frames."""
-        return cls(
-            run,
-            frame(measured.runs, RUNS),
-            frame(measured.throughput, THROUGHPUT),
-            frame(measured.samples, SAMPLES),
-            frame(measured.offtimes, OFFTIMES),
-            frame(measured.packets, PACKETS),
-            frame(measured.transfers, TRANSFERS),
-            frame(measured.connections, CONNECTIONS),
-            frame(measured.programs, PROGRAMS),
-            measured.pcap,
-        )
+        return cls(run, measured)
+
+    @property
+    def pcap(self) -> bytes | None:
+        return self._measured.pcap
+
+    @cached_property
+    def runs(self) -> pl.DataFrame:
+        return frame(self._measured.runs, RUNS)
+
+    @cached_property
+    def throughput(self) -> pl.DataFrame:
+        return frame(self._measured.throughput, THROUGHPUT)
+
+    @cached_property
+    def samples(self) -> pl.DataFrame:
+        return frame(self._measured.samples, SAMPLES)
+
+    @cached_property
+    def offtimes(self) -> pl.DataFrame:
+        return frame(self._measured.offtimes, OFFTIMES)
+
+    @cached_property
+    def packets(self) -> pl.DataFrame:
+        return frame(self._measured.packets, PACKETS)
+
+    @cached_property
+    def transfers(self) -> pl.DataFrame:
+        return frame(self._measured.transfers, TRANSFERS)
+
+    @cached_property
+    def connections(self) -> pl.DataFrame:
+        return frame(self._measured.connections, CONNECTIONS)
+
+    @cached_property
+    def programs(self) -> pl.DataFrame:
+        return frame(self._measured.programs, PROGRAMS)
 
 
 def run(scenario: Scenario | Mapping[str, Any], *, repeat: int = 0) -> Result:

@@ -7,6 +7,7 @@ a run.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import itertools
@@ -18,7 +19,6 @@ import signal
 import tempfile
 import threading
 import time
-from array import array
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,10 +32,8 @@ from brobust.cc import names as cc_names
 from brobust.contention import recordings, verdict
 from brobust.dataset import (
     CONNECTIONS,
-    OFFTIMES,
     PACKETS,
     SAMPLES,
-    THROUGHPUT,
     Measured,
     Rows,
     flow_columns,
@@ -43,6 +41,7 @@ from brobust.dataset import (
     scenario_columns,
 )
 from brobust.dataset import iperf3 as iperf3_results
+from brobust.dataset.raw import RawColumns, RawTimeslices, from_bytes
 from brobust.drivers import schedules
 from brobust.errors import RunFailed
 from brobust.kernels import virtual as virtual_kernels
@@ -79,7 +78,7 @@ PROTOCOLS = {6: "tcp", 17: "udp", 1: "icmp"}
 def check(scenarios: Sequence[Scenario]) -> None:
     """Refuse scenarios that cannot be measured here, before anything starts."""
     for name in sorted({scenario.kernel for scenario in scenarios}):
-        kernel = virtual_kernels.find(name)
+        kernel = virtual_kernels.find_again(name)
         offered = kernel.congestion_controls
         offering = [s for s in scenarios if s.kernel == name and not _program_knows_cc(s)]
         for control in sorted({control for s in offering for control in s.ccs}):
@@ -137,19 +136,28 @@ class VirtualBackend:
 
     def measure(self, run: Run) -> Measured:
         started, clock = datetime.now(UTC), time.monotonic()
-        kernel = virtual_kernels.find(run.scenario.kernel)
-        with tempfile.TemporaryDirectory(prefix="brobust-") as scratch:
-            pcap = Path(scratch) / "packets.pcap" if run.scenario.packets else None
-            described = describe(run, kernel, pcap, self.calls, Path(scratch) / "ramdisk")
+        kernel = virtual_kernels.find_again(run.scenario.kernel)
+        has_programs = run.scenario.traffic != "brobust"
+        with contextlib.ExitStack() as until_measured:
+            pcap = ramdisk = None
+            if run.scenario.packets or has_programs:
+                scratch = Path(until_measured.enter_context(tempfile.TemporaryDirectory(prefix="brobust-")))
+                pcap = scratch / "packets.pcap" if run.scenario.packets else None
+                ramdisk = scratch / "ramdisk"
+            described = describe(run, kernel, pcap, self.calls, ramdisk)
             described["debugger"] = None if self.debugger is None else dataclasses.asdict(self.debugger)
             result = self._run(json.dumps(described))
             captured = pcap.read_bytes() if pcap is not None else None
         if run.scenario.cross_traffic.load:
             del result["timeslices_ns"][run.scenario.sender_count]  # its CPU is always there
-        transfers = cross_traffic.results(_columns(result["transfers"]), run)
+        transfers: Rows = []
+        of_transfers = {}
+        if run.scenario.cross_traffic.load:
+            transfers = cross_traffic.results(from_bytes(result["transfers"]), run)
+            of_transfers = cross_traffic.figures(transfers)
         common = {
             **scenario_columns(run),
-            **cross_traffic.figures(transfers),
+            **of_transfers,
             "kernel_release": kernel.release,
             "kernel_hash": kernel.sha256,
             "hz": kernel.hz,
@@ -161,16 +169,16 @@ class VirtualBackend:
             {**common, **row, "bbr_version": kernel.bbr_versions.get(cc_names.name_of(row["cc"]))}
             for row in _flow_rows(run, result)
         ]
-        over_time: Rows = _table(result["throughput"], run.id, THROUGHPUT)
+        over_time: Rows = RawColumns(run.id, result["throughput"])
         if run.scenario.traffic == "iperf3":
             over_time = _from_iperf3(run, result["programs"], rows)
-        logged = [] if run.scenario.traffic == "brobust" else _qlog(result["programs"])
-        of_programs = [] if run.scenario.traffic == "brobust" else _programs(run, result["programs"])
+        logged = _qlog(result["programs"]) if has_programs else []
+        of_programs = _programs(run, result["programs"]) if has_programs else []
         delivered = [row["throughput_mbps"] for row in rows]
         reason = verdict.in_virtual_time(run.scenario, result["timeslices_ns"], delivered)
         for row in rows:
             row |= {"outcome": "unfaithful" if reason else "ok", "reason": reason}
-        connections = _connections(result["connections"], run, rows)
+        connections = _connections(result["connections"], run, rows) if has_programs else frame([], CONNECTIONS)
         samples: Rows = []
         if run.scenario.samples is not None:
             samples = _with_qlog(_samples(result["samples"], run), logged, connections, run)
@@ -181,7 +189,7 @@ class VirtualBackend:
             offtimes=_offtimes(result["timeslices_ns"][:-1], run),
             packets=_packets(result["packets"], run.id) if run.scenario.packets else None,
             transfers=transfers,
-            connections=[] if run.scenario.traffic == "brobust" else connections,
+            connections=connections if has_programs else [],
             programs=of_programs,
             pcap=captured,
         )
@@ -499,7 +507,7 @@ def _signal(number: int) -> str:
 
 def _connections(table: dict[str, tuple[str, bytes]], run: Run, flows: Sequence[dict[str, Any]]) -> pl.DataFrame:
     """Return the table of the programs' connections."""
-    connections, protocol = _columns(table), pl.col("protocol")
+    connections, protocol = from_bytes(table), pl.col("protocol")
     seconds = {row["flow"]: row["stop_s"] - row["start_s"] for row in flows}
     sends_for = pl.col("flow").replace_strict(seconds, default=run.scenario.duration / 1e9, return_dtype=pl.Float64)
     connections = connections.with_columns(
@@ -526,39 +534,11 @@ def _got(slices: list[tuple[int, int]], duration: int, contended: bool) -> dict[
     }
 
 
-def _offtimes(senders: list[list[tuple[int, int]]], run: Run) -> pl.DataFrame:
-    rows = []
-    for number, slices in enumerate(senders, start=1):
-        if not run.scenario.contention_of(number).active:
-            continue
-        last = 0
-        for begin, end in slices:
-            if begin > last:
-                rows.append((number, "off", last / 1e9, (begin - last) / 1e6))
-            rows.append((number, "timeslice", begin / 1e9, (end - begin) / 1e6))
-            last = end
-        if last < run.scenario.duration:
-            rows.append((number, "off", last / 1e9, (run.scenario.duration - last) / 1e6))
-    names = ("sender", "kind", "start_s", "duration_ms")
-    return frame(pl.DataFrame(rows, schema=names, orient="row").with_columns(run=pl.lit(run.id)), OFFTIMES)
-
-
-def _columns(table: dict[str, tuple[str, bytes]]) -> pl.DataFrame:
-    """Return a table from the columns that crates/python hands over: the name of numpy's type, and the bytes. NaN and
-    the smallest integer stand for missing values."""
-    # This uses array, because importing numpy takes longer than a short run.
-    typecodes = {"f8": "d", "i8": "q", "?": "b"}
-    types = {"f8": pl.Float64, "i8": pl.Int64, "?": pl.Boolean}
-    data = {name: array(typecodes[kind], content) for name, (kind, content) in table.items()}
-    whole = pl.DataFrame(data).cast({name: types[kind] for name, (kind, _) in table.items()})
-    return whole.with_columns(
-        pl.col(pl.Float64).fill_nan(None),
-        pl.when(pl.col(pl.Int64) != -(2**63)).then(pl.col(pl.Int64)).name.keep(),
-    )
-
-
-def _table(table: dict[str, tuple[str, bytes]], run: str, columns: dict[str, Any]) -> pl.DataFrame:
-    return _in_order(_columns(table).with_columns(pl.lit(run).alias("run")), columns)
+def _offtimes(senders: list[list[tuple[int, int]]], run: Run) -> RawTimeslices:
+    contended = {
+        number: slices for number, slices in enumerate(senders, start=1) if run.scenario.contention_of(number).active
+    }
+    return RawTimeslices(run.id, run.scenario.duration, contended)
 
 
 def _in_order(table: pl.DataFrame, columns: dict[str, Any]) -> pl.DataFrame:
@@ -567,7 +547,7 @@ def _in_order(table: pl.DataFrame, columns: dict[str, Any]) -> pl.DataFrame:
 
 def _samples(table: dict[str, tuple[str, bytes]], run: Run) -> pl.DataFrame:
     controls = [row["cc"] for row in flow_columns(run.scenario)]
-    samples = _columns(table).with_columns(
+    samples = from_bytes(table).with_columns(
         pl.lit(run.id).alias("run"),
         pl.col("flow").replace_strict(dict(enumerate(controls)), return_dtype=pl.String).alias("cc"),
         pl.col("mode").replace_strict(dict(enumerate(cc_names.MODES)), default=None, return_dtype=pl.String),
@@ -609,7 +589,7 @@ def _with_qlog(
 
 
 def _packets(table: dict[str, tuple[str, bytes]], run: str) -> pl.DataFrame:
-    packets = _columns(table).with_columns(
+    packets = from_bytes(table).with_columns(
         pl.lit(run).alias("run"),
         pl.when("is_ack").then(pl.lit("ack")).otherwise(pl.lit("data")).alias("direction"),
         pl.when(~pl.col("is_ack")).then("queue_bytes").alias("queue_bytes"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import polars as pl
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from brobust import units
@@ -16,8 +18,9 @@ from brobust.dataset import PROGRAMS, Dataset, Measured, frame
 from brobust.errors import BadInput, BrobustError, printable
 from brobust.report import programs, table
 from brobust.report.console import Console
-from brobust.scenario import Grid
+from brobust.scenario import Grid, Run
 from brobust.series import runner
+from brobust.series.expected_time import Remaining
 
 
 def measure(
@@ -42,7 +45,7 @@ def _measure(
     for note in grid.notes:
         errors.print(note, soft_wrap=True, highlight=False, markup=False)
     try:
-        with _ProgressBar(errors, len(runs)) as bar:
+        with _ProgressBar(errors, runs) as bar:
             for progress in runner.measure(runs, dataset, bar.describe, jobs, cluster):
                 bar.advance(progress)
                 if as_json:
@@ -120,17 +123,23 @@ class BadInterrupt(BadInput):
     exit_status = 130
 
 
+SHOW_SECONDS = 0.5
+"""How often the remaining time is computed."""
+
+
 class _ProgressBar:
     """Progress of a series: on a terminal a bar with the remaining time, in a pipe only the runs that are not ok."""
 
-    def __init__(self, console: Console, total: int):
+    def __init__(self, console: Console, runs: Sequence[Run]):
         self._console = console
+        self._remaining = Remaining(runs, time.monotonic())
         self._bar = Bar(
-            TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn("left"),
-            TimeRemainingColumn(elapsed_when_finished=True),
+            TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}", markup=False),
             console=console, disable=not console.is_terminal, transient=True,
         )  # fmt: skip
-        self._task = self._bar.add_task("starting", total=total)
+        self._task = self._bar.add_task("starting", total=len(runs), left="")
+        self._shown = -SHOW_SECONDS
 
     def __enter__(self) -> _ProgressBar:
         self._bar.start()
@@ -145,8 +154,13 @@ class _ProgressBar:
 
     def advance(self, progress: runner.Progress) -> None:
         """Count a run, and print it if it is not ok."""
-        self._bar.update(self._task, completed=progress.done)
         first = progress.measured.runs[0]
+        now = time.monotonic()
+        self._remaining.ended(progress.run, first.get("wall_s") or 0.0, now)
+        if not self._bar.disable and now - self._shown >= SHOW_SECONDS:
+            seconds, self._shown = self._remaining.seconds(now), now
+            left = "" if seconds is None else f"left {timedelta(seconds=round(seconds))}"
+            self._bar.update(self._task, completed=progress.done, left=left)
         if first["outcome"] != "ok":
             line = f"{progress.run.scenario.describe()}: {first['outcome']}: {first['reason']}"
             self._console.print(line, soft_wrap=True, highlight=False)

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from brobust.dataset.raw import Raw
 from brobust.scenario.fields import ROWS
 
 
@@ -233,13 +234,15 @@ TABLES: dict[str, dict[str, Column]] = {
     "transfers": TRANSFERS, "connections": CONNECTIONS, "programs": PROGRAMS, "runs": RUNS,
 }  # fmt: skip
 
-# A backend gives rows, or a frame where there are millions of them.
-Rows = list[dict[str, Any]] | pl.DataFrame
+# A backend gives rows, a frame where there are millions of them, or what a frame is made from later.
+Rows = list[dict[str, Any]] | pl.DataFrame | Raw
 
 
 def frame(rows: Rows | None, columns: dict[str, Column]) -> pl.DataFrame:
     """Return rows as a frame of exactly these columns: a missing value is null, an unknown column an error."""
     schema = {name: column.dtype for name, column in columns.items()}
+    if isinstance(rows, Raw):
+        rows = rows.together([rows])
     given = rows.columns if isinstance(rows, pl.DataFrame) else {key for row in rows or [] for key in row}
     unknown = set(given) - set(columns)
     assert not unknown, f"not columns of this table: {sorted(unknown)}"

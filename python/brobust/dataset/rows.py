@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
+
+import polars as pl
 
 import brobust
 from brobust.dataset.columns import Rows
+from brobust.dataset.raw import Raw
 from brobust.scenario import Flows, Run, Scenario
 from brobust.scenario.description import DIVISORS, Field
 from brobust.scenario.fields import ROWS
@@ -30,10 +34,15 @@ class Measured:
 
     @property
     def bytes(self) -> int:
-        """About how much memory the frames and the capture take; rows are few."""
-        tables = (self.throughput, self.samples, self.offtimes, self.packets, self.connections)
-        size = sum(int(table.estimated_size()) for table in tables if not isinstance(table, list) and table is not None)
-        return size + len(self.pcap or b"")
+        """About how much memory the tables and the capture take; rows are few."""
+        tables = (self.throughput, self.samples, self.offtimes, self.packets, self.transfers, self.connections)
+        return sum(map(_bytes, tables)) + len(self.pcap or b"")
+
+
+def _bytes(table: Rows | None) -> int:
+    if isinstance(table, pl.DataFrame):
+        return int(table.estimated_size())
+    return table.bytes if isinstance(table, Raw) else 0
 
 
 # Fields whose columns say something else than the field's own value.
@@ -59,18 +68,29 @@ _OF_A_FLOW: dict[str, Callable[[Scenario, Flows], Any]] = {
 
 def scenario_columns(run: Run) -> dict[str, Any]:
     """Return the columns that the scenario alone decides, and that all flows of a run have in common."""
-    s = run.scenario
-    columns = {"run": run.id, "scenario": s.hash, "repeat": run.repeat, "brobust": brobust.__version__}
-    for row in ROWS:
-        if row.column is not None and not row.column.from_backend and not _is_per_flow(row):
-            columns[row.column.name] = _value(row, s, _of_a_run(row, s))
-    return columns
+    own = {"run": run.id, "scenario": run.scenario.hash, "repeat": run.repeat, "brobust": brobust.__version__}
+    return own | _columns_of_all_repeats(run.scenario)
+
+
+@lru_cache(maxsize=256)
+def _columns_of_all_repeats(s: Scenario) -> dict[str, Any]:
+    return {
+        row.column.name: _value(row, s, _of_a_run(row, s))
+        for row in ROWS
+        if row.column is not None and not row.column.from_backend and not _is_per_flow(row)
+    }
 
 
 def flow_columns(scenario: Scenario) -> list[dict[str, Any]]:
     """Return the columns that the scenario decides for each flow, in the order of the groups."""
-    flows = [_group_columns(scenario, group) for group in scenario.flows for _ in range(group.count)]
+    groups = zip(scenario.flows, _columns_of_groups(scenario), strict=True)
+    flows = [columns for group, columns in groups for _ in range(group.count)]
     return [{"flow": number, **columns} for number, columns in enumerate(flows)]
+
+
+@lru_cache(maxsize=256)
+def _columns_of_groups(s: Scenario) -> list[dict[str, Any]]:
+    return [_group_columns(s, group) for group in s.flows]
 
 
 def failed(run: Run, reason: str, started: datetime, known: Mapping[str, Any] | None = None) -> Measured:

@@ -19,6 +19,7 @@ from brobust import files
 from brobust.dataset import parts
 from brobust.dataset.columns import TABLES, Column, Rows, frame
 from brobust.dataset.parts import PART, Part
+from brobust.dataset.raw import Raw
 from brobust.dataset.rows import Measured
 from brobust.errors import BadInput, UnreadableFile
 from brobust.host import locks
@@ -302,9 +303,12 @@ def _together(tables: Sequence[Rows | None], columns: dict[str, Column]) -> pl.D
     frames = [table for table in tables if isinstance(table, pl.DataFrame) and not table.is_empty()]
     if len({tuple(table.schema.items()) for table in frames}) > 1:
         frames = [frame(table, columns) for table in frames]
-    rows = [row for table in tables if isinstance(table, list) for row in table]
-    alike = [frame(pl.concat(frames), columns)] if frames else []
-    return pl.concat([frame(rows, columns), *alike]) if rows or not alike else alike[0]
+    together = [frame([row for table in tables if isinstance(table, list) for row in table], columns)]
+    if frames:
+        together.append(frame(pl.concat(frames), columns))
+    if raw := [table for table in tables if isinstance(table, Raw)]:  # all of one kind: they are of one table
+        together.append(frame(raw[0].together(raw), columns))
+    return pl.concat(together)
 
 
 def _measured_twice(runs: pl.DataFrame) -> bool:

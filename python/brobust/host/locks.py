@@ -47,10 +47,10 @@ class Locked(MissingSupport):
 
 
 @contextmanager
-def locked(file: Path, seconds: float = 60.0) -> Iterator[None]:
+def locked(file: Path, seconds: float = 60.0, *, named: bool = True) -> Iterator[None]:
     """Hold a lock on a file while the context lasts; the file is created if it is missing. Wait at most `seconds` (0:
-    not at all), then raise Locked, which names the process that holds the lock. The kernel releases the lock when the
-    process ends, however it ends.
+    not at all), then raise Locked, which names the process that holds the lock, unless it is not `named`: writing the
+    file takes 2 ms. The kernel releases the lock when the process ends, however it ends.
 
     The holder may remove the file; processes that wait for it then create a new one. A second lock on the same file in
     one process waits as well.
@@ -70,8 +70,9 @@ def locked(file: Path, seconds: float = 60.0) -> Iterator[None]:
                 if time.monotonic() >= deadline:
                     raise Locked(file, _holder(lock)) from None
             time.sleep(POLL_SECONDS)
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, str(os.getpid()).encode(), 0)
+        if named:
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, str(os.getpid()).encode(), 0)
         yield
     finally:
         # Closing is not enough: while another thread starts a program, that program has the open file, too.

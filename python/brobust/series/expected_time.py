@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 from brobust import backends
 from brobust.backends.base import Backend
@@ -59,3 +62,76 @@ def _probe() -> tuple[float, float]:
     (small, first), (large, second) = took
     per_mbit = max(0.0, (second - first) / (large - small))
     return max(0.0, first - per_mbit * small), per_mbit
+
+
+class Remaining:
+    """How long the rest of a series takes, from the runs that have ended so far.
+
+    Runs differ in cost: one that is short of CPU takes a tenth of one that is not. So each of the runs that are left
+    counts as much as those of its cell have taken; as long as there is none, as those of cells that are alike, and else
+    as all.
+    """
+
+    def __init__(self, runs: Sequence[Run], now: float) -> None:
+        self._begun = now
+        self._left = Counter(run.scenario.hash for run in runs)
+        self._alike = {run.scenario.hash: _alike(run) for run in runs}
+        self._of_cells: dict[object, _Mean] = defaultdict(_Mean)
+        self._ended: list[tuple[float, float]] = []
+        """When each run ended, and what all until then have taken together."""
+
+    def ended(self, run: Run, wall_s: float, now: float) -> None:
+        """Count a run, which took so long."""
+        cell = run.scenario.hash
+        self._left[cell] -= 1
+        for key in (cell, *self._alike[cell], None):
+            self._of_cells[key].add(wall_s)
+        self._ended.append((now, wall_s + (self._ended[-1][1] if self._ended else 0.0)))
+
+    def seconds(self, now: float) -> float | None:
+        """Return the wall time that is left; None if nothing can be said yet."""
+        if not self._ended or (last := self._ended[-1][1]) <= 0:
+            return None
+        at, work = self._ended[-1]
+        at_once = work / max(1e-9, at - self._begun)
+        # The work of runs that are under way is in no sum yet. So it is counted from when each worker has ended one.
+        since, before = self._begun, 0.0
+        first = math.ceil(at_once)
+        if len(self._ended) >= 3 * first:
+            since, before = self._ended[first - 1]
+        rate = (last - before) / max(1e-9, at - since)
+        left = sum(count * self._expected(cell) for cell, count in self._left.items() if count)
+        under_way = min(sum(self._left.values()), first) * self._of_cells[None].mean / 2
+        # Workers do not end together: the last one waits for a run that began when the others had none left to begin.
+        longest = max((self._expected(cell) for cell, count in self._left.items() if count), default=0.0)
+        alone = longest / 2 * (first - 1) / (first + 1)
+        return max(0.0, (left - under_way) / rate + alone - (now - at))
+
+    def _expected(self, cell: str) -> float:
+        for key in (cell, *self._alike[cell]):
+            if self._of_cells[key].count:
+                return self._of_cells[key].mean
+        return self._of_cells[None].mean
+
+
+def _alike(run: Run) -> list[tuple[Any, ...]]:
+    """Return what a run has in common with others that take about as long, the closest first."""
+    s = run.scenario
+    size = (s.backend, _units(run))
+    cpu = (*size, s.contention.share, s.contention.timeslice)
+    return [(*cpu, s.flows[0].cc), cpu, (*size, s.contention.share), size]
+
+
+class _Mean:
+    """The mean of what was added."""
+
+    def __init__(self) -> None:
+        self.count, self._sum = 0, 0.0
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        self._sum += value
+
+    @property
+    def mean(self) -> float:
+        return self._sum / self.count

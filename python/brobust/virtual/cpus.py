@@ -60,7 +60,7 @@ def _choose(candidates: list[int]) -> tuple[int, ExitStack]:
         directory = private_directory(lock_directory(), mode=0o700)
         for cpu in candidates:
             try:
-                held.enter_context(locked(directory / str(cpu), seconds=0))
+                held.enter_context(locked(directory / str(cpu), seconds=0, named=False))
             except Locked:
                 continue
             return cpu, held

@@ -1,0 +1,93 @@
+"""The remaining time of a series, on recorded run times: tests/run_times.json has bandwidth (Mbit/s), buffer (BDP),
+share, timeslice (ms), control, and the wall time of a run of 10 s in virtual time (s), measured two at a time on 23
+November 2026."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from brobust.scenario import Grid, Run
+from brobust.series.expected_time import Remaining
+
+RECORDED = {tuple(row[:5]): row[5] for row in json.loads((Path(__file__).parent / "run_times.json").read_text())}
+NOISE = 0.25  # of a run's time: other work of the machine
+
+
+def _grid(repeat: int) -> Grid:
+    bandwidths, buffers, shares, timeslices, controls = (sorted({key[axis] for key in RECORDED}) for axis in range(5))
+    return Grid(
+        {
+            "repeat": repeat,
+            "path": {"bandwidth": [f"{one:g}mbit" for one in bandwidths], "buffer": [f"{one}bdp" for one in buffers]},
+            "contention": {"share": shares, "timeslice": [f"{one:g}ms" for one in timeslices]},
+            "flows": [{"cc": controls}],
+        }
+    )
+
+
+def _took(run: Run, chance: random.Random, slower: float) -> float:
+    s = run.scenario
+    buffer = round(s.path.buffer_bytes / (s.path.bandwidth / 8e9 * s.path.rtt))
+    key = (s.path.bandwidth / 1e6, buffer, s.contention.share, s.contention.timeslice / 1e6, s.flows[0].cc)
+    recorded = RECORDED.get(key) or RECORDED[(*key[:3], 10.0, key[4])]  # without contention there is one timeslice
+    return recorded * slower * chance.lognormvariate(0, NOISE)
+
+
+def _said(runs: list[Run], workers: int, slower: float, seed: int) -> list[tuple[float, float, float]]:
+    """Return, for each run that ends: when, the remaining time that is shown, and what it really was."""
+    chance = random.Random(seed)
+    remaining, shown = Remaining(runs, 0.0), list[tuple[float, float]]()
+    busy: list[tuple[float, int, float]] = []
+    pending = iter(enumerate(runs))
+    now = 0.0
+    for number, run in pending:
+        took = _took(run, chance, slower)
+        heapq.heappush(busy, (now + took, number, took))
+        if len(busy) == workers:
+            now = _one_ends(busy, runs, remaining, shown)
+    while busy:
+        now = _one_ends(busy, runs, remaining, shown)
+    return [(at, seconds, now - at) for at, seconds in shown]
+
+
+def _one_ends(
+    busy: list[tuple[float, int, float]], runs: list[Run], remaining: Remaining, shown: list[tuple[float, float]]
+) -> float:
+    now, number, took = heapq.heappop(busy)
+    remaining.ended(runs[number], took, now)
+    seconds = remaining.seconds(now)
+    assert seconds is not None
+    shown.append((now, seconds))
+    return now
+
+
+@pytest.mark.parametrize(
+    ("workers", "repeat", "slower"), [(2, 30, 1.0), (2, 12, 3.0), (1, 10, 2.0), (16, 30, 10.0), (64, 50, 20.0)]
+)
+def test_after_a_minute_and_a_hundred_runs_it_is_right_within_a_tenth(workers: int, repeat: int, slower: float) -> None:
+    for seed in range(2):
+        runs = _grid(repeat).runs()
+        random.Random(seed).shuffle(runs)
+        said = _said(runs, workers, slower, seed)
+        errors = [said / really - 1 for at, said, really in said[100:] if at >= 60 and really >= 60]
+        assert errors and max(map(abs, errors)) < 0.1
+
+
+def test_before_the_first_run_has_ended_nothing_is_said() -> None:
+    runs = _grid(1).runs()
+    assert Remaining(runs, 0.0).seconds(5.0) is None
+
+
+def test_failed_runs_take_no_time_and_do_no_harm() -> None:
+    runs = _grid(1).runs()[:3]
+    remaining = Remaining(runs, 0.0)
+    remaining.ended(runs[0], 0.0, 1.0)
+    assert remaining.seconds(1.0) is None
+    for run in runs[1:]:
+        remaining.ended(run, 2.0, 4.0)
+    assert remaining.seconds(4.0) == 0.0
