@@ -1,8 +1,9 @@
-"""`--cluster`: a sweep on a real dask scheduler with two workers has the same results as on this machine, even if a
-worker dies."""
+"""`--cluster`: a sweep on a real dask scheduler with two workers, over TLS, has the same results as on this machine,
+even if a worker dies. The workers have no kernel: it is sent to them."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -39,6 +40,7 @@ repeat = 6
 class Cluster:
     address: str
     workers: list[subprocess.Popen[bytes]]
+    caches: list[Path]
 
 
 @pytest.fixture
@@ -48,36 +50,72 @@ def study(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """Start a scheduler and two workers with one thread each, as separate processes."""
-    processes: list[subprocess.Popen[bytes]] = []
+PAGE = Path(__file__).parents[1] / "docs" / "studies.md"
 
-    def start(*arguments: str) -> subprocess.Popen[bytes]:
+
+def _tls(directory: Path) -> dict[str, str]:
+    """Make the certificates with the commands of the documentation, and return its environment."""
+    commands = [line.strip() for line in PAGE.read_text().splitlines() if line.startswith("    openssl ")]
+    settings = [line.strip() for line in PAGE.read_text().splitlines() if line.startswith("    export DASK_")]
+    assert len(commands) == 2 and len(settings) >= 4
+    script = "\n".join([*commands, *settings, "env -0"])
+    done = subprocess.run(["bash", "-ec", script], cwd=directory, capture_output=True, check=True)
+    pairs = [entry.partition("=") for entry in done.stdout.decode().split("\0") if entry.startswith("DASK_")]
+    return {name: value for name, _, value in pairs}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """Start a scheduler and two workers with one thread each, as separate processes with empty caches."""
+    processes: list[subprocess.Popen[bytes]] = []
+    tls = _tls(tmp_path)
+    for name, value in tls.items():
+        monkeypatch.setenv(name, value)
+    import dask
+
+    dask.config.refresh()
+    caches = [tmp_path / "cache-one", tmp_path / "cache-two"]
+
+    def start(*arguments: str, cache: Path | None = None) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", f"distributed.cli.{arguments[0]}", *arguments[1:]]
+        environment = os.environ | ({} if cache is None else {"BROBUST_CACHE": str(cache)})
         with (tmp_path / "cluster.log").open("ab") as log:
-            processes.append(subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log))
+            processes.append(subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log, env=environment))
         return processes[-1]
 
     try:
-        start("dask_scheduler", "--port", "0", "--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", "s.json")
+        start(
+            "dask_scheduler",
+            "--protocol",
+            "tls",
+            "--port",
+            "0",
+            "--host",
+            "127.0.0.1",
+            "--no-dashboard",
+            "--scheduler-file",
+            "s.json",
+        )
         deadline = time.monotonic() + WAIT
         while not (tmp_path / "s.json").exists():
             assert time.monotonic() < deadline, (tmp_path / "cluster.log").read_text()
             time.sleep(0.1)
         options = ["--scheduler-file", "s.json", "--nthreads", "1", "--no-nanny", "--no-dashboard"]
-        workers = [start("dask_worker", *options, "--name", name) for name in ("one", "two")]
+        workers = [start("dask_worker", *options, "--name", cache.name, cache=cache) for cache in caches]
         from distributed import Client
 
         with Client(scheduler_file=str(tmp_path / "s.json"), set_as_default=False) as client:
             client.wait_for_workers(2, timeout=WAIT)
             address = client.scheduler.address
-        yield Cluster(address, workers)
+        yield Cluster(address, workers, caches)
     finally:
         for process in processes:
             process.kill()
         for process in processes:
             process.wait()
+        for name in tls:
+            monkeypatch.delenv(name, raising=False)
+        dask.config.refresh()
 
 
 @pytest.mark.virtual
@@ -99,6 +137,9 @@ def test_workers_measure_what_this_machine_would_and_one_that_dies_loses_no_run(
     datasets = [Dataset.open(tmp_path / name) for name in ("here", "there")]
     hashes = [dict(dataset.runs().select("run", "packet_hash").rows()) for dataset in datasets]
     assert hashes[0] == hashes[1]
+    assert cluster.address.startswith("tls://")
+    for cache in cluster.caches:
+        assert [path.name for path in cache.iterdir()] == ["sent"] and len(list((cache / "sent").iterdir())) == 1
 
 
 def test_a_cluster_that_cannot_measure_is_refused_in_one_line(brobust: Brobust, study: Path, tmp_path: Path) -> None:
@@ -138,11 +179,15 @@ def test_without_tls_only_a_private_network_is_used(address: str, is_exposed: bo
         clusters.refuse_exposed(address)
 
 
-def test_a_cluster_without_workers_is_not_waited_for_for_ever(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+def test_nobody_without_the_certificate_is_let_in_and_without_workers_nobody_waits_for_ever(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, study: Path, tmp_path: Path
 ) -> None:
     from distributed import Client
 
+    of_strangers = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
+    command = [BROBUST, "sweep", str(study), "--cluster", cluster.address, "--out", "none"]
+    done = subprocess.run(command, cwd=tmp_path, env=of_strangers, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and f"--cluster {cluster.address}: no scheduler" in done.stderr, done.stderr
     monkeypatch.setattr(clusters, "MAX_SECONDS_WITHOUT_WORKERS", 1.0)
     with Client(cluster.address, set_as_default=False) as client:
         for worker in cluster.workers:

@@ -89,7 +89,7 @@ def check(scenarios: Sequence[Scenario]) -> None:
         if scenario.traffic != "brobust":
             what = "programs: they run" if scenario.traffic == "programs" else f"traffic: {scenario.traffic} runs"
             programs.check_ptrace(what, "give traffic brobust, which does not need it, or")
-            _commands(scenario)
+            commands_of(scenario)
 
 
 def _program_knows_cc(s: Scenario) -> bool:
@@ -99,7 +99,7 @@ def _program_knows_cc(s: Scenario) -> bool:
     return s.traffic == "programs" and s.programs.sender is not None and "{cc}" in s.programs.sender
 
 
-def _commands(s: Scenario) -> programs.Commands:
+def commands_of(s: Scenario) -> programs.Commands:
     """Return what runs in the kernels' user space."""
     if s.traffic == "iperf3":
         return programs.commands(*iperf3.commands(), ())
@@ -118,6 +118,10 @@ class VirtualBackend:
         """The directory in which the next run records every call of our controls (cc/call.h), one file per sender."""
         self.debugger: debugger.Stop | None = None
         """Where the next run waits for a debugger."""
+        self.sent: dict[str, VirtualKernel] = {}
+        """Kernels that another machine has sent; they are used instead of those here with the same names."""
+        self.commands: dict[str, programs.Commands] = {}
+        """The same for programs, by the scenario's hash."""
         self._cpus = Cpus()
         self.parallel = len(self._cpus)
         self._lock = threading.Lock()
@@ -136,15 +140,19 @@ class VirtualBackend:
 
     def measure(self, run: Run) -> Measured:
         started, clock = datetime.now(UTC), time.monotonic()
-        kernel = virtual_kernels.find_again(run.scenario.kernel)
+        kernel = self.sent.get(run.scenario.kernel) or virtual_kernels.find_again(run.scenario.kernel)
         has_programs = run.scenario.traffic != "brobust"
+        commands = (self.commands.get(run.scenario.hash) or commands_of(run.scenario)) if has_programs else None
         with contextlib.ExitStack() as until_measured:
             pcap = ramdisk = None
             if run.scenario.packets or has_programs:
                 scratch = Path(until_measured.enter_context(tempfile.TemporaryDirectory(prefix="brobust-")))
                 pcap = scratch / "packets.pcap" if run.scenario.packets else None
                 ramdisk = scratch / "ramdisk"
-            described = describe(run, kernel, pcap, self.calls, ramdisk)
+            described = describe(run, kernel, pcap, self.calls)
+            if commands is not None:
+                assert ramdisk is not None
+                described["programs"] = _describe_programs(run.scenario, commands, ramdisk)
             described["debugger"] = None if self.debugger is None else dataclasses.asdict(self.debugger)
             result = self._run(json.dumps(described))
             captured = pcap.read_bytes() if pcap is not None else None
@@ -173,7 +181,7 @@ class VirtualBackend:
         if run.scenario.traffic == "iperf3":
             over_time = _from_iperf3(run, result["programs"], rows)
         logged = _qlog(result["programs"]) if has_programs else []
-        of_programs = _programs(run, result["programs"]) if has_programs else []
+        of_programs = [] if commands is None else _programs(run, result["programs"], commands)
         delivered = [row["throughput_mbps"] for row in rows]
         reason = verdict.in_virtual_time(run.scenario, result["timeslices_ns"], delivered)
         for row in rows:
@@ -223,10 +231,9 @@ def describe(
     kernel: VirtualKernel,
     pcap: Path | None = None,
     calls: Path | None = None,
-    ramdisk: Path | None = None,
 ) -> dict[str, Any]:
     """Return the run in the form that crates/virtual/src/scenario.rs reads: ns, bit/s, bytes, ps of CPU time.
-    `ramdisk`: the file for the programs of a run that has some."""
+    Programs are not in it."""
     s, buffer = run.scenario, run.scenario.path.buffer
     flows = [group for group in s.flows for _ in range(group.count)]
     starts = start_times(run)
@@ -279,7 +286,7 @@ def describe(
             "pcap": str(pcap) if pcap is not None else None,
             "calls": str(calls) if calls is not None else None,
         },
-        "programs": None if s.traffic == "brobust" or ramdisk is None else _describe_programs(s, ramdisk),
+        "programs": None,
     }
 
 
@@ -296,8 +303,7 @@ def _transfers(run: Run) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _describe_programs(s: Scenario, ramdisk: Path) -> dict[str, Any]:
-    commands = _commands(s)
+def _describe_programs(s: Scenario, commands: programs.Commands, ramdisk: Path) -> dict[str, Any]:
     ramdisk.write_bytes(commands.ramdisk)
     return {
         "initrd": str(ramdisk),
@@ -454,9 +460,8 @@ def _from_iperf3(run: Run, ended: list[dict[str, Any]], rows: list[dict[str, Any
     return over_time
 
 
-def _programs(run: Run, ended: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _programs(run: Run, ended: list[dict[str, Any]], commands: programs.Commands) -> list[dict[str, Any]]:
     """Return what became of the programs; raise RunFailed if one of them failed."""
-    hashes = _commands(run.scenario).hashes
     rows = []
     for one in ended:
         if (why := _why_failed(one)) is not None:
@@ -468,7 +473,7 @@ def _programs(run: Run, ended: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "flow": one["flow"],
                 "end": "receiver" if one["at_receiver"] else "sender",
                 "command": shlex.join(one["words"]),
-                "sha256": hashes[one["words"][0]],
+                "sha256": commands.hashes[one["words"][0]],
                 "ended_s": one["ended_ns"] / 1e9 if has_ended else None,
                 "exit_status": one["status"] >> 8 if has_ended and not number else None,
                 "signal": _signal(number) if number else None,

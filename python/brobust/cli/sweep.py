@@ -208,7 +208,7 @@ def _measure(
     runner.check_jobs(jobs, grid.scenarios, cluster)
     backends.check(grid.scenarios, jobs)
     if cluster is not None and not dry_run:
-        runner.check_cluster(cluster, grid.scenarios)
+        runner.check_cluster(cluster)
     there = (directory / "dataset.json").exists()
     dataset = Dataset.open(directory) if there else None
     if dataset is not None:

@@ -138,7 +138,7 @@ def find(name: str | None = None) -> VirtualKernel:
     found = [kernel for directory in _places(name) if (kernel := VirtualKernel.read(directory)) is not None]
     for kernel in found:
         if not kernel.stale:
-            _check_executable(kernel)
+            check_executable(kernel)
             return kernel
     if found:
         raise MissingSupport(
@@ -171,7 +171,7 @@ def find_again(name: str) -> VirtualKernel:
     return kernel
 
 
-def _check_executable(kernel: VirtualKernel) -> None:
+def check_executable(kernel: VirtualKernel) -> None:
     """Refuse an executable that cannot run here, or has changed since it was built: its hash identifies runs. As root,
     also refuse one that another user could have put there."""
     if os.geteuid() == 0:

@@ -1,29 +1,33 @@
 """Measure a series on a dask.distributed cluster, each run in virtual time by one of its workers.
 
-The workers have brobust and its kernels; runs and results travel as Python objects (pickle), and the dataset is written
-here. So anybody who can connect to the scheduler controls all the machines, and we connect to it only over TLS or a
-private network. If a worker dies, other workers measure its runs.
+The workers have brobust. Kernels and programs travel to them by hash, runs and results as Python objects (pickle), and
+the dataset is written here. So anybody who can connect to the scheduler controls all the machines, and we connect to it
+only over TLS or a private network. If a worker dies, other workers measure its runs.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import ipaddress
 import socket
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import brobust
-from brobust import backends
-from brobust.backends.base import Backend, measured
+from brobust.backends.base import measured
+from brobust.backends.virtual import VirtualBackend, commands_of
 from brobust.dataset import Measured, failed
 from brobust.errors import BadInput, RunFailed
-from brobust.kernels import virtual as virtual_kernels
+from brobust.kernels import sent
+from brobust.kernels.virtual import VirtualKernel
 from brobust.scenario import Run
 from brobust.series.side_by_side import BATCH_SECONDS, Ended
+from brobust.virtual.programs import Commands
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -59,8 +63,8 @@ def refuse_exposed(address: str) -> None:
 
 
 @contextmanager
-def connected(address: str, kernel_names: Sequence[str]) -> Iterator[Client]:
-    """Connect to the scheduler at `address`; refuse it unless its workers have this machine's brobust and kernels."""
+def connected(address: str) -> Iterator[Client]:
+    """Connect to the scheduler at `address`; refuse it unless its workers have this machine's brobust."""
     from distributed import Client
     from distributed.comm.addressing import parse_address, parse_host_port
 
@@ -73,47 +77,86 @@ def connected(address: str, kernel_names: Sequence[str]) -> Iterator[Client]:
     except (OSError, ValueError, TypeError) as error:
         raise BadInput(f"--cluster {address}: no scheduler answers there ({str(error).splitlines()[0]})") from None
     with client:
-        _check_workers(client, address, kernel_names)
+        _check_workers(client, address)
         yield client
 
 
-def _check_workers(client: Client, address: str, kernel_names: Sequence[str]) -> None:
-    ours = _what_is_here(kernel_names)
+def _check_workers(client: Client, address: str) -> None:
+    ours = _version()
     try:
-        theirs: dict[str, Any] = client.run(_what_is_here, kernel_names)
+        theirs: dict[str, str] = client.run(_version)
     except Exception as error:  # a worker without brobust may raise anything
         raise BadInput(f"--cluster {address}: a worker cannot measure: {type(error).__name__}: {error}") from None
     if not theirs:
         raise BadInput(f"--cluster {address}: the scheduler has no workers; start some: dask worker {address}")
-    for worker, has in theirs.items():
-        for what, wanted in ours.items():
-            if has.get(what) != wanted:
-                raise BadInput(
-                    f"--cluster {address}: worker {worker} has {what} {has.get(what) or 'not at all'}, this machine "
-                    f"{wanted}; give both the same brobust and kernels"
-                )
+    for worker, version in theirs.items():
+        if version != ours:
+            raise BadInput(
+                f"--cluster {address}: worker {worker} has brobust {version}, this machine {ours}; install the same"
+            )
 
 
-def _what_is_here(kernel_names: Sequence[str]) -> dict[str, str | None]:
-    """Return the version of brobust and the hash of each kernel on this machine."""
-    found: dict[str, str | None] = {"brobust": brobust.__version__}
-    for name in kernel_names:
-        try:
-            found[name] = virtual_kernels.find(name).sha256[:12]
-        except BadInput:
-            found[name] = None
-    return found
+def _version() -> str:
+    return brobust.__version__
 
 
 @functools.cache
-def _backend() -> Backend:
+def _backend() -> VirtualBackend:
     """Return the backend of a worker's process, the same one for all its runs."""
-    return backends.open_backend("virtual", None, lambda _: None)
+    return VirtualBackend(lambda _: None)
 
 
-def _measured_there(run: Run) -> Measured:
+@dataclass(frozen=True)
+class _Programs:
+    """What a scenario with programs runs, as it is on the machine that asks."""
+
+    commands: Commands
+
+
+def _measured_there(run: Run, kernel: sent.Packed, commands: _Programs | None) -> Measured:
     """Measure a run; a worker calls this."""
-    return measured(_backend(), run)
+    backend = _backend()
+    backend.sent[run.scenario.kernel] = _unpacked(kernel)
+    if commands is not None:
+        backend.commands[run.scenario.hash] = commands.commands
+    return measured(backend, run)
+
+
+_known: dict[str, VirtualKernel] = {}
+
+
+def _unpacked(kernel: sent.Packed) -> VirtualKernel:
+    if kernel.hash not in _known:
+        _known[kernel.hash] = sent.unpacked(kernel)
+    return _known[kernel.hash]
+
+
+def _as_it_is(content: Any) -> Any:
+    return content
+
+
+class _Sent:
+    """What workers need for a run, as tasks that return it: dask hands it on from worker to worker, and has it again if
+    a worker dies."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._kernels: dict[str, Future] = {}
+        self._programs: dict[str, Future] = {}
+
+    def for_run(self, run: Run) -> tuple[Future, Future | None]:
+        name = run.scenario.kernel
+        if name not in self._kernels:
+            kernel = sent.packed(name)
+            self._kernels[name] = self._client.submit(_as_it_is, kernel, key=f"brobust-kernel-{kernel.hash}")
+        if run.scenario.traffic == "brobust":
+            return self._kernels[name], None
+        commands = commands_of(run.scenario)
+        key = f"brobust-programs-{hashlib.sha256(repr((commands.sender, commands.receiver)).encode()).hexdigest()[:16]}"
+        key += hashlib.sha256(commands.ramdisk).hexdigest()[:16]
+        if key not in self._programs:
+            self._programs[key] = self._client.submit(_as_it_is, _Programs(commands), key=key)
+        return self._kernels[name], self._programs[key]
 
 
 def measure(client: Client, runs: Sequence[Run], announce: Callable[[str], None]) -> Generator[Ended, None, None]:
@@ -125,13 +168,14 @@ def measure(client: Client, runs: Sequence[Run], announce: Callable[[str], None]
     under_way: dict[Future, tuple[Run, int]] = {}
     # Results are fetched as runs end, beside each other: waiting for one at a time would leave workers without work.
     finished = as_completed(loop=client.loop, with_results=True, raise_errors=False)
-    workers = _Workers(client)
+    workers, to_send = _Workers(client), _Sent(client)
     ended: list[tuple[Run, Measured]] = []
     last = -BATCH_SECONDS
 
     def submit(run: Run, attempt: int) -> None:
         announce(run.scenario.describe())
-        future = client.submit(_measured_there, run, key=f"brobust-{run.id}-{attempt}", pure=False)
+        needs = to_send.for_run(run)
+        future = client.submit(_measured_there, run, *needs, key=f"brobust-{run.id}-{attempt}", pure=False)
         under_way[future] = run, attempt
         finished.add(future)
 

@@ -95,15 +95,15 @@ def _on_cluster(runs: Sequence[Run], announce: Callable[[str], None], address: s
     from brobust.series import cluster
 
     if runs:
-        with cluster.connected(address, sorted({run.scenario.kernel for run in runs})) as client:
+        with cluster.connected(address) as client:
             yield from cluster.measure(client, runs, announce)
 
 
-def check_cluster(address: str, scenarios: Sequence[Scenario]) -> None:
-    """Refuse a cluster that does not answer, or whose workers cannot measure these scenarios."""
+def check_cluster(address: str) -> None:
+    """Refuse a cluster that does not answer, or whose workers cannot measure."""
     from brobust.series import cluster
 
-    with cluster.connected(address, sorted({scenario.kernel for scenario in scenarios})):
+    with cluster.connected(address):
         pass
 
 

@@ -1,0 +1,64 @@
+"""Kernels for the workers of a cluster: packed where a series is asked for, unpacked by hash where runs are measured.
+
+So a worker needs brobust, but no kernel of its own, and measures with the very kernel that the user has named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from brobust.errors import MissingSupport
+from brobust.host.cache import cache_directory
+from brobust.host.locks import private_directory
+from brobust.kernels import virtual as virtual_kernels
+from brobust.kernels.virtual import VirtualKernel
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A kernel's files, compressed, and their hash."""
+
+    hash: str
+    facts: bytes
+    executable: bytes
+
+
+def packed(name: str) -> Packed:
+    """Return the kernel of this name, to be sent."""
+    kernel = virtual_kernels.find(name)
+    facts, executable = (kernel.path.parent / "kernel.json").read_bytes(), kernel.path.read_bytes()
+    return Packed(_hash(facts, executable), facts, zlib.compress(executable, 6))
+
+
+def unpacked(sent: Packed) -> VirtualKernel:
+    """Return the kernel that was sent; it is written into the cache unless it is there."""
+    directory = cache_directory() / "sent" / sent.hash
+    if VirtualKernel.read(directory) is None:
+        executable = zlib.decompress(sent.executable)
+        if _hash(sent.facts, executable) != sent.hash:
+            raise MissingSupport("kernel: what was sent is damaged; repeat the command")
+        private_directory(directory.parent)
+        scratch = Path(tempfile.mkdtemp(dir=directory.parent, prefix=".new-"))
+        try:
+            (scratch / "linux").write_bytes(executable)
+            (scratch / "linux").chmod(0o755)
+            (scratch / "kernel.json").write_bytes(sent.facts)
+            scratch.chmod(0o755)
+            scratch.rename(directory)
+        except OSError:  # perhaps another worker of this host has just done the same
+            shutil.rmtree(scratch, ignore_errors=True)
+            if VirtualKernel.read(directory) is None:
+                raise
+    kernel = VirtualKernel.read(directory)
+    assert kernel is not None
+    virtual_kernels.check_executable(kernel)
+    return kernel
+
+
+def _hash(facts: bytes, executable: bytes) -> str:
+    return hashlib.sha256(hashlib.sha256(facts).digest() + hashlib.sha256(executable).digest()).hexdigest()[:16]
