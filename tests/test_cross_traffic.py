@@ -10,6 +10,7 @@ import pytest
 
 import brobust
 from brobust.analysis import summary
+from brobust.dataset import TRANSFERS, frame
 from brobust.scenario.grid import scenario
 from brobust.virtual import cross_traffic
 
@@ -41,6 +42,13 @@ def test_a_seed_draws_the_same_flows_each_time_and_another_one_others() -> None:
     assert _drawn(1, load=0.01) == _drawn(1, load=0.01) != _drawn(2, load=0.01)
     # On every machine.
     assert _drawn(1, load=0.01)[:2] == [(166_524_000, 34_309), (628_219_000, 587_749)]
+
+
+def test_a_run_in_which_none_begins_has_none() -> None:
+    s = scenario({"path": PATH, "cross_traffic": {"load": 1e-9}})
+    assert cross_traffic.draw(s, 1) == []
+    found = cross_traffic.figures(frame([], TRANSFERS), s)
+    assert (found["cross_transfers"], found["cross_ended"], found["cross_median_ms"]) == (0, 0, None)
 
 
 def test_without_load_there_is_none_and_the_scenario_keeps_its_name() -> None:

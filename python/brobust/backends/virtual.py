@@ -162,7 +162,7 @@ class VirtualBackend:
         of_transfers = {}
         if run.scenario.cross_traffic.load:
             transfers = cross_traffic.results(from_bytes(result["transfers"]), run)
-            of_transfers = cross_traffic.figures(transfers)
+            of_transfers = cross_traffic.figures(transfers, run.scenario)
         common = {
             **scenario_columns(run),
             **of_transfers,
