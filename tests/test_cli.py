@@ -209,6 +209,28 @@ def test_help_imports_nothing_slow(command: str) -> None:
     assert "brobust" in modules and modules & SLOW == set()
 
 
+@pytest.mark.virtual
+def test_a_run_imports_only_what_it_uses(tmp_path: Path) -> None:
+    """Of what is slow: polars and pydantic, which it needs, and of rich what draws a table."""
+    said, modules = _imported(
+        [
+            "run",
+            "--cc",
+            "bbr",
+            "--share",
+            "0.5",
+            "--duration",
+            "1s",
+            "--repeat",
+            "1",
+            "--out",
+            str(tmp_path / "data"),
+        ]
+    )
+    assert "bbr" in said and modules & SLOW == {"polars", "pydantic", "rich"}
+    assert modules & {"asyncio", "distributed", "multiprocessing", "rich.progress", "brobust.backends.vm"} == set()
+
+
 def test_help_of_all_commands_imports_none_of_them() -> None:
     said, modules = _imported(["--help"])
     assert [name for name in COMMANDS if f"  {name} " not in said] == []

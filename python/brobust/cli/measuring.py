@@ -7,11 +7,9 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.progress import Progress as Bar
 
 from brobust import units
 from brobust.dataset import PROGRAMS, Dataset, Measured, frame
@@ -21,6 +19,9 @@ from brobust.report.console import Console
 from brobust.scenario import Grid, Run
 from brobust.series import runner
 from brobust.series.expected_time import Remaining
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 def measure(
@@ -133,31 +134,36 @@ class _ProgressBar:
     def __init__(self, console: Console, runs: Sequence[Run]):
         self._console = console
         self._remaining = Remaining(runs, time.monotonic())
-        self._bar = Bar(
-            TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
-            TextColumn("{task.fields[left]}", markup=False),
-            console=console, disable=not console.is_terminal, transient=True,
-        )  # fmt: skip
-        self._task = self._bar.add_task("starting", total=len(runs), left="")
+        self._total = len(runs)
+        self._bar: Progress | None = None
         self._shown = -SHOW_SECONDS
 
     def __enter__(self) -> _ProgressBar:
-        self._bar.start()
+        if self._console.is_terminal:
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+            left = TextColumn("{task.fields[left]}", markup=False)
+            columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), left
+            self._bar = Progress(*columns, console=self._console, transient=True)
+            self._task = self._bar.add_task("starting", total=self._total, left="")
+            self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        if self._bar is not None:
+            self._bar.stop()
 
     def describe(self, text: str) -> None:
         """Show what is being done now."""
-        self._bar.update(self._task, description=printable(text[:100]))
+        if self._bar is not None:
+            self._bar.update(self._task, description=printable(text[:100]))
 
     def advance(self, progress: runner.Progress) -> None:
         """Count a run, and print it if it is not ok."""
         first = progress.measured.runs[0]
         now = time.monotonic()
         self._remaining.ended(progress.run, first.get("wall_s") or 0.0, now)
-        if not self._bar.disable and now - self._shown >= SHOW_SECONDS:
+        if self._bar is not None and now - self._shown >= SHOW_SECONDS:
             seconds, self._shown = self._remaining.seconds(now), now
             left = "" if seconds is None else f"left {timedelta(seconds=round(seconds))}"
             self._bar.update(self._task, completed=progress.done, left=left)
