@@ -8,10 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from brobust import quic, units
 from brobust.scenario import defaults, types
@@ -169,10 +170,9 @@ class Scenario(Table):
         return f"{flows}, {units.show_rate(self.path.bandwidth)}, RTT {units.show_time(self.path.rtt)}, {cpu}"
 
 
-class Run(BaseModel):
-    """One repeat of a scenario: what a backend is asked to do."""
-
-    model_config = ConfigDict(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One repeat of a scenario: what a backend is asked to do. A series may have a million of them."""
 
     scenario: Scenario
     repeat: int
