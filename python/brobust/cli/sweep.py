@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from brobust import extras, files
 from brobust.cli.options import jobs_option, without_option
 from brobust.errors import BadInput
+from brobust.scenario.fields import FIELDS
 from brobust.study import Scale, papers
 
 if TYPE_CHECKING:
@@ -30,6 +32,14 @@ HowMuch = Annotated[Scale, typer.Option(help="How much of the study to measure."
 Without = Annotated[list[str] | None, without_option()]
 Jobs = Annotated[int | None, jobs_option()]
 Kernel = Annotated[list[str] | None, typer.Option(help="Use this kernel instead of the study's own; may be repeated.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Measure all runs with this value of a scenario's field, such as nic.adaptive_rx=on; may be repeated.",
+    ),
+]
 Cluster = Annotated[
     str | None,
     typer.Option(
@@ -48,6 +58,7 @@ def sweep(
     scale: HowMuch = Scale.QUICK,
     backend: Backend = "virtual",
     kernel: Kernel = None,
+    given: Set = None,
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Dataset directory; an interrupted sweep in it is continued.")
     ] = Path("brobust-sweep"),
@@ -65,7 +76,7 @@ def sweep(
     from brobust.cli.measuring import require
     from brobust.study import model
 
-    studies = _on_kernels([model.load(file) for file in study], kernel)
+    studies = _asked_for([model.load(file) for file in study], kernel, given)
     if resume and not (out / "dataset.json").exists():
         raise BadInput(f"--resume: {out} holds no sweep to complete; leave out --resume, or give the sweep's --out")
     _check_network(cluster, insecure)
@@ -82,6 +93,7 @@ def reproduce(
     scale: HowMuch = Scale.QUICK,
     backend: Backend = "virtual",
     kernel: Kernel = None,
+    given: Set = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -114,7 +126,7 @@ def reproduce(
     from brobust.scenario import Grid
     from brobust.study import model
 
-    studies = _on_kernels(model.of_paper(paper, figure or []), kernel)
+    studies = _asked_for(model.of_paper(paper, figure or []), kernel, given)
     directory = out or Path(f"{paper}-{backend}-{scale}")
     _check_network(cluster, insecure)
     done = _measure(studies, scale, backend, directory / "data", jobs, cluster, dry_run=dry_run, as_json=False)
@@ -131,7 +143,7 @@ def reproduce(
         if (fields := study.fields(scale, backend)) is not None
     ]
     # A claim may be of another figure than those that were asked for.
-    claims = {claim.id: claim for study in _on_kernels(model.of_paper(paper), kernel) for claim in study.claims}
+    claims = {claim.id: claim for study in _asked_for(model.of_paper(paper), kernel, given) for claim in study.claims}
     twinned = [twin for study, evidence in measured for twin in twins.decided(study.twins, claims, evidence)]
     for study, evidence in measured:
         every_cell.append(cells.table(evidence.runs).insert_column(0, pl.lit(study.figure).alias("figure")))
@@ -146,7 +158,7 @@ def reproduce(
                 print(json.dumps(verdict.__dict__), flush=True)
     about = {
         "paper": paper, "scale": scale, "backend": backend, "figures": [study.figure for study, _ in measured],
-        "asked": [*_repeated("--figure", figure), *_repeated("--kernel", kernel)],
+        "asked": [*_repeated("--figure", figure), *_repeated("--kernel", kernel), *_repeated("--set", given)],
     }  # fmt: skip
     files.write(directory / "reproduction.json", json.dumps(about))
     files.write(directory / "claims.jsonl", "".join(json.dumps(v.__dict__) + "\n" for v in verdicts))
@@ -179,8 +191,26 @@ def _check_network(cluster: str | None, insecure: bool) -> None:
         refuse_exposed(cluster)
 
 
-def _on_kernels(studies: Sequence[Study], kernels: Sequence[str] | None) -> list[Study]:
-    return [study.on_kernels(kernels) for study in studies] if kernels else list(studies)
+def _asked_for(studies: Sequence[Study], kernels: Sequence[str] | None, given: Sequence[str] | None) -> list[Study]:
+    """Return the studies with the kernels and fields of the command instead of their own."""
+    found = [study.on_kernels(kernels) for study in studies] if kernels else list(studies)
+    for text in given or ():
+        fields = _field(text)
+        found = [study.with_fields(fields) for study in found]
+    return found
+
+
+def _field(text: str) -> dict[str, Any]:
+    """Return TABLE.FIELD=VALUE as tables. A value is read as in a file, and anything else is a string."""
+    name, equals, value = text.partition("=")
+    if not equals or name not in FIELDS or name.startswith("flows."):
+        raise BadInput(f"--set: {text!r} is not FIELD=VALUE with a field of a scenario outside of [[flows]]")
+    try:
+        read = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        read = value
+    fields: dict[str, Any] = {name.rpartition(".")[2]: read}
+    return {name.partition(".")[0]: fields} if "." in name else fields
 
 
 def _measure(

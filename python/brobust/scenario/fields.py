@@ -307,7 +307,7 @@ ROWS = (
         "contention.timeslice", TIME, "--timeslice", CPU,
         "How long the sender may run at a stretch. Driver deadline needs at least 2.5 ticks of the host to be accurate "
         "(10 ms at HZ=250); burner is exact.",
-        default="10ms", min=100_000, max=4_000_000_000,
+        default="10ms", min=50_000, max=4_000_000_000,
         column=FieldColumn(
             "timeslice_ms", "number", "requested timeslice, ms; null when share is 1", "ms", null_without_slices=True
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -79,6 +79,9 @@ class Study(BaseModel):
     twins: tuple[Twins, ...] = ()
     """Claims of this paper that are decided again on this study's cells, for each value of a variable."""
 
+    instead: dict[str, Any] = Field(default_factory=dict, exclude=True)
+    """Fields that all grids have whatever the study says; the command's, not the file's."""
+
     @property
     def name(self) -> str:
         return f"{self.paper}-{self.figure}"
@@ -88,6 +91,10 @@ class Study(BaseModel):
         content = _without_kernel(self.model_dump(mode="json", exclude_unset=True))
         return Study.model_validate({**content, "grid": {**content.get("grid", {}), "kernel": list(kernels)}})
 
+    def with_fields(self, fields: Mapping[str, Any]) -> Study:
+        """Return this study with other values of these fields than its own."""
+        return self.model_copy(update={"instead": override(self.instead, fields)})
+
     def fields(self, scale: Scale, backend: str) -> dict[str, Any] | None:
         """Return the fields of the grid; None if this study is not measured at this scale on this backend."""
         if scale not in (self.vm if backend == "vm" else self.scale):
@@ -95,7 +102,9 @@ class Study(BaseModel):
         fields = override(self.grid, self.scale.get(scale, {}))
         if backend == "vm":
             fields = override(fields, self.vm[scale])
-        return {"seed": 1, **fields, "backend": backend}
+        if "grids" in fields:
+            fields = {**fields, "grids": [override(own, self.instead) for own in fields["grids"]]}
+        return {"seed": 1, **override(fields, self.instead), "backend": backend}
 
 
 def _without_kernel(content: Any) -> Any:
