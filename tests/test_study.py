@@ -23,6 +23,7 @@ from brobust.analysis import confidence, metrics, summary, twins
 from brobust.analysis.checks import AnyCheck, select
 from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE, Claim, Verdict, decide
 from brobust.analysis.metrics import OF_RUNS, Evidence, Tables
+from brobust.cli.sweep import _field
 from brobust.dataset import PACKETS, RUNS, Dataset, Measured, flow_columns, frame, scenario_columns
 from brobust.errors import BadInput
 from brobust.report.study import draw, throughput_figure
@@ -94,6 +95,16 @@ def test_a_study_can_be_measured_on_another_kernel(study: model.Study) -> None:
         assert {scenario.kernel for scenario in scenarios} == {"virtual-mine"}
     assert not any("kernel" in figure.where for figure in mine.figures)
     assert [claim.id for claim in mine.claims] == [claim.id for claim in study.claims]
+
+
+@pytest.mark.parametrize("study", model.of_paper("2brobust")[:1], ids=lambda study: study.name)
+def test_a_study_can_be_measured_with_another_value_of_a_field(study: model.Study) -> None:
+    mine = study.with_fields(_field("nic.adaptive_rx=on")).with_fields(_field("nic.rx_ring=256"))
+    found = {(one.nic.adaptive_rx, one.nic.rx_ring) for one in model.grid([mine], Scale.SMOKE, "virtual").scenarios}
+    assert found == {("on", 256)}
+    for wrong in ("nic.adaptive_rx", "nic.adaptive=on", "flows.cc=bbr"):
+        with pytest.raises(BadInput, match="FIELD=VALUE"):
+            _field(wrong)
 
 
 def test_what_two_studies_want_is_measured_once() -> None:
