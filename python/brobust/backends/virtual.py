@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import random
+import re
 import shlex
 import signal
 import tempfile
@@ -43,7 +44,7 @@ from brobust.dataset import (
 from brobust.dataset import iperf3 as iperf3_results
 from brobust.dataset.raw import RawColumns, RawTimeslices, from_bytes
 from brobust.drivers import schedules
-from brobust.errors import RunFailed
+from brobust.errors import BadInput, RunFailed
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.virtual import VirtualKernel
 from brobust.quic import qlog
@@ -54,6 +55,7 @@ from brobust.virtual.cpus import Cpus
 
 # As in the testbed's guests (testbed/init.sh), so large that socket buffers limit no bulk flow.
 SOCKET_BUFFER_BYTES = 67_108_864
+FIRST_WITH_BIG_TCP = (6, 3)  # gso_ipv4_max_size, include/linux/netdevice.h
 # The interval of the throughput over time, which is iperf3's in the testbed, too.
 INTERVAL_NS = 100_000_000
 # The interval at which an application-limited flow writes.
@@ -83,6 +85,12 @@ def check(scenarios: Sequence[Scenario]) -> None:
         offering = [s for s in scenarios if s.kernel == name and not _program_knows_cc(s)]
         for control in sorted({control for s in offering for control in s.ccs}):
             cc_names.check_offered(control, offered, name)
+        largest = max(s.nic.tso_max_size for s in scenarios if s.kernel == name)
+        if largest > units.SUPER_PACKET_BYTES and _version(kernel.release) < FIRST_WITH_BIG_TCP:
+            raise BadInput(
+                f"nic.tso_max_size: {units.show_size(largest)}, but {name} is Linux {kernel.release}, and IPv4 has BIG "
+                f"TCP from 6.3 on; give at most {units.show_size(units.SUPER_PACKET_BYTES)}, or another kernel"
+            )
     for scenario in scenarios:
         cc_names.check_together(scenario.ccs)
     for scenario in scenarios:
@@ -90,6 +98,11 @@ def check(scenarios: Sequence[Scenario]) -> None:
             what = "programs: they run" if scenario.traffic == "programs" else f"traffic: {scenario.traffic} runs"
             programs.check_ptrace(what, "give traffic brobust, which does not need it, or")
             commands_of(scenario)
+
+
+def _version(release: str) -> tuple[int, ...]:
+    """Return the numbers that a kernel's release begins with: (6, 12) of 6.12.117-brobust."""
+    return tuple(int(number) for number in re.findall(r"[0-9]+", release)[:2])
 
 
 def _program_knows_cc(s: Scenario) -> bool:
