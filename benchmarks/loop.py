@@ -41,7 +41,7 @@ def main(
         simulated.append(time.process_time() - begun)
         return result
 
-    VirtualBackend._run = timed  # type: ignore[method-assign]
+    VirtualBackend._run = timed  # type: ignore[method-assign, assignment]
     over = []
     for number in range(repeat):
         begun = time.process_time()

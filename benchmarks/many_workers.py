@@ -118,7 +118,7 @@ def dask_setup(worker: object) -> None:
         rates = [{"run": run.id, "flow": 0, "time_s": n / 10, "throughput_mbps": chance.random()} for n in range(100)]
         return Measured([{**common, **row} for row in flow_columns(run.scenario)], throughput=pl.DataFrame(rates))
 
-    cluster._measured_there = sleeps
+    cluster._measured_there = sleeps  # type: ignore[assignment]
 
 
 if __name__ == "__main__":
