@@ -8,7 +8,6 @@ The command line's is what `--help` prints, whoever answers: Typer's commands, o
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import os
 import re
@@ -82,8 +81,11 @@ def python() -> Iterator[str]:
     yield function(brobust.run, "brobust.run")
     yield f"## Result\n\n{described(api.Result)}\n"
     yield "| field | type |\n|---|---|"
-    for field in dataclasses.fields(api.Result):
-        yield f"| `{field.name}` | `{str(field.type).replace(' | ', '` or `')}` |"
+    yield "| `run` | `Run` |"
+    for name, made in vars(api.Result).items():
+        read = made.fget if isinstance(made, property) else getattr(made, "func", None)
+        if read is not None:
+            yield f"| `{name}` | `{str(read.__annotations__['return']).replace(' | ', '` or `')}` |"
     yield f"\n{function(Dataset.open, 'brobust.dataset.Dataset.open')}"
     tables = ", ".join(f"`{name}()`" for name in TABLES)
     yield f"A dataset's {tables} are polars frames with the columns of [data.md](data.md).\n"
