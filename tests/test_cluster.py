@@ -130,7 +130,8 @@ def test_workers_measure_what_this_machine_would_and_one_that_dies_loses_no_run(
         first = [sweep.stdout.readline() for _ in range(4)]
         victim = psutil.Process(cluster.workers[0].pid)
         victim.kill()
-        rest, _ = sweep.communicate(timeout=WAIT)
+        rest = sweep.stdout.read()  # not communicate(), which does not know what readline() has read ahead
+        sweep.wait(timeout=WAIT)
     assert sweep.returncode == 0
     rows = json_lines("".join(first) + rest)
     assert len(rows) == 24 and {row["outcome"] for row in rows} == {"ok"}
