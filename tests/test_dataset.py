@@ -250,7 +250,7 @@ def test_whenever_a_writer_is_killed_no_run_is_lost_or_counted_twice(
     monkeypatch.setattr(parts, "MANY", 3)
     names = [f"{letter}-0" for letter in "abcdefg"]
     operations = {(os, "fsync"): os.fsync, (Path, "replace"): Path.replace, (Path, "unlink"): Path.unlink}
-    for survived in range(0, 1000, 2):
+    for survived in range(0, 1000, 3):
         dataset = Dataset.create(tmp_path / str(survived), Grid.from_flags({}), {})
         done = 0
         with monkeypatch.context() as patched:
