@@ -34,11 +34,6 @@ class Result:
         self.run = run
         self._measured = measured
 
-    @classmethod
-    def of(cls, run: Run, measured: Measured) -> Result:
-        """Return the tables that a backend measured, as frames."""
-        return cls(run, measured)
-
     @property
     def pcap(self) -> bytes | None:
         return self._measured.pcap
@@ -90,4 +85,4 @@ def run(scenario: Scenario | Mapping[str, Any], *, repeat: int = 0) -> Result:
     backends.check([scenario], jobs=1)
     with backends.opened(scenario.backend, lambda _: None) as backend:
         backend.calibrate([scenario])
-        return Result.of(requested, backend.measure(requested))
+        return Result(requested, backend.measure(requested))

@@ -275,7 +275,8 @@ impl Recorder {
         self.row(from, packet, frame, false);
     }
 
-    /// Records a data frame on its way to a bottleneck that is a kernel, or to the second one. Returns its row in the table of packets.
+    /// Records a data frame on its way to a bottleneck that is a kernel, or to the second one. Returns its row in the
+    /// table of packets.
     pub fn data_frame_to_bottleneck(&mut self, from: usize, packet: Packet, frame: &Frame) -> Option<usize> {
         self.row(from, packet, frame, false)
     }

@@ -53,6 +53,10 @@ Insecure = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many runs there are and how long they take.")]
 
 
+OF_OPTIONS = ("backend", "kernel")
+"""Fields for which these commands have options of their own."""
+
+
 def sweep(
     study: Annotated[list[Path], typer.Argument(metavar="STUDY.toml", help="The files of one or several studies.")],
     scale: HowMuch = Scale.QUICK,
@@ -203,8 +207,11 @@ def _asked_for(studies: Sequence[Study], kernels: Sequence[str] | None, given: S
 def _field(text: str) -> dict[str, Any]:
     """Return TABLE.FIELD=VALUE as tables. A value is read as in a file, and anything else is a string."""
     name, equals, value = text.partition("=")
-    if not equals or name not in FIELDS or name.startswith("flows."):
-        raise BadInput(f"--set: {text!r} is not FIELD=VALUE with a field of a scenario outside of [[flows]]")
+    if not equals or name not in FIELDS or name.startswith("flows.") or name in OF_OPTIONS:
+        raise BadInput(
+            f"--set: {text!r} is not FIELD=VALUE with a field of a scenario outside of [[flows]]; "
+            f"for {' and '.join(OF_OPTIONS)} there are options"
+        )
     try:
         read = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:

@@ -77,7 +77,7 @@ def _compare(backend: Backend, pair: tuple[str, str], name: str, scenarios: tupl
 def _measure(backend: Backend, scenario: Scenario, *, packets: bool) -> Result:
     wanted = scenario.model_copy(update={"packets": True, "samples": "ack"}) if packets else scenario
     run = Run(scenario=wanted, repeat=0)
-    result = Result.of(run, backend.measure(run))
+    result = Result(run, backend.measure(run))
     if (result.runs["outcome"] != "ok").any():
         raise RunFailed(f"{scenario.describe()}: {result.runs['outcome'][0]}")
     return result

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from brobust import files
 from brobust.analysis.claims import Claim
@@ -79,8 +79,8 @@ class Study(BaseModel):
     twins: tuple[Twins, ...] = ()
     """Claims of this paper that are decided again on this study's cells, for each value of a variable."""
 
-    instead: dict[str, Any] = Field(default_factory=dict, exclude=True)
-    """Fields that all grids have whatever the study says; the command's, not the file's."""
+    _given: dict[str, Any] = PrivateAttr(default_factory=dict)
+    """Fields that all grids have whatever the study's file says: those of the command (--set)."""
 
     @property
     def name(self) -> str:
@@ -93,7 +93,9 @@ class Study(BaseModel):
 
     def with_fields(self, fields: Mapping[str, Any]) -> Study:
         """Return this study with other values of these fields than its own."""
-        return self.model_copy(update={"instead": override(self.instead, fields)})
+        study = self.model_copy()
+        study._given = override(self._given, fields)
+        return study
 
     def fields(self, scale: Scale, backend: str) -> dict[str, Any] | None:
         """Return the fields of the grid; None if this study is not measured at this scale on this backend."""
@@ -103,8 +105,8 @@ class Study(BaseModel):
         if backend == "vm":
             fields = override(fields, self.vm[scale])
         if "grids" in fields:
-            fields = {**fields, "grids": [override(own, self.instead) for own in fields["grids"]]}
-        return {"seed": 1, **override(fields, self.instead), "backend": backend}
+            fields = {**fields, "grids": [override(own, self._given) for own in fields["grids"]]}
+        return {"seed": 1, **override(fields, self._given), "backend": backend}
 
 
 def _without_kernel(content: Any) -> Any:
