@@ -13,14 +13,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from brobust.dataset import TABLES
 from brobust.scenario.description import PANELS, Field
 from brobust.scenario.fields import FIELDS, ROWS, grid_default
 
 DOCS = Path(__file__).parents[1] / "docs"
-TYPES = {pl.String: "text", pl.Int64: "integer", pl.Float64: "number", pl.Boolean: "boolean"}
 
 
 def pages() -> dict[Path, str]:
@@ -34,7 +31,7 @@ def pages() -> dict[Path, str]:
     for table, content in TABLES.items():
         columns = _with_rows(
             columns, table,
-            (f"| `{name}` | {TYPES.get(column.dtype, 'UTC time')} | {column.meaning} |"
+            (f"| `{name}` | {'UTC time' if column.type == 'time' else column.type} | {column.meaning} |"
              for name, column in content.items()),
         )  # fmt: skip
     return {scenario: text, data: columns}

@@ -231,6 +231,12 @@ def test_a_run_imports_only_what_it_uses(tmp_path: Path) -> None:
     assert modules & {"asyncio", "distributed", "multiprocessing", "rich.progress", "brobust.backends.vm"} == set()
 
 
+def test_what_measures_is_there_before_polars() -> None:
+    """Importing polars takes as long as a short run, so it is imported while the first run is being measured."""
+    program = "import sys, brobust.cli.measuring, brobust.backends.virtual; print('polars' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"
+
+
 def test_help_of_all_commands_imports_none_of_them() -> None:
     said, modules = _imported(["--help"])
     assert [name for name in COMMANDS if f"  {name} " not in said] == []

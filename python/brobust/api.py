@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-import polars as pl
-
 from brobust import backends
 from brobust.dataset import (
     CONNECTIONS,
@@ -22,6 +20,7 @@ from brobust.dataset import (
     frame,
 )
 from brobust.errors import BadInput
+from brobust.lazily import pl
 from brobust.scenario import Run, Scenario
 from brobust.scenario.grid import scenario as one_scenario
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import polars as pl
-
+from brobust.lazily import pl
 from brobust.scenario.description import CPU, CROSS, FLOWS, OUTPUT, PATH, RUNS, SENDER, Axis, Field
 from brobust.scenario.fields import ROWS
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import polars as pl
-
 from brobust.analysis import confidence
 from brobust.analysis.axes import AXES
+from brobust.lazily import pl
 
 # The axes that distinguish cells. `timeslice_ms` is null where the CPU is undisturbed.
 CELL = [

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import polars as pl
-
 from brobust import units
 from brobust.analysis.axes import AXES, CONTENDED, OF_CROSS_TRAFFIC, OF_ONE_BACKEND, PER_FLOW
+from brobust.lazily import pl
 
 # What is measured of a run's cross traffic.
 CROSS = ("cross_transfers", "cross_ended", "cross_median_ms", "cross_p99_ms", "cross_slowdown", "cross_slowdown_p99")

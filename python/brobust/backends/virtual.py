@@ -25,8 +25,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from brobust import _core, quic, units
 from brobust.backends.base import Announce
 from brobust.cc import names as cc_names
@@ -47,6 +45,7 @@ from brobust.drivers import schedules
 from brobust.errors import BadInput, RunFailed
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.virtual import VirtualKernel
+from brobust.lazily import pl
 from brobust.quic import qlog
 from brobust.scenario import TSO_RTT_LOG, Contention, Pattern, Run, Scenario
 from brobust.scenario.specs import Changes
@@ -199,10 +198,12 @@ class VirtualBackend:
         reason = verdict.in_virtual_time(run.scenario, result["timeslices_ns"], delivered)
         for row in rows:
             row |= {"outcome": "unfaithful" if reason else "ok", "reason": reason}
-        connections = _connections(result["connections"], run, rows) if has_programs else frame([], CONNECTIONS)
+        connections = _connections(result["connections"], run, rows) if has_programs else None
         samples: Rows = []
         if run.scenario.samples is not None:
-            samples = _with_qlog(_samples(result["samples"], run), logged, connections, run)
+            samples = _samples(result["samples"], run)
+            if connections is not None:
+                samples = _with_qlog(samples, logged, connections, run)
         return Measured(
             rows,
             throughput=over_time,
@@ -210,7 +211,7 @@ class VirtualBackend:
             offtimes=_offtimes(result["timeslices_ns"][:-1], run),
             packets=_packets(result["packets"], run.id) if run.scenario.packets else None,
             transfers=transfers,
-            connections=connections if has_programs else [],
+            connections=[] if connections is None else connections,
             programs=of_programs,
             pcap=captured,
         )

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
 from brobust import units
 from brobust.dataset import PROGRAMS, Dataset, Measured, frame
 from brobust.errors import BadInput, BrobustError, printable
+from brobust.lazily import pl
 from brobust.report import programs, table
 from brobust.report.console import Console
 from brobust.scenario import Grid, Run

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import polars as pl
+from typing import Any, Literal, TypeAlias
 
 from brobust.dataset.raw import Raw
+from brobust.lazily import pl
 from brobust.scenario.fields import ROWS
 
 
@@ -15,217 +14,218 @@ from brobust.scenario.fields import ROWS
 class Column:
     """A column's type, and its meaning with the unit."""
 
-    dtype: Any
+    type: Literal["text", "integer", "number", "boolean", "time"]
     meaning: str
 
+    @property
+    def dtype(self) -> Any:
+        """The type in polars."""
+        if self.type == "time":
+            return pl.Datetime("us", "UTC")
+        return {"text": pl.String, "integer": pl.Int64, "number": pl.Float64, "boolean": pl.Boolean}[self.type]
 
-_TYPES = {"text": pl.String, "integer": pl.Int64, "number": pl.Float64}
 
 _BEFORE_THE_FIELDS: dict[str, Column] = {
-    "run": Column(pl.String, "hash of the scenario, and repeat; the same in all tables"),
-    "scenario": Column(pl.String, "hash of every scenario field"),
-    "repeat": Column(pl.Int64, "number of the repeat, from 0"),
-    "flow": Column(pl.Int64, "number of the flow within the run, from 0"),
+    "run": Column("text", "hash of the scenario, and repeat; the same in all tables"),
+    "scenario": Column("text", "hash of every scenario field"),
+    "repeat": Column("integer", "number of the repeat, from 0"),
+    "flow": Column("integer", "number of the flow within the run, from 0"),
 }
 
-_OF_FIELDS = {row.column.name: Column(_TYPES[row.column.type], row.column.meaning) for row in ROWS if row.column}
+_OF_FIELDS = {row.column.name: Column(row.column.type, row.column.meaning) for row in ROWS if row.column}
 
 # One row per run and flow: what names the run, its fields, and what was measured.
 RUNS: dict[str, Column] = {
     **_BEFORE_THE_FIELDS,
     **_OF_FIELDS,
-    "kernel_release": Column(pl.String, "uname -r of the sender"),
-    "kernel_hash": Column(pl.String, "SHA-256 of the sender's kernel image; null on vm"),
+    "kernel_release": Column("text", "uname -r of the sender"),
+    "kernel_hash": Column("text", "SHA-256 of the sender's kernel image; null on vm"),
     "bbr_version": Column(
-        pl.Int64,
+        "integer",
         "version of BBR of the flow's control if it is the kernel's own; null for others, and on vm",
     ),
-    "hz": Column(pl.Int64, "tick rate of the sender's kernel, Hz; null on vm"),
-    "path_kernel_release": Column(pl.String, "uname -r of the guest with bottleneck and receiver; null on virtual"),
+    "hz": Column("integer", "tick rate of the sender's kernel, Hz; null on vm"),
+    "path_kernel_release": Column("text", "uname -r of the guest with bottleneck and receiver; null on virtual"),
     "throughput_mbps": Column(
-        pl.Float64,
+        "number",
         "payload received from start_s to stop_s, Mbit/s, counted at the receiver; of programs: payload of TCP and UDP "
         "that reached it, counted at the link, where what is sent again counts again",
     ),
     "completion_ms": Column(
-        pl.Float64,
+        "number",
         "time from the flow's start, with the set-up of its connection, until the receiver had all of flow_bytes, ms; "
         "null: it had not, or the flow has no end",
     ),
-    "retransmits": Column(pl.Int64, "segments retransmitted by the sender"),
-    "rtt_mean_ms": Column(pl.Float64, "mean of the sender's smoothed RTT, ms"),
-    "rtt_p99_ms": Column(
-        pl.Float64, "99th percentile of the sender's smoothed RTT, ms; on vm it was read every 100 ms"
-    ),
-    "drops": Column(pl.Int64, "packets of this flow dropped at the bottleneck; null on vm"),
+    "retransmits": Column("integer", "segments retransmitted by the sender"),
+    "rtt_mean_ms": Column("number", "mean of the sender's smoothed RTT, ms"),
+    "rtt_p99_ms": Column("number", "99th percentile of the sender's smoothed RTT, ms; on vm it was read every 100 ms"),
+    "drops": Column("integer", "packets of this flow dropped at the bottleneck; null on vm"),
     "nic_drops": Column(
-        pl.Int64, "packets of the run that found the ring of a NIC full (nic.rx_ring), at either end; null on vm"
+        "integer", "packets of the run that found the ring of a NIC full (nic.rx_ring), at either end; null on vm"
     ),
-    "queue_mean_ms": Column(pl.Float64, "mean queueing delay of this flow's packets at the bottleneck, ms; null on vm"),
-    "skb_mean_bytes": Column(pl.Float64, "mean payload of a TSO packet, bytes; null on vm"),
+    "queue_mean_ms": Column("number", "mean queueing delay of this flow's packets at the bottleneck, ms; null on vm"),
+    "skb_mean_bytes": Column("number", "mean payload of a TSO packet, bytes; null on vm"),
     "pacing_idle_ms": Column(
-        pl.Float64, "mean time that pacing waited after a TSO packet, ms; null on vm, and where nothing was paced"
+        "number", "mean time that pacing waited after a TSO packet, ms; null on vm, and where nothing was paced"
     ),
     "cpu_busy_share": Column(
-        pl.Float64, "CPU time of the sender's work as a share of the run; null without a modelled CPU"
+        "number", "CPU time of the sender's work as a share of the run; null without a modelled CPU"
     ),
-    "cross_transfers": Column(pl.Int64, "flows of the cross traffic that began; null where there was none, as below"),
-    "cross_ended": Column(pl.Int64, "how many of them were through by the end of the run"),
-    "cross_median_ms": Column(pl.Float64, "median of their completion times, of those that were through, ms"),
-    "cross_p99_ms": Column(pl.Float64, "99th percentile of the same, ms"),
+    "cross_transfers": Column("integer", "flows of the cross traffic that began; null where there was none, as below"),
+    "cross_ended": Column("integer", "how many of them were through by the end of the run"),
+    "cross_median_ms": Column("number", "median of their completion times, of those that were through, ms"),
+    "cross_p99_ms": Column("number", "99th percentile of the same, ms"),
     "cross_slowdown": Column(
-        pl.Float64,
+        "number",
         "median of their completion times over the shortest possible: one and a half round trips, and their frames at "
         "the lowest bandwidth on their way",
     ),
-    "cross_slowdown_p99": Column(pl.Float64, "99th percentile of the same"),
+    "cross_slowdown_p99": Column("number", "99th percentile of the same"),
     "packet_hash": Column(
-        pl.String, "SHA-256 of all frames and their times: equal for equal scenario, repeat and kernel; null on vm"
+        "text", "SHA-256 of all frames and their times: equal for equal scenario, repeat and kernel; null on vm"
     ),
-    "effective_share": Column(pl.Float64, "share of the run in which the sender could run, fraction"),
-    "effective_timeslice_ms": Column(pl.Float64, "timeslice the sender got, ms; null without contention"),
-    "effective_offtime_ms": Column(pl.Float64, "off-time the sender got, ms; null without contention"),
-    "asleep_share": Column(pl.Float64, "share of the run in which the sender slept because it had nothing to do"),
+    "effective_share": Column("number", "share of the run in which the sender could run, fraction"),
+    "effective_timeslice_ms": Column("number", "timeslice the sender got, ms; null without contention"),
+    "effective_offtime_ms": Column("number", "off-time the sender got, ms; null without contention"),
+    "asleep_share": Column("number", "share of the run in which the sender slept because it had nothing to do"),
     "vcpu_shares": Column(
-        pl.String,
+        "text",
         "effective share of each vCPU, by number, fractions with spaces between them; the other columns of what the "
         "sender got are means over its vCPUs, and timeslices is their sum; null on virtual",
     ),
     "sender_cpus": Column(
-        pl.Int64, "CPUs of the host that the sender's vCPUs had; if less than vcpus, some took turns; null on virtual"
+        "integer", "CPUs of the host that the sender's vCPUs had; if less than vcpus, some took turns; null on virtual"
     ),
-    "path_waiting_share": Column(pl.Float64, "share of the run in which the path guest wanted a CPU and had none"),
-    "timeslices": Column(pl.Int64, "number of timeslices that were recorded"),
+    "path_waiting_share": Column("number", "share of the run in which the path guest wanted a CPU and had none"),
+    "timeslices": Column("integer", "number of timeslices that were recorded"),
     "guest_restarts": Column(
-        pl.Int64,
+        "integer",
         "how often the run was measured again in new guests, since one died or was never ready; null on virtual",
     ),
     "lost_events": Column(
-        pl.Int64, "scheduler events that the recorder lost; if not 0, the effective figures are estimates"
+        "integer", "scheduler events that the recorder lost; if not 0, the effective figures are estimates"
     ),
     "outcome": Column(
-        pl.String, "ok; unfaithful: share or timeslice off by more than 10 %, or nothing was delivered; failed"
+        "text", "ok; unfaithful: share or timeslice off by more than 10 %, or nothing was delivered; failed"
     ),
-    "reason": Column(pl.String, "why the run is unfaithful or failed"),
-    "started_at": Column(pl.Datetime("us", "UTC"), "when the run began"),
-    "wall_s": Column(pl.Float64, "wall-clock time of the whole run, s"),
-    "brobust": Column(pl.String, "version of brobust that measured the run"),
-    "qemu": Column(pl.String, "version of QEMU; null on virtual"),
-    "iperf3": Column(pl.String, "version of iperf3; null where it was not used"),
+    "reason": Column("text", "why the run is unfaithful or failed"),
+    "started_at": Column("time", "when the run began"),
+    "wall_s": Column("number", "wall-clock time of the whole run, s"),
+    "brobust": Column("text", "version of brobust that measured the run"),
+    "qemu": Column("text", "version of QEMU; null on virtual"),
+    "iperf3": Column("text", "version of iperf3; null where it was not used"),
 }
 
 THROUGHPUT: dict[str, Column] = {
-    "run": Column(pl.String, "the run"),
-    "flow": Column(pl.Int64, "the flow"),
-    "time_s": Column(pl.Float64, "end of the interval, seconds after the flow's start"),
-    "throughput_mbps": Column(pl.Float64, "payload received in the interval, Mbit/s"),
+    "run": Column("text", "the run"),
+    "flow": Column("integer", "the flow"),
+    "time_s": Column("number", "end of the interval, seconds after the flow's start"),
+    "throughput_mbps": Column("number", "payload received in the interval, Mbit/s"),
 }
 
 SAMPLES: dict[str, Column] = {
-    "run": Column(pl.String, "the run"),
-    "flow": Column(pl.Int64, "the flow"),
-    "connection": Column(pl.Int64, "the program's connection; null without programs"),
-    "time_s": Column(pl.Float64, "seconds after the run's start; on vm after the run's first sample"),
-    "cc": Column(pl.String, "congestion control as the socket names it"),
-    "cwnd_packets": Column(pl.Int64, "congestion window, packets"),
-    "ssthresh_packets": Column(pl.Int64, "slow start threshold, packets; null on vm, and where there is none yet"),
-    "pacing_rate_mbps": Column(pl.Float64, "sk_pacing_rate, Mbit/s"),
-    "delivery_rate_mbps": Column(pl.Float64, "latest delivery rate sample, Mbit/s"),
-    "bandwidth_estimate_mbps": Column(
-        pl.Float64, "BBR's bandwidth estimate, Mbit/s; null where the control shows none"
-    ),
-    "min_rtt_ms": Column(pl.Float64, "BBR's min RTT, ms; the stack's where the control has none"),
-    "srtt_ms": Column(pl.Float64, "smoothed RTT, ms"),
-    "rtt_ms": Column(pl.Float64, "latest RTT sample, ms; null on vm"),
-    "inflight_packets": Column(pl.Int64, "packets in flight (unacked - sacked - lost + retransmitted)"),
-    "inflight_bdp": Column(pl.Float64, "in flight / (BBR's bandwidth estimate x min RTT); null without estimate"),
-    "delivered_packets": Column(pl.Int64, "packets delivered so far; null on vm"),
-    "lost_packets": Column(pl.Int64, "packets marked lost so far; null on vm"),
-    "queue_bytes": Column(pl.Int64, "this flow's bytes in the bottleneck's queue; null on vm"),
-    "pacing_gain": Column(pl.Float64, "BBR's pacing gain; null where the control shows none"),
-    "cwnd_gain": Column(pl.Float64, "BBR's cwnd gain; null where the control shows none"),
-    "app_limited": Column(pl.Boolean, "whether the latest delivery rate sample was application-limited"),
-    "retransmits": Column(pl.Int64, "segments retransmitted so far"),
+    "run": Column("text", "the run"),
+    "flow": Column("integer", "the flow"),
+    "connection": Column("integer", "the program's connection; null without programs"),
+    "time_s": Column("number", "seconds after the run's start; on vm after the run's first sample"),
+    "cc": Column("text", "congestion control as the socket names it"),
+    "cwnd_packets": Column("integer", "congestion window, packets"),
+    "ssthresh_packets": Column("integer", "slow start threshold, packets; null on vm, and where there is none yet"),
+    "pacing_rate_mbps": Column("number", "sk_pacing_rate, Mbit/s"),
+    "delivery_rate_mbps": Column("number", "latest delivery rate sample, Mbit/s"),
+    "bandwidth_estimate_mbps": Column("number", "BBR's bandwidth estimate, Mbit/s; null where the control shows none"),
+    "min_rtt_ms": Column("number", "BBR's min RTT, ms; the stack's where the control has none"),
+    "srtt_ms": Column("number", "smoothed RTT, ms"),
+    "rtt_ms": Column("number", "latest RTT sample, ms; null on vm"),
+    "inflight_packets": Column("integer", "packets in flight (unacked - sacked - lost + retransmitted)"),
+    "inflight_bdp": Column("number", "in flight / (BBR's bandwidth estimate x min RTT); null without estimate"),
+    "delivered_packets": Column("integer", "packets delivered so far; null on vm"),
+    "lost_packets": Column("integer", "packets marked lost so far; null on vm"),
+    "queue_bytes": Column("integer", "this flow's bytes in the bottleneck's queue; null on vm"),
+    "pacing_gain": Column("number", "BBR's pacing gain; null where the control shows none"),
+    "cwnd_gain": Column("number", "BBR's cwnd gain; null where the control shows none"),
+    "app_limited": Column("boolean", "whether the latest delivery rate sample was application-limited"),
+    "retransmits": Column("integer", "segments retransmitted so far"),
     "deficit_acks": Column(
-        pl.Int64,
+        "integer",
         "ACKs so far at which a repair acted (steady controls: stalls so far); null where the control reports none",
     ),
     "mode": Column(
-        pl.String, "phase of the control: startup, drain, probe_bw, ... (cc/cc.h); null where it does not report it"
+        "text", "phase of the control: startup, drain, probe_bw, ... (cc/cc.h); null where it does not report it"
     ),
-    "state": Column(pl.String, "loss recovery state of the stack: open, disorder, cwr, recovery, loss"),
+    "state": Column("text", "loss recovery state of the stack: open, disorder, cwr, recovery, loss"),
 }
 
 OFFTIMES: dict[str, Column] = {
-    "run": Column(pl.String, "the run"),
-    "sender": Column(pl.Int64, "the sender, from 1"),
-    "vcpu": Column(pl.Int64, "its vCPU, from 0; null on virtual, where the rows say when any of the vCPUs could run"),
-    "kind": Column(pl.String, "timeslice: the sender could run; off: it could not (on vm: although it wanted to)"),
-    "start_s": Column(pl.Float64, "when it began, seconds after the run's start; null where unknown"),
-    "duration_ms": Column(pl.Float64, "its length, ms"),
+    "run": Column("text", "the run"),
+    "sender": Column("integer", "the sender, from 1"),
+    "vcpu": Column("integer", "its vCPU, from 0; null on virtual, where the rows say when any of the vCPUs could run"),
+    "kind": Column("text", "timeslice: the sender could run; off: it could not (on vm: although it wanted to)"),
+    "start_s": Column("number", "when it began, seconds after the run's start; null where unknown"),
+    "duration_ms": Column("number", "its length, ms"),
 }
 
 PACKETS: dict[str, Column] = {
-    "run": Column(pl.String, "the run"),
-    "time_s": Column(pl.Float64, "when the frame reached the link, seconds after the run's start"),
+    "run": Column("text", "the run"),
+    "time_s": Column("number", "when the frame reached the link, seconds after the run's start"),
     "left_s": Column(
-        pl.Float64,
+        "number",
         "when it left the bottleneck; null if it was dropped, and for ACKs, which do not pass the bottleneck",
     ),
-    "arrived_s": Column(pl.Float64, "when it reached the other end; null if it was dropped"),
-    "flow": Column(pl.Int64, "the flow"),
-    "connection": Column(pl.Int64, "the program's connection; null without programs"),
-    "direction": Column(pl.String, "data: to the receiver; ack: to the sender"),
+    "arrived_s": Column("number", "when it reached the other end; null if it was dropped"),
+    "flow": Column("integer", "the flow"),
+    "connection": Column("integer", "the program's connection; null without programs"),
+    "direction": Column("text", "data: to the receiver; ack: to the sender"),
     "seq": Column(
-        pl.Int64, "first byte of its payload, relative to the SYN (the first byte of a flow is 1); 0 if it is not TCP"
+        "integer", "first byte of its payload, relative to the SYN (the first byte of a flow is 1); 0 if it is not TCP"
     ),
-    "ack": Column(pl.Int64, "next byte that its sender expects, counted in the same way in the other direction"),
-    "payload_bytes": Column(pl.Int64, "payload of TCP or UDP, bytes"),
-    "frame_bytes": Column(pl.Int64, "Ethernet frame, bytes"),
-    "dropped": Column(pl.Boolean, "whether it was lost, or dropped at the bottleneck"),
-    "queue_bytes": Column(pl.Int64, "bytes that were in the bottleneck's queue when it arrived; null for ACKs"),
+    "ack": Column("integer", "next byte that its sender expects, counted in the same way in the other direction"),
+    "payload_bytes": Column("integer", "payload of TCP or UDP, bytes"),
+    "frame_bytes": Column("integer", "Ethernet frame, bytes"),
+    "dropped": Column("boolean", "whether it was lost, or dropped at the bottleneck"),
+    "queue_bytes": Column("integer", "bytes that were in the bottleneck's queue when it arrived; null for ACKs"),
 }
 
 TRANSFERS: dict[str, Column] = {
-    "run": Column(pl.String, "the run"),
-    "start_s": Column(pl.Float64, "when it began, seconds after the run's start"),
-    "bytes": Column(pl.Int64, "its size, bytes of payload"),
+    "run": Column("text", "the run"),
+    "start_s": Column("number", "when it began, seconds after the run's start"),
+    "bytes": Column("integer", "its size, bytes of payload"),
     "completion_ms": Column(
-        pl.Float64, "time from there until the receiver had all of it, ms; null: it had not by the end of the run"
+        "number", "time from there until the receiver had all of it, ms; null: it had not by the end of the run"
     ),
-    "slowdown": Column(pl.Float64, "completion_ms over the shortest possible, as in cross_slowdown of the table runs"),
+    "slowdown": Column("number", "completion_ms over the shortest possible, as in cross_slowdown of the table runs"),
 }
 
 CONNECTIONS: dict[str, Column] = {
-    "run": Column(pl.String, "the run"),
-    "connection": Column(pl.Int64, "number of the connection within the run, from 0, in the order of first packets"),
-    "flow": Column(pl.Int64, "the flow that its data counts for; null: none"),
-    "protocol": Column(pl.String, "tcp, udp, icmp, or IP's number of another"),
-    "sender": Column(pl.Int64, "the sender, from 1"),
-    "sender_port": Column(pl.Int64, "port at the sender; 0 where there are no ports"),
-    "receiver_port": Column(pl.Int64, "port at the receiver; 0 where there are no ports"),
-    "first_s": Column(pl.Float64, "when its first packet was sent, seconds after the run's start"),
-    "last_s": Column(pl.Float64, "when its last packet was sent, seconds after the run's start"),
-    "packets": Column(pl.Int64, "packets sent at both ends"),
-    "received_bytes": Column(pl.Int64, "payload that reached the receiver, bytes"),
-    "answered_bytes": Column(pl.Int64, "payload that the receiver sent, bytes"),
-    "throughput_mbps": Column(pl.Float64, "received_bytes over the time for which the flow sends, Mbit/s"),
-    "drops": Column(pl.Int64, "packets dropped at the bottleneck or before it"),
-    "retransmits": Column(pl.Int64, "segments retransmitted by the sender; null if it is not TCP"),
-    "queue_mean_ms": Column(pl.Float64, "mean queueing delay at the bottleneck, ms"),
+    "run": Column("text", "the run"),
+    "connection": Column("integer", "number of the connection within the run, from 0, in the order of first packets"),
+    "flow": Column("integer", "the flow that its data counts for; null: none"),
+    "protocol": Column("text", "tcp, udp, icmp, or IP's number of another"),
+    "sender": Column("integer", "the sender, from 1"),
+    "sender_port": Column("integer", "port at the sender; 0 where there are no ports"),
+    "receiver_port": Column("integer", "port at the receiver; 0 where there are no ports"),
+    "first_s": Column("number", "when its first packet was sent, seconds after the run's start"),
+    "last_s": Column("number", "when its last packet was sent, seconds after the run's start"),
+    "packets": Column("integer", "packets sent at both ends"),
+    "received_bytes": Column("integer", "payload that reached the receiver, bytes"),
+    "answered_bytes": Column("integer", "payload that the receiver sent, bytes"),
+    "throughput_mbps": Column("number", "received_bytes over the time for which the flow sends, Mbit/s"),
+    "drops": Column("integer", "packets dropped at the bottleneck or before it"),
+    "retransmits": Column("integer", "segments retransmitted by the sender; null if it is not TCP"),
+    "queue_mean_ms": Column("number", "mean queueing delay at the bottleneck, ms"),
 }
 
 PROGRAMS: dict[str, Column] = {
-    "run": Column(pl.String, "the run"),
-    "flow": Column(pl.Int64, "the flow"),
-    "end": Column(pl.String, "sender or receiver"),
-    "command": Column(pl.String, "the program and its arguments, as it was started"),
-    "sha256": Column(pl.String, "SHA-256 of the program"),
-    "ended_s": Column(pl.Float64, "when it ended, seconds after the run's start; null: it ran until the end"),
-    "exit_status": Column(pl.Int64, "its exit status; null if it did not exit"),
-    "signal": Column(pl.String, "the signal that ended it; null if none did"),
-    "stdout": Column(pl.String, "what it wrote to its standard output"),
-    "stderr": Column(pl.String, "what it wrote to its standard error"),
+    "run": Column("text", "the run"),
+    "flow": Column("integer", "the flow"),
+    "end": Column("text", "sender or receiver"),
+    "command": Column("text", "the program and its arguments, as it was started"),
+    "sha256": Column("text", "SHA-256 of the program"),
+    "ended_s": Column("number", "when it ended, seconds after the run's start; null: it ran until the end"),
+    "exit_status": Column("integer", "its exit status; null if it did not exit"),
+    "signal": Column("text", "the signal that ended it; null if none did"),
+    "stdout": Column("text", "what it wrote to its standard output"),
+    "stderr": Column("text", "what it wrote to its standard error"),
 }
 
 # In the order in which the files of a run are written: that in runs/ last.
@@ -235,7 +235,7 @@ TABLES: dict[str, dict[str, Column]] = {
 }  # fmt: skip
 
 # A backend gives rows, a frame where there are millions of them, or what a frame is made from later.
-Rows = list[dict[str, Any]] | pl.DataFrame | Raw
+Rows: TypeAlias = "list[dict[str, Any]] | pl.DataFrame | Raw"
 
 
 def frame(rows: Rows | None, columns: dict[str, Column]) -> pl.DataFrame:

@@ -19,11 +19,11 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import polars as pl
+from typing import TypeAlias
 
 from brobust import files
 from brobust.errors import debugging
+from brobust.lazily import pl
 
 PART = "part"
 """The column with a row's number. It is in the files, and is not handed out."""
@@ -38,9 +38,6 @@ again and again, and few files are left."""
 
 _NAME = re.compile(r"part-([0-9]{7,})-([0-9]{7,})\.parquet")
 _TRIES = 10
-
-# PanicException, when polars' Rust code fails, is not an Exception.
-UNREADABLE = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 Unreadable = dict[Path, str]
 """Files that were left out, each with the reason."""
@@ -99,7 +96,7 @@ def _without_replaced(found: Sequence[Part]) -> list[Part]:
     return counting
 
 
-Normalised = Callable[[pl.DataFrame], pl.DataFrame]
+Normalised: TypeAlias = "Callable[[pl.DataFrame], pl.DataFrame]"
 """Returns a file's rows with the documented columns; raises ValueError if that is impossible."""
 
 
@@ -119,17 +116,22 @@ def read(
                 frames.append(normalised(_rows(group, columns, runs)))
                 good += group
                 continue
-            except UNREADABLE:
+            except _unreadable():
                 pass  # some of them cannot be read: try each by itself
             for part in group:
                 try:
                     frames.append(normalised(_rows([part], columns, runs)))
                     good.append(part)
-                except UNREADABLE as error:
+                except _unreadable() as error:
                     unreadable[part.file] = (str(error).splitlines() or ["no reason given"])[0][:200]
         if all(file.exists() for file in unreadable):  # else another process has merged them meanwhile
             break
     return frames, good, unreadable
+
+
+def _unreadable() -> tuple[type[BaseException], ...]:
+    """Return what is raised where a file cannot be read. When polars' Rust code fails, that is no Exception."""
+    return (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
 def _rows(parts: Sequence[Part], columns: Sequence[str] | None, runs: Iterable[str] | None) -> pl.DataFrame:
@@ -164,7 +166,7 @@ def merge(
         return
     try:
         rows = chosen(normalised(_rows(newest, None, None))).sort("run", maintain_order=True)
-    except UNREADABLE:
+    except _unreadable():
         if debugging():
             raise
         return

@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Self
 
-import polars as pl
+from brobust.lazily import pl
 
 Columns = dict[str, tuple[str, bytes]]
 """By name: the name of numpy's type, and the bytes. NaN and the smallest integer stand for missing values."""
 
 # This uses array, because importing numpy takes longer than a short run.
-_TYPES = {"f8": ("d", pl.Float64), "i8": ("q", pl.Int64), "?": ("b", pl.Boolean)}
+_OF_ARRAY = {"f8": "d", "i8": "q", "?": "b"}
 
 
 def from_bytes(table: Columns) -> pl.DataFrame:
     """Return the columns as a frame, with null for missing values."""
-    data = {name: array(_TYPES[kind][0], content) for name, (kind, content) in table.items()}
-    columns = []
+    data = {name: array(_OF_ARRAY[kind], content) for name, (kind, content) in table.items()}
+    types, columns = {"f8": pl.Float64, "i8": pl.Int64, "?": pl.Boolean}, []
     for name, (kind, _) in table.items():
-        column = pl.col(name).cast(_TYPES[kind][1])
+        column = pl.col(name).cast(types[kind])
         if kind == "f8":
             column = column.fill_nan(None)
         elif kind == "i8":

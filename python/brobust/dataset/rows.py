@@ -8,11 +8,10 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-import polars as pl
-
 import brobust
 from brobust.dataset.columns import Rows
 from brobust.dataset.raw import Raw
+from brobust.lazily import pl
 from brobust.scenario import Flows, Run, Scenario
 from brobust.scenario.description import DIVISORS, Field
 from brobust.scenario.fields import ROWS

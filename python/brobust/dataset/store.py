@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import tomli_w
 
 import brobust
@@ -23,6 +22,7 @@ from brobust.dataset.raw import Raw
 from brobust.dataset.rows import Measured
 from brobust.errors import BadInput, UnreadableFile
 from brobust.host import locks
+from brobust.lazily import pl
 from brobust.scenario import Grid
 from brobust.versions import MIN_SCHEMA_VERSION, SCHEMA_VERSION
 
@@ -156,6 +156,8 @@ class Dataset:
     def finished(self) -> set[str]:
         """Return the runs that need not be measured again: those with an outcome, ok or unfaithful. A failed run is
         measured again, and so is one of which a file is cut off."""
+        if not self._parts("runs"):
+            return set()  # without polars, which a new dataset does not need yet
         runs = self._read("runs", ["run", "outcome"])
         cut_off = [part for name in TABLES if name != "runs" for part in self._parts(name) if not _whole(part)]
         _warn(dict.fromkeys((part.file for part in cut_off), "cut off"))

@@ -7,9 +7,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import polars as pl
-
 from brobust import units
+from brobust.lazily import pl
 from brobust.quic import Qlog
 
 SEPARATOR = b"\x1e"

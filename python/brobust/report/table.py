@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import polars as pl
 from rich import box
 from rich.table import Table
 
 from brobust.analysis import summary
 from brobust.analysis.axes import AXES, TEXT, axis_value, heading
+from brobust.lazily import pl
 
 # Columns of completion times, where there are any, with their headings.
 COMPLETION = {"completion_ms": "completion ms", "cross_median_ms": "cross ms", "cross_p99_ms": "cross p99 ms"}

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 
 from brobust.backends.base import Backend, measured
 from brobust.dataset import Measured
+from brobust.lazily import load_polars
 from brobust.scenario import Run
 
 POLL_SECONDS = 0.2
@@ -36,6 +37,7 @@ def side_by_side(
     try:
         for thread in threads:
             thread.start()
+        load_polars()  # here, since what writes the first run needs it, and importing it takes as long as that run
         while left:
             ended = crew.ended(no_earlier_than=last + BATCH_SECONDS, at_most=left)
             last = time.monotonic()

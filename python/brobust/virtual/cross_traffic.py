@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 import random
 
-import polars as pl
-
 from brobust import units
 from brobust.dataset import TRANSFERS, frame
+from brobust.lazily import pl
 from brobust.scenario import Run, Scenario
 
 MICROSECOND = 1000  # ns

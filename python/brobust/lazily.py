@@ -1,0 +1,25 @@
+"""Polars, imported at its first use: importing it takes as long as a short run takes altogether."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import polars as pl
+else:
+
+    class _Polars:
+        """Stands for the module."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(importlib.import_module("polars"), name)
+
+    pl = _Polars()
+
+__all__ = ["load_polars", "pl"]
+
+
+def load_polars() -> None:
+    """Import polars, where there is time to do so before it is needed."""
+    importlib.import_module("polars")
