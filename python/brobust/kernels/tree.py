@@ -21,6 +21,10 @@ USUAL_OBJECTS = 750  # the number of files that are compiled for the default ker
 # Our kernels do not use them, so the executable must not depend on which of them are installed.
 MAKE = ("make", "ARCH=um", "LOCALVERSION=", "RUSTC=false", "BINDGEN=false", "PAHOLE=false")
 
+# User-Mode Linux lets modules lie anywhere in the address space, so every call loads a 64-bit address first, and it
+# calls a function to copy eight bytes. Our kernels have no modules, and lie below 2 GB.
+AS_OTHER_ARCHITECTURES_COMPILE = ("-mcmodel=small", "-fbuiltin")
+
 
 def bring_our_files(tree: Path, ours: Path, log: Log, progress: Progress) -> dict[str, Path]:
     """Apply the patches and copy the files of kernel/virtual, and those of kernel/real-time where they are wanted.
@@ -182,7 +186,8 @@ def compile_kernel(tree: Path, name: str, log: Log, progress: Progress) -> int:
     )
     done = 0
     # All names in the tree are relative. The map covers options that write whole paths nevertheless.
-    command = [*MAKE, f"KCFLAGS=-ffile-prefix-map={tree}=.", f"-j{jobs}", "linux"]
+    flags = " ".join([f"-ffile-prefix-map={tree}=.", *AS_OTHER_ARCHITECTURES_COMPILE])
+    command = [*MAKE, f"KCFLAGS={flags}", f"-j{jobs}", "linux"]
     with log.child(command, cwd=tree, pipe=True) as child:
         assert child.stdout is not None
         for line in child.stdout:
