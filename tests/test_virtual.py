@@ -53,7 +53,7 @@ def _most_in_5_ms(result: brobust.api.Result, start: float, end: float) -> int:
 
 def hash_of(**scenario: Any) -> str:
     value = run(**scenario).runs["packet_hash"][0]
-    assert isinstance(value, str) and len(value) == 64
+    assert isinstance(value, str) and len(value) == 32
     return value
 
 
@@ -99,7 +99,10 @@ class TestDeterminism:
         assert run(1, **SHORT).runs["packet_hash"][0] == hash_of(**SHORT, seed=2)
 
     def test_watching_changes_nothing(self) -> None:
-        assert hash_of(**SHORT) == hash_of(**SHORT, samples="ack", packets=True)
+        """Without samples, a kernel records only the last ACK of a flow before it stops: enough for these columns."""
+        seen, alone = run(**SHORT, samples="ack", packets=True).runs, run(**SHORT).runs
+        of_acks = ["packet_hash", "retransmits", "rtt_mean_ms", "rtt_p99_ms"]
+        assert seen.select(of_acks).equals(alone.select(of_acks))
 
     def test_recorded_offtimes_replayed_are_the_same_run(self, tmp_path: Path) -> None:
         recorded = run(**SHORT)

@@ -2,7 +2,7 @@
 use crate::shared::{FrameHead, FRAME_BYTES};
 
 const ETHERNET: usize = 14;
-const MAX_HEADER: usize = 128;
+pub const MAX_HEADER: usize = 128;
 /// Longest frame, bytes: with a super-packet of the greatest length (the kernel's GSO_MAX_SIZE).
 const MAX_LENGTH: u32 = ETHERNET as u32 + 8 * 65535;
 

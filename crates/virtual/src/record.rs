@@ -8,10 +8,10 @@ use std::time::Duration;
 use brobust_timeline::TimeSlice;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use pcap_file::{DataLink, Endianness, TsResolution};
-use sha2::{Digest, Sha256};
+use xxhash_rust::xxh3::{xxh3_128, Xxh3};
 
 use crate::error::{Error, Result};
-use crate::frame::{Frame, TCP};
+use crate::frame::{Frame, MAX_HEADER, TCP};
 use crate::scenario::{Flow, Scenario};
 use crate::shared::{Ack, FlowStats};
 
@@ -115,7 +115,7 @@ pub struct Outcome {
     pub time_slices: Vec<Vec<TimeSlice>>,
     /// CPU time that each sender's work cost, ns.
     pub busy: Vec<u64>,
-    /// SHA-256 over every frame: which node sent it, when, its headers, and when it arrived.
+    /// XXH3 (128 bits) over every frame: which node sent it, when, its headers, and when it arrived.
     pub hash: String,
     /// Every connection of programs; empty without them.
     pub connections: Table,
@@ -150,7 +150,7 @@ pub struct Recorder {
     end: u64,
     interval: u64,
     /// Of what went to the receiver, and of what came from it: of each in the order of its times.
-    hashes: [Sha256; 2],
+    hashes: [Xxh3; 2],
     flows: Vec<FlowRecord>,
     connections: Vec<ConnectionRecord>,
     /// Whether programs send. What a flow has received is then counted here.
@@ -251,7 +251,7 @@ impl Recorder {
             origin,
             end: origin + scenario.duration,
             interval: scenario.interval,
-            hashes: [Sha256::new(), Sha256::new()],
+            hashes: [Xxh3::new(), Xxh3::new()],
             flows: scenario.flows.iter().map(of_flow).collect(),
             connections: (0..connections).map(connection_of).collect(),
             of_programs,
@@ -372,11 +372,16 @@ impl Recorder {
 
     fn hash_frame(&mut self, from: usize, sent: u64, arrived: Option<u64>, frame: &Frame, is_ack: bool) {
         let hash = &mut self.hashes[usize::from(is_ack)];
-        hash.update((from as u64).to_le_bytes());
-        hash.update((sent - self.origin).to_le_bytes());
-        hash.update(arrived.map_or(u64::MAX, |arrived| arrived - self.origin).to_le_bytes());
-        hash.update(frame.length.to_le_bytes());
-        hash.update(frame.header());
+        let arrived = arrived.map_or(u64::MAX, |arrived| arrived - self.origin);
+        // In one piece, since every update costs as much as some bytes do.
+        let mut bytes = [0; 28 + MAX_HEADER];
+        let header = frame.header();
+        bytes[..8].copy_from_slice(&(from as u64).to_le_bytes());
+        bytes[8..16].copy_from_slice(&(sent - self.origin).to_le_bytes());
+        bytes[16..24].copy_from_slice(&arrived.to_le_bytes());
+        bytes[24..28].copy_from_slice(&frame.length.to_le_bytes());
+        bytes[28..28 + header.len()].copy_from_slice(header);
+        hash.update(&bytes[..28 + header.len()]);
         hash.update(frame.carried());
     }
 
@@ -487,9 +492,9 @@ impl Recorder {
                 flows[flow].received = self.flows[flow].arrived_by(self.end);
             }
         }
-        let mut hash_of_both = Sha256::new();
+        let mut of_both = Vec::new();
         for hash in self.hashes {
-            hash_of_both.update(hash.finalize());
+            of_both.extend(hash.digest128().to_le_bytes());
         }
         Ok(Outcome {
             flows,
@@ -497,7 +502,7 @@ impl Recorder {
             samples: self.samples.map(|(_, table)| table.table()).unwrap_or_default(),
             packets: self.packets.map(PacketTable::table).unwrap_or_default(),
             connections: connections.table(),
-            hash: hash_of_both.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),
+            hash: format!("{:032x}", xxh3_128(&of_both)),
             ..Outcome::default()
         })
     }

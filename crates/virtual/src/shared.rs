@@ -11,7 +11,7 @@ use memmap2::MmapMut;
 use nix::sys::memfd::{memfd_create, MFdFlags};
 
 pub const MAGIC: u64 = 0x0074_7375_626f_7262;
-pub const ABI: u32 = 8;
+pub const ABI: u32 = 9;
 pub const WINDOWS: usize = 512;
 pub const FLOWS: usize = 32768;
 pub const PROGRAMS: usize = 1024;
@@ -145,6 +145,7 @@ pub struct Shared {
     pub gro: u32,
     pub adaptive_rx: u32,
     pub pacing_lag_us: u32,
+    pub every_ack: u32,
     pub timer_cost: u64,
     pub rx_packet_cost: u64,
     pub tx_skb_cost: u64,

@@ -486,6 +486,7 @@ fn describe(shared: &mut Shared, scenario: &Scenario, topology: Topology, number
     shared.tcp_memory = scenario.tcp_memory;
     (shared.tx_completion, shared.coalesce) = (scenario.tx_completion, scenario.coalesce);
     shared.tso_max_size = scenario.tso_max_size;
+    shared.every_ack = (scenario.record.samples.is_some() || scenario.programs.is_some()).into();
     (shared.adaptive_rx, shared.gro, shared.rx_ring) =
         (scenario.adaptive_rx.into(), scenario.gro.into(), scenario.rx_ring);
     if let Some(sender) = scenario.senders.get(number) {

@@ -82,7 +82,7 @@ RUNS: dict[str, Column] = {
     ),
     "cross_slowdown_p99": Column("number", "99th percentile of the same"),
     "packet_hash": Column(
-        "text", "SHA-256 of all frames and their times: equal for equal scenario, repeat and kernel; null on vm"
+        "text", "XXH3 of all frames and their times (128 bits): equal for equal scenario, repeat and kernel; null on vm"
     ),
     "effective_share": Column("number", "share of the run in which the sender could run, fraction"),
     "effective_timeslice_ms": Column("number", "timeslice the sender got, ms; null without contention"),

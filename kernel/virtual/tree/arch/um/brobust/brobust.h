@@ -27,7 +27,7 @@ typedef uint16_t u16;
 #endif
 
 #define BROBUST_MAGIC 0x00747375626f7262ULL /* "brobust" */
-#define BROBUST_ABI 8
+#define BROBUST_ABI 9
 
 #define BROBUST_WINDOWS 512
 #define BROBUST_FLOWS 32768
@@ -153,6 +153,7 @@ struct brobust_shared {
 	u32 gro;	   /* merge the packets of an interrupt */
 	u32 adaptive_rx;   /* let the kernel's lib/dim choose how long interrupts wait */
 	u32 pacing_lag_us; /* net.ipv4.tcp_pacing_lag_us, as that of kernel/patches/kept */
+	u32 every_ack;	   /* record every ACK; else, between two stops, a flow's last */
 	u64 timer_cost, rx_packet_cost, tx_skb_cost, tx_byte_cost;
 	char qdisc[16];
 	char commands[2048]; /* rtnetlink messages, for a bottleneck's queueing discipline */
@@ -190,6 +191,8 @@ struct brobust_shared {
 
 /* host.c: runs against the C library */
 extern struct brobust_shared *brobust; /* NULL: an ordinary UML kernel */
+int brobust_map_memory(void *at, int file, unsigned long long offset, unsigned long size, int r,
+		       int w, int x); /* called by physmem.c */
 void brobust_host_sync(void);
 long brobust_host_random(void *buffer, unsigned long size);
 void brobust_host_print(const void *text, unsigned long size);

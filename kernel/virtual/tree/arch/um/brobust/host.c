@@ -65,6 +65,22 @@ __uml_setup("brobust_calls=", calls_setup,
 	    "brobust_calls=FILE\n"
 	    "    Write every call of our congestion controls there (cc/call.h).\n\n");
 
+/* Map the kernel's memory, at its start. Programs map parts of the file; without them, private memory
+ * does as well, and of that the host gives large pages. */
+int __init brobust_map_memory(void *at, int file, unsigned long long offset, unsigned long size,
+			      int r, int w, int x)
+{
+	int flags = MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+
+	if (!brobust || brobust->programs)
+		return os_map_memory(at, file, offset, size, r, w, x);
+	if (mmap(at, size, PROT_READ | PROT_WRITE | PROT_EXEC, flags, -1, 0) == MAP_FAILED)
+		return -errno;
+	/* A host that has no large pages gives small ones. */
+	madvise(at, size, MADV_HUGEPAGE);
+	return 0;
+}
+
 /* Tell the controller that this kernel waits, and wait until it may go on. Exit with the
  * controller. */
 void brobust_host_sync(void)

@@ -81,6 +81,20 @@ void brobust_after_send(const struct sock *sk, u32 bytes, u64 idle)
 	stats->paced += idle > 0;
 }
 
+/* Return the place for the record of an ACK: a new one or, where only the last of a flow is wanted, that
+ * of the one before. */
+static struct brobust_ack *place_of_record(u32 flow)
+{
+	static u32 last[BROBUST_FLOWS];
+
+	if (!brobust->every_ack) {
+		if (last[flow] < brobust->acks && brobust->ack[last[flow]].flow == flow)
+			return &brobust->ack[last[flow]];
+		last[flow] = brobust->acks;
+	}
+	return &brobust->ack[brobust->acks++];
+}
+
 void brobust_after_ack(struct sock *sk)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
@@ -98,7 +112,14 @@ void brobust_after_ack(struct sock *sk)
 	}
 	if (brobust->acks == BROBUST_ACKS)
 		brobust_sync(BROBUST_DRAIN);
-	ack = &brobust->ack[brobust->acks++];
+	ack = place_of_record(flow);
+	if (!brobust->every_ack) {
+		ack->flow = flow;
+		ack->time = brobust_now();
+		ack->srtt_us = tp->srtt_us >> 3;
+		ack->retransmits = tp->total_retrans;
+		return;
+	}
 	*ack = (struct brobust_ack){
 	    .time = brobust_now(),
 	    .pacing_rate = READ_ONCE(sk->sk_pacing_rate),
