@@ -314,6 +314,7 @@ mod tests {
                 gro,
                 adaptive_rx,
                 pacing_lag_us,
+                every_ack,
                 timer_cost,
                 rx_packet_cost,
                 tx_skb_cost,
