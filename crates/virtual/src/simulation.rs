@@ -76,12 +76,31 @@ struct Simulation {
     interval_ends: u64,
     /// Events at or beyond the horizon, in order: the CPU time of their work took kernels past it.
     ahead: Vec<Event>,
+    spare: SpareFrames,
     /// Whether senders and receiver run in turns. Packets of both are then not recorded in the order of their times.
     in_turns: bool,
     work: Work,
     begun: Instant,
     /// The number of the node to which a debugger is to attach, and when.
     debugger: Option<(usize, u64)>,
+}
+
+/// The memory of frames that have arrived, for others: thousands are under way, and to allocate each costs more than what
+/// the link does with it.
+#[derive(Default)]
+#[allow(clippy::vec_box, reason = "the boxes are handed on")]
+struct SpareFrames(Vec<Box<Frame>>);
+
+impl SpareFrames {
+    fn boxed(&mut self, frame: Frame) -> Box<Frame> {
+        match self.0.pop() {
+            Some(mut spare) => {
+                *spare = frame;
+                spare
+            }
+            None => Box::new(frame),
+        }
+    }
 }
 
 struct Event {
@@ -151,6 +170,7 @@ impl Simulation {
             interval: scenario.interval,
             interval_ends: ORIGIN + scenario.interval,
             ahead: Vec::new(),
+            spare: SpareFrames::default(),
             in_turns: scenario.programs.is_none()
                 && topology.bottleneck().is_none()
                 && scenario.path.second.is_none()
@@ -228,7 +248,7 @@ impl Simulation {
         for number in nodes {
             let node = &mut self.nodes[number];
             if node.next() < horizon {
-                node.run(number, horizon, stop, &mut events, &mut self.work.hand_overs)?;
+                node.run(number, horizon, stop, &mut events, &mut self.spare, &mut self.work.hand_overs)?;
             }
         }
         // The sort is stable: events of the same time stay in the order of the nodes, and of what each node did.
@@ -361,7 +381,7 @@ impl Node {
             return Err(self.kernel.protocol_violation(format!("its boot took {now} ns of its own time")));
         }
         let mut events = Vec::new();
-        self.run(0, ORIGIN, stop, &mut events, &mut 0)?;
+        self.run(0, ORIGIN, stop, &mut events, &mut SpareFrames::default(), &mut 0)?;
         match events.is_empty() {
             true => Ok(()),
             false => Err(self.kernel.protocol_violation("it sent a frame before the run began".into())),
@@ -400,6 +420,7 @@ impl Node {
         horizon: u64,
         stop: &AtomicBool,
         events: &mut Vec<Event>,
+        spare: &mut SpareFrames,
         hand_overs: &mut u64,
     ) -> Result<()> {
         let last = horizon;
@@ -408,7 +429,7 @@ impl Node {
             let next = self.next();
             let wanted = self.own_next.min(self.next_arrival()).max(self.now);
             let horizon = last.min(self.time_slices.wake_up(next.min(last), wanted));
-            let left_out = self.deliver(horizon);
+            let left_out = self.deliver(horizon, spare);
             let shared = self.kernel.shared();
             // A frame for which the buffer had no room is delivered in the next round of this loop, still in time.
             shared.horizon = left_out.unwrap_or(horizon);
@@ -416,7 +437,7 @@ impl Node {
             loop {
                 *hand_overs += 1;
                 self.kernel.go(stop)?;
-                self.gather(number, events)?;
+                self.gather(number, events, spare)?;
                 if self.kernel.shared().reason == reason::HORIZON {
                     break;
                 }
@@ -429,7 +450,7 @@ impl Node {
 
     /// Delivers every frame that arrives before the horizon. Returns Some(t) if the buffer is full, t being the arrival
     /// time of the first frame left out.
-    fn deliver(&mut self, horizon: u64) -> Option<u64> {
+    fn deliver(&mut self, horizon: u64, spare: &mut SpareFrames) -> Option<u64> {
         let shared = self.kernel.shared();
         while let Some(first) = self.arriving.front() {
             if first.time >= horizon {
@@ -438,13 +459,13 @@ impl Node {
             if !frame::encode(first, &mut shared.rx, &mut shared.rx_bytes) {
                 return Some(first.time.max(self.now + 1).min(horizon));
             }
-            self.arriving.pop_front();
+            spare.0.extend(self.arriving.pop_front());
         }
         None
     }
 
     /// Adds the frames and samples that the kernel left in the shared memory to `events`.
-    fn gather(&mut self, number: usize, events: &mut Vec<Event>) -> Result<()> {
+    fn gather(&mut self, number: usize, events: &mut Vec<Event>, spare: &mut SpareFrames) -> Result<()> {
         let shared = self.kernel.shared();
         let (bytes, acks, now, next) = (shared.tx_bytes as usize, shared.acks as usize, shared.now, shared.next);
         if bytes > FRAME_BYTES || acks > ACKS {
@@ -458,7 +479,7 @@ impl Node {
         for ack in &shared.ack[..acks] {
             add(ack.time, EventKind::Ack(Box::new(*ack)));
         }
-        let decoded = frame::decode(&shared.tx[..bytes], |frame| add(frame.time, EventKind::Frame(Box::new(frame))));
+        let decoded = frame::decode(&shared.tx[..bytes], |frame| add(frame.time, EventKind::Frame(spare.boxed(frame))));
         if let Err(what) = decoded {
             return Err(self.kernel.protocol_violation(what));
         }
