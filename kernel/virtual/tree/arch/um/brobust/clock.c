@@ -27,6 +27,7 @@ extern struct list_head time_travel_events; /* arch/um/kernel/time.c */
 extern ktime_t tick_next_period;	    /* kernel/time/tick-internal.h */
 
 void (*brobust_before_exchange)(void);
+void (*brobust_before_frames)(void);
 void (*brobust_after_exchange)(void);
 
 /* Return the earliest time from `t` on at which the CPU may run. Beyond the known windows that
@@ -121,6 +122,9 @@ void brobust_sync(u32 reason)
 	brobust->now = time_travel_time;
 	if (brobust_before_exchange)
 		brobust_before_exchange();
+	/* The controller leaves frames only with a new horizon. */
+	if (reason != BROBUST_DRAIN && brobust_before_frames)
+		brobust_before_frames();
 	brobust_host_sync();
 	brobust->tx_bytes = 0;
 	brobust->acks = 0;

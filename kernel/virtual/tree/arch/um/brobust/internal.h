@@ -15,6 +15,7 @@ static inline u64 brobust_now(void)
 /* clock.c: what the other parts do in each exchange with the controller. They set it, since the
  * clock calls none of them by name. */
 extern void (*brobust_before_exchange)(void); /* flows.c: what the flows have achieved */
+extern void (*brobust_before_frames)(void);   /* netdev.c: keeps the frames that still wait */
 extern void (*brobust_after_exchange)(void);  /* netdev.c: takes the frames that were left */
 void brobust_sleep_until(u64 when);
 

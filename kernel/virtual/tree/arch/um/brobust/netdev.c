@@ -31,7 +31,9 @@
 struct brobust_net {
 	struct net_device *dev;
 	struct napi_struct napi;
-	struct sk_buff_head arriving, completing; /* in order of their due time */
+	struct sk_buff_head completing; /* in order of their due time, as are those that arrive: */
+	struct sk_buff_head kept;	/* what waited when the controller left frames, */
+	u32 next_frame;			/* and from here on in brobust->rx what it left */
 	struct time_travel_event interrupt;
 	u64 hold; /* ns for which the first packet may wait for others */
 	u32 most; /* as many packets raise the interrupt at once; 0: no number does */
@@ -51,32 +53,69 @@ static struct due *due_of(struct sk_buff *skb)
 	return (struct due *)skb->cb;
 }
 
-/* Return when the packets that arrive raise the interrupt, of which `first` is the first. */
-static u64 interrupt_time(struct brobust_net *net, struct sk_buff *first)
+/* A packet that arrives: one of `kept` or, if `skb` is NULL, the frame at an offset of brobust->rx. A
+ * packet is made of a frame only when its time has come: by then those before it are gone, and their
+ * memory is used again while the CPU's caches have it. */
+struct arrival {
+	struct sk_buff *skb;
+	u32 frame;
+};
+
+static struct brobust_frame *frame_at(u32 offset)
 {
-	u64 latest = due_of(first)->at + net->hold;
-	struct sk_buff *skb = first;
+	return (struct brobust_frame *)(brobust->rx + offset);
+}
+
+/* Return the offset of the first frame from this one on that was not lost. */
+static u32 not_lost(u32 offset)
+{
+	while (offset < brobust->rx_bytes && !frame_at(offset)->length)
+		offset += frame_at(offset)->record;
+	return offset;
+}
+
+static struct arrival first_arrival(struct brobust_net *net)
+{
+	return (struct arrival){skb_peek(&net->kept), not_lost(net->next_frame)};
+}
+
+static struct arrival arrival_after(struct brobust_net *net, struct arrival this)
+{
+	if (this.skb)
+		return (struct arrival){skb_peek_next(this.skb, &net->kept), this.frame};
+	return (struct arrival){NULL, not_lost(this.frame + frame_at(this.frame)->record)};
+}
+
+/* Return when a packet arrives, U64_MAX where there is none. */
+static u64 arrives(struct arrival this)
+{
+	if (this.skb)
+		return due_of(this.skb)->at;
+	return this.frame < brobust->rx_bytes ? frame_at(this.frame)->time : U64_MAX;
+}
+
+/* Return when the packets that arrive raise the interrupt, of which `this` is the first. */
+static u64 interrupt_time(struct brobust_net *net, struct arrival this)
+{
+	u64 latest = arrives(this) + net->hold;
 	u32 count = 0;
 
 	if (!net->hold || !net->most)
 		return latest;
-	skb_queue_walk_from(&net->arriving, skb)
-	{
-		if (due_of(skb)->at >= latest)
-			break;
+	for (; arrives(this) < latest; this = arrival_after(net, this))
 		if (++count == net->most)
-			return due_of(skb)->at;
-	}
+			return arrives(this);
 	return latest;
 }
 
 static u64 next_due(struct brobust_net *net)
 {
-	struct sk_buff *in = skb_peek(&net->arriving), *out = skb_peek(&net->completing);
+	struct arrival first = first_arrival(net);
+	struct sk_buff *out = skb_peek(&net->completing);
 	u64 at = U64_MAX;
 
-	if (in)
-		at = interrupt_time(net, in);
+	if (arrives(first) != U64_MAX)
+		at = interrupt_time(net, first);
 	if (out)
 		at = min(at, due_of(out)->at);
 	return at;
@@ -152,28 +191,82 @@ static void complete_sent(struct brobust_net *net, int budget)
  * did other things or had no CPU. */
 static void drop_beyond_ring(struct brobust_net *net)
 {
-	struct sk_buff *skb, *next;
+	struct arrival this, next;
 	u32 count = 0;
 
 	if (!brobust->rx_ring)
 		return;
-	skb_queue_walk_safe(&net->arriving, skb, next)
-	{
-		if (due_of(skb)->at > brobust_now())
-			break;
+	for (this = first_arrival(net); arrives(this) <= brobust_now(); this = next) {
+		next = arrival_after(net, this);
 		if (++count <= brobust->rx_ring)
 			continue;
-		__skb_unlink(skb, &net->arriving);
-		kfree_skb(skb);
+		if (this.skb) {
+			__skb_unlink(this.skb, &net->kept);
+			kfree_skb(this.skb);
+		} else {
+			frame_at(this.frame)->length = 0;
+		}
 		brobust->rx_dropped++;
 	}
 }
 
-static struct sk_buff *next_due_packet(struct brobust_net *net)
+static bool has_arrived(struct brobust_net *net)
 {
-	struct sk_buff *skb = skb_peek(&net->arriving);
+	return arrives(first_arrival(net)) <= brobust_now();
+}
 
-	return skb && due_of(skb)->at <= brobust_now() ? skb : NULL;
+/* Carried payload lies in a buffer like those of a driver with an MTU of 1500 bytes, so that the
+ * socket is charged as much memory as for payload that is not carried. */
+static bool add_payload(struct sk_buff *skb, const void *payload, u32 size)
+{
+	u32 space = max_t(u32, ALIGN(size, SMP_CACHE_BYTES), RX_BUFFER_BYTES);
+	void *buffer = space <= PAGE_SIZE ? netdev_alloc_frag(space) : NULL;
+	struct page *page;
+
+	if (!buffer)
+		return false;
+	memcpy(buffer, payload, size);
+	page = virt_to_head_page(buffer);
+	skb_add_rx_frag(skb, 0, page, buffer - page_address(page), size, space);
+	return true;
+}
+
+static struct sk_buff *build(const struct brobust_frame *frame)
+{
+	u32 rest = frame->length - frame->header - frame->payload;
+	const u8 *header = (const u8 *)(frame + 1);
+	struct sk_buff *skb = netdev_alloc_skb_ip_align(net->dev, frame->header);
+
+	if (!skb)
+		return NULL;
+	skb_put_data(skb, header, frame->header);
+	if (frame->payload && !add_payload(skb, header + frame->header, frame->payload)) {
+		kfree_skb(skb);
+		return NULL;
+	}
+	if (rest) {
+		get_page(net->payload);
+		skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, net->payload, 0, rest,
+				RX_BUFFER_BYTES);
+	}
+	skb->protocol = eth_type_trans(skb, net->dev);
+	skb->ip_summed = CHECKSUM_UNNECESSARY;
+	return skb;
+}
+
+/* Make a packet of the next frame. Return NULL if there is none, or no memory. */
+static struct sk_buff *take_frame(struct brobust_net *net)
+{
+	u32 at = not_lost(net->next_frame);
+	struct sk_buff *skb;
+
+	if (at == brobust->rx_bytes)
+		return NULL;
+	net->next_frame = at + frame_at(at)->record;
+	skb = build(frame_at(at));
+	if (skb)
+		due_of(skb)->at = frame_at(at)->time;
+	return skb;
 }
 
 /* Hand over the packets that have arrived. Where there is one only, GRO has nothing to merge. */
@@ -182,14 +275,16 @@ static int receive_due(struct brobust_net *net, int budget)
 	struct sk_buff *skb;
 	int done = 0;
 
-	while (done < budget && (skb = next_due_packet(net))) {
-		__skb_unlink(skb, &net->arriving);
+	while (done < budget && has_arrived(net)) {
+		skb = __skb_dequeue(&net->kept) ?: take_frame(net);
+		if (!skb)
+			continue;
 		brobust_charge_cpu(brobust->rx_packet_cost);
 		brobust->rx_packets++;
 		net->rx_bytes += skb->len;
 		/* A router must see every packet by itself: its device does not segment. */
 		if (!brobust->gro || brobust->role == BROBUST_BOTTLENECK ||
-		    (!done && !next_due_packet(net)))
+		    (!done && !has_arrived(net)))
 			netif_receive_skb(skb);
 		else
 			napi_gro_receive(&net->napi, skb);
@@ -202,6 +297,7 @@ static int receive_due(struct brobust_net *net, int budget)
 static int poll(struct napi_struct *napi, int budget)
 {
 	int done;
+	u64 due;
 
 	for (;;) {
 		complete_sent(net, budget);
@@ -212,9 +308,10 @@ static int poll(struct napi_struct *napi, int budget)
 		if (done > 1)
 			break; /* GRO may hold packets, which the end of this poll hands over */
 		brobust_read_sinks();
-		if (!brobust_may_advance_to(next_due(net)))
+		due = next_due(net);
+		if (!brobust_may_advance_to(due))
 			break;
-		time_travel_time = next_due(net);
+		time_travel_time = due;
 		begin_interrupt(net);
 	}
 	if (napi_complete_done(napi, done))
@@ -281,63 +378,23 @@ static netdev_tx_t start_xmit(struct sk_buff *skb, struct net_device *dev)
 	return NETDEV_TX_OK;
 }
 
-/* Carried payload lies in a buffer like those of a driver with an MTU of 1500 bytes, so that the
- * socket is charged as much memory as for payload that is not carried. */
-static bool add_payload(struct sk_buff *skb, const void *payload, u32 size)
+/* Keep the packets that wait while the controller leaves others in their place. */
+static void keep_frames(void)
 {
-	u32 space = max_t(u32, ALIGN(size, SMP_CACHE_BYTES), RX_BUFFER_BYTES);
-	void *buffer = space <= PAGE_SIZE ? netdev_alloc_frag(space) : NULL;
-	struct page *page;
+	while (not_lost(net->next_frame) < brobust->rx_bytes) {
+		struct sk_buff *skb = take_frame(net);
 
-	if (!buffer)
-		return false;
-	memcpy(buffer, payload, size);
-	page = virt_to_head_page(buffer);
-	skb_add_rx_frag(skb, 0, page, buffer - page_address(page), size, space);
-	return true;
-}
-
-static struct sk_buff *build(const struct brobust_frame *frame)
-{
-	u32 rest = frame->length - frame->header - frame->payload;
-	const u8 *header = (const u8 *)(frame + 1);
-	struct sk_buff *skb = netdev_alloc_skb_ip_align(net->dev, frame->header);
-
-	if (!skb)
-		return NULL;
-	skb_put_data(skb, header, frame->header);
-	if (frame->payload && !add_payload(skb, header + frame->header, frame->payload)) {
-		kfree_skb(skb);
-		return NULL;
+		if (skb)
+			__skb_queue_tail(&net->kept, skb);
 	}
-	if (rest) {
-		get_page(net->payload);
-		skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, net->payload, 0, rest,
-				RX_BUFFER_BYTES);
-	}
-	skb->protocol = eth_type_trans(skb, net->dev);
-	skb->ip_summed = CHECKSUM_UNNECESSARY;
-	return skb;
+	brobust->rx_bytes = 0;
+	net->next_frame = 0;
 }
 
 static void receive_frames(void)
 {
-	u32 at = 0;
-
-	while (at < brobust->rx_bytes) {
-		const struct brobust_frame *frame =
-		    (const struct brobust_frame *)(brobust->rx + at);
-		struct sk_buff *skb = build(frame);
-
-		if (skb) {
-			due_of(skb)->at = frame->time;
-			__skb_queue_tail(&net->arriving, skb);
-		}
-		at += frame->record;
-	}
-	brobust->rx_bytes = 0;
 	/* A poll that is running arms the interrupt again when it ends. */
-	if (at && net && !test_bit(NAPI_STATE_SCHED, &net->napi.state))
+	if (brobust->rx_bytes && !test_bit(NAPI_STATE_SCHED, &net->napi.state))
 		arm_interrupt(net);
 }
 
@@ -371,8 +428,9 @@ int brobust_net_create(void)
 	net->payload = alloc_page(GFP_KERNEL | __GFP_ZERO);
 	if (!net->payload)
 		return -ENOMEM;
+	brobust_before_frames = keep_frames;
 	brobust_after_exchange = receive_frames;
-	skb_queue_head_init(&net->arriving);
+	skb_queue_head_init(&net->kept);
 	skb_queue_head_init(&net->completing);
 	time_travel_set_event_fn(&net->interrupt, on_interrupt);
 	net->hold = brobust->coalesce;
