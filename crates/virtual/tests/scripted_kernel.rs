@@ -11,8 +11,9 @@ const LENGTH: u32 = 1514;
 fn main() {
     let shared = map();
     assert_eq!((shared.magic, shared.abi, shared.size), (MAGIC, ABI, size_of::<Shared>() as u32));
-    // SAFETY: the descriptor that every kernel inherits.
-    let mut peer = Peer { socket: unsafe { File::from_raw_fd(4) }, shared, frames: 0 };
+    // SAFETY: the descriptors that every kernel inherits.
+    let (turns, stops) = unsafe { (File::from_raw_fd(4), File::from_raw_fd(7)) };
+    let mut peer = Peer { turns, stops, shared, frames: 0 };
     peer.shared.now = 5_000;
     peer.hand_over(reason::READY);
     match peer.shared.role {
@@ -22,7 +23,8 @@ fn main() {
 }
 
 struct Peer {
-    socket: File,
+    turns: File,
+    stops: File,
     shared: &'static mut Shared,
     frames: u32,
 }
@@ -32,7 +34,7 @@ impl Peer {
     fn hand_over(&mut self, why: u32) {
         self.shared.reason = why;
         let mut byte = [0];
-        if self.socket.write_all(&byte).is_err() || self.socket.read_exact(&mut byte).is_err() {
+        if self.stops.write_all(&byte).is_err() || self.turns.read_exact(&mut byte).is_err() {
             std::process::exit(0);
         }
         (self.shared.tx_bytes, self.shared.acks) = (0, 0);

@@ -3,9 +3,9 @@
  * What a virtual-time kernel and its controller share: one memory file, mapped by both.
  *
  * Only one of the two runs at a time. The kernel runs until it may go no further, writes a byte to
- * its socket and waits for a byte; the controller reads what the kernel has left here, writes what
+ * a pipe and waits for a byte; the controller reads what the kernel has left here, writes what
  * the kernel may do next, and answers with a byte. So nothing here needs a lock, and a side that
- * dies closes the socket, which ends the other.
+ * dies closes the pipes, which ends the other.
  *
  * crates/virtual/src/shared.rs is the same layout in Rust. BROBUST_ABI is raised with every change
  * of the layout, and both sides refuse another number. Times are nanoseconds of virtual time since

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The part of a virtual-time kernel that talks to its host: the shared memory, the socket to the
- * controller, and the seeded random numbers in place of the host's.
+ * The part of a virtual-time kernel that talks to its host: the shared memory, the pipes to and
+ * from the controller, and the seeded random numbers in place of the host's.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 struct brobust_shared *brobust;
 
-static int controller = -1;
+static int turns = -1, stops = -1;
 static int calls = -1;
 static u64 random_state;
 
@@ -34,8 +34,8 @@ static int __init brobust_setup(char *line, int *add)
 	/* The argument is not passed on: the kernel's command line seeds its random number
 	 * generator. */
 	*add = 0;
-	if (sscanf(line, "%d,%d", &memory, &controller) != 2)
-		refuse("brobust=MEMORY,SOCKET takes two open file descriptors");
+	if (sscanf(line, "%d,%d,%d", &memory, &turns, &stops) != 3)
+		refuse("brobust=MEMORY,TURNS,STOPS takes three open file descriptors");
 	mapped = mmap(NULL, sizeof(*brobust), PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
 	if (mapped == MAP_FAILED)
 		refuse("cannot map the controller's memory");
@@ -49,9 +49,9 @@ static int __init brobust_setup(char *line, int *add)
 }
 
 __uml_setup("brobust=", brobust_setup,
-	    "brobust=MEMORY,SOCKET\n"
+	    "brobust=MEMORY,TURNS,STOPS\n"
 	    "    Run in virtual time under brobust's controller: descriptors of the shared\n"
-	    "    memory and of the socket to it.\n\n");
+	    "    memory, and of the pipes from and to it.\n\n");
 
 static int __init calls_setup(char *line, int *add)
 {
@@ -89,11 +89,11 @@ void brobust_host_sync(void)
 	ssize_t n;
 
 	do
-		n = write(controller, &byte, 1);
+		n = write(stops, &byte, 1);
 	while (n < 0 && errno == EINTR);
 	if (n == 1) {
 		do
-			n = read(controller, &byte, 1);
+			n = read(turns, &byte, 1);
 		while (n < 0 && errno == EINTR);
 	}
 	if (n != 1)
