@@ -45,10 +45,12 @@ def test_its_repeat_in_virtual_time_has_the_path_the_flows_and_the_recorded_offt
 def test_a_what_if_changes_only_what_it_says(recorded: Dataset) -> None:
     run = recorded.grid().runs()[0]
     plain, other = (
-        validation.as_virtual(run, recorded, what) for what in (validation.WhatIf(), validation.WhatIf(10**6, "60MHz"))
+        validation.as_virtual(run, recorded, what)
+        for what in (validation.WhatIf(), validation.WhatIf(10**6, "60MHz", adaptive_rx=True))
     )
     assert (other["path"]["rtt"], other["cpu"]) == ("11ms", {"frequency": "60MHz"})
-    assert {**other, "cpu": {}, "path": plain["path"]} == plain
+    assert other["nic"] == {"adaptive_rx": "on"}
+    assert {**other, "cpu": {}, "nic": {}, "path": plain["path"]} == plain
     assert other["path"]["buffer"] == plain["path"]["buffer"]
 
 

@@ -47,6 +47,13 @@ def command(
             "[default: its work takes no time]",
         ),
     ] = None,
+    adaptive_rx: Annotated[
+        bool,
+        typer.Option(
+            "--adaptive-rx",
+            help="What if: let the NICs in virtual time choose how long interrupts wait (nic.adaptive_rx).",
+        ),
+    ] = False,
     out: Annotated[
         Path,
         typer.Option(
@@ -75,7 +82,7 @@ def command(
     from brobust.scenario.grid import override
     from brobust.series import runner, validation
 
-    what_if = _what_if(added_rtt, cpu_frequency)
+    what_if = _what_if(added_rtt, cpu_frequency, adaptive_rx)
     grid = Grid.from_flags(override(FIELDS, fields))
     backends.check(grid.scenarios)
     is_uml = all(scenario.accelerator == "uml" for scenario in grid.scenarios)
@@ -112,7 +119,7 @@ def command(
         print(figure)
 
 
-def _what_if(added_rtt: str, cpu_frequency: str | None) -> WhatIf:
+def _what_if(added_rtt: str, cpu_frequency: str | None, adaptive_rx: bool) -> WhatIf:
     """Return the what-if options as a value; refuse a bad one now, before VMs run for minutes."""
     from brobust.scenario.grid import scenario
     from brobust.series.validation import WhatIf
@@ -120,4 +127,4 @@ def _what_if(added_rtt: str, cpu_frequency: str | None) -> WhatIf:
     added = parsed("added-rtt", added_rtt, units.nanoseconds)
     if cpu_frequency is not None:
         scenario({"cpu": {"frequency": cpu_frequency}})
-    return WhatIf(added, cpu_frequency)
+    return WhatIf(added, cpu_frequency, adaptive_rx)
