@@ -1,7 +1,10 @@
 //! Frames as the link sees them: headers, and the length of a payload that is mostly not carried.
-use crate::shared::{FrameHead, FRAME_BYTES};
+use crate::shared::{FrameHead, FRAME_BYTES, IPV6_PREFIX};
 
 const ETHERNET: usize = 14;
+/// The header of IP begins here, with the version.
+const IP: usize = ETHERNET;
+const IPV6_HEADER: usize = 40;
 pub const MAX_HEADER: usize = 128;
 /// Longest frame, bytes: with a super-packet of the greatest length (the kernel's GSO_MAX_SIZE).
 const MAX_LENGTH: u32 = ETHERNET as u32 + 8 * 65535;
@@ -9,12 +12,17 @@ const MAX_LENGTH: u32 = ETHERNET as u32 + 8 * 65535;
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 const UDP_HEADER: usize = 8;
+/// Headers that IPv6 may have in front of the protocol's.
+const HOP_BY_HOP: u8 = 0;
+const FRAGMENT: u8 = 44;
+const EXTENSION: usize = 8;
 
 /// What the link has to know of a packet. What its protocol does not have is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Headers {
     /// IP's number of the protocol.
     pub protocol: u8,
+    /// IPv4 addresses; of IPv6 the numbers of the nodes that have them, or 0.
     pub source: u32,
     pub destination: u32,
     pub source_port: u16,
@@ -22,8 +30,8 @@ pub struct Headers {
     pub seq: u32,
     pub ack: u32,
     pub payload: u32,
+    /// IPv4's. IPv6 has none: there it is the mark that the controller has given the packet.
     pub identification: u16,
-    ip: usize,
     /// Where TCP's or UDP's header begins.
     transport: usize,
 }
@@ -51,17 +59,34 @@ impl Frame {
         &self.carried
     }
 
+    pub fn is_ipv6(&self) -> bool {
+        self.header[IP] >> 4 == 6
+    }
+
     /// Gives the packet an identification by which it can be told from others.
     pub fn identify(&mut self, identification: u16) {
         self.headers.identification = identification;
-        self.put_u16(self.headers.ip + 4, identification);
-        self.set_ip_checksum();
+        if !self.is_ipv6() {
+            self.put_u16(IP + 4, identification);
+            self.set_ip_checksum();
+        }
+    }
+
+    /// Writes into the header of IP how long the packet is.
+    fn set_ip_length(&mut self) {
+        if self.is_ipv6() {
+            self.put_u16(IP + 4, (self.length as usize - IP - IPV6_HEADER) as u16);
+        } else {
+            self.put_u16(IP + 2, (self.length as usize - IP) as u16);
+            self.put_u16(IP + 4, self.headers.identification);
+            self.set_ip_checksum();
+        }
     }
 
     /// Sets the header's checksum (RFC 791). TCP's checksum is left alone: a NIC would compute it, and this link
     /// changes no bits.
     fn set_ip_checksum(&mut self) {
-        let at = self.headers.ip;
+        let at = IP;
         self.put_u16(at + 10, 0);
         let words = self.header[at..self.headers.transport].chunks_exact(2);
         let mut sum: u32 = words.map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
@@ -101,20 +126,89 @@ pub fn decode(bytes: &[u8], mut each: impl FnMut(Frame)) -> Result<(), String> {
     Ok(())
 }
 
-fn parse(head: &FrameHead, header: &[u8], carried: &[u8]) -> Result<Frame, String> {
-    let u16_at = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
-    let u32_at = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-    if header.len() < ETHERNET + 20 || u16_at(12) != 0x0800 || header[ETHERNET] >> 4 != 4 {
-        return Err("it left a frame that is not IPv4".into());
-    }
-    let ip = ETHERNET;
-    let transport = ip + usize::from(header[ip] & 15) * 4;
-    if transport < ip + 20 || header.len() < transport {
+/// What the header of IP says.
+struct Ip {
+    protocol: u8,
+    source: u32,
+    destination: u32,
+    identification: u16,
+    /// Only the first fragment of a datagram has the headers of its protocol.
+    is_fragment: bool,
+    /// Where the header of the protocol begins.
+    transport: usize,
+}
+
+fn u16_at(header: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([header[at], header[at + 1]])
+}
+
+fn u32_at(header: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+}
+
+fn ipv4(header: &[u8]) -> Result<Ip, String> {
+    let transport = IP + usize::from(header[IP] & 15) * 4;
+    if transport < IP + 20 || header.len() < transport {
         return Err("it left a frame that ends within its IP header".into());
     }
-    // Only the first fragment of a datagram has the headers of its protocol.
-    let is_fragment = u16_at(ip + 6) & 0x3fff != 0;
-    let protocol = header[ip + 9];
+    Ok(Ip {
+        protocol: header[IP + 9],
+        source: u32_at(header, IP + 12),
+        destination: u32_at(header, IP + 16),
+        identification: u16_at(header, IP + 4),
+        is_fragment: u16_at(header, IP + 6) & 0x3fff != 0,
+        transport,
+    })
+}
+
+fn ipv6(header: &[u8], mark: u16) -> Result<Ip, String> {
+    let (protocol, transport) = (header[IP + 6], IP + IPV6_HEADER);
+    let is_fragment = protocol == FRAGMENT;
+    if header.len() < transport + if is_fragment { EXTENSION } else { 0 } {
+        return Err("it left a frame that ends within its IP header".into());
+    }
+    let (source, destination) = (number_of(&header[IP + 8..]), number_of(&header[IP + 24..]));
+    Ok(Ip {
+        protocol: if is_fragment { header[transport] } else { protocol },
+        source,
+        destination,
+        identification: mark,
+        is_fragment,
+        transport: transport + if is_fragment { EXTENSION } else { 0 },
+    })
+}
+
+/// Returns the number of the node that has an IPv6 address; 0 if none can have it.
+fn number_of(address: &[u8]) -> u32 {
+    match address[..12] == (u128::from(IPV6_PREFIX) << 64).to_be_bytes()[..12] {
+        true => u32_at(address, 12),
+        false => 0,
+    }
+}
+
+/// Removes the header that the kernel puts in front of TCP's where a super-packet of IPv6 is longer than 64 KiB (until
+/// Linux 7.0), because no segment has it (kernel: ipv6_hopopt_jumbo_remove). Returns how long it was.
+fn remove_jumbo(header: &mut [u8]) -> usize {
+    let at = IP + IPV6_HEADER;
+    if header.len() < at + EXTENSION || header[12..14] != [0x86, 0xdd] || header[IP + 6] != HOP_BY_HOP {
+        return 0;
+    }
+    header[IP + 6] = header[at];
+    header.copy_within(at + EXTENSION.., at);
+    EXTENSION
+}
+
+fn parse(head: &FrameHead, whole: &[u8], carried: &[u8]) -> Result<Frame, String> {
+    let mut own = [0; MAX_HEADER];
+    own[..whole.len()].copy_from_slice(whole);
+    let removed = if head.gso_size > 0 { remove_jumbo(&mut own[..whole.len()]) } else { 0 };
+    let header = &own[..whole.len() - removed];
+    let length = head.length - removed as u32;
+    let Ip { protocol, source, destination, identification, is_fragment, transport } = match header.get(12..15) {
+        Some([0x08, 0x00, first]) if first >> 4 == 4 && header.len() >= IP + 20 => ipv4(header)?,
+        Some([0x86, 0xdd, first]) if first >> 4 == 6 && header.len() >= IP + IPV6_HEADER => ipv6(header, head.mark)?,
+        _ => return Err("it left a frame that is neither IPv4 nor IPv6".into()),
+    };
     let transport_header = match protocol {
         _ if is_fragment => 0,
         TCP if header.len() < transport + 20 => usize::MAX,
@@ -126,28 +220,25 @@ fn parse(head: &FrameHead, header: &[u8], carried: &[u8]) -> Result<Frame, Strin
         return Err("it left a frame that ends within the header of its protocol".into());
     }
     let has_ports = transport_header > 0;
-    let port_at = |at: usize| if has_ports { u16_at(at) } else { 0 };
-    let of_tcp = |at: usize| if has_ports && protocol == TCP { u32_at(at) } else { 0 };
-    let mut own = [0; MAX_HEADER];
-    own[..header.len()].copy_from_slice(header);
+    let port_at = |at: usize| if has_ports { u16_at(header, at) } else { 0 };
+    let of_tcp = |at: usize| if has_ports && protocol == TCP { u32_at(header, at) } else { 0 };
     Ok(Frame {
         time: head.time,
-        length: head.length,
+        length,
         header: own,
         header_length: header.len() as u8,
         carried: carried.into(),
         continues: false,
         headers: Headers {
             protocol,
-            source: u32_at(ip + 12),
-            destination: u32_at(ip + 16),
+            source,
+            destination,
             source_port: port_at(transport),
             destination_port: port_at(transport + 2),
             seq: of_tcp(transport + 4),
             ack: of_tcp(transport + 8),
-            payload: (head.length as usize).saturating_sub(transport + transport_header) as u32,
-            identification: u16_at(ip + 4),
-            ip,
+            payload: (length as usize).saturating_sub(transport + transport_header) as u32,
+            identification,
             transport,
         },
     })
@@ -180,9 +271,7 @@ fn segment(frame: Frame, size: u32, each: &mut impl FnMut(Frame)) -> Result<(), 
         part.length = headers + here;
         part.headers.payload = here;
         part.headers.identification = frame.headers.identification.wrapping_add(number);
-        part.put_u16(frame.headers.ip + 2, (part.length as usize - ETHERNET) as u16);
-        part.put_u16(frame.headers.ip + 4, part.headers.identification);
-        part.set_ip_checksum();
+        part.set_ip_length();
         if frame.headers.protocol == TCP {
             part.headers.seq = frame.headers.seq.wrapping_add(offset);
             let seq = part.headers.seq.to_be_bytes();
@@ -215,7 +304,7 @@ pub fn encode(frame: &Frame, to: &mut [u8; FRAME_BYTES], used: &mut u32) -> bool
         header: header.len() as u16,
         payload: carried.len() as u16,
         gso_size: 0,
-        reserved: 0,
+        mark: if frame.is_ipv6() { frame.headers.identification } else { 0 },
     };
     // SAFETY: there is room for it, and FrameHead is plain integers.
     unsafe { std::ptr::write_unaligned(to[at..].as_mut_ptr().cast(), head) };
@@ -249,7 +338,7 @@ pub(crate) mod tests {
         header[38..42].copy_from_slice(&seq.to_be_bytes());
         header[46] = 0x50;
         header[47] = 0x99; // CWR, ACK, PSH, FIN
-        let head = FrameHead { time, length: 54 + payload, record: 88, header: 54, payload: 0, gso_size, reserved: 0 };
+        let head = FrameHead { time, length: 54 + payload, record: 88, header: 54, payload: 0, gso_size, mark: 0 };
         let mut bytes = vec![0; 88];
         unsafe { std::ptr::write_unaligned(bytes.as_mut_ptr().cast(), head) };
         bytes[size_of::<FrameHead>()..][..54].copy_from_slice(&header);
@@ -282,6 +371,66 @@ pub(crate) mod tests {
         assert_eq!((frames[0].headers.source_port, frames[0].headers.destination_port), (0x1151, 0x1451));
         let lengths: Vec<_> = frames.iter().map(|f| u16::from_be_bytes([f.header()[38], f.header()[39]])).collect();
         assert_eq!(lengths, [1008, 1008, 508]);
+    }
+
+    /// A frame of IPv6, from 2001:db8::1 to 2001:db8::2, with `before` between its header and TCP's.
+    fn ipv6_record(before: &[u8], next: u8, payload: u32, gso_size: u16) -> Vec<u8> {
+        let mut header = vec![0u8; 74];
+        (header[12], header[13], header[14], header[20]) = (0x86, 0xdd, 0x60, next);
+        header[22..26].copy_from_slice(&[0x20, 1, 0x0d, 0xb8]);
+        header[38..42].copy_from_slice(&[0x20, 1, 0x0d, 0xb8]);
+        (header[37], header[53], header[55], header[66], header[67]) = (1, 2, 9, 0x50, 0x99);
+        header.splice(54..54, before.iter().copied());
+        let (size, head_length) = (header.len(), size_of::<FrameHead>());
+        let record = (head_length + size).next_multiple_of(8);
+        let (length, header_bytes) = (size as u32 + payload, size as u16);
+        let head =
+            FrameHead { time: 5, length, record: record as u32, header: header_bytes, payload: 0, gso_size, mark: 7 };
+        let mut bytes = vec![0; record];
+        unsafe { std::ptr::write_unaligned(bytes.as_mut_ptr().cast(), head) };
+        bytes[head_length..][..size].copy_from_slice(&header);
+        bytes
+    }
+
+    #[test]
+    fn a_super_packet_of_ipv6_is_cut_too_and_loses_the_header_that_makes_it_long() {
+        let jumbo = [TCP, 0, 0xc2, 4, 0, 1, 0x40, 0];
+        for bytes in [ipv6_record(&[], TCP, 2500, 1000), ipv6_record(&jumbo, HOP_BY_HOP, 2500, 1000)] {
+            let mut frames = Vec::new();
+            decode(&bytes, |frame| frames.push(frame)).unwrap();
+            let seen: Vec<_> = frames.iter().map(|f| (f.length, f.headers.seq, f.headers.payload)).collect();
+            assert_eq!(seen, [(1074, 0, 1000), (1074, 1000, 1000), (574, 2000, 500)]);
+            let headers = frames[2].headers;
+            assert_eq!((headers.source, headers.destination, headers.source_port, headers.protocol), (1, 2, 9, TCP));
+            assert!(frames.iter().all(|f| f.header().len() == 74 && f.header()[20] == TCP));
+            assert_eq!(u16_at(frames[0].header(), 18), 1020);
+            assert_eq!(frames.iter().map(|f| f.header()[67]).collect::<Vec<_>>(), [0x90, 0x10, 0x19]);
+        }
+    }
+
+    #[test]
+    fn a_packet_of_ipv6_keeps_the_mark_by_which_it_is_known() {
+        let mut frames = Vec::new();
+        decode(&ipv6_record(&[], TCP, 100, 0), |frame| frames.push(frame)).unwrap();
+        assert_eq!(frames[0].headers.identification, 7);
+        let before = frames[0].header().to_vec();
+        frames[0].identify(65_000);
+        assert_eq!(frames[0].header(), before);
+        let mut buffer: Box<[u8; FRAME_BYTES]> = vec![0; FRAME_BYTES].try_into().unwrap();
+        let mut used = 0;
+        assert!(encode(&frames[0], &mut buffer, &mut used));
+        decode(&buffer[..used as usize], |frame| assert_eq!(frame.headers.identification, 65_000)).unwrap();
+    }
+
+    #[test]
+    fn a_fragment_of_ipv6_has_no_ports_and_an_address_of_no_node_no_number() {
+        let mut bytes = ipv6_record(&[TCP, 0, 0, 1, 0, 0, 0, 9], FRAGMENT, 100, 0);
+        bytes[size_of::<FrameHead>() + 30] = 1;
+        let mut frames = Vec::new();
+        decode(&bytes, |frame| frames.push(frame)).unwrap();
+        let headers = frames[0].headers;
+        assert_eq!((headers.protocol, headers.source_port, headers.payload), (TCP, 0, 120));
+        assert_eq!((headers.source, headers.destination), (0, 2));
     }
 
     #[test]

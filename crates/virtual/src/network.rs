@@ -302,8 +302,8 @@ impl Network {
                     frame.time = to_bottleneck[flow].arrives(sent);
                     let (entered, length) = (frame.time, u64::from(frame.length));
                     // All datagrams of an unconnected socket have the same identification, which means nothing where
-                    // fragmentation is forbidden (RFC 6864).
-                    if frame.headers.protocol == UDP && self.of_programs.is_some() {
+                    // fragmentation is forbidden (RFC 6864). IPv6 has no identification.
+                    if frame.is_ipv6() || frame.headers.protocol == UDP && self.of_programs.is_some() {
                         *next_identification = next_identification.wrapping_add(1);
                         frame.identify(*next_identification);
                     }

@@ -2,8 +2,6 @@
 //!
 //! The network tells whose connections are whose by ports: a program of flow n uses SERVER_PORT + n at the receiver, or
 //! FIRST_PORT + n at the sender, or any if its sender has no other flow.
-use std::net::Ipv4Addr;
-
 use crate::ports::{FIRST_PORT, SERVER_PORT};
 use crate::scenario::{Flow, Programs, Scenario};
 use crate::shared::{self, WORDS_BYTES};
@@ -44,7 +42,7 @@ pub fn programs(scenario: &Scenario, topology: Topology, node: usize) -> Vec<Pro
 /// Returns a command with the values of a flow in place of its placeholders.
 fn filled_in(words: &[String], scenario: &Scenario, topology: Topology, number: usize) -> Vec<String> {
     let flow = &scenario.flows[number];
-    let address = |node| Ipv4Addr::from(topology.address(node)).to_string();
+    let address = |node| topology.ip_address(node).to_string();
     let seconds = flow.sends_for(scenario.duration) as f64 / 1e9;
     let values = [
         ("{receiver}", address(topology.receiver())),

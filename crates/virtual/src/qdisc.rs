@@ -1,6 +1,8 @@
-//! Queueing disciplines of the bottleneck's kernel, and the loopback of a kernel with programs, as the rtnetlink messages
-//! that set them up
-//! (include/uapi/linux/pkt_sched.h, rtnetlink.h).
+//! Queueing disciplines of the bottleneck's kernel, the loopback of a kernel with programs, and the IPv6 address of a
+//! kernel that has one, as the rtnetlink messages that set them up (include/uapi/linux/pkt_sched.h, rtnetlink.h,
+//! if_addr.h).
+use std::net::Ipv6Addr;
+
 use serde::Deserialize;
 
 /// The only device beside the loopback.
@@ -8,11 +10,18 @@ const INTERFACE: i32 = 2;
 const LOOPBACK: i32 = 1;
 const IFF_UP: u32 = 1;
 const RTM_NEWLINK: u16 = 16;
+const RTM_NEWADDR: u16 = 20;
 const RTM_NEWQDISC: u16 = 36;
 /// NLM_F_REQUEST | NLM_F_ACK
 const CHANGE: u16 = 0x005;
 /// NLM_F_REQUEST | NLM_F_ACK | NLM_F_REPLACE | NLM_F_CREATE
 const REPLACE: u16 = 0x505;
+const AF_INET6: u8 = 10;
+const IFA_LOCAL: u16 = 2;
+/// IFA_F_NODAD: no other node is asked whether it has the address.
+const WITHOUT_ASKING: u8 = 2;
+/// Bits of an address that all nodes have.
+const IPV6_PREFIX_BITS: u8 = 64;
 const ROOT: u32 = u32::MAX;
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
@@ -61,8 +70,20 @@ pub fn commands(aqm: &Aqm) -> Vec<u8> {
 /// Returns the message that brings the loopback up: programs expect it, and some look on it for what the kernel can do
 /// (quinn whether UDP has GSO).
 pub fn loopback_up() -> Vec<u8> {
+    up(LOOPBACK)
+}
+
+/// Returns the messages that bring the device up and give it an IPv6 address; the route to the others comes with it.
+pub fn ipv6(address: Ipv6Addr) -> Vec<u8> {
+    let mut body = vec![AF_INET6, IPV6_PREFIX_BITS, WITHOUT_ASKING, 0];
+    body.extend(INTERFACE.to_le_bytes());
+    attribute(&mut body, IFA_LOCAL, &address.octets());
+    [up(INTERFACE), message(RTM_NEWADDR, CHANGE, &body)].concat()
+}
+
+fn up(interface: i32) -> Vec<u8> {
     let mut body = vec![0u8; 4]; // ifi_family, padding, ifi_type
-    body.extend(LOOPBACK.to_le_bytes());
+    body.extend(interface.to_le_bytes());
     body.extend(IFF_UP.to_le_bytes());
     body.extend(IFF_UP.to_le_bytes()); // which flags to change
     message(RTM_NEWLINK, CHANGE, &body)
@@ -156,11 +177,14 @@ mod tests {
     fn a_message_says_its_length_and_fits() {
         let codel = Aqm::Codel { limit_packets: 100, target: 5000, interval: 100_000, ecn: true };
         let red = Aqm::Red { limit: 60_000, min: 5000, max: 15_000, probability: 0.02, rate: 20_000_000, ecn: false };
+        let address = ipv6(Ipv6Addr::LOCALHOST);
         for aqm in [codel, red] {
             let message = commands(&aqm);
             assert_eq!(u32::from_le_bytes(message[..4].try_into().unwrap()) as usize, message.len());
-            assert!(message.len() < 2048 && message.len() % 4 == 0, "{}", message.len());
+            assert!(address.len() + message.len() < 2048 && message.len() % 4 == 0, "{}", message.len());
         }
+        let ends = u32::from_le_bytes(address[..4].try_into().unwrap()) as usize;
+        assert_eq!(u32::from_le_bytes(address[ends..][..4].try_into().unwrap()) as usize, address.len() - ends);
     }
 
     /// The expected values are what `tc qdisc add dev lo root red ...` of iproute2 6.1 sent, as strace shows.

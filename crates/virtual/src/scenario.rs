@@ -28,6 +28,9 @@ pub struct Scenario {
     #[serde(default)]
     pub receiver: Schedule,
     pub flows: Vec<Flow>,
+    /// The version of IP that all packets have.
+    #[serde(default = "four")]
+    pub ip_version: u8,
     /// Cross traffic. None: there is none.
     #[serde(default)]
     pub transfers: Option<Transfers>,
@@ -63,6 +66,10 @@ pub struct Scenario {
 
 fn yes() -> bool {
     true
+}
+
+fn four() -> u8 {
+    4
 }
 
 /// A kernel to which a debugger is to attach, and when.
@@ -188,7 +195,7 @@ const SECOND: u64 = 1_000_000_000;
 const MAX_SENDERS: usize = 65;
 /// Sizes of a super-packet that are allowed, bytes: from two segments to the kernel's GSO_MAX_SIZE.
 const TSO_SIZES: RangeInclusive<u32> = 4096..=524_280;
-/// What fits into a packet of IPv4, and into a frame that carries payload.
+/// What fits into a packet without BIG TCP, and into a frame that carries payload.
 const LARGEST_WITHOUT_BIG_TCP: u32 = 65536;
 /// Smallest token bucket, bytes: a full frame.
 const MIN_BURST: u64 = 1514;
@@ -236,6 +243,9 @@ impl Scenario {
                 "nic.tso_max_size: {} with programs, which have up to {most} bytes",
                 self.tso_max_size
             ));
+        }
+        if ![4, 6].contains(&self.ip_version) {
+            return Err(format!("path.ip_version: {} is not 4 or 6", self.ip_version));
         }
         if self.adaptive_rx && self.coalesce > 0 {
             return Err("nic.coalesce: adaptive_rx chooses the time by itself".into());

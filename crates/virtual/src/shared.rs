@@ -11,7 +11,9 @@ use memmap2::MmapMut;
 use nix::sys::memfd::{memfd_create, MFdFlags};
 
 pub const MAGIC: u64 = 0x0074_7375_626f_7262;
-pub const ABI: u32 = 9;
+pub const ABI: u32 = 10;
+/// The first half of the nodes' IPv6 addresses.
+pub const IPV6_PREFIX: u64 = 0x2001_0db8_0000_0000;
 pub const WINDOWS: usize = 512;
 pub const FLOWS: usize = 32768;
 pub const PROGRAMS: usize = 1024;
@@ -91,7 +93,7 @@ pub struct FrameHead {
     pub header: u16,
     pub payload: u16,
     pub gso_size: u16,
-    pub reserved: u16,
+    pub mark: u16,
 }
 
 #[repr(C)]
@@ -146,6 +148,7 @@ pub struct Shared {
     pub adaptive_rx: u32,
     pub pacing_lag_us: u32,
     pub every_ack: u32,
+    pub ip_version: u32,
     pub timer_cost: u64,
     pub rx_packet_cost: u64,
     pub tx_skb_cost: u64,
@@ -259,7 +262,7 @@ mod tests {
         assert_same_layout!(
             HEADER,
             "brobust_frame",
-            FrameHead { time, length, record, header, payload, gso_size, reserved }
+            FrameHead { time, length, record, header, payload, gso_size, mark }
         );
         assert_same_layout!(
             HEADER,
@@ -315,6 +318,7 @@ mod tests {
                 adaptive_rx,
                 pacing_lag_us,
                 every_ack,
+                ip_version,
                 timer_cost,
                 rx_packet_cost,
                 tx_skb_cost,
@@ -360,6 +364,7 @@ mod tests {
         let numbers = [
             ("MAGIC", MAGIC),
             ("ABI", ABI.into()),
+            ("IPV6_PREFIX", IPV6_PREFIX),
             ("WINDOWS", WINDOWS as u64),
             ("FLOWS", FLOWS as u64),
             ("PROGRAMS", PROGRAMS as u64),

@@ -11,6 +11,7 @@
 //! horizon of its own: what the other side does first, plus `lookahead`, or what it can answer, plus twice that. That
 //! is half as many hand-overs.
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -120,7 +121,11 @@ impl Simulation {
         let begun = Instant::now();
         let end = ORIGIN + scenario.duration;
         let last = end + scenario.programs.as_ref().map_or(0, |programs| programs.linger);
-        let topology = Topology { senders: scenario.senders.len(), bottleneck: scenario.aqm.is_some() };
+        let topology = Topology {
+            senders: scenario.senders.len(),
+            bottleneck: scenario.aqm.is_some(),
+            ipv6: scenario.ip_version == 6,
+        };
         let mut nodes = Vec::new();
         for number in 0..topology.count() {
             let programs = programs::programs(scenario, topology, number);
@@ -517,14 +522,18 @@ fn describe(shared: &mut Shared, scenario: &Scenario, topology: Topology, number
         shared.qdisc = shared::text(&scenario.qdisc);
         shared.pacing_lag_us = scenario.pacing_lag_us;
     }
-    let commands = match (shared.role, &scenario.aqm) {
-        (role::BOTTLENECK, Some(aqm)) => Some(qdisc::commands(aqm)),
-        _ => (!programs.is_empty()).then(qdisc::loopback_up),
+    shared.ip_version = scenario.ip_version.into();
+    let mut commands = match topology.ip_address(number) {
+        IpAddr::V6(address) => qdisc::ipv6(address),
+        IpAddr::V4(_) => Vec::new(),
     };
-    if let Some(commands) = commands {
-        shared.commands[..commands.len()].copy_from_slice(&commands);
-        shared.commands_size = commands.len() as u32;
-    }
+    commands.extend(match (shared.role, &scenario.aqm) {
+        (role::BOTTLENECK, Some(aqm)) => qdisc::commands(aqm),
+        _ if !programs.is_empty() => qdisc::loopback_up(),
+        _ => Vec::new(),
+    });
+    shared.commands[..commands.len()].copy_from_slice(&commands);
+    shared.commands_size = commands.len() as u32;
     shared.ecn = scenario.aqm.as_ref().is_some_and(Aqm::ecn).into();
     shared.programs = programs.len() as u32;
     if let Some(given) = &scenario.programs {

@@ -27,7 +27,10 @@ typedef uint16_t u16;
 #endif
 
 #define BROBUST_MAGIC 0x00747375626f7262ULL /* "brobust" */
-#define BROBUST_ABI 9
+#define BROBUST_ABI 10
+
+/* The first half of every node's IPv6 address, 2001:db8:: (RFC 3849). The node's number is the rest. */
+#define BROBUST_IPV6_PREFIX 0x20010db800000000ULL
 
 #define BROBUST_WINDOWS 512
 #define BROBUST_FLOWS 32768
@@ -112,7 +115,7 @@ struct brobust_frame {
 	u16 header;   /* bytes of headers that follow */
 	u16 payload;  /* bytes of payload that follow the headers */
 	u16 gso_size; /* payload per segment of a super-packet; 0 for an ordinary packet */
-	u16 reserved;
+	u16 mark; /* by which the controller knows the packet that a bottleneck forwards, or 0 */
 };
 
 /* A socket right after an ACK was processed (tcp_ack). */
@@ -130,7 +133,7 @@ struct brobust_ack {
 	u32 pacing_gain, cwnd_gain; /* 256 for 1; 0 where the control shows none */
 	u32 deficits;		    /* ACKs at which a repair saw an inflight deficit */
 	u32 mss;
-	u32 remote; /* IPv4, host order */
+	u32 remote; /* IPv4, host order; of IPv6 the node's number, or 0 */
 	u16 local_port, remote_port;
 	/* 0-3 ca_state, 4: rate sample was app-limited, 5: has `deficits` and 8-15: enum cc_mode */
 	u32 flags;
@@ -143,7 +146,7 @@ struct brobust_shared {
 	/* The node, from the controller. */
 	u64 seed;
 	u32 role;
-	u32 address, receiver; /* IPv4, host order */
+	u32 address, receiver; /* IPv4, host order; of IPv6 the numbers of the nodes */
 	u32 first_port;
 	u32 flows, transfers_from;
 	u32 tcp_memory; /* upper limit of a socket's buffers, bytes */
@@ -154,6 +157,7 @@ struct brobust_shared {
 	u32 adaptive_rx;   /* let the kernel's lib/dim choose how long interrupts wait */
 	u32 pacing_lag_us; /* net.ipv4.tcp_pacing_lag_us, as that of kernel/patches/kept */
 	u32 every_ack;	   /* record every ACK; else, between two stops, a flow's last */
+	u32 ip_version;	   /* 4 or 6: the kernel has no other */
 	u64 timer_cost, rx_packet_cost, tx_skb_cost, tx_byte_cost;
 	char qdisc[16];
 	char commands[2048]; /* rtnetlink messages, for a bottleneck's queueing discipline */

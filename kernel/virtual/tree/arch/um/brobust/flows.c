@@ -18,8 +18,42 @@
 /* iperf3 writes as much at once (DEFAULT_TCP_BLKSIZE). */
 #define WRITE_BYTES (128 << 10)
 
+union address {
+	struct sockaddr_in ipv4;
+	struct sockaddr_in6 ipv6;
+};
+
 static struct socket *sockets[BROBUST_FLOWS]; /* of a sender's flows, without transfers */
 static struct page *nothing;
+
+static int open_socket(struct socket **socket)
+{
+	int family = brobust->ip_version == 6 ? AF_INET6 : AF_INET;
+
+	return sock_create_kern(&init_net, family, SOCK_STREAM, IPPROTO_TCP, socket);
+}
+
+/* Return a node's address, or that of any if `node` is 0. */
+static union address address_of(u32 node, u16 port)
+{
+	union address address = {};
+
+	if (brobust->ip_version == 6)
+		address.ipv6 = (struct sockaddr_in6){
+		    .sin6_family = AF_INET6,
+		    .sin6_port = htons(port),
+		    .sin6_addr = node ? brobust_ipv6_address(node) : in6addr_any,
+		};
+	else
+		address.ipv4 = (struct sockaddr_in){
+		    .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(node)};
+	return address;
+}
+
+static int address_size(void)
+{
+	return brobust->ip_version == 6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+}
 
 /* What is sent is never read, so the stack is given the same pages again and again, where it can
  * take pages. */
@@ -94,19 +128,15 @@ static void send_pattern(struct socket *socket, const struct brobust_flow *flow)
 
 static int open_flow(struct socket *socket, u32 number)
 {
-	struct sockaddr_in local = {.sin_family = AF_INET,
-				    .sin_port = htons(brobust->first_port + number),
-				    .sin_addr.s_addr = htonl(brobust->address)};
-	struct sockaddr_in remote = {.sin_family = AF_INET,
-				     .sin_port = htons(SINK_PORT),
-				     .sin_addr.s_addr = htonl(brobust->receiver)};
+	union address local = address_of(brobust->address, brobust->first_port + number);
+	union address remote = address_of(brobust->receiver, SINK_PORT);
 	int error;
 
 	lock_sock(socket->sk);
 	error = tcp_set_congestion_control(socket->sk, brobust->flow[number].cc, true, true);
 	release_sock(socket->sk);
-	error = error ?: kernel_bind(socket, (void *)&local, sizeof(local));
-	return error ?: kernel_connect(socket, (void *)&remote, sizeof(remote), 0);
+	error = error ?: kernel_bind(socket, (void *)&local, address_size());
+	return error ?: kernel_connect(socket, (void *)&remote, address_size(), 0);
 }
 
 static int source(void *argument)
@@ -117,7 +147,7 @@ static int source(void *argument)
 	int error;
 
 	brobust_sleep_until(flow->start);
-	error = sock_create_kern(&init_net, AF_INET, SOCK_STREAM, IPPROTO_TCP, &socket);
+	error = open_socket(&socket);
 	if (!error) {
 		if (number < brobust->transfers_from)
 			sockets[number] = socket;
@@ -205,12 +235,11 @@ static int listener(void *argument)
 
 static int listen(void)
 {
-	struct sockaddr_in local = {
-	    .sin_family = AF_INET, .sin_port = htons(SINK_PORT), .sin_addr.s_addr = INADDR_ANY};
+	union address local = address_of(0, SINK_PORT);
 	struct socket *socket;
-	int error = sock_create_kern(&init_net, AF_INET, SOCK_STREAM, IPPROTO_TCP, &socket);
+	int error = open_socket(&socket);
 
-	error = error ?: kernel_bind(socket, (void *)&local, sizeof(local));
+	error = error ?: kernel_bind(socket, (void *)&local, address_size());
 	error = error ?: kernel_listen(socket, BROBUST_FLOWS);
 	if (!error)
 		kthread_run(listener, socket, "listener");

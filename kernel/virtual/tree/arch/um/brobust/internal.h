@@ -3,6 +3,9 @@
 #ifndef BROBUST_INTERNAL_H
 #define BROBUST_INTERNAL_H
 
+#include <asm/byteorder.h>
+#include <linux/in6.h>
+
 #include "brobust.h"
 
 extern unsigned long long time_travel_time; /* arch/um/kernel/time.c */
@@ -10,6 +13,21 @@ extern unsigned long long time_travel_time; /* arch/um/kernel/time.c */
 static inline u64 brobust_now(void)
 {
 	return time_travel_time;
+}
+
+static inline struct in6_addr brobust_ipv6_address(u32 number)
+{
+	return (struct in6_addr){
+	    .s6_addr32 = {htonl(BROBUST_IPV6_PREFIX >> 32), 0, 0, htonl(number)}};
+}
+
+/* Return the number of the node that has this address; 0 if none can have it. */
+static inline u32 brobust_number_of(const struct in6_addr *address)
+{
+	if (address->s6_addr32[0] != htonl(BROBUST_IPV6_PREFIX >> 32) || address->s6_addr32[1] ||
+	    address->s6_addr32[2])
+		return 0;
+	return ntohl(address->s6_addr32[3]);
 }
 
 /* clock.c: what the other parts do in each exchange with the controller. They set it, since the

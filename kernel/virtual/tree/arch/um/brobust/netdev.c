@@ -14,6 +14,7 @@
 #include <linux/dim.h>
 #include <linux/etherdevice.h>
 #include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/math64.h>
 #include <linux/netdevice.h>
 #include <linux/tcp.h>
@@ -251,6 +252,7 @@ static struct sk_buff *build(const struct brobust_frame *frame)
 	}
 	skb->protocol = eth_type_trans(skb, net->dev);
 	skb->ip_summed = CHECKSUM_UNNECESSARY;
+	skb->mark = frame->mark;
 	return skb;
 }
 
@@ -323,12 +325,18 @@ static int poll(struct napi_struct *napi, int budget)
 static u32 header_bytes(const struct sk_buff *skb)
 {
 	u32 length = min_t(u32, skb->len, OTHER_HEADER_BYTES);
+	u8 protocol;
 
-	if (skb->protocol != htons(ETH_P_IP) || ip_is_fragment(ip_hdr(skb)))
+	if (skb->protocol == htons(ETH_P_IP) && !ip_is_fragment(ip_hdr(skb)))
+		protocol = ip_hdr(skb)->protocol;
+	else if (skb->protocol == htons(ETH_P_IPV6))
+		/* Super-packets of more than 64 KiB have a hop-by-hop header before TCP's. */
+		protocol = skb_is_gso_tcp(skb) ? IPPROTO_TCP : ipv6_hdr(skb)->nexthdr;
+	else
 		return length;
-	if (ip_hdr(skb)->protocol == IPPROTO_TCP)
+	if (protocol == IPPROTO_TCP)
 		length = skb_transport_offset(skb) + tcp_hdrlen(skb);
-	else if (ip_hdr(skb)->protocol == IPPROTO_UDP)
+	else if (protocol == IPPROTO_UDP)
 		length = skb_transport_offset(skb) + sizeof(struct udphdr);
 	return length;
 }
@@ -354,6 +362,7 @@ static netdev_tx_t start_xmit(struct sk_buff *skb, struct net_device *dev)
 	    .header = header,
 	    .payload = payload,
 	    .gso_size = skb_shinfo(skb)->gso_size,
+	    .mark = skb->mark,
 	};
 	if (skb_copy_bits(skb, 0, frame + 1, header + payload)) {
 		dev_kfree_skb_any(skb);
@@ -403,9 +412,16 @@ static const struct net_device_ops operations = {
     .ndo_validate_addr = eth_validate_addr,
 };
 
-/* As `ip link set gso_ipv4_max_size`: IPv4 packets of more than 64 KiB. */
+/* As `ip link set gso_max_size` and gso_ipv4_max_size: packets of more than 64 KiB. */
 static int allow_big_tcp(struct net_device *dev)
 {
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 19, 0)
+	if (brobust->ip_version == 6) {
+		WRITE_ONCE(dev->gso_max_size, brobust->tso_max_size);
+		WRITE_ONCE(dev->gro_max_size, brobust->tso_max_size);
+		return 0;
+	}
+#endif
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
 	WRITE_ONCE(dev->gso_max_size, brobust->tso_max_size);
 	WRITE_ONCE(dev->gso_ipv4_max_size, brobust->tso_max_size);
@@ -442,9 +458,11 @@ int brobust_net_create(void)
 	dev->netdev_ops = &operations;
 	/* No ARP: all nodes have the same Ethernet address, and the link forwards by IP address. */
 	dev->flags |= IFF_NOARP;
+	/* A router over IPv6 would join a group, and say so. */
+	dev->flags &= ~IFF_MULTICAST;
 	eth_hw_addr_set(dev, address);
 	if (brobust->role != BROBUST_BOTTLENECK) {
-		dev->hw_features = NETIF_F_SG | NETIF_F_HW_CSUM | NETIF_F_TSO;
+		dev->hw_features = NETIF_F_SG | NETIF_F_HW_CSUM | NETIF_F_TSO | NETIF_F_TSO6;
 		/* Without programs there is no UDP. */
 		if (brobust->programs)
 			dev->hw_features |= NETIF_F_GSO_UDP_L4;

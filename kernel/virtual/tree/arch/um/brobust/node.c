@@ -2,8 +2,10 @@
 /*
  * A node of the path: what a virtual-time kernel becomes at the end of its boot.
  */
+#include <linux/if_link.h>
 #include <linux/inetdevice.h>
 #include <linux/init.h>
+#include <linux/ipv6.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <linux/sched.h>
@@ -15,12 +17,33 @@
 
 #include "internal.h"
 
+int brobust_start_ipv6(void); /* af_inet6.c */
+
+/* No neighbour, router or group is looked for: the device has no link-local address, and takes what
+ * address and route the controller's commands give it. */
+static int __init start_ipv6(void)
+{
+	struct ipv6_devconf *devices;
+	int error = brobust_start_ipv6();
+
+	if (error)
+		return error;
+	devices = init_net.ipv6.devconf_dflt;
+	devices->accept_ra = 0;
+	devices->addr_gen_mode = IN6_ADDR_GEN_MODE_NONE;
+	if (brobust->role == BROBUST_BOTTLENECK)
+		init_net.ipv6.devconf_all->forwarding = devices->forwarding = 1;
+	return 0;
+}
+
 static int set_address(void)
 {
 	struct ifreq request = {.ifr_name = "eth0"};
 	struct sockaddr_in *address = (struct sockaddr_in *)&request.ifr_addr;
 	int error;
 
+	if (brobust->ip_version == 6)
+		return 0;
 	address->sin_family = AF_INET;
 	address->sin_addr.s_addr = htonl(brobust->address);
 	error = devinet_ioctl(&init_net, SIOCSIFADDR, &request);
@@ -101,6 +124,10 @@ static int __init brobust_node(void)
 		return 0;
 	brobust_sync(BROBUST_READY);
 
+	/* A run over IPv4 is what it is in a kernel that was built without IPv6. */
+	error = brobust->ip_version == 6 ? start_ipv6() : 0;
+	if (error)
+		refuse("IPv6", error);
 	do_sysctl_args();
 	set_limits();
 	if (brobust->qdisc[0]) {
@@ -116,7 +143,7 @@ static int __init brobust_node(void)
 		refuse("address", error);
 	error = apply_netlink_commands();
 	if (error)
-		refuse("queueing discipline", error);
+		refuse("IPv6 address, loopback or queueing discipline", error);
 	error = brobust->programs ? brobust_programs_start() : brobust_flows_start();
 	if (error)
 		refuse("flows", error);

@@ -3,6 +3,7 @@
  * A record of every socket after every ACK. It costs no virtual time, so it changes nothing.
  */
 #include <linux/inet_diag.h>
+#include <net/ipv6.h>
 #include <net/tcp.h>
 
 #include "cc/call.h"
@@ -95,6 +96,14 @@ static struct brobust_ack *place_of_record(u32 flow)
 	return &brobust->ack[brobust->acks++];
 }
 
+/* A socket of IPv6 may have a peer of IPv4: a program's, over the loopback. */
+static u32 remote_of(const struct sock *sk)
+{
+	if (sk->sk_family == AF_INET6 && !ipv6_addr_v4mapped(&sk->sk_v6_daddr))
+		return brobust_number_of(&sk->sk_v6_daddr);
+	return ntohl(inet_sk(sk)->inet_daddr);
+}
+
 void brobust_after_ack(struct sock *sk)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
@@ -137,7 +146,7 @@ void brobust_after_ack(struct sock *sk)
 	    .srtt_us = tp->srtt_us >> 3,
 	    .min_rtt_us = tcp_min_rtt(tp),
 	    .mss = tp->mss_cache,
-	    .remote = ntohl(inet_sk(sk)->inet_daddr),
+	    .remote = remote_of(sk),
 	    .local_port = inet_sk(sk)->inet_num,
 	    .remote_port = ntohs(inet_sk(sk)->inet_dport),
 	    .flags = inet_csk(sk)->icsk_ca_state | tp->rate_app_limited << 4,
