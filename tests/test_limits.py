@@ -71,6 +71,8 @@ def test_what_a_backend_can_do_is_let_pass(fields: dict[str, Any]) -> None:
         ({"traffic": "iperf3", "cross_traffic": {"load": 0.5}}, ["cross_traffic.load: 0.5", "iperf3", "give 0"]),
         ({"traffic": "iperf3", "flows": [{"start_spread": "1s"}]}, ["flows.start_spread", "no spread"]),
         ({**VM, "path": {"second_bandwidth": "5mbit"}}, ["path.second_bandwidth", "'5mbit'", "virtual only", "none"]),
+        ({**VM, "path": {"ip_version": 6}}, ["path.ip_version", "'6'", "virtual only", "give 4"]),
+        ({"path": {"ip_version": 6}, "traffic": "quic:quinn"}, ["path.ip_version: 6", "quic:quinn", "give 4"]),
         ({**VM, "cross_traffic": {"load": 0.1}}, ["cross_traffic.load", "'0.1'", "virtual only", "0"]),
         ({**VM, "cross_traffic": {"cc": "bbr"}}, ["cross_traffic.cc", "'bbr'", "cubic"]),
         ({**VM, "flows": [{"bytes": "1MB"}]}, ["flows.bytes", "'1MB'", "virtual only", "no bytes"]),

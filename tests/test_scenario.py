@@ -134,6 +134,7 @@ def test_several_groups_of_flows_run_together() -> None:
         ({"path": {"second_bandwidth": "5mbit", "second_buffer": "1B"}}, ["path", "second_buffer 1B", "3028B"]),
         ({"path": {"second_bandwidth": "5mbit", "second_buffer": "9sp"}}, ["second_buffer 9sp", "frames (p)"]),
         ({"path": {"second_bandwidth": "5mbit", "aqm": "codel"}}, ["second_bandwidth 5mbit", "aqm codel", "none"]),
+        ({"path": {"ip_version": 5}}, ["path.ip_version", "'5' is not a version of IP; give 4 or 6"]),
         ({"cross_traffic": {"load": 0.1, "enters": "second"}}, ["cross_traffic.enters", "second_bandwidth, or first"]),
         ({"cross_traffic": {"enters": "third"}}, ["cross_traffic.enters", "'third'", "second"]),
         ({"cross_traffic": {"load": "1"}}, ["cross_traffic.load", "1 is not below 1"]),

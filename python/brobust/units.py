@@ -15,8 +15,9 @@ from typing import Literal
 
 # A full-size Ethernet frame as tc counts it: 1500 bytes of IP and 14 of header.
 FRAME_BYTES = 1514
-# TCP payload in a full frame: 1514 - 14 Ethernet - 20 IP - 32 TCP with timestamps.
+# TCP payload in a full frame: 1514 - 14 Ethernet - 20 IPv4 - 32 TCP with timestamps. The header of IPv6 has 40 bytes.
 PAYLOAD_BYTES = 1448
+PAYLOAD_BYTES_OF = {4: PAYLOAD_BYTES, 6: 1428}
 SUPER_PACKET_BYTES = 65536  # the maximum: GSO_LEGACY_MAX_SIZE, include/linux/netdevice.h
 MAX_BUFFER_BYTES = 1e12  # bytes: more than any path can fill in an hour. Also the maximum in other units
 MAX_QUOTE = 60
@@ -154,6 +155,6 @@ def show_number(number: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def goodput_ceiling_mbps(bandwidth_bps: int) -> float:
+def goodput_ceiling_mbps(bandwidth_bps: int, ip_version: int = 4) -> float:
     """Return how much TCP payload a path of this rate can deliver: tbf counts whole Ethernet frames."""
-    return bandwidth_bps * PAYLOAD_BYTES / FRAME_BYTES / 1e6
+    return bandwidth_bps * PAYLOAD_BYTES_OF[ip_version] / FRAME_BYTES / 1e6

@@ -149,7 +149,8 @@ def late_mbps(evidence: Evidence) -> pl.DataFrame:
 
 def retransmit_share(evidence: Evidence) -> pl.DataFrame:
     """Retransmitted segments over full segments of payload that arrived, in the whole run."""
-    arrived = pl.col("throughput_mbps") * 1e6 / 8 * pl.col("duration_s") / units.PAYLOAD_BYTES
+    payload = pl.col("ip_version").replace_strict(units.PAYLOAD_BYTES_OF)
+    arrived = pl.col("throughput_mbps") * 1e6 / 8 * pl.col("duration_s") / payload
     of_run = evidence.flows.group_by("run").agg(pl.col("retransmits").sum(), arrived.sum().alias("arrived"))
     return of_run.select("run", (pl.col("retransmits") / pl.col("arrived").clip(1)).alias("value"))
 
@@ -179,7 +180,7 @@ def _oracle(evidence: Evidence, ahead_rtts: float | None) -> pl.DataFrame:
     for run, timeslices, path in when_it_ran(evidence):
         ahead_s = None if ahead_rtts is None else path["rtt_ms"] * ahead_rtts / 1e3
         link = path["bandwidth_mbps"], path["buffer_bytes"], path["from_s"], path["to_s"]
-        rows.append((run, oracle.carried_mbps(timeslices, *link, ahead_s)))
+        rows.append((run, oracle.carried_mbps(timeslices, *link, ahead_s, path["ip_version"])))
     return pl.DataFrame(rows, schema={"run": pl.String, "value": pl.Float64}, orient="row")
 
 
@@ -192,7 +193,7 @@ def when_it_ran(evidence: Evidence) -> Iterator[tuple[str, list[tuple[float, flo
     of_run = evidence.timeslices.select("run", "start_s", end_s=end).sort("start_s")
     slices = {run: list(rows.select("start_s", "end_s").iter_rows()) for (run,), rows in of_run.group_by("run")}
     contended = dict(evidence.timeslices.group_by("run").agg(pl.col("sender").n_unique()).iter_rows())
-    of_path = ("bandwidth_mbps", "buffer_bytes", "burst_bytes", "rtt_ms", "second_bandwidth_mbps")
+    of_path = ("bandwidth_mbps", "buffer_bytes", "burst_bytes", "rtt_ms", "second_bandwidth_mbps", "ip_version")
     columns = pl.col("backend", "duration_s", *of_path).first()
     runs = evidence.flows.group_by("run", maintain_order=True).agg(columns, senders=pl.col("sender").n_unique())
     wire = (pl.col("backend") == "virtual") & (pl.col("burst_bytes") == 0) & pl.col("second_bandwidth_mbps").is_null()

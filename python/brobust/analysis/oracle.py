@@ -41,13 +41,14 @@ def carried_mbps(
     begin_s: float,
     end_s: float,
     ahead_s: float | None = None,
+    ip_version: int = 4,
 ) -> float:
     """Return the payload that the link can carry in [begin, end], Mbit/s. `ahead_s`: None for as much as fits."""
     frame_s = units.FRAME_BYTES * 8e-6 / bandwidth_mbps
     waits_s = buffer_bytes * 8e-6 / bandwidth_mbps
     longer = frame_s + (waits_s if ahead_s is None else min(waits_s, ahead_s))
     part = busy_s(timeslices, longer, begin_s, end_s) / (end_s - begin_s)
-    return part * units.goodput_ceiling_mbps(round(bandwidth_mbps * 1e6))
+    return part * units.goodput_ceiling_mbps(round(bandwidth_mbps * 1e6), ip_version)
 
 
 def ahead_needed_s(

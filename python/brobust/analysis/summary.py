@@ -6,6 +6,8 @@ from brobust import units
 from brobust.analysis.axes import AXES, CONTENDED, OF_CROSS_TRAFFIC, OF_ONE_BACKEND, PER_FLOW
 from brobust.lazily import pl
 
+# Payload over what the bottleneck carries, by the version of IP.
+CEILINGS = {version: units.goodput_ceiling_mbps(1_000_000, version) for version in units.PAYLOAD_BYTES_OF}
 # What is measured of a run's cross traffic.
 CROSS = ("cross_transfers", "cross_ended", "cross_median_ms", "cross_p99_ms", "cross_slowdown", "cross_slowdown_p99")
 
@@ -40,7 +42,8 @@ def runs(table: pl.DataFrame) -> pl.DataFrame:
         )
         .with_columns(
             utilization=pl.col("throughput_mbps")
-            / (pl.min_horizontal("bandwidth_mbps", "second_bandwidth_mbps") * units.goodput_ceiling_mbps(1_000_000)),
+            / pl.min_horizontal("bandwidth_mbps", "second_bandwidth_mbps")
+            / pl.col("ip_version").replace_strict(CEILINGS),
             buffer_bdp=(pl.col("buffer_bytes") / (pl.col("bandwidth_mbps") * pl.col("rtt_ms") * 125)).round(2),
         )
     )  # fmt: skip

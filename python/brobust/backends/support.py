@@ -128,6 +128,8 @@ def _virtual(s: Scenario) -> Iterator[str]:
         yield f"cpu.frequency: driver {s.contention.driver} is of a CPU whose work takes no time; leave one of them out"
     if s.cross_traffic.load and s.traffic != "brobust":
         yield f"cross_traffic.load: {s.cross_traffic.load:g} is for traffic brobust; with {s.traffic} give 0"
+    if s.path.ip_version == 6 and quic.of_traffic(s.traffic) is not None:
+        yield f"path.ip_version: 6, but the program of {s.traffic} has IPv4 sockets; give 4, or a program of your own"
     if s.traffic == "iperf3":
         yield from _virtual_iperf3(s)
 

@@ -54,7 +54,8 @@ from brobust.virtual.cpus import Cpus
 
 # As in the testbed's guests (testbed/init.sh), so large that socket buffers limit no bulk flow.
 SOCKET_BUFFER_BYTES = 67_108_864
-FIRST_WITH_BIG_TCP = (6, 3)  # gso_ipv4_max_size, include/linux/netdevice.h
+# gso_ipv4_max_size, and a gso_max_size of more than 64 KiB; include/linux/netdevice.h
+FIRST_WITH_BIG_TCP = {4: (6, 3), 6: (5, 19)}
 # The interval of the throughput over time, which is iperf3's in the testbed, too.
 INTERVAL_NS = 100_000_000
 # The interval at which an application-limited flow writes.
@@ -73,7 +74,7 @@ OF_PACING = {
 }
 # What programs may ask for as buffers of their sockets, above the kernel's defaults: as for source and sink.
 OF_PROGRAMS = [f"sysctl.net.core.{name}={SOCKET_BUFFER_BYTES}" for name in ("rmem_max", "wmem_max")]
-PROTOCOLS = {6: "tcp", 17: "udp", 1: "icmp"}
+PROTOCOLS = {6: "tcp", 17: "udp", 1: "icmp", 58: "icmp"}
 
 
 def check(scenarios: Sequence[Scenario]) -> None:
@@ -84,12 +85,15 @@ def check(scenarios: Sequence[Scenario]) -> None:
         offering = [s for s in scenarios if s.kernel == name and not _program_knows_cc(s)]
         for control in sorted({control for s in offering for control in s.ccs}):
             cc_names.check_offered(control, offered, name)
-        largest = max(s.nic.tso_max_size for s in scenarios if s.kernel == name)
-        if largest > units.SUPER_PACKET_BYTES and _version(kernel.release) < FIRST_WITH_BIG_TCP:
-            raise BadInput(
-                f"nic.tso_max_size: {units.show_size(largest)}, but {name} is Linux {kernel.release}, and IPv4 has BIG "
-                f"TCP from 6.3 on; give at most {units.show_size(units.SUPER_PACKET_BYTES)}, or another kernel"
-            )
+        for version, first in FIRST_WITH_BIG_TCP.items():
+            sizes = [s.nic.tso_max_size for s in scenarios if s.kernel == name and s.path.ip_version == version]
+            largest = max(sizes, default=0)
+            if largest > units.SUPER_PACKET_BYTES and _version(kernel.release) < first:
+                raise BadInput(
+                    f"nic.tso_max_size: {units.show_size(largest)}, but {name} is Linux {kernel.release}, and "
+                    f"IPv{version} has BIG TCP from {first[0]}.{first[1]} on; give at most "
+                    f"{units.show_size(units.SUPER_PACKET_BYTES)}, or another kernel"
+                )
     for scenario in scenarios:
         cc_names.check_together(scenario.ccs)
     for scenario in scenarios:
@@ -114,7 +118,7 @@ def _program_knows_cc(s: Scenario) -> bool:
 def commands_of(s: Scenario) -> programs.Commands:
     """Return what runs in the kernels' user space."""
     if s.traffic == "iperf3":
-        return programs.commands(*iperf3.commands(), ())
+        return programs.commands(*iperf3.commands(s.path.ip_version), ())
     if (of_quic := quic.of_traffic(s.traffic)) is not None:
         return programs.commands(*quic.commands(*of_quic, qlog=s.samples is not None), ())
     assert s.programs.sender is not None and s.programs.receiver is not None
@@ -284,6 +288,7 @@ def describe(
             }
             for group, start in zip(flows, starts, strict=True)
         ],
+        "ip_version": s.path.ip_version,
         "transfers": _transfers(run),
         "parameters": _parameters(s),
         "tx_completion": s.nic.tx_completion,

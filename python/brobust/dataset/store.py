@@ -390,6 +390,7 @@ _SINCE: dict[str, dict[str, float | str | None]] = {
         "cross_shape": None, "cross_max_bytes": None, "cross_enters": None,
         "second_bandwidth_mbps": None, "second_buffer_bytes": None, "cross_transfers": None, "cross_ended": None,
         "cross_median_ms": None, "cross_p99_ms": None, "cross_slowdown": None, "cross_slowdown_p99": None,
+        "ip_version": 4,
     },
     "kind": {"vcpu": None},
     "cwnd_packets": {"connection": None},

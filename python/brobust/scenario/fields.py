@@ -145,6 +145,14 @@ ROWS = (
         axis=Axis("loss", "packet loss [%]", "{} loss", percent=True),
     ),
     Field(
+        "path.ip_version", COUNT, "--ip-version", PATH,
+        "Version of IP that all packets have: 4 or 6. IPv6's header is 20 bytes longer, so a full packet carries "
+        "1428 bytes of payload instead of 1448. With 6 there is no IPv4, and programs are given IPv6 addresses.",
+        default=4, only_on="virtual",
+        column=FieldColumn("ip_version", "integer", "version of IP: 4 or 6"),
+        axis=Axis("IP version", phrase="IPv{}"),
+    ),
+    Field(
         "path.bandwidth_changes", RATE_CHANGES, "--bandwidth-changes", PATH,
         "Changes of the bandwidth during the run: 5s:50mbit,10s:20mbit.",
         default=[], if_absent="none", is_axis=False,
@@ -518,7 +526,7 @@ ROWS = (
     Field(
         "nic.tso_max_size", SIZE, "--tso-max-size", SENDER,
         "Largest TSO packet that the NIC takes; a USB adapter takes 16kB, one with BIG TCP up to 524.28kB (Linux 6.3 "
-        "and newer).",
+        "and newer; over IPv6 5.19 and newer).",
         default="65.536kB", min=4096, max=524_280, only_on="virtual",
         column=FieldColumn(
             "tso_max_bytes", "integer", "largest TSO packet that the sender's NIC takes, bytes; null on vm", "B", "vm"

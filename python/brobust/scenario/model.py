@@ -132,6 +132,8 @@ class Scenario(Table):
             del fields["cross_traffic"]
         if self.path.second_bandwidth is None:
             del fields["path"]["second_bandwidth"], fields["path"]["second_buffer"]
+        if self.path.ip_version == FIELDS["path.ip_version"].default:
+            del fields["path"]["ip_version"]
         for group, of_group in zip(self.flows, fields["flows"], strict=True):
             if group.bytes is None:
                 del of_group["bytes"]

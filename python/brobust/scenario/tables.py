@@ -63,6 +63,7 @@ class Path(Table):
     buffer: types.BufferSize = described("path.buffer")
     burst: types.BufferSize = described("path.burst")
     loss: types.Fraction = described("path.loss")
+    ip_version: types.IpVersion = described("path.ip_version")
     aqm: types.QueueManagement = described("path.aqm")
     second_bandwidth: types.OptionalBandwidth = described("path.second_bandwidth")
     second_buffer: types.BufferSize = described("path.second_buffer")

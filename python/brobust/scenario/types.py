@@ -35,6 +35,12 @@ def _phase(given: object) -> object:
         raise ValueError(f"{error}, or one of {', '.join(schedules.PHASES)}") from None
 
 
+def _ip_version(given: object) -> int:
+    if str(given) not in ("4", "6"):
+        raise ValueError(f"{str(given)!r} is not a version of IP; give 4 or 6")
+    return int(str(given))
+
+
 def _known_driver(given: str) -> str:
     modelled = Modelled.parse(given)
     if modelled is None and given not in drivers.CHOICES:
@@ -49,6 +55,7 @@ OptionalDuration = Annotated[int | None, _unless(None, units.nanoseconds), _writ
 Phase = Annotated[int | Literal["random", "in", "out"], BeforeValidator(_phase), _written(units.show_time)]
 Samples = Annotated[int | Literal["ack"] | None, BeforeValidator(_samples), _written(units.show_time)]
 Frequency = Annotated[int | None, _unless(None, units.hertz), _written(units.show_frequency)]
+IpVersion = Annotated[int, BeforeValidator(_ip_version)]
 Fraction = Annotated[float, BeforeValidator(units.fraction)]
 Bytes = Annotated[int, BeforeValidator(units.size_bytes), _written(units.show_size)]
 OptionalBytes = Annotated[int | None, _unless(None, units.size_bytes), _written(units.show_size)]

@@ -58,8 +58,9 @@ def results(transfers: pl.DataFrame, run: Run) -> pl.DataFrame:
     """Return the table of the transfers."""
     path, enters = run.scenario.path, run.scenario.cross_traffic.enters
     narrowest = path.narrowest if enters == "first" else path.second_bandwidth or path.bandwidth
-    frames = (pl.col("bytes") / units.PAYLOAD_BYTES).ceil()
-    on_wire = pl.col("bytes") + frames * (units.FRAME_BYTES - units.PAYLOAD_BYTES)
+    payload = units.PAYLOAD_BYTES_OF[path.ip_version]
+    frames = (pl.col("bytes") / payload).ceil()
+    on_wire = pl.col("bytes") + frames * (units.FRAME_BYTES - payload)
     shortest_ms = 1.5 * path.rtt / 1e6 + on_wire * 8e3 / narrowest
     slowdown = pl.col("completion_ms") / shortest_ms
     return frame(transfers.with_columns(pl.lit(run.id).alias("run"), slowdown.alias("slowdown")), TRANSFERS)

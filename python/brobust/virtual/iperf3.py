@@ -8,16 +8,16 @@ from functools import cache
 from brobust.host import programs
 
 # 0.1 s is iperf3's shortest interval. Each flow has its own server, which ends with its client.
-SENDER = "-4 -c {receiver} -p {port} --cport {sender_port} -C {cc} -t {seconds} -J -i 0.1"
-RECEIVER = "-4 -s -1 -J -i 0.1 -p {port}"
+SENDER = "-c {receiver} -p {port} --cport {sender_port} -C {cc} -t {seconds} -J -i 0.1"
+RECEIVER = "-s -1 -J -i 0.1 -p {port}"
 # The time that iperf3 may need beyond the run's duration, to connect and to exchange results: as in the testbed. ns.
 LINGER = 45_000_000_000
 
 
-def commands() -> tuple[str, str]:
+def commands(ip_version: int) -> tuple[str, str]:
     """Return the commands at the sender and at the receiver."""
     program = programs.find_program("iperf3", "iperf3")
-    return f"{program} {SENDER}", f"{program} {RECEIVER}"
+    return f"{program} -{ip_version} {SENDER}", f"{program} -{ip_version} {RECEIVER}"
 
 
 @cache
