@@ -159,6 +159,28 @@ class TestRuns:
         times = result.packets.filter(direction="data")["time_s"]
         assert times.n_unique() * 10 == len(times)  # ten leave at once
 
+    @pytest.mark.parametrize("aqm", ["none", "codel"])
+    def test_over_ipv6_it_is_given_ipv6_addresses(self, aqm: str) -> None:
+        path = {"bandwidth": "8mbit", "buffer": "2bdp", "aqm": aqm, "ip_version": 6}
+        result = brobust.run(
+            {"path": path, "duration": "1s", "packets": True, "programs": {"sender": SENDER, "receiver": RECEIVER}}
+        )
+        assert result.programs.filter(end="sender")["command"][0].startswith("/bin/paced_sender 2001:db8::2 ")
+        # 14 of Ethernet, 40 of IPv6, 8 of UDP
+        assert result.packets["frame_bytes"].unique().to_list() == [1262]
+        (connection,) = result.connections.iter_rows(named=True)
+        (dropped,) = result.runs["drops"]
+        in_time = result.packets.filter(~pl.col("dropped") & (pl.col("arrived_s") <= 1))
+        assert connection["received_bytes"] == len(in_time) * 1200
+        assert dropped == result.packets["dropped"].sum() > 0  # 10 Mbit/s do not fit
+
+    def test_there_is_only_the_version_of_ip_that_was_asked_for(self) -> None:
+        path, other = {"ip_version": 6}, {"sender": "paced_sender 10.0.0.2 {port} 10 1200 1", "receiver": RECEIVER}
+        with pytest.raises(RunFailed, match="connect: Network is unreachable"):
+            brobust.run({"path": path, "duration": "1s", "programs": other})
+        with pytest.raises(RunFailed, match="connect: Address family not supported by protocol"):
+            run("paced_sender 2001:db8::2 {port} 10 1200 1")
+
     def test_a_program_that_polls_sees_the_clock_move(self, directory: Path) -> None:
         code = "struct timespec t; do clock_gettime(1, &t); while (t.tv_sec < 1 || t.tv_nsec < 20000000);"
         compiled(directory / "polls", f"#include <time.h>\nint main(void) {{ {code} }}")

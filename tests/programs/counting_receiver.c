@@ -51,19 +51,23 @@ int main(int count, char **words)
 {
 	struct sockaddr_in on = {.sin_family = AF_INET,
 				 .sin_port = htons(count > 1 ? atoi(words[1]) : 0)};
+	struct sockaddr_in6 on6 = {.sin6_family = AF_INET6, .sin6_port = on.sin_port};
 	struct itimerspec every = {{0, 250000000}, {0, 250000000}};
-	int timer = timerfd_create(CLOCK_MONOTONIC, 0), one = 1, i;
+	int timer = timerfd_create(CLOCK_MONOTONIC, 0), one = 1, is_ipv6, i;
 	unsigned long long ticks;
 	pthread_t thread;
 
-	udp = socket(AF_INET, SOCK_DGRAM, 0);
+	udp = socket(AF_INET6, SOCK_DGRAM, 0);
+	is_ipv6 = udp >= 0;
+	if (!is_ipv6)
+		udp = socket(AF_INET, SOCK_DGRAM, 0);
 	for (i = 2; i < count; i++) {
 		polling |= !strcmp(words[i], "polling");
 		if (!strcmp(words[i], "gro") &&
 		    setsockopt(udp, SOL_UDP, UDP_GRO, &one, sizeof(one)))
 			return perror("UDP_GRO"), 1;
 	}
-	if (bind(udp, (void *)&on, sizeof(on)) ||
+	if (bind(udp, is_ipv6 ? (void *)&on6 : (void *)&on, is_ipv6 ? sizeof(on6) : sizeof(on)) ||
 	    pthread_create(&thread, NULL, receive_for_ever, NULL))
 		return perror("counting_receiver"), 1;
 	timerfd_settime(timer, 0, &every, NULL);

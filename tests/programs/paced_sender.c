@@ -74,8 +74,9 @@ static int send_one(int socket, size_t size, uint16_t segment, uint64_t departur
 int main(int count, char **words)
 {
 	struct sockaddr_in to = {.sin_family = AF_INET};
+	struct sockaddr_in6 to6 = {.sin6_family = AF_INET6};
 	unsigned long at_once = 1, sent = 0, refused = 0;
-	int txtime = 0, i, udp;
+	int txtime = 0, is_ipv6, i, udp;
 	uint64_t start, at, every;
 	size_t bytes;
 
@@ -84,7 +85,8 @@ int main(int count, char **words)
 			"paced_sender ADDRESS PORT MBIT_PER_S BYTES SECONDS [gso=N] [txtime]\n");
 		return 2;
 	}
-	to.sin_port = htons(atoi(words[2]));
+	to.sin_port = to6.sin6_port = htons(atoi(words[2]));
+	is_ipv6 = inet_pton(AF_INET6, words[1], &to6.sin6_addr);
 	inet_pton(AF_INET, words[1], &to.sin_addr);
 	bytes = atoi(words[4]);
 	for (i = 6; i < count; i++) {
@@ -92,8 +94,9 @@ int main(int count, char **words)
 			at_once = atoi(words[i] + 4);
 		txtime |= !strcmp(words[i], "txtime");
 	}
-	udp = socket(AF_INET, SOCK_DGRAM, 0);
-	if (udp < 0 || connect(udp, (void *)&to, sizeof(to)))
+	udp = socket(is_ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM, 0);
+	if (udp < 0 ||
+	    connect(udp, is_ipv6 ? (void *)&to6 : (void *)&to, is_ipv6 ? sizeof(to6) : sizeof(to)))
 		return perror("connect"), 1;
 	if (txtime) {
 		struct sock_txtime option = {.clockid = CLOCK_MONOTONIC};
