@@ -332,6 +332,23 @@ def many(setting: Setting) -> list[Answer]:
     return [Answer("Wall time of a frame, ACKs being frames too", columns, rows, goals)]
 
 
+def gigabits(setting: Setting) -> list[Answer]:
+    """What do 10 and 25 Gbit/s cost, beside 1 Gbit/s, with NICs that adapt their interrupts?"""
+    cases, adaptive = {}, {"nic": {"adaptive_rx": "on"}, "buffer": "1bdp"}
+    for cc in ("cubic", "bbr"):
+        for bandwidth, duration in (("1gbit", "10s"), ("10gbit", "3s"), ("25gbit", "3s")):
+            cases[f"{cc}, {bandwidth}"] = one_flow(cc, duration, bandwidth, **adaptive)
+    rows = in_turns({name: virtual(setting, what) for name, what in cases.items()}, setting.repeat)
+    for name in rows:
+        compare(rows, name, f"{name.split(',')[0]}, 1gbit", {"ratio": "wall", "per_frame": "frame_us"})
+    goals = {name: "ratio <= 8" for name in rows if ", 10gbit" in name}
+    columns = {
+        "wall": "wall s", "ratio": "of 1 Gbit/s", "frame_us": "us per frame", "per_frame": "of 1 Gbit/s",
+        "throughput_mbps": "Mbit/s",
+    }  # fmt: skip
+    return [Answer("Wall time of a virtual second, RTT 10 ms, a buffer of 1 BDP", columns, rows, goals)]
+
+
 def coalesce(setting: Setting) -> list[Answer]:
     """What does interrupt coalescing, a parameter of the model, change in results and in cost?"""
     cases = {
@@ -496,6 +513,7 @@ QUESTIONS: dict[str, Callable[[Setting], list[Answer]]] = {
     "speed": speed,
     "parallel": parallel,
     "many": many,
+    "gigabits": gigabits,
     "coalesce": coalesce,
     "ns3": ns3,
     "where": where,
