@@ -29,6 +29,14 @@
 #define RX_BUFFER_BYTES 2048
 #define OTHER_HEADER_BYTES 128
 
+/* A packet that arrives: one of `kept` or, if `skb` is NULL, the frame at an offset of brobust->rx. A
+ * packet is made of a frame only when its time has come: by then those before it are gone, and their
+ * memory is used again while the CPU's caches have it. */
+struct arrival {
+	struct sk_buff *skb;
+	u32 frame;
+};
+
 struct brobust_net {
 	struct net_device *dev;
 	struct napi_struct napi;
@@ -36,8 +44,10 @@ struct brobust_net {
 	struct sk_buff_head kept;	/* what waited when the controller left frames, */
 	u32 next_frame;			/* and from here on in brobust->rx what it left */
 	struct time_travel_event interrupt;
-	u64 hold; /* ns for which the first packet may wait for others */
-	u32 most; /* as many packets raise the interrupt at once; 0: no number does */
+	struct arrival first; /* when this is the first packet that arrives, */
+	u64 interrupt_at;     /* the interrupt is raised then; 0: not computed */
+	u64 hold;	      /* ns for which the first packet may wait for others */
+	u32 most;	      /* as many packets raise the interrupt at once; 0: no number does */
 	struct dim dim;
 	u64 rx_bytes;
 	struct page *payload; /* one page in place of all payload that is not carried */
@@ -53,14 +63,6 @@ static struct due *due_of(struct sk_buff *skb)
 {
 	return (struct due *)skb->cb;
 }
-
-/* A packet that arrives: one of `kept` or, if `skb` is NULL, the frame at an offset of brobust->rx. A
- * packet is made of a frame only when its time has come: by then those before it are gone, and their
- * memory is used again while the CPU's caches have it. */
-struct arrival {
-	struct sk_buff *skb;
-	u32 frame;
-};
 
 static struct brobust_frame *frame_at(u32 offset)
 {
@@ -115,8 +117,14 @@ static u64 next_due(struct brobust_net *net)
 	struct sk_buff *out = skb_peek(&net->completing);
 	u64 at = U64_MAX;
 
-	if (arrives(first) != U64_MAX)
-		at = interrupt_time(net, first);
+	if (arrives(first) != U64_MAX) {
+		if (!net->interrupt_at || first.skb != net->first.skb ||
+		    first.frame != net->first.frame) {
+			net->first = first;
+			net->interrupt_at = interrupt_time(net, first);
+		}
+		at = net->interrupt_at;
+	}
 	if (out)
 		at = min(at, due_of(out)->at);
 	return at;
@@ -140,6 +148,7 @@ static void use_profile(struct brobust_net *net)
 
 	net->hold = chosen.usec * NSEC_PER_USEC;
 	net->most = chosen.pkts;
+	net->interrupt_at = 0;
 	net->dim.state = DIM_START_MEASURE;
 }
 
@@ -208,6 +217,7 @@ static void drop_beyond_ring(struct brobust_net *net)
 			frame_at(this.frame)->length = 0;
 		}
 		brobust->rx_dropped++;
+		net->interrupt_at = 0;
 	}
 }
 
@@ -402,6 +412,7 @@ static void keep_frames(void)
 
 static void receive_frames(void)
 {
+	net->interrupt_at = 0;
 	/* A poll that is running arms the interrupt again when it ends. */
 	if (brobust->rx_bytes && !test_bit(NAPI_STATE_SCHED, &net->napi.state))
 		arm_interrupt(net);
