@@ -490,14 +490,24 @@ fn without_privilege_the_same_offtimes_are_seen() {
     }
     let (exact, polled) = (exact.stop().unwrap().remove(0).summary(None), parts.summary(None));
     assert!((exact.effective_share - polled.effective_share).abs() < 0.04, "{exact:?}\n{polled:?}");
-    // Not the mean: short waits within a millisecond of another are seen as one.
-    let (exact_ns, polled_ns) = (exact.offtime.unwrap().median_ns, polled.offtime.unwrap().median_ns);
-    assert!((polled_ns / exact_ns - 1.0).abs() < 0.02, "{exact_ns} {polled_ns}");
-    let starts = exact
-        .offtime_starts_ns
-        .iter()
-        .filter(|start| polled.offtime_starts_ns.iter().any(|polled| polled.abs_diff(**start) < 3 * MS));
-    assert!(starts.count() * 10 >= exact.offtimes_ns.len() * 8, "{exact:?}\n{polled:?}");
+    // Only of the off-times that the burner makes. Other threads take the CPU as well, for less than a millisecond each; on
+    // a busy machine more often than the burner does, and such short waits are seen differently.
+    let (exact, polled) = (long_offtimes(&exact), long_offtimes(&polled));
+    let median_ns = |offtimes: &[(u64, u64)]| {
+        let mut durations: Vec<_> = offtimes.iter().map(|(_, duration)| *duration).collect();
+        durations.sort_unstable();
+        durations[durations.len() / 2] as f64
+    };
+    assert!((median_ns(&polled) / median_ns(&exact) - 1.0).abs() < 0.02, "{exact:?}\n{polled:?}");
+    let seen = |start: u64| polled.iter().any(|(polled, _)| polled.abs_diff(start) < 3 * MS);
+    let starts = exact.iter().filter(|(start, _)| seen(*start));
+    assert!(starts.count() * 10 >= exact.len() * 8, "{exact:?}\n{polled:?}");
+}
+
+/// Returns when the off-times of at least a millisecond began, and how long they were, ns.
+fn long_offtimes(summary: &Summary) -> Vec<(u64, u64)> {
+    let each = summary.offtime_starts_ns.iter().copied().zip(summary.offtimes_ns.iter().copied());
+    each.filter(|(_, duration)| *duration >= MS).collect()
 }
 
 #[test]

@@ -26,7 +26,7 @@ const TURNS_FD: i32 = 4;
 const INITRD_FD: i32 = 5;
 const CALLS_FD: i32 = 6;
 const STOPS_FD: i32 = 7;
-/// Virtual memory of a kernel, which touches some 20 MB of it and what its sockets hold.
+/// Virtual memory of a kernel, which touches some 30 MB of it and what its sockets hold.
 const MEMORY: &str = "mem=1024M";
 /// Time after which a kernel that does not answer is given up. A kernel answers within milliseconds unless it hangs.
 const TIMEOUT: Duration = Duration::from_secs(60);
