@@ -72,7 +72,7 @@ impl Frame {
         }
     }
 
-    /// Writes into the header of IP how long the packet is.
+    /// Writes into the header of IP how long the packet is, and into that of IPv4 its identification and checksum.
     fn set_ip_length(&mut self) {
         if self.is_ipv6() {
             self.put_u16(IP + 4, (self.length as usize - IP - IPV6_HEADER) as u16);

@@ -48,12 +48,12 @@ def command(
         ),
     ] = None,
     adaptive_rx: Annotated[
-        bool,
+        str,
         typer.Option(
-            "--adaptive-rx",
-            help="What if: let the NICs in virtual time choose how long interrupts wait (nic.adaptive_rx).",
+            metavar="CHOICE",
+            help="What if: on lets the NICs in virtual time choose how long interrupts wait (nic.adaptive_rx).",
         ),
-    ] = False,
+    ] = "off",
     out: Annotated[
         Path,
         typer.Option(
@@ -119,7 +119,7 @@ def command(
         print(figure)
 
 
-def _what_if(added_rtt: str, cpu_frequency: str | None, adaptive_rx: bool) -> WhatIf:
+def _what_if(added_rtt: str, cpu_frequency: str | None, adaptive_rx: str) -> WhatIf:
     """Return the what-if options as a value; refuse a bad one now, before VMs run for minutes."""
     from brobust.scenario.grid import scenario
     from brobust.series.validation import WhatIf
@@ -127,4 +127,5 @@ def _what_if(added_rtt: str, cpu_frequency: str | None, adaptive_rx: bool) -> Wh
     added = parsed("added-rtt", added_rtt, units.nanoseconds)
     if cpu_frequency is not None:
         scenario({"cpu": {"frequency": cpu_frequency}})
+    scenario({"nic": {"adaptive_rx": adaptive_rx}})
     return WhatIf(added, cpu_frequency, adaptive_rx)

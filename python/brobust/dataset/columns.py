@@ -20,9 +20,17 @@ class Column:
     @property
     def dtype(self) -> Any:
         """The type in polars."""
-        if self.type == "time":
-            return pl.Datetime("us", "UTC")
-        return {"text": pl.String, "integer": pl.Int64, "number": pl.Float64, "boolean": pl.Boolean}[self.type]
+        match self.type:
+            case "text":
+                return pl.String
+            case "integer":
+                return pl.Int64
+            case "number":
+                return pl.Float64
+            case "boolean":
+                return pl.Boolean
+            case "time":
+                return pl.Datetime("us", "UTC")
 
 
 _BEFORE_THE_FIELDS: dict[str, Column] = {

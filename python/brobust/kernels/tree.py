@@ -21,8 +21,9 @@ USUAL_OBJECTS = 750  # the number of files that are compiled for the default ker
 # Our kernels do not use them, so the executable must not depend on which of them are installed.
 MAKE = ("make", "ARCH=um", "LOCALVERSION=", "RUSTC=false", "BINDGEN=false", "PAHOLE=false")
 
-# User-Mode Linux lets modules lie anywhere in the address space, so every call loads a 64-bit address first, and it
-# calls a function to copy eight bytes. Our kernels have no modules, and lie below 2 GB.
+# User-Mode Linux is compiled for modules that lie anywhere in the address space, so every call loads a 64-bit address
+# first; and without the compiler's own memcpy(), so that copying eight bytes is a call. Our kernels have no modules,
+# and lie below 2 GB.
 AS_OTHER_ARCHITECTURES_COMPILE = ("-mcmodel=small", "-fbuiltin")
 
 

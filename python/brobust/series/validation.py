@@ -27,7 +27,7 @@ class WhatIf:
 
     added_rtt: int = 0  # ns
     cpu_frequency: str | None = None
-    adaptive_rx: bool = False
+    adaptive_rx: str = "off"
 
 
 def replay_in_virtual_time(recorded: Dataset, what_if: WhatIf = WhatIf()) -> Iterator[tuple[str, api.Result]]:
@@ -61,7 +61,7 @@ def as_virtual(run: Run, recorded: Dataset, what_if: WhatIf = WhatIf()) -> dict[
         "flows": [group.model_dump(mode="json") for group in s.flows],
         "contention": {"replay": f"{recorded.directory}#{run.id}"} if s.contention.active else {"driver": "none"},
         "cpu": {"frequency": what_if.cpu_frequency} if what_if.cpu_frequency else {},
-        "nic": {"adaptive_rx": "on"} if what_if.adaptive_rx else {},
+        "nic": {"adaptive_rx": what_if.adaptive_rx},
         "duration": s.model_dump(mode="json")["duration"],
         "seed": run.seed,
     }
