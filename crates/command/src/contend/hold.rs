@@ -133,9 +133,15 @@ fn hold(session: &mut Session, task: &Task<'_>, screen: &mut Screen) -> std::res
         // One that has ended needs no CPU.
         let _ = cpu.map(|cpu| set_cpus(*tid, &[cpu]));
     }
+    // The recorder first: loading its programs takes long on a busy machine, and what was recorded for replay would be
+    // over before all of the time that is judged.
+    let mut recorded = {
+        let _priority = AheadOfGuests::get();
+        Recorded::start(machine).map_err(failed)?
+    };
     let begin = clock::now();
     let contention = Contention::start(request, places, session, begin)?;
-    let outcome = watch(session, task, screen, begin);
+    let outcome = watch(session, task, screen, begin, &mut recorded);
     // The first trouble is the one to tell, but the contention ends in any case.
     let stopped = contention.stop(session);
     let report = outcome?;
@@ -143,13 +149,19 @@ fn hold(session: &mut Session, task: &Task<'_>, screen: &mut Screen) -> std::res
     Ok(report)
 }
 
-fn watch(session: &mut Session, task: &Task<'_>, screen: &mut Screen, begin: u64) -> std::result::Result<Report, Stop> {
+fn watch(
+    session: &mut Session,
+    task: &Task<'_>,
+    screen: &mut Screen,
+    begin: u64,
+    recorded: &mut Recorded,
+) -> std::result::Result<Report, Stop> {
     let Task { machine, request, seconds, out, .. } = *task;
     let _priority = AheadOfGuests::get();
     if interrupt::is_interrupted() {
         return Err(Stop::Interrupted);
     }
-    let mut recorded = Recorded::start(machine).map_err(failed)?;
+    recorded.forget().map_err(failed)?;
     let interrupted = each_second(seconds, machine, || {
         session.say_alive()?;
         let parts = recorded.take().map_err(failed)?;
@@ -231,6 +243,11 @@ impl Recorded {
             Err(_) => (Recorder::start_unprivileged(&tids)?, "schedstat"),
         };
         Ok(Self { recorder, by, whole: Vec::new() })
+    }
+
+    /// Drops what has been recorded until now.
+    fn forget(&self) -> brobust_contention::Result<()> {
+        self.recorder.take().map(drop)
     }
 
     /// Returns what has been recorded since the last call.
