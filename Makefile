@@ -32,6 +32,7 @@ demo:
 test: tools lint unit compiles virtual vm
 
 tools:
+	@echo "== $@"
 	@scripts/setup.sh virtual vm trees lint browser docs
 
 # The tests of one file run one after the other on one CPU: some change things that the host has only once. The files are
@@ -43,20 +44,24 @@ RUST_TESTS = cargo test --workspace --exclude brobust-python --quiet --locked
 # Fast and without a VM. Rust tests that need root are ignored without it; those that need support which the kernel lacks
 # print "skipped" and the reason, which --show-output shows.
 unit: setup
+	@echo "== $@"
 	@if [ "$$(id -u)" -eq 0 ]; then $(RUST_TESTS) -- --include-ignored --show-output; \
 	else $(RUST_TESTS) -- --show-output && echo "unit: not root, so Rust tests that need root were ignored"; fi
 	.venv/bin/pytest $(SIDE_BY_SIDE) -m "not vm and not virtual and not compiles"
 
 # Compile kernel modules and repaired kernel trees.
 compiles: setup
+	@echo "== $@"
 	.venv/bin/pytest $(SIDE_BY_SIDE) -m "compiles and not vm and not virtual"
 
 # Real kernels in virtual time: deterministic, about three minutes.
 virtual: setup
+	@echo "== $@"
 	.venv/bin/pytest $(SIDE_BY_SIDE) -m "virtual and not vm"
 
 # Real VMs, about ten minutes: the last, with nothing else running on the machine.
 vm: setup
+	@echo "== $@"
 	.venv/bin/pytest -m vm
 
 docs:
@@ -64,6 +69,7 @@ docs:
 	.venv/bin/python scripts/site/build.py
 
 lint:
+	@echo "== $@"
 	@scripts/setup.sh virtual lint
 # Distributions package cargo without its linters: then only these are left out, with a message.
 	@if cargo fmt --version >/dev/null 2>&1; then cargo fmt --all --check; else echo "lint: no rustfmt, Rust format not checked"; fi

@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Run `make test` again and again, each time in a fresh clone, and print how long each stage took and how it ended:
+
+    .venv/bin/python benchmarks/complete_tests.py --runs 20 --loaded 10 --out complete-tests
+
+No run is repeated until it passes: each is a line of the table, and of OUT/runs.jsonl, and keeps its output in OUT. A
+later call with the same OUT adds to them. The cache (kernels, packages, crates) is the user's own, so it is warm from
+the second run on. The last runs, as many as --loaded says, have a load beside them: a process on each CPU that takes a
+third of it, 40 of 120 ms, and a compiler that is busy for some seconds and then away for as long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+STAGES = ("tools", "lint", "unit", "compiles", "virtual", "vm")
+STAGE = re.compile(rb"^== (\w+)$")  # the Makefile's own line at the beginning of a stage
+FAILED = re.compile(rb"^(?:FAILED|ERROR) (\S+)|^---- (\S+) stdout ----|^make: \*\*\* (.*)", re.MULTILINE)
+
+A_THIRD = """
+import os, sys, time
+os.sched_setaffinity(0, {int(sys.argv[1])})
+while True:
+    end = time.monotonic() + 0.04
+    while time.monotonic() < end:
+        pass
+    time.sleep(0.08)
+"""
+A_COMPILER = """
+import pathlib, random, subprocess, sys, time
+directory = pathlib.Path(sys.argv[1])
+source = directory / "busy.c"
+source.write_text("".join(f"double f{i}(double x) {{ return x * {i}.5 + (x > {i} ? f{i - 1}(x) : 1); }}\\n"
+                          if i else "double f0(double x) { return x; }\\n" for i in range(4000)))
+while True:
+    begun = time.monotonic()
+    subprocess.run(["cc", "-O2", "-c", source, "-o", directory / "busy.o"], check=True)
+    time.sleep(min(time.monotonic() - begun, 20) * random.uniform(0.5, 1.5))
+"""
+
+
+@contextlib.contextmanager
+def load(directory: Path) -> Iterator[None]:
+    """Keep the machine busy with what its users may do beside the tests."""
+    of_cpus = [[sys.executable, "-c", A_THIRD, str(cpu)] for cpu in sorted(os.sched_getaffinity(0))]
+    with contextlib.ExitStack() as until_done:
+        for command in [*of_cpus, [sys.executable, "-c", A_COMPILER, str(directory)]]:
+            process = until_done.enter_context(subprocess.Popen(command))
+            until_done.callback(process.kill)
+        yield
+
+
+def run(number: int, loaded: bool, out: Path) -> dict[str, Any]:
+    """Run `make test` in a fresh clone and return the row of the table."""
+    clone = out / "clone"
+    shutil.rmtree(clone, ignore_errors=True)
+    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
+    log, begun, stages = out / f"run-{number}.log", time.monotonic(), {}
+    with contextlib.ExitStack() as beside, log.open("wb") as written:
+        if loaded:
+            beside.enter_context(load(out))
+        make = beside.enter_context(
+            subprocess.Popen(
+                ["make", "test"], cwd=clone, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            )
+        )
+        assert make.stdout is not None
+        for line in make.stdout:
+            written.write(line)
+            if found := STAGE.match(line):
+                stages[found[1].decode()] = time.monotonic()
+    edges = [*stages.values(), time.monotonic()]
+    minutes = {stage: (end - start) / 60 for stage, start, end in zip(stages, edges, edges[1:], strict=False)}
+    found = FAILED.finditer(log.read_bytes()) if make.returncode else ()
+    failures = [next(group for group in one.groups() if group).decode(errors="replace") for one in found]
+    return {
+        "run": number,
+        "commit": subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], cwd=clone, check=True, capture_output=True, text=True
+        ).stdout.strip(),
+        "load": loaded,
+        "minutes": {stage: round(of_stage, 2) for stage, of_stage in minutes.items()},
+        "total_minutes": round((edges[-1] - begun) / 60, 2),
+        "status": make.returncode,
+        "failures": failures,
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return the rows as a table in Markdown."""
+    lines = [
+        f"| run | commit | load | {' | '.join(STAGES)} | minutes | outcome |",
+        "|--:|---|---|" + "--:|" * (len(STAGES) + 1) + "---|",
+    ]
+    for row in rows:
+        stages = " | ".join(f"{row['minutes'][stage]:.1f}" if stage in row["minutes"] else "" for stage in STAGES)
+        outcome = "green" if row["status"] == 0 else f"red: {', '.join(row['failures'])}"
+        with_load = "yes" if row["load"] else "no"
+        lines.append(
+            f"| {row['run']} | {row['commit']} | {with_load} | {stages} | {row['total_minutes']:.1f} | {outcome} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__.partition("\n\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, default=20, help="how many runs [20]")
+    parser.add_argument("--loaded", type=int, default=10, help="how many of them, the last, have a load beside [10]")
+    parser.add_argument("--out", type=Path, default=Path("complete-tests"), help="directory for outputs and runs.jsonl")
+    parsed = parser.parse_args()
+    parsed.out.mkdir(parents=True, exist_ok=True)
+    out = parsed.out.resolve()
+    kept = out / "runs.jsonl"
+    rows = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+    for number in range(parsed.runs):
+        row = run(len(rows) + 1, number >= parsed.runs - parsed.loaded, out)
+        rows.append(row)
+        with kept.open("a") as lines:
+            lines.write(json.dumps(row) + "\n")
+        print(f"run {row['run']}: {row['total_minutes']} minutes, status {row['status']}", file=sys.stderr, flush=True)
+    print(table(rows))
+    sys.exit(any(row["status"] for row in rows))
+
+
+if __name__ == "__main__":
+    main()
