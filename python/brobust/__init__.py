@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # not from typing: importing that takes as long as Python's own start
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from brobust.api import Result
     from brobust.scenario import Scenario
 

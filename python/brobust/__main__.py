@@ -1,22 +1,38 @@
 """The entry point of `brobust` and of `python -m brobust`.
 
-Importing the command line may take a second, and Ctrl-C in that second must not print a traceback.
+Importing the command line may take a second, and Ctrl-C in that second must not print a traceback. So signals are taken
+before anything else is imported.
 """
 
 from __future__ import annotations
 
-import sys
-from typing import NoReturn
+import _signal  # type: ignore[import-not-found] # not signal, whose import takes as long as Python's start
+
+# A mere Ctrl-C ends the process until interrupts.catch() is called: there is nothing to clean up yet.
+if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 def main() -> NoReturn:
     """Run the command line."""
+    import sys
+
+    from brobust import interrupts
+
+    interrupts.catch()
     try:
         from brobust import cli
+
+        cli.main()
     except KeyboardInterrupt:
         print("brobust: interrupted", file=sys.stderr)
         sys.exit(130)
-    cli.main()
+    finally:
+        interrupts.release()
 
 
 if __name__ == "__main__":
