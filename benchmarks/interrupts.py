@@ -68,7 +68,7 @@ class Place:
     """Where a try runs. All that it leaves there is its own."""
 
     directory: Path
-    busy: int
+    contended: int
     """A process for `contend`."""
     cluster: str
 
@@ -109,7 +109,7 @@ def _builds(place: Place) -> dict[str, str]:
 
 
 def _thread(place: Place) -> list[str]:
-    return ["--pid", str(place.busy), "--threads", str(place.busy)]
+    return ["--pid", str(place.contended), "--threads", str(place.contended)]
 
 
 VM = ("--duration", "3s", "--bandwidth", "20mbit", "--share", "0.5", "--cc", "cubic")
@@ -224,7 +224,7 @@ def state(place: Place) -> dict[str, set[str]]:
         "files of kernels": {str(path) for path in (directory / "home").rglob("*") if ".uml" in path.parts},
         "trees": {str(path) for path in (directory / "cache").glob("*/.building*")},
         "scratch": {str(path) for path in (directory / "cache/quic").glob("*/build-*")},
-        "scheduling": {f"{os.sched_getscheduler(place.busy)} {os.sched_getaffinity(place.busy)}"},
+        "scheduling": {f"{os.sched_getscheduler(place.contended)} {os.sched_getaffinity(place.contended)}"},
         "sysctls": {f"{name} = {_sorted((Path('/proc/sys') / name).read_text())}" for name in SYSCTLS},
     }
     # Named by us: others use this directory, too.
@@ -335,7 +335,7 @@ def undisturbed_seconds(name: str, place: Place) -> float:
 
 @contextlib.contextmanager
 def placed(directory: Path | None) -> Iterator[Place]:
-    """Yield a place with a process to contend with and a cluster of one worker."""
+    """Yield a place with a process to take the CPU from and a cluster of one worker."""
     with contextlib.ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="interrupts-", dir=directory)))
         for name in ("work", "tmp", "home", "run"):
@@ -350,7 +350,7 @@ def placed(directory: Path | None) -> Iterator[Place]:
             stack.callback(process.kill)
             return process  # type: ignore[no-any-return]
 
-        busy = started("nice", "-n", "10", sys.executable, "-c", "while True: pass")
+        contended = started("sleep", "1000000")
         file = root / "scheduler.json"
         dask = (sys.executable, "-m")
         at = ("--no-dashboard", "--scheduler-file", str(file))
@@ -359,7 +359,7 @@ def placed(directory: Path | None) -> Iterator[Place]:
             time.sleep(0.1)
         started(*dask, "distributed.cli.dask_worker", *at, "--nthreads", "1", "--no-nanny")
         time.sleep(3)
-        yield Place(root, busy.pid, json.loads(file.read_text())["address"])
+        yield Place(root, contended.pid, json.loads(file.read_text())["address"])
 
 
 def main() -> None:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 def main() -> NoReturn:
     """Run the command line."""
-    import sys
+    import contextlib
+    import os
 
     from brobust import interrupts
 
@@ -28,9 +29,10 @@ def main() -> NoReturn:
         from brobust import cli
 
         cli.main()
-    except KeyboardInterrupt:
-        print("brobust: interrupted", file=sys.stderr)
-        sys.exit(130)
+    except KeyboardInterrupt:  # before cli.main() could take it, or after that
+        with contextlib.suppress(OSError):  # the terminal is gone
+            os.write(2, b"brobust: interrupted\n")
+        os._exit(130)
     finally:
         interrupts.release()
 

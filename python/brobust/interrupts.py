@@ -1,8 +1,9 @@
 """End a command by Ctrl-C, SIGTERM or SIGHUP: each raises KeyboardInterrupt in the main thread, once, where it is kept.
 
 Python prints and forgets an exception that is raised in a `__del__` or in the callback of a weak reference, such as
-every import makes. Code that is being imported may turn it into another error, and in the start of a child it leaves a
-process that nobody knows of. So the exception waits for the end of such code, and is raised again if it was lost.
+every import makes. Code that is being imported may turn it into another error. In the start of a child it leaves a
+process that nobody knows of, and in that of a thread a lock that nobody gives back, so that the thread waits for ever.
+So the exception waits for the end of such code, and is raised again if it was lost.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ PATIENCE_SECONDS = 1.0
 """For so long it waits at most: a command has to end within two seconds."""
 
 # In these functions, and in all that they call, it waits. `__exit__` cleans up, perhaps after a success.
-DELICATE = frozenset({"__del__", "__exit__", "Popen.__init__", "Popen.__enter__", "finished_first.<locals>.delicate"})
+DELICATE = frozenset({"__del__", "__exit__"})
+DELICATE_METHODS = frozenset({
+    "Popen.__init__", "Popen.__enter__", "Thread.start", "Condition.__enter__", "Condition._acquire_restore",
+    "Condition._release_save", "finished_first.<locals>.delicate",
+})  # fmt: skip
 DELICATE_CLASS = "TemporaryDirectory."
 IMPORT = "<frozen importlib._bootstrap>"
 
@@ -106,9 +111,10 @@ def _raise() -> NoReturn:
 def _is_delicate(frame: FrameType | None) -> bool:
     while frame is not None:
         code = frame.f_code
-        if code.co_filename == IMPORT or code.co_name in DELICATE or code.co_qualname in DELICATE:
+        name = code.co_qualname
+        if code.co_filename == IMPORT or code.co_name in DELICATE or name in DELICATE_METHODS:
             return True
-        if code.co_qualname.startswith(DELICATE_CLASS):
+        if name.startswith(DELICATE_CLASS):
             return True
         frame = frame.f_back
     return False
