@@ -378,8 +378,8 @@ def main() -> None:
     with placed(given.directory) as place:
         for name in names:
             seconds = undisturbed_seconds(name, place)
-            for number in range(max(1, round(given.tries * COMMANDS[name].weight / weight))):
-                one = attempt(name, ways[number % len(ways)], draw.uniform(0, seconds), place)
+            for _ in range(max(1, round(given.tries * COMMANDS[name].weight / weight))):
+                one = attempt(name, ways[len(done) % len(ways)], draw.uniform(0, seconds), place)
                 done.append(one)
                 for problem in one.problems:
                     print(f"{one.name}, {one.way} at {one.moment:.3f} s: {problem}", file=sys.stderr)

@@ -4,8 +4,6 @@ Importing the command line may take a second, and Ctrl-C in that second must not
 before anything else is imported.
 """
 
-from __future__ import annotations
-
 import _signal  # type: ignore[import-not-found] # not signal, whose import takes as long as Python's start
 
 # A mere Ctrl-C ends the process until interrupts.catch() is called: there is nothing to clean up yet.
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 
-def main() -> NoReturn:
+def main() -> "NoReturn":
     """Run the command line."""
     import contextlib
     import os

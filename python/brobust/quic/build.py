@@ -63,6 +63,7 @@ def build(stack: Stack, note: Callable[[str], None], *, force: bool = False) -> 
         log = kept / "build.log"
         log.unlink(missing_ok=True)
         command, variables, program = _command(stack, made)
+        variables = {**variables, "TMPDIR": scratch}  # go leaves its directory there when it is interrupted
         if stack.patched:
             command += ["--config", _patch(stack, tree, Path(scratch) / "patched", log)]
         _run(stack, command, tree, variables, log)
