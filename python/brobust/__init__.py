@@ -3,12 +3,13 @@
 `brobust.run({"contention": {"share": 0.5}, "flows": [{"cc": "bbr"}]}).runs` is one measured run as a polars frame.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
+# Nothing is imported here, not even typing, which takes as long as Python's own start: before __main__.py is there,
+# Ctrl-C prints a traceback.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from brobust.api import Result
     from brobust.scenario import Scenario
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["__version__", "run"]
 
 
-def run(scenario: Scenario | Mapping[str, Any], *, repeat: int = 0) -> Result:
+def run(scenario: "Scenario | Mapping[str, Any]", *, repeat: int = 0) -> "Result":
     """Measure one scenario (docs/scenario.md) and return its tables (docs/data.md); no dataset is written.
 
     `repeat`, counted from 0, is the number of the repeat. Raise brobust.errors.BrobustError if it cannot be measured.

@@ -14,13 +14,22 @@ extern "C" fn note(_signal: i32) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// From now on these signals do not end the process, but its next wait. SIGHUP stays ignored where nohup ignores it.
+const SIGNALS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+
+/// Lets these signals come. The Python package keeps those of the moment in which its process becomes this program
+/// (python/brobust/interrupts.py), and they end it now.
+pub fn unblock() {
+    let _ = SIGNALS.into_iter().collect::<SigSet>().thread_unblock();
+}
+
+/// From now on these signals do not end the process, but its next wait. One that is ignored stays so: nohup ignores
+/// SIGHUP, and a shell ignores SIGINT for what it starts in the background.
 pub fn catch() {
     let caught = SigAction::new(SigHandler::Handler(note), SaFlags::empty(), SigSet::empty());
-    for number in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+    for number in SIGNALS {
         // SAFETY: the handler only writes an atomic.
         if let Ok(before) = unsafe { sigaction(number, &caught) } {
-            if number == Signal::SIGHUP && before.handler() == SigHandler::SigIgn {
+            if before.handler() == SigHandler::SigIgn {
                 // SAFETY: this restores what was there.
                 let _ = unsafe { sigaction(number, &before) };
             }

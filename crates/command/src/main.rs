@@ -17,7 +17,7 @@ mod watch;
 
 use std::process::ExitCode;
 
-use brobust_host::{printable, Refusal};
+use brobust_host::Refusal;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Watch the TCP sockets of this host, put VMs under CPU contention, and load congestion controls.
@@ -76,6 +76,7 @@ impl From<Refusal> for Stop {
 }
 
 fn main() -> ExitCode {
+    interrupt::unblock();
     let ended = match parse() {
         Ok(cli) => run(cli.command),
         Err(status) => return status,
@@ -124,7 +125,7 @@ fn sentence(text: &str) -> String {
 
 fn refuse(sentence: &str, status: u8) -> ExitCode {
     let line = sentence.split_whitespace().collect::<Vec<_>>().join(" ");
-    eprintln!("brobust: {}", printable(&line));
+    output::remark(&line);
     ExitCode::from(status)
 }
 

@@ -115,7 +115,8 @@ pub fn terminal_width() -> Option<usize> {
 
 /// Says something to the user that is no result.
 pub fn remark(text: &str) {
-    eprintln!("brobust: {}", printable(text));
+    // Not eprintln!, which panics where the terminal is gone.
+    let _ = writeln!(io::stderr(), "brobust: {}", printable(text));
 }
 
 #[cfg(test)]

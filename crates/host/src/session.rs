@@ -8,6 +8,7 @@
 //! QEMU.
 
 use std::fs::{self, DirBuilder};
+use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -52,7 +53,8 @@ impl Session {
         let _lock = runtime.lock()?;
         // What a killed command left could disturb this one.
         for problem in clean_locked(&runtime)?.1 {
-            eprintln!("brobust: left behind by a command that was killed: {}", printable(&problem));
+            // Not eprintln!, which panics where the terminal is gone.
+            let _ = writeln!(io::stderr(), "brobust: left behind by a command that was killed: {}", printable(&problem));
         }
         for (owner, _) in runtime.sessions()? {
             if owner.lives() && !beside_others {

@@ -10,12 +10,13 @@ that use them, so `brobust --help` answers at once.
 
 from __future__ import annotations
 
+import errno
 import io
-import signal
+import os
 import sys
 import warnings
 from collections.abc import Sequence
-from types import FrameType
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import typer
@@ -118,10 +119,6 @@ def _global(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point of the `brobust` command."""
-    # SIGTERM and the end of an ssh session end a run as Ctrl-C does: no guest, namespace or contention may stay behind.
-    signal.signal(signal.SIGTERM, _interrupt)
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup ignores it, and then so do we
-        signal.signal(signal.SIGHUP, _interrupt)
     warnings.showwarning = _warn
     for stream in (sys.stdout, sys.stderr):  # because a file name need not be UTF-8
         if isinstance(stream, io.TextIOWrapper):
@@ -144,17 +141,30 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BaseException as error:  # not Exception: a panic of Rust code is not one
         if debugging():
             raise
-        status = _refuse(one_line(error), 2 if isinstance(error, OSError) else 70)
+        if isinstance(error, OSError) and error.errno == errno.EIO and error.filename is None:  # the terminal is gone
+            status = _refuse("interrupted", INTERRUPTED)
+        else:
+            status = _refuse(one_line(error), 2 if isinstance(error, OSError) else 70)
+    _forget_closed_terminal()
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
-
-
 def _refuse(sentence: str, status: int) -> int:
-    print(f"brobust: {printable(' '.join(sentence.split()))}", file=sys.stderr)
+    with suppress(OSError):  # nobody reads it any more
+        print(f"brobust: {printable(' '.join(sentence.split()))}", file=sys.stderr)
     return status
+
+
+def _forget_closed_terminal() -> None:
+    """Throw away what a terminal that is gone cannot show: Python would otherwise complain of it at its end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:
+            if error.errno == errno.EIO:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        except ValueError:  # closed already
+            pass
 
 
 def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:

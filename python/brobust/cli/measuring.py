@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections import Counter
@@ -40,17 +41,21 @@ def measure(
 def _measure(
     grid: Grid, dataset: Dataset, as_json: bool, jobs: int | None, cluster: str | None, go_on: str | None
 ) -> None:
-    runs = runner.remaining(grid, dataset)
-    errors = Console(stderr=True)
-    for note in grid.notes:
-        errors.print(note, soft_wrap=True, highlight=False, markup=False)
     try:
-        with _ProgressBar(errors, runs) as bar:
-            for progress in runner.measure(runs, dataset, bar.describe, jobs, cluster):
+        runs = runner.remaining(grid, dataset)
+        errors = Console(stderr=True)
+        for note in grid.notes:
+            errors.print(note, soft_wrap=True, highlight=False, markup=False)
+        # Closed here: what an interrupt leaves must not wait for the one who catches it.
+        with (
+            _ProgressBar(errors, runs) as bar,
+            contextlib.closing(runner.measure(runs, dataset, bar.describe, jobs, cluster)) as measured,
+        ):
+            for progress in measured:
                 bar.advance(progress)
                 if as_json:
                     print(json.dumps(_as_object(progress.measured), default=str), flush=True)
-    except BrobustError:
+    except (BrobustError, OSError):
         dataset.discard_if_empty()
         raise
     except KeyboardInterrupt:
@@ -150,7 +155,8 @@ class _ProgressBar:
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
-            self._bar.stop()
+            with contextlib.suppress(OSError):  # of a terminal that is gone; SIGHUP ends the command, or is ignored
+                self._bar.stop()
 
     def describe(self, text: str) -> None:
         """Show what is being done now."""
@@ -168,4 +174,5 @@ class _ProgressBar:
             self._bar.update(self._task, completed=progress.done, left=left)
         if first["outcome"] != "ok":
             line = f"{progress.run.scenario.describe()}: {first['outcome']}: {first['reason']}"
-            self._console.print(line, soft_wrap=True, highlight=False)
+            with contextlib.suppress(OSError):
+                self._console.print(line, soft_wrap=True, highlight=False)

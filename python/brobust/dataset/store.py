@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 import json
+import shutil
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import tomli_w
 
 import brobust
-from brobust import files
+from brobust import files, interrupts
 from brobust.dataset import parts
 from brobust.dataset.columns import TABLES, Column, Rows, frame
 from brobust.dataset.parts import PART, Part
@@ -47,6 +48,7 @@ class Dataset:
         self._made_directory = False
 
     @classmethod
+    @interrupts.finished_first
     def create(
         cls,
         directory: Path,
@@ -80,6 +82,7 @@ class Dataset:
         return dataset
 
     @classmethod
+    @interrupts.finished_first
     def create_beside(
         cls, directory: Path, grid: Grid, host: Mapping[str, Any], *, without: Collection[str] = ()
     ) -> Dataset:
@@ -170,6 +173,7 @@ class Dataset:
         """Add one run."""
         self.append_all([(run, measured)])
 
+    @interrupts.finished_first
     def append_all(self, of_runs: Sequence[tuple[str, Measured]]) -> None:
         """Add runs. Their file in runs/ is written last, so that they are there completely or not at all."""
         for run, measured in of_runs:
@@ -219,6 +223,8 @@ class Dataset:
             return False
         for name in BEGINNING:
             (self.directory / name).unlink(missing_ok=True)
+        for name in (*TABLES, "pcap"):  # of a run that was being written
+            shutil.rmtree(self.directory / name, ignore_errors=True)
         if self._made_directory:
             with contextlib.suppress(OSError):  # something else was put there
                 self.directory.rmdir()

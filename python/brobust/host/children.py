@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+END_SECONDS = 0.5
+"""What a group of programs has to remove its half-written files."""
 
 # The parent may be killed between the fork and the prctl, and then no signal comes. So the child checks its parent.
 _IF_PARENT_LIVES = 'p=$1; shift; [ "$PPID" = "$p" ] && exec "$@"'
@@ -13,3 +20,19 @@ def ends_with_us(command: Sequence[str]) -> list[str]:
     """Return the command such that the kernel kills it as soon as the thread that started it ends, even by kill -9."""
     guard = ["sh", "-c", _IF_PARENT_LIVES, "sh", str(os.getpid())]
     return ["setpriv", "--pdeathsig", "KILL", "--", *guard, *command]
+
+
+@contextlib.contextmanager
+def group(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """Run a program in a process group of its own. An error or Ctrl-C in the context ends the group: a compiler goes on
+    when only the make that started it ends."""
+    with subprocess.Popen(command, process_group=0, text=True, errors="replace", **options) as leader:
+        try:
+            yield leader
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(leader.pid, signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    leader.wait(END_SECONDS)
+                os.killpg(leader.pid, signal.SIGKILL)
+            raise

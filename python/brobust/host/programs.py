@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import brobust
+from brobust import interrupts
 from brobust.errors import MissingSupport
 
 
@@ -24,7 +25,9 @@ def host_program() -> Path:
 
 def become_host_program(arguments: Sequence[str]) -> NoReturn:
     """Replace this process by brobust-host with these arguments: `brobust watch` is the same wherever it came from."""
-    os.execv(host_program(), ["brobust", *arguments])
+    program = host_program()
+    interrupts.hold_for_exec()
+    os.execv(program, ["brobust", *arguments])
 
 
 def ask_host_program(*arguments: str) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from brobust.errors import BrobustError, MissingSupport
+from brobust.host import children
 from brobust.kernels import virtual as virtual_kernels
 
 PROGRAMS = {
@@ -97,17 +98,13 @@ class Log:
     @contextmanager
     def child(self, argv: Sequence[str], cwd: Path, *, pipe: bool = False) -> Iterator[subprocess.Popen[str]]:
         """Run a program whose output goes to the log, or to the caller through a pipe. An error or Ctrl-C in the
-        context ends it."""
+        context ends it, and all that it has started."""
         self._file.flush()
-        with subprocess.Popen(
-            argv, cwd=cwd, env=environment(), stdin=subprocess.DEVNULL, text=True, errors="replace",
+        with children.group(
+            argv, cwd=cwd, env=environment(), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if pipe else self._file, stderr=subprocess.STDOUT,
         ) as child:  # fmt: skip
-            try:
-                yield child
-            except BaseException:
-                child.terminate()
-                raise
+            yield child
 
     def call(self, argv: Sequence[str], cwd: Path) -> int:
         """Run a program, and return its exit status."""

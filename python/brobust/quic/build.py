@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from brobust.errors import MissingSupport
+from brobust.host import children
 from brobust.host.locks import locked
 from brobust.kernels import our_files
 from brobust.kernels.toolchain import BuildFailed
@@ -62,6 +63,7 @@ def build(stack: Stack, note: Callable[[str], None], *, force: bool = False) -> 
         log = kept / "build.log"
         log.unlink(missing_ok=True)
         command, variables, program = _command(stack, made)
+        variables = {**variables, "TMPDIR": scratch}  # go leaves its directory there when it is interrupted
         if stack.patched:
             command += ["--config", _patch(stack, tree, Path(scratch) / "patched", log)]
         _run(stack, command, tree, variables, log)
@@ -112,12 +114,13 @@ def _run(stack: Stack, command: list[str], where: Path, variables: Mapping[str, 
     """Run a step of a build and return its output; refuse in one line if it fails. The log gets what it says."""
     with log.open("a") as errors:
         to_log = command[1] != "metadata"
-        done = subprocess.run(
-            command, cwd=where, env={**os.environ, **variables}, stdin=subprocess.DEVNULL, check=False, text=True,
+        with children.group(
+            command, cwd=where, env={**os.environ, **variables}, stdin=subprocess.DEVNULL,
             stdout=errors if to_log else subprocess.PIPE, stderr=errors,
-        )  # fmt: skip
-    if done.returncode != 0:
+        ) as child:  # fmt: skip
+            said = child.communicate()[0]
+    if child.returncode != 0:
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()] or ["no message"]
         error = next((line for line in lines if re.search(r"\berror\b", line)), lines[-1]).strip()
         raise BuildFailed(f"quic build {stack.name}: {command[0]} failed: {error}; its log is {log}", lines[-15:])
-    return done.stdout or ""
+    return said or ""

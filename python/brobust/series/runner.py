@@ -7,7 +7,7 @@ import errno
 import itertools
 import platform
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,7 +55,7 @@ def measure(
     announce: Callable[[str], None],
     jobs: int | None = None,
     cluster: str | None = None,
-) -> Iterator[Progress]:
+) -> Generator[Progress, None, None]:
     """Measure these runs; append each to the dataset, then yield it.
 
     One backend is open at a time. `announce` is called with what is being done. `jobs` is how many runs are measured at
