@@ -9,6 +9,9 @@ pub enum Error {
     /// A kernel has ended; `console` is the end of what it printed.
     #[error("the {node} kernel died: {console}")]
     Died { node: String, console: String },
+    /// A kernel reported a mistake of its own, such as a warning; what it measured is not to be trusted.
+    #[error("the {node} kernel reported: {report}")]
+    Reported { node: String, report: String },
     /// A kernel has not answered for `seconds`, and is given up.
     #[error("the {node} kernel did not answer for {seconds} s: {console}")]
     Hung { node: String, seconds: u64, console: String },

@@ -175,6 +175,14 @@ impl Kernel {
         }
     }
 
+    /// Refuses what a kernel measured that reported a mistake of its own.
+    pub fn check_console(&self) -> Result<()> {
+        match report(&programs::split_console(&self.console()?, 0).1) {
+            Some(report) => Err(Error::Reported { node: self.name.clone(), report }),
+            None => Ok(()),
+        }
+    }
+
     /// Returns what the kernel has printed so far.
     pub fn console(&self) -> Result<Vec<u8>> {
         let size = self.console.metadata().map_err(io("a kernel's console"))?.len();
@@ -222,20 +230,44 @@ impl Kernel {
     }
 }
 
-/// Returns the end of what a kernel printed, on one line. If it panicked, the text begins at the panic: the traces that
-/// follow would fill all the room.
+/// Returns the end of what a kernel printed, on one line. If the kernel reported a mistake, the text begins there: what
+/// follows would fill all the room.
 pub fn console_tail(text: &str) -> String {
-    let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    if let Some(panic) = lines.iter().position(|line| line.contains("Kernel panic")) {
-        return lines[panic..].join("; ").chars().take(CONSOLE_TAIL).collect();
+    if let Some(report) = report(text) {
+        return report;
     }
-    let text = lines.join("; ");
+    let text = lines_of(text).join("; ");
     let from = text.char_indices().rev().nth(CONSOLE_TAIL - 1).map_or(0, |(at, _)| at);
     if text.is_empty() {
         "it printed nothing".into()
     } else {
         text[from..].into()
     }
+}
+
+/// Returns the beginning of the first mistake that a kernel reported, on one line: a warning, a panic, or what one of its
+/// sanitizers found.
+pub fn report(text: &str) -> Option<String> {
+    let lines = lines_of(text);
+    let first = lines.iter().position(|line| begins_report(line))?;
+    let lines = lines[first..].iter().filter(|line| !line.contains(CUT_HERE));
+    Some(lines.copied().collect::<Vec<_>>().join("; ").chars().take(CONSOLE_TAIL).collect())
+}
+
+/// The line before a warning's message (include/asm-generic/bug.h).
+const CUT_HERE: &str = "--[ cut here ]--";
+/// The beginnings of reports: lib/bug.c and kernel/panic.c, mm/kasan/report.c, lib/ubsan.c, kernel/locking/lockdep.c, and
+/// others that follow them.
+const REPORTS: [&str; 7] = ["BUG: ", "WARNING: ", "INFO: ", "UBSAN: ", "kernel BUG at ", "Kernel panic", "Oops"];
+
+fn begins_report(line: &str) -> bool {
+    // With CONFIG_PRINTK_TIME, a time in brackets comes first.
+    let line = line.strip_prefix('[').and_then(|rest| rest.split_once("] ")).map_or(line, |(_, line)| line);
+    line.contains(CUT_HERE) || REPORTS.iter().any(|beginning| line.starts_with(beginning))
+}
+
+fn lines_of(text: &str) -> Vec<&str> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect()
 }
 
 impl Drop for Kernel {
@@ -268,7 +300,7 @@ fn become_kernel(files: &mut [(i32, i32)]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::console_tail;
+    use super::{console_tail, report};
 
     #[test]
     fn a_panic_is_quoted_from_its_beginning_and_anything_else_by_its_end() {
@@ -278,5 +310,19 @@ mod tests {
         assert!(console_tail(&format!("{trace}\nset fp regs failed, errno = 14\n")).ends_with("failed, errno = 14"));
         assert!(console_tail(&trace).chars().count() <= super::CONSOLE_TAIL);
         assert_eq!(console_tail("\n \n"), "it printed nothing");
+    }
+
+    #[test]
+    fn a_report_is_found_wherever_it_begins_and_other_messages_are_none() {
+        for (text, words) in [
+            ("TCP: ok\n====\nBUG: KASAN: use-after-free in f+0x1/0x2\nRead of size 8", "BUG: KASAN: use-after-free in f+0x1/0x2; Read of size 8"),
+            ("[    1.250000] WARNING: possible recursive locking detected", "[    1.250000] WARNING: possible recursive locking detected"),
+            ("------------[ cut here ]------------\nrefcount_t: underflow\nWARNING: CPU: 0", "refcount_t: underflow; WARNING: CPU: 0"),
+            ("INFO: trying to register non-static key.", "INFO: trying to register non-static key."),
+            ("UBSAN: shift-out-of-bounds in f.c:1:2", "UBSAN: shift-out-of-bounds in f.c:1:2"),
+        ] {
+            assert_eq!(report(text).as_deref(), Some(words));
+        }
+        assert_eq!(report("Linux version 6.12\n[    0.0] TCP: bbr registered\nno BUG: here\n"), None);
     }
 }

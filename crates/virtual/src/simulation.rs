@@ -310,6 +310,7 @@ impl Simulation {
     }
 
     fn finish(mut self, scenario: &Scenario) -> Result<Outcome> {
+        self.nodes.iter().try_for_each(|node| node.kernel.check_console())?;
         let schedules = scenario.senders.iter().map(|sender| &sender.schedule).chain([&scenario.receiver]);
         let given = schedules.zip(&self.nodes).map(|(schedule, node)| {
             let begun = node.time_slices.begun(ORIGIN, self.end);

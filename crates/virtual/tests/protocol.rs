@@ -112,6 +112,11 @@ fn the_end_of_a_dying_kernels_console_is_quoted() {
 }
 
 #[test]
+fn a_kernel_that_warns_has_measured_nothing() {
+    assert_eq!(refusal("warn"), "the sender 1 kernel reported: WARNING: CPU: 0 PID: 1 at f.c:1");
+}
+
+#[test]
 fn what_the_protocol_does_not_allow_is_refused_and_named() {
     for (name, what) in [
         ("garbage", "a frame of impossible size"),

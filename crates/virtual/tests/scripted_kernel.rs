@@ -65,6 +65,7 @@ impl Peer {
         self.advance_to(start);
         match what.as_str() {
             "die" => panic!("these are my last words"),
+            "warn" => println!("booted\n------------[ cut here ]------------\nWARNING: CPU: 0 PID: 1 at f.c:1"),
             "garbage" => self.shared.tx_bytes = 77,
             "too_much" => self.shared.tx_bytes = u32::MAX,
             "past" => self.shared.now = 1,

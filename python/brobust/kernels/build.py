@@ -63,7 +63,7 @@ def build(
 def _build(order: Order, progress: Progress, force: bool, keep_tree: bool | None) -> BuildResult:
     begun = time.monotonic()
     check_programs()
-    files = our_files.of_virtual_kernels(real_time=virtual_kernels.is_real_time(order.name))
+    files = our_files.of_virtual_kernels(virtual_kernels.kind(order.name))
     hashed = our_files.hash_of(files)
     with _alone(order.name, progress):
         earlier = virtual_kernels.cached(order.name)

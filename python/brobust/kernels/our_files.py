@@ -1,5 +1,5 @@
-"""Find our own files that something is built from on a user's machine: kernels (cc/, kernel/virtual, kernel/real-time
-and kernel/patches) and QUIC programs (examples/quic); and hash them."""
+"""Find our own files that something is built from on a user's machine: kernels (cc/, kernel/virtual, kernel/real-time,
+kernel/debug and kernel/patches) and QUIC programs (examples/quic); and hash them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ def directory(name: str) -> Path:
 
 CC = directory("cc")
 VIRTUAL = directory("kernel/virtual")
-REAL_TIME = directory("kernel/real-time")
 PATCHES = directory("kernel/patches")
 
 # The place of cc/ in a virtual kernel's tree, and the parts of cc/ from which no kernel is built.
@@ -34,9 +33,9 @@ NOT_IN_KERNELS = ("hosts/bpf/", "hosts/program/")
 KEPT = "0000-kept-"
 
 
-def of_virtual_kernels(*, real_time: bool = False) -> dict[str, Path]:
+def of_virtual_kernels(kind: str | None = None) -> dict[str, Path]:
     """Return every file of ours that a virtual kernel is built from, by its path in kernel/virtual. Files of cc/ get
-    the paths that they have in the kernel's tree. `real_time`: with those of a kernel that also runs in real time."""
+    the paths that they have in the kernel's tree. `kind`: with those of kernel/real-time or kernel/debug."""
     if not (VIRTUAL / "config").is_file():
         raise MissingSupport(f"{VIRTUAL / 'config'} is missing: brobust's installation is incomplete; install it again")
     files = {"config": VIRTUAL / "config"}
@@ -44,8 +43,9 @@ def of_virtual_kernels(*, real_time: bool = False) -> dict[str, Path]:
         files |= {f"{part}/{name}": path for name, path in below(VIRTUAL / part).items()}
     files |= {f"patches/{KEPT}{name}": path for name, path in series("kept").items() if _is_for_the_kernel(path)}
     files |= {f"{CC_IN_TREE}/{name}": path for name, path in below(CC).items() if not name.startswith(NOT_IN_KERNELS)}
-    if real_time:
-        files |= {f"real-time-{name}" if name == "config" else name: path for name, path in below(REAL_TIME).items()}
+    if kind:
+        more = below(directory(f"kernel/{kind}"))
+        files |= {f"{kind}-config" if name == "config" else name: path for name, path in more.items()}
     return files
 
 

@@ -51,8 +51,8 @@ class Order:
         if hz is not None and hz_of_name is not None and hz != hz_of_name:
             raise BadInput(f"--hz: {hz} contradicts the name {name}; leave one of them out")
         tick = virtual_kernels.check_hz(hz or hz_of_name or virtual_kernels.DEFAULT_HZ)
-        real_time = virtual_kernels.REAL_TIME if virtual_kernels.is_real_time(name) else ""
-        return cls(virtual_kernels.with_tick(f"virtual-{series}{real_time}", tick), tick, series=series)
+        plain = f"virtual-{series}{virtual_kernels.end(name)}"
+        return cls(virtual_kernels.with_tick(plain, tick), tick, series=series)
 
     @classmethod
     def of_default(cls, hz: int | None = None) -> Order:

@@ -121,7 +121,9 @@ def configure(tree: Path, ours: Path, hz: int, log: Log, progress: Progress) -> 
     """Configure the tree: allnoconfig, and our configuration fragment on top."""
     progress.phase(f"configuring, HZ={hz}")
     fragment = "".join(path.read_text() for path in sorted(ours.glob("*config")))
-    wanted = [line for line in fragment.splitlines() if not re.match(r"(# )?CONFIG_HZ(_[0-9]+)?\b", line)]
+    # What is added to an ordinary kernel may want an option another way: the last line counts.
+    options = {option[2]: option[0] for option in re.finditer(r"^(# )?(CONFIG_\w+)[= ].*$", fragment, re.MULTILINE)}
+    wanted = [line for option, line in options.items() if not re.match(r"CONFIG_HZ(_[0-9]+)?$", option)]
     wanted += own_controls(tree, fragment)
     make_tick_settable(tree / "arch/um/Kconfig", hz)
     # Trees that choose the tick by kernel/Kconfig.hz need CONFIG_HZ_…; others ignore it.

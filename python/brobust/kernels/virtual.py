@@ -4,6 +4,7 @@
   executable.
 - `virtual-6.12-hz1000`: the same with another tick than Debian's 250 Hz.
 - `virtual-6.12-realtime`: the same with what it takes to run in real time as well (accelerator uml of the vm backend).
+- `virtual-6.12-debug`: the same with the kernel's own sanitizers.
 - any other name that begins with virtual-: the user's tree, built with `brobust kernel build --source DIR`.
 
 build.py builds them. Each kernel has a directory with three files: `linux`, its `config`, and `kernel.json`.
@@ -30,6 +31,10 @@ from brobust.kernels import our_files
 
 DEFAULT = "virtual-6.12"  # if it is built; see default()
 REAL_TIME = "-realtime"  # the end of the name of a kernel that runs in real time, too
+KINDS = {
+    REAL_TIME: "real-time",
+    "-debug": "debug",
+}  # the ends of names, and the directories of kernel/
 DEFAULT_HZ = 250  # Debian's CONFIG_HZ, which the vm backend's guests have, too
 TICKS = (100, 250, 300, 1000)  # the choices in kernel/Kconfig.hz
 MINUTES = 3  # what messages say about the time of a build, on two cores; docs/kernels.md has measurements
@@ -37,7 +42,7 @@ MINUTES = 3  # what messages say about the time of a build, on two cores; docs/k
 _HERE = Path(__file__).parent
 _FROM_WHEEL = _HERE / "bin"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-_DEBIAN_NAME = re.compile(r"virtual-(?P<series>[0-9]+\.[0-9]+)(-hz(?P<hz>[0-9]+))?(-realtime)?")
+_DEBIAN_NAME = re.compile(r"virtual-(?P<series>[0-9]+\.[0-9]+)(-hz(?P<hz>[0-9]+))?(-realtime|-debug)?")
 # The option and the control have different names (net/ipv4/Kconfig, and .name in net/ipv4/tcp_highspeed.c).
 _CONTROL_OF_OPTION = {"hstcp": "highspeed"}
 _CONTROL_OPTION = re.compile(r"^CONFIG_TCP_CONG_([A-Z0-9_]+)=y$", re.MULTILINE)
@@ -87,7 +92,7 @@ class VirtualKernel:
     @cached_property
     def stale(self) -> bool:
         """Return whether our files have changed since this kernel was built."""
-        return self.our_files != our_files.hash_of(our_files.of_virtual_kernels(real_time=is_real_time(self.name)))
+        return self.our_files != our_files.hash_of(our_files.of_virtual_kernels(kind(self.name)))
 
     @property
     def where(self) -> Literal["cache", "wheel"]:
@@ -106,7 +111,7 @@ def default() -> str:
     built = [
         kernel.name
         for kernel in available()
-        if debian_series(kernel.name) is not None and not is_real_time(kernel.name) and not kernel.stale
+        if debian_series(kernel.name) is not None and kind(kernel.name) is None and not kernel.stale
     ]
     return max(built, key=_newest, default=DEFAULT)
 
@@ -261,12 +266,20 @@ def is_real_time(name: str) -> bool:
     return name.endswith(REAL_TIME)
 
 
+def kind(name: str) -> str | None:
+    """Return the directory of kernel/ with what a kernel of this name has beside others; None for an ordinary one."""
+    return KINDS.get(end(name))
+
+
+def end(name: str) -> str:
+    """Return the end of a name that says its kind: "" for an ordinary kernel."""
+    return next((one for one in KINDS if name.endswith(one)), "")
+
+
 def with_tick(name: str, hz: int) -> str:
     """Return the name of a kernel with this tick: unless it is the default, a suffix names it."""
-    suffix, plain = f"-hz{hz}", name.removesuffix(REAL_TIME)
-    if hz == DEFAULT_HZ or plain.endswith(suffix):
-        return name
-    return plain + suffix + (REAL_TIME if is_real_time(name) else "")
+    suffix, plain = f"-hz{hz}", name.removesuffix(end(name))
+    return name if hz == DEFAULT_HZ or plain.endswith(suffix) else plain + suffix + end(name)
 
 
 def controls_of_config(config: str) -> frozenset[str]:
