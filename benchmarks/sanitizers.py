@@ -5,10 +5,10 @@ print what ran, and what the kernel reported:
     .venv/bin/brobust kernel build virtual-6.12-debug
     .venv/bin/python benchmarks/sanitizers.py --out DIR [--only "BIG TCP"] [--study-duration 2s]
 
-A kernel that reports a mistake fails its run, so a report is the reason of a failed run. The rows before the studies are
-also measured on the ordinary kernel: in how many runs do both send the same packets? What DIR has is not measured again,
-except for the comparison of controls, which keeps nothing. The runs of the studies are as short as --study-duration
-says, so what the studies claim is not decided. The exit status is 1 if a run failed.
+A kernel that reports a mistake fails its run: the report is the reason. The rows before the studies are also measured
+on the ordinary kernel: in how many runs do both send the same packets? What DIR has is not measured again, except for
+the comparison of controls, which keeps nothing. The runs of the studies are as short as --study-duration says, so
+what the studies claim is not decided. The exit status is 1 if a run failed.
 """
 
 from __future__ import annotations

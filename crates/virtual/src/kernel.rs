@@ -315,9 +315,18 @@ mod tests {
     #[test]
     fn a_report_is_found_wherever_it_begins_and_other_messages_are_none() {
         for (text, words) in [
-            ("TCP: ok\n====\nBUG: KASAN: use-after-free in f+0x1/0x2\nRead of size 8", "BUG: KASAN: use-after-free in f+0x1/0x2; Read of size 8"),
-            ("[    1.250000] WARNING: possible recursive locking detected", "[    1.250000] WARNING: possible recursive locking detected"),
-            ("------------[ cut here ]------------\nrefcount_t: underflow\nWARNING: CPU: 0", "refcount_t: underflow; WARNING: CPU: 0"),
+            (
+                "TCP: ok\n====\nBUG: KASAN: use-after-free in f+0x1/0x2\nRead of size 8",
+                "BUG: KASAN: use-after-free in f+0x1/0x2; Read of size 8",
+            ),
+            (
+                "[    1.250000] WARNING: possible recursive locking detected",
+                "[    1.250000] WARNING: possible recursive locking detected",
+            ),
+            (
+                "------------[ cut here ]------------\nrefcount_t: underflow\nWARNING: CPU: 0",
+                "refcount_t: underflow; WARNING: CPU: 0",
+            ),
             ("INFO: trying to register non-static key.", "INFO: trying to register non-static key."),
             ("UBSAN: shift-out-of-bounds in f.c:1:2", "UBSAN: shift-out-of-bounds in f.c:1:2"),
         ] {
