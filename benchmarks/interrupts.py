@@ -222,7 +222,6 @@ def state(place: Place) -> dict[str, set[str]]:
         "cgroups": groups,
         "temporary files": {str(path) for path in (directory / "tmp").iterdir()},
         "files of kernels": {str(path) for path in (directory / "home").rglob("*") if ".uml" in path.parts},
-        "trees": {str(path) for path in (directory / "cache").glob("*/.building*")},
         "scratch": {str(path) for path in (directory / "cache/quic").glob("*/build-*")},
         "scheduling": {f"{os.sched_getscheduler(place.contended)} {os.sched_getaffinity(place.contended)}"},
         "sysctls": {f"{name} = {_sorted((Path('/proc/sys') / name).read_text())}" for name in SYSCTLS},

@@ -17,6 +17,12 @@ class BadInput(BrobustError):
     """A value given by the user cannot be used."""
 
 
+class Interrupted(BrobustError):
+    """The user pressed Ctrl-C, and the text says what is kept."""
+
+    exit_status = 130
+
+
 class MissingSupport(BrobustError):
     """This machine lacks something that the request needs."""
 

@@ -38,12 +38,12 @@ DELICATE_CLASS = "TemporaryDirectory."
 IMPORT = "<frozen importlib._bootstrap>"
 
 
-class Interrupted(KeyboardInterrupt):
+class Interrupt(KeyboardInterrupt):
     """What ends the command. As long as it lives, somebody is cleaning up because of it."""
 
 
 _first: float | None = None
-_raised: ref[Interrupted] | None = None
+_raised: ref[Interrupt] | None = None
 _show_unraisable = sys.unraisablehook
 
 
@@ -100,7 +100,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 def _raise() -> NoReturn:
     global _raised
-    error = Interrupted()
+    error = Interrupt()
     _raised = ref(error)
     try:
         raise error
@@ -122,5 +122,5 @@ def _is_delicate(frame: FrameType | None) -> bool:
 
 def _note_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
     """Say nothing of an interrupt that Python has lost: it is raised again."""
-    if not isinstance(unraisable.exc_value, Interrupted):
+    if not isinstance(unraisable.exc_value, Interrupt):
         _show_unraisable(unraisable)

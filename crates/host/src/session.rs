@@ -54,7 +54,8 @@ impl Session {
         // What a killed command left could disturb this one.
         for problem in clean_locked(&runtime)?.1 {
             // Not eprintln!, which panics where the terminal is gone.
-            let _ = writeln!(io::stderr(), "brobust: left behind by a command that was killed: {}", printable(&problem));
+            let _ =
+                writeln!(io::stderr(), "brobust: left behind by a command that was killed: {}", printable(&problem));
         }
         for (owner, _) in runtime.sessions()? {
             if owner.lives() && !beside_others {

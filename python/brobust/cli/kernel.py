@@ -12,7 +12,7 @@ import typer
 
 from brobust.cli import kernel_patch
 from brobust.cli.lazy import group
-from brobust.errors import BadInput
+from brobust.errors import BadInput, Interrupted
 from brobust.kernels import build as building
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.sources import Order, why_default
@@ -70,6 +70,9 @@ def build(
         except BuildFailed as error:
             progress.quote(error.last_lines)
             raise
+        except KeyboardInterrupt:
+            root = virtual_kernels.cache_root()
+            raise Interrupted(f"interrupted; what is half built below {root} the next build removes") from None
     kernel = built.kernel
     if as_json:
         about = {"name": kernel.name, "release": kernel.release, "path": str(kernel.path), "sha256": kernel.sha256,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from brobust import units
 from brobust.dataset import PROGRAMS, Dataset, Measured, frame
-from brobust.errors import BadInput, BrobustError, printable
+from brobust.errors import BrobustError, Interrupted, printable
 from brobust.lazily import pl
 from brobust.report import programs, table
 from brobust.report.console import Console
@@ -61,9 +61,9 @@ def _measure(
     except KeyboardInterrupt:
         done = len(dataset.finished())
         if not done and dataset.discard_if_empty():
-            raise BadInterrupt("interrupted before the first run was complete; nothing is kept") from None
+            raise Interrupted("interrupted before the first run was complete; nothing is kept") from None
         how = go_on or f"`brobust run --resume --out {dataset.directory}`"
-        raise BadInterrupt(
+        raise Interrupted(
             f"interrupted; {done} of {len(grid.runs())} runs are in {dataset.directory}; complete them with {how}"
         ) from None
 
@@ -120,12 +120,6 @@ class NoneOk(BrobustError):
     """No run of a series has an outcome that counts as a success."""
 
     exit_status = 1
-
-
-class BadInterrupt(BadInput):
-    """The user pressed Ctrl-C. The runs that are complete are kept."""
-
-    exit_status = 130
 
 
 SHOW_SECONDS = 0.5

@@ -215,7 +215,7 @@ def _scratch(name: str, keep_tree: bool | None, *, afresh: bool) -> Iterator[Pat
         for leftover in ("ours", "whole", "package"):
             shutil.rmtree(scratch / leftover, ignore_errors=True)
     else:
-        shutil.rmtree(scratch, ignore_errors=True)  # it may be left by a build that was killed
+        shutil.rmtree(scratch, ignore_errors=True)  # it may be left by a build that was interrupted
     scratch.mkdir(exist_ok=True)
     free = shutil.disk_usage(scratch).free
     try:
@@ -225,6 +225,15 @@ def _scratch(name: str, keep_tree: bool | None, *, afresh: bool) -> Iterator[Pat
                 f"{MIN_FREE_BYTES / 1e9:.1f}; make room, or set BROBUST_CACHE to another directory"
             )
         yield scratch
-    finally:
-        if not (stays and (scratch / kept.STATE).exists()):
-            shutil.rmtree(scratch, ignore_errors=True)
+    except KeyboardInterrupt:
+        raise  # removing 46,000 files takes longer than Ctrl-C may; the next build does it
+    except BaseException:
+        _remove(scratch, stays)
+        raise
+    else:
+        _remove(scratch, stays)
+
+
+def _remove(scratch: Path, stays: bool) -> None:
+    if not (stays and (scratch / kept.STATE).exists()):
+        shutil.rmtree(scratch, ignore_errors=True)
