@@ -75,6 +75,13 @@ class TestPacking:
         with pytest.raises(BadInput, match=r"needs the library libown\.so, which is not here"):
             libraries.shared_libraries(anywhere, {})
 
+    def test_what_a_header_names_as_the_linker_is_handed_over_only_if_it_is_one(self, tmp_path: Path) -> None:
+        secret = tmp_path / "secret"
+        secret.write_text("of the host")
+        program = compiled(tmp_path / "program", "int main(void) { return 0; }", f"-Wl,--dynamic-linker={secret}")
+        with pytest.raises(BadInput, match="secret is no program"):
+            libraries.shared_libraries(program, {})
+
     def test_the_same_files_make_the_same_disk(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         (tmp_path / "certificates").mkdir()
@@ -239,6 +246,10 @@ class TestRuns:
         with pytest.raises(RunFailed, match=words) as failure:
             run("bad")
         assert "\n" not in str(failure.value)
+
+    def test_a_receiver_that_connects_is_told_who_has_to_listen(self) -> None:
+        with pytest.raises(RunFailed, match=r"iperf3 at the receiver sent a packet before the run began; .* to listen"):
+            run("sleep 1", "iperf3 -c {sender} -p {port}")
 
     def test_tcp_of_a_program_has_samples_and_the_flows_control(self) -> None:
         iperf3 = {"sender": "iperf3 -c {receiver} -p {port} -t 1", "receiver": "iperf3 -s -1 -p {port}"}

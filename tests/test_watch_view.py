@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import itertools
+import json
 import os
 import pty
 import queue
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from brobust.cli.watch import _read
 from brobust.errors import MissingSupport
 from brobust.watch import CAUSES, CPU_LIMITED, MEANINGS, Flow, Sweep, history, text, view
 from brobust.watch.history import MAX_HISTORY_SWEEPS, Followed, History, Point
@@ -559,3 +561,10 @@ def test_a_dumb_terminal_gets_lines() -> None:
             terminal.read()
         terminal.read()
         assert terminal.written.count(b"sockets:") == 2 and b"\x1b" not in terminal.written
+
+
+def test_names_that_a_terminal_would_act_on_are_escaped() -> None:
+    line = json.dumps({"flows": [{"pod": "a\x1b]0;owned\x07", "cgroup": None}], "unread": ["b\x1b[2J"], "sockets": 1})
+    with subprocess.Popen(["echo", line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        (sweep,) = _read(process)
+    assert sweep == {"flows": [{"pod": r"a\x1b]0;owned\x07", "cgroup": None}], "unread": [r"b\x1b[2J"], "sockets": 1}

@@ -53,6 +53,8 @@ struct pacer {
 };
 
 #define PACER_SECOND_NS UINT64_C(1000000000)
+/* Later times, and longer ones, are taken for this: sums of two of them fit. */
+#define PACER_MAX_NS (UINT64_C(1) << 62)
 #define PACER_MAX_RATE UINT64_C(1000000000000)
 #define PACER_MAX_BYTES UINT64_C(0xffffffff)
 /* While there is a lag, gaps are shortened to a 16th at most: a burst is spread a little. */
@@ -75,7 +77,7 @@ static inline uint64_t pacer_max(uint64_t a, uint64_t b)
 
 /*
  * Begin. packet_bytes: a full packet. burst_ns: what the stack's timers need,
- * such as 1 ms; a call that is later by more than this is an absence.
+ * such as 1 ms; a call that is later by more than this is an absence; at most a second.
  * max_lag_ns: such as 100 ms; at most a second.
  */
 static inline void pacer_init(struct pacer *p, enum pacer_rule rule, uint32_t packet_bytes,
@@ -83,7 +85,7 @@ static inline void pacer_init(struct pacer *p, enum pacer_rule rule, uint32_t pa
 {
 	*p = (struct pacer){.rule = rule,
 			    .packet_bytes = packet_bytes,
-			    .burst_ns = burst_ns,
+			    .burst_ns = pacer_min(burst_ns, PACER_SECOND_NS),
 			    .max_lag_ns = max_lag_ns};
 }
 
@@ -181,7 +183,7 @@ static inline void pacer_look(struct pacer *p, uint64_t now_ns, uint64_t rate)
 {
 	p->rate = pacer_min(rate, PACER_MAX_RATE);
 	/* ACKs may have been stamped before the last packet left. */
-	now_ns = pacer_max(now_ns, p->looked_ns);
+	now_ns = pacer_max(pacer_min(now_ns, PACER_MAX_NS), p->looked_ns);
 	if (p->looked_ns) {
 		p->mean_loop_ns += (now_ns - p->looked_ns) / PACER_LOOPS;
 		p->mean_loop_ns -= p->mean_loop_ns / PACER_LOOPS;
@@ -203,7 +205,7 @@ static inline void pacer_look(struct pacer *p, uint64_t now_ns, uint64_t rate)
 static inline uint64_t pacer_next(struct pacer *p, uint64_t now_ns, uint64_t rate)
 {
 	pacer_look(p, now_ns, rate);
-	if (!p->rate || p->next_ns <= now_ns + p->burst_ns)
+	if (!p->rate || p->next_ns <= now_ns || p->next_ns - now_ns <= p->burst_ns)
 		return now_ns;
 	p->kept_by = PACER_BY_PACING;
 	return p->next_ns;
@@ -228,7 +230,8 @@ static inline enum pacer_sent pacer_sent(struct pacer *p, uint64_t now_ns, uint3
 	credit = pacer_min(credit, p->lag_ns);
 	p->lag_ns -= credit;
 	p->catching_up = p->catching_up && p->lag_ns;
-	p->next_ns = pacer_max(p->next_ns, now_ns) + p->gap_ns - credit;
+	p->next_ns = pacer_max(p->next_ns, pacer_min(now_ns, PACER_MAX_NS)) + p->gap_ns - credit;
+	p->next_ns = pacer_min(p->next_ns, PACER_MAX_NS);
 	return how;
 }
 
@@ -242,7 +245,7 @@ static inline void pacer_window_full(struct pacer *p, uint64_t now_ns, uint64_t 
 {
 	pacer_look(p, now_ns, p->rate);
 	p->kept_by = PACER_BY_WINDOW;
-	p->ack_ns = rtt_ns;
+	p->ack_ns = pacer_min(rtt_ns, PACER_MAX_NS);
 	/* A window that is small for a reason, as BBR's in PROBE_RTT, takes no burst. */
 	window_bytes = pacer_min(window_bytes, PACER_MAX_BYTES / 4);
 	if (p->rate)
@@ -312,6 +315,7 @@ static inline uint64_t pacer_bound(const struct pacer *p)
 /* A part of the samples with a deficit, from which on the flow has too little in flight; per mille. */
 #define PACER_DEFICIT_PERMILLE 500
 #define PACER_MIN_SAMPLES 4
+#define PACER_MAX_LATE_NS (UINT64_C(1) << 54) /* more would overflow: half a year in a window */
 #define PACER_UNKNOWN (-1)
 
 /* Judges a flow over windows, one after the other. */
@@ -364,7 +368,8 @@ static inline void pacer_detector_departure(struct pacer_detector *d, uint64_t n
 	pacer_detector_turn(d, now_ns);
 	d->departures++;
 	if (now_ns > due_ns && now_ns - due_ns > d->tolerance_ns)
-		d->late_ns += now_ns - due_ns;
+		d->late_ns = pacer_min(d->late_ns + pacer_min(now_ns - due_ns, PACER_MAX_LATE_NS),
+				       PACER_MAX_LATE_NS);
 }
 
 /*

@@ -7,6 +7,8 @@ const DEFICIT_PERMILLE: u32 = 500;
 /// A deficit is less than three quarters of a bandwidth-delay product.
 const DEFICIT_QUARTERS: u64 = 3;
 const MIN_SAMPLES: u32 = 4;
+/// More would overflow: half a year in a window.
+const MAX_LATE_NS: u64 = 1 << 54;
 
 /// The state of a flow just before it sends, when ACKs have been taken in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,21 +77,21 @@ impl Detector {
     /// Record that data which only pacing kept, until `due_ns`, was looked at again.
     pub fn departure(&mut self, now_ns: u64, due_ns: u64) {
         self.turn(now_ns);
-        self.departures += 1;
+        self.departures = self.departures.saturating_add(1);
         let late = now_ns.saturating_sub(due_ns);
         if late > self.tolerance_ns {
-            self.late_ns += late;
+            self.late_ns = (self.late_ns + late.min(MAX_LATE_NS)).min(MAX_LATE_NS);
         }
     }
 
     /// Record a sample.
     pub fn sample(&mut self, now_ns: u64, sample: Sample) {
         self.turn(now_ns);
-        self.samples += 1;
+        self.samples = self.samples.saturating_add(1);
         if sample.could_send && sample.bdp_bytes > 0 {
-            self.could_send += 1;
+            self.could_send = self.could_send.saturating_add(1);
             if sample.in_flight_bytes < sample.bdp_bytes / 4 * DEFICIT_QUARTERS {
-                self.deficits += 1;
+                self.deficits = self.deficits.saturating_add(1);
             }
         }
     }

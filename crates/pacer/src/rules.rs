@@ -3,6 +3,8 @@
 const SECOND_NS: u64 = 1_000_000_000;
 /// A kept lag is at most this, whatever the configuration says: more would overflow.
 const MAX_LAG_NS: u64 = SECOND_NS;
+/// Later times, and longer ones, are taken for this: sums of two of them fit.
+const MAX_NS: u64 = 1 << 62;
 const MAX_RATE: u64 = 1_000_000_000_000;
 /// While there is a lag, the gaps of `Rule::Kept` are shortened to a 16th at most: a burst is spread a little.
 const CATCH_UP_SHIFT: u32 = 4;
@@ -64,7 +66,7 @@ pub struct Config {
     /// A full packet, bytes.
     pub packet_bytes: u32,
     /// How much earlier than due a packet may leave: what the stack's timers need, such as 1 ms. A call that is later
-    /// by more than this is an absence.
+    /// by more than this is an absence. At most a second.
     pub burst_ns: u64,
     /// The most that is ever made up for, such as 100 ms; at most a second.
     pub max_lag_ns: u64,
@@ -108,7 +110,7 @@ pub struct Pacer {
 impl Pacer {
     pub fn new(config: Config) -> Self {
         Pacer {
-            config,
+            config: Config { burst_ns: config.burst_ns.min(SECOND_NS), ..config },
             next_ns: 0,
             looked_ns: 0,
             kept_by: KeptBy::Nothing,
@@ -129,7 +131,7 @@ impl Pacer {
     /// to ask again. Rate 0: it is not paced.
     pub fn next(&mut self, now_ns: u64, rate: u64) -> u64 {
         self.look(now_ns, rate);
-        if self.rate == 0 || self.next_ns <= now_ns + self.config.burst_ns {
+        if self.rate == 0 || self.next_ns <= now_ns.saturating_add(self.config.burst_ns) {
             return now_ns;
         }
         self.kept_by = KeptBy::Pacing;
@@ -150,7 +152,7 @@ impl Pacer {
         let credit = self.lag_ns.min(gap_ns - kept_gap);
         self.lag_ns -= credit;
         self.catching_up &= self.lag_ns > 0;
-        self.next_ns = self.next_ns.max(now_ns) + gap_ns - credit;
+        self.next_ns = (self.next_ns.max(now_ns.min(MAX_NS)) + gap_ns - credit).min(MAX_NS);
         how
     }
 
@@ -158,7 +160,7 @@ impl Pacer {
     /// least round-trip time, or a quarter of the smoothed one if that is longer.
     pub fn window_full(&mut self, now_ns: u64, window_bytes: u64, rtt_ns: u64) {
         self.look(now_ns, self.rate);
-        self.kept_by = KeptBy::Window { ack_ns: rtt_ns };
+        self.kept_by = KeptBy::Window { ack_ns: rtt_ns.min(MAX_NS) };
         // A window that is small for a reason, as BBR's in PROBE_RTT, takes no burst.
         let window = window_bytes.min(u64::from(u32::MAX) / 4);
         if let Some(most) = (4 * window * SECOND_NS).checked_div(self.rate) {
@@ -216,7 +218,7 @@ impl Pacer {
     fn look(&mut self, now_ns: u64, rate: u64) {
         self.rate = rate.min(MAX_RATE);
         // ACKs may have been stamped before the last packet left.
-        let now_ns = now_ns.max(self.looked_ns);
+        let now_ns = now_ns.min(MAX_NS).max(self.looked_ns);
         let since_looked = now_ns - self.looked_ns;
         if self.looked_ns > 0 {
             self.mean_loop_ns += since_looked / LOOPS;

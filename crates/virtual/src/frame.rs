@@ -9,6 +9,9 @@ pub const MAX_HEADER: usize = 128;
 /// Longest frame, bytes: with a super-packet of the greatest length (the kernel's GSO_MAX_SIZE).
 const MAX_LENGTH: u32 = ETHERNET as u32 + 8 * 65535;
 
+/// Most frames that a kernel may leave at a time. A header of 54 bytes can ask for half a million segments.
+pub const MAX_FRAMES: usize = 1 << 22;
+
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 const UDP_HEADER: usize = 8;
@@ -102,8 +105,13 @@ impl Frame {
 }
 
 /// Decodes the frames that a kernel left, with super-packets cut into the segments that a NIC would send.
-pub fn decode(bytes: &[u8], mut each: impl FnMut(Frame)) -> Result<(), String> {
+pub fn decode(bytes: &[u8], each: impl FnMut(Frame)) -> Result<(), String> {
+    decode_at_most(MAX_FRAMES, bytes, each)
+}
+
+fn decode_at_most(most: usize, bytes: &[u8], mut each: impl FnMut(Frame)) -> Result<(), String> {
     let mut rest = bytes;
+    let mut frames = 0;
     while !rest.is_empty() {
         let head_length = size_of::<FrameHead>();
         if rest.len() < head_length {
@@ -120,6 +128,10 @@ pub fn decode(bytes: &[u8], mut each: impl FnMut(Frame)) -> Result<(), String> {
         }
         let carried = &rest[head_length + header..used];
         let frame = parse(&head, &rest[head_length..head_length + header], carried)?;
+        frames += frame.headers.payload.checked_div(head.gso_size.into()).unwrap_or(0) as usize + 1;
+        if frames > most {
+            return Err(format!("it left more than {most} packets at a time"));
+        }
         segment(frame, u32::from(head.gso_size), &mut each)?;
         rest = &rest[record..];
     }
@@ -279,7 +291,7 @@ fn segment(frame: Frame, size: u32, each: &mut impl FnMut(Frame)) -> Result<(), 
             let keep = if last { 0xff } else { !0x09 } & if first { 0xff } else { !0x80 };
             part.header[transport + 13] = frame.header[transport + 13] & keep;
         } else {
-            part.put_u16(transport + 4, UDP_HEADER as u16 + here as u16);
+            part.put_u16(transport + 4, (UDP_HEADER as u32 + here) as u16);
         }
         each(part);
         offset += here;
@@ -454,6 +466,25 @@ pub(crate) mod tests {
             bytes[8..12].copy_from_slice(&length.to_le_bytes());
             assert_eq!(decode(&bytes, |_| ()).is_ok(), fits, "{length}");
         }
+    }
+
+    /// The fuzzer found that the length of such a datagram overflowed.
+    #[test]
+    fn a_segment_of_the_greatest_size_is_no_overflow() {
+        let mut bytes = record(5, 1, 0, 100_000, u16::MAX);
+        bytes[size_of::<FrameHead>() + 23] = UDP;
+        bytes[16..18].copy_from_slice(&42u16.to_le_bytes());
+        let mut frames = Vec::new();
+        decode(&bytes, |frame| frames.push(frame.headers.payload)).unwrap();
+        assert_eq!(frames, [65_535, 34_477]);
+    }
+
+    /// 47,000 such frames have room in the buffer.
+    #[test]
+    fn many_frames_of_many_segments_are_refused() {
+        let mut seen = 0;
+        let refused = decode_at_most(2500, &record(1, 2, 3, 1000, 1).repeat(9), |_| seen += 1).unwrap_err();
+        assert_eq!((refused.as_str(), seen), ("it left more than 2500 packets at a time", 2000));
     }
 
     #[test]

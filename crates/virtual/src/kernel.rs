@@ -154,6 +154,11 @@ impl Kernel {
         }
     }
 
+    /// Returns the node's name in messages to users.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Returns the number of the kernel's process.
     pub fn process(&self) -> u32 {
         self.child.id()
@@ -278,7 +283,8 @@ impl Drop for Kernel {
 }
 
 /// Prepares the child before exec. Each file, (its number, the number that it is to have), gets its number; addresses
-/// are the same in every run; and the child dies with the controller, also where it does not look at its pipes.
+/// are the same in every run; the child dies with the controller, also where it does not look at its pipes; and it has no
+/// other file of ours, gets no privilege by executing something, and leaves no core of a gigabyte.
 fn become_kernel(files: &mut [(i32, i32)]) -> io::Result<()> {
     let checked = |result: i32| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
     // SAFETY: plain system calls on descriptors that are open.
@@ -288,9 +294,13 @@ fn become_kernel(files: &mut [(i32, i32)]) -> io::Result<()> {
         for (file, _) in files.iter_mut() {
             *file = checked(libc::fcntl(*file, libc::F_DUPFD_CLOEXEC, 10))?;
         }
+        // Whoever started us may have left files open for all its descendants. A host before 5.11 refuses this.
+        let _ = libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
         for (file, number) in files {
             checked(libc::dup2(*file, *number))?;
         }
+        checked(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
+        checked(libc::setrlimit(libc::RLIMIT_CORE, &libc::rlimit { rlim_cur: 0, rlim_max: 0 }))?;
         // Containers often forbid it. The kernel then asks for it once more by itself, and does without.
         let _ = libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
         checked(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;

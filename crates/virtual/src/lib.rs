@@ -26,7 +26,7 @@ mod topology;
 pub use error::{Error, Result};
 pub use record::{Column, FlowResult, Outcome, ProgramResult, Table, Work};
 pub use scenario::Scenario;
-pub use simulation::{run, run_on};
+pub use simulation::{carry_frames, run, run_on};
 
 /// Decodes the frames that a kernel left, whatever the bytes are, and returns how many there are. For the fuzzer.
 pub fn decode_frames(bytes: &[u8]) -> std::result::Result<usize, String> {

@@ -21,7 +21,7 @@ use nix::sched::{sched_setaffinity, CpuSet};
 use nix::unistd::Pid;
 
 use crate::error::{Error, Result};
-use crate::frame::{self, Frame, TCP};
+use crate::frame::{self, Frame, MAX_FRAMES, TCP};
 use crate::kernel::{console_tail, Boot, Kernel};
 use crate::link::StepFunction;
 use crate::network::Network;
@@ -59,6 +59,25 @@ pub fn run_on(cpu: Option<usize>, scenario: &Scenario, stop: &AtomicBool) -> Res
         pinned.map_err(|error| Error::Refused(format!("cpu {cpu}: {error}")))?;
     }
     run(scenario, stop)
+}
+
+/// Puts the frames that node `from` left on the link, whatever the bytes are, as if it had sent all in one turn. For the
+/// fuzzer.
+pub fn carry_frames(scenario: &Scenario, from: usize, bytes: &[u8]) -> std::result::Result<(), String> {
+    scenario.check()?;
+    let topology = Topology::new(scenario);
+    let mut network = Network::new(scenario, topology, ORIGIN);
+    let mut record = Recorder::new(scenario, ORIGIN).map_err(|error| error.to_string())?;
+    let mut frames = Vec::new();
+    frame::decode(bytes, |frame| frames.push(frame))?;
+    frames.retain(|frame| (ORIGIN..ORIGIN + scenario.duration).contains(&frame.time));
+    frames.sort_by_key(|frame| frame.time);
+    for frame in frames {
+        let time = frame.time;
+        while network.pass_second(time, &mut record).is_some() {}
+        network.carry(from % topology.count(), Box::new(frame), &mut record)?;
+    }
+    Ok(())
 }
 
 struct Simulation {
@@ -121,11 +140,7 @@ impl Simulation {
         let begun = Instant::now();
         let end = ORIGIN + scenario.duration;
         let last = end + scenario.programs.as_ref().map_or(0, |programs| programs.linger);
-        let topology = Topology {
-            senders: scenario.senders.len(),
-            bottleneck: scenario.aqm.is_some(),
-            ipv6: scenario.ip_version == 6,
-        };
+        let topology = Topology::new(scenario);
         let mut nodes = Vec::new();
         for number in 0..topology.count() {
             let programs = programs::programs(scenario, topology, number);
@@ -390,7 +405,16 @@ impl Node {
         self.run(0, ORIGIN, stop, &mut events, &mut SpareFrames::default(), &mut 0)?;
         match events.is_empty() {
             true => Ok(()),
-            false => Err(self.kernel.protocol_violation("it sent a frame before the run began".into())),
+            false if self.programs.is_empty() => {
+                Err(self.kernel.protocol_violation("it sent a frame before the run began".into()))
+            }
+            false => {
+                let (name, words) = (self.kernel.name(), &self.programs[0].words[0]);
+                Err(Error::Refused(format!(
+                    "{words} at the {name} sent a packet before the run began; the receiver's programs start before \
+                     the sender's, and have to listen: make the one that connects the sender, and the other the receiver"
+                )))
+            }
         }
     }
 
@@ -444,6 +468,12 @@ impl Node {
                 *hand_overs += 1;
                 self.kernel.go(stop)?;
                 self.gather(number, events, spare)?;
+                if events.len() > MAX_FRAMES {
+                    return Err(Error::Refused(format!(
+                        "{} sends too much: more than {MAX_FRAMES} packets are under way before the first can arrive",
+                        self.kernel.name()
+                    )));
+                }
                 if self.kernel.shared().reason == reason::HORIZON {
                     break;
                 }

@@ -1,6 +1,7 @@
 //! The nodes of a run, their numbers and addresses.
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::scenario::Scenario;
 use crate::shared::IPV6_PREFIX;
 
 /// Every list of nodes has the senders first, then the receiver, then the bottleneck if it is a kernel.
@@ -14,6 +15,10 @@ pub struct Topology {
 }
 
 impl Topology {
+    pub fn new(scenario: &Scenario) -> Self {
+        Self { senders: scenario.senders.len(), bottleneck: scenario.aqm.is_some(), ipv6: scenario.ip_version == 6 }
+    }
+
     pub fn receiver(self) -> usize {
         self.senders
     }

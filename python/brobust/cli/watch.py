@@ -11,9 +11,10 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from brobust.cli.lazy import HostCommand
-from brobust.errors import MissingSupport
+from brobust.errors import MissingSupport, printable
 from brobust.host.programs import host_program
 from brobust.watch import Sweep
 
@@ -60,11 +61,20 @@ def _program(arguments: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
             process.terminate()  # the view may end before the sweeps do
 
 
+def _harmless(value: Any) -> Any:
+    """Escape what a terminal would act on: cgroups, pods and network namespaces are named by others."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {key: _harmless(part) for key, part in value.items()}
+    return [_harmless(part) for part in value] if isinstance(value, list) else value
+
+
 def _read(process: subprocess.Popen[str]) -> Iterator[Sweep]:
     """Yield each sweep that the program writes. Raise its refusal if it ends with one."""
     assert process.stdout is not None and process.stderr is not None
     for line in process.stdout:
-        yield json.loads(line)
+        yield _harmless(json.loads(line))
     said, status = process.stderr.read().strip(), process.wait()
     if status == 130:
         raise KeyboardInterrupt

@@ -39,6 +39,7 @@ def shared_libraries(program: Path, environment: Mapping[str, str] = os.environ)
     found = {first.interpreter: Path(first.interpreter).resolve()}
     if not found[first.interpreter].is_file():
         raise BadInput(f"{program}: its dynamic linker {first.interpreter} is not installed; link it statically")
+    read(found[first.interpreter])  # a header may name any file of the host, which is no reason to hand it over
     of_environment = [Path(part) for part in environment.get("LD_LIBRARY_PATH", "").split(":") if part]
     nothing: tuple[Path, ...] = ()
     waiting = [(program, first, nothing)]
