@@ -34,10 +34,22 @@ from brobust.dataset import Dataset
 from brobust.host.cache import cache_directory
 
 BROBUST = [sys.executable, "-m", "brobust"]
-SERIES = ["--cc", "cubic,bbr", "--bandwidth", "5mbit", "--duration", "1s", "--repeat", "4", "--jobs", "1"]
+SERIES = [
+    "--cc",
+    "cubic,bbr",
+    "--bandwidth",
+    "5mbit",
+    "--duration",
+    "1s",
+    "--share",
+    "0.5",
+    "--repeat",
+    "4",
+    "--jobs",
+    "1",
+]
 IPERF3 = ["--cc", "cubic", "--bandwidth", "5mbit", "--duration", "1s", "--repeat", "2", "--traffic", "iperf3"]
 TABLES = ([], ["--samples", "ack"], ["--packets"])
-RUNS = {"series": 8, "iperf3": 2}
 
 # What brobust does with its cache apart from commands that take minutes: it prints as a command does.
 IN_CACHE = """

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import io
-import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from typer.exceptions import TyperException
 
 from brobust.cli import output
 from brobust.cli.lazy import group_of
-from brobust.errors import BrobustError, UnreadableFile, WriteFailed, debugging, one_line, printable
+from brobust.errors import BrobustError, UnreadableFile, debugging, one_line, printable
 from brobust.files import why_not_written
 
 SHOW_WARNING = warnings.showwarning
@@ -160,12 +159,8 @@ def _refuse(sentence: str, status: int) -> int:
 
 def _refuse_system(error: OSError) -> int:
     failed = why_not_written(error)
-    try:
-        output.flush()
-    except WriteFailed as of_output:  # it fails again, so it was this
-        failed = of_output
-    except BrokenPipeError:
-        pass
+    if failed is not None and error.filename is None and error.errno != errno.EMFILE:
+        failed = output.failed(error)  # what writes files says which one it was
     return _refuse(one_line(error), 2) if failed is None else _refuse(str(failed), failed.exit_status)
 
 

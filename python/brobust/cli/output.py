@@ -22,7 +22,7 @@ def written() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise _failed(error) from None
+        raise failed(error) from None
 
 
 def flush() -> None:
@@ -42,11 +42,12 @@ def end() -> None:
         os.close(null)
 
 
-def _failed(error: OSError) -> WriteFailed:
+def failed(error: OSError) -> WriteFailed:
+    """Return the sentence for standard output that cannot be written."""
     place = None
     if stat.S_ISREG(os.fstat(1).st_mode):
         place = Path("/proc/self/fd/1").resolve()
-    if place is not None and (failed := why_not_written(error, place)) is not None:
-        return failed
+    if place is not None and (of_file := why_not_written(error, place)) is not None:
+        return of_file
     why = (error.strerror or str(error)).lower()
     return WriteFailed(f"standard output cannot be written: {why}", "make room")
