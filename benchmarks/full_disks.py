@@ -34,21 +34,9 @@ from brobust.dataset import Dataset
 from brobust.host.cache import cache_directory
 
 BROBUST = [sys.executable, "-m", "brobust"]
-SERIES = [
-    "--cc",
-    "cubic,bbr",
-    "--bandwidth",
-    "5mbit",
-    "--duration",
-    "1s",
-    "--share",
-    "0.5",
-    "--repeat",
-    "4",
-    "--jobs",
-    "1",
-]
-IPERF3 = ["--cc", "cubic", "--bandwidth", "5mbit", "--duration", "1s", "--repeat", "2", "--traffic", "iperf3"]
+SHORT = ["--bandwidth", "5mbit", "--duration", "1s", "--share", "0.5"]
+SERIES = [*SHORT, "--cc", "cubic,bbr", "--repeat", "4", "--jobs", "1"]
+IPERF3 = [*SHORT, "--cc", "cubic", "--repeat", "2", "--traffic", "iperf3"]
 TABLES = ([], ["--samples", "ack"], ["--packets"])
 
 # What brobust does with its cache apart from commands that take minutes: it prints as a command does.
@@ -91,7 +79,7 @@ class Disk:
     def __init__(self, place: Path, size: int) -> None:
         self.place = place
         place.mkdir(exist_ok=True)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=1777", "tmpfs", place], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=755", "tmpfs", place], check=True)
 
     def resize(self, size: int) -> None:
         subprocess.run(["mount", "-o", f"remount,size={size}", self.place], check=False, capture_output=True)

@@ -1,5 +1,6 @@
 """A file is whole or absent under its name, whichever process is killed, and whatever the directory holds."""
 
+import errno
 import os
 import signal
 import stat
@@ -106,11 +107,14 @@ except files.WriteFailed as failed:
     print(failed, failed.exit_status)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    sentence = (
-        "a cannot be written: no file may have more than 5 kB (ulimit -f); raise this limit, then repeat the command 1"
-    )
-    assert done.stdout.strip().endswith(sentence)
+    assert "a cannot be written: no file may have more than 5 kB (ulimit -f); raise this limit" in done.stdout
+    assert done.stdout.endswith("then repeat the command 1\n")
     assert (tmp_path / "a").read_text() == "before" and [*tmp_path.iterdir()] == [tmp_path / "a"]
+
+
+def test_of_a_copy_the_new_file_is_the_one_without_room(tmp_path: Path) -> None:
+    failed = files.why_not_written(OSError(errno.ENOSPC, "No space left on device", "/proc/x", None, tmp_path / "new"))
+    assert str(failed).startswith(f"{tmp_path / 'new'} cannot be written: no room is left on ")
 
 
 @pytest.mark.root

@@ -96,7 +96,8 @@ def why_not_written(error: OSError, place: Path | None = None) -> WriteFailed | 
         return WriteFailed(f"no more than {allowed} files may be open at a time (ulimit -n)", "raise this limit")
     if number not in _OF_DISKS:
         return None
-    file = Path(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else place
+    named = error.filename if error.filename2 is None else error.filename2  # of a copy the second is the new file
+    file = Path(os.fsdecode(named)) if isinstance(named, (str, bytes, os.PathLike)) else place
     if file is None:
         return WriteFailed(error.strerror or os.strerror(number), _remedy(number))
     return WriteFailed(f"{file} cannot be written: {_why(number, file)}", _remedy(number))
