@@ -136,7 +136,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except (KeyboardInterrupt, typer.Abort):
         status = _refuse("interrupted", INTERRUPTED)
     except BrokenPipeError:  # the reader of the pipe has closed it, as `head` does
-        sys.stderr.close()
         status = 0
     except (SystemExit, GeneratorExit):
         raise

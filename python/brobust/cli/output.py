@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -15,13 +16,13 @@ from brobust.files import why_not_written
 
 @contextmanager
 def written() -> Iterator[None]:
-    """Raise WriteFailed if what the block prints cannot be written. A closed pipe is another matter: its reader has
-    what it wanted."""
+    """Raise WriteFailed if what the block prints cannot be written. A closed pipe and a terminal that is gone are other
+    matters."""
     try:
         yield
-    except BrokenPipeError:
-        raise
     except OSError as error:
+        if error.errno in (errno.EPIPE, errno.EIO) and _file() is None:
+            raise
         raise failed(error) from None
 
 
@@ -33,21 +34,26 @@ def flush() -> None:
 
 
 def end() -> None:
-    """Write what is left, or drop it: Python would try once more when it ends, and print a traceback."""
-    try:
-        flush()
-    except (WriteFailed, OSError):
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
-        os.close(null)
+    """Write what is left, or drop it: Python would try once more at its end, and complain."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        except ValueError:  # closed already
+            pass
 
 
 def failed(error: OSError) -> WriteFailed:
     """Return the sentence for standard output that cannot be written."""
-    place = None
-    if stat.S_ISREG(os.fstat(1).st_mode):
-        place = Path("/proc/self/fd/1").resolve()
-    if place is not None and (of_file := why_not_written(error, place)) is not None:
+    file = _file()
+    if file is not None and (of_file := why_not_written(error, file)) is not None:
         return of_file
     why = (error.strerror or str(error)).lower()
     return WriteFailed(f"standard output cannot be written: {why}", "make room")
+
+
+def _file() -> Path | None:
+    """Return the file that standard output is, if it is one."""
+    return Path("/proc/self/fd/1").resolve() if stat.S_ISREG(os.fstat(1).st_mode) else None
