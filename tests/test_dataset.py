@@ -25,7 +25,7 @@ from brobust.dataset import (
     parts,
     scenario_columns,
 )
-from brobust.errors import BadInput, UnreadableFile
+from brobust.errors import BadInput, UnreadableFile, WriteFailed
 from brobust.scenario import Grid, Run
 from brobust.scenario.grid import scenario
 from brobust.series import runner
@@ -81,7 +81,7 @@ def test_a_full_disk_is_said_and_what_was_measured_stays(dataset: Dataset, monke
 
     monkeypatch.setattr(os, "fsync", full)
     run = Grid.from_flags({}).runs()[0]
-    with pytest.raises(runner.DiskFull, match="--resume"):
+    with pytest.raises(WriteFailed, match="no room is left on"):
         runner._append(dataset, [(run, _measured(run.id))])
     assert dataset.finished() == {"a-0"}
     assert not list(dataset.directory.rglob("*.new"))

@@ -1,5 +1,6 @@
 """A file is whole or absent under its name, whichever process is killed, and whatever the directory holds."""
 
+import errno
 import os
 import signal
 import stat
@@ -91,3 +92,56 @@ def test_a_directory_or_a_loop_of_links_in_place_of_a_file_is_refused(tmp_path: 
     for file in (tmp_path, loop):
         with pytest.raises(BadInput, match="cannot be read"):
             files.read_toml(file)
+
+
+def test_a_limit_on_files_is_said_and_the_file_before_stays(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("before")
+    program = f"""
+import resource
+from pathlib import Path
+from brobust import files
+resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+try:
+    files.write(Path({str(tmp_path / "a")!r}), bytes(10_000))
+except files.WriteFailed as failed:
+    print(failed, failed.exit_status)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "a cannot be written: no file may have more than 5 kB (ulimit -f); raise this limit" in done.stdout
+    assert done.stdout.endswith("then repeat the command 1\n")
+    assert (tmp_path / "a").read_text() == "before" and [*tmp_path.iterdir()] == [tmp_path / "a"]
+
+
+def test_of_a_copy_the_new_file_is_the_one_without_room(tmp_path: Path) -> None:
+    failed = files.why_not_written(OSError(errno.ENOSPC, "No space left on device", "/proc/x", None, tmp_path / "new"))
+    assert str(failed).startswith(f"{tmp_path / 'new'} cannot be written: no room is left on ")
+
+
+@pytest.mark.root
+def test_a_full_disk_is_named_and_nothing_half_is_left(tmp_path: Path) -> None:
+    program = f"""
+set -e
+mount -t tmpfs -o size=20k tmpfs {tmp_path}
+{sys.executable} -c 'from pathlib import Path; from brobust import files
+try: files.write(Path("{tmp_path}/a"), bytes(100_000))
+except files.WriteFailed as failed: print(failed)'
+ls -A {tmp_path}
+"""
+    done = subprocess.run(["unshare", "--mount", "bash", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == (
+        f"{tmp_path}/a cannot be written: no room is left on {tmp_path} (tmpfs), where 0 B of 20.48 kB are free; "
+        "make room, then repeat the command\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("tar: x: Cannot write: No space left on device\n", "no room is left on "),
+        ("cc1: write error: Input/output error", "reports input/output errors"),
+        ("x.c:1: error: expected ;", None),
+    ],
+)
+def test_a_program_that_could_not_write_says_so(tmp_path: Path, said: str, words: str | None) -> None:
+    failed = files.said_by_program(said, tmp_path)
+    assert (failed is None) if words is None else (words in str(failed))

@@ -16,7 +16,7 @@ import brobust
 from brobust import backends
 from brobust.cli import app, measuring
 from brobust.dataset import Dataset, Measured, flow_columns, scenario_columns
-from brobust.errors import BadInput, BrobustError, RunFailed
+from brobust.errors import BadInput, BrobustError, RunFailed, WriteFailed
 from brobust.host.session import Session
 from brobust.kernels import virtual as virtual_kernels
 from brobust.scenario import Grid, Run, Scenario
@@ -149,7 +149,7 @@ def test_a_grid_of_both_backends_opens_one_after_the_other(pretended: dict[str, 
     ("error", "reason"),
     [
         (ValueError("odd"), "ValueError: odd (a mistake in brobust"),
-        (OSError(28, "No space left on device", "/tmp/x"), "/tmp/x: no space left"),
+        (OSError(13, "Permission denied", "/tmp/x"), "/tmp/x: permission denied"),
         (BadInput("kernel: it is being built"), "kernel: it is being built"),
     ],
 )
@@ -163,6 +163,18 @@ def test_whatever_one_run_meets_the_others_are_measured(
     assert len(dataset.finished()) == 5
     (said,) = dataset.runs().filter(outcome="failed")["reason"]
     assert said.startswith(reason)
+
+
+def test_a_full_disk_ends_the_series_and_what_was_measured_is_written(
+    pretended: dict[str, Pretended], tmp_path: Path
+) -> None:
+    """One on which runs put what they need for a while: every other run would fail, too."""
+    grid = _grid()
+    dataset = _dataset(tmp_path, grid)
+    pretended["virtual"].error = OSError(28, "No space left on device", str(tmp_path / "packets.pcap"))
+    with pytest.raises(WriteFailed, match=r"packets.pcap cannot be written: no room is left on .*; make room, then"):
+        list(runner.measure(grid.runs(), dataset, _silent, jobs=1))
+    assert len(dataset.finished()) == 1 and dataset.runs().height == 1
 
 
 def test_a_failed_run_is_written_down_and_the_series_goes_on(pretended: dict[str, Pretended], tmp_path: Path) -> None:

@@ -27,6 +27,20 @@ class MissingSupport(BrobustError):
     """This machine lacks something that the request needs."""
 
 
+class WriteFailed(BrobustError):
+    """Something could not be written although nothing is wrong with the request: a disk is full or broken, or a limit
+    is reached. What was complete before still is. `remedy` is what the user has to do before `then`."""
+
+    exit_status = 1
+
+    def __init__(self, what: str, remedy: str, then: str = "repeat the command"):
+        super().__init__(what, remedy, then)
+        self.what, self.remedy, self.then = what, remedy, then
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.remedy}, then {self.then}"
+
+
 class RunFailed(BrobustError):
     """One run could not be measured. Its record gets the outcome `failed`, and `columns` with what is known of the run
     nevertheless; the series goes on."""

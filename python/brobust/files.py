@@ -1,18 +1,26 @@
-"""Write files that are kept. Each is either whole or absent, whenever the writing process or its machine dies."""
+"""Write files that are kept. Each is either whole or absent, whenever the writing process or its machine dies. What
+cannot be written is said in one sentence that names the file system."""
 
 from __future__ import annotations
 
 import errno
+import io
 import os
+import re
+import resource
 import secrets
+import shutil
 import stat
 import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from brobust.errors import BadInput
+from brobust.errors import BadInput, MissingSupport, WriteFailed
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SCRATCH = ".brobust-*.new"
 """The name of a file while it is written. If one is left over, the process that wrote it was killed."""
@@ -33,15 +41,20 @@ def replaced(file: Path) -> Iterator[BinaryIO]:
         if not stat.S_ISREG(file.lstat().st_mode):  # a rename would replace even /dev/null by a file
             raise FileExistsError(errno.EEXIST, "this name belongs to something other than a regular file", str(file))
     scratch = file.with_name(SCRATCH.replace("*", secrets.token_hex(8)))
-    descriptor = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    with writing_to(file):
+        descriptor = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
         with os.fdopen(descriptor, "w+b") as out:
             yield out
             out.flush()
             os.fsync(descriptor)
         scratch.replace(file)
-    except BaseException:
-        scratch.unlink(missing_ok=True)
+    except BaseException as error:
+        failed = why_not_written(error, file) if isinstance(error, OSError) else None  # while the disk is still full
+        with suppress(OSError):  # the disk may be broken
+            scratch.unlink(missing_ok=True)
+        if failed is not None:
+            raise failed from None
         raise
     _sync_directory(file.parent)
 
@@ -50,6 +63,137 @@ def write(file: Path, content: bytes | memoryview | str) -> None:
     """Write a file as a whole; text is encoded as UTF-8."""
     with replaced(file) as out:
         out.write(content.encode() if isinstance(content, str) else content)
+
+
+def write_table(file: Path, table: pl.DataFrame) -> None:
+    """Write a table as a Parquet file, as a whole. polars writes into memory, because it does not say why a file could
+    not be written."""
+    content = io.BytesIO()
+    table.write_parquet(content)
+    write(file, content.getbuffer())
+
+
+@contextmanager
+def writing_to(place: Path) -> Iterator[None]:
+    """Raise WriteFailed if the block cannot write to this file, or below this directory, because there is no room, or
+    for another reason that is not the request's."""
+    try:
+        yield
+    except OSError as error:
+        if (failed := why_not_written(error, place)) is not None:
+            raise failed from None
+        raise
+
+
+def why_not_written(error: OSError, place: Path | None = None) -> WriteFailed | None:
+    """Return the sentence for a full or broken disk, or for a limit that is reached; None for any other error. `place`
+    is where something was to be written, if the error does not say so."""
+    number = error.errno
+    if isinstance(error, shutil.Error):  # of copytree(); it has the messages of several errors
+        number = _number_in(str(error))
+    if number == errno.EMFILE:
+        allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return WriteFailed(f"no more than {allowed} files may be open at a time (ulimit -n)", "raise this limit")
+    if number not in _OF_DISKS:
+        return None
+    named = error.filename if error.filename2 is None else error.filename2  # of a copy the second is the new file
+    file = Path(os.fsdecode(named)) if isinstance(named, (str, bytes, os.PathLike)) else place
+    if file is None:
+        return WriteFailed(error.strerror or os.strerror(number), _remedy(number))
+    return WriteFailed(f"{file} cannot be written: {_why(number, file)}", _remedy(number))
+
+
+def said_by_program(output: str, *places: Path) -> WriteFailed | None:
+    """Return the same for a program that failed, from what it printed; None if it failed for another reason. It has
+    written to these places; the one with least room is named."""
+    number = _number_in(output)
+    there = min((_existing(place) for place in places), key=lambda place: shutil.disk_usage(place).free)
+    if number is None and shutil.disk_usage(there).free < _NO_ROOM_BYTES:
+        number = errno.ENOSPC  # a linker dies of SIGBUS; others say nothing of it
+    return None if number is None else WriteFailed(_why(number, there), _remedy(number))
+
+
+_OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_NO_ROOM_BYTES = 65536
+
+
+def _number_in(text: str) -> int | None:
+    return next((number for number in _OF_DISKS if os.strerror(number) in text), None)
+
+
+def _why(number: int, place: Path) -> str:
+    mount, kind = mounted_at(place)
+    where = f"{mount} ({kind})"
+    match number:
+        case errno.EDQUOT:
+            return f"your quota on {where} is used up"
+        case errno.EIO:
+            return f"{where} reports input/output errors"
+        case errno.EFBIG:
+            limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+            if limit != resource.RLIM_INFINITY:
+                return f"no file may have more than {size(limit)} (ulimit -f)"
+            return f"{where} cannot hold so large a file"
+    found = os.statvfs(mount)
+    if found.f_files and not found.f_favail:
+        return f"{where} has as many files as it can hold, {found.f_files}"
+    free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+    return f"no room is left on {where}, where {size(free)} of {size(total)} are free"
+
+
+def _remedy(number: int) -> str:
+    return {errno.EIO: "check the disk (dmesg)", errno.EFBIG: "raise this limit"}.get(number, "make room")
+
+
+def size(count: int) -> str:
+    """Return a number of bytes for people: 61.44 kB."""
+    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 1000)):
+        if count >= scale:
+            return f"{count / scale:.4g} {unit}"
+    return f"{count} B"
+
+
+def mounted_at(place: Path) -> tuple[Path, str]:
+    """Return the mount point of the file system that holds a file or directory, or is to hold it, and its kind."""
+    there = _existing(place)
+    found = Path("/"), "unknown"
+    # mount point and kind: the fifth field, and the first after a dash (proc_pid_mountinfo(5))
+    for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines():
+        before, _, after = line.partition(" - ")
+        mount = Path(re.sub(r"\\([0-7]{3})", lambda escape: chr(int(escape[1], 8)), before.split()[4]))
+        if there.is_relative_to(mount) and len(mount.parts) >= len(found[0].parts):  # a later one hides an earlier one
+            found = mount, after.split()[0]
+    return found
+
+
+def _existing(place: Path) -> Path:
+    there = place.resolve()
+    while not os.access(there, os.F_OK):
+        there = there.parent
+    return there
+
+
+def allow_open_files(needed: int) -> None:
+    """Raise the limit of open files as far as this process may, and refuse if so many may not be open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= needed or soft == resource.RLIM_INFINITY:
+        return
+    if hard < needed and hard != resource.RLIM_INFINITY:
+        raise MissingSupport(
+            f"ulimit -n: no more than {hard} files may be open at a time, and up to {needed} are needed; "
+            f"run `ulimit -n {needed}`"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def allow_file_of(needed: int, why: str) -> None:
+    """Refuse if no file may have so many bytes."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        raise MissingSupport(
+            f"ulimit -f: no file may have more than {size(limit)}, and {why} has {size(needed)}; "
+            "run `ulimit -f unlimited`"
+        )
 
 
 def read_toml(file: Path) -> dict[str, Any]:
@@ -88,8 +232,9 @@ def make_directory(directory: Path) -> None:
     if directory.is_dir():
         return
     make_directory(directory.parent)
-    directory.mkdir(exist_ok=True)
-    _sync_directory(directory.parent)
+    with writing_to(directory):
+        directory.mkdir(exist_ok=True)
+        _sync_directory(directory.parent)
 
 
 def remove_scratch(directory: Path) -> None:

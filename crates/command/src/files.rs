@@ -1,42 +1,95 @@
 //! Files that are kept: each is either whole or absent, whenever the writing process or its machine dies.
 
-use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use brobust_host::Refusal;
+use nix::sys::resource::{getrlimit, Resource};
+use nix::sys::statvfs::statvfs;
 
 use crate::random::drawn;
 
 /// Writes a new file and gives it this name. It is written in the same directory under a name that nobody can guess, and
-/// no link is followed, since root may write to directories in which other users can create links. The error says why not.
-pub fn replace<E: Display>(
-    file: &Path,
-    write: impl FnOnce(&mut File) -> std::result::Result<(), E>,
-) -> std::result::Result<(), String> {
+/// no link is followed, since root may write to directories in which other users can create links.
+pub fn replace(file: &Path, content: &[u8]) -> brobust_host::Result<()> {
     if fs::symlink_metadata(file).is_ok_and(|found| !found.is_file()) {
         // A rename would replace even /dev/null by a file.
-        return Err("this name belongs to something other than a regular file".into());
+        let why = "this name belongs to something other than a regular file";
+        return Err(Refusal::bad_input(format!("--out: {} cannot be written ({why})", file.display())));
     }
-    let why = |error: io::Error| reason(&error);
-    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let why = |error: io::Error| not_written(file, &error);
+    let directory = directory_of(file);
     let scratch = directory.join(format!(".brobust-{:016x}.new", drawn()));
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(0o666).custom_flags(libc::O_NOFOLLOW);
     let mut out = options.open(&scratch).map_err(why)?;
-    let written = write(&mut out).map_err(|error| error.to_string());
-    let named = written.and_then(|()| {
-        out.sync_all().map_err(why)?;
-        fs::rename(&scratch, file).map_err(why)
-    });
+    // The error is looked at while the disk is still full.
+    let written = out.write_all(content).and_then(|()| out.sync_all());
+    let named = written.and_then(|()| fs::rename(&scratch, file)).map_err(why);
     if named.is_err() {
         let _ = fs::remove_file(&scratch);
     }
     named.and_then(|()| File::open(directory).and_then(|opened| opened.sync_all()).map_err(why))
 }
 
+/// Returns the refusal for a file that cannot be written. It names the file system, or the limit, that is to blame.
+fn not_written(file: &Path, error: &io::Error) -> Refusal {
+    let place = directory_of(file).canonicalize().unwrap_or_default();
+    let mount = mounted_at(&place, &fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
+    let (why, remedy) = match error.raw_os_error() {
+        Some(libc::ENOSPC) => (room(&mount), "make room"),
+        Some(libc::EDQUOT) => (format!("your quota on {} is used up", mount.display()), "make room"),
+        Some(libc::EIO) => (format!("{} reports input/output errors", mount.display()), "check the disk (dmesg)"),
+        Some(libc::EFBIG) => {
+            let limit = getrlimit(Resource::RLIMIT_FSIZE).map_or(0, |(soft, _)| soft);
+            (format!("no file may have more than {limit} bytes (ulimit -f)"), "raise this limit")
+        }
+        _ => return Refusal::bad_input(format!("--out: {} cannot be written ({})", file.display(), reason(error))),
+    };
+    Refusal::not_written(format!("{} cannot be written: {why}; {remedy}, then repeat the command", file.display()))
+}
+
+fn room(mount: &Path) -> String {
+    let kb = |blocks: u64, size: u64| blocks * size / 1000;
+    let room = statvfs(mount).map(|found| {
+        let size = found.fragment_size();
+        format!(", where {} kB of {} kB are free", kb(found.blocks_available(), size), kb(found.blocks(), size))
+    });
+    format!("no room is left on {}{}", mount.display(), room.unwrap_or_default())
+}
+
+/// Returns the mount point of the file system that holds a directory, from the text of /proc/self/mountinfo: it is the
+/// fifth word of a line.
+fn mounted_at(place: &Path, mountinfo: &str) -> PathBuf {
+    let mounts = mountinfo.lines().filter_map(|line| line.split(' ').nth(4)).map(|text| text.replace("\\040", " "));
+    let holding = mounts.map(PathBuf::from).filter(|mount| place.starts_with(mount));
+    holding.max_by_key(|mount| mount.components().count()).unwrap_or_else(|| "/".into())
+}
+
+fn directory_of(file: &Path) -> &Path {
+    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// Returns what the system says about an error, without its number: `permission denied`.
 pub fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::mounted_at;
+
+    #[test]
+    fn the_file_system_of_a_directory_is_the_one_mounted_nearest_above_it() {
+        let mounts =
+            "1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 0:9 / /a\\040b rw - tmpfs t rw\n3 1 0:9 / /a rw - tmpfs t rw\n";
+        assert_eq!(mounted_at(Path::new("/a b/c"), mounts), Path::new("/a b"));
+        assert_eq!(mounted_at(Path::new("/ab/c"), mounts), Path::new("/"));
+        assert_eq!(mounted_at(Path::new("/x"), ""), Path::new("/"));
+    }
 }

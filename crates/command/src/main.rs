@@ -2,7 +2,7 @@
 //! package brings it as brobust-host and runs it for the same commands, so there is one command line.
 //!
 //! Exit statuses are those of python/brobust/cli: 0 the command did its work and found nothing wrong; 1 it found
-//! something; 2 bad input or missing support; 130 interrupted.
+//! something, or what it found cannot be written; 2 bad input or missing support; 130 interrupted.
 
 mod cc;
 mod contend;
@@ -15,10 +15,12 @@ mod output;
 mod random;
 mod watch;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
-use brobust_host::Refusal;
+use brobust_host::{Kind, Refusal};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use nix::sys::signal::{signal, SigHandler, Signal};
 
 /// Watch the TCP sockets of this host, put VMs under CPU contention, and load congestion controls.
 #[derive(Parser)]
@@ -77,13 +79,16 @@ impl From<Refusal> for Stop {
 
 fn main() -> ExitCode {
     interrupt::unblock();
+    // A file that may not become so large (ulimit -f) is an error of the call, as for Python, not the process's end.
+    // SAFETY: the signal is ignored; no handler runs.
+    let _ = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
     let ended = match parse() {
         Ok(cli) => run(cli.command),
         Err(status) => return status,
     };
     match ended {
         Ok(status) => status,
-        Err(Stop::Refused(refusal)) => refuse(&refusal.text, 2),
+        Err(Stop::Refused(refusal)) => refuse(&refusal.text, if refusal.kind == Kind::NotWritten { 1 } else { 2 }),
         Err(Stop::Interrupted) => refuse("interrupted", 130),
         Err(Stop::OutputClosed) => ExitCode::SUCCESS,
     }
@@ -104,8 +109,11 @@ fn parse() -> std::result::Result<Cli, ExitCode> {
     let parsed = Cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.map_err(|error| {
         if !error.use_stderr() {
-            let _ = error.print(); // the help, or the version
-            return ExitCode::SUCCESS;
+            let printed = error.print().and_then(|()| io::stdout().flush()); // the help, or the version
+            return match printed.map_err(|error| output::stop(&error)) {
+                Err(Stop::Refused(refusal)) => refuse(&refusal.text, 1),
+                _ => ExitCode::SUCCESS,
+            };
         }
         if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             let _ = error.print();

@@ -7,6 +7,7 @@ use brobust_host::{printable, Refusal};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use serde::Serialize;
 
+use crate::files::reason;
 use crate::Stop;
 
 /// Columns of a table have this much between them.
@@ -23,7 +24,10 @@ pub fn line(text: &str) -> Result<(), Stop> {
 pub fn stop(error: &io::Error) -> Stop {
     match error.kind() {
         ErrorKind::BrokenPipe => Stop::OutputClosed,
-        _ => Stop::Refused(Refusal::failed(format!("standard output cannot be written: {error}"))),
+        _ => Stop::Refused(Refusal::not_written(format!(
+            "standard output cannot be written: {}; make room, then repeat the command",
+            reason(error)
+        ))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The errors a user sees: one line each, exit status 2.
+//! The errors a user sees: one line each, exit status 2 unless their kind says another.
 
 use std::io;
 use std::path::Path;
@@ -12,6 +12,8 @@ pub enum Kind {
     MissingSupport,
     /// The work began and could not be finished.
     Failed,
+    /// What was found cannot be written: a full disk, for example. Exit status 1.
+    NotWritten,
 }
 
 /// A refusal. Its text is one sentence that names what is wrong, what was given, and how to mend it.
@@ -35,6 +37,10 @@ impl Refusal {
 
     pub fn failed(text: impl Into<String>) -> Self {
         Self { kind: Kind::Failed, text: text.into() }
+    }
+
+    pub fn not_written(text: impl Into<String>) -> Self {
+        Self { kind: Kind::NotWritten, text: text.into() }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use brobust_virtual::{Column, Error, FlowResult, Outcome, ProgramResult, Scenario, Table};
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyException, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
@@ -63,10 +63,21 @@ impl VirtualRun {
         match result {
             Some(Ok(outcome)) => dictionary(py, outcome),
             Some(Err(Error::Refused(why))) => Err(VirtualRefused::new_err(why)),
-            Some(Err(error)) => Err(VirtualError::new_err(error.to_string())),
+            Some(Err(error)) => Err(os_error(&error).unwrap_or_else(|| VirtualError::new_err(error.to_string()))),
             None => Err(PyRuntimeError::new_err("the run in virtual time panicked")),
         }
     }
+}
+
+/// Makes Python's error of the system's. Of a file that cannot be written it has the name.
+fn os_error(error: &Error) -> Option<PyErr> {
+    let (Error::Io { source, .. } | Error::Write { source, .. }) = error else { return None };
+    let number = source.raw_os_error()?;
+    let why = |text: String| text.split(" (os error").next().unwrap_or_default().to_owned();
+    Some(match error {
+        Error::Write { file, .. } => PyOSError::new_err((number, why(source.to_string()), file.clone())),
+        _ => PyOSError::new_err((number, why(error.to_string()))),
+    })
 }
 
 fn dictionary(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyDict>> {

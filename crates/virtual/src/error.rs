@@ -1,5 +1,6 @@
 //! Why a run was not measured.
 use std::io;
+use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -22,6 +23,9 @@ pub enum Error {
     Interrupted,
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
+    /// A file that was asked for cannot be written.
+    #[error("{}: {source}", file.display())]
+    Write { file: PathBuf, source: io::Error },
 }
 
 pub type Result<T> = std::result::Result<T, Error>;

@@ -36,6 +36,9 @@ const POLL_MS: u16 = POLL_INTERVAL.as_millis() as u16;
 /// Characters of a kernel's console that an error quotes.
 const CONSOLE_TAIL: usize = 600;
 
+/// What a kernel says when it gets SIGBUS: the host has no page for what it touches (arch/um/kernel/trap.c).
+const NO_MEMORY: &str = "Kernel mode signal 7";
+
 static FORKING: Mutex<()> = Mutex::new(());
 
 /// A kernel that waits for the controller.
@@ -227,6 +230,9 @@ impl Kernel {
     fn died(&mut self) -> Error {
         let _ = self.child.kill();
         let status = self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+        if self.console().is_ok_and(|console| String::from_utf8_lossy(&console).contains(NO_MEMORY)) {
+            return io(format!("memory for the {} kernel", self.name))(io::Error::from_raw_os_error(libc::ENOMEM));
+        }
         Error::Died { node: self.name.clone(), console: format!("{} ({status})", self.console_tail()) }
     }
 

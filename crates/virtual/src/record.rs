@@ -1,13 +1,13 @@
 //! What a run returns: figures of every flow, and the series over time that were asked for.
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::BufWriter;
-use std::path::Path;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brobust_timeline::TimeSlice;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
-use pcap_file::{DataLink, Endianness, TsResolution};
+use pcap_file::{DataLink, Endianness, PcapError, TsResolution};
 use xxhash_rust::xxh3::{xxh3_128, Xxh3};
 
 use crate::error::{Error, Result};
@@ -158,8 +158,8 @@ pub struct Recorder {
     throughput: ThroughputTable,
     samples: Option<(u64, SampleTable)>,
     packets: Option<PacketTable>,
-    pcap: Option<(std::path::PathBuf, PcapWriter<BufWriter<File>>)>,
-    pcap_error: Option<String>,
+    pcap: Option<(PathBuf, PcapWriter<BufWriter<File>>)>,
+    pcap_error: Option<io::Error>,
 }
 
 #[derive(Default)]
@@ -397,7 +397,7 @@ impl Recorder {
         };
         let packet = PcapPacket::new_owned(time, frame.length, data);
         if let Err(error) = writer.write_packet(&packet) {
-            self.pcap_error.get_or_insert(error.to_string());
+            self.pcap_error.get_or_insert(io_error(error));
         }
     }
 
@@ -474,8 +474,9 @@ impl Recorder {
 
     /// Returns the outcome. `sent` and `received` are the statistics of each flow from its two ends.
     pub fn finish(mut self, sent: &[FlowStats], received: &[FlowStats]) -> Result<Outcome> {
-        if let (Some(why), Some((file, _))) = (&self.pcap_error, &self.pcap) {
-            return Err(Error::Refused(format!("{}: the capture cannot be written: {why}", file.display())));
+        if let Some((file, writer)) = self.pcap.take() {
+            let written = self.pcap_error.take().map_or(Ok(()), Err).and_then(|()| writer.into_writer().flush());
+            written.map_err(|source| Error::Write { file, source })?;
         }
         let ends = sent.iter().zip(received);
         let mut flows: Vec<_> = self
@@ -576,15 +577,22 @@ pub fn transfers(each: &[(u64, u64)], received: &[FlowStats], origin: u64) -> Ta
 }
 
 fn pcap_writer(file: &Path) -> Result<PcapWriter<BufWriter<File>>> {
-    let refuse = |why: String| Error::Refused(format!("{}: the capture cannot be written: {why}", file.display()));
-    let writer = BufWriter::new(File::create(file).map_err(|error| refuse(error.to_string()))?);
+    let refuse = |source| Error::Write { file: file.into(), source };
+    let writer = BufWriter::new(File::create(file).map_err(refuse)?);
     let header = PcapHeader {
         datalink: DataLink::ETHERNET,
         endianness: Endianness::Little,
         ts_resolution: TsResolution::NanoSecond,
         ..PcapHeader::default()
     };
-    PcapWriter::with_header(writer, header).map_err(|error| refuse(error.to_string()))
+    PcapWriter::with_header(writer, header).map_err(|error| refuse(io_error(error)))
+}
+
+fn io_error(error: PcapError) -> io::Error {
+    match error {
+        PcapError::IoError(error) => error,
+        other => io::Error::other(other.to_string()),
+    }
 }
 
 fn since(origin: u64, time: u64) -> f64 {

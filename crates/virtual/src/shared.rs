@@ -3,11 +3,12 @@
 //!
 //! Only one of the two sides runs at a time, so the controller may read and write this like its own memory. It trusts
 //! nothing that it did not write itself: every count is checked before it is used.
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use memmap2::MmapMut;
+use nix::fcntl::posix_fallocate;
 use nix::sys::memfd::{memfd_create, MFdFlags};
 
 pub const MAGIC: u64 = 0x0074_7375_626f_7262;
@@ -201,6 +202,10 @@ impl Memory {
         let file = memfd_create("brobust", MFdFlags::MFD_CLOEXEC)?;
         let file = File::from(file);
         file.set_len(size_of::<Shared>() as u64)?;
+        if fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.trim() == "2") {
+            // This host gives no more memory than it has, and the missing page would be a SIGBUS for who touches it.
+            posix_fallocate(&file, 0, size_of::<Shared>() as i64)?;
+        }
         // SAFETY: the file is ours; the kernel, which maps it too, runs only while the controller waits for it.
         let map = unsafe { MmapMut::map_mut(&file)? };
         let mut this = Self { file: file.into(), map };

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from brobust import units
+from brobust import files, units
 from brobust.errors import BadInput
 from brobust.scenario import Scenario
 
@@ -16,6 +16,10 @@ BYTES = {"packets": 300, "samples": 400, "offtimes": 350, "throughput": 100}
 BYTES_OF_VM_SAMPLE = 2500
 # A kernel in virtual time has 21 MB of its own before its sockets hold anything: 64 senders took 1.4 GB.
 BYTES_OF_KERNEL = 25_000_000
+# Its memory is a file of a little more than 1 GiB, most of it never touched (MEMORY in crates/virtual/src/kernel.rs).
+BYTES_OF_ADDRESSES = 1_100_000_000
+# What this process has open, and for each kernel: two pipes, the console, what both share, and more while it starts.
+OPEN_FILES, OPEN_FILES_OF_KERNEL = 64, 12
 INTERVALS_PER_S = 10  # rows of the table `throughput`
 WRITES_PER_S = 100  # of a flow with pattern rate; each write may become a packet of its own
 
@@ -38,15 +42,22 @@ def needed(s: Scenario) -> int:
     if s.packets:
         rows["packets"] = 2 * data_frames  # with an ACK for each
     bytes_of = BYTES if s.backend == "virtual" else {**BYTES, "samples": BYTES_OF_VM_SAMPLE}
-    kernels = s.sender_count + 1 + (s.path.aqm.name != "none") + (s.cross_traffic.load > 0)
-    of_kernels = kernels * BYTES_OF_KERNEL if s.backend == "virtual" else 0
+    of_kernels = kernels(s) * BYTES_OF_KERNEL if s.backend == "virtual" else 0
     return of_kernels + round(sum(count * bytes_of[table] for table, count in rows.items()))
 
 
+def kernels(s: Scenario) -> int:
+    """Return how many kernels a run has in virtual time."""
+    return s.sender_count + 1 + (s.path.aqm.name != "none") + (s.cross_traffic.load > 0)
+
+
 def check(scenarios: Sequence[Scenario], at_once: int) -> None:
-    """Refuse scenarios of which `at_once` runs at a time do not fit into this machine's free memory."""
+    """Refuse scenarios of which `at_once` runs at a time do not fit into this machine's free memory, or need more or
+    larger files than this process may have."""
     largest = max(scenarios, key=needed)
     at_once = at_once if largest.backend == "virtual" else 1
+    files.allow_file_of(BYTES_OF_ADDRESSES, "the file that is a kernel's memory")
+    files.allow_open_files(OPEN_FILES + at_once * max(map(kernels, scenarios)) * OPEN_FILES_OF_KERNEL)
     wanted, free = at_once * needed(largest), available()
     if wanted > free:
         beside = f", {at_once} of them at once" if at_once > 1 else ""

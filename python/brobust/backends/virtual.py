@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from brobust import _core, quic, units
+from brobust import _core, files, quic, units
 from brobust.backends.base import Announce
 from brobust.cc import names as cc_names
 from brobust.contention import recordings, verdict
@@ -42,7 +42,7 @@ from brobust.dataset import (
 from brobust.dataset import iperf3 as iperf3_results
 from brobust.dataset.raw import RawColumns, RawTimeslices, from_bytes
 from brobust.drivers import schedules
-from brobust.errors import BadInput, RunFailed
+from brobust.errors import BadInput, RunFailed, one_line
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.virtual import VirtualKernel
 from brobust.lazily import pl
@@ -163,6 +163,7 @@ class VirtualBackend:
             pcap = ramdisk = None
             if run.scenario.packets or has_programs:
                 scratch = Path(until_measured.enter_context(tempfile.TemporaryDirectory(prefix="brobust-")))
+                until_measured.enter_context(files.writing_to(scratch))
                 pcap = scratch / "packets.pcap" if run.scenario.packets else None
                 ramdisk = scratch / "ramdisk"
             described = describe(run, kernel, pcap, self.calls)
@@ -239,6 +240,10 @@ class VirtualBackend:
                 raise RunFailed(str(refusal)) from None
             except _core.VirtualError as error:
                 raise RunFailed(str(error)) from None
+            except OSError as error:
+                if (failed := files.why_not_written(error)) is not None:
+                    raise failed from None
+                raise RunFailed(one_line(error)) from None
             finally:
                 with self._lock:
                     self._under_way.discard(under_way)

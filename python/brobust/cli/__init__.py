@@ -1,8 +1,8 @@
 """The command line: one file per command. A refusal is one line on stderr and exit status 2, never a traceback.
 
-Exit statuses: 0 the command did its work and found nothing wrong; 1 it found something, or no run is ok; 2 bad input or
-missing support; 70 a mistake in brobust (EX_SOFTWARE in sysexits.h; BROBUST_DEBUG=1 shows the traceback); 130
-interrupted.
+Exit statuses: 0 the command did its work and found nothing wrong; 1 it found something, no run is ok, or what it found
+cannot be written (a full disk); 2 bad input or missing support; 70 a mistake in brobust (EX_SOFTWARE in sysexits.h;
+BROBUST_DEBUG=1 shows the traceback); 130 interrupted.
 
 A command's file is imported when the command is called, and imports polars, rich and the like only in the functions
 that use them, so `brobust --help` answers at once.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import io
-import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -22,8 +21,10 @@ from typing import Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from brobust.cli import output
 from brobust.cli.lazy import group_of
 from brobust.errors import BrobustError, UnreadableFile, debugging, one_line, printable
+from brobust.files import why_not_written
 
 SHOW_WARNING = warnings.showwarning
 INTERRUPTED = 130
@@ -127,6 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         status = app(args=arguments, standalone_mode=False)
         if status == INTERRUPTED:  # typer makes it of Ctrl-C without a word
             _refuse("interrupted", INTERRUPTED)
+        output.flush()
     except BrobustError as error:
         status = _refuse(str(error), error.exit_status)
     except TyperException as error:
@@ -134,7 +136,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except (KeyboardInterrupt, typer.Abort):
         status = _refuse("interrupted", INTERRUPTED)
     except BrokenPipeError:  # the reader of the pipe has closed it, as `head` does
-        sys.stderr.close()
         status = 0
     except (SystemExit, GeneratorExit):
         raise
@@ -144,27 +145,22 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if isinstance(error, OSError) and error.errno == errno.EIO and error.filename is None:  # the terminal is gone
             status = _refuse("interrupted", INTERRUPTED)
         else:
-            status = _refuse(one_line(error), 2 if isinstance(error, OSError) else 70)
-    _forget_closed_terminal()
+            status = _refuse_system(error) if isinstance(error, OSError) else _refuse(one_line(error), 70)
+    output.end()
     sys.exit(status if isinstance(status, int) else 0)
 
 
 def _refuse(sentence: str, status: int) -> int:
-    with suppress(OSError):  # nobody reads it any more
+    with suppress(OSError):  # where nobody can be told, there is the exit status
         print(f"brobust: {printable(' '.join(sentence.split()))}", file=sys.stderr)
     return status
 
 
-def _forget_closed_terminal() -> None:
-    """Throw away what a terminal that is gone cannot show: Python would otherwise complain of it at its end."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError as error:
-            if error.errno == errno.EIO:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        except ValueError:  # closed already
-            pass
+def _refuse_system(error: OSError) -> int:
+    failed = why_not_written(error)
+    if failed is not None and error.filename is None and error.errno != errno.EMFILE:
+        failed = output.failed(error)  # what writes files says which one it was
+    return _refuse(one_line(error), 2) if failed is None else _refuse(str(failed), failed.exit_status)
 
 
 def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:

@@ -134,6 +134,8 @@ def _quoting() -> Iterator[None]:
             print(f"  {line}", file=sys.stderr)
         raise
     except OSError as error:
+        if (full := files.why_not_written(error, Path(tempfile.gettempdir()))) is not None:
+            raise full from None
         raise MissingSupport(f"the module cannot be built: {error}") from None
 
 

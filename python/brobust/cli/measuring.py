@@ -11,8 +11,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from brobust import units
+from brobust.cli import output
 from brobust.dataset import PROGRAMS, Dataset, Measured, frame
-from brobust.errors import BrobustError, Interrupted, printable
+from brobust.errors import BrobustError, Interrupted, WriteFailed, printable
 from brobust.lazily import pl
 from brobust.report import programs, table
 from brobust.report.console import Console
@@ -54,18 +55,30 @@ def _measure(
             for progress in measured:
                 bar.advance(progress)
                 if as_json:
-                    print(json.dumps(_as_object(progress.measured), default=str), flush=True)
+                    with output.written():
+                        print(json.dumps(_as_object(progress.measured), default=str), flush=True)
+    except WriteFailed as failed:
+        done, how = _kept(grid, dataset, go_on)
+        if done is None:
+            raise WriteFailed(f"{failed.what}; nothing is kept", failed.remedy) from None
+        raise WriteFailed(f"{failed.what}; {done}", failed.remedy, how) from None
     except (BrobustError, OSError):
         dataset.discard_if_empty()
         raise
     except KeyboardInterrupt:
-        done = len(dataset.finished())
-        if not done and dataset.discard_if_empty():
+        done, how = _kept(grid, dataset, go_on)
+        if done is None:
             raise Interrupted("interrupted before the first run was complete; nothing is kept") from None
-        how = go_on or f"`brobust run --resume --out {dataset.directory}`"
-        raise Interrupted(
-            f"interrupted; {done} of {len(grid.runs())} runs are in {dataset.directory}; complete them with {how}"
-        ) from None
+        raise Interrupted(f"interrupted; {done}; {how}") from None
+
+
+def _kept(grid: Grid, dataset: Dataset, go_on: str | None) -> tuple[str | None, str]:
+    """Return what is left of a series that has ended early, None if that is nothing, and how to complete it."""
+    done = len(dataset.finished())
+    how = go_on or f"`brobust run --resume --out {dataset.directory}`"
+    if not done and dataset.discard_if_empty():
+        return None, how
+    return f"{done} of {len(grid.runs())} runs are in {dataset.directory}", f"complete them with {how}"
 
 
 def show(dataset: Dataset) -> None:

@@ -100,8 +100,7 @@ def command(
             replayed.append(result.runs.with_columns(run=pl.lit(name)).join(settled, on=["run", "flow"]))
             on_vm.append(agreement.settled(dataset.throughput().filter(run=name), name))
     virtual = pl.concat(replayed)
-    with files.replaced(out / "virtual.parquet") as file:
-        virtual.write_parquet(file)
+    files.write_table(out / "virtual.parquet", virtual)
     cells = agreement.compare(dataset.runs().join(pl.concat(on_vm), on=["run", "flow"]), virtual)
     files.write(out / "validation.csv", cells.write_csv())
     aims = agreement.AIMS_WITH_UML if is_uml else agreement.AIMS

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from brobust import files
-from brobust.errors import debugging
+from brobust.errors import WriteFailed, debugging
 from brobust.lazily import pl
 
 PART = "part"
@@ -171,8 +171,10 @@ def merge(
             raise
         return
     target = directory / name(newest[0].first, newest[-1].last)
-    with files.replaced(target) as out:
-        rows.write_parquet(out)
+    try:
+        files.write_table(target, rows)
+    except WriteFailed:  # there is room for the rows, but not for the rows twice: they stay where they are
+        return
     for part in newest:
         if part.file != target:
             part.file.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ from brobust.dataset.columns import TABLES, Column, Rows, frame
 from brobust.dataset.parts import PART, Part
 from brobust.dataset.raw import Raw
 from brobust.dataset.rows import Measured
-from brobust.errors import BadInput, UnreadableFile
+from brobust.errors import BadInput, UnreadableFile, WriteFailed
 from brobust.host import locks
 from brobust.lazily import pl
 from brobust.scenario import Grid
@@ -65,6 +65,7 @@ class Dataset:
         if unknown := sorted(set(without) - set(OPTIONAL)):
             raise BadInput(f"--without: {unknown[0]!r} is not a table that can be left out: {', '.join(OPTIONAL)}")
         dataset = cls(directory, without=without)
+        dataset._begun_here = True
         try:
             dataset._made_directory = not directory.exists() if made_for_it is None else made_for_it
             _refuse_files_of_others(directory)
@@ -78,7 +79,9 @@ class Dataset:
                 files.write(directory / "dataset.json", json.dumps(about, indent=1))
         except OSError as error:
             raise BadInput(f"--out {directory}: cannot be written ({error.strerror})") from None
-        dataset._begun_here = True
+        except WriteFailed:
+            dataset.discard_if_empty()
+            raise
         return dataset
 
     @classmethod
@@ -176,6 +179,8 @@ class Dataset:
     @interrupts.finished_first
     def append_all(self, of_runs: Sequence[tuple[str, Measured]]) -> None:
         """Add runs. Their file in runs/ is written last, so that they are there completely or not at all."""
+        if not (self.directory / "dataset.json").exists():
+            raise WriteFailed(f"{self.directory} was removed while runs were measured into it", "let it stay")
         for run, measured in of_runs:
             pcap = self.directory / "pcap" / f"{run}.pcap"
             if measured.pcap is not None:
@@ -192,8 +197,8 @@ class Dataset:
             if not rows.is_empty():
                 directory = self.directory / name
                 files.make_directory(directory)
-                with files.replaced(directory / parts.name(number, number)) as out:
-                    rows.with_columns(pl.lit(number, pl.Int64).alias(PART)).write_parquet(out)
+                numbered = rows.with_columns(pl.lit(number, pl.Int64).alias(PART))
+                files.write_table(directory / parts.name(number, number), numbered)
                 written.append(name)
         self._merge(written, parts.MANY)
 
@@ -221,6 +226,8 @@ class Dataset:
         Call it only while `writing`."""
         if not self._begun_here or any(self.directory.glob("runs/*")):
             return False
+        for name in (*TABLES, "pcap"):  # of runs that could not be written completely
+            shutil.rmtree(self.directory / name, ignore_errors=True)
         for name in BEGINNING:
             (self.directory / name).unlink(missing_ok=True)
         for name in (*TABLES, "pcap"):  # of a run that was being written

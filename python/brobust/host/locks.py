@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from brobust.errors import MissingSupport
+from brobust.files import why_not_written, writing_to
 
 POLL_SECONDS = 0.01
 
@@ -20,6 +21,8 @@ def private_directory(path: Path, mode: int = 0o755) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True, mode=mode)
     except OSError as error:  # a link or a file with this name is refused below, with a message that says so
+        if (full := why_not_written(error)) is not None:
+            raise full from None
         if not os.path.lexists(path):
             reason = (error.strerror or str(error)).lower()
             raise MissingSupport(f"{path} cannot be created ({reason}); run this as root") from None
@@ -71,8 +74,9 @@ def locked(file: Path, seconds: float = 60.0, *, named: bool = True) -> Iterator
                     raise Locked(file, _holder(lock)) from None
             time.sleep(POLL_SECONDS)
         if named:
-            os.ftruncate(lock, 0)
-            os.pwrite(lock, str(os.getpid()).encode(), 0)
+            with writing_to(file):
+                os.ftruncate(lock, 0)
+                os.pwrite(lock, str(os.getpid()).encode(), 0)
         yield
     finally:
         # Closing is not enough: while another thread starts a program, that program has the open file, too.
@@ -84,6 +88,8 @@ def _open(file: Path) -> int:
     try:
         return os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
+        if (full := why_not_written(error, file)) is not None:
+            raise full from None
         raise MissingSupport(f"{file} cannot be locked ({(error.strerror or str(error)).lower()})") from None
 
 

@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 from brobust.errors import BadInput, MissingSupport
+from brobust.files import why_not_written
 from brobust.kernel_patch.repairs import REPAIRS, RULES, File, read
 
 # Coccinelle usually takes a second, but may take very long for a file that is not BBR at all.
@@ -124,11 +125,14 @@ def write(tree: Path, changes: Sequence[Change]) -> None:
     try:
         _replace(tree, [(change.name, change.after) for change in todo])
     except BaseException as error:
+        full = why_not_written(error, tree) if isinstance(error, OSError) else None
         with suppress(OSError):
             _replace(tree, [(c.name, c.before) for c in todo if c.before and read(tree / c.name) != c.before])
             for change in todo:
                 if not change.before:
                     (tree / change.name).unlink(missing_ok=True)
+        if full is not None:
+            raise full from None
         if isinstance(error, OSError):
             raise MissingSupport(f"{tree} cannot be changed: {error.strerror}") from None
         raise

@@ -20,11 +20,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from brobust.errors import MissingSupport
+from brobust import files
+from brobust.errors import BadInput, MissingSupport, WriteFailed
 from brobust.kernels import kept, our_files
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.sources import Order, Source, fetch, identity_of_tree, unpack
-from brobust.kernels.toolchain import BuildFailed, Log, Progress, Silent, check_programs, log_of
+from brobust.kernels.toolchain import BuildFailed, Log, Progress, Silent, check_programs, check_room, log_of
 from brobust.kernels.tree import bbr_versions, bring_our_files, compile_kernel, configure
 from brobust.kernels.virtual import VirtualKernel
 
@@ -56,15 +57,17 @@ def build(
     """
     try:
         return _build(order, progress or Silent(), force, keep_tree)
-    except OSError as error:  # a full disk, or a cache directory that we may not write
+    except OSError as error:  # a cache directory that we may not write
+        if (full := files.why_not_written(error, virtual_kernels.cache_root())) is not None:
+            raise full from None
         raise MissingSupport(f"kernel: {order.name} cannot be built: {error}") from None
 
 
 def _build(order: Order, progress: Progress, force: bool, keep_tree: bool | None) -> BuildResult:
     begun = time.monotonic()
     check_programs()
-    files = our_files.of_virtual_kernels(virtual_kernels.kind(order.name))
-    hashed = our_files.hash_of(files)
+    sources = our_files.of_virtual_kernels(virtual_kernels.kind(order.name))
+    hashed = our_files.hash_of(sources)
     with _alone(order.name, progress):
         earlier = virtual_kernels.cached(order.name)
         tree_is_wanted = keep_tree is True and not _kept(order.name).exists()
@@ -73,14 +76,19 @@ def _build(order: Order, progress: Progress, force: bool, keep_tree: bool | None
         current = earlier is not None and earlier.key == key(order, _identity_now(order, earlier), hashed)
         if earlier is not None and current and not force and not tree_is_wanted:
             return BuildResult(earlier, time.monotonic() - begun, cached=True)
-        with _scratch(order.name, keep_tree, afresh=force) as scratch, Log(scratch / "build.log") as log:
+        with (
+            _scratch(order.name, keep_tree, afresh=force) as scratch,
+            files.writing_to(scratch),  # before it is removed
+            Log(scratch / "build.log") as log,
+        ):
             try:
                 source = fetch(order, scratch, log, progress, newest=force)
                 # Somebody may be editing our files: kernel and hash must be made from the same copy.
-                ours = our_files.copy(files, scratch / "ours")
+                ours = our_files.copy(sources, scratch / "ours")
                 tree, controls, objects = _compiled(order, source, ours, scratch, log, progress)
                 kernel = keep(order, source, tree, ours, controls, objects, scratch)
-            except BuildFailed:
+            except (BuildFailed, MissingSupport, BadInput, subprocess.CalledProcessError):
+                check_room(log.said(), scratch)
                 log.keep(log_of(order.name))
                 raise
         log_of(order.name).unlink(missing_ok=True)
@@ -220,9 +228,11 @@ def _scratch(name: str, keep_tree: bool | None, *, afresh: bool) -> Iterator[Pat
     free = shutil.disk_usage(scratch).free
     try:
         if free < MIN_FREE_BYTES and not (scratch / kept.STATE).exists():
-            raise MissingSupport(
-                f"{virtual_kernels.cache_root()} has {free / 1e9:.1f} GB free, but a build needs "
-                f"{MIN_FREE_BYTES / 1e9:.1f}; make room, or set BROBUST_CACHE to another directory"
+            mount, kind = files.mounted_at(scratch)
+            raise WriteFailed(
+                f"a kernel's build needs {files.size(MIN_FREE_BYTES)}, and {mount} ({kind}), where its cache "
+                f"{virtual_kernels.cache_root()} is, has {files.size(free)} left",
+                "make room, or set BROBUST_CACHE to another directory",
             )
         yield scratch
     except KeyboardInterrupt:

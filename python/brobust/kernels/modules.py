@@ -17,7 +17,7 @@ from pathlib import Path
 from brobust.errors import BadInput, MissingSupport
 from brobust.kernels import our_files
 from brobust.kernels import vm as vm_kernels
-from brobust.kernels.toolchain import BuildFailed, Log
+from brobust.kernels.toolchain import BuildFailed, Log, check_room
 
 # A tree does not remember its architecture and compiler, so make gets these from our environment.
 MAKE_VARIABLES = ("ARCH", "CROSS_COMPILE", "CC", "LLVM")
@@ -106,6 +106,7 @@ def make(kdir: KernelHeaders, here: Path, targets: Sequence[str], log: Log) -> N
     variables = [f"{name}={os.environ[name]}" for name in MAKE_VARIABLES if os.environ.get(name)]
     jobs = f"-j{len(os.sched_getaffinity(0))}"
     if log.call(["make", jobs, "-C", str(kdir.directory), f"M={here}", *variables, *targets], cwd=here) != 0:
+        check_room(log.said(), here)
         error = log.error().removeprefix(f"{here}/")
         raise BuildFailed(f"kernel: {targets[0]} cannot be compiled for Linux {kdir.release}: {error}", log.tail())
 

@@ -12,6 +12,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from brobust import files
 from brobust.errors import MissingSupport
 from brobust.host.cache import cache_directory
 from brobust.host.locks import private_directory
@@ -42,7 +43,8 @@ def unpacked(sent: Packed) -> VirtualKernel:
         executable = zlib.decompress(sent.executable)
         if _hash(sent.facts, executable) != sent.hash:
             raise MissingSupport("kernel: what was sent is damaged; repeat the command")
-        private_directory(directory.parent)
+        with files.writing_to(directory):
+            private_directory(directory.parent)
         scratch = Path(tempfile.mkdtemp(dir=directory.parent, prefix=".new-"))
         try:
             (scratch / "linux").write_bytes(executable)
@@ -50,10 +52,11 @@ def unpacked(sent: Packed) -> VirtualKernel:
             (scratch / "kernel.json").write_bytes(sent.facts)
             scratch.chmod(0o755)
             scratch.rename(directory)
-        except OSError:  # perhaps another worker of this host has just done the same
+        except OSError as error:  # perhaps another worker of this host has just done the same
+            full = files.why_not_written(error, directory)
             shutil.rmtree(scratch, ignore_errors=True)
             if VirtualKernel.read(directory) is None:
-                raise
+                raise full or error from None
     kernel = VirtualKernel.read(directory)
     assert kernel is not None
     virtual_kernels.check_executable(kernel)

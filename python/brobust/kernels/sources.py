@@ -193,7 +193,7 @@ def _download(package: str, version: str, size: int, store: Path, scratch: Path,
             f"apt-get download {package} failed: {log.last_line()}; check the network and `apt-get update`"
         )
     if log.call(["dpkg-deb", "-x", str(next(here.glob("*.deb"))), str(here)], cwd=here) != 0:
-        raise MissingSupport(f"dpkg-deb -x {package} failed: {log.last_line()}; the disk may be full")
+        raise MissingSupport(f"dpkg-deb -x {package} failed: {log.last_line()}")
     # Ubuntu's package has the tarball in a subdirectory, and a link to it.
     unpacked = next((path for path in here.glob("usr/src/**/linux-source-*.tar.*") if not path.is_symlink()), None)
     if unpacked is None:

@@ -6,11 +6,13 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Protocol
 
+from brobust import files
 from brobust.errors import BrobustError, MissingSupport
 from brobust.host import children
 from brobust.kernels import virtual as virtual_kernels
@@ -74,6 +76,13 @@ def environment() -> dict[str, str]:
     return kept | FIXED
 
 
+def check_room(said: str, *places: Path) -> None:
+    """Refuse in a sentence that names the file system if this is why a program has failed, which said this, and wrote
+    to these directories and to that for temporary files."""
+    if (full := files.said_by_program(said, *places, Path(tempfile.gettempdir()))) is not None:
+        raise full from None
+
+
 def log_of(name: str) -> Path:
     """Return the file in which the log of a failed build is kept."""
     return virtual_kernels.cache_root() / f"{name}.log"
@@ -90,7 +99,8 @@ class Log:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        with suppress(OSError):  # if the disk is full, this is not what the user has to hear
+            self._file.close()
 
     def write(self, text: str) -> None:
         self._file.write(text)
@@ -113,8 +123,13 @@ class Log:
 
     def lines(self) -> list[str]:
         """Return the lines of the log that are not empty."""
-        self._file.flush()
+        with suppress(OSError):  # if the disk is full, the rest is lost
+            self._file.flush()
         return [line for line in self.path.read_text(errors="replace").splitlines() if line.strip()]
+
+    def said(self) -> str:
+        """Return all that the programs have said."""
+        return "\n".join(self.lines())
 
     def tail(self, count: int = 15) -> list[str]:
         """Return the last lines of the log."""

@@ -14,8 +14,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,6 +24,7 @@ from brobust import files
 from brobust.errors import BadInput, MissingSupport
 from brobust.host.cache import cache_directory
 from brobust.host.locks import locked
+from brobust.kernels.toolchain import check_room
 
 DEFAULT = "debian-6.12"  # if it is cached or apt offers it; see default()
 FETCH_SECONDS = 600.0  # how long to wait for another process that fetches the same files
@@ -157,7 +158,7 @@ def _from_debian(name: str) -> Kernel:
         raise _unknown(name)
     root = cache_directory() / "kernels" / name
     # Unpack beside the final place, then rename, so that an interrupted fetch never looks like a kernel.
-    with _alone(root), tempfile.TemporaryDirectory(dir=root.parent) as scratch:
+    with _alone(root), _scratch(root.parent) as scratch:
         if (cached := _cached(name)) is not None:  # fetched by another process while this one waited
             return cached
         tree = Path(scratch) / "tree"
@@ -182,7 +183,7 @@ def headers(name: str) -> Path:
     there = root / "usr/src" / f"linux-headers-{kernel.release}"
     if there.is_dir():
         return there
-    with _alone(root), tempfile.TemporaryDirectory(dir=root.parent) as scratch:
+    with _alone(root), _scratch(root.parent) as scratch:
         if there.is_dir():  # fetched by another process while this one waited
             return there
         tree = Path(scratch) / "tree"
@@ -198,8 +199,19 @@ def headers(name: str) -> Path:
 
 def _alone(root: Path) -> AbstractContextManager[None]:
     """Hold the lock of a directory in the cache, so that processes that need its files at once fetch them only once."""
-    root.parent.mkdir(parents=True, exist_ok=True)
+    files.make_directory(root.parent)
     return locked(root.with_name(f".{root.name}.lock"), FETCH_SECONDS)
+
+
+@contextmanager
+def _scratch(directory: Path) -> Iterator[str]:
+    """Yield a new directory in this one, for what is to be renamed to its place; say so where there is no room."""
+    with (
+        files.writing_to(directory),
+        tempfile.TemporaryDirectory(dir=directory) as scratch,
+        files.writing_to(directory),  # before the scratch directory is removed
+    ):
+        yield scratch
 
 
 def _put_in_place(tree: Path, root: Path) -> None:
@@ -223,7 +235,7 @@ def _unpack(packages: list[str], scratch: Path, tree: Path) -> None:
         remedy="check the network and `apt-get update`",
     )
     for deb in sorted(scratch.glob("*.deb")):
-        _tool(["dpkg-deb", "-x", str(deb), str(tree)], cwd=str(scratch), remedy="the disk may be full")
+        _tool(["dpkg-deb", "-x", str(deb), str(tree)], cwd=str(scratch), remedy="repeat the command")
 
 
 def with_modules(kernel: Kernel, added: Sequence[Path], directory: Path) -> Kernel:
@@ -232,9 +244,9 @@ def with_modules(kernel: Kernel, added: Sequence[Path], directory: Path) -> Kern
     modules = directory.resolve() / "lib/modules" / kernel.release
     if modules.exists():
         raise BadInput(f"{modules} already exists; remove it or give another directory")
-    modules.parent.mkdir(parents=True, exist_ok=True)
+    files.make_directory(modules.parent)
     # The directory appears only when it is complete: without an added module it must not pass for a kernel.
-    with tempfile.TemporaryDirectory(dir=modules.parent) as scratch:
+    with _scratch(modules.parent) as scratch:
         copy = Path(scratch) / "lib/modules" / kernel.release
         leave_out = shutil.ignore_patterns("build", "source")  # these links would be broken
         shutil.copytree(kernel.modules, copy, symlinks=True, ignore=leave_out)
@@ -276,6 +288,7 @@ def _tool(argv: list[str], cwd: str, remedy: str) -> None:
     except FileNotFoundError:
         raise MissingSupport(f"{argv[0]} is not installed; run `make setup`") from None
     if done.returncode != 0:
+        check_room(done.stderr, Path(cwd))
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise MissingSupport(f"{' '.join(argv[:3])} failed: {last}; {remedy}")
 

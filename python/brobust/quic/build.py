@@ -15,11 +15,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from brobust import files
 from brobust.errors import MissingSupport
 from brobust.host import children
 from brobust.host.locks import locked
 from brobust.kernels import our_files
-from brobust.kernels.toolchain import BuildFailed
+from brobust.kernels.toolchain import BuildFailed, check_room
 from brobust.quic import PACER, PATCH, Stack, directory
 
 # What installs each tool, for a refusal.
@@ -51,9 +52,14 @@ def build(stack: Stack, note: Callable[[str], None], *, force: bool = False) -> 
         return Built(stack, 0)
     check(stack)
     kept = directory(stack.name)
-    kept.mkdir(parents=True, exist_ok=True)
+    files.make_directory(kept)
     began = time.monotonic()
-    with locked(kept / "lock", seconds=3600), tempfile.TemporaryDirectory(prefix="build-", dir=kept) as scratch:
+    with (
+        locked(kept / "lock", seconds=3600),
+        files.writing_to(kept),
+        tempfile.TemporaryDirectory(prefix="build-", dir=kept) as scratch,
+        files.writing_to(kept),  # before the scratch directory is removed
+    ):
         if stack.state == "built" and not force:  # another process was faster
             return Built(stack, 0)
         note(f"{stack.name}: building {stack.package} {stack.version} with {stack.tool}")
@@ -120,6 +126,7 @@ def _run(stack: Stack, command: list[str], where: Path, variables: Mapping[str, 
         ) as child:  # fmt: skip
             said = child.communicate()[0]
     if child.returncode != 0:
+        check_room(log.read_text(errors="replace"), log.parent)
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()] or ["no message"]
         error = next((line for line in lines if re.search(r"\berror\b", line)), lines[-1]).strip()
         raise BuildFailed(f"quic build {stack.name}: {command[0]} failed: {error}; its log is {log}", lines[-15:])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import platform
 import sys
@@ -16,7 +15,7 @@ from typing import Any
 from brobust import _core, backends
 from brobust.backends.base import Backend, measured
 from brobust.dataset import Dataset, Measured
-from brobust.errors import BadInput, BrobustError
+from brobust.errors import BadInput, WriteFailed, one_line
 from brobust.scenario import Grid, Run, Scenario
 from brobust.series.side_by_side import Ended, side_by_side
 
@@ -29,10 +28,6 @@ class Progress:
     measured: Measured
     done: int
     total: int
-
-
-class DiskFull(BrobustError):
-    """The disk is full. All that the dataset holds is complete."""
 
 
 def remaining(grid: Grid, dataset: Dataset) -> list[Run]:
@@ -130,13 +125,8 @@ def _one_by_one(backend: Backend, runs: Sequence[Run], announce: Callable[[str],
 def _append(dataset: Dataset, ended: Ended) -> None:
     try:
         dataset.append_all([(run.id, found) for run, found in ended])
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFull(
-                f"the disk of {dataset.directory} is full; make room, then repeat the command (`brobust run` with "
-                "--resume)"
-            ) from None
-        raise
+    except OSError as error:  # for example, the disk is mounted for reading only since it failed
+        raise WriteFailed(one_line(error), f"let {dataset.directory} be written again") from None
 
 
 def host() -> dict[str, Any]:

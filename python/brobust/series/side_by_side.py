@@ -43,16 +43,16 @@ def side_by_side(
             last = time.monotonic()
             yield ended
             left -= len(ended)
-    except KeyboardInterrupt:
+    except GeneratorExit:  # the caller stops reading, perhaps because it cannot write
+        crew.stop()
+        backend.stop()
+        raise
+    except BaseException:  # Ctrl-C, or no run can be measured any more
         last_ones = crew.complete()
         crew.stop()
         backend.stop()
         if last_ones:
             yield last_ones
-        raise
-    except BaseException:  # a full disk, or a caller that stops reading: end the runs under way
-        crew.stop()
-        backend.stop()
         raise
     finally:
         for thread in threads:

@@ -16,10 +16,12 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from brobust import files
 from brobust.errors import MissingSupport
 from brobust.host.cache import cache_directory
 from brobust.host.libraries import shared_libraries
 from brobust.host.programs import find_program
+from brobust.kernels.toolchain import check_room
 from brobust.kernels.virtual import VirtualKernel
 from brobust.kernels.vm import Kernel, module_files
 
@@ -68,14 +70,19 @@ def build(kernel: Kernel | VirtualKernel, more: Mapping[str, Path] | None = None
     image = cache_directory() / "images" / f"{name}-{key}.cpio"
     if image.exists():
         return image
-    image.parent.mkdir(parents=True, exist_ok=True)
+    files.make_directory(image.parent)
     for stale in image.parent.glob(f"{name}-*.cpio"):
         stale.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(dir=image.parent) as scratch:
         root = Path(scratch) / "root"
-        _fill(root, kernel, programs)
-        _pack(root, Path(scratch) / "image.cpio")
-        (Path(scratch) / "image.cpio").rename(image)
+        try:
+            with files.writing_to(image.parent):
+                _fill(root, kernel, programs)
+                _pack(root, Path(scratch) / "image.cpio")
+                (Path(scratch) / "image.cpio").rename(image)
+        except subprocess.CalledProcessError as error:
+            check_room((error.stderr or b"").decode(errors="replace"), image.parent)
+            raise
     return image
 
 
@@ -132,5 +139,5 @@ def _pack(root: Path, image: Path) -> None:
     with image.open("wb") as out:
         subprocess.run(
             ["cpio", "-o", "-H", "newc", "--quiet", "-R", "0:0"],
-            cwd=root, input=names.encode(), stdout=out, check=True,
+            cwd=root, input=names.encode(), stdout=out, stderr=subprocess.PIPE, check=True,
         )  # fmt: skip

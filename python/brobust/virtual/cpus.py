@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from brobust.errors import MissingSupport
+from brobust.errors import MissingSupport, WriteFailed
 from brobust.host.locks import Locked, locked, private_directory
 
 
@@ -64,6 +64,9 @@ def _choose(candidates: list[int]) -> tuple[int, ExitStack]:
             except Locked:
                 continue
             return cpu, held
-    except MissingSupport:  # the disk is full, or the directory is not ours: then other processes are not told
+    except (
+        MissingSupport,
+        WriteFailed,
+    ):  # the disk is full, or the directory is not ours: then other processes are not told
         pass
     return candidates[0], held

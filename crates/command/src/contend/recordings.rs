@@ -35,52 +35,55 @@ const COLUMNS: &str = "message recording {
 
 /// Writes what each thread did. Its times count from `begin_ns`. `file` is then whole, or as it was before.
 pub fn write(file: &Path, recordings: &[Recording], vcpus: &[Vcpu], begin_ns: u64) -> Result<()> {
-    files::replace(file, |out| {
-        let schema = parse_message_type(COLUMNS)?;
-        let compression = Compression::ZSTD(ZstdLevel::default());
-        let properties = WriterProperties::builder().set_compression(compression).build();
-        let mut writer = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties))?;
-        let intervals = || recordings.iter().flat_map(|one| one.intervals.iter().map(move |interval| (one, interval)));
-        let number = |tid: i32| vcpus.iter().find(|vcpu| vcpu.tid == tid)?.number.map(i64::from);
-        let numbers: Vec<Option<i64>> = intervals().map(|(one, _)| number(one.tid)).collect();
-        let is_known: Vec<i16> = numbers.iter().map(|number| i16::from(number.is_some())).collect();
-        let seconds = |start: u64| (start as f64 - begin_ns as f64) / 1e9;
+    let unforeseen = |error: ParquetError| Refusal::failed(error.to_string());
+    files::replace(file, &table(recordings, vcpus, begin_ns).map_err(unforeseen)?)
+}
 
-        let mut group = writer.next_row_group()?;
-        let mut index = 0;
-        while let Some(mut column) = group.next_column()? {
-            match index {
-                0 => {
-                    let threads: Vec<i64> = intervals().map(|(one, _)| i64::from(one.tid)).collect();
-                    column.typed::<Int64Type>().write_batch(&threads, None, None)?;
-                }
-                1 => {
-                    let known: Vec<i64> = numbers.iter().flatten().copied().collect();
-                    column.typed::<Int64Type>().write_batch(&known, Some(&is_known), None)?;
-                }
-                2 => {
-                    let kinds: Vec<ByteArray> =
-                        intervals().map(|(_, interval)| kind(interval.state, interval.duration_ns).into()).collect();
-                    column.typed::<ByteArrayType>().write_batch(&kinds, None, None)?;
-                }
-                3 => {
-                    let starts: Vec<f64> = intervals().map(|(_, interval)| seconds(interval.start_ns)).collect();
-                    column.typed::<DoubleType>().write_batch(&starts, None, None)?;
-                }
-                _ => {
-                    let lengths: Vec<f64> =
-                        intervals().map(|(_, interval)| interval.duration_ns as f64 / 1e6).collect();
-                    column.typed::<DoubleType>().write_batch(&lengths, None, None)?;
-                }
+/// Returns the content of a recording's file.
+fn table(recordings: &[Recording], vcpus: &[Vcpu], begin_ns: u64) -> std::result::Result<Vec<u8>, ParquetError> {
+    let schema = parse_message_type(COLUMNS)?;
+    let mut out = Vec::new();
+    let compression = Compression::ZSTD(ZstdLevel::default());
+    let properties = WriterProperties::builder().set_compression(compression).build();
+    let mut writer = SerializedFileWriter::new(&mut out, Arc::new(schema), Arc::new(properties))?;
+    let intervals = || recordings.iter().flat_map(|one| one.intervals.iter().map(move |interval| (one, interval)));
+    let number = |tid: i32| vcpus.iter().find(|vcpu| vcpu.tid == tid)?.number.map(i64::from);
+    let numbers: Vec<Option<i64>> = intervals().map(|(one, _)| number(one.tid)).collect();
+    let is_known: Vec<i16> = numbers.iter().map(|number| i16::from(number.is_some())).collect();
+    let seconds = |start: u64| (start as f64 - begin_ns as f64) / 1e9;
+
+    let mut group = writer.next_row_group()?;
+    let mut index = 0;
+    while let Some(mut column) = group.next_column()? {
+        match index {
+            0 => {
+                let threads: Vec<i64> = intervals().map(|(one, _)| i64::from(one.tid)).collect();
+                column.typed::<Int64Type>().write_batch(&threads, None, None)?;
             }
-            column.close()?;
-            index += 1;
+            1 => {
+                let known: Vec<i64> = numbers.iter().flatten().copied().collect();
+                column.typed::<Int64Type>().write_batch(&known, Some(&is_known), None)?;
+            }
+            2 => {
+                let kinds: Vec<ByteArray> =
+                    intervals().map(|(_, interval)| kind(interval.state, interval.duration_ns).into()).collect();
+                column.typed::<ByteArrayType>().write_batch(&kinds, None, None)?;
+            }
+            3 => {
+                let starts: Vec<f64> = intervals().map(|(_, interval)| seconds(interval.start_ns)).collect();
+                column.typed::<DoubleType>().write_batch(&starts, None, None)?;
+            }
+            _ => {
+                let lengths: Vec<f64> = intervals().map(|(_, interval)| interval.duration_ns as f64 / 1e6).collect();
+                column.typed::<DoubleType>().write_batch(&lengths, None, None)?;
+            }
         }
-        group.close()?;
-        writer.close()?;
-        Ok::<(), ParquetError>(())
-    })
-    .map_err(|why| Refusal::bad_input(format!("--out: {} cannot be written ({why})", file.display())))
+        column.close()?;
+        index += 1;
+    }
+    group.close()?;
+    writer.close()?;
+    Ok(out)
 }
 
 /// Returns the kind of an interval. `off` is worth a replay: a wait that is longer than an interrupt's.

@@ -1,0 +1,59 @@
+"""Standard output, which may be a full disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from brobust.errors import WriteFailed
+from brobust.files import why_not_written
+
+
+@contextmanager
+def written() -> Iterator[None]:
+    """Raise WriteFailed if what the block prints cannot be written. A closed pipe and a terminal that is gone are other
+    matters."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.EPIPE, errno.EIO) and _file() is None:
+            raise
+        raise failed(error) from None
+
+
+def flush() -> None:
+    """Write what is printed and still in memory."""
+    if sys.stdout is not None:
+        with written():
+            sys.stdout.flush()
+
+
+def end() -> None:
+    """Write what is left, or drop it: Python would try once more at its end, and complain."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        except ValueError:  # closed already
+            pass
+
+
+def failed(error: OSError) -> WriteFailed:
+    """Return the sentence for standard output that cannot be written."""
+    file = _file()
+    if file is not None and (of_file := why_not_written(error, file)) is not None:
+        return of_file
+    why = (error.strerror or str(error)).lower()
+    return WriteFailed(f"standard output cannot be written: {why}", "make room")
+
+
+def _file() -> Path | None:
+    """Return the file that standard output is, if it is one."""
+    return Path("/proc/self/fd/1").resolve() if stat.S_ISREG(os.fstat(1).st_mode) else None
