@@ -96,10 +96,12 @@ def _of_file(file: Path, thread: str) -> pl.DataFrame:
     import polars as pl
 
     try:
-        table = pl.read_parquet(file) if file.suffix == ".parquet" else pl.read_csv(file)
-    except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "neither CSV nor .parquet"
-        raise BadInput(f"replay: {file} cannot be read ({reason.lower()})") from None
+        content = files.read(file, files.MAX_RECORDING)
+        table = pl.read_parquet(content) if file.suffix == ".parquet" else pl.read_csv(content)
+    except BadInput as refusal:
+        raise BadInput(f"replay: {refusal}") from None
+    except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        raise BadInput(f"replay: {file}: cannot be read (neither CSV nor .parquet)") from None
     lacking = {"start_s", "duration_ms"} - set(table.columns)
     if lacking:
         raise BadInput(f"replay: {file} has no column {' and '.join(sorted(lacking))}; give start_s and duration_ms")
