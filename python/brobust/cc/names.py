@@ -17,27 +17,10 @@ from brobust.kernels.vm import Kernel
 OURS: dict[str, str | None] = dict(_core.controls())
 
 # The kernel's own, of all versions (net/ipv4/tcp_*.c). A tree of the user's own may have others.
-LINUX = frozenset(
-    [
-        "bbr",
-        "bic",
-        "cdg",
-        "cubic",
-        "dctcp",
-        "highspeed",
-        "htcp",
-        "hybla",
-        "illinois",
-        "lp",
-        "nv",
-        "reno",
-        "scalable",
-        "vegas",
-        "veno",
-        "westwood",
-        "yeah",
-    ]
-)
+LINUX = {
+    "bbr", "bic", "cdg", "cubic", "dctcp", "highspeed", "htcp", "hybla", "illinois", "lp", "nv", "reno", "scalable",
+    "vegas", "veno", "westwood", "yeah",
+}  # fmt: skip
 
 # The names of enum cc_mode and enum cc_ca_state (cc/cc.h), by number.
 MODES = _core.MODES

@@ -68,17 +68,18 @@ def command(
 
     Each run in virtual time replays the off-times that the VM's vCPU had, so nothing is tuned to make them agree.
     """
+    from brobust import backends
     from brobust.scenario import Grid
     from brobust.scenario.grid import override
 
     what_if = _what_if(added_rtt, cpu_frequency, adaptive_rx)
     grid = Grid.from_flags(override(FIELDS, fields))
     directory = out / "vm"
+    backends.check_written(grid.as_written)
     demo.check_directory(directory, grid)
     extras.require("brobust validate")
     import polars as pl
 
-    from brobust import backends
     from brobust.analysis import agreement
     from brobust.cli.measuring import MEASURED, measure, require
     from brobust.dataset import Dataset

@@ -22,6 +22,11 @@ pub fn check(name: &str, params: &[(String, u32)]) -> Result<()> {
     ccload::check(name, &settings(params)).map_err(refused)
 }
 
+/// Refuses what is none of our controls, and parameters that it does not have, without looking at the host.
+pub fn check_written(name: &str, params: &[(String, u32)]) -> Result<()> {
+    ccload::check_written(name, &settings(params)).map_err(refused)
+}
+
 /// Loads a control, makes it the default of these namespaces, and returns the journal. If a step fails, the others are
 /// undone.
 pub fn load(name: &str, params: &[(String, u32)], default_in: &[Namespace], pinned: bool) -> Result<Journal> {
