@@ -69,19 +69,9 @@ pub fn check(name: &str, settings: &Settings) -> Result<()> {
     prerequisites(name, settings).map(drop)
 }
 
-/// Refuses what is none of our controls, and parameters that it does not have, whatever the host is.
-pub fn check_written(name: &str, settings: &Settings) -> Result<()> {
-    written(name, settings).map(drop)
-}
-
-fn written(name: &str, settings: &Settings) -> Result<Object> {
+fn prerequisites(name: &str, settings: &Settings) -> Result<(Object, KernelBtf)> {
     let object = Object::find(name)?;
     check_settings(&object, settings)?;
-    Ok(object)
-}
-
-fn prerequisites(name: &str, settings: &Settings) -> Result<(Object, KernelBtf)> {
-    let object = written(name, settings)?;
     host::require_privilege()?;
     let kernel = host::require_struct_ops()?;
     if host::is_available(object.name) {

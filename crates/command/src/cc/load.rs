@@ -70,9 +70,8 @@ pub fn run(options: &Options) -> Found {
     }
     let limit = options.duration.as_deref().map(duration).transpose()?;
     let name = options.name.as_str();
-    changes::check_written(name, &[])?;
+    changes::check_name(name)?;
     let params = params(name, &options.param)?;
-    changes::check_written(name, &params)?;
     clean_up()?;
     let request = Request { name, params, default_in: places(options.default, &options.netns)?, json: options.json };
     changes::check(name, &request.params)?;
