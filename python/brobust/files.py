@@ -1,10 +1,11 @@
-"""Write files that are kept. Each is either whole or absent, whenever the writing process or its machine dies. What
-cannot be written is said in one sentence that names the file system."""
+"""Read files that a user names, within bounds, and write files that are kept: each is either whole or absent, whenever
+the writing process or its machine dies. What cannot be written is said in one sentence that names the file system."""
 
 from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import re
 import resource
@@ -17,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from brobust import units
 from brobust.errors import BadInput, MissingSupport, WriteFailed
 
 if TYPE_CHECKING:
@@ -27,6 +29,19 @@ SCRATCH = ".brobust-*.new"
 
 
 MAX_DEPTH = 20  # of nested tables and lists in a user's TOML file
+# What is read of a file of each kind. A sparse file says that it has a terabyte, and /dev/zero never ends.
+MAX_TEXT = 4_000_000  # bytes: scenarios, studies, what a dataset says about itself
+MAX_TABLE = 64_000_000_000  # bytes: a table of a dataset, which is read in parts
+MAX_RECORDING = 1_000_000_000  # bytes: some ten million off-times as CSV
+
+_KINDS = {
+    stat.S_IFDIR: "a directory", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a character device", stat.S_IFBLK: "a block device",
+}  # fmt: skip
+
+# A key of more than MAX_DEPTH names, a.b.c...: tomllib's time for one grows with the square of their number.
+_NAME = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+"""
+_LONG_KEY = re.compile(rf"(?:^|[\[{{,])[ \t]*+(?:{_NAME}\.[ \t]*+){{{MAX_DEPTH},}}", re.MULTILINE)
 
 
 @contextmanager
@@ -196,19 +211,81 @@ def allow_file_of(needed: int, why: str) -> None:
         )
 
 
+def check(file: Path, at_most: int) -> int:
+    """Return the size of a regular file; refuse in one line what is none, or is larger than `at_most` bytes."""
+    try:
+        found = file.stat()
+    except (OSError, ValueError) as error:  # ValueError: the name has a NUL
+        raise BadInput(f"{file}: cannot be read ({_reason(error)})") from None
+    return _checked(file, found, at_most)
+
+
+def _checked(file: Path, found: os.stat_result, at_most: int) -> int:
+    if not stat.S_ISREG(found.st_mode):
+        raise BadInput(f"{file}: is {_KINDS.get(stat.S_IFMT(found.st_mode), 'no file')}; give a regular file")
+    if found.st_size > at_most:
+        raise BadInput(f"{file}: has {units.show_size(found.st_size)}; {_allowed(at_most)}")
+    return found.st_size
+
+
+def _allowed(at_most: int) -> str:
+    return f"give a file of at most {units.show_size(at_most)}"
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+
+
+def read(file: Path, at_most: int) -> bytes:
+    """Return the content of a regular file; refuse in one line what `check` refuses, and what cannot be read. A file of
+    the kernel may have more than its size says, and may be one that waits; neither is waited for."""
+    check(file, at_most)  # before it is opened: opening a device may do something
+    content = bytearray()
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        try:
+            _checked(file, os.fstat(descriptor), at_most)
+            while block := os.read(descriptor, 1 << 20):
+                content += block
+                if len(content) > at_most:
+                    raise BadInput(f"{file}: does not end after {units.show_size(at_most)}; {_allowed(at_most)}")
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be read ({_reason(error)})") from None
+    return bytes(content)
+
+
+def read_json(file: Path, at_most: int = MAX_TEXT) -> Any:
+    """Return the content of a JSON file, or refuse it in one line."""
+    try:
+        return json.loads(read(file, at_most))
+    except (ValueError, RecursionError):
+        raise BadInput(f"{file}: not a JSON file") from None
+
+
 def read_toml(file: Path) -> dict[str, Any]:
     """Return the content of a TOML file, or refuse it in one line."""
     try:
-        found = tomllib.loads(file.read_bytes().decode("utf-8-sig"))
-    except OSError as error:
-        raise BadInput(f"{file}: cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, a number of 5000 digits, deep nesting
+        return toml(read(file, MAX_TEXT).decode("utf-8-sig"))
+    except ValueError as error:
         raise BadInput(f"{file}: not a TOML file ({error})") from None
+
+
+def toml(text: str) -> dict[str, Any]:
+    """Return what TOML says. ValueError: it is none, or tables and lists are nested too deep for any field."""
+    deep = f"tables and lists are nested more than {MAX_DEPTH} deep; no field needs that"
+    if _LONG_KEY.search(text):
+        raise ValueError(deep)
+    try:
+        found = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(deep) from None
     level: list[Any] = [found]
     for _ in range(MAX_DEPTH):
         level = [inner for value in level for inner in _inside(value)]
     if level:
-        raise BadInput(f"{file}: tables and lists are nested more than {MAX_DEPTH} deep; no field needs that")
+        raise ValueError(deep)
     return found
 
 

@@ -1,8 +1,9 @@
-//! Files that are kept: each is either whole or absent, whenever the writing process or its machine dies.
+//! Files that a user names are read within bounds; files that are kept are either whole or absent, whenever the writing
+//! process or its machine dies.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use brobust_host::Refusal;
@@ -70,6 +71,47 @@ fn mounted_at(place: &Path, mountinfo: &str) -> PathBuf {
 
 fn directory_of(file: &Path) -> &Path {
     file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Opens a regular file of at most so many bytes. The error says why not. python/brobust/files.py does the same.
+pub fn open(file: &Path, at_most: u64) -> std::result::Result<File, String> {
+    let why = |error: io::Error| format!("cannot be read ({})", reason(&error));
+    // Before it is opened: opening a device may do something, and opening a pipe waits for a writer.
+    check(&fs::metadata(file).map_err(why)?, at_most)?;
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(file).map_err(why)?;
+    check(&opened.metadata().map_err(why)?, at_most)?;
+    Ok(opened)
+}
+
+/// Returns the content of such a file. A file of the kernel may have more than its size says.
+pub fn read(file: &Path, at_most: u64) -> std::result::Result<Vec<u8>, String> {
+    let mut content = Vec::new();
+    let read = open(file, at_most)?.take(at_most + 1).read_to_end(&mut content);
+    read.map_err(|error| format!("cannot be read ({})", reason(&error)))?;
+    if content.len() as u64 > at_most {
+        return Err(format!("does not end after {at_most} bytes; give a smaller file"));
+    }
+    Ok(content)
+}
+
+fn check(found: &Metadata, at_most: u64) -> std::result::Result<(), String> {
+    let kind = found.file_type();
+    if !kind.is_file() {
+        let kinds = [
+            (kind.is_dir(), "a directory"),
+            (kind.is_fifo(), "a named pipe"),
+            (kind.is_socket(), "a socket"),
+            (kind.is_char_device(), "a character device"),
+            (kind.is_block_device(), "a block device"),
+        ];
+        let what = kinds.iter().find(|(is_it, _)| *is_it).map_or("no file", |(_, what)| what);
+        return Err(format!("is {what}; give a regular file"));
+    }
+    match found.len() {
+        size if size > at_most => Err(format!("has {size} bytes; give a file of at most {at_most} bytes")),
+        _ => Ok(()),
+    }
 }
 
 /// Returns what the system says about an error, without its number: `permission denied`.

@@ -94,7 +94,12 @@ impl Namespace {
     }
 
     fn at(path: PathBuf, name: Name) -> io::Result<Self> {
-        Ok(Self { inode: fs::metadata(&path)?.ino(), name, path })
+        let found = fs::metadata(&path)?;
+        if !found.is_file() {
+            // Opening a pipe would wait for a writer.
+            return Err(io::Error::other("no regular file"));
+        }
+        Ok(Self { inode: found.ino(), name, path })
     }
 
     /// Runs a function in the namespace, and returns its result. It runs in a new thread, because a thread, not a

@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING
 
 from brobust.backends import memory
 from brobust.backends.base import Announce, Backend
-from brobust.backends.support import unsupported
-from brobust.errors import BadInput
-from brobust.scenario import Scenario
+from brobust.backends.support import check_written
+from brobust.scenario import Grid, Scenario
 
 if TYPE_CHECKING:
     from brobust.host.session import Session
+
+__all__ = ["ON_HOST", "check", "check_written", "open_backend", "opened"]
 
 # The runs of these backends change the host. They have it to themselves and are measured one after the other in the
 # main thread, because QEMU dies with the thread that started it (PR_SET_PDEATHSIG).
 ON_HOST = frozenset({"vm"})
 
 
-def check(scenarios: Sequence[Scenario], jobs: int | None = None) -> None:
-    """Refuse scenarios that cannot be measured here, before anything starts. `jobs` is how many runs are measured at a
-    time (None: one per CPU)."""
-    for scenario in scenarios:
-        if (reason := unsupported(scenario)) is not None:
-            raise BadInput(reason)
+def check(asked: Grid | Sequence[Scenario], jobs: int | None = None) -> None:
+    """Refuse scenarios that cannot be measured here, before anything starts: first by what the user has written, and
+    only then by what this machine has. `jobs` is how many runs are measured at a time (None: one per CPU)."""
+    check_written(asked.as_written if isinstance(asked, Grid) else asked)
+    scenarios = asked.scenarios if isinstance(asked, Grid) else asked
     memory.check(scenarios, jobs or len(os.sched_getaffinity(0)))
     for name in sorted({scenario.backend for scenario in scenarios}):
         _module(name).check([scenario for scenario in scenarios if scenario.backend == name])

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from brobust import drivers, quic, units
+from brobust.cc import names as cc_names
 from brobust.contention import recordings
 from brobust.errors import BadInput
 from brobust.kernels import real_time
@@ -28,6 +29,27 @@ OF_ONE_BACKEND = {
     table: [row for row in ROWS if row.table == table and (row.only_on or row.words_only_on)]
     for table in ("", "path", "flows", "contention", "cross_traffic", "cpu", "nic", "programs")
 }
+
+
+def check_written(scenarios: Sequence[Scenario]) -> None:
+    """Refuse what can be refused by reading what the user has written, with the files that it names. The host, its
+    kernels and its cache are not looked at."""
+    for scenario in scenarios:
+        if (reason := unsupported(scenario)) is not None:
+            raise BadInput(reason)
+        if not program_knows_cc(scenario):
+            for control in scenario.ccs:
+                cc_names.check_written(control, scenario.kernel)
+        cc_names.check_together(scenario.ccs)
+    for replay in sorted({c.replay for s in scenarios for c in s.contentions if c.replay is not None}):
+        recordings.offtimes(replay)
+
+
+def program_knows_cc(s: Scenario) -> bool:
+    """Whether the congestion control is the program's own, which no kernel has to have."""
+    if quic.of_traffic(s.traffic) is not None:
+        return True
+    return s.traffic == "programs" and s.programs.sender is not None and "{cc}" in s.programs.sender
 
 
 def unsupported(scenario: Scenario) -> str | None:
@@ -97,8 +119,6 @@ def _vm_quic(s: Scenario) -> Iterator[str]:
 
 
 def _vm_contention(c: Contention) -> Iterator[str]:
-    if c.replay is not None:
-        yield from _unreadable(c.replay)
     for field, why in drivers.refusals(c):
         yield f"contention.{field}: {why}"
 
@@ -121,8 +141,6 @@ def _virtual(s: Scenario) -> Iterator[str]:
             )
         if contention.modelled is not None:
             yield from (f"{table}.{field}: {why}" for field, why in _not_modelled(contention))
-        if contention.replay is not None:
-            yield from _unreadable(contention.replay)
     late = s.contention.modelled is not None and s.contention.modelled.name == "late"
     if late and s.cpu.frequency is not None:
         yield f"cpu.frequency: driver {s.contention.driver} is of a CPU whose work takes no time; leave one of them out"
@@ -161,10 +179,3 @@ def _virtual_iperf3(s: Scenario) -> Iterator[str]:
         if sending % 1_000_000_000:
             given = units.show_time(sending)
             yield f"traffic: iperf3 sends for whole seconds, not {given}; give another duration, start or stop"
-
-
-def _unreadable(recording: str) -> Iterator[str]:
-    try:
-        recordings.offtimes(recording)
-    except BadInput as refusal:
-        yield str(refusal)

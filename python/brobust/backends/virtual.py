@@ -27,6 +27,7 @@ from typing import Any
 
 from brobust import _core, files, quic, units
 from brobust.backends.base import Announce
+from brobust.backends.support import program_knows_cc
 from brobust.cc import names as cc_names
 from brobust.contention import recordings, verdict
 from brobust.dataset import (
@@ -82,7 +83,7 @@ def check(scenarios: Sequence[Scenario]) -> None:
     for name in sorted({scenario.kernel for scenario in scenarios}):
         kernel = virtual_kernels.find_again(name)
         offered = kernel.congestion_controls
-        offering = [s for s in scenarios if s.kernel == name and not _program_knows_cc(s)]
+        offering = [s for s in scenarios if s.kernel == name and not program_knows_cc(s)]
         for control in sorted({control for s in offering for control in s.ccs}):
             cc_names.check_offered(control, offered, name)
         for version, first in FIRST_WITH_BIG_TCP.items():
@@ -95,8 +96,6 @@ def check(scenarios: Sequence[Scenario]) -> None:
                     f"{units.show_size(units.SUPER_PACKET_BYTES)}, or another kernel"
                 )
     for scenario in scenarios:
-        cc_names.check_together(scenario.ccs)
-    for scenario in scenarios:
         if scenario.traffic != "brobust":
             what = "programs: they run" if scenario.traffic == "programs" else f"traffic: {scenario.traffic} runs"
             programs.check_ptrace(what, "give traffic brobust, which does not need it, or")
@@ -106,13 +105,6 @@ def check(scenarios: Sequence[Scenario]) -> None:
 def _version(release: str) -> tuple[int, ...]:
     """Return the numbers that a kernel's release begins with: (6, 12) of 6.12.117-brobust."""
     return tuple(int(number) for number in re.findall(r"[0-9]+", release)[:2])
-
-
-def _program_knows_cc(s: Scenario) -> bool:
-    """Whether the congestion control is the program's own, which no kernel has to have."""
-    if quic.of_traffic(s.traffic) is not None:
-        return True
-    return s.traffic == "programs" and s.programs.sender is not None and "{cc}" in s.programs.sender
 
 
 def commands_of(s: Scenario) -> programs.Commands:

@@ -79,17 +79,18 @@ def check(scenarios: Sequence[Scenario]) -> None:
         raise MissingSupport("the vm backend needs root (taps, network namespaces, SCHED_DEADLINE); run it with sudo")
     if not accelerator.qemu_version() and any(s.accelerator != "uml" for s in scenarios):
         raise MissingSupport("qemu-system-x86_64 is not installed; run `make setup`")
+    of_tcp = [s for s in scenarios if quic.of_traffic(s.traffic) is None]
+    pairs = {(s.kernel, s.accelerator == "uml", group.cc) for s in of_tcp for group in s.flows}
+    # What the user has named comes before what the host would not do.
+    for kernel in sorted({kernel for kernel, is_uml, _ in pairs if not is_uml}):
+        vm_kernels.check_there(kernel)
     for requested in dict.fromkeys(s.contention for s in scenarios):
         during_run.plan(requested)
         if requested.active:
             during_run.check(requested)
-    for scenario in scenarios:
-        cc_names.check_together(group.cc for group in scenario.flows)
     for traffic_of in {s.traffic for s in scenarios}:
         if (of_quic := quic.of_traffic(traffic_of)) is not None:
             quic.commands(*of_quic)  # refuses what is not built
-    of_tcp = [s for s in scenarios if quic.of_traffic(s.traffic) is None]
-    pairs = {(s.kernel, s.accelerator == "uml", group.cc) for s in of_tcp for group in s.flows}
     for kernel, is_uml, control in sorted(pairs):
         if is_uml:
             cc_names.check_offered(control, virtual_kernels.find(kernel).congestion_controls, kernel)

@@ -9,10 +9,18 @@ from collections.abc import Iterable
 
 from brobust import _core
 from brobust.errors import BadInput
+from brobust.kernels import virtual as virtual_kernels
+from brobust.kernels import vm as vm_kernels
 from brobust.kernels.vm import Kernel
 
 # Our controls, each with the kernel's control that it wraps; those of cc/controls wrap none and need only BPF.
 OURS: dict[str, str | None] = dict(_core.controls())
+
+# The kernel's own, of all versions (net/ipv4/tcp_*.c). A tree of the user's own may have others.
+LINUX = {
+    "bbr", "bic", "cdg", "cubic", "dctcp", "highspeed", "htcp", "hybla", "illinois", "lp", "nv", "reno", "scalable",
+    "vegas", "veno", "westwood", "yeah",
+}  # fmt: skip
 
 # The names of enum cc_mode and enum cc_ca_state (cc/cc.h), by number.
 MODES = _core.MODES
@@ -36,6 +44,16 @@ def settings_of(control: str) -> list[tuple[str, int]]:
         return _core.control_settings(name, [(parameter, value) for parameter, _, value in given])
     except ValueError as error:
         raise BadInput(f"cc: {error}") from None
+
+
+def check_written(control: str, kernel: str) -> None:
+    """Refuse a control that no kernel of this name has, wherever it runs, and bad settings."""
+    name = name_of(control)
+    is_debian = virtual_kernels.debian_series(kernel) is not None or vm_kernels.is_debian(kernel)
+    if is_debian and name not in LINUX and name not in OURS:
+        known = ", ".join(sorted(LINUX | OURS.keys()))
+        raise BadInput(f"cc: {name!r} is a congestion control neither of Linux nor of brobust; there are {known}")
+    settings_of(control)
 
 
 def check(control: str, kernel: Kernel) -> None:

@@ -40,6 +40,7 @@ def module(
     without BTF."""
     if guest is not None and not (kdir or "").startswith("debian-"):
         raise BadInput("--guest adds the modules to one of Debian's guest kernels; name it with --kdir debian-6.12")
+    modules.check_names(names)
     try:
         built = modules.build_controls(names, modules.headers_of(kdir), out)
     except BuildFailed as error:

@@ -96,6 +96,8 @@ def replay(
         print("\n".join(every))
         return
     chosen = controls or _core.control_names()
+    if others := [one for one in chosen if one.partition(":")[0] not in _core.control_names()]:
+        raise BadInput(f"{others[0]!r} is no congestion control of ours; give {', '.join(_core.control_names())}")
     names = case or (list(few) if quick else list(every))
     differ = total = 0
     for result in _counted(calls.replay(names, chosen, backend, kernel), len(chosen) * len(names)):
@@ -126,6 +128,8 @@ def shadow(
     if list_cases:
         print("\n".join(cases.VM))
         return
+    if control is not None and control not in shadows.CONTROLS:
+        raise BadInput(f"{control!r} runs beside no control of the kernel; give {' or '.join(shadows.CONTROLS)}")
     chosen, names = [control] if control is not None else list(shadows.CONTROLS), case or list(cases.VM)
     differ = acks = 0
     over = {} if kernel is None else {"kernel": kernel}

@@ -40,6 +40,11 @@ def demo(
 
     First in virtual time (seconds), then the same on real VMs (about 5 minutes).
     """
+    from brobust.scenario import Grid
+
+    chosen = ["virtual", "vm"] if backend == "both" else [backend]
+    for name in chosen:  # before the first of them takes its time
+        check_directory(out / name, Grid.from_flags({**FIELDS, "backend": name}))
     if backend != "vm":
         print("real Linux kernels in virtual time:", flush=True)
         _measured(out / "virtual", {**FIELDS, "backend": "virtual"})
@@ -58,7 +63,7 @@ def _measured(directory: Path, fields: dict[str, Any]) -> None:
     from brobust.series import runner
 
     grid = Grid.from_flags(fields)
-    backends.check(grid.scenarios)
+    backends.check(grid)
     dataset = continued(directory, grid) or Dataset.create(directory, grid, runner.host())
     if not runner.remaining(grid, dataset):
         print(f"{directory}/ is complete and only drawn again; remove it, or give another --out, to measure again")
@@ -71,12 +76,22 @@ def _measured(directory: Path, fields: dict[str, Any]) -> None:
 
 def continued(directory: Path, grid: Grid) -> Dataset | None:
     """Return the dataset in that directory, if there is one; refuse one of another grid."""
+    dataset = check_directory(directory, grid)
+    if dataset is not None and dataset.grid().fields != grid.fields:
+        raise BadInput(f"{directory} holds a dataset of other kernels; give another --out")
+    return dataset
+
+
+def check_directory(directory: Path, grid: Grid) -> Dataset | None:
+    """Return the dataset in that directory, if there is one. Refuse, by what was written alone, one of another grid,
+    and a directory in which none can be begun."""
     from brobust.dataset import Dataset
 
     if not (directory / "dataset.json").exists():
+        Dataset.check_new(directory)
         return None
     dataset = Dataset.open(directory)
-    if dataset.grid().fields != grid.fields:
+    if not grid.may_continue(dataset.grid()):
         raise BadInput(f"{directory} holds a dataset of other runs; give another --out")
     return dataset
 

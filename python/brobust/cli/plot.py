@@ -25,11 +25,12 @@ def plot(
     out: Annotated[Path | None, typer.Option(help="Directory for the files. [default: the dataset's]")] = None,
 ) -> None:
     """Draw throughput against the CPU share, or another axis that varies, as PNG, as SVG and in the terminal."""
-    if out is not None:
-        extras.require("--out")
     from brobust.dataset import Dataset
 
-    draw(Dataset.open(dataset), x, out or dataset)
+    opened = Dataset.open(dataset)
+    if out is not None:
+        extras.require("--out")
+    draw(opened, x, out or dataset)
 
 
 def draw(dataset: Dataset, x: str | None, directory: Path) -> None:

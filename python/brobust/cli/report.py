@@ -28,6 +28,10 @@ def report(
     ] = None,
 ) -> None:
     """Write a reproduction as one self-contained HTML file: claims, verdicts and what decides them, figures."""
+    from brobust.report.reproduced import Reproduced
+
+    for one in directory:
+        Reproduced(one)  # refuses what is none
     extras.require("brobust report")
     from brobust.report import html, markdown
 

@@ -110,6 +110,7 @@ def _begun(
     from brobust.series import runner
 
     grid = _grid(scenario, fields)
+    Dataset.check_new(out, without)
     _check(grid, jobs)
     if out is not None:
         return grid, Dataset.create(out, grid, runner.host(), without=without)
@@ -120,11 +121,9 @@ def _begun(
 def _check_debugger(given: str, grid: Grid, resume: bool) -> None:
     from brobust.virtual import debugger
 
-    if len(grid.runs()) != 1 or resume:
-        raise BadInput(
-            f"--gdb: it is for one run, and these are {len(grid.runs())}; give one value each and --repeat 1"
-        )
-    debugger.stop(given, grid.scenarios[0])
+    if grid.size != 1 or resume:
+        raise BadInput(f"--gdb: it is for one run, and these are {grid.size}; give one value each and --repeat 1")
+    debugger.stop(given, grid.as_written[0])
 
 
 def _measure_under_debugger(given: str, grid: Grid, dataset: Dataset) -> None:
@@ -146,7 +145,7 @@ def _resumed(scenario: Path | None, fields: dict[str, Any], out: Path | None, jo
     directory = out or _latest()
     dataset = Dataset.open(directory)
     grid = dataset.grid()
-    if (scenario is not None or fields) and _grid(scenario, fields).fields != grid.fields:
+    if (scenario is not None or fields) and not _grid(scenario, fields).may_continue(grid):
         raise BadInput(f"--resume: {directory} was begun with another scenario; give no scenario options with it")
     _check(grid, jobs)
     return grid, dataset
@@ -156,8 +155,8 @@ def _check(grid: Grid, jobs: int | None) -> None:
     from brobust import backends
     from brobust.series import runner
 
-    runner.check_jobs(jobs, grid.scenarios)
-    backends.check(grid.scenarios, jobs)
+    runner.check_jobs(jobs, grid.as_written)
+    backends.check(grid, jobs)
 
 
 def _grid(scenario: Path | None, fields: dict[str, Any]) -> Grid:

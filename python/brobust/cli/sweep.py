@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from brobust.analysis.claims import Verdict
     from brobust.analysis.twins import Twin
     from brobust.dataset import Dataset
-    from brobust.scenario import Grid
+    from brobust.scenario import Grid, Scenario
     from brobust.study.model import Study
 
 Backend = Annotated[str, typer.Option(help="Measure in virtual time (virtual) or on real VMs (vm).")]
@@ -80,10 +79,10 @@ def sweep(
     from brobust.cli.measuring import require
     from brobust.study import model
 
-    studies = _asked_for([model.load(file) for file in study], kernel, given)
     if resume and not (out / "dataset.json").exists():
         raise BadInput(f"--resume: {out} holds no sweep to complete; leave out --resume, or give the sweep's --out")
-    _check_network(cluster, insecure)
+    studies = _asked_for([model.load(file) for file in study], kernel, given)
+    _check_written(model.grid(studies, scale, backend), out, jobs, cluster, insecure, without or [])
     measured = _measure(
         studies, scale, backend, out, jobs, cluster, dry_run=dry_run, as_json=as_json, without=without or []
     )
@@ -116,6 +115,11 @@ def reproduce(
 
     The exit status is 1 if a claim differs or no run is ok.
     """
+    from brobust.study import model
+
+    studies = _asked_for(model.of_paper(paper, figure or []), kernel, given)
+    directory = out or Path(f"{paper}-{backend}-{scale}")
+    _check_written(model.grid(studies, scale, backend), directory / "data", jobs, cluster, insecure)
     if not dry_run:
         extras.require("brobust reproduce")
     import polars as pl
@@ -128,11 +132,7 @@ def reproduce(
     from brobust.report import study as drawing
     from brobust.report.console import Console
     from brobust.scenario import Grid
-    from brobust.study import model
 
-    studies = _asked_for(model.of_paper(paper, figure or []), kernel, given)
-    directory = out or Path(f"{paper}-{backend}-{scale}")
-    _check_network(cluster, insecure)
     done = _measure(studies, scale, backend, directory / "data", jobs, cluster, dry_run=dry_run, as_json=False)
     if done is None:
         return
@@ -182,11 +182,27 @@ def _repeated(option: str, values: Sequence[str] | None) -> list[str]:
     return [word for value in values or () for word in (option, value)]
 
 
-def _check_network(cluster: str | None, insecure: bool) -> None:
-    """Refuse --insecure without --cluster, a cluster without the extra that connects to it, and one without TLS outside
-    of private networks."""
+def _check_written(
+    grid: Grid, directory: Path, jobs: int | None, cluster: str | None, insecure: bool, without: Sequence[str] = ()
+) -> None:
+    """Refuse what can be refused by reading what the user has written; then a cluster without the extra that connects
+    to it, and one without TLS outside of private networks."""
+    from brobust import backends
+    from brobust.dataset import Dataset
+    from brobust.series import runner
+
     if insecure and cluster is None:
         raise BadInput("--insecure says how to connect to --cluster; give --cluster, too")
+    runner.check_jobs(jobs, grid.as_written, cluster)
+    backends.check_written(grid.as_written)
+    if (directory / "dataset.json").exists():
+        before = Dataset.open(directory).grid().as_written
+        # Which kernel stands for none, this machine says.
+        _check_same(
+            directory, *([one.model_copy(update={"kernel": ""}) for one in of] for of in (before, grid.as_written))
+        )
+    else:
+        Dataset.check_new(directory, without)
     if cluster is not None:
         extras.require("--cluster")
     if cluster is not None and not insecure:
@@ -213,8 +229,8 @@ def _field(text: str) -> dict[str, Any]:
             f"for {' and '.join(OF_OPTIONS)} there are options"
         )
     try:
-        read = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+        read = files.toml(f"value = {value}")["value"]
+    except ValueError:
         read = value
     fields: dict[str, Any] = {name.rpartition(".")[2]: read}
     return {name.partition(".")[0]: fields} if "." in name else fields
@@ -242,19 +258,14 @@ def _measure(
     from brobust.study import model
 
     grid = model.grid(studies, scale, backend)
-    runner.check_jobs(jobs, grid.scenarios, cluster)
-    backends.check(grid.scenarios, jobs)
+    backends.check(grid, jobs)
     if cluster is not None and not dry_run:
         runner.check_cluster(cluster)
     there = (directory / "dataset.json").exists()
     dataset = Dataset.open(directory) if there else None
     if dataset is not None:
         before = dataset.grid()
-        begun, requested = set(before.scenarios), set(grid.scenarios)
-        if not (begun <= requested or requested <= begun):
-            raise BadInput(
-                f"{directory} holds other studies or another scale; give another --out, or remove the directory"
-            )
+        begun, requested = _check_same(directory, before.scenarios, grid.scenarios)
         if begun <= requested and len(grid.runs()) > len(before.runs()) and not dry_run:
             dataset.grow(grid)
     left = runner.remaining(grid, dataset) if dataset is not None else grid.runs()
@@ -269,6 +280,16 @@ def _measure(
         dataset = Dataset.create(directory, grid, runner.host(), without=without)
     measure(grid, dataset, as_json, jobs, cluster, go_on="the same command")
     return grid, dataset
+
+
+def _check_same(
+    directory: Path, before: Sequence[Scenario], asked: Sequence[Scenario]
+) -> tuple[set[Scenario], set[Scenario]]:
+    """Return what a dataset was begun with and what is asked for as sets; refuse unless one contains the other."""
+    begun, requested = set(before), set(asked)
+    if not (begun <= requested or requested <= begun):
+        raise BadInput(f"{directory} holds other studies or another scale; give another --out, or remove the directory")
+    return begun, requested
 
 
 def _tables(verdicts: Sequence[Verdict], twinned: Sequence[Twin]) -> Iterator[Table]:

@@ -68,27 +68,30 @@ def command(
 
     Each run in virtual time replays the off-times that the VM's vCPU had, so nothing is tuned to make them agree.
     """
+    from brobust import backends
+    from brobust.scenario import Grid
+    from brobust.scenario.grid import override
+
+    what_if = _what_if(added_rtt, cpu_frequency, adaptive_rx)
+    grid = Grid.from_flags(override(FIELDS, fields))
+    directory = out / "vm"
+    backends.check_written(grid.as_written)
+    demo.check_directory(directory, grid)
     extras.require("brobust validate")
     import polars as pl
 
-    from brobust import backends
     from brobust.analysis import agreement
     from brobust.cli.measuring import MEASURED, measure, require
     from brobust.dataset import Dataset
     from brobust.kernels import virtual as virtual_kernels
     from brobust.report import validation as drawing
     from brobust.report.console import Console
-    from brobust.scenario import Grid
-    from brobust.scenario.grid import override
     from brobust.series import runner, validation
 
-    what_if = _what_if(added_rtt, cpu_frequency, adaptive_rx)
-    grid = Grid.from_flags(override(FIELDS, fields))
-    backends.check(grid.scenarios)
+    backends.check(grid)
     is_uml = all(scenario.accelerator == "uml" for scenario in grid.scenarios)
     if not is_uml:  # there the same kernel runs on both, which is there
         virtual_kernels.find()  # refuses a missing kernel before VMs run for minutes
-    directory = out / "vm"
     dataset = demo.continued(directory, grid) or Dataset.create(directory, grid, runner.host())
     errors = Console(stderr=True)
     measure(grid, dataset, as_json=False)
@@ -125,6 +128,6 @@ def _what_if(added_rtt: str, cpu_frequency: str | None, adaptive_rx: str) -> Wha
 
     added = parsed("added-rtt", added_rtt, units.nanoseconds)
     if cpu_frequency is not None:
-        scenario({"cpu": {"frequency": cpu_frequency}})
-    scenario({"nic": {"adaptive_rx": adaptive_rx}})
+        scenario({"cpu": {"frequency": cpu_frequency}}, as_written=True)
+    scenario({"nic": {"adaptive_rx": adaptive_rx}}, as_written=True)
     return WhatIf(added, cpu_frequency, adaptive_rx)

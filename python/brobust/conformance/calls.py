@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,11 @@ def replay(
     points = [(control, name) for control in controls for name in names]
     if backend == "vm":
         fields = {**(over or {}), **({} if kernel is None else {"kernel": kernel})}
-        scenarios = [cases.vm(control, name, fields) for control, name in points]
+        of_case = partial(cases.vm, over=fields)
     else:
-        scenarios = [cases.virtual(control, name, kernel) for control, name in points]
+        of_case = partial(cases.virtual, kernel=kernel)
+    backends.check_written([of_case(*point, as_written=True) for point in points])
+    scenarios = [of_case(*point) for point in points]
     backends.check(scenarios)
     with nullcontext(testbed) if testbed is not None else backends.opened(backend, lambda _: None) as opened:
         for (control, name), scenario in zip(points, scenarios, strict=True):

@@ -101,19 +101,23 @@ VM_QUICK = ("loss 1%", "10 of 20 ms")
 _VM_BASE: dict[str, Any] = {"backend": "vm", "path": {"bandwidth": "20mbit", "rtt": "10ms"}, "duration": "12s"}
 
 
-def virtual(control: str, case: str, kernel: str | None = None) -> Scenario:
-    """Return a case in virtual time as a scenario. `kernel` replaces the default kernel."""
-    return _scenario(VIRTUAL, _VIRTUAL_BASE, control, case, {} if kernel is None else {"kernel": kernel})
+def virtual(control: str, case: str, kernel: str | None = None, *, as_written: bool = False) -> Scenario:
+    """Return a case in virtual time as a scenario. `kernel` replaces the default kernel. `as_written`: without looking
+    at which kernels this machine has."""
+    over = {} if kernel is None else {"kernel": kernel}
+    return _scenario(VIRTUAL, _VIRTUAL_BASE, control, case, over, as_written)
 
 
-def vm(control: str, case: str, over: Mapping[str, Any] | None = None) -> Scenario:
+def vm(control: str, case: str, over: Mapping[str, Any] | None = None, *, as_written: bool = False) -> Scenario:
     """Return a case in VMs as a scenario. `over` gives values for fields that the case does not set itself."""
-    return _scenario(VM, _VM_BASE, control, case, over or {})
+    return _scenario(VM, _VM_BASE, control, case, over or {}, as_written)
 
 
 def _scenario(
-    cases: Mapping[str, dict[str, Any]], base: dict[str, Any], control: str, case: str, over: Mapping[str, Any]
-) -> Scenario:
+    cases: Mapping[str, dict[str, Any]], base: dict[str, Any], control: str, case: str, over: Mapping[str, Any],
+    as_written: bool,
+) -> Scenario:  # fmt: skip
     if case not in cases:
         raise BadInput(f"case: no case is called {case!r}; `brobust cc compare --list` lists them")
-    return one_scenario(override(override({**base, "flows": [{"cc": control}]}, over), cases[case]))
+    fields = override(override({**base, "flows": [{"cc": control}]}, over), cases[case])
+    return one_scenario(fields, as_written=as_written)

@@ -45,6 +45,9 @@ def compare(
     pairs: Sequence[tuple[str, str]], cases: Sequence[str], kernels: tuple[str | None, str | None] = (None, None)
 ) -> Iterator[Compared]:
     """Compare every pair of controls in every case, each control on its kernel; yield results in this order."""
+    backends.check_written(
+        [one for name in cases for pair in pairs for one in _scenarios(pair, name, kernels, as_written=True)]
+    )
     comparisons = [(pair, name, _scenarios(pair, name, kernels)) for name in cases for pair in pairs]
     backends.check([scenario for _, _, both in comparisons for scenario in both])
     with (
@@ -58,8 +61,12 @@ def compare(
             raise
 
 
-def _scenarios(pair: tuple[str, str], case: str, kernels: tuple[str | None, str | None]) -> tuple[Scenario, Scenario]:
-    first, second = (virtual(control, case, kernel) for control, kernel in zip(pair, kernels, strict=True))
+def _scenarios(
+    pair: tuple[str, str], case: str, kernels: tuple[str | None, str | None], *, as_written: bool = False
+) -> tuple[Scenario, Scenario]:
+    first, second = (
+        virtual(control, case, kernel, as_written=as_written) for control, kernel in zip(pair, kernels, strict=True)
+    )
     return first, second
 
 

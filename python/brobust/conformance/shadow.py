@@ -46,7 +46,8 @@ def compare(
     """Run each of these cases (names in `cases.VM`) with each control; yield results as they finish. `over` gives
     values for fields that a case does not set. `testbed` is a backend that is already open."""
     points = [(control, name) for control in controls for name in names]
-    scenarios = [cases.vm(control, name, over) for control, name in points]
+    backends.check_written([cases.vm(*point, over, as_written=True) for point in points])
+    scenarios = [cases.vm(*point, over) for point in points]
     backends.check(scenarios)
     with nullcontext(testbed) if testbed is not None else backends.opened("vm", lambda _: None) as backend:
         assert isinstance(backend, VmBackend)

@@ -17,6 +17,7 @@ from brobust.errors import BadInput
 if TYPE_CHECKING:
     import polars as pl
 
+MAX_ROWS = 20_000_000
 MAX_TIME_S = 1e8  # three years: in ns such times, and sums of them, fit into 64 bits
 
 
@@ -96,10 +97,15 @@ def _of_file(file: Path, thread: str) -> pl.DataFrame:
     import polars as pl
 
     try:
-        table = pl.read_parquet(file) if file.suffix == ".parquet" else pl.read_csv(file)
-    except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "neither CSV nor .parquet"
-        raise BadInput(f"replay: {file} cannot be read ({reason.lower()})") from None
+        content = files.read(file, files.MAX_RECORDING)
+        read = pl.read_parquet if file.suffix == ".parquet" else pl.read_csv
+        table = read(content, n_rows=MAX_ROWS + 1)  # a small Parquet file may hold any number of equal rows
+    except BadInput as refusal:
+        raise BadInput(f"replay: {refusal}") from None
+    except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        raise BadInput(f"replay: {file}: cannot be read (neither CSV nor .parquet)") from None
+    if table.height > MAX_ROWS:
+        raise BadInput(f"replay: {file}: has more than {MAX_ROWS} rows; give a shorter recording")
     lacking = {"start_s", "duration_ms"} - set(table.columns)
     if lacking:
         raise BadInput(f"replay: {file} has no column {' and '.join(sorted(lacking))}; give start_s and duration_ms")

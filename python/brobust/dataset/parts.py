@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from brobust import files
-from brobust.errors import WriteFailed, debugging
+from brobust.errors import BadInput, WriteFailed, debugging
 from brobust.lazily import pl
 
 PART = "part"
@@ -131,12 +131,14 @@ def read(
 
 def _unreadable() -> tuple[type[BaseException], ...]:
     """Return what is raised where a file cannot be read. When polars' Rust code fails, that is no Exception."""
-    return (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
+    return (BadInput, OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
 def _rows(parts: Sequence[Part], columns: Sequence[str] | None, runs: Iterable[str] | None) -> pl.DataFrame:
     numbered = bool(parts[0].last)
     files_of = [part.file for part in parts]
+    for file in files_of:
+        files.check(file, files.MAX_TABLE)
     wanted = None if columns is None else [*columns, *([PART] if numbered else [])]
     if runs is None:
         rows = pl.read_parquet(files_of, columns=wanted, glob=False)
@@ -149,10 +151,11 @@ def _rows(parts: Sequence[Part], columns: Sequence[str] | None, runs: Iterable[s
 def is_whole(file: Path) -> bool:
     """Return whether a Parquet file has its end: the last four letters, after the length of the footer."""
     try:
+        files.check(file, files.MAX_TABLE)
         with file.open("rb") as content:
             content.seek(-4, io.SEEK_END)
             return content.read() == b"PAR1"
-    except OSError:
+    except (BadInput, OSError):
         return False
 
 

@@ -62,13 +62,11 @@ class Dataset:
 
         `made_for_it` says whether the directory is removed with a dataset that stays empty; if not given, whether it
         does not exist yet."""
-        if unknown := sorted(set(without) - set(OPTIONAL)):
-            raise BadInput(f"--without: {unknown[0]!r} is not a table that can be left out: {', '.join(OPTIONAL)}")
+        cls.check_new(directory, without)
         dataset = cls(directory, without=without)
         dataset._begun_here = True
         try:
             dataset._made_directory = not directory.exists() if made_for_it is None else made_for_it
-            _refuse_files_of_others(directory)
             files.make_directory(directory)
             with dataset.writing():
                 _refuse_files_of_others(directory)
@@ -83,6 +81,17 @@ class Dataset:
             dataset.discard_if_empty()
             raise
         return dataset
+
+    @staticmethod
+    def check_new(directory: Path | None, without: Collection[str] = ()) -> None:
+        """Refuse a directory in which no dataset can be begun, and tables that cannot be left out."""
+        if unknown := sorted(set(without) - set(OPTIONAL)):
+            raise BadInput(f"--without: {unknown[0]!r} is not a table that can be left out: {', '.join(OPTIONAL)}")
+        try:
+            if directory is not None:
+                _refuse_files_of_others(directory)
+        except OSError as error:
+            raise BadInput(f"--out {directory}: cannot be written ({error.strerror})") from None
 
     @classmethod
     @interrupts.finished_first
@@ -102,11 +111,11 @@ class Dataset:
     def open(cls, directory: Path) -> Dataset:
         """Return the dataset in a directory; refuse a directory without one, and one of another schema."""
         try:
-            about = json.loads((directory / "dataset.json").read_bytes())
-        except (OSError, ValueError, RecursionError):
-            about = None
+            about = files.read_json(directory / "dataset.json")
+        except BadInput as refusal:
+            raise BadInput(f"{directory} holds no dataset: {refusal}") from None
         if not isinstance(about, dict):
-            raise BadInput(f"{directory} holds no dataset (no readable dataset.json in it)")
+            raise BadInput(f"{directory} holds no dataset: its dataset.json is no table")
         schema: Any = about.get("schema")
         if schema not in range(MIN_SCHEMA_VERSION, SCHEMA_VERSION + 1):
             raise BadInput(
@@ -240,7 +249,7 @@ class Dataset:
     def note_calibration(self, calibration: Mapping[str, Any]) -> None:
         """Add a line to calibration.jsonl."""
         file = self.directory / "calibration.jsonl"
-        before = file.read_bytes() if file.exists() else b""
+        before = files.read(file, files.MAX_TEXT) if file.exists() else b""
         files.write(file, before + json.dumps(dict(calibration)).encode() + b"\n")
 
     def runs(self) -> pl.DataFrame:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from brobust import files
 from brobust.errors import BadInput
 from brobust.kernels import our_files
 
@@ -65,10 +66,7 @@ _BBR, _BBR2 = "net/ipv4/tcp_bbr.c", "net/ipv4/tcp_bbr2.c"
 
 def read(file: Path) -> str:
     """Return a file's text. Bytes that are not UTF-8 survive when it is written again."""
-    try:
-        return file.read_bytes().decode(errors="surrogateescape")
-    except OSError as error:
-        raise BadInput(f"{file} cannot be read: {error.strerror}") from None
+    return files.read(file, files.MAX_TEXT).decode(errors="surrogateescape")
 
 
 def robust(tree: Path) -> list[File]:

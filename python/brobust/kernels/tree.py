@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from brobust import files
 from brobust.errors import BadInput
 from brobust.kernels import our_files
 from brobust.kernels import virtual as virtual_kernels
@@ -53,7 +54,11 @@ def is_for(patch: str, tree: Path) -> bool:
 
 def has(file: Path, text: str) -> bool:
     """Return whether a file is there and contains this text."""
-    return file.is_file() and text in file.read_text(errors="replace")
+    return file.is_file() and text in _text(file)
+
+
+def _text(file: Path) -> str:
+    return files.read(file, files.MAX_TEXT).decode(errors="replace")
 
 
 def _apply(patch: Path, tree: Path, log: Log) -> None:
@@ -141,7 +146,7 @@ def configure(tree: Path, ours: Path, hz: int, log: Log, progress: Progress) -> 
 def own_controls(tree: Path, fragment: str) -> list[str]:
     """Return the options of the congestion controls that only this tree has, such as google's BBR version 2."""
     kconfig = tree / "net/ipv4/Kconfig"
-    text = kconfig.read_text(errors="replace") if kconfig.is_file() else ""
+    text = _text(kconfig) if kconfig.is_file() else ""
     options = re.findall(r"^config (TCP_CONG_[A-Z0-9_]+)$", text, re.MULTILINE)
     return [f"CONFIG_{option}=y" for option in options if f"CONFIG_{option}=" not in fragment]
 
@@ -155,7 +160,7 @@ def bbr_versions(tree: Path) -> dict[str, int]:
     version has version 1, as mainline's."""
     versions = {}
     for file in sorted((tree / "net/ipv4").glob("tcp_bbr*.c")):
-        text = file.read_text(errors="replace")
+        text = _text(file)
         if name := _BBR_NAME.search(text):
             found = _BBR_VERSION.search(text)
             versions[name[1]] = int(found[1] or found[2]) if found else 1

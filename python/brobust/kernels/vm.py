@@ -71,9 +71,22 @@ def find(name: str) -> Kernel:
     """Return the kernel of that name, and fetch it first if necessary."""
     if ":" in name or "/" in name:
         return _from_files(name)
-    if _DEBIAN_NAME.fullmatch(name):
+    if is_debian(name):
         return _from_debian(name)
     return _from_boot(name)
+
+
+def is_debian(name: str) -> bool:
+    """Return whether this names one of Debian's guest kernels, whether or not there is one."""
+    return _DEBIAN_NAME.fullmatch(name) is not None
+
+
+def check_there(name: str) -> None:
+    """Refuse a name that stands for no kernel here. Nothing is fetched."""
+    if not is_debian(name):
+        find(name)
+    elif _cached(name) is None and name.removeprefix("debian-") not in _debian_packages():
+        raise _unknown(name)
 
 
 def default() -> str:

@@ -63,7 +63,7 @@ def _events(records: list[bytes]) -> Iterator[tuple[float, str, dict[str, Any]]]
     for record in records:
         try:
             event = json.loads(record.lstrip(SEPARATOR))
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if not isinstance(event, dict):
             continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -60,7 +59,7 @@ class _Part(Reproduced):
 
     def summary(self) -> dict[str, Any]:
         runs = self._runs
-        host = json.loads((self.directory / "data/dataset.json").read_bytes())
+        host = files.read_json(self.directory / "data/dataset.json")
         paper, scale, backend = (self.about[what] for what in ("paper", "scale", "backend"))
         command = ["brobust", "reproduce", paper, "--scale", scale, "--backend", backend, *self.about.get("asked", [])]
         return {

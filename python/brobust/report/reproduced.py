@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, TypeAdapter
 
+from brobust import files
 from brobust.analysis.claims import VERDICTS, Verdict
 from brobust.analysis.twins import Twin
 from brobust.errors import BadInput
@@ -27,16 +28,17 @@ class Reproduced:
     def __init__(self, directory: Path):
         self.directory = directory
         try:
-            self.about = _About.model_validate_json((directory / "reproduction.json").read_bytes()).model_dump()
-            lines = (directory / "claims.jsonl").read_bytes().splitlines()
+            about = files.read(directory / "reproduction.json", files.MAX_TEXT)
+            self.about = _About.model_validate_json(about).model_dump()
+            lines = files.read(directory / "claims.jsonl", files.MAX_TEXT).splitlines()
             self.claims = [TypeAdapter(Verdict).validate_json(line) for line in lines]
             twins = directory / "twins.jsonl"
-            lines = twins.read_bytes().splitlines() if twins.exists() else []
+            lines = files.read(twins, files.MAX_TEXT).splitlines() if twins.exists() else []
             self.twins = [TypeAdapter(Twin).validate_json(line) for line in lines]
             found = {claim.verdict for claim in self.claims} | {twin.verdict for twin in self.twins}
             if unknown := found - set(VERDICTS):
                 raise ValueError(f"unknown verdicts: {unknown}")
-        except (OSError, ValueError, RecursionError):
+        except (BadInput, ValueError, RecursionError):
             raise BadInput(
                 f"{directory} holds no finished reproduction; `brobust reproduce --out {directory}` makes one"
             ) from None

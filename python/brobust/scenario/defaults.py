@@ -20,6 +20,8 @@ from brobust.scenario.fields import ROWS
 BACKENDS = ("virtual", "vm")
 # Which kernels there are depends on the machine, so these choose; a scenario and a dataset hold the kernel's name.
 KERNELS: dict[str, Any] = {"virtual": virtual_kernels, "vm": vm_kernels}
+AS_WRITTEN = "as_written"
+"""In the context of a validation: whether the machine is left alone, and its kernels with it."""
 # What the one field `jitter` meant on each backend up to schema 5 of the datasets. It is read for one more release.
 PREVIOUS_JITTER = {"virtual": "start_jitter", "vm": "length_jitter"}
 
@@ -38,8 +40,9 @@ def of_backend(backend: str, table: str) -> dict[str, Any]:
     }
 
 
-def filled_in(given: Any) -> Any:
-    """Return the fields of a scenario with the backend's own values where they are absent, None or auto."""
+def filled_in(given: Any, *, as_written: bool) -> Any:
+    """Return the fields of a scenario with the backend's own values where they are absent, None or auto. `as_written`:
+    with the usual kernel, whether or not this machine has it."""
     backend = given.get("backend", "virtual") if isinstance(given, Mapping) else None
     if not isinstance(backend, str) or backend not in BACKENDS:
         return given  # the field's own type refuses it later
@@ -50,7 +53,8 @@ def filled_in(given: Any) -> Any:
     if backend == "virtual" and isinstance(programs, Mapping) and (programs.get("sender") or programs.get("receiver")):
         defaults["traffic"] = "programs"
     if given.get("kernel") in (None, "auto"):
-        defaults["kernel"] = kernels_of(backend, given.get("accelerator")).default()
+        kernels = kernels_of(backend, given.get("accelerator"))
+        defaults["kernel"] = kernels.DEFAULT if as_written else kernels.default()
     filled: dict[str, Any] = _fill(given, defaults)
     for field in ("contention", "receiver"):
         filled[field] = _contention(given.get(field, {}), backend)

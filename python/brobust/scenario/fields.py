@@ -403,7 +403,7 @@ ROWS = (
     Field(
         "contention.alternate", TIME, "--alternate", CPU,
         "Contention for this time, then none for as long, and so on. At least one period.",
-        if_absent="contention all the time", example="1s", max=MAX_TIME, only_on="virtual", instead="none",
+        if_absent="contention all the time", example="1s", above=0, max=MAX_TIME, only_on="virtual", instead="none",
         column=FieldColumn(
             "alternate_s", "number",
             "contention and no contention took turns, each for this long, s; null: contention all the time", "s",

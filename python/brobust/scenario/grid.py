@@ -7,6 +7,8 @@ import json
 import math
 import random
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from brobust import files
 from brobust.errors import BadInput
+from brobust.scenario import defaults
 from brobust.scenario.defaults import KERNELS, kernels_of
 from brobust.scenario.fields import DEFAULT_GRID, FIELDS
 from brobust.scenario.model import Run, Scenario
@@ -27,26 +30,69 @@ MAX_CELLS = 100_000  # in one cross product: ten lists of ten values each are a 
 Table = TypeVar("Table", bound=BaseModel)
 
 
+@dataclass(frozen=True)
+class _Here:
+    """A grid with the kernels that this machine has."""
+
+    fields: dict[str, Any]
+    repeats: dict[Scenario, int]
+    notes: list[str]
+
+
 class Grid:
     """A scenario file or command line: a cross product of scenarios, repeated and shuffled; or several cross products,
     each with its own changes in a table of `[[grids]]`."""
 
     def __init__(self, fields: Mapping[str, Any]):
         try:
-            self.fields = json.loads(json.dumps(dict(fields)))  # a deep copy, and proof that it is plain data
+            self._written = json.loads(json.dumps(dict(fields)))  # a deep copy, and proof that it is plain data
         except TypeError as error:  # TOML has dates
             raise BadInput(f"scenario: no field takes a date or a time of day ({error})") from None
-        _check_tables(self.fields, "grids", "its own changes")
-        self.notes = _fill_in_kernels(self.fields)
+        _check_tables(self._written, "grids", "its own changes")
+        self._repeats_as_written = _repeats(self._written, as_written=True)
+
+    @property
+    def as_written(self) -> list[Scenario]:
+        """The scenarios by what the user has written alone: where that names no kernel, with the usual one, whether or
+        not this machine has it."""
+        return list(self._repeats_as_written)
+
+    @property
+    def size(self) -> int:
+        """The number of runs."""
+        return sum(self._repeats_as_written.values())
+
+    def may_continue(self, begun: Grid) -> bool:
+        """Return whether a series that was begun with that grid is the one that is asked for here. Where no kernel is
+        named here, it is the one with which the series was begun."""
+        ours, theirs = self._written, begun._written
+        return bool(ours == theirs or ours == _without_kernels(theirs))
+
+    @cached_property
+    def _here(self) -> _Here:
+        fields = json.loads(json.dumps(self._written))
+        names = _fill_in_kernels(fields)
+        notes = [why for kernels, name in names.items() if (why := kernels.why_default(name)) is not None]
+        # An accelerator that is a list chooses among kernels, too.
+        are_usual = all(name == kernels.DEFAULT for kernels, name in names.items())
+        if are_usual and all("kernel" in own or "kernel" in fields for own in fields.get("grids") or [fields]):
+            return _Here(fields, self._repeats_as_written, notes)
+        return _Here(fields, _repeats(fields), notes)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields as they were given, and the kernels that this machine has for those that name none."""
+        return self._here.fields
+
+    @property
+    def notes(self) -> list[str]:
         """Sentences for the user: which kernel was taken where none was named, if it is not the usual one."""
-        common = {key: value for key, value in self.fields.items() if key != "grids"}
-        parts = [_part(override(common, own)) for own in self.fields.get("grids") or [{}]]
-        # A scenario in several grids is measured once, with the largest number of repeats that one of them asks for.
-        self._repeats: dict[Scenario, int] = {}
-        for scenarios, repeat in parts:
-            for one in scenarios:
-                self._repeats[one] = max(repeat, self._repeats.get(one, 0))
-        self.scenarios = list(self._repeats)
+        return self._here.notes
+
+    @property
+    def scenarios(self) -> list[Scenario]:
+        """What is measured on this machine."""
+        return list(self._here.repeats)
 
     @classmethod
     def from_file(cls, file: Path, flags: Mapping[str, Any]) -> Grid:
@@ -61,8 +107,9 @@ class Grid:
     def runs(self) -> list[Run]:
         """Return every repeat of every scenario, shuffled by the seed, so that a drift of the machine hits all cells
         equally."""
-        repeats = max(self._repeats.values())
-        runs = [Run(scenario=s, repeat=r) for r in range(repeats) for s, repeat in self._repeats.items() if r < repeat]
+        of_each = self._here.repeats
+        repeats = max(of_each.values())
+        runs = [Run(scenario=s, repeat=r) for r in range(repeats) for s, repeat in of_each.items() if r < repeat]
         random.Random(json.dumps(self.fields.get("seed"))).shuffle(runs)
         return runs
 
@@ -76,9 +123,9 @@ def _default_grid(*given: Mapping[str, Any]) -> dict[str, Any]:
     return grid
 
 
-def _fill_in_kernels(fields: dict[str, Any]) -> list[str]:
+def _fill_in_kernels(fields: dict[str, Any]) -> dict[Any, str]:
     """Name the kernel in each grid that names none, so that a series is completed with the kernel that it was begun
-    with. Return a sentence for each kernel that is not the usual one."""
+    with. Return the kernels that were named, by the module that has chosen each."""
     chosen: dict[Any, str] = {}
     for own in fields.get("grids") or [fields]:
         backend, accelerator = (own.get(key, fields.get(key)) for key in ("backend", "accelerator"))
@@ -88,10 +135,30 @@ def _fill_in_kernels(fields: dict[str, Any]) -> list[str]:
         if not isinstance(accelerator, list):  # else each scenario takes what its own accelerator runs
             kernels = kernels_of(backend, accelerator)
             chosen[kernels] = own["kernel"] = chosen.get(kernels) or kernels.default()
-    return [why for kernels, name in chosen.items() if (why := kernels.why_default(name)) is not None]
+    return chosen
 
 
-def _part(fields: Mapping[str, Any]) -> tuple[list[Scenario], int]:
+def _without_kernels(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: [_without_kernels(own) for own in value] if key == "grids" else value
+        for key, value in fields.items()
+        if key != "kernel"
+    }
+
+
+def _repeats(fields: Mapping[str, Any], *, as_written: bool = False) -> dict[Scenario, int]:
+    """Return the scenarios, each with its repeats. One that is in several grids is measured once, with the largest
+    number of repeats that one of them asks for."""
+    common = {key: value for key, value in fields.items() if key != "grids"}
+    parts = [_part(override(common, own), as_written) for own in fields.get("grids") or [{}]]
+    repeats: dict[Scenario, int] = {}
+    for scenarios, repeat in parts:
+        for one in scenarios:
+            repeats[one] = max(repeat, repeats.get(one, 0))
+    return repeats
+
+
+def _part(fields: Mapping[str, Any], as_written: bool) -> tuple[list[Scenario], int]:
     """Return the scenarios of one cross product, and their repeats."""
     _check_tables(fields, "flows", "cc, count and start")
     _check_tables(fields, "senders", "share and timeslice")
@@ -100,7 +167,7 @@ def _part(fields: Mapping[str, Any]) -> tuple[list[Scenario], int]:
         raise BadInput(f"repeat: {repeat!r} is not a whole number between 1 and 10000")
     if (cells := _count(fields)) > MAX_CELLS:
         raise BadInput(f"the lists span {cells} cells; give shorter lists, which span at most {MAX_CELLS}")
-    return [scenario(point) for point in _points(fields)], repeat
+    return [scenario(point, as_written=as_written) for point in _points(fields)], repeat
 
 
 def _check_tables(fields: Mapping[str, Any], name: str, holds: str) -> None:
@@ -109,16 +176,19 @@ def _check_tables(fields: Mapping[str, Any], name: str, holds: str) -> None:
         raise BadInput(f"{name}: {tables!r} is not a list of tables; write [[{name}]] with {holds}")
 
 
-def scenario(point: Mapping[str, Any]) -> Scenario:
-    """Return one scenario from its fields; refuse in one line what does not fit."""
-    return validated(Scenario, point)
+def scenario(point: Mapping[str, Any], *, as_written: bool = False) -> Scenario:
+    """Return one scenario from its fields; refuse in one line what does not fit. `as_written`: without looking at which
+    kernels this machine has."""
+    return validated(Scenario, point, context={defaults.AS_WRITTEN: as_written})
 
 
-def validated(table: type[Table], fields: Mapping[str, Any], whole: str = "scenario") -> Table:
+def validated(
+    table: type[Table], fields: Mapping[str, Any], whole: str = "scenario", context: Mapping[str, Any] | None = None
+) -> Table:
     """Return a table from its fields; refuse in one line what does not fit. `whole`: what the line begins with if it is
     not about one field."""
     try:
-        return table.model_validate(fields)
+        return table.model_validate(fields, context=context)
     except ValidationError as error:
         first = error.errors()[0]
         raise BadInput(_one_line(first["loc"], first["msg"], first["input"], first["type"], whole)) from None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from brobust import quic, units
 from brobust.scenario import defaults, types
@@ -58,8 +58,8 @@ class Scenario(Table):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_in_the_backends_own_defaults(cls, given: Any) -> Any:
-        return defaults.filled_in(given)
+    def _fill_in_the_backends_own_defaults(cls, given: Any, info: ValidationInfo) -> Any:
+        return defaults.filled_in(given, as_written=bool((info.context or {}).get(defaults.AS_WRITTEN)))
 
     def broken_rules(self) -> Iterator[str]:
         yield from _flows_send_within_the_run(self)
@@ -144,6 +144,11 @@ class Scenario(Table):
                 del fields["nic"][key]
         canonical = json.dumps(fields, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+    @property
+    def contentions(self) -> list[Contention]:
+        """The contention of every sender for which there is a table, and of the receiver."""
+        return [self.contention, *self.senders, self.receiver]
 
     def driver_of(self, contention: Contention) -> str:
         """Return what takes the CPU away: virtual (exact timeslices), deadline, burner, quota, competitor or replay;

@@ -26,6 +26,8 @@ def draw(s: Scenario, seed: int) -> list[tuple[int, int]]:
     drawn, cross = random.Random(f"cross traffic {seed}"), s.cross_traffic
     smallest = _smallest(cross.size, cross.shape, cross.max_size)
     per_ns = s.mean_transfers / s.duration
+    if per_ns == 0:  # of a load so small that the division leaves nothing of it
+        return []
     flows, at = [], 0.0
     while (at := at - math.log(1 - drawn.random()) / per_ns) < s.duration:
         size = _size(drawn.random(), smallest, cross.shape, cross.max_size)

@@ -7,6 +7,7 @@ For the same files the RAM disk is the same, byte for byte.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import shlex
 import shutil
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from brobust import units
 from brobust.errors import BadInput, MissingSupport
+from brobust.files import read
 from brobust.host import libraries
 
 DIRECTORIES = ("bin", "dev", "dev/shm", "etc", "lib", "proc", "root", "sys", "tmp")
@@ -39,6 +41,7 @@ NO_RDRAND = "OPENSSL_ia32cap=~0x4000000000000000"
 ENVIRONMENT = ("PATH=/bin", "HOME=/root", "TMPDIR=/tmp", f"LD_LIBRARY_PATH=/{LIBRARIES}", NO_RDRAND)
 # Half of a kernel's memory holds all files, those that programs write too.
 MAX_BYTES = 256 << 20
+MAX_FILES = 10_000
 
 
 @dataclass(frozen=True)
@@ -75,16 +78,23 @@ def _commands(sender: str, receiver: str, files: tuple[str, ...], *_state: objec
     words = [_packed("programs.sender", sender, packed), _packed("programs.receiver", receiver, packed)]
     for name, file in _given_files(files):
         _pack("programs.files", name, file, packed)
-    size = sum(file.stat().st_size for file in packed.values())
-    if size > MAX_BYTES:
-        raise BadInput(
-            f"programs: the programs and their files are {units.show_size(size)}; give at most "
-            f"{units.show_size(MAX_BYTES)}"
-        )
-    content = {name: file.read_bytes() for name, file in packed.items()}
+    content = dict(_contents(packed))
     hashes = {first: hashlib.sha256(content[first.lstrip("/")]).hexdigest() for first, *_ in words}
     executable = {name for name, file in packed.items() if os.access(file, os.X_OK)}
     return Commands(words[0], words[1], archive({**TEXTS, **content}, executable), hashes)
+
+
+def _contents(packed: Mapping[str, Path]) -> Iterator[tuple[str, bytes]]:
+    """Yield the content of each file; refuse more than fits into the RAM disk, before it is read."""
+    left = MAX_BYTES
+    for name, file in packed.items():
+        try:
+            content = read(file, left)
+        except BadInput as refusal:
+            allowed = f"the programs and their files may have {units.show_size(MAX_BYTES)} together"
+            raise BadInput(f"programs: {refusal}; {allowed}") from None
+        left -= len(content)
+        yield name, content
 
 
 def split(field: str, command: str) -> tuple[str, ...]:
@@ -125,19 +135,29 @@ def _pack(field: str, name: str, file: Path, packed: dict[str, Path]) -> None:
 
 def _given_files(files: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
     """Yield the given files, and those in given directories, with the names that they have for the programs: programs
-    start in /, so a relative path is the same there."""
+    start in /, so a relative path is the same there. Refuse directories with more than a RAM disk is made of."""
+    seen = itertools.count(1)
     for given in files:
         path = Path(given)
         if ".." in path.parts or not path.name:
             raise BadInput(f"programs.files: {given!r} is not below this directory; give it as an absolute path")
         if not path.exists():
             raise BadInput(f"programs.files: {given!r} does not exist")
-        found = sorted(path.rglob("*")) if path.is_dir() else [path]
-        for file in found:
+        if not path.is_dir() and not path.is_file():
+            raise BadInput(f"programs.files: {given!r} is neither a file nor a directory")
+        for file in sorted(_below(path, seen)) if path.is_dir() else [path]:
             if file.is_file():
                 if not os.access(file, os.R_OK):
                     raise BadInput(f"programs.files: {str(file)!r} cannot be read")
                 yield str(file).lstrip("/"), file
+
+
+def _below(directory: Path, seen: Iterator[int]) -> Iterator[Path]:
+    for above, directories, names in os.walk(directory):
+        for name in (*directories, *names):
+            if next(seen) > MAX_FILES:
+                raise BadInput(f"programs.files: {str(directory)!r} has more than {MAX_FILES} files; give fewer")
+            yield Path(above, name)
 
 
 def archive(files: Mapping[str, bytes], executable: set[str]) -> bytes:

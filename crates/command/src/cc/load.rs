@@ -69,14 +69,11 @@ pub fn run(options: &Options) -> Found {
         return Err(Refusal::bad_input(text).into());
     }
     let limit = options.duration.as_deref().map(duration).transpose()?;
-    clean_up()?;
     let name = options.name.as_str();
-    let request = Request {
-        name,
-        params: params(name, &options.param)?,
-        default_in: places(options.default, &options.netns)?,
-        json: options.json,
-    };
+    changes::check_name(name)?;
+    let params = params(name, &options.param)?;
+    clean_up()?;
+    let request = Request { name, params, default_in: places(options.default, &options.netns)?, json: options.json };
     changes::check(name, &request.params)?;
     if options.default {
         if let Some(warning) = Offered::find(name).ok().and_then(|offered| offered.warning()) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use brobust_ccload as ccload;
 use brobust_host::Refusal;
 use clap::Args;
 use serde_json::json;
@@ -30,6 +31,12 @@ pub struct Options {
 pub fn run(options: &Options) -> Found {
     if options.all == options.name.is_some() {
         return Err(Refusal::bad_input("give the name of one congestion control, or --all").into());
+    }
+    if let Some(name) = options.name.as_ref().filter(|name| !ccload::names().any(|known| known == name.as_str())) {
+        let text = format!(
+            "'{name}' is not loaded by brobust, which has no such congestion control; `brobust cc list` lists them"
+        );
+        return Err(Refusal::bad_input(text).into());
     }
     // A signal in the middle must not leave half of it.
     interrupt::catch();

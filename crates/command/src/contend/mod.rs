@@ -93,7 +93,6 @@ pub fn run(arguments: &Arguments) -> Found {
 
 fn contend(arguments: &Arguments) -> Found {
     let Arguments { force, dry_run, json, ref out, .. } = *arguments;
-    let machine = arguments.which.find()?;
     let request = arguments.options.request()?;
     let seconds = arguments.duration.as_deref().map(seconds).transpose()?;
     if force && seconds.is_none() && arguments.options.replay.is_none() {
@@ -101,6 +100,7 @@ fn contend(arguments: &Arguments) -> Found {
         return Err(Refusal::bad_input(text).into());
     }
     out.as_deref().map_or(Ok(()), check_out)?;
+    let machine = arguments.which.find()?;
     let places = hold::check(&request, &machine, force)?;
     print_found(&machine, &request, &places, json)?;
     if dry_run {
@@ -124,9 +124,10 @@ fn contend(arguments: &Arguments) -> Found {
 
 fn record(arguments: &Record) -> Found {
     check_out(&arguments.out)?;
+    let seconds = seconds(&arguments.duration)?;
     let machine = arguments.which.find()?;
     let mut screen = Screen::new(arguments.json);
-    let report = hold::record(&machine, seconds(&arguments.duration)?, &arguments.out, &mut screen)?;
+    let report = hold::record(&machine, seconds, &arguments.out, &mut screen)?;
     screen.finish(&report, &machine)?;
     Ok(ExitCode::from(if report.end.is_some_and(|end| end.interrupted) { 130 } else { 0 }))
 }

@@ -2,7 +2,6 @@
 //! `brobust run`, or from a table of the user's own. python/brobust/contention/recordings.py reads the same ones.
 
 use std::fs::{self, File};
-use std::io::{BufReader, ErrorKind};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::Arc;
@@ -24,6 +23,12 @@ use crate::files;
 
 /// Three years: in ns such times, and sums of them, fit into 64 bits.
 const MAX_TIME_S: f64 = 1e8;
+
+/// As in python/brobust/files.py and contention/recordings.py.
+const MAX_TEXT: u64 = 4_000_000;
+const MAX_BYTES: u64 = 1_000_000_000;
+/// A small Parquet file may hold any number of equal rows.
+const MAX_ROWS: usize = 20_000_000;
 
 const COLUMNS: &str = "message recording {
     required int64 thread;
@@ -142,9 +147,11 @@ pub fn offtimes(recording: &str) -> Result<Vec<(u64, u64)>> {
 
 fn of_dataset(directory: &Path, run: &str) -> Result<Vec<Row>> {
     let name = directory.display();
-    let about = fs::read_to_string(directory.join("dataset.json")).unwrap_or_default();
-    if !serde_json::from_str::<serde_json::Value>(&about).is_ok_and(|about| about.is_object()) {
-        return Err(Refusal::bad_input(format!("{name} holds no dataset (no readable dataset.json in it)")));
+    let refuse = |why: &str| Err(Refusal::bad_input(format!("{name} holds no dataset: its dataset.json {why}")));
+    match files::read(&directory.join("dataset.json"), MAX_TEXT) {
+        Ok(about) if serde_json::from_slice(&about).is_ok_and(|about: serde_json::Value| about.is_object()) => {}
+        Ok(_) => return refuse("is no table in JSON"),
+        Err(why) => return refuse(&why),
     }
     let files = fs::read_dir(directory.join("offtimes")).into_iter().flatten().flatten();
     let stem = |path: &Path| {
@@ -294,23 +301,24 @@ impl Cell {
 }
 
 fn read(file: &Path) -> Result<Table> {
-    let refuse = |why: &str| Refusal::bad_input(format!("replay: {} cannot be read ({why})", file.display()));
-    let opened = File::open(file).map_err(|error| refuse(&files::reason(&error)))?;
+    let refuse = |why: &str| Refusal::bad_input(format!("replay: {}: {why}", file.display()));
     if file.extension().is_some_and(|extension| extension == "parquet") {
         // A file that was changed by hand may break what the reader relies on: it then panics.
+        let opened = files::open(file, MAX_BYTES).map_err(|why| refuse(&why))?;
         let hook = panic::take_hook();
         panic::set_hook(Box::new(|_| ()));
         let read = panic::catch_unwind(AssertUnwindSafe(|| read_parquet(opened)));
         panic::set_hook(hook);
         let table = read.ok().and_then(std::result::Result::ok);
-        return table.ok_or_else(|| refuse("damaged, or compressed by neither zstd nor snappy"));
+        return table.ok_or_else(|| {
+            refuse(&format!(
+                "cannot be read (damaged, compressed by neither zstd nor snappy, or of more than {MAX_ROWS} rows)"
+            ))
+        });
     }
-    let table = match std::io::read_to_string(BufReader::new(opened)) {
-        Ok(text) => read_csv(&text),
-        Err(error) if error.kind() == ErrorKind::InvalidData => None,
-        Err(error) => return Err(refuse(&files::reason(&error))),
-    };
-    table.ok_or_else(|| refuse("neither csv nor .parquet"))
+    let content = files::read(file, MAX_BYTES).map_err(|why| refuse(&why))?;
+    let table = std::str::from_utf8(&content).ok().and_then(read_csv);
+    table.ok_or_else(|| refuse("cannot be read (neither csv nor .parquet)"))
 }
 
 fn read_parquet(file: File) -> std::result::Result<Table, ParquetError> {
@@ -328,6 +336,9 @@ fn read_parquet(file: File) -> std::result::Result<Table, ParquetError> {
             }
         }
         rows.push(row);
+        if rows.len() > MAX_ROWS {
+            return Err(ParquetError::General("too many rows".into()));
+        }
     }
     Ok(Table { columns, rows })
 }
@@ -459,7 +470,7 @@ mod tests {
         assert!(refused("start_s,duration_ms\n1,nan\n").contains("a time that is no number"));
         assert!(refused("start_s,duration_ms\n1,0\n").contains("holds no off-time"));
         assert!(refused("start_s,duration_ms\n1,2000\n2,10\n").contains("overlap, at 1 s and 2 s"));
-        assert!(offtimes("no-such.csv").unwrap_err().text.contains("no-such.csv cannot be read (no such file"));
+        assert!(offtimes("no-such.csv").unwrap_err().text.contains("no-such.csv: cannot be read (no such file"));
         let empty = offtimes(&scratch.0.display().to_string()).unwrap_err().text;
         assert!(empty.contains("holds no dataset"));
     }
