@@ -305,6 +305,15 @@ main()
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "brobust: interrupted\n")
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["kernel", "list"], ["cc", "list"]])
+def test_standard_output_that_cannot_be_written_is_one_line(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "brobust", *arguments]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    said = "brobust: standard output cannot be written: no space left on device; make room, then repeat the command\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
 @pytest.mark.parametrize(
     ("error", "status", "words"),
     [

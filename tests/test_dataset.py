@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from brobust import files
 from brobust.analysis import summary
 from brobust.dataset import (
     PACKETS,
@@ -85,6 +87,35 @@ def test_a_full_disk_is_said_and_what_was_measured_stays(dataset: Dataset, monke
         runner._append(dataset, [(run, _measured(run.id))])
     assert dataset.finished() == {"a-0"}
     assert not list(dataset.directory.rglob("*.new"))
+
+
+def test_a_dataset_that_is_removed_while_it_is_measured_is_not_begun_again(dataset: Dataset) -> None:
+    shutil.rmtree(dataset.directory)
+    with pytest.raises(WriteFailed, match="was removed while runs were measured into it; let it stay, then"):
+        dataset.append("a-0", _measured("a-0"))
+    assert not dataset.directory.exists()
+
+
+def test_where_the_first_run_has_no_room_the_directory_is_left_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = Grid.from_flags({})
+    dataset = Dataset.create(tmp_path / "d", grid, {})
+    written = files.write_table
+
+    def full(file: Path, table: pl.DataFrame) -> None:
+        if file.parent.name == "runs":
+            raise WriteFailed("no room", "make room")
+        written(file, table)
+
+    monkeypatch.setattr(files, "write_table", full)
+    with dataset.writing(), pytest.raises(WriteFailed):
+        dataset.append("a-0", _rates("a-0"))
+    assert (dataset.directory / "throughput").exists()
+    with dataset.writing():
+        assert dataset.discard_if_empty()
+    assert not dataset.directory.exists()
+    Dataset.create(dataset.directory, grid, {})
 
 
 def test_a_table_that_nobody_needs_is_not_written(tmp_path: Path) -> None:
