@@ -83,8 +83,8 @@ def run(number: int, loaded: bool, out: Path) -> dict[str, Any]:
                 stages[found[1].decode()] = time.monotonic()
     edges = [*stages.values(), time.monotonic()]
     minutes = {stage: (end - start) / 60 for stage, start, end in zip(stages, edges, edges[1:], strict=False)}
-    found = FAILED.finditer(log.read_bytes()) if make.returncode else ()
-    failures = [next(group for group in one.groups() if group).decode(errors="replace") for one in found]
+    reported = FAILED.finditer(log.read_bytes()) if make.returncode else ()
+    failures = [next(group for group in one.groups() if group).decode(errors="replace") for one in reported]
     return {
         "run": number,
         "commit": subprocess.run(

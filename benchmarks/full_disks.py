@@ -37,7 +37,7 @@ BROBUST = [sys.executable, "-m", "brobust"]
 SHORT = ["--bandwidth", "5mbit", "--duration", "1s", "--share", "0.5"]
 SERIES = [*SHORT, "--cc", "cubic,bbr", "--repeat", "4", "--jobs", "1"]
 IPERF3 = [*SHORT, "--cc", "cubic", "--repeat", "2", "--traffic", "iperf3"]
-TABLES = ([], ["--samples", "ack"], ["--packets"])
+TABLES: tuple[list[str], ...] = ([], ["--samples", "ack"], ["--packets"])
 
 # What brobust does with its cache apart from commands that take minutes: it prints as a command does.
 IN_CACHE = """

@@ -169,7 +169,7 @@ class Terminal:
         self.process = subprocess.Popen(
             [str(BROBUST), *arguments], stdin=slave, stdout=slave, stderr=slave, cwd=place.directory / "work",
             env=environment, start_new_session=True,
-            preexec_fn=lambda: (_default_signals(), fcntl.ioctl(0, termios.TIOCSCTTY, 0)),
+            preexec_fn=_with_terminal,
         )  # fmt: skip
         os.close(slave)
 
@@ -210,6 +210,11 @@ def _default_signals() -> None:
     """A shell that starts this in the background has made it ignore SIGINT, and nohup SIGHUP."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
+
+
+def _with_terminal() -> None:
+    _default_signals()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def state(place: Place) -> dict[str, set[str]]:
