@@ -89,7 +89,11 @@ def test_toml_with_the_mark_that_some_editors_put_before_it_is_read(tmp_path: Pa
 def test_a_directory_or_a_loop_of_links_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
-    for file, why in ((tmp_path, "is a directory"), (loop, "cannot be read")):
+    for file, why in (
+        (Path("/dev/zero"), "is a character device"),
+        (tmp_path, "is a directory"),
+        (loop, "cannot be read"),
+    ):
         with pytest.raises(BadInput, match=why):
             files.read_toml(file)
 
@@ -145,3 +149,27 @@ ls -A {tmp_path}
 def test_a_program_that_could_not_write_says_so(tmp_path: Path, said: str, words: str | None) -> None:
     failed = files.said_by_program(said, tmp_path)
     assert (failed is None) if words is None else (words in str(failed))
+
+
+def test_what_never_ends_or_waits_is_not_read(tmp_path: Path) -> None:
+    pipe, sparse, small = tmp_path / "pipe", tmp_path / "sparse", tmp_path / "small"
+    os.mkfifo(pipe)
+    with sparse.open("wb") as file:
+        file.truncate(1 << 40)
+    small.write_text("1234")
+    assert files.read(small, 4) == b"1234"
+    assert files.read(Path("/proc/self/stat"), 4000)  # its size is said to be 0
+    refused = {
+        pipe: "is a named pipe; give a regular file", sparse: "give a file of at most 4kB", small: "has 4B",
+        Path("/proc/self/smaps"): "does not end after 3B", Path("/dev/null"): "is a character device",
+    }  # fmt: skip
+    for file, why in refused.items():
+        with pytest.raises(BadInput, match=why):
+            files.read(file, 4000 if file == sparse else 3)
+
+
+@pytest.mark.parametrize("deep", ["x = " + "[" * 100_000, "a." * 500_000 + "b = 1", "[" + "'a' . " * 100_000 + "b]"])
+def test_toml_that_is_nested_deep_is_refused_at_once(tmp_path: Path, deep: str) -> None:
+    (file := tmp_path / "deep.toml").write_text(deep)
+    with pytest.raises(BadInput, match="nested more than 20 deep"):
+        files.read_toml(file)

@@ -64,16 +64,22 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
 sys.addaudithook(_watch)
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The user's directory: datasets of other runs, and a directory with something else. Nothing is changed in it."""
+    home = tmp_path_factory.mktemp("home")
+    for name in ("runs", "other/virtual", "other/vm", "other/data"):
+        Dataset.create(home / name, Grid.from_flags({"repeat": 7, "kernel": "virtual-6.12"}), {})
+    (home / "foreign").mkdir()
+    (home / "foreign" / "thesis.tex").touch()
+    return home
+
+
 @pytest.fixture
-def no_world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Only the user's words and files: a dataset of other runs, and a directory with something else."""
+def no_world(monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator[None]:
+    """Nothing is there but the user's words and files."""
     global _watched
-    Dataset.create(tmp_path / "runs", Grid.from_flags({"repeat": 7, "kernel": "virtual-6.12"}), {})
-    for name in ("virtual", "vm", "data"):
-        Dataset.create(tmp_path / "other" / name, Grid.from_flags({"repeat": 7, "kernel": "virtual-6.12"}), {})
-    (tmp_path / "foreign").mkdir()
-    (tmp_path / "foreign" / "thesis.tex").touch()
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(home)
 
     def touched(*arguments: Any, **_: Any) -> Any:
         raise AssertionError(f"the world was touched: {arguments}")

@@ -78,7 +78,8 @@ class Order:
                 raise BadInput(
                     f"--source: {tree} is not a kernel tree: it has no {needed}; give an unpacked Linux source"
                 )
-        return cls(virtual_kernels.with_tick(name or f"virtual-{version_of(tree)}", tick), tick, tree=tree.resolve())
+        name = virtual_kernels.check_name(name or f"virtual-{version_of(tree)}")
+        return cls(virtual_kernels.with_tick(name, tick), tick, tree=tree.resolve())
 
 
 # Of a tree that is copied: Linux 6.12 has 86,000 files, and built with everything and debugging data tens of gigabytes.

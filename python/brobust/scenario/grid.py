@@ -24,7 +24,7 @@ from brobust.scenario.model import Run, Scenario
 # Lists of tables that together belong to one scenario, and lists that are one value. Neither is an axis.
 TABLES = ("flows", "senders")
 VALUES = frozenset(row.key for row in FIELDS.values() if isinstance(row.default, list))
-MAX_CELLS = 100_000  # in one cross product: ten lists of ten values each are a mistake
+MAX_CELLS = 100_000  # of all grids together: ten lists of ten values each are a mistake
 
 
 Table = TypeVar("Table", bound=BaseModel)
@@ -150,7 +150,10 @@ def _repeats(fields: Mapping[str, Any], *, as_written: bool = False) -> dict[Sce
     """Return the scenarios, each with its repeats. One that is in several grids is measured once, with the largest
     number of repeats that one of them asks for."""
     common = {key: value for key, value in fields.items() if key != "grids"}
-    parts = [_part(override(common, own), as_written) for own in fields.get("grids") or [{}]]
+    whole = [override(common, own) for own in fields.get("grids") or [{}]]
+    if (cells := sum(map(_count, whole))) > MAX_CELLS:
+        raise BadInput(f"the lists span {cells} cells; give shorter lists, which span at most {MAX_CELLS}")
+    parts = [_part(one, as_written) for one in whole]
     repeats: dict[Scenario, int] = {}
     for scenarios, repeat in parts:
         for one in scenarios:
@@ -165,8 +168,6 @@ def _part(fields: Mapping[str, Any], as_written: bool) -> tuple[list[Scenario], 
     repeat = fields.get("repeat", 1)
     if not isinstance(repeat, int) or isinstance(repeat, bool) or not 1 <= repeat <= 10_000:
         raise BadInput(f"repeat: {repeat!r} is not a whole number between 1 and 10000")
-    if (cells := _count(fields)) > MAX_CELLS:
-        raise BadInput(f"the lists span {cells} cells; give shorter lists, which span at most {MAX_CELLS}")
     return [scenario(point, as_written=as_written) for point in _points(fields)], repeat
 
 

@@ -323,7 +323,12 @@ fn read(file: &Path) -> Result<Table> {
 
 fn read_parquet(file: File) -> std::result::Result<Table, ParquetError> {
     let reader = SerializedFileReader::new(file)?;
-    let schema = reader.metadata().file_metadata().schema();
+    let too_many = || ParquetError::General("too many rows".into());
+    let about = reader.metadata().file_metadata();
+    if about.num_rows() > MAX_ROWS as i64 {
+        return Err(too_many());
+    }
+    let schema = about.schema();
     let columns: Vec<String> = schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
     let needed = schema.get_fields().iter().filter(|field| Row::default().cell(field.name()).is_some());
     let projection = Type::group_type_builder(schema.name()).with_fields(needed.cloned().collect()).build()?;
@@ -337,7 +342,7 @@ fn read_parquet(file: File) -> std::result::Result<Table, ParquetError> {
         }
         rows.push(row);
         if rows.len() > MAX_ROWS {
-            return Err(ParquetError::General("too many rows".into()));
+            return Err(too_many()); // what the file says of itself need not be true
         }
     }
     Ok(Table { columns, rows })
