@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from brobust import extras
+from brobust.dataset import Dataset
+from brobust.report import reproduced
+from brobust.scenario import Grid
 from brobust.study import STUDIES
 from conftest import refused
 
@@ -29,8 +32,11 @@ def test_the_extra_is_what_pyproject_says() -> None:
     ],
 )  # fmt: skip
 def test_what_needs_the_extra_is_refused_with_the_command_that_installs_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    Dataset.create(Path("x"), Grid.from_flags({"kernel": "virtual-6.12"}), {})
+    monkeypatch.setattr(reproduced, "Reproduced", lambda directory: directory)
     monkeypatch.setattr(extras, "missing", lambda: ["matplotlib"])
     said = refused(capsys, *command.split())
     assert "the extra `study`" in said and "install" in said and "'brobust[study]'" in said
@@ -40,6 +46,9 @@ def test_the_figure_in_the_terminal_needs_no_extra() -> None:
     program = f"""
 import sys
 from brobust import extras
+from brobust.dataset import Dataset
+from brobust.report import reproduced
+from brobust.scenario import Grid
 sys.modules.update(dict.fromkeys(extras.STUDY))  # as if they were not installed
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from types import SimpleNamespace as Dataset
