@@ -32,7 +32,7 @@ PATIENCE_SECONDS = 1.0
 DELICATE = frozenset({"__del__", "__exit__"})
 DELICATE_METHODS = frozenset({
     "Popen.__init__", "Popen.__enter__", "Thread.start", "Condition.__enter__", "Condition._acquire_restore",
-    "Condition._release_save", "finished_first.<locals>.delicate",
+    "Condition._release_save", "_UnixSelectorEventLoop.__init__", "finished_first.<locals>.delicate",
 })  # fmt: skip
 DELICATE_CLASS = "TemporaryDirectory."
 IMPORT = "<frozen importlib._bootstrap>"

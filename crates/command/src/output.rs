@@ -24,6 +24,8 @@ pub fn line(text: &str) -> Result<(), Stop> {
 pub fn stop(error: &io::Error) -> Stop {
     match error.kind() {
         ErrorKind::BrokenPipe => Stop::OutputClosed,
+        // The terminal is gone, and its SIGHUP may not have come yet.
+        _ if is_closed() => Stop::Interrupted,
         _ => Stop::Refused(Refusal::not_written(format!(
             "standard output cannot be written: {}; make room, then repeat the command",
             reason(error)
