@@ -68,7 +68,7 @@ def run(number: int, loaded: bool, out: Path) -> dict[str, Any]:
     shutil.rmtree(clone, ignore_errors=True)
     subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
     log, begun, stages = out / f"run-{number}.log", time.monotonic(), {}
-    with contextlib.ExitStack() as beside, log.open("wb") as written:
+    with contextlib.ExitStack() as beside, log.open("wb", buffering=0) as written:
         if loaded:
             beside.enter_context(load(out))
         make = beside.enter_context(
