@@ -47,6 +47,7 @@ unit: setup
 	@echo "== $@"
 	@if [ "$$(id -u)" -eq 0 ]; then $(RUST_TESTS) -- --include-ignored --show-output; \
 	else $(RUST_TESTS) -- --show-output && echo "unit: not root, so Rust tests that need root were ignored"; fi
+	@scripts/rust_deps.sh keep
 	.venv/bin/pytest $(SIDE_BY_SIDE) -m "not vm and not virtual and not compiles"
 
 # Compile kernel modules and repaired kernel trees.

@@ -168,6 +168,7 @@ if [[ $parts == *" vm "* ]]; then
 	beside+=($!)
 fi
 say "building"
+scripts/rust_deps.sh restore
 sync --extra study
 place() { # PACKAGE DIRECTORY PROGRAM: builds a program and puts it where the Python package looks for it
 	cargo build --release --quiet --locked -p "$1"

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Keeps what cargo compiled of other people's crates in the cache, so that a fresh clone need not compile them again:
+#
+#   restore    takes it, if the cache has it and nothing is built here yet
+#   keep       leaves it there, if the cache does not have it
+#
+# Only crates of the registry are kept. Cargo tells by Cargo.lock, features, profile and compiler whether they fit, and
+# compiles those again that do not. Our own crates it compares by date, which between two clones means nothing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/brobust/rust
+key=$({ cargo --version; printf '%s\n' "${RUSTFLAGS:-}"; cat Cargo.lock Cargo.toml crates/*/Cargo.toml; } | sha256sum | cut -c1-16)
+kept=$cache/$key.tar
+
+case ${1:-} in
+restore)
+	[ ! -d target/release ] && [ -f "$kept" ] || exit 0
+	mkdir -p target
+	tar -xf "$kept" -C target || rm -rf target "$kept"
+	;;
+keep)
+	[ ! -f "$kept" ] || exit 0
+	mkdir -p "$cache"
+	rm -f "$cache"/*.tar # for other versions of our dependencies
+	being_written=$(mktemp "$cache/being-written.XXXXXX")
+	trap 'rm -f "$being_written"' EXIT
+	# Without a date's fractions, what was compiled from another crate could look older than that.
+	cd target
+	find release debug -type f \( -path '*/build/*' -o -path '*/.fingerprint/*' -o -path '*/deps/*.*' \) \
+		! -path '*brobust*' ! -path '*_core*' -print0 |
+		tar --format=posix --null -T - -cf "$being_written"
+	mv "$being_written" "$kept"
+	;;
+*)
+	echo "rust_deps: give restore or keep" >&2
+	exit 2
+	;;
+esac
