@@ -11,25 +11,26 @@ cd "$(dirname "$0")/.."
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/brobust/rust
 key=$({ cargo --version; printf '%s\n' "${RUSTFLAGS:-}"; cat Cargo.lock Cargo.toml crates/*/Cargo.toml; } | sha256sum | cut -c1-16)
-kept=$cache/$key.tar
+kept=$cache/$key.tar.zst
 
 case ${1:-} in
 restore)
 	[ ! -d target/release ] && [ -f "$kept" ] || exit 0
 	mkdir -p target
-	tar -xf "$kept" -C target || rm -rf target "$kept"
+	tar --zstd -xf "$kept" -C target || rm -rf target "$kept"
 	;;
 keep)
 	[ ! -f "$kept" ] || exit 0
 	mkdir -p "$cache"
-	rm -f "$cache"/*.tar # for other versions of our dependencies
+	rm -f "$cache"/*.tar* # for other versions of our dependencies
+	find "$cache" -name 'being-written.*' -mmin +60 -delete # by a call that was killed
 	being_written=$(mktemp "$cache/being-written.XXXXXX")
 	trap 'rm -f "$being_written"' EXIT
-	# Without a date's fractions, what was compiled from another crate could look older than that.
+	# In this format dates keep their fractions; without them, a crate could look older than one it was compiled from.
 	cd target
 	find release debug -type f \( -path '*/build/*' -o -path '*/.fingerprint/*' -o -path '*/deps/*.*' \) \
 		! -path '*brobust*' ! -path '*_core*' -print0 |
-		tar --format=posix --null -T - -cf "$being_written"
+		tar --format=posix --null -T - --use-compress-program "zstd -q -T0" -cf "$being_written"
 	mv "$being_written" "$kept"
 	;;
 *)

@@ -18,12 +18,12 @@ refuse() { say "$*"; exit 2; }
 
 parts=" ${*:-virtual vm trees} "
 # The Rust part of the Python package loads BPF, whatever the backend: hence clang and libbpf's libraries.
-packages=(python3 python3-venv ca-certificates clang libelf-dev zlib1g-dev gcc libc6-dev make pkg-config)
+packages=(python3 python3-venv ca-certificates clang libelf-dev zlib1g-dev gcc libc6-dev make pkg-config zstd)
 groups=()
 for part in $parts; do
 	case $part in
 	virtual) packages+=(flex bison bc patch xz-utils bzip2) ;;
-	vm) packages+=(qemu-system-x86 seabios iperf3 iproute2 ethtool kmod cpio busybox-static zstd util-linux bash) ;;
+	vm) packages+=(qemu-system-x86 seabios iperf3 iproute2 ethtool kmod cpio busybox-static util-linux bash) ;;
 	trees) packages+=(coccinelle pahole diffutils) ;;
 	lint) packages+=(clang-format) ;;
 	browser) packages+=(chromium) ;;
