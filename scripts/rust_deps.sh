@@ -29,7 +29,7 @@ keep)
 	# In this format dates keep their fractions; without them, a crate could look older than one it was compiled from.
 	cd target
 	find release debug -type f \( -path '*/build/*' -o -path '*/.fingerprint/*' -o -path '*/deps/*.*' \) \
-		! -path '*brobust*' ! -path '*_core*' -print0 |
+		! -path '*brobust*' ! -name '_core*' ! -name 'lib_core*' -print0 |
 		tar --format=posix --null -T - --use-compress-program "zstd -q -T0" -cf "$being_written"
 	mv "$being_written" "$kept"
 	;;
