@@ -247,8 +247,8 @@ def test_contend_holds_each_vcpu_of_a_guest_in_phase_and_out_of_phase(tmp_path: 
         config = GuestConfig("contended", tap="", mac="", vcpus=2)
         with Guest.start(config, kernel, image.build(kernel), chosen, session) as guest:
             guest.wait_booted()
-            # These vCPUs take all CPUs. With the priority of the testbed's guests nothing else would run beside them, and
-            # with ordinary priority other work on this machine would take its part of their shares.
+            # These vCPUs take all CPUs. With the priority of the testbed's guests nothing else would run beside them,
+            # and with ordinary priority other work on this machine would take its part of their shares.
             cpus.weigh_session(guest.process.pid, "-10")
             guest.agent.spawn("brobust-guest", "spin")
             threads = [scheduling_of(thread) for thread in guest.vcpu_threads]
