@@ -56,6 +56,24 @@ def linux_6_12(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str,
     return runs, directory / "data"
 
 
+@pytest.fixture(scope="module")
+def faithful(
+    linux_6_12: tuple[list[dict[str, Any]], Path], tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, Any]]:
+    """The same runs, each with its dataset. One whose vCPU had another share than was asked for, because this machine
+    was busy with something else, says nothing of BBR, and brobust calls it unfaithful: it is measured again."""
+    runs, data = linux_6_12
+    found = [{**run, "data": data} for run in runs]
+    for _ in range(2):
+        for number, run in enumerate(found):
+            if run["outcome"] == "unfaithful":
+                again = tmp_path_factory.mktemp("again")
+                cell = ["--cc", run["cc"], "--share", str(run["share"]), "--duration", "5s", "--samples", "50ms"]
+                (measured,) = _series(again, *cell, "--repeat", "1")
+                found[number] = {**measured, "data": again / "data"}
+    return found
+
+
 @pytest.mark.virtual
 def test_virtual_time_with_the_recorded_offtimes_comes_to_the_same(
     linux_6_12: tuple[list[dict[str, Any]], Path], tmp_path: Path
@@ -90,34 +108,33 @@ def _collapsed(ratios: dict[tuple[str, float], float]) -> float:
     return statistics.geometric_mean([ratios["bbr", 0.5], ratios["bbr", 0.25]])
 
 
-def test_undisturbed_all_three_fill_the_path(linux_6_12: tuple[list[dict[str, Any]], Path]) -> None:
-    runs, data = linux_6_12
-    carried = json.loads((data / "calibration.jsonl").read_text())["cubic_mbps"]
+def test_undisturbed_all_three_fill_the_path(
+    linux_6_12: tuple[list[dict[str, Any]], Path], faithful: list[dict[str, Any]]
+) -> None:
+    carried = json.loads((linux_6_12[1] / "calibration.jsonl").read_text())["cubic_mbps"]
     for cc in ("cubic", "bbr", "bbr_robust"):
-        assert _median(runs, cc, 1.0) >= 0.85 * carried, cc
+        assert _median(faithful, cc, 1.0) >= 0.85 * carried, cc
 
 
-def test_with_half_the_cpu_bbr_collapses_cubic_does_not_and_the_repair_helps(
-    linux_6_12: tuple[list[dict[str, Any]], Path],
+def test_with_half_the_cpu_bbr_collapses_cubic_does_not_and_the_repair_helps(faithful: list[dict[str, Any]]) -> None:
+    assert _median(faithful, "cubic", 0.5) >= 2 * _median(faithful, "bbr", 0.5)
+    assert _median(faithful, "bbr_robust", 0.5) >= 1.8 * _median(faithful, "bbr", 0.5)
+
+
+def test_with_a_quarter_of_the_cpu_cubic_is_five_times_as_fast_as_bbr(faithful: list[dict[str, Any]]) -> None:
+    assert _median(faithful, "cubic", 0.25) >= 5 * _median(faithful, "bbr", 0.25)
+
+
+def test_every_run_says_what_the_vcpu_got_and_is_unfaithful_if_that_is_not_what_was_asked_for(
+    linux_6_12: tuple[list[dict[str, Any]], Path], faithful: list[dict[str, Any]]
 ) -> None:
-    runs, _ = linux_6_12
-    assert _median(runs, "cubic", 0.5) >= 2 * _median(runs, "bbr", 0.5)
-    assert _median(runs, "bbr_robust", 0.5) >= 1.8 * _median(runs, "bbr", 0.5)
-
-
-def test_with_a_quarter_of_the_cpu_cubic_is_five_times_as_fast_as_bbr(
-    linux_6_12: tuple[list[dict[str, Any]], Path],
-) -> None:
-    runs, _ = linux_6_12
-    assert _median(runs, "cubic", 0.25) >= 5 * _median(runs, "bbr", 0.25)
-
-
-def test_every_run_says_what_the_vcpu_got(linux_6_12: tuple[list[dict[str, Any]], Path]) -> None:
     runs, _ = linux_6_12
     for run in runs:
-        assert run["effective_share"] == pytest.approx(run["share"], rel=0.2), run["reason"]
         assert run["lost_events"] == 0
-    contended = [run for run in runs if run["share"] < 1]
+        assert run["outcome"] == ("unfaithful" if run["reason"] else "ok")
+    for run in faithful:
+        assert run["effective_share"] == pytest.approx(run["share"], rel=0.2), run["reason"]
+    contended = [run for run in faithful if run["share"] < 1]
     assert 0 < len(contended) < len(runs)
     for run in contended:
         assert run["effective_timeslice_ms"] == pytest.approx(10, rel=0.25)
@@ -149,14 +166,13 @@ def test_the_dataset_holds_runs_throughput_samples_offtimes_and_calibration(
     assert min(calibration["udp_mbps"], calibration["cubic_mbps"]) >= 0.95 * calibration["ceiling_mbps"]
 
 
-def test_samples_show_the_inflight_deficit(linux_6_12: tuple[list[dict[str, Any]], Path]) -> None:
+def test_samples_show_the_inflight_deficit(faithful: list[dict[str, Any]]) -> None:
     """Claim R14: undisturbed, inflight is 1-2 BDP; at 25 % share it is less, though the estimate has collapsed."""
-    runs, directory = linux_6_12
-    samples = Dataset.open(directory).samples()
 
     def inflight_bdp(share: float) -> float:
-        (run,) = [run["run"] for run in runs if (run["cc"], run["share"]) == ("bbr", share)]
-        steady = samples.filter((pl.col("run") == run) & (pl.col("time_s") > 2))
+        (run,) = [run for run in faithful if (run["cc"], run["share"]) == ("bbr", share)]
+        samples = Dataset.open(run["data"]).samples()
+        steady = samples.filter((pl.col("run") == run["run"]) & (pl.col("time_s") > 2))
         assert steady.height > 10
         return float(steady["inflight_bdp"].drop_nulls().median())  # type: ignore[arg-type]
 
