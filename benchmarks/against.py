@@ -15,11 +15,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from spread import shown
 
 HERE = Path(__file__).resolve().parent.parent
 ADAPTIVE = {"nic": {"adaptive_rx": "on"}}
@@ -77,10 +77,6 @@ def measured(checkout: Path, cache: str | None, cells: dict[str, Any]) -> dict[s
     command = [str(checkout / ".venv/bin/python"), "-c", MEASURE, json.dumps(cells)]
     done = subprocess.run(command, env=environment, cwd=checkout, check=True, stdout=subprocess.PIPE, text=True)
     return dict(json.loads(done.stdout))
-
-
-def shown(values: Sequence[float], digits: int) -> str:
-    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 def main() -> None:

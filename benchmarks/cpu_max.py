@@ -23,7 +23,6 @@ import fcntl
 import json
 import os
 import select
-import statistics
 import struct
 import subprocess
 import sys
@@ -32,6 +31,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from spread import shown
 
 from brobust import quic
 
@@ -220,10 +221,6 @@ def measure(sender: Sender, limit: float | None, period_ms: float, seconds: floa
             }
         time.sleep(0.05)  # a group is empty a moment after its processes have ended
     return figures
-
-
-def shown(values: Sequence[float], digits: int) -> str:
-    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 def main() -> None:

@@ -9,11 +9,11 @@ kernels is not in it. Also the first call, which imports everything.
 
 from __future__ import annotations
 
-import statistics
 import time
 from typing import Annotated, Any
 
 import typer
+from spread import shown
 
 import brobust
 
@@ -48,8 +48,7 @@ def main(
         brobust.run({**fields, "seed": number}).runs["throughput_mbps"].sum()
         over.append(time.process_time() - begun - simulated[-1])
     for what, values in (("the controller", simulated), ("all the rest of brobust.run", over)):
-        median, low, high = (1e3 * value for value in (statistics.median(values), min(values), max(values)))
-        print(f"{what}: {median:.1f} ms of CPU ({low:.1f} - {high:.1f}, n = {repeat})")
+        print(f"{what}, ms of CPU: {shown([1e3 * value for value in values])}, n = {repeat}")
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import argparse
 import resource
-import statistics
-from collections.abc import Sequence
+
+from spread import shown
 
 import brobust
 from brobust import quic
@@ -42,10 +42,6 @@ def _used() -> float:
     return sum(one.ru_utime + one.ru_stime for one in of_both)
 
 
-def shown(values: Sequence[float]) -> str:
-    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traffic", action="append")
@@ -63,7 +59,7 @@ def main() -> None:
                 [cpu_seconds(traffic, bandwidth, seconds, repeat) for seconds in (SHORT_S, LONG_S)]
                 for repeat in range(given.repeat)
             ]
-            row.append(shown([(long - short) / (LONG_S - SHORT_S) for short, long in pairs]))
+            row.append(shown([(long - short) / (LONG_S - SHORT_S) for short, long in pairs], 2))
         print(f"| {traffic} | " + " | ".join(row) + " |", flush=True)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 
 import polars as pl
+from spread import shown
 
 COUNT = re.compile(r"sent (\d+) packets, lost (\d+)")
 SHARE = re.compile(r"(late|deficit)_permille: (?:Some\((\d+)\)|None)")
@@ -43,7 +44,7 @@ def main() -> None:
             rates, losses, said = zip(*seen, strict=True)
             where = ", ".join(f"{axis} {value:g}" for axis, value in zip(AXES, cell, strict=True))
             print(
-                f"    {where}: {median(rates):.1f} Mbit/s ({min(rates):.1f} to {max(rates):.1f}), "
+                f"    {where}: {shown(rates)} Mbit/s, "
                 f"{100 * median(losses):.1f} % lost, n = {len(seen)}{_detected(said)}"
             )
 

@@ -349,30 +349,6 @@ def gigabits(setting: Setting) -> list[Answer]:
     return [Answer("Wall time of a virtual second, RTT 10 ms, a buffer of 1 BDP", columns, rows, goals)]
 
 
-def coalesce(setting: Setting) -> list[Answer]:
-    """What does interrupt coalescing, a parameter of the model, change in results and in cost?"""
-    cases = {
-        f"slices of {timeslice}, coalesce {interval}": virtual(
-            setting,
-            one_flow(
-                "bbr", "10s", "100mbit",
-                contention={"share": 0.5, "timeslice": timeslice}, nic={"coalesce": interval},
-            ),
-        )
-        for timeslice in ("1ms", "4ms")
-        for interval in ("0s", "50us", "250us")
-    }  # fmt: skip
-    rows = in_turns(cases, setting.repeat)
-    for name in rows:
-        base = f"{name.rsplit(' ', 1)[0]} 0s"
-        compare(rows, name, base, {"ratio_throughput": "throughput_mbps", "ratio_wall": "wall"})
-    columns = {
-        "throughput_mbps": "Mbit/s", "ratio_throughput": "ratio to 0s", "wall": "wall s per virtual s",
-        "ratio_wall": "ratio to 0s", "hand_overs": "hand-overs per virtual s",
-    }  # fmt: skip
-    return [Answer("Interrupt coalescing: bbr, 100 Mbit/s, a share of 50 %", columns, rows)]
-
-
 def ns3(setting: Setting) -> list[Answer]:
     """How much CPU time does ns-3 need for the same flows?"""
     missing = [name for name in ("g++", "taskset") if shutil.which(name) is None]
@@ -514,7 +490,6 @@ QUESTIONS: dict[str, Callable[[Setting], list[Answer]]] = {
     "parallel": parallel,
     "many": many,
     "gigabits": gigabits,
-    "coalesce": coalesce,
     "ns3": ns3,
     "where": where,
 }

@@ -17,13 +17,14 @@ import json
 import os
 import resource
 import socket
-import statistics
 import struct
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from spread import shown
 
 from brobust.host.programs import host_program
 
@@ -124,10 +125,6 @@ def receive_only() -> None:
                 length = kernel.recv_into(datagram)
                 if datagram[length - 20 : length - 14] == DONE:
                     break
-
-
-def shown(values: list[float], digits: int = 1) -> str:
-    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
 
 
 def measure(idle: int, busy: int, repeats: int) -> None:

@@ -382,19 +382,6 @@ def test_programs_that_have_grown_are_named() -> None:
     assert verifier_counts.grown({"brb_x": {"init": 600_000}}, {"brb_x": {"init": 590_000}})
 
 
-def test_the_former_name_of_compare_works_with_a_warning() -> None:
-    now, before = _brobust("cc", "compare", "--list"), _brobust("cc", "same", "--list")
-    assert now.returncode == before.returncode == 0 and now.stdout == before.stdout and now.stderr == ""
-    assert "`brobust cc compare`" in before.stderr and len(before.stderr.splitlines()) == 1
-    lines = _brobust("cc", "--help").stdout.splitlines()
-    assert [name for name in ("compare", "same") if any(line.startswith(f"  {name} ") for line in lines)] == ["compare"]
-
-
-def test_parameters_have_min_and_max_and_their_former_names() -> None:
-    rows = [json.loads(line) for line in _brobust("cc", "params", "brb_bbq", "--json").stdout.splitlines()]
-    assert rows and all((row["min"], row["max"]) == (row["least"], row["most"]) for row in rows)
-
-
 def test_help_lists_the_commands_of_the_host_program_as_that_does() -> None:
     shown = subprocess.run([host_program(), "cc", "--help"], capture_output=True, text=True, check=True).stdout
     section = shown.partition("Commands:\n")[2].partition("\n\n")[0]

@@ -168,13 +168,6 @@ def test_flags_become_fields_and_commas_of_changes_are_no_grid(monkeypatch: pyte
     }  # fmt: skip
 
 
-def test_the_former_name_of_jitter_is_taken_with_one_line(brobust: Brobust) -> None:
-    done = brobust("run", "--jitter", "0.1,1.5", "--driver", "burner")
-    warned, refused = done.stderr.splitlines()
-    assert "jitter is called start_jitter on virtual" in warned and "--start-jitter" in warned
-    assert "contention.start_jitter: 1.5" in refused
-
-
 # Together they take two seconds to import.
 SLOW = {
     "elftools", "jinja2", "matplotlib", "numpy", "plotext", "polars", "psutil", "pydantic", "qemu",

@@ -101,7 +101,6 @@ def test_several_groups_of_flows_run_together() -> None:
         ({"contention": {"phase": "soon"}}, ["contention.phase", "'soon' is not a duration"]),
         ({"contention": {"start_jitter": "1.5"}}, ["contention.start_jitter", "1.5 is more than 1", "0 to 1"]),
         ({"contention": {"length_jitter": "1"}}, ["contention.length_jitter", "1 is not below 1"]),
-        ({"contention": {"jitter": 0, "start_jitter": 0}}, ["contention.jitter", "start_jitter", "leave jitter out"]),
         ({"contention": {"replay": "d", "share": "0.5"}}, ["contention", "replay d", "share 0.5 must be 1"]),
         ({"contention": {"driver": "replay"}}, ["driver replay", "--replay"]),
         (
@@ -241,19 +240,6 @@ def test_a_default_and_the_same_value_written_out_are_the_same_point() -> None:
     python = Scenario(backend="vm", contention=Contention(share=0.5))
     assert scenario(written).hash == scenario(absent).hash == python.hash
     assert Scenario(contention=Contention(share=0.5, start_jitter=0.1)).contention.start_jitter == 0.1
-
-
-@pytest.mark.parametrize(
-    ("of_backend", "today"),
-    [({}, "start_jitter"), ({"backend": "vm", "contention": {"driver": "burner"}}, "length_jitter")],
-)
-def test_jitter_is_read_as_what_it_was_on_each_backend(of_backend: dict[str, Any], today: str) -> None:
-    def with_field(name: str) -> dict[str, Any]:
-        return {**of_backend, "contention": {**of_backend.get("contention", {}), "share": 0.5, name: 0.3}}
-
-    with pytest.warns(FutureWarning, match=f"is called {today}"):
-        before = scenario(with_field("jitter"))
-    assert before.hash == scenario(with_field(today)).hash
 
 
 def test_what_took_the_cpu_away_has_one_word() -> None:

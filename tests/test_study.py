@@ -256,8 +256,11 @@ def test_packets_that_follow_each_other_closely_are_a_train(tmp_path: Path) -> N
     evidence = Evidence(Tables(dataset), [run.id])
     assert evidence.trains["train"].to_list() == [2, 1, 7, 7, 7, 7, 7, 7, 7, 3, 3, 3]
     assert evidence.trains["gap_ms"].to_list()[:2] == [pytest.approx(0.05), pytest.approx(0.95)]
-    values = {name: evidence.values(name)["value"].item() for name in ("short_train_share", "longest_train_packets")}
-    assert values == {"short_train_share": pytest.approx(5 / 12), "longest_train_packets": 3}
+    values = {name: evidence.values(name)["value"].item() for name in ("short_train_share", "train_packets")}
+    assert values == {
+        "short_train_share": pytest.approx(5 / 12),
+        "train_packets": pytest.approx((2 + 1 + 7 * 7 + 9) / 12),
+    }
     figures = [Figure(name=name, title=name, kind=name, lines=["traffic"]) for name in ("gaps", "trains")]
     study = model.Study(paper="mine", figure="1", title="trains", figures=figures)
     drawn = {file.name for file in draw(study, evidence, tmp_path / "figures")}

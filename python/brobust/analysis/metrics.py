@@ -292,13 +292,6 @@ def fairness(evidence: Evidence) -> pl.DataFrame:
     return evidence.flows.group_by("run").agg(index.alias("value"))
 
 
-def pacing_limit_mbps(evidence: Evidence) -> pl.DataFrame:
-    """What pacing alone would let the flows send: the size of a TSO packet over the wait until the next one ("Are
-    Mobiles Ready for BBR?", section 6.2)."""
-    each = pl.col("skb_mean_bytes") * 8e-3 / pl.col("pacing_idle_ms")
-    return evidence.flows.group_by("run").agg(each.sum().alias("value"))
-
-
 def recovery_s(evidence: Evidence) -> pl.DataFrame:
     """The time from the run's middle until the throughput of a second reaches 80 % of the bottleneck's rate; the whole
     second half if it never does."""
@@ -418,12 +411,6 @@ def train_packets(evidence: Evidence) -> pl.DataFrame:
     return evidence.trains.group_by("run").agg(pl.col("train").mean().alias("value"))
 
 
-def longest_train_packets(evidence: Evidence) -> pl.DataFrame:
-    """The longest train after STARTUP. Needs packets."""
-    later = evidence.trains.filter(pl.col("time_s") > STARTUP_S)
-    return later.group_by("run").agg(pl.col("train").max().cast(pl.Float64).alias("value"))
-
-
 # Each metric by name: its function, and its unit for people.
 METRICS: dict[str, tuple[Callable[[Evidence], pl.DataFrame], str]] = {
     "startup_peak_mbps": (startup_peak_mbps, "Mbit/s"),
@@ -448,7 +435,6 @@ METRICS: dict[str, tuple[Callable[[Evidence], pl.DataFrame], str]] = {
     "queue_mean_ms": (queue_mean_ms, "ms"),
     "completion_p99_ms": (completion_p99_ms, "ms"),
     "fairness": (fairness, ""),
-    "pacing_limit_mbps": (pacing_limit_mbps, "Mbit/s"),
     "recovery_s": (recovery_s, "s"),
     "inflight_bdp": (inflight_bdp, "BDP"),
     "below_bdp_share": (below_bdp_share, ""),
@@ -463,7 +449,6 @@ METRICS: dict[str, tuple[Callable[[Evidence], pl.DataFrame], str]] = {
     "high_gain_without_deficit": (high_gain_without_deficit, ""),
     "short_train_share": (short_train_share, ""),
     "train_packets": (train_packets, "packets"),
-    "longest_train_packets": (longest_train_packets, "packets"),
 }
 # Columns of the runs themselves (summary.py), with their units.
 OF_RUNS = {

@@ -164,7 +164,7 @@ def _refuse_system(error: OSError) -> int:
 
 
 def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-    if issubclass(category, (UnreadableFile, FutureWarning)):
+    if issubclass(category, UnreadableFile):
         _refuse(str(message), 0)
     else:
         SHOW_WARNING(message, category, *where, **more)

@@ -24,4 +24,3 @@ app = group(
 )
 for command in (cc_module.module, conformance.compare, conformance.replay, conformance.shadow):
     app.command()(command)
-app.command("same", hidden=True)(conformance.same)  # the former name of compare, for one release

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import warnings
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -55,17 +53,6 @@ def compare(
         text = f"{result.first} and {result.second}, {result.case}: {result.difference}"
         _print(as_json, result, text if result.difference is not None else None)
     _end(as_json, f"{len(pairs) * len(names)} comparisons in {len(names)} cases, {differ} differ", differ)
-
-
-@functools.wraps(compare)
-def same(**options: Any) -> None:
-    """Run `compare`, and say that this is its name now."""
-    warnings.warn(
-        "`brobust cc same` is called `brobust cc compare`; the old name will be removed in the next release",
-        FutureWarning,
-        stacklevel=2,
-    )
-    compare(**options)
 
 
 def replay(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brobust.cli.options import grid_fields, jobs_option, takes_fields, without_option
+from brobust.cli.options import jobs_option, takes_fields, without_option
 from brobust.errors import BadInput
 from brobust.scenario.description import OUTPUT, RUNS
 
@@ -66,7 +66,6 @@ def run(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
-    jitter: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Measure throughput under CPU contention.
 
@@ -77,8 +76,6 @@ def run(
     from brobust.cli.measuring import measure, require, require_throughput, show
 
     bound = None if at_least is None else _rate(at_least)
-    if jitter is not None:  # the previous name of two fields, for one more release
-        fields.setdefault("contention", {}).update(grid_fields({"jitter": jitter}))
     if gdb is not None:
         _check_debugger(gdb, _grid(scenario, fields), resume)
     grid, dataset = (

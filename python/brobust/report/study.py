@@ -7,6 +7,7 @@ import re
 import statistics
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,9 +82,7 @@ def _panels(
     colors = {name: style[0] for name, style in styles(sorted(runs["cc"].unique(), key=control_order)).items()}
     places = runs.select(others).unique().sort(others, descending=True, nulls_last=False).rows() if others else [()]
     places = places[:MAX_COLUMNS]
-    with mpl.rc_context({"font.size": 9, "svg.fonttype": "none", "axes.grid": True, "grid.alpha": 0.3}):
-        canvas = Canvas(figsize=(2.0 + 3.0 * len(places), 1.6 + 1.9 * len(colors)), layout="constrained")
-        FigureCanvasAgg(canvas)
+    with _canvas(2.0 + 3.0 * len(places), 1.6 + 1.9 * len(colors)) as canvas:
         grid = canvas.subplots(
             len(colors), len(places), squeeze=False, sharex=True, sharey="row" if kind.one_scale else False
         )
@@ -106,13 +105,9 @@ def _panels(
         if labels:
             grid[0][0].legend(fontsize=7, frameon=True)
         canvas.supylabel(kind.label, fontsize=9)
-        n = sorted(set(runs.group_by("cc", *others).len()["len"].to_list()))
-        count = str(n[0]) if len(n) == 1 else f"{n[0]}-{n[-1]}"
+        count = _runs_of_a_cell(runs, ["cc", *others])
         shown = f"One run of n = {count}" if kind.one_run else f"All runs, n = {count}, and their median"
-        caption = f"{heading}. {shown}. {_where(evidence)}"
-        lines = textwrap.wrap(caption, int(13 * canvas.get_figwidth()))
-        canvas.supxlabel("\n".join(["time [s]", *lines]), fontsize=8)
-        return save(canvas, file)
+        return _written(canvas, f"{heading}. {shown}. {_where(evidence)}", file, "time [s]")
 
 
 def _bars(runs: pl.DataFrame, evidence: Evidence, figure: Figure, file: Path) -> list[Path]:
@@ -120,9 +115,7 @@ def _bars(runs: pl.DataFrame, evidence: Evidence, figure: Figure, file: Path) ->
     chosen = evidence.flows.filter(pl.col("run").is_in(runs["run"].implode()))
     values = evidence.values(figure.value).filter(pl.col("run").is_in(runs["run"].implode()))
     controls = sorted(values["cc"].unique(), key=_natural, reverse=True)  # drawn from below
-    with mpl.rc_context({"font.size": 10, "axes.grid": True, "grid.alpha": 0.3, "svg.fonttype": "none"}):
-        canvas = Canvas(figsize=(8, 1.6 + 0.45 * len(controls)), layout="constrained")
-        FigureCanvasAgg(canvas)
+    with _canvas(8, 1.6 + 0.45 * len(controls), font=10) as canvas:
         axes = canvas.subplots()
         for place, control in enumerate(controls):
             each = values.filter(cc=control)["value"].sort().to_list()
@@ -134,10 +127,8 @@ def _bars(runs: pl.DataFrame, evidence: Evidence, figure: Figure, file: Path) ->
         axes.set_yticks(range(len(controls)), controls)
         axes.set_xlim(left=0)
         axes.grid(axis="y", visible=False)
-        lines = textwrap.wrap(caption(chosen, runs, figure.stat), int(13 * canvas.get_figwidth()))
         axes.set_xlabel(VALUES[figure.value])
-        canvas.supxlabel("\n".join(lines), fontsize=8)  # over the names of the controls, too
-        return save(canvas, file)
+        return _written(canvas, caption(chosen, runs, figure.stat), file)
 
 
 # What stands in a square, so that a verdict needs no colour; and its colour.
@@ -159,9 +150,7 @@ def _twins(
     shown = [twin for twin in twinned if twin.variable == variable]
     claims = list(dict.fromkeys(twin.claim for twin in shown))
     values = list(dict.fromkeys(twin.value for twin in shown))
-    with mpl.rc_context({"font.size": 9, "svg.fonttype": "none"}):
-        canvas = Canvas(figsize=(3.2 + 0.62 * len(claims), 1.6 + 0.42 * len(values)), layout="constrained")
-        FigureCanvasAgg(canvas)
+    with _canvas(3.2 + 0.62 * len(claims), 1.6 + 0.42 * len(values), grid=False) as canvas:
         axes = canvas.subplots()
         for twin in shown:
             word, color = _SQUARES[twin.verdict]
@@ -175,12 +164,9 @@ def _twins(
         axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
         for side in axes.spines.values():
             side.set_visible(False)
-        n = sorted(set(runs.group_by(CELL).len()["len"].to_list()))
-        count = str(n[0]) if len(n) == 1 else f"{n[0]}-{n[-1]}"
         meaning = "yes: the claim holds; part: in part; no: it differs"
-        text = f"{heading} {meaning}. n = {count} in each cell. {_where(evidence)}"
-        canvas.supxlabel("\n".join(textwrap.wrap(text, int(14 * canvas.get_figwidth()))), fontsize=8)
-        return save(canvas, file)
+        count = _runs_of_a_cell(runs, CELL)
+        return _written(canvas, f"{heading} {meaning}. n = {count} in each cell. {_where(evidence)}", file)
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:
@@ -207,9 +193,7 @@ def _distributions(runs: pl.DataFrame, evidence: Evidence, figure: Figure, headi
     # Where there are more lines than styles, the styles come again as wide lines.
     every = [(style, width) for width in (1.1, 2.6) for style in STYLES]
     drawn = dict(zip(names.unique().sort(), itertools.cycle(every), strict=False))
-    with mpl.rc_context({"font.size": 9, "svg.fonttype": "none", "axes.grid": True, "grid.alpha": 0.3}):
-        canvas = Canvas(figsize=(2.5 + 3.6 * len(controls), 1.9 + 2.2 * len(shares)), layout="constrained")
-        FigureCanvasAgg(canvas)
+    with _canvas(2.5 + 3.6 * len(controls), 1.9 + 2.2 * len(shares)) as canvas:
         grid = canvas.subplots(len(shares), len(controls), squeeze=False, sharex=True, sharey=True)
         legend: dict[str, Any] = {}
         for (share, control), axes in zip(itertools.product(shares, controls), grid.flat, strict=True):
@@ -225,11 +209,9 @@ def _distributions(runs: pl.DataFrame, evidence: Evidence, figure: Figure, headi
             axes.set_ylim(0, 1.02)
         canvas.legend(list(legend.values()), list(legend), loc="outside upper center", ncols=2, fontsize=7)
         canvas.supylabel("part of the packets", fontsize=9)
-        n = sorted(set(runs.group_by(CELL).len()["len"].to_list()))
-        count = str(n[0]) if len(n) == 1 else f"{n[0]}-{n[-1]}"
+        count = _runs_of_a_cell(runs, CELL)
         caption = f"{heading}. All packets of the n = {count} runs of each cell. {_where(evidence)}"
-        canvas.supxlabel("\n".join([label, *textwrap.wrap(caption, int(13 * canvas.get_figwidth()))]), fontsize=8)
-        return save(canvas, file)
+        return _written(canvas, caption, file, label)
 
 
 def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) -> list[Path]:
@@ -241,9 +223,7 @@ def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) 
         .group_by(cells)
         .agg(pl.col("retransmit_share", "rtt_mean_ms").median(), (pl.col("utilization") * 100).median())
     )
-    with mpl.rc_context({"font.size": 9, "svg.fonttype": "none", "axes.grid": True, "grid.alpha": 0.3}):
-        canvas = Canvas(figsize=(9, 4.4), layout="constrained")
-        FigureCanvasAgg(canvas)
+    with _canvas(9, 4.4) as canvas:
         panels = {"retransmit_share": "retransmitted [% of segments]", "rtt_mean_ms": "mean RTT [ms]"}
         for axes, (column, label) in zip(canvas.subplots(1, 2), panels.items(), strict=True):
             for control, style in styles(sorted(medians["cc"].unique(), key=control_order)).items():
@@ -257,11 +237,32 @@ def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) 
             axes.set_xlabel("throughput [% of what the bottleneck carries]")
         # Outside the panels, where there are no dots.
         canvas.legend(*canvas.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=8)
-        n = sorted(set(runs.group_by(cells).len()["len"].to_list()))
-        count = str(n[0]) if len(n) == 1 else f"{n[0]}-{n[-1]}"
+        count = _runs_of_a_cell(runs, cells)
         caption = f"{heading}. A dot is a cell: medians of n = {count} runs. {_where(evidence)}"
-        canvas.supxlabel("\n".join(textwrap.wrap(caption, 115)), fontsize=8)
-        return save(canvas, file)
+        return _written(canvas, caption, file)
+
+
+@contextmanager
+def _canvas(width: float, height: float, *, font: int = 9, grid: bool = True) -> Iterator[Canvas]:
+    """Yield a figure of so many inches to draw on, while its style applies."""
+    with mpl.rc_context({"font.size": font, "svg.fonttype": "none", "axes.grid": grid, "grid.alpha": 0.3}):
+        canvas = Canvas(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(canvas)
+        yield canvas
+
+
+def _written(canvas: Canvas, caption: str, file: Path, label: str | None = None) -> list[Path]:
+    """Write the figure's files, with this caption below it. `label`: that of the horizontal axis of all panels."""
+    # Some 13 characters of the caption's size fit into an inch.
+    lines = textwrap.wrap(caption, int(13 * canvas.get_figwidth()))
+    canvas.supxlabel("\n".join([label, *lines] if label else lines), fontsize=8)
+    return save(canvas, file)
+
+
+def _runs_of_a_cell(runs: pl.DataFrame, cell: Sequence[str]) -> str:
+    """Return how many runs a cell has: the number, or the smallest and the largest."""
+    counts = runs.group_by(cell).len()["len"]
+    return "-".join(dict.fromkeys([str(counts.min()), str(counts.max())]))
 
 
 def _where(evidence: Evidence) -> str:

@@ -1,11 +1,10 @@
-"""The values of absent fields where each backend has its own, and fields under their previous names.
+"""The values of absent fields where each backend has its own.
 
 They are filled in before a scenario is made, so that a scenario holds, and its hash covers, what is measured.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,8 +21,6 @@ BACKENDS = ("virtual", "vm")
 KERNELS: dict[str, Any] = {"virtual": virtual_kernels, "vm": vm_kernels}
 AS_WRITTEN = "as_written"
 """In the context of a validation: whether the machine is left alone, and its kernels with it."""
-# What the one field `jitter` meant on each backend up to schema 5 of the datasets. It is read for one more release.
-PREVIOUS_JITTER = {"virtual": "start_jitter", "vm": "length_jitter"}
 
 
 def kernels_of(backend: str, accelerator: object) -> Any:
@@ -64,18 +61,7 @@ def filled_in(given: Any, *, as_written: bool) -> Any:
 
 
 def _contention(table: Any, backend: str) -> Any:
-    """Return a table of contention with today's names, and the backend's own values where a field is absent."""
-    if isinstance(table, Mapping) and "jitter" in table:
-        if "start_jitter" in table or "length_jitter" in table:
-            raise ValueError("contention.jitter is now start_jitter and length_jitter; leave jitter out beside them")
-        today = PREVIOUS_JITTER[backend]
-        warnings.warn(
-            f"contention.jitter is called {today} on {backend}, and will be refused in the next release: "
-            f"write {today} (--{today.replace('_', '-')})",
-            FutureWarning,
-            stacklevel=1,
-        )
-        table = {today if name == "jitter" else name: value for name, value in table.items()}
+    """Return a table of contention with the backend's own values where a field is absent."""
     defaults = of_backend(backend, "contention")
     if backend == "virtual" and isinstance(table, Mapping) and _is_modelled(table.get("driver")):
         defaults["start_jitter"] = 0.0  # periods begin when the host's scheduler begins them

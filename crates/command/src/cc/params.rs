@@ -28,16 +28,13 @@ struct Row {
     min: String,
     max: String,
     help: &'static str,
-    /// The names of `min` and `max` until the next release.
-    least: String,
-    most: String,
 }
 
 pub fn run(options: &Options) -> Found {
     let offered = Offered::find(&options.name).map_err(|error| Refusal::bad_input(error.to_string()))?;
     let rows = offered.params().into_iter().map(|param| {
         let [value, min, max] = [param.default, param.min, param.max].map(|value| param.show(value));
-        Row { name: param.name, value, least: min.clone(), most: max.clone(), min, max, help: param.help }
+        Row { name: param.name, value, min, max, help: param.help }
     });
     if options.json {
         rows.into_iter().try_for_each(|row| output::record(&row))?;

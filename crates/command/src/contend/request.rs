@@ -5,7 +5,6 @@ use brobust_host::{cgroups, general, units, Refusal, Result};
 use brobust_timeline::{Schedule, Slices};
 
 use super::recordings;
-use crate::output;
 
 /// As a scenario has it (python/brobust/scenario/fields.py).
 const MIN_TIMESLICE_NS: u64 = 100_000;
@@ -74,9 +73,6 @@ pub struct Options {
     /// Burner: part by which each length is longer or shorter, 0 to 0.5
     #[arg(long, value_name = "PART", default_value = "0", value_parser = jitter)]
     length_jitter: f64,
-    /// The former name of --length-jitter
-    #[arg(long, hide = true, default_value = "0", value_parser = jitter)]
-    jitter: f64,
     /// Busy processes beside each thread [default: 1 / share - 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_COMPETITORS)))]
     competitors: Option<u32>,
@@ -137,11 +133,7 @@ impl Options {
                 "--share is missing: give how much of a CPU each thread is to have, for example 25%{beside}"
             )));
         }
-        if self.jitter != 0.0 {
-            output::remark("--jitter is called --length-jitter, and will be refused in the next release");
-        }
-        let Self { start_jitter, nice, .. } = *self;
-        let length_jitter = self.length_jitter();
+        let Self { start_jitter, length_jitter, nice, .. } = *self;
         Ok(Request {
             driver,
             share,
@@ -154,14 +146,6 @@ impl Options {
             recording,
             offtimes,
         })
-    }
-
-    fn length_jitter(&self) -> f64 {
-        if self.length_jitter == 0.0 {
-            self.jitter
-        } else {
-            self.length_jitter
-        }
     }
 
     fn timeslice_ns(&self) -> Result<u64> {
@@ -195,7 +179,7 @@ impl Options {
         let of_burner = [
             ("phase", (phase != Phase::Random).then(|| self.phase.clone()), "random"),
             ("start-jitter", jitter(self.start_jitter), "0"),
-            ("length-jitter", jitter(self.length_jitter()), "0"),
+            ("length-jitter", jitter(self.length_jitter), "0"),
         ];
         let of_competitor = [
             ("competitors", self.competitors.map(|count| count.to_string()), "none"),
