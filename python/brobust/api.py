@@ -1,12 +1,15 @@
-"""`brobust.run`: one scenario from Python, on either backend, without a dataset."""
+"""`brobust.run`: one scenario from Python, on either backend, without a dataset; and what limits a run."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from brobust import backends
+from brobust.backends.base import Backend
 from brobust.dataset import (
     CONNECTIONS,
     OFFTIMES,
@@ -17,12 +20,23 @@ from brobust.dataset import (
     THROUGHPUT,
     TRANSFERS,
     Measured,
+    OfRun,
     frame,
 )
-from brobust.errors import BadInput
+from brobust.errors import BadInput, BrobustError, RunFailed
 from brobust.lazily import pl
 from brobust.scenario import Run, Scenario
+from brobust.scenario.grid import override
 from brobust.scenario.grid import scenario as one_scenario
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from brobust.analysis.explain import Explanation
+
+# A run is measured again for an explanation if it took at most this long, and has at most so many packets.
+TRY_SECONDS = 5.0
+TRY_PACKETS = 2_000_000
 
 
 class Result:
@@ -69,6 +83,29 @@ class Result:
     def programs(self) -> pl.DataFrame:
         return frame(self._measured.programs, PROGRAMS)
 
+    def plot(self) -> Figure:
+        """Return throughput, in flight, bandwidth estimate and timeslices over time, as a figure of matplotlib. In
+        flight and estimate need `samples` in the scenario."""
+        from brobust import extras
+
+        extras.require("Result.plot")
+        from brobust.report import over_time
+
+        return over_time.figure(self)
+
+    def explain(self, flow: int = 0, tries: bool = True) -> str:
+        """Return in about five sentences what limits a flow. With `tries`, runs in virtual time are measured again with
+        one thing changed at a time."""
+        from brobust.report import explanation
+
+        return " ".join(explanation.sentences(explain(self, self.run, flow, tries)))
+
+    def _repr_html_(self) -> str:
+        """Return the run as notebooks show it: a table of its flows, and its figure where matplotlib is there."""
+        from brobust.report import over_time
+
+        return over_time.html(self, self.run.scenario.describe())
+
 
 def run(scenario: Scenario | Mapping[str, Any], *, repeat: int = 0) -> Result:
     """Measure one scenario, given as a Scenario or by the fields of docs/scenario.md; absent fields have their default.
@@ -85,3 +122,114 @@ def run(scenario: Scenario | Mapping[str, Any], *, repeat: int = 0) -> Result:
     with backends.opened(scenario.backend, lambda _: None) as backend:
         backend.calibrate([scenario])
         return Result(requested, backend.measure(requested))
+
+
+def explain(
+    run: OfRun, requested: Run | None, flow: int = 0, tries: bool = True, backend: Backend | None = None
+) -> Explanation:
+    """Return what limits a flow of a run (docs/see.md).
+
+    `requested` is what the run was to measure; None: it is not known. With it and `tries`, a run in virtual time that
+    took at most TRY_SECONDS is measured again: with all that can be recorded, where it was not, and with one thing
+    changed at a time. `backend` is one that is open already.
+    """
+    from brobust.analysis import explain as rules
+
+    if flow not in run.runs["flow"]:
+        raise BadInput(f"flow: {flow} is not in the run, which has flows 0 to {run.runs.height - 1}")
+    first = rules.explain(run, flow)
+    may_try = tries and requested is not None and requested.scenario.backend == "virtual"
+    if not may_try or requested is None or (run.runs["wall_s"][0] or 0) > TRY_SECONDS:
+        return first
+    if backend is None:
+        backends.check([requested.scenario], jobs=1)
+        with backends.opened("virtual", lambda _: None) as opened:
+            return explain(run, requested, flow, tries, opened)
+    run = _recorded(run, requested, backend)
+    first = rules.explain(run, flow)
+    if first.causes and first.causes[0] in rules.DECIDE:
+        return first
+    of_causes = {name: change for name in first.signs if (change := _without(name, requested.scenario, flow))}
+    without = _carried(requested, flow, of_causes, backend)
+    found = rules.explain(run, flow, {name: mbps for name, (_, mbps) in without.items()})
+    more = _carried(requested, flow, dict(_repairs(found, requested.scenario)), backend)
+    return dataclasses.replace(found, tried=dict([*without.values(), *more.values()]))
+
+
+# What is changed: the option of `brobust run` that says it, and the fields.
+Change = tuple[str, dict[str, Any]]
+
+
+def _recorded(run: OfRun, requested: Run, backend: Backend) -> OfRun:
+    """Return the run with samples of every ACK and its packets, measured again if it has not recorded them; as it
+    is, if it has too many packets, or if this kernel sends others."""
+    first = run.runs.row(0, named=True)
+    packets = run.runs["throughput_mbps"].sum() * first["duration_s"] / 8e-6 / 1448
+    has_all = not run.samples.is_empty() and run.pcap is not None
+    if has_all or requested.scenario.traffic != "brobust" or packets > TRY_PACKETS:
+        return run
+    asked = _changed(requested, {"samples": "ack", "packets": True})
+    again = Result(asked, backend.measure(asked))
+    same = pl.col("throughput_mbps", "rtt_mean_ms", "retransmits")
+    return again if again.runs.select(same).equals(run.runs.select(same)) else run
+
+
+def _changed(requested: Run, change: Mapping[str, Any]) -> Run:
+    fields = requested.scenario.model_dump(mode="json", exclude_unset=True)
+    return Run(scenario=one_scenario(override(fields, change)), repeat=requested.repeat)
+
+
+def _without(cause: str, s: Scenario, flow: int) -> Change | None:
+    """Return the change that takes a cause away; None if no field does."""
+    sender = [group.sender for group in s.flows for _ in range(group.count)][flow]
+    larger = f"{max(4 * s.path.buffer_bytes, 2 * round(s.path.bandwidth * s.path.rtt / 8e9))}B"
+    changes: dict[str, Change] = {
+        "cpu": ("--share 1", {"contention": {"share": 1, "replay": None}}),
+        "receiver": ("--receiver-share 1", {"receiver": {"share": 1}}),
+        "work": ("no --cpu-frequency", {"cpu": {"frequency": None}}),
+        "loss": ("--loss 0", {"path": {"loss": 0}}),
+        "buffer": (f"--buffer {larger}", {"path": {"buffer": larger}}),
+        "cross": ("--cross-load 0", {"cross_traffic": {"load": 0}}),
+    }
+    if cause == "cpu" and sender > 1:
+        return None  # of several senders: a list, whose other entries stay
+    return changes.get(cause)
+
+
+def _repairs(found: Explanation, s: Scenario) -> list[tuple[str, Change]]:
+    """Return what may help against what was found, for a run with one group of flows."""
+    if len(s.flows) > 1 or not found.causes:
+        return []
+    changes: list[Change] = []
+    if "cpu" in found.causes:
+        if s.contention.replay is None and s.contention.timeslice > 1_000_000:
+            changes.append(("--timeslice 1ms", {"contention": {"timeslice": "1ms"}}))
+        if found.cc == "bbr":
+            changes.append(("--cc bbr_robust", {"flows": {"cc": "bbr_robust"}}))
+        if s.pacing.name == "kernel" and found.pacing_rate_mbps is not None and "cubic" not in found.cc:
+            changes.append(("--pacing kept", {"pacing": "kept"}))
+            if s.qdisc == "none":
+                changes.append(("--qdisc fq", {"qdisc": "fq"}))
+    elif {"loss", "buffer"} & set(found.causes) and "bbr" not in found.cc:
+        changes.append(("--cc bbr", {"flows": {"cc": "bbr"}}))
+    return [(name, (name, change)) for name, change in changes]
+
+
+def _carried(
+    requested: Run, flow: int, changes: Mapping[str, Change], backend: Backend
+) -> dict[str, tuple[str, float]]:
+    """Return for each change its option and what the flow carries with it, Mbit/s. What cannot be measured is left
+    out."""
+
+    def one(change: Change) -> tuple[str, float] | None:
+        try:
+            measured = backend.measure(_changed(requested, {**change[1], "samples": None, "packets": False}))
+        except RunFailed:
+            raise
+        except BrobustError:  # the kernel has no such control, or the fields do not go together
+            return None
+        return change[0], float(measured.runs[flow]["throughput_mbps"])
+
+    with ThreadPoolExecutor(max(1, backend.parallel)) as side_by_side:
+        found = side_by_side.map(one, changes.values())
+        return {name: mbps for name, mbps in zip(changes, found, strict=True) if mbps is not None}

@@ -1,4 +1,4 @@
-"""What `pip install brobust` leaves out: the extra `study` brings figures as files, reports, and clusters.
+"""What `pip install brobust` leaves out: the extra `study` brings figures as files, reports, timelines, and clusters.
 
 The packages it brings are imported only after `require`, so one that is absent is refused before anything is measured.
 """
@@ -11,7 +11,7 @@ import sys
 from brobust.errors import MissingSupport
 
 # The packages of the extra in pyproject.toml.
-STUDY = ("matplotlib", "jinja2", "distributed")
+STUDY = ("matplotlib", "jinja2", "distributed", "perfetto")
 
 
 def missing() -> list[str]:

@@ -36,6 +36,18 @@ COMMANDS = {
         "brobust.cli.plot:plot",
         "Draw throughput against the CPU share, or another axis that varies, as PNG, as SVG and in the terminal.",
     ),
+    "trace": (
+        "brobust.cli.trace:trace",
+        "Write a run as a timeline for ui.perfetto.dev: timeslices, packets, cwnd, rates, RTTs, phases.",
+    ),
+    "explain": (
+        "brobust.cli.explain:explain",
+        "Say in about five sentences, with numbers, what limits a flow of a run.",
+    ),
+    "explore": (
+        "brobust.cli.explore:explore",
+        "Open a page with sliders for share, timeslice, bandwidth, RTT, buffer and loss; each move is a real run.",
+    ),
     "demo": (
         "brobust.cli.demo:demo",
         "Take the CPU away from a sender of cubic, bbr, bbr_robust, and draw what is left of its throughput.",

@@ -20,7 +20,7 @@ A process that writes holds DIR/.lock. A file that cannot be read (because a cop
 and a warning names it.
 
 columns.py has the meaning of the columns, rows.py turns a scenario into them, parts.py reads and merges the files of a
-table, store.py is the directory.
+table, store.py is the directory, one_run.py one run of it.
 """
 
 from brobust.dataset.columns import (
@@ -37,6 +37,7 @@ from brobust.dataset.columns import (
     Rows,
     frame,
 )
+from brobust.dataset.one_run import OfRun, OneRun, find
 from brobust.dataset.rows import Measured, failed, flow_columns, scenario_columns
 from brobust.dataset.store import Dataset
 from brobust.versions import SCHEMA_VERSION
@@ -55,8 +56,11 @@ __all__ = [
     "Column",
     "Dataset",
     "Measured",
+    "OfRun",
+    "OneRun",
     "Rows",
     "failed",
+    "find",
     "flow_columns",
     "frame",
     "scenario_columns",

@@ -255,11 +255,13 @@ class Dataset:
     def runs(self) -> pl.DataFrame:
         return self._table("runs")
 
-    def throughput(self) -> pl.DataFrame:
-        return self._table("throughput")
+    def throughput(self, runs: Collection[str] | None = None) -> pl.DataFrame:
+        """Return this table of all runs, or of these."""
+        return self._table("throughput", runs)
 
-    def samples(self) -> pl.DataFrame:
-        return self._table("samples")
+    def samples(self, runs: Collection[str] | None = None) -> pl.DataFrame:
+        """Return this table of all runs, or of these."""
+        return self._table("samples", runs)
 
     def offtimes(self, runs: Collection[str] | None = None) -> pl.DataFrame:
         """Return the timeslices and off-times of all runs, or of these."""
@@ -269,8 +271,9 @@ class Dataset:
         """Return the runs that have rows in offtimes, sorted."""
         return sorted(set(self._read("offtimes", ["run"])["run"]))
 
-    def packets(self) -> pl.DataFrame:
-        return self._table("packets")
+    def packets(self, runs: Collection[str] | None = None) -> pl.DataFrame:
+        """Return this table of all runs, or of these."""
+        return self._table("packets", runs)
 
     def transfers(self) -> pl.DataFrame:
         return self._table("transfers")

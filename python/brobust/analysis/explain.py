@@ -1,0 +1,422 @@
+"""Why a flow carries what it carries: rules over what its run has recorded, and over runs that take one thing away.
+
+docs/see.md has the same rules for people; report/explanation.py says in words what is found. A rule looks for the trace
+that a cause leaves (`signs`). If no run was measured without each of the causes found, one sign decides, and several
+leave it open: the data of one run cannot say which of two things at once it needs.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from brobust import units
+from brobust.analysis import oracle
+from brobust.analysis.cells import FULL
+from brobust.dataset import OfRun
+
+# A run without a cause must carry so many times as much as the run itself: single runs of one cell may differ by less.
+GAIN = 1.2
+# Of two such runs, one within this part of the other is as good.
+AS_GOOD = 0.9
+# Parts of the flow's second half, from which a sign counts.
+MOSTLY = 0.5
+OFTEN = 0.2
+# Random losses of fewer packets than this slow no congestion control down on the paths that are measured here.
+SOME = 1e-4
+# The CPU is away, if for so much of the time; it is busy, if for so much.
+AWAY, BUSY = 0.05, 0.9
+
+# What a run must have recorded for a sign to be seen, for those that are not in every run.
+NEEDS = {"application": "samples", "window": "packets"}
+
+
+@dataclass(frozen=True)
+class Collapse:
+    """How a BBR flow's bandwidth estimate fell. Times in s after the run's start, rates in Mbit/s."""
+
+    from_mbps: float
+    at_s: float
+    to_mbps: float
+    reached_s: float
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Missed:
+    """Departures that pacing had set, and that fell into off-times. Times in ms but for the first one's, s."""
+
+    first_s: float
+    first_late_ms: float
+    off_times: int
+    departures: int
+    late_ms: float
+    """How late they were, in the mean."""
+    made_up_ms: float
+    """What Linux makes up for at most of that, in the mean: half of the gap to the next packet."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What is known of one flow of a run. Null: it was not recorded, or does not exist there."""
+
+    run: str
+    flow: int
+    cc: str
+    flows: int
+    throughput_mbps: float
+    possible_mbps: float
+    """The payload that the path's narrowest bottleneck carries."""
+    part: float
+    """What all flows carried in the run's second half, of that."""
+    signs: dict[str, dict[str, Any]]
+    """The causes of which there is a trace, each with what shows it."""
+    unseen: list[str]
+    """Causes that cannot be seen, because the run has not recorded what would show them."""
+    causes: list[str] = field(default_factory=list)
+    """What limits it: one cause; several, if each of them must be there; none, if the data does not decide."""
+    undecided: bool = False
+    oracle_mbps: float | None = None
+    missed: Missed | None = None
+    collapse: Collapse | None = None
+    cwnd_packets: float | None = None
+    """The median congestion window in the second half."""
+    pacing_rate_mbps: float | None = None
+    """The median pacing rate in the second half, of a control that paces: one that shows a bandwidth estimate."""
+    tried: dict[str, float] = field(default_factory=dict)
+    """What the flow carries if something is changed, Mbit/s."""
+
+
+def explain(run: OfRun, flow: int = 0, without: Mapping[str, float] | None = None) -> Explanation:
+    """Return what limits a flow. `without`: what it carries without each of the causes (the key), Mbit/s, where
+    that was measured."""
+    return _Facts(run, flow).explained(without or {})
+
+
+def window_edges(pcap: bytes) -> list[int | None]:
+    """Return for each frame of a capture, in order, the first byte beyond the window that it grants, relative to the
+    acknowledged side's SYN; None where it is no ACK of TCP. Window scales are taken from the SYNs."""
+    edges: list[int | None] = []
+    scale: dict[tuple[bytes, int], int] = {}
+    isn: dict[tuple[bytes, int], int] = {}
+    at = 24
+    order = "<" if pcap[:4] in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1") else ">"
+    while at + 16 <= len(pcap):
+        (length,) = struct.unpack_from(order + "I", pcap, at + 8)
+        frame = pcap[at + 16 : at + 16 + length]
+        at += 16 + length
+        edges.append(_edge(frame, scale, isn))
+    return edges
+
+
+def _edge(frame: bytes, scale: dict[tuple[bytes, int], int], isn: dict[tuple[bytes, int], int]) -> int | None:
+    kind = frame[12:14]
+    if kind == b"\x08\x00" and frame[23:24] == b"\x06":
+        ip, tcp = 14, 14 + (frame[14] & 15) * 4
+        source, target = frame[ip + 12 : ip + 16], frame[ip + 16 : ip + 20]
+    elif kind == b"\x86\xdd" and frame[20:21] == b"\x06":
+        tcp = 54
+        source, target = frame[22:38], frame[38:54]
+    else:
+        return None
+    if len(frame) < tcp + 20:
+        return None
+    from_port, to_port, seq, ack, offset, flags, window = struct.unpack_from("!HHIIBBH", frame, tcp)
+    here, there = (source, from_port), (target, to_port)
+    if flags & 2:  # SYN
+        isn[here] = seq
+        scale[here] = _scale(frame[tcp + 20 : tcp + (offset >> 4) * 4])
+        return None
+    if not flags & 16 or there not in isn:
+        return None
+    return int((ack - isn[there]) % 2**32) + int(window << scale.get(here, 0))
+
+
+def _scale(options: bytes) -> int:
+    at = 0
+    while at < len(options) and options[at]:
+        if options[at] == 1:
+            at += 1
+            continue
+        if options[at] == 3 and at + 2 < len(options):
+            return min(options[at + 2], 14)
+        at += max(options[at + 1] if at + 1 < len(options) else 2, 2)
+    return 0
+
+
+class _Facts:
+    """The tables of a run, for one of its flows. Rules look at the run's second half: without STARTUP."""
+
+    def __init__(self, run: OfRun, flow: int):
+        self.run = run
+        rows = run.runs
+        self.row: dict[str, Any] = rows.row(by_predicate=pl.col("flow") == flow, named=True)
+        self.end_s: float = min(self.row["duration_s"], self.row["stop_s"] or self.row["duration_s"])
+        self.half_s = (self.row["start_s"] + self.end_s) / 2
+        of_flow = pl.col("flow") == flow
+        self.samples = run.samples.filter(of_flow).sort("time_s")
+        self.late = self.samples.filter(pl.col("time_s").is_between(self.half_s, self.end_s))
+        self.packets = run.packets.filter(of_flow)
+        self.packets = self.packets.with_columns(pl.col("connection").fill_null(0))
+        self.data = self.packets.filter((pl.col("direction") == "data") & (pl.col("payload_bytes") > 0)).sort("time_s")
+        self.is_paced = self.samples["bandwidth_estimate_mbps"].drop_nulls().len() > 0  # by BBR and its kind
+        narrowest = min(filter(None, (self.row["bandwidth_mbps"], self.row["second_bandwidth_mbps"])))
+        self.possible = units.goodput_ceiling_mbps(round(narrowest * 1e6), self.row["ip_version"])
+
+    def explained(self, without: Mapping[str, float]) -> Explanation:
+        row = self.row
+        signs = {name: found for name, rule in RULES.items() if (found := rule(self)) is not None}
+        has = {"samples": not self.samples.is_empty(), "packets": self.run.pcap is not None}
+        unseen = [name for name, table in NEEDS.items() if name not in signs and not has[table]]
+        causes = _causes(list(signs), row["throughput_mbps"], without)
+        return Explanation(
+            row["run"], row["flow"], row["cc"], self.run.runs.height, row["throughput_mbps"], self.possible, self.part,
+            signs, unseen, causes, not causes and self.part < FULL, self.oracle_mbps, self.missed(), self.collapse(),
+            _median(self.late["cwnd_packets"]), _median(self.late["pacing_rate_mbps"]) if self.is_paced else None,
+            dict(without),
+        )  # fmt: skip
+
+    @property
+    def part(self) -> float:
+        """What all flows carried in the second half, of what the path carries."""
+        starts = dict(self.run.runs.select("flow", "start_s").iter_rows())
+        at = pl.col("time_s") + pl.col("flow").replace_strict(starts, default=0.0, return_dtype=pl.Float64)
+        late = self.run.throughput.filter(at.is_between(self.half_s, self.end_s + 1e-9))
+        if late.is_empty():
+            return float(self.run.runs["throughput_mbps"].sum()) / self.possible
+        return (
+            float(late.group_by("flow").agg(pl.col("throughput_mbps").mean())["throughput_mbps"].sum()) / self.possible
+        )
+
+    @property
+    def idle(self) -> float | None:
+        """The part of the second half in which nothing was in flight, and the CPU there: nothing was to be sent."""
+        if self.late.is_empty() or self.data.is_empty():
+            return None
+        empty = self.late.filter(pl.col("inflight_packets") == 0).select("time_s")
+        gaps = empty.join_asof(self.data.select("time_s", next_s="time_s"), on="time_s", strategy="forward")
+        waited = gaps.unique("next_s", keep="first").select("time_s", pl.col("next_s").fill_null(self.end_s))
+        away = [(end, begin) for (_, end), (begin, _) in pairwise(self.timeslices)]
+        without_cpu = sum(
+            max(min(end, off_end) - max(begin, off), 0) for begin, end in waited.iter_rows() for off, off_end in away
+        )
+        total: float = sum(end - begin for begin, end in waited.iter_rows())
+        return (total - float(without_cpu)) / float(self.end_s - self.half_s)
+
+    @property
+    def timeslices(self) -> list[tuple[float, float]]:
+        """When the flow's sender had its CPU, s."""
+        of_sender = (pl.col("sender") == self.row["sender"]) & (pl.col("kind") == "timeslice")
+        known = self.run.offtimes.filter(of_sender & pl.col("start_s").is_not_null()).sort("start_s")
+        return [(start, start + ms / 1e3) for start, ms in known.select("start_s", "duration_ms").iter_rows()]
+
+    @property
+    def oracle_mbps(self) -> float | None:
+        """What the best possible sender carries in these timeslices (oracle.py)."""
+        row = self.row
+        if row["backend"] != "virtual" or row["burst_bytes"] or row["second_bandwidth_mbps"] or not self.timeslices:
+            return None
+        link = row["bandwidth_mbps"], row["buffer_bytes"], self.half_s, self.end_s
+        return oracle.carried_mbps(self.timeslices, *link, ip_version=row["ip_version"])
+
+    def missed(self) -> Missed | None:
+        """Return the departures that fell into off-times: after its last packets before an off-time, a paced flow with
+        room in its window was due to send the next ones when these had left at its pacing rate."""
+        rated = self.samples.filter(pl.col("pacing_rate_mbps").is_not_null())
+        if self.data.is_empty() or rated.is_empty() or not self.is_paced:
+            return None
+        times, sizes = self.data["time_s"].to_numpy(), self.data["payload_bytes"].to_numpy()
+        sampled, rates = rated["time_s"].to_numpy(), rated["pacing_rate_mbps"].to_numpy()
+        room = (rated["inflight_packets"] < rated["cwnd_packets"]).to_numpy()
+        off_times, found = 0, []
+        for (_, begin), (end, _) in pairwise(self.timeslices):
+            off_times += 1
+            next_packet = int(np.searchsorted(times, begin, side="right"))
+            sample = int(np.searchsorted(sampled, begin, side="right")) - 1
+            if not 0 < next_packet < len(times) or sample < 0 or not rates[sample] or not room[sample]:
+                continue
+            last = times[next_packet - 1]
+            train = int(np.searchsorted(times, last - 1e-6))  # what was sent at once
+            gap = float(sizes[train:next_packet].sum()) * 8e-6 / rates[sample]
+            due = last + gap
+            if begin <= due < end:
+                found.append((due, times[next_packet] - due, min(times[next_packet] - due, gap / 2)))
+        if not found:
+            return None
+        late, made_up = (sum(one[n] for one in found) / len(found) * 1e3 for n in (1, 2))
+        return Missed(found[0][0], found[0][1] * 1e3, off_times, len(found), late, made_up)
+
+    def collapse(self) -> Collapse | None:
+        """Return how the bandwidth estimate fell; None if it did not fall below a half."""
+        known = self.samples.filter(pl.col("bandwidth_estimate_mbps").is_not_null())
+        settled = _median(self.late["bandwidth_estimate_mbps"])
+        if known.is_empty() or settled is None:
+            return None
+        estimates, times = known["bandwidth_estimate_mbps"].to_numpy(), known["time_s"].to_numpy()
+        peak = int(estimates.argmax())
+        if settled > estimates[peak] / 2:
+            return None
+        below = np.flatnonzero(estimates[peak:] <= settled * 1.1)
+        reached = peak + int(below[0])
+        rounds = _rounds(known, peak, reached)
+        return Collapse(float(estimates[peak]), float(times[peak]), settled, float(times[reached]), rounds)
+
+
+def _rounds(samples: pl.DataFrame, first: int, last: int) -> int:
+    """Return how many round trips lie between two samples: each ends when what was in flight at its begin has arrived;
+    where that is not recorded, after a smoothed RTT."""
+    columns = ("time_s", "delivered_packets", "inflight_packets", "srtt_ms")
+    rounds, ends_at, ends_s = 0, None, 0.0
+    for time_s, delivered, inflight, srtt_ms in samples.select(columns)[first : last + 1].iter_rows():
+        over = delivered >= ends_at if ends_at is not None and delivered is not None else time_s >= ends_s
+        if over or ends_s == 0.0:
+            rounds += 1
+            ends_at = None if delivered is None else delivered + inflight
+            ends_s = time_s + (srtt_ms or 0) / 1e3
+    return max(rounds - 1, 0)
+
+
+def _median(values: pl.Series) -> float | None:
+    found = values.drop_nulls().median()
+    return None if found is None else float(found)  # type: ignore[arg-type]
+
+
+# --- signs: each returns what shows it, or None --------------------------------------------------------------------
+
+
+def _link(facts: _Facts) -> dict[str, Any] | None:
+    """The path is full: nothing is missing."""
+    return {"part": facts.part} if facts.part >= FULL else None
+
+
+def _application(facts: _Facts) -> dict[str, Any] | None:
+    """Most of the delivery rate samples were application-limited; or nothing was in flight for much of the time; or it
+    writes at a rate, and this arrives."""
+    limited = facts.late.select(pl.col("app_limited").mean()).item()
+    if limited is not None and limited > MOSTLY:
+        return {"limited": limited}
+    if facts.idle is not None and facts.idle > OFTEN:
+        return {"idle": facts.idle}
+    kind, _, rate = str(facts.row["pattern"]).partition(" ")
+    written = units.bits_per_second(rate) / 1e6 if kind == "rate" else 0
+    return {"written_mbps": written} if kind == "rate" and facts.row["throughput_mbps"] >= FULL * written else None
+
+
+def _window(facts: _Facts) -> dict[str, Any] | None:
+    """Much of the data was sent up to the last byte that the receiver's window allowed."""
+    capture = facts.run.pcap
+    if capture is None:
+        return None
+    frames = facts.run.packets
+    edges = window_edges(capture)[: frames.height]  # programs go on a little after the run's end
+    if len(edges) < frames.height or facts.data.is_empty():
+        return None
+    in_flow = pl.col("flow") == facts.row["flow"]
+    granted = frames.with_columns(edge=pl.Series(edges, dtype=pl.Int64)).filter(
+        in_flow & (pl.col("direction") == "ack")
+    )
+    granted = granted.filter(pl.col("edge").is_not_null() & pl.col("arrived_s").is_not_null())
+    granted = granted.with_columns(pl.col("connection").fill_null(0)).sort("arrived_s")
+    at_sender = granted.select("connection", "edge", time_s="arrived_s")
+    late = facts.data.filter(pl.col("time_s") >= facts.half_s)
+    sent = late.join_asof(at_sender, on="time_s", by="connection", check_sortedness=False)
+    end = pl.col("seq") + pl.col("payload_bytes")
+    full = sent.select((end + units.PAYLOAD_BYTES > pl.col("edge")).mean()).item()
+    if full is None or full <= OFTEN:
+        return None
+    window = granted.filter(pl.col("time_s") >= facts.half_s).select((pl.col("edge") - pl.col("ack")).median()).item()
+    return {"full": full, "window_bytes": window}
+
+
+def _receiver(facts: _Facts) -> dict[str, Any] | None:
+    """The receiver has only a part of its CPU."""
+    share = facts.row["receiver_share"]
+    return {"share": share} if share is not None and share < 1 - AWAY else None
+
+
+def _cpu(facts: _Facts) -> dict[str, Any] | None:
+    """The sender had only a part of its CPU."""
+    share = facts.row["effective_share"]
+    if share is None or share >= 1 - AWAY:
+        return None
+    return {"share": share, "off_ms": facts.row["effective_offtime_ms"], "on_ms": facts.row["effective_timeslice_ms"]}
+
+
+def _work(facts: _Facts) -> dict[str, Any] | None:
+    """The work of sending keeps the sender's modelled CPU busy."""
+    busy = facts.row["cpu_busy_share"]
+    return {"busy": busy} if busy is not None and busy >= BUSY else None
+
+
+def _dropped(facts: _Facts) -> tuple[float, float, float] | None:
+    """Return how many packets were lost at random, how many did not fit, and how many were sent. Where packets were not
+    recorded, the path's rate of loss says how many were lost at random, and only many more are taken for the buffer's.
+    None: nothing was dropped, or it is not known."""
+    row = facts.row
+    if not row["drops"]:
+        return None
+    if facts.data.is_empty():
+        arrived = row["throughput_mbps"] * 1e6 / 8 * (facts.end_s - row["start_s"]) / units.PAYLOAD_BYTES
+        sent = arrived + row["drops"]
+        by_chance = row["loss"] * sent
+        others = row["drops"] - by_chance
+        is_chance = others <= 3 * math.sqrt(by_chance)  # three standard deviations
+        return (row["drops"], 0.0, sent) if is_chance else (by_chance, others, sent)
+    lost = facts.data.filter(pl.col("dropped"))
+    fits = lost["queue_bytes"] + lost["frame_bytes"] <= row["buffer_bytes"] - units.FRAME_BYTES
+    fitted = 0.0 if row["aqm"] != "none" else float(fits.sum())  # which drops although there is room
+    return fitted, lost.height - fitted, facts.data.height
+
+
+def _loss(facts: _Facts) -> dict[str, Any] | None:
+    """The path loses packets although its buffer has room."""
+    found = _dropped(facts)
+    if found is None or not facts.row["loss"]:
+        return None
+    by_chance, _, sent = found
+    return {"packets": by_chance, "part": by_chance / sent} if by_chance >= max(SOME * sent, 1) else None
+
+
+def _buffer(facts: _Facts) -> dict[str, Any] | None:
+    """Packets found the bottleneck's buffer full."""
+    found = _dropped(facts)
+    if found is None or found[1] < 1:
+        return None
+    row = facts.row
+    bdp = row["bandwidth_mbps"] * row["rtt_ms"] * 125
+    return {"packets": found[1], "bytes": row["buffer_bytes"], "bdp": row["buffer_bytes"] / bdp if bdp else None}
+
+
+def _cross(facts: _Facts) -> dict[str, Any] | None:
+    """Other senders' short flows take a part of the path."""
+    load = facts.row["cross_load"]
+    return {"load": load} if load else None
+
+
+RULES: dict[str, Callable[[_Facts], dict[str, Any] | None]] = {
+    "link": _link, "application": _application, "window": _window, "receiver": _receiver, "cpu": _cpu, "work": _work,
+    "loss": _loss, "buffer": _buffer, "cross": _cross,
+}  # fmt: skip
+# These leave no room for another cause: they say what the flow waited for, all the time.
+DECIDE = ("link", "application", "window")
+
+
+def _causes(signs: list[str], throughput_mbps: float, without: Mapping[str, float]) -> list[str]:
+    """Return the causes among those of which there are signs."""
+    for name in DECIDE:
+        if name in signs:
+            return [name]
+    known = {name: mbps for name, mbps in without.items() if name in signs}
+    if set(signs) - set(known):  # not all of them were taken away
+        return signs if len(signs) == 1 else []
+    best = max(known.values(), default=0.0)
+    if best < GAIN * throughput_mbps:
+        return []
+    return [name for name in signs if known[name] >= AS_GOOD * best]

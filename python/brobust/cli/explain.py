@@ -1,0 +1,40 @@
+"""The command `brobust explain`: what limits a flow of a run, in about five sentences."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Annotated
+
+import typer
+
+from brobust.cli.trace import DATASET, RUN
+
+
+def explain(
+    dataset: DATASET,
+    run: RUN = None,
+    flow: Annotated[int, typer.Option(metavar="N", help="The flow that is explained, from 0.")] = 0,
+    tries: Annotated[
+        bool,
+        typer.Option("--try/--no-try", help="Measure again without each possible cause, and with each repair."),
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as one JSON object instead.")] = False,
+) -> None:
+    """Say in about five sentences, with numbers, what limits a flow of a run.
+
+    The answer comes from what the run has recorded, and from runs in virtual time that have one thing changed: without
+    contention, without loss, with a larger buffer, with each repair. These are measured if the run itself took at most
+    5 s; nothing is added to the dataset. Where the data does not decide, the answer says so. docs/see.md has the rules.
+    """
+    from brobust import api
+    from brobust.dataset import Dataset, find
+    from brobust.report import explanation
+
+    chosen = find(Dataset.open(dataset), run)
+    found = api.explain(chosen, chosen.run(), flow, tries)
+    if as_json:
+        print(json.dumps(dataclasses.asdict(found)))
+        return
+    for sentence in explanation.sentences(found):
+        print(sentence)

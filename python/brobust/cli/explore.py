@@ -1,0 +1,42 @@
+"""The command `brobust explore`: a page in which each move of a slider is a run in virtual time."""
+
+from __future__ import annotations
+
+import os
+import sys
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def explore(
+    dataset: Annotated[
+        Path | None,
+        typer.Argument(metavar="[DIR]", help="A dataset to look into as well. [default: none]", show_default=False),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="TCP port on 127.0.0.1. [default: a free one]")] = 0,
+) -> None:
+    """Open a page with sliders for share, timeslice, bandwidth, RTT, buffer and loss; each move is a real run.
+
+    The page is on this machine only (127.0.0.1), and its address has a token without which nothing is answered. It ends
+    with the command: Ctrl-C, or the end of the terminal. A dataset is shown along any two of its axes, down to a run.
+    """
+    from brobust import backends
+    from brobust.dataset import Dataset
+    from brobust.explore.answers import Answers
+    from brobust.explore.server import Server
+    from brobust.scenario import Scenario
+
+    opened = None if dataset is None else Dataset.open(dataset)
+    backends.check([Scenario()], jobs=1)
+    answers = Answers(opened)
+    with Server(answers, port) as server:
+        print(server.url, flush=True)
+        if sys.stdout.isatty() and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+            webbrowser.open(server.url)
+        try:
+            server.serve_forever()
+        finally:
+            answers.stop()

@@ -1,0 +1,94 @@
+"""One run of a dataset: its tables, and how a user names it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Protocol
+
+from brobust import files
+from brobust.dataset.store import Dataset
+from brobust.errors import BadInput
+from brobust.lazily import pl
+from brobust.scenario import Run
+
+MAX_PCAP = 2_000_000_000
+SHOWN = 6
+"""So many runs are named in a refusal."""
+
+
+class OfRun(Protocol):
+    """The tables of one run: of a dataset's (OneRun), or of one that was just measured (brobust.run's Result)."""
+
+    @property
+    def runs(self) -> pl.DataFrame: ...
+    @property
+    def throughput(self) -> pl.DataFrame: ...
+    @property
+    def samples(self) -> pl.DataFrame: ...
+    @property
+    def offtimes(self) -> pl.DataFrame: ...
+    @property
+    def packets(self) -> pl.DataFrame: ...
+    @property
+    def pcap(self) -> bytes | None: ...
+
+
+class OneRun:
+    """A run of a dataset, by its id. Each table is read when it is first asked for."""
+
+    def __init__(self, dataset: Dataset, run: str):
+        self._dataset, self.id = dataset, run
+
+    @cached_property
+    def runs(self) -> pl.DataFrame:
+        return self._dataset.runs().filter(pl.col("run") == self.id)
+
+    @cached_property
+    def throughput(self) -> pl.DataFrame:
+        return self._dataset.throughput([self.id])
+
+    @cached_property
+    def samples(self) -> pl.DataFrame:
+        return self._dataset.samples([self.id])
+
+    @cached_property
+    def offtimes(self) -> pl.DataFrame:
+        return self._dataset.offtimes([self.id])
+
+    @cached_property
+    def packets(self) -> pl.DataFrame:
+        return self._dataset.packets([self.id])
+
+    @property
+    def pcap(self) -> bytes | None:
+        file = self._dataset.directory / "pcap" / f"{self.id}.pcap"
+        return files.read(file, MAX_PCAP) if file.exists() else None
+
+    def run(self) -> Run | None:
+        """Return what was to be measured; None where the dataset's scenario does not have the run (any more)."""
+        return next((run for run in self._dataset.grid().runs() if run.id == self.id), None)
+
+
+def find(dataset: Dataset, beginning: str | None) -> OneRun:
+    """Return the run whose id begins like this; without a beginning, the dataset's only run. Refuse if that is none, or
+    several, or a run that failed."""
+    runs = dataset.runs().unique("run", maintain_order=True).sort("run")
+    found = runs.filter(pl.col("run").str.starts_with(beginning or ""))
+    where = f"RUN {beginning!r}: " if beginning else ""
+    if found.is_empty():
+        raise BadInput(f"{where}{dataset.directory} holds {'no such run' if where else 'no run'}; {_named(runs)}")
+    if found.height > 1 and beginning not in found["run"]:
+        raise BadInput(f"{where}{dataset.directory} holds {found.height} such runs; give one of {_named(found)}")
+    if beginning in found["run"]:
+        found = found.filter(pl.col("run") == beginning)
+    run, outcome, reason = found.select("run", "outcome", "reason").row(0)
+    if outcome == "failed":
+        raise BadInput(f"run {run} failed: {reason}; nothing of it was recorded")
+    return OneRun(dataset, run)
+
+
+def _named(runs: pl.DataFrame) -> str:
+    if runs.is_empty():
+        return "measure one with `brobust run`"
+    names = [f"{row['run']} ({row['cc']}, {row['share']:.0%} CPU)" for row in runs.head(SHOWN).iter_rows(named=True)]
+    return "; ".join([*names, f"and {runs.height - SHOWN} more"] if runs.height > SHOWN else names)

@@ -1,0 +1,184 @@
+"""What the page asks for. Each answer is a series of objects, which the page shows as they come."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import polars as pl
+
+from brobust import api, backends
+from brobust.analysis import summary
+from brobust.analysis.axes import AXES, axis_value, heading
+from brobust.backends.base import Backend
+from brobust.dataset import Dataset, OfRun, find
+from brobust.errors import BadInput, BrobustError, RunFailed
+from brobust.kernels import virtual as virtual_kernels
+from brobust.report import explanation
+from brobust.report.plot import VALUES
+from brobust.scenario import Run
+from brobust.scenario.grid import scenario as one_scenario
+
+# What the page may set: a run must neither take long nor read files or start programs.
+FIELDS = {
+    "path": {"bandwidth", "rtt", "buffer", "loss"}, "contention": {"share", "timeslice"}, "flows": {"cc"},
+    "duration": None, "qdisc": None, "pacing": None, "seed": None,
+}  # fmt: skip
+MAX_CONTROLS = 6
+MAX_DURATION_S, MAX_BANDWIDTH = 20, 1_000_000_000
+POINTS = 500
+"""So many samples of a run are drawn."""
+# The controls that the page offers, of those that the kernel has.
+OFFERED = ("cubic", "bbr", "bbr_robust", "bbr_steady", "brb_bbr3", "brb_bbr3_steady", "reno", "brb_vegas")
+MAX_CELLS = 400
+
+Answer = Iterator[dict[str, Any]]
+
+
+class Superseded(BrobustError):
+    """A newer question has come."""
+
+
+class Answers:
+    """Answers the page. One question measures at a time: a newer one ends the one before."""
+
+    def __init__(self, dataset: Dataset | None = None):
+        self._dataset = dataset
+        self._measuring, self._changing = threading.Lock(), threading.Lock()
+        self._newest = 0
+        self._backend: Backend | None = None
+
+    def stop(self) -> None:
+        """End what is being measured."""
+        with self._changing:
+            self._newest += 1
+            if self._backend is not None:
+                self._backend.stop()
+
+    @contextmanager
+    def _measures(self) -> Iterator[Backend]:
+        """Yield a backend, alone: whoever measures is ended first. Raise Superseded if a newer question comes."""
+        self.stop()
+        number = self._newest
+        with self._measuring, backends.opened("virtual", lambda _: None) as backend:
+            with self._changing:
+                if number != self._newest:
+                    raise Superseded("superseded")
+                self._backend = backend
+            try:
+                yield backend
+            except RunFailed:
+                if number != self._newest:
+                    raise Superseded("superseded") from None
+                raise
+            finally:
+                with self._changing:
+                    self._backend = None
+
+    def answer_about(self) -> Answer:
+        """Answer with what can be chosen: controls, and the dataset's axes and metrics."""
+        offered = virtual_kernels.find_again(virtual_kernels.default()).congestion_controls
+        of_dataset = None
+        if self._dataset is not None:
+            measured = summary.runs(self._dataset.runs())
+            axes = summary.varying(measured) or ["cc"]
+            metrics = {name: label for name, label in VALUES.items() if measured[name].drop_nulls().len()}
+            named = {axis: heading(axis) for axis in axes}
+            of_dataset = {"name": str(self._dataset.directory), "axes": named, "metrics": metrics}
+        yield {"controls": [name for name in OFFERED if name in offered], "dataset": of_dataset}
+
+    def answer_run(self, fields: dict[str, Any], controls: list[str]) -> Answer:
+        """Measure a scenario with each of these controls, and answer with each run over time."""
+        runs = _runs(fields, controls)
+        with self._measures() as backend:
+            for control, run in zip(controls, runs, strict=True):
+                yield {"cc": control, **_over_time(api.Result(run, backend.measure(run)))}
+
+    def answer_explain(self, fields: dict[str, Any] | None = None, cc: str = "", run: str = "") -> Answer:
+        """Explain the run of a scenario with this control, or a run of the dataset."""
+        if fields is None:
+            chosen = find(self._opened(), run)
+            table: OfRun = chosen
+            requested = chosen.run()
+        else:
+            (requested,) = _runs(fields, [cc])
+        with self._measures() as backend:
+            if fields is not None and requested is not None:
+                table = api.Result(requested, backend.measure(requested))
+            found = api.explain(table, requested, backend=backend)
+        yield {"sentences": explanation.sentences(found)}
+
+    def answer_cells(self, x: str, y: str, metric: str) -> Answer:
+        """Answer with the dataset's cells along two axes: the median of a metric in each, and the runs."""
+        measured = summary.runs(self._opened().runs())
+        for name, known in ((x, AXES), (y, AXES), (metric, VALUES)):
+            if name not in known or name not in measured.columns:
+                raise BadInput(f"{name!r} is neither an axis nor a metric of this dataset")
+        if measured[x].n_unique() * measured[y].n_unique() > MAX_CELLS:
+            raise BadInput(f"{heading(x)} by {heading(y)} has more than {MAX_CELLS} cells; choose other axes")
+        value = pl.col(metric).cast(pl.Float64)
+        cells = measured.group_by(x, y).agg(
+            median=value.median(), low=value.min(), high=value.max(),
+            runs=pl.struct("run", value.alias("value")).sort_by("value"),
+        )  # fmt: skip
+        xs, ys = (measured[axis].unique().sort().to_list() for axis in (x, y))
+        of_cell = {(row[x], row[y]): row for row in cells.iter_rows(named=True)}
+        yield {
+            "x": [axis_value(x, one) for one in xs],
+            "y": [axis_value(y, one) for one in ys],
+            "cells": [[_cell(of_cell.get((one, other))) for one in xs] for other in ys],
+        }
+
+    def answer_look(self, run: str) -> Answer:
+        """Answer with a run of the dataset over time."""
+        chosen = find(self._opened(), run)
+        yield {"cc": "+".join(chosen.runs["cc"].unique()), "run": chosen.id, **_over_time(chosen)}
+
+    def _opened(self) -> Dataset:
+        if self._dataset is None:
+            raise BadInput("no dataset is open; give its directory to `brobust explore`")
+        return self._dataset
+
+
+def _cell(row: dict[str, Any] | None) -> dict[str, Any] | None:
+    return row and {name: row[name] for name in ("median", "low", "high", "runs")}
+
+
+def _runs(fields: dict[str, Any], controls: list[str]) -> list[Run]:
+    """Return the runs that the page asks for; refuse what it may not ask for."""
+    for name, value in fields.items():
+        allowed = FIELDS.get(name, set())
+        if allowed is not None and (not isinstance(value, dict) or set(value) - allowed):
+            raise BadInput(f"{name}: the page may not set this")
+    if not isinstance(controls, list) or not 1 <= len(controls) <= MAX_CONTROLS:
+        raise BadInput(f"controls: give 1 to {MAX_CONTROLS}")
+    runs = []
+    for control in controls:
+        first = one_scenario({**fields, "flows": [{"cc": control}]})
+        if first.duration > MAX_DURATION_S * 1e9 or first.path.bandwidth > MAX_BANDWIDTH:
+            raise BadInput(f"the page measures at most {MAX_DURATION_S} s at 1 Gbit/s; copy it as a command")
+        every = f"{max(first.duration // POINTS, 100_000)}ns"
+        runs.append(Run(scenario=one_scenario({**fields, "flows": [{"cc": control}], "samples": every}), repeat=0))
+    backends.check([run.scenario for run in runs], jobs=1)
+    return runs
+
+
+def _over_time(run: OfRun) -> dict[str, Any]:
+    """Return the first flow of a run over time: numbers of columns that the page draws."""
+    first = run.runs.sort("flow").row(0, named=True)
+    of_flow = pl.col("flow") == first["flow"]
+    samples = run.samples.filter(of_flow).sort("time_s").gather_every(max(run.samples.height // (2 * POINTS), 1))
+    over_time = run.throughput.filter(of_flow).sort("time_s")
+    slices = run.offtimes.filter((pl.col("kind") == "timeslice") & (pl.col("sender") == first["sender"]))
+    known = slices.filter(pl.col("start_s").is_not_null()).sort("start_s")
+    columns = ("time_s", "inflight_packets", "cwnd_packets", "bandwidth_estimate_mbps", "pacing_rate_mbps", "mode")
+    return {
+        "throughput_mbps": first["throughput_mbps"], "retransmits": first["retransmits"],
+        "rtt_ms": first["rtt_mean_ms"], "duration_s": first["duration_s"], "bandwidth_mbps": first["bandwidth_mbps"],
+        "time_s": [time + first["start_s"] for time in over_time["time_s"]],
+        "throughput": over_time["throughput_mbps"].to_list(),
+        "samples": {name: samples[name].to_list() for name in columns},
+        "slices": known.select("start_s", end=pl.col("start_s") + pl.col("duration_ms") / 1e3).rows(),
+    }  # fmt: skip

@@ -1,0 +1,133 @@
+"""An explanation (analysis/explain.py) as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from brobust import files
+from brobust.analysis.cells import FULL
+from brobust.analysis.explain import GAIN, Explanation
+
+# The causes, as the subject of a sentence.
+NAMES = {
+    "link": "the path itself", "application": "the application", "window": "the receiver's window",
+    "receiver": "the receiver's CPU", "cpu": "the CPU that is taken from the sender",
+    "work": "the work of sending, for the sender's CPU", "loss": "random loss on the path",
+    "buffer": "the bottleneck's buffer", "cross": "the cross traffic",
+}  # fmt: skip
+RECORD = {"samples": "--samples ack", "packets": "--packets"}
+
+
+def sentences(found: Explanation) -> list[str]:
+    """Return about five sentences: what was carried, the cause, how it works, what limits the flow now, and what would
+    change it."""
+    return [*_carried(found), _cause(found), *_how(found), *_tried(found), *_unseen(found)]
+
+
+def _carried(found: Explanation) -> Iterator[str]:
+    carried = f"Flow {found.flow} ({found.cc}) carried {found.throughput_mbps:.3g} Mbit/s on a path that has room for "
+    carried += f"{found.possible_mbps:.3g}"
+    if found.flows > 1:
+        carried += f"; the {found.flows} flows of the run together fill {found.part:.0%} of it in their second half"
+    yield carried + "."
+
+
+def _cause(found: Explanation) -> str:
+    shown = {name: SHOWN[name](sign) for name, sign in found.signs.items()}
+    if not found.causes:
+        if not shown:
+            return "The data shows no cause: nothing that was recorded kept the flow from sending more."
+        signs = "; ".join(shown.values())
+        if found.tried:
+            return (
+                f"The data does not decide: there are signs ({signs}), but no run without one of these carries "
+                f"{GAIN:g} times as much."
+            )
+        return f"The data does not decide between {_listed([NAMES[name] for name in shown])}: {signs}."
+    names = [NAMES[name] for name in found.causes]
+    evidence = "; ".join(shown[name] for name in found.causes)
+    if len(names) == 1:
+        return f"The cause is {names[0]}: {evidence}."
+    return f"The cause is {_listed(names)} together, since without any one of them the flow is faster: {evidence}."
+
+
+SHOWN: dict[str, Any] = {
+    "link": lambda sign: (
+        f"it is {min(sign['part'], 1):.0%} full in the run's second half, and {FULL:.0%} counts as full"
+    ),
+    "application": lambda sign: (
+        f"{sign['limited']:.0%} of the delivery rate samples were application-limited"
+        if "limited" in sign
+        else f"nothing was in flight for {sign['idle']:.0%} of the second half"
+        if "idle" in sign
+        else f"it writes {sign['written_mbps']:.3g} Mbit/s, and these arrive"
+    ),
+    "window": lambda sign: (
+        f"{sign['full']:.0%} of the data packets went up to the end of a window of {files.size(sign['window_bytes'])}"
+    ),
+    "receiver": lambda sign: f"it has its CPU for {sign['share']:.0%} of the time, and ACKs wait for it",
+    "cpu": lambda sign: (
+        f"it was there for {sign['share']:.0%} of the time"
+        + (f", {sign['on_ms']:.3g} ms on and {sign['off_ms']:.3g} ms off" if sign["on_ms"] and sign["off_ms"] else "")
+    ),
+    "work": lambda sign: f"it was busy for {sign['busy']:.0%} of the run",
+    "loss": lambda sign: f"{sign['packets']:.0f} packets ({sign['part']:.2%}) were lost although there was room",
+    "buffer": lambda sign: (
+        f"{sign['packets']:.0f} packets found its {files.size(sign['bytes'])}"
+        + (f" ({sign['bdp']:.2g} BDP)" if sign["bdp"] else "")
+        + " full"
+    ),
+    "cross": lambda sign: f"it offers {sign['load']:.0%} of the bandwidth",
+}
+
+
+def _how(found: Explanation) -> Iterator[str]:
+    if "cpu" in found.causes:
+        yield from _of_cpu(found)
+    if found.causes and found.causes[0] in ("application", "window", "link"):
+        return
+    if found.pacing_rate_mbps is not None:
+        yield f"What limits it now is its own pacing rate, {found.pacing_rate_mbps:.3g} Mbit/s in the median."
+    elif found.cwnd_packets is not None:
+        yield f"What limits it now is its congestion window, {found.cwnd_packets:.0f} packets in the median."
+
+
+def _of_cpu(found: Explanation) -> Iterator[str]:
+    if (missed := found.missed) is not None:
+        yield (
+            f"The first departure that pacing had set was missed at {missed.first_s:.4f} s, by "
+            f"{missed.first_late_ms:.3g} ms; {missed.departures} of {missed.off_times} off-times had one, "
+            f"{missed.late_ms:.3g} ms late in the mean, of which Linux makes up for at most {missed.made_up_ms:.3g} ms "
+            "(half a gap)."
+        )
+    if (fell := found.collapse) is not None:
+        yield (
+            f"So the delivery rate fell below the bandwidth estimate, and the estimate followed: from "
+            f"{fell.from_mbps:.3g} Mbit/s at {fell.at_s:.2f} s to {fell.to_mbps:.3g} in {fell.rounds} round trips "
+            f"({fell.reached_s - fell.at_s:.2g} s)."
+        )
+    if found.oracle_mbps is not None:
+        if found.oracle_mbps < FULL * found.possible_mbps:
+            yield f"In these timeslices, with this buffer, no sender carries more than {found.oracle_mbps:.3g} Mbit/s."
+        else:
+            yield (
+                "The timeslices themselves are not the limit: the best possible sender carries "
+                f"{found.oracle_mbps:.3g} Mbit/s in them."
+            )
+
+
+def _tried(found: Explanation) -> Iterator[str]:
+    if found.tried:
+        ordered = sorted(found.tried.items(), key=lambda one: -one[1])
+        yield "Measured with one change: " + ", ".join(f"{what} {mbps:.3g}" for what, mbps in ordered) + " Mbit/s."
+
+
+def _unseen(found: Explanation) -> Iterator[str]:
+    if found.unseen and not found.causes:
+        names = _listed([NAMES[name] for name in found.unseen])
+        yield f"Whether it is {names} cannot be seen; `brobust run --samples ack --packets` records what shows it."
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,217 @@
+"""One run as a timeline for Perfetto (https://ui.perfetto.dev) and its trace_processor, in the format of its package.
+
+Tracks: for each sender its timeslices; for each flow its packets, phases and counters; the bottleneck. What happens to
+one packet (sent, passes the bottleneck, arrives) is joined by Perfetto's arrows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from brobust import files
+from brobust.dataset import OfRun
+from brobust.lazily import pl
+
+if TYPE_CHECKING:
+    from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
+
+# Counters of a flow: the column of the table samples, the track's name, its unit.
+COUNTERS = (
+    ("cwnd_packets", "cwnd", "packets"),
+    ("inflight_packets", "in flight", "packets"),
+    ("pacing_rate_mbps", "pacing rate", "Mbit/s"),
+    ("bandwidth_estimate_mbps", "bandwidth estimate", "Mbit/s"),
+    ("delivery_rate_mbps", "delivery rate", "Mbit/s"),
+    ("rtt_ms", "RTT", "ms"),
+    ("srtt_ms", "smoothed RTT", "ms"),
+    ("min_rtt_ms", "min RTT", "ms"),
+    ("queue_bytes", "queue", "bytes"),
+    ("pacing_gain", "pacing gain", ""),
+    ("retransmits", "retransmitted so far", "segments"),
+    ("deficit_acks", "repair acted so far", "times"),
+)
+
+
+def write(run: OfRun, file: Path) -> dict[str, int]:
+    """Write the timeline, and return how many of what the run has recorded is in it: `timeslices`, `packets`,
+    `samples` and points of `throughput`."""
+    with files.replaced(file) as out:
+        return _Trace(run, out).written()
+
+
+class _Trace:
+    """A timeline that is being written."""
+
+    def __init__(self, run: OfRun, out: Any):
+        from perfetto.protos.perfetto.trace import perfetto_trace_pb2
+        from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
+
+        self._run, self._event = run, perfetto_trace_pb2.TrackEvent
+        self._builder: StreamingTraceProtoBuilder = StreamingTraceProtoBuilder(out)
+        self._ordered = perfetto_trace_pb2.TrackDescriptor.EXPLICIT
+        self._uuids = count(1)
+        self._ranks = count()
+
+    def written(self) -> dict[str, int]:
+        rows = self._run.runs
+        first = rows.row(0, named=True)
+        self._root = self._track(f"{first['run']}: {first['bandwidth_mbps']:g} Mbit/s, {first['rtt_ms']:g} ms RTT")
+        slices = self._timeslices()
+        packets = self._run.packets.sort("time_s").with_row_index("number", 1)
+        self._bottleneck(packets)
+        points = samples = 0
+        for flow in rows.iter_rows(named=True):
+            of_flow = pl.col("flow") == flow["flow"]
+            track = self._track(f"flow {flow['flow']}: {flow['cc']}", self._root)
+            self._packets(packets.filter(of_flow), track)
+            for (connection,), part in self._run.samples.filter(of_flow).group_by("connection", maintain_order=True):
+                name = track if connection is None else self._track(f"connection {connection}", track)
+                self._samples(part.sort("time_s"), name)
+                samples += part.height
+            over_time = self._run.throughput.filter(of_flow).sort("time_s")
+            self._counter(
+                "throughput", "Mbit/s", over_time["time_s"] + flow["start_s"], over_time["throughput_mbps"], track
+            )
+            points += over_time.height
+        return {"timeslices": slices, "packets": packets.height, "samples": samples, "throughput": points}
+
+    def _timeslices(self) -> int:
+        ran = self._run.offtimes.filter((pl.col("kind") == "timeslice") & pl.col("start_s").is_not_null())
+        for (sender, vcpu), part in ran.sort("sender", "vcpu", "start_s").group_by(
+            "sender", "vcpu", maintain_order=True
+        ):
+            track = self._track(f"CPU of sender {sender}" + ("" if vcpu is None else f", vCPU {vcpu}"), self._root)
+            self._slices(
+                track, (("timeslice", start, start + ms / 1e3) for start, ms in _rows(part, "start_s", "duration_ms"))
+            )
+        return ran.height
+
+    def _packets(self, packets: pl.DataFrame, parent: int) -> None:
+        if packets.is_empty():
+            return
+        again = (pl.col("payload_bytes") > 0) & (pl.col("seq") > 0)
+        end = pl.col("seq") + pl.col("payload_bytes")
+        highest = end.cum_max().shift(1).over("connection", "direction").fill_null(0)
+        named = packets.with_columns(
+            name=pl.when(again & (end <= highest)).then(pl.lit("sent again")).otherwise(pl.lit("sent"))
+        )
+        data, acks = (named.filter(pl.col("direction") == kind) for kind in ("data", "ack"))
+        columns = ("number", "name", "time_s", "arrived_s", "dropped", "seq", "payload_bytes", "ack")
+        sent, lost, arrived = (
+            self._track(name, parent) for name in ("packets sent", "packets lost", "packets arrived")
+        )
+        for number, name, time_s, arrived_s, dropped, seq, payload, _ in _rows(data, *columns):
+            self._instant(sent, time_s, name, number, seq=seq, payload_bytes=payload)
+            if dropped:
+                self._instant(lost, time_s, "lost", number, seq=seq, payload_bytes=payload)
+            elif arrived_s is not None:
+                self._instant(arrived, arrived_s, "arrived", number, seq=seq, payload_bytes=payload)
+        back = self._track("ACKs arrived", parent)
+        for number, _, _, arrived_s, _, _, payload, ack in _rows(acks, *columns):
+            if arrived_s is not None:
+                self._instant(back, arrived_s, "ack", number, ack=ack, payload_bytes=payload)
+
+    def _bottleneck(self, packets: pl.DataFrame) -> None:
+        """Draw which frame the link sends when: each from its arrival, or from the end of the one before."""
+        passed = packets.filter(pl.col("left_s").is_not_null()).sort("left_s")
+        if passed.is_empty():
+            return
+        begin = pl.max_horizontal("time_s", pl.col("left_s").shift(1))
+        rows = _rows(passed.with_columns(begin=begin), "begin", "left_s", "flow", "number")
+        self._slices(self._track("bottleneck", self._root), ((f"flow {f}", a, b, n) for a, b, f, n in rows))
+
+    def _samples(self, samples: pl.DataFrame, parent: int) -> None:
+        end_s = float(self._run.runs["duration_s"][0])
+        samples = samples.with_columns(mode=pl.coalesce("mode", _phase()))
+        for name, column in (("phase", "mode"), ("loss recovery", "state")):
+            spans = list(_spans(samples, column, end_s))
+            if spans:
+                self._slices(self._track(name, parent), spans)
+        for column, name, unit in COUNTERS:
+            self._counter(name, unit, samples["time_s"], samples[column], parent)
+
+    def _counter(self, name: str, unit: str, times: pl.Series, values: pl.Series, parent: int) -> None:
+        """Draw a counter. A value that is the one before is left out: Perfetto holds it until the next."""
+        points = pl.DataFrame({"time": times, "value": values.cast(pl.Float64)}).drop_nulls()
+        changes = points.filter(pl.col("value").ne_missing(pl.col("value").shift(1)))
+        if changes.is_empty():
+            return
+        track = self._track(name, parent, unit)
+        for time_s, value in changes.iter_rows():
+            packet = self._new(time_s)
+            packet.track_event.type = self._event.TYPE_COUNTER
+            packet.track_event.track_uuid = track
+            packet.track_event.double_counter_value = value
+            self._builder.write_packet(packet)
+
+    def _track(self, name: str, parent: int | None = None, unit: str | None = None) -> int:
+        """Begin a track, a counter's if it has a unit, and return its number. Tracks stay in the order of their
+        making."""
+        packet = self._builder.create_packet()
+        track = packet.track_descriptor
+        track.uuid, track.name, track.sibling_order_rank = next(self._uuids), name, next(self._ranks)
+        track.child_ordering = self._ordered
+        if parent is not None:
+            track.parent_uuid = parent
+        if unit is not None:
+            track.counter.unit_name = unit
+        self._builder.write_packet(packet)
+        return int(track.uuid)
+
+    def _new(self, time_s: float) -> Any:
+        packet = self._builder.create_packet()
+        packet.timestamp = round(time_s * 1e9)
+        packet.trusted_packet_sequence_id = 1
+        return packet
+
+    def _instant(self, track: int, time_s: float, name: str, number: int, **arguments: int) -> None:
+        packet = self._new(time_s)
+        event = packet.track_event
+        event.type, event.track_uuid, event.name = self._event.TYPE_INSTANT, track, name
+        event.flow_ids.append(number)
+        for key, value in arguments.items():
+            event.debug_annotations.add(name=key, int_value=value)
+        self._builder.write_packet(packet)
+
+    def _slices(self, track: int, slices: Iterable[Sequence[Any]]) -> None:
+        """Draw slices: name, begin and end (s), and perhaps the number of a packet."""
+        for name, begin_s, end_s, *number in slices:
+            packet = self._new(begin_s)
+            event = packet.track_event
+            event.type, event.track_uuid, event.name = self._event.TYPE_SLICE_BEGIN, track, name
+            event.flow_ids.extend(number)
+            self._builder.write_packet(packet)
+            packet = self._new(end_s)
+            packet.track_event.type, packet.track_event.track_uuid = self._event.TYPE_SLICE_END, track
+            self._builder.write_packet(packet)
+
+
+def _rows(table: pl.DataFrame, *columns: str) -> Iterator[tuple[Any, ...]]:
+    return table.select(columns).iter_rows()
+
+
+def _phase() -> pl.Expr:
+    """Return the phase of a control that shows its gains and not its phase, as the kernel's own BBR version 1."""
+    pacing, cwnd = pl.col("pacing_gain"), pl.col("cwnd_gain")
+    probing = pl.when(pacing > 1).then(pl.lit("up")).when(pacing < 1).then(pl.lit("down")).otherwise(pl.lit("cruise"))
+    return (
+        pl.when(pacing.is_null())
+        .then(None)
+        .when(cwnd > 2.5)
+        .then(pl.when(pacing > 1).then(pl.lit("startup")).otherwise(pl.lit("drain")))
+        .when(cwnd <= 1)
+        .then(pl.lit("probe_rtt"))
+        .otherwise(pl.format("probe_bw: {}", probing))
+    )
+
+
+def _spans(samples: pl.DataFrame, column: str, end_s: float) -> Iterator[tuple[str, float, float]]:
+    """Yield each value of a column with the time from the sample that first has it to the next one that has another."""
+    known = samples.select("time_s", column).filter(pl.col(column).is_not_null())
+    begins = known.filter(pl.col(column).ne_missing(pl.col(column).shift(1)))
+    ends = [*begins["time_s"].to_list()[1:], end_s]
+    for (begin, name), end in zip(begins.iter_rows(), ends, strict=False):
+        yield name, begin, max(begin, end)

@@ -1,0 +1,254 @@
+"""A run can be looked into: as a timeline, and as an answer in words whose cause is known by construction."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import polars as pl
+import pytest
+from nbclient import NotebookClient
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as perfetto
+
+import brobust
+from brobust import api
+from brobust.api import Result
+from brobust.dataset import Dataset, Measured, find
+from brobust.report import explanation, over_time, trace
+from brobust.scenario import Grid
+from conftest import refused
+
+ALL = {"samples": "ack", "packets": True}
+BBR = {"flows": [{"cc": "bbr"}], "path": {"bandwidth": "20mbit", "buffer": "12bdp"}, "duration": "3s"}
+
+
+@pytest.fixture(scope="module")
+def lossy() -> Result:
+    """A run in which everything happens: timeslices, losses, packets that are sent again."""
+    fields = {**BBR, **ALL, "contention": {"share": 0.5}, "duration": "2s"}
+    return brobust.run({**fields, "path": {**BBR["path"], "loss": 0.01}})  # type: ignore[dict-item]
+
+
+class Timeline:
+    """A trace, decoded by the package's own classes."""
+
+    def __init__(self, file: Path):
+        whole = perfetto.Trace.FromString(file.read_bytes())
+        self.tracks = {
+            one.track_descriptor.uuid: one.track_descriptor.name
+            for one in whole.packet
+            if one.HasField("track_descriptor")
+        }
+        self.events = [
+            (self.tracks[one.track_event.track_uuid], one.timestamp, one.track_event)
+            for one in whole.packet
+            if one.HasField("track_event")
+        ]
+
+    def named(self, track: str) -> list[Any]:
+        return [event for name, _, event in self.events if name == track]
+
+    def counter(self, track: str) -> pl.DataFrame:
+        points = [(at, event.double_counter_value) for name, at, event in self.events if name == track]
+        return pl.DataFrame(points, schema={"ns": pl.Int64, "value": pl.Float64}, orient="row")
+
+
+@pytest.mark.virtual
+def test_a_timeline_has_what_the_run_has_recorded(lossy: Result, tmp_path: Path) -> None:
+    counts = trace.write(lossy, tmp_path / "run.perfetto-trace")
+    timeline = Timeline(tmp_path / "run.perfetto-trace")
+    packets, slices = lossy.packets, lossy.offtimes.filter(pl.col("kind") == "timeslice")
+    data, acks = (packets.filter(pl.col("direction") == kind) for kind in ("data", "ack"))
+
+    kinds = Counter(event.type for event in timeline.named("CPU of sender 1"))
+    assert kinds == {1: slices.height, 2: slices.height}  # begin and end
+    sent = Counter(event.name for event in timeline.named("packets sent"))
+    retransmits = lossy.runs["retransmits"][0]
+    assert sent == {"sent": data.height - retransmits, "sent again": retransmits} and retransmits > 0
+    assert len(timeline.named("packets lost")) == data["dropped"].sum() > 0
+    assert len(timeline.named("packets arrived")) == data.height - data["dropped"].sum()
+    assert len(timeline.named("ACKs arrived")) == acks["arrived_s"].drop_nulls().len()
+    passed = [event for event in timeline.named("bottleneck") if event.type == 1]
+    assert len(passed) == packets["left_s"].drop_nulls().len()
+    assert counts == {
+        "timeslices": slices.height, "packets": packets.height, "samples": lossy.samples.height,
+        "throughput": lossy.throughput.height,
+    }  # fmt: skip
+    assert {event.name for event in timeline.named("phase")} >= {"startup", "drain", "probe_bw: cruise"}
+
+    # A value that stays is written once: at each sample, the counter's last value is the sample's.
+    for column, name, _ in trace.COUNTERS:
+        at_samples = lossy.samples.select(ns=(pl.col("time_s") * 1e9).round().cast(pl.Int64), is_=pl.col(column))
+        last = at_samples.drop_nulls().group_by("ns", maintain_order=True).last()
+        seen = last.join_asof(timeline.counter(name).group_by("ns", maintain_order=True).last().sort("ns"), on="ns")
+        assert seen["value"].to_list() == pytest.approx(seen["is_"].cast(pl.Float64).to_list()), column
+
+
+@pytest.mark.virtual
+def test_frames_leave_the_bottleneck_one_after_the_other(lossy: Result, tmp_path: Path) -> None:
+    trace.write(lossy, tmp_path / "run.perfetto-trace")
+    times = [at for name, at, _ in Timeline(tmp_path / "run.perfetto-trace").events if name == "bottleneck"]
+    assert times == sorted(times) and len(times) > 1000
+
+
+def _dataset(directory: Path, runs: list[str]) -> Dataset:
+    dataset = Dataset.create(directory, Grid.from_flags({"kernel": "virtual-6.12"}), {})
+    for run in runs:
+        row = {"run": run, "flow": 0, "cc": "bbr", "share": 0.5, "outcome": "ok"}
+        dataset.append(run, Measured([row]))
+    return dataset
+
+
+def test_a_run_is_named_by_the_beginning_of_its_id_or_is_the_only_one(tmp_path: Path) -> None:
+    two = _dataset(tmp_path / "two", ["abc-0", "abd-0"])
+    assert find(two, "abd").id == "abd-0"
+    assert find(_dataset(tmp_path / "one", ["abc-0"]), None).id == "abc-0"
+
+
+@pytest.mark.parametrize("command", ["trace", "explain"])
+def test_a_run_that_is_not_one_is_refused_with_the_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    _dataset(tmp_path / "two", ["abc-0", "abd-0"])
+    several = refused(capsys, command, str(tmp_path / "two"))
+    assert "holds 2 such runs" in several and "abc-0 (bbr, 50% CPU); abd-0" in several
+    assert "no such run" in refused(capsys, command, str(tmp_path / "two"), "7")
+
+
+@pytest.mark.virtual
+def test_what_was_not_recorded_is_named_with_its_options(brobust: Callable[..., Any], tmp_path: Path) -> None:
+    brobust("run", "--cc", "bbr", "--share", "0.5", "--duration", "1s", "--repeat", "1", "--out", "data")
+    done = brobust("trace", "data", "-o", "run.perfetto-trace")
+    assert done.returncode == 0 and (tmp_path / "run.perfetto-trace").stat().st_size > 1000
+    assert "not recorded: packets, samples; `brobust run --packets --samples ack` records them" in done.stdout
+
+
+def _path(**more: Any) -> dict[str, Any]:
+    return {"bandwidth": "20mbit", "rtt": "20ms", "buffer": "4bdp", **more}
+
+
+HALF = {"share": 0.5}
+FAST = _path(bandwidth="100mbit", rtt="40ms", buffer="0.05bdp")
+KNOWN: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "timeslices of 10 ms": ({"cc": "bbr", "path": _path(buffer="12bdp"), "contention": HALF}, ["cpu"]),
+    "timeslices of 1 ms": ({"cc": "bbr", "path": _path(), "contention": {"share": 0.2, "timeslice": "1ms"}}, ["cpu"]),
+    "timeslices, BBR version 3": ({"cc": "brb_bbr3", "path": _path(), "contention": {"share": 0.4}}, ["cpu"]),
+    "off-times that no buffer outlasts": (
+        {"cc": "cubic", "path": _path(), "contention": {"share": 0.1, "timeslice": "50ms"}}, ["cpu"],
+    ),
+    "loss of 0.5 %": ({"cc": "cubic", "path": _path(loss=0.005)}, ["loss"]),
+    "loss of 2 %": ({"cc": "reno", "path": _path(loss=0.02)}, ["loss"]),
+    "loss of 25 %, BBR": ({"cc": "bbr", "path": _path(loss=0.25)}, ["loss"]),
+    "loss under contention, CUBIC": (
+        {"cc": "cubic", "path": _path(buffer="12bdp", loss=0.01), "contention": {"share": 0.4}}, ["loss"],
+    ),
+    "loss under contention, BBR": (
+        {"cc": "bbr", "path": _path(buffer="12bdp", loss=0.01), "contention": {"share": 0.4}}, ["cpu"],
+    ),
+    "loss under contention, either": (
+        {"cc": "bbr_steady", "path": _path(bandwidth="100mbit", rtt="10ms", buffer="12bdp", loss=0.01),
+         "contention": {"share": 0.4}}, ["cpu", "loss"],
+    ),
+    "a buffer of 0.05 BDP, CUBIC": ({"cc": "cubic", "path": FAST}, ["buffer"]),
+    "a buffer of 0.05 BDP, Reno": ({"cc": "reno", "path": FAST}, ["buffer"]),
+    "an application of 5 Mbit/s": ({"cc": "cubic", "pattern": "rate 5mbit", "path": _path()}, ["application"]),
+    "an application of 5 Mbit/s, BBR": ({"cc": "bbr", "pattern": "rate 5mbit", "path": _path()}, ["application"]),
+    "an application that pauses": ({"cc": "bbr", "pattern": "onoff 100ms 400ms", "path": _path()}, ["application"]),
+    "a receiver with 10 % of its CPU": (
+        {"cc": "cubic", "path": _path(), "receiver": {"share": 0.1, "timeslice": "20ms"}}, ["receiver"],
+    ),
+    "a phone's core": ({"cc": "bbr", "path": _path(bandwidth="1gbit"), "cpu": {"frequency": "300MHz"}}, ["work"]),
+    "a full path": ({"cc": "cubic", "path": _path()}, ["link"]),
+    "a full path under contention": ({"cc": "bbr_steady", "path": _path(buffer="12bdp"), "contention": HALF}, ["link"]),
+}  # fmt: skip
+
+
+def _measured(fields: dict[str, Any], **more: Any) -> Result:
+    fields = {"duration": "4s", **fields, **more}
+    flow = {key: fields.pop(key) for key in ("cc", "pattern") if key in fields}
+    return brobust.run({**fields, "flows": [flow]})
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("known", KNOWN)
+def test_the_cause_of_a_run_is_the_one_it_was_given(known: str) -> None:
+    fields, causes = KNOWN[known]
+    result = _measured(fields)
+    assert api.explain(result, result.run).causes == causes, result.explain()
+
+
+@pytest.mark.virtual
+@pytest.mark.skipif(shutil.which("iperf3") is None, reason="no iperf3")
+@pytest.mark.parametrize("ip_version", [4, 6])
+def test_a_window_of_the_receiver_is_seen_in_the_packets(ip_version: int) -> None:
+    ends = {"sender": "iperf3 -c {receiver} -p {port} -t 2 -w 32K -C {cc}", "receiver": "iperf3 -s -1 -p {port}"}
+    path = _path(bandwidth="50mbit", ip_version=ip_version)
+    result = _measured({"cc": "cubic", "path": path}, **ALL, traffic="programs", programs=ends, duration="2s")
+    found = api.explain(result, result.run)
+    assert found.causes == ["window"] and 20_000 < found.signs["window"]["window_bytes"] < 40_000
+
+
+@pytest.mark.virtual
+def test_without_tries_two_signs_leave_it_open_and_one_decides() -> None:
+    both = _measured(KNOWN["loss under contention, CUBIC"][0])
+    assert "does not decide between the CPU that is taken from the sender and random loss" in both.explain(tries=False)
+    one = _measured(KNOWN["timeslices of 10 ms"][0])
+    assert "The cause is the CPU that is taken from the sender: it was there for 50% of" in one.explain(tries=False)
+
+
+@pytest.mark.virtual
+def test_an_explanation_says_how_the_estimate_fell_and_what_would_change_it(
+    brobust: Callable[..., Any], tmp_path: Path
+) -> None:
+    brobust(
+        "run",
+        "--cc",
+        "bbr",
+        "--share",
+        "0.5",
+        "--buffer",
+        "12bdp",
+        "--duration",
+        "4s",
+        "--repeat",
+        "1",
+        "--out",
+        "data",
+    )
+    run = find(Dataset.open(tmp_path / "data"), None)
+    found = api.explain(run, run.run())
+    assert found.missed is not None and found.collapse is not None
+    assert 1 < found.missed.late_ms < 10 and found.missed.made_up_ms < found.missed.late_ms / 2
+    assert found.collapse.to_mbps < 10 < found.collapse.from_mbps and found.collapse.rounds > 10
+    assert found.tried["--share 1"] > 18 > found.tried["--cc bbr_robust"] > found.throughput_mbps
+    said = brobust("explain", "data").stdout
+    assert said.splitlines() == explanation.sentences(found)
+
+
+def test_a_flow_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _dataset(tmp_path / "one", ["abc-0"])
+    assert "flow: 3 is not in the run" in refused(capsys, "explain", str(tmp_path / "one"), "--flow", "3")
+
+
+@pytest.mark.virtual
+def test_the_notebook_shows_the_runs_their_figures_and_the_cause(tmp_path: Path) -> None:
+    notebook = nbformat.read(Path(__file__).parent.parent / "examples/why.ipynb", as_version=4)
+    NotebookClient(
+        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    shown = [output["data"] for output in outputs if "data" in output]
+    assert sum("<svg" in data.get("text/html", "") for data in shown) == 2
+    assert sum("image/png" in data for data in shown) == 1
+    said = "".join(output.get("text", "") for output in outputs)
+    assert "The cause is the CPU that is taken from the sender" in said and "bbr_steady [" in said
+
+
+def test_what_a_notebook_shows_is_escaped() -> None:
+    row = {"run": "a-0", "flow": 0, "cc": "<b>bbr</b>", "throughput_mbps": 1.0, "duration_s": 1.0, "start_s": 0.0}
+    shown = over_time.html(Result(None, Measured([row])), "<script>")  # type: ignore[arg-type]
+    assert "<b>" not in shown and "<script>" not in shown and "&lt;b&gt;bbr" in shown
