@@ -9,6 +9,7 @@ looked at knows both (cargo-cyclonedx has only the first, and takes minutes to c
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import subprocess
@@ -80,6 +81,13 @@ def c_libraries() -> list[Component]:
     return found
 
 
+def scripts() -> list[Component]:
+    """Return what the Python package's page of `brobust explore` brings, as npm has it."""
+    explore = ROOT / "python/brobust/explore"
+    sha256 = hashlib.sha256((explore / "uPlot.iife.min.js").read_bytes()).hexdigest()
+    return [Component("uplot", "1.6.32", "pkg:npm/uplot@1.6.32", "MIT", sha256, (explore / "uPlot.LICENSE",))]
+
+
 def print_notices(components: list[Component]) -> None:
     """Print every licence text once, above it the packages that it belongs to."""
     texts: dict[str, list[str]] = {}
@@ -139,7 +147,8 @@ def _read(*command: str) -> str:
 def linked(programs: list[str]) -> list[Component]:
     """Return everything that is linked into these packages of the workspace, ours too."""
     found = {one for program in programs for one in rust_packages(program)}
-    return sorted(found, key=lambda one: (one.name, one.version)) + c_libraries()
+    of_page = scripts() if "brobust-python" in programs else []
+    return sorted(found, key=lambda one: (one.name, one.version)) + c_libraries() + of_page
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -84,7 +85,8 @@ class Answers:
         if self._dataset is not None:
             measured = summary.runs(self._dataset.runs())
             axes = summary.varying(measured) or ["cc"]
-            metrics = {name: label for name, label in VALUES.items() if measured[name].drop_nulls().len()}
+            known = [name for name in VALUES if name in measured.columns and measured[name].drop_nulls().len()]
+            metrics = {name: VALUES[name] for name in known}
             named = {axis: heading(axis) for axis in axes}
             of_dataset = {"name": str(self._dataset.directory), "axes": named, "metrics": metrics}
         yield {"controls": [name for name in OFFERED if name in offered], "dataset": of_dataset}
@@ -92,9 +94,9 @@ class Answers:
     def answer_run(self, fields: dict[str, Any], controls: list[str]) -> Answer:
         """Measure a scenario with each of these controls, and answer with each run over time."""
         runs = _runs(fields, controls)
-        with self._measures() as backend:
-            for control, run in zip(controls, runs, strict=True):
-                yield {"cc": control, **_over_time(api.Result(run, backend.measure(run)))}
+        with self._measures() as backend, ThreadPoolExecutor(backend.parallel) as side_by_side:
+            for run, measured in zip(runs, side_by_side.map(backend.measure, runs), strict=True):
+                yield {"cc": run.scenario.flows[0].cc, **_over_time(api.Result(run, measured))}
 
     def answer_explain(self, fields: dict[str, Any] | None = None, cc: str = "", run: str = "") -> Answer:
         """Explain the run of a scenario with this control, or a run of the dataset."""
@@ -118,13 +120,16 @@ class Answers:
                 raise BadInput(f"{name!r} is neither an axis nor a metric of this dataset")
         if measured[x].n_unique() * measured[y].n_unique() > MAX_CELLS:
             raise BadInput(f"{heading(x)} by {heading(y)} has more than {MAX_CELLS} cells; choose other axes")
-        value = pl.col(metric).cast(pl.Float64)
-        cells = measured.group_by(x, y).agg(
-            median=value.median(), low=value.min(), high=value.max(),
-            runs=pl.struct("run", value.alias("value")).sort_by("value"),
-        )  # fmt: skip
-        xs, ys = (measured[axis].unique().sort().to_list() for axis in (x, y))
-        of_cell = {(row[x], row[y]): row for row in cells.iter_rows(named=True)}
+        value = pl.col("value")
+        cells = (
+            measured.with_columns(pl.col(metric).cast(pl.Float64).alias("value"))
+            .sort(value)
+            .group_by(*{x, y})
+            .agg(median=value.median(), low=value.min(), high=value.max(), runs=pl.struct("run", "cc", value))
+        )
+        xs = measured[x].unique().sort().to_list()
+        ys = [None] if x == y else measured[y].unique().sort().to_list()  # one axis: one row
+        of_cell = {(row[x], None if x == y else row[y]): row for row in cells.iter_rows(named=True)}
         yield {
             "x": [axis_value(x, one) for one in xs],
             "y": [axis_value(y, one) for one in ys],

@@ -123,9 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: HTTPStatus, kind: str, parts: list[bytes], nonce: str | None = None) -> None:
         """Send the head of an answer, and its first parts. The connection's end is the answer's end."""
-        scripts = (
-            f"script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; style-src-attr 'unsafe-inline'; " if nonce else ""
-        )
+        scripts = f"script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; " if nonce else ""
         self.send_response(status)
         for name, value in {
             "Content-Type": kind,

@@ -120,7 +120,9 @@ def _of_cpu(found: Explanation) -> Iterator[str]:
 def _tried(found: Explanation) -> Iterator[str]:
     if found.tried:
         ordered = sorted(found.tried.items(), key=lambda one: -one[1])
-        yield "Measured with one change: " + ", ".join(f"{what} {mbps:.3g}" for what, mbps in ordered) + " Mbit/s."
+        yield (
+            "Measured with one change, Mbit/s: " + ", ".join(f"{mbps:.3g} with {what}" for what, mbps in ordered) + "."
+        )
 
 
 def _unseen(found: Explanation) -> Iterator[str]:

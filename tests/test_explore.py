@@ -1,0 +1,206 @@
+"""`brobust explore`: who may ask, what a hostile page can do (nothing), and that each move of a slider is a run."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brobust.dataset import Dataset, Measured
+from brobust.errors import BadInput
+from brobust.explore.answers import Answers, Superseded
+from brobust.explore.server import Server
+from brobust.scenario import Grid
+from browser import CHROMIUM, Browser
+from conftest import BROBUST
+
+SCENARIO = {"path": {"bandwidth": "20mbit", "buffer": "12bdp"}, "contention": {"share": "50%"}, "duration": "1s"}
+
+
+class Asked(Answers):
+    """Answers, and notes what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.questions: list[str] = []
+
+    def answer_run(self, fields: dict[str, Any], controls: list[str]) -> Iterator[dict[str, Any]]:
+        self.questions.append("run")
+        yield {}
+
+
+@contextmanager
+def _served(answers: Answers) -> Iterator[Server]:
+    with Server(answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+
+
+def _ask(server: Server, method: str = "POST", path: str = "/run", **headers: str) -> tuple[int, dict[str, str], bytes]:
+    given = {"X-Brobust-Token": server.token, **{name.replace("_", "-"): value for name, value in headers.items()}}
+    with closing(HTTPConnection("127.0.0.1", server.server_port, timeout=30)) as connection:
+        body = json.dumps({"fields": SCENARIO, "controls": ["bbr"]}) if method == "POST" else None
+        connection.request(method, path, body, given)
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+
+
+def test_only_the_page_itself_is_answered() -> None:
+    answers = Asked()
+    with _served(answers) as server:
+        assert server.server_address[0] == "127.0.0.1"
+        own = f"http://127.0.0.1:{server.server_port}"
+        for hostile in (
+            {"X_Brobust_Token": ""},
+            {"X_Brobust_Token": "another"},
+            {"Host": "evil.example"},  # a name of the web that points here
+            {"Host": f"evil.example:{server.server_port}"},
+            {"Origin": "http://evil.example"},
+            {"Origin": "null"},
+            {"Origin": f"http://localhost:{server.server_port}"},  # another site than the one that is asked
+        ):
+            assert _ask(server, **hostile)[0] == 403, hostile
+        assert _ask(server, "GET", "/")[0] == 403  # the token is in the address
+        assert _ask(server, "OPTIONS")[0] == 501 and answers.questions == []
+        assert _ask(server, Origin=own)[0] == 200 and answers.questions == ["run"]
+
+
+def test_an_answer_can_be_neither_framed_nor_read_by_others() -> None:
+    with _served(Asked()) as server:
+        status, headers, page = _ask(server, "GET", f"/?token={server.token}")
+    assert status == 200 and not [name for name in headers if name.startswith("Access-Control")]
+    policy = headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "unsafe" not in policy
+    assert headers["Cross-Origin-Resource-Policy"] == "same-origin" and headers["Referrer-Policy"] == "no-referrer"
+    assert server.token.encode() not in page and b"NONCE" not in page and b"uPlot" in page
+    assert len(page) < 200_000 and b"http://" not in page.replace(b"http://www.w3.org", b"")
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"programs": {"sender": "/bin/sh"}}, "programs"),
+        ({"contention": {"replay": "/etc/passwd"}}, "contention"),
+        ({"kernel": "/tmp/kernel"}, "kernel"),
+        ({"backend": "vm"}, "backend"),
+        ({"path": [1]}, "path"),
+        ({"path": {"bandwidth": "9gbit"}}, "copy it as a command"),
+        ({"duration": "1000s"}, "copy it as a command"),
+        ({"contention": {"share": "7"}}, "contention.share"),
+    ],
+)
+def test_what_the_page_may_not_ask_is_refused(fields: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        next(Answers().answer_run(fields, ["bbr"]))
+
+
+@pytest.mark.virtual
+def test_a_newer_question_ends_the_one_before() -> None:
+    answers, ended = Answers(), []
+
+    def long() -> None:
+        fields = {**SCENARIO, "path": {"bandwidth": "1gbit", "buffer": "12bdp"}, "duration": "20s"}
+        try:
+            list(answers.answer_run({**fields, "contention": {"share": 1}}, ["cubic", "bbr", "reno"]))
+        except Superseded as error:
+            ended.append(error)
+
+    first = threading.Thread(target=long)
+    first.start()
+    while answers._backend is None:
+        time.sleep(0.01)
+    (short,) = answers.answer_run(SCENARIO, ["bbr"])
+    first.join(timeout=60)
+    assert len(ended) == 1 and 1 < short["throughput_mbps"] < 19 and len(short["slices"]) > 40
+
+
+@pytest.fixture(scope="module")
+def explored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The page of a small dataset; its address. The command ends with its terminal."""
+    here = tmp_path_factory.mktemp("explored")
+    grid = "--cc cubic,bbr --share 1,0.5 --buffer 12bdp --duration 1s --repeat 1 --out data"
+    subprocess.run([BROBUST, "run", *grid.split()], cwd=here, check=True, capture_output=True)
+    with subprocess.Popen([BROBUST, "explore", "data"], cwd=here, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(timeout=30) == 130
+
+
+@pytest.mark.virtual
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium; `scripts/setup.sh browser` installs it")
+def test_a_slider_that_is_moved_by_a_key_is_a_run_and_a_cell_leads_to_its_cause(explored: str, tmp_path: Path) -> None:
+    seen = "/runs? of 2 s/.test(pick('status').textContent)"
+    with Browser(tmp_path) as browser:
+        # A page of another origin can neither ask nor read, even if it knew the token.
+        token = explored.partition("token=")[2]
+        foreign = f"fetch('{explored}').then(() => 'read', () => 'nothing')"
+        assert browser.run(foreign) == "nothing"
+        asked = (
+            f"fetch('{explored.partition('?')[0]}about', {{method: 'POST', headers: {{'X-Brobust-Token': '{token}'}}}})"
+        )
+        assert browser.run(f"{asked}.then(() => 'read', () => 'nothing')") == "nothing"
+
+        browser.open(f"{explored}#share=50&duration=2&cc=bbr")
+        browser.wait(f"{seen} && document.querySelectorAll('#charts canvas').length === 3")
+        half = browser.run("shown[0].throughput_mbps")
+        browser.run("pick('share').focus()")
+        browser.press("End", 35)
+        browser.wait(f"shown[0].throughput_mbps > 18 && {seen}")
+        assert half < 12 and "share=100" in browser.run("location.hash")
+        assert "brobust run --cc bbr --share 100%" in browser.run("command()")
+        browser.run("document.querySelector('#results button').click()")
+        browser.wait("/The cause is the path itself/.test(pick('words').textContent)")
+
+        browser.run("pick('of-dataset').click()")
+        browser.wait("document.querySelectorAll('.cells button').length === 4")
+        browser.run("document.querySelector('.cells button').click(); document.querySelector('.runs button').click()")
+        browser.wait("/The cause is the CPU that is taken/.test(pick('words').textContent)")
+        for width, dark in ((1280, True), (390, False)):
+            browser.open(f"{explored}&{width}#share=50&duration=2&cc=bbr,cubic", width, dark=dark)
+            browser.wait(f"{seen} && shown.length === 2")
+            assert browser.run("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.virtual
+def test_what_is_copied_measures_what_is_shown(tmp_path: Path, brobust: Any) -> None:
+    (shown,) = Answers().answer_run({**SCENARIO, "pacing": "kernel", "qdisc": "none", "seed": 1}, ["bbr"])
+    options = "--cc bbr --share 50% --bandwidth 20mbit --buffer 12bdp --duration 1s --seed 1 --repeat 1"
+    brobust("run", *options.split(), "--out", "data")
+    assert Dataset.open(tmp_path / "data").runs()["throughput_mbps"][0] == shown["throughput_mbps"]
+
+
+def test_a_dataset_is_shown_along_two_axes_or_along_its_only_one(tmp_path: Path) -> None:
+    dataset = Dataset.create(tmp_path / "data", Grid.from_flags({"kernel": "virtual-6.12"}), {})
+    for number, (share, cc) in enumerate([(0.5, "bbr"), (0.5, "bbr"), (1.0, "bbr"), (1.0, "cubic")]):
+        row = {"run": f"a{number}-0", "flow": 0, "cc": cc, "share": share, "outcome": "ok", "throughput_mbps": number}
+        rest = {
+            "start_s": 0.0,
+            "stop_s": 1.0,
+            "duration_s": 1.0,
+            "bandwidth_mbps": 20.0,
+            "rtt_ms": 10.0,
+            "ip_version": 4,
+        }
+        dataset.append(row["run"], Measured([{**row, **rest}]))
+    answers = Answers(dataset)
+    (both,) = answers.answer_cells("share", "cc", "throughput_mbps")
+    assert (both["x"], both["y"]) == (["50%", "100%"], ["bbr", "cubic"])
+    assert both["cells"][0][0]["median"] == 0.5 and both["cells"][1][0] is None
+    assert sorted(one["run"] for one in both["cells"][0][0]["runs"]) == ["a0-0", "a1-0"]
+    (one,) = answers.answer_cells("share", "share", "throughput_mbps")
+    assert [cell["median"] for cell in one["cells"][0]] == [0.5, 2.5]
+    with pytest.raises(BadInput, match="neither an axis nor a metric"):
+        next(answers.answer_cells("share", "reason", "throughput_mbps"))
