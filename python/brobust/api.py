@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from brobust import backends
+from brobust import backends, units
 from brobust.backends.base import Backend
 from brobust.dataset import (
     CONNECTIONS,
@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 
     from brobust.analysis.explain import Explanation
 
-# A run is measured again for an explanation if it took at most this long, and has at most so many packets.
-TRY_SECONDS = 5.0
-TRY_PACKETS = 2_000_000
+# A run is measured again for an explanation if it lasts at most so long, and about so many packets arrive.
+TRY_SECONDS, TRY_PACKETS = 120, 1_000_000
 
 
 class Result:
@@ -130,48 +129,62 @@ def explain(
     """Return what limits a flow of a run (docs/see.md).
 
     `requested` is what the run was to measure; None: it is not known. With it and `tries`, a run in virtual time that
-    took at most TRY_SECONDS is measured again: with all that can be recorded, where it was not, and with one thing
-    changed at a time. `backend` is one that is open already.
+    is not too large is measured again: with all that can be recorded, and with one thing changed at a time.
+    `backend` is one that is open already.
     """
     from brobust.analysis import explain as rules
 
     if flow not in run.runs["flow"]:
         raise BadInput(f"flow: {flow} is not in the run, which has flows 0 to {run.runs.height - 1}")
-    first = rules.explain(run, flow)
-    may_try = tries and requested is not None and requested.scenario.backend == "virtual"
-    if not may_try or requested is None or (run.runs["wall_s"][0] or 0) > TRY_SECONDS:
-        return first
+    if requested is None or (why := _why_not_tried(run, requested, tries)) is not None:
+        why = "its scenario is no longer in the dataset" if requested is None else why
+        return dataclasses.replace(rules.explain(run, flow), not_tried=why)
     if backend is None:
         backends.check([requested.scenario], jobs=1)
         with backends.opened("virtual", lambda _: None) as opened:
             return explain(run, requested, flow, tries, opened)
-    run = _recorded(run, requested, backend)
-    first = rules.explain(run, flow)
+    again = _measured_again(run, requested, backend)
+    if again is None:
+        why = "the kernel here sends other packets than the run's"
+        return dataclasses.replace(rules.explain(run, flow), not_tried=why)
+    first = rules.explain(again, flow)
     if first.causes and first.causes[0] in rules.DECIDE:
         return first
     of_causes = {name: change for name in first.signs if (change := _without(name, requested.scenario, flow))}
     without = _carried(requested, flow, of_causes, backend)
-    found = rules.explain(run, flow, {name: mbps for name, (_, mbps) in without.items()})
+    found = rules.explain(again, flow, {name: mbps for name, (_, mbps) in without.items()})
     more = _carried(requested, flow, dict(_repairs(found, requested.scenario)), backend)
     return dataclasses.replace(found, tried=dict([*without.values(), *more.values()]))
 
 
-# What is changed: the option of `brobust run` that says it, and the fields.
-Change = tuple[str, dict[str, Any]]
+def _why_not_tried(run: OfRun, requested: Run, tries: bool) -> str | None:
+    """Return why a run is not measured again; None if it is."""
+    if not tries:
+        return "--no-try"
+    if requested.scenario.backend != "virtual":
+        return "it was measured on real VMs"
+    seconds = run.runs["duration_s"][0]
+    packets = run.runs["throughput_mbps"].sum() * seconds / 8e-6 / units.PAYLOAD_BYTES
+    if seconds <= TRY_SECONDS and packets <= TRY_PACKETS:
+        return None
+    return f"it has {seconds:.0f} s and {packets:.2g} packets, and {TRY_SECONDS} s and {TRY_PACKETS:.0e} are the most"
 
 
-def _recorded(run: OfRun, requested: Run, backend: Backend) -> OfRun:
-    """Return the run with samples of every ACK and its packets, measured again if it has not recorded them; as it
-    is, if it has too many packets, or if this kernel sends others."""
-    first = run.runs.row(0, named=True)
-    packets = run.runs["throughput_mbps"].sum() * first["duration_s"] / 8e-6 / 1448
+def _measured_again(run: OfRun, requested: Run, backend: Backend) -> OfRun | None:
+    """Return the run with samples of every ACK and its packets, measured again if it has not recorded them. None: it is
+    another run here."""
     has_all = not run.samples.is_empty() and run.pcap is not None
-    if has_all or requested.scenario.traffic != "brobust" or packets > TRY_PACKETS:
-        return run
-    asked = _changed(requested, {"samples": "ack", "packets": True})
+    has_all |= requested.scenario.traffic != "brobust"
+    asked = _changed(requested, {} if has_all else {"samples": "ack", "packets": True})
     again = Result(asked, backend.measure(asked))
     same = pl.col("throughput_mbps", "rtt_mean_ms", "retransmits")
-    return again if again.runs.select(same).equals(run.runs.select(same)) else run
+    if not again.runs.select(same).equals(run.runs.select(same)):
+        return None
+    return run if has_all else again
+
+
+# What is changed: the option of `brobust run` that says it, and the fields.
+Change = tuple[str, dict[str, Any]]
 
 
 def _changed(requested: Run, change: Mapping[str, Any]) -> Run:
@@ -202,7 +215,8 @@ def _repairs(found: Explanation, s: Scenario) -> list[tuple[str, Change]]:
         return []
     changes: list[Change] = []
     if "cpu" in found.causes:
-        if s.contention.replay is None and s.contention.timeslice > 1_000_000:
+        of_first = s.flows[0].sender == 1 and s.contention.replay is None
+        if of_first and s.contention.timeslice > 1_000_000:
             changes.append(("--timeslice 1ms", {"contention": {"timeslice": "1ms"}}))
         if found.cc == "bbr":
             changes.append(("--cc bbr_robust", {"flows": {"cc": "bbr_robust"}}))

@@ -92,6 +92,8 @@ class Explanation:
     """The median pacing rate in the second half, of a control that paces: one that shows a bandwidth estimate."""
     tried: dict[str, float] = field(default_factory=dict)
     """What the flow carries if something is changed, Mbit/s."""
+    not_tried: str | None = None
+    """Why nothing was changed, although that might say more."""
 
 
 def explain(run: OfRun, flow: int = 0, without: Mapping[str, float] | None = None) -> Explanation:

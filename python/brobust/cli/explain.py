@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from brobust.cli.trace import DATASET, RUN
+from brobust.errors import MissingSupport
 
 
 def explain(
@@ -24,15 +25,19 @@ def explain(
     """Say in about five sentences, with numbers, what limits a flow of a run.
 
     The answer comes from what the run has recorded, and from runs in virtual time that have one thing changed: without
-    contention, without loss, with a larger buffer, with each repair. These are measured if the run itself took at most
-    5 s; nothing is added to the dataset. Where the data does not decide, the answer says so. docs/see.md has the rules.
+    contention, without loss, with a larger buffer, with each repair. These are measured if the run has at most 120 s
+    and a million packets; nothing is added to the dataset. Where the data does not decide, the answer says so.
+    docs/see.md has the rules.
     """
     from brobust import api
     from brobust.dataset import Dataset, find
     from brobust.report import explanation
 
     chosen = find(Dataset.open(dataset), run)
-    found = api.explain(chosen, chosen.run(), flow, tries)
+    try:
+        found = api.explain(chosen, chosen.run(), flow, tries)
+    except MissingSupport as error:
+        raise MissingSupport(f"{error}; or give --no-try, which measures nothing") from None
     if as_json:
         print(json.dumps(dataclasses.asdict(found)))
         return

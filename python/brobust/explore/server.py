@@ -92,8 +92,10 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             for line in lines:
                 self.wfile.write(line)
-        except BrobustError as error:
-            self.wfile.write(json.dumps({"refused": str(error)}).encode() + b"\n")
+        except OSError:  # the browser asks something else
+            raise
+        except Exception as error:
+            self.wfile.write(json.dumps({"refused": one_line(error)}).encode() + b"\n")
 
     def _is_allowed(self, token: str) -> bool:
         """Whether the page itself asks. Else refuse."""

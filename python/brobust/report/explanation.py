@@ -7,7 +7,7 @@ from typing import Any
 
 from brobust import files
 from brobust.analysis.cells import FULL
-from brobust.analysis.explain import GAIN, Explanation
+from brobust.analysis.explain import DECIDE, GAIN, Explanation
 
 # The causes, as the subject of a sentence.
 NAMES = {
@@ -85,7 +85,7 @@ SHOWN: dict[str, Any] = {
 def _how(found: Explanation) -> Iterator[str]:
     if "cpu" in found.causes:
         yield from _of_cpu(found)
-    if found.causes and found.causes[0] in ("application", "window", "link"):
+    if found.causes and found.causes[0] in DECIDE:
         return
     if found.pacing_rate_mbps is not None:
         yield f"What limits it now is its own pacing rate, {found.pacing_rate_mbps:.3g} Mbit/s in the median."
@@ -120,15 +120,16 @@ def _of_cpu(found: Explanation) -> Iterator[str]:
 def _tried(found: Explanation) -> Iterator[str]:
     if found.tried:
         ordered = sorted(found.tried.items(), key=lambda one: -one[1])
-        yield (
-            "Measured with one change, Mbit/s: " + ", ".join(f"{mbps:.3g} with {what}" for what, mbps in ordered) + "."
-        )
+        changes = ", ".join(f"{mbps:.3g} with {what}" for what, mbps in ordered)
+        yield f"Measured with one change, Mbit/s: {changes}."
+    elif found.not_tried is not None and (not found.causes or found.causes[0] not in DECIDE):
+        yield f"Nothing was tried: {found.not_tried}."
 
 
 def _unseen(found: Explanation) -> Iterator[str]:
-    if found.unseen and not found.causes:
+    if found.unseen and (not found.causes or found.not_tried):
         names = _listed([NAMES[name] for name in found.unseen])
-        yield f"Whether it is {names} cannot be seen; `brobust run --samples ack --packets` records what shows it."
+        yield f"What would show {names} was not recorded; `brobust run --samples ack --packets` does."
 
 
 def _listed(names: list[str]) -> str:
