@@ -238,7 +238,7 @@ def test_a_flow_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.Capt
 def test_the_notebook_shows_the_runs_their_figures_and_the_cause(tmp_path: Path) -> None:
     notebook = nbformat.read(Path(__file__).parent.parent / "examples/why.ipynb", as_version=4)
     NotebookClient(
-        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+        notebook, timeout=280, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     ).execute()
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     shown = [output["data"] for output in outputs if "data" in output]
