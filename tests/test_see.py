@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -227,6 +228,8 @@ def test_an_explanation_says_how_the_estimate_fell_and_what_would_change_it(
     assert found.tried["--share 1"] > 18 > found.tried["--cc bbr_robust"] > found.throughput_mbps
     said = brobust("explain", "data").stdout
     assert said.splitlines() == explanation.sentences(found)
+    as_json = json.loads(brobust("explain", "data", "--no-try", "--json").stdout)
+    assert as_json["causes"] == ["cpu"] and as_json["not_tried"] == "--no-try" and as_json["tried"] == {}
 
 
 def test_a_flow_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,7 +82,6 @@ class Explanation:
     """Causes that cannot be seen, because the run has not recorded what would show them."""
     causes: list[str] = field(default_factory=list)
     """What limits it: one cause; several, if each of them must be there; none, if the data does not decide."""
-    undecided: bool = False
     oracle_mbps: float | None = None
     missed: Missed | None = None
     collapse: Collapse | None = None
@@ -180,7 +179,7 @@ class _Facts:
         causes = _causes(list(signs), row["throughput_mbps"], without)
         return Explanation(
             row["run"], row["flow"], row["cc"], self.run.runs.height, row["throughput_mbps"], self.possible, self.part,
-            signs, unseen, causes, not causes and self.part < FULL, self.oracle_mbps, self.missed(), self.collapse(),
+            signs, unseen, causes, self.oracle_mbps, self.missed(), self.collapse(),
             _median(self.late["cwnd_packets"]), _median(self.late["pacing_rate_mbps"]) if self.is_paced else None,
             dict(without),
         )  # fmt: skip
