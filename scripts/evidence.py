@@ -65,8 +65,9 @@ def _made(tables: dict[str, Any], page: Path, mark: re.Match[str]) -> str:
     name, before = mark.groups()
     if name not in tables:
         sys.exit(f"evidence: {_shown(page)}: no table {name!r} in docs/data/tables.toml")
+    described = {**tables.get(tables[name].get("like", ""), {}), **tables[name]}
     try:
-        table = evidence_tables.made(tables[name], DATA, page)
+        table = evidence_tables.made(described, DATA, page)
     except (KeyError, ValueError, OSError) as error:
         sys.exit(f"evidence: {_shown(page)}: table {name!r}: {error}")
     return f"<!-- made: {name} -->" + (f"\n{table}\n" if "\n" in before else table.strip()) + "<!-- end -->"

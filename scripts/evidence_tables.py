@@ -22,6 +22,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -133,7 +134,7 @@ def judged(table: dict[str, Any], data: Path) -> Iterator[Judged]:
         tried = [row for name in names for row in _twins_of(data, name)]
         with (data / "claims.csv").open(newline="") as file:
             for one in csv.DictReader(file):
-                if one["study"] == study:
+                if one["study"] == study and all(claim in found for claim in (one["of"] or one["claim"]).split("|")):
                     yield _judged(one, found, tried)
 
 
@@ -143,8 +144,6 @@ def _twins_of(data: Path, name: str) -> list[Row]:
 
 def _judged(one: Row, found: dict[str, tuple[str, Row]], tried: Sequence[Row]) -> Judged:
     claims = one["of"].split("|") if one["of"] else [one["claim"]]
-    if missing := [claim for claim in claims if claim not in found]:
-        raise ValueError(f"docs/data/claims.csv: no data have a verdict on {missing[0]!r}")
     (name, row), verdict = found[claims[0]], found[claims[0]][1]["verdict"]
     parts = ""
     if verdict == IN_PART and row["parts_that_hold"]:
@@ -178,16 +177,19 @@ def _decided(mine: Sequence[Row], verdict: str) -> str:
 
 
 def claims(table: dict[str, Any], data: Path, page: Path) -> str:
-    """Return the score, and below it a table of each study's claims."""
+    """Return a table of each study's claims; with `score`, only how many hold."""
     every = list(judged(table, data))
     papers = [one for one in every if one.study in table["papers"]]
     blocks = [f"**{len(papers)} claims of {len(table['papers'])} papers:** {_score(papers)}"]
     if own := [one for one in every if one.study not in table["papers"]]:
         blocks.append(f"**{len(own)} of our own:** {_score(own)}")
+    if table.get("score"):
+        return "\n\n".join(blocks)
+    blocks = []
     for study in dict.fromkeys(one.study for one in every):
         mine = [one for one in every if one.study == study]
         title, where = table["titles"][study].split("|")
-        blocks.append(f"### {title}\n\n{_score(mine)} Details: [{where}]({where}).")
+        blocks.append(f"## {title}\n\n{_score(mine)} Details: [{where}]({where}).")
         rows = [
             [one.claim, one.words, f"**{one.verdict}**" + f": {one.parts}" * bool(one.parts), one.decided,
              _with(one.row), one.row["runs"] or f"{one.row['n']} runs", _cells_link(data, page, one.data)]
@@ -218,6 +220,116 @@ def _cells_link(data: Path, page: Path, name: str) -> str:
     sheet = "cells.csv" if (data / name / "cells.csv").exists() else "verdicts.csv"
     copied = "" if provenance(data, name)["how"] == "measured" else " (copied)"
     return f"[{name}]({os.path.relpath(data / name / sheet, page.parent)}){copied}"
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number that a paper states, and ours."""
+
+    row: Row
+    ours: float | None
+    low: float | None
+    high: float | None
+
+    @property
+    def how_near(self) -> str:
+        """Return the class of the score; empty if we have no such number, or if it was fitted."""
+        if self.ours is None or self.row["fitted"]:
+            return ""
+        theirs = float(self.row["value"])
+        if self.row["kind"] != "is":
+            return KEPT if (self.ours <= theirs) == (self.row["kind"] == "at most") else NOT_KEPT
+        if self.row["neutral"] and (self.ours - float(self.row["neutral"])) * (theirs - float(self.row["neutral"])) < 0:
+            return OPPOSITE
+        if self.low is not None and self.high is not None and self.low <= theirs <= self.high:
+            return WITHIN
+        ratio = self.ours / theirs
+        return NEAR if 0.9 <= ratio <= 1.1 else FACTOR_2 if 0.5 <= ratio <= 2 else FAR
+
+
+WITHIN, NEAR, FACTOR_2, FAR = "within our interval", "within 10 %", "within a factor of 2", "further away"
+OPPOSITE, KEPT, NOT_KEPT = "on the other side", "bound kept", "bound not kept"
+NEARNESS = (WITHIN, NEAR, FACTOR_2, FAR, OPPOSITE, KEPT, NOT_KEPT)
+
+
+def papers(table: dict[str, Any], data: Path, page: Path) -> str:
+    """Return the score of the numbers that papers state, and below it each beside ours."""
+    with (data / "papers.csv").open(newline="") as file:
+        every = [_number(row, data) for row in csv.DictReader(file)]
+    every = [one for one in every if one.row["paper"] in table.get("papers", [one.row["paper"]])]
+    counts = {name: sum(one.how_near == name for one in every) for name in NEARNESS}
+    fitted = sum(bool(one.row["fitted"]) for one in every)
+    lacking = sum(one.ours is None for one in every)
+    values = sum(counts[name] for name in (WITHIN, NEAR, FACTOR_2, FAR, OPPOSITE))
+    blocks = [
+        f"**Of {values} values that the papers state:** {counts[WITHIN]} lie {WITHIN}, {counts[NEAR]} more {NEAR} of ours, "
+        f"{counts[FACTOR_2]} more {FACTOR_2}, {counts[FAR]} {FAR}, and {counts[OPPOSITE]} {OPPOSITE} of no effect. Of "
+        f"{counts[KEPT] + counts[NOT_KEPT]} bounds, {counts[KEPT]} are kept. {fitted} more were fitted, and do not count"
+        + (f"; {lacking} have no number of ours yet." if lacking else ".")
+    ]
+    if table.get("score"):
+        return blocks[0]
+    for paper in dict.fromkeys(one.row["paper"] for one in every):
+        shown = [
+            [one.row["claim"], f"{one.row['quantity']} ({one.row['where']})", _theirs(one.row), _ours(one), _ratio(one),
+             one.how_near or ("fitted" if one.row["fitted"] else "no number of ours")]
+            for one in every if one.row["paper"] == paper
+        ]  # fmt: skip
+        blocks.append(f"## {paper}\n\n" + _markdown(["claim", "number", "paper", "ours", "ratio", ""], shown, 6))
+    used = dict.fromkeys(one.row["data"] for one in every if one.ours is not None)
+    return "\n\n".join([*blocks, *(source(data, page, name) for name in used)])
+
+
+def _theirs(row: Row) -> str:
+    bound = {"is": "", "at most": "at most ", "at least": "at least "}[row["kind"]]
+    return f"{bound}{float(row['value']):g} {row['unit']}".rstrip()
+
+
+def _ours(one: Number) -> str:
+    if one.ours is None:
+        return ""
+    between = f" [{one.low:.3g}, {one.high:.3g}]" if one.low is not None and one.high is not None else ""
+    return "never" if math.isinf(one.ours) else f"{one.ours:.3g}{between}"
+
+
+def _ratio(one: Number) -> str:
+    return "" if one.ours is None or math.isinf(one.ours) else f"{one.ours / float(one.row['value']):.2f}"
+
+
+def _number(row: Row, data: Path) -> Number:
+    """Return a paper's number with ours. `find`, as in "least 2": the number behind the second such word in what was
+    measured for the claim; "interval 2": the second one that has an interval. `select`: a cell; `over`: over another."""
+    if row["find"]:
+        measured = {one["claim"]: one["measured"] for one in read(data, row["data"], "verdicts.csv")}
+        word, _, nth = row["find"].partition(" ")
+        interval = r" \[([\d.]+), ([\d.]+)\]"
+        behind = rf"([\d.]+){interval}" if word == "interval" else rf"{word} (never|[\d.]+)(?:{interval})?"
+        found = re.match(rf"(?:.*?{behind}){{{nth}}}", measured[row["claim_of_ours"] or row["claim"]])
+        if found is None:
+            raise ValueError(f"docs/data/papers.csv: no {row['find']!r} in what was measured for {row['claim']}")
+        ours, low, high = found.groups()
+        between = (float(low), float(high)) if low else (None, None)
+        return Number(row, math.inf if ours == "never" else float(ours), *between)
+    if not row["select"] or not (data / row["data"] / "cells.csv").exists():
+        return Number(row, None, None, None)
+    value, low, high = _cell(row, row["select"], data)
+    if row["over"]:
+        than, than_low, than_high = _cell(row, row["over"], data)
+        return Number(row, value / than, low / than_high, high / than_low)
+    return Number(row, value, low, high)
+
+
+def _cell(row: Row, words: str, data: Path) -> tuple[float, float, float]:
+    """Return median, low and high of the cell that these words select, as in `figure=2 cc=bbr flows=20`."""
+    where = dict(word.partition("=")[::2] for word in words.split())
+    sheet = "metrics.csv" if "metric" in where else "cells.csv"
+    chosen = _chosen({"data": row["data"], "sheet": sheet, "where": where}, data)
+    columns = ("median", "low", "high") if "metric" in where else ("throughput_mbps", "low_mbps", "high_mbps")
+    texts = {tuple(one[name] for name in columns) for one in chosen}
+    if len(texts) > 1:
+        raise ValueError(f"docs/data/papers.csv: {len(texts)} cells for {words!r}")
+    median, low, high = (float(text or "nan") for text in texts.pop())
+    return median, low, high
 
 
 def in_words(row: Row) -> str:
@@ -324,4 +436,5 @@ KINDS: dict[str, Callable[[dict[str, Any], Path, Path], str]] = {
     "verdicts": verdicts,
     "twins": twins,
     "claims": claims,
+    "papers": papers,
 }
