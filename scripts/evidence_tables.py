@@ -13,8 +13,9 @@
     digits = 1                      # after the point [three digits in all]
     interval = true                 # with the ends of the interval
 
-Other kinds: `rows` (a sheet as it is: `columns = { share = "CPU" }` says which columns, and their headings),
-`verdicts`, `twins`, `number` (of one cell), `claims` (the table of docs/reproduction.md).
+Other kinds: `rows` (a sheet as it is: `columns = { share = "CPU" }` says which columns, and their headings, of which
+the first `words` are not numbers), `verdicts`, `twins`, `number` (of one cell), `claims` and `papers` (the tables of
+docs/reproduction.md and docs/reproduction/numbers.md).
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def source(data: Path, page: Path, name: str) -> str:
     link = f"[{name}]({os.path.relpath(data / name, page.parent)})"
     if record["how"] == "measured":
         return f"Data: {link}, measured {record['date']} at {record['commit']}."
-    return f"Data: {link}, **copied**, not remade: {record['from']}; {record['stated']}."
+    return f"Data: {link}, copied, not remade ({record['stated']})."
 
 
 def cells(table: dict[str, Any], data: Path, page: Path) -> str:
@@ -79,10 +80,8 @@ def number(table: dict[str, Any], data: Path, page: Path) -> str:
 
 def rows(table: dict[str, Any], data: Path, page: Path) -> str:
     columns = table["columns"]
-    chosen = _chosen(table, data)
-    return _markdown(list(columns.values()), [[row[name] for name in columns] for row in chosen], 1) + (
-        f"\n\n{source(data, page, table['data'])}"
-    )
+    shown = [[row[name] for name in columns] for row in _chosen(table, data)]
+    return _markdown(list(columns.values()), shown, table.get("words", 1)) + f"\n\n{source(data, page, table['data'])}"
 
 
 def verdicts(table: dict[str, Any], data: Path, page: Path) -> str:
@@ -248,7 +247,7 @@ class Number:
 
 
 WITHIN, NEAR, FACTOR_2, FAR = "within our interval", "within 10 %", "within a factor of 2", "further away"
-OPPOSITE, KEPT, NOT_KEPT = "on the other side", "bound kept", "bound not kept"
+OPPOSITE, KEPT, NOT_KEPT = "on the other side of no effect", "bound kept", "bound not kept"
 NEARNESS = (WITHIN, NEAR, FACTOR_2, FAR, OPPOSITE, KEPT, NOT_KEPT)
 
 
@@ -258,14 +257,13 @@ def papers(table: dict[str, Any], data: Path, page: Path) -> str:
         every = [_number(row, data) for row in csv.DictReader(file)]
     every = [one for one in every if one.row["paper"] in table.get("papers", [one.row["paper"]])]
     counts = {name: sum(one.how_near == name for one in every) for name in NEARNESS}
+    score = ", ".join(f"{counts[name]} {name}" for name in (WITHIN, NEAR, FACTOR_2, FAR, OPPOSITE))
+    bounds = counts[KEPT] + counts[NOT_KEPT]
     fitted = sum(bool(one.row["fitted"]) for one in every)
-    lacking = sum(one.ours is None for one in every)
-    values = sum(counts[name] for name in (WITHIN, NEAR, FACTOR_2, FAR, OPPOSITE))
+    lacking = sum(one.ours is None and not one.row["fitted"] for one in every)
     blocks = [
-        f"**Of {values} values that the papers state:** {counts[WITHIN]} lie {WITHIN}, {counts[NEAR]} more {NEAR} of ours, "
-        f"{counts[FACTOR_2]} more {FACTOR_2}, {counts[FAR]} {FAR}, and {counts[OPPOSITE]} {OPPOSITE} of no effect. Of "
-        f"{counts[KEPT] + counts[NOT_KEPT]} bounds, {counts[KEPT]} are kept. {fitted} more were fitted, and do not count"
-        + (f"; {lacking} have no number of ours yet." if lacking else ".")
+        f"**Of {sum(counts.values()) - bounds} values that the papers state:** {score}. Of {bounds} bounds, {counts[KEPT]} "
+        f"are kept. {fitted} more values were fitted, and do not count; of {lacking} we have no number."
     ]
     if table.get("score"):
         return blocks[0]
@@ -298,7 +296,7 @@ def _ratio(one: Number) -> str:
 
 def _number(row: Row, data: Path) -> Number:
     """Return a paper's number with ours. `find`, as in "least 2": the number behind the second such word in what was
-    measured for the claim; "interval 2": the second one that has an interval. `select`: a cell; `over`: over another."""
+    measured for the claim; "interval 2": the second one that has an interval. `select`: a cell's; `over`: over it."""
     if row["find"]:
         measured = {one["claim"]: one["measured"] for one in read(data, row["data"], "verdicts.csv")}
         word, _, nth = row["find"].partition(" ")
@@ -320,8 +318,8 @@ def _number(row: Row, data: Path) -> Number:
 
 
 def _cell(row: Row, words: str, data: Path) -> tuple[float, float, float]:
-    """Return median, low and high of the cell that these words select, as in `figure=2 cc=bbr flows=20`."""
-    where = dict(word.partition("=")[::2] for word in words.split())
+    """Return median, low and high of the cell that these words select, as in `figure=2;cc=bbr;flows=20`."""
+    where = dict(word.partition("=")[::2] for word in words.split(";"))
     sheet = "metrics.csv" if "metric" in where else "cells.csv"
     chosen = _chosen({"data": row["data"], "sheet": sheet, "where": where}, data)
     columns = ("median", "low", "high") if "metric" in where else ("throughput_mbps", "low_mbps", "high_mbps")
@@ -425,8 +423,8 @@ def _n(chosen: Sequence[Row]) -> str:
 def _markdown(headings: Sequence[str], shown: Iterable[Sequence[str]], words: int) -> str:
     """Return a table; the first `words` columns are words, the others numbers."""
     rule = ["---"] * words + ["--:"] * (len(headings) - words)
-    lines = [headings, rule, *shown]
-    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in lines)
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (headings, *shown)]
+    return "\n".join([lines[0], f"|{'|'.join(rule)}|", *lines[1:]]).replace("|  |", "| |").replace("|  |", "| |")
 
 
 KINDS: dict[str, Callable[[dict[str, Any], Path, Path], str]] = {

@@ -1,5 +1,4 @@
-"""The documentation's numbers are made of data: what was changed by hand is found, and what a table cannot be made of is
-refused."""
+"""The documentation's numbers are made of data: what was changed by hand is found, what gives no table is refused."""
 
 from __future__ import annotations
 
@@ -79,7 +78,7 @@ def test_a_table_has_a_row_for_each_value_and_says_where_it_is_from(data: Path) 
     table = {**TABLE, "where": {"rtt_ms": 10}, "order": {"cc": ["cubic", "bbr"]}, "names": {"share": "CPU"}}
     lines = evidence_tables.made(table, data, data / "page.md").splitlines()
     assert lines[0] == "| CPU | cubic | bbr |"
-    assert lines[2:4] == ["| 100 % | 95.6 | 94.3 |", "| 25 % |  | 1.3 |"]
+    assert lines[2:4] == ["| 100 % | 95.6 | 94.3 |", "| 25 % | | 1.3 |"]
     assert lines[-1] == "n = 3. Data: [d](d), measured 2026-11-24 at abc."
     one = {**TABLE, "kind": "number", "where": {"share": 0.25, "cc": "bbr"}, "interval": True}
     assert evidence_tables.made(one, data, data / "page.md") == "1.3 [1.2, 1.3]"
