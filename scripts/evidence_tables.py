@@ -123,7 +123,10 @@ class Judged:
 
 
 def judged(table: dict[str, Any], data: Path) -> Iterator[Judged]:
-    """Yield every claim with its verdict: that of the first of its study's data which has one."""
+    """Yield every claim with its verdict: that of the first of its study's data which has one. A paper's claims are
+    those of docs/data/claims.csv, which has few words for each; our own are those that were decided."""
+    with (data / "claims.csv").open(newline="") as file:
+        words = {study: list(of) for study, of in itertools.groupby(csv.DictReader(file), lambda row: row["study"])}
     for study, names in table["data"].items():
         found: dict[str, tuple[str, Row]] = {}
         for name in names:
@@ -131,10 +134,10 @@ def judged(table: dict[str, Any], data: Path) -> Iterator[Judged]:
                 if row["claim"] not in found or found[row["claim"]][1]["verdict"] == NOT_MEASURABLE:
                     found[row["claim"]] = (name, row)
         tried = [row for name in names for row in _twins_of(data, name)]
-        with (data / "claims.csv").open(newline="") as file:
-            for one in csv.DictReader(file):
-                if one["study"] == study and all(claim in found for claim in (one["of"] or one["claim"]).split("|")):
-                    yield _judged(one, found, tried)
+        own = [{"study": study, "claim": claim, "words": row["text"], "of": ""} for claim, (_, row) in found.items()]
+        for one in words.get(study, own):
+            if all(claim in found for claim in (one["of"] or one["claim"]).split("|")):
+                yield _judged(one, found, tried)
 
 
 def _twins_of(data: Path, name: str) -> list[Row]:
@@ -190,13 +193,18 @@ def claims(table: dict[str, Any], data: Path, page: Path) -> str:
         title, where = table["titles"][study].split("|")
         blocks.append(f"## {title}\n\n{_score(mine)} Details: [{where}]({where}).")
         rows = [
-            [one.claim, one.words, f"**{one.verdict}**" + f": {one.parts}" * bool(one.parts), one.decided,
-             _with(one.row), one.row["runs"] or f"{one.row['n']} runs", _cells_link(data, page, one.data)]
+            [one.claim, one.words, _shown(one), one.decided,
+             _with(one.row), one.row["runs"] or one.row["n"] and f"{one.row['n']} runs", _cells_link(data, page, one.data)]
             for one in mine
         ]  # fmt: skip
         headings = ["claim", "what it says", "verdict", "decided by", "with", "runs of a cell", "data"]
         blocks.append(_markdown(headings, rows, len(headings)))
     return "\n\n".join(blocks)
+
+
+def _shown(one: Judged) -> str:
+    basis = f" ({one.row['basis']})" if one.row["basis"] else ""
+    return f"**{one.verdict}**{basis}" + (f": {one.parts}" if one.parts else "")
 
 
 def _score(every: Sequence[Judged]) -> str:
@@ -262,8 +270,8 @@ def papers(table: dict[str, Any], data: Path, page: Path) -> str:
     fitted = sum(bool(one.row["fitted"]) for one in every)
     lacking = sum(one.ours is None and not one.row["fitted"] for one in every)
     blocks = [
-        f"**Of {sum(counts.values()) - bounds} values that the papers state:** {score}. Of {bounds} bounds, {counts[KEPT]} "
-        f"are kept. {fitted} more values were fitted, and do not count; of {lacking} we have no number."
+        f"**Of {sum(counts.values()) - bounds} values that the papers state:** {score}. Of {bounds} bounds, "
+        f"{counts[KEPT]} are kept. {fitted} more values were fitted, and do not count; of {lacking} we have no number."
     ]
     if table.get("score"):
         return blocks[0]
