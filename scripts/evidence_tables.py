@@ -193,10 +193,17 @@ def claims(table: dict[str, Any], data: Path, page: Path) -> str:
         title, where = table["titles"][study].split("|")
         blocks.append(f"## {title}\n\n{_score(mine)} Details: [{where}]({where}).")
         rows = [
-            [one.claim, one.words, _shown(one), one.decided,
-             _with(one.row), one.row["runs"] or one.row["n"] and f"{one.row['n']} runs", _cells_link(data, page, one.data)]
+            [
+                one.claim,
+                one.words,
+                _shown(one),
+                one.decided,
+                _with(one.row),
+                _runs(one.row),
+                _link(data, page, one.data),
+            ]
             for one in mine
-        ]  # fmt: skip
+        ]
         headings = ["claim", "what it says", "verdict", "decided by", "with", "runs of a cell", "data"]
         blocks.append(_markdown(headings, rows, len(headings)))
     return "\n\n".join(blocks)
@@ -223,7 +230,11 @@ def _with(row: Row) -> str:
     return ", ".join(filter(None, (row["schedule"], row["buffer"], pacing, row["kernel"].replace("virtual-", ""))))
 
 
-def _cells_link(data: Path, page: Path, name: str) -> str:
+def _runs(row: Row) -> str:
+    return row["runs"] or (f"{row['n']} runs" if row["n"] else "")
+
+
+def _link(data: Path, page: Path, name: str) -> str:
     sheet = "cells.csv" if (data / name / "cells.csv").exists() else "verdicts.csv"
     copied = "" if provenance(data, name)["how"] == "measured" else " (copied)"
     return f"[{name}]({os.path.relpath(data / name / sheet, page.parent)}){copied}"
