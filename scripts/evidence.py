@@ -148,7 +148,7 @@ def make(name: str, data: dict[str, Any], jobs: int) -> None:
         constant |= _taken(out / source, ROOT / target)
         files[target] = _hash_of(ROOT / target)
     record = {
-        "how": "measured", "command": data["command"], "commit": _git("describe", "--always", "--dirty"),
+        "how": "measured", "command": data["command"], "commit": _commit(data["rests_on"]),
         "date": f"{datetime.now(UTC):%Y-%m-%d}", "machine": _machine(), "kernels": kernels,
         "minutes": round((seconds / 2 if seconds else time.monotonic() - begun) / 60, 1),
         "sources": sources(data["rests_on"], specifications()["sources"]),
@@ -219,6 +219,13 @@ def _machine() -> str:
     model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     cores, kind = len(os.sched_getaffinity(0)), model[1] if model else os.uname().machine
     return f"{cores} cores of {kind}, Linux {os.uname().release}"
+
+
+def _commit(names: list[str]) -> str:
+    """Return the commit, and whether what the data rest on was changed since."""
+    known = specifications()["sources"]
+    changed = _git("status", "--porcelain", "--", *(path for name in names for path in known.get(name, [name])))
+    return _git("rev-parse", "--short", "HEAD") + ("-changed" if changed else "")
 
 
 def _git(*words: str) -> str:
