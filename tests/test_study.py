@@ -467,6 +467,13 @@ def test_a_paper_is_reproduced_with_figures_and_verdicts(
     assert set(of_7["class"]) == {"strictly CPU-limited"}, of_7
     kept = [json.loads(line) for line in (it / "claims.jsonl").read_text().splitlines()]
     assert {verdict["claim"] for verdict in kept} == set(verdicts)
+    sheet = {row["claim"]: row for row in pl.read_csv(it / "verdicts.csv", infer_schema_length=0).to_dicts()}
+    assert {claim: row["verdict"] for claim, row in sheet.items()} == {c: v["verdict"] for c, v in verdicts.items()}
+    assert (sheet["R6 (1 BDP)"]["schedule"], sheet["R6 (1 BDP)"]["buffer"]) == ("exact", "1 BDP")
+    metrics_of_9 = pl.read_csv(it / "metrics.csv", infer_schema_length=None).filter(
+        pl.col("figure").cast(pl.String) == "9"
+    )
+    assert "inflight_bdp" in set(metrics_of_9["metric"]) and metrics_of_9["median"].null_count() == 0
 
 
 @pytest.mark.virtual
