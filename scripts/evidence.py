@@ -68,7 +68,7 @@ def _made(tables: dict[str, Any], page: Path, mark: re.Match[str]) -> str:
     described = {**tables.get(tables[name].get("like", ""), {}), **tables[name]}
     try:
         table = evidence_tables.made(described, DATA, page)
-    except (KeyError, ValueError, OSError) as error:
+    except (LookupError, ValueError, OSError) as error:
         sys.exit(f"evidence: {_shown(page)}: table {name!r}: {error}")
     return f"<!-- made: {name} -->" + (f"\n{table}\n" if "\n" in before else table.strip()) + "<!-- end -->"
 

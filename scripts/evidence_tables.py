@@ -329,24 +329,31 @@ def _number(row: Row, data: Path) -> Number:
         return Number(row, math.inf if ours == "never" else float(ours), *between)
     if not row["select"] or not (data / row["data"] / "cells.csv").exists():
         return Number(row, None, None, None)
-    value, low, high = _cell(row, row["select"], data)
+    try:
+        value, low, high = _cell(row, row["select"], data)
+    except LookupError:
+        return Number(row, None, None, None)
     if row["over"]:
         than, than_low, than_high = _cell(row, row["over"], data)
-        return Number(row, value / than, low / than_high, high / than_low)
+        low, high = (low and than_high and low / than_high), (high and than_low and high / than_low)
+        value /= than
     return Number(row, value, low, high)
 
 
-def _cell(row: Row, words: str, data: Path) -> tuple[float, float, float]:
-    """Return median, low and high of the cell that these words select, as in `figure=2;cc=bbr;flows=20`."""
+def _cell(row: Row, words: str, data: Path) -> tuple[float, float | None, float | None]:
+    """Return value, low and high of the cell that these words select, as in `figure=2;cc=bbr;flows=20`: the median
+    throughput, or with `metric=` another median, or with `column=` what is in that column."""
     where = dict(word.partition("=")[::2] for word in words.split(";"))
+    columns = ("median", "low", "high") if "metric" in where else ("throughput_mbps", "low_mbps", "high_mbps")
+    if "column" in where:
+        columns = (where.pop("column"), "", "")
     sheet = "metrics.csv" if "metric" in where else "cells.csv"
     chosen = _chosen({"data": row["data"], "sheet": sheet, "where": where}, data)
-    columns = ("median", "low", "high") if "metric" in where else ("throughput_mbps", "low_mbps", "high_mbps")
-    texts = {tuple(one[name] for name in columns) for one in chosen}
+    texts = {tuple(one.get(name, "") for name in columns) for one in chosen}
     if len(texts) > 1:
         raise ValueError(f"docs/data/papers.csv: {len(texts)} cells for {words!r}")
-    median, low, high = (float(text or "nan") for text in texts.pop())
-    return median, low, high
+    value, low, high = texts.pop()
+    return float(value), float(low) if low else None, float(high) if high else None
 
 
 def in_words(row: Row) -> str:
@@ -377,7 +384,7 @@ def _chosen(table: dict[str, Any], data: Path) -> list[Row]:
         wanted = value if isinstance(value, list) else [value]
         found = [row for row in found if any(_same(row[axis], one) for one in wanted)]
     if not found:
-        raise ValueError(f"docs/data/{table['data']}/{sheet} has no row for {table.get('where')}")
+        raise LookupError(f"docs/data/{table['data']}/{sheet} has no row for {table.get('where')}")
     return found
 
 
