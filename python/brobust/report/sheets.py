@@ -44,11 +44,12 @@ def twins(every: Sequence[Twin]) -> str:
 
 
 def metrics(studies: Sequence[tuple[Study, Evidence]]) -> pl.DataFrame:
-    """Return a row per study, metric that its claims name, and cell: the cell's axes, n, the median over its runs, and
-    the ends of the median's 95 % confidence interval, in the metric's unit (analysis/metrics.py)."""
+    """Return a row per study, metric that its claims or figures name, and cell: the cell's axes, n, the median over its
+    runs, and the ends of the median's 95 % confidence interval, in the metric's unit (analysis/metrics.py)."""
     found = []
     for study, evidence in studies:
-        for metric in dict.fromkeys(check.metric for claim in study.claims for check in claim.checks):
+        of_claims = [check.metric for claim in study.claims for check in claim.checks]
+        for metric in dict.fromkeys([*of_claims, *(figure.value for figure in study.figures)]):
             every = evidence.values(metric).group_by(CELL).agg(pl.col("value").sort().alias("each")).sort(CELL)
             ends = [confidence.of_median(each) or (None, None) for each in every["each"].to_list()]
             found.append(
