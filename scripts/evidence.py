@@ -277,6 +277,9 @@ def _say(wanted: list[str], chosen: dict[str, Any], reasons: dict[str, list[str]
     hours, unknown = sum(cost or 0 for cost in costs.values()) / 60, list(costs.values()).count(None)
     rest = f", and {unknown} of which nobody knows" if unknown else ""
     print(f"evidence: {len(wanted)} of {len(chosen)} to make: {hours:.1f} hours of two cores{rest}")
+    known = specifications()["data"]
+    if others := [file.parent.name for file in sorted(DATA.glob("*/provenance.json")) if file.parent.name not in known]:
+        print(f"evidence: copied from pages, and made by no command yet: {', '.join(others)}")
     if by_hand := {_shown(page): count for page in _pages() if (count := _typed(page))}:
         print(f"evidence: {sum(by_hand.values())} tables of numbers were typed by hand: "
               + ", ".join(f"{name} {count}" for name, count in by_hand.items()))  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shutil
@@ -11,6 +12,8 @@ from typing import Any
 import evidence
 import evidence_tables
 import pytest
+
+from brobust.study import model
 
 ROOT = Path(__file__).parents[1]
 
@@ -113,3 +116,34 @@ def test_constant_columns_of_cells_are_said_once(tmp_path: Path) -> None:
     (tmp_path / "cells.csv").write_text("aqm,cc,n,throughput_mbps\nnone,bbr,3,1.23456789\nnone,cubic,3,2\n")
     assert evidence._taken(tmp_path / "cells.csv", tmp_path / "kept.csv") == {"aqm": "none"}
     assert (tmp_path / "kept.csv").read_text() == "cc,n,throughput_mbps\nbbr,3,1.23457\ncubic,3,2\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "ours", "low", "high", "neutral", "nearness"),
+    [
+        ("is", "20", 19.0, 18.5, 20.1, "", "within our interval"),
+        ("is", "20", 19.0, 18.5, 19.5, "", "within 10 %"),
+        ("is", "20", 12.0, None, None, "", "within a factor of 2"),
+        ("is", "20", 2.0, None, None, "", "further away"),
+        ("is", "1.4", 0.9, None, None, "1", "on the other side of no effect"),
+        ("is", "70", float("inf"), None, None, "", "further away"),
+        ("at most", "11", 11.6, None, None, "", "bound not kept"),
+        ("at least", "2", 3.6, None, None, "", "bound kept"),
+        ("is", "20", None, None, None, "", ""),
+    ],
+)
+def test_a_paper_s_number_is_near_ours_or_not(
+    kind: str, value: str, ours: float | None, low: float | None, high: float | None, neutral: str, nearness: str
+) -> None:
+    row = {"kind": kind, "value": value, "neutral": neutral, "fitted": ""}
+    assert evidence_tables.Number(row, ours, low, high).how_near == nearness
+    assert evidence_tables.Number({**row, "fitted": "yes"}, ours, low, high).how_near == ""
+
+
+def test_every_claim_of_a_paper_has_its_row_in_the_table_of_all_claims() -> None:
+    with (ROOT / "docs/data/claims.csv").open(newline="") as file:
+        listed = {(row["study"], row["claim"]) for row in csv.DictReader(file)}
+    for paper in ("2brobust", "clouded", "bbq", "mobiles"):
+        ids = {claim.id.split(" ")[0].rstrip(",") for study in model.of_paper(paper) for claim in study.claims}
+        # M11 and M12 are of ours, on real VMs.
+        assert {(paper, one) for one in ids - {"M11", "M12"}} == {row for row in listed if row[0] == paper}
