@@ -173,8 +173,8 @@ def _decided(mine: Sequence[Row], verdict: str) -> str:
         better = [one for one in ranked if VERDICTS.index(one) < VERDICTS.index(verdict)]
         worse = [one for one in ranked if VERDICTS.index(one) > VERDICTS.index(verdict) and one != NOT_MEASURABLE]
         if shown := better[:1] or (worse if verdict == HOLDS else []):
-            with_them = (f"{one} with {', '.join(dict.fromkeys(outcomes[one]))}" for one in shown)
-            words.append(f"{variable}: {'; '.join(with_them)}")
+            with_them = (f"{one} with {'; '.join(dict.fromkeys(outcomes[one]))}" for one in shown)
+            words.append(f"{variable}: {', and '.join(with_them)}")
     return ". ".join(words)
 
 
