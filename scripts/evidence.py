@@ -121,15 +121,17 @@ def stale(name: str, data: dict[str, Any]) -> list[str]:
 
 
 def minutes(name: str, data: dict[str, Any], out: Path) -> float | None:
-    """Return how many minutes of two cores a directory of data takes: what a dry run says, or what it took last time;
-    None if nobody knows."""
-    if re.match(r"brobust (reproduce|sweep) ", data["command"]):
-        done = _shell(_command(data, out, 2).split("\n")[0] + " --dry-run", capture=True)
-        if found := re.search(r"take about (\d+) (s|minutes)", done.stdout + done.stderr):
-            return int(found[1]) / (60 if found[2] == "s" else 1)
-        return 0.0 if done.returncode == 0 else None
+    """Return how many minutes of two cores a directory of data takes: what it took last time, else what a dry run says,
+    which on a busy machine is too much; None if nobody knows."""
     record = DATA / name / "provenance.json"
-    return json.loads(record.read_text()).get("minutes") if record.exists() else None
+    if record.exists() and (took := json.loads(record.read_text()).get("minutes")):
+        return float(took)
+    if not re.match(r"brobust (reproduce|sweep) ", data["command"]):
+        return None
+    done = _shell(_command(data, out, 2).split("\n")[0] + " --dry-run", capture=True)
+    if found := re.search(r"take about (\d+) (s|minutes)", done.stdout + done.stderr):
+        return int(found[1]) / (60 if found[2] == "s" else 1)
+    return 0.0 if done.returncode == 0 else None
 
 
 def make(name: str, data: dict[str, Any], jobs: int) -> None:
