@@ -147,3 +147,12 @@ def test_every_claim_of_a_paper_has_its_row_in_the_table_of_all_claims() -> None
         ids = {claim.id.split(" ")[0].rstrip(",") for study in model.of_paper(paper) for claim in study.claims}
         # M11 and M12 are of ours, on real VMs.
         assert {(paper, one) for one in ids - {"M11", "M12"}} == {row for row in listed if row[0] == paper}
+
+
+def test_tables_that_lost_their_markers_get_them_again(copied: Path) -> None:
+    page = copied / "docs/quic.md"
+    before = page.read_text()
+    page.write_text(re.sub(r"<!-- made: .* -->\n|\n\nData: .*\n<!-- end -->", "", before))
+    assert "made:" not in page.read_text()
+    evidence.mark()
+    assert page.read_text() == before
