@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 # Some machines tell Python to keep nothing of what it compiles. Then each command of the tests compiles all again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup demo test tools docs lint unit compiles virtual vm audit format dist dist-test clean
+.PHONY: help setup demo test tools docs lint unit compiles virtual vm audit format evidence dist dist-test clean
 
 help:
 	@echo "make demo      take a sender's CPU away, measure cubic / bbr / bbr_robust, draw the result: with real kernels in"
@@ -13,6 +13,8 @@ help:
 	@echo "make unit      the tests without VMs and kernels; make compiles, virtual, vm: the other tests"
 	@echo "make docs      the documentation as a site; \`brobust docs\` opens it"
 	@echo "make lint      check format, style and types; make format corrects the format"
+	@echo "make evidence  measure again which of the documentation's numbers rest on what has changed: hours; ARGS=--stale"
+	@echo "               only says which, and how long it would take; ARGS='--only NAME' makes one of them"
 	@echo "make audit     look up known vulnerabilities of everything in the lock files; needs the network"
 	@echo "make dist      build what is released, into dist/: wheel, deb, rpm, tarball, container image, SBOM, checksums"
 	@echo "make dist-test install each of them in file systems with nothing but a distribution's minimal packages"
@@ -84,6 +86,8 @@ lint:
 # Which room may import which: pyproject.toml, importlinter.
 	.venv/bin/lint-imports --no-cache --no-logo
 	git ls-files '*.c' '*.h' '*.cc' | xargs -r clang-format --dry-run -Werror
+# Numbers of the documentation that were changed by hand, in a page or in the data.
+	.venv/bin/python scripts/evidence.py --check
 
 # Not part of `make test`: known vulnerabilities change without any change of ours.
 audit: setup
@@ -95,7 +99,14 @@ format:
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 	.venv/bin/python scripts/write_field_docs.py
+	.venv/bin/python scripts/evidence.py
 	git ls-files '*.c' '*.h' '*.cc' | xargs -r clang-format -i
+
+# What is stale of the documentation's numbers, measured again: CONTRIBUTING.md, "Numbers".
+ARGS =
+evidence:
+	@scripts/setup.sh virtual
+	.venv/bin/python scripts/evidence.py --make $(ARGS)
 
 dist:
 	@scripts/dist.sh

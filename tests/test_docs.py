@@ -19,7 +19,7 @@ from brobust.host.programs import host_program
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")],
+    [*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md"), *(ROOT / "benchmarks").glob("*.md")],
     key=lambda page: page.relative_to(ROOT).as_posix(),
 )
 # What begins like this in backticks or after a space is a path of the repository.
@@ -124,7 +124,7 @@ def test_a_file_that_is_missing_is_found(tmp_path: Path, text: str, missing: lis
 
 def test_every_page_is_listed_in_the_readme() -> None:
     readme = (ROOT / "README.md").read_text()
-    pages = [page.relative_to(ROOT).as_posix() for page in PAGES if page.parent == ROOT / "docs"]
+    pages = [page.relative_to(ROOT).as_posix() for page in PAGES if ROOT / "docs" in page.parents]
     assert [page for page in pages if f"]({page})" not in readme] == []
 
 

@@ -26,6 +26,7 @@ from brobust.analysis.metrics import OF_RUNS, Evidence, Tables
 from brobust.cli.sweep import _field
 from brobust.dataset import PACKETS, RUNS, Dataset, Measured, flow_columns, frame, scenario_columns
 from brobust.errors import BadInput
+from brobust.report import sheets
 from brobust.report.study import draw, throughput_figure
 from brobust.scenario import Grid, Run
 from brobust.study import Scale, model, papers
@@ -294,8 +295,22 @@ def test_a_verdict_says_how_many_runs_of_a_cell_it_rests_on_and_how_long_they_we
     verdict = _decided(evidence, check)
     # Two RTTs, two shares, three repeats; the share of a half is not part of it.
     assert (verdict.n, verdict.runs_in_words, verdict.unfaithful) == (12, "3 x 10 s", 0)
+    assert (verdict.schedule, verdict.buffer, verdict.pacing) == ("exact", "1 BDP", "kernel")
     both = _decided(evidence, check, {"rule": "at_most", "value": 99, "where": {**BBR, "share": 0.25}})
     assert both.n == 12  # a run that two checks look at is one run
+
+
+def test_sheets_have_a_row_per_claim_and_per_cell(evidence: Evidence) -> None:
+    check = {"rule": "at_most", "value": 6, "where": {**BBR, "share": 0.25}}
+    parts = [{**check, "part": "below 6, or"}, {**check, "value": 99, "part": "below 99"}]
+    (row,) = pl.read_csv(sheets.verdicts([_decided(evidence, *parts)]).encode()).to_dicts()
+    assert (row["claim"], row["verdict"], row["n"]) == ("X1", IN_PART, 6)
+    assert (row["parts_that_hold"], row["parts_that_do_not"]) == ("below 99", "below 6, or")
+    claim = Claim(id="X1", text="x", checks=(TypeAdapter(AnyCheck).validate_python(check),))
+    study: Any = SimpleNamespace(figure="1", claims=(claim,), figures=())
+    cell = sheets.metrics([(study, evidence)]).filter(cc="bbr", share=0.25, rtt_ms=10).row(0, named=True)
+    assert (cell["metric"], cell["n"]) == ("throughput_mbps", 3)
+    assert cell["low"] <= cell["median"] <= cell["high"] and cell["median"] == pytest.approx(6.1)
 
 
 @pytest.mark.parametrize(("some", "of", "low", "high"), [(0, 10, 0, 0.278), (5, 10, 0.237, 0.763), (30, 30, 0.886, 1)])
@@ -467,6 +482,13 @@ def test_a_paper_is_reproduced_with_figures_and_verdicts(
     assert set(of_7["class"]) == {"strictly CPU-limited"}, of_7
     kept = [json.loads(line) for line in (it / "claims.jsonl").read_text().splitlines()]
     assert {verdict["claim"] for verdict in kept} == set(verdicts)
+    sheet = {row["claim"]: row for row in pl.read_csv(it / "verdicts.csv", infer_schema_length=0).to_dicts()}
+    assert {claim: row["verdict"] for claim, row in sheet.items()} == {c: v["verdict"] for c, v in verdicts.items()}
+    assert (sheet["R6 (1 BDP)"]["schedule"], sheet["R6 (1 BDP)"]["buffer"]) == ("exact", "1 BDP")
+    metrics_of_9 = pl.read_csv(it / "metrics.csv", infer_schema_length=None).filter(
+        pl.col("figure").cast(pl.String) == "9"
+    )
+    assert "inflight_bdp" in set(metrics_of_9["metric"]) and metrics_of_9["median"].null_count() == 0
 
 
 @pytest.mark.virtual

@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 from pydantic import BaseModel, ConfigDict
 
+from brobust.analysis.axes import axis_phrase
 from brobust.analysis.cells import CELL
 from brobust.analysis.checks import NO_RUNS, AnyCheck, Finding
 from brobust.analysis.metrics import Evidence
@@ -64,6 +65,12 @@ class Verdict:
     see: tuple[str, ...] = ()
     decided_by: str = ""
     """Which variable decides it, as its twins were measured (twins.py); empty if there are none."""
+    schedule: str = ""
+    """What took the CPU away in these runs; undisturbed if nothing did."""
+    buffer: str = ""
+    """In BDP of bytes: the values, or the least and the greatest of more than three."""
+    pacing: str = ""
+    """Who paced: kernel, or what took its place; and fq."""
 
     @property
     def in_words(self) -> str:
@@ -113,6 +120,7 @@ def decide(claim: Claim, evidence: Evidence) -> Verdict:
         _ends(runs.filter(pl.col("run").is_in(used["run"].implode()))["duration_s"]),
         int((used["outcome"] == "unfaithful").sum()),
         claim.see,
+        **_conditions(used),
     )
 
 
@@ -123,6 +131,24 @@ def _verdict(claim: Claim, findings: Sequence[Finding], parts: dict[str, bool]) 
         return HOLDS
     needed = all(finding.holds for check, finding in zip(claim.checks, findings, strict=True) if not check.part)
     return IN_PART if needed and any(parts.values()) else DIFFERS
+
+
+def _conditions(used: pl.DataFrame) -> dict[str, str]:
+    """Return in words what a paper may have had otherwise: the CPU's schedule, the buffer, who paced."""
+    taken = used.filter(pl.col("share") < 1)
+    if taken.is_empty():
+        schedule = "" if used.is_empty() else "undisturbed"
+    else:
+        drivers = ["exact" if driver == "virtual" else driver for driver in sorted(taken["driver"].unique())]
+        jitter = [
+            axis_phrase("length_jitter", one) for one in sorted(taken["length_jitter"].unique().drop_nulls()) if one
+        ]
+        schedule = ", ".join([*drivers, *jitter])
+    buffers = sorted(used["buffer_bdp"].unique().drop_nulls())
+    few = [f"{one:g}" for one in (buffers if len(buffers) <= 3 else (buffers[0], buffers[-1]))]
+    buffer = f"{(', ' if len(buffers) <= 3 else ' to ').join(few)} BDP" if few else ""
+    paced = sorted(used["pacing"].unique().drop_nulls()) + [one for one in used["qdisc"].unique() if one == "fq"]
+    return {"schedule": schedule, "buffer": buffer, "pacing": ", ".join(paced)}
 
 
 def _ids(findings: Sequence[Finding]) -> pl.Series:

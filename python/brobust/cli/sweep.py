@@ -128,7 +128,7 @@ def reproduce(
     from brobust.analysis.claims import DIFFERS, decide
     from brobust.analysis.metrics import Evidence, Tables
     from brobust.cli.measuring import MEASURED, require
-    from brobust.report import html
+    from brobust.report import html, sheets
     from brobust.report import study as drawing
     from brobust.report.console import Console
     from brobust.scenario import Grid
@@ -167,7 +167,10 @@ def reproduce(
     files.write(directory / "reproduction.json", json.dumps(about))
     files.write(directory / "claims.jsonl", "".join(json.dumps(v.__dict__) + "\n" for v in verdicts))
     files.write(directory / "twins.jsonl", "".join(json.dumps(asdict(twin)) + "\n" for twin in twinned))
+    files.write(directory / "verdicts.csv", sheets.verdicts(verdicts))
+    files.write(directory / "twins.csv", sheets.twins(twinned))
     files.write(directory / "cells.csv", pl.concat(every_cell).write_csv())
+    files.write(directory / "metrics.csv", sheets.metrics(measured).write_csv())
     html.write([directory], directory / "report.html")
     if not as_json:
         print(directory / "report.html")

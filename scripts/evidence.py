@@ -1,0 +1,324 @@
+#!/usr/bin/env python3
+"""Make the documentation's numbers: write tables from data, say which data are stale, and measure them again.
+
+    .venv/bin/python scripts/evidence.py            # write the tables of the pages (`make format`)
+    .venv/bin/python scripts/evidence.py --check    # refuse pages and data that were changed by hand (`make lint`)
+    .venv/bin/python scripts/evidence.py --stale    # which data rest on what has changed, and what they would cost
+    .venv/bin/python scripts/evidence.py --make     # measure what is stale again (`make evidence`)
+    .venv/bin/python scripts/evidence.py --make --only findings --jobs 1
+
+docs/data/evidence.toml says how each directory of docs/data is made and what it rests on; its provenance.json says
+when and from what it was made, with a hash of every file. docs/data/tables.toml says how a table is made of them. In a
+page a table stands between `<!-- made: NAME -->` and `<!-- end -->`; on one line, these hold one number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+import evidence_tables
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "docs" / "data"
+KEPT = ROOT / "build" / "evidence"
+"""Where datasets are measured: NAME-HASH, so that an interrupted one is completed, and never by other sources."""
+MARKED = re.compile(r"<!-- made: ([a-z0-9-]+) -->(.*?)<!-- end -->", re.DOTALL)
+# Constant columns of a sheet are taken out of it and named in provenance.json: a cell has some forty.
+KEPT_COLUMNS = ("figure", "metric", "claim", "n", "median", "low", "high", "throughput_mbps", "low_mbps", "high_mbps")
+
+
+def specifications() -> dict[str, Any]:
+    return tomllib.loads((DATA / "evidence.toml").read_text())
+
+
+def pages() -> dict[Path, str]:
+    """Return each page that has something made of data, as it should be."""
+    tables = tomllib.loads((DATA / "tables.toml").read_text())
+    found = {}
+    for page in _pages():
+        text = page.read_text()
+        if "<!-- made:" in text:
+            found[page] = MARKED.sub(partial(_made, tables, page), text)
+    return found
+
+
+def _pages() -> list[Path]:
+    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
+
+
+def _made(tables: dict[str, Any], page: Path, mark: re.Match[str]) -> str:
+    name, before = mark.groups()
+    if name not in tables:
+        sys.exit(f"evidence: {_shown(page)}: no table {name!r} in docs/data/tables.toml")
+    described = {**tables.get(tables[name].get("like", ""), {}), **tables[name]}
+    try:
+        table = evidence_tables.made(described, DATA, page)
+    except (LookupError, ValueError, OSError) as error:
+        sys.exit(f"evidence: {_shown(page)}: table {name!r}: {error}")
+    return f"<!-- made: {name} -->" + (f"\n{table}\n" if "\n" in before else table.strip()) + "<!-- end -->"
+
+
+def mark() -> None:
+    """Put markers around tables that pages have without them, as after a merge, if they are what some data make."""
+    tables = tomllib.loads((DATA / "tables.toml").read_text())
+    for page in _pages():
+        text = page.read_text()
+        outside = {
+            found[0]: _cells(found[0]) for found in re.finditer(r"(?:^\|.*\n)+", MARKED.sub("", text), re.MULTILINE)
+        }
+        for name, described in tables.items():
+            if described.get("kind") != "rows":
+                continue
+            made = evidence_tables.made(described, DATA, page)
+            for block, cells in outside.items():
+                if cells == _cells(made.partition("\n\n")[0]):
+                    text = text.replace(block, f"<!-- made: {name} -->\n{made}\n<!-- end -->\n", 1)
+        page.write_text(text)
+
+
+def _cells(table: str) -> list[list[str]]:
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.strip().split("\n")]
+    return [rows[0], *rows[2:]]
+
+
+def problems() -> Iterator[str]:
+    """Yield a line for each page and each file of data that is not what it was made."""
+    for page, text in pages().items():
+        now = page.read_text()
+        for here, made in zip(MARKED.finditer(now), MARKED.finditer(text), strict=True):
+            if here[0] != made[0]:
+                there, wanted = here[0].splitlines(), made[0].splitlines()
+                first = next((a for a, b in zip(there, wanted, strict=False) if a != b), "its length")
+                yield f"{_shown(page)}: table {here[1]!r} is not what its data say: {first[:110]}"
+    for record in sorted(DATA.glob("*/provenance.json")):
+        files = json.loads(record.read_text())["files"]
+        for name, wanted in files.items():
+            if not (ROOT / name).exists():
+                yield f"{name}: missing, and {_shown(record)} names it"
+            elif _hash_of(ROOT / name) != wanted:
+                yield f"{name}: not what was measured ({_shown(record)} has its hash); `make evidence` makes it again"
+        present = {_shown(file) for file in record.parent.iterdir() if file != record}
+        for name in sorted(present - set(files)):
+            yield f"{name}: {_shown(record)} does not know it"
+
+
+def sources(names: list[str], known: dict[str, list[str]]) -> dict[str, str]:
+    """Return a hash of what each of these names stands for: the contents of its files in this checkout."""
+    return {name: _hash_of_files(known.get(name, [name])) for name in names}
+
+
+def _hash_of_files(paths: list[str]) -> str:
+    listed = subprocess.run(["git", "ls-files", "-z", "--", *paths], cwd=ROOT, capture_output=True, check=True).stdout
+    files = sorted(name for name in listed.decode().split("\0") if name and (ROOT / name).is_file())
+    if not files:
+        sys.exit(f"evidence: nothing is tracked at {', '.join(paths)}, which docs/data/evidence.toml names")
+    return hashlib.sha256("".join(f"{name} {_hash_of(ROOT / name)}\n" for name in files).encode()).hexdigest()[:12]
+
+
+def stale(name: str, data: dict[str, Any]) -> list[str]:
+    """Return why this directory of data has to be made again; nothing if it has not."""
+    record = DATA / name / "provenance.json"
+    if not record.exists():
+        return ["never made"]
+    made = json.loads(record.read_text())
+    if made["how"] != "measured":
+        return ["its numbers were copied from a page, and never made by this command"]
+    now = sources(data["rests_on"], specifications()["sources"])
+    changed = [f"{one} has changed" for one in now if made["sources"].get(one) != now[one]]
+    return changed + (["its command has changed"] if made["command"] != data["command"] else [])
+
+
+def minutes(name: str, data: dict[str, Any], out: Path) -> float | None:
+    """Return how many minutes of two cores a directory of data takes: what it took last time, else what a dry run says,
+    which on a busy machine is too much; None if nobody knows."""
+    record = DATA / name / "provenance.json"
+    if record.exists() and (took := json.loads(record.read_text()).get("minutes")):
+        return float(took)
+    if not re.match(r"brobust (reproduce|sweep) ", data["command"]):
+        return None
+    done = _shell(_command(data, out, 2).split("\n")[0] + " --dry-run", capture=True)
+    if found := re.search(r"take about (\d+) (s|minutes)", done.stdout + done.stderr):
+        return int(found[1]) / (60 if found[2] == "s" else 1)
+    return 0.0 if done.returncode == 0 else None
+
+
+def make(name: str, data: dict[str, Any], jobs: int) -> None:
+    """Measure a directory of data, or the rest of it, and take its sheets and figures into the repository."""
+    out, begun = _out(name, data), time.monotonic()
+    wanted = {one: f"docs/data/{name}/{Path(one).name}" for one in data["take"]} | data.get("figures", {})
+    out.mkdir(parents=True, exist_ok=True)
+    done = _shell(_command(data, out, jobs))
+    # Status 1 of `brobust reproduce` says that a claim differs.
+    if done.returncode not in (0, 1) or any(not (out / one).exists() for one in wanted):
+        sys.exit(f"evidence: {name}: its command failed, or has not written all of {', '.join(wanted)}")
+    kernels, seconds = _measured(out)
+    files: dict[str, str] = {}
+    constant: dict[str, str] = {}
+    for source, target in wanted.items():
+        constant |= _taken(out / source, ROOT / target)
+        files[target] = _hash_of(ROOT / target)
+    record = {
+        "how": "measured", "command": data["command"], "commit": _commit(data["rests_on"]),
+        "date": f"{datetime.now(UTC):%Y-%m-%d}", "machine": _machine(), "kernels": kernels,
+        "minutes": round((seconds / 2 if seconds else time.monotonic() - begun) / 60, 1),
+        "sources": sources(data["rests_on"], specifications()["sources"]),
+        "everywhere": constant, "files": files,
+    }  # fmt: skip
+    (DATA / name / "provenance.json").write_text(json.dumps(record, indent=1) + "\n")
+    print(f"evidence: {name}: made, {record['minutes']} minutes of two cores")
+
+
+def _taken(source: Path, target: Path) -> dict[str, str]:
+    """Copy a file; of a sheet only the columns that say something. Return the others, with their one value."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.suffix != ".csv":
+        target.write_bytes(source.read_bytes())
+        return {}
+    with source.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    names = list(rows[0]) if rows else []
+    same = [one for one in names if one not in KEPT_COLUMNS and len(rows) > 1 and len({row[one] for row in rows}) == 1]
+    kept = [one for one in names if one not in same] if source.stem in ("cells", "metrics") else names
+    with target.open("w", newline="") as file:
+        writer = csv.DictWriter(file, kept, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({one: _short(row[one]) for one in kept} for row in rows)
+    return {one: rows[0][one] for one in names if one not in kept and rows[0][one]}
+
+
+def _short(value: str) -> str:
+    """Return a number with six digits: more is noise in a repository."""
+    return f"{float(value):.6g}" if re.fullmatch(r"-?\d+\.\d{4,}(e-?\d+)?", value) else value
+
+
+def _out(name: str, data: dict[str, Any]) -> Path:
+    # What only judges is no reason to measure again. A study that measures other cells is refused by its command.
+    measuring = [one for one in data["rests_on"] if one != "rules" and not one.startswith("python/brobust/studies")]
+    found = json.dumps([data["command"], sources(measuring, specifications()["sources"])])
+    return KEPT / f"{name}-{hashlib.sha256(found.encode()).hexdigest()[:8]}"
+
+
+def _command(data: dict[str, Any], out: Path, jobs: int) -> str:
+    return str(data["command"]).replace("{out}", str(out)).replace("{jobs}", str(jobs))
+
+
+def _shell(command: str, capture: bool = False) -> subprocess.CompletedProcess[str]:
+    path = f"{ROOT / '.venv/bin'}:{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", "-c", command], cwd=ROOT, env={**os.environ, "PATH": path}, text=True, capture_output=capture,
+        check=False,
+    )  # fmt: skip
+
+
+def _measured(out: Path) -> tuple[dict[str, str], float]:
+    """Return name and hash of the kernels that datasets were measured on, and how long their runs took, in seconds of
+    one core: as one sum, in however many sittings."""
+    kernels: dict[str, str] = {}
+    seconds = 0.0
+    for directory in sorted({file.parent for file in out.glob("**/dataset.json")}):
+        from brobust.dataset import Dataset
+
+        runs = Dataset.open(directory).runs().unique("run")
+        of_runs = runs.select("kernel", "kernel_hash").unique().sort("kernel").rows()
+        kernels |= {name: (hashed or "")[:12] for name, hashed in of_runs}
+        seconds += float(runs["wall_s"].sum())
+    return kernels, seconds
+
+
+def _machine() -> str:
+    model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    cores, kind = len(os.sched_getaffinity(0)), model[1] if model else os.uname().machine
+    return f"{cores} cores of {kind}, Linux {os.uname().release}"
+
+
+def _commit(names: list[str]) -> str:
+    """Return the commit, and whether what the data rest on was changed since."""
+    known = specifications()["sources"]
+    changed = _git("status", "--porcelain", "--", *(path for name in names for path in known.get(name, [name])))
+    return _git("rev-parse", "--short", "HEAD") + ("-changed" if changed else "")
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _hash_of(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+
+
+def _shown(file: Path) -> str:
+    return file.relative_to(ROOT).as_posix()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Make the documentation's numbers.")
+    parser.add_argument("--check", action="store_true", help="Only say what is not as it was made.")
+    parser.add_argument(
+        "--mark", action="store_true", help="Mark tables that pages have without markers, if data make them."
+    )
+    parser.add_argument("--stale", action="store_true", help="Say which data rest on what has changed since.")
+    parser.add_argument("--make", action="store_true", help="Measure what is stale, or what --only names, again.")
+    parser.add_argument("--only", action="append", metavar="NAME", help="Only this data; may be repeated.")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="Runs side by side.")
+    given = parser.parse_args()
+    every = specifications()["data"]
+    if unknown := [name for name in given.only or () if name not in every]:
+        parser.error(f"--only {unknown[0]}: there is {', '.join(every)}")
+    if given.mark:
+        mark()
+    if given.check:
+        found = list(problems())
+        for one in found:
+            print(f"evidence: {one}")
+        sys.exit(bool(found))
+    if given.stale or given.make:
+        chosen = {name: every[name] for name in given.only or every}
+        reasons = {name: stale(name, data) for name, data in chosen.items()}
+        wanted = [name for name in chosen if reasons[name] or given.only]
+        _say(wanted, chosen, reasons)
+        for name in wanted if given.make and not given.stale else ():
+            make(name, chosen[name], given.jobs)
+    if not given.stale:
+        for page, text in pages().items():
+            page.write_text(text)
+
+
+def _say(wanted: list[str], chosen: dict[str, Any], reasons: dict[str, list[str]]) -> None:
+    """Print what is to be made, why, and how long that takes."""
+    costs = {name: minutes(name, chosen[name], _out(name, chosen[name])) for name in wanted}
+    for name, cost in costs.items():
+        about = "nobody knows how long it takes" if cost is None else f"{cost:.0f} minutes of two cores"
+        print(f"{name}: {'; '.join(reasons[name]) or 'nothing has changed'} ({about})")
+    hours, unknown = sum(cost or 0 for cost in costs.values()) / 60, list(costs.values()).count(None)
+    rest = f", and {unknown} of which nobody knows" if unknown else ""
+    print(f"evidence: {len(wanted)} of {len(chosen)} to make: {hours:.1f} hours of two cores{rest}")
+    known = specifications()["data"]
+    if others := [file.parent.name for file in sorted(DATA.glob("*/provenance.json")) if file.parent.name not in known]:
+        print(f"evidence: copied from pages, and made by no command yet: {', '.join(others)}")
+    if by_hand := {_shown(page): count for page in _pages() if (count := _typed(page))}:
+        print(f"evidence: {sum(by_hand.values())} tables of numbers were typed by hand: "
+              + ", ".join(f"{name} {count}" for name, count in by_hand.items()))  # fmt: skip
+
+
+def _typed(page: Path) -> int:
+    """Return how many tables of a page have columns of numbers, and are not made of data."""
+    return len(re.findall(r"^\|[-:| ]*-:[-:| ]*\|$", MARKED.sub("", page.read_text()), re.MULTILINE))
+
+
+if __name__ == "__main__":
+    main()

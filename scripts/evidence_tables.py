@@ -1,0 +1,464 @@
+"""The kinds of tables that scripts/evidence.py makes of sheets of docs/data. docs/data/tables.toml describes each.
+
+    [throughput]                    # <!-- made: throughput --> in a page
+    kind = "cells"                  # medians of one column, over two axes
+    data = "findings"               # docs/data/findings
+    sheet = "metrics.csv"           # [cells.csv]
+    where = { metric = "late_mbps", timeslice_ms = 10 }
+    rows = ["share"]                # axes; with one value per row of the table
+    columns = ["cc"]                # axes; their values are the headings
+    order = { cc = ["cubic", "bbr"], share = [1, 0.5] }   # which values, and in which order [all, as in the sheet]
+    names = { cubic = "CUBIC" }     # headings and values in other words
+    value = "median"                # [throughput_mbps of cells.csv, median of metrics.csv]
+    digits = 1                      # after the point [three digits in all]
+    interval = true                 # with the ends of the interval
+
+Other kinds: `rows` (a sheet as it is: `columns = { share = "CPU" }` says which columns, and their headings, of which
+the first `words` are not numbers), `verdicts`, `twins`, `number` (of one cell), `claims` and `papers` (the tables of
+docs/reproduction.md and docs/reproduction/numbers.md).
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, str]
+VERDICTS = HOLDS, IN_PART, DIFFERS, NOT_MEASURABLE = "holds", "holds in part", "differs", "not measurable"
+
+
+def made(table: dict[str, Any], data: Path, page: Path) -> str:
+    """Return a table as Markdown, with a line below it that says where its numbers are from."""
+    return KINDS[table["kind"]](table, data, page)
+
+
+def read(data: Path, name: str, sheet: str) -> list[Row]:
+    """Return the rows of a sheet, with the columns that are the same everywhere."""
+    everywhere = provenance(data, name).get("everywhere", {})
+    with (data / name / sheet).open(newline="") as file:
+        return [{**everywhere, **row} for row in csv.DictReader(file)]
+
+
+def provenance(data: Path, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((data / name / "provenance.json").read_text())
+    return found
+
+
+def source(data: Path, page: Path, name: str) -> str:
+    """Return in one line where numbers are from: measured by which command, or copied."""
+    record = provenance(data, name)
+    link = f"[{name}]({os.path.relpath(data / name, page.parent)})"
+    if record["how"] == "measured":
+        return f"Data: {link}, measured {record['date']} at {record['commit']}."
+    return f"Data: {link}, copied, not remade ({record['stated']})."
+
+
+def cells(table: dict[str, Any], data: Path, page: Path) -> str:
+    chosen = _chosen(table, data)
+    on, across = table["rows"], table["columns"]
+    names, order = table.get("names", {}), table.get("order", {})
+    headings = list(_places(chosen, across, order))
+    rows = []
+    for place in _places(chosen, on, order):
+        here = _at(chosen, on, place)
+        rows.append([*_named(on, place, names), *(_one(table, _at(here, across, values)) for values in headings)])
+    titles = [names.get(axis, axis) for axis in on] + [", ".join(_named(across, values, names)) for values in headings]
+    return _markdown(titles, rows, len(on)) + f"\n\n{_n(chosen)}{source(data, page, table['data'])}"
+
+
+def number(table: dict[str, Any], data: Path, page: Path) -> str:
+    return _one(table, _chosen(table, data))
+
+
+def rows(table: dict[str, Any], data: Path, page: Path) -> str:
+    columns = table["columns"]
+    shown = [[row[name] for name in columns] for row in _chosen(table, data)]
+    return _markdown(list(columns.values()), shown, table.get("words", 1)) + f"\n\n{source(data, page, table['data'])}"
+
+
+def verdicts(table: dict[str, Any], data: Path, page: Path) -> str:
+    chosen = [row for row in read(data, table["data"], "verdicts.csv") if not _left_out(table, row["claim"])]
+    headings = ["claim", "it says", "verdict", "decided by", "runs of a cell", "measured"]
+    shown = [
+        [row["claim"], row["text"], in_words(row), row["decided_by"], row["runs"], row["measured"] or row["note"]]
+        for row in chosen
+    ]
+    return _markdown(headings, shown, len(headings)) + f"\n\n{source(data, page, table['data'])}"
+
+
+def twins(table: dict[str, Any], data: Path, page: Path) -> str:
+    chosen = [row for row in read(data, table["data"], "twins.csv") if row["variable"] == table["variable"]]
+    values = list(dict.fromkeys(row["value"] for row in chosen))
+    found = {(row["claim"], row["value"]): _outcome(row) for row in chosen}
+    claims = list(dict.fromkeys(row["claim"] for row in chosen))
+    shown = [[claim, *(found.get((claim, value), "") for value in values)] for claim in claims]
+    headings = [f"by {table['variable']}", *values]
+    return _markdown(headings, shown, len(headings)) + f"\n\n{source(data, page, table['data'])}"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim of docs/data/claims.csv, and the one verdict on it."""
+
+    study: str
+    claim: str
+    words: str
+    verdict: str
+    parts: str
+    decided: str
+    """In words: with which values of which variables the verdict is better, or worse if it holds."""
+    can_hold: bool
+    """Whether it holds with some value of a variable that the paper does not give."""
+    row: Row
+    data: str
+    """Name of the directory with its verdict and cells."""
+
+
+def judged(table: dict[str, Any], data: Path) -> Iterator[Judged]:
+    """Yield every claim with its verdict: that of the first of its study's data which has one. A paper's claims are
+    those of docs/data/claims.csv, which has few words for each; our own are those that were decided."""
+    with (data / "claims.csv").open(newline="") as file:
+        words = {study: list(of) for study, of in itertools.groupby(csv.DictReader(file), lambda row: row["study"])}
+    for study, names in table["data"].items():
+        found: dict[str, tuple[str, Row]] = {}
+        for name in names:
+            for row in read(data, name, "verdicts.csv") if (data / name / "verdicts.csv").exists() else ():
+                if row["claim"] not in found or found[row["claim"]][1]["verdict"] == NOT_MEASURABLE:
+                    found[row["claim"]] = (name, row)
+        tried = [row for name in names for row in _twins_of(data, name)]
+        own = [{"study": study, "claim": claim, "words": row["text"], "of": ""} for claim, (_, row) in found.items()]
+        for one in words.get(study, own):
+            if all(claim in found for claim in (one["of"] or one["claim"]).split("|")):
+                yield _judged(one, found, tried)
+
+
+def _twins_of(data: Path, name: str) -> list[Row]:
+    return read(data, name, "twins.csv") if (data / name / "twins.csv").exists() else []
+
+
+def _judged(one: Row, found: dict[str, tuple[str, Row]], tried: Sequence[Row]) -> Judged:
+    claims = one["of"].split("|") if one["of"] else [one["claim"]]
+    (name, row), verdict = found[claims[0]], found[claims[0]][1]["verdict"]
+    parts = ""
+    if verdict == IN_PART and row["parts_that_hold"]:
+        parts = f"{row['parts_that_hold']}; **not:** {row['parts_that_do_not']}"
+    if len(claims) > 1:  # a claim that was decided in several, each with a verdict of its own
+        of_each = {claim: found[claim][1]["verdict"] for claim in claims}
+        same = set(of_each.values())
+        verdict = same.pop() if len(same) == 1 else IN_PART
+        parts = "; ".join(f"{claim.partition('(')[2].rstrip(')')}: {of}" for claim, of in of_each.items())
+    mine = [twin for twin in tried if twin["claim"] in claims]
+    can_hold = any(twin["verdict"] == HOLDS for twin in mine)
+    return Judged(
+        one["study"], one["claim"], one["words"], verdict, parts, _decided(mine, verdict), can_hold, row, name
+    )
+
+
+def _decided(mine: Sequence[Row], verdict: str) -> str:
+    words = []
+    for variable in dict.fromkeys(twin["variable"] for twin in mine):
+        outcomes: dict[str, list[str]] = {}
+        for twin in mine:
+            if twin["variable"] == variable:
+                outcomes.setdefault(twin["verdict"], []).append(twin["value"])
+        ranked = sorted(outcomes, key=VERDICTS.index)
+        better = [one for one in ranked if VERDICTS.index(one) < VERDICTS.index(verdict)]
+        worse = [one for one in ranked if VERDICTS.index(one) > VERDICTS.index(verdict) and one != NOT_MEASURABLE]
+        if shown := better[:1] or (worse if verdict == HOLDS else []):
+            with_them = (f"{one} with {'; '.join(dict.fromkeys(outcomes[one]))}" for one in shown)
+            words.append(f"{variable}: {', and '.join(with_them)}")
+    return ". ".join(words)
+
+
+def claims(table: dict[str, Any], data: Path, page: Path) -> str:
+    """Return a table of each study's claims; with `score`, only how many hold."""
+    every = list(judged(table, data))
+    papers = [one for one in every if one.study in table["papers"]]
+    blocks = [f"**{len(papers)} claims of {len(table['papers'])} papers:** {_score(papers)}"]
+    if own := [one for one in every if one.study not in table["papers"]]:
+        blocks.append(f"**{len(own)} of our own:** {_score(own)}")
+    if table.get("score"):
+        return "\n\n".join(blocks)
+    blocks = []
+    for study in dict.fromkeys(one.study for one in every):
+        mine = [one for one in every if one.study == study]
+        title, where = table["titles"][study].split("|")
+        blocks.append(f"## {title}\n\n{_score(mine)} Details: [{where}]({where}).")
+        rows = [
+            [
+                one.claim,
+                one.words,
+                _shown(one),
+                one.decided,
+                _with(one.row),
+                _runs(one.row),
+                _link(data, page, one.data),
+            ]
+            for one in mine
+        ]
+        headings = ["claim", "what it says", "verdict", "decided by", "with", "runs of a cell", "data"]
+        blocks.append(_markdown(headings, rows, len(headings)))
+    return "\n\n".join(blocks)
+
+
+def _shown(one: Judged) -> str:
+    basis = f" ({one.row['basis']})" if one.row["basis"] else ""
+    return f"**{one.verdict}**{basis}" + (f": {one.parts}" if one.parts else "")
+
+
+def _score(every: Sequence[Judged]) -> str:
+    of = {verdict: [one for one in every if one.verdict == verdict] for verdict in VERDICTS}
+    decided = {verdict: sum(one.can_hold for one in found) for verdict, found in of.items()}
+    words = [f"{len(of[HOLDS])} hold"]
+    for verdict, name in ((IN_PART, "hold in part"), (DIFFERS, "differ")):
+        found = len(of[verdict])
+        shown = f" ({decided[verdict]} decided, {found - decided[verdict]} undecided)" if found else ""
+        words.append(f"{found} {name}{shown}")
+    return ", ".join([*words, f"{len(of[NOT_MEASURABLE])} not measurable"]) + "."
+
+
+def _with(row: Row) -> str:
+    pacing = f"paced by {row['pacing']}" if row["pacing"] else ""
+    return ", ".join(filter(None, (row["schedule"], row["buffer"], pacing, row["kernel"].replace("virtual-", ""))))
+
+
+def _runs(row: Row) -> str:
+    return row["runs"] or (f"{row['n']} runs" if row["n"] else "")
+
+
+def _link(data: Path, page: Path, name: str) -> str:
+    sheet = "cells.csv" if (data / name / "cells.csv").exists() else "verdicts.csv"
+    copied = "" if provenance(data, name)["how"] == "measured" else " (copied)"
+    return f"[{name}]({os.path.relpath(data / name / sheet, page.parent)}){copied}"
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number that a paper states, and ours."""
+
+    row: Row
+    ours: float | None
+    low: float | None
+    high: float | None
+
+    @property
+    def how_near(self) -> str:
+        """Return the class of the score; empty if we have no such number, or if it was fitted."""
+        if self.ours is None or self.row["fitted"]:
+            return ""
+        theirs = float(self.row["value"])
+        if self.row["kind"] != "is":
+            return KEPT if (self.ours <= theirs) == (self.row["kind"] == "at most") else NOT_KEPT
+        if self.row["neutral"] and (self.ours - float(self.row["neutral"])) * (theirs - float(self.row["neutral"])) < 0:
+            return OPPOSITE
+        if self.low is not None and self.high is not None and self.low <= theirs <= self.high:
+            return WITHIN
+        ratio = self.ours / theirs
+        return NEAR if 0.9 <= ratio <= 1.1 else FACTOR_2 if 0.5 <= ratio <= 2 else FAR
+
+
+WITHIN, NEAR, FACTOR_2, FAR = "within our interval", "within 10 %", "within a factor of 2", "further away"
+OPPOSITE, KEPT, NOT_KEPT = "on the other side of no effect", "bound kept", "bound not kept"
+NEARNESS = (WITHIN, NEAR, FACTOR_2, FAR, OPPOSITE, KEPT, NOT_KEPT)
+
+
+def papers(table: dict[str, Any], data: Path, page: Path) -> str:
+    """Return the score of the numbers that papers state, and below it each beside ours."""
+    with (data / "papers.csv").open(newline="") as file:
+        every = [_number(row, data) for row in csv.DictReader(file)]
+    every = [one for one in every if one.row["paper"] in table.get("papers", [one.row["paper"]])]
+    counts = {name: sum(one.how_near == name for one in every) for name in NEARNESS}
+    score = ", ".join(f"{counts[name]} {name}" for name in (WITHIN, NEAR, FACTOR_2, FAR, OPPOSITE))
+    bounds = counts[KEPT] + counts[NOT_KEPT]
+    fitted = sum(bool(one.row["fitted"]) for one in every)
+    lacking = sum(one.ours is None and not one.row["fitted"] for one in every)
+    blocks = [
+        f"**Of {sum(counts.values()) - bounds} values that the papers state:** {score}. Of {bounds} bounds, "
+        f"{counts[KEPT]} are kept. {fitted} more values were fitted, and do not count; of {lacking} we have no number."
+    ]
+    if table.get("score"):
+        return blocks[0]
+    for paper in dict.fromkeys(one.row["paper"] for one in every):
+        shown = [
+            [one.row["claim"], f"{one.row['quantity']} ({one.row['where']})", _theirs(one.row), _ours(one), _ratio(one),
+             one.how_near or ("fitted" if one.row["fitted"] else "no number of ours")]
+            for one in every if one.row["paper"] == paper
+        ]  # fmt: skip
+        blocks.append(f"## {paper}\n\n" + _markdown(["claim", "number", "paper", "ours", "ratio", ""], shown, 6))
+    used = dict.fromkeys(one.row["data"] for one in every if one.ours is not None)
+    return "\n\n".join([*blocks, *(source(data, page, name) for name in used)])
+
+
+def _theirs(row: Row) -> str:
+    bound = {"is": "", "at most": "at most ", "at least": "at least "}[row["kind"]]
+    return f"{bound}{float(row['value']):g} {row['unit']}".rstrip()
+
+
+def _ours(one: Number) -> str:
+    if one.ours is None:
+        return ""
+    between = f" [{one.low:.3g}, {one.high:.3g}]" if one.low is not None and one.high is not None else ""
+    return "never" if math.isinf(one.ours) else f"{one.ours:.3g}{between}"
+
+
+def _ratio(one: Number) -> str:
+    return "" if one.ours is None or math.isinf(one.ours) else f"{one.ours / float(one.row['value']):.2f}"
+
+
+def _number(row: Row, data: Path) -> Number:
+    """Return a paper's number with ours. `find`, as in "least 2": the number behind the second such word in what was
+    measured for the claim; "interval 2": the second one that has an interval. `select`: a cell's; `over`: over it."""
+    if row["find"]:
+        measured = {one["claim"]: one["measured"] for one in read(data, row["data"], "verdicts.csv")}
+        word, _, nth = row["find"].partition(" ")
+        interval = r" \[([\d.]+), ([\d.]+)\]"
+        behind = rf"([\d.]+){interval}" if word == "interval" else rf"{word} (never|[\d.]+)(?:{interval})?"
+        found = re.match(rf"(?:.*?{behind}){{{nth}}}", measured[row["claim_of_ours"] or row["claim"]])
+        if found is None:
+            raise ValueError(f"docs/data/papers.csv: no {row['find']!r} in what was measured for {row['claim']}")
+        ours, low, high = found.groups()
+        between = (float(low), float(high)) if low else (None, None)
+        return Number(row, math.inf if ours == "never" else float(ours), *between)
+    if not row["select"] or not (data / row["data"] / "cells.csv").exists():
+        return Number(row, None, None, None)
+    try:
+        value, low, high = _cell(row, row["select"], data)
+    except LookupError:
+        return Number(row, None, None, None)
+    if row["over"]:
+        than, than_low, than_high = _cell(row, row["over"], data)
+        low, high = (low and than_high and low / than_high), (high and than_low and high / than_low)
+        value /= than
+    return Number(row, value, low, high)
+
+
+def _cell(row: Row, words: str, data: Path) -> tuple[float, float | None, float | None]:
+    """Return value, low and high of the cell that these words select, as in `figure=2;cc=bbr;flows=20`: the median
+    throughput, or with `metric=` another median, or with `column=` what is in that column."""
+    where = dict(word.partition("=")[::2] for word in words.split(";"))
+    columns = ("median", "low", "high") if "metric" in where else ("throughput_mbps", "low_mbps", "high_mbps")
+    if "column" in where:
+        columns = (where.pop("column"), "", "")
+    sheet = "metrics.csv" if "metric" in where else "cells.csv"
+    chosen = _chosen({"data": row["data"], "sheet": sheet, "where": where}, data)
+    texts = {tuple(one.get(name, "") for name in columns) for one in chosen}
+    if len(texts) > 1:
+        raise ValueError(f"docs/data/papers.csv: {len(texts)} cells for {words!r}")
+    value, low, high = texts.pop()
+    return float(value), float(low) if low else None, float(high) if high else None
+
+
+def in_words(row: Row) -> str:
+    """Return a verdict with what it rests on, and which parts hold."""
+    remarks = [row["basis"]] if row["basis"] else []
+    if row["unfaithful"] not in ("", "0"):
+        remarks.append(f"{row['unfaithful']} of {row['n']} runs unfaithful")
+    text = row["verdict"] + (f" ({'; '.join(remarks)})" if remarks else "")
+    if row["verdict"] == IN_PART and row["parts_that_hold"]:
+        text += f": {row['parts_that_hold']}; not: {row['parts_that_do_not']}"
+    return text
+
+
+def _outcome(row: Row) -> str:
+    return f"{IN_PART} ({row['parts_that_hold']})" if row["verdict"] == IN_PART else row["verdict"]
+
+
+def _left_out(table: dict[str, Any], claim: str) -> bool:
+    return bool(re.fullmatch(table.get("without", ""), claim)) or not re.fullmatch(table.get("only", ".*"), claim)
+
+
+def _chosen(table: dict[str, Any], data: Path) -> list[Row]:
+    sheet = table.get("sheet", "cells.csv")
+    found = read(data, table["data"], sheet)
+    for axis, value in table.get("where", {}).items():
+        if found and axis not in found[0]:
+            raise ValueError(f"docs/data/{table['data']}/{sheet} has no column {axis!r}")
+        wanted = value if isinstance(value, list) else [value]
+        found = [row for row in found if any(_same(row[axis], one) for one in wanted)]
+    if not found:
+        raise LookupError(f"docs/data/{table['data']}/{sheet} has no row for {table.get('where')}")
+    return found
+
+
+def _same(text: str, value: Any) -> bool:
+    """Return whether a sheet's text is this value: numbers are compared as numbers."""
+    if isinstance(value, str) and not re.fullmatch(r"[\d.]+", value):
+        return text == value
+    try:
+        return abs(float(text) - float(value)) < 1e-9
+    except ValueError:
+        return text == str(value)
+
+
+def _places(chosen: Sequence[Row], axes: Sequence[str], order: dict[str, list[Any]]) -> Iterator[tuple[Any, ...]]:
+    """Yield the values that cells have on these axes, in the order that was asked for, else in the sheet's."""
+    each = [order.get(axis) or list(dict.fromkeys(row[axis] for row in chosen)) for axis in axes]
+    return (place for place in itertools.product(*each) if _at(chosen, axes, place))
+
+
+def _at(chosen: Sequence[Row], axes: Sequence[str], place: Sequence[Any]) -> list[Row]:
+    """Return the rows that have these values on these axes."""
+    return [row for row in chosen if all(_same(row[axis], value) for axis, value in zip(axes, place, strict=True))]
+
+
+def _one(table: dict[str, Any], found: Sequence[Row]) -> str:
+    """Return the value of one cell, with its interval if that was asked for."""
+    if len(found) > 1:
+        differ = [name for name in found[0] if len({row[name] for row in found}) > 1]
+        raise ValueError(f"{len(found)} rows for one cell; they differ in {', '.join(differ)}")
+    if not found or not found[0][_value(table)]:
+        return ""
+    low, high = ("low", "high") if _value(table) == "median" else ("low_mbps", "high_mbps")
+    text = _digits(table, found[0][_value(table)])
+    if table.get("interval") and found[0].get(low):
+        text += f" [{_digits(table, found[0][low])}, {_digits(table, found[0][high])}]"
+    return text
+
+
+def _value(table: dict[str, Any]) -> str:
+    return str(table.get("value", "median" if table.get("sheet") == "metrics.csv" else "throughput_mbps"))
+
+
+def _digits(table: dict[str, Any], text: str) -> str:
+    value = float(text) * table.get("times", 1)
+    return f"{value:.{table['digits']}f}" if "digits" in table else f"{value:.3g}"
+
+
+def _named(axes: Sequence[str], values: Sequence[Any], names: dict[str, str]) -> list[str]:
+    """Return the values of axes as people read them."""
+
+    def one(axis: str, text: str) -> str:
+        return names.get(text) or (f"{float(text) * 100:g} %" if axis in ("share", "loss") else text)
+
+    return [one(axis, f"{v:g}" if isinstance(v, float) else str(v)) for axis, v in zip(axes, values, strict=True)]
+
+
+def _n(chosen: Sequence[Row]) -> str:
+    counts = sorted({int(row["n"]) for row in chosen if row.get("n")})
+    return f"n = {counts[0]}{f' to {counts[-1]}' if len(counts) > 1 else ''}. " if counts else ""
+
+
+def _markdown(headings: Sequence[str], shown: Iterable[Sequence[str]], words: int) -> str:
+    """Return a table; the first `words` columns are words, the others numbers."""
+    rule = ["---"] * words + ["--:"] * (len(headings) - words)
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (headings, *shown)]
+    return "\n".join([lines[0], f"|{'|'.join(rule)}|", *lines[1:]]).replace("|  |", "| |").replace("|  |", "| |")
+
+
+KINDS: dict[str, Callable[[dict[str, Any], Path, Path], str]] = {
+    "cells": cells,
+    "number": number,
+    "rows": rows,
+    "verdicts": verdicts,
+    "twins": twins,
+    "claims": claims,
+    "papers": papers,
+}

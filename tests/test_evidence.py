@@ -1,0 +1,158 @@
+"""The documentation's numbers are made of data: what was changed by hand is found, what gives no table is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import evidence
+import evidence_tables
+import pytest
+
+from brobust.study import model
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_pages_and_data_are_as_they_were_made() -> None:
+    """If this fails: .venv/bin/python scripts/evidence.py writes pages; `make evidence` makes data."""
+    assert list(evidence.problems()) == []
+
+
+@pytest.fixture
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the pages and their data."""
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    monkeypatch.setattr(evidence, "ROOT", tmp_path)
+    monkeypatch.setattr(evidence, "DATA", tmp_path / "docs" / "data")
+    return tmp_path
+
+
+def _other_digit(file: Path, number: str) -> None:
+    text = file.read_text()
+    assert number in text
+    file.write_text(text.replace(number, number[:-1] + str((int(number[-1]) + 1) % 10), 1))
+
+
+@pytest.mark.parametrize(
+    ("file", "number"),
+    [
+        ("docs/reproduction.md", "100 x 20"),
+        ("docs/reproduction/2brobust.md", "0.965"),
+        ("docs/reproduction/2brobust.md", "81.4"),
+        ("docs/data/bbq/verdicts.csv", "9.48"),
+        ("docs/data/2brobust-buffers/cells.csv", "18.4720"),
+    ],
+)
+def test_a_number_that_was_changed_by_hand_is_found(copied: Path, file: str, number: str) -> None:
+    _other_digit(copied / file, number)
+    found = list(evidence.problems())
+    assert any(line.startswith(file) for line in found), found
+
+
+def test_a_number_that_was_changed_in_data_and_page_alike_is_found_too(copied: Path) -> None:
+    _other_digit(copied / "docs/data/bbq/verdicts.csv", "9.48")
+    for page, text in evidence.pages().items():
+        page.write_text(text)
+    assert [line for line in evidence.problems() if not line.startswith("docs/data/bbq/verdicts.csv")] == []
+    assert len(list(evidence.problems())) == 1
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/cells.csv").write_text(
+        "share,cc,n,throughput_mbps,low_mbps,high_mbps\n"
+        "1.0,bbr,3,94.26,94.1,94.4\n0.25,bbr,3,1.274,1.2,1.3\n1.0,cubic,3,95.6,95.5,95.7\n"
+    )
+    record = {"how": "measured", "date": "2026-11-24", "commit": "abc", "everywhere": {"rtt_ms": "10.0"}, "files": {}}
+    (tmp_path / "d/provenance.json").write_text(json.dumps(record))
+    return tmp_path
+
+
+TABLE: dict[str, Any] = {"kind": "cells", "data": "d", "rows": ["share"], "columns": ["cc"], "digits": 1}
+
+
+def test_a_table_has_a_row_for_each_value_and_says_where_it_is_from(data: Path) -> None:
+    table = {**TABLE, "where": {"rtt_ms": 10}, "order": {"cc": ["cubic", "bbr"]}, "names": {"share": "CPU"}}
+    lines = evidence_tables.made(table, data, data / "page.md").splitlines()
+    assert lines[0] == "| CPU | cubic | bbr |"
+    assert lines[2:4] == ["| 100 % | 95.6 | 94.3 |", "| 25 % | | 1.3 |"]
+    assert lines[-1] == "n = 3. Data: [d](d), measured 2026-11-24 at abc."
+    one = {**TABLE, "kind": "number", "where": {"share": 0.25, "cc": "bbr"}, "interval": True}
+    assert evidence_tables.made(one, data, data / "page.md") == "1.3 [1.2, 1.3]"
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        ({"where": {"aqm": "red"}}, "no column 'aqm'"),
+        ({"where": {"share": 0.3}}, "no row for"),
+        ({"columns": []}, "2 rows for one cell; they differ in cc"),
+    ],
+)
+def test_what_no_table_can_be_made_of_is_refused(data: Path, change: dict[str, Any], refusal: str) -> None:
+    with pytest.raises((ValueError, LookupError), match=re.escape(refusal)):
+        evidence_tables.made({**TABLE, **change}, data, data / "page.md")
+
+
+def test_data_are_stale_if_what_they_rest_on_has_changed(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "sources", lambda names, known: dict.fromkeys(names, "now"))
+    described = {"command": "true", "rests_on": ["rules", "kernel"]}
+    assert evidence.stale("new", described) == ["never made"]
+    record = copied / "docs/data/new/provenance.json"
+    record.parent.mkdir()
+    record.write_text(json.dumps({"how": "measured", "command": "true", "sources": {"rules": "now", "kernel": "then"}}))
+    assert evidence.stale("new", described) == ["kernel has changed"]
+    record.write_text(json.dumps({"how": "measured", "command": "true", "sources": {"rules": "now", "kernel": "now"}}))
+    assert evidence.stale("new", described) == []
+
+
+def test_constant_columns_of_cells_are_said_once(tmp_path: Path) -> None:
+    (tmp_path / "cells.csv").write_text("aqm,cc,n,throughput_mbps\nnone,bbr,3,1.23456789\nnone,cubic,3,2\n")
+    assert evidence._taken(tmp_path / "cells.csv", tmp_path / "kept.csv") == {"aqm": "none"}
+    assert (tmp_path / "kept.csv").read_text() == "cc,n,throughput_mbps\nbbr,3,1.23457\ncubic,3,2\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "ours", "low", "high", "neutral", "nearness"),
+    [
+        ("is", "20", 19.0, 18.5, 20.1, "", "within our interval"),
+        ("is", "20", 19.0, 18.5, 19.5, "", "within 10 %"),
+        ("is", "20", 12.0, None, None, "", "within a factor of 2"),
+        ("is", "20", 2.0, None, None, "", "further away"),
+        ("is", "1.4", 0.9, None, None, "1", "on the other side of no effect"),
+        ("is", "70", float("inf"), None, None, "", "further away"),
+        ("at most", "11", 11.6, None, None, "", "bound not kept"),
+        ("at least", "2", 3.6, None, None, "", "bound kept"),
+        ("is", "20", None, None, None, "", ""),
+    ],
+)
+def test_a_paper_s_number_is_near_ours_or_not(
+    kind: str, value: str, ours: float | None, low: float | None, high: float | None, neutral: str, nearness: str
+) -> None:
+    row = {"kind": kind, "value": value, "neutral": neutral, "fitted": ""}
+    assert evidence_tables.Number(row, ours, low, high).how_near == nearness
+    assert evidence_tables.Number({**row, "fitted": "yes"}, ours, low, high).how_near == ""
+
+
+def test_every_claim_of_a_paper_has_its_row_in_the_table_of_all_claims() -> None:
+    with (ROOT / "docs/data/claims.csv").open(newline="") as file:
+        listed = {(row["study"], row["claim"]) for row in csv.DictReader(file)}
+    for paper in ("2brobust", "clouded", "bbq", "mobiles"):
+        ids = {claim.id.split(" ")[0].rstrip(",") for study in model.of_paper(paper) for claim in study.claims}
+        # M11 and M12 are of ours, on real VMs.
+        assert {(paper, one) for one in ids - {"M11", "M12"}} == {row for row in listed if row[0] == paper}
+
+
+def test_tables_that_lost_their_markers_get_them_again(copied: Path) -> None:
+    page = copied / "docs/quic.md"
+    before = page.read_text()
+    page.write_text(re.sub(r"<!-- made: .* -->\n|\n\nData: .*\n<!-- end -->", "", before))
+    assert "made:" not in page.read_text()
+    evidence.mark()
+    assert page.read_text() == before
