@@ -41,7 +41,8 @@ def fields(control: str, losses: Sequence[float], repeat: int) -> dict[str, Any]
     return {
         "duration": "10s", "samples": "100ms", "repeat": repeat, "pacing": pacing, "flows": [{"cc": cc}],
         "path": {
-            "bandwidth": "100mbit", "rtt": ["10ms", "40ms"], "buffer": ["0.5bdp", "1bdp", "12bdp"], "loss": list(losses),
+            "bandwidth": "100mbit", "rtt": ["10ms", "40ms"], "buffer": ["0.5bdp", "1bdp", "12bdp"],
+            "loss": list(losses),
         },
         "contention": {"timeslice": ["1ms", "10ms", "20ms"], "share": [0.1, 0.15, 0.25, 0.4, 0.6]},
     }  # fmt: skip
@@ -49,7 +50,7 @@ def fields(control: str, losses: Sequence[float], repeat: int) -> dict[str, Any]
 
 def cells(evidence: Evidence) -> pl.DataFrame:
     """Return a row per control, random loss and cell: throughput in Mbit/s (`mbps`; `cubic` and `own`: CUBIC's and the
-    control's own without random loss), its `ratio` to CUBIC's, the parts retransmitted, and the queueing delay in ms."""
+    control's own without random loss), its `ratio` to CUBIC's, the parts retransmitted, the queueing delay in ms."""
     of_runs = evidence.runs.select("run", "cc", "pacing", "loss", *CELL)
     for metric, name in METRICS.items():
         of_runs = of_runs.join(evidence.values(metric).select("run", pl.col("value").alias(name)), on="run")
@@ -144,7 +145,9 @@ def best(evidence: Evidence, every: pl.DataFrame) -> Iterator[dict[str, str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="the dataset; what it lacks is measured")
-    parser.add_argument("--control", action="append", help=f"CC or CC/PACING, again for more; else {', '.join(CONTROLS)}")
+    parser.add_argument(
+        "--control", action="append", help=f"CC or CC/PACING, again for more; else {', '.join(CONTROLS)}"
+    )
     parser.add_argument("--loss", type=float, action="append", help="random loss, 0 to 1, again for more [0]")
     parser.add_argument("--repeat", type=int, default=5, help="runs of each cell [5]")
     parser.add_argument("--jobs", type=int, help="runs at a time; else one for each CPU")
