@@ -122,11 +122,11 @@ def best(evidence: Evidence, every: pl.DataFrame) -> Iterator[dict[str, str]]:
         of_run = of_run.join(evidence.values(metric).select("run", pl.col("value").alias(metric)), on="run")
     of_run = of_run.join(every.filter(cc="cubic", loss=0).select(*CELL, "cubic", "goal"), on=CELL)
     wanted = {run: cubic * goal for run, cubic, goal in of_run.select("run", "cubic", "goal").iter_rows()}
-    needed = [
-        (run, oracle.ahead_needed_s(slices, *(path[name] for name in
-            ("bandwidth_mbps", "buffer_bytes", "from_s", "to_s")), wanted[run]))
-        for run, slices, path in metrics.when_it_ran(evidence) if run in wanted
-    ]  # fmt: skip
+    needed = []
+    for run, slices, path in metrics.when_it_ran(evidence):
+        if run in wanted:
+            link = path["bandwidth_mbps"], path["buffer_bytes"], path["from_s"], path["to_s"]
+            needed.append((run, oracle.ahead_needed_s(slices, *link, wanted[run])))
     ahead = pl.DataFrame(needed, schema={"run": pl.String, "ahead_s": pl.Float64}, orient="row")
     columns = pl.col("cubic", "goal", "oracle_mbps", "oracle_one_rtt_mbps", "ahead_s").median()
     for row in of_run.join(ahead, on="run").group_by(CELL).agg(columns).sort(CELL).iter_rows(named=True):
