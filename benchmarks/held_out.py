@@ -40,7 +40,7 @@ from brobust.analysis.metrics import Evidence, Tables
 from brobust.dataset import Dataset
 from brobust.scenario import Grid, Run
 
-SEED = 20261125
+SEED = 20261126
 CELLS = 200
 SCHEDULES: dict[str, dict[str, Any]] = {
     "exact": {"driver": "auto"},

@@ -244,13 +244,15 @@ CC_INLINE void steady_cut_cap(struct steady *st)
 	st->excess = 0;
 }
 
-CC_INLINE void steady_raise_cap(struct steady *st)
+CC_INLINE void steady_raise_cap(const struct cc_connection *conn, struct steady *st)
 {
 	u32 by = cc_max((u32)((u64)st->inflight_cap * steady_growth >> 10), 1);
 
 	/* A bound that was not reached has not been tested. */
 	if (st->round_max < (u64)st->inflight_cap * 9 / 10)
 		return;
+	/* Where it keeps the data no stall is seen, so none is forgotten. */
+	st->memory_ns = conn->clock_ns;
 	if (st->inflight_cap < st->last_cap)
 		by = cc_max(by, (st->last_cap - st->inflight_cap) >> STEADY_RETURN);
 	st->inflight_cap += by;
@@ -270,7 +272,7 @@ CC_INLINE void steady_end_round(const struct cc_connection *conn, struct steady 
 		st->excess = 0;
 		overflowed = false;
 	} else if (st->inflight_cap) {
-		steady_raise_cap(st);
+		steady_raise_cap(conn, st);
 	}
 	st->was_cut = overflowed;
 	st->round = conn->delivered;
