@@ -40,7 +40,7 @@ from brobust.analysis.metrics import Evidence, Tables
 from brobust.dataset import Dataset
 from brobust.scenario import Grid, Run
 
-SEED = 20261122
+SEED = 20261126
 CELLS = 200
 SCHEDULES: dict[str, dict[str, Any]] = {
     "exact": {"driver": "auto"},
@@ -172,11 +172,11 @@ HEADINGS = (
 )  # fmt: skip
 
 
-def markdown(lines: Mapping[str, Mapping[str, float]], first: str) -> str:
-    """Return the table as Markdown."""
-    said = [f"| {' | '.join([first, *HEADINGS[1:]])} |", "|---|" + "--:|" * (len(HEADINGS) - 1)]
-    for name, of in lines.items():
-        figures = (
+def written(lines: Mapping[str, Mapping[str, float]]) -> list[tuple[str, ...]]:
+    """Return the table's lines as texts, in the order of HEADINGS."""
+    return [
+        (
+            name,
             f"{of['cells']:.0f}",
             f"{of['of_cubic_median']:.2f}, {of['of_cubic_p10']:.2f}, {of['of_cubic_min']:.2f}",
             f"{of['cells_at_95_percent_of_cubic']:.0f}, {of['cells_at_80_percent_of_cubic']:.0f}",
@@ -184,8 +184,15 @@ def markdown(lines: Mapping[str, Mapping[str, float]], first: str) -> str:
             f"{of['retransmitted_median']:.1%}, {of['retransmitted_p90']:.1%}, {of['retransmitted_max']:.1%}",
             f"{of['queue_rtts_median']:.2f}, {of['queue_rtts_p90']:.2f}",
         )
-        said.append(f"| {name} | {' | '.join(figures)} |")
-    return "\n".join(said)
+        for name, of in lines.items()
+    ]
+
+
+def markdown(lines: Sequence[Sequence[str]]) -> str:
+    """Return the table as Markdown."""
+    rule = "|---|" + "--:|" * (len(HEADINGS) - 1)
+    head, *rows = (f"| {' | '.join(line)} |" for line in (HEADINGS, *lines))
+    return "\n".join([head, rule, *rows])
 
 
 def _csv(table: pl.DataFrame) -> str:
@@ -204,6 +211,7 @@ def main() -> None:
     parser.add_argument("--by", choices=GROUPS, help="a table for each schedule, for cells with and without loss, ...")
     parser.add_argument("--json", action="store_true", help="the same figures for a program, one object per line")
     parser.add_argument("--csv", type=Path, help="write a row per cell and control")
+    parser.add_argument("--table", type=Path, help="write the printed table as CSV, too")
     parser.add_argument("--draw", action="store_true", help="print the cells as CSV, and measure nothing")
     given = parser.parse_args()
     if not 1 <= given.cells <= CELLS:
@@ -220,6 +228,7 @@ def main() -> None:
     table = with_groups(results(measured(given.out, wanted, given.jobs), cells, controls))
     if given.csv is not None:
         given.csv.write_text(_csv(table))
+    every: list[tuple[str, ...]] = []
     for group in table[given.by].unique().sort() if given.by else [None]:
         of_group = table if group is None else table.filter(pl.col(given.by) == group)
         lines = {control: summary(of_group.filter(control=control)) for control in controls}
@@ -227,7 +236,10 @@ def main() -> None:
             for control, figures in lines.items():
                 print(json.dumps({**({} if group is None else {given.by: group}), "control": control, **figures}))
         else:
-            print(f"\n{given.by}: {group}\n" if group is not None else "", markdown(lines, "control"), sep="\n")
+            print(f"\n{given.by}: {group}\n" if group is not None else "", markdown(written(lines)), sep="\n")
+        every += [(group or "all", *line) for line in written(lines)]
+    if given.table is not None:
+        pl.DataFrame(every, schema=["cells of", *HEADINGS], orient="row").write_csv(given.table)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from controls import CONTROLS, UNDISTURBED, cc_and_pacing, measured
 
 from brobust.analysis.metrics import Evidence, Tables
@@ -160,6 +161,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3, help="runs of each cell (3)")
     parser.add_argument("--jobs", type=int, help="runs at a time; else one for each CPU")
     parser.add_argument("--json", action="store_true", help="one object per cell and control")
+    parser.add_argument("--csv", type=Path, help="write the tables there, too, one below the other")
     given = parser.parse_args()
     if any(not 1 <= count <= 1000 for count in given.flows or ()):
         parser.error(f"--flows: {given.flows} is not allowed: give 1 to 1000")
@@ -179,6 +181,7 @@ def main() -> None:
             print(json.dumps({"table": table, "column": column, "control": control, **of}))
         return
     print(f"{question.says} (n = {given.repeat}; {given.timeslice} at {given.share:.0%})")
+    written = []
     for table in dict.fromkeys(cell.table for cell in cells):
         columns = [cell.column for cell in cells if cell.table == table]
         base = [(found[table, column, "cubic"], found[table, column, UNDISTURBED]) for column in columns]
@@ -189,6 +192,11 @@ def main() -> None:
             for control in controls
         }
         print(f"\n{markdown(table, columns, rows)}")
+        written += [
+            {"table": table, "control": name, **dict(zip(columns, row, strict=True))} for name, row in rows.items()
+        ]
+    if given.csv is not None:
+        pl.DataFrame(written).write_csv(given.csv)
 
 
 if __name__ == "__main__":

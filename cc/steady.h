@@ -16,22 +16,30 @@
  *
  * Rule 1, a stall. Pacing had given the next burst a departure, which has passed by more than Linux
  * makes up for, and only the CPU can have been the cause: data had been waiting, congestion window
- * and receive window had room for it, and the application was not the limit. The lag grows by the
- * stall.
+ * and receive window had room for it, and the application was not the limit. The lag grows by one
+ * and a half times the stall. With the stall alone the schedule would be kept, but at whatever rate
+ * it has: BBR's own probe lasts one round trip, too short to find more where the CPU is away for
+ * longer than that.
  *
  * Rule 2, the rate. While there is a lag, the rate is BBR's times 1 + 6 stall / slot, where slot is
  * the time for which the CPU was there between the last two stalls: a stall is made up for in a
  * sixth of a slot. With 1 instead of 6 it would take the whole slot; but slots differ, and so do
  * stalls. Sending it all at once would fill a short buffer, which could drain in between.
  *
- * Rule 3, the window, must hold what is sent ahead. It is larger by what BBR's bandwidth carries in
- * the longest recent stall.
+ * Rule 3, the window, must hold what is sent ahead and no more, or neighbours pay: a BDP and one
+ * and a quarter times what BBR's bandwidth carries in the longest recent stall, but at least two
+ * BDP. It replaces BBR's, whose allowance for ACKs that come in bunches measures the same stalls,
+ * and holds in fast recovery, too: the ACKs of a whole window have waited for the CPU, and when
+ * losses are found among them, hardly anything is in flight that could be conserved.
  *
- * Rule 4, losses. What is sent ahead may be more than the buffer of the path holds, and version 1
- * does not react to losses. So while there are stalls, the amount in flight has a bound that learns
- * from losses, as in version 3. A round that loses more than 1 % cuts the bound to what was
- * delivered, by 30 % at most, and cuts by 30 % how much of a stall may be made up for. Every other
- * round adds 1 % to both.
+ * Rule 4, losses. What is sent ahead may be more than the buffer of the path holds. A buffer that
+ * overflows drops most of the packets that follow, while random losses are far apart. So a lost
+ * packet adds 7 to an excess, and a delivered one takes 1 away: with less than one loss in eight
+ * the excess stays near 0, and where it reaches 20 (three losses next to each other) a buffer
+ * overflowed. At the end of such a round the amount in flight gets a bound, or a lower one: less by
+ * four packets for each packet in excess, by 30 % at most. What is lost in the next round was sent
+ * before that, and does not count. Every other round in which the bound was reached raises it: by an
+ * eighth of the way back to where it last was, or by 1 %.
  *
  * A flow that has its CPU has no stall: a timer is late by microseconds, and half a gap is half a
  * millisecond (half of a burst, above 524 Mbit/s). Without a stall every packet leaves as without
@@ -52,13 +60,20 @@ CC_PARAM(steady_least_stall, 100, 0, 1000000, CC_MICROSECONDS, "a shorter delay 
 CC_PARAM(steady_most_stall, 250, 1, 10000, CC_MILLISECONDS, "a longer stall counts as this")
 CC_PARAM(steady_memory, 1000, 1, 100000, CC_MILLISECONDS,
 	 "a stall is remembered for one to two times this")
-CC_PARAM(steady_window, 256, 0, 2560, CC_GAIN,
-	 "part of a stall, at the bandwidth, that the window grows by")
-CC_PARAM(steady_loss, 10, 1, 1024, CC_PER_1024,
-	 "loss in a round that cuts the bounds; 1: losses never do")
-CC_PARAM(steady_beta, 179, 1, 256, CC_GAIN, "what a cut leaves of the bounds")
+CC_PARAM(steady_ahead, 384, 0, 2560, CC_GAIN, "part of a stall that is made up for")
+CC_PARAM(steady_window, 320, 0, 2560, CC_GAIN,
+	 "part of the longest stall, at the bandwidth, that the window holds beside a BDP")
+CC_PARAM(steady_loss, 7, 0, 1000, CC_TIMES,
+	 "what a lost packet adds to the excess, of which a delivered one takes 1; 0: losses never "
+	 "bound what is in flight")
+CC_PARAM(steady_overflow, 20, 1, 100000, CC_TIMES, "excess at which a buffer overflowed")
+CC_PARAM(steady_cut, 4, 0, 1000, CC_PACKETS, "by how much a packet in excess lowers the bound")
+CC_PARAM(steady_beta, 179, 1, 256, CC_GAIN, "least that a round leaves of the bound")
 CC_PARAM(steady_growth, 10, 0, 1024, CC_PER_1024,
-	 "what a round without such loss adds to the bounds")
+	 "what another round adds to a bound that it reached")
+
+#define STEADY_RETURN 3 /* shift: the bound returns to where it last was by an eighth of the way */
+#define STEADY_MAX_EXCESS (1U << 24)
 
 #define POLICY_SCHEDULES /* bbr_control.h: it also acts when packets are sent */
 
@@ -77,11 +92,15 @@ struct steady {
 	u32 own_cwnd;	  /* packets: BBR's */
 	u32 cwnd;	  /* packets: what the stack was given */
 	u32 bw;		  /* BBR's bandwidth */
+	u32 bdp;	  /* packets */
+	u32 lost;	  /* conn->lost at the last ACK */
+	u32 excess;	  /* what was lost beyond chance, packets times steady_loss */
 	u32 round;	  /* the round ends with a packet sent at this value of "delivered" */
-	u32 round_lost;	  /* conn->lost when the round began */
+	u32 round_excess; /* maximum of "excess" in the round */
 	u32 round_max;	  /* packets: maximum in flight in the round */
 	u32 inflight_cap; /* packets: bound of what is in flight; 0: none */
-	u32 burst;	  /* << 8: part of a stall that may be made up for */
+	u32 last_cap;	  /* packets: the bound before it was cut */
+	bool was_cut;	  /* at the end of the last round */
 	u8 mode;	  /* enum cc_mode */
 };
 
@@ -92,7 +111,7 @@ CC_INLINE void steady_init(struct cc_connection *conn, struct steady *st)
 	st->memory_ns = conn->clock_ns;
 	st->snd_nxt = conn->snd_nxt;
 	st->written = conn->snd_nxt + conn->unsent_bytes;
-	st->burst = BBR_UNIT;
+	st->lost = conn->lost;
 }
 
 CC_INLINE u64 steady_longest_stall(const struct steady *st)
@@ -163,8 +182,8 @@ CC_INLINE void steady_check(const struct cc_connection *conn, u32 in_flight, str
 		st->resumed_ns = conn->clock_ns;
 		st->stall_ns[0] = cc_max64(st->stall_ns[0], stall);
 		/* What a whole slot did not make up for is dropped: the window did not allow it. */
-		st->lag_ns =
-		    cc_min64(st->lag_ns + stall, steady_longest_stall(st) * st->burst >> BBR_SCALE);
+		st->lag_ns = cc_min64(st->lag_ns + (stall * steady_ahead >> BBR_SCALE),
+				      steady_longest_stall(st) * steady_ahead >> BBR_SCALE);
 	}
 	st->round_max = cc_max(st->round_max, in_flight);
 	st->checked_ns = conn->clock_ns;
@@ -186,42 +205,78 @@ CC_INLINE void steady_set_rate(struct cc_connection *conn, struct steady *st)
 	conn->pacing_rate = st->rate;
 }
 
-/* Rules 3 and 4. In recovery the stack sets the window by itself. */
+/* Rules 3 and 4. After a timeout, in PROBE_RTT and before PROBE_BW the window is BBR's. */
 CC_INLINE void steady_set_cwnd(struct cc_connection *conn, struct steady *st)
 {
-	u64 stall_us = (steady_longest_stall(st) * steady_window >> BBR_SCALE) / 1000;
-	u64 ahead = st->bw * stall_us >> BBR_BW_SCALE;
+	u64 ahead_us = (steady_longest_stall(st) * steady_window >> BBR_SCALE) / 1000;
+	u64 ahead = st->bw * ahead_us >> BBR_BW_SCALE;
 
-	if (stall_us && st->mode != CC_MODE_PROBE_RTT && conn->ca_state < CC_CA_RECOVERY)
+	if (ahead_us && bbr_is_probe_bw(st->mode) && conn->ca_state != CC_CA_LOSS)
 		conn->cwnd =
-		    cc_max(conn->cwnd, (u32)cc_min64(conn->cwnd + ahead, conn->cwnd_clamp));
+		    (u32)cc_min64(cc_max64(st->bdp + ahead, 2ULL * st->bdp) + 4, conn->cwnd_clamp);
 	if (st->inflight_cap)
 		conn->cwnd = cc_min(conn->cwnd, st->inflight_cap);
 	st->cwnd = conn->cwnd;
 }
 
+/* Rule 4, at each ACK. After a timeout all is lost, whatever the buffer did. */
+CC_INLINE void steady_count_losses(const struct cc_connection *conn, const struct cc_sample *sample,
+				   struct steady *st)
+{
+	u64 excess = st->excess;
+
+	if (conn->ca_state != CC_CA_LOSS)
+		excess += (u64)(conn->lost - st->lost) * steady_loss;
+	excess -= cc_min64(excess, sample->acked_sacked);
+	st->lost = conn->lost;
+	st->excess = (u32)cc_min64(excess, STEADY_MAX_EXCESS);
+	st->round_excess = cc_max(st->round_excess, st->excess);
+}
+
+CC_INLINE void steady_cut_cap(struct steady *st)
+{
+	u32 from = st->inflight_cap ? st->inflight_cap : st->round_max;
+	u32 min = (u32)((u64)from * steady_beta >> BBR_SCALE);
+	u64 by = (u64)st->round_excess * steady_cut / cc_max(steady_loss, 1);
+
+	st->last_cap = from;
+	st->inflight_cap = cc_max(cc_max((u32)(from - cc_min64(by, from)), min), 4);
+	st->excess = 0;
+}
+
+CC_INLINE void steady_raise_cap(const struct cc_connection *conn, struct steady *st)
+{
+	u32 by = cc_max((u32)((u64)st->inflight_cap * steady_growth >> 10), 1);
+
+	/* A bound that was not reached has not been tested. */
+	if (st->round_max < (u64)st->inflight_cap * 9 / 10)
+		return;
+	/* Where it keeps the data no stall is seen, so none is forgotten. */
+	st->memory_ns = conn->clock_ns;
+	if (st->inflight_cap < st->last_cap)
+		by = cc_max(by, (st->last_cap - st->inflight_cap) >> STEADY_RETURN);
+	st->inflight_cap += by;
+}
+
 /* Rule 4, at the end of a round. */
 CC_INLINE void steady_end_round(const struct cc_connection *conn, struct steady *st)
 {
-	u32 lost = conn->lost - st->round_lost;
+	bool overflowed = st->round_excess >= steady_overflow;
 
 	if (!steady_longest_stall(st)) {
 		st->inflight_cap = 0;
-		st->burst = BBR_UNIT;
-	} else if ((u64)lost << 10 > (u64)st->round_max * steady_loss && steady_loss < 1024) {
-		u32 delivered = st->round_max - cc_min(lost, st->round_max);
-		u32 min = (u32)((u64)st->round_max * steady_beta >> BBR_SCALE);
-
-		st->inflight_cap = cc_max(cc_max(delivered, min), 4);
-		st->burst = cc_max(st->burst * steady_beta >> BBR_SCALE, 1);
-	} else {
-		/* A bound that was not reached has not been tested. */
-		if (st->inflight_cap && st->round_max >= (u64)st->inflight_cap * 9 / 10)
-			st->inflight_cap += cc_max((u64)st->inflight_cap * steady_growth >> 10, 1);
-		st->burst = cc_min(st->burst + cc_max(steady_growth >> 2, 1), BBR_UNIT);
+		overflowed = false;
+	} else if (overflowed && !st->was_cut) {
+		steady_cut_cap(st);
+	} else if (overflowed) {
+		st->excess = 0;
+		overflowed = false;
+	} else if (st->inflight_cap) {
+		steady_raise_cap(conn, st);
 	}
+	st->was_cut = overflowed;
 	st->round = conn->delivered;
-	st->round_lost = conn->lost;
+	st->round_excess = 0;
 	st->round_max = conn->in_flight;
 }
 
@@ -260,6 +315,8 @@ CC_INLINE void steady_on_ack(struct cc_connection *conn, const struct cc_sample 
 {
 	st->mode = model->mode;
 	st->bw = model->bw;
+	st->bdp = bbr_bdp(model->bw, model->min_rtt_us, BBR_UNIT);
+	steady_count_losses(conn, sample, st);
 	if (sample->delivered >= 0 && !cc_after(st->round, sample->prior_delivered))
 		steady_end_round(conn, st);
 	steady_after(conn, st);

@@ -94,21 +94,58 @@ fn a_pass_that_ended_for_another_reason_than_pacing_is_no_stall() {
     assert_eq!(stalls(&path), 0);
 }
 
-#[test]
-fn the_window_holds_what_is_sent_ahead_and_losses_bound_it() {
+/// In PROBE_BW after a stall of some 20 ms, with a BDP of 200 packets.
+fn stalled() -> Path {
     let mut path = steady("brb_bbr1_steady");
     path.until("probe_bw", 100);
-    let plain = path.conn.cwnd;
     send(&mut path, 1, 1);
     send(&mut path, 1, 21);
     path.ack();
-    // Some 20 ms at 10 packets per ms.
-    assert!((150..=250).contains(&(path.conn.cwnd - plain)), "{} after {plain}", path.conn.cwnd);
-    let most = path.in_flight.unwrap() + path.rate;
-    for _ in 0..path.rounds(2) {
-        path.ack_with(|sample: &mut Sample| sample.losses = 1);
+    path
+}
+
+#[test]
+fn the_window_holds_a_bdp_and_a_little_more_than_what_a_stall_holds_back() {
+    // At 10 packets per ms.
+    assert!((400..=480).contains(&stalled().conn.cwnd), "{}", stalled().conn.cwnd);
+}
+
+#[test]
+fn losses_next_to_each_other_bound_what_is_in_flight_and_a_bound_that_is_reached_rises_again() {
+    let mut path = stalled();
+    let before = path.conn.cwnd;
+    path.in_flight = None;
+    for _ in 0..path.rounds(3) {
+        path.ack_with(|sample: &mut Sample| sample.losses = 5); // of 10
     }
-    assert!(path.conn.cwnd <= most && path.conn.cwnd >= most * 6 / 10, "{} of {most}", path.conn.cwnd);
+    let cut = path.conn.cwnd;
+    assert!((before * 6 / 10..before * 8 / 10).contains(&cut), "{cut} of {before}");
+    for _ in 0..path.rounds(5) {
+        path.ack();
+    }
+    assert!((before * 8 / 10..before).contains(&path.conn.cwnd), "{} after {cut} of {before}", path.conn.cwnd);
+}
+
+#[test]
+fn losses_far_apart_bound_nothing() {
+    let mut path = stalled();
+    let before = path.conn.cwnd;
+    for ack in 0..path.rounds(10) {
+        path.ack_with(|sample: &mut Sample| sample.losses = i32::from(ack % 2 == 0)); // of 20: 5 %
+    }
+    assert_eq!(path.conn.cwnd, before);
+}
+
+#[test]
+fn after_a_timeout_losses_teach_nothing() {
+    let mut path = stalled();
+    path.conn.ca_state = 4; // CC_CA_LOSS
+    for _ in 0..path.rounds(2) {
+        path.ack_with(|sample: &mut Sample| sample.losses = 10);
+    }
+    path.conn.ca_state = 0;
+    path.ack();
+    assert!(path.conn.cwnd >= 400, "{}", path.conn.cwnd);
 }
 
 #[test]
