@@ -170,7 +170,8 @@ def test_what_was_recorded_of_one_thread_is_done_to_another(brobust: Brobust, tm
     row = report["threads"][0]
     assert row["share"] < 1 - away + 0.08, (away, row)
     # The burner's are 15 ms long, one each 25 ms. A busy host adds short ones, as many as it likes.
-    long = [count for end, count in zip(row["offtimes"]["edges_ms"][1:], row["offtimes"]["counts"]) if end > 12]
+    ends, counts = row["offtimes"]["edges_ms"][1:], row["offtimes"]["counts"]
+    long = [count for end, count in zip(ends, counts, strict=True) if end > 12]
     assert sum(long) > 25 and sum(one > 12 for one in off) > 50, (row, off)
 
 

@@ -27,7 +27,7 @@ import larger_host
 from brobust.analysis import summary
 from brobust.errors import BadInput, RunFailed
 from brobust.kernels import virtual as virtual_kernels
-from conftest import BROBUST, json_lines
+from conftest import BROBUST, eventually, json_lines
 
 pytestmark = [pytest.mark.virtual, pytest.mark.timeout(240)]
 
@@ -602,7 +602,8 @@ class TestWhenThingsGoWrong:
             process.kill()
             process.wait()
         assert psutil.wait_procs(found, timeout=60)[1] == []
-        assert files() == before
+        # A kernel of another test may have a file for the moment in which it starts.
+        assert eventually(lambda: files() <= before), files() - before
 
     def test_python_stops_on_ctrl_c(self, tmp_path: Path) -> None:
         code = (
