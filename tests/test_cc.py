@@ -67,7 +67,7 @@ def _brobust(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*BROBUST, *arguments], capture_output=True, text=True, check=False, timeout=60)
 
 
-def _wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
+def _wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -117,7 +117,7 @@ def _trial(places: list[Path]) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trial:
         assert trial.stdout is not None and trial.stdout.readline().startswith(f"loaded {NAME}")
         yield trial
-        trial.wait(timeout=10)
+        trial.wait(timeout=60)
 
 
 @needs_kernel
@@ -184,7 +184,7 @@ def test_of_two_trials_at_once_one_is_refused_and_the_other_goes_on(places: list
     command = [*BROBUST, "cc", "load", NAME, *_default_of(places)]
     trials = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     try:
-        _wait_until(lambda: any(trial.poll() is not None for trial in trials), seconds=30)
+        _wait_until(lambda: any(trial.poll() is not None for trial in trials))
         (refused,) = [trial for trial in trials if trial.poll() is not None]
         (other,) = [trial for trial in trials if trial is not refused]
         assert refused.returncode == 2 and "already a congestion control" in refused.communicate()[1]
@@ -193,7 +193,7 @@ def test_of_two_trials_at_once_one_is_refused_and_the_other_goes_on(places: list
     finally:
         for trial in trials:
             trial.send_signal(signal.SIGINT)
-            trial.communicate(timeout=30)
+            trial.communicate(timeout=60)
     assert [_new_socket_gets(place) for place in places] == FORMER
     assert _is_gone()
 

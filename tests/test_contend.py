@@ -92,8 +92,8 @@ def _held(pid: int, share: str) -> Iterator[None]:
         process.terminate()
 
 
-def _contend(brobust: Brobust, pid: int, *arguments: str) -> dict[str, Any]:
-    said = brobust("contend", "--pid", str(pid), "--threads", str(pid), *arguments, "--for", "2s", "--json")
+def _contend(brobust: Brobust, pid: int, *arguments: str, duration: str = "2s") -> dict[str, Any]:
+    said = brobust("contend", "--pid", str(pid), "--threads", str(pid), *arguments, "--for", duration, "--json")
     assert said.returncode != 2, said.stderr
     first, *_, last = json_lines(said.stdout)
     assert first["found"]["threads"][0]["thread"] == pid and last["summary"], said.stderr
@@ -127,6 +127,7 @@ def test_a_thread_gets_what_was_asked_for_and_is_then_what_it_was(brobust: Brobu
         before, group = scheduling_of(pid), Path(f"/proc/{pid}/cgroup").read_text()
         free = _undisturbed(pid)
         report = _contend(brobust, pid, "--driver", driver, "--share", "25%", "--timeslice", "20ms")
+        free = min(free, _undisturbed(pid))  # other work may have begun since
         assert scheduling_of(pid) == before and Path(f"/proc/{pid}/cgroup").read_text() == group
     row = report["threads"][0]
     # Others on this host may take some of what is left to it, never give it more.
@@ -143,6 +144,7 @@ def test_a_competitor_takes_its_part(brobust: Brobust) -> None:
         before, free = scheduling_of(pid), _undisturbed(pid)
         report = _contend(brobust, pid, "--driver", "competitor", "--competitors", "3")
         assert scheduling_of(pid) == before
+        free = min(free, _undisturbed(pid))  # other work may have begun since
     share = report["threads"][0]["share"]
     assert 0.5 * min(free, 1) * 0.25 < share < 0.4, (free, share)
 
@@ -159,14 +161,18 @@ def test_what_was_recorded_of_one_thread_is_done_to_another(brobust: Brobust, tm
         assert "by bpf" in recorded.stdout
     table = pl.read_parquet(trace)
     assert set(table["kind"]) <= {"running", "asleep", "off", "noise", "unknown"}
-    off = sorted(duration for _, duration in recordings.offtimes(str(trace)))
-    away = sum(off) / 1e6 / table["duration_ms"].sum()
+    off = [duration / 1e6 for _, duration in recordings.offtimes(str(trace))]
+    away = sum(off) / table["duration_ms"].sum()
     assert away > 0.5, "the burner had it off its CPU for 60 %"
     with spinning() as pid:
-        report = _contend(brobust, pid, "--replay", f"{trace}#{table['thread'][0]}")
+        # The recording is longer: its off-times begin before this time does, on a busy machine long before.
+        report = _contend(brobust, pid, "--replay", f"{trace}#{table['thread'][0]}", duration="1s")
     row = report["threads"][0]
     assert row["share"] < 1 - away + 0.08, (away, row)
-    assert row["offtimes"]["median_ms"] > 0.8 * off[len(off) // 2] / 1e6, row
+    # The burner's are 15 ms long, one each 25 ms. A busy host adds short ones, as many as it likes.
+    ends, counts = row["offtimes"]["edges_ms"][1:], row["offtimes"]["counts"]
+    long = [count for end, count in zip(ends, counts, strict=True) if end > 12]
+    assert sum(long) > 25 and sum(one > 12 for one in off) > 50, (row, off)
 
 
 def _state(pid: int) -> tuple[Any, ...]:
@@ -218,7 +224,8 @@ def test_what_a_killed_command_did_to_a_thread_is_undone(brobust: Brobust, drive
             assert f"already under contention by process {process.pid}" in _refused(brobust, *arguments)
             assert _state(pid)[:2] != before[:2]
             process.kill()
-            assert eventually(lambda: _state(pid) == before and left_behind() == []), "by its guardian"
+            eventually(lambda: left_behind() == [] and _state(pid) == before)
+            assert (left_behind(), _state(pid)) == ([], before), "by its guardian"
         with _contending(pid, driver) as process:
             _wait_held(process)
             _guardian_of(process).kill()
@@ -351,7 +358,8 @@ def test_an_ordinary_user_may_record(brobust: Brobust, tmp_path: Path) -> None:
         record = [str(BROBUST), "contend", "record", "--pid", str(pid), "--threads", str(pid), "--for", "1500ms"]
         with _held(pid, "25%"):
             # The virtual environment may lie where nobody else may look: capabilities are dropped, not the user.
-            drop = ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all"]
+            # Its polls come in time however busy the machine is, as far as niceness does that.
+            drop = ["nice", "-n", "-20", "setpriv", "--bounding-set", "-all", "--inh-caps", "-all"]
             said = subprocess.run(
                 [*drop, *record, "-o", "recording.parquet"], cwd=tmp_path, capture_output=True, text=True
             )

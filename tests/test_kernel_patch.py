@@ -356,13 +356,13 @@ def test_ctrl_c_leaves_the_tree_as_it_was(tree: Callable[..., Path], tmp_path: P
     before = {path: path.read_bytes() for path in root.rglob("*.c")}
     slow = tmp_path / "bin"
     slow.mkdir()
-    (slow / "spatch").write_text("#!/bin/sh\ntouch started\nexec sleep 30\n")
+    (slow / "spatch").write_text("#!/bin/sh\ntouch started\nexec sleep 100\n")
     (slow / "spatch").chmod(0o755)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     surroundings = {**os.environ, "PATH": f"{slow}:{os.environ['PATH']}", "TMPDIR": str(scratch)}
     with subprocess.Popen([BROBUST, "kernel", "patch", root], env=surroundings, stderr=subprocess.PIPE) as run:
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while not list(scratch.glob("*/started")):
             assert time.monotonic() < until
             time.sleep(0.05)

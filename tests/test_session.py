@@ -51,10 +51,10 @@ def test_a_session_leaves_no_directory(runtime: Path) -> None:
 
 
 def started(code: str, silence_seconds: float = 60) -> subprocess.Popen[str]:
-    """Start a process with a session, which runs this code and then waits. On a busy machine it may be silent for some
-    seconds against its will."""
+    """Start a process with a session, which runs this code and then waits. It has priority, since on a busy machine it
+    would be silent for some seconds against its will."""
     start = f"session.Session.start(silence_seconds={silence_seconds})"
-    code = f"from brobust.host import network, session\nown = {start}\n{code}\n"
+    code = f"import os\nfrom brobust.host import network, session\nos.nice(-20)\nown = {start}\n{code}\n"
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -23,7 +23,7 @@ from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.virtual import VirtualKernel
 from brobust.testbed import image, uml
 from brobust.testbed.qemu import Guest, GuestConfig
-from conftest import BROBUST, json_lines
+from conftest import BROBUST, eventually, json_lines
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(200)]
 RUN = [
@@ -92,9 +92,6 @@ def test_nothing_lives_on_when_brobust_is_killed(kernel: VirtualKernel, tmp_path
             assert time.monotonic() < deadline
             time.sleep(0.1)
         run.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 5
-    while kernels() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert kernels() == []
+    assert eventually(lambda: kernels() == [])
     clean = subprocess.run([BROBUST, "doctor", "--clean"], capture_output=True, text=True, check=False)
     assert clean.returncode == 0, clean.stderr

@@ -27,7 +27,7 @@ import larger_host
 from brobust.analysis import summary
 from brobust.errors import BadInput, RunFailed
 from brobust.kernels import virtual as virtual_kernels
-from conftest import BROBUST, json_lines
+from conftest import BROBUST, eventually, json_lines
 
 pytestmark = [pytest.mark.virtual, pytest.mark.timeout(240)]
 
@@ -565,7 +565,7 @@ class TestWhenThingsGoWrong:
             for _ in range(2):
                 found = self.kernels_of(process, 2)
                 found[0].kill()
-                psutil.wait_procs(found, timeout=20)
+                psutil.wait_procs(found, timeout=60)
             output, _ = process.communicate(timeout=60)
         outcomes = [(row["outcome"], row["reason"]) for row in json_lines(output)]
         assert len(outcomes) == 2
@@ -585,10 +585,10 @@ class TestWhenThingsGoWrong:
         with self.started(tmp_path, "--out", "data") as process:
             found = self.kernels_of(process, 2)
             process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=30)
+            _, errors = process.communicate(timeout=60)
         assert process.returncode == 130
         assert errors == "brobust: interrupted before the first run was complete; nothing is kept\n"
-        assert psutil.wait_procs(found, timeout=10)[1] == []
+        assert psutil.wait_procs(found, timeout=60)[1] == []
         assert list(tmp_path.iterdir()) == []
 
     def test_kill_9_leaves_neither_process_nor_file(self, tmp_path: Path) -> None:
@@ -601,8 +601,9 @@ class TestWhenThingsGoWrong:
             found = self.kernels_of(process, 2)
             process.kill()
             process.wait()
-        assert psutil.wait_procs(found, timeout=10)[1] == []
-        assert files() == before
+        assert psutil.wait_procs(found, timeout=60)[1] == []
+        # A kernel of another test may have a file for the moment in which it starts.
+        assert eventually(lambda: files() <= before), files() - before
 
     def test_python_stops_on_ctrl_c(self, tmp_path: Path) -> None:
         code = (
@@ -616,8 +617,8 @@ class TestWhenThingsGoWrong:
         with subprocess.Popen([python, "-c", code], stdout=subprocess.PIPE, text=True) as process:
             found = self.kernels_of(process, 2)
             process.send_signal(signal.SIGINT)
-            assert process.communicate(timeout=30)[0] == "stopped\n"
-        assert psutil.wait_procs(found, timeout=10)[1] == []
+            assert process.communicate(timeout=60)[0] == "stopped\n"
+        assert psutil.wait_procs(found, timeout=60)[1] == []
 
     def test_a_flow_that_ends_early_is_a_failed_run(self) -> None:
         # With so much loss no connection is established: TCP gives up its SYNs after two minutes.
@@ -680,7 +681,7 @@ class TestIperf3:
             found = wait_for(lambda: psutil.Process(process.pid).children(recursive=True), lambda all: len(all) >= 4)
             process.kill()
             process.wait()
-        assert psutil.wait_procs(found, timeout=10)[1] == []
+        assert psutil.wait_procs(found, timeout=60)[1] == []
 
     def test_programs_run_whatever_state_the_hosts_cpu_keeps(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -749,7 +750,7 @@ def started_by(monkeypatch: pytest.MonkeyPatch, directory: Path, script: Callabl
         monkeypatch.setattr(virtual_kernels, find, lambda name: replace(kernel, path=file))
 
 
-def wait_for(look: Callable[[], Any], enough: Callable[[Any], bool], seconds: float = 30) -> Any:
+def wait_for(look: Callable[[], Any], enough: Callable[[Any], bool], seconds: float = 60) -> Any:
     deadline = time.monotonic() + seconds
     while not enough(found := look()):
         assert time.monotonic() < deadline, found

@@ -38,7 +38,7 @@ Address = tuple[str, int]
 
 def scrape(address: Address, accept: str = OPENMETRICS) -> str:
     """Return the body of a scrape, without any proxy that the environment names."""
-    connection = http.client.HTTPConnection(*address, timeout=10)
+    connection = http.client.HTTPConnection(*address, timeout=60)
     try:
         connection.request("GET", "/metrics", headers={"Accept": accept})
         response = connection.getresponse()
@@ -75,7 +75,7 @@ def served(*arguments: str, before: Sequence[str] = ()) -> Iterator[Address]:
             yield "127.0.0.1", int(match[1])
         finally:
             process.send_signal(signal.SIGTERM)
-            assert process.wait(10) == 130
+            assert process.wait(60) == 130
 
 
 def test_both_text_formats_have_the_same_series_and_every_cause() -> None:

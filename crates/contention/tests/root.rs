@@ -322,10 +322,12 @@ fn a_burner_stops_at_once_inside_long_slices_and_off_times() {
     let _alone = alone();
     let long_on = on_off(60_000 * MS, MS);
     let long_off = on_off(300 * MS, 600 * MS);
+    let worker = Worker::spinning();
     for schedule in [long_on, long_off] {
-        let worker = Worker::spinning();
         let mut held = burner(worker.tid, last_cpu(), schedule.clone()).unwrap();
         thread::sleep(Duration::from_millis(400));
+        // So that it is the burner whose time is measured, not the queue of others for a CPU.
+        set_real_time(0);
         let begun = Instant::now();
         held.stop().unwrap();
         assert!(begun.elapsed() < Duration::from_millis(150), "{schedule:?}");
@@ -401,6 +403,8 @@ fn a_burner_refuses_a_cpu_that_does_not_exist() {
 fn a_recording_covers_its_time_without_gaps() {
     let _alone = alone();
     let worker = Worker::start(Duration::from_millis(3), Duration::from_millis(3));
+    // Without a queue of others, which would lengthen its turns at work and not those asleep.
+    set_real_time(worker.tid);
     let recording = record(worker.tid, Duration::from_millis(300));
     let mut now_ns = recording.start_ns;
     for interval in &recording.intervals {
@@ -446,13 +450,17 @@ fn a_thread_that_ran_throughout_is_recorded_running() {
 fn a_recording_ends_with_its_thread() {
     let _alone = alone();
     let worker = Worker::spinning();
+    // So that once it is told to end it has nothing to wait for.
+    set_real_time(worker.tid);
     let recorder = Recorder::start(&[worker.tid]).unwrap();
     thread::sleep(Duration::from_millis(50));
     drop(worker);
+    let joined_ns = brobust_contention::clock::now();
     thread::sleep(Duration::from_millis(200));
     let recording = recorder.stop().unwrap().remove(0);
     let seen_ns: u64 = recording.intervals.iter().map(|i| i.duration_ns).sum();
-    assert!(seen_ns < (recording.end_ns - recording.start_ns) / 2, "{seen_ns}");
+    assert!(seen_ns > 0);
+    assert!(recording.start_ns + seen_ns < joined_ns + 100 * MS, "{seen_ns} of {recording:?}, joined {joined_ns}");
 }
 
 #[test]
@@ -484,16 +492,19 @@ fn without_privilege_the_same_offtimes_are_seen() {
     let _alone = alone();
     let worker = Worker::spinning();
     let _held = burner(worker.tid, last_cpu(), on_off(10 * MS, 30 * MS)).unwrap();
-    let exact = Recorder::start(&[worker.tid]).unwrap();
     // Polls come in time however busy the machine is: what is tested is what can be read, not who may read when.
     set_real_time(0);
+    let exact = Recorder::start(&[worker.tid]).unwrap();
     let polled = Recorder::start_unprivileged(&[worker.tid]).unwrap();
     let mut parts = polled.take().unwrap().remove(0);
     for _ in 0..4 {
         thread::sleep(Duration::from_millis(330));
         parts.append(&polled.take().unwrap().remove(0));
     }
-    let (exact, polled) = (exact.stop().unwrap().remove(0).summary(None), parts.summary(None));
+    let mut exact = exact.stop().unwrap().remove(0);
+    // Of the time that both have seen: between the two starts a busy machine may do something else.
+    exact.intervals.retain(|i| i.start_ns >= parts.start_ns && i.start_ns + i.duration_ns <= parts.end_ns);
+    let (exact, polled) = (exact.summary(None), parts.summary(None));
     assert!((exact.effective_share - polled.effective_share).abs() < 0.04, "{exact:?}\n{polled:?}");
     // Only of the off-times that the burner makes. Other threads take the CPU as well, for less than a millisecond each; on
     // a busy machine more often than the burner does, and such short waits are seen differently.

@@ -23,7 +23,7 @@ impl Agent {
     }
 
     fn connect(&self) -> Host {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             match UnixStream::connect(&self.socket) {
                 Ok(stream) => return Host { replies: BufReader::new(stream.try_clone().unwrap()), requests: stream },
@@ -122,12 +122,12 @@ fn a_command_whose_time_is_up_is_ended_with_its_children() {
     let agent = Agent::start("timeout");
     let mut host = agent.connect();
     let started = Instant::now();
-    let reply = host.ask(json!({"id": 1, "argv": ["sh", "-c", "echo part; sleep 100"], "timeout_s": 1}));
+    let reply = host.ask(json!({"id": 1, "argv": ["sh", "-c", "echo part; sleep 100"], "timeout_s": 3}));
     assert_eq!(reply, json!({"id": 1, "status": -15, "stdout": "part\n", "stderr": "", "timed_out": true}));
     let stubborn = "trap '' TERM; while :; do sleep 0.05; done";
-    let reply = host.ask(json!({"id": 2, "argv": ["sh", "-c", stubborn], "timeout_s": 1}));
+    let reply = host.ask(json!({"id": 2, "argv": ["sh", "-c", stubborn], "timeout_s": 3}));
     assert_eq!(reply["status"], -9);
-    assert!(started.elapsed() < Duration::from_secs(20));
+    assert!(started.elapsed() < Duration::from_secs(50));
 }
 
 #[test]

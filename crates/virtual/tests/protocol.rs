@@ -148,7 +148,7 @@ fn a_run_can_be_stopped_while_a_kernel_hangs() {
         let error = run(&scenario("hang", json!({"kind": "always"})), &stop).unwrap_err();
         assert!(matches!(error, Error::Interrupted), "{error}");
     });
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(begun.elapsed() < Duration::from_secs(30));
 }
 
 #[test]

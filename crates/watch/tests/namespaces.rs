@@ -44,7 +44,7 @@ fn elsewhere(uid: u32) -> Ended {
     let program =
         ["--net", "setpriv", "--reuid", &uid.to_string(), "--clear-groups", "sleep", "100"].map(str::to_owned);
     let child = Ended(Command::new("unshare").args(program).stdin(Stdio::null()).spawn().unwrap());
-    let (deadline, process) = (Instant::now() + Duration::from_secs(10), format!("/proc/{}", child.0.id()));
+    let (deadline, process) = (Instant::now() + Duration::from_secs(60), format!("/proc/{}", child.0.id()));
     let is_there = || fs::read_to_string(format!("{process}/comm")).is_ok_and(|name| name.trim() == "sleep");
     while !is_there() {
         assert!(Instant::now() < deadline, "unshare and setpriv did not start sleep");
