@@ -35,15 +35,8 @@ class Measured:
     @property
     def bytes(self) -> int:
         """About how much memory the tables and the capture take; rows are few."""
-        tables = (
-            self.throughput,
-            self.samples,
-            self.offtimes,
-            self.packets,
-            self.transfers,
-            self.requests,
-            self.connections,
-        )
+        of_traffic = (self.transfers, self.requests, self.connections)
+        tables = (self.throughput, self.samples, self.offtimes, self.packets, *of_traffic)
         return sum(map(_bytes, tables)) + len(self.pcap or b"")
 
 

@@ -92,6 +92,9 @@ def _commands(sender: str, receiver: str, files: tuple[str, ...], watched: bool,
         _packed("programs.waits", command, packed)
     for name, file in _given_files(files):
         _pack("programs.files", name, file, packed)
+    # A shell at one end may start several programs, such as a proxy and its server.
+    for file in filter(_is_program, map(Path, files)):
+        _pack_libraries("programs.files", file.resolve(), packed)
     content = dict(_contents(packed))
     hashes = {first: hashlib.sha256(content[first.lstrip("/")]).hexdigest() for first, *_ in words}
     executable = {name for name, file in packed.items() if os.access(file, os.X_OK)}
@@ -132,15 +135,26 @@ def _packed(field: str, command: str, packed: dict[str, Path]) -> tuple[str, ...
         what = "is not executable" if Path(first).is_file() else "was not found"
         raise BadInput(f"{field}: the program {first!r} {what}; give a path, or a name that is in PATH")
     program = Path(found).resolve()
+    name = f"bin/{Path(first).name}"
+    _pack(field, name, program, packed)
+    _pack_libraries(field, program, packed)
+    return f"/{name}", *rest
+
+
+def _is_program(file: Path) -> bool:
+    if not file.is_file() or not os.access(file, os.X_OK):
+        return False
+    with file.open("rb") as content:
+        return content.read(4) == b"\x7fELF"
+
+
+def _pack_libraries(field: str, program: Path, packed: dict[str, Path]) -> None:
     try:
         needed = libraries.shared_libraries(program)
     except BadInput as refusal:
         raise BadInput(f"{field}: {refusal}") from None
-    name = f"bin/{Path(first).name}"
-    _pack(field, name, program, packed)
     for library, file in needed.items():
         _pack(field, library.lstrip("/") if "/" in library else f"{LIBRARIES}/{library}", file, packed)
-    return f"/{name}", *rest
 
 
 def _pack(field: str, name: str, file: Path, packed: dict[str, Path]) -> None:

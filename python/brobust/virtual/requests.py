@@ -1,7 +1,7 @@
 """Requests: what clients told of theirs, taken out of what they printed, and the figures of a run.
 
-A client prints a line of JSON for each: {"request": {"due_s": 0.5, "first_byte_ms": 10, "completion_ms": 12, "bytes": 1000,
-"status": 200}}. brobust's own does (crates/client), and any program may.
+A client prints a line of JSON for each, as docs/servers.md describes it. brobust's own does (crates/client), and any
+program may.
 """
 
 from __future__ import annotations
