@@ -109,10 +109,15 @@ class TestRuns:
         result = brobust.run({"duration": "1s", "programs": {**of_programs, "waits": "receiver"}})
         assert result.runs["requests_answered"][0] > 25 and set(result.connections["receiver_port"]) == {5201}
 
+    def test_a_server_may_send_by_sendfile_without_copies_and_by_io_uring(self, server: Path) -> None:
+        result = run(server, "mixed", ASK.replace("--rate 50", "--rate 20"))
+        assert result.runs["requests_answered"][0] == len(result.requests) > 10
+        assert result.programs["stderr"].to_list() == ["", ""]
+
     @pytest.mark.parametrize(
         ("words", "refusal"),
         [
-            ("never", r"page_server of sender 1 does not listen after 32 s of virtual time, and programs\.waits "),
+            ("never", r"page_server at the sender 1 does not listen after 32 s of virtual time, and programs\.waits "),
             ("dies", r"sender of flow 0 \(page_server\) ended with status 3 1\.000 s before the run: no page$"),
             ("error", r"\(brobust-client\) ended with status 1 .*: none of \d+ requests .*; the first: status 503$"),
             ("silent", r"\(brobust-client\) ended .*: none of \d+ requests was answered; the first: it did not end$"),

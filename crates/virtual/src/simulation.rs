@@ -179,7 +179,7 @@ impl Simulation {
             };
             let mut node = Node::new(kernel, TimeSlices::new(schedule, origin, last), programs);
             node.set_up(origin, stop)?;
-            if watcher.is_some_and(|watcher| !node.listens() && !node.has_failed()) {
+            if watcher.is_some() && !node.listens() && !node.has_failed() {
                 return if origin < LATEST_ORIGIN { Ok(None) } else { Err(node.never_listened(origin)) };
             }
             nodes.push(node);
@@ -452,7 +452,7 @@ impl Node {
         let (words, name) = (&self.programs[0].words[0], self.kernel.name());
         let seconds = origin / 1_000_000_000;
         Error::Refused(format!(
-            "{words} of {name} does not listen after {seconds} s of virtual time, and programs.waits says that it \
+            "{words} at the {name} does not listen after {seconds} s of virtual time, and programs.waits says that it \
              waits; {{port}}, if its command names that, has to be the port at which it does"
         ))
     }

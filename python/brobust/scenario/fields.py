@@ -573,7 +573,7 @@ ROWS = (
     Field(
         "programs.files", FILES, "--program-files", PROGRAMS,
         "Files and directories that the programs read, by paths from here: programs start in /, and find them under "
-        "the same paths there. Libraries come by themselves.",
+        "the same paths there. Libraries come by themselves, also those of programs among these files.",
         default=[], if_absent="none", only_on="virtual", instead="none", is_axis=False,
     ),
     Field(
