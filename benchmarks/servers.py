@@ -125,7 +125,7 @@ def each(directory: Path) -> None:
         print(f"| {name} | {' | '.join(texts)} | {'yes' if same else '**no**'} |", flush=True)
 
 
-FIGURES = ("requests_per_s", "first_byte_median_ms", "request_median_ms", "request_p99_ms")
+FIGURES = ("first_byte_median_ms", "request_median_ms", "request_p99_ms")
 
 
 def tail(datasets: list[Path], figure: Path) -> None:
@@ -135,7 +135,7 @@ def tail(datasets: list[Path], figure: Path) -> None:
     )
     runs, told = runs.with_columns(control), pl.concat([Dataset.open(one).requests() for one in datasets])
     rows = dict(iter(runs.group_by("share", "control", maintain_order=True)))
-    heads = ("requests/s", "first byte, median", "median", "99 %", "99.9 % of all runs", "n", "without answer")
+    heads = ("first byte, median", "median", "99 %", "99.9 % of all runs")
     print("| CPU share | control | " + " | ".join(heads) + " |\n|---|---|" + "--:|" * len(heads))
     for (share, name), of in sorted(rows.items(), key=lambda one: (-one[0][0], one[0][1])):
         texts = []
@@ -146,8 +146,10 @@ def tail(datasets: list[Path], figure: Path) -> None:
             texts.append("-" if missing else f"{values.median():.0f} ({low:.0f} to {high:.0f})")
         took = told.join(of, on="run", how="semi")["completion_ms"].fill_null(float("inf")).sort()
         texts.append(f"{took[-(-len(took) * 999 // 1000) - 1]:.0f}")
-        unanswered = (of["requests"] - of["requests_answered"]).sum()
-        print(f"| {share:.0%} | {name} | {' | '.join(texts)} | {len(of)} | {unanswered} of {of['requests'].sum()} |")
+        print(f"| {share:.0%} | {name} | {' | '.join(texts)} |")
+    repeats, asked = (of["run"].n_unique() for of in rows.values()), [of["requests"].sum() for of in rows.values()]
+    unanswered = sum(of["requests"].sum() - of["requests_answered"].sum() for of in rows.values())
+    print(f"\nn = {min(repeats)} runs of each, {min(asked)} requests, of which in all cells {unanswered} had no answer")
     draw(rows, figure)
 
 
@@ -171,6 +173,8 @@ def draw(rows: dict[tuple[float, str], pl.DataFrame], to: Path) -> None:
                 [share * 100 for share in places], middles, [below, above], marker=marker, capsize=3, label=name
             )
         axis.set(title=title, xlabel="CPU share of the server [%]", yscale="log")
+        axis.set_yticks([20, 50, 100, 200, 500], ["20", "50", "100", "200", "500"])
+        axis.tick_params(which="minor", left=False, labelleft=False)
         axis.grid(alpha=0.3, which="both")
     axes[0].set_ylabel("time of a request [ms]")
     axes[0].legend()

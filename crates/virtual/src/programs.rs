@@ -148,6 +148,32 @@ mod tests {
     }
 
     #[test]
+    fn the_end_that_waits_starts_first_and_is_watched_at_its_own_ports() {
+        let seed = include_str!("../fuzz/seeds/scenario/plain.json");
+        let with = |waits: serde_json::Value, sender: &str| {
+            let mut scenario: serde_json::Value = serde_json::from_str(seed).unwrap();
+            scenario["programs"] = serde_json::json!({
+                "initrd": "i", "sender": ["/bin/a", sender], "receiver": ["/bin/b"], "environment": [],
+                "linger": 0, "call": 1000, "poll": 20000, "waits": waits,
+            });
+            serde_json::from_value::<Scenario>(scenario).unwrap()
+        };
+        let watched_at = |scenario: &Scenario, node| {
+            let topology = Topology::new(scenario);
+            let programs = programs(scenario, topology, node);
+            let watcher = watcher(scenario, topology, node, &programs);
+            (programs[0].start, watcher.map(|watcher| watcher.words.join(" ")))
+        };
+        let as_ever = with(serde_json::Value::Null, "{port}");
+        assert_eq!([watched_at(&as_ever, 0), watched_at(&as_ever, 1)], [(Some(0), None), (None, None)]);
+        let at_sender = serde_json::json!({"at_sender": true, "watcher": ["/bin/w"]});
+        let server = with(at_sender.clone(), "{port}");
+        let watched = |words: &str| (None, Some(words.to_string()));
+        assert_eq!([watched_at(&server, 0), watched_at(&server, 1)], [watched("/bin/w 5201"), (Some(0), None)]);
+        assert_eq!(watched_at(&with(at_sender, "80"), 0), watched("/bin/w"));
+    }
+
+    #[test]
     fn words_that_do_not_fit_are_not_cut_off() {
         // SAFETY: plain integers.
         let mut shared: Box<shared::Program> = Box::new(unsafe { std::mem::zeroed() });
