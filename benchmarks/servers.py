@@ -31,7 +31,7 @@ FILES = {
     "nginx.conf": "daemon off; worker_processes 2; user root root; pid /tmp/pid; error_log /dev/null; events { }\n"
     "http { access_log off; sendfile on; client_body_temp_path /tmp/a; proxy_temp_path /tmp/b;\n"
     "fastcgi_temp_path /tmp/c; uwsgi_temp_path /tmp/d; scgi_temp_path /tmp/e; server {\n"
-    "listen 5201; listen 127.0.0.1:8080; root /; } }\n",
+    "listen LISTEN; root /; } }\n",
     "lighttpd.conf": 'server.document-root = "/"\nserver.port = 5201\nserver.errorlog = "/dev/null"\n',
     "apache.conf": "ServerName x\nListen 5201\nPidFile /tmp/pid\nErrorLog /dev/null\nMutex pthread default\n"
     "DocumentRoot /\nUser www-data\nGroup www-data\nLoadModule mpm_event_module MODULES/mod_mpm_event.so\n"
@@ -56,7 +56,7 @@ SERVERS = {
         "apache2 -DFOREGROUND -f DIR/apache.conf", f"{CURL} {GET}DIR/page", ("/usr/lib/apache2/modules", *USERS),
     ),
     "HAProxy before nginx; curl": (
-        "sh -c '/usr/sbin/nginx -c DIR/nginx.conf & exec /usr/sbin/haproxy -f DIR/haproxy.conf'",
+        "sh -c '/usr/sbin/nginx -c DIR/behind.conf & exec /usr/sbin/haproxy -f DIR/haproxy.conf'",
         f"{CURL} {GET}DIR/page", ("/usr/sbin/nginx", "/usr/sbin/haproxy"),
     ),
     "python3 -m http.server; curl": (
@@ -79,7 +79,9 @@ SERVERS = {
 
 def prepare(directory: Path) -> None:
     for name, text in FILES.items():
-        (directory / name).write_text(text.replace("DIR", str(directory)))
+        (directory / name).write_text(text.replace("DIR", str(directory)).replace("LISTEN", "5201"))
+    behind = FILES["nginx.conf"].replace("LISTEN", "127.0.0.1:8080")
+    (directory / "behind.conf").write_text(behind)
     (directory / "page").write_bytes(os.urandom(PAGE_BYTES))
     if shutil.which("go"):
         environment = {**os.environ, "CGO_ENABLED": "0", "GO111MODULE": "off"}
