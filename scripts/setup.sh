@@ -177,6 +177,9 @@ place() { # PACKAGE DIRECTORY PROGRAM: builds a program and puts it where the Py
 	cmp -s "target/release/$3" "$2/$3" || cp "target/release/$3" "$2/$3"
 }
 place brobust-command python/brobust/bin brobust-host
+if [[ $parts == *" virtual "* ]]; then
+	place brobust-client python/brobust/virtual/bin brobust-client
+fi
 if [[ $parts == *" vm "* ]]; then
 	place brobust-guest python/brobust/testbed/bin brobust-guest
 fi

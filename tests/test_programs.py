@@ -82,6 +82,11 @@ class TestPacking:
         with pytest.raises(BadInput, match="secret is no program"):
             libraries.shared_libraries(program, {})
 
+    def test_a_program_among_the_files_brings_its_libraries_too(self, directory: Path) -> None:
+        static, dynamic = "paced_sender", str(directory / "counting_receiver")
+        assert b"lib/programs/libc.so.6\0" not in programs.commands(static, static, ()).ramdisk
+        assert b"lib/programs/libc.so.6\0" in programs.commands(static, static, (dynamic,)).ramdisk
+
     def test_the_same_files_make_the_same_disk(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         (tmp_path / "certificates").mkdir()

@@ -15,6 +15,7 @@ from brobust.dataset import (
     OFFTIMES,
     PACKETS,
     PROGRAMS,
+    REQUESTS,
     RUNS,
     SAMPLES,
     THROUGHPUT,
@@ -73,6 +74,10 @@ class Result:
     @cached_property
     def transfers(self) -> pl.DataFrame:
         return frame(self._measured.transfers, TRANSFERS)
+
+    @cached_property
+    def requests(self) -> pl.DataFrame:
+        return frame(self._measured.requests, REQUESTS)
 
     @cached_property
     def connections(self) -> pl.DataFrame:

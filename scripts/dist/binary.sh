@@ -28,7 +28,7 @@ gather_static_libraries() {
 		refuse "the libelf.a of this system (Debian 13 has it) lacks eu_search_tree_init; build on Debian 12"
 }
 
-# Builds both programs, once, whichever is wanted: cargo gives dependencies the features that the programs built together
+# Builds our programs, once, whichever is wanted: cargo gives dependencies the features that the programs built together
 # need, so one of them alone would have other bytes.
 build_binary() {
 	local flags
@@ -36,11 +36,11 @@ build_binary() {
 	gather_static_libraries
 	flags="-C target-feature=+crt-static --remap-path-prefix=$PWD=/brobust"
 	flags+=" --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
-	say "building the program for operators, and the one for guests"
+	say "building the program for operators, the one for guests, and the client"
 	# ahash, which parquet uses, would draw a seed at each build.
 	CONST_RANDOM_SEED=brobust LIBBPF_SYS_LIBRARY_PATH=$static_libraries RUSTFLAGS=$flags \
 		cargo build --profile dist --quiet --locked \
-		--target x86_64-unknown-linux-gnu --features static --package brobust-command --package brobust-guest
+		--target x86_64-unknown-linux-gnu --features brobust-command/static,brobust-guest/static --package brobust-command --package brobust-guest --package brobust-client
 	binary_is_built=yes
 	say "$binary: $(size $binary)"
 }

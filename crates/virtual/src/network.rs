@@ -194,13 +194,14 @@ impl Network {
         Ok(Some(self.add_connection(endpoints, route, record)?))
     }
 
-    /// Returns the flow of a program's connection: that of its port at the receiver or at the sender, or the only one
-    /// of its sender.
+    /// Returns the flow of a program's connection: that of the port at which its program waits or of its port at the
+    /// sender, or the only one of its sender.
     fn flow_of(&self, endpoints: &Endpoints) -> Option<usize> {
         let by_port = |port: u16, first: u16| Some(usize::from(port.wrapping_sub(first)));
         let own = |flow: &usize| self.sender.get(*flow) == Some(&endpoints.sender);
         let by_ports = by_port(endpoints.port, FIRST_PORT).filter(own);
         let by_ports = by_ports.or_else(|| by_port(endpoints.server, SERVER_PORT).filter(own));
+        let by_ports = by_ports.or_else(|| by_port(endpoints.port, SERVER_PORT).filter(own));
         let mut of_sender = (0..self.sender.len()).filter(|flow| self.sender[*flow] == endpoints.sender);
         by_ports.or_else(|| of_sender.next().filter(|_| of_sender.next().is_none()))
     }

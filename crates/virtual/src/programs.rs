@@ -1,6 +1,6 @@
 //! Programs in the kernels' user space, in place of their own source and sink: one at each end of every flow.
 //!
-//! The network tells whose connections are whose by ports: a program of flow n uses SERVER_PORT + n at the receiver, or
+//! The network tells whose connections are whose by ports: a program of flow n waits at SERVER_PORT + n, or uses
 //! FIRST_PORT + n at the sender, or any if its sender has no other flow.
 use crate::ports::{FIRST_PORT, SERVER_PORT};
 use crate::scenario::{Flow, Programs, Scenario};
@@ -9,6 +9,8 @@ use crate::topology::Topology;
 
 /// The placeholder of the port that a flow's data comes from. A program that has others besides names it.
 const SENDER_PORT: &str = "{sender_port}";
+/// The placeholder of the port at which a flow's program waits.
+const PORT: &str = "{port}";
 
 /// A program that a node runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,13 +23,15 @@ pub struct Program {
     pub flow: usize,
 }
 
-/// Returns the programs that a node has to run.
+/// Returns the programs of the flows that a node has to run.
 pub fn programs(scenario: &Scenario, topology: Topology, node: usize) -> Vec<Program> {
     let Some(programs) = &scenario.programs else { return Vec::new() };
     let flows = scenario.flows.iter().enumerate();
-    let (words, start): (_, fn(&Flow) -> Option<u64>) = match node == topology.receiver() {
-        true => (&programs.receiver, |_| None),
-        false => (&programs.sender, |flow| Some(flow.start)),
+    let at_receiver = node == topology.receiver();
+    let words = if at_receiver { &programs.receiver } else { &programs.sender };
+    let start: fn(&Flow) -> Option<u64> = match at_receiver == programs.sender_waits() {
+        true => |flow| Some(flow.start),
+        false => |_| None,
     };
     flows
         .filter(|(_, flow)| node == topology.receiver() || flow.sender == node)
@@ -47,7 +51,7 @@ fn filled_in(words: &[String], scenario: &Scenario, topology: Topology, number: 
     let values = [
         ("{receiver}", address(topology.receiver())),
         ("{sender}", address(flow.sender)),
-        ("{port}", (usize::from(SERVER_PORT) + number).to_string()),
+        (PORT, (usize::from(SERVER_PORT) + number).to_string()),
         (SENDER_PORT, (usize::from(FIRST_PORT) + number).to_string()),
         ("{flow}", number.to_string()),
         ("{cc}", flow.cc.clone()),
@@ -55,6 +59,19 @@ fn filled_in(words: &[String], scenario: &Scenario, topology: Topology, number: 
     ];
     let fill = |word: &String| values.iter().fold(word.clone(), |word, (name, value)| word.replace(name, value));
     words.iter().map(fill).collect()
+}
+
+/// Returns the program that ends when a node's programs listen, if they are those that wait: at the ports that their
+/// command names, or anywhere.
+pub fn watcher(scenario: &Scenario, topology: Topology, node: usize, programs: &[Program]) -> Option<Program> {
+    let given = scenario.programs.as_ref()?;
+    let waits = given.waits.as_ref().filter(|waits| waits.at_sender != (node == topology.receiver()))?;
+    let command = if waits.at_sender { &given.sender } else { &given.receiver };
+    let mut words = waits.watcher.clone();
+    if command.iter().any(|word| word.contains(PORT)) {
+        words.extend(programs.iter().map(|program| (usize::from(SERVER_PORT) + program.flow).to_string()));
+    }
+    (!programs.is_empty()).then_some(Program { start: None, words, flow: 0 })
 }
 
 /// Whether a flow's data is only what comes from its own port. Else it is all that its program sends.
@@ -128,6 +145,32 @@ mod tests {
         assert_eq!(stdout, ["abcd", "{\n\n1}"]);
         assert_eq!((programs[0].stderr.len(), programs[1].stderr.as_slice()), (0, b"oh".as_slice()));
         assert_eq!(kernel.split_whitespace().collect::<Vec<_>>(), ["Linux", "[", "1.0]", "kernel"]);
+    }
+
+    #[test]
+    fn the_end_that_waits_starts_first_and_is_watched_at_its_own_ports() {
+        let seed = include_str!("../fuzz/seeds/scenario/plain.json");
+        let with = |waits: serde_json::Value, sender: &str| {
+            let mut scenario: serde_json::Value = serde_json::from_str(seed).unwrap();
+            scenario["programs"] = serde_json::json!({
+                "initrd": "i", "sender": ["/bin/a", sender], "receiver": ["/bin/b"], "environment": [],
+                "linger": 0, "call": 1000, "poll": 20000, "waits": waits,
+            });
+            serde_json::from_value::<Scenario>(scenario).unwrap()
+        };
+        let watched_at = |scenario: &Scenario, node| {
+            let topology = Topology::new(scenario);
+            let programs = programs(scenario, topology, node);
+            let watcher = watcher(scenario, topology, node, &programs);
+            (programs[0].start, watcher.map(|watcher| watcher.words.join(" ")))
+        };
+        let as_ever = with(serde_json::Value::Null, "{port}");
+        assert_eq!([watched_at(&as_ever, 0), watched_at(&as_ever, 1)], [(Some(0), None), (None, None)]);
+        let at_sender = serde_json::json!({"at_sender": true, "watcher": ["/bin/w"]});
+        let server = with(at_sender.clone(), "{port}");
+        let watched = |words: &str| (None, Some(words.to_string()));
+        assert_eq!([watched_at(&server, 0), watched_at(&server, 1)], [watched("/bin/w 5201"), (Some(0), None)]);
+        assert_eq!(watched_at(&with(at_sender, "80"), 0), watched("/bin/w"));
     }
 
     #[test]

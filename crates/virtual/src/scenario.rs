@@ -89,8 +89,10 @@ pub struct Programs {
     pub initrd: PathBuf,
     /// Path and arguments of the program at the sender, with placeholders (programs.rs).
     pub sender: Vec<String>,
-    /// The same of the program at the receiver, which starts before the run.
+    /// The same of the program at the receiver.
     pub receiver: Vec<String>,
+    /// Which end's programs wait to be asked. None: the receiver's, and nobody looks whether they listen.
+    pub waits: Option<Waits>,
     /// Variables of their environment, NAME=VALUE.
     pub environment: Vec<String>,
     /// Longest time after the run's duration for which programs may go on, ns.
@@ -99,6 +101,15 @@ pub struct Programs {
     pub call: u64,
     /// CPU time of a call of a program that polls, ns.
     pub poll: u64,
+}
+
+/// The end whose programs wait: the run begins when they listen.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Waits {
+    pub at_sender: bool,
+    /// The program that ends when the ports listen that are its last arguments, or any port if there are none.
+    pub watcher: Vec<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -280,9 +291,11 @@ impl Scenario {
         let mut schedules = self.senders.iter().map(|sender| &sender.schedule).chain([&self.receiver]);
         schedules.try_for_each(Schedule::check).map_err(|error| error.to_string())?;
         match &self.programs {
-            Some(_) if self.flows.len() > PROGRAMS => {
-                Err(format!("flows: {} of them; a run with programs has at most {PROGRAMS}", self.flows.len()))
-            }
+            // The watcher is one more.
+            Some(programs) if self.flows.len() + usize::from(programs.waits.is_some()) > PROGRAMS => Err(format!(
+                "flows: {} of them; a run with programs has at most {PROGRAMS}, with programs.waits one less",
+                self.flows.len()
+            )),
             Some(programs) => programs.check(),
             None => Ok(()),
         }
@@ -347,8 +360,14 @@ impl Scenario {
 }
 
 impl Programs {
+    /// Returns whether the senders' programs wait to be asked; else the receiver's do.
+    pub fn sender_waits(&self) -> bool {
+        self.waits.as_ref().is_some_and(|waits| waits.at_sender)
+    }
+
     fn check(&self) -> Result<(), String> {
-        for (end, words) in [("sender", &self.sender), ("receiver", &self.receiver)] {
+        let watcher = self.waits.as_ref().map(|waits| ("waits", &waits.watcher));
+        for (end, words) in [("sender", &self.sender), ("receiver", &self.receiver)].into_iter().chain(watcher) {
             if words.is_empty() || words.iter().chain(&self.environment).any(|word| word.contains('\0')) {
                 return Err(format!("programs.{end}: it has no words, or one with a zero"));
             }

@@ -35,11 +35,20 @@ use crate::topology::Topology;
 
 /// The beginning of a run on the clock of every kernel, in ns: all have booted by then.
 const ORIGIN: u64 = 1_000_000_000;
+/// The latest beginning of a run whose waiting programs have to listen first.
+const LATEST_ORIGIN: u64 = 32 * ORIGIN;
 
 /// Measures a scenario. Another thread ends the run early by setting `stop`.
 pub fn run(scenario: &Scenario, stop: &AtomicBool) -> Result<Outcome> {
     scenario.check().map_err(Error::Refused)?;
-    let mut simulation = Simulation::boot(scenario, stop)?;
+    let mut origin = ORIGIN;
+    // A run that has begun cannot be put off any more, so it begins again.
+    let mut simulation = loop {
+        match Simulation::boot(scenario, origin, stop)? {
+            Some(simulation) => break simulation,
+            None => origin *= 2,
+        }
+    };
     while let Some(limit) = simulation.next_limit() {
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
@@ -86,6 +95,8 @@ struct Simulation {
     of_programs: bool,
     network: Network,
     record: Recorder,
+    /// The beginning of the run on the clock of every kernel, ns.
+    origin: u64,
     /// Rate of the bottleneck, bit/s; where the bottleneck is a kernel, of its device.
     rate: StepFunction,
     lookahead: u64,
@@ -136,15 +147,18 @@ enum EventKind {
 }
 
 impl Simulation {
-    fn boot(scenario: &Scenario, stop: &AtomicBool) -> Result<Self> {
+    /// Boots all kernels. Returns None if there are programs that have to listen before the run, and do not yet.
+    fn boot(scenario: &Scenario, origin: u64, stop: &AtomicBool) -> Result<Option<Self>> {
         let begun = Instant::now();
-        let end = ORIGIN + scenario.duration;
+        let end = origin + scenario.duration;
         let last = end + scenario.programs.as_ref().map_or(0, |programs| programs.linger);
         let topology = Topology::new(scenario);
         let mut nodes = Vec::new();
         for number in 0..topology.count() {
             let programs = programs::programs(scenario, topology, number);
-            let describe = |shared: &mut Shared| describe(shared, scenario, topology, number, &programs);
+            let watcher = programs::watcher(scenario, topology, number, &programs);
+            let all: Vec<_> = programs.iter().chain(&watcher).collect();
+            let describe = |shared: &mut Shared| describe(shared, scenario, topology, number, &all, origin);
             let initrd =
                 scenario.programs.as_ref().filter(|_| !programs.is_empty()).map(|given| given.initrd.as_path());
             let name = topology.name(number);
@@ -163,32 +177,36 @@ impl Simulation {
                 None if number == topology.receiver() => &scenario.receiver,
                 None => &Schedule::Always,
             };
-            let mut node = Node::new(kernel, TimeSlices::new(schedule, ORIGIN, last), programs);
-            node.set_up(stop)?;
+            let mut node = Node::new(kernel, TimeSlices::new(schedule, origin, last), programs);
+            node.set_up(origin, stop)?;
+            if watcher.is_some() && !node.listens() && !node.has_failed() {
+                return if origin < LATEST_ORIGIN { Ok(None) } else { Err(node.never_listened(origin)) };
+            }
             nodes.push(node);
         }
         let debugger = scenario.debugger.as_ref().map(|wanted| {
             let node = (0..topology.count()).find(|&number| topology.name(number) == wanted.node);
-            node.map(|node| (node, ORIGIN + wanted.time))
+            node.map(|node| (node, origin + wanted.time))
                 .ok_or_else(|| Error::Refused(format!("debugger: there is no {}", wanted.node)))
         });
-        let network = Network::new(scenario, topology, ORIGIN);
+        let network = Network::new(scenario, topology, origin);
         let lookahead = network.min_delay();
         if lookahead == 0 {
             return Err(Error::Refused("rtt: virtual time needs some time between a sender and its receiver".into()));
         }
-        Ok(Self {
+        Ok(Some(Self {
             nodes,
             topology,
+            origin,
             of_programs: scenario.programs.is_some(),
             network,
-            record: Recorder::new(scenario, ORIGIN)?,
-            rate: scenario.path.rate.shifted(ORIGIN),
+            record: Recorder::new(scenario, origin)?,
+            rate: scenario.path.rate.shifted(origin),
             lookahead,
             end,
             last,
             interval: scenario.interval,
-            interval_ends: ORIGIN + scenario.interval,
+            interval_ends: origin + scenario.interval,
             ahead: Vec::new(),
             spare: SpareFrames::default(),
             in_turns: scenario.programs.is_none()
@@ -198,7 +216,7 @@ impl Simulation {
             work: Work { boot_s: begun.elapsed().as_secs_f64(), ..Work::default() },
             begun: Instant::now(),
             debugger: debugger.transpose()?,
-        })
+        }))
     }
 
     /// At the debugger's time, tells the user which process to attach to, and waits for it. Nothing happens in the run meanwhile, nor while the
@@ -207,7 +225,7 @@ impl Simulation {
         let first = self.first(0..self.nodes.len());
         let Some((number, time)) = self.debugger.take_if(|(_, time)| first >= *time) else { return Ok(()) };
         let kernel = &mut self.nodes[number].kernel;
-        let (process, seconds) = (kernel.process(), (time - ORIGIN) as f64 / 1e9);
+        let (process, seconds) = (kernel.process(), (time - self.origin) as f64 / 1e9);
         eprintln!(
             "brobust: virtual time stands at {seconds} s; {} is process {process}. The run goes on when a debugger \
              that has attached to it does: gdb -p {process} -ex 'handle SIGSEGV SIGALRM SIGIO SIGUSR1 nostop noprint pass'",
@@ -328,8 +346,8 @@ impl Simulation {
         self.nodes.iter().try_for_each(|node| node.kernel.check_console())?;
         let schedules = scenario.senders.iter().map(|sender| &sender.schedule).chain([&scenario.receiver]);
         let given = schedules.zip(&self.nodes).map(|(schedule, node)| {
-            let begun = node.time_slices.begun(ORIGIN, self.end);
-            begun.unwrap_or_else(|| schedule.time_slices(ORIGIN, self.end))
+            let begun = node.time_slices.begun(self.origin, self.end);
+            begun.unwrap_or_else(|| schedule.time_slices(self.origin, self.end))
         });
         let time_slices = given.collect();
         for node in &mut self.nodes {
@@ -346,16 +364,16 @@ impl Simulation {
         let sent: Vec<_> = flows.map(|(n, flow)| self.nodes[flow.sender].kernel.shared().stats[n]).collect();
         let receiver = self.nodes[self.topology.receiver()].kernel.shared();
         let received = receiver.stats[..scenario.connections()].to_vec();
-        let programs = program_results(&mut self.nodes, self.topology)?;
+        let programs = program_results(&mut self.nodes, self.topology, self.origin)?;
         let each = scenario.transfers.as_ref().map_or(&[] as &[_], |transfers| &transfers.each);
-        let transfers = record::transfers(each, &received[scenario.flows.len()..], ORIGIN);
+        let transfers = record::transfers(each, &received[scenario.flows.len()..], self.origin);
         let outcome = self.record.finish(&sent, &received)?;
         Ok(Outcome { time_slices, busy, transfers, programs, work: self.work, ..outcome })
     }
 }
 
 /// Returns what became of every program, in the order of the nodes and of their flows.
-fn program_results(nodes: &mut [Node], topology: Topology) -> Result<Vec<ProgramResult>> {
+fn program_results(nodes: &mut [Node], topology: Topology, origin: u64) -> Result<Vec<ProgramResult>> {
     let mut results = Vec::new();
     for (number, node) in nodes.iter_mut().enumerate().filter(|(_, node)| !node.programs.is_empty()) {
         let (printed, rest) = programs::split_console(&node.kernel.console()?, node.programs.len());
@@ -366,7 +384,7 @@ fn program_results(nodes: &mut [Node], topology: Topology) -> Result<Vec<Program
                 flow: program.flow,
                 at_receiver: number == topology.receiver(),
                 words: program.words.clone(),
-                ended: (shared.ended > 0).then_some(shared.ended as i64 - ORIGIN as i64),
+                ended: (shared.ended > 0).then_some(shared.ended as i64 - origin as i64),
                 status: shared.status,
                 error: shared.error,
                 stdout: printed.stdout,
@@ -396,13 +414,13 @@ impl Node {
     }
 
     /// Runs the kernel from the end of its boot to the beginning of the run.
-    fn set_up(&mut self, stop: &AtomicBool) -> Result<()> {
+    fn set_up(&mut self, origin: u64, stop: &AtomicBool) -> Result<()> {
         let now = self.kernel.shared().now;
-        if now >= ORIGIN {
+        if now >= origin {
             return Err(self.kernel.protocol_violation(format!("its boot took {now} ns of its own time")));
         }
         let mut events = Vec::new();
-        self.run(0, ORIGIN, stop, &mut events, &mut SpareFrames::default(), &mut 0)?;
+        self.run(0, origin, stop, &mut events, &mut SpareFrames::default(), &mut 0)?;
         match events.is_empty() {
             true => Ok(()),
             false if self.programs.is_empty() => {
@@ -411,11 +429,32 @@ impl Node {
             false => {
                 let (name, words) = (self.kernel.name(), &self.programs[0].words[0]);
                 Err(Error::Refused(format!(
-                    "{words} at the {name} sent a packet before the run began; the receiver's programs start before \
-                     the sender's, and have to listen: make the one that connects the sender, and the other the receiver"
+                    "{words} at the {name} sent a packet before the run began; the programs there start first, and have \
+                     to listen: make the one that connects the other end's, or let the other end wait (programs.waits)"
                 )))
             }
         }
+    }
+
+    /// Returns whether the programs listen: the watcher, which is the last program, has ended because they do.
+    fn listens(&mut self) -> bool {
+        let watcher = &self.kernel.shared().program[self.programs.len()];
+        watcher.ended > 0 && watcher.status == 0 && watcher.error == 0
+    }
+
+    /// Returns whether one of the programs has ended in a failure, which the run's result tells.
+    fn has_failed(&mut self) -> bool {
+        let of_flows = &self.kernel.shared().program[..self.programs.len()];
+        of_flows.iter().any(|program| program.ended > 0 && (program.status != 0 || program.error != 0))
+    }
+
+    fn never_listened(&self, origin: u64) -> Error {
+        let (words, name) = (&self.programs[0].words[0], self.kernel.name());
+        let seconds = origin / 1_000_000_000;
+        Error::Refused(format!(
+            "{words} at the {name} does not listen after {seconds} s of virtual time, and programs.waits says that it \
+             waits; {{port}}, if its command names that, has to be the port at which it does"
+        ))
     }
 
     /// Returns the earliest time at which anything can happen in the kernel.
@@ -529,7 +568,14 @@ impl Node {
 }
 
 /// Writes into the shared memory what the kernel of node `number` is to be.
-fn describe(shared: &mut Shared, scenario: &Scenario, topology: Topology, number: usize, programs: &[Program]) {
+fn describe(
+    shared: &mut Shared,
+    scenario: &Scenario,
+    topology: Topology,
+    number: usize,
+    programs: &[&Program],
+    origin: u64,
+) {
     // Each kernel of a run has random numbers of its own, and another seed gives all of them others.
     shared.seed = scenario.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(number as u64);
     shared.role = match number {
@@ -571,16 +617,16 @@ fn describe(shared: &mut Shared, scenario: &Scenario, topology: Topology, number
         shared.carry_payload = 1;
         (shared.call_cost, shared.poll_cost) = (given.call, given.poll);
         for (to, program) in shared.program.iter_mut().zip(programs) {
-            programs::describe(to, program, &given.environment, ORIGIN);
+            programs::describe(to, program, &given.environment, origin);
         }
     }
     for (place, flow) in scenario.flows.iter().enumerate().filter(|(_, flow)| flow.sender == number) {
-        shared.flow[place] = describe_flow(flow, scenario.duration);
+        shared.flow[place] = describe_flow(flow, scenario.duration, origin);
     }
     if let Some(transfers) = scenario.transfers.as_ref().filter(|transfers| transfers.sender == number) {
-        let (cc, stop) = (shared::text(&transfers.cc), ORIGIN + scenario.duration);
+        let (cc, stop) = (shared::text(&transfers.cc), origin + scenario.duration);
         for (to, (start, bytes)) in shared.flow[scenario.flows.len()..].iter_mut().zip(&transfers.each) {
-            let (start, bytes_or_on_ns) = (ORIGIN + start, *bytes);
+            let (start, bytes_or_on_ns) = (origin + start, *bytes);
             let pattern = pattern::BULK;
             *to = shared::Flow { used: 1, pattern, start, stop, bytes_or_on_ns, period_or_off_ns: 0, cc };
         }
@@ -588,14 +634,14 @@ fn describe(shared: &mut Shared, scenario: &Scenario, topology: Topology, number
 }
 
 /// Returns a flow as the kernel reads it.
-fn describe_flow(flow: &Flow, duration: u64) -> shared::Flow {
+fn describe_flow(flow: &Flow, duration: u64, origin: u64) -> shared::Flow {
     let (pattern, bytes_or_on_ns, period_or_off_ns) = match flow.pattern {
         Pattern::Bulk { bytes } => (pattern::BULK, bytes.unwrap_or(0), 0),
         Pattern::Rate { bytes, every } => (pattern::RATE, bytes, every),
         Pattern::Onoff { on, off } => (pattern::ONOFF, on, off),
         Pattern::Idle { after, silence } => (pattern::IDLE, after, silence),
     };
-    let (start, stop) = (ORIGIN + flow.start, ORIGIN + flow.stop.unwrap_or(duration));
+    let (start, stop) = (origin + flow.start, origin + flow.stop.unwrap_or(duration));
     let cc = shared::text(&flow.cc);
     shared::Flow { used: 1, pattern, start, stop, bytes_or_on_ns, period_or_off_ns, cc }
 }

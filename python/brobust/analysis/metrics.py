@@ -455,7 +455,9 @@ OF_RUNS = {
     "throughput_mbps": "Mbit/s", "utilization": "", "retransmits": "segments", "drops": "packets",
     "rtt_mean_ms": "ms", "completion_ms": "ms", "skb_mean_bytes": "B", "pacing_idle_ms": "ms", "cpu_busy_share": "",
     "cross_transfers": "flows", "cross_ended": "flows", "cross_median_ms": "ms", "cross_p99_ms": "ms",
-    "cross_slowdown": "", "cross_slowdown_p99": "",
+    "cross_slowdown": "", "cross_slowdown_p99": "", "requests": "", "requests_answered": "", "requests_per_s": "1/s",
+    "request_median_ms": "ms", "request_p99_ms": "ms", "request_p999_ms": "ms",
+    "first_byte_median_ms": "ms", "first_byte_p99_ms": "ms", "first_byte_p999_ms": "ms",
 }  # fmt: skip
 
 

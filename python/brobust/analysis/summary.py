@@ -11,6 +11,12 @@ CEILINGS = {version: units.goodput_ceiling_mbps(1_000_000, version) for version 
 # What is measured of a run's cross traffic.
 CROSS = ("cross_transfers", "cross_ended", "cross_median_ms", "cross_p99_ms", "cross_slowdown", "cross_slowdown_p99")
 
+# The same of what its programs asked for.
+REQUESTS = (
+    "requests", "requests_answered", "requests_per_s", "request_median_ms", "request_p99_ms", "request_p999_ms",
+    "first_byte_median_ms", "first_byte_p99_ms", "first_byte_p999_ms",
+)  # fmt: skip
+
 
 def runs(table: pl.DataFrame) -> pl.DataFrame:
     """Return one row per measured run, with throughput and retransmits summed over its flows, `utilization` (throughput
@@ -37,7 +43,7 @@ def runs(table: pl.DataFrame) -> pl.DataFrame:
             pl.col("completion_ms").median(),
             pl.col("retransmits", "drops").sum(),
             pl.col("rtt_mean_ms", "skb_mean_bytes", "pacing_idle_ms").mean(),
-            pl.col("cpu_busy_share", *CROSS).first(),
+            pl.col("cpu_busy_share", *CROSS, *REQUESTS).first(),
             *[pl.col(name).first() for name in per_run],
         )
         .with_columns(
@@ -93,7 +99,7 @@ def cells(table: pl.DataFrame, value: str = "throughput_mbps") -> pl.DataFrame:
             pl.col(value).min().alias("min"),
             pl.col(value).max().alias("max"),
             pl.len().alias("n"),
-            pl.col("retransmits", "completion_ms", *CROSS).median(),
+            pl.col("retransmits", "completion_ms", *CROSS, *REQUESTS).median(),
             pl.col("effective_share").median(),
             (pl.col("outcome") == "unfaithful").sum().alias("unfaithful"),
         )

@@ -50,7 +50,7 @@ from brobust.lazily import pl
 from brobust.quic import qlog
 from brobust.scenario import TSO_RTT_LOG, Contention, Pattern, Run, Scenario
 from brobust.scenario.specs import Changes
-from brobust.virtual import cross_traffic, debugger, iperf3, programs
+from brobust.virtual import cross_traffic, debugger, iperf3, programs, requests
 from brobust.virtual.cpus import Cpus
 
 # As in the testbed's guests (testbed/init.sh), so large that socket buffers limit no bulk flow.
@@ -114,7 +114,8 @@ def commands_of(s: Scenario) -> programs.Commands:
     if (of_quic := quic.of_traffic(s.traffic)) is not None:
         return programs.commands(*quic.commands(*of_quic, qlog=s.samples is not None), ())
     assert s.programs.sender is not None and s.programs.receiver is not None
-    return programs.commands(s.programs.sender, s.programs.receiver, s.programs.files)
+    watched = s.programs.waits is not None
+    return programs.commands(s.programs.sender, s.programs.receiver, s.programs.files, watched=watched)
 
 
 class VirtualBackend:
@@ -172,9 +173,11 @@ class VirtualBackend:
         if run.scenario.cross_traffic.load:
             transfers = cross_traffic.results(from_bytes(result["transfers"]), run)
             of_transfers = cross_traffic.figures(transfers, run.scenario)
+        asked = requests.taken_out(result["programs"], run)
         common = {
             **scenario_columns(run),
             **of_transfers,
+            **requests.figures(asked, run.scenario),
             "kernel_release": kernel.release,
             "kernel_hash": kernel.sha256,
             "hz": kernel.hz,
@@ -208,6 +211,7 @@ class VirtualBackend:
             offtimes=_offtimes(result["timeslices_ns"][:-1], run),
             packets=_packets(result["packets"], run.id) if run.scenario.packets else None,
             transfers=transfers,
+            requests=asked,
             connections=[] if connections is None else connections,
             programs=of_programs,
             pcap=captured,
@@ -325,6 +329,7 @@ def _describe_programs(s: Scenario, commands: programs.Commands, ramdisk: Path) 
         "initrd": str(ramdisk),
         "sender": commands.sender,
         "receiver": commands.receiver,
+        "waits": s.programs.waits and {"at_sender": s.programs.waits == "sender", "watcher": programs.WATCHER},
         "environment": programs.ENVIRONMENT,
         "linger": iperf3.LINGER if s.traffic == "iperf3" else s.programs.linger,
         "call": s.programs.call_time,
@@ -479,9 +484,11 @@ def _from_iperf3(run: Run, ended: list[dict[str, Any]], rows: list[dict[str, Any
 def _programs(run: Run, ended: list[dict[str, Any]], commands: programs.Commands) -> list[dict[str, Any]]:
     """Return what became of the programs; raise RunFailed if one of them failed."""
     rows = []
-    for one in ended:
+    # If one fails, the other end's may fail for that reason.
+    for one in sorted(ended, key=lambda one: one["ended_ns"] or 0):
         if (why := _why_failed(one)) is not None:
             raise RunFailed(why)
+    for one in ended:
         has_ended, number = one["ended_ns"] is not None, one["status"] & 0x7F
         rows.append(
             {
@@ -514,7 +521,8 @@ def _why_failed(one: dict[str, Any]) -> str | None:
         one["stderr"].decode(errors="replace").strip() or one["stdout"].decode(errors="replace").strip()
     ).splitlines()
     said = f": {last[-1][:300]}" if last else ""
-    after = f"after {one['ended_ns'] / 1e9:.3f} s"
+    seconds = one["ended_ns"] / 1e9
+    after = f"after {seconds:.3f} s" if seconds >= 0 else f"{-seconds:.3f} s before the run"
     if number:
         # The kernel kills a program for which it has no memory, and says so.
         console = f"; its kernel's console ends with: {one['console']}" if number == signal.SIGKILL else ""

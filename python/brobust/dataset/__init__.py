@@ -9,6 +9,7 @@
     DIR/offtimes/*.parquet     every timeslice and off-time that the senders got
     DIR/packets/*.parquet      every frame at the bottleneck, where the scenario asked for it
     DIR/transfers/*.parquet    every flow of the cross traffic
+    DIR/requests/*.parquet     every request that a program told of
     DIR/connections/*.parquet  every connection of programs
     DIR/programs/*.parquet     what programs printed, and how they ended
     DIR/pcap/RUN.pcap          the same frames for tcpdump and Wireshark
@@ -28,6 +29,7 @@ from brobust.dataset.columns import (
     OFFTIMES,
     PACKETS,
     PROGRAMS,
+    REQUESTS,
     RUNS,
     SAMPLES,
     TABLES,
@@ -47,6 +49,7 @@ __all__ = [
     "OFFTIMES",
     "PACKETS",
     "PROGRAMS",
+    "REQUESTS",
     "RUNS",
     "SAMPLES",
     "SCHEMA_VERSION",

@@ -89,6 +89,19 @@ RUNS: dict[str, Column] = {
         "the lowest bandwidth on their way",
     ),
     "cross_slowdown_p99": Column("number", "99th percentile of the same"),
+    "requests": Column("integer", "requests that were due; null where no program told of any, as below"),
+    "requests_answered": Column("integer", "how many of them had a whole answer with a status of 200 to 299"),
+    "requests_per_s": Column("number", "the same over the time from the first flow's start to the run's end"),
+    "request_median_ms": Column(
+        "number",
+        "median of the times from when a request was due until all of its answer was there, ms; one without an answer "
+        "took longer than all others, and here as below null stands for such a one",
+    ),
+    "request_p99_ms": Column("number", "99th percentile of the same, ms"),
+    "request_p999_ms": Column("number", "99.9th percentile of the same, ms"),
+    "first_byte_median_ms": Column("number", "median of the times until the first byte of the answer was there, ms"),
+    "first_byte_p99_ms": Column("number", "99th percentile of the same, ms"),
+    "first_byte_p999_ms": Column("number", "99.9th percentile of the same, ms"),
     "packet_hash": Column(
         "text", "XXH3 of all frames and their times (128 bits): equal for equal scenario, repeat and kernel; null on vm"
     ),
@@ -204,6 +217,16 @@ TRANSFERS: dict[str, Column] = {
     "slowdown": Column("number", "completion_ms over the shortest possible, as in cross_slowdown of the table runs"),
 }
 
+REQUESTS: dict[str, Column] = {
+    "run": Column("text", "the run"),
+    "flow": Column("integer", "the flow whose program asked"),
+    "due_s": Column("number", "when it was to be sent, whether it could be or not, seconds after its program began"),
+    "first_byte_ms": Column("number", "time from there until the first byte of the answer, ms; null: none came"),
+    "completion_ms": Column("number", "time from there until all of the answer had come, ms; null: it did not"),
+    "bytes": Column("integer", "payload of the answer that came, bytes"),
+    "status": Column("integer", "HTTP's status of the answer; null: none came"),
+}
+
 CONNECTIONS: dict[str, Column] = {
     "run": Column("text", "the run"),
     "connection": Column("integer", "number of the connection within the run, from 0, in the order of first packets"),
@@ -239,7 +262,7 @@ PROGRAMS: dict[str, Column] = {
 # In the order in which the files of a run are written: that in runs/ last.
 TABLES: dict[str, dict[str, Column]] = {
     "throughput": THROUGHPUT, "samples": SAMPLES, "offtimes": OFFTIMES, "packets": PACKETS,
-    "transfers": TRANSFERS, "connections": CONNECTIONS, "programs": PROGRAMS, "runs": RUNS,
+    "transfers": TRANSFERS, "requests": REQUESTS, "connections": CONNECTIONS, "programs": PROGRAMS, "runs": RUNS,
 }  # fmt: skip
 
 # A backend gives rows, a frame where there are millions of them, or what a frame is made from later.

@@ -27,6 +27,7 @@ class Measured:
     offtimes: Rows = field(default_factory=list)
     packets: Rows | None = None
     transfers: Rows = field(default_factory=list)
+    requests: Rows = field(default_factory=list)
     connections: Rows = field(default_factory=list)
     programs: Rows = field(default_factory=list)
     pcap: bytes | None = None
@@ -34,7 +35,8 @@ class Measured:
     @property
     def bytes(self) -> int:
         """About how much memory the tables and the capture take; rows are few."""
-        tables = (self.throughput, self.samples, self.offtimes, self.packets, self.transfers, self.connections)
+        of_traffic = (self.transfers, self.requests, self.connections)
+        tables = (self.throughput, self.samples, self.offtimes, self.packets, *of_traffic)
         return sum(map(_bytes, tables)) + len(self.pcap or b"")
 
 

@@ -278,6 +278,9 @@ class Dataset:
     def transfers(self) -> pl.DataFrame:
         return self._table("transfers")
 
+    def requests(self) -> pl.DataFrame:
+        return self._table("requests")
+
     def connections(self) -> pl.DataFrame:
         return self._table("connections")
 
@@ -406,7 +409,7 @@ def _refuse_files_of_others(directory: Path) -> None:
 
 # Columns that came to a schema later, by another one of their table, and what they would have said: senders had one
 # vCPU, which was kept busy, and the kernel's own pacing; no bottleneck had a token bucket, there were no programs, and
-# flows had no end, and there was neither cross traffic nor a second bottleneck.
+# flows had no end, and there was neither cross traffic nor a second bottleneck, and no program told of requests.
 _SINCE: dict[str, dict[str, float | str | None]] = {
     "share": {
         "vcpus": 1, "phase": None, "when_idle": None, "vcpu_shares": None, "sender_cpus": None, "pacing": "kernel",
@@ -415,7 +418,9 @@ _SINCE: dict[str, dict[str, float | str | None]] = {
         "cross_shape": None, "cross_max_bytes": None, "cross_enters": None,
         "second_bandwidth_mbps": None, "second_buffer_bytes": None, "cross_transfers": None, "cross_ended": None,
         "cross_median_ms": None, "cross_p99_ms": None, "cross_slowdown": None, "cross_slowdown_p99": None,
-        "ip_version": 4,
+        "ip_version": 4, "requests": None, "requests_answered": None, "requests_per_s": None,
+        "request_median_ms": None, "request_p99_ms": None, "request_p999_ms": None,
+        "first_byte_median_ms": None, "first_byte_p99_ms": None, "first_byte_p999_ms": None,
     },
     "kind": {"vcpu": None},
     "cwnd_packets": {"connection": None},

@@ -10,7 +10,10 @@ from brobust.analysis.axes import AXES, TEXT, axis_value, heading
 from brobust.lazily import pl
 
 # Columns of completion times, where there are any, with their headings.
-COMPLETION = {"completion_ms": "completion ms", "cross_median_ms": "cross ms", "cross_p99_ms": "cross p99 ms"}
+COMPLETION = {
+    "completion_ms": "completion ms", "cross_median_ms": "cross ms", "cross_p99_ms": "cross p99 ms",
+    "requests_per_s": "req/s", "request_median_ms": "p50 ms", "request_p99_ms": "p99 ms",
+}  # fmt: skip
 
 
 def render(table: pl.DataFrame, title: str) -> Table:

@@ -558,15 +558,22 @@ ROWS = (
     ),
     Field(
         "programs.receiver", COMMAND, "--receiver-program", PROGRAMS,
-        "Program that receives, one process for each flow; it starts before the run.",
+        "Program that receives, one process for each flow.",
         if_absent="none", example="my-server --listen 0.0.0.0:{port}", only_on="virtual", instead="none",
         column=FieldColumn("receiver_program", "text", "program that received, with its arguments; null: no program"),
         axis=Axis("receiver's program"),
     ),
     Field(
+        "programs.waits", NAME, "--waits", PROGRAMS,
+        "The end whose programs wait to be asked, sender or receiver: they start first, and when all listen the run "
+        "begins, with the programs of the other end.",
+        if_absent="the receiver's start a second before the run, whether they listen or not", example="sender",
+        only_on="virtual", instead="none", is_axis=False,
+    ),
+    Field(
         "programs.files", FILES, "--program-files", PROGRAMS,
         "Files and directories that the programs read, by paths from here: programs start in /, and find them under "
-        "the same paths there. Libraries come by themselves.",
+        "the same paths there. Libraries come by themselves, also those of programs among these files.",
         default=[], if_absent="none", only_on="virtual", instead="none", is_axis=False,
     ),
     Field(

@@ -128,6 +128,8 @@ class Scenario(Table):
         # Scenarios did not always have these: what says nothing leaves them their names.
         if self.traffic in ("brobust", "iperf3"):
             del fields["programs"]
+        elif self.programs.waits is None:
+            del fields["programs"]["waits"]
         if self.cross_traffic.load == 0:
             del fields["cross_traffic"]
         if self.path.second_bandwidth is None:

@@ -285,6 +285,7 @@ class Programs(Table):
     described_as = "programs"
     sender: str | None = described("programs.sender", min_length=1, max_length=4000)
     receiver: str | None = described("programs.receiver", min_length=1, max_length=4000)
+    waits: types.Waits = described("programs.waits")
     files: types.Files = described("programs.files")
     linger: types.Duration = described("programs.linger")
     call_time: types.Duration = described("programs.call_time")

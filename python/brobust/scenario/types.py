@@ -82,6 +82,7 @@ def _files(given: object) -> object:
 Files = Annotated[tuple[str, ...], BeforeValidator(_files), PlainSerializer(list)]
 
 Enters = Literal["first", "second"]
+Waits = Literal["sender", "receiver"] | None
 WhenIdle = Literal["spin", "sleep"]
 Backend = Literal["virtual", "vm"]
 Driver = Annotated[str, AfterValidator(_known_driver)]

@@ -36,6 +36,9 @@ TEXTS = {
     "etc/nsswitch.conf": b"passwd: files\ngroup: files\nhosts: files\n",
 }
 LIBRARIES = "lib/programs"
+# Ours: a client for servers, and what looks whether programs listen (crates/client).
+CLIENT = Path(__file__).parent / "bin/brobust-client"
+WATCHER = (f"/bin/{CLIENT.name}", "listens")
 # The last one tells BoringSSL and AWS-LC, in their form, that the CPU has no RDRAND: its numbers come from no seed.
 NO_RDRAND = "OPENSSL_ia32cap=~0x4000000000000000"
 ENVIRONMENT = ("PATH=/bin", "HOME=/root", "TMPDIR=/tmp", f"LD_LIBRARY_PATH=/{LIBRARIES}", NO_RDRAND)
@@ -63,21 +66,35 @@ def check_ptrace(what: str, instead: str) -> None:
         )
 
 
-def commands(sender: str, receiver: str, files: tuple[str, ...]) -> Commands:
-    """Return what runs at the two ends. Refuse a program or a file that cannot."""
-    used = [shutil.which(split("programs", command)[0]) for command in (sender, receiver)]
+def commands(sender: str, receiver: str, files: tuple[str, ...], *, watched: bool = False) -> Commands:
+    """Return what runs at the two ends. `watched`: with the watcher. Refuse a program or a file that cannot."""
+    used = [_found(split("programs", command)[0]) for command in (sender, receiver, *_watcher(watched))]
     given = [*(Path(file) for file in used if file is not None), *(file for _, file in _given_files(files))]
     state = tuple((str(file.resolve()), file.stat().st_mtime_ns) for file in given)
-    return _commands(sender, receiver, files, state, os.environ.get("LD_LIBRARY_PATH", ""))
+    return _commands(sender, receiver, files, watched, state, os.environ.get("LD_LIBRARY_PATH", ""))
+
+
+def _watcher(watched: bool) -> list[str]:
+    return [CLIENT.name] if watched else []
+
+
+def _found(first: str) -> str | None:
+    """Return the file of a program: of ours, wherever the package is, or as a shell finds it."""
+    return shutil.which(first, path=str(CLIENT.parent)) if first == CLIENT.name else shutil.which(first)
 
 
 @lru_cache(maxsize=4)
-def _commands(sender: str, receiver: str, files: tuple[str, ...], *_state: object) -> Commands:
+def _commands(sender: str, receiver: str, files: tuple[str, ...], watched: bool, *_state: object) -> Commands:
     """Do what `commands` does. `_state`: what the result depends on besides; it is made again if that has changed."""
     packed: dict[str, Path] = {}
     words = [_packed("programs.sender", sender, packed), _packed("programs.receiver", receiver, packed)]
+    for command in _watcher(watched):
+        _packed("programs.waits", command, packed)
     for name, file in _given_files(files):
         _pack("programs.files", name, file, packed)
+    # A shell at one end may start several programs, such as a proxy and its server.
+    for file in filter(_is_program, map(Path, files)):
+        _pack_libraries("programs.files", file.resolve(), packed)
     content = dict(_contents(packed))
     hashes = {first: hashlib.sha256(content[first.lstrip("/")]).hexdigest() for first, *_ in words}
     executable = {name for name, file in packed.items() if os.access(file, os.X_OK)}
@@ -111,20 +128,33 @@ def split(field: str, command: str) -> tuple[str, ...]:
 def _packed(field: str, command: str, packed: dict[str, Path]) -> tuple[str, ...]:
     """Add a command's program and its libraries, and return the command's words."""
     first, *rest = split(field, command)
-    found = shutil.which(first)
+    found = _found(first)
+    if found is None and first == CLIENT.name:
+        raise MissingSupport(f"{field}: brobust's own program {first} was not built; run `make setup`")
     if found is None:
         what = "is not executable" if Path(first).is_file() else "was not found"
         raise BadInput(f"{field}: the program {first!r} {what}; give a path, or a name that is in PATH")
     program = Path(found).resolve()
+    name = f"bin/{Path(first).name}"
+    _pack(field, name, program, packed)
+    _pack_libraries(field, program, packed)
+    return f"/{name}", *rest
+
+
+def _is_program(file: Path) -> bool:
+    if not file.is_file() or not os.access(file, os.X_OK):
+        return False
+    with file.open("rb") as content:
+        return content.read(4) == b"\x7fELF"
+
+
+def _pack_libraries(field: str, program: Path, packed: dict[str, Path]) -> None:
     try:
         needed = libraries.shared_libraries(program)
     except BadInput as refusal:
         raise BadInput(f"{field}: {refusal}") from None
-    name = f"bin/{Path(first).name}"
-    _pack(field, name, program, packed)
     for library, file in needed.items():
         _pack(field, library.lstrip("/") if "/" in library else f"{LIBRARIES}/{library}", file, packed)
-    return f"/{name}", *rest
 
 
 def _pack(field: str, name: str, file: Path, packed: dict[str, Path]) -> None:

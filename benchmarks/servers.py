@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""Print the tables of docs/servers.md, and draw its figure.
+
+.venv/bin/python benchmarks/servers.py each             what each server sends (those that are installed)
+.venv/bin/python benchmarks/servers.py tail DIR... PNG  what requests took, of datasets of examples/server.toml
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import polars as pl
+
+import brobust
+from brobust.dataset import Dataset
+from brobust.errors import BrobustError
+
+PAGE_BYTES = 10_000_000
+SEEDS = 3
+CURL, GET = "curl -sS -f -o /dev/null", "http://{sender}:{port}"
+SECRETS = "umask 077; /bin/cat {key} > /tmp/key; exec"  # ssh wants keys that nobody else can read
+SSH = "-F none -i /tmp/key -p {port} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
+USERS = ("/etc/passwd", "/etc/group")
+FILES = {
+    "nginx.conf": "daemon off; worker_processes 2; user root root; pid /tmp/pid; error_log /dev/null; events { }\n"
+    "http { access_log off; sendfile on; client_body_temp_path /tmp/a; proxy_temp_path /tmp/b;\n"
+    "fastcgi_temp_path /tmp/c; uwsgi_temp_path /tmp/d; scgi_temp_path /tmp/e; server {\n"
+    "listen LISTEN; root /; } }\n",
+    "lighttpd.conf": 'server.document-root = "/"\nserver.port = 5201\nserver.errorlog = "/dev/null"\n',
+    "apache.conf": "ServerName x\nListen 5201\nPidFile /tmp/pid\nErrorLog /dev/null\nMutex pthread default\n"
+    "DocumentRoot /\nUser www-data\nGroup www-data\nLoadModule mpm_event_module MODULES/mod_mpm_event.so\n"
+    "LoadModule authz_core_module MODULES/mod_authz_core.so\n".replace("MODULES", "/usr/lib/apache2/modules"),
+    "haproxy.conf": "defaults\n mode http\n timeout connect 5s\n timeout client 50s\n timeout server 50s\n"
+    "frontend all\n bind :5201\n default_backend nginx\nbackend nginx\n server one 127.0.0.1:8080\n",
+    "server.js": "const http = require('http'), fs = require('fs');\nhttp.createServer((asked, answer) => {\n"
+    "answer.writeHead(200, {'Content-Length': fs.statSync(asked.url).size});\n"
+    "fs.createReadStream(asked.url).pipe(answer); }).listen(+process.argv[2]);\n",
+    "server.go": 'package main\nimport ("net/http"; "os")\n'
+    'func main() { http.ListenAndServe(":"+os.Args[1], http.FileServer(http.Dir("/"))) }\n',
+    "rsyncd.conf": "[all]\npath=/\nread only=yes\nuid=0\ngid=0\nuse chroot=no\nlog file=/dev/stderr\n",
+    "sshd.conf": "StrictModes no\nUsePAM no\nPermitRootLogin yes\nAuthorizedKeysFile DIR/client.pub\n"
+    "SetEnv LD_LIBRARY_PATH=/lib/programs\n",
+}
+# What serves and what asks; DIR is where the files above are, with a page.
+SERVERS = {
+    "nginx, 2 workers, sendfile; curl": ("nginx -c DIR/nginx.conf", f"{CURL} {GET}DIR/page", ()),
+    "the same; wget": ("nginx -c DIR/nginx.conf", f"wget -q -O /dev/null {GET}DIR/page", ()),
+    "lighttpd; curl": ("lighttpd -D -f DIR/lighttpd.conf", f"{CURL} {GET}DIR/page", ()),
+    "Apache, event; curl": (
+        "apache2 -DFOREGROUND -f DIR/apache.conf", f"{CURL} {GET}DIR/page", ("/usr/lib/apache2/modules", *USERS),
+    ),
+    "HAProxy before nginx; curl": (
+        "sh -c '/usr/sbin/nginx -c DIR/behind.conf & exec /usr/sbin/haproxy -f DIR/haproxy.conf'",
+        f"{CURL} {GET}DIR/page", ("/usr/sbin/nginx", "/usr/sbin/haproxy"),
+    ),
+    "python3 -m http.server; curl": (
+        "/usr/bin/python3 -m http.server {port}", f"{CURL} {GET}DIR/page", (f"/usr/lib/python3.{sys.version_info[1]}",),
+    ),
+    "Go, net/http; curl": ("DIR/go-server {port}", f"{CURL} {GET}DIR/page", ()),
+    "Node; curl": ("node DIR/server.js {port}", f"{CURL} {GET}DIR/page", ()),
+    "rsync, daemon": (
+        "rsync --daemon --no-detach --port={port} --config=DIR/rsyncd.conf",
+        "rsync -q --port={port} rsync://{sender}/allDIR/page /tmp/", (),
+    ),
+    "OpenSSH": (
+        f"sh -c '{SECRETS.format(key='DIR/host')} /usr/sbin/sshd -D -e -f DIR/sshd.conf -h /tmp/key -p {{port}}'",
+        f"sh -c '{SECRETS.format(key='DIR/client')} /usr/bin/ssh -q {SSH} root@{{sender}} "
+        "/bin/cat DIR/page > /dev/null'",
+        ("/usr/sbin/sshd", "/usr/bin/ssh", "/bin/cat", "/bin/bash", "/run/sshd", *USERS),
+    ),
+}  # fmt: skip
+
+
+def prepare(directory: Path) -> None:
+    for name, text in FILES.items():
+        (directory / name).write_text(text.replace("DIR", str(directory)).replace("LISTEN", "5201"))
+    behind = FILES["nginx.conf"].replace("LISTEN", "127.0.0.1:8080")
+    (directory / "behind.conf").write_text(behind)
+    (directory / "page").write_bytes(os.urandom(PAGE_BYTES))
+    if shutil.which("go"):
+        environment = {**os.environ, "CGO_ENABLED": "0", "GO111MODULE": "off"}
+        build = ["go", "build", "-o", "go-server", "server.go"]
+        subprocess.run(build, cwd=directory, env=environment, check=True)
+    if shutil.which("ssh-keygen"):
+        for key in ("host", "client"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", directory / key], check=True)
+
+
+def measured(name: str, cc: str, share: float, repeat: int, directory: Path) -> pl.DataFrame:
+    """Return the row of a run of 3 s: 20 Mbit/s, 10 ms, a buffer of four BDP."""
+    sender, receiver, more = (part if isinstance(part, tuple) else part.replace("DIR", str(directory))
+                              for part in SERVERS[name])  # fmt: skip
+    files = [str(file) for file in directory.iterdir() if file.name not in ("go-server", "server.go")]
+    return brobust.run(
+        {
+            "path": {"bandwidth": "20mbit", "buffer": "4bdp"}, "duration": "3s", "flows": [{"cc": cc}],
+            "contention": {"share": share, "timeslice": "10ms"},
+            "programs": {"sender": sender, "receiver": receiver, "waits": "sender", "files": [*files, *more]},
+        },
+        repeat=repeat,
+    ).runs  # fmt: skip
+
+
+def each(directory: Path) -> None:
+    cells = [(cc, share) for cc in ("cubic", "bbr") for share in (1, 0.25)]
+    print("| server; client | " + " | ".join(f"{cc}, {share:.0%}" for cc, share in cells) + " | twice the same |")
+    print("|---|" + "--:|" * len(cells) + "---|")
+    for name in SERVERS:
+        texts = []
+        try:
+            for cc, share in cells:
+                runs = pl.concat([measured(name, cc, share, repeat, directory) for repeat in range(SEEDS)])
+                rates = runs["throughput_mbps"].to_list()
+                spread = f" ({min(rates):.1f} to {max(rates):.1f})" if max(rates) - min(rates) >= 0.1 else ""
+                texts.append(f"{statistics.median(rates):.1f}{spread}")
+            again = measured(name, cc, share, 0, directory)
+            same = again["packet_hash"][0] == runs["packet_hash"][0]
+        except BrobustError as refusal:
+            print(f"{name}: {refusal}", file=sys.stderr)
+            continue
+        print(f"| {name} | {' | '.join(texts)} | {'yes' if same else '**no**'} |", flush=True)
+
+
+FIGURES = ("first_byte_median_ms", "request_median_ms", "request_p99_ms")
+
+
+def tail(datasets: list[Path], figure: Path) -> None:
+    runs = pl.concat([Dataset.open(one).runs() for one in datasets]).filter(pl.col("outcome") == "ok")
+    control = (
+        pl.when(pl.col("pacing") == "kept").then(pl.col("cc") + ", kept schedule").otherwise("cc").alias("control")
+    )
+    runs, told = runs.with_columns(control), pl.concat([Dataset.open(one).requests() for one in datasets])
+    rows = dict(iter(runs.group_by("share", "control", maintain_order=True)))
+    heads = ("first byte, median", "median", "99 %", "99.9 % of all runs")
+    print("| CPU share | control | " + " | ".join(heads) + " |\n|---|---|" + "--:|" * len(heads))
+    for (share, name), of in sorted(rows.items(), key=lambda one: (-one[0][0], one[0][1])):
+        texts = []
+        for column in FIGURES:
+            values = of[column].drop_nulls()
+            missing = len(values) < len(of)
+            low, high = values.min(), values.max()
+            texts.append("-" if missing else f"{values.median():.0f} ({low:.0f} to {high:.0f})")
+        took = told.join(of, on="run", how="semi")["completion_ms"].fill_null(float("inf")).sort()
+        texts.append(f"{took[-(-len(took) * 999 // 1000) - 1]:.0f}")
+        print(f"| {share:.0%} | {name} | {' | '.join(texts)} |")
+    repeats, asked = (of["run"].n_unique() for of in rows.values()), [of["requests"].sum() for of in rows.values()]
+    unanswered = sum(of["requests"].sum() - of["requests_answered"].sum() for of in rows.values())
+    print(f"\nn = {min(repeats)} runs of each, {min(asked)} requests, of which in all cells {unanswered} had no answer")
+    draw(rows, figure)
+
+
+def draw(rows: dict[tuple[float, str], pl.DataFrame], to: Path) -> None:
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True)
+    for axis, column, title in zip(
+        axes, ("request_median_ms", "request_p99_ms"), ("median", "99th percentile"), strict=True
+    ):
+        for marker, name in zip("osv^Dx", sorted({name for _, name in rows}), strict=False):
+            places = sorted(share for share, of in rows if of == name)
+            middles, below, above = [], [], []
+            for share in places:
+                values = rows[share, name][column].fill_null(float("inf"))
+                middle = values.median()
+                middles.append(middle)
+                below.append(middle - values.min())
+                above.append(values.max() - middle)
+            axis.errorbar(
+                [share * 100 for share in places], middles, [below, above], marker=marker, capsize=3, label=name
+            )
+        axis.set(title=title, xlabel="CPU share of the server [%]", yscale="log")
+        axis.set_yticks([20, 50, 100, 200, 500], ["20", "50", "100", "200", "500"])
+        axis.tick_params(which="minor", left=False, labelleft=False)
+        axis.grid(alpha=0.3, which="both")
+    axes[0].set_ylabel("time of a request [ms]")
+    axes[0].legend()
+    figure.tight_layout()
+    figure.savefig(to, dpi=110)
+
+
+def main() -> None:
+    match sys.argv[1:]:
+        case ["each"]:
+            with tempfile.TemporaryDirectory(prefix="servers-") as scratch:
+                directory = Path(scratch)
+                prepare(directory)
+                each(directory)
+        case ["tail", *datasets, figure] if datasets:
+            tail([Path(one) for one in datasets], Path(figure))
+        case _:
+            sys.exit("servers: give each, or tail, datasets and the figure's file")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""Servers as senders in virtual time: who waits and who asks, and what clients told of their requests."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import brobust
+from brobust.dataset import Dataset
+from brobust.errors import BadInput, RunFailed
+from brobust.scenario import Grid, Run
+from brobust.virtual import requests
+from conftest import BROBUST
+from test_programs import compiled
+
+ASK = "brobust-client get http://{sender}:{port}/ --rate 50 --for {seconds}"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("servers") / "page_server", "page_server", "-static")
+
+
+def run(server: Path, words: str = "", receiver: str = ASK, **more: Any) -> brobust.api.Result:
+    of_programs = {"sender": f"{server} {{port}} 20000 {words}", "receiver": receiver, "waits": "sender"}
+    path = {"bandwidth": "20mbit", **more.pop("path", {})}
+    return brobust.run({"path": path, "duration": "1s", "programs": of_programs, **more})
+
+
+class TestRequests:
+    def told(self, *completion_ms: float | None, status: int = 200) -> dict[str, Any]:
+        of_all = (
+            {"due_s": 0.1, "first_byte_ms": 1.0, "completion_ms": ms, "bytes": 9, "status": status}
+            for ms in completion_ms
+        )
+        lines = [json.dumps({"request": one}).encode() + b"\n" for one in of_all]
+        return {"flow": 0, "stdout": b"begins\n" + b"".join(lines) + b"ends\n"}
+
+    def figures(self, *ended: dict[str, Any]) -> dict[str, Any]:
+        scenario = Grid.from_flags({"duration": "2s"}).scenarios[0]
+        return requests.figures(requests.taken_out(list(ended), Run(scenario, 0)), scenario)
+
+    def test_they_are_taken_out_of_what_a_program_printed(self) -> None:
+        ended = self.told(2.0, 4.0)
+        found = self.figures(ended)
+        assert ended["stdout"] == b"begins\nends\n"
+        assert (found["requests"], found["requests_answered"], found["requests_per_s"]) == (2, 2, 1)
+
+    def test_quantiles_are_of_all_of_them_and_one_without_an_answer_took_longest(self) -> None:
+        found = self.figures(self.told(*map(float, range(1, 100)), None))
+        assert (found["requests"], found["requests_answered"]) == (100, 99)
+        assert found["request_median_ms"] == 50
+        assert found["request_p99_ms"] == 99 and found["request_p999_ms"] is None
+
+    def test_an_answer_that_is_an_error_is_none(self) -> None:
+        found = self.figures(self.told(1.0, status=503))
+        assert found["requests_answered"] == 0 and found["request_median_ms"] is None
+
+    def test_without_any_there_are_no_figures(self) -> None:
+        assert self.figures({"flow": 0, "stdout": b"a line\n"}) == {}
+
+    @pytest.mark.parametrize("line", [b"{}}", b'{"due_s": null}}', b'{"due_s": 1, "status": "x"}}', b""])
+    def test_a_line_that_is_no_request_is_refused_in_one_line(self, line: bytes) -> None:
+        with pytest.raises(RunFailed, match=r"^a program printed .* is no request as docs/servers.md has it$"):
+            self.figures({"flow": 0, "stdout": requests.BEGINNING + line + b"\n"})
+
+
+def test_who_waits_is_one_of_the_two_ends_and_says_nothing_by_default() -> None:
+    given = {"programs": {"sender": "a", "receiver": "b"}}
+    before = Grid.from_flags(given).scenarios[0]
+    assert before.programs.waits is None and before.hash == "161933fd246c"
+    with pytest.raises(
+        BadInput, match=r"programs\.waits: 'both' is not allowed: input should be 'sender' or 'receiver'"
+    ):
+        Grid.from_flags({"programs": {**given["programs"], "waits": "both"}})
+
+
+@pytest.mark.virtual
+class TestRuns:
+    def test_a_server_that_sends_is_asked_and_the_same_run_sends_the_same_packets(self, server: Path) -> None:
+        first, again = (run(server, contention={"share": 0.5}) for _ in range(2))
+        assert first.runs["packet_hash"].to_list() == again.runs["packet_hash"].to_list()
+        assert first.requests.equals(again.requests)
+        (row,) = first.runs.iter_rows(named=True)
+        assert row["requests"] == row["requests_answered"] == len(first.requests) > 25
+        assert first.requests["bytes"].unique().to_list() == [20000]
+        # Twice a round trip of 10 ms, and at 20 Mbit/s 20 kB take 8 ms.
+        assert 10 + 8 <= first.requests["completion_ms"].min() <= row["request_median_ms"] <= row["request_p99_ms"]
+        assert set(first.connections["sender_port"]) == {5201} and set(first.connections["flow"]) == {0}
+        assert row["throughput_mbps"] == pytest.approx(row["requests"] * 20000 * 8e-6, rel=0.1)
+
+    def test_flows_are_told_apart_by_the_port_at_which_the_server_waits(self, server: Path) -> None:
+        result = run(server, flows=[{"cc": "bbr"}, {"cc": "bbr"}], path={"ip_version": 6})
+        assert set(result.connections.select("flow", "sender_port").iter_rows()) == {(0, 5201), (1, 5202)}
+        assert set(result.requests["flow"]) == {0, 1}
+
+    def test_a_run_begins_when_the_server_listens(self, server: Path) -> None:
+        result = run(server, "late")
+        assert 0 < result.connections["first_s"].min() < 0.2
+        assert result.runs["requests_answered"][0] > 25
+
+    def test_the_receiver_may_be_the_one_who_is_waited_for(self, server: Path) -> None:
+        of_programs = {"sender": ASK.replace("{sender}", "{receiver}"), "receiver": f"{server} {{port}} 20000 late"}
+        result = brobust.run({"duration": "1s", "programs": {**of_programs, "waits": "receiver"}})
+        assert result.runs["requests_answered"][0] > 25 and set(result.connections["receiver_port"]) == {5201}
+
+    def test_a_server_may_send_by_sendfile_without_copies_and_by_io_uring(self, server: Path) -> None:
+        result = run(server, "mixed", ASK.replace("--rate 50", "--rate 20"))
+        assert result.runs["requests_answered"][0] == len(result.requests) > 10
+        assert result.programs["stderr"].to_list() == ["", ""]
+
+    @pytest.mark.parametrize(
+        ("words", "refusal"),
+        [
+            ("never", r"page_server at the sender 1 does not listen after 32 s of virtual time, and programs\.waits "),
+            ("dies", r"sender of flow 0 \(page_server\) ended with status 3 1\.000 s before the run: no page$"),
+            ("error", r"\(brobust-client\) ended with status 1 .*: none of \d+ requests .*; the first: status 503$"),
+            ("silent", r"\(brobust-client\) ended .*: none of \d+ requests was answered; the first: it did not end$"),
+        ],
+    )  # fmt: skip
+    def test_what_a_server_does_wrong_is_one_line(self, server: Path, words: str, refusal: str) -> None:
+        with pytest.raises(RunFailed, match=refusal) as failure:
+            run(server, words)
+        assert "\n" not in str(failure.value)
+
+    def test_a_client_that_hangs_ends_with_the_run(self, server: Path) -> None:
+        result = run(server, receiver="sleep 100")
+        assert result.programs["ended_s"].to_list() == [None, None] and math.isfinite(result.runs["wall_s"][0])
+
+    def test_the_command_line_shows_the_times_and_keeps_each_request(self, server: Path, tmp_path: Path) -> None:
+        sender, options = f"{server} {{port}} 20000", ["--waits", "sender", "--duration", "1s", "--repeat", "1"]
+        command = [BROBUST, "run", "--sender-program", sender, "--receiver-program", ASK, *options, "--share", "1"]
+        shown = subprocess.run(
+            [*command, "--out", "a"], cwd=tmp_path, capture_output=True, text=True, check=True
+        ).stdout  # fmt: skip
+        assert "req/s" in shown and "p99 ms" in shown and '{"request"' not in shown
+        told = Dataset.open(tmp_path / "a").requests()
+        assert len(told) > 25 and told["status"].unique().to_list() == [200]
