@@ -1,7 +1,7 @@
-//! Recordings: what threads did, as a Parquet file, and off-times for a replay, from such a file, from a dataset of
-//! `brobust run`, or from a table of the user's own. python/brobust/contention/recordings.py reads the same ones.
+//! Recordings: what threads did, as a Parquet file, and off-times for a replay, from such a file or from a table of the
+//! user's own. python/brobust/contention/recordings.py reads the same ones, and datasets of `brobust run`.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +25,6 @@ use crate::files;
 const MAX_TIME_S: f64 = 1e8;
 
 /// As in python/brobust/files.py and contention/recordings.py.
-const MAX_TEXT: u64 = 4_000_000;
 const MAX_BYTES: u64 = 1_000_000_000;
 /// A small Parquet file may hold any number of equal rows.
 const MAX_ROWS: usize = 20_000_000;
@@ -102,15 +101,17 @@ fn kind(state: State, length_ns: u64) -> &'static str {
 
 /// Returns begin and length (ns) of every off-time, in order, without overlap; they count from the start of the run.
 ///
-/// `recording` is DIR or DIR#RUN for a dataset, or FILE or FILE#THREAD for CSV or Parquet with columns start_s and
-/// duration_ms; where there is a column kind, its rows that are not `off` are left out.
+/// `recording` is FILE or FILE#THREAD, CSV or Parquet with columns start_s and duration_ms; where there is a column kind,
+/// its rows that are not `off` are left out.
 pub fn offtimes(recording: &str) -> Result<Vec<(u64, u64)>> {
     let refuse = |what: &str| Err(Refusal::bad_input(format!("replay: {recording} {what}")));
     let (name, part) = recording.split_once('#').unwrap_or((recording, ""));
     let path = Path::new(name);
-    let rows = if path.is_dir() { of_dataset(path, part)? } else { of_file(path, part)? };
+    if path.is_dir() {
+        return refuse("is a directory; `brobust run --replay` takes datasets");
+    }
     let mut times = Vec::new();
-    for Row { start_s, duration_ms, .. } in rows {
+    for Row { start_s, duration_ms, .. } in of_file(path, part)? {
         match (start_s, duration_ms) {
             (Cell::Number(start), Cell::Number(duration)) => times.push((start, duration)),
             (Cell::None, _) | (_, Cell::None) => {}
@@ -143,41 +144,6 @@ pub fn offtimes(recording: &str) -> Result<Vec<(u64, u64)>> {
         ));
     }
     Ok(offtimes)
-}
-
-fn of_dataset(directory: &Path, run: &str) -> Result<Vec<Row>> {
-    let name = directory.display();
-    let refuse = |why: &str| Err(Refusal::bad_input(format!("{name} holds no dataset: its dataset.json {why}")));
-    match files::read(&directory.join("dataset.json"), MAX_TEXT) {
-        Ok(about) if serde_json::from_slice(&about).is_ok_and(|about: serde_json::Value| about.is_object()) => {}
-        Ok(_) => return refuse("is no table in JSON"),
-        Err(why) => return refuse(&why),
-    }
-    let files = fs::read_dir(directory.join("offtimes")).into_iter().flatten().flatten();
-    let stem = |path: &Path| {
-        path.extension().filter(|found| *found == "parquet").and(path.file_stem()?.to_str()).map(str::to_owned)
-    };
-    let mut runs: Vec<String> = files.filter_map(|entry| stem(&entry.path())).collect();
-    runs.sort();
-    let run = match &runs[..] {
-        [only] if run.is_empty() => only,
-        _ => run,
-    };
-    if !runs.iter().any(|known| known == run) {
-        let named = match run {
-            "" => format!("the off-times of {} runs", runs.len()),
-            run => format!("no off-times of run {run}"),
-        };
-        let known = match &runs[..] {
-            [] => "none".to_owned(),
-            runs => some_of(runs, 3) + if runs.len() > 3 { ", ..." } else { "" },
-        };
-        return Err(Refusal::bad_input(format!("replay: {name} holds {named}; give {name}#RUN with one of: {known}")));
-    }
-    let file = directory.join("offtimes").join(format!("{run}.parquet"));
-    let mut rows = read(&file)?.rows;
-    rows.retain(|row| row.is_off() && matches!(row.sender, Cell::Number(1.0)));
-    Ok(rows)
 }
 
 fn of_file(file: &Path, thread: &str) -> Result<Vec<Row>> {
@@ -236,7 +202,6 @@ struct Row {
     duration_ms: Cell,
     kind: Cell,
     thread: Cell,
-    sender: Cell,
 }
 
 #[derive(Default)]
@@ -254,7 +219,6 @@ impl Row {
             "duration_ms" => Some(&mut self.duration_ms),
             "kind" => Some(&mut self.kind),
             "thread" => Some(&mut self.thread),
-            "sender" => Some(&mut self.sender),
             _ => None,
         }
     }
@@ -394,6 +358,7 @@ fn csv_lines(text: &str) -> Vec<Vec<String>> {
 mod tests {
     use super::*;
     use brobust_contention::Interval;
+    use std::fs;
     use std::os::unix::fs::symlink;
     use std::path::PathBuf;
 
@@ -476,7 +441,7 @@ mod tests {
         assert!(refused("start_s,duration_ms\n1,0\n").contains("holds no off-time"));
         assert!(refused("start_s,duration_ms\n1,2000\n2,10\n").contains("overlap, at 1 s and 2 s"));
         assert!(offtimes("no-such.csv").unwrap_err().text.contains("no-such.csv: cannot be read (no such file"));
-        let empty = offtimes(&scratch.0.display().to_string()).unwrap_err().text;
-        assert!(empty.contains("holds no dataset"));
+        let directory = offtimes(&scratch.0.display().to_string()).unwrap_err().text;
+        assert!(directory.contains("is a directory"));
     }
 }

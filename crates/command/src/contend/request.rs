@@ -61,7 +61,7 @@ pub struct Options {
     /// timeslices), replay (the burner at recorded off-times) [default: deadline]
     #[arg(long, value_name = "NAME")]
     driver: Option<String>,
-    /// Off-times recorded elsewhere: FILE, FILE#THREAD, DATASET#RUN
+    /// Off-times recorded elsewhere: FILE or FILE#THREAD
     #[arg(long, value_name = "RECORDING")]
     pub replay: Option<String>,
     /// Burner, several threads: off their CPUs in or out of phase, or random
