@@ -447,8 +447,8 @@ def cell(samples: Sequence[Sample], key: str) -> str:
     found = figures(samples, key)
     if found is None:
         return ""
-    median, least, greatest = map(short, found)
-    return median if least == greatest else f"{median} ({least}-{greatest})"
+    median, low, high = map(short, found)
+    return median if low == high else f"{median} ({low}-{high})"
 
 
 def short(value: float) -> str:
@@ -479,7 +479,7 @@ def plain(answer: Answer, repeat_it: str) -> dict[str, Any]:
                 "name": name,
                 "n": len(samples),
                 "goal": answer.goals.get(name),
-                **{key: dict(zip(("median", "least", "greatest"), f, strict=True)) for key, f in found.items() if f},
+                **{key: dict(zip(("median", "min", "max"), f, strict=True)) for key, f in found.items() if f},
             }
         )
     return {"title": answer.title, "command": repeat_it, "note": answer.note, "columns": answer.columns, "rows": rows}

@@ -31,8 +31,8 @@ def main(kernel: Annotated[list[str] | None, typer.Option(help="of VMs")] = None
     verifier_counts.FILE.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
     print(f"| control | {' | '.join(found)} |\n|---|{'--:|' * len(found)}")
     for control in controls:
-        most = [f"{max(counts[control].values()):,}" for counts in found.values()]
-        print(f"| {control} | {' | '.join(most)} |")
+        largest = [f"{max(counts[control].values()):,}" for counts in found.values()]
+        print(f"| {control} | {' | '.join(largest)} |")
 
 
 if __name__ == "__main__":

@@ -59,10 +59,10 @@ def costs(work: Callable[[], object], who: int = resource.RUSAGE_SELF) -> tuple[
 def connections(count: int) -> Iterator[None]:
     """Open idle connections over loopback, with both ends in this process."""
     # As many as allowed: a container may not raise its limit.
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    if 2 * count + 100 > most:
-        sys.exit(f"--idle {count} takes {2 * count + 100} open files, and {most} are allowed (ulimit -Hn); give fewer")
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    if 2 * count + 100 > limit:
+        sys.exit(f"--idle {count} takes {2 * count + 100} open files, and {limit} are allowed (ulimit -Hn); give fewer")
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=1000))
         for _ in range(count):

@@ -318,11 +318,11 @@ def test_whenever_a_writer_is_killed_no_run_is_lost_or_counted_twice(
 def test_whoever_reads_while_files_are_merged_reads_all(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     for letter in "abc":
         dataset.append(f"{letter}-0", _rates(f"{letter}-0"))
-    listed = parts.there(dataset.directory / "throughput")
+    listed = parts.current(dataset.directory / "throughput")
     dataset.compact()
     listings = iter([listed])
-    there = parts.there
-    monkeypatch.setattr(parts, "there", lambda directory: next(listings, None) or there(directory))
+    current = parts.current
+    monkeypatch.setattr(parts, "current", lambda directory: next(listings, None) or current(directory))
     read, _, unreadable = parts.read(dataset.directory / "throughput", lambda rows: rows)
     assert sum(map(len, read)) == 6 and not unreadable
 

@@ -95,7 +95,7 @@ def test_a_child_ends_with_its_parent_also_if_that_ended_before_it_began(
 ) -> None:
     parent = child(
         "import subprocess, time\nfrom brobust.host import children\n"
-        "print(subprocess.Popen(children.ends_with_us(['sleep', '1000'])).pid, flush=True); time.sleep(1000)"
+        "print(subprocess.Popen(children.killed_with_parent(['sleep', '1000'])).pid, flush=True); time.sleep(1000)"
     )
     pid = int(said(parent))
     assert eventually(lambda: psutil.Process(pid).name() == "sleep")
@@ -103,7 +103,8 @@ def test_a_child_ends_with_its_parent_also_if_that_ended_before_it_began(
     parent.wait()
     assert eventually(lambda: not _runs(pid))
     # As if the parent were killed between fork and prctl: the process that starts the command is not the expected one.
-    orphan = [str(os.getpid() + 1) if word == str(os.getpid()) else word for word in children.ends_with_us(["true"])]
+    command = children.killed_with_parent(["true"])
+    orphan = [str(os.getpid() + 1) if word == str(os.getpid()) else word for word in command]
     assert subprocess.run(orphan, check=False).returncode != 0
 
 

@@ -322,7 +322,7 @@ def test_sheets_have_a_row_per_claim_and_per_cell(evidence: Evidence) -> None:
 
 @pytest.mark.parametrize(("some", "of", "low", "high"), [(0, 10, 0, 0.278), (5, 10, 0.237, 0.763), (30, 30, 0.886, 1)])
 def test_a_part_of_the_runs_has_an_interval(some: int, of: int, low: float, high: float) -> None:
-    assert confidence.of_part(some, of) == pytest.approx((low, high), abs=0.001)  # Wilson's
+    assert confidence.of_proportion(some, of) == pytest.approx((low, high), abs=0.001)  # Wilson's
 
 
 def _by_rtt(bound: float, see: tuple[str, ...] = ()) -> tuple[Claim, list[twins.Twins]]:

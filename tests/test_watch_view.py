@@ -352,7 +352,7 @@ CAN_BE_UNKNOWN = (
 
 
 def _detail(flow: Flow) -> str:
-    return "\n".join([text.who_and_why(flow).plain, *map(": ".join, text.evidence(flow))])
+    return "\n".join([text.flow_and_cause(flow).plain, *map(": ".join, text.evidence(flow))])
 
 
 def test_histories_reach_back_a_limited_number_of_sweeps() -> None:

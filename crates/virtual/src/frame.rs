@@ -109,7 +109,7 @@ pub fn decode(bytes: &[u8], each: impl FnMut(Frame)) -> Result<(), String> {
     decode_at_most(MAX_FRAMES, bytes, each)
 }
 
-fn decode_at_most(most: usize, bytes: &[u8], mut each: impl FnMut(Frame)) -> Result<(), String> {
+fn decode_at_most(max_frames: usize, bytes: &[u8], mut each: impl FnMut(Frame)) -> Result<(), String> {
     let mut rest = bytes;
     let mut frames = 0;
     while !rest.is_empty() {
@@ -129,8 +129,8 @@ fn decode_at_most(most: usize, bytes: &[u8], mut each: impl FnMut(Frame)) -> Res
         let carried = &rest[head_length + header..used];
         let frame = parse(&head, &rest[head_length..head_length + header], carried)?;
         frames += frame.headers.payload.checked_div(head.gso_size.into()).unwrap_or(0) as usize + 1;
-        if frames > most {
-            return Err(format!("it left more than {most} packets at a time"));
+        if frames > max_frames {
+            return Err(format!("it left more than {max_frames} packets at a time"));
         }
         segment(frame, u32::from(head.gso_size), &mut each)?;
         rest = &rest[record..];

@@ -245,15 +245,12 @@ impl Scenario {
             }
         }
         if !TSO_SIZES.contains(&self.tso_max_size) {
-            let (least, most) = (TSO_SIZES.start(), TSO_SIZES.end());
-            return Err(format!("nic.tso_max_size: {} is not between {least} and {most} bytes", self.tso_max_size));
+            let (min, max) = (TSO_SIZES.start(), TSO_SIZES.end());
+            return Err(format!("nic.tso_max_size: {} is not between {min} and {max} bytes", self.tso_max_size));
         }
         if self.tso_max_size > LARGEST_WITHOUT_BIG_TCP && self.programs.is_some() {
-            let most = LARGEST_WITHOUT_BIG_TCP;
-            return Err(format!(
-                "nic.tso_max_size: {} with programs, which have up to {most} bytes",
-                self.tso_max_size
-            ));
+            let max = LARGEST_WITHOUT_BIG_TCP;
+            return Err(format!("nic.tso_max_size: {} with programs, which have up to {max} bytes", self.tso_max_size));
         }
         if ![4, 6].contains(&self.ip_version) {
             return Err(format!("path.ip_version: {} is not 4 or 6", self.ip_version));

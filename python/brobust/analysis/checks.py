@@ -303,7 +303,7 @@ class Part(Check):
             inside &= pl.col("value") <= self.below
         fit = int(runs.select(inside.sum()).item())
         part = fit / len(runs)
-        low, high = confidence.of_part(fit, len(runs))
+        low, high = confidence.of_proportion(fit, len(runs))
         values = runs["value"].to_list()
         median = self._show(statistics.median(values), confidence.of_median(values))
         text = f"{part:.0%} [{low:.0%}, {high:.0%}] of the runs; median {median}"

@@ -35,7 +35,7 @@ def of_ratio(values: Sequence[float], over: Sequence[float]) -> Interval | None:
     return _bootstrap([values, over], lambda medians: medians[0] / medians[1])
 
 
-def of_part(some: int, of: int) -> Interval:
+def of_proportion(some: int, of: int) -> Interval:
     """Return the interval of a part of the runs, some / of (E. B. Wilson, 1927): it is right for few runs, too."""
     z2 = NORMAL_QUANTILE**2
     middle = (some + z2 / 2) / (of + z2)

@@ -58,13 +58,13 @@ class Evidence:
         self._tables = tables
         self._runs = pl.Series("run", sorted(runs), dtype=pl.String)
 
-    def _of_these(self, frame: pl.DataFrame) -> pl.DataFrame:
+    def _of_its_runs(self, frame: pl.DataFrame) -> pl.DataFrame:
         return frame.filter(pl.col("run").is_in(self._runs.implode()))
 
     @cached_property
     def flows(self) -> pl.DataFrame:
         """One row per run and flow."""
-        return self._of_these(self._tables.runs)
+        return self._of_its_runs(self._tables.runs)
 
     @cached_property
     def throughput(self) -> pl.DataFrame:
@@ -74,18 +74,18 @@ class Evidence:
     @cached_property
     def flow_throughput(self) -> pl.DataFrame:
         """The throughput of each flow of a run over time, Mbit/s."""
-        return self._of_these(self._tables.throughput)
+        return self._of_its_runs(self._tables.throughput)
 
     @cached_property
     def samples(self) -> pl.DataFrame:
-        return self._of_these(self._tables.samples)
+        return self._of_its_runs(self._tables.samples)
 
     @cached_property
     def trains(self) -> pl.DataFrame:
         """Every packet of a flow's data when it reached the link, but the first: `gap_ms` since the one before, and
         `train`, the number of packets of its train. In a train each follows within TRAIN_GAP_MS."""
         data = (pl.col("direction") == "data") & (pl.col("payload_bytes") > 0)
-        sent = self._of_these(self._tables.packets.filter(data)).sort("run", "flow", "time_s", maintain_order=True)
+        sent = self._of_its_runs(self._tables.packets.filter(data)).sort("run", "flow", "time_s", maintain_order=True)
         of_flow = ["run", "flow"]
         gap = (pl.col("time_s").diff().over(of_flow) * 1e3).alias("gap_ms")
         begins = (pl.col("gap_ms").is_null() | (pl.col("gap_ms") >= TRAIN_GAP_MS)).cum_sum().over(of_flow)
@@ -95,7 +95,7 @@ class Evidence:
 
     @cached_property
     def timeslices(self) -> pl.DataFrame:
-        return self._of_these(self._tables.timeslices)
+        return self._of_its_runs(self._tables.timeslices)
 
     @cached_property
     def runs(self) -> pl.DataFrame:
@@ -239,7 +239,7 @@ def first_flow_queue_share(evidence: Evidence) -> pl.DataFrame:
     return of_flow.group_by("run").agg((queue.filter(first).sum() / queue.sum()).alias("value"))
 
 
-def _together(evidence: Evidence, number: int) -> pl.DataFrame:
+def _while_all_send(evidence: Evidence, number: int) -> pl.DataFrame:
     ends = evidence.flows.group_by("run").agg(begun=pl.col("start_s").max(), ended=pl.col("stop_s").min())
     of_flow = evidence.flow_throughput.filter(pl.col("flow") == number).join(ends, on="run")
     time = pl.col("time_s")
@@ -249,12 +249,12 @@ def _together(evidence: Evidence, number: int) -> pl.DataFrame:
 
 def first_flow_together_mbps(evidence: Evidence) -> pl.DataFrame:
     """The first flow's throughput while all flows send, from 10 s after the last one's start on."""
-    return _together(evidence, 0)
+    return _while_all_send(evidence, 0)
 
 
 def second_flow_together_mbps(evidence: Evidence) -> pl.DataFrame:
     """The second flow's throughput while all flows send, from 10 s after the last one's start on."""
-    return _together(evidence, 1)
+    return _while_all_send(evidence, 1)
 
 
 def queue_mean_ms(evidence: Evidence) -> pl.DataFrame:

@@ -98,8 +98,8 @@ def _share_off(name: str, requested: Contention, slices: TimeSlices, duration: i
     # Outside of that time the CPU was free.
     share = (contended - off) / contended
     # Of several vCPUs, one suffices: between all at once, and none together with another.
-    most = min(1.0, requested.vcpus * requested.share)
-    wanted = min(max(share, requested.share), most)
+    max_share = min(1.0, requested.vcpus * requested.share)
+    wanted = min(max(share, requested.share), max_share)
     if _is_off(share, wanted):
         yield (
             f"{name} had {share:.1%} of its CPU while it was taken away, instead of {wanted:.1%}: that time "

@@ -63,7 +63,7 @@ def name(first: int, last: int) -> str:
     return f"part-{first:07}-{last:07}.parquet"
 
 
-def there(directory: Path) -> list[Part]:
+def current(directory: Path) -> list[Part]:
     """Return the parts that count, oldest first."""
     found = _listed(directory)
     # A directory that changes while it is listed may show neither a merged file nor those that it has replaced.
@@ -106,7 +106,7 @@ def read(
     """Return the rows of a table with their `part`, the parts that they are of, and the files that cannot be read.
     `columns`: only these; `runs`: only the rows of these."""
     for _ in range(_TRIES):
-        found = there(directory)
+        found = current(directory)
         named, numbered = [p for p in found if not p.last], [p for p in found if p.last]
         frames, unreadable, good = [], {}, []
         for group in (named, numbered):
@@ -164,7 +164,7 @@ def merge(
 ) -> None:
     """Merge the newest files into one if there are so many that should be. `chosen` returns those of the rows that are
     kept. Files that cannot be read stay as they are."""
-    newest = _to_merge([part for part in there(directory) if part.last])
+    newest = _to_merge([part for part in current(directory) if part.last])
     if len(newest) < at_least:
         return
     try:

@@ -202,7 +202,7 @@ class Dataset:
         for name, columns in TABLES.items():
             if name in self._without:
                 continue
-            rows = _together([getattr(measured, name) for _, measured in of_runs], columns)
+            rows = _concatenated([getattr(measured, name) for _, measured in of_runs], columns)
             if not rows.is_empty():
                 directory = self.directory / name
                 files.make_directory(directory)
@@ -288,7 +288,7 @@ class Dataset:
         return self._table("programs")
 
     def _parts(self, table: str) -> list[Part]:
-        return parts.there(self.directory / table)
+        return parts.current(self.directory / table)
 
     def _table(self, name: str, runs: Collection[str] | None = None) -> pl.DataFrame:
         rows = self._read(name, runs=runs).select(*TABLES[name])
@@ -309,9 +309,9 @@ class Dataset:
         rows = pl.concat(frames) if frames else frame([], documented).with_columns(pl.lit(0, pl.Int64).alias(PART))
         if name == "runs":
             return rows.filter(_is_last()) if _measured_twice(rows) else rows
-        return rows if self._all_count(there) else self._that_count(rows)
+        return rows if self._all_are_latest(there) else self._latest(rows)
 
-    def _all_count(self, there: Sequence[Part]) -> bool:
+    def _all_are_latest(self, there: Sequence[Part]) -> bool:
         """Whether all the rows of these files are of the runs in runs/, and none of them of an earlier attempt."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnreadableFile)
@@ -321,14 +321,14 @@ class Dataset:
             return False
         return not frames or not _measured_twice(pl.concat(frames))
 
-    def _that_count(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def _latest(self, rows: pl.DataFrame) -> pl.DataFrame:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnreadableFile)
             runs = self._read("runs", ["run"])
         return rows.join(runs, on=["run", PART], how="semi", maintain_order="left")
 
 
-def _together(tables: Sequence[Rows | None], columns: dict[str, Column]) -> pl.DataFrame:
+def _concatenated(tables: Sequence[Rows | None], columns: dict[str, Column]) -> pl.DataFrame:
     """Return the rows of several runs as one frame."""
     frames = [table for table in tables if isinstance(table, pl.DataFrame) and not table.is_empty()]
     if len({tuple(table.schema.items()) for table in frames}) > 1:

@@ -58,7 +58,7 @@ def competitors_for(share: float) -> int | None:
 
 def _competitor(cpu: int, nice: str) -> subprocess.Popen[bytes]:
     """Start a process that is always busy, on that CPU, with that weight. It dies with brobust."""
-    command = children.ends_with_us(["nice", "-n", nice, "sh", "-c", "while :; do :; done"])
+    command = children.killed_with_parent(["nice", "-n", nice, "sh", "-c", "while :; do :; done"])
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     cpus.pin([process.pid], {cpu})
     cpus.weigh_session(process.pid, nice)

@@ -16,7 +16,7 @@ END_SECONDS = 0.5
 _IF_PARENT_LIVES = 'p=$1; shift; [ "$PPID" = "$p" ] && exec "$@"'
 
 
-def ends_with_us(command: Sequence[str]) -> list[str]:
+def killed_with_parent(command: Sequence[str]) -> list[str]:
     """Return the command such that the kernel kills it as soon as the thread that started it ends, even by kill -9."""
     guard = ["sh", "-c", _IF_PARENT_LIVES, "sh", str(os.getpid())]
     return ["setpriv", "--pdeathsig", "KILL", "--", *guard, *command]

@@ -101,7 +101,7 @@ def _compiled(
     """Compile the kernel, starting from a tree that an earlier build has kept if that fits. Return the tree, the
     congestion controls that our files add, and how many files a complete build compiles."""
     tree, built_by = scratch / "linux", kept.key([RECIPE, source.identity, order.hz, compiler()], ours)
-    controls = kept.brought_up_to_date(scratch, built_by, ours)
+    controls = kept.update(scratch, built_by, ours)
     complete = controls is None
     if controls is None:
         shutil.rmtree(tree, ignore_errors=True)

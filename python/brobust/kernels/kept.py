@@ -23,7 +23,7 @@ def key(decided: object, ours: Path) -> str:
     return hashlib.sha256(json.dumps([decided, our_files.hash_of(files)]).encode()).hexdigest()[:16]
 
 
-def brought_up_to_date(directory: Path, wanted: str, ours: Path) -> dict[str, Path] | None:
+def update(directory: Path, wanted: str, ours: Path) -> dict[str, Path] | None:
     """Copy our files into the kept tree of a build's directory and return the congestion controls that they add,
     as `bring_our_files` does; return None if the tree cannot be used for a build with this key."""
     try:

@@ -139,7 +139,7 @@ def configure(tree: Path, ours: Path, hz: int, log: Log, progress: Progress) -> 
     config = (tree / ".config").read_text()
     if f"CONFIG_HZ={hz}\n" not in config:
         raise BadInput(f"--hz: this tree's arch/um/Kconfig does not allow HZ={hz}; give `config HZ` a prompt there")
-    if missing := not_taken(wanted, config):
+    if missing := options_lacking(wanted, config):
         progress.note(f"Linux {version_of(tree)} does not know or allow: {', '.join(missing)}")
 
 
@@ -177,7 +177,7 @@ def make_tick_settable(kconfig: Path, hz: int) -> None:
         kconfig.write_text(text.replace(block[0], with_tick))
 
 
-def not_taken(wanted: Sequence[str], config: str) -> list[str]:
+def options_lacking(wanted: Sequence[str], config: str) -> list[str]:
     """Return the lines of the fragment that are missing in the resulting .config."""
     have = set(config.splitlines())
     missing = [line for line in wanted if line.startswith("CONFIG_") and line not in have]

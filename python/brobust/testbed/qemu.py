@@ -27,7 +27,7 @@ from pathlib import Path
 
 from brobust.errors import GuestDied, MissingSupport, RunFailed, printable
 from brobust.host import cpus
-from brobust.host.children import ends_with_us
+from brobust.host.children import killed_with_parent
 from brobust.host.session import Session
 from brobust.kernels.vm import Kernel
 from brobust.testbed.agent import Agent
@@ -267,7 +267,7 @@ def as_nobody(accelerator: str, command: list[str]) -> list[str]:
     return [
         "setpriv", f"--reuid={USER}", f"--regid={_group()}", *groups, "--no-new-privs", "--inh-caps=-all",
         "--bounding-set=-all", "--",
-        *ends_with_us(command),
+        *killed_with_parent(command),
     ]  # fmt: skip
 
 

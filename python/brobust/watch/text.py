@@ -51,7 +51,7 @@ def cut(text: str, width: int) -> str:
     return f"{text[: width - end - 1]}…{text[len(text) - end :]}"
 
 
-def who_and_why(flow: Flow) -> Text:
+def flow_and_cause(flow: Flow) -> Text:
     """Return which socket this is, and its cause."""
     owner = f"user {flow['uid']}" + (f", network namespace {flow['netns']}" if flow["netns"] else "")
     if flow["interface"]:

@@ -29,11 +29,11 @@ from brobust.watch.text import (
     cells,
     cut,
     evidence,
+    flow_and_cause,
     history_lines,
     in_two_columns,
     socket_style,
     summary,
-    who_and_why,
 )
 
 # Width of each column, including the distance to the previous column. The longest cause and the longest name of a
@@ -241,7 +241,7 @@ class Detail(Shown):
         history = self.followed.histories.get(self.key)
         if history is None:  # the screen stays as it is
             return
-        who = who_and_why(history.flow)
+        who = flow_and_cause(history.flow)
         sweep = self.followed.sweep
         if sweep is not None and history.points[-1].sweep != sweep["sweep"]:
             who.append("\nClosed, or no longer among the sockets shown. This is its latest reading:", "yellow")

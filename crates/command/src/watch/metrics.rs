@@ -161,10 +161,10 @@ fn by_control(counts: &[Count]) -> BTreeMap<&str, Vec<&Count>> {
 }
 
 /// Returns at most `most` of the keys, those with the largest numbers.
-fn largest<Key: Ord>(numbers: BTreeMap<Key, usize>, most: usize) -> Vec<Key> {
+fn largest<Key: Ord>(numbers: BTreeMap<Key, usize>, count: usize) -> Vec<Key> {
     let mut all: Vec<(Reverse<usize>, Key)> = numbers.into_iter().map(|(key, number)| (Reverse(number), key)).collect();
     all.sort();
-    all.into_iter().take(most).map(|(_, key)| key).collect()
+    all.into_iter().take(count).map(|(_, key)| key).collect()
 }
 
 /// Returns the counts of the buckets of several distributions together, and the sum of all values.
@@ -201,7 +201,7 @@ fn pods(owners: &[OwnerReport]) -> Vec<Family> {
     let mut rate = family("brobust_pod_rate_bits_per_second", "Sum of the rates of a container's sockets");
     let mut throttled = family(
         "brobust_pod_throttled_ratio",
-        "Part of the window in which a CPU limit throttled the container; of several, the most",
+        "Part of the window in which a CPU limit throttled the container; of several, the maximum",
     );
     for ([namespace, pod, container], of) in by_pod {
         let labels: Labels = vec![("namespace", namespace), ("pod", pod), ("container", container)];
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_most_of_controls() {
+    fn controls_beyond_the_maximum_count_as_other() {
         let counts = (0..MAX_CONTROLS + 4).map(|number| count(&format!("cc{number:02}"), "undecided", number + 1));
         let text = shown(vec![report(counts.collect())], false);
         let shown = |cc: &str| format!("brobust_sockets{{cc=\"{cc}\",cause=\"undecided\"}}");
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_most_of_containers() {
+    fn containers_beyond_the_maximum_count_as_other() {
         let owners = (0..MAX_CONTAINERS + 2).map(|number| owned("web", &format!("pod{number:03}"), "app", number + 1));
         let text = shown(vec![SweepReport { owners: owners.collect(), ..report(vec![]) }], false);
         let other = "namespace=\"other\",pod=\"other\",container=\"other\"";

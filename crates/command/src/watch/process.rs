@@ -33,8 +33,8 @@ pub fn families() -> Vec<Family> {
     add("brobust_process_cpu_seconds", Kind::Counter, "User and system CPU time", cpu_s);
     let open = fs::read_dir("/proc/self/fd").ok().map(|entries| entries.count().saturating_sub(1) as f64);
     add("brobust_process_open_fds", Kind::Gauge, "Open file descriptors", open);
-    let most = getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(soft, _)| soft as f64);
-    add("brobust_process_max_fds", Kind::Gauge, "Maximum number of open file descriptors", most);
+    let max = getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(soft, _)| soft as f64);
+    add("brobust_process_max_fds", Kind::Gauge, "Maximum number of open file descriptors", max);
     families
 }
 

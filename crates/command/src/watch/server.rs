@@ -131,15 +131,15 @@ impl Connection {
     }
 
     /// Does what can be done without waiting. Returns whether the connection stays open.
-    fn advance(&mut self, metrics: &impl Fn(Format) -> String, most: usize) -> bool {
-        match self.step(metrics, most) {
+    fn advance(&mut self, metrics: &impl Fn(Format) -> String, max_bytes: usize) -> bool {
+        match self.step(metrics, max_bytes) {
             Ok(()) => false,
             Err(error) => error.kind() == ErrorKind::WouldBlock,
         }
     }
 
-    /// Ok: the other end has closed it.
-    fn step(&mut self, metrics: &impl Fn(Format) -> String, most: usize) -> io::Result<()> {
+    /// Reads, and answers, as far as that goes without waiting. Returns Ok once the other end has closed the connection.
+    fn step(&mut self, metrics: &impl Fn(Format) -> String, max_bytes: usize) -> io::Result<()> {
         let mut part = [0; 4096];
         loop {
             match &mut self.state {
@@ -149,7 +149,7 @@ impl Connection {
                         return Ok(());
                     }
                     request.extend_from_slice(part.get(..length).unwrap_or_default());
-                    if let Some(answer) = answer(request, metrics, most) {
+                    if let Some(answer) = answer(request, metrics, max_bytes) {
                         self.state = State::Answered(answer, 0);
                     }
                 }
@@ -172,7 +172,7 @@ impl Connection {
     }
 }
 
-/// Calls it again after a signal.
+/// Makes a system call, and makes it again after a signal has interrupted it.
 fn again(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
         match call() {
@@ -183,12 +183,12 @@ fn again(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
 }
 
 /// Returns the answer to a request of HTTP/1, or None while its head is not complete.
-fn answer(request: &[u8], metrics: &impl Fn(Format) -> String, most: usize) -> Option<Vec<u8>> {
+fn answer(request: &[u8], metrics: &impl Fn(Format) -> String, max_bytes: usize) -> Option<Vec<u8>> {
     let ends = [&b"\r\n\r\n"[..], b"\n\n"];
     if !ends.iter().any(|end| request.windows(end.len()).any(|part| part == *end)) {
         let too_long =
             || whole("431 Request Header Fields Too Large", "", "text/plain", "the request is too long\n", true);
-        return (request.len() > most).then(too_long);
+        return (request.len() > max_bytes).then(too_long);
     }
     let head = String::from_utf8_lossy(request);
     let mut lines = head.lines();
