@@ -129,7 +129,7 @@ mod tests {
     use brobust_layout::{headers::INET_DIAG, Field};
 
     use super::*;
-    use crate::fuzz::{answer, Parts};
+    use crate::answers::{answer, Parts};
     use crate::netlink::{message, Messages};
 
     fn read_one(bytes: &[u8]) -> Result<(Answer, Socket)> {

@@ -4,9 +4,10 @@
 //! table of connections, [`SockDiag::get`] is one lookup. Both take the lock of each socket that they report for a
 //! moment, so a sampler should find its sockets by a dump and then follow them one by one.
 
+#[cfg(test)]
+mod answers;
 mod bbr_info;
 mod bytes;
-pub mod fuzz;
 mod inet_diag;
 mod netlink;
 mod query;

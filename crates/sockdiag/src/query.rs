@@ -233,7 +233,7 @@ mod tests {
     use std::collections::VecDeque;
 
     use super::*;
-    use crate::fuzz::{answer, Parts};
+    use crate::answers::{answer, Parts};
     use crate::netlink::{NLMSG_DONE, NLMSG_ERROR, NLMSG_OVERRUN};
 
     type Datagram = std::result::Result<Vec<u8>, Errno>;
