@@ -269,15 +269,6 @@ def test_a_dry_run_changes_nothing(places: list[Path]) -> None:
 
 
 @needs_kernel
-def test_what_a_control_cannot_do_is_said_in_one_line_before_it_becomes_a_default(places: list[Path]) -> None:
-    for control, lines in (("bbr_steady", 1), (NAME, 0)):
-        planned = _brobust("cc", "load", control, "--dry-run", *_default_of(places))
-        assert planned.returncode == 0 and len(planned.stderr.splitlines()) == lines, planned.stderr
-        assert ("random loss" in planned.stderr) == bool(lines)
-    assert "random loss" not in _brobust("cc", "load", "bbr_steady", "--dry-run").stderr
-
-
-@needs_kernel
 def test_a_default_that_nobody_wrote_down_goes_back_to_one_that_is_there(places: list[Path]) -> None:
     """Set a default without recording it, as if the namespace had inherited it from init_net."""
     assert _brobust("cc", "load", NAME, "--pin").returncode == 0

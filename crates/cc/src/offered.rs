@@ -25,11 +25,6 @@ const WRAPPING: [(&str, &str, &str, &str); 4] = [
     ("cubic_shadow", "cubic", "brb_cubic", ""),
 ];
 
-/// The controls that a user must know something of before making them the default (docs/repair.md, "Random loss").
-const STEADY: [&str; 3] = ["bbr_steady", "brb_bbr1_steady", "brb_bbr3_steady"];
-const WARNING: &str =
-    "loses nine tenths of its rate with 0.5 % of random loss once the CPU is taken away; not for lossy paths";
-
 impl Offered {
     /// Returns all controls of ours, those that wrap one of the kernel's first.
     pub fn all() -> impl Iterator<Item = Offered> {
@@ -59,21 +54,16 @@ impl Offered {
     pub fn settings(&self, given: &[(String, String)]) -> Result<Vec<(&'static str, u32)>, ParamError> {
         params::settings(self.name, &self.params(), given)
     }
-
-    /// Returns what a user must know before making it the default.
-    pub fn warning(&self) -> Option<&'static str> {
-        STEADY.contains(&self.name).then_some(WARNING)
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Offered, STEADY, WRAPPING};
+    use super::{Offered, WRAPPING};
 
     #[test]
     fn the_tables_name_controls_that_exist() {
         let names: Vec<&str> = Offered::all().map(|offered| offered.name).collect();
-        for name in WRAPPING.iter().map(|row| row.0).chain(STEADY) {
+        for name in WRAPPING.iter().map(|row| row.0) {
             assert!(names.contains(&name), "{name} is not one of {names:?}");
         }
     }

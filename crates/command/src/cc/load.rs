@@ -13,7 +13,6 @@ use serde_json::json;
 
 use super::unload::print_holders;
 use super::{changes, clean_up, defaults, print, CONTROL};
-use crate::output::remark;
 use crate::{interrupt, Found, Stop};
 
 pub const EXAMPLES: &str = "Examples:
@@ -75,11 +74,6 @@ pub fn run(options: &Options) -> Found {
     clean_up()?;
     let request = Request { name, params, default_in: places(options.default, &options.netns)?, json: options.json };
     changes::check(name, &request.params)?;
-    if options.default {
-        if let Some(warning) = Offered::find(name).ok().and_then(|offered| offered.warning()) {
-            remark(&format!("{name} {warning}"));
-        }
-    }
     if options.dry_run {
         request.print_plan(options.pin)
     } else if options.pin {

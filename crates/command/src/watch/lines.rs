@@ -72,8 +72,8 @@ bandwidth estimate follows what is sent, so it falls as well.
 
 What to do about it:
   give the VM its CPU                       steal, or a CPU quota on its vCPUs, is the usual reason
-  brobust cc load bbr_steady --dry-run      keeps BBR's pacing schedule although the CPU is taken away; not for
-                                            paths with random loss (docs/repair.md)
+  brobust cc load bbr_steady --dry-run      keeps BBR's pacing schedule although the CPU is taken away
+                                            (docs/repair.md)
   brobust cc load bbr_robust --dry-run      the repair from 2BRobust, for 40 % of a CPU and more (docs/robust.md)
   if one CPU is busy with many flows        use fewer flows, larger bursts, or a faster CPU (docs/findings.md)
 
