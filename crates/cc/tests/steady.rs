@@ -131,7 +131,8 @@ fn losses_far_apart_bound_nothing() {
     let mut path = stalled();
     let before = path.conn.cwnd;
     for ack in 0..path.rounds(10) {
-        path.ack_with(|sample: &mut Sample| sample.losses = i32::from(ack % 2 == 0)); // of 20: 5 %
+        // One of 20: 5 %.
+        path.ack_with(|sample: &mut Sample| sample.losses = i32::from(ack % 2 == 0));
     }
     assert_eq!(path.conn.cwnd, before);
 }
