@@ -30,8 +30,8 @@ def patch(
     repair: Annotated[
         str,
         typer.Option(
-            help="robust changes BBR alone (2BRobust; versions 1, 2, 3); kept is a series for the stack, fq and BBR, off "
-            "by default."
+            help="robust changes BBR alone (2BRobust; versions 1, 2, 3); kept is a series for the stack, fq and BBR, "
+            "off by default."
         ),
     ] = "robust",
     check: Annotated[
