@@ -111,13 +111,16 @@ SERIES = {"kept": Series("net/ipv4/sysctl_net_ipv4.c")}
 # What the files are that a series changes, and what it does there, in sentences.
 WHAT = {
     "Documentation/networking/ip-sysctl.rst": ("the documentation of sysctls",),
-    "include/linux/tcp.h": ("a socket's state", "17 bytes: the lag, and a bound that is learned from losses"),
+    "include/linux/tcp.h": ("a socket's state", "16 bytes: the lag, and a cap that is learned from losses"),
     "include/net/netns/ipv4.h": ("a network namespace's state",),
     "include/net/tcp.h": ("what TCP's files share",),
     "include/uapi/linux/pkt_sched.h": ("fq's attributes", "new TCA_FQ_PACING_LAG, us; 0 at first: off"),
     "net/ipv4/sysctl_net_ipv4.c": ("sysctls", "new net.ipv4.tcp_pacing_lag_us; 0 at first: off"),
     "net/ipv4/tcp_bbr.c": ("BBR",),
-    "net/ipv4/tcp_input.c": ("losses", "a packet of the later half of what was sent ahead lowers the bound"),
+    "net/ipv4/tcp_input.c": (
+        "losses",
+        "losses next to each other lower the cap on what is in flight while a lag is made up for",
+    ),
     "net/ipv4/tcp_output.c": (
         "pacing",
         "new tcp_pacing_resumes(): if only pacing kept the data and the socket is looked at too late, that is a lag",
