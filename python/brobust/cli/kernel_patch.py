@@ -19,7 +19,7 @@ from brobust.kernel_patch import apply as patching
 from brobust.kernel_patch import compiling, series
 from brobust.kernel_patch.apply import Change
 from brobust.kernel_patch.compiling import Compiled
-from brobust.kernel_patch.repairs import REPAIRS, SERIES
+from brobust.kernel_patch.repairs import ROBUST, SERIES
 from brobust.kernel_patch.series import Patch
 from brobust.kernels import vm as vm_kernels
 from brobust.kernels.toolchain import BuildFailed
@@ -30,8 +30,8 @@ def patch(
     repair: Annotated[
         str,
         typer.Option(
-            help="robust changes BBR alone (2BRobust; versions 1, 2, 3), steady also the TCP stack (version 1); "
-            "kept is a series for the stack, fq and BBR, off by default."
+            help="robust changes BBR alone (2BRobust; versions 1, 2, 3); kept is a series for the stack, fq and BBR, "
+            "off by default."
         ),
     ] = "robust",
     check: Annotated[
@@ -68,12 +68,12 @@ def patch(
     """Repair BBR in a kernel tree (docs/robust.md, docs/repair.md), compile what changed, and explain the change."""
     diff = diff or (output is not None and not format_patch)
     _check_options(check, diff, format_patch, as_json, output, module, guest, kdir)
-    if repair not in {**REPAIRS, **SERIES}:
-        raise BadInput(f"--repair: {repair!r} is not a repair; give {', '.join(REPAIRS)} or {', '.join(SERIES)}")
-    if (module or guest) and (repair in SERIES or not REPAIRS[repair].is_module):
+    if repair not in (ROBUST, *SERIES):
+        raise BadInput(f"--repair: {repair!r} is not a repair; give {ROBUST} or {', '.join(SERIES)}")
+    if (module or guest) and repair in SERIES:
         raise BadInput(f"--repair {repair} changes the kernel itself, not a module; leave out --module and --guest")
     patches = series.plan(tree, repair) if repair in SERIES else []
-    changes = series.together(tree, patches) if repair in SERIES else patching.plan(tree, repair)
+    changes = series.together(tree, patches) if repair in SERIES else patching.plan(tree)
     todo = [change for change in changes if not change.repaired_already]
     show = diff or format_patch
     sentence, compiled, kernel = "", None, None
@@ -91,7 +91,7 @@ def patch(
                     own = vm_kernels.find(kdir or "")
                     kernel = vm_kernels.with_modules(own, [compiled.module("tcp_bbr")], guest).name
     if show:
-        _show(tree, todo, repair if format_patch else None, patches, output)
+        _show(tree, todo, format_patch, patches, output)
     elif not check:
         patching.write(tree, changes)
     if as_json:
@@ -139,16 +139,13 @@ def _quoting() -> Iterator[None]:
         raise MissingSupport(f"the module cannot be built: {error}") from None
 
 
-def _show(
-    tree: Path, todo: Sequence[Change], mailed: str | None, patches: Sequence[Patch], output: Path | None
-) -> None:
-    """Print or write the changes: as a diff, or with `mailed`, the name of a repair, as a patch with its message, or as
-    the patches of a series."""
+def _show(tree: Path, todo: Sequence[Change], mailed: bool, patches: Sequence[Patch], output: Path | None) -> None:
+    """Print or write the changes: as a diff, or `mailed`, as patches with their messages."""
     if not todo:
         return
-    if mailed is not None:
+    if mailed:
         author, date = patching.author(tree), format_datetime(localtime())
-        text = series.mails(patches, author, date) if patches else patching.mail(todo, mailed, author, date)
+        text = series.mails(patches, author, date) if patches else patching.mail(todo, author, date)
     else:
         text = "".join(change.diff for change in todo)
     content = text.encode(errors="surrogateescape")

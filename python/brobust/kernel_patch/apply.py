@@ -18,7 +18,7 @@ from pathlib import Path
 
 from brobust.errors import BadInput, MissingSupport
 from brobust.files import why_not_written
-from brobust.kernel_patch.repairs import REPAIRS, RULES, File, read
+from brobust.kernel_patch.repairs import ROBUST, RULES, File, read, robust
 
 # Coccinelle usually takes a second, but may take very long for a file that is not BBR at all.
 TIMEOUT_SECONDS = 60
@@ -74,13 +74,12 @@ class Change:
         return f" {self.name} | {added + removed} {'+' * plus}{'-' * minus}"
 
 
-def plan(tree: Path, repair: str = "robust") -> list[Change]:
-    """Return what a repair (a name in repairs.REPAIRS) changes in a tree. This itself changes nothing. For a series:
-    series.plan()."""
+def plan(tree: Path) -> list[Change]:
+    """Return what the repair `robust` changes in a tree. This itself changes nothing. For a series: series.plan()."""
     if not tree.is_dir():
         raise BadInput(f"{tree} is not a directory; give an unpacked Linux source")
     changes = []
-    for file in REPAIRS[repair].files(tree):
+    for file in robust(tree):
         before = read(tree / file.path)
         changes.append(Change(file, before, before if file.is_repaired(before) else _patched(file, before)))
     return changes
@@ -160,11 +159,11 @@ def _replace(tree: Path, texts: Sequence[tuple[str, str]]) -> None:
             beside_file.unlink(missing_ok=True)
 
 
-def mail(changes: Sequence[Change], repair: str, author: str, date: str) -> str:
+def mail(changes: Sequence[Change], author: str, date: str) -> str:
     """Return a patch in the format of `git format-patch`, for `git am` or for posting. `author` is NAME <ADDRESS>."""
     todo = [change for change in changes if not change.repaired_already]
-    subject, _, body = (RULES / repair / "message").read_text().partition("\n")
-    about = REPAIRS[repair].subsystem or ", ".join(Path(change.name).stem for change in todo)
+    subject, _, body = (RULES / ROBUST / "message").read_text().partition("\n")
+    about = ", ".join(Path(change.name).stem for change in todo)
     return mail_of(todo, f"[PATCH] {about}: {subject}", body.lstrip("\n"), author, date)
 
 

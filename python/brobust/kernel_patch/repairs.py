@@ -1,9 +1,8 @@
-"""The repairs that exist as semantic patches (kernel/patches), and the files of a kernel tree that each changes."""
+"""The repairs of kernel trees (kernel/patches), and the files of a tree that each changes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,83 +97,6 @@ def _robust(path: str, bbr: _Bbr) -> File:
     )
 
 
-def steady(tree: Path) -> list[File]:
-    """Return the files that the repair `steady` (docs/repair.md) changes, in the TCP stack and in BBR version 1."""
-    files = [
-        File(
-            "include/linux/tcp.h",
-            rule="steady/tcp.h.cocci",
-            mark=r"\bstruct tcp_pacing_lag\b",
-            marks=2,
-            shape="struct tcp_sock has to end with saved_syn, and enum tsq_enum to follow",
-            what="a socket's state",
-            explanation=(
-                "new struct tcp_pacing_lag: how far pacing is behind its schedule, and the stalls that caused it",
-            ),
-        ),
-        File(
-            "include/net/inet_connection_sock.h",
-            rule="steady/inet_connection_sock.h.cocci",
-            # google's kernels have enough: 144 bytes for version 3, 216 for version 2.
-            mark=r"\bicsk_ca_priv\[(1[2-9][0-9]|[2-9][0-9]{2}) /",
-            marks=1,
-            shape="struct inet_connection_sock has to have an icsk_ca_priv",
-            what="a congestion control's state",
-            explanation=("it grows by 16 bytes, for the bound on the data in flight that BBR learns from losses",),
-        ),
-        File(
-            "net/ipv4/tcp_output.c",
-            rule="steady/tcp_output.c.cocci",
-            mark=r"\btcp_pacing_stalled\(",
-            marks=2,
-            shape="tcp_pacing_check() and tcp_update_skb_after_send() have to be those of Linux 6.1 to 6.12",
-            what="internal pacing",
-            explanation=(
-                "tcp_pacing_check(): if only pacing held a packet back and it leaves late, the delay counts as a stall",
-                "tcp_update_skb_after_send(): gaps are shorter, at most 20 times, until the stall is made up for",
-            ),
-        ),
-        File(
-            _BBR,
-            rule="steady/tcp_bbr.c.cocci",
-            mark=r"\bbbr_update_inflight_cap\(",
-            marks=2,
-            shape="bbr_set_cwnd() and bbr_update_model() have to be those of Linux 6.1 to 6.12",
-            what="BBR version 1",
-            explanation=(
-                "bbr_set_cwnd(): cwnd grows by what is sent to make up for stalls, up to a bound",
-                "new bbr_update_inflight_cap(): a round that loses over 1 % lowers the bound, others raise it by 1 %",
-                "unchanged: the model, gains and phases; and everything as long as the CPU is not taken away",
-            ),
-            details={"bbr_version": 1},
-        ),
-    ]
-    for file in files:
-        if not (tree / file.path).is_file():
-            raise BadInput(f"{tree} has no {file.path}; give an unpacked Linux source")
-    if (version := _version_of_bbr(read(tree / _BBR))) != 1:
-        raise BadInput(f"{_BBR}: BBR_VERSION is {version}; repair steady is written for 1 (docs/repair.md says why)")
-    return files
-
-
-@dataclass(frozen=True)
-class Repair:
-    """Semantic patches that belong together, and the message to post with them."""
-
-    files: Callable[[Path], list[File]]
-    """A function that returns the files of a tree that the repair changes."""
-    subsystem: str | None
-    """The prefix of a patch's subject; None: the names of its files."""
-    is_module: bool
-    """Whether the changed files can be built as modules for an unchanged kernel."""
-
-
-REPAIRS = {
-    "robust": Repair(robust, subsystem=None, is_module=True),
-    "steady": Repair(steady, subsystem="tcp", is_module=False),
-}
-
-
 @dataclass(frozen=True)
 class Series:
     """A series of plain patches (series.py)."""
@@ -183,18 +105,22 @@ class Series:
     """The file that tells whether a tree has it all."""
 
 
+ROBUST = "robust"  # the repair that is a semantic patch
 SERIES = {"kept": Series("net/ipv4/sysctl_net_ipv4.c")}
 
 # What the files are that a series changes, and what it does there, in sentences.
 WHAT = {
     "Documentation/networking/ip-sysctl.rst": ("the documentation of sysctls",),
-    "include/linux/tcp.h": ("a socket's state", "17 bytes: the lag, and a bound that is learned from losses"),
+    "include/linux/tcp.h": ("a socket's state", "16 bytes: the lag, and a cap that is learned from losses"),
     "include/net/netns/ipv4.h": ("a network namespace's state",),
     "include/net/tcp.h": ("what TCP's files share",),
     "include/uapi/linux/pkt_sched.h": ("fq's attributes", "new TCA_FQ_PACING_LAG, us; 0 at first: off"),
     "net/ipv4/sysctl_net_ipv4.c": ("sysctls", "new net.ipv4.tcp_pacing_lag_us; 0 at first: off"),
     "net/ipv4/tcp_bbr.c": ("BBR",),
-    "net/ipv4/tcp_input.c": ("losses", "a packet of the later half of what was sent ahead lowers the bound"),
+    "net/ipv4/tcp_input.c": (
+        "losses",
+        "losses next to each other lower the cap on what is in flight while a lag is made up for",
+    ),
     "net/ipv4/tcp_output.c": (
         "pacing",
         "new tcp_pacing_resumes(): if only pacing kept the data and the socket is looked at too late, that is a lag",
