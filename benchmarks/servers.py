@@ -15,6 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 import brobust
@@ -144,13 +145,13 @@ def tail(datasets: list[Path], figure: Path) -> None:
         for column in FIGURES:
             values = of[column].drop_nulls()
             missing = len(values) < len(of)
-            low, high = values.min(), values.max()
-            texts.append("-" if missing else f"{values.median():.0f} ({low:.0f} to {high:.0f})")
+            middle, low, high = (0, 0, 0) if missing else np.quantile(values.to_numpy(), [0.5, 0, 1])
+            texts.append("-" if missing else f"{middle:.0f} ({low:.0f} to {high:.0f})")
         took = told.join(of, on="run", how="semi")["completion_ms"].fill_null(float("inf")).sort()
         texts.append(f"{took[-(-len(took) * 999 // 1000) - 1]:.0f}")
         print(f"| {share:.0%} | {name} | {' | '.join(texts)} |")
     repeats, asked = (of["run"].n_unique() for of in rows.values()), [of["requests"].sum() for of in rows.values()]
-    unanswered = sum(of["requests"].sum() - of["requests_answered"].sum() for of in rows.values())
+    unanswered = sum(int((of["requests"] - of["requests_answered"]).sum()) for of in rows.values())
     print(f"\nn = {min(repeats)} runs of each, {min(asked)} requests, of which in all cells {unanswered} had no answer")
     draw(rows, figure)
 
@@ -167,10 +168,10 @@ def draw(rows: dict[tuple[float, str], pl.DataFrame], to: Path) -> None:
             middles, below, above = [], [], []
             for share in places:
                 values = rows[share, name][column].fill_null(float("inf"))
-                middle = values.median()
+                middle, low, high = np.quantile(values.to_numpy(), [0.5, 0, 1])
                 middles.append(middle)
-                below.append(middle - values.min())
-                above.append(values.max() - middle)
+                below.append(middle - low)
+                above.append(high - middle)
             axis.errorbar(
                 [share * 100 for share in places], middles, [below, above], marker=marker, capsize=3, label=name
             )
