@@ -150,8 +150,12 @@ KNOWN: dict[str, tuple[dict[str, Any], list[str]]] = {
     "loss under contention, BBR": (
         {"cc": "bbr", "path": _path(buffer="12bdp", loss=0.01), "contention": {"share": 0.4}}, ["cpu"],
     ),
-    "loss under contention, either": (
+    "loss under contention, BBR that no loss slows": (
         {"cc": "bbr_steady", "path": _path(bandwidth="100mbit", rtt="10ms", buffer="12bdp", loss=0.01),
+         "contention": {"share": 0.4}}, ["link"],
+    ),
+    "loss under contention, either": (  # a repair that every loss slows
+        {"cc": "bbr_steady:steady_loss=1000", "path": _path(bandwidth="100mbit", rtt="10ms", buffer="12bdp", loss=0.01),
          "contention": {"share": 0.4}}, ["cpu", "loss"],
     ),
     "a buffer of 0.05 BDP, CUBIC": ({"cc": "cubic", "path": FAST}, ["buffer"]),

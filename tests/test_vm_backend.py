@@ -18,8 +18,8 @@ from brobust.host.session import Session
 from brobust.scenario import Run
 from brobust.scenario.grid import scenario
 from brobust.scenario.specs import Pacing
+from brobust.testbed import testbed as guests
 from brobust.testbed.qemu import Guest
-from brobust.testbed.testbed import Testbed
 
 RUN = Run(scenario=scenario({"backend": "vm", "flows": [{"cc": "cubic"}]}), repeat=0)
 
@@ -201,8 +201,8 @@ def test_a_kernel_without_the_sysctl_of_a_kept_schedule_is_refused_in_one_line()
         sender = SimpleNamespace(agent=SimpleNamespace(try_run=try_run))
         return SimpleNamespace(sender=sender, kernel=SimpleNamespace(name="debian-6.12"))
 
-    Testbed.keep_pacing(testbed(0), Pacing.parse("kept lag=50ms"))
+    guests.Testbed.keep_pacing(testbed(0), Pacing.parse("kept lag=50ms"))
     assert "echo 50000 >/proc/sys/net/ipv4/tcp_pacing_lag_us" in written[-1]
-    Testbed.keep_pacing(testbed(3), Pacing.parse("kernel"))  # nothing to set, and nothing set by an earlier run
+    guests.Testbed.keep_pacing(testbed(3), Pacing.parse("kernel"))  # nothing to set, and nothing set by an earlier run
     with pytest.raises(MissingSupport, match=r"^pacing: 'kept' needs .*, which debian-6.12 lacks; give kernel, or"):
-        Testbed.keep_pacing(testbed(3), Pacing.parse("kept"))
+        guests.Testbed.keep_pacing(testbed(3), Pacing.parse("kept"))
