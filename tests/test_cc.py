@@ -288,7 +288,7 @@ def test_a_default_that_nobody_wrote_down_goes_back_to_one_that_is_there(places:
             ["load", "bbr_robust", "--param", "bbr1_high_gain=2"],
             "bbr_robust has no parameter bbr1_high_gain; it has robust_gain, robust_repair",
         ),
-        (["load", "bbr_steady", "--param", "hast=3"], "bbr_steady has no parameter hast; it has steady_beta"),
+        (["load", "bbr_steady", "--param", "hast=3"], "bbr_steady has no parameter hast; it has steady_ahead"),
         (["load", "bbr_steady", "--dry-run", "--param", "growth=2%"], "steady_growth"),
         (["params", "cubic"], "takes no parameters"),
         (["load", NAME, "--netns", "x"], "--default"),
