@@ -18,7 +18,6 @@ from brobust.host.session import Session
 from brobust.scenario import Run
 from brobust.scenario.grid import scenario
 from brobust.scenario.specs import Pacing
-from brobust.testbed import testbed as guests
 from brobust.testbed.qemu import Guest
 
 RUN = Run(scenario=scenario({"backend": "vm", "flows": [{"cc": "cubic"}]}), repeat=0)
@@ -31,7 +30,6 @@ class Backend(VmBackend):
         super().__init__(cast(Session, None), self.said)
         self.boots, self.bad_boots = 0, 0
         self.sentences: list[str] = []
-        self.agent: Any = None
 
     def said(self, sentence: str) -> None:
         self.sentences.append(sentence)
@@ -42,21 +40,16 @@ class Backend(VmBackend):
             if self.boots <= self.bad_boots:
                 raise RunFailed("sender guest: Cannot find device eth0")
             guest = SimpleNamespace(
-                config=SimpleNamespace(name="sender"),
-                dead=False,
-                cause_of_death=lambda: "Oops: double fault",
-                agent=self.agent,
+                config=SimpleNamespace(name="sender"), dead=False, cause_of_death=lambda: "Oops: double fault"
             )
             guest.died = lambda: guest.dead
             self._started = [cast(Guest, guest)]
+        return SimpleNamespace(sender=self._started[0], kernel=SimpleNamespace(name="debian"), accelerator="tcg")
 
-        def nothing(*_: object, **__: object) -> None:
-            pass
+    def _reset(self, *_: object) -> None:
+        pass
 
-        return SimpleNamespace(
-            sender=self._started[0], kernel=SimpleNamespace(name="debian"), accelerator="tcg",
-            reset=nothing, place=nothing, keep_busy=nothing, load=nothing,
-        )  # fmt: skip
+    _place = _keep_busy = _reset
 
 
 @pytest.fixture
@@ -118,10 +111,11 @@ def test_guests_that_do_not_get_ready_are_booted_again(backend: Backend, monkeyp
 
 def test_a_program_beside_a_run_is_started_again_with_it(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     spawned: list[str] = []
-    backend.agent = SimpleNamespace(
+    agent = SimpleNamespace(
         spawn=lambda *command: spawned.append(command[0]) or len(spawned),
         wait=lambda pid, _: SimpleNamespace(status=0, stdout=f"of program {pid}", stderr=""),
     )
+    monkeypatch.setattr(backend, "_ensure_loaded", lambda testbed, _: setattr(testbed.sender, "agent", agent))
     monkeypatch.setattr(backend, "_measured", _dies(1))
     measured, said = backend.measure_beside(RUN, "watch")
     assert measured.runs[0]["guest_restarts"] == 1
@@ -190,7 +184,7 @@ def test_guests_that_always_die_end_a_calibration_with_their_last_words(
     assert backend.boots == 1 + vm.MAX_RESTARTS
 
 
-def test_a_kernel_without_the_sysctl_of_a_kept_schedule_is_refused_in_one_line() -> None:
+def test_a_kernel_without_the_sysctl_of_a_kept_schedule_is_refused_in_one_line(backend: Backend) -> None:
     written: list[str] = []
 
     def testbed(status: int) -> Any:
@@ -201,8 +195,8 @@ def test_a_kernel_without_the_sysctl_of_a_kept_schedule_is_refused_in_one_line()
         sender = SimpleNamespace(agent=SimpleNamespace(try_run=try_run))
         return SimpleNamespace(sender=sender, kernel=SimpleNamespace(name="debian-6.12"))
 
-    guests.Testbed.keep_pacing(testbed(0), Pacing.parse("kept lag=50ms"))
+    backend._keep_pacing(testbed(0), Pacing.parse("kept lag=50ms"))
     assert "echo 50000 >/proc/sys/net/ipv4/tcp_pacing_lag_us" in written[-1]
-    guests.Testbed.keep_pacing(testbed(3), Pacing.parse("kernel"))  # nothing to set, and nothing set by an earlier run
+    backend._keep_pacing(testbed(3), Pacing.parse("kernel"))  # nothing to set, and nothing set by an earlier run
     with pytest.raises(MissingSupport, match=r"^pacing: 'kept' needs .*, which debian-6.12 lacks; give kernel, or"):
-        guests.Testbed.keep_pacing(testbed(3), Pacing.parse("kept"))
+        backend._keep_pacing(testbed(3), Pacing.parse("kept"))
