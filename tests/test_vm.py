@@ -35,12 +35,12 @@ SCHED_DEADLINE = 6
 PATH = ["--backend", "vm", "--bandwidth", "20mbit", "--rtt", "10ms", "--buffer", "4bdp"]
 
 
-def _series(directory: Path, *arguments: str) -> list[dict[str, Any]]:
+def _series(directory: Path, *arguments: str, statuses: tuple[int, ...] = (0,)) -> list[dict[str, Any]]:
     done = subprocess.run(
         [BROBUST, "run", *PATH, *arguments, "--json", "--out", directory / "data"],
         cwd=directory, capture_output=True, text=True, check=False, timeout=380,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in statuses, done.stderr
     return json_lines(done.stdout)
 
 
@@ -62,7 +62,8 @@ def faithful(
     linux_6_12: tuple[list[dict[str, Any]], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> list[dict[str, Any]]:
     """The same runs, each with its dataset. One whose vCPU had another share than was asked for, because this machine
-    was busy with something else, says nothing of BBR, and brobust calls it unfaithful: it is measured again."""
+    was busy with something else, says nothing of BBR, and brobust calls it unfaithful: it is measured again. (On a slow
+    machine runs with all of the CPU are unfaithful for another reason, again and again: the path's guest waits.)"""
     runs, data = linux_6_12
     found = [{**run, "data": data} for run in runs]
     for _ in range(2):
@@ -70,7 +71,7 @@ def faithful(
             if run["outcome"] == "unfaithful":
                 again = tmp_path_factory.mktemp("again")
                 cell = ["--cc", run["cc"], "--share", str(run["share"]), "--duration", "5s", "--samples", "50ms"]
-                (measured,) = _series(again, *cell, "--repeat", "1")
+                (measured,) = _series(again, *cell, "--repeat", "1", statuses=(0, 1))
                 found[number] = {**measured, "data": again / "data"}
     return found
 
