@@ -181,6 +181,11 @@ def draw(rows: dict[tuple[float, str], pl.DataFrame], to: Path) -> None:
         axis.grid(alpha=0.3, which="both")
     axes[0].set_ylabel("time of a request [ms]")
     axes[0].legend()
+    every = pl.concat(rows.values())
+    n, kernels = min(of["run"].n_unique() for of in rows.values()), ", ".join(every["kernel"].unique().sort())
+    figure.supxlabel(
+        f"n = {n} runs of each, bars from the smallest to the largest; virtual time, {kernels}", fontsize=8
+    )
     figure.tight_layout()
     figure.savefig(to, dpi=110)
 

@@ -51,18 +51,18 @@ class Answers:
         self._newest = 0
         self._backend: Backend | None = None
 
-    def stop(self) -> None:
-        """End what is being measured."""
+    def stop(self) -> int:
+        """End what is being measured. Return the number of the question that is the newest now."""
         with self._changing:
             self._newest += 1
             if self._backend is not None:
                 self._backend.stop()
+            return self._newest
 
     @contextmanager
     def _measures(self) -> Iterator[Backend]:
         """Yield a backend, alone: whoever measures is ended first. Raise Superseded if a newer question comes."""
-        self.stop()
-        number = self._newest
+        number = self.stop()
         with self._measuring, backends.opened("virtual", lambda _: None) as backend:
             with self._changing:
                 if number != self._newest:
