@@ -321,7 +321,7 @@ def main() -> None:
     if given.confirm:
         for name in given.only or every:
             confirm(name, every[name])
-    if given.stale or given.make:
+    if given.stale or (given.make and not given.confirm):
         chosen = {name: every[name] for name in given.only or every}
         reasons = {name: stale(name, data) for name, data in chosen.items()}
         wanted = [name for name in chosen if reasons[name] or given.only]
