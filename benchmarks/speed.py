@@ -32,11 +32,11 @@ from rich.console import Console
 from rich.table import Table
 
 from brobust import _core
-from brobust.backends.virtual import describe
 from brobust.errors import BrobustError
 from brobust.kernels import virtual as virtual_kernels
 from brobust.scenario import Run, Scenario
 from brobust.scenario.grid import scenario
+from brobust.virtual.describe import describe
 
 HERE = Path(__file__).resolve().parent
 NS3_SOURCE = HERE / "ns3" / "bulk.cc"
