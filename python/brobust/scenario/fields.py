@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from brobust import drivers
-from brobust.drivers.modelled import FORM
+from brobust.drivers.modelled import MODELLED
 from brobust.scenario.description import (
     COMMAND,
     COUNT,
@@ -92,17 +92,15 @@ ROWS = (
     Field(
         "path.buffer", SIZE, "--buffer", PATH,
         "Buffer of the bottleneck: 1bdp (of the bandwidth and the RTT at first), 60kB (B, kB, MB, KiB, MiB), 100p "
-        "(frames; on vm of 1514 bytes) or 17sp (super-packets, on virtual only). A queue that lasts longer than the "
-        "off-time keeps CUBIC at full rate under contention.",
+        "(frames; on vm of 1514 bytes) or 17sp (super-packets, on virtual only).",
         default="1bdp",
         column=FieldColumn("buffer_bytes", "integer", "bottleneck buffer, bytes of Ethernet frames", "B"),
         axis=Axis("buffer", "bottleneck buffer [bytes]", "{} B buffer", logarithmic=True),
     ),
     Field(
         "path.burst", SIZE, "--burst", PATH,
-        "Depth of the bottleneck's token bucket, in the units of the buffer: after idle time so much passes at once, "
-        "as with the burst of tc-tbf(8). At least 1514B. 0B: no bucket, the bottleneck is a wire. With a bucket the "
-        "buffer may be 0B: a policer, which drops what finds no token.",
+        "Depth of the bottleneck's token bucket, in the units of the buffer, at least 1514B: so much passes at once "
+        "after idle time. With a buffer of 0B the bucket is a policer. 0B: no bucket, the bottleneck is a wire.",
         default="0B", only_on="virtual",
         column=FieldColumn("burst_bytes", "integer", "depth of the bottleneck's token bucket, bytes; 0: none", "B"),
         axis=Axis("burst", "burst of the token bucket [bytes]", "{} B burst", {0: "no token bucket"}),
@@ -215,9 +213,8 @@ ROWS = (
     ),
     Field(
         "flows.pattern", NAME, "--pattern", FLOWS,
-        "What the application writes: bulk always has data; 'rate 5mbit' writes 5 Mbit/s of payload, every 10 ms; "
-        "'onoff 1s 500ms' is bulk for 1 s, silent for 500 ms, and so on; 'idle 3s 2s' is bulk for 3 s, silent for 2 s, "
-        "then bulk to the end. On vm there is only bulk and rate.",
+        "What the application writes: bulk always has data; 'rate 5mbit' writes so much payload, every 10 ms; 'onoff "
+        "1s 500ms' is bulk and silent in turn; 'idle 3s 2s' is bulk, but for 2 s after 3 s. On vm only bulk and rate.",
         default="bulk", words_only_on={"onoff": "virtual", "idle": "virtual"}, instead="bulk, or 'rate 5mbit'",
         column=FieldColumn("pattern", "text", "traffic pattern of its application: bulk, rate, onoff, idle"),
         axis=Axis("pattern"),
@@ -301,8 +298,9 @@ ROWS = (
     ),
     Field(
         "contention.driver", NAME, "--driver", CPU,
-        "What takes the CPU away. On virtual it is auto (the sender's kernel gets exactly its timeslices), replay, "
-        f"none, or what a host's scheduler would give it: {FORM}. On vm it is {drivers.help_text()}, or none.",
+        "What takes the CPU away: on virtual auto (exactly the timeslices), replay, none, or a host's scheduler "
+        f"({', '.join(MODELLED)}, with settings); on vm {', '.join(drivers.BY_NAME)} or none. docs/scenario.md says "
+        "what each does.",
         default="auto", default_on={"vm": "deadline"},
         column=FieldColumn(
             "driver", "text",
@@ -323,10 +321,9 @@ ROWS = (
     ),
     Field(
         "contention.phase", TIME, "--phase", CPU,
-        "When the first whole period begins: a time after the start of the contention, or random: drawn for each run "
-        "from one period, and for each vCPU. With several vCPUs also in (all have their timeslices at once) or out "
-        "(one after the other, spread evenly over a period). On vm only the burner takes a time, and only burner and "
-        "deadline take in and out.",
+        "When the first whole period begins: a time after the start of the contention, or random (drawn for each run "
+        "and vCPU). With several vCPUs also in (all at once) or out (one after the other). On vm only the burner takes "
+        "a time, and only burner and deadline take in and out.",
         default="random", or_word="random|in|out", max=MAX_TIME,
         column=FieldColumn(
             "phase", "text",
@@ -337,10 +334,8 @@ ROWS = (
     ),
     Field(
         "contention.vcpus", COUNT, "--vcpus", CPU,
-        "Number of the sender's vCPUs, each under the contention. On vm they are its guest's, and each needs a CPU of "
-        "this machine, beside one for the path; under quota, and deadline with phase out, those that need at most 90 % "
-        "of a CPU together may share it. In virtual time a kernel has one CPU, which may run whenever one of these "
-        "vCPUs may: the most that they can be worth.",
+        "Number of the sender's vCPUs, each under the contention. On vm each needs a CPU of this machine, beside one "
+        "for the path. In virtual time a kernel has one CPU, which may run whenever one of these vCPUs may.",
         default=1, min=1, max=16,
         column=FieldColumn("vcpus", "integer", "vCPUs of this flow's sender"),
         axis=Axis("vCPUs", "vCPUs of the sender", "{} vCPUs", {1: "1 vCPU"}),
@@ -360,8 +355,7 @@ ROWS = (
     Field(
         "contention.start_jitter", FRACTION, "--start-jitter", CPU,
         "Part of the off-time, from its beginning, in which the start of each timeslice is drawn; periods and lengths "
-        "stay as requested. Without jitter the results depend on how the flow's own cycles fall into the periods. On "
-        "vm only the burner has it, up to 0.5.",
+        "stay as requested. On vm only the burner has it, up to 0.5.",
         default=0.25, default_on={"vm": 0.0}, min=0, max=1,
         column=FieldColumn(
             "start_jitter", "number",
@@ -429,10 +423,9 @@ ROWS = (
     # --- sender ----------------------------------------------------------------------------------------------
     Field(
         "traffic", NAME, "--traffic", SENDER,
-        "What sends and receives: brobust (source and sink inside the kernel, on virtual only), iperf3, programs "
-        "(those of [programs], on virtual only; the default where they are given), or a QUIC stack that `brobust quic "
-        "build` has built (on vm one flow): quic:quinn, 'quic:quinn gso=off', 'quic:quiche txtime=on'. On virtual "
-        "iperf3 is a check: it takes bulk flows of whole seconds. All but brobust need ptrace there.",
+        "What sends and receives: brobust (source and sink inside the kernel), iperf3, programs (those of [programs]), "
+        "or a QUIC stack of `brobust quic build`: quic:quinn, 'quic:quinn gso=off'. On vm iperf3, or one flow of a "
+        "QUIC stack. On virtual all but brobust need ptrace.",
         default="brobust", default_on={"vm": "iperf3"},
         words_only_on=dict.fromkeys(("brobust", "programs"), "virtual"), instead="iperf3",
         column=FieldColumn("traffic", "text", "what sent and received: brobust, iperf3, programs, or a QUIC stack"),
@@ -460,11 +453,9 @@ ROWS = (
     ),
     Field(
         "pacing", NAME, "--pacing", SENDER,
-        "How TCP paces: kernel (as the sender's kernel does), kept (a sender makes up for the time in which its CPU "
-        "was away: at most 100ms of it, or what 'kept lag=50ms' says), linux-4.14 (every packet starts a timer for "
-        "the next one, and nothing of a late departure is given back; phones of 2020 had it) or draft (as the IETF's "
-        "draft of BBR says: nothing is given back). The last two only on virtual; on vm kept needs a kernel with the "
-        "series of that name.",
+        "How TCP paces: kernel (as the sender's kernel does), kept (makes up for the time in which the CPU was away: "
+        "at most 100ms, or 'kept lag=50ms'), linux-4.14 (a timer for every packet, nothing given back) or draft (the "
+        "IETF's draft of BBR, nothing given back). On vm only kernel, and kept in a kernel with that series.",
         default="kernel", words_only_on={"linux-4.14": "virtual", "draft": "virtual"}, instead="kernel or kept",
         column=FieldColumn(
             "pacing", "text",
@@ -626,8 +617,8 @@ ROWS = (
     Field(
         "kernel", NAME, "--kernel", RUNS,
         "Kernel of the sender. On virtual virtual-6.12, or one that you have built (`brobust kernel`). On vm "
-        "debian-6.12, debian-6.1, host, a release in /boot, or BZIMAGE:MODULE_DIRECTORY; with accelerator uml "
-        "virtual-6.12-realtime. Where the default is not installed, brobust takes another one and says so.",
+        "debian-6.12, debian-6.1, host, a release in /boot, or BZIMAGE:MODULE_DIRECTORY; with accelerator uml one that "
+        "ends with -realtime.",
         default="virtual-6.12", default_on={"vm": "debian-6.12"},
         column=FieldColumn("kernel", "text", "sender's kernel, as --kernel names it"),
         axis=Axis("kernel"),
