@@ -32,7 +32,7 @@ pub use outcome::{Column, FlowResult, Outcome, ProgramResult, Table, Work};
 pub use scenario::Scenario;
 pub use simulation::{carry_frames, run, run_on};
 
-/// Decodes the frames that a kernel left, whatever the bytes are, and returns how many there are. For the fuzzer.
+/// Decodes the frames that a kernel left, whatever the bytes are, and returns how many there are. For tests.
 pub fn decode_frames(bytes: &[u8]) -> std::result::Result<usize, String> {
     let mut count = 0;
     frame::decode(bytes, |_| count += 1).map(|()| count)

@@ -69,8 +69,8 @@ pub fn run_on(cpu: Option<usize>, scenario: &Scenario, stop: &AtomicBool) -> Res
     run(scenario, stop)
 }
 
-/// Puts the frames that node `from` left on the link, whatever the bytes are, as if it had sent all in one turn. For the
-/// fuzzer.
+/// Puts the frames that node `from` left on the link, whatever the bytes are, as if it had sent all in one turn. For
+/// tests.
 pub fn carry_frames(scenario: &Scenario, from: usize, bytes: &[u8]) -> std::result::Result<(), String> {
     scenario.check()?;
     let topology = Topology::new(scenario);
