@@ -117,7 +117,7 @@ ROWS = (
     Field(
         "path.second_bandwidth", RATE, "--second-bandwidth", PATH,
         "Rate of a second bottleneck, which packets reach as soon as they have left the first.",
-        if_absent="there is none", example="15mbit", min=MIN_RATE, max=MAX_RATE, only_on="virtual", instead="none",
+        if_absent="there is none", min=MIN_RATE, max=MAX_RATE, only_on="virtual", instead="none",
         column=FieldColumn(
             "second_bandwidth_mbps", "number", "rate of the second bottleneck, Mbit/s; null: there was none", "Mbit/s"
         ),
@@ -192,7 +192,7 @@ ROWS = (
     Field(
         "flows.stop", TIME, "--stop", FLOWS,
         "Time at which the flows stop sending.",
-        if_absent="at the end of the run", example="8s", max=MAX_TIME, only_on="virtual", instead="no stop",
+        if_absent="at the end of the run", max=MAX_TIME, only_on="virtual", instead="no stop",
         column=FieldColumn(
             "stop_s", "number",
             "when the flow stopped sending, seconds into the run; where all of flow_bytes has arrived, when it had",
@@ -202,7 +202,7 @@ ROWS = (
     Field(
         "flows.rtt", TIME, "--flow-rtt", FLOWS,
         "Round-trip time of these flows, where it is not the path's.",
-        if_absent="the path's", example="40ms", min=0, max=MAX_RTT,
+        if_absent="the path's", min=0, max=MAX_RTT,
         column=FieldColumn("flow_rtt_ms", "number", "emulated round-trip time of this flow at first, ms", "ms"),
         axis=Axis("flow RTT", phrase="{} ms RTT"),
     ),
@@ -223,7 +223,7 @@ ROWS = (
         "flows.bytes", SIZE, "--flow-bytes", FLOWS,
         "How much each of the flows sends (B, kB, MB, GB). Then it ends, and has a completion time. Only with pattern "
         "bulk.",
-        if_absent="as much as it can", example="1MB", min=1, max=MAX_FLOW_BYTES, only_on="virtual", instead="no bytes",
+        if_absent="as much as it can", min=1, max=MAX_FLOW_BYTES, only_on="virtual", instead="no bytes",
         column=FieldColumn(
             "flow_bytes", "integer", "how much the flow was to send, bytes of payload; null: as much as it could", "B"
         ),
@@ -392,12 +392,12 @@ ROWS = (
     Field(
         "contention.stop", TIME, "--contention-stop", CPU,
         "Time at which contention ends.",
-        if_absent="at the end of the run", example="8s", max=MAX_TIME, only_on="virtual", instead="no stop",
+        if_absent="at the end of the run", max=MAX_TIME, only_on="virtual", instead="no stop",
     ),
     Field(
         "contention.alternate", TIME, "--alternate", CPU,
         "Contention for this time, then none for as long, and so on. At least one period.",
-        if_absent="contention all the time", example="1s", above=0, max=MAX_TIME, only_on="virtual", instead="none",
+        if_absent="contention all the time", above=0, max=MAX_TIME, only_on="virtual", instead="none",
         column=FieldColumn(
             "alternate_s", "number",
             "contention and no contention took turns, each for this long, s; null: contention all the time", "s",
@@ -416,7 +416,7 @@ ROWS = (
         "contention.replay", FILE, "--replay", CPU,
         "Recorded off-times instead of timeslices: DATASET or DATASET#RUN, FILE or FILE#THREAD of `brobust contend "
         "record`, or a .csv or .parquet file of your own. The share must then be 1.",
-        if_absent="none", example="DIR#RUN",
+        if_absent="none",
         column=FieldColumn("replay", "text", "recording of off-times that was replayed; null: none"),
         axis=Axis("replay"),
     ),
@@ -499,7 +499,7 @@ ROWS = (
         "nic.rx_ring", COUNT, "--rx-ring", SENDER,
         "Packets that can wait in the NIC while the kernel does other things or has no CPU; more are lost. mlx5 has "
         "1024, QEMU's virtio-net 256.",
-        if_absent="any number", example=1024, min=1, max=65536, only_on="virtual", instead="none",
+        if_absent="any number", min=1, max=65536, only_on="virtual", instead="none",
         column=FieldColumn(
             "rx_ring_packets", "integer", "packets that the ring of a NIC holds; null: any number, and on vm", "", "vm"
         ),
@@ -527,7 +527,7 @@ ROWS = (
     Field(
         "cpu.frequency", FREQUENCY, "--cpu-frequency", SENDER,
         "Frequency of the sender's modelled CPU (Hz, kHz, MHz, GHz): its kernel's work then takes the cycles below.",
-        if_absent="its work takes no time", example="576MHz", min=10**6, max=10**11, only_on="virtual", instead="none",
+        if_absent="its work takes no time", min=10**6, max=10**11, only_on="virtual", instead="none",
         column=FieldColumn(
             "cpu_mhz", "number",
             "frequency of the sender's modelled CPU, MHz; null on vm, and where its work took no time", "MHz",
@@ -543,14 +543,14 @@ ROWS = (
         "programs.sender", COMMAND, "--sender-program", PROGRAMS,
         "Program that sends, and its arguments: any for Linux on x86-64, one process for each flow. {receiver}, "
         "{sender}, {port}, {sender_port}, {cc}, {seconds} and {flow} stand for the flow's own (docs/programs.md).",
-        if_absent="none", example="my-client --to {receiver}:{port}", only_on="virtual", instead="none",
+        if_absent="none", only_on="virtual", instead="none",
         column=FieldColumn("sender_program", "text", "program that sent, with its arguments; null: no program"),
         axis=Axis("sender's program"),
     ),
     Field(
         "programs.receiver", COMMAND, "--receiver-program", PROGRAMS,
         "Program that receives, one process for each flow.",
-        if_absent="none", example="my-server --listen 0.0.0.0:{port}", only_on="virtual", instead="none",
+        if_absent="none", only_on="virtual", instead="none",
         column=FieldColumn("receiver_program", "text", "program that received, with its arguments; null: no program"),
         axis=Axis("receiver's program"),
     ),
@@ -558,7 +558,7 @@ ROWS = (
         "programs.waits", NAME, "--waits", PROGRAMS,
         "The end whose programs wait to be asked, sender or receiver: they start first, and when all listen the run "
         "begins, with the programs of the other end.",
-        if_absent="the receiver's start a second before the run, whether they listen or not", example="sender",
+        if_absent="the receiver's start a second before the run, whether they listen or not",
         only_on="virtual", instead="none", is_axis=False,
     ),
     Field(
@@ -638,7 +638,7 @@ ROWS = (
         "samples", TIME, "--samples", OUTPUT,
         "Interval of socket samples (cwnd, rates, RTTs), or ack: one at every ACK, on virtual only. On vm samples "
         "take CPU time from the sender, and at least 1ms must lie between them.",
-        if_absent="no samples", example="10ms", or_word="ack", min=100_000, words_only_on={"ack": "virtual"},
+        if_absent="no samples", or_word="ack", min=100_000, words_only_on={"ack": "virtual"},
         instead="an interval such as 10ms",
         column=FieldColumn(
             "samples_ms", "number", "interval of socket samples, ms; 0: at every ACK; null: none were taken", "ms"
