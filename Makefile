@@ -14,7 +14,7 @@ help:
 	@echo "make docs      the documentation as a site; \`brobust docs\` opens it"
 	@echo "make lint      check format, style and types; make format corrects the format"
 	@echo "make evidence  measure again which of the documentation's numbers rest on what has changed: hours; ARGS=--stale"
-	@echo "               only says which, and how long it would take; ARGS='--only NAME' makes one of them"
+	@echo "               only says which and how long that takes, --confirm repeats eight runs of each, --only NAME makes one"
 	@echo "make audit     look up known vulnerabilities of everything in the lock files; needs the network"
 	@echo "make dist      build what is released, into dist/: wheel, deb, rpm, tarball, container image, SBOM, checksums"
 	@echo "make dist-test install each of them in file systems with nothing but a distribution's minimal packages"
