@@ -15,11 +15,12 @@
  * looks at its rate and window it finds its own values; only what the stack is given differs.
  *
  * Rule 1, a stall. Pacing had given the next burst a departure, which has passed by more than Linux
- * makes up for, and only the CPU can have been the cause: data had been waiting, congestion window
- * and receive window had room for it, and the application was not the limit. The lag grows by one
- * and a half times the stall. With the stall alone the schedule would be kept, but at whatever rate
- * it has: BBR's own probe lasts one round trip, too short to find more where the CPU is away for
- * longer than that.
+ * makes up for, and only the CPU can have been the cause: data had been waiting, and congestion
+ * window and receive window had room for it. (tp->app_limited is not asked: it marks what was sent
+ * before, and in a connection that carries one page at a time, every beginning.) The lag grows by
+ * one and a half times the stall. With the stall alone the schedule would be kept, but at whatever
+ * rate it has: BBR's own probe lasts one round trip, too short to find more where the CPU is away
+ * for longer than that.
  *
  * Rule 2, the rate. While there is a lag, the rate is BBR's times 1 + 6 stall / slot, where slot is
  * the time for which the CPU was there between the last two stalls: a stall is made up for in a
@@ -145,7 +146,7 @@ CC_INLINE u64 steady_stall(const struct cc_connection *conn, u32 in_flight, cons
 	bool waited = (s32)(st->written - conn->snd_nxt) >= (s32)conn->mss;
 	u64 late, half_gap;
 
-	if (!st->own_rate || !waited || conn->app_limited || conn->receiver_room < conn->mss ||
+	if (!st->own_rate || !waited || conn->receiver_room < conn->mss ||
 	    in_flight + bbr_tso_segs_goal(conn) > conn->cwnd)
 		return 0;
 	/* The last pass ended for another reason than pacing, or the departure is not due yet. */
