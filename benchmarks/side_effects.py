@@ -130,7 +130,8 @@ QUESTIONS = {
         _many,
         "the sum over CUBIC's sum; Jain's index of the flows; retransmitted; queueing delay",
         lambda of, cubic, _: (
-            f"{of['mbps'] / cubic['mbps']:.2f}; {of['fairness']:.2f}; {of['retransmitted']:.1%}; {of['queue_ms']:.0f} ms"
+            f"{of['mbps'] / cubic['mbps']:.2f}; {of['fairness']:.2f}; "
+            f"{of['retransmitted']:.1%}; {of['queue_ms']:.0f} ms"
         ),
     ),
     "policers": Question(
