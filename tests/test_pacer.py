@@ -3,11 +3,15 @@ Rust tests check of the crate and of bbr_steady's rule, too."""
 
 from __future__ import annotations
 
+import ctypes
+import os
 import re
+import struct
 import subprocess
 from pathlib import Path
 
 import pytest
+from elftools.elf.elffile import ELFFile
 
 from brobust import quic
 
@@ -117,3 +121,78 @@ class TestPatchedStacks:
         lines = stack.sources[quic.PATCH].read_text().splitlines()
         removed = [line for line in lines if line.startswith("-") and not line.startswith("---")]
         assert len(removed) < 30 and sum(line.startswith("+") for line in lines) > 80
+
+
+class Bpf:
+    """Runs tests/programs/repair.bpf.c in the kernel, by the system call alone: without maps nothing is relocated."""
+
+    LOAD, RUN, SYSCALL_PROGRAM, SLEEPABLE = 5, 10, 31, 1 << 4  # include/uapi/linux/bpf.h
+    CALL = struct.Struct("<4I2Q 3Q 5I?3x")  # struct call: the call, the memory, the bound
+    COUNT, END_ROUND, FORGET, STALL = range(4)
+
+    def __init__(self, scratch: Path) -> None:
+        program = scratch / "repair.bpf.o"
+        source = ROOT / "tests/programs/repair.bpf.c"
+        options = ["-O2", "-mcpu=v3", "-target", "bpf", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'cc'}"]
+        subprocess.run(["clang", *options, "-c", source, "-o", program], check=True)
+        with program.open("rb") as file:
+            code = ELFFile(file).get_section_by_name("syscall").data()
+        self.log = ctypes.create_string_buffer(1 << 16)
+        self.kept = [ctypes.create_string_buffer(code), ctypes.create_string_buffer(b"GPL"), self.log]
+        instructions, licence, log = map(ctypes.addressof, self.kept)
+        kind, verbosity = self.SYSCALL_PROGRAM, 1
+        head = struct.pack("<2I2Q", kind, len(code) // 8, instructions, licence)
+        tail = struct.pack("<2IQ2I", verbosity, len(self.log), log, 0, self.SLEEPABLE)
+        self.program = self._bpf(self.LOAD, head + tail)
+        self.memory, self.bound = [0] * 3, [0] * 6
+
+    def decide(
+        self, what: int, lost: int = 0, delivered: int = 0, in_flight: int = 0, now: int = 0, ns: int = 0
+    ) -> None:
+        call = ctypes.create_string_buffer(
+            self.CALL.pack(what, lost, delivered, in_flight, now, ns, *self.memory, *self.bound), self.CALL.size
+        )
+        # prog_fd, retval, sizes and addresses of data, repeat, duration, then the context.
+        attributes = struct.pack(
+            "<4I2Q4I2Q", self.program, 0, 0, 0, 0, 0, 0, 0, len(call), 0, ctypes.addressof(call), 0
+        )
+        self._bpf(self.RUN, attributes)
+        after = self.CALL.unpack(call.raw)
+        self.memory, self.bound = list(after[6:9]), list(after[9:])
+
+    def _bpf(self, command: int, attributes: bytes) -> int:
+        libc, given = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(attributes, len(attributes))
+        done = int(libc.syscall(321, command, given, len(attributes)))  # __NR_bpf of x86-64
+        if done < 0:
+            raise OSError(ctypes.get_errno(), self.log.value.decode() or os.strerror(ctypes.get_errno()))
+        return done
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the number of a system call is that of x86-64")
+def test_as_bpf_the_repair_decides_what_its_vectors_say(tmp_path: Path) -> None:
+    bpf, in_flight, now, compared = Bpf(tmp_path), 0, 0, 0
+    excess, round_max, cap = 0, 2, 3
+    for number, line in enumerate((CRATE / "repair-vectors.txt").read_text().splitlines(), 1):
+        match line.replace("=", "").split():
+            case ["flow", packets]:
+                bpf.memory, bpf.bound, in_flight, now = [0] * 3, [0] * 6, int(packets), 1_000_000_000
+                bpf.decide(bpf.FORGET, now=now)
+                bpf.decide(bpf.STALL, ns=10_000_000)
+                bpf.bound[round_max] = in_flight
+            case ["send", packets]:
+                in_flight += int(packets)
+                bpf.bound[round_max] = max(bpf.bound[round_max], in_flight)
+            case ["timeout", packets]:
+                in_flight -= int(packets)
+            case ["quiet"]:
+                now += 2_000_000_000
+                bpf.decide(bpf.FORGET, now=now)
+            case ["ack" | "round" as what, lost, delivered, *wanted]:
+                in_flight -= int(lost) + int(delivered)
+                bpf.decide(bpf.COUNT, lost=int(lost), delivered=int(delivered))
+                if what == "round":
+                    bpf.decide(bpf.END_ROUND, in_flight=in_flight, now=now)
+                assert [str(bpf.bound[excess]), str(bpf.bound[cap])] == wanted, f"line {number}: {line}"
+                compared += 1
+    assert compared == 800
