@@ -5,7 +5,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup demo test tools docs lint unit compiles virtual vm audit format evidence dist dist-test clean
 
 help:
-	@echo "make demo      take a sender's CPU away, measure cubic / bbr / bbr_robust, draw the result: with real kernels in"
+	@echo "make demo      take a sender's CPU away, measure cubic / bbr / bbr_steady, draw the result: with real kernels in"
 	@echo "               virtual time (seconds), then with real VMs (about 5 minutes)"
 	@echo "make test      install what is needed, run every test"
 	@echo "make setup     install what is needed, build the kernel for virtual time, fetch those for VMs;"

@@ -139,11 +139,11 @@ class VirtualBackend:
         if run.scenario.cross_traffic.load:
             transfers = cross_traffic.results(from_bytes(result["transfers"]), run)
             of_transfers = cross_traffic.figures(transfers, run.scenario)
-        asked = requests.taken_out(result["programs"], run)
+        of_requests = requests.taken_out(result["programs"], run)
         common = {
             **scenario_columns(run),
             **of_transfers,
-            **requests.figures(asked, run.scenario),
+            **requests.figures(of_requests, run.scenario),
             "kernel_release": kernel.release,
             "kernel_hash": kernel.sha256,
             "hz": kernel.hz,
@@ -155,10 +155,10 @@ class VirtualBackend:
             {**common, **row, "bbr_version": kernel.bbr_versions.get(cc_names.name_of(row["cc"]))}
             for row in results.flow_rows(run, result)
         ]
-        over_time: Rows = RawColumns(run.id, result["throughput"])
+        throughput: Rows = RawColumns(run.id, result["throughput"])
         if run.scenario.traffic == "iperf3":
-            over_time = _from_iperf3(run, result["programs"], rows)
-        logged = _qlog(result["programs"]) if has_programs else []
+            throughput = _from_iperf3(run, result["programs"], rows)
+        qlogs = _qlog(result["programs"]) if has_programs else []
         of_programs = [] if commands is None else _programs(run, result["programs"], commands)
         delivered = [row["throughput_mbps"] for row in rows]
         reason = verdict.in_virtual_time(run.scenario, result["timeslices_ns"], delivered)
@@ -169,15 +169,15 @@ class VirtualBackend:
         if run.scenario.samples is not None:
             samples = results.samples(result["samples"], run)
             if connections is not None:
-                samples = _with_qlog(samples, logged, connections, run)
+                samples = _with_qlog(samples, qlogs, connections, run)
         return Measured(
             rows,
-            throughput=over_time,
+            throughput=throughput,
             samples=samples,
             offtimes=results.offtimes(result["timeslices_ns"][:-1], run),
             packets=results.packets(result["packets"], run.id) if run.scenario.packets else None,
             transfers=transfers,
-            requests=asked,
+            requests=of_requests,
             connections=[] if connections is None else connections,
             programs=of_programs,
             pcap=captured,
@@ -228,7 +228,7 @@ def _describe_programs(s: Scenario, commands: programs.Commands, ramdisk: Path) 
 def _from_iperf3(run: Run, ended: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the throughput over time that iperf3 measured, and put its other results into the rows."""
     groups = [group for group in run.scenario.flows for _ in range(group.count)]
-    over_time = []
+    throughput = []
     for number, (group, row) in enumerate(zip(groups, rows, strict=True)):
         ends = sorted((one for one in ended if one["flow"] == number), key=lambda one: one["at_receiver"])
         texts = [one["stdout"].decode(errors="replace") for one in ends]
@@ -244,10 +244,10 @@ def _from_iperf3(run: Run, ended: list[dict[str, Any]], rows: list[dict[str, Any
         row["iperf3"] = iperf3.version()
         row["throughput_mbps"], row["retransmits"] = flow.throughput_mbps, flow.retransmits
         row["rtt_mean_ms"], row["rtt_p99_ms"] = flow.rtt_mean_ms, flow.rtt_p99_ms
-        over_time += [
+        throughput += [
             {"run": run.id, "flow": number, "time_s": end, "throughput_mbps": rate} for end, rate in flow.over_time
         ]
-    return over_time
+    return throughput
 
 
 def _programs(run: Run, ended: list[dict[str, Any]], commands: programs.Commands) -> list[dict[str, Any]]:
@@ -318,23 +318,23 @@ def _connections(table: dict[str, tuple[str, bytes]], run: Run, flows: Sequence[
 
 def _qlog(ended: list[dict[str, Any]]) -> list[tuple[int, list[bytes]]]:
     """Take qlog out of what the senders' programs printed, and return each flow's records."""
-    logged = []
+    qlogs = []
     for one in ended:
         for name in ("stdout", "stderr"):
             one[name], records = qlog.split(one[name])
             if records and not one["at_receiver"]:
-                logged.append((one["flow"], records))
-    return logged
+                qlogs.append((one["flow"], records))
+    return qlogs
 
 
 def _with_qlog(
-    samples: pl.DataFrame, logged: list[tuple[int, list[bytes]]], connections: pl.DataFrame, run: Run
+    samples: pl.DataFrame, qlogs: list[tuple[int, list[bytes]]], connections: pl.DataFrame, run: Run
 ) -> pl.DataFrame:
     """Return the sockets' samples and those that programs wrote themselves, of each flow's first connection of UDP."""
     of_quic, controls = quic.of_traffic(run.scenario.traffic), [row["cc"] for row in flow_columns(run.scenario)]
     units_of = (None if of_quic is None else of_quic[0].qlog) or quic.Qlog()
     frames = [samples]
-    for flow, records in logged:
+    for flow, records in qlogs:
         found = connections.filter((pl.col("flow") == flow) & (pl.col("protocol") == "udp")).head(1)
         if found.is_empty():
             continue

@@ -17,6 +17,8 @@ from brobust.virtual.describe import start_times
 
 
 def flow_rows(run: Run, result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a row for each flow, with what both ends and the link have counted. Raise RunFailed where an error ended
+    a flow."""
     s, rows = run.scenario, []
     modelled = s.cpu.frequency is not None
     busy = [ns / s.duration if modelled else None for ns in result["busy_ns"]]
@@ -66,6 +68,7 @@ def _cpu_received(slices: list[tuple[int, int]], duration: int, contended: bool)
 
 
 def offtimes(senders: list[list[tuple[int, int]]], run: Run) -> RawTimeslices:
+    """Return the timeslices (begin and end, ns) of the senders whose CPU was taken away."""
     contended = {
         number: slices for number, slices in enumerate(senders, start=1) if run.scenario.contention_of(number).active
     }
@@ -73,10 +76,12 @@ def offtimes(senders: list[list[tuple[int, int]]], run: Run) -> RawTimeslices:
 
 
 def in_order(table: pl.DataFrame, columns: dict[str, Any]) -> pl.DataFrame:
+    """Return a table with the documented columns, in their order and of their types."""
     return table.select(pl.col(name).cast(column.dtype) for name, column in columns.items())
 
 
 def samples(table: dict[str, tuple[str, bytes]], run: Run) -> pl.DataFrame:
+    """Return the samples of the sockets, with names in place of the controller's numbers."""
     controls = [row["cc"] for row in flow_columns(run.scenario)]
     samples = from_bytes(table).with_columns(
         pl.lit(run.id).alias("run"),
@@ -88,6 +93,7 @@ def samples(table: dict[str, tuple[str, bytes]], run: Run) -> pl.DataFrame:
 
 
 def packets(table: dict[str, tuple[str, bytes]], run: str) -> pl.DataFrame:
+    """Return the link's log of all frames."""
     packets = from_bytes(table).with_columns(
         pl.lit(run).alias("run"),
         pl.when("is_ack").then(pl.lit("ack")).otherwise(pl.lit("data")).alias("direction"),
