@@ -233,7 +233,7 @@ fn ack(path: &mut Path, in_flight: u32, lost: u32, delivered: u32, prior_deliver
     path.ack_with(|sample: &mut Sample| {
         sample.losses = lost as i32;
         sample.prior_delivered = prior_delivered;
-        sample.delivered = 100;
+        sample.delivered = 200; // in the 20 ms of the interval
         sample.acked_sacked = delivered;
         sample.prior_in_flight = in_flight;
     });
