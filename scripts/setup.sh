@@ -28,7 +28,7 @@ for part in $parts; do
 	lint) packages+=(clang-format) ;;
 	browser) packages+=(chromium) ;;
 	docs) groups+=(--group docs) ;;
-	dist) packages+=(dpkg-dev git rpm mmdebstrap skopeo umoci runc systemd) ;;
+	dist) packages+=(dpkg-dev apt-utils git gnupg rpm mmdebstrap skopeo umoci runc systemd) ;;
 	*) refuse "$part: no such part; the parts are virtual, vm, trees, lint, browser, dist and docs" ;;
 	esac
 done

@@ -10,6 +10,6 @@ build_image() {
 	mkdir -m 755 "$root/etc"
 	echo 'root:x:0:0::/:' >"$root/etc/passwd"
 	echo 'nobody:x:65534:65534::/:' >>"$root/etc/passwd"
-	python3 scripts/dist/image.py "$root" "$version" "$package"
+	python3 scripts/dist/image.py "$version" "$package" "amd64=$root"
 	say "$package: $(size "$package")"
 }
