@@ -89,11 +89,12 @@ def test_an_image_depends_on_its_files_alone_and_names_blobs_by_their_hash(tmp_p
             ]
 
 
-def test_what_is_linked_into_the_program_may_be_passed_on_with_it() -> None:
+@pytest.mark.parametrize("architecture", ["x86_64", "aarch64"])
+def test_what_is_linked_into_the_program_may_be_passed_on_with_it(architecture: str) -> None:
     # Of alternatives, one suffices. Each of these goes with our BSD licence and with libelf's LGPL, version 3. (With
     # version 2 of the GPL alone, Apache-2.0 would not.)
     allowed = {"MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "Zlib", "Unlicense", "Unicode-3.0", "0BSD", "ISC"}
-    packages = _script("components").rust_packages("brobust-command")
+    packages = _script("components").rust_packages("brobust-command", architecture)
     assert {"brobust-command", "libbpf-sys"} <= {package.name for package in packages}
     for package in packages:
         for part in re.sub(r"[()]", "", package.licence or "").split(" AND "):

@@ -20,7 +20,7 @@ build_wheel() {
 		.venv/bin/brobust kernel build "$kernel" >/dev/null # nothing to do if it is there and current
 	done
 	.venv/bin/python scripts/site/build.py
-	build_binary
+	build_binary_x86_64
 
 	say "building the wheel"
 	rm -rf "$wheel_tree"
