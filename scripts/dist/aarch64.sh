@@ -66,7 +66,10 @@ build_binary_aarch64() {
 	prepare_aarch64
 	gather_static_libraries
 	flags="-C target-feature=+crt-static --remap-path-prefix=$PWD=/brobust"
-	flags+=" --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo -C link-arg=-B$libraries -C link-arg=-L$libraries"
+	flags+=" --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
+	# Of the C library, too, Debian's for arm64, and not that of its compiler for aarch64, which gets no security updates.
+	printf '#!/bin/sh\nexec %s -B%s -L%s "$@"\n' "$gcc" "$libraries" "$libraries" >"$aarch64_files/linker"
+	chmod +x "$aarch64_files/linker"
 	say "building the program for operators for aarch64"
 	(
 		[ ! -e "$aarch64_compiler/rustc" ] || export RUSTC=$aarch64_compiler/rustc
@@ -74,7 +77,8 @@ build_binary_aarch64() {
 		export LIBBPF_SYS_EXTRA_CFLAGS="-I$aarch64_system/usr/include"
 		export LIBBPF_SYS_LIBRARY_PATH_aarch64_unknown_linux_gnu=$libraries
 		export LIBBPF_SYS_LIBRARY_PATH_x86_64_unknown_linux_gnu=$static_libraries
-		export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$gcc CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS=$flags
+		export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$aarch64_files/linker
+		export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS=$flags
 		export CC_aarch64_unknown_linux_gnu=$gcc AR_aarch64_unknown_linux_gnu=aarch64-linux-gnu-ar
 		# What runs here while it builds is for this machine; in a directory of its own, since its compiler may be another.
 		CONST_RANDOM_SEED=brobust CARGO_TARGET_DIR=$aarch64_files/cargo cargo build --profile dist --quiet --locked \
