@@ -25,5 +25,5 @@ for page in README.md docs/*.md packaging/kubernetes/*.yaml; do
 	sed -i -E "s/(brobust(-host)?[-_:]|newTag: \"?|git tag -s v|-m \"brobust )$dots/\1$new/g" "$page"
 done
 # As cargo writes it; `scripts/release.sh locks` asks cargo.
-sed -i "/^name = \"brobust/{n; s/^version = \"$dots\"/version = \"$new\"/}" Cargo.lock crates/virtual/fuzz/Cargo.lock
+sed -i "/^name = \"brobust/{n; s/^version = \"$dots\"/version = \"$new\"/}" Cargo.lock
 printf 'version: %s is now %s; next: read CHANGELOG.md as a user of %s, commit, scripts/release.sh\n' "$old" "$new" "$old"

@@ -180,7 +180,7 @@ def _exposed() -> dict[str, Metric]:
 
 
 def test_every_metric_is_in_the_documentation() -> None:
-    page = (HERE / "docs" / "watch.md").read_text()
+    page = (HERE / "docs" / "watch-service.md").read_text()
     documented = set(re.findall(r"`(brobust_[a-z_]+)(?:\{[a-z,]+\})?`", page))
     exposed = {
         family.name + {"counter": "_total", "info": "_info"}.get(family.type, "") for family in _exposed().values()
