@@ -3,6 +3,7 @@
 #
 #   virtual    the command at .venv/bin/brobust and a kernel: all that virtual time needs
 #   vm         QEMU, the program inside the guests, their kernels
+#   lab        sshd, for the tests of backend lab
 #   trees      the repairs for kernel trees
 #   lint       what `make lint` needs in addition to Python's and Rust's own tools
 #   browser    the browser that opens the report in tests
@@ -24,12 +25,13 @@ for part in $parts; do
 	case $part in
 	virtual) packages+=(flex bison bc patch xz-utils bzip2) ;;
 	vm) packages+=(qemu-system-x86 seabios iperf3 iproute2 ethtool kmod cpio busybox-static util-linux bash) ;;
+	lab) packages+=(openssh-client openssh-server iperf3 iproute2 ethtool) ;;
 	trees) packages+=(coccinelle pahole diffutils) ;;
 	lint) packages+=(clang-format) ;;
 	browser) packages+=(chromium) ;;
 	docs) groups+=(--group docs) ;;
 	dist) packages+=(dpkg-dev git rpm mmdebstrap skopeo umoci runc systemd) ;;
-	*) refuse "$part: no such part; the parts are virtual, vm, trees, lint, browser, dist and docs" ;;
+	*) refuse "$part: no such part; the parts are virtual, vm, lab, trees, lint, browser, dist and docs" ;;
 	esac
 done
 

@@ -32,7 +32,7 @@ from brobust.scenario import TSO_RTT_LOG, Contention, Flows, Path, Run, Scenario
 from brobust.testbed import path, samples, traffic
 from brobust.units import Buffer, show_rate, show_time
 
-CUBIC_SECONDS = 3
+CUBIC_SECONDS = 2
 MIN_CARRIED_SHARE = 0.95
 CALIBRATION_TRIES = 3
 # A path host that carried less than this part of what arrived is not on the way.

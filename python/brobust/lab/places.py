@@ -175,6 +175,8 @@ def prepare(lab: Lab, scenarios: Sequence[Scenario]) -> None:
     for place in (lab.sender, lab.receiver):
         for name, value in SYSCTLS[place.role].items():
             place.hold(name, value)
+    # Saved by connections of before.
+    lab.sender.agent.try_run("ip", "tcp_metrics", "delete", lab.hosts.receiver.address)
     # TCP paces by itself over a queue that does nothing else, as in the other backends.
     _own_qdisc(lab.sender, lab.sender.device)
     lab.sender.agent.run("tc", "qdisc", "replace", "dev", lab.sender.device, "root", "pfifo_fast")
