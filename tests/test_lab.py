@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import psutil
 import pytest
 
 import ssh_hosts
@@ -57,10 +58,16 @@ def begun(file: Path, out: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def is_at_work(lab: Lab, path: str = "path", sender: str = "sender") -> bool:
-    """Whether iperf3 sends, and the path has its bottleneck."""
-    sends = any("iperf3 -c" in line for line in lab.hosts[sender].processes())
-    return sends and "tbf" in lab.hosts[path].run("tc", "qdisc", "show")
+def wait_for_traffic(series: subprocess.Popen[str], receiver: str = "192.168.2.1") -> None:
+    """Wait until iperf3 sends; then everything has been changed that a run changes. The processes of the hosts are also
+    processes of this machine."""
+
+    def sends() -> bool:
+        commands = (process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"]))
+        return any(words[:3] == ["iperf3", "-c", receiver] for words in commands)
+
+    assert soon(lambda: sends() or series.poll() is not None, 200)
+    assert series.poll() is None, series.communicate()
 
 
 def test_a_series_over_three_hosts_whose_cable_is_cut_is_completed_by_resume(
@@ -68,12 +75,12 @@ def test_a_series_over_three_hosts_whose_cable_is_cut_is_completed_by_resume(
 ) -> None:
     out, path = tmp_path / "data", lab.hosts["path"]
     with begun(lab.file, out) as series:
-        assert soon(lambda: is_at_work(lab))
+        wait_for_traffic(series)
         assert "pfifo_fast" in lab.hosts["sender"].run("tc", "qdisc", "show", "dev", "lab0")
         assert "tbf" in path.run("tc", "qdisc", "show", "dev", "lab2")
         other = refused(capsys, *command(lab.file, "--out", str(tmp_path / "other"))[1:])
         assert "(process " in other and "is at work on this host" in other
-        assert soon(lambda: len(list(out.glob("runs/*.parquet"))) == 1)
+        assert soon(lambda: len(list(out.glob("runs/*.parquet"))) == 1, 200)
         path.run("ip", "link", "set", "ssh0", "down")
         _, said = series.communicate()
     assert series.returncode == 1 and said.count("\n") == 1, said
@@ -99,7 +106,7 @@ def test_a_series_over_three_hosts_whose_cable_is_cut_is_completed_by_resume(
 
 def test_a_command_that_is_killed_leaves_nothing(lab: Lab, tmp_path: Path) -> None:
     with begun(lab.file, tmp_path / "data") as series:
-        assert soon(lambda: is_at_work(lab))
+        wait_for_traffic(series)
         series.kill()
     assert soon(lambda: lab.traces() == []), lab.traces()
 
@@ -107,7 +114,7 @@ def test_a_command_that_is_killed_leaves_nothing(lab: Lab, tmp_path: Path) -> No
 def test_what_an_agent_leaves_that_was_killed_its_guardian_undoes(lab: Lab, tmp_path: Path) -> None:
     sender = lab.hosts["sender"]
     with begun(lab.file, tmp_path / "data") as series:
-        assert soon(lambda: is_at_work(lab))
+        wait_for_traffic(series)
         for line in sender.run("ps", "-eo", "pid,args", "--no-headers").splitlines():
             pid, program = line.split(None, 1)
             if "lab agent" in program and not program.startswith("sh "):
@@ -136,7 +143,8 @@ def test_one_host_with_namespaces_is_a_lab_too_and_ctrl_c_leaves_nothing(lab: La
         host.run("ip", "-n", role, "link", "set", f"end{number}", "up")
     inside = ("ip", "netns", "exec", "receiver")
     with begun(file, tmp_path / "data") as series:
-        assert soon(lambda: "tbf" in host.run(*inside, "tc", "qdisc", "show", "dev", "ifb-brobust", check=False))
+        wait_for_traffic(series, "192.168.9.2")
+        assert "tbf" in host.run(*inside, "tc", "qdisc", "show", "dev", "ifb-brobust")
         series.send_signal(signal.SIGINT)
         _, said = series.communicate()
     assert series.returncode == 130 and said.count("\n") == 1, said
@@ -240,7 +248,9 @@ def test_other_traffic_on_the_path_is_refused(lab: Lab, connections: Connections
     sends = ("python3", "-c", "import socket as s\nwhile True: s.socket(2, 2).sendto(bytes(1400), ('192.168.2.1', 9))")
     entered = ["nsenter", "-t", str(sender.pid), "-n", "--", *sends]
     with subprocess.Popen(entered) as other:
+        counter = Path(f"/proc/{sender.pid}/net/dev")
         try:
+            assert soon(lambda: int(counter.read_text().split("lab0:")[1].split()[8]) > 1_000_000)
             found = places.found(hosts_file.read(str(lab.file)), connections)
             with pytest.raises(
                 MissingSupport, match=r"sender: lab0 of sender \(sender\) carries .*bit of other traffic"

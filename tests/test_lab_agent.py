@@ -27,6 +27,14 @@ class Asked:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "BROBUST_RUNTIME": str(runtime)},
         )  # fmt: skip
 
+    def __enter__(self) -> Asked:
+        self.process.__enter__()
+        return self
+
+    def __exit__(self, *of_error: Any) -> None:
+        self.process.kill()
+        self.process.__exit__(*of_error)
+
     def said(self) -> dict[str, Any]:
         assert self.process.stdout is not None
         answer: dict[str, Any] = json.loads(self.process.stdout.readline())
@@ -44,22 +52,23 @@ class Asked:
 @pytest.mark.parametrize("end", ["hangs up", "says nothing", "agent is killed"])
 def test_an_agent_undoes_everything_and_ends_what_it_started(tmp_path: Path, end: str) -> None:
     runtime, log = tmp_path / "run", tmp_path / "log"
-    agent = Asked(runtime)
-    assert agent.said() == {"ready": f"/proc/{agent.process.pid}/exe"}
-    for word in ("first", "second"):
-        undo = ["sh", "-c", f"echo {word} >>{log}"]
-        assert agent.ask(change=word, undo=undo) == {"id": 1, "recorded": True}
-    started = psutil.Process(agent.ask(spawn=True, argv=["sleep", "600"])["pid"])
-    assert (
-        "another brobust" in subprocess.run(agent.process.args, capture_output=True, text=True, env=_of(runtime)).stderr
-    )
-    if end == "hangs up":
-        assert agent.process.stdin is not None
-        agent.process.stdin.close()
-    elif end == "agent is killed":
-        agent.process.kill()
-    status = agent.process.wait(30)
-    assert status == (-signal.SIGKILL if end == "agent is killed" else 0)
+    with Asked(runtime) as agent:
+        assert agent.said() == {"ready": f"/proc/{agent.process.pid}/exe"}
+        for word in ("first", "second"):
+            undo = ["sh", "-c", f"echo {word} >>{log}"]
+            assert agent.ask(change=word, undo=undo) == {"id": 1, "recorded": True}
+        started = psutil.Process(agent.ask(spawn=True, argv=["sleep", "600"])["pid"])
+        assert (
+            "another brobust"
+            in subprocess.run(agent.process.args, capture_output=True, text=True, env=_of(runtime)).stderr
+        )
+        if end == "hangs up":
+            assert agent.process.stdin is not None
+            agent.process.stdin.close()
+        elif end == "agent is killed":
+            agent.process.kill()
+        status = agent.process.wait(30)
+        assert status == (-signal.SIGKILL if end == "agent is killed" else 0)
     assert eventually(lambda: [entry.name for entry in runtime.iterdir()] == ["lock"])
     assert log.read_text() == "second\nfirst\n"
     assert eventually(lambda: not started.is_running() or started.status() == psutil.STATUS_ZOMBIE)
@@ -72,8 +81,8 @@ def _of(runtime: Path) -> dict[str, str]:
 @pytest.mark.root
 def test_an_agent_without_root_says_that_it_needs_it(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    agent = Asked(tmp_path / "run", "setpriv", "--reuid", "65534", "--clear-groups")
-    _, said = agent.process.communicate(timeout=60)
+    with Asked(tmp_path / "run", "setpriv", "--reuid", "65534", "--clear-groups") as agent:
+        _, said = agent.process.communicate(timeout=60)
     assert agent.process.returncode == 2
     assert said.decode() == "brobust: measuring here needs root; log in as root, or let sudo need no password\n"
     assert not (tmp_path / "run").exists()

@@ -9,14 +9,12 @@ use std::time::Duration;
 
 use brobust_guest::agent::{self, Change};
 use brobust_guest::{cc, sample, spin};
+use brobust_host::guardian::THIS_PROGRAM;
 use brobust_host::{Refusal, Runtime, Session, Step};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::{output, Found};
-
-/// This program's file, which is removed from its directory as soon as it runs.
-const PROGRAM: &str = "/proc/self/exe";
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -60,16 +58,19 @@ fn serve(options: &Agent) -> Found {
         let _ = fs::remove_dir_all(directory);
     }
     if !nix::unistd::geteuid().is_root() {
-        return Err(Refusal::missing_support("measuring here needs root; log in as root, or let sudo need no password").into());
+        return Err(Refusal::missing_support(
+            "measuring here needs root; log in as root, or let sudo need no password",
+        )
+        .into());
     }
     let silence = Duration::try_from_secs_f64(options.silence)
         .map_err(|_| Refusal::bad_input(format!("--silence: {} is no time", options.silence)))?;
     // Twice as long, since it is for an agent that is stuck itself.
-    let session = Session::start(Runtime::of_environment(), Path::new(PROGRAM), options.beside_others, Some(2 * silence))?;
+    let session =
+        Session::start(Runtime::of_environment(), Path::new(THIS_PROGRAM), options.beside_others, Some(2 * silence))?;
     let session = RefCell::new(session);
-    let record = |Change { what, undo }| {
-        session.borrow_mut().record_step(Step { what, undo }).map_err(|refusal| refusal.text)
-    };
+    let record =
+        |Change { what, undo }| session.borrow_mut().record_step(Step { what, undo }).map_err(|refusal| refusal.text);
     // Without a guardian nothing is measured: the process ends, and with it its session.
     let alive = || {
         if let Err(refusal) = session.borrow_mut().say_alive() {

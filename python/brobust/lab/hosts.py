@@ -92,12 +92,15 @@ class Hypervisor(Machine):
     qemu: str | None = Field(default=None, min_length=1)
     libvirt: str | None = Field(default=None, min_length=1)
     pid: int | None = Field(default=None, ge=2)
+    threads: str | None = Field(default=None, pattern=r"[0-9]+(,[0-9]+)*")
+    """Ids of its vCPU threads; None: those that its hypervisor names so."""
 
     @property
     def which(self) -> list[str]:
         """The options of `brobust contend`."""
         given = {"--qemu": self.qemu, "--libvirt": self.libvirt, "--pid": self.pid}
-        return [word for option, value in given.items() if value is not None for word in (option, str(value))]
+        which = [word for option, value in given.items() if value is not None for word in (option, str(value))]
+        return which if self.threads is None else [*which, "--threads", self.threads]
 
 
 class Hosts(Table):
@@ -124,7 +127,8 @@ class Hosts(Table):
             yield f"path: it is where the {name} is ({self.path.ssh}); leave [path] out, and the receiver is the path"
         if self.sender.address == self.receiver.address:
             yield f"receiver.address: {self.receiver.address} is the sender's, too; give that of the receiver"
-        if self.hypervisor is not None and len(self.hypervisor.which) != 2:
+        named = [] if (there := self.hypervisor) is None else [there.qemu, there.libvirt, there.pid]
+        if there is not None and len([one for one in named if one is not None]) != 1:
             yield "hypervisor: say which VM the sender is, by one of qemu, libvirt and pid"
 
 

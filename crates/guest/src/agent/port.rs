@@ -249,7 +249,8 @@ fn listen(path: &Path) -> Result<UnixListener> {
 }
 
 fn open_standard(silence: Duration) -> Result<Stream> {
-    let file = |fd: BorrowedFd| fd.try_clone_to_owned().map(File::from).context("cannot open standard input and output");
+    let file =
+        |fd: BorrowedFd| fd.try_clone_to_owned().map(File::from).context("cannot open standard input and output");
     let mut stream = Stream::new(file(io::stdin().as_fd())?, false)?;
     stream.silence = Some(silence);
     stream.out = Some(file(io::stdout().as_fd())?);
