@@ -5,7 +5,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup demo test tools docs lint unit compiles virtual vm audit format evidence dist dist-test clean
 
 help:
-	@echo "make demo      take a sender's CPU away, measure cubic / bbr / bbr_robust, draw the result: with real kernels in"
+	@echo "make demo      take a sender's CPU away, measure cubic / bbr / bbr_steady, draw the result: with real kernels in"
 	@echo "               virtual time (seconds), then with real VMs (about 5 minutes)"
 	@echo "make test      install what is needed, run every test"
 	@echo "make setup     install what is needed, build the kernel for virtual time, fetch those for VMs;"
@@ -14,7 +14,7 @@ help:
 	@echo "make docs      the documentation as a site; \`brobust docs\` opens it"
 	@echo "make lint      check format, style and types; make format corrects the format"
 	@echo "make evidence  measure again which of the documentation's numbers rest on what has changed: hours; ARGS=--stale"
-	@echo "               only says which, and how long it would take; ARGS='--only NAME' makes one of them"
+	@echo "               only says which and how long that takes, --confirm repeats eight runs of each, --only NAME makes one"
 	@echo "make audit     look up known vulnerabilities of everything in the lock files; needs the network"
 	@echo "make dist      build what is released, into dist/: wheel, deb, rpm, tarball, container image, SBOM, checksums"
 	@echo "make dist-test install each of them in file systems with nothing but a distribution's minimal packages"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Print the tables of docs/servers.md, and draw its figure.
+"""Measure the tables of docs/servers.md, which `make evidence` writes, and draw its figure.
 
-.venv/bin/python benchmarks/servers.py each             what each server sends (those that are installed)
-.venv/bin/python benchmarks/servers.py tail DIR... PNG  what requests took, of datasets of examples/server.toml
+.venv/bin/python benchmarks/servers.py each CSV             what each server sends (those that are installed)
+.venv/bin/python benchmarks/servers.py tail DIR... CSV PNG  what requests took, of datasets of examples/server.toml
 """
 
 from __future__ import annotations
@@ -108,52 +108,52 @@ def measured(name: str, cc: str, share: float, repeat: int, directory: Path) -> 
     ).runs  # fmt: skip
 
 
-def each(directory: Path) -> None:
-    cells = [(cc, share) for cc in ("cubic", "bbr") for share in (1, 0.25)]
-    print("| server; client | " + " | ".join(f"{cc}, {share:.0%}" for cc, share in cells) + " | twice the same |")
-    print("|---|" + "--:|" * len(cells) + "---|")
+def each(directory: Path, sheet: Path) -> None:
+    rows = []
     for name in SERVERS:
-        texts = []
+        row = {"server; client": name}
         try:
-            for cc, share in cells:
+            for cc, share in ((cc, share) for cc in ("cubic", "bbr") for share in (1, 0.25)):
                 runs = pl.concat([measured(name, cc, share, repeat, directory) for repeat in range(SEEDS)])
                 rates = runs["throughput_mbps"].to_list()
                 spread = f" ({min(rates):.1f} to {max(rates):.1f})" if max(rates) - min(rates) >= 0.1 else ""
-                texts.append(f"{statistics.median(rates):.1f}{spread}")
+                row[f"{cc}, {share:.0%}"] = f"{statistics.median(rates):.1f}{spread}"
             again = measured(name, cc, share, 0, directory)
-            same = again["packet_hash"][0] == runs["packet_hash"][0]
+            row["twice the same"] = "yes" if again["packet_hash"][0] == runs["packet_hash"][0] else "no"
         except BrobustError as refusal:
             print(f"{name}: {refusal}", file=sys.stderr)
             continue
-        print(f"| {name} | {' | '.join(texts)} | {'yes' if same else '**no**'} |", flush=True)
+        rows.append(row)
+    pl.DataFrame(rows).write_csv(sheet)
 
 
-FIGURES = ("first_byte_median_ms", "request_median_ms", "request_p99_ms")
+FIGURES = {
+    "first_byte_median_ms": "first byte, median", "request_median_ms": "median", "request_p99_ms": "99 %",
+}  # fmt: skip
 
 
-def tail(datasets: list[Path], figure: Path) -> None:
+def tail(datasets: list[Path], sheet: Path, figure: Path) -> None:
     runs = pl.concat([Dataset.open(one).runs() for one in datasets]).filter(pl.col("outcome") == "ok")
     control = (
         pl.when(pl.col("pacing") == "kept").then(pl.col("cc") + ", kept schedule").otherwise("cc").alias("control")
     )
     runs, told = runs.with_columns(control), pl.concat([Dataset.open(one).requests() for one in datasets])
-    rows = dict(iter(runs.group_by("share", "control", maintain_order=True)))
-    heads = ("first byte, median", "median", "99 %", "99.9 % of all runs")
-    print("| CPU share | control | " + " | ".join(heads) + " |\n|---|---|" + "--:|" * len(heads))
-    for (share, name), of in sorted(rows.items(), key=lambda one: (-one[0][0], one[0][1])):
-        texts = []
-        for column in FIGURES:
+    cells = dict(iter(runs.group_by("share", "control", maintain_order=True)))
+    rows = []
+    for (share, name), of in sorted(cells.items(), key=lambda one: (-one[0][0], one[0][1])):
+        row = {"CPU share": f"{share:.0%}", "control": name}
+        for column, heading in FIGURES.items():
             values = of[column].drop_nulls()
             missing = len(values) < len(of)
             middle, low, high = (0, 0, 0) if missing else np.quantile(values.to_numpy(), [0.5, 0, 1])
-            texts.append("-" if missing else f"{middle:.0f} ({low:.0f} to {high:.0f})")
+            row[heading] = "-" if missing else f"{middle:.0f} ({low:.0f} to {high:.0f})"
         took = told.join(of, on="run", how="semi")["completion_ms"].fill_null(float("inf")).sort()
-        texts.append(f"{took[-(-len(took) * 999 // 1000) - 1]:.0f}")
-        print(f"| {share:.0%} | {name} | {' | '.join(texts)} |")
-    repeats, asked = (of["run"].n_unique() for of in rows.values()), [of["requests"].sum() for of in rows.values()]
-    unanswered = sum(int((of["requests"] - of["requests_answered"]).sum()) for of in rows.values())
-    print(f"\nn = {min(repeats)} runs of each, {min(asked)} requests, of which in all cells {unanswered} had no answer")
-    draw(rows, figure)
+        row["99.9 % of all runs"] = f"{took[-(-len(took) * 999 // 1000) - 1]:.0f}"
+        row["n"], row["requests"] = str(of["run"].n_unique()), str(of["requests"].sum())
+        row["unanswered"] = str(int((of["requests"] - of["requests_answered"]).sum()))
+        rows.append(row)
+    pl.DataFrame(rows).write_csv(sheet)
+    draw(cells, figure)
 
 
 def draw(rows: dict[tuple[float, str], pl.DataFrame], to: Path) -> None:
@@ -192,15 +192,15 @@ def draw(rows: dict[tuple[float, str], pl.DataFrame], to: Path) -> None:
 
 def main() -> None:
     match sys.argv[1:]:
-        case ["each"]:
+        case ["each", sheet]:
             with tempfile.TemporaryDirectory(prefix="servers-") as scratch:
                 directory = Path(scratch)
                 prepare(directory)
-                each(directory)
-        case ["tail", *datasets, figure] if datasets:
-            tail([Path(one) for one in datasets], Path(figure))
+                each(directory, Path(sheet))
+        case ["tail", *datasets, sheet, figure] if datasets:
+            tail([Path(one) for one in datasets], Path(sheet), Path(figure))
         case _:
-            sys.exit("servers: give each, or tail, datasets and the figure's file")
+            sys.exit("servers: give each and a CSV file, or tail, datasets, a CSV file and the figure's")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@
 neighbours  A flow whose CPU is taken away, beside an undisturbed flow of CUBIC or BBR: what the latter carries, over
             what it carries beside undisturbed BBR.
 rtt         Two flows of one sender, with 10 and 50 ms: the part that the one of 10 ms has.
-many        1, 16 and 128 flows of one vCPU: what they carry together, over what as many of CUBIC do.
+many        1, 2, 16 and 128 flows of one vCPU: what they carry together, over what as many of CUBIC do, and how fairly
+            they share it (Jain's index).
 policers    A token bucket that drops (policer) or queues up to 1 BDP (shaper) what finds no token: what is sent again.
 
 Figures are medians over the repeats, of the run's second half, except for the queueing delay, which is the mean over
@@ -35,7 +36,7 @@ from brobust.scenario import Grid
 BUFFERS = (0.5, 1, 2, 5, 10, 20)  # BDP
 METRICS = {
     "late_mbps": "mbps", "late_retransmit_share": "retransmitted", "queue_mean_ms": "queue_ms",
-    "first_flow_share": "first_share",
+    "first_flow_share": "first_share", "fairness": "fairness",
 }  # fmt: skip
 
 Figures = Mapping[str, float]
@@ -78,7 +79,7 @@ def _rtt(_: argparse.Namespace) -> Iterator[Cell]:
 def _many(given: argparse.Namespace) -> Iterator[Cell]:
     for rate in ("100mbit", "1gbit"):
         for buffer in (1, 5):
-            for count in given.flows or (1, 16, 128):
+            for count in given.flows or (1, 2, 16, 128):
                 # A group has at most 256 flows.
                 groups = [min(250, count - begun) for begun in range(0, count, 250)]
                 flows = tuple({"cc": None, "count": size} for size in groups)
@@ -127,8 +128,11 @@ QUESTIONS = {
     ),
     "many": Question(
         _many,
-        "the sum over CUBIC's sum; retransmitted; queueing delay",
-        lambda of, cubic, _: f"{of['mbps'] / cubic['mbps']:.2f}; {of['retransmitted']:.1%}; {of['queue_ms']:.0f} ms",
+        "the sum over CUBIC's sum; Jain's index of the flows; retransmitted; queueing delay",
+        lambda of, cubic, _: (
+            f"{of['mbps'] / cubic['mbps']:.2f}; {of['fairness']:.2f}; "
+            f"{of['retransmitted']:.1%}; {of['queue_ms']:.0f} ms"
+        ),
     ),
     "policers": Question(
         _policers,
@@ -155,7 +159,9 @@ def main() -> None:
     parser.add_argument(
         "--control", action="append", help=f"CC or CC/PACING, again for more; else {', '.join(CONTROLS)}"
     )
-    parser.add_argument("--flows", type=int, action="append", help="many: so many instead of 1, 16 and 128; 1 to 1000")
+    parser.add_argument(
+        "--flows", type=int, action="append", help="many: so many instead of 1, 2, 16 and 128; 1 to 1000"
+    )
     parser.add_argument("--share", type=float, default=0.4, help="share of the CPU (0.4)")
     parser.add_argument("--timeslice", default="10ms", help="how long the CPU is there at a time (10ms)")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each cell (3)")

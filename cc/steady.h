@@ -15,11 +15,12 @@
  * looks at its rate and window it finds its own values; only what the stack is given differs.
  *
  * Rule 1, a stall. Pacing had given the next burst a departure, which has passed by more than Linux
- * makes up for, and only the CPU can have been the cause: data had been waiting, congestion window
- * and receive window had room for it, and the application was not the limit. The lag grows by one
- * and a half times the stall. With the stall alone the schedule would be kept, but at whatever rate
- * it has: BBR's own probe lasts one round trip, too short to find more where the CPU is away for
- * longer than that.
+ * makes up for, and only the CPU can have been the cause: data had been waiting, and congestion
+ * window and receive window had room for it. (tp->app_limited is not asked: it marks what was sent
+ * before, and in a connection that carries one page at a time, every beginning.) The lag grows by
+ * one and a half times the stall. With the stall alone the schedule would be kept, but at whatever
+ * rate it has: BBR's own probe lasts one round trip, too short to find more where the CPU is away
+ * for longer than that.
  *
  * Rule 2, the rate. While there is a lag, the rate is BBR's times 1 + 6 stall / slot, where slot is
  * the time for which the CPU was there between the last two stalls: a stall is made up for in a
@@ -50,6 +51,9 @@
 
 #include "bbr.h"
 
+#define REPAIR_INLINE CC_INLINE
+#include "repair.h"
+
 CC_PARAM(steady_repair, 1, 0, 1, CC_SWITCH, "off: BBR as it is, to see what the repair is worth")
 CC_PARAM(steady_haste, 1536, 0, 65536, CC_GAIN,
 	 "how much faster than in a slot a stall is made up for")
@@ -58,65 +62,68 @@ CC_PARAM(steady_most, 20, 1, 1000, CC_TIMES, "maximum of the rate, times BBR's")
 CC_PARAM(steady_least_stall, 100, 0, 1000000, CC_MICROSECONDS, "a shorter delay is no stall")
 /* RTO_MIN is 200 ms: after a longer stall the stack starts again, and so may the schedule. */
 CC_PARAM(steady_most_stall, 250, 1, 10000, CC_MILLISECONDS, "a longer stall counts as this")
-CC_PARAM(steady_memory, 1000, 1, 100000, CC_MILLISECONDS,
+CC_PARAM(steady_memory, REPAIR_MEMORY, 1, 100000, CC_MILLISECONDS,
 	 "a stall is remembered for one to two times this")
-CC_PARAM(steady_ahead, 384, 0, 2560, CC_GAIN, "part of a stall that is made up for")
-CC_PARAM(steady_window, 320, 0, 2560, CC_GAIN,
+CC_PARAM(steady_ahead, REPAIR_AHEAD, 0, 2560, CC_GAIN, "part of a stall that is made up for")
+CC_PARAM(steady_window, REPAIR_WINDOW, 0, 2560, CC_GAIN,
 	 "part of the longest stall, at the bandwidth, that the window holds beside a BDP")
-CC_PARAM(steady_loss, 7, 0, 1000, CC_TIMES,
+CC_PARAM(steady_loss, REPAIR_LOSS, 0, 1000, CC_TIMES,
 	 "what a lost packet adds to the excess, of which a delivered one takes 1; 0: losses never "
 	 "bound what is in flight")
-CC_PARAM(steady_overflow, 20, 1, 100000, CC_TIMES, "excess at which a buffer overflowed")
-CC_PARAM(steady_cut, 4, 0, 1000, CC_PACKETS, "by how much a packet in excess lowers the bound")
-CC_PARAM(steady_beta, 179, 1, 256, CC_GAIN, "least that a round leaves of the bound")
-CC_PARAM(steady_growth, 10, 0, 1024, CC_PER_1024,
+CC_PARAM(steady_overflow, REPAIR_OVERFLOW, 1, 100000, CC_TIMES,
+	 "excess at which a buffer overflowed")
+CC_PARAM(steady_cut, REPAIR_CUT, 0, 1000, CC_PACKETS,
+	 "by how much a packet in excess lowers the bound")
+CC_PARAM(steady_beta, REPAIR_BETA, 1, 256, CC_GAIN, "least that a round leaves of the bound")
+CC_PARAM(steady_growth, REPAIR_GROWTH, 0, 1024, CC_PER_1024,
 	 "what another round adds to a bound that it reached")
-
-#define STEADY_RETURN 3 /* shift: the bound returns to where it last was by an eighth of the way */
-#define STEADY_MAX_EXCESS (1U << 24)
 
 #define POLICY_SCHEDULES /* bbr_control.h: it also acts when packets are sent */
 
 struct steady {
-	u64 own_rate;	  /* bytes/s: BBR's; 0: none yet */
-	u64 rate;	  /* bytes/s: what the stack was given */
-	u64 checked_ns;	  /* when steady_check() last ran */
-	u64 resumed_ns;	  /* when the CPU last came back */
-	u64 slot_ns;	  /* for how long the CPU was there before that */
-	u64 memory_ns;	  /* when stall_ns[0] began */
-	u64 stall_ns[2];  /* longest stall since memory_ns, and in the time before */
-	u64 lag_ns;	  /* how far the stack's schedule is behind the one to keep */
-	u64 stalls;	  /* number of stalls */
-	u32 snd_nxt;	  /* at checked_ns: sequence number of the next byte to send, */
-	u32 written;	  /* and of the byte after the application's last one */
-	u32 own_cwnd;	  /* packets: BBR's */
-	u32 cwnd;	  /* packets: what the stack was given */
-	u32 bw;		  /* BBR's bandwidth */
-	u32 bdp;	  /* packets */
-	u32 lost;	  /* conn->lost at the last ACK */
-	u32 excess;	  /* what was lost beyond chance, packets times steady_loss */
-	u32 round;	  /* the round ends with a packet sent at this value of "delivered" */
-	u32 round_excess; /* maximum of "excess" in the round */
-	u32 round_max;	  /* packets: maximum in flight in the round */
-	u32 inflight_cap; /* packets: bound of what is in flight; 0: none */
-	u32 last_cap;	  /* packets: the bound before it was cut */
-	bool was_cut;	  /* at the end of the last round */
-	u8 mode;	  /* enum cc_mode */
+	u64 own_rate;	/* bytes/s: BBR's; 0: none yet */
+	u64 rate;	/* bytes/s: what the stack was given */
+	u64 checked_ns; /* when steady_check() last ran */
+	u64 resumed_ns; /* when the CPU last came back */
+	u64 slot_ns;	/* for how long the CPU was there before that */
+	u64 lag_ns;	/* how far the stack's schedule is behind the one to keep */
+	u64 stalls;	/* number of stalls */
+	u32 snd_nxt;	/* at checked_ns: sequence number of the next byte to send, */
+	u32 written;	/* and of the byte after the application's last one */
+	u32 own_cwnd;	/* packets: BBR's */
+	u32 cwnd;	/* packets: what the stack was given */
+	u32 bw;		/* BBR's bandwidth */
+	u32 bdp;	/* packets */
+	u32 lost;	/* conn->lost at the last ACK */
+	u32 round;	/* the round ends with a packet sent at this value of "delivered" */
+	u8 mode;	/* enum cc_mode */
+	struct repair_memory stall;
+	struct repair_bound bound; /* packets */
 };
 
 CC_INLINE void steady_init(struct cc_connection *conn, struct steady *st)
 {
 	st->checked_ns = conn->clock_ns;
 	st->resumed_ns = conn->clock_ns;
-	st->memory_ns = conn->clock_ns;
+	st->stall.since = conn->clock_ns;
 	st->snd_nxt = conn->snd_nxt;
 	st->written = conn->snd_nxt + conn->unsent_bytes;
 	st->lost = conn->lost;
 }
 
-CC_INLINE u64 steady_longest_stall(const struct steady *st)
+CC_INLINE struct repair_rule steady_rule(void)
 {
-	return cc_max64(st->stall_ns[0], st->stall_ns[1]);
+	return (struct repair_rule){
+	    .packet = 1,
+	    .ahead = steady_ahead,
+	    .window = steady_window,
+	    .loss = steady_loss,
+	    .overflow = steady_overflow,
+	    .cut = steady_cut,
+	    .beta = steady_beta,
+	    .growth = steady_growth,
+	    .memory_ms = steady_memory,
+	};
 }
 
 CC_INLINE u64 steady_ns(u64 bytes, u64 rate)
@@ -132,18 +139,6 @@ CC_INLINE u64 steady_half_gap(const struct cc_connection *conn)
 	return steady_ns(burst, conn->pacing_rate) / 2;
 }
 
-CC_INLINE void steady_forget(const struct cc_connection *conn, struct steady *st)
-{
-	u64 age = conn->clock_ns - st->memory_ns;
-	u64 memory = (u64)steady_memory * 1000000;
-
-	if (age < memory)
-		return;
-	st->stall_ns[1] = age < 2 * memory ? st->stall_ns[0] : 0;
-	st->stall_ns[0] = 0;
-	st->memory_ns = conn->clock_ns;
-}
-
 /* Rule 1: return the length of a stall that has just ended, or 0. in_flight is from before the
  * event. */
 CC_INLINE u64 steady_stall(const struct cc_connection *conn, u32 in_flight, const struct steady *st)
@@ -151,7 +146,7 @@ CC_INLINE u64 steady_stall(const struct cc_connection *conn, u32 in_flight, cons
 	bool waited = (s32)(st->written - conn->snd_nxt) >= (s32)conn->mss;
 	u64 late, half_gap;
 
-	if (!st->own_rate || !waited || conn->app_limited || conn->receiver_room < conn->mss ||
+	if (!st->own_rate || !waited || conn->receiver_room < conn->mss ||
 	    in_flight + bbr_tso_segs_goal(conn) > conn->cwnd)
 		return 0;
 	/* The last pass ended for another reason than pacing, or the departure is not due yet. */
@@ -169,8 +164,9 @@ CC_INLINE void steady_check(const struct cc_connection *conn, u32 in_flight, str
 {
 	u32 sent = cc_after(conn->snd_nxt, st->snd_nxt) ? conn->snd_nxt - st->snd_nxt : 0;
 	u64 stall = steady_stall(conn, in_flight, st);
+	struct repair_rule rule = steady_rule();
 
-	steady_forget(conn, st);
+	repair_forget(&rule, conn->clock_ns, &st->stall);
 	if (st->lag_ns && st->rate > st->own_rate) {
 		u64 gained = steady_ns(sent, st->own_rate) - steady_ns(sent, st->rate);
 
@@ -180,12 +176,9 @@ CC_INLINE void steady_check(const struct cc_connection *conn, u32 in_flight, str
 		st->stalls++;
 		st->slot_ns = cc_max64(st->checked_ns - st->resumed_ns, 1);
 		st->resumed_ns = conn->clock_ns;
-		st->stall_ns[0] = cc_max64(st->stall_ns[0], stall);
-		/* What a whole slot did not make up for is dropped: the window did not allow it. */
-		st->lag_ns = cc_min64(st->lag_ns + (stall * steady_ahead >> BBR_SCALE),
-				      steady_longest_stall(st) * steady_ahead >> BBR_SCALE);
+		st->lag_ns = repair_lag(&rule, st->lag_ns, stall, &st->stall);
 	}
-	st->round_max = cc_max(st->round_max, in_flight);
+	st->bound.round_max = cc_max(st->bound.round_max, in_flight);
 	st->checked_ns = conn->clock_ns;
 	st->snd_nxt = conn->snd_nxt;
 	st->written = conn->snd_nxt + conn->unsent_bytes;
@@ -197,7 +190,7 @@ CC_INLINE void steady_set_rate(struct cc_connection *conn, struct steady *st)
 	u64 faster = BBR_UNIT;
 
 	if (st->lag_ns && st->mode != CC_MODE_PROBE_RTT)
-		faster += steady_longest_stall(st) * steady_haste / cc_max64(st->slot_ns, 1);
+		faster += repair_longest(&st->stall) * steady_haste / cc_max64(st->slot_ns, 1);
 	faster = cc_min64(faster, (u64)steady_most << BBR_SCALE);
 	st->rate = st->own_rate;
 	if (faster > BBR_UNIT && st->own_rate < 1ULL << 40)
@@ -208,14 +201,14 @@ CC_INLINE void steady_set_rate(struct cc_connection *conn, struct steady *st)
 /* Rules 3 and 4. After a timeout, in PROBE_RTT and before PROBE_BW the window is BBR's. */
 CC_INLINE void steady_set_cwnd(struct cc_connection *conn, struct steady *st)
 {
-	u64 ahead_us = (steady_longest_stall(st) * steady_window >> BBR_SCALE) / 1000;
+	struct repair_rule rule = steady_rule();
+	u64 ahead_us = repair_ahead(&rule, &st->stall) / 1000;
 	u64 ahead = st->bw * ahead_us >> BBR_BW_SCALE;
 
 	if (ahead_us && bbr_is_probe_bw(st->mode) && conn->ca_state != CC_CA_LOSS)
-		conn->cwnd =
-		    (u32)cc_min64(cc_max64(st->bdp + ahead, 2ULL * st->bdp) + 4, conn->cwnd_clamp);
-	if (st->inflight_cap)
-		conn->cwnd = cc_min(conn->cwnd, st->inflight_cap);
+		conn->cwnd = (u32)cc_min64(repair_window(&rule, st->bdp, ahead), conn->cwnd_clamp);
+	if (st->bound.cap)
+		conn->cwnd = cc_min(conn->cwnd, st->bound.cap);
 	st->cwnd = conn->cwnd;
 }
 
@@ -223,61 +216,15 @@ CC_INLINE void steady_set_cwnd(struct cc_connection *conn, struct steady *st)
 CC_INLINE void steady_count_losses(const struct cc_connection *conn, const struct cc_sample *sample,
 				   struct steady *st)
 {
-	u64 excess = st->excess;
+	struct repair_rule rule = steady_rule();
+	u32 lost = conn->ca_state == CC_CA_LOSS ? 0 : conn->lost - st->lost;
 
-	if (conn->ca_state != CC_CA_LOSS)
-		excess += (u64)(conn->lost - st->lost) * steady_loss;
-	excess -= cc_min64(excess, sample->acked_sacked);
+	repair_count(&rule, lost, sample->acked_sacked, &st->bound);
 	st->lost = conn->lost;
-	st->excess = (u32)cc_min64(excess, STEADY_MAX_EXCESS);
-	st->round_excess = cc_max(st->round_excess, st->excess);
-}
-
-CC_INLINE void steady_cut_cap(struct steady *st)
-{
-	u32 from = st->inflight_cap ? st->inflight_cap : st->round_max;
-	u32 min = (u32)((u64)from * steady_beta >> BBR_SCALE);
-	u64 by = (u64)st->round_excess * steady_cut / cc_max(steady_loss, 1);
-
-	st->last_cap = from;
-	st->inflight_cap = cc_max(cc_max((u32)(from - cc_min64(by, from)), min), 4);
-	st->excess = 0;
-}
-
-CC_INLINE void steady_raise_cap(const struct cc_connection *conn, struct steady *st)
-{
-	u32 by = cc_max((u32)((u64)st->inflight_cap * steady_growth >> 10), 1);
-
-	/* A bound that was not reached has not been tested. */
-	if (st->round_max < (u64)st->inflight_cap * 9 / 10)
+	if (sample->delivered < 0 || cc_after(st->round, sample->prior_delivered))
 		return;
-	/* Where it keeps the data no stall is seen, so none is forgotten. */
-	st->memory_ns = conn->clock_ns;
-	if (st->inflight_cap < st->last_cap)
-		by = cc_max(by, (st->last_cap - st->inflight_cap) >> STEADY_RETURN);
-	st->inflight_cap += by;
-}
-
-/* Rule 4, at the end of a round. */
-CC_INLINE void steady_end_round(const struct cc_connection *conn, struct steady *st)
-{
-	bool overflowed = st->round_excess >= steady_overflow;
-
-	if (!steady_longest_stall(st)) {
-		st->inflight_cap = 0;
-		overflowed = false;
-	} else if (overflowed && !st->was_cut) {
-		steady_cut_cap(st);
-	} else if (overflowed) {
-		st->excess = 0;
-		overflowed = false;
-	} else if (st->inflight_cap) {
-		steady_raise_cap(conn, st);
-	}
-	st->was_cut = overflowed;
+	repair_end_round(&rule, conn->in_flight, conn->clock_ns, &st->stall, &st->bound);
 	st->round = conn->delivered;
-	st->round_excess = 0;
-	st->round_max = conn->in_flight;
 }
 
 /* Called before BBR: give back its own rate and window, unless the stack has set others since. */
@@ -317,8 +264,6 @@ CC_INLINE void steady_on_ack(struct cc_connection *conn, const struct cc_sample 
 	st->bw = model->bw;
 	st->bdp = bbr_bdp(model->bw, model->min_rtt_us, BBR_UNIT);
 	steady_count_losses(conn, sample, st);
-	if (sample->delivered >= 0 && !cc_after(st->round, sample->prior_delivered))
-		steady_end_round(conn, st);
 	steady_after(conn, st);
 }
 

@@ -6,6 +6,7 @@
     .venv/bin/python scripts/evidence.py --stale    # which data rest on what has changed, and what they would cost
     .venv/bin/python scripts/evidence.py --make     # measure what is stale again (`make evidence`)
     .venv/bin/python scripts/evidence.py --make --only findings --jobs 1
+    .venv/bin/python scripts/evidence.py --confirm  # seconds: after a change that should have changed no packet
 
 docs/data/evidence.toml says how each directory of docs/data is made and what it rests on; its provenance.json says
 when and from what it was made, with a hash of every file. docs/data/tables.toml says how a table is made of them. In a
@@ -31,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
+import evidence_samples
 import evidence_tables
 
 ROOT = Path(__file__).parents[1]
@@ -38,6 +40,8 @@ DATA = ROOT / "docs" / "data"
 KEPT = ROOT / "build" / "evidence"
 """Where datasets are measured: NAME-HASH, so that an interrupted one is completed, and never by other sources."""
 MARKED = re.compile(r"<!-- made: ([a-z0-9-]+) -->(.*?)<!-- end -->", re.DOTALL)
+MEASURING = ("virtual time", "kernel", "kept stack", "controls", "steady")
+"""Names of [sources] that decide what packets a run in virtual time sends."""
 # Constant columns of a sheet are taken out of it and named in provenance.json: a cell has some forty.
 KEPT_COLUMNS = ("figure", "metric", "claim", "n", "median", "low", "high", "throughput_mbps", "low_mbps", "high_mbps")
 
@@ -138,9 +142,32 @@ def stale(name: str, data: dict[str, Any]) -> list[str]:
     made = json.loads(record.read_text())
     if made["how"] != "measured":
         return ["its numbers were copied from a page, and never made by this command"]
-    now = sources(data["rests_on"], specifications()["sources"])
-    changed = [f"{one} has changed" for one in now if made["sources"].get(one) != now[one]]
+    changed = [f"{one} has changed" for one in _changed(made, data)]
     return changed + (["its command has changed"] if made["command"] != data["command"] else [])
+
+
+def _changed(made: dict[str, Any], data: dict[str, Any]) -> list[str]:
+    """Return the names of what these data rest on that is not what it was."""
+    now = sources(data["rests_on"], specifications()["sources"])
+    return [one for one in now if made["sources"].get(one) != now[one]]
+
+
+def confirm(name: str, data: dict[str, Any]) -> None:
+    """Measure some of the runs again. If they send the same packets, the data stand, whatever has been moved or renamed
+    since; what judges them (rules, studies, benchmarks) is not confirmed by that."""
+    record = DATA / name / "provenance.json"
+    made = json.loads(record.read_text()) if record.exists() else {}
+    named = [one for one in _changed(made, data) if one in MEASURING] if made.get("samples") else []
+    if not named:
+        return
+    samples = made["samples"]
+    if difference := evidence_samples.changed(samples):
+        print(f"evidence: {name}: stale: {difference}")
+        return
+    made["sources"] |= sources(named, specifications()["sources"])
+    made["confirmed"] = {"commit": _commit(data["rests_on"]), "date": f"{datetime.now(UTC):%Y-%m-%d}", "of": named}
+    record.write_text(json.dumps(made, indent=1) + "\n")
+    print(f"evidence: {name}: {len(samples)} runs have sent the packets that they sent before: confirmed")
 
 
 def minutes(name: str, data: dict[str, Any], out: Path) -> float | None:
@@ -177,7 +204,7 @@ def make(name: str, data: dict[str, Any], jobs: int) -> None:
         "date": f"{datetime.now(UTC):%Y-%m-%d}", "machine": _machine(), "kernels": kernels,
         "minutes": round((seconds / 2 if seconds else time.monotonic() - begun) / 60, 1),
         "sources": sources(data["rests_on"], specifications()["sources"]),
-        "everywhere": constant, "files": files,
+        "everywhere": constant, "files": files, "samples": evidence_samples.taken(out),
     }  # fmt: skip
     (DATA / name / "provenance.json").write_text(json.dumps(record, indent=1) + "\n")
     print(f"evidence: {name}: made, {record['minutes']} minutes of two cores")
@@ -272,6 +299,11 @@ def main() -> None:
         "--mark", action="store_true", help="Mark tables that pages have without markers, if data make them."
     )
     parser.add_argument("--stale", action="store_true", help="Say which data rest on what has changed since.")
+    parser.add_argument(
+        "--confirm",
+        action="store_true",
+        help="Measure some runs of stale data again: if their packets are the same, they stand.",
+    )
     parser.add_argument("--make", action="store_true", help="Measure what is stale, or what --only names, again.")
     parser.add_argument("--only", action="append", metavar="NAME", help="Only this data; may be repeated.")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="Runs side by side.")
@@ -286,7 +318,10 @@ def main() -> None:
         for one in found:
             print(f"evidence: {one}")
         sys.exit(bool(found))
-    if given.stale or given.make:
+    if given.confirm:
+        for name in given.only or every:
+            confirm(name, every[name])
+    if given.stale or (given.make and not given.confirm):
         chosen = {name: every[name] for name in given.only or every}
         reasons = {name: stale(name, data) for name, data in chosen.items()}
         wanted = [name for name in chosen if reasons[name] or given.only]

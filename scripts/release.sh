@@ -13,14 +13,12 @@ version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo
 wrong() { printf '  %s\n' "$*" >&2; }
 
 check_versions() {
-	local status=0 lock other page
+	local status=0 other page
 	other=$(sed -n 's/^## \([^ ]*\).*/\1/p' CHANGELOG.md | head -1)
 	[ "$other" = "$version" ] || { wrong "CHANGELOG.md begins with $other, Cargo.toml has $version"; status=1; }
-	for lock in Cargo.lock crates/virtual/fuzz/Cargo.lock; do
-		# The package of the fuzz targets itself is never released and has no version.
-		other=$(grep -A1 '^name = "brobust' "$lock" | sed -n 's/^version = "\(.*\)"/\1/p' | grep -vx -e "$version" -e 0.0.0 | head -1)
-		[ -z "$other" ] || { wrong "$lock has $other, Cargo.toml has $version"; status=1; }
-	done
+	other=$(grep -A1 '^name = "brobust' Cargo.lock | sed -n 's/^version = "\(.*\)"/\1/p' | grep -vx "$version" | head -1)
+	[ -z "$other" ] || { wrong "Cargo.lock has $other, Cargo.toml has $version"; status=1; }
+	grep -qx "version: \"$version\"" CITATION.cff || { wrong "CITATION.cff is not of version $version"; status=1; }
 	for page in README.md docs/*.md packaging/kubernetes/*.yaml; do
 		other=$(grep -oE '(brobust(-host)?[-_:]|newTag: "?)[0-9]+\.[0-9]+\.[0-9]+' "$page" | grep -vF "$version" | head -1)
 		[ -z "$other" ] || { wrong "$page names $other, the version is $version"; status=1; }
@@ -86,4 +84,4 @@ if [ ${#failed[@]} -gt 0 ]; then
 	exit 1
 fi
 [ $# -lt ${#all_steps[@]} ] ||
-	printf 'release: what a human does next: docs/releasing.md, "What a human does" (tag, build again, sign, upload)\n'
+	printf 'release: what you do next: docs/releasing.md, "Publish" (tag, build again, scripts/publish.sh, upload)\n'

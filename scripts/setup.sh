@@ -30,7 +30,8 @@ for part in $parts; do
 	lint) packages+=(clang-format) ;;
 	browser) packages+=(chromium) ;;
 	docs) groups+=(--group docs) ;;
-	dist) packages+=(dpkg-dev git rpm mmdebstrap skopeo umoci runc systemd) ;;
+	dist) packages+=(dpkg-dev apt-utils git gnupg rpm mmdebstrap skopeo umoci runc systemd gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+		qemu-system-arm cpio kmod) ;;
 	*) refuse "$part: no such part; the parts are virtual, vm, lab, trees, lint, browser, dist and docs" ;;
 	esac
 done

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import evidence
+import evidence_samples
 import evidence_tables
 import pytest
 
@@ -156,3 +157,13 @@ def test_tables_that_lost_their_markers_get_them_again(copied: Path) -> None:
     assert "made:" not in page.read_text()
     evidence.mark()
     assert page.read_text() == before
+
+
+@pytest.mark.virtual
+def test_what_was_measured_stands_if_some_of_its_runs_send_the_same_packets(brobust: Any, tmp_path: Path) -> None:
+    done = brobust("run", "--cc", "cubic,bbr", "--share", "0.5", "--duration", "1s", "--repeat", "1", "--out", "data")
+    assert done.returncode == 0, done.stderr
+    samples = evidence_samples.taken(tmp_path)
+    assert len(samples) == 2 and evidence_samples.changed(samples) == ""
+    assert "other packets" in evidence_samples.changed([samples[0] | {"packet_hash": "0" * 20}])
+    assert "'b'" in evidence_samples.changed([{"scenario": '{"flows": [{"cc": "b"}]}', "packet_hash": ""}])

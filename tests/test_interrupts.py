@@ -1,6 +1,6 @@
 """Ctrl-C, SIGTERM and SIGHUP end a command once, where Python does not lose the exception.
 
-benchmarks/interrupts.py shoots at whole commands at random moments.
+interrupts.py of commit bc74388 shot at whole commands at random moments.
 """
 
 from __future__ import annotations

@@ -1,20 +1,30 @@
-"""The pacer for user space (crates/pacer): its C header does what the vectors say, which its Rust tests check too."""
+"""The pacer for user space (crates/pacer) and the repair's decisions (cc/repair.h): both do what the vectors say, which
+Rust tests check of the crate and of bbr_steady's rule, too."""
 
 from __future__ import annotations
 
+import ctypes
+import os
 import re
+import struct
 import subprocess
 from pathlib import Path
 
 import pytest
+from elftools.elf.elffile import ELFFile
 
 from brobust import quic
 
-CRATE = Path(__file__).parents[1] / "crates/pacer"
-STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror")
+ROOT = Path(__file__).parents[1]
+CRATE = ROOT / "crates/pacer"
+REPAIR = ROOT / "cc/repair.h"
+STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror", f"-I{CRATE}", f"-I{ROOT / 'cc'}")
+TRAPS = pytest.mark.parametrize(
+    "trap", [(), ("-fsanitize=undefined", "-fno-sanitize-recover=all")], ids=["plain", "traps"]
+)
 
 
-@pytest.mark.parametrize("trap", [(), ("-fsanitize=undefined", "-fno-sanitize-recover=all")], ids=["plain", "traps"])
+@TRAPS
 def test_the_header_does_what_the_vectors_say(tmp_path: Path, trap: tuple[str, ...]) -> None:
     program = tmp_path / "vectors"
     subprocess.run(["cc", *STRICT, *trap, "-O1", "-o", program, CRATE / "tests/vectors.c"], check=True)
@@ -22,10 +32,54 @@ def test_the_header_does_what_the_vectors_say(tmp_path: Path, trap: tuple[str, .
     assert done.returncode == 0 and re.fullmatch(r"\d+ checked, 0 wrong\n", done.stdout), done.stdout + done.stderr
 
 
-def test_the_header_has_no_floating_point_and_calls_nothing() -> None:
-    code = re.sub(r"/\*.*?\*/", "", (CRATE / "pacer.h").read_text(), flags=re.DOTALL)
+@TRAPS
+def test_the_repair_decides_what_its_vectors_say(tmp_path: Path, trap: tuple[str, ...]) -> None:
+    program = tmp_path / "repair_vectors"
+    subprocess.run(["cc", *STRICT, *trap, "-O1", "-o", program, ROOT / "tests/programs/repair_vectors.c"], check=True)
+
+    def run(*words: str | Path) -> str:
+        return subprocess.run([program, *words], capture_output=True, text=True, check=True).stdout
+
+    assert run("check", CRATE / "repair-vectors.txt") == "808 checked, 0 wrong\n"
+    assert run("draw", "1", "8") == (CRATE / "repair-vectors.txt").read_text()
+    fresh = tmp_path / "fresh.txt"
+    for seed in ("2", "3"):
+        fresh.write_text(run("draw", seed, "300"))
+        assert run("check", fresh) == "30300 checked, 0 wrong\n"
+
+
+def test_the_vectors_notice_another_constant(tmp_path: Path) -> None:
+    for name, value in {"LOSS": 6, "OVERFLOW": 21, "CUT": 3, "BETA": 180, "GROWTH": 12}.items():
+        text, changed = re.subn(rf"(#define REPAIR_{name}\s+)\d+", rf"\g<1>{value}", REPAIR.read_text())
+        assert changed == 1
+        (tmp_path / "repair.h").write_text(text)
+        program, options = tmp_path / name, ["-std=c11", f"-I{tmp_path}", f"-I{CRATE}"]
+        subprocess.run(["cc", *options, "-o", program, ROOT / "tests/programs/repair_vectors.c"], check=True)
+        done = subprocess.run([program, "check", CRATE / "repair-vectors.txt"], capture_output=True, text=True)
+        assert done.returncode == 1 and ", 0 wrong" not in done.stdout, name
+
+
+def test_the_crate_and_the_kernel_series_have_the_constants_of_the_header() -> None:
+    ours = dict(re.findall(r"#define REPAIR_(\w+)\s+(\d+)\b", REPAIR.read_text()))
+    rust = dict(re.findall(r"const (\w+): u\d+ = (\d+);", (CRATE / "src/repair.rs").read_text()))
+    stack = (ROOT / "kernel/patches/kept/1-stack.patch").read_text()
+    series = dict(re.findall(r"#define TCP_PACING_(\w+)\s+(\d+)\b", stack))
+    of_losses = {name: ours[name] for name in ("LOSS", "OVERFLOW", "CUT", "BETA", "GROWTH")}
+    assert {name: rust[name] for name in ("AHEAD", "WINDOW", *of_losses)} == {
+        "AHEAD": ours["AHEAD"], "WINDOW": ours["WINDOW"], **of_losses,
+    }  # fmt: skip
+    assert {name: series[name] for name in of_losses} == of_losses
+    ahead = re.search(r"pacing_lag_ns \+ \(now - since\) \* (\d) / (\d)", stack)
+    assert ahead and int(ahead[1]) * 256 == int(ours["AHEAD"]) * int(ahead[2])
+
+
+@pytest.mark.parametrize("header", [CRATE / "pacer.h", REPAIR], ids=lambda path: path.name)
+def test_the_header_has_no_floating_point_and_calls_nothing(header: Path) -> None:
+    code = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.DOTALL)
     assert not re.search(r"\b(float|double|malloc|clock\w*|time)\b", code)
-    assert re.findall(r"#include <(\w+)\.h>", code) == ["stdbool", "stdint"]
+    assert re.findall(r"#include (\S+)", code) == (
+        ["<stdbool.h>", "<stdint.h>", '"repair.h"'] if header != REPAIR else []
+    )
 
 
 def test_the_example_on_its_page_compiles_and_prints_what_the_page_shows(tmp_path: Path) -> None:
@@ -33,7 +87,7 @@ def test_the_example_on_its_page_compiles_and_prints_what_the_page_shows(tmp_pat
     code, shown = (re.search(rf"^```{kind}\n(.*?)^```$", page, re.DOTALL | re.MULTILINE) for kind in ("c", "text"))
     assert code and shown
     (tmp_path / "example.c").write_text(code[1])
-    subprocess.run(["cc", *STRICT, f"-I{CRATE}", "-o", tmp_path / "example", tmp_path / "example.c"], check=True)
+    subprocess.run(["cc", *STRICT, "-o", tmp_path / "example", tmp_path / "example.c"], check=True)
     assert subprocess.run([tmp_path / "example"], capture_output=True, text=True, check=True).stdout == shown[1]
 
 
@@ -67,3 +121,78 @@ class TestPatchedStacks:
         lines = stack.sources[quic.PATCH].read_text().splitlines()
         removed = [line for line in lines if line.startswith("-") and not line.startswith("---")]
         assert len(removed) < 30 and sum(line.startswith("+") for line in lines) > 80
+
+
+class Bpf:
+    """Runs tests/programs/repair.bpf.c in the kernel, by the system call alone: without maps nothing is relocated."""
+
+    LOAD, RUN, SYSCALL_PROGRAM, SLEEPABLE = 5, 10, 31, 1 << 4  # include/uapi/linux/bpf.h
+    CALL = struct.Struct("<4I2Q 3Q 5I?3x")  # struct call: the call, the memory, the bound
+    COUNT, END_ROUND, FORGET, STALL = range(4)
+
+    def __init__(self, scratch: Path) -> None:
+        program = scratch / "repair.bpf.o"
+        source = ROOT / "tests/programs/repair.bpf.c"
+        options = ["-O2", "-mcpu=v3", "-target", "bpf", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'cc'}"]
+        subprocess.run(["clang", *options, "-c", source, "-o", program], check=True)
+        with program.open("rb") as file:
+            code = ELFFile(file).get_section_by_name("syscall").data()
+        self.log = ctypes.create_string_buffer(1 << 16)
+        self.kept = [ctypes.create_string_buffer(code), ctypes.create_string_buffer(b"GPL"), self.log]
+        instructions, licence, log = map(ctypes.addressof, self.kept)
+        kind, verbosity = self.SYSCALL_PROGRAM, 1
+        head = struct.pack("<2I2Q", kind, len(code) // 8, instructions, licence)
+        tail = struct.pack("<2IQ2I", verbosity, len(self.log), log, 0, self.SLEEPABLE)
+        self.program = self._bpf(self.LOAD, head + tail)
+        self.memory, self.bound = [0] * 3, [0] * 6
+
+    def decide(
+        self, what: int, lost: int = 0, delivered: int = 0, in_flight: int = 0, now: int = 0, ns: int = 0
+    ) -> None:
+        call = ctypes.create_string_buffer(
+            self.CALL.pack(what, lost, delivered, in_flight, now, ns, *self.memory, *self.bound), self.CALL.size
+        )
+        # prog_fd, retval, sizes and addresses of data, repeat, duration, then the context.
+        attributes = struct.pack(
+            "<4I2Q4I2Q", self.program, 0, 0, 0, 0, 0, 0, 0, len(call), 0, ctypes.addressof(call), 0
+        )
+        self._bpf(self.RUN, attributes)
+        after = self.CALL.unpack(call.raw)
+        self.memory, self.bound = list(after[6:9]), list(after[9:])
+
+    def _bpf(self, command: int, attributes: bytes) -> int:
+        libc, given = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(attributes, len(attributes))
+        done = int(libc.syscall(321, command, given, len(attributes)))  # __NR_bpf of x86-64
+        if done < 0:
+            raise OSError(ctypes.get_errno(), self.log.value.decode() or os.strerror(ctypes.get_errno()))
+        return done
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the number of a system call is that of x86-64")
+def test_as_bpf_the_repair_decides_what_its_vectors_say(tmp_path: Path) -> None:
+    bpf, in_flight, now, compared = Bpf(tmp_path), 0, 0, 0
+    excess, round_max, cap = 0, 2, 3
+    for number, line in enumerate((CRATE / "repair-vectors.txt").read_text().splitlines(), 1):
+        match line.replace("=", "").split():
+            case ["flow", packets]:
+                bpf.memory, bpf.bound, in_flight, now = [0] * 3, [0] * 6, int(packets), 1_000_000_000
+                bpf.decide(bpf.FORGET, now=now)
+                bpf.decide(bpf.STALL, ns=10_000_000)
+                bpf.bound[round_max] = in_flight
+            case ["send", packets]:
+                in_flight += int(packets)
+                bpf.bound[round_max] = max(bpf.bound[round_max], in_flight)
+            case ["timeout", packets]:
+                in_flight -= int(packets)
+            case ["quiet"]:
+                now += 2_000_000_000
+                bpf.decide(bpf.FORGET, now=now)
+            case ["ack" | "round" as what, lost, delivered, *wanted]:
+                in_flight -= int(lost) + int(delivered)
+                bpf.decide(bpf.COUNT, lost=int(lost), delivered=int(delivered))
+                if what == "round":
+                    bpf.decide(bpf.END_ROUND, in_flight=in_flight, now=now)
+                assert [str(bpf.bound[excess]), str(bpf.bound[cap])] == wanted, f"line {number}: {line}"
+                compared += 1
+    assert compared == 800

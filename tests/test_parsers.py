@@ -292,7 +292,7 @@ DATASET_FILES = st.dictionaries(
             "scenario.toml",
             f"runs/{parts.name(1, 1)}",
             f"throughput/{parts.name(1, 1)}",
-            "runs/b-0.parquet",
+            f"runs/{parts.name(2, 2)}",
         ]
     ),
     JSON_FILES | TOML_FILES | st.none() | st.just(""),
@@ -309,7 +309,9 @@ def _dataset(replaced: dict[str, Any], runs: pl.DataFrame | None = None) -> Iter
         rates = [{"run": "a-0", "flow": 0, "time_s": 0.1, "throughput_mbps": 1.0}]
         dataset.append("a-0", Measured([{"run": "a-0", "flow": 0, "cc": "bbr", "outcome": "ok"}], throughput=rates))
         if runs is not None:
-            runs.write_parquet(directory / "runs" / "c-0.parquet")
+            runs.with_columns(pl.lit(2, pl.Int64).alias(parts.PART)).write_parquet(
+                directory / "runs" / parts.name(2, 2)
+            )
         for name, content in replaced.items():
             (directory / name).unlink(missing_ok=True)
             if content is None:

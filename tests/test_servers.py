@@ -141,3 +141,14 @@ class TestRuns:
         assert "req/s" in shown and "p99 ms" in shown and '{"request"' not in shown
         told = Dataset.open(tmp_path / "a").requests()
         assert len(told) > 25 and told["status"].unique().to_list() == [200]
+
+
+@pytest.mark.virtual
+def test_a_repair_beside_the_kernels_bbr_is_one_for_each_of_a_servers_connections(server: Path) -> None:
+    """Ours and the kernel's BBR decide alike, so their repairs do: also where one flow has many connections."""
+    ask = f"{ASK} --fresh"
+    sent = {}
+    for cc in ("bbr", "bbr_steady", "brb_bbr1_steady"):
+        result = run(server, receiver=ask, duration="2s", flows=[{"cc": cc}], contention={"share": 0.25})
+        sent[cc] = result.runs["packet_hash"][0]
+    assert sent["bbr_steady"] == sent["brb_bbr1_steady"] != sent["bbr"]

@@ -550,13 +550,6 @@ def test_the_report_is_one_file_with_figures_beside_claims(
     page = (tmp_path / "both.html").read_text()
     assert "<th>virtual, smoke</th><th>decided by</th><th>vm, smoke</th><th>decided by</th>" in page
     assert page.count("data:image/png;base64,") == 2 * len(figures)
-    tables = brobust("report", str(it), "--markdown", "claims.md")
-    assert tables.returncode == 0 and not (tmp_path / "report.html").exists(), tables.stderr
-    lines = (tmp_path / "claims.md").read_text().splitlines()
-    assert re.fullmatch(r"\d+ holds, \d+ holds in part, \d+ differs, \d+ not measurable\.", lines[0])
-    (r8,) = [line for line in lines if line.startswith("| R8 | 25 %")]
-    assert "| schedule: " in r8 and "see F20 of the findings" in r8 and "3 x 8 s" in r8
-    assert [line for line in lines if line.startswith("| by schedule | exact | lengths +-5 % |")]
     refused = brobust("report", "nowhere")
     assert refused.returncode == 2 and "brobust reproduce" in refused.stderr
 

@@ -62,13 +62,13 @@ def faithful(
     linux_6_12: tuple[list[dict[str, Any]], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> list[dict[str, Any]]:
     """The same runs, each with its dataset. One whose vCPU had another share than was asked for, because this machine
-    was busy with something else, says nothing of BBR, and brobust calls it unfaithful: it is measured again. (On a slow
-    machine runs with all of the CPU are unfaithful for another reason, again and again: the path's guest waits.)"""
+    was busy with something else, says nothing of BBR: it is measured again. (Unfaithful for another reason, such as a
+    path's guest that waits on a slow machine, a run still tells what is asked here, and is so again and again.)"""
     runs, data = linux_6_12
     found = [{**run, "data": data} for run in runs]
     for _ in range(2):
         for number, run in enumerate(found):
-            if run["outcome"] == "unfaithful":
+            if run["effective_share"] != pytest.approx(run["share"], rel=0.2):
                 again = tmp_path_factory.mktemp("again")
                 cell = ["--cc", run["cc"], "--share", str(run["share"]), "--duration", "5s", "--samples", "50ms"]
                 (measured,) = _series(again, *cell, "--repeat", "1", statuses=(0, 1))

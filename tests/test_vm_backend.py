@@ -18,6 +18,7 @@ from brobust.host.session import Session
 from brobust.scenario import Run
 from brobust.scenario.grid import scenario
 from brobust.scenario.specs import Pacing
+from brobust.testbed import testbed as guests
 from brobust.testbed.qemu import Guest
 
 RUN = Run(scenario=scenario({"backend": "vm", "flows": [{"cc": "cubic"}]}), repeat=0)
@@ -30,6 +31,7 @@ class Backend(VmBackend):
         super().__init__(cast(Session, None), self.said)
         self.boots, self.bad_boots = 0, 0
         self.sentences: list[str] = []
+        self.agent: Any = None
 
     def said(self, sentence: str) -> None:
         self.sentences.append(sentence)
@@ -40,16 +42,21 @@ class Backend(VmBackend):
             if self.boots <= self.bad_boots:
                 raise RunFailed("sender guest: Cannot find device eth0")
             guest = SimpleNamespace(
-                config=SimpleNamespace(name="sender"), dead=False, cause_of_death=lambda: "Oops: double fault"
+                config=SimpleNamespace(name="sender"),
+                dead=False,
+                cause_of_death=lambda: "Oops: double fault",
+                agent=self.agent,
             )
             guest.died = lambda: guest.dead
             self._started = [cast(Guest, guest)]
-        return SimpleNamespace(sender=self._started[0], kernel=SimpleNamespace(name="debian"), accelerator="tcg")
 
-    def _reset(self, *_: object) -> None:
-        pass
+        def nothing(*_: object, **__: object) -> None:
+            pass
 
-    _place = _keep_busy = _reset
+        return SimpleNamespace(
+            sender=self._started[0], kernel=SimpleNamespace(name="debian"), accelerator="tcg",
+            reset=nothing, place=nothing, keep_busy=nothing, load=nothing,
+        )  # fmt: skip
 
 
 @pytest.fixture
@@ -111,11 +118,10 @@ def test_guests_that_do_not_get_ready_are_booted_again(backend: Backend, monkeyp
 
 def test_a_program_beside_a_run_is_started_again_with_it(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     spawned: list[str] = []
-    agent = SimpleNamespace(
+    backend.agent = SimpleNamespace(
         spawn=lambda *command: spawned.append(command[0]) or len(spawned),
         wait=lambda pid, _: SimpleNamespace(status=0, stdout=f"of program {pid}", stderr=""),
     )
-    monkeypatch.setattr(backend, "_ensure_loaded", lambda testbed, _: setattr(testbed.sender, "agent", agent))
     monkeypatch.setattr(backend, "_measured", _dies(1))
     measured, said = backend.measure_beside(RUN, "watch")
     assert measured.runs[0]["guest_restarts"] == 1
@@ -184,7 +190,7 @@ def test_guests_that_always_die_end_a_calibration_with_their_last_words(
     assert backend.boots == 1 + vm.MAX_RESTARTS
 
 
-def test_a_kernel_without_the_sysctl_of_a_kept_schedule_is_refused_in_one_line(backend: Backend) -> None:
+def test_a_kernel_without_the_sysctl_of_a_kept_schedule_is_refused_in_one_line() -> None:
     written: list[str] = []
 
     def testbed(status: int) -> Any:
@@ -195,8 +201,8 @@ def test_a_kernel_without_the_sysctl_of_a_kept_schedule_is_refused_in_one_line(b
         sender = SimpleNamespace(agent=SimpleNamespace(try_run=try_run))
         return SimpleNamespace(sender=sender, kernel=SimpleNamespace(name="debian-6.12"))
 
-    backend._keep_pacing(testbed(0), Pacing.parse("kept lag=50ms"))
+    guests.Testbed.keep_pacing(testbed(0), Pacing.parse("kept lag=50ms"))
     assert "echo 50000 >/proc/sys/net/ipv4/tcp_pacing_lag_us" in written[-1]
-    backend._keep_pacing(testbed(3), Pacing.parse("kernel"))  # nothing to set, and nothing set by an earlier run
+    guests.Testbed.keep_pacing(testbed(3), Pacing.parse("kernel"))  # nothing to set, and nothing set by an earlier run
     with pytest.raises(MissingSupport, match=r"^pacing: 'kept' needs .*, which debian-6.12 lacks; give kernel, or"):
-        backend._keep_pacing(testbed(3), Pacing.parse("kept"))
+        guests.Testbed.keep_pacing(testbed(3), Pacing.parse("kept"))

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
 /*
  * A pacer that keeps its schedule when the CPU was away, and a detector of such
- * absences: C11, integers only. The same rules as src/ in Rust; README.md states
- * them, and vectors.txt checks both. Names ending in _ns are nanoseconds of any
+ * absences: C11, integers only. What is decided stands in repair.h (cc/ of
+ * brobust), which bbr_steady has, too. The same rules as src/ in Rust; README.md
+ * states them, vectors.txt checks both. Names ending in _ns are nanoseconds of any
  * clock that does not go back, below 2^62; rates are bytes per second, at most
  * 10^12. Nothing here reads a clock, allocates, or fails.
  */
@@ -12,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "repair.h"
+
 /* How much of a missed departure is made up for. */
 enum pacer_rule {
 	PACER_NONE,	 /* nothing (draft-ietf-ccwg-bbr-06, cloudflare/quiche) */
@@ -20,13 +23,6 @@ enum pacer_rule {
 	PACER_INTERVALS, /* five bursts, which are write intervals (mvfst) */
 	PACER_LOOP,	 /* 1.5 times the mean time between two calls (HAProxy) */
 	PACER_KEPT,	 /* what the CPU kept, within a bound that losses teach */
-};
-
-/* How a packet was sent. Keep it with the packet, and give it back if that is lost. */
-enum pacer_sent {
-	PACER_ON_TIME,
-	PACER_AHEAD,	 /* in the first half of what was sent to catch up */
-	PACER_FAR_AHEAD, /* in the later half */
 };
 
 /* The first four are given to pacer_init(); all else is the pacer's own. */
@@ -39,28 +35,27 @@ struct pacer {
 	uint64_t next_ns;
 	uint64_t looked_ns;
 	enum { PACER_BY_NOTHING, PACER_BY_PACING, PACER_BY_WINDOW } kept_by;
-	uint64_t ack_ns;   /* by the window: an ACK is expected within that */
-	uint64_t lag_ns;   /* yet to be made up for */
-	uint64_t ahead_ns; /* the lag after the last absence */
-	bool catching_up;
+	uint64_t ack_ns; /* by the window: an ACK is expected within that */
+	uint64_t lag_ns; /* yet to be made up for */
 	uint64_t rate;
 	uint64_t gap_ns;
 	uint64_t mean_loop_ns;
-	uint64_t bound_bytes; /* what may be sent ahead; 0: nothing learned */
-	bool bound_binds;
-	unsigned bound_grows; /* harmless absences while it binds, at most 2 */
-	int64_t excess_bytes; /* lost in the later halves, less twice the first's */
+	struct repair_memory absences;
+	struct repair_bound bound; /* bytes in flight, above which none leaves early */
+	uint32_t in_flight; /* bytes, as last told, less what was acknowledged and lost since */
+	uint32_t lost;	    /* bytes, since the last ACK */
+	uint64_t resolved;  /* bytes acknowledged or lost since the beginning */
+	uint64_t round;	    /* the round ends at this value of resolved */
 };
 
 #define PACER_SECOND_NS UINT64_C(1000000000)
 /* Later times, and longer ones, are taken for this: sums of two of them fit. */
 #define PACER_MAX_NS (UINT64_C(1) << 62)
 #define PACER_MAX_RATE UINT64_C(1000000000000)
-#define PACER_MAX_BYTES UINT64_C(0xffffffff)
+#define PACER_MAX_BYTES UINT64_C(0x7fffffff)
 /* While there is a lag, gaps are shortened to a 16th at most: a burst is spread a little. */
 #define PACER_CATCH_UP_SHIFT 4
-/* A bound that binds grows by a 128th for each absence, by a 32nd after two that did no harm. */
-#define PACER_GROWTH_SHIFT 7
+#define PACER_MAX_PACKET UINT64_C(0xffff)
 #define PACER_ACK_NS UINT64_C(2000000) /* an ACK may be so much later than a round trip */
 #define PACER_LOOPS 64
 #define PACER_MIN_LOOP_NS UINT64_C(1000000)
@@ -84,21 +79,25 @@ static inline void pacer_init(struct pacer *p, enum pacer_rule rule, uint32_t pa
 			      uint64_t burst_ns, uint64_t max_lag_ns)
 {
 	*p = (struct pacer){.rule = rule,
-			    .packet_bytes = packet_bytes,
+			    .packet_bytes =
+				(uint32_t)pacer_max(pacer_min(packet_bytes, PACER_MAX_PACKET), 1),
 			    .burst_ns = pacer_min(burst_ns, PACER_SECOND_NS),
 			    .max_lag_ns = max_lag_ns};
 }
 
-/* The bytes of a time at the rate, at most 2^32 - 1. */
-static inline uint64_t pacer_bytes_of(const struct pacer *p, uint64_t ns)
+static inline struct repair_rule pacer_repair(const struct pacer *p)
 {
-	return pacer_min(ns / 1000 * p->rate / 1000000, PACER_MAX_BYTES);
-}
-
-/* What the later half may lose more than the first by chance, of so many bytes sent ahead. */
-static inline int64_t pacer_tolerance(const struct pacer *p, uint64_t ahead_bytes)
-{
-	return (int64_t)pacer_max(ahead_bytes / 8, 8 * (uint64_t)p->packet_bytes);
+	return (struct repair_rule){
+	    .packet = p->packet_bytes,
+	    .ahead = REPAIR_AHEAD,
+	    .window = REPAIR_WINDOW,
+	    .memory_ms = REPAIR_MEMORY,
+	    .loss = REPAIR_LOSS,
+	    .overflow = REPAIR_OVERFLOW,
+	    .cut = REPAIR_CUT,
+	    .beta = REPAIR_BETA,
+	    .growth = REPAIR_GROWTH,
+	};
 }
 
 static inline uint64_t pacer_most_ns(const struct pacer *p)
@@ -127,28 +126,6 @@ static inline uint64_t pacer_most_ns(const struct pacer *p)
 	return pacer_min(most, pacer_min(p->max_lag_ns, PACER_SECOND_NS));
 }
 
-static inline void pacer_begin_to_catch_up(struct pacer *p)
-{
-	uint64_t bytes;
-
-	if (p->bound_binds) {
-		p->bound_bytes += p->bound_bytes >> (PACER_GROWTH_SHIFT - p->bound_grows);
-		if (p->bound_grows < 2)
-			p->bound_grows++;
-	}
-	bytes = pacer_bytes_of(p, p->lag_ns);
-	p->bound_binds = p->bound_bytes && bytes >= p->bound_bytes;
-	if (p->bound_binds)
-		bytes = p->bound_bytes;
-	/* A loss of less than a 128th of what is sent ahead is no reason to send less. */
-	p->excess_bytes -= (int64_t)(bytes >> 7);
-	if (p->excess_bytes < -pacer_tolerance(p, bytes))
-		p->excess_bytes = -pacer_tolerance(p, bytes);
-	p->lag_ns = pacer_min(p->lag_ns, bytes * PACER_SECOND_NS / p->rate);
-	p->ahead_ns = p->lag_ns;
-	p->catching_up = true;
-}
-
 /*
  * The stack looks again. If only pacing kept its data, it should have looked
  * when the next packet was due; if the window did, an ACK should have come
@@ -156,8 +133,10 @@ static inline void pacer_begin_to_catch_up(struct pacer *p)
  */
 static inline void pacer_look_for_absence(struct pacer *p, uint64_t now_ns)
 {
+	struct repair_rule rule = pacer_repair(p);
 	uint64_t since = p->next_ns, wait = 0, late;
 
+	repair_forget(&rule, now_ns, &p->absences);
 	if (p->kept_by == PACER_BY_NOTHING)
 		return;
 	if (p->kept_by == PACER_BY_WINDOW) {
@@ -169,14 +148,19 @@ static inline void pacer_look_for_absence(struct pacer *p, uint64_t now_ns)
 			p->lag_ns -= pacer_min(p->lag_ns, now_ns - p->looked_ns);
 		return;
 	}
-	late = now_ns - since;
+	late = pacer_min(now_ns - since, pacer_most_ns(p));
 	p->kept_by = PACER_BY_NOTHING;
 	p->next_ns = pacer_max(p->next_ns, now_ns);
-	p->lag_ns = pacer_min(p->lag_ns + late, pacer_most_ns(p));
-	if (!p->rate)
+	if (!p->rate) {
 		p->lag_ns = 0;
-	else if (late > p->burst_ns)
-		pacer_begin_to_catch_up(p);
+		return;
+	}
+	/* What timers need is no absence. With half more a flow finds out that the path carries more. */
+	if (now_ns - since > p->burst_ns)
+		p->lag_ns = repair_lag(&rule, p->lag_ns, late, &p->absences);
+	else
+		p->lag_ns += late;
+	p->lag_ns = pacer_min(p->lag_ns, pacer_most_ns(p));
 }
 
 static inline void pacer_look(struct pacer *p, uint64_t now_ns, uint64_t rate)
@@ -211,28 +195,34 @@ static inline uint64_t pacer_next(struct pacer *p, uint64_t now_ns, uint64_t rat
 	return p->next_ns;
 }
 
-/* Record that a packet, or several, left. */
-static inline enum pacer_sent pacer_sent(struct pacer *p, uint64_t now_ns, uint32_t bytes,
-					 uint64_t rate)
+/* How much shorter the gap after a packet is. */
+static inline uint64_t pacer_credit(const struct pacer *p, uint32_t in_flight)
 {
-	enum pacer_sent how = PACER_ON_TIME;
+	if (p->rule != PACER_KEPT)
+		return pacer_min(p->gap_ns, p->lag_ns);
+	if (p->bound.cap && in_flight >= p->bound.cap)
+		return 0;
+	return pacer_min(p->gap_ns - (p->gap_ns >> PACER_CATCH_UP_SHIFT), p->lag_ns);
+}
+
+/* Record that a packet, or several, left. in_flight_bytes: without it. */
+static inline void pacer_sent(struct pacer *p, uint64_t now_ns, uint32_t bytes,
+			      uint64_t in_flight_bytes, uint64_t rate)
+{
+	uint32_t before = (uint32_t)pacer_min(in_flight_bytes, PACER_MAX_BYTES);
 	uint64_t credit;
 
 	pacer_look(p, now_ns, rate);
 	p->kept_by = PACER_BY_NOTHING;
+	p->in_flight = (uint32_t)pacer_min((uint64_t)before + bytes, PACER_MAX_BYTES);
+	p->bound.round_max = (uint32_t)pacer_max(p->bound.round_max, p->in_flight);
 	if (!p->rate)
-		return how;
+		return;
 	p->gap_ns = bytes * PACER_SECOND_NS / p->rate;
-	/* Of less than three packets the halves say nothing. */
-	if (p->catching_up && p->ahead_ns >= 3 * p->gap_ns)
-		how = p->lag_ns > p->ahead_ns / 2 + p->gap_ns / 2 ? PACER_AHEAD : PACER_FAR_AHEAD;
-	credit = p->gap_ns - (p->rule == PACER_KEPT ? p->gap_ns >> PACER_CATCH_UP_SHIFT : 0);
-	credit = pacer_min(credit, p->lag_ns);
+	credit = pacer_credit(p, before);
 	p->lag_ns -= credit;
-	p->catching_up = p->catching_up && p->lag_ns;
 	p->next_ns = pacer_max(p->next_ns, pacer_min(now_ns, PACER_MAX_NS)) + p->gap_ns - credit;
 	p->next_ns = pacer_min(p->next_ns, PACER_MAX_NS);
-	return how;
 }
 
 /*
@@ -247,7 +237,7 @@ static inline void pacer_window_full(struct pacer *p, uint64_t now_ns, uint64_t 
 	p->kept_by = PACER_BY_WINDOW;
 	p->ack_ns = pacer_min(rtt_ns, PACER_MAX_NS);
 	/* A window that is small for a reason, as BBR's in PROBE_RTT, takes no burst. */
-	window_bytes = pacer_min(window_bytes, PACER_MAX_BYTES / 4);
+	window_bytes = pacer_min(window_bytes, PACER_MAX_BYTES);
 	if (p->rate)
 		p->lag_ns = pacer_min(p->lag_ns, 4 * window_bytes * PACER_SECOND_NS / p->rate);
 }
@@ -257,45 +247,63 @@ static inline void pacer_idle(struct pacer *p)
 {
 	p->kept_by = PACER_BY_NOTHING;
 	p->lag_ns = 0;
-	p->catching_up = false;
 }
 
-/* Say that a timeout declared everything lost: nothing is made up for, and these losses teach nothing. */
+/* Say that a timeout declared everything lost: nothing is made up for, and the losses since the
+ * last ACK teach nothing. */
 static inline void pacer_timeout(struct pacer *p)
 {
 	pacer_idle(p);
-	p->ahead_ns = 0;
+	p->lost = 0;
+}
+
+static inline void pacer_resolve(struct pacer *p, uint32_t bytes)
+{
+	p->resolved += bytes;
+	p->in_flight -= (uint32_t)pacer_min(p->in_flight, bytes);
+}
+
+/* Say that so much was lost. It counts at the next ACK. */
+static inline void pacer_lost(struct pacer *p, uint32_t bytes)
+{
+	p->lost = (uint32_t)pacer_min((uint64_t)p->lost + bytes, PACER_MAX_BYTES);
+	pacer_resolve(p, bytes);
 }
 
 /*
- * Say that a packet was lost. Losses at random hit both halves of what was sent
- * ahead alike; a buffer that it overflows loses the later half, since it drained
- * while the CPU was away.
+ * Say that an ACK came, and how much it acknowledged that was not before. A buffer
+ * that overflows drops most of the packets that follow; random losses are far apart.
  */
-static inline void pacer_lost(struct pacer *p, enum pacer_sent how, uint32_t bytes)
+static inline void pacer_acked(struct pacer *p, uint32_t bytes)
 {
-	uint64_t ahead, bound, least, cut;
+	struct repair_rule rule = pacer_repair(p);
 
-	if (p->rule != PACER_KEPT || how == PACER_ON_TIME || !p->ahead_ns || !p->rate)
+	repair_count(&rule, p->lost, bytes, &p->bound);
+	p->lost = 0;
+	pacer_resolve(p, bytes);
+	/* A round trip is over when all that was in flight as it began is acknowledged or lost. */
+	if (p->resolved < p->round)
 		return;
-	ahead = pacer_bytes_of(p, p->ahead_ns);
-	if (how == PACER_AHEAD) {
-		/* Twice, because by chance the later half may lose more for a while. */
-		p->excess_bytes -= 2 * (int64_t)bytes;
-		if (p->excess_bytes < -pacer_tolerance(p, ahead))
-			p->excess_bytes = -pacer_tolerance(p, ahead);
-		return;
-	}
-	p->excess_bytes += bytes;
-	if (p->excess_bytes <= 0)
-		return;
-	/* Less by four times the excess, but at least half of it. */
-	bound = p->bound_bytes ? pacer_min(p->bound_bytes, ahead) : ahead;
-	least = pacer_max(pacer_min(bound, ahead / 2), 4 * (uint64_t)p->packet_bytes);
-	cut = pacer_min(bound, 4 * (uint64_t)p->excess_bytes);
-	p->bound_bytes = pacer_max(bound - cut, least);
-	p->bound_grows = 0;
-	p->excess_bytes = 0;
+	repair_end_round(&rule, p->in_flight, p->looked_ns, &p->absences, &p->bound);
+	p->round = p->resolved + p->in_flight;
+}
+
+/*
+ * Return the congestion window for a control whose own is window_bytes, and whose
+ * estimates are bw (bytes per second) and bdp_bytes: it must hold what is sent ahead.
+ */
+static inline uint64_t pacer_window(const struct pacer *p, uint64_t bw, uint64_t bdp_bytes,
+				    uint64_t window_bytes)
+{
+	struct repair_rule rule = pacer_repair(p);
+	uint64_t ahead = repair_ahead(&rule, &p->absences) / 1000;
+
+	if (p->rule != PACER_KEPT)
+		return window_bytes;
+	ahead = ahead * pacer_min(bw, PACER_MAX_RATE) / 1000000;
+	if (ahead)
+		window_bytes = repair_window(&rule, pacer_min(bdp_bytes, PACER_MAX_BYTES), ahead);
+	return p->bound.cap ? pacer_min(window_bytes, p->bound.cap) : window_bytes;
 }
 
 /* Return how far the flow is behind its schedule and will make up for, ns. */
@@ -304,10 +312,10 @@ static inline uint64_t pacer_lag(const struct pacer *p)
 	return p->lag_ns;
 }
 
-/* Return how much may be sent ahead, bytes; 0 if no loss has taught a bound. */
+/* Return the bytes in flight above which nothing is sent ahead; 0 if no loss has taught a bound. */
 static inline uint64_t pacer_bound(const struct pacer *p)
 {
-	return p->bound_bytes;
+	return p->bound.cap;
 }
 
 /* A part of the window's time that is late, from which on the CPU is away; per mille. */

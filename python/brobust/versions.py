@@ -4,6 +4,3 @@ from __future__ import annotations
 
 SCHEMA_VERSION = 6
 """The columns and files of a dataset."""
-
-MIN_SCHEMA_VERSION = 5
-"""The oldest that is read: its columns are given today's names and meanings."""

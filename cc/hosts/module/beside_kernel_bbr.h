@@ -4,6 +4,8 @@
  * a file of cc/beside_kernel_bbr. (In other kernels the functions of BBR are private: BPF reaches
  * them, a module does not.)
  */
+#include <linux/slab.h>
+
 #include "kernel.h"
 
 struct socket_state {
@@ -12,31 +14,34 @@ struct socket_state {
 	struct POLICY policy;
 };
 
-/* BBR fills the socket's private area, so state stands here, by the number of its flow. */
-static struct {
-	bool is_made;
-	struct socket_state state;
-} states[BROBUST_NO_FLOW + 1];
-
-static struct socket_state *state_of(struct sock *sk)
+/* BBR fills the socket's private area, and nothing in this kernel uses the pointer for its owner. */
+static inline struct socket_state *state_of(struct sock *sk)
 {
-	u32 flow = brobust_flow_of(sk);
+	return (__force struct socket_state *)sk->sk_user_data;
+}
 
-	return states[flow].is_made ? &states[flow].state : NULL;
+static inline void set_state(struct sock *sk, struct socket_state *state)
+{
+	sk->sk_user_data = (__force void __rcu *)state;
 }
 
 static struct socket_state *make_state(struct sock *sk)
 {
-	u32 flow = brobust_flow_of(sk);
-
-	memset(&states[flow].state, 0, sizeof(states[flow].state));
-	states[flow].is_made = true;
-	return &states[flow].state;
+	set_state(sk, kzalloc(sizeof(struct socket_state), GFP_ATOMIC | __GFP_NOWARN));
+	return state_of(sk);
 }
 
 static void forget_state(struct sock *sk)
 {
-	states[brobust_flow_of(sk)].is_made = false;
+	kfree(state_of(sk));
+	set_state(sk, NULL);
+}
+
+static void on_release(struct sock *sk)
+{
+	forget_state(sk);
+	if (brobust_kernel_bbr->release)
+		brobust_kernel_bbr->release(sk);
 }
 
 static inline void note_report(struct sock *sk, const struct cc_report *report)
@@ -105,6 +110,7 @@ static int __init register_beside_kernel_bbr(void)
 	operations = *brobust_kernel_bbr;
 	strscpy(operations.name, NAME(CC_NAME), sizeof(operations.name));
 	operations.init = on_init;
+	operations.release = on_release;
 	operations.cong_control = on_cong_control;
 #ifdef POLICY_SCHEDULES
 	operations.set_state = on_set_state;

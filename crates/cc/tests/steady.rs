@@ -177,3 +177,64 @@ fn a_rate_that_the_application_caps_stays_capped() {
     path.conn.max_pacing_rate = own;
     assert!(send(&mut path, 1, 21) <= own);
 }
+
+/// Replays crates/pacer/repair-vectors.txt: the control takes the decisions of cc/repair.h that the crate and pacer.h are
+/// checked by. Of its bound the window shows what is below the window that it would have without.
+#[test]
+fn it_decides_what_the_vectors_say() {
+    let (mut path, mut in_flight, mut free, mut began) = (stalled(), 0, 0, 0);
+    let mut bounds = 0;
+    for (line, text) in include_str!("../../pacer/repair-vectors.txt").lines().enumerate() {
+        let words: Vec<&str> = text.split_whitespace().filter(|word| *word != "=").collect();
+        let amounts: Vec<u32> = words.iter().skip(1).map_while(|word| word.parse().ok()).collect();
+        match (words.first().copied(), &amounts[..]) {
+            (Some("flow"), [packets]) => {
+                path = stalled();
+                for _ in 0..path.rounds(2) {
+                    path.ack(); // of what is in flight now, not in STARTUP
+                }
+                (in_flight, free, began) = (*packets, path.conn.cwnd, path.conn.delivered);
+            }
+            (Some("send"), [packets]) => in_flight += packets,
+            (Some("timeout"), [lost]) => {
+                path.conn.ca_state = 4; // CC_CA_LOSS
+                ack(&mut path, in_flight, *lost, 0, began - 1);
+                path.conn.ca_state = 0;
+                in_flight -= lost;
+            }
+            (Some("quiet"), []) => {
+                path.conn.now_us += 2_000_000;
+                free = 0;
+            }
+            (Some(kind @ ("ack" | "round")), [lost, delivered, _, cap]) => {
+                let prior_delivered = if kind == "round" { path.conn.delivered } else { began - 1 };
+                ack(&mut path, in_flight, *lost, *delivered, prior_delivered);
+                in_flight -= lost + delivered;
+                if kind == "round" {
+                    began = path.conn.delivered;
+                }
+                if free > 0 {
+                    let bound = if *cap > 0 { free.min(*cap) } else { free };
+                    assert_eq!(path.conn.cwnd, bound, "line {}: {text}", line + 1);
+                    bounds += u32::from(bound < free);
+                }
+            }
+            _ => (),
+        }
+    }
+    assert!(bounds > 200, "{bounds}");
+}
+
+/// Gives the control an ACK of a path of 10 packets per ms, with that in flight before it.
+fn ack(path: &mut Path, in_flight: u32, lost: u32, delivered: u32, prior_delivered: u32) {
+    path.conn.delivered += delivered;
+    path.in_flight = Some(in_flight - lost - delivered);
+    path.rate = 0; // what is delivered is counted here
+    path.ack_with(|sample: &mut Sample| {
+        sample.losses = lost as i32;
+        sample.prior_delivered = prior_delivered;
+        sample.delivered = 100;
+        sample.acked_sacked = delivered;
+        sample.prior_in_flight = in_flight;
+    });
+}

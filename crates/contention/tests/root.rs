@@ -76,14 +76,16 @@ fn assert_faithful(driver: &str, timeslice_ns: u64, share: f64) {
     judge(all_unfaithful(&Worker::spinning(), driver, slices(timeslice_ns, share)));
 }
 
-/// Unfaithful is a failure, unless the machine is so busy that not even an undisturbed thread has its CPU to itself.
+/// Unfaithful is a failure, unless the machine is so busy that not even an undisturbed thread has its CPU to itself. What
+/// keeps it busy may come and go, as a compiler does, so it is looked for during ten seconds.
 fn judge(reasons: Option<Vec<String>>) {
     let Some(reasons) = reasons else { return };
     let worker = Worker::spinning();
     pin(worker.tid, last_cpu());
-    let free = record(worker.tid, Duration::from_millis(500)).summary(None);
-    assert!(free.effective_share < 0.95, "{reasons:#?}");
-    let (cpu, free) = (last_cpu(), 100.0 * free.effective_share);
+    let half_second = || record(worker.tid, Duration::from_millis(500)).summary(None).effective_share;
+    let busy = (0..20).map(|_| half_second()).find(|&free| free < 0.95);
+    let free = 100.0 * busy.unwrap_or_else(|| panic!("{reasons:#?}"));
+    let cpu = last_cpu();
     skipped(&format!("CPU {cpu} is busy with other things, {free:.0} % of it is free"));
 }
 

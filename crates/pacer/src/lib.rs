@@ -6,7 +6,8 @@
 #![forbid(unsafe_code)]
 
 mod detector;
+mod repair;
 mod rules;
 
 pub use detector::{Detector, Sample, Verdict};
-pub use rules::{Config, Pacer, Rule, Sent};
+pub use rules::{Config, Pacer, Rule};

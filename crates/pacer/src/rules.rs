@@ -1,5 +1,7 @@
 //! The pacer.
 
+use crate::repair::{Bound, Memory};
+
 const SECOND_NS: u64 = 1_000_000_000;
 /// A kept lag is at most this, whatever the configuration says: more would overflow.
 const MAX_LAG_NS: u64 = SECOND_NS;
@@ -8,8 +10,8 @@ const MAX_NS: u64 = 1 << 62;
 const MAX_RATE: u64 = 1_000_000_000_000;
 /// While there is a lag, the gaps of `Rule::Kept` are shortened to a 16th at most: a burst is spread a little.
 const CATCH_UP_SHIFT: u32 = 4;
-/// A bound that binds grows by a 128th for each absence, by a 32nd once two absences did no harm.
-const GROWTH_SHIFT: u32 = 7;
+const MAX_BYTES: u32 = i32::MAX as u32;
+const MAX_PACKET: u32 = 0xffff;
 /// An ACK may be so much later than a round trip.
 const ACK_NS: u64 = 2_000_000;
 /// `Rule::Loop` takes the mean of so many calls, and a loop for no shorter than a millisecond.
@@ -48,17 +50,6 @@ impl Rule {
     }
 }
 
-/// How a packet was sent. Keep it with the packet, and give it back if the packet is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Sent {
-    #[default]
-    OnTime,
-    /// In the first half of what was sent to catch up.
-    Ahead,
-    /// In the later half.
-    FarAhead,
-}
-
 /// What a pacer is made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
@@ -92,19 +83,19 @@ pub struct Pacer {
     kept_by: KeptBy,
     /// Yet to be made up for.
     lag_ns: u64,
-    /// The lag after the last absence.
-    ahead_ns: u64,
-    catching_up: bool,
     rate: u64,
     gap_ns: u64,
     mean_loop_ns: u64,
-    /// What may be sent ahead; 0: nothing learned.
-    bound_bytes: u64,
-    bound_binds: bool,
-    /// Harmless absences while it binds, at most 2.
-    bound_grows: u32,
-    /// What the later halves lost, less twice what the first halves did.
-    excess_bytes: i64,
+    absences: Memory,
+    /// Of the bytes in flight, above which none leaves early.
+    bound: Bound,
+    /// Bytes, as last told, less what was acknowledged and lost since.
+    in_flight: u32,
+    /// Bytes, since the last ACK.
+    lost: u32,
+    /// Bytes acknowledged or lost since the beginning; the round ends at `round`.
+    resolved: u64,
+    round: u64,
 }
 
 impl Pacer {
@@ -115,15 +106,15 @@ impl Pacer {
             looked_ns: 0,
             kept_by: KeptBy::Nothing,
             lag_ns: 0,
-            ahead_ns: 0,
-            catching_up: false,
             rate: 0,
             gap_ns: 0,
             mean_loop_ns: 0,
-            bound_bytes: 0,
-            bound_binds: false,
-            bound_grows: 0,
-            excess_bytes: 0,
+            absences: Memory::default(),
+            bound: Bound::new(config.packet_bytes.clamp(1, MAX_PACKET)),
+            in_flight: 0,
+            lost: 0,
+            resolved: 0,
+            round: 0,
         }
     }
 
@@ -138,22 +129,20 @@ impl Pacer {
         self.next_ns
     }
 
-    /// Record that a packet, or several, left.
-    pub fn sent(&mut self, now_ns: u64, bytes: u32, rate: u64) -> Sent {
+    /// Record that a packet, or several, left. `in_flight_bytes`: without it.
+    pub fn sent(&mut self, now_ns: u64, bytes: u32, in_flight_bytes: u64, rate: u64) {
         self.look(now_ns, rate);
         self.kept_by = KeptBy::Nothing;
+        let before = in_flight_bytes.min(MAX_BYTES.into()) as u32;
+        self.in_flight = before.saturating_add(bytes).min(MAX_BYTES);
+        self.bound.in_flight(self.in_flight);
         if self.rate == 0 {
-            return Sent::OnTime;
+            return;
         }
-        let gap_ns = u64::from(bytes) * SECOND_NS / self.rate;
-        self.gap_ns = gap_ns;
-        let how = self.how(gap_ns);
-        let kept_gap = if self.config.rule == Rule::Kept { gap_ns >> CATCH_UP_SHIFT } else { 0 };
-        let credit = self.lag_ns.min(gap_ns - kept_gap);
+        self.gap_ns = u64::from(bytes) * SECOND_NS / self.rate;
+        let credit = self.credit(before);
         self.lag_ns -= credit;
-        self.catching_up &= self.lag_ns > 0;
-        self.next_ns = (self.next_ns.max(now_ns.min(MAX_NS)) + gap_ns - credit).min(MAX_NS);
-        how
+        self.next_ns = (self.next_ns.max(now_ns.min(MAX_NS)) + self.gap_ns - credit).min(MAX_NS);
     }
 
     /// Say that data waits, but the congestion window is full: now, and at each call until it is not. `rtt_ns`: the
@@ -162,7 +151,7 @@ impl Pacer {
         self.look(now_ns, self.rate);
         self.kept_by = KeptBy::Window { ack_ns: rtt_ns.min(MAX_NS) };
         // A window that is small for a reason, as BBR's in PROBE_RTT, takes no burst.
-        let window = window_bytes.min(u64::from(u32::MAX) / 4);
+        let window = window_bytes.min(MAX_BYTES.into());
         if let Some(most) = (4 * window * SECOND_NS).checked_div(self.rate) {
             self.lag_ns = self.lag_ns.min(most);
         }
@@ -172,37 +161,47 @@ impl Pacer {
     pub fn idle(&mut self) {
         self.kept_by = KeptBy::Nothing;
         self.lag_ns = 0;
-        self.catching_up = false;
     }
 
-    /// Say that a timeout declared everything lost: nothing is made up for, and these losses teach nothing.
+    /// Say that a timeout declared everything lost: nothing is made up for, and the losses since the last ACK teach
+    /// nothing.
     pub fn timeout(&mut self) {
         self.idle();
-        self.ahead_ns = 0;
+        self.lost = 0;
     }
 
-    /// Say that a packet was lost. Losses at random hit both halves of what was sent ahead alike; a buffer that it
-    /// overflows loses the later half, since it drained while the CPU was away.
-    pub fn lost(&mut self, how: Sent, bytes: u32) {
-        if self.config.rule != Rule::Kept || how == Sent::OnTime || self.ahead_ns == 0 || self.rate == 0 {
-            return;
+    /// Say that so much was lost. It counts at the next ACK.
+    pub fn lost(&mut self, bytes: u32) {
+        self.lost = self.lost.saturating_add(bytes).min(MAX_BYTES);
+        self.resolve(bytes);
+    }
+
+    /// Say that an ACK came, and how much it acknowledged that was not before. A buffer that overflows drops most of
+    /// the packets that follow; random losses are far apart.
+    pub fn acked(&mut self, bytes: u32) {
+        self.bound.count(self.lost, bytes);
+        self.lost = 0;
+        self.resolve(bytes);
+        // A round trip is over when all that was in flight as it began is acknowledged or lost.
+        if self.resolved >= self.round {
+            self.bound.end_round(self.in_flight, self.looked_ns, &mut self.absences);
+            self.round = self.resolved + u64::from(self.in_flight);
         }
-        let ahead = self.bytes_of(self.ahead_ns);
-        if how == Sent::Ahead {
-            // Twice, because by chance the later half may lose more for a while.
-            self.excess_bytes = (self.excess_bytes - 2 * i64::from(bytes)).max(-self.tolerance(ahead));
-            return;
+    }
+
+    /// Return the congestion window for a control whose own is `window_bytes`, and whose estimates are `bw` (bytes per
+    /// second) and `bdp_bytes`: it must hold what is sent ahead.
+    pub fn window(&self, bw: u64, bdp_bytes: u64, window_bytes: u64) -> u64 {
+        if self.config.rule != Rule::Kept {
+            return window_bytes;
         }
-        self.excess_bytes += i64::from(bytes);
-        if self.excess_bytes <= 0 {
-            return;
+        let ahead = self.absences.ahead() / 1000 * bw.min(MAX_RATE) / 1_000_000;
+        let window = if ahead > 0 { self.bound.window(bdp_bytes.min(MAX_BYTES.into()), ahead) } else { window_bytes };
+        if self.bound.cap > 0 {
+            window.min(self.bound.cap.into())
+        } else {
+            window
         }
-        // Less by four times the excess, but at least half of it.
-        let bound = if self.bound_bytes > 0 { self.bound_bytes.min(ahead) } else { ahead };
-        let least = bound.min(ahead / 2).max(4 * u64::from(self.config.packet_bytes));
-        self.bound_bytes = bound.saturating_sub(4 * self.excess_bytes as u64).max(least);
-        self.bound_grows = 0;
-        self.excess_bytes = 0;
     }
 
     /// Return how far the flow is behind its schedule and will make up for, ns.
@@ -210,9 +209,9 @@ impl Pacer {
         self.lag_ns
     }
 
-    /// Return how much may be sent ahead, bytes; 0 if no loss has taught a bound.
+    /// Return the bytes in flight above which nothing is sent ahead; 0 if no loss has taught a bound.
     pub fn bound_bytes(&self) -> u64 {
-        self.bound_bytes
+        self.bound.cap.into()
     }
 
     fn look(&mut self, now_ns: u64, rate: u64) {
@@ -248,6 +247,7 @@ impl Pacer {
     }
 
     fn look_for_absence(&mut self, now_ns: u64) {
+        self.absences.forget(now_ns);
         let (since, wait) = match self.kept_by {
             KeptBy::Nothing => return,
             KeptBy::Pacing => (self.next_ns, 0),
@@ -260,52 +260,34 @@ impl Pacer {
             }
             return;
         }
-        let late = now_ns - since;
+        let late = (now_ns - since).min(self.most_ns());
         self.kept_by = KeptBy::Nothing;
         self.next_ns = self.next_ns.max(now_ns);
-        self.lag_ns = (self.lag_ns + late).min(self.most_ns());
         if self.rate == 0 {
             self.lag_ns = 0;
-        } else if late > self.config.burst_ns {
-            self.begin_to_catch_up();
+            return;
         }
-    }
-
-    fn begin_to_catch_up(&mut self) {
-        if self.bound_binds {
-            self.bound_bytes += self.bound_bytes >> (GROWTH_SHIFT - self.bound_grows);
-            self.bound_grows = (self.bound_grows + 1).min(2);
-        }
-        let mut bytes = self.bytes_of(self.lag_ns);
-        self.bound_binds = self.bound_bytes > 0 && bytes >= self.bound_bytes;
-        if self.bound_binds {
-            bytes = self.bound_bytes;
-        }
-        // A loss of less than a 128th of what is sent ahead is no reason to send less.
-        self.excess_bytes = (self.excess_bytes - (bytes >> 7) as i64).max(-self.tolerance(bytes));
-        self.lag_ns = self.lag_ns.min(bytes * SECOND_NS / self.rate);
-        self.ahead_ns = self.lag_ns;
-        self.catching_up = true;
-    }
-
-    fn how(&self, gap_ns: u64) -> Sent {
-        // Of less than three packets the halves say nothing.
-        if !self.catching_up || self.ahead_ns < 3 * gap_ns {
-            Sent::OnTime
-        } else if self.lag_ns > self.ahead_ns / 2 + gap_ns / 2 {
-            Sent::Ahead
+        // What timers need is no absence. With half more a flow finds out that the path carries more.
+        let lag = if now_ns - since > self.config.burst_ns {
+            self.absences.lag(self.lag_ns, late)
         } else {
-            Sent::FarAhead
-        }
+            self.lag_ns + late
+        };
+        self.lag_ns = lag.min(self.most_ns());
     }
 
-    /// What the later half may lose more than the first by chance, of so many bytes sent ahead.
-    fn tolerance(&self, ahead_bytes: u64) -> i64 {
-        (ahead_bytes / 8).max(8 * u64::from(self.config.packet_bytes)) as i64
+    /// How much shorter the gap after a packet is.
+    fn credit(&self, in_flight: u32) -> u64 {
+        let most = match self.config.rule {
+            Rule::Kept if self.bound.cap > 0 && in_flight >= self.bound.cap => 0,
+            Rule::Kept => self.gap_ns - (self.gap_ns >> CATCH_UP_SHIFT),
+            _ => self.gap_ns,
+        };
+        most.min(self.lag_ns)
     }
 
-    /// The bytes of a time at the rate, at most 2^32 - 1.
-    fn bytes_of(&self, ns: u64) -> u64 {
-        (ns / 1000 * self.rate / 1_000_000).min(u64::from(u32::MAX))
+    fn resolve(&mut self, bytes: u32) {
+        self.resolved += u64::from(bytes);
+        self.in_flight = self.in_flight.saturating_sub(bytes);
     }
 }

@@ -1,5 +1,5 @@
 //! No clock, rate or size makes the pacer overflow: times that stand, jump back, wrap around or are beyond all bounds.
-use brobust_pacer::{Config, Detector, Pacer, Rule, Sample, Sent};
+use brobust_pacer::{Config, Detector, Pacer, Rule, Sample};
 
 /// splitmix64 (Steele, Lea, Flood 2014).
 struct Random(u64);
@@ -40,13 +40,14 @@ fn any_clock_any_rate_and_any_size_are_taken() {
                 2 => now.wrapping_sub(random.next() % 1_000_000_000),
                 _ => now.wrapping_add(random.next() % 100_000_000),
             };
-            let how = [Sent::OnTime, Sent::Ahead, Sent::FarAhead][(random.next() % 3) as usize];
-            match random.next() % 8 {
+            match random.next() % 10 {
                 0 | 1 => assert!(pacer.next(now, random.any()) >= now),
-                2 | 3 => drop(pacer.sent(now, random.any() as u32, random.any())),
+                2 | 3 => pacer.sent(now, random.any() as u32, random.any(), random.any()),
                 4 => pacer.window_full(now, random.any(), random.any()),
-                5 => pacer.lost(how, random.any() as u32),
-                6 => detector.departure(now, random.any()),
+                5 => pacer.lost(random.any() as u32),
+                6 => pacer.acked(random.any() as u32),
+                7 => drop(pacer.window(random.any(), random.any(), random.any())),
+                8 => detector.departure(now, random.any()),
                 _ => {
                     let (in_flight_bytes, bdp_bytes) = (random.any(), random.any());
                     detector.sample(now, Sample { in_flight_bytes, bdp_bytes, could_send: true });

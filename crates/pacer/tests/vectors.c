@@ -8,7 +8,6 @@
 #include <string.h>
 
 static const char *const rules[] = {"none", "half-gap", "quantum", "intervals", "loop", "kept"};
-static const char *const hows[] = {"on-time", "ahead", "far-ahead"};
 
 static uint64_t number(const char *word)
 {
@@ -58,9 +57,8 @@ int main(int argc, char **argv)
 			snprintf(got, sizeof(got), "%" PRIu64,
 				 pacer_next(&p, number(words[1]), number(words[2])));
 		} else if (!strcmp(what, "sent")) {
-			snprintf(got, sizeof(got), "%s",
-				 hows[pacer_sent(&p, number(words[1]), (uint32_t)number(words[2]),
-						 number(words[3]))]);
+			pacer_sent(&p, number(words[1]), (uint32_t)number(words[2]),
+				   number(words[3]), number(words[4]));
 		} else if (!strcmp(what, "window")) {
 			pacer_window_full(&p, number(words[1]), number(words[2]), number(words[3]));
 		} else if (!strcmp(what, "idle")) {
@@ -68,8 +66,13 @@ int main(int argc, char **argv)
 		} else if (!strcmp(what, "timeout")) {
 			pacer_timeout(&p);
 		} else if (!strcmp(what, "lost")) {
-			pacer_lost(&p, (enum pacer_sent)index_of(hows, 3, words[1]),
-				   (uint32_t)number(words[2]));
+			pacer_lost(&p, (uint32_t)number(words[1]));
+		} else if (!strcmp(what, "acked")) {
+			pacer_acked(&p, (uint32_t)number(words[1]));
+		} else if (!strcmp(what, "cwnd")) {
+			snprintf(
+			    got, sizeof(got), "%" PRIu64,
+			    pacer_window(&p, number(words[1]), number(words[2]), number(words[3])));
 		} else if (!strcmp(what, "lag")) {
 			snprintf(got, sizeof(got), "%" PRIu64, pacer_lag(&p));
 		} else if (!strcmp(what, "bound")) {

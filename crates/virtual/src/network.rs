@@ -11,9 +11,10 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::frame::{Frame, Headers, UDP};
 use crate::link::{Path, Propagation, Queue};
+use crate::outcome::Endpoints;
 use crate::ports::{FIRST_PORT, SERVER_PORT};
 use crate::programs;
-use crate::record::{Endpoints, Packet, Recorder};
+use crate::record::{Packet, Recorder};
 use crate::scenario::Scenario;
 use crate::shared::NEVER;
 use crate::topology::Topology;

@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn the_end_that_waits_starts_first_and_is_watched_at_its_own_ports() {
-        let seed = include_str!("../fuzz/seeds/scenario/plain.json");
+        let seed = include_str!("../tests/seeds/scenario/plain.json");
         let with = |waits: serde_json::Value, sender: &str| {
             let mut scenario: serde_json::Value = serde_json::from_str(seed).unwrap();
             scenario["programs"] = serde_json::json!({

@@ -10,8 +10,6 @@
 //! Where all frames of senders go to the receiver and the other way round, the two sides run in turns, each with a
 //! horizon of its own: what the other side does first, plus `lookahead`, or what it can answer, plus twice that. That
 //! is half as many hand-overs.
-use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -20,17 +18,18 @@ use brobust_timeline::{Schedule, TimeSlices};
 use nix::sched::{sched_setaffinity, CpuSet};
 use nix::unistd::Pid;
 
+use crate::describe::describe;
 use crate::error::{Error, Result};
-use crate::frame::{self, Frame, MAX_FRAMES, TCP};
+use crate::frame::{self, TCP};
 use crate::kernel::{console_tail, Boot, Kernel};
 use crate::link::StepFunction;
 use crate::network::Network;
-use crate::ports::FIRST_PORT;
-use crate::programs::{self, Program};
-use crate::qdisc::{self, Aqm};
-use crate::record::{self, Endpoints, Outcome, ProgramResult, Recorder, Work};
-use crate::scenario::{CpuCost, Flow, Pattern, Scenario};
-use crate::shared::{self, pattern, reason, role, Ack, Shared, ACKS, FRAME_BYTES, NEVER};
+use crate::node::{Event, EventKind, Node, SpareFrames};
+use crate::outcome::{Endpoints, Outcome, ProgramResult, Work};
+use crate::programs;
+use crate::record::{self, Recorder};
+use crate::scenario::Scenario;
+use crate::shared::{Shared, NEVER};
 use crate::topology::Topology;
 
 /// The beginning of a run on the clock of every kernel, in ns: all have booted by then.
@@ -70,8 +69,8 @@ pub fn run_on(cpu: Option<usize>, scenario: &Scenario, stop: &AtomicBool) -> Res
     run(scenario, stop)
 }
 
-/// Puts the frames that node `from` left on the link, whatever the bytes are, as if it had sent all in one turn. For the
-/// fuzzer.
+/// Puts the frames that node `from` left on the link, whatever the bytes are, as if it had sent all in one turn. For
+/// tests.
 pub fn carry_frames(scenario: &Scenario, from: usize, bytes: &[u8]) -> std::result::Result<(), String> {
     scenario.check()?;
     let topology = Topology::new(scenario);
@@ -114,36 +113,6 @@ struct Simulation {
     begun: Instant,
     /// The number of the node to which a debugger is to attach, and when.
     debugger: Option<(usize, u64)>,
-}
-
-/// The memory of frames that have arrived, for others: thousands are under way, and to allocate each costs more than what
-/// the link does with it.
-#[derive(Default)]
-#[allow(clippy::vec_box, reason = "the boxes are handed on")]
-struct SpareFrames(Vec<Box<Frame>>);
-
-impl SpareFrames {
-    fn boxed(&mut self, frame: Frame) -> Box<Frame> {
-        match self.0.pop() {
-            Some(mut spare) => {
-                *spare = frame;
-                spare
-            }
-            None => Box::new(frame),
-        }
-    }
-}
-
-struct Event {
-    time: u64,
-    /// Number of the node that caused it.
-    from: usize,
-    kind: EventKind,
-}
-
-enum EventKind {
-    Frame(Box<Frame>),
-    Ack(Box<Ack>),
 }
 
 impl Simulation {
@@ -394,254 +363,4 @@ fn program_results(nodes: &mut [Node], topology: Topology, origin: u64) -> Resul
         }
     }
     Ok(results)
-}
-
-/// A kernel, how far it has run, and the frames that are on their way to it.
-struct Node {
-    kernel: Kernel,
-    programs: Vec<Program>,
-    time_slices: TimeSlices,
-    /// Time at which the kernel will do something by itself.
-    own_next: u64,
-    now: u64,
-    /// Frames in the order of their arrival; those of the same time in the order in which they were added.
-    arriving: VecDeque<Box<Frame>>,
-}
-
-impl Node {
-    fn new(kernel: Kernel, time_slices: TimeSlices, programs: Vec<Program>) -> Self {
-        Self { kernel, programs, time_slices, own_next: 0, now: 0, arriving: VecDeque::new() }
-    }
-
-    /// Runs the kernel from the end of its boot to the beginning of the run.
-    fn set_up(&mut self, origin: u64, stop: &AtomicBool) -> Result<()> {
-        let now = self.kernel.shared().now;
-        if now >= origin {
-            return Err(self.kernel.protocol_violation(format!("its boot took {now} ns of its own time")));
-        }
-        let mut events = Vec::new();
-        self.run(0, origin, stop, &mut events, &mut SpareFrames::default(), &mut 0)?;
-        match events.is_empty() {
-            true => Ok(()),
-            false if self.programs.is_empty() => {
-                Err(self.kernel.protocol_violation("it sent a frame before the run began".into()))
-            }
-            false => {
-                let (name, words) = (self.kernel.name(), &self.programs[0].words[0]);
-                Err(Error::Refused(format!(
-                    "{words} at the {name} sent a packet before the run began; the programs there start first, and have \
-                     to listen: make the one that connects the other end's, or let the other end wait (programs.waits)"
-                )))
-            }
-        }
-    }
-
-    /// Returns whether the programs listen: the watcher, which is the last program, has ended because they do.
-    fn listens(&mut self) -> bool {
-        let watcher = &self.kernel.shared().program[self.programs.len()];
-        watcher.ended > 0 && watcher.status == 0 && watcher.error == 0
-    }
-
-    /// Returns whether one of the programs has ended in a failure, which the run's result tells.
-    fn has_failed(&mut self) -> bool {
-        let of_flows = &self.kernel.shared().program[..self.programs.len()];
-        of_flows.iter().any(|program| program.ended > 0 && (program.status != 0 || program.error != 0))
-    }
-
-    fn never_listened(&self, origin: u64) -> Error {
-        let (words, name) = (&self.programs[0].words[0], self.kernel.name());
-        let seconds = origin / 1_000_000_000;
-        Error::Refused(format!(
-            "{words} at the {name} does not listen after {seconds} s of virtual time, and programs.waits says that it \
-             waits; {{port}}, if its command names that, has to be the port at which it does"
-        ))
-    }
-
-    /// Returns the earliest time at which anything can happen in the kernel.
-    fn next(&mut self) -> u64 {
-        let arrival = self.next_arrival();
-        if self.own_next.min(arrival) == NEVER {
-            NEVER
-        } else {
-            self.time_slices.first_of(self.own_next.max(self.now), arrival.max(self.now))
-        }
-    }
-
-    fn next_arrival(&self) -> u64 {
-        self.arriving.front().map_or(NEVER, |frame| frame.time)
-    }
-
-    fn runs_programs(&mut self) -> bool {
-        !self.programs.is_empty() && self.kernel.shared().running > 0
-    }
-
-    /// Adds a frame that will arrive at its time.
-    fn add_arrival(&mut self, frame: Box<Frame>) {
-        // Its place is nearly always at the end: only frames of flows with different delays overtake each other.
-        let earlier = self.arriving.iter().rev().take_while(|other| other.time > frame.time).count();
-        self.arriving.insert(self.arriving.len() - earlier, frame);
-    }
-
-    /// Runs the kernel to the horizon, and adds what it sent and sampled to `events`.
-    fn run(
-        &mut self,
-        number: usize,
-        horizon: u64,
-        stop: &AtomicBool,
-        events: &mut Vec<Event>,
-        spare: &mut SpareFrames,
-        hand_overs: &mut u64,
-    ) -> Result<()> {
-        let last = horizon;
-        loop {
-            // Where timeslices begin with wake-ups, the kernel stops when the next one could begin.
-            let next = self.next();
-            let wanted = self.own_next.min(self.next_arrival()).max(self.now);
-            let horizon = last.min(self.time_slices.wake_up(next.min(last), wanted));
-            let left_out = self.deliver(horizon, spare);
-            let shared = self.kernel.shared();
-            // A frame for which the buffer had no room is delivered in the next round of this loop, still in time.
-            shared.horizon = left_out.unwrap_or(horizon);
-            shared.windows = self.time_slices.write(self.now, &mut shared.window) as u32;
-            loop {
-                *hand_overs += 1;
-                self.kernel.go(stop)?;
-                self.gather(number, events, spare)?;
-                if events.len() > MAX_FRAMES {
-                    return Err(Error::Refused(format!(
-                        "{} sends too much: more than {MAX_FRAMES} packets are under way before the first can arrive",
-                        self.kernel.name()
-                    )));
-                }
-                if self.kernel.shared().reason == reason::HORIZON {
-                    break;
-                }
-            }
-            if left_out.is_none() && (horizon == last || self.next() >= last) {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Delivers every frame that arrives before the horizon. Returns Some(t) if the buffer is full, t being the arrival
-    /// time of the first frame left out.
-    fn deliver(&mut self, horizon: u64, spare: &mut SpareFrames) -> Option<u64> {
-        let shared = self.kernel.shared();
-        while let Some(first) = self.arriving.front() {
-            if first.time >= horizon {
-                break;
-            }
-            if !frame::encode(first, &mut shared.rx, &mut shared.rx_bytes) {
-                return Some(first.time.max(self.now + 1).min(horizon));
-            }
-            spare.0.extend(self.arriving.pop_front());
-        }
-        None
-    }
-
-    /// Adds the frames and samples that the kernel left in the shared memory to `events`.
-    fn gather(&mut self, number: usize, events: &mut Vec<Event>, spare: &mut SpareFrames) -> Result<()> {
-        let shared = self.kernel.shared();
-        let (bytes, acks, now, next) = (shared.tx_bytes as usize, shared.acks as usize, shared.now, shared.next);
-        if bytes > FRAME_BYTES || acks > ACKS {
-            return Err(self.kernel.protocol_violation(format!("it left {bytes} bytes of frames and {acks} samples")));
-        }
-        let mut earliest = self.now;
-        let mut add = |time: u64, kind: EventKind| {
-            earliest = earliest.min(time);
-            events.push(Event { time, from: number, kind });
-        };
-        for ack in &shared.ack[..acks] {
-            add(ack.time, EventKind::Ack(Box::new(*ack)));
-        }
-        let decoded = frame::decode(&shared.tx[..bytes], |frame| add(frame.time, EventKind::Frame(spare.boxed(frame))));
-        if let Err(what) = decoded {
-            return Err(self.kernel.protocol_violation(what));
-        }
-        if now < self.now || earliest < self.now {
-            let (then, after) = (now.min(earliest), self.now);
-            return Err(self.kernel.protocol_violation(format!("something happened at {then} ns, after {after} ns")));
-        }
-        (self.now, self.own_next) = (now, next);
-        Ok(())
-    }
-}
-
-/// Writes into the shared memory what the kernel of node `number` is to be.
-fn describe(
-    shared: &mut Shared,
-    scenario: &Scenario,
-    topology: Topology,
-    number: usize,
-    programs: &[&Program],
-    origin: u64,
-) {
-    // Each kernel of a run has random numbers of its own, and another seed gives all of them others.
-    shared.seed = scenario.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(number as u64);
-    shared.role = match number {
-        sender if sender < topology.senders => role::SENDER,
-        receiver if receiver == topology.receiver() => role::RECEIVER,
-        _ => role::BOTTLENECK,
-    };
-    (shared.address, shared.receiver) = (topology.address(number), topology.address(topology.receiver()));
-    (shared.first_port, shared.flows) = (u32::from(FIRST_PORT), scenario.connections() as u32);
-    shared.transfers_from = scenario.flows.len() as u32;
-    shared.tcp_memory = scenario.tcp_memory;
-    (shared.tx_completion, shared.coalesce) = (scenario.tx_completion, scenario.coalesce);
-    shared.tso_max_size = scenario.tso_max_size;
-    shared.every_ack = (scenario.record.samples.is_some() || scenario.programs.is_some()).into();
-    (shared.adaptive_rx, shared.gro, shared.rx_ring) =
-        (scenario.adaptive_rx.into(), scenario.gro.into(), scenario.rx_ring);
-    if let Some(sender) = scenario.senders.get(number) {
-        let CpuCost { timer, rx_packet, tx_skb, tx_byte } = sender.cpu;
-        (shared.timer_cost, shared.rx_packet_cost, shared.tx_skb_cost, shared.tx_byte_cost) =
-            (timer, rx_packet, tx_skb, tx_byte);
-        shared.qdisc = shared::text(&scenario.qdisc);
-        shared.pacing_lag_us = scenario.pacing_lag_us;
-    }
-    shared.ip_version = scenario.ip_version.into();
-    let mut commands = match topology.ip_address(number) {
-        IpAddr::V6(address) => qdisc::ipv6(address),
-        IpAddr::V4(_) => Vec::new(),
-    };
-    commands.extend(match (shared.role, &scenario.aqm) {
-        (role::BOTTLENECK, Some(aqm)) => qdisc::commands(aqm),
-        _ if !programs.is_empty() => qdisc::loopback_up(),
-        _ => Vec::new(),
-    });
-    shared.commands[..commands.len()].copy_from_slice(&commands);
-    shared.commands_size = commands.len() as u32;
-    shared.ecn = scenario.aqm.as_ref().is_some_and(Aqm::ecn).into();
-    shared.programs = programs.len() as u32;
-    if let Some(given) = &scenario.programs {
-        shared.carry_payload = 1;
-        (shared.call_cost, shared.poll_cost) = (given.call, given.poll);
-        for (to, program) in shared.program.iter_mut().zip(programs) {
-            programs::describe(to, program, &given.environment, origin);
-        }
-    }
-    for (place, flow) in scenario.flows.iter().enumerate().filter(|(_, flow)| flow.sender == number) {
-        shared.flow[place] = describe_flow(flow, scenario.duration, origin);
-    }
-    if let Some(transfers) = scenario.transfers.as_ref().filter(|transfers| transfers.sender == number) {
-        let (cc, stop) = (shared::text(&transfers.cc), origin + scenario.duration);
-        for (to, (start, bytes)) in shared.flow[scenario.flows.len()..].iter_mut().zip(&transfers.each) {
-            let (start, bytes_or_on_ns) = (origin + start, *bytes);
-            let pattern = pattern::BULK;
-            *to = shared::Flow { used: 1, pattern, start, stop, bytes_or_on_ns, period_or_off_ns: 0, cc };
-        }
-    }
-}
-
-/// Returns a flow as the kernel reads it.
-fn describe_flow(flow: &Flow, duration: u64, origin: u64) -> shared::Flow {
-    let (pattern, bytes_or_on_ns, period_or_off_ns) = match flow.pattern {
-        Pattern::Bulk { bytes } => (pattern::BULK, bytes.unwrap_or(0), 0),
-        Pattern::Rate { bytes, every } => (pattern::RATE, bytes, every),
-        Pattern::Onoff { on, off } => (pattern::ONOFF, on, off),
-        Pattern::Idle { after, silence } => (pattern::IDLE, after, silence),
-    };
-    let (start, stop) = (origin + flow.start, origin + flow.stop.unwrap_or(duration));
-    let cc = shared::text(&flow.cc);
-    shared::Flow { used: 1, pattern, start, stop, bytes_or_on_ns, period_or_off_ns, cc }
 }

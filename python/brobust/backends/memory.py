@@ -10,7 +10,7 @@ from brobust.errors import BadInput
 from brobust.scenario import Scenario
 
 # Bytes of this process's memory per row of a table, with all copies until the row is in its file.
-# `benchmarks/memory.py` measures them; these values are somewhat larger.
+# benchmarks/memory.py of commit bc74388 measured them; these values are somewhat larger.
 BYTES = {"packets": 300, "samples": 400, "offtimes": 350, "throughput": 100}
 # A Python dictionary of 22 numbers takes 1.2 KB, each number 24 bytes, and the text it was read from the rest.
 BYTES_OF_VM_SAMPLE = 2500

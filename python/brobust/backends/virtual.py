@@ -1,8 +1,7 @@
 """Backend `virtual`: real Linux kernels in virtual time, as ordinary processes of this host.
 
-crates/virtual is the controller. This file translates a scenario into the controller's form, and the controller's
-results into the dataset's tables. It needs no privilege, and runs are deterministic: the hash of its packets identifies
-a run.
+crates/virtual is the controller. It needs no privilege, and runs are deterministic: the hash of a run's packets
+identifies it.
 """
 
 from __future__ import annotations
@@ -10,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import itertools
 import json
 import os
-import random
 import re
 import shlex
 import signal
@@ -29,52 +26,21 @@ from brobust import _core, files, quic, units
 from brobust.backends.base import Announce
 from brobust.backends.support import program_knows_cc
 from brobust.cc import names as cc_names
-from brobust.contention import recordings, verdict
-from brobust.dataset import (
-    CONNECTIONS,
-    PACKETS,
-    SAMPLES,
-    Measured,
-    Rows,
-    flow_columns,
-    frame,
-    scenario_columns,
-)
+from brobust.contention import verdict
+from brobust.dataset import CONNECTIONS, SAMPLES, Measured, Rows, flow_columns, frame, scenario_columns
 from brobust.dataset import iperf3 as iperf3_results
-from brobust.dataset.raw import RawColumns, RawTimeslices, from_bytes
-from brobust.drivers import schedules
+from brobust.dataset.raw import RawColumns, from_bytes
 from brobust.errors import BadInput, RunFailed, one_line
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.virtual import VirtualKernel
 from brobust.lazily import pl
 from brobust.quic import qlog
-from brobust.scenario import TSO_RTT_LOG, Contention, Pattern, Run, Scenario
-from brobust.scenario.specs import Changes
-from brobust.virtual import cross_traffic, debugger, iperf3, programs, requests
+from brobust.scenario import Run, Scenario
+from brobust.virtual import cross_traffic, debugger, describe, iperf3, programs, requests, results
 from brobust.virtual.cpus import Cpus
 
-# As in the testbed's guests (testbed/init.sh), so large that socket buffers limit no bulk flow.
-SOCKET_BUFFER_BYTES = 67_108_864
 # gso_ipv4_max_size, and a gso_max_size of more than 64 KiB; include/linux/netdevice.h
 FIRST_WITH_BIG_TCP = {4: (6, 3), 6: (5, 19)}
-# The interval of the throughput over time, which is iperf3's in the testbed, too.
-INTERVAL_NS = 100_000_000
-# The interval at which an application-limited flow writes.
-WRITE_EVERY_NS = 10_000_000
-
-OF_TSO_SIZING = {
-    "kernel": [],
-    "rate": [f"sysctl.net.ipv4.tcp_tso_rtt_log={TSO_RTT_LOG['rate']}"],
-    "control": ["tcp_bbr.control_sizes_tso=1"],
-}
-OF_PACING = {
-    "kernel": [],
-    "kept": [],
-    "linux-4.14": ["tcp_output.paces_as_linux_4_14=1"],
-    "draft": ["tcp_output.paces_as_the_draft=1"],
-}
-# What programs may ask for as buffers of their sockets, above the kernel's defaults: as for source and sink.
-OF_PROGRAMS = [f"sysctl.net.core.{name}={SOCKET_BUFFER_BYTES}" for name in ("rmem_max", "wmem_max")]
 PROTOCOLS = {6: "tcp", 17: "udp", 1: "icmp", 58: "icmp"}
 
 
@@ -159,7 +125,7 @@ class VirtualBackend:
                 until_measured.enter_context(files.writing_to(scratch))
                 pcap = scratch / "packets.pcap" if run.scenario.packets else None
                 ramdisk = scratch / "ramdisk"
-            described = describe(run, kernel, pcap, self.calls)
+            described = describe.describe(run, kernel, pcap, self.calls)
             if commands is not None:
                 assert ramdisk is not None
                 described["programs"] = _describe_programs(run.scenario, commands, ramdisk)
@@ -173,11 +139,11 @@ class VirtualBackend:
         if run.scenario.cross_traffic.load:
             transfers = cross_traffic.results(from_bytes(result["transfers"]), run)
             of_transfers = cross_traffic.figures(transfers, run.scenario)
-        asked = requests.taken_out(result["programs"], run)
+        of_requests = requests.taken_out(result["programs"], run)
         common = {
             **scenario_columns(run),
             **of_transfers,
-            **requests.figures(asked, run.scenario),
+            **requests.figures(of_requests, run.scenario),
             "kernel_release": kernel.release,
             "kernel_hash": kernel.sha256,
             "hz": kernel.hz,
@@ -187,12 +153,12 @@ class VirtualBackend:
         }
         rows = [
             {**common, **row, "bbr_version": kernel.bbr_versions.get(cc_names.name_of(row["cc"]))}
-            for row in _flow_rows(run, result)
+            for row in results.flow_rows(run, result)
         ]
-        over_time: Rows = RawColumns(run.id, result["throughput"])
+        throughput: Rows = RawColumns(run.id, result["throughput"])
         if run.scenario.traffic == "iperf3":
-            over_time = _from_iperf3(run, result["programs"], rows)
-        logged = _qlog(result["programs"]) if has_programs else []
+            throughput = _from_iperf3(run, result["programs"], rows)
+        qlogs = _qlog(result["programs"]) if has_programs else []
         of_programs = [] if commands is None else _programs(run, result["programs"], commands)
         delivered = [row["throughput_mbps"] for row in rows]
         reason = verdict.in_virtual_time(run.scenario, result["timeslices_ns"], delivered)
@@ -201,17 +167,17 @@ class VirtualBackend:
         connections = _connections(result["connections"], run, rows) if has_programs else None
         samples: Rows = []
         if run.scenario.samples is not None:
-            samples = _samples(result["samples"], run)
+            samples = results.samples(result["samples"], run)
             if connections is not None:
-                samples = _with_qlog(samples, logged, connections, run)
+                samples = _with_qlog(samples, qlogs, connections, run)
         return Measured(
             rows,
-            throughput=over_time,
+            throughput=throughput,
             samples=samples,
-            offtimes=_offtimes(result["timeslices_ns"][:-1], run),
-            packets=_packets(result["packets"], run.id) if run.scenario.packets else None,
+            offtimes=results.offtimes(result["timeslices_ns"][:-1], run),
+            packets=results.packets(result["packets"], run.id) if run.scenario.packets else None,
             transfers=transfers,
-            requests=asked,
+            requests=of_requests,
             connections=[] if connections is None else connections,
             programs=of_programs,
             pcap=captured,
@@ -245,84 +211,6 @@ class VirtualBackend:
                     self._under_way.discard(under_way)
 
 
-def describe(
-    run: Run,
-    kernel: VirtualKernel,
-    pcap: Path | None = None,
-    calls: Path | None = None,
-) -> dict[str, Any]:
-    """Return the run in the form that crates/virtual/src/scenario.rs reads: ns, bit/s, bytes, ps of CPU time.
-    Programs are not in it."""
-    s, buffer = run.scenario, run.scenario.path.buffer
-    flows = [group for group in s.flows for _ in range(group.count)]
-    starts = start_times(run)
-    samples = 0 if s.samples == "ack" else s.samples
-    return {
-        "kernel": str(kernel.path),
-        "seed": run.seed,
-        "duration": s.duration,
-        "interval": INTERVAL_NS,
-        "tcp_memory": SOCKET_BUFFER_BYTES,
-        "path": {
-            "rate": _changing(s.path.bandwidth, s.path.bandwidth_changes),
-            "buffer": _buffer(buffer, s.path.buffer_bytes),
-            "burst": s.path.burst_bytes,
-            "loss": s.path.loss,
-            "seed": run.seed,
-            "second": _second(s),
-        },
-        "aqm": _aqm(s),
-        "senders": [
-            {"schedule": _schedule(s.contention_of(number), run.seed + number * 2**32), "cpu": _cpu_cost(s)}
-            for number in range(1, s.sender_count + 1)
-        ]
-        + [{"schedule": {"kind": "always"}}] * (s.cross_traffic.load > 0),
-        "receiver": _schedule(s.receiver, run.seed),
-        "flows": [
-            {
-                "cc": cc_names.name_of(group.cc),
-                "sender": group.sender - 1,
-                "start": start,
-                "stop": group.stop,
-                "rtt": _changing(*s.rtt_of(group)),
-                "pattern": _pattern(group.pattern, group.bytes),
-            }
-            for group, start in zip(flows, starts, strict=True)
-        ],
-        "ip_version": s.path.ip_version,
-        "transfers": _transfers(run),
-        "parameters": _parameters(s),
-        "tx_completion": s.nic.tx_completion,
-        "coalesce": s.nic.coalesce,
-        "adaptive_rx": s.nic.adaptive_rx == "on",
-        "gro": s.nic.gro == "on",
-        "rx_ring": s.nic.rx_ring or 0,
-        "tso_max_size": s.nic.tso_max_size,
-        "pacing_lag_us": s.pacing.lag // 1000,
-        "qdisc": "" if s.qdisc == "none" else s.qdisc,
-        "record": {
-            "samples": samples,
-            "packets": s.packets,
-            "pcap": str(pcap) if pcap is not None else None,
-            "calls": str(calls) if calls is not None else None,
-        },
-        "programs": None,
-    }
-
-
-def _transfers(run: Run) -> dict[str, Any] | None:
-    """Return the cross traffic, whose sender is the one after those of the flows."""
-    s = run.scenario
-    if not s.cross_traffic.load:
-        return None
-    rtt = _changing(s.path.rtt, s.path.rtt_changes)
-    each = cross_traffic.draw(s, run.seed)
-    return {
-        "cc": cc_names.name_of(s.cross_traffic.cc), "sender": s.sender_count, "rtt": rtt,
-        "at_second": s.cross_traffic.enters == "second", "each": each,
-    }  # fmt: skip
-
-
 def _describe_programs(s: Scenario, commands: programs.Commands, ramdisk: Path) -> dict[str, Any]:
     ramdisk.write_bytes(commands.ramdisk)
     return {
@@ -337,129 +225,10 @@ def _describe_programs(s: Scenario, commands: programs.Commands, ramdisk: Path) 
     }
 
 
-def _parameters(s: Scenario) -> list[str]:
-    """Return the parameters of the controls and of the TCP stack for the kernel's command line."""
-    of_controls = [
-        f"{cc_names.name_of(control)}.{name}={value}"
-        for control in sorted(set(s.ccs))
-        for name, value in cc_names.settings_of(control)
-    ]
-    of_programs = [] if s.traffic == "brobust" else OF_PROGRAMS
-    return OF_TSO_SIZING[s.tso_sizing] + OF_PACING[s.pacing.name] + of_controls + of_programs
-
-
-def _schedule(requested: Contention, seed: int) -> dict[str, Any]:
-    """Return when a sender's CPU may run, in the form that crates/timeline reads."""
-    offtimes = () if requested.replay is None else recordings.offtimes(requested.replay)
-    return schedules.any_of(requested, seed, offtimes)
-
-
-def _buffer(buffer: units.Buffer, size: int) -> dict[str, int]:
-    counted = {"p": "packets", "sp": "super_packets"}.get(buffer.unit)
-    return {"bytes": size} if counted is None else {counted: round(buffer.amount)}
-
-
-def _second(s: Scenario) -> dict[str, Any] | None:
-    size = s.path.second_buffer_bytes
-    if s.path.second_bandwidth is None or size is None:
-        return None
-    return {"rate": s.path.second_bandwidth, "buffer": _buffer(s.path.second_buffer, size)}
-
-
-def _changing(first: int, changes: Changes) -> list[tuple[int, int]]:
-    return [(0, first), *changes]
-
-
-def _aqm(s: Scenario) -> dict[str, Any] | None:
-    aqm, buffer = s.path.aqm, s.path.buffer_bytes
-    if aqm.name == "none":
-        return None
-    if aqm.name == "red":
-        low, high = s.path.red_thresholds
-        return {
-            "kind": "red", "limit": buffer, "min": low, "max": high, "probability": aqm.probability,
-            "rate": s.path.bandwidth, "ecn": aqm.ecn,
-        }  # fmt: skip
-    assert aqm.target is not None and aqm.interval is not None
-    return {
-        "kind": aqm.name, "limit_packets": max(2, buffer // units.FRAME_BYTES), "target": aqm.target // 1000,
-        "interval": aqm.interval // 1000, "ecn": aqm.ecn,
-    }  # fmt: skip
-
-
-def _cpu_cost(s: Scenario) -> dict[str, int]:
-    if s.cpu.frequency is None:
-        return {}
-    picoseconds = 1e12 / s.cpu.frequency
-    cycles = {
-        "timer": s.cpu.timer_cycles,
-        "rx_packet": s.cpu.rx_packet_cycles,
-        "tx_skb": s.cpu.tx_skb_cycles,
-        "tx_byte": s.cpu.tx_byte_cycles,
-    }
-    return {name: round(count * picoseconds) for name, count in cycles.items()}
-
-
-def start_times(run: Run) -> list[int]:
-    """Return when each flow starts, ns: where a group's starts are spread, whole microseconds that the run's seed
-    decides."""
-    starts = []
-    for number, group in enumerate(run.scenario.flows):
-        drawn = random.Random(f"starts of group {number}, {run.seed}")
-        starts += [group.start + drawn.randint(0, group.start_spread // 1000) * 1000 for _ in range(group.count)]
-    return starts
-
-
-def _pattern(pattern: Pattern, size: int | None) -> dict[str, Any]:
-    match pattern.kind:
-        case "rate":
-            assert pattern.rate is not None
-            size = max(1, round(pattern.rate / 8 * WRITE_EVERY_NS / 1e9))
-            return {"kind": "rate", "bytes": size, "every": WRITE_EVERY_NS}
-        case "onoff":
-            return {"kind": "onoff", "on": pattern.sending, "off": pattern.silent}
-        case "idle":
-            return {"kind": "idle", "after": pattern.sending, "silence": pattern.silent}
-    return {"kind": "bulk", "bytes": size}
-
-
-def _flow_rows(run: Run, result: dict[str, Any]) -> list[dict[str, Any]]:
-    s, rows = run.scenario, []
-    modelled = s.cpu.frequency is not None
-    busy = [ns / s.duration if modelled else None for ns in result["busy_ns"]]
-    for columns, flow, start in zip(flow_columns(s), result["flows"], start_times(run), strict=True):
-        if flow["errno"]:
-            why = os.strerror(flow["errno"]).lower()
-            number = columns["flow"]
-            raise RunFailed(f"flow {number} ({columns['cc']}) ended: {why} ({errno.errorcode.get(flow['errno'])})")
-        ended = flow["ended_ns"]
-        columns |= {"start_s": start / 1e9, "stop_s": columns["stop_s"] if ended is None else ended / 1e9}
-        seconds = columns["stop_s"] - columns["start_s"]
-        slices = result["timeslices_ns"][columns["sender"] - 1]
-        rows.append(
-            {
-                **columns,
-                "throughput_mbps": flow["received_bytes"] * 8e-6 / seconds,
-                "completion_ms": None if ended is None else (ended - start) / 1e6,
-                "retransmits": flow["retransmits"],
-                "nic_drops": result["work"]["nic_drops"],
-                "rtt_mean_ms": flow["rtt_mean_ms"],
-                "rtt_p99_ms": flow["rtt_p99_ms"],
-                "drops": flow["drops"],
-                "queue_mean_ms": flow["queue_mean_ms"],
-                "skb_mean_bytes": flow["skb_mean_bytes"],
-                "pacing_idle_ms": flow["pacing_idle_ms"],
-                "cpu_busy_share": busy[columns["sender"] - 1],
-                **_got(slices, s.duration, columns["driver"] != "none"),
-            }
-        )
-    return rows
-
-
 def _from_iperf3(run: Run, ended: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the throughput over time that iperf3 measured, and put its other results into the rows."""
     groups = [group for group in run.scenario.flows for _ in range(group.count)]
-    over_time = []
+    throughput = []
     for number, (group, row) in enumerate(zip(groups, rows, strict=True)):
         ends = sorted((one for one in ended if one["flow"] == number), key=lambda one: one["at_receiver"])
         texts = [one["stdout"].decode(errors="replace") for one in ends]
@@ -475,10 +244,10 @@ def _from_iperf3(run: Run, ended: list[dict[str, Any]], rows: list[dict[str, Any
         row["iperf3"] = iperf3.version()
         row["throughput_mbps"], row["retransmits"] = flow.throughput_mbps, flow.retransmits
         row["rtt_mean_ms"], row["rtt_p99_ms"] = flow.rtt_mean_ms, flow.rtt_p99_ms
-        over_time += [
+        throughput += [
             {"run": run.id, "flow": number, "time_s": end, "throughput_mbps": rate} for end, rate in flow.over_time
         ]
-    return over_time
+    return throughput
 
 
 def _programs(run: Run, ended: list[dict[str, Any]], commands: programs.Commands) -> list[dict[str, Any]]:
@@ -544,66 +313,28 @@ def _connections(table: dict[str, tuple[str, bytes]], run: Run, flows: Sequence[
         (pl.col("received_bytes") * 8e-6 / sends_for).alias("throughput_mbps"),
         protocol.replace_strict(PROTOCOLS, default=protocol.cast(pl.String), return_dtype=pl.String),
     )
-    return _in_order(connections, CONNECTIONS)
-
-
-def _got(slices: list[tuple[int, int]], duration: int, contended: bool) -> dict[str, Any]:
-    """Return what a sender had of its CPU. Means are over whole timeslices: the run cuts the first and the last."""
-    share = sum(end - begin for begin, end in slices) / duration
-    if not contended:
-        return {"effective_share": share}
-    whole = [end - begin for begin, end in slices if begin > 0 and end < duration]
-    off = [after[0] - before[1] for before, after in itertools.pairwise(slices)]
-    return {
-        "effective_share": share,
-        "effective_timeslice_ms": sum(whole) / len(whole) / 1e6 if whole else None,
-        "effective_offtime_ms": sum(off) / len(off) / 1e6 if off else None,
-        "timeslices": len(slices),
-        "lost_events": 0,
-    }
-
-
-def _offtimes(senders: list[list[tuple[int, int]]], run: Run) -> RawTimeslices:
-    contended = {
-        number: slices for number, slices in enumerate(senders, start=1) if run.scenario.contention_of(number).active
-    }
-    return RawTimeslices(run.id, run.scenario.duration, contended)
-
-
-def _in_order(table: pl.DataFrame, columns: dict[str, Any]) -> pl.DataFrame:
-    return table.select(pl.col(name).cast(column.dtype) for name, column in columns.items())
-
-
-def _samples(table: dict[str, tuple[str, bytes]], run: Run) -> pl.DataFrame:
-    controls = [row["cc"] for row in flow_columns(run.scenario)]
-    samples = from_bytes(table).with_columns(
-        pl.lit(run.id).alias("run"),
-        pl.col("flow").replace_strict(dict(enumerate(controls)), return_dtype=pl.String).alias("cc"),
-        pl.col("mode").replace_strict(dict(enumerate(cc_names.MODES)), default=None, return_dtype=pl.String),
-        pl.col("state").replace_strict(dict(enumerate(cc_names.CA_STATES)), default=None, return_dtype=pl.String),
-    )
-    return _in_order(samples, SAMPLES)
+    return results.in_order(connections, CONNECTIONS)
 
 
 def _qlog(ended: list[dict[str, Any]]) -> list[tuple[int, list[bytes]]]:
     """Take qlog out of what the senders' programs printed, and return each flow's records."""
-    logged = []
+    qlogs = []
     for one in ended:
         for name in ("stdout", "stderr"):
             one[name], records = qlog.split(one[name])
             if records and not one["at_receiver"]:
-                logged.append((one["flow"], records))
-    return logged
+                qlogs.append((one["flow"], records))
+    return qlogs
 
 
 def _with_qlog(
-    samples: pl.DataFrame, logged: list[tuple[int, list[bytes]]], connections: pl.DataFrame, run: Run
+    samples: pl.DataFrame, qlogs: list[tuple[int, list[bytes]]], connections: pl.DataFrame, run: Run
 ) -> pl.DataFrame:
     """Return the sockets' samples and those that programs wrote themselves, of each flow's first connection of UDP."""
     of_quic, controls = quic.of_traffic(run.scenario.traffic), [row["cc"] for row in flow_columns(run.scenario)]
     units_of = (None if of_quic is None else of_quic[0].qlog) or quic.Qlog()
     frames = [samples]
-    for flow, records in logged:
+    for flow, records in qlogs:
         found = connections.filter((pl.col("flow") == flow) & (pl.col("protocol") == "udp")).head(1)
         if found.is_empty():
             continue
@@ -615,12 +346,3 @@ def _with_qlog(
         here = {"run": run.id, "flow": flow, "connection": first["connection"], "cc": controls[flow]}
         frames.append(frame(taken.with_columns(pl.lit(value).alias(name) for name, value in here.items()), SAMPLES))
     return pl.concat(frames)
-
-
-def _packets(table: dict[str, tuple[str, bytes]], run: str) -> pl.DataFrame:
-    packets = from_bytes(table).with_columns(
-        pl.lit(run).alias("run"),
-        pl.when("is_ack").then(pl.lit("ack")).otherwise(pl.lit("data")).alias("direction"),
-        pl.when(~pl.col("is_ack")).then("queue_bytes").alias("queue_bytes"),
-    )
-    return _in_order(packets, PACKETS)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path as FilePath
@@ -30,9 +30,9 @@ from brobust.kernels import vm as vm_kernels
 from brobust.kernels.virtual import VirtualKernel
 from brobust.kernels.vm import Kernel
 from brobust.scenario import TSO_RTT_LOG, Flows, Path, Run, Scenario
-from brobust.scenario.specs import Pacing
 from brobust.testbed import accelerator, image, path, qemu, samples, traffic, uml
 from brobust.testbed.qemu import Guest, GuestConfig
+from brobust.testbed.testbed import Testbed
 from brobust.units import Buffer, show_rate
 
 ADDRESSES = {"sender": "10.77.0.1", "path": traffic.RECEIVER}
@@ -40,9 +40,6 @@ MACS = {"sender": "52:54:00:77:00:01", "path": "52:54:00:77:00:02"}
 
 # What keeps the only CPU of a kernel without QEMU busy (kernel/real-time).
 BUSY: tuple[str, ...] = ("brobust_busy=1",)
-
-# Of kernels with kernel/patches/kept; us.
-PACING_LAG = "/proc/sys/net/ipv4/tcp_pacing_lag_us"
 
 UDP_SECONDS = 1.5
 CUBIC_SECONDS = 4
@@ -55,22 +52,6 @@ CALIBRATION_WAIT_SECONDS = 1.0
 MAX_RESTARTS = 2
 
 T = TypeVar("T")
-
-
-@dataclass
-class Testbed:
-    """Two running guests on one wire, for one kernel of the sender."""
-
-    sender: Guest
-    path: Guest
-    kernel: Kernel | VirtualKernel
-    path_release: str
-    accelerator: str
-    iperf3: str
-    controls: dict[str, str]  # the loaded controls by name, each with its settings as in --cc
-    cpus: cpus.Plan | None = None  # where the guests' threads are pinned to
-    spinning: int | None = None  # the process that keeps the sender's vCPUs busy
-    parameters: tuple[str, ...] = ()  # of the sender's command line, with accelerator uml
 
 
 def check(scenarios: Sequence[Scenario]) -> None:
@@ -127,7 +108,7 @@ class VmBackend:
         self._bring_programs(scenarios)
         kept = {(s.kernel, s.accelerator, s.contention.vcpus, s.pacing) for s in scenarios if s.pacing.lag}
         for kernel, wanted, vcpus, pacing in sorted(kept, key=str):
-            self._in_living_guests(kernel, wanted, partial(self._keep_pacing, pacing=pacing), vcpus)
+            self._in_living_guests(kernel, wanted, partial(Testbed.keep_pacing, pacing=pacing), vcpus)
         points = {(s.kernel, s.accelerator, s.contention.vcpus, max(_bandwidths(s.path))) for s in scenarios}
         for kernel, wanted, vcpus, bandwidth in sorted(points):
             # With a longer RTT, only Cubic's start would take longer.
@@ -142,10 +123,10 @@ class VmBackend:
 
         def once(measure: Callable[[Testbed, Path], float]) -> float:
             def measured(testbed: Testbed) -> float:
-                self._reset(testbed, calibration_path)
-                self._place(testbed, plan)
+                testbed.reset(calibration_path)
+                testbed.place(plan)
                 # Of vCPUs that share a CPU one would wait for another that only keeps itself busy.
-                self._keep_busy(testbed, plan.has_one_each)
+                testbed.keep_busy(plan.has_one_each)
                 return measure(testbed, calibration_path)
 
             return self._in_living_guests(kernel, wanted, measured, vcpus)[0]
@@ -239,16 +220,16 @@ class VmBackend:
         of_quic = quic.of_traffic(scenario.traffic)
         for group in scenario.flows:
             if of_quic is None:
-                self._ensure_loaded(testbed, group.cc)
-        self._reset(testbed, scenario.path, path.own_rtts(scenario))
+                testbed.load(group.cc, record_calls=self.records_calls)
+        testbed.reset(scenario.path, path.own_rtts(scenario))
         # Kernels before 5.18 do not have this sysctl, nor the bonus that it sets.
         log, file = TSO_RTT_LOG[scenario.tso_sizing], "/proc/sys/net/ipv4/tcp_tso_rtt_log"
         testbed.sender.agent.run("bash", "-c", f"[ ! -e {file} ] || echo {log} >{file}")
-        self._keep_pacing(testbed, scenario.pacing)
+        testbed.keep_pacing(scenario.pacing)
         sampler = samples.Sampler(testbed.sender.agent, scenario)
         plan = during_run.plan(scenario.contention)
-        self._place(testbed, plan)
-        self._keep_busy(testbed, scenario.contention.when_idle == "spin")
+        testbed.place(plan)
+        testbed.keep_busy(scenario.contention.when_idle == "spin")
         held = during_run.applied(
             scenario.contention,
             testbed.sender.vcpu_threads,
@@ -336,38 +317,6 @@ class VmBackend:
         )  # fmt: skip
         return self._testbed
 
-    def _place(self, testbed: Testbed, plan: cpus.Plan) -> None:
-        """Pin each vCPU of the sender to its CPU, and everything else to the others."""
-        if testbed.cpus == plan:
-            return
-        cpus.pin(testbed.sender.threads(), plan.others)
-        cpus.pin(testbed.path.threads(), plan.others)
-        for thread, cpu in zip(testbed.sender.vcpu_threads, plan.senders, strict=True):
-            cpus.pin([thread], {cpu})
-        testbed.cpus = plan
-
-    def _keep_pacing(self, testbed: Testbed, pacing: Pacing) -> None:
-        """Set for how much of the time in which its CPU was away the sender makes up. Refuse a kernel that cannot."""
-        set_it = f"[ -e {PACING_LAG} ] || exit 3; echo {pacing.lag // 1000} >{PACING_LAG}"
-        status = testbed.sender.agent.try_run("bash", "-c", set_it).status
-        if status != 0 and pacing.lag:
-            raise MissingSupport(
-                f"pacing: {str(pacing)!r} needs net.ipv4.tcp_pacing_lag_us, which {testbed.kernel.name} lacks; give "
-                "kernel, or a kernel with `brobust kernel patch TREE --repair kept` (docs/repair.md)"
-            )
-
-    def _keep_busy(self, testbed: Testbed, busy: bool) -> None:
-        """Keep the sender's vCPUs busy when its guest has nothing to do, or let them sleep. One that sleeps hides part
-        of what is taken from it."""
-        if isinstance(testbed.kernel, VirtualKernel):
-            return  # its command line says so
-        if busy and testbed.spinning is None:
-            testbed.spinning = testbed.sender.agent.spawn("brobust-guest", "spin")
-        elif not busy and testbed.spinning is not None:
-            testbed.sender.agent.kill(testbed.spinning)
-            testbed.sender.agent.wait(testbed.spinning, 10)
-            testbed.spinning = None
-
     def _start(self, config: GuestConfig, kernel: Kernel, chosen: str) -> Guest:
         return self._keep(Guest.start(config, kernel, image.build(kernel, self._programs), chosen, self._session))
 
@@ -415,28 +364,6 @@ class VmBackend:
         self._started = []
         self._guests.close()
 
-    def _ensure_loaded(self, testbed: Testbed, control: str) -> None:
-        """Load a congestion control into the sender, unless it is loaded with these parameters."""
-        name = cc_names.name_of(control)
-        # A virtual kernel has its controls built in, and their settings on its command line.
-        if testbed.controls.get(name) == control or isinstance(testbed.kernel, VirtualKernel):
-            return
-        agent = testbed.sender.agent
-        settings = cc_names.settings_of(control)
-        # Our controls, too, may be modules of the guest's kernel (kernels/modules.py).
-        module = testbed.kernel.control_modules().get(name)
-        if module is not None or name not in cc_names.OURS:
-            if name in testbed.controls:
-                agent.run("modprobe", "-r", module or f"tcp_{name}")
-            agent.run("modprobe", module or f"tcp_{name}", *(f"{key}={value}" for key, value in settings))
-        else:
-            if name in testbed.controls:
-                agent.run("brobust-guest", "cc", "unload", name, timeout=60)
-            options = [f"--param={key}={value}" for key, value in settings]
-            record = ["--record"] if self.records_calls else []
-            agent.run("brobust-guest", "cc", "load", name, *options, *record, timeout=60)
-        testbed.controls[name] = control
-
     def ask_sender(self, *command: str, kernel: str | None = None) -> str:
         """Run a program in the sender between runs, and return what it prints. With `kernel`, boot that first if the
         sender runs another one."""
@@ -463,7 +390,7 @@ class VmBackend:
         def beside(testbed: Testbed) -> tuple[Measured, str]:
             # Load controls before the program starts: loading takes seconds, and the program's time is limited.
             for group in run.scenario.flows:
-                self._ensure_loaded(testbed, group.cc)
+                testbed.load(group.cc, record_calls=self.records_calls)
             pid = testbed.sender.agent.spawn(*command)
             measured, _ = self._measured(run, testbed)
             ended = testbed.sender.agent.wait(pid, 120)
@@ -478,11 +405,6 @@ class VmBackend:
         name = cc_names.name_of(control)
         if self._testbed is not None and self._testbed.controls.pop(name, None) is not None:
             self.ask_sender("brobust-guest", "cc", "unload", name)
-
-    def _reset(self, testbed: Testbed, scenario_path: Path, rtts: Mapping[int, int] | None = None) -> None:
-        """Remove what one flow could leave for the next: queued packets and cached path metrics."""
-        path.configure(testbed.path.agent, scenario_path, rtts)
-        testbed.sender.agent.run("ip", "tcp_metrics", "flush", "all")
 
 
 def _parameters(scenario: Scenario) -> tuple[str, ...]:

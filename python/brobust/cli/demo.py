@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FIELDS: dict[str, Any] = {
     "path": {"bandwidth": "20mbit", "rtt": "10ms", "buffer": "4bdp"},
     "contention": {"timeslice": "10ms", "share": ["1", "0.7", "0.5", "0.35", "0.25"]},
-    "flows": {"cc": ["cubic", "bbr", "bbr_robust"]},
+    "flows": {"cc": ["cubic", "bbr", "bbr_steady"]},
     "duration": "5s",
     "repeat": 3,
 }
@@ -36,7 +36,7 @@ def demo(
         typer.Option(metavar="DIRECTORY", help="Directory for the results; an interrupted demo in it is completed."),
     ] = Path("demo"),
 ) -> None:
-    """Take the CPU away from a sender of cubic, bbr, bbr_robust, and draw what is left of its throughput.
+    """Take the CPU away from a sender of cubic, bbr, bbr_steady, and draw what is left of its throughput.
 
     First in virtual time (seconds), then the same on real VMs (about 5 minutes).
     """

@@ -1,4 +1,4 @@
-"""The command `brobust report`: a reproduction as one HTML file, or its tables as Markdown."""
+"""The command `brobust report`: a reproduction as one HTML file."""
 
 from __future__ import annotations
 
@@ -18,14 +18,9 @@ def report(
             help="A directory that `brobust reproduce` wrote. Several directories of one paper are shown side by side.",
         ),
     ],
-    file: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write the report to this file. [default: report.html]"),
-    ] = None,
-    tables: Annotated[
-        Path | None,
-        typer.Option("--markdown", metavar="FILE", help="Write only the tables of claims, as Markdown."),
-    ] = None,
+    file: Annotated[Path, typer.Option("--html", metavar="FILE", help="Write the report to this file.")] = Path(
+        "report.html"
+    ),
 ) -> None:
     """Write a reproduction as one self-contained HTML file: claims, verdicts and what decides them, figures."""
     from brobust.report.reproduced import Reproduced
@@ -33,11 +28,7 @@ def report(
     for one in directory:
         Reproduced(one)  # refuses what is none
     extras.require("brobust report")
-    from brobust.report import html, markdown
+    from brobust.report import html
 
-    if tables is not None:
-        markdown.write(directory, tables)
-        print(tables)
-    if file is not None or tables is None:
-        html.write(directory, file or Path("report.html"))
-        print(file or "report.html")
+    html.write(directory, file)
+    print(file)

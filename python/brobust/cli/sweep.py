@@ -61,7 +61,7 @@ def sweep(
     scale: HowMuch = Scale.QUICK,
     backend: Backend = "virtual",
     kernel: Kernel = None,
-    given: Set = None,
+    settings: Set = None,
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Dataset directory; an interrupted sweep in it is continued.")
     ] = Path("brobust-sweep"),
@@ -81,7 +81,7 @@ def sweep(
 
     if resume and not (out / "dataset.json").exists():
         raise BadInput(f"--resume: {out} holds no sweep to complete; leave out --resume, or give the sweep's --out")
-    studies = _asked_for([model.load(file) for file in study], kernel, given)
+    studies = _asked_for([model.load(file) for file in study], kernel, settings)
     _check_written(model.grid(studies, scale, backend), out, jobs, cluster, insecure, without or [])
     measured = _measure(
         studies, scale, backend, out, jobs, cluster, dry_run=dry_run, as_json=as_json, without=without or []
@@ -96,7 +96,7 @@ def reproduce(
     scale: HowMuch = Scale.QUICK,
     backend: Backend = "virtual",
     kernel: Kernel = None,
-    given: Set = None,
+    settings: Set = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -117,7 +117,7 @@ def reproduce(
     """
     from brobust.study import model
 
-    studies = _asked_for(model.of_paper(paper, figure or []), kernel, given)
+    studies = _asked_for(model.of_paper(paper, figure or []), kernel, settings)
     directory = out or Path(f"{paper}-{backend}-{scale}")
     _check_written(model.grid(studies, scale, backend), directory / "data", jobs, cluster, insecure)
     if not dry_run:
@@ -147,7 +147,9 @@ def reproduce(
         if (fields := study.fields(scale, backend)) is not None
     ]
     # A claim may be of another figure than those that were asked for.
-    claims = {claim.id: claim for study in _asked_for(model.of_paper(paper), kernel, given) for claim in study.claims}
+    claims = {
+        claim.id: claim for study in _asked_for(model.of_paper(paper), kernel, settings) for claim in study.claims
+    }
     twinned = [twin for study, evidence in measured for twin in twins.decided(study.twins, claims, evidence)]
     for study, evidence in measured:
         every_cell.append(cells.table(evidence.runs).insert_column(0, pl.lit(study.figure).alias("figure")))
@@ -162,7 +164,7 @@ def reproduce(
                 print(json.dumps(verdict.__dict__), flush=True)
     about = {
         "paper": paper, "scale": scale, "backend": backend, "figures": [study.figure for study, _ in measured],
-        "asked": [*_repeated("--figure", figure), *_repeated("--kernel", kernel), *_repeated("--set", given)],
+        "asked": [*_repeated("--figure", figure), *_repeated("--kernel", kernel), *_repeated("--set", settings)],
     }  # fmt: skip
     files.write(directory / "reproduction.json", json.dumps(about))
     files.write(directory / "claims.jsonl", "".join(json.dumps(v.__dict__) + "\n" for v in verdicts))
@@ -214,10 +216,10 @@ def _check_written(
         refuse_exposed(cluster)
 
 
-def _asked_for(studies: Sequence[Study], kernels: Sequence[str] | None, given: Sequence[str] | None) -> list[Study]:
+def _asked_for(studies: Sequence[Study], kernels: Sequence[str] | None, settings: Sequence[str] | None) -> list[Study]:
     """Return the studies with the kernels and fields of the command instead of their own."""
     found = [study.on_kernels(kernels) for study in studies] if kernels else list(studies)
-    for text in given or ():
+    for text in settings or ():
         fields = _field(text)
         found = [study.with_fields(fields) for study in found]
     return found

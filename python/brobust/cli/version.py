@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import brobust
-from brobust.versions import MIN_SCHEMA_VERSION, SCHEMA_VERSION
+from brobust.versions import SCHEMA_VERSION
 
 
 def lines() -> Iterator[str]:
@@ -16,5 +16,5 @@ def lines() -> Iterator[str]:
     yield f"brobust {brobust.__version__}"
     kernels = [f"{kernel.name} (Linux {kernel.release})" for kernel in virtual.available()]
     yield f"virtual kernels: {', '.join(kernels) or 'none'}"
-    yield f"dataset schema: {SCHEMA_VERSION} (reads {MIN_SCHEMA_VERSION} to {SCHEMA_VERSION})"
+    yield f"dataset schema: {SCHEMA_VERSION}"
     yield f"BPF controls: {', '.join(name for name, _ in _core.controls())}"

@@ -8,8 +8,6 @@ every file whose numbers are within those of another one. So a process may be ki
 
 Each row has the number with which it was added, in the column `part`, which only the files have. If a run was measured
 again, because it had failed or a file was damaged, its rows with the highest number count.
-
-Files with other names are read as well, as if they were number 0: brobust wrote one per run before it had parts.
 """
 
 from __future__ import annotations
@@ -37,6 +35,7 @@ TIMES_AS_LARGE = 4
 again and again, and few files are left."""
 
 _NAME = re.compile(r"part-([0-9]{7,})-([0-9]{7,})\.parquet")
+_OTHER_NAME = "it has no name of brobust 0.2.0 or later"
 _TRIES = 10
 
 Unreadable = dict[Path, str]
@@ -55,7 +54,7 @@ class Part:
         return self.first <= number <= self.last
 
     def is_within(self, other: Part) -> bool:
-        return self is not other and other.first <= self.first and self.last <= other.last and self.first > 0
+        return self is not other and other.first <= self.first and self.last <= other.last
 
 
 def name(first: int, last: int) -> str:
@@ -67,7 +66,7 @@ def current(directory: Path) -> list[Part]:
     """Return the parts that count, oldest first."""
     found = _listed(directory)
     # A directory that changes while it is listed may show neither a merged file nor those that it has replaced.
-    while any(part.last for part in found) and (again := _listed(directory)) != found:
+    while found and (again := _listed(directory)) != found:
         found = again
     return _without_replaced(found)
 
@@ -82,10 +81,10 @@ def replaced(directory: Path) -> list[Part]:
 def _listed(directory: Path) -> list[Part]:
     found = []
     for file in directory.glob("*.parquet"):
-        numbers = _NAME.fullmatch(file.name)
-        first, last = map(int, numbers.groups()) if numbers else (0, 0)
-        found.append(Part(first, last, file))
-    return sorted(found, key=lambda part: (part.first, -part.last, part.file.name))
+        if numbers := _NAME.fullmatch(file.name):
+            first, last = map(int, numbers.groups())
+            found.append(Part(first, last, file))
+    return sorted(found, key=lambda part: (part.first, -part.last))
 
 
 def _without_replaced(found: Sequence[Part]) -> list[Part]:
@@ -106,24 +105,19 @@ def read(
     """Return the rows of a table with their `part`, the parts that they are of, and the files that cannot be read.
     `columns`: only these; `runs`: only the rows of these."""
     for _ in range(_TRIES):
-        found = current(directory)
-        named, numbered = [p for p in found if not p.last], [p for p in found if p.last]
-        frames, unreadable, good = [], {}, []
-        for group in (named, numbered):
-            if not group:
-                continue
+        good = current(directory)
+        unreadable = {file: _OTHER_NAME for file in directory.glob("*.parquet") if not _NAME.fullmatch(file.name)}
+        try:
+            return [normalised(_rows(good, columns, runs))] if good else [], good, unreadable
+        except _unreadable():
+            pass  # some of them cannot be read: try each by itself
+        frames, found, good = [], good, []
+        for part in found:
             try:
-                frames.append(normalised(_rows(group, columns, runs)))
-                good += group
-                continue
-            except _unreadable():
-                pass  # some of them cannot be read: try each by itself
-            for part in group:
-                try:
-                    frames.append(normalised(_rows([part], columns, runs)))
-                    good.append(part)
-                except _unreadable() as error:
-                    unreadable[part.file] = (str(error).splitlines() or ["no reason given"])[0][:200]
+                frames.append(normalised(_rows([part], columns, runs)))
+                good.append(part)
+            except _unreadable() as error:
+                unreadable[part.file] = (str(error).splitlines() or ["no reason given"])[0][:200]
         if all(file.exists() for file in unreadable):  # else another process has merged them meanwhile
             break
     return frames, good, unreadable
@@ -135,17 +129,14 @@ def _unreadable() -> tuple[type[BaseException], ...]:
 
 
 def _rows(parts: Sequence[Part], columns: Sequence[str] | None, runs: Iterable[str] | None) -> pl.DataFrame:
-    numbered = bool(parts[0].last)
     files_of = [part.file for part in parts]
     for file in files_of:
         files.check(file, files.MAX_TABLE)
-    wanted = None if columns is None else [*columns, *([PART] if numbered else [])]
+    wanted = None if columns is None else [*columns, PART]
     if runs is None:
-        rows = pl.read_parquet(files_of, columns=wanted, glob=False)
-    else:
-        lazy = pl.scan_parquet(files_of, glob=False).filter(pl.col("run").is_in(list(runs)))
-        rows = (lazy if wanted is None else lazy.select(wanted)).collect()
-    return rows if numbered else rows.with_columns(pl.lit(0, pl.Int64).alias(PART))
+        return pl.read_parquet(files_of, columns=wanted, glob=False)
+    lazy = pl.scan_parquet(files_of, glob=False).filter(pl.col("run").is_in(list(runs)))
+    return (lazy if wanted is None else lazy.select(wanted)).collect()
 
 
 def is_whole(file: Path) -> bool:
@@ -164,7 +155,7 @@ def merge(
 ) -> None:
     """Merge the newest files into one if there are so many that should be. `chosen` returns those of the rows that are
     kept. Files that cannot be read stay as they are."""
-    newest = _to_merge([part for part in current(directory) if part.last])
+    newest = _to_merge(current(directory))
     if len(newest) < at_least:
         return
     try:

@@ -25,7 +25,7 @@ from brobust.errors import BadInput, UnreadableFile, WriteFailed
 from brobust.host import locks
 from brobust.lazily import pl
 from brobust.scenario import Grid
-from brobust.versions import MIN_SCHEMA_VERSION, SCHEMA_VERSION
+from brobust.versions import SCHEMA_VERSION
 
 LOCK = ".lock"
 # The files of a dataset before its first run.
@@ -37,12 +37,18 @@ OPTIONAL = ("throughput", "offtimes")
 SORTED_ROWS = 200_000
 
 
+# What the runs of 0.2.0 have no columns for: none of its programs told of requests.
+SINCE_0_2 = (
+    "requests", "requests_answered", "requests_per_s", "request_median_ms", "request_p99_ms", "request_p999_ms",
+    "first_byte_median_ms", "first_byte_p99_ms", "first_byte_p999_ms",
+)  # fmt: skip
+
+
 class Dataset:
     """A dataset directory, open for reading and, in the block of `writing`, for appending."""
 
-    def __init__(self, directory: Path, schema: int = SCHEMA_VERSION, without: Collection[str] = ()):
+    def __init__(self, directory: Path, without: Collection[str] = ()):
         self.directory = directory
-        self.schema = schema
         self._without = frozenset(without)
         self._begun_here = False
         self._made_directory = False
@@ -117,21 +123,13 @@ class Dataset:
         if not isinstance(about, dict):
             raise BadInput(f"{directory} holds no dataset: its dataset.json is no table")
         schema: Any = about.get("schema")
-        if schema not in range(MIN_SCHEMA_VERSION, SCHEMA_VERSION + 1):
+        if schema != SCHEMA_VERSION:
             raise BadInput(
-                f"{directory} has schema {schema}, this brobust {brobust.__version__} reads {MIN_SCHEMA_VERSION} to "
-                f"{SCHEMA_VERSION}; it was written by brobust {about.get('brobust')}"
+                f"{directory} has schema {schema}, this brobust {brobust.__version__} reads {SCHEMA_VERSION}; it was "
+                f"written by brobust {about.get('brobust')}, which reads it"
             )
         without = about.get("without", [])
-        return cls(directory, schema, [name for name in OPTIONAL if isinstance(without, list) and name in without])
-
-    def check_completable(self) -> None:
-        """Refuse to add runs to a dataset of an older schema: its runs have other names and columns."""
-        if self.schema != SCHEMA_VERSION:
-            raise BadInput(
-                f"{self.directory} has schema {self.schema}: it can be read, but no run can be added to it (schema "
-                f"{SCHEMA_VERSION}); give another --out"
-            )
+        return cls(directory, [name for name in OPTIONAL if isinstance(without, list) and name in without])
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
@@ -164,7 +162,6 @@ class Dataset:
 
     def grow(self, grid: Grid) -> None:
         """Make it a dataset of this grid, which contains the previous one."""
-        self.check_completable()
         with self.writing():
             files.write(self.directory / "scenario.toml", tomli_w.dumps(grid.fields))
 
@@ -177,8 +174,7 @@ class Dataset:
         cut_off = [part for name in TABLES if name != "runs" for part in self._parts(name) if not _whole(part)]
         _warn(dict.fromkeys((part.file for part in cut_off), "cut off"))
         for part in cut_off:
-            of_it = pl.col(PART).is_between(part.first, part.last) if part.last else pl.col("run") == part.file.stem
-            runs = runs.filter(~of_it)
+            runs = runs.filter(~pl.col(PART).is_between(part.first, part.last))
         return set(runs.filter(pl.col("outcome") != "failed")["run"])
 
     def append(self, run: str, measured: Measured) -> None:
@@ -383,7 +379,9 @@ def _warn(unreadable: Mapping[Path, str]) -> None:
 
 def _as_documented(table: pl.DataFrame, columns: Mapping[str, Column]) -> pl.DataFrame:
     """Return rows with the documented columns, in their order and of their types, and with their `part`."""
-    table = _upgraded(table)
+    table = table.with_columns(
+        pl.lit(None).alias(name) for name in SINCE_0_2 if name in columns and name not in table.columns
+    )
     if lacking := [name for name in (*columns, PART) if name not in table.columns]:
         raise ValueError(f"it has no column {lacking[0]}")
     documented = [pl.col(name).cast(column.dtype) for name, column in columns.items()]
@@ -405,41 +403,3 @@ def _refuse_files_of_others(directory: Path) -> None:
         raise BadInput(f"{directory} already holds a dataset; add --resume to complete it or give another --out")
     if there and LOCK not in there:  # a lock is there if a dataset was interrupted while it was begun
         raise BadInput(f"--out {directory}: {min(there)} is in it, but no dataset; give an empty or a new directory")
-
-
-# Columns that came to a schema later, by another one of their table, and what they would have said: senders had one
-# vCPU, which was kept busy, and the kernel's own pacing; no bottleneck had a token bucket, there were no programs, and
-# flows had no end, and there was neither cross traffic nor a second bottleneck, and no program told of requests.
-_SINCE: dict[str, dict[str, float | str | None]] = {
-    "share": {
-        "vcpus": 1, "phase": None, "when_idle": None, "vcpu_shares": None, "sender_cpus": None, "pacing": "kernel",
-        "burst_bytes": 0, "sender_program": None, "receiver_program": None, "call_us": None,
-        "flow_bytes": None, "completion_ms": None, "cross_load": 0.0, "cross_cc": None, "cross_size_bytes": None,
-        "cross_shape": None, "cross_max_bytes": None, "cross_enters": None,
-        "second_bandwidth_mbps": None, "second_buffer_bytes": None, "cross_transfers": None, "cross_ended": None,
-        "cross_median_ms": None, "cross_p99_ms": None, "cross_slowdown": None, "cross_slowdown_p99": None,
-        "ip_version": 4, "requests": None, "requests_answered": None, "requests_per_s": None,
-        "request_median_ms": None, "request_p99_ms": None, "request_p999_ms": None,
-        "first_byte_median_ms": None, "first_byte_p99_ms": None, "first_byte_p999_ms": None,
-    },
-    "kind": {"vcpu": None},
-    "cwnd_packets": {"connection": None},
-    "payload_bytes": {"connection": None},
-}  # fmt: skip
-
-
-def _upgraded(runs: pl.DataFrame) -> pl.DataFrame:
-    """Return rows of an older schema, or of an older brobust with this schema, with today's columns. Up to schema 5,
-    one column `jitter` had another meaning on each backend."""
-    for beside, columns in _SINCE.items():
-        lacking = [name for name in columns if name not in runs.columns]
-        if beside in runs.columns and lacking:
-            runs = runs.with_columns(pl.lit(columns[name]).alias(name) for name in lacking)
-    if "jitter" not in runs.columns:
-        return runs
-    of_virtual = pl.col("backend") == "virtual"
-    moved, still = pl.col("jitter"), pl.when(pl.col("jitter").is_not_null()).then(0.0)
-    return runs.with_columns(
-        start_jitter=pl.when(of_virtual).then(moved).otherwise(still),
-        length_jitter=pl.when(of_virtual).then(still).otherwise(moved),
-    )

@@ -16,7 +16,7 @@ from brobust.drivers.base import BY_NAME, Driver, Offtimes, Places
 if TYPE_CHECKING:
     from brobust.drivers.request import Request
 
-__all__ = ["BY_NAME", "CHOICES", "Driver", "Offtimes", "Places", "contradictions", "help_text", "refusals"]
+__all__ = ["BY_NAME", "CHOICES", "Driver", "Offtimes", "Places", "contradictions", "refusals"]
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
@@ -67,11 +67,6 @@ def refusals(requested: Request) -> Iterator[tuple[str, str]]:
         yield field, f"{why}; give driver {' or '.join(owners)}, or {written}"
     if driver is not None:
         yield from driver.refusals(requested)
-
-
-def help_text() -> str:
-    """Return the drivers with what each does, for the help of an option."""
-    return ", ".join(f"{driver.name} ({driver.summary})" for driver in BY_NAME.values())
 
 
 def _shown(field: str, given: Any) -> str:

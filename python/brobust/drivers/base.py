@@ -28,8 +28,6 @@ class Driver(ABC):
     """One request, to be carried out once. Times are ns, shares fractions of one CPU."""
 
     name: ClassVar[str]
-    summary: ClassVar[str]
-    """A few words for the help of an option."""
     takes: ClassVar[frozenset[str]]
     """Fields of the request that mean something to it."""
     promise: ClassVar[Promise | None] = None

@@ -22,7 +22,6 @@ MAX_JITTER = 0.5
 
 class Burner(Driver):
     name = "burner"
-    summary = "a real-time thread on its CPU, exact at any tick rate"
     takes = frozenset({"share", "timeslice", "phase", "start_jitter", "length_jitter"})
     promise: ClassVar[Promise | None] = "timeslices"
     _held: _core.Contention | None = None

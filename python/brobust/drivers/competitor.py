@@ -20,7 +20,6 @@ SHARE_PRECISION = 0.005
 
 class Competitor(Driver):
     name = "competitor"
-    summary = "busy processes on its CPU, for a share of 1/2, 1/3, ..."
     takes = frozenset({"share"})
     _processes: Sequence[subprocess.Popen[bytes]] = ()
 

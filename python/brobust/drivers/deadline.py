@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 class Deadline(Driver):
     name = "deadline"
-    summary = "SCHED_DEADLINE"
     takes = frozenset({"share", "timeslice", "phase"})
     promise = "timeslices at ticks"
     shares_a_cpu = True

@@ -19,10 +19,6 @@ MODELLED = ("deadline", "quota", "competitor", "late")
 DEFAULT_HZ = 250
 """CONFIG_HZ of Debian's and Ubuntu's generic kernels."""
 MIN_HZ, MAX_HZ = 24, 1000
-FORM = (
-    "deadline, quota or competitor, with :hz=N for the host's tick rate (250), and deadline with :idle; or late, with "
-    ":chance=P for the part of the wake-ups that are late (100%), and with :timers where packets wake it up on time"
-)
 
 
 def _settings(name: str) -> str:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 class Quota(Driver):
     name = "quota"
-    summary = "a cgroup's bandwidth limit; the kernel chooses the timeslices"
     takes = frozenset({"share", "timeslice"})
     promise = "share"
     shares_a_cpu = True

@@ -9,7 +9,6 @@ from brobust.drivers.burner import Burner
 
 class Replay(Burner):
     name = "replay"
-    summary = "the burner at recorded off-times"
     takes = frozenset({"replay"})
     promise = "recording"
     counts_from_traffic = True

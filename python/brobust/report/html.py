@@ -94,8 +94,8 @@ class _Part(Reproduced):
         ]
 
 
-def _number(value: float | None, shape: str) -> str:
-    return "-" if value is None else shape.format(value)
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
 
 
 def _verdicts(study: model.Study, parts: Sequence[_Part]) -> list[dict[str, Any]]:

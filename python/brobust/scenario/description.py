@@ -99,8 +99,6 @@ class Field:
     """The default on a backend on which it is another one."""
     if_absent: str = ""
     """What is measured where the field has no value, or where code chooses the default."""
-    example: object = None
-    """A value for the documentation, where the default is no value."""
     min: Number | None = None
     """The bounds, in the unit in which a scenario holds the value: ns, bit/s, Hz, bytes, fractions of 1."""
     max: Number | None = None

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from brobust import drivers
-from brobust.drivers.modelled import FORM
+from brobust.drivers.modelled import MODELLED
 from brobust.scenario.description import (
     COMMAND,
     COUNT,
@@ -93,17 +93,15 @@ ROWS = (
     Field(
         "path.buffer", SIZE, "--buffer", PATH,
         "Buffer of the bottleneck: 1bdp (of the bandwidth and the RTT at first), 60kB (B, kB, MB, KiB, MiB), 100p "
-        "(frames; on vm of 1514 bytes) or 17sp (super-packets, on virtual only). A queue that lasts longer than the "
-        "off-time keeps CUBIC at full rate under contention.",
+        "(frames; on vm of 1514 bytes) or 17sp (super-packets, on virtual only).",
         default="1bdp",
         column=FieldColumn("buffer_bytes", "integer", "bottleneck buffer, bytes of Ethernet frames", "B"),
         axis=Axis("buffer", "bottleneck buffer [bytes]", "{} B buffer", logarithmic=True),
     ),
     Field(
         "path.burst", SIZE, "--burst", PATH,
-        "Depth of the bottleneck's token bucket, in the units of the buffer: after idle time so much passes at once, "
-        "as with the burst of tc-tbf(8). At least 1514B. 0B: no bucket, the bottleneck is a wire. With a bucket the "
-        "buffer may be 0B: a policer, which drops what finds no token.",
+        "Depth of the bottleneck's token bucket, in the units of the buffer, at least 1514B: so much passes at once "
+        "after idle time. With a buffer of 0B the bucket is a policer. 0B: no bucket, the bottleneck is a wire.",
         default="0B", only_on="virtual",
         column=FieldColumn("burst_bytes", "integer", "depth of the bottleneck's token bucket, bytes; 0: none", "B"),
         axis=Axis("burst", "burst of the token bucket [bytes]", "{} B burst", {0: "no token bucket"}),
@@ -120,7 +118,7 @@ ROWS = (
     Field(
         "path.second_bandwidth", RATE, "--second-bandwidth", PATH,
         "Rate of a second bottleneck, which packets reach as soon as they have left the first.",
-        if_absent="there is none", example="15mbit", min=MIN_RATE, max=MAX_RATE, only_on="virtual", instead="none",
+        if_absent="there is none", min=MIN_RATE, max=MAX_RATE, only_on="virtual", instead="none",
         column=FieldColumn(
             "second_bandwidth_mbps", "number", "rate of the second bottleneck, Mbit/s; null: there was none", "Mbit/s"
         ),
@@ -195,7 +193,7 @@ ROWS = (
     Field(
         "flows.stop", TIME, "--stop", FLOWS,
         "Time at which the flows stop sending.",
-        if_absent="at the end of the run", example="8s", max=MAX_TIME, only_on="virtual", instead="no stop",
+        if_absent="at the end of the run", max=MAX_TIME, only_on="virtual", instead="no stop",
         column=FieldColumn(
             "stop_s", "number",
             "when the flow stopped sending, seconds into the run; where all of flow_bytes has arrived, when it had",
@@ -205,7 +203,7 @@ ROWS = (
     Field(
         "flows.rtt", TIME, "--flow-rtt", FLOWS,
         "Round-trip time of these flows, where it is not the path's.",
-        if_absent="the path's", example="40ms", min=0, max=MAX_RTT,
+        if_absent="the path's", min=0, max=MAX_RTT,
         column=FieldColumn("flow_rtt_ms", "number", "emulated round-trip time of this flow at first, ms", "ms"),
         axis=Axis("flow RTT", phrase="{} ms RTT"),
     ),
@@ -216,9 +214,8 @@ ROWS = (
     ),
     Field(
         "flows.pattern", NAME, "--pattern", FLOWS,
-        "What the application writes: bulk always has data; 'rate 5mbit' writes 5 Mbit/s of payload, every 10 ms; "
-        "'onoff 1s 500ms' is bulk for 1 s, silent for 500 ms, and so on; 'idle 3s 2s' is bulk for 3 s, silent for 2 s, "
-        "then bulk to the end. On vm there is only bulk and rate.",
+        "What the application writes: bulk always has data; 'rate 5mbit' writes so much payload, every 10 ms; 'onoff "
+        "1s 500ms' is bulk and silent in turn; 'idle 3s 2s' is bulk, but for 2 s after 3 s. On vm only bulk and rate.",
         default="bulk", words_only_on={"onoff": "virtual", "idle": "virtual"}, instead="bulk, or 'rate 5mbit'",
         column=FieldColumn("pattern", "text", "traffic pattern of its application: bulk, rate, onoff, idle"),
         axis=Axis("pattern"),
@@ -227,7 +224,7 @@ ROWS = (
         "flows.bytes", SIZE, "--flow-bytes", FLOWS,
         "How much each of the flows sends (B, kB, MB, GB). Then it ends, and has a completion time. Only with pattern "
         "bulk.",
-        if_absent="as much as it can", example="1MB", min=1, max=MAX_FLOW_BYTES, only_on="virtual", instead="no bytes",
+        if_absent="as much as it can", min=1, max=MAX_FLOW_BYTES, only_on="virtual", instead="no bytes",
         column=FieldColumn(
             "flow_bytes", "integer", "how much the flow was to send, bytes of payload; null: as much as it could", "B"
         ),
@@ -302,8 +299,9 @@ ROWS = (
     ),
     Field(
         "contention.driver", NAME, "--driver", CPU,
-        "What takes the CPU away. On virtual it is auto (the sender's kernel gets exactly its timeslices), replay, "
-        f"none, or what a host's scheduler would give it: {FORM}. On vm and lab it is {drivers.help_text()}, or none.",
+        "What takes the CPU away: on virtual auto (exactly the timeslices), replay, none, or a host's scheduler "
+        f"({', '.join(MODELLED)}, with settings); on vm and lab {', '.join(drivers.BY_NAME)} or none. docs/scenario.md "
+        "says what each does.",
         default="auto", default_on={"vm": "deadline", "lab": "deadline"},
         column=FieldColumn(
             "driver", "text",
@@ -324,10 +322,9 @@ ROWS = (
     ),
     Field(
         "contention.phase", TIME, "--phase", CPU,
-        "When the first whole period begins: a time after the start of the contention, or random: drawn for each run "
-        "from one period, and for each vCPU. With several vCPUs also in (all have their timeslices at once) or out "
-        "(one after the other, spread evenly over a period). On vm only the burner takes a time, and only burner and "
-        "deadline take in and out.",
+        "When the first whole period begins: a time after the start of the contention, or random (drawn for each run "
+        "and vCPU). With several vCPUs also in (all at once) or out (one after the other). On vm only the burner takes "
+        "a time, and only burner and deadline take in and out.",
         default="random", or_word="random|in|out", max=MAX_TIME,
         column=FieldColumn(
             "phase", "text",
@@ -338,10 +335,8 @@ ROWS = (
     ),
     Field(
         "contention.vcpus", COUNT, "--vcpus", CPU,
-        "Number of the sender's vCPUs, each under the contention. On vm they are its guest's, and each needs a CPU of "
-        "this machine, beside one for the path; under quota, and deadline with phase out, those that need at most 90 % "
-        "of a CPU together may share it. In virtual time a kernel has one CPU, which may run whenever one of these "
-        "vCPUs may: the most that they can be worth.",
+        "Number of the sender's vCPUs, each under the contention. On vm each needs a CPU of this machine, beside one "
+        "for the path. In virtual time a kernel has one CPU, which may run whenever one of these vCPUs may.",
         default=1, min=1, max=16,
         column=FieldColumn("vcpus", "integer", "vCPUs of this flow's sender"),
         axis=Axis("vCPUs", "vCPUs of the sender", "{} vCPUs", {1: "1 vCPU"}),
@@ -361,8 +356,7 @@ ROWS = (
     Field(
         "contention.start_jitter", FRACTION, "--start-jitter", CPU,
         "Part of the off-time, from its beginning, in which the start of each timeslice is drawn; periods and lengths "
-        "stay as requested. Without jitter the results depend on how the flow's own cycles fall into the periods. On "
-        "vm only the burner has it, up to 0.5.",
+        "stay as requested. On vm only the burner has it, up to 0.5.",
         default=0.25, default_on={"vm": 0.0, "lab": 0.0}, min=0, max=1,
         column=FieldColumn(
             "start_jitter", "number",
@@ -399,12 +393,12 @@ ROWS = (
     Field(
         "contention.stop", TIME, "--contention-stop", CPU,
         "Time at which contention ends.",
-        if_absent="at the end of the run", example="8s", max=MAX_TIME, only_on="virtual", instead="no stop",
+        if_absent="at the end of the run", max=MAX_TIME, only_on="virtual", instead="no stop",
     ),
     Field(
         "contention.alternate", TIME, "--alternate", CPU,
         "Contention for this time, then none for as long, and so on. At least one period.",
-        if_absent="contention all the time", example="1s", above=0, max=MAX_TIME, only_on="virtual", instead="none",
+        if_absent="contention all the time", above=0, max=MAX_TIME, only_on="virtual", instead="none",
         column=FieldColumn(
             "alternate_s", "number",
             "contention and no contention took turns, each for this long, s; null: contention all the time", "s",
@@ -423,17 +417,16 @@ ROWS = (
         "contention.replay", FILE, "--replay", CPU,
         "Recorded off-times instead of timeslices: DATASET or DATASET#RUN, FILE or FILE#THREAD of `brobust contend "
         "record`, or a .csv or .parquet file of your own. The share must then be 1.",
-        if_absent="none", example="DIR#RUN",
+        if_absent="none",
         column=FieldColumn("replay", "text", "recording of off-times that was replayed; null: none"),
         axis=Axis("replay"),
     ),
     # --- sender ----------------------------------------------------------------------------------------------
     Field(
         "traffic", NAME, "--traffic", SENDER,
-        "What sends and receives: brobust (source and sink inside the kernel, on virtual only), iperf3, programs "
-        "(those of [programs], on virtual only; the default where they are given), or a QUIC stack that `brobust quic "
-        "build` has built (on vm one flow): quic:quinn, 'quic:quinn gso=off', 'quic:quiche txtime=on'. On virtual "
-        "iperf3 is a check: it takes bulk flows of whole seconds. All but brobust need ptrace there.",
+        "What sends and receives: brobust (source and sink inside the kernel), iperf3, programs (those of [programs]), "
+        "or a QUIC stack of `brobust quic build`: quic:quinn, 'quic:quinn gso=off'. On vm and lab iperf3, on vm "
+        "also one flow of a QUIC stack. On virtual all but brobust need ptrace.",
         default="brobust", default_on={"vm": "iperf3", "lab": "iperf3"},
         words_only_on=dict.fromkeys(("brobust", "programs"), "virtual"), instead="iperf3",
         column=FieldColumn("traffic", "text", "what sent and received: brobust, iperf3, programs, or a QUIC stack"),
@@ -461,11 +454,9 @@ ROWS = (
     ),
     Field(
         "pacing", NAME, "--pacing", SENDER,
-        "How TCP paces: kernel (as the sender's kernel does), kept (a sender makes up for the time in which its CPU "
-        "was away: at most 100ms of it, or what 'kept lag=50ms' says), linux-4.14 (every packet starts a timer for "
-        "the next one, and nothing of a late departure is given back; phones of 2020 had it) or draft (as the IETF's "
-        "draft of BBR says: nothing is given back). The last two only on virtual; on vm kept needs a kernel with the "
-        "series of that name.",
+        "How TCP paces: kernel (as the sender's kernel does), kept (makes up for the time in which the CPU was away: "
+        "at most 100ms, or 'kept lag=50ms'), linux-4.14 (a timer for every packet, nothing given back) or draft (the "
+        "IETF's draft of BBR, nothing given back). On vm only kernel, and kept in a kernel with that series.",
         default="kernel", words_only_on={"linux-4.14": "virtual", "draft": "virtual"}, instead="kernel or kept",
         column=FieldColumn(
             "pacing", "text",
@@ -513,7 +504,7 @@ ROWS = (
         "nic.rx_ring", COUNT, "--rx-ring", SENDER,
         "Packets that can wait in the NIC while the kernel does other things or has no CPU; more are lost. mlx5 has "
         "1024, QEMU's virtio-net 256.",
-        if_absent="any number", example=1024, min=1, max=65536, only_on="virtual", instead="none",
+        if_absent="any number", min=1, max=65536, only_on="virtual", instead="none",
         column=FieldColumn(
             "rx_ring_packets", "integer", "packets that the ring of a NIC holds; null: any number, and on vm and lab",
             "", REAL_TIME,
@@ -544,7 +535,7 @@ ROWS = (
     Field(
         "cpu.frequency", FREQUENCY, "--cpu-frequency", SENDER,
         "Frequency of the sender's modelled CPU (Hz, kHz, MHz, GHz): its kernel's work then takes the cycles below.",
-        if_absent="its work takes no time", example="576MHz", min=10**6, max=10**11, only_on="virtual", instead="none",
+        if_absent="its work takes no time", min=10**6, max=10**11, only_on="virtual", instead="none",
         column=FieldColumn(
             "cpu_mhz", "number",
             "frequency of the sender's modelled CPU, MHz; null on vm and lab, and where its work took no time", "MHz",
@@ -560,14 +551,14 @@ ROWS = (
         "programs.sender", COMMAND, "--sender-program", PROGRAMS,
         "Program that sends, and its arguments: any for Linux on x86-64, one process for each flow. {receiver}, "
         "{sender}, {port}, {sender_port}, {cc}, {seconds} and {flow} stand for the flow's own (docs/programs.md).",
-        if_absent="none", example="my-client --to {receiver}:{port}", only_on="virtual", instead="none",
+        if_absent="none", only_on="virtual", instead="none",
         column=FieldColumn("sender_program", "text", "program that sent, with its arguments; null: no program"),
         axis=Axis("sender's program"),
     ),
     Field(
         "programs.receiver", COMMAND, "--receiver-program", PROGRAMS,
         "Program that receives, one process for each flow.",
-        if_absent="none", example="my-server --listen 0.0.0.0:{port}", only_on="virtual", instead="none",
+        if_absent="none", only_on="virtual", instead="none",
         column=FieldColumn("receiver_program", "text", "program that received, with its arguments; null: no program"),
         axis=Axis("receiver's program"),
     ),
@@ -575,7 +566,7 @@ ROWS = (
         "programs.waits", NAME, "--waits", PROGRAMS,
         "The end whose programs wait to be asked, sender or receiver: they start first, and when all listen the run "
         "begins, with the programs of the other end.",
-        if_absent="the receiver's start a second before the run, whether they listen or not", example="sender",
+        if_absent="the receiver's start a second before the run, whether they listen or not",
         only_on="virtual", instead="none", is_axis=False,
     ),
     Field(
@@ -635,15 +626,14 @@ ROWS = (
         "hosts", FILE, "--hosts", RUNS,
         "File that names the hosts to measure on, which are reached by ssh: sender, receiver, path and hypervisor "
         "(docs/lab.md).",
-        if_absent="none", example="lab.toml", only_on="lab", instead="none", is_axis=False,
+        if_absent="none", only_on="lab", instead="none", is_axis=False,
         column=FieldColumn("hosts", "text", "file that named the hosts; null on virtual and vm"),
     ),
     Field(
         "kernel", NAME, "--kernel", RUNS,
         "Kernel of the sender. On virtual virtual-6.12, or one that you have built (`brobust kernel`). On vm "
-        "debian-6.12, debian-6.1, host, a release in /boot, or BZIMAGE:MODULE_DIRECTORY; with accelerator uml "
-        "virtual-6.12-realtime. On lab host: whatever the sender runs. Where the default is not installed, brobust "
-        "takes another one and says so.",
+        "debian-6.12, debian-6.1, host, a release in /boot, or BZIMAGE:MODULE_DIRECTORY; with accelerator uml one that "
+        "ends with -realtime. On lab host: whatever the sender runs.",
         default="virtual-6.12", default_on={"vm": "debian-6.12", "lab": "host"},
         column=FieldColumn("kernel", "text", "sender's kernel, as --kernel names it"),
         axis=Axis("kernel"),
@@ -663,7 +653,7 @@ ROWS = (
         "samples", TIME, "--samples", OUTPUT,
         "Interval of socket samples (cwnd, rates, RTTs), or ack: one at every ACK, on virtual only. On vm samples "
         "take CPU time from the sender, and at least 1ms must lie between them.",
-        if_absent="no samples", example="10ms", or_word="ack", min=100_000, words_only_on={"ack": "virtual"},
+        if_absent="no samples", or_word="ack", min=100_000, words_only_on={"ack": "virtual"},
         instead="an interval such as 10ms",
         column=FieldColumn(
             "samples_ms", "number", "interval of socket samples, ms; 0: at every ACK; null: none were taken", "ms"

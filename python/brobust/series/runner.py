@@ -34,10 +34,7 @@ def remaining(grid: Grid, dataset: Dataset) -> list[Run]:
     """Return the runs that the dataset lacks, in the grid's shuffled order, but grouped by backend and kernel, since
     every change of the kernel costs a boot."""
     finished = dataset.finished()
-    runs = [run for run in grid.runs() if run.id not in finished]
-    if runs:
-        dataset.check_completable()
-    return sorted(runs, key=_order)
+    return sorted((run for run in grid.runs() if run.id not in finished), key=_order)
 
 
 def _order(run: Run) -> tuple[str, str, str]:

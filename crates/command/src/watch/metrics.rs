@@ -1,4 +1,4 @@
-//! The latest sweep as Prometheus metrics (`brobust watch --serve`). docs/watch.md lists the metrics.
+//! The latest sweep as Prometheus metrics (`brobust watch --serve`). docs/watch-service.md lists the metrics.
 //!
 //! Sweeps go on whether anybody scrapes them or not: a cause is found from the samples of a whole window, and sweeping
 //! only when Prometheus asks, every 15 s, would leave no samples in it.

@@ -1,0 +1,102 @@
+"""What the controller of virtual time returns, as rows and frames of a dataset."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+from typing import Any
+
+from brobust.cc import names as cc_names
+from brobust.dataset import PACKETS, SAMPLES, flow_columns
+from brobust.dataset.raw import RawTimeslices, from_bytes
+from brobust.errors import RunFailed
+from brobust.lazily import pl
+from brobust.scenario import Run
+from brobust.virtual.describe import start_times
+
+
+def flow_rows(run: Run, result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a row for each flow, with what both ends and the link have counted. Raise RunFailed where an error ended
+    a flow."""
+    s, rows = run.scenario, []
+    modelled = s.cpu.frequency is not None
+    busy = [ns / s.duration if modelled else None for ns in result["busy_ns"]]
+    for columns, flow, start in zip(flow_columns(s), result["flows"], start_times(run), strict=True):
+        if flow["errno"]:
+            why = os.strerror(flow["errno"]).lower()
+            number = columns["flow"]
+            raise RunFailed(f"flow {number} ({columns['cc']}) ended: {why} ({errno.errorcode.get(flow['errno'])})")
+        ended = flow["ended_ns"]
+        columns |= {"start_s": start / 1e9, "stop_s": columns["stop_s"] if ended is None else ended / 1e9}
+        seconds = columns["stop_s"] - columns["start_s"]
+        slices = result["timeslices_ns"][columns["sender"] - 1]
+        rows.append(
+            {
+                **columns,
+                "throughput_mbps": flow["received_bytes"] * 8e-6 / seconds,
+                "completion_ms": None if ended is None else (ended - start) / 1e6,
+                "retransmits": flow["retransmits"],
+                "nic_drops": result["work"]["nic_drops"],
+                "rtt_mean_ms": flow["rtt_mean_ms"],
+                "rtt_p99_ms": flow["rtt_p99_ms"],
+                "drops": flow["drops"],
+                "queue_mean_ms": flow["queue_mean_ms"],
+                "skb_mean_bytes": flow["skb_mean_bytes"],
+                "pacing_idle_ms": flow["pacing_idle_ms"],
+                "cpu_busy_share": busy[columns["sender"] - 1],
+                **_cpu_received(slices, s.duration, columns["driver"] != "none"),
+            }
+        )
+    return rows
+
+
+def _cpu_received(slices: list[tuple[int, int]], duration: int, contended: bool) -> dict[str, Any]:
+    """Return what a sender had of its CPU. Means are over whole timeslices: the run cuts the first and the last."""
+    share = sum(end - begin for begin, end in slices) / duration
+    if not contended:
+        return {"effective_share": share}
+    whole = [end - begin for begin, end in slices if begin > 0 and end < duration]
+    off = [after[0] - before[1] for before, after in itertools.pairwise(slices)]
+    return {
+        "effective_share": share,
+        "effective_timeslice_ms": sum(whole) / len(whole) / 1e6 if whole else None,
+        "effective_offtime_ms": sum(off) / len(off) / 1e6 if off else None,
+        "timeslices": len(slices),
+        "lost_events": 0,
+    }
+
+
+def offtimes(senders: list[list[tuple[int, int]]], run: Run) -> RawTimeslices:
+    """Return the timeslices (begin and end, ns) of the senders whose CPU was taken away."""
+    contended = {
+        number: slices for number, slices in enumerate(senders, start=1) if run.scenario.contention_of(number).active
+    }
+    return RawTimeslices(run.id, run.scenario.duration, contended)
+
+
+def in_order(table: pl.DataFrame, columns: dict[str, Any]) -> pl.DataFrame:
+    """Return a table with the documented columns, in their order and of their types."""
+    return table.select(pl.col(name).cast(column.dtype) for name, column in columns.items())
+
+
+def samples(table: dict[str, tuple[str, bytes]], run: Run) -> pl.DataFrame:
+    """Return the samples of the sockets, with names in place of the controller's numbers."""
+    controls = [row["cc"] for row in flow_columns(run.scenario)]
+    samples = from_bytes(table).with_columns(
+        pl.lit(run.id).alias("run"),
+        pl.col("flow").replace_strict(dict(enumerate(controls)), return_dtype=pl.String).alias("cc"),
+        pl.col("mode").replace_strict(dict(enumerate(cc_names.MODES)), default=None, return_dtype=pl.String),
+        pl.col("state").replace_strict(dict(enumerate(cc_names.CA_STATES)), default=None, return_dtype=pl.String),
+    )
+    return in_order(samples, SAMPLES)
+
+
+def packets(table: dict[str, tuple[str, bytes]], run: str) -> pl.DataFrame:
+    """Return the link's log of all frames."""
+    packets = from_bytes(table).with_columns(
+        pl.lit(run).alias("run"),
+        pl.when("is_ack").then(pl.lit("ack")).otherwise(pl.lit("data")).alias("direction"),
+        pl.when(~pl.col("is_ack")).then("queue_bytes").alias("queue_bytes"),
+    )
+    return in_order(packets, PACKETS)
