@@ -180,7 +180,7 @@ def _written(lab: Lab) -> None:
     )
     (lab.directory / "config").write_text(config)
     lab.file.write_text(
-        'ssh_config = "config"\ncut_after = "4s"\n'
+        'ssh_config = "config"\ncut_after = "6s"\n'
         '[sender]\nssh = "sender"\naddress = "192.168.1.1"\n'
         '[receiver]\nssh = "receiver"\naddress = "192.168.2.1"\n'
         '[path]\nssh = "path"\n'

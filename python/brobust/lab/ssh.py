@@ -28,7 +28,8 @@ from brobust.host.programs import host_program
 from brobust.lab.hosts import Machine
 from brobust.testbed.agent import Agent
 
-CONNECT_SECONDS = 10
+CONNECT_SECONDS = 10  # of TCP
+LOGIN_SECONDS = 60.0  # then, on a busy host
 UPLOAD_SECONDS = 120.0
 END_SECONDS = 30.0
 SEND, READY, NO = "brobust-send", '{"ready"', "brobust-no"
@@ -98,7 +99,7 @@ class Connection:
 
     def wait_ready(self) -> None:
         """Copy our program there, and wait until its agent answers; refuse a host where that is not possible."""
-        self._wire.settimeout(CONNECT_SECONDS + 5)
+        self._wire.settimeout(CONNECT_SECONDS + LOGIN_SECONDS)
         connection = self._said(SEND).removeprefix(SEND).split()
         if len(connection) == 4:
             self.peers = (connection[0], connection[2])
