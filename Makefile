@@ -35,7 +35,7 @@ test: tools lint unit compiles virtual vm
 
 tools:
 	@echo "== $@"
-	@scripts/setup.sh virtual vm trees lint browser docs
+	@scripts/setup.sh virtual vm lab trees lint browser docs
 
 # The tests of one file run one after the other on one CPU: some change things that the host has only once. The files are
 # in the order of tests/conftest.py, instead of those with the most tests first.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Print the tables of docs/quic.md from what `brobust reproduce quic` has measured:
+"""Print the tables of docs/quic-measured.md from what `brobust reproduce quic` has measured:
 
     .venv/bin/python benchmarks/quic_table.py quic-virtual-full/data
 

@@ -91,7 +91,7 @@ TITLES = {
     "quota-25ms": "quota,\n25 ms", "quota-10ms": "quota,\n10 ms",
     "competitor-1": "one\ncompetitor", "competitor-3": "three\ncompetitors",
 }  # fmt: skip
-"""As the rows of the table in docs/fidelity.md."""
+"""As the rows of docs/data/fidelity/the-modelled-schedules-beside-real-thr.csv."""
 
 
 def bursts(seed: int, seconds: float) -> list[tuple[int, int]]:

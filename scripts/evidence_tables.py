@@ -13,7 +13,8 @@
     digits = 1                      # after the point [three digits in all]
     interval = true                 # with the ends of the interval
 
-Other kinds: `rows` (a sheet as it is: `columns = { share = "CPU" }` says which columns, and their headings, of which
+Other kinds: `machines` (reports that were sent: docs/data/machines, scripts/add_report.py; `part` is `validation` or
+`checks`), `rows` (a sheet as it is: `columns = { share = "CPU" }` says which columns, and their headings, of which
 the first `words` are not numbers), `verdicts`, `twins`, `number` (of one cell), `claims` and `papers` (the tables of
 docs/reproduction.md and docs/reproduction/numbers.md).
 """
@@ -26,6 +27,7 @@ import json
 import math
 import os
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -356,6 +358,49 @@ def _cell(row: Row, words: str, data: Path) -> tuple[float, float | None, float 
     return float(value), float(low) if low else None, float(high) if high else None
 
 
+def machines(table: dict[str, Any], data: Path, page: Path) -> str:
+    """Return a row for each report that has this part, in the order of their dates, with which their names begin."""
+    reports = {file: tomllib.loads(file.read_text()) for file in sorted((data / table["data"]).glob("*.toml"))}
+    of_part = {file: report for file, report in reports.items() if table["part"] in report}
+    if not of_part:
+        return "None yet."
+    row = _validated if table["part"] == "validation" else _checked
+    shown = [[*_machine(report), *row(report), _report(file, page)] for file, report in of_part.items()]
+    headings = ["machine", "Linux", "below it", *(VALIDATED if row is _validated else CHECKED), "report"]
+    return _markdown(headings, shown, len(headings))
+
+
+VALIDATED = ("real time by", "cells x runs", "median", "90th percentile", "settled", "load before")
+CHECKED = ("KVM", "BPF controls", "SCHED_DEADLINE", "vm can run")
+
+
+def _machine(report: dict[str, Any]) -> list[str]:
+    machine = report["machine"]
+    below = machine["virtualization"] + (f", {machine['container']}" if machine["container"] != "none" else "")
+    return [f"{machine['cpus']} CPUs of {machine['cpu']}, {machine['architecture']}", machine["kernel"], below]
+
+
+def _validated(report: dict[str, Any]) -> list[str]:
+    found = report["validation"]
+    settled = (f"{found[f'settled_{name}_abs_ln_ratio']:.3f}" for name in ("median", "p90"))
+    return [
+        f"{found['accelerator']}, {found['kernel']}", f"{found['cells']} x {found['runs'] // found['cells']}",
+        f"{found['median_abs_ln_ratio']:.3f}", f"{found['p90_abs_ln_ratio']:.3f}", ", ".join(settled),
+        f"{found['load_before']:g}",
+    ]  # fmt: skip
+
+
+def _checked(report: dict[str, Any]) -> list[str]:
+    found = report["checks"]
+    status = [found.get(name, "unknown").partition(":")[0] for name in ("KVM", "struct_ops", "SCHED_DEADLINE")]
+    lacking = [name for name, said in found.items() if said.startswith("missing")]
+    return [*status, f"no: {', '.join(lacking)}" if lacking else "yes"]
+
+
+def _report(file: Path, page: Path) -> str:
+    return f"[{file.stem[:10]}]({os.path.relpath(file, page.parent)})"
+
+
 def in_words(row: Row) -> str:
     """Return a verdict with what it rests on, and which parts hold."""
     remarks = [row["basis"]] if row["basis"] else []
@@ -461,4 +506,5 @@ KINDS: dict[str, Callable[[dict[str, Any], Path, Path], str]] = {
     "twins": twins,
     "claims": claims,
     "papers": papers,
+    "machines": machines,
 }

@@ -18,6 +18,7 @@ check_versions() {
 	[ "$other" = "$version" ] || { wrong "CHANGELOG.md begins with $other, Cargo.toml has $version"; status=1; }
 	other=$(grep -A1 '^name = "brobust' Cargo.lock | sed -n 's/^version = "\(.*\)"/\1/p' | grep -vx "$version" | head -1)
 	[ -z "$other" ] || { wrong "Cargo.lock has $other, Cargo.toml has $version"; status=1; }
+	grep -qx "version: \"$version\"" CITATION.cff || { wrong "CITATION.cff is not of version $version"; status=1; }
 	for page in README.md docs/*.md packaging/kubernetes/*.yaml; do
 		other=$(grep -oE '(brobust(-host)?[-_:]|newTag: "?)[0-9]+\.[0-9]+\.[0-9]+' "$page" | grep -vF "$version" | head -1)
 		[ -z "$other" ] || { wrong "$page names $other, the version is $version"; status=1; }
@@ -83,4 +84,4 @@ if [ ${#failed[@]} -gt 0 ]; then
 	exit 1
 fi
 [ $# -lt ${#all_steps[@]} ] ||
-	printf 'release: what a human does next: docs/releasing.md, "What a human does" (tag, build again, sign, upload)\n'
+	printf 'release: what you do next: docs/releasing.md, "Publish" (tag, build again, scripts/publish.sh, upload)\n'

@@ -3,6 +3,7 @@
 #
 #   virtual    the command at .venv/bin/brobust and a kernel: all that virtual time needs
 #   vm         QEMU, the program inside the guests, their kernels
+#   lab        sshd, for the tests of backend lab
 #   trees      the repairs for kernel trees
 #   lint       what `make lint` needs in addition to Python's and Rust's own tools
 #   browser    the browser that opens the report in tests
@@ -24,12 +25,14 @@ for part in $parts; do
 	case $part in
 	virtual) packages+=(flex bison bc patch xz-utils bzip2) ;;
 	vm) packages+=(qemu-system-x86 seabios iperf3 iproute2 ethtool kmod cpio busybox-static util-linux bash) ;;
+	lab) packages+=(openssh-client openssh-server iperf3 iproute2 ethtool) ;;
 	trees) packages+=(coccinelle pahole diffutils) ;;
 	lint) packages+=(clang-format) ;;
 	browser) packages+=(chromium) ;;
 	docs) groups+=(--group docs) ;;
-	dist) packages+=(dpkg-dev git rpm mmdebstrap skopeo umoci runc systemd) ;;
-	*) refuse "$part: no such part; the parts are virtual, vm, trees, lint, browser, dist and docs" ;;
+	dist) packages+=(dpkg-dev apt-utils git gnupg rpm mmdebstrap skopeo umoci runc systemd gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+		qemu-system-arm cpio kmod) ;;
+	*) refuse "$part: no such part; the parts are virtual, vm, lab, trees, lint, browser, dist and docs" ;;
 	esac
 done
 
@@ -44,10 +47,18 @@ as_root() {
 update() { # one call at a time: kernels are fetched in the background
 	as_root flock scripts/setup.sh apt-get update -qq
 }
+# What a package would start, such as sshd, is not started: tests start their own, in network namespaces.
 install() {
 	say "installing $*"
 	update || say "apt-get update failed; trying with the package lists that are here"
-	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+	local policy=/usr/sbin/policy-rc.d placed= status=0 # deb-systemd-invoke(1) asks it
+	if [ ! -e $policy ]; then
+		printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null && as_root chmod +x $policy && placed=yes
+	fi
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null || status=$?
+	[ -z "$placed" ] || as_root rm -f $policy
+	[[ " $* " != *" openssh-server "* ]] || as_root systemctl --quiet disable ssh.service ssh.socket 2>/dev/null || true
+	return $status
 }
 command -v apt-get >/dev/null || [ ${#missing[@]} -eq 0 ] || refuse "there is no apt-get here; install these by hand: ${missing[*]}"
 [ ${#missing[@]} -eq 0 ] || install "${missing[@]}" ||

@@ -40,7 +40,7 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
         while not path.exists():
             assert process.poll() is None
             time.sleep(0.01)
-        client = Agent("test", _connected(path))
+        client = Agent("test guest", _connected(path))
         client.ready(30)
         yield client
         client.close()
@@ -85,7 +85,7 @@ def test_a_guest_that_dies_fails_the_request_at_once(tmp_path: Path) -> None:
     with subprocess.Popen([image.AGENT, "agent", path]) as process:
         while not path.exists():
             time.sleep(0.01)
-        client = Agent("test", _connected(path))
+        client = Agent("test guest", _connected(path))
         client.ready(30)
         pid = client.spawn("sleep", "60")
         process.kill()
@@ -111,7 +111,7 @@ def test_what_a_dead_guest_leaves_behind_tells_where_it_was() -> None:
 def _answered(monkeypatch: pytest.MonkeyPatch, *replies: bytes) -> Agent:
     """Return a client whose guest sends these lines, whatever the request."""
     ours, theirs = socket.socketpair()
-    client = Agent("test", ours)
+    client = Agent("test guest", ours)
 
     def answer() -> None:
         with theirs:

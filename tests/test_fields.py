@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from brobust import drivers
 from brobust.dataset import RUNS
+from brobust.kernels import running
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels import vm as vm_kernels
 from brobust.scenario import Contention, Scenario
@@ -74,7 +75,10 @@ def test_every_choice_of_a_field_is_named_in_its_help(table: str, model: type[Ba
 
 def test_kernels_that_no_scenario_names_are_those_that_the_help_says() -> None:
     row = FIELDS["kernel"]
-    assert (row.default, row.default_on) == (virtual_kernels.DEFAULT, {"vm": vm_kernels.DEFAULT})
+    assert (row.default, row.default_on) == (
+        virtual_kernels.DEFAULT,
+        {"vm": vm_kernels.DEFAULT, "lab": running.DEFAULT},
+    )
 
 
 def test_a_number_in_place_of_which_a_word_may_stand_has_its_bounds_too() -> None:

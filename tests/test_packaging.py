@@ -58,10 +58,10 @@ def test_an_image_depends_on_its_files_alone_and_names_blobs_by_their_hash(tmp_p
     image = _script("image")
     one, other = _tree(tmp_path / "one", ["usr/b", "etc/a"]), _tree(tmp_path / "other", ["etc/a", "usr/b"])
     os.utime(other / "usr/b", (1, 1))
-    files = image.image(one, "1.2.3", SECONDS)
-    assert files == image.image(other, "1.2.3", SECONDS)
+    files = image.image({"amd64": one, "arm64": other}, "1.2.3", SECONDS)
+    assert files == image.image({"arm64": one, "amd64": other}, "1.2.3", SECONDS)
     (other / "etc/a").chmod(0o755)
-    assert files != image.image(other, "1.2.3", SECONDS), "modes count"
+    assert files != image.image({"amd64": one, "arm64": other}, "1.2.3", SECONDS), "modes count"
 
     blobs = {name.removeprefix("blobs/sha256/"): content for name, content in files.items() if "sha256" in name}
     assert all(hashlib.sha256(content).hexdigest() == name for name, content in blobs.items())
@@ -69,21 +69,32 @@ def test_an_image_depends_on_its_files_alone_and_names_blobs_by_their_hash(tmp_p
     def named(described: dict[str, str]) -> bytes:
         return blobs[described["digest"].removeprefix("sha256:")]
 
-    manifest = json.loads(named(json.loads(files["index.json"])["manifests"][0]))
-    configuration = json.loads(named(manifest["config"]))
-    assert configuration["config"]["User"] == "65534:65534"
-    with tarfile.open(fileobj=io.BytesIO(named(manifest["layers"][0]))) as layer:
-        assert [(entry.name, entry.uid, entry.mtime) for entry in layer if entry.isfile()] == [
-            ("etc/a", 0, SECONDS),
-            ("usr/b", 0, SECONDS),
-        ]
+    [index] = json.loads(files["index.json"])["manifests"]
+    image.write(tmp_path / "archive.tar", files, SECONDS)
+    assert image.digest(tmp_path / "archive.tar") == index["digest"]
+    of_each = json.loads(named(index))["manifests"]
+    assert [one["platform"] for one in of_each] == [
+        {"architecture": "amd64", "os": "linux"},
+        {"architecture": "arm64", "os": "linux"},
+    ]
+    for described in of_each:
+        manifest = json.loads(named(described))
+        configuration = json.loads(named(manifest["config"]))
+        assert configuration["architecture"] == described["platform"]["architecture"]
+        assert configuration["config"]["User"] == "65534:65534"
+        with tarfile.open(fileobj=io.BytesIO(named(manifest["layers"][0]))) as layer:
+            assert [(entry.name, entry.uid, entry.mtime) for entry in layer if entry.isfile()] == [
+                ("etc/a", 0, SECONDS),
+                ("usr/b", 0, SECONDS),
+            ]
 
 
-def test_what_is_linked_into_the_program_may_be_passed_on_with_it() -> None:
+@pytest.mark.parametrize("architecture", ["x86_64", "aarch64"])
+def test_what_is_linked_into_the_program_may_be_passed_on_with_it(architecture: str) -> None:
     # Of alternatives, one suffices. Each of these goes with our BSD licence and with libelf's LGPL, version 3. (With
     # version 2 of the GPL alone, Apache-2.0 would not.)
     allowed = {"MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "Zlib", "Unlicense", "Unicode-3.0", "0BSD", "ISC"}
-    packages = _script("components").rust_packages("brobust-command")
+    packages = _script("components").rust_packages("brobust-command", architecture)
     assert {"brobust-command", "libbpf-sys"} <= {package.name for package in packages}
     for package in packages:
         for part in re.sub(r"[()]", "", package.licence or "").split(" AND "):

@@ -83,7 +83,7 @@ def test_several_groups_of_flows_run_together() -> None:
         ({"flows": {"cc": "a_name_that_is_too_long"}}, ["flows.cc"]),
         ({"flows": {"start": "20s"}}, ["after the end of the run"]),
         ({"repeat": 0}, ["repeat", "0"]),
-        ({"backend": "lab"}, ["backend", "'lab'"]),
+        ({"backend": "cloud"}, ["backend", "'cloud'"]),
         ({"surprise": 1}, ["surprise", "no such field"]),
         ({"path": {"aqm": "pie"}}, ["path.aqm", "'pie'", "fq_codel"]),
         ({"path": {"aqm": "codel limit=5"}}, ["path.aqm", "'limit=5'", "target="]),

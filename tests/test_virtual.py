@@ -760,7 +760,7 @@ def wait_for(look: Callable[[], Any], enough: Callable[[Any], bool], seconds: fl
 
 def test_a_host_that_ends_turns_at_its_ticks_moves_the_threshold() -> None:
     """With 45 % of a CPU in slices of 10 ms BBR collapses if they are exact, and not if a host with 250 ticks a second
-    ends them, which makes some of them longer than the RTT (docs/findings.md)."""
+    ends them, which makes some of them longer than the RTT (docs/findings-host.md)."""
 
     def throughput(driver: str) -> float:
         contention = {"share": 0.45, "driver": driver}

@@ -14,8 +14,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from prometheus_client import Metric, parser
 from prometheus_client.openmetrics import parser as openmetrics
 
@@ -28,6 +30,7 @@ Brobust = Callable[..., subprocess.CompletedProcess[str]]
 HERE = Path(__file__).parents[1]
 UNIT = HERE / "packaging" / "brobust-watch.service"
 DASHBOARD = HERE / "packaging" / "brobust-watch.json"
+RULES = HERE / "packaging" / "prometheus" / "brobust-rules.yaml"
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 """The header with which Prometheus asks for OpenMetrics."""
@@ -206,8 +209,52 @@ def test_the_dashboard_asks_for_what_is_exposed() -> None:
     }
     assert causes and causes <= {*CAUSES}
     labels = {label for query in queries for text in re.findall(r"by \(([^)]+)\)", query) for label in text.split(", ")}
-    # Prometheus adds `instance`.
-    assert labels == {"cause", "cc", "le", "instance", "namespace", "pod", "container"}
+    # Prometheus adds `instance`, and whoever runs it `cluster`.
+    assert labels == {"cause", "cc", "le", "cluster", "instance", "namespace", "pod", "container"}
+    board = json.loads(DASHBOARD.read_text())
+    variables = [variable["name"] for variable in board["templating"]["list"]]
+    assert variables == ["datasource", "cluster", "instance", "namespace", "pod"]
+    for panel in board["panels"]:
+        for target in panel.get("targets", []):
+            for selector in re.findall(r"brobust_\w+\{([^}]*)\}", target["expr"]):
+                chosen = ["cluster", "instance"] + ["namespace", "pod"] * ("_pod_" in target["expr"])
+                assert all(f'{name}=~"${name}"' in selector for name in chosen), target["expr"]
+
+
+def _rules() -> list[dict[str, Any]]:
+    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+
+
+def test_the_rules_ask_for_what_is_exposed_and_what_they_record() -> None:
+    recorded = {rule["record"] for rule in _rules() if "record" in rule}
+    exposed = {sample.name for family in _exposed().values() for sample in family.samples}
+    for rule in _rules():
+        asked = set(re.findall(r"(?<![\w:])[a-z_]*:?brobust_[\w:]+", rule["expr"]))
+        assert asked <= exposed | MAY_BE_ABSENT | recorded, rule
+        causes = {text for found in re.findall(r'cause!?[=~]+"([^"]+)"', rule["expr"]) for text in found.split("|")}
+        assert causes <= {*CAUSES}
+    page = (HERE / "docs/fleet.md").read_text()
+    assert all(f"`{name}`" in page for name in recorded)
+
+
+def test_every_alert_links_to_a_paragraph_of_the_runbook_and_is_tested() -> None:
+    runbook = (HERE / "docs/fleet.md").read_text().partition("\n## Runbook\n")[2]
+    tested = (RULES.parent / "brobust-rules-test.yaml").read_text()
+    for alert in (rule for rule in _rules() if "alert" in rule):
+        name = alert["alert"]
+        assert alert["annotations"]["runbook_url"] == f"https://brobust.invalid/fleet.html#{name.lower()}"
+        assert f"### {name}\n" in runbook and "- exp_labels" in tested.partition(f"alertname: {name}\n")[2][:60]
+        assert alert["labels"]["severity"] in ("info", "warning") and alert["for"]
+
+
+@pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is not installed (96 MB); `make dist-test` fetches and runs it"
+)
+def test_the_rules_pass_their_tests() -> None:
+    tested = subprocess.run(
+        ["promtool", "test", "rules", RULES.parent / "brobust-rules-test.yaml"], capture_output=True
+    )
+    assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
 def test_the_dashboard_has_its_panels_beside_and_beneath_each_other() -> None:

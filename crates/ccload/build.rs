@@ -80,8 +80,13 @@ fn clang_args(host: &Path, repository: &Path, out: &Path) -> Vec<String> {
     ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-mcpu=v3"]
         .map(String::from)
         .into_iter()
-        // Debian keeps asm/types.h in a directory that clang does not search for the bpf target.
-        .chain([format!("-idirafter/usr/include/{arch}-linux-gnu"), format!("-I{}", host.display())])
+        // Debian keeps asm/types.h in directories that clang does not search for the bpf target: the second is that of a
+        // compiler for another architecture.
+        .chain([
+            format!("-idirafter/usr/include/{arch}-linux-gnu"),
+            format!("-idirafter/usr/{arch}-linux-gnu/include"),
+            format!("-I{}", host.display()),
+        ])
         // An object names the source of each instruction. Without the builder's directories it is the same everywhere.
         .chain(
             [(repository, "/brobust"), (out, "/brobust/generated")]

@@ -27,9 +27,9 @@ class MissingSupport(BrobustError):
     """This machine lacks something that the request needs."""
 
 
-class WriteFailed(BrobustError):
-    """Something could not be written although nothing is wrong with the request: a disk is full or broken, or a limit
-    is reached. What was complete before still is. `remedy` is what the user has to do before `then`."""
+class CutShort(BrobustError):
+    """Something ended early although nothing is wrong with the request. What was complete before still is. `remedy` is
+    what the user has to do before `then`."""
 
     exit_status = 1
 
@@ -39,6 +39,14 @@ class WriteFailed(BrobustError):
 
     def __str__(self) -> str:
         return f"{self.what}; {self.remedy}, then {self.then}"
+
+
+class WriteFailed(CutShort):
+    """Something could not be written: a disk is full or broken, or a limit is reached."""
+
+
+class HostLost(CutShort):
+    """A host that measures no longer answers."""
 
 
 class RunFailed(BrobustError):

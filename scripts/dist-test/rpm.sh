@@ -3,7 +3,7 @@
 
 test_rpm() { # SUITE
 	local suite=$1 package before begun install
-	package=$(released 'brobust-host-*.rpm')
+	package=$(released 'brobust-host-*.x86_64.rpm')
 	[ -z "$(rpm --query --package --requires "$package" | grep -vE '^(/bin/sh|rpmlib\(.*)')" ] ||
 		fail "the rpm needs something: $(rpm --query --package --requires "$package")"
 	rpm --checksig "$package" >/dev/null || fail "rpm finds the package damaged"

@@ -4,7 +4,21 @@
 # the same (rustc, clang, gcc; libc.a, libelf.a, libz.a). So no path of the builder may be left in a program.
 
 static_programs=target/x86_64-unknown-linux-gnu/dist
-binary=$static_programs/brobust-host
+architectures=(x86_64 aarch64)
+
+program_of() { # ARCHITECTURE: prints where the program for operators is, after it was built
+	case $1 in
+	x86_64) echo "$static_programs/brobust-host" ;;
+	aarch64) echo "$aarch64_files/cargo/$aarch64_target/dist/brobust-host" ;;
+	esac
+}
+
+debian_name() { # ARCHITECTURE: prints how Debian, and Go, call it
+	case $1 in
+	x86_64) echo amd64 ;;
+	aarch64) echo arm64 ;;
+	esac
+}
 
 # libelf.a and libz.a for whoever links them, in one directory.
 static_libraries=$PWD/target/static-libraries
@@ -31,6 +45,11 @@ gather_static_libraries() {
 # Builds our programs, once, whichever is wanted: cargo gives dependencies the features that the programs built together
 # need, so one of them alone would have other bytes.
 build_binary() {
+	build_binary_x86_64
+	build_binary_aarch64
+}
+
+build_binary_x86_64() {
 	local flags
 	[ -z "${binary_is_built:-}" ] || return 0
 	gather_static_libraries
@@ -42,5 +61,5 @@ build_binary() {
 		cargo build --profile dist --quiet --locked \
 		--target x86_64-unknown-linux-gnu --features brobust-command/static,brobust-guest/static --package brobust-command --package brobust-guest --package brobust-client
 	binary_is_built=yes
-	say "$binary: $(size $binary)"
+	say "$(program_of x86_64): $(size "$(program_of x86_64)")"
 }

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-TARGET = "x86_64-unknown-linux-gnu"
-# The Debian packages whose static libraries are in the program.
+ARCHITECTURES = ("x86_64", "aarch64")
+# The Debian packages whose static libraries are in the program. scripts/dist/aarch64.sh fetches those for aarch64.
 LIBRARIES = ("libc6-dev", "libelf-dev", "zlib1g-dev")
+FETCHED = ROOT / "target/aarch64"
 NOTICES = ("LICENSE*", "LICENCE*", "COPYING*", "COPYRIGHT*", "NOTICE*", "UNLICENSE*")
 
 
@@ -38,15 +39,16 @@ class Component:
     notices: tuple[Path, ...]
 
 
-def rust_packages(program: str) -> list[Component]:
+def rust_packages(program: str, architecture: str = "x86_64") -> list[Component]:
     """Return the packages that are linked into one of ours."""
-    metadata = _read("cargo", "metadata", "--locked", "--format-version=1", "--filter-platform", TARGET)
+    target = f"{architecture}-unknown-linux-gnu"
+    metadata = _read("cargo", "metadata", "--locked", "--format-version=1", "--filter-platform", target)
     packages = {package["id"]: package for package in json.loads(metadata)["packages"]}
     lock = tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
     checksums = {(package["name"], package["version"]): package.get("checksum") for package in lock}
     # `cargo tree` alone of all tools knows which packages a program really gets.
     listing = _read(
-        *("cargo", "tree", "--locked", "--package", program, "--target", TARGET, "--edges", "normal,no-proc-macro"),
+        *("cargo", "tree", "--locked", "--package", program, "--target", target, "--edges", "normal,no-proc-macro"),
         *("--prefix", "none", "--format", "{p}"),
     )
     used = {(words[0], words[1].removeprefix("v")) for line in listing.splitlines() if (words := line.split())}
@@ -65,18 +67,21 @@ def rust_packages(program: str) -> list[Component]:
     ]
 
 
-def c_libraries() -> list[Component]:
-    """Return the C libraries that are linked into each program, as this machine's Debian packages."""
+def c_libraries(architecture: str = "x86_64") -> list[Component]:
+    """Return the C libraries that are linked into each program, as Debian packages: this machine's, or fetched ones."""
     distribution = dict(
         line.replace('"', "").split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line
     )
     found = []
     for package in LIBRARIES:
-        source, version = _read(
-            "dpkg-query", "-W", "-f", "${source:Package} ${source:Version}", f"{package}:amd64"
-        ).split()
+        shown, system = "${source:Package} ${source:Version}", Path("/")
+        if architecture == "x86_64":
+            source, version = _read("dpkg-query", "-W", "-f", shown, f"{package}:amd64").split()
+        else:
+            [file], system = FETCHED.glob(f"packages/{package}_*.deb"), FETCHED / "system"
+            source, version = _read("dpkg-deb", "--show", f"--showformat={shown}", str(file)).split()
         purl = f"pkg:deb/{distribution['ID']}/{source}@{version}?arch=source&distro={distribution['VERSION_CODENAME']}"
-        notice = Path(f"/usr/share/doc/{package}/copyright")
+        notice = system / f"usr/share/doc/{package}/copyright"
         found.append(Component(source, version, purl, None, None, (notice,) if notice.exists() else ()))
     return found
 
@@ -144,11 +149,11 @@ def _read(*command: str) -> str:
     return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def linked(programs: list[str]) -> list[Component]:
+def linked(programs: list[str], architecture: str) -> list[Component]:
     """Return everything that is linked into these packages of the workspace, ours too."""
-    found = {one for program in programs for one in rust_packages(program)}
+    found = {one for program in programs for one in rust_packages(program, architecture)}
     of_page = scripts() if "brobust-python" in programs else []
-    return sorted(found, key=lambda one: (one.name, one.version)) + c_libraries() + of_page
+    return sorted(found, key=lambda one: (one.name, one.version)) + c_libraries(architecture) + of_page
 
 
 def main() -> None:
@@ -160,9 +165,10 @@ def main() -> None:
     sbom.add_argument("version")
     sbom.add_argument("--python", type=Path)
     for command in (notices, sbom):
+        command.add_argument("--architecture", choices=ARCHITECTURES, default=ARCHITECTURES[0])
         command.add_argument("program", nargs="+", help="a package of this workspace")
     arguments = parser.parse_args()
-    components = linked(arguments.program)
+    components = linked(arguments.program, arguments.architecture)
     if arguments.command == "notices":
         # Ours, which have no checksum, are what the notices are not about; Rust's standard library has MIT's.
         print_notices([one for one in components if one.sha256 or one.purl.startswith("pkg:deb/")])

@@ -1,17 +1,26 @@
 # Part of scripts/dist.sh: brobust-host for Debian and Ubuntu.
 
 build_deb() {
-	local root=$trees/deb installed package="dist/brobust-host_$version-1_amd64.deb" doc
+	local architecture
+	for architecture in "${architectures[@]}"; do
+		build_deb_of "$architecture"
+	done
+}
+
+build_deb_of() { # ARCHITECTURE
+	local root=$trees/deb installed package doc
+	package="dist/brobust-host_$version-1_$(debian_name "$1").deb"
 	doc=$root/usr/share/doc/brobust-host
 	rm -rf "$root"
-	stage_tree "$root/usr" /usr share/zsh/vendor-completions
+	stage_tree "$1" "$root/usr" /usr share/zsh/vendor-completions
 	install -m 644 packaging/debian/copyright "$doc/copyright"
 	changelog_of_debian | gzip -9n >"$doc/changelog.Debian.gz"
 	install -D -m 644 packaging/debian/lintian-overrides "$root/usr/share/lintian/overrides/brobust-host"
 	mkdir "$root/DEBIAN"
 	install -m 755 packaging/debian/{postinst,prerm,postrm} "$root/DEBIAN/"
 	installed=$(du --apparent-size -sk "$root/usr" | cut -f1)
-	sed "s/@VERSION@/$version-1/; s/@BUILT_USING@/$(linked_packages)/; s/@SIZE@/$installed/" \
+	sed "s/@VERSION@/$version-1/; s/@ARCHITECTURE@/$(debian_name "$1")/; s/@SIZE@/$installed/
+		s/@BUILT_USING@/$(linked_packages "$1")/" \
 		packaging/debian/control >"$root/DEBIAN/control"
 	(cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
 	date_tree "$root"
@@ -30,9 +39,13 @@ changelog_of_debian() {
 
 # Prints the Debian sources whose static libraries are in the program, as "elfutils (= 0.188-2.1), ...": whoever passes
 # the program on needs them to offer its source.
-linked_packages() {
-	local package
-	for package in libc6-dev libelf-dev zlib1g-dev "libgcc-$(gcc -dumpversion)-dev"; do
-		dpkg-query -W -f '${source:Package} (= ${source:Version})\n' "$package"
-	done | sort -u | paste -sd, | sed 's/,/, /g'
+linked_packages() { # ARCHITECTURE
+	local package format='${source:Package} (= ${source:Version})\n'
+	if [ "$1" = aarch64 ]; then
+		for package in "$aarch64_packages"/*.deb; do
+			dpkg-deb --show --showformat "$format" "$package"
+		done
+	else
+		dpkg-query -W -f "$format" libc6-dev libelf-dev zlib1g-dev "libgcc-$(gcc -dumpversion)-dev"
+	fi | sort -u | paste -sd, | sed 's/,/, /g'
 }

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Write a container image as an OCI archive, without a container engine: `image.py ROOT VERSION ARCHIVE` makes one
-layer of the directory ROOT. The same files give the same bytes.
+"""Write a container image for several architectures as an OCI archive, without a container engine:
 
-The format is the OCI image specification 1.1: oci-layout, index.json, and below blobs/sha256 the manifest, the
-configuration and the layer, each named by its hash.
+    image.py VERSION ARCHIVE amd64=ROOT arm64=ROOT      one layer of each directory ROOT
+    image.py digest ARCHIVE                             print what a registry will call it
+
+The same files give the same bytes. The format is the OCI image specification 1.1: oci-layout, index.json, and below
+blobs/sha256 the index of architectures, and for each a manifest, a configuration and a layer, named by their hashes.
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ def layer_of(root: Path, seconds: int) -> bytes:
     return buffer.getvalue()
 
 
-def image(root: Path, version: str, seconds: int) -> dict[str, bytes]:
-    """Return the files of the archive by name."""
+def image(roots: dict[str, Path], version: str, seconds: int) -> dict[str, bytes]:
+    """Return the files of the archive by name; `roots` has a directory for each architecture, as Go calls it."""
     created = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     labels = {
         "org.opencontainers.image.title": "brobust-host",
@@ -59,35 +61,51 @@ def image(root: Path, version: str, seconds: int) -> dict[str, bytes]:
         files[f"blobs/sha256/{digest}"] = content
         return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{digest}", "size": len(content)}
 
-    layer = layer_of(root, seconds)
-    configuration = {
-        "created": created,
-        "architecture": "amd64",
-        "os": "linux",
-        "config": {
-            "User": NOBODY,
-            "Entrypoint": ["/usr/bin/brobust"],
-            "Cmd": ["--help"],
-            "Env": ["PATH=/usr/bin"],
-            "WorkingDir": "/",
-            "Labels": labels,
-        },
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
-        "history": [{"created": created, "created_by": "scripts/dist/image.py"}],
-    }
-    manifest = {
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "config": blob("config.v1+json", _json(configuration)),
-        "layers": [blob("layer.v1.tar+gzip", gzip.compress(layer, 9, mtime=0))],
-        "annotations": labels,
-    }
-    described = blob("manifest.v1+json", _json(manifest))
+    def manifest(architecture: str, root: Path) -> dict[str, Any]:
+        layer = layer_of(root, seconds)
+        configuration = {
+            "created": created,
+            "architecture": architecture,
+            "os": "linux",
+            "config": {
+                "User": NOBODY,
+                "Entrypoint": ["/usr/bin/brobust"],
+                "Cmd": ["--help"],
+                "Env": ["PATH=/usr/bin"],
+                "WorkingDir": "/",
+                "Labels": labels,
+            },
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
+            "history": [{"created": created, "created_by": "scripts/dist/image.py"}],
+        }
+        content = {
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": blob("config.v1+json", _json(configuration)),
+            "layers": [blob("layer.v1.tar+gzip", gzip.compress(layer, 9, mtime=0))],
+            "annotations": labels,
+        }
+        platform = {"architecture": architecture, "os": "linux"}
+        return {**blob("manifest.v1+json", _json(content)), "platform": platform}
+
+    def index(manifests: list[dict[str, Any]], **more: Any) -> bytes:
+        kind = "application/vnd.oci.image.index.v1+json"
+        return _json({"schemaVersion": 2, "mediaType": kind, "manifests": manifests, **more})
+
+    of_each = [manifest(architecture, root) for architecture, root in sorted(roots.items())]
+    described = blob("index.v1+json", index(of_each, annotations=labels))
     named = {**described, "annotations": {"org.opencontainers.image.ref.name": version}}
-    files["index.json"] = _json(
-        {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [named]}
-    )
+    files["index.json"] = index([named])
     return files
+
+
+def digest(archive: Path) -> str:
+    """Return the digest of the index of architectures."""
+    with tarfile.open(archive) as files:
+        content = files.extractfile("index.json")
+        assert content is not None
+        [described] = json.load(content)["manifests"]
+        return str(described["digest"])
 
 
 def write(archive: Path, files: dict[str, bytes], seconds: int) -> None:
@@ -103,9 +121,13 @@ def _json(document: dict[str, Any]) -> bytes:
     return json.dumps(document, indent=1, sort_keys=True).encode()
 
 
-def main(root: str, version: str, archive: str) -> None:
+def main(version: str, archive: str, *roots: str) -> None:
+    if version == "digest":
+        print(digest(Path(archive)))
+        return
     seconds = int(os.environ["SOURCE_DATE_EPOCH"])
-    write(Path(archive), image(Path(root), version, seconds), seconds)
+    of_each = {architecture: Path(root) for architecture, _, root in (one.partition("=") for one in roots)}
+    write(Path(archive), image(of_each, version, seconds), seconds)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,16 @@
 # Part of scripts/dist.sh: brobust-host for Fedora, RHEL, openSUSE and the like.
 
 build_rpm() {
-	local root=$trees/rpm package="dist/brobust-host-$version-1.x86_64.rpm" scratch
+	local architecture
+	for architecture in "${architectures[@]}"; do
+		build_rpm_of "$architecture"
+	done
+}
+
+build_rpm_of() { # ARCHITECTURE
+	local root=$trees/rpm package="dist/brobust-host-$version-1.$1.rpm" scratch
 	rm -rf "$root"
-	stage_tree "$root/usr" /usr share/zsh/site-functions
+	stage_tree "$1" "$root/usr" /usr share/zsh/site-functions
 	install -D -m 644 -t "$root/usr/share/licenses/brobust-host" LICENSE LICENSES/*.txt
 	date_tree "$root"
 	scratch=$(mktemp -d)
@@ -12,7 +19,7 @@ build_rpm() {
 		--define '__os_install_post %{nil}' --define 'debug_package %{nil}' --define '_build_id_links none' \
 		--define '_buildhost reproducible' --define 'use_source_date_epoch_as_buildtime 1' \
 		--define 'clamp_mtime_to_source_date_epoch 1' --define '_rpmdir %{_topdir}' --define '_rpmfilename package.rpm' \
-		--target x86_64-linux packaging/rpm/brobust-host.spec >/dev/null
+		--target "$1-linux" packaging/rpm/brobust-host.spec >/dev/null
 	mv "$scratch/package.rpm" "$package"
 	rm -r "$scratch"
 	say "$package: $(size "$package")"

@@ -1,9 +1,12 @@
 # Part of scripts/dist.sh: what the program for operators and the wheel consist of.
 
 build_sbom() {
-	local python
-	python3 scripts/dist/components.py sbom brobust-host "$version" brobust-command \
-		>"dist/brobust-host-$version.cdx.json"
+	local python architecture
+	prepare_aarch64
+	for architecture in "${architectures[@]}"; do
+		python3 scripts/dist/components.py sbom --architecture "$architecture" brobust-host "$version" brobust-command \
+			>"dist/brobust-host-$version-$architecture.cdx.json"
+	done
 	python=$(mktemp)
 	# uv itself says which Python packages `pip install brobust` brings.
 	.venv/bin/uv export --quiet --preview --locked --no-dev --no-emit-project --format cyclonedx1.5 \
@@ -11,5 +14,5 @@ build_sbom() {
 	python3 scripts/dist/components.py sbom brobust "$version" --python "$python" "${wheel_programs[@]}" \
 		>"dist/brobust-$version.cdx.json"
 	rm "$python"
-	say "dist/brobust-$version.cdx.json, dist/brobust-host-$version.cdx.json"
+	say "dist/brobust-$version.cdx.json, dist/brobust-host-$version-ARCHITECTURE.cdx.json"
 }

@@ -1,13 +1,20 @@
 # Part of scripts/dist.sh: brobust-host for every other system. It is unpacked over /usr/local.
 
 build_tarball() {
-	local name=brobust-host-$version-linux-x86_64 root package
+	local architecture
+	for architecture in "${architectures[@]}"; do
+		build_tarball_of "$architecture"
+	done
+}
+
+build_tarball_of() { # ARCHITECTURE
+	local name=brobust-host-$version-linux-$1 root package
 	root=$trees/tarball/$name package=dist/$name.tar.gz
 	rm -rf "$trees/tarball"
-	stage_tree "$root" /usr/local share/zsh/site-functions
+	stage_tree "$1" "$root" /usr/local share/zsh/site-functions
 	install -D -m 644 -t "$root/share/doc/brobust-host" LICENSE LICENSES/*.txt
 	cat >"$root/README" <<-README
-		Install: sudo cp -r bin lib share /usr/local/      (any Linux on x86-64; no other package is needed)
+		Install: sudo cp -r bin lib share /usr/local/      (any Linux on ${1/_/-}; no other package is needed)
 		Begin:   brobust watch; man brobust; sudo systemctl daemon-reload; sudo systemctl enable --now brobust-watch
 		Remove:  find bin lib share -type f | (cd /usr/local && sudo xargs rm)
 	README

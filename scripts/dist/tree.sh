@@ -3,12 +3,13 @@
 # Where the trees lie before they are packed.
 trees=target/dist
 
-stage_tree() { # TREE PREFIX DIRECTORY_OF_ZSH: fills TREE, which becomes PREFIX where it is installed
-	local under=$1 prefix=$2 zsh=$3 generated=$trees/generated page
+stage_tree() { # ARCHITECTURE TREE PREFIX DIRECTORY_OF_ZSH: fills TREE, which becomes PREFIX where it is installed
+	local architecture=$1 under=$2 prefix=$3 zsh=$4 generated=$trees/generated page
 	build_binary
 	rm -rf "$generated"
-	"$binary" generate "$generated"
-	install -D -m 755 "$binary" "$under/bin/brobust"
+	# The pages are the same for every architecture.
+	"$(program_of x86_64)" generate "$generated"
+	install -D -m 755 "$(program_of "$architecture")" "$under/bin/brobust"
 	for page in "$generated"/man1/*.1; do
 		install -D -m 644 "$page" "$under/share/man/man1/${page##*/}"
 	done
@@ -20,9 +21,10 @@ stage_tree() { # TREE PREFIX DIRECTORY_OF_ZSH: fills TREE, which becomes PREFIX 
 	sed "s|/usr/bin/|$prefix/bin/|" packaging/brobust-watch.service >"$under/lib/systemd/system/brobust-watch.service"
 	install -D -m 644 packaging/brobust-watch.json "$under/share/brobust/brobust-watch.json"
 	install -D -m 644 -t "$under/share/brobust/kubernetes" packaging/kubernetes/*.yaml
+	install -D -m 644 -t "$under/share/brobust/prometheus" packaging/prometheus/*.yaml
 	install -D -m 644 CHANGELOG.md "$under/share/doc/brobust-host/changelog"
 	gzip -9n "$under/share/doc/brobust-host/changelog"
-	python3 scripts/dist/components.py notices brobust-command >"$trees/notices"
+	python3 scripts/dist/components.py notices --architecture "$architecture" brobust-command >"$trees/notices"
 	install -m 644 "$trees/notices" "$under/share/doc/brobust-host/third-party-notices"
 	gzip -9n "$under/share/doc/brobust-host/third-party-notices"
 }

@@ -20,7 +20,7 @@ build_wheel() {
 		.venv/bin/brobust kernel build "$kernel" >/dev/null # nothing to do if it is there and current
 	done
 	.venv/bin/python scripts/site/build.py
-	build_binary
+	build_binary_x86_64
 
 	say "building the wheel"
 	rm -rf "$wheel_tree"
@@ -31,6 +31,7 @@ build_wheel() {
 	install -D "$static_programs/brobust-guest" "$package/testbed/bin/brobust-guest"
 	install -D "$static_programs/brobust-client" "$package/virtual/bin/brobust-client"
 	cp -r python/brobust/site "$package/"
+	python3 scripts/dist/description.py README.md >"$wheel_tree/README.md"
 	.venv/bin/python scripts/dist/kernels.py "$package/kernels/bin" "${wheel_kernels[@]}"
 	python3 scripts/dist/components.py notices "${wheel_programs[@]}" >"$wheel_tree/LICENSES/third-party-notices.txt"
 	maturin=$(sed -n 's/^requires = \["maturin==\(.*\)"\]$/\1/p' pyproject.toml)

@@ -11,6 +11,7 @@ mod files;
 mod generate;
 mod guard;
 mod interrupt;
+mod lab;
 mod output;
 mod random;
 mod watch;
@@ -48,6 +49,9 @@ enum Command {
     /// Undo what the process that started this has left on the host
     #[command(subcommand, hide = true)]
     Guard(guard::Command),
+    /// Serve backend lab, which measures on several hosts
+    #[command(subcommand, hide = true)]
+    Lab(lab::Command),
     /// Write man pages and shell completion
     #[command(hide = true)]
     Generate(generate::Arguments),
@@ -101,6 +105,7 @@ fn run(command: Command) -> Found {
         Command::Contend(arguments) => contend::run(&arguments),
         Command::Doctor(options) => doctor::run(&options),
         Command::Guard(command) => guard::run(&command),
+        Command::Lab(command) => lab::run(command),
         Command::Generate(arguments) => generate::run(&arguments, Cli::command()),
     }
 }

@@ -1,17 +1,11 @@
 //! `brobust-guest`: everything brobust needs inside a test VM, in one binary.
-//!
-//! What is measured is the guest's CPU. So every part of this program sleeps in the kernel (read, epoll, waitpid, an
-//! absolute timer) while it has nothing to do, and no part polls.
 
-mod agent;
-mod cc;
-mod sample;
-mod spin;
 mod watch;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use brobust_guest::{agent, cc, sample, spin};
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroups::Group;
 use crate::refusal::cannot_write;
+use crate::steps::Step;
 use crate::sysctl::Sysctl;
 use crate::threads::SavedThread;
 use crate::{Owner, Result};
@@ -25,6 +26,9 @@ pub(crate) struct Journal {
     pub cpus: Vec<usize>,
     /// How many more CPUs it may keep busy, chosen by the scheduler.
     pub roaming: usize,
+    /// Changes that a command undoes, in the order in which they were made. Journals of brobust 0.2 lack them.
+    #[serde(default)]
+    pub steps: Vec<Step>,
 }
 
 impl Journal {

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::cgroups::Group;
 use crate::journal::Journal;
 use crate::processes::{self, Process};
 use crate::runtime::entries;
+use crate::steps::Step;
 use crate::sysctl::Sysctl;
 use crate::threads::SavedThread;
 use crate::{locks, Owner, Refusal, Result, Runtime};
@@ -28,6 +29,8 @@ enum Thing {
     Thread(SavedThread),
     Group(Group),
     Sysctl(Sysctl),
+    /// Of the session in this directory.
+    Step(Step, PathBuf),
     /// Its taps, bridge and qdiscs disappear with it.
     Namespace,
     /// Of a session. It is removed last, when nothing that it records is left.
@@ -49,6 +52,7 @@ impl Leftover {
             Thing::Thread(thread) => thread.restore(),
             Thing::Group(group) => group.remove(),
             Thing::Sysctl(sysctl) => sysctl.restore(&runtime.sysctls),
+            Thing::Step(step, directory) => step.undo(directory),
             Thing::Namespace => {
                 let done = Command::new("ip").args(["netns", "delete", &self.name]).output();
                 if !runtime.namespaces().contains(&self.name) {
@@ -157,12 +161,18 @@ fn remove_all(runtime: &Runtime, leftovers: &[Leftover]) -> Vec<String> {
     leftovers.iter().filter_map(|leftover| leftover.remove(runtime).err()).map(|refusal| refusal.text).collect()
 }
 
-/// Returns what a session has left, in the order in which it must be undone; its directory is not among it. Threads come
+/// Returns what a session has left, in the order in which it must be undone; its directory is not among it. Of changes that
+/// a command undoes the last comes first. Threads come
 /// before sysctls, because the kernel refuses to limit real-time threads again while more DEADLINE bandwidth is admitted
 /// than the limit allows.
 fn of_session(runtime: &Runtime, directory: &Path) -> Vec<Leftover> {
-    let Journal { namespace, processes, sysctls, threads, groups, .. } = Journal::read(directory);
+    let Journal { namespace, processes, sysctls, threads, groups, steps, .. } = Journal::read(directory);
     let mut found: Vec<Leftover> = processes.into_iter().filter(Owner::lives).map(Leftover::process).collect();
+    found.extend(steps.into_iter().rev().map(|step| Leftover {
+        kind: "change of",
+        name: step.what.clone(),
+        thing: Thing::Step(step, directory.into()),
+    }));
     found.extend(threads.into_iter().filter(SavedThread::is_altered).map(|thread| Leftover {
         kind: "contention of thread",
         name: thread.tid.to_string(),

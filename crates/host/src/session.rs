@@ -19,6 +19,7 @@ use crate::journal::Journal;
 use crate::leftovers::{clean_locked, undo};
 use crate::locks::{self, Lock};
 use crate::refusal::cannot_write;
+use crate::steps::Step;
 use crate::sysctl::Sysctl;
 use crate::threads::{cpus_of, SavedThread};
 use crate::{printable, Owner, Refusal, Result, Runtime};
@@ -113,6 +114,15 @@ impl Session {
     /// Records a process that must end with this session.
     pub fn record_process(&mut self, pid: i32) -> Result<()> {
         self.journal.processes.push(Owner::of(pid));
+        self.write()
+    }
+
+    /// Records a change that a command undoes, before it is made. One that is recorded already is not undone twice.
+    pub fn record_step(&mut self, step: Step) -> Result<()> {
+        if self.journal.steps.contains(&step) {
+            return Ok(());
+        }
+        self.journal.steps.push(step);
         self.write()
     }
 
@@ -347,6 +357,42 @@ mod tests {
 
     fn content(file: &Path) -> String {
         fs::read_to_string(file).expect("it is there")
+    }
+
+    #[test]
+    fn changes_are_undone_by_their_commands_the_last_one_first() {
+        let runtime = runtime("steps");
+        let log = runtime.sysctls.join("log");
+        let step = |what: &str| Step {
+            what: what.into(),
+            undo: vec!["sh".into(), "-c".into(), format!("echo {what} >>{}", log.display())],
+        };
+        let mut session = begin(&runtime);
+        for what in ["first", "second", "first"] {
+            session.record_step(step(what)).expect("recorded");
+        }
+        session.end().expect("undone");
+        assert_eq!(content(&log), "second\nfirst\n");
+        assert!(!session.directory.exists());
+    }
+
+    #[test]
+    fn a_change_that_cannot_be_undone_stays_recorded_and_the_others_do_not() {
+        let runtime = runtime("stuck-step");
+        let flag = runtime.sysctls.join("flag");
+        let waits = Step {
+            what: "eth1".into(),
+            undo: vec!["sh".into(), "-c".into(), format!("test -e {} || {{ echo busy >&2; exit 1; }}", flag.display())],
+        };
+        let other = Step { what: "eth2".into(), undo: vec!["true".into()] };
+        left_by(&runtime, nobody(), &Journal { steps: vec![waits, other], ..Journal::default() });
+        assert_eq!(names(&runtime)[..2], ["change of eth2", "change of eth1"]);
+        let (_, problems) = clean(&runtime).expect("it tries");
+        assert_eq!(problems, ["eth1 (sh: busy)"]);
+        assert_eq!(names(&runtime)[..1], ["change of eth1"]);
+        fs::write(&flag, "").expect("written");
+        assert!(clean(&runtime).expect("it tries again").1.is_empty());
+        assert!(names(&runtime).is_empty());
     }
 
     #[test]

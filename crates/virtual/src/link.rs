@@ -7,17 +7,8 @@
 //!
 //! Times are ns, rates bit/s, sizes bytes of Ethernet frames.
 //!
-//! [`Queue`] is the bottleneck, [`Propagation`] a delay:
-//!
-//! - in: packets in the order in which they are sent, each with its time, length and flow ([`Queue::offer`])
-//! - out, at once: when the packet's last bit leaves, how long it waited, how much was queued before it; or that it is
-//!   dropped
-//! - in: packets in the order in which they leave ([`Propagation::arrives`])
-//! - out, at once: when the packet arrives; packets of a flow never overtake each other
-//! - a packet is dropped at random before the queue (`loss`), or because the buffer is full when it is offered
-//! - with a burst a packet leaves as soon as the bucket has tokens for it and those before it have left, and takes no
-//!   time: there is no wire before or behind the bucket
-//! - the result depends on the packets, the path and its seed, and on nothing else
+//! [`Queue`] is the bottleneck, [`Propagation`] a delay. The result depends on the packets, the path and its seed, and on
+//! nothing else.
 use std::collections::VecDeque;
 
 use rand::{Rng, SeedableRng};

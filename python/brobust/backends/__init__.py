@@ -1,6 +1,6 @@
 """Open a backend by name. A backend measures runs, and no caller asks which one it is.
 
-A backend is imported only when it is needed: runs in virtual time need neither QEMU nor root.
+A backend is imported only when it is needed: runs in virtual time need neither QEMU nor root, nor any host but this.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from brobust.scenario import Grid, Scenario
 if TYPE_CHECKING:
     from brobust.host.session import Session
 
-__all__ = ["ON_HOST", "check", "check_written", "open_backend", "opened"]
+__all__ = ["ALONE", "ON_HOST", "check", "check_written", "open_backend", "opened"]
 
 # The runs of these backends change the host. They have it to themselves and are measured one after the other in the
 # main thread, because QEMU dies with the thread that started it (PR_SET_PDEATHSIG).
 ON_HOST = frozenset({"vm"})
+# These measure one run at a time, in the main thread. ssh, too, dies with the thread that started it.
+ALONE = ON_HOST | {"lab"}
 
 
 def check(asked: Grid | Sequence[Scenario], jobs: int | None = None) -> None:
@@ -45,7 +47,8 @@ def open_backend(name: str, session: Session | None, announce: Announce) -> Back
 
         assert session is not None
         return VmBackend(session, announce)
-    backend: Backend = _module(name).VirtualBackend(announce)
+    module = _module(name)
+    backend: Backend = (module.LabBackend if name == "lab" else module.VirtualBackend)(announce)
     return backend
 
 

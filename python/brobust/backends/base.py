@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from brobust.dataset import Measured, failed
-from brobust.errors import RunFailed, WriteFailed, debugging, one_line
+from brobust.errors import CutShort, RunFailed, debugging, one_line
 from brobust.files import why_not_written
 from brobust.scenario import Run, Scenario
 
@@ -41,14 +41,14 @@ class Backend(Protocol):
 
 
 def measured(backend: Backend, run: Run) -> Measured:
-    """Measure a run and return the result, or the record of its failure. Raise WriteFailed where any run would fail
+    """Measure a run and return the result, or the record of its failure. Raise CutShort where any run would fail
     because of a full disk or the like."""
     started = datetime.now(UTC)
     try:
         return backend.measure(run)
     except RunFailed as failure:
         return failed(run, str(failure), started, failure.columns)
-    except WriteFailed:
+    except CutShort:
         raise
     except Exception as error:  # an error in one run must not end the series
         if isinstance(error, OSError) and (full := why_not_written(error)) is not None:

@@ -51,6 +51,19 @@ def all_checks() -> Iterator[CheckResult]:
             yield CheckResult(check.__name__.strip("_"), "missing", str(error), "see the message")
 
 
+def for_report(results: list[CheckResult]) -> dict[str, str]:
+    """Return each check's status, and the detail of those whose details never have a name, an address or a path."""
+    return {
+        result.check: result.status
+        if result.status == "missing" or result.check not in _WITHOUT_NAMES
+        else f"{result.status}: {result.detail}"
+        for result in results
+    }
+
+
+_WITHOUT_NAMES = ("capabilities", "cpus", "programs", "tick", "SCHED_FIFO")
+
+
 def _root() -> CheckResult:
     if os.geteuid() == 0:
         return CheckResult("root", "ok", "effective user is root")

@@ -14,8 +14,9 @@ from brobust import drivers, quic, units
 from brobust.cc import names as cc_names
 from brobust.contention import recordings
 from brobust.errors import BadInput
-from brobust.kernels import real_time
+from brobust.kernels import real_time, running
 from brobust.kernels import virtual as virtual_kernels
+from brobust.lab import hosts as hosts_file
 from brobust.scenario import Contention, Scenario
 from brobust.scenario.description import shown
 from brobust.scenario.fields import FIELDS, ROWS
@@ -41,6 +42,12 @@ def check_written(scenarios: Sequence[Scenario]) -> None:
             for control in scenario.ccs:
                 cc_names.check_written(control, scenario.kernel)
         cc_names.check_together(scenario.ccs)
+    for file in sorted({s.hosts for s in scenarios if s.hosts is not None}):
+        hosts = hosts_file.read(file)
+        for scenario in scenarios:
+            refusal = next(hosts_file.refusals(hosts, scenario), None) if scenario.hosts == file else None
+            if refusal is not None:
+                raise BadInput(refusal)
     for replay in sorted({c.replay for s in scenarios for c in s.contentions if c.replay is not None}):
         recordings.offtimes(replay)
 
@@ -54,7 +61,7 @@ def program_knows_cc(s: Scenario) -> bool:
 
 def unsupported(scenario: Scenario) -> str | None:
     """Return a refusal of the first thing that the scenario's backend does not support; None if it supports all."""
-    of_backend = _vm(scenario) if scenario.backend == "vm" else _virtual(scenario)
+    of_backend = {"vm": _vm, "lab": _lab, "virtual": _virtual}[scenario.backend](scenario)
     return next(itertools.chain(_of_another_backend(scenario), of_backend), None)
 
 
@@ -94,21 +101,45 @@ def _vm(s: Scenario) -> Iterator[str]:
             f"kernel: {s.kernel!r} runs on backend virtual only, or as {real_time.DEFAULT} with accelerator uml; for "
             "vm give for example debian-6.12"
         )
-    if s.path.buffer.unit == "sp":
-        given = str(s.path.buffer)
-        yield f"path.buffer: {given!r} is possible on backend virtual only; on vm give bytes, bdp or frames (p)"
-    for group in s.flows:
-        if group.count > IPERF3_MAX_FLOWS:
-            yield f"flows.count: {group.count} is more than iperf3 takes on backend vm; give at most 128 per group"
-    if len(s.flows) > VM_MAX_GROUPS:
-        yield f"flows: {len(s.flows)} groups are more than backend vm takes; give at most {VM_MAX_GROUPS}"
-    if isinstance(s.samples, int) and s.samples < VM_MIN_SAMPLES:
-        yield f"samples: {units.show_time(s.samples)} is too often for a guest short of CPU; on vm give at least 1ms"
-    if s.receiver.active:
-        yield f"receiver.share: '{s.receiver.share:g}' is possible on backend virtual only; on vm give 1"
+    yield from _in_real_time(s)
     if quic.of_traffic(s.traffic) is not None:
         yield from _vm_quic(s)
-    yield from _vm_contention(s.contention)
+    yield from _contention_in_real_time(s.contention)
+
+
+def _in_real_time(s: Scenario) -> Iterator[str]:
+    """Refuse what neither guests nor hosts take."""
+    if s.path.buffer.unit == "sp":
+        given, on = str(s.path.buffer), s.backend
+        yield f"path.buffer: {given!r} is possible on backend virtual only; on {on} give bytes, bdp or frames (p)"
+    for group in s.flows:
+        if group.count > IPERF3_MAX_FLOWS:
+            yield f"flows.count: {group.count} is more than iperf3 takes on {s.backend}; give at most 128 per group"
+    if len(s.flows) > VM_MAX_GROUPS:
+        yield f"flows: {len(s.flows)} groups are more than backend {s.backend} takes; give at most {VM_MAX_GROUPS}"
+    if isinstance(s.samples, int) and s.samples < VM_MIN_SAMPLES:
+        given = units.show_time(s.samples)
+        yield f"samples: {given} is too often for a sender short of CPU; on {s.backend} give at least 1ms"
+    if s.receiver.active:
+        yield f"receiver.share: '{s.receiver.share:g}' is possible on backend virtual only; on {s.backend} give 1"
+
+
+def _lab(s: Scenario) -> Iterator[str]:
+    if s.hosts is None:
+        yield "hosts: backend lab measures on your own hosts; name them in a file, and give it with --hosts FILE"
+    if s.kernel != running.DEFAULT:
+        yield f"kernel: {s.kernel!r} is no choice on backend lab, whose sender runs what it runs; leave it out"
+    yield from _in_real_time(s)
+    if quic.of_traffic(s.traffic) is not None:
+        yield f"traffic: {s.traffic!r} is possible on backends virtual and vm; on lab give iperf3"
+    c = s.contention
+    if c.replay is not None:
+        yield f"contention.replay: {c.replay!r} is possible on backends virtual and vm; on lab leave it out"
+    if c.vcpus > 1:
+        yield f"contention.vcpus: {c.vcpus} is no choice on backend lab, whose sender has what it has; leave it out"
+    if c.driver == "competitor" and c.active:
+        yield "contention.driver: 'competitor' is possible on vm; on lab give deadline, burner or quota"
+    yield from _contention_in_real_time(c)
 
 
 def _vm_quic(s: Scenario) -> Iterator[str]:
@@ -118,7 +149,7 @@ def _vm_quic(s: Scenario) -> Iterator[str]:
         yield f"samples: on backend vm there are none of {s.traffic}; leave them out, or give backend virtual"
 
 
-def _vm_contention(c: Contention) -> Iterator[str]:
+def _contention_in_real_time(c: Contention) -> Iterator[str]:
     for field, why in drivers.refusals(c):
         yield f"contention.{field}: {why}"
 

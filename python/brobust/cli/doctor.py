@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,15 +17,28 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
     clean: Annotated[bool, typer.Option("--clean", help="Remove what killed commands left on this host.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With --clean: only list what would be removed.")] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also write what this machine is and can do as TOML, without names, addresses or serial numbers.",
+        ),
+    ] = None,
 ) -> None:
     """Say what this machine can do, and how to get what it lacks; exit with status 2 if it cannot run VMs."""
     if dry_run and not clean:
         raise BadInput("--dry-run lists what --clean would remove; give --clean, too")
+    if report and clean:
+        raise BadInput("--report says what this machine can do, and --clean removes things from it; give one of them")
     if clean:
         from brobust.host.programs import become_host_program
 
         given = {"--dry-run": dry_run, "--json": as_json}
         become_host_program(["doctor", "--clean", *(option for option, is_given in given.items() if is_given)])
+    from brobust.host import machine
+
+    if report:
+        machine.check(report)
     from rich.text import Text
 
     from brobust.backends import doctor
@@ -43,6 +57,9 @@ def doctor(
             if result.remedy and result.status != "ok":
                 line.append(f"\n        -> {result.remedy}", style="default")
             console.print(line, soft_wrap=True)
+    if report:
+        machine.write(report, checks=doctor.for_report(results))
+        console.print(f"{report}: written; docs/fidelity.md says where to send it", soft_wrap=True)
     if not doctor.can_run_vms(results):
         lacking = ", ".join(result.check for result in results if result.status == "missing")
         raise MissingSupport(f"this machine cannot run the vm backend; missing: {lacking}")

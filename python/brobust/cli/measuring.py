@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from brobust import units
 from brobust.cli import output
 from brobust.dataset import PROGRAMS, Dataset, Measured, frame
-from brobust.errors import BrobustError, Interrupted, WriteFailed, printable
+from brobust.errors import BrobustError, CutShort, Interrupted, printable
 from brobust.lazily import pl
 from brobust.report import programs, table
 from brobust.report.console import Console
@@ -57,11 +57,11 @@ def _measure(
                 if as_json:
                     with output.written():
                         print(json.dumps(_as_object(progress.measured), default=str), flush=True)
-    except WriteFailed as failed:
+    except CutShort as failed:
         done, how = _kept(grid, dataset, go_on)
         if done is None:
-            raise WriteFailed(f"{failed.what}; nothing is kept", failed.remedy) from None
-        raise WriteFailed(f"{failed.what}; {done}", failed.remedy, how) from None
+            raise type(failed)(f"{failed.what}; nothing is kept", failed.remedy) from None
+        raise type(failed)(f"{failed.what}; {done}", failed.remedy, how) from None
     except (BrobustError, OSError):
         dataset.discard_if_empty()
         raise

@@ -60,6 +60,13 @@ def command(
             metavar="DIRECTORY", help="Directory for the results; an interrupted series of VMs in it is completed."
         ),
     ] = Path("validate"),
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also write the figures and what this machine is as TOML, without names, addresses or serial numbers.",
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per cell, and one for all of them.")
     ] = False,
@@ -69,10 +76,13 @@ def command(
     Each run in virtual time replays the off-times that the VM's vCPU had, so nothing is tuned to make them agree.
     """
     from brobust import backends
+    from brobust.host import machine
     from brobust.scenario import Grid
     from brobust.scenario.grid import override
 
     what_if = _what_if(added_rtt, cpu_frequency, adaptive_rx)
+    if report:
+        machine.check(report)
     grid = Grid.from_flags(override(FIELDS, fields))
     directory = out / "vm"
     backends.check_written(grid.as_written)
@@ -94,6 +104,7 @@ def command(
         virtual_kernels.find()  # refuses a missing kernel before VMs run for minutes
     dataset = demo.continued(directory, grid) or Dataset.create(directory, grid, runner.host())
     errors = Console(stderr=True)
+    load_before = machine.load()
     measure(grid, dataset, as_json=False)
     require(grid, dataset, MEASURED)
     replayed, on_vm = [], []
@@ -109,6 +120,9 @@ def command(
     aims = agreement.AIMS_WITH_UML if is_uml else agreement.AIMS
     whole, settled_part = (agreement.agreement(cells, ratio, aims) for ratio in ("ratio", "settled_ratio"))
     figures = drawing.draw(cells, whole, out)
+    if report:
+        figures_of_report = drawing.for_report(cells, whole, settled_part, dataset.runs(), what_if.in_words())
+        machine.write(report, validation={**figures_of_report, "load_before": load_before})
     if as_json:
         for cell in cells.iter_rows(named=True):
             print(json.dumps(cell))
@@ -117,7 +131,7 @@ def command(
         print(json.dumps(overall))
         return
     Console().print(drawing.render(cells, whole, settled_part))
-    for figure in figures:
+    for figure in [*figures, *([report] if report else [])]:
         print(figure)
 
 

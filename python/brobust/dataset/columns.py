@@ -53,7 +53,10 @@ RUNS: dict[str, Column] = {
         "version of BBR of the flow's control if it is the kernel's own; null for others, and on vm",
     ),
     "hz": Column("integer", "tick rate of the sender's kernel, Hz; null on vm"),
-    "path_kernel_release": Column("text", "uname -r of the guest with bottleneck and receiver; null on virtual"),
+    "path_kernel_release": Column(
+        "text",
+        "uname -r of the guest with bottleneck and receiver, on lab of the host with the bottleneck; null on virtual",
+    ),
     "throughput_mbps": Column(
         "number",
         "payload received from start_s to stop_s, Mbit/s, counted at the receiver; of programs: payload of TCP and UDP "
@@ -108,6 +111,11 @@ RUNS: dict[str, Column] = {
     "effective_share": Column("number", "share of the run in which the sender could run, fraction"),
     "effective_timeslice_ms": Column("number", "timeslice the sender got, ms; null without contention"),
     "effective_offtime_ms": Column("number", "off-time the sender got, ms; null without contention"),
+    "steal_share": Column(
+        "number",
+        "largest part of a CPU's time that the sender's hypervisor gave to others, as its kernel counts it (steal of "
+        "/proc/stat, in clock ticks); null except on lab",
+    ),
     "asleep_share": Column("number", "share of the run in which the sender slept because it had nothing to do"),
     "vcpu_shares": Column(
         "text",

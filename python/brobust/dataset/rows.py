@@ -130,7 +130,7 @@ def _value(row: Field, s: Scenario, value: Any) -> Any:
     """Return a field's value in the type and the unit of its column."""
     column = row.column
     assert column is not None
-    if value is None or s.backend == column.null_on:
+    if value is None or s.backend in column.null_on:
         return None
     if column.type == "text":
         return str(value)

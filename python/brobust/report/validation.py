@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 from rich.table import Table
 
+from brobust import _core
 from brobust.analysis.agreement import SETTLED_AFTER_S, Agreement
+
+LINUX_CONTROLS = (
+    "bbr",
+    "bic",
+    "cubic",
+    "dctcp",
+    "htcp",
+    "hybla",
+    "illinois",
+    "nv",
+    "reno",
+    "vegas",
+    "veno",
+    "westwood",
+)
 
 
 def render(cells: pl.DataFrame, found: Agreement, settled: Agreement) -> Table:
@@ -30,6 +48,53 @@ def render(cells: pl.DataFrame, found: Agreement, settled: Agreement) -> Table:
         )  # fmt: skip
     table.caption = f"{sentence(found)}; settled, after {SETTLED_AFTER_S} s: {settled.median:.3f} and {settled.p90:.3f}"
     return table
+
+
+def for_report(
+    cells: pl.DataFrame, found: Agreement, settled: Agreement, runs: pl.DataFrame, what_if: str
+) -> dict[str, Any]:
+    """Return what a report of this validation says (docs/fidelity.md, "Your machine"), without names that only its
+    owner gave: of a guest's kernel or a control from elsewhere it says `own`."""
+    of_path = ("bandwidth_mbps", "rtt_ms", "buffer_bytes", "driver", "duration_s", "accelerator", "qemu", "iperf3")
+    once = runs.unique("run")
+    same = {name: _only(once[name].drop_nulls().unique().sort().to_list()) for name in of_path}
+    said = {
+        **{name: value for name, value in same.items() if value is not None},
+        "kernel": _public(_only(once["kernel"].unique().sort().to_list())),
+        "what_if": what_if,
+        "runs": len(once),
+        **{f"runs_{outcome}": int((once["outcome"] == outcome).sum()) for outcome in ("unfaithful", "failed")},
+        "cells": found.cells,
+        "median_abs_ln_ratio": round(found.median, 4),
+        "p90_abs_ln_ratio": round(found.p90, 4),
+        "settled_median_abs_ln_ratio": round(settled.median, 4),
+        "settled_p90_abs_ln_ratio": round(settled.p90, 4),
+        "minutes": round(float(once["wall_s"].sum()) / 60, 1),
+    }
+    return {**said, "cell": [_as_report(cell) for cell in cells.iter_rows(named=True)]}
+
+
+def _as_report(cell: dict[str, Any]) -> dict[str, Any]:
+    named = {"cc": _public(cell["cc"]), "share": cell["share"], "timeslice_ms": cell["timeslice_ms"], "n": cell["n"]}
+    measured = ("throughput_mbps", "retransmits", "rtt_mean_ms")
+    figures = {name: cell[name] for both in measured for name in (f"vm_{both}", f"virtual_{both}")}
+    ratios = {name: cell[name] for name in ("ratio", "settled_ratio")}
+    rounded = {name: None if value is None else round(value, 3) for name, value in {**figures, **ratios}.items()}
+    return {name: value for name, value in {**named, **rounded}.items() if value is not None}
+
+
+def _only(values: list[Any]) -> Any:
+    """Return the one value, or all of them in one text."""
+    return values[0] if len(values) == 1 else ", ".join(map(str, values)) or None
+
+
+def _public(name: str | None) -> str:
+    """Return a name that brobust or Linux gave; of any other, that it is the user's own."""
+    if name is None:
+        return "own"
+    is_kernel = re.fullmatch(r"(?:debian|virtual)-\d[\d.]*(?:-realtime|-debug)?|host", name)
+    is_control = name.partition(":")[0] in {*LINUX_CONTROLS, *(control for control, _ in _core.controls())}
+    return name if is_kernel or is_control else "own"
 
 
 def sentence(found: Agreement) -> str:

@@ -11,14 +11,14 @@ from typing import Any
 from pydantic import BaseModel
 
 from brobust.drivers.modelled import MODELLED
-from brobust.kernels import real_time
+from brobust.kernels import real_time, running
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels import vm as vm_kernels
 from brobust.scenario.fields import ROWS
 
-BACKENDS = ("virtual", "vm")
+BACKENDS = ("virtual", "vm", "lab")
 # Which kernels there are depends on the machine, so these choose; a scenario and a dataset hold the kernel's name.
-KERNELS: dict[str, Any] = {"virtual": virtual_kernels, "vm": vm_kernels}
+KERNELS: dict[str, Any] = {"virtual": virtual_kernels, "vm": vm_kernels, "lab": running}
 AS_WRITTEN = "as_written"
 """In the context of a validation: whether the machine is left alone, and its kernels with it."""
 

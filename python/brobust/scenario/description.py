@@ -56,8 +56,8 @@ class FieldColumn:
     meaning: str
     """What docs/data.md says, with the unit."""
     unit: str = ""
-    null_on: str = ""
-    """The backend on which brobust does not know the value: the column is null there."""
+    null_on: tuple[str, ...] = ()
+    """The backends on which brobust does not know the value: the column is null there."""
     from_backend: bool = False
     """Whether the backend writes what it really used, rather than what the scenario says."""
     null_without_slices: bool = False

@@ -48,6 +48,7 @@ MAX_FLOW_BYTES = 1_000_000_000_000
 MAX_SENDERS = 64
 MAX_FLOWS = 4096  # of a group
 MAX_REPEATS = 10_000
+REAL_TIME = ("vm", "lab")  # backends
 
 # What the sender's kernel spends of its CPU, in cycles: of a phone's small core, fitted to four throughputs of "Are
 # Mobiles Ready for BBR?", section 4.1, by benchmarks/phone_cpu.py (docs/virtual-time.md).
@@ -81,7 +82,7 @@ ROWS = (
     Field(
         "path.rtt", TIME, "--rtt", PATH,
         "Round-trip time of the path without queueing (ns, us, ms, s). Virtual time needs at least 200us; on vm the "
-        "testbed's own latency is added, 1-2 ms under TCG.",
+        "testbed's own latency is added, 1-2 ms under TCG, and on lab that of your network.",
         default="10ms", min=0, max=MAX_RTT,
         column=FieldColumn(
             "rtt_ms", "number",
@@ -299,9 +300,9 @@ ROWS = (
     Field(
         "contention.driver", NAME, "--driver", CPU,
         "What takes the CPU away: on virtual auto (exactly the timeslices), replay, none, or a host's scheduler "
-        f"({', '.join(MODELLED)}, with settings); on vm {', '.join(drivers.BY_NAME)} or none. docs/scenario.md says "
-        "what each does.",
-        default="auto", default_on={"vm": "deadline"},
+        f"({', '.join(MODELLED)}, with settings); on vm and lab {', '.join(drivers.BY_NAME)} or none. docs/scenario.md "
+        "says what each does.",
+        default="auto", default_on={"vm": "deadline", "lab": "deadline"},
         column=FieldColumn(
             "driver", "text",
             f"what took the CPU from this flow's sender: virtual (exact timeslices), {', '.join(drivers.BY_NAME)}, "
@@ -348,7 +349,7 @@ ROWS = (
         column=FieldColumn(
             "when_idle", "text",
             "what the sender's vCPUs did when there was nothing to send: spin or sleep; null on virtual",
-            null_on="virtual",
+            null_on=("virtual",),
         ),
         axis=Axis("when idle"),
     ),
@@ -356,7 +357,7 @@ ROWS = (
         "contention.start_jitter", FRACTION, "--start-jitter", CPU,
         "Part of the off-time, from its beginning, in which the start of each timeslice is drawn; periods and lengths "
         "stay as requested. On vm only the burner has it, up to 0.5.",
-        default=0.25, default_on={"vm": 0.0}, min=0, max=1,
+        default=0.25, default_on={"vm": 0.0, "lab": 0.0}, min=0, max=1,
         column=FieldColumn(
             "start_jitter", "number",
             "each timeslice began at a random point in this part of its period's off-time, fraction; null when share "
@@ -424,9 +425,9 @@ ROWS = (
     Field(
         "traffic", NAME, "--traffic", SENDER,
         "What sends and receives: brobust (source and sink inside the kernel), iperf3, programs (those of [programs]), "
-        "or a QUIC stack of `brobust quic build`: quic:quinn, 'quic:quinn gso=off'. On vm iperf3, or one flow of a "
-        "QUIC stack. On virtual all but brobust need ptrace.",
-        default="brobust", default_on={"vm": "iperf3"},
+        "or a QUIC stack of `brobust quic build`: quic:quinn, 'quic:quinn gso=off'. On vm and lab iperf3, on vm "
+        "also one flow of a QUIC stack. On virtual all but brobust need ptrace.",
+        default="brobust", default_on={"vm": "iperf3", "lab": "iperf3"},
         words_only_on=dict.fromkeys(("brobust", "programs"), "virtual"), instead="iperf3",
         column=FieldColumn("traffic", "text", "what sent and received: brobust, iperf3, programs, or a QUIC stack"),
         axis=Axis("traffic", phrases={"brobust": "Linux TCP"}),
@@ -472,7 +473,8 @@ ROWS = (
         "interrupt.",
         default="0s", min=0, max=1_000_000_000, only_on="virtual",
         column=FieldColumn(
-            "coalesce_us", "number", "receive interrupt coalescing of the sender's NIC, us; null on vm", "us", "vm"
+            "coalesce_us", "number", "receive interrupt coalescing of the sender's NIC, us; null on vm and lab",
+            "us", REAL_TIME,
         ),
         axis=Axis("coalesce", "receive interrupt coalescing [us]"),
     ),
@@ -482,7 +484,8 @@ ROWS = (
         "ice, by lib/dim): off or on.",
         default="off", only_on="virtual",
         column=FieldColumn(
-            "adaptive_rx", "text", "whether the NICs' drivers adapt their receive interrupts; null on vm", "", "vm"
+            "adaptive_rx", "text", "whether the NICs' drivers adapt their receive interrupts; null on vm and lab",
+            "", REAL_TIME,
         ),
         axis=Axis(
             "adaptive rx", phrase="adaptive rx {}", phrases={"off": "fixed interrupts", "on": "adaptive interrupts"}
@@ -492,7 +495,9 @@ ROWS = (
         "nic.gro", NAME, "--gro", SENDER,
         "Whether received packets that wait for the same interrupt are merged (GRO): on or off.",
         default="on", only_on="virtual",
-        column=FieldColumn("gro", "text", "whether packets of an interrupt are merged; null on vm", "", "vm"),
+        column=FieldColumn(
+            "gro", "text", "whether packets of an interrupt are merged; null on vm and lab", "", REAL_TIME
+        ),
         axis=Axis("GRO", phrase="GRO {}"),
     ),
     Field(
@@ -501,7 +506,8 @@ ROWS = (
         "1024, QEMU's virtio-net 256.",
         if_absent="any number", min=1, max=65536, only_on="virtual", instead="none",
         column=FieldColumn(
-            "rx_ring_packets", "integer", "packets that the ring of a NIC holds; null: any number, and on vm", "", "vm"
+            "rx_ring_packets", "integer", "packets that the ring of a NIC holds; null: any number, and on vm and lab",
+            "", REAL_TIME,
         ),
         axis=Axis("rx ring", "receive ring [packets]", "ring of {}"),
     ),
@@ -510,7 +516,8 @@ ROWS = (
         "Time from sending a packet until it is freed; TCP small queues wait for it.",
         default="5us", min=0, max=1_000_000_000, only_on="virtual",
         column=FieldColumn(
-            "tx_completion_us", "number", "time from sending a packet until it is freed, us; null on vm", "us", "vm"
+            "tx_completion_us", "number", "time from sending a packet until it is freed, us; null on vm and lab",
+            "us", REAL_TIME,
         ),
         axis=Axis("tx completion", "transmit completion [us]"),
     ),
@@ -520,7 +527,8 @@ ROWS = (
         "and newer; over IPv6 5.19 and newer).",
         default="65.536kB", min=4096, max=524_280, only_on="virtual",
         column=FieldColumn(
-            "tso_max_bytes", "integer", "largest TSO packet that the sender's NIC takes, bytes; null on vm", "B", "vm"
+            "tso_max_bytes", "integer", "largest TSO packet that the sender's NIC takes, bytes; null on vm and lab",
+            "B", REAL_TIME,
         ),
         axis=Axis("TSO up to", "largest TSO packet [bytes]"),
     ),
@@ -530,7 +538,7 @@ ROWS = (
         if_absent="its work takes no time", min=10**6, max=10**11, only_on="virtual", instead="none",
         column=FieldColumn(
             "cpu_mhz", "number",
-            "frequency of the sender's modelled CPU, MHz; null on vm, and where its work took no time", "MHz",
+            "frequency of the sender's modelled CPU, MHz; null on vm and lab, and where its work took no time", "MHz",
         ),
         axis=Axis("CPU", "frequency of the sender's CPU [MHz]"),
     ),
@@ -577,7 +585,7 @@ ROWS = (
         "CPU time of each system call of a program. What it computes itself takes none.",
         default="1us", min=100, max=1_000_000_000, only_on="virtual",
         column=FieldColumn(
-            "call_us", "number", "CPU time of each system call of a program, us; null without programs", "us", "vm"
+            "call_us", "number", "CPU time of each system call of a program, us; null without programs", "us", REAL_TIME
         ),
         axis=Axis("call time", "CPU time of a system call [us]"),
     ),
@@ -608,18 +616,25 @@ ROWS = (
     ),
     Field(
         "backend", NAME, "--backend", RUNS,
-        "What measures: virtual (real Linux kernels in virtual time) or vm (real VMs; needs root). A list measures on "
-        "both, one after the other.",
+        "What measures: virtual (real Linux kernels in virtual time), vm (real VMs; needs root) or lab (your own "
+        "hosts, which --hosts names). A list measures on each, one after the other.",
         default="virtual",
-        column=FieldColumn("backend", "text", "virtual or vm"),
+        column=FieldColumn("backend", "text", "virtual, vm or lab"),
         axis=Axis("backend"),
+    ),
+    Field(
+        "hosts", FILE, "--hosts", RUNS,
+        "File that names the hosts to measure on, which are reached by ssh: sender, receiver, path and hypervisor "
+        "(docs/lab.md).",
+        if_absent="none", only_on="lab", instead="none", is_axis=False,
+        column=FieldColumn("hosts", "text", "file that named the hosts; null on virtual and vm"),
     ),
     Field(
         "kernel", NAME, "--kernel", RUNS,
         "Kernel of the sender. On virtual virtual-6.12, or one that you have built (`brobust kernel`). On vm "
         "debian-6.12, debian-6.1, host, a release in /boot, or BZIMAGE:MODULE_DIRECTORY; with accelerator uml one that "
-        "ends with -realtime.",
-        default="virtual-6.12", default_on={"vm": "debian-6.12"},
+        "ends with -realtime. On lab host: whatever the sender runs.",
+        default="virtual-6.12", default_on={"vm": "debian-6.12", "lab": "host"},
         column=FieldColumn("kernel", "text", "sender's kernel, as --kernel names it"),
         axis=Axis("kernel"),
     ),
@@ -629,7 +644,7 @@ ROWS = (
         "else tcg), or uml: kernels as processes in real time, without QEMU and KVM.",
         default="auto", only_on="vm",
         column=FieldColumn(
-            "accelerator", "text", "kvm, tcg or uml; null on virtual", null_on="virtual", from_backend=True
+            "accelerator", "text", "kvm, tcg or uml; null on virtual", null_on=("virtual",), from_backend=True
         ),
         axis=Axis("accelerator"),
     ),

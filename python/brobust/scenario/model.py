@@ -51,6 +51,7 @@ class Scenario(Table):
     backend: types.Backend = described("backend")
     kernel: str = described("kernel", min_length=1)
     accelerator: types.Accelerator = described("accelerator")
+    hosts: str | None = described("hosts")
     qdisc: types.Qdisc = described("qdisc")
     tso_sizing: types.TsoSizing = described("tso_sizing")
     pacing: types.Pacing = described("pacing")
@@ -136,6 +137,8 @@ class Scenario(Table):
             del fields["path"]["second_bandwidth"], fields["path"]["second_buffer"]
         if self.path.ip_version == FIELDS["path.ip_version"].default:
             del fields["path"]["ip_version"]
+        if self.hosts is None:
+            del fields["hosts"]
         for group, of_group in zip(self.flows, fields["flows"], strict=True):
             if group.bytes is None:
                 del of_group["bytes"]

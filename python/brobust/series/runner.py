@@ -38,7 +38,7 @@ def remaining(grid: Grid, dataset: Dataset) -> list[Run]:
 
 
 def _order(run: Run) -> tuple[str, str, str]:
-    return run.scenario.backend, run.scenario.kernel, run.scenario.accelerator
+    return run.scenario.backend, run.scenario.kernel, run.scenario.hosts or run.scenario.accelerator
 
 
 def measure(
@@ -77,7 +77,7 @@ def _on_this_host(runs: Sequence[Run], dataset: Dataset, announce: Callable[[str
         with backends.opened(name, announce) as backend:
             for record in backend.calibrate([run.scenario for run in group]):
                 dataset.note_calibration(record)
-            if name in backends.ON_HOST:
+            if name in backends.ALONE:
                 yield from _one_by_one(backend, group, announce)
             else:
                 yield from side_by_side(backend, group, announce, jobs or backend.parallel)
@@ -104,11 +104,11 @@ def check_jobs(jobs: int | None, scenarios: Sequence[Scenario], cluster: str | N
     cluster."""
     if cluster is not None and jobs is not None:
         raise BadInput("--jobs: a cluster measures as many runs at a time as its workers have threads; omit --jobs")
-    if cluster is not None and (here := sorted({scenario.backend for scenario in scenarios} & backends.ON_HOST)):
-        raise BadInput(f"--cluster: backend {here[0]} measures only on this host; omit --cluster")
+    if cluster is not None and (here := sorted({scenario.backend for scenario in scenarios} & backends.ALONE)):
+        raise BadInput(f"--cluster: backend {here[0]} measures only from this host; omit --cluster")
     if jobs is not None and jobs < 1:
         raise BadInput(f"--jobs: {jobs} is not allowed: give 1 or more")
-    alone = sorted({scenario.backend for scenario in scenarios} & backends.ON_HOST)
+    alone = sorted({scenario.backend for scenario in scenarios} & backends.ALONE)
     if jobs is not None and jobs > 1 and alone:
         raise BadInput(f"--jobs: {jobs} is not allowed: backend {alone[0]} measures one run at a time; give 1")
 

@@ -29,6 +29,15 @@ class WhatIf:
     cpu_frequency: str | None = None
     adaptive_rx: str = "off"
 
+    def in_words(self) -> str:
+        """Return the options that ask for it, or `none`."""
+        words = [
+            f"--added-rtt {self.added_rtt}ns" if self.added_rtt else "",
+            f"--cpu-frequency {self.cpu_frequency}" if self.cpu_frequency else "",
+            f"--adaptive-rx {self.adaptive_rx}" if self.adaptive_rx != "off" else "",
+        ]
+        return " ".join(filter(None, words)) or "none"
+
 
 def replay_in_virtual_time(recorded: Dataset, what_if: WhatIf = WhatIf()) -> Iterator[tuple[str, api.Result]]:
     """Repeat each measured run of a VM dataset in virtual time. Yield the run's id and the result, in order."""

@@ -1,4 +1,5 @@
-"""Talk to the agent in a guest (crates/guest): JSON lines over a virtio-serial port.
+"""Talk to the agent in a guest, or on a host of backend lab (crates/guest): JSON lines, over a virtio-serial port or
+ssh.
 
 Several requests may be under way at once; a thread reads the replies and hands each to the caller that waits for it.
 """
@@ -11,6 +12,7 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
@@ -26,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Output:
-    """The exit status and the output of a command in a guest."""
+    """The exit status and the output of a command."""
 
     status: int
     stdout: str
@@ -34,10 +36,13 @@ class Output:
 
 
 class Agent:
-    """A connection to the agent of one guest. Times are in seconds."""
+    """A connection to the agent of one machine. Times are in seconds."""
 
-    def __init__(self, name: str, wire: socket.socket):
+    def __init__(self, name: str, wire: socket.socket, when_lost: str = "it died"):
+        """`name`: what refusals call the machine, such as "sender guest". `when_lost`: what they say when the
+        connection ends."""
         self.name = name
+        self._when_lost = when_lost
         self._socket = wire
         self._lost = ""
         self._ids = itertools.count(1)
@@ -57,18 +62,22 @@ class Agent:
         deadline = time.monotonic() + timeout
         while True:
             try:
-                self._ask({"ping": True}, 0.5)
+                self.ping(0.5)
                 return
             except RunFailed:
                 if time.monotonic() >= deadline:
                     raise
+
+    def ping(self, timeout: float) -> None:
+        """Wait until the agent answers; raise RunFailed if it does not within this time."""
+        self._ask({"ping": True}, timeout)
 
     def run(self, *argv: str, timeout: float = 30) -> str:
         """Run a command to its end and return what it printed; if it fails, raise RunFailed with its last line."""
         output = self.try_run(*argv, timeout=timeout)
         if output.status != 0:
             last = (output.stderr.strip() or output.stdout.strip() or "no message").splitlines()[-1]
-            raise RunFailed(f"{self.name} guest: `{' '.join(argv)}` failed with status {output.status}: {last}")
+            raise RunFailed(f"{self.name}: `{' '.join(argv)}` failed with status {output.status}: {last}")
         return output.stdout
 
     def try_run(self, *argv: str, timeout: float = 30) -> Output:
@@ -76,17 +85,22 @@ class Agent:
         return self._output(self._ask({"argv": list(argv), "timeout_s": timeout}, timeout + 10))
 
     def spawn(self, *argv: str) -> int:
-        """Start a command and return its process id in the guest."""
+        """Start a command and return its process id there."""
         reply = self._ask({"argv": list(argv), "spawn": True}, 30)
         return self._field(reply, "pid", int)
 
     def wait(self, pid: int, timeout: float) -> Output:
-        """Wait for a spawned command. Nothing polls, so waiting costs the guest no CPU time."""
+        """Wait for a spawned command. Nothing polls, so waiting costs the machine no CPU time."""
         return self._output(self._ask({"wait": pid, "timeout_s": timeout}, timeout + 10))
 
     def kill(self, pid: int) -> None:
         """Kill a spawned command."""
         self._ask({"kill": pid}, 10)
+
+    def record(self, change: str, *undo: str) -> None:
+        """Have the agent undo a change by this command when it ends, however it ends. Call this before the change is
+        made. `undo` must succeed where nothing is left to undo."""
+        self._ask({"change": change, "undo": list(undo)}, 10)
 
     def close(self) -> None:
         """Close the connection and end its thread."""
@@ -98,7 +112,7 @@ class Agent:
 
     def _output(self, reply: dict[str, Any]) -> Output:
         if reply.get("truncated"):
-            raise RunFailed(f"{self.name} guest: a command printed more than 64 MiB, the most that its agent keeps")
+            raise RunFailed(f"{self.name}: a command printed more than 64 MiB, the most that its agent keeps")
         return Output(
             self._field(reply, "status", int), self._field(reply, "stdout", str), self._field(reply, "stderr", str)
         )
@@ -107,7 +121,7 @@ class Agent:
         """Return a field of a reply, or refuse the reply: what a guest sends cannot be trusted."""
         value = reply.get(name)
         if not isinstance(value, kind):
-            raise RunFailed(f"{self.name} guest: its agent answered without {name}")
+            raise RunFailed(f"{self.name}: its agent answered without {name}")
         return value
 
     def _ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
@@ -115,24 +129,24 @@ class Agent:
         future: Future[dict[str, Any]] = Future()
         with self._lock:
             if self._lost:
-                raise RunFailed(f"{self.name} guest: {self._lost}")
+                raise RunFailed(f"{self.name}: {self._lost}")
             self._waiting[number] = future
             try:
                 self._socket.sendall(json.dumps({"id": number, **request}).encode() + b"\n")
             except OSError as error:
-                raise RunFailed(f"{self.name} guest: its agent is gone ({error})") from None
+                raise RunFailed(f"{self.name}: its agent is gone ({error})") from None
         try:
             reply = future.result(timeout)
         except FutureTimeout:
-            raise RunFailed(f"{self.name} guest: no answer within {timeout:g} s to {_brief(request)}") from None
+            raise RunFailed(f"{self.name}: no answer within {timeout:g} s to {_brief(request)}") from None
         finally:
             self._waiting.pop(number, None)
         if "error" in reply:
-            raise RunFailed(f"{self.name} guest: {_brief(request)}: {reply['error']}")
+            raise RunFailed(f"{self.name}: {_brief(request)}: {reply['error']}")
         return reply
 
     def _read(self) -> None:
-        lost = "it died"
+        lost = self._when_lost
         try:
             with self._socket.makefile("rb") as lines:
                 while line := lines.readline(MAX_REPLY_BYTES):
@@ -147,7 +161,7 @@ class Agent:
             waiting = list(self._waiting.values())
         for future in waiting:
             if not future.done():
-                future.set_exception(RunFailed(f"{self.name} guest: {lost}"))
+                future.set_exception(RunFailed(f"{self.name}: {lost}"))
 
     def _answer(self, line: bytes) -> None:
         try:
@@ -158,6 +172,32 @@ class Agent:
         future = self._waiting.get(number) if isinstance(number, int) else None
         if future is not None and not future.done():
             future.set_result(reply)
+
+
+class Within(Agent):
+    """The same agent, whose commands run by way of another one, such as `ip netns exec NAME`. `program`: the path on
+    that machine of the program that is `brobust-guest` in a guest, and the words before its commands."""
+
+    def __init__(self, agent: Agent, name: str, prefix: Sequence[str], program: Sequence[str]):
+        self.name = name
+        self._agent, self._prefix, self._program = agent, list(prefix), list(program)
+
+    @property
+    def is_lost(self) -> bool:
+        return self._agent.is_lost
+
+    def record(self, change: str, *undo: str) -> None:
+        self._agent.record(f"{change} of {self.name}", *self._prefix, *undo)
+
+    def close(self) -> None:
+        """Do nothing: the connection is the other one's."""
+
+    def _ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
+        if "argv" in request:
+            program, *arguments = request["argv"]
+            first = self._program if program == "brobust-guest" else [program]
+            request = {**request, "argv": [*self._prefix, *first, *arguments]}
+        return self._agent._ask(request, timeout)
 
 
 def _brief(request: dict[str, Any]) -> str:

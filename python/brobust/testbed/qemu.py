@@ -80,7 +80,7 @@ class Guest:
         assert process.stderr is not None
         self._stderr = Console(f"{config.name}-qemu", os.dup(process.stderr.fileno()))
         process.stderr.close()
-        self.agent = Agent(config.name, wires.agent)
+        self.agent = Agent(f"{config.name} guest", wires.agent)
         self.vcpu_threads: list[int] = []
 
     @classmethod

@@ -31,14 +31,15 @@ def run(
     groups: tuple[Flows, ...],
     duration_s: float,
     begin: Callable[[], object] = lambda: None,
+    address: str = RECEIVER,
 ) -> list[iperf3.FlowResult]:
     """Run all groups of flows at once and return one result per flow, in order. `begin` is called just before the
-    first flow starts."""
-    # Nothing is cleaned up after a failure, because the caller shuts down guests that failed a run.
+    first flow starts. `address` is the receiver's."""
+    # Nothing is cleaned up after a failure, because the caller ends the agents of a failed run, and all they started.
     servers = [receiver.spawn(*_server(FIRST_PORT + number)) for number in range(len(groups))]
     _wait_listening(receiver, len(groups))
     begin()
-    clients = [sender.spawn(*_client(FIRST_PORT + n, group, duration_s)) for n, group in enumerate(groups)]
+    clients = [sender.spawn(*_client(address, FIRST_PORT + n, group, duration_s)) for n, group in enumerate(groups)]
     results: list[iperf3.FlowResult] = []
     for group, client, server in zip(groups, clients, servers, strict=True):
         sent = sender.wait(client, duration_s + GRACE_SECONDS).stdout
@@ -98,7 +99,7 @@ def udp_mbps(sender: Agent, receiver: Agent, rate_bps: int, seconds: float) -> f
 
 
 def versions(agent: Agent) -> str:
-    """Return the version of iperf3 in a guest, such as `3.12`."""
+    """Return the version of iperf3 there, such as `3.12`."""
     return agent.run("iperf3", "--version").split()[1]
 
 
@@ -106,12 +107,12 @@ def _server(port: int) -> list[str]:
     return ["iperf3", "-s", "-1", "-J", "-i", f"{INTERVAL_SECONDS:g}", "-p", str(port)]
 
 
-def _client(port: int, group: Flows, duration_s: float) -> list[str]:
+def _client(address: str, port: int, group: Flows, duration_s: float) -> list[str]:
     seconds = duration_s - group.start / 1e9
     # iperf3 accepts only whole seconds.
     control = cc_names.name_of(group.cc)
     command = (
-        f"exec iperf3 -c {RECEIVER} -p {port} -C {control} -P {group.count} -t {max(1, round(seconds))} "
+        f"exec iperf3 -c {address} -p {port} -C {control} -P {group.count} -t {max(1, round(seconds))} "
         f"-J -i {INTERVAL_SECONDS:g}{_paced_by_application(group)}"
     )
     return ["bash", "-c", f"sleep {group.start / 1e9:g}; {command}" if group.start else command]

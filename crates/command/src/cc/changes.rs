@@ -1,9 +1,10 @@
 //! Loads a control and makes it a default, and undoes both.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use brobust_ccload as ccload;
-use brobust_host::guardian::{self, Guardian};
+use brobust_host::guardian::{self, Guardian, THIS_PROGRAM};
 use brobust_host::namespaces::{self, Namespace};
 use brobust_host::{Owner, Refusal, Result};
 
@@ -123,9 +124,7 @@ fn abandoned_journals() -> Vec<Journal> {
 
 /// Starts a process that undoes the trial of this control if our process ends without having done so.
 pub fn start_guardian(name: &str) -> Result<Guardian> {
-    let program = std::env::current_exe()
-        .map_err(|error| Refusal::missing_support(format!("/proc/self/exe cannot be read: {error}")))?;
-    Guardian::start(&program, &["guard", "trial", name, &Owner::current().to_string()])
+    Guardian::start(Path::new(THIS_PROGRAM), &["guard", "trial", name, &Owner::current().to_string()])
 }
 
 /// In the guardian: waits until the process that started it has ended, then undoes its trial if it is still loaded.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use brobust_contention::{clock, Recorder, Recording};
+use brobust_host::guardian::THIS_PROGRAM;
 use brobust_host::threads::{set_cpus, SavedThread};
 use brobust_host::{refuse_held, refuse_without_spare, Kind, Refusal, Result, Runtime, Session};
 
@@ -13,7 +14,7 @@ use super::report::{End, Report};
 use super::request::{Driver, Request};
 use super::screen::Screen;
 use super::vcpus::Machine;
-use crate::{files, interrupt, Stop};
+use crate::{interrupt, Stop};
 
 /// Ordinary threads, the kernel's among them, still get a thousandth of a CPU beside 64 of these (kernel/sched/core.c,
 /// sched_prio_to_weight: 9548 to 1024).
@@ -102,9 +103,7 @@ pub fn contend(task: &Task<'_>, screen: &mut Screen) -> std::result::Result<Repo
     // Longer than starting and ending may take; while it lasts, something is said every second.
     let silence = STUCK + Duration::from_nanos(10 * request.period_ns());
     interrupt::catch();
-    let program = std::env::current_exe()
-        .map_err(|error| Refusal::missing_support(format!("this program's own file: {}", files::reason(&error))))?;
-    let mut session = Session::start(Runtime::of_environment(), &program, true, Some(silence))?;
+    let mut session = Session::start(Runtime::of_environment(), Path::new(THIS_PROGRAM), true, Some(silence))?;
     let outcome = hold(&mut session, &task, screen);
     let ended = session.end();
     match (outcome, ended) {

@@ -5,6 +5,9 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStderr, ChildStdin, ChildStdout, Stdio};
 
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+
 use super::protocol::Command;
 
 pub struct Child {
@@ -19,10 +22,16 @@ pub struct Child {
 impl Child {
     /// Starts a command in a process group of its own, so that its children can be signalled with it.
     ///
-    /// The caller keeps others from reaping the command until this returns: a process that is reaped has no pidfd.
-    pub fn start(command: &Command) -> Result<Child, String> {
+    /// The caller keeps others from reaping the command until this returns: a process that is reaped has no pidfd. With
+    /// `ends_with_us` the kernel kills it when the calling thread ends.
+    pub fn start(command: &Command, ends_with_us: bool) -> Result<Child, String> {
         let program = &command.argv[0];
-        let mut child = std::process::Command::new(program)
+        let mut starting = std::process::Command::new(program);
+        if ends_with_us {
+            // SAFETY: prctl is safe to call between fork and exec.
+            unsafe { starting.pre_exec(|| Ok(prctl::set_pdeathsig(Signal::SIGKILL)?)) };
+        }
+        let mut child = starting
             .args(&command.argv[1..])
             .stdin(if command.stdin.is_empty() { Stdio::null() } else { Stdio::piped() })
             .stdout(Stdio::piped())

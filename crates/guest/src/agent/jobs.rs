@@ -19,6 +19,8 @@ use super::protocol::{Command, Outcome};
 pub struct Jobs {
     table: Mutex<Table>,
     changed: Condvar,
+    /// Whether the kernel kills every command when the agent ends, however that ends.
+    end_with_us: bool,
 }
 
 #[derive(Default)]
@@ -26,6 +28,8 @@ struct Table {
     jobs: HashMap<i32, Job>,
     /// Number of commands started, by which the reaper tells whether one was started since it last looked.
     started: u64,
+    /// Whether no command will follow: from then on our children are not ours to reap.
+    is_closed: bool,
 }
 
 #[derive(Default)]
@@ -37,8 +41,8 @@ struct Job {
 }
 
 impl Jobs {
-    pub fn start() -> Arc<Jobs> {
-        let jobs = Arc::new(Jobs { table: Mutex::default(), changed: Condvar::new() });
+    pub fn start(end_with_us: bool) -> Arc<Jobs> {
+        let jobs = Arc::new(Jobs { table: Mutex::default(), changed: Condvar::new(), end_with_us });
         let reaper = Arc::clone(&jobs);
         thread::spawn(move || reaper.reap());
         jobs
@@ -48,7 +52,10 @@ impl Jobs {
     pub fn spawn(&self, command: &Command) -> Result<Child, String> {
         // Started under the lock: the reaper must not see the end of a command that is not in the table yet.
         let mut table = self.lock();
-        let child = Child::start(command)?;
+        if table.is_closed {
+            return Err("the agent is ending".to_owned());
+        }
+        let child = Child::start(command, self.end_with_us)?;
         table.jobs.insert(child.pid(), Job::default());
         table.started += 1;
         self.changed.notify_all();
@@ -122,6 +129,28 @@ impl Jobs {
         }
     }
 
+    /// Kills every command with its children, and waits up to a second until they have been reaped. Then no child is
+    /// reaped any more, so that whoever starts one can wait for it.
+    pub fn close(&self) {
+        let deadline = Instant::now() + Duration::from_secs(1);
+        let mut table = self.lock();
+        let running = |table: &Table| -> Vec<i32> {
+            table.jobs.iter().filter(|(_, job)| job.status.is_none()).map(|(pid, _)| *pid).collect()
+        };
+        for pid in running(&table) {
+            // SAFETY: a plain system call. Nobody has reaped the command, so its group is still its own.
+            unsafe { libc::kill(-pid, libc::SIGKILL) };
+        }
+        while !running(&table).is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            (table, _) = self.changed.wait_timeout(table, left).unwrap_or_else(PoisonError::into_inner);
+        }
+        table.is_closed = true;
+    }
+
     /// Reaps every child for as long as the agent lives: our commands and, where we are pid 1, orphans of other
     /// processes.
     fn reap(&self) {
@@ -129,24 +158,33 @@ impl Jobs {
             let seen = self.lock().started;
             // WNOWAIT only looks. The child is reaped while we hold the table, so that `kill` never hits a reused pid.
             match waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
-                Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, _, _)) => self.take(pid),
+                Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, _, _)) => {
+                    if !self.take(pid) {
+                        return;
+                    }
+                }
                 Err(Errno::ECHILD) => self.sleep_until_start_after(seen),
                 _ => {}
             }
         }
     }
 
-    fn take(&self, pid: Pid) {
+    /// Reaps a child. Returns false if that is no longer ours to do.
+    fn take(&self, pid: Pid) -> bool {
         let mut table = self.lock();
+        if table.is_closed {
+            return false;
+        }
         let status = match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
             Ok(WaitStatus::Exited(_, status)) => status,
             Ok(WaitStatus::Signaled(_, signal, _)) => -(signal as i32),
-            _ => return,
+            _ => return true,
         };
         if let Some(job) = table.jobs.get_mut(&pid.as_raw()) {
             job.status = Some(status);
             self.changed.notify_all();
         }
+        true
     }
 
     fn sleep_until_start_after(&self, seen: u64) {

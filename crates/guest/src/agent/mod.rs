@@ -1,4 +1,4 @@
-//! The agent runs commands for the host, which asks over a virtio-serial port.
+//! The agent runs commands for brobust, which asks from the host over a virtio-serial port, or by ssh.
 //!
 //! Requests and replies are JSON objects, one per line. Every request gets exactly one reply, which has its `id`.
 //! Replies come in the order in which requests finish: one that waits never delays another.
@@ -21,9 +21,30 @@ use jobs::Jobs;
 use port::{Port, Session};
 use protocol::{Action, Reply, Request};
 
+pub use protocol::Change;
+
+/// Writes down how a change is undone, or says why it cannot.
+type Record<'a> = &'a dyn Fn(Change) -> std::result::Result<(), String>;
+
+/// Serves who asks over our standard input and output, until that ends or says nothing for `silence`. `alive` is called
+/// for every request. Then all commands that still run are killed.
+pub fn serve_standard(silence: Duration, record: Record<'_>, alive: &dyn Fn()) -> Result<()> {
+    let jobs = Jobs::start(true);
+    let mut port = Port::standard(silence)?;
+    let session = port.next_session()?;
+    while let Some(line) = port.next_line()? {
+        alive();
+        serve_line(&line, &jobs, &session, record);
+    }
+    session.end();
+    jobs.close();
+    Ok(())
+}
+
 /// Serves the port until the process is killed. Returns only if the port cannot be opened.
 pub fn serve(path: &Path) -> Result<()> {
-    let jobs = Jobs::start();
+    let jobs = Jobs::start(false);
+    let refuse = |_: Change| Err("this machine is thrown away, so nothing is recorded".to_owned());
     let mut port = Port::open(path)?;
     loop {
         let session = port.next_session()?;
@@ -31,7 +52,7 @@ pub fn serve(path: &Path) -> Result<()> {
             if line.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
-            serve_line(&line, &jobs, &session);
+            serve_line(&line, &jobs, &session, &refuse);
         }
         // The next host numbers its requests from the start again, so it must not get replies meant for this one.
         session.end();
@@ -39,13 +60,17 @@ pub fn serve(path: &Path) -> Result<()> {
 }
 
 /// Answers a request that needs no waiting at once, and any other in a thread of its own.
-fn serve_line(line: &[u8], jobs: &Arc<Jobs>, session: &Arc<Session>) {
+fn serve_line(line: &[u8], jobs: &Arc<Jobs>, session: &Arc<Session>, record: Record<'_>) {
     let Request { id, action } = match protocol::parse(line) {
         Ok(request) => request,
         Err(bad) => return session.send(&Reply::error(bad.id, bad.reason)),
     };
     match action {
         Action::Ping => session.send(&Reply::pong(id, seconds(ClockId::CLOCK_BOOTTIME), monotonic_ns())),
+        Action::Record(change) => session.send(&match record(change) {
+            Ok(()) => Reply::recorded(id),
+            Err(error) => Reply::error(id, error),
+        }),
         Action::Kill { pid, signal } => session.send(&match jobs.kill(pid, signal) {
             Ok(killed) => Reply::killed(id, killed),
             Err(error) => Reply::error(id, error),

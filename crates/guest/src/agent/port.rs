@@ -1,4 +1,4 @@
-//! The line to the host: a virtio-serial port, a tty, or a listening unix socket.
+//! The line to the host: a virtio-serial port, a tty, a listening unix socket, or standard input and output.
 //!
 //! While no host is connected, a virtio port (drivers/char/virtio_console.c) answers read with 0 and poll with POLLHUP
 //! at once, so a loop of either would use up the guest's CPU. When the host opens the port, the port's wait queue is
@@ -10,7 +10,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -48,11 +48,17 @@ pub struct Port {
 enum Origin {
     Device(PathBuf),
     Socket(UnixListener),
+    /// Standard input and output, and the longest silence on the former.
+    Standard(Duration),
 }
 
 /// An open line. A virtio port stays open from host to host, since we can wait for the next one only while it is open.
 struct Stream {
     file: File,
+    /// What is written to, where that is another file.
+    out: Option<File>,
+    /// Who says nothing for so long has gone.
+    silence: Option<Duration>,
     readable: Epoll,
     stays_open: bool,
     write: Mutex<()>,
@@ -76,6 +82,11 @@ impl Port {
         Ok(Port { origin, stream: None, unread: Vec::new() })
     }
 
+    /// Our standard input and output. There is one session; it ends after `silence`, too.
+    pub fn standard(silence: Duration) -> Result<Port> {
+        Ok(Port { origin: Origin::Standard(silence), stream: None, unread: Vec::new() })
+    }
+
     /// Blocks until a host is connected. A device counts as connected until it says otherwise.
     pub fn next_session(&mut self) -> Result<Arc<Session>> {
         self.unread.clear();
@@ -89,6 +100,7 @@ impl Port {
                 Arc::new(Stream::new(File::from(std::os::fd::OwnedFd::from(stream)), false)?)
             }
             (None, Origin::Device(path)) => Arc::new(open_device(path)?),
+            (None, Origin::Standard(silence)) => Arc::new(open_standard(*silence)?),
         };
         self.stream = Some(Arc::clone(&stream));
         Ok(Arc::new(Session { stream, connected: AtomicBool::new(true) }))
@@ -127,13 +139,14 @@ impl Stream {
         readable
             .add(&file, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0))
             .context("cannot wait for the port")?;
-        Ok(Stream { file, readable, stays_open, write: Mutex::new(()) })
+        Ok(Stream { file, out: None, silence: None, readable, stays_open, write: Mutex::new(()) })
     }
 
     /// Blocks until something has been appended to `into`. Returns false if the host has gone.
     fn read_more(&self, into: &mut Vec<u8>) -> bool {
         let mut chunk = [0; 32 * 1024];
         let mut away_since = None;
+        let silent_since = Instant::now();
         loop {
             match (&self.file).read(&mut chunk) {
                 Ok(0) if self.stays_open => {
@@ -150,7 +163,8 @@ impl Stream {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     away_since = None;
-                    if self.sleep(None).is_err() {
+                    let left = self.silence.map(|silence| silence.saturating_sub(silent_since.elapsed()));
+                    if left.is_some_and(|left| left.is_zero()) || self.sleep(left).is_err() {
                         return false;
                     }
                 }
@@ -172,9 +186,13 @@ impl Stream {
         }
     }
 
+    fn out(&self) -> &File {
+        self.out.as_ref().unwrap_or(&self.file)
+    }
+
     /// Waits until the port takes more, or says that no host is connected.
     fn wait_writable(&self) -> Writable {
-        let mut fds = [PollFd::new(self.file.as_fd(), PollFlags::POLLOUT)];
+        let mut fds = [PollFd::new(self.out().as_fd(), PollFlags::POLLOUT)];
         match poll(&mut fds, PollTimeout::NONE) {
             Ok(_) => match fds[0].revents() {
                 Some(now) if !now.intersects(PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL) => {
@@ -200,7 +218,7 @@ impl Session {
         let _one_at_a_time = lock(&self.stream.write);
         let mut rest = &line[..];
         while !rest.is_empty() && self.connected.load(Ordering::Relaxed) {
-            match (&self.stream.file).write(rest) {
+            match self.stream.out().write(rest) {
                 Ok(written) => rest = &rest[written..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => match self.stream.wait_writable() {
@@ -228,6 +246,15 @@ fn listen(path: &Path) -> Result<UnixListener> {
         fs::remove_file(path).with_context(|| format!("cannot replace the socket {}", path.display()))?;
     }
     UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))
+}
+
+fn open_standard(silence: Duration) -> Result<Stream> {
+    let file =
+        |fd: BorrowedFd| fd.try_clone_to_owned().map(File::from).context("cannot open standard input and output");
+    let mut stream = Stream::new(file(io::stdin().as_fd())?, false)?;
+    stream.silence = Some(silence);
+    stream.out = Some(file(io::stdout().as_fd())?);
+    Ok(stream)
 }
 
 fn open_device(path: &Path) -> Result<Stream> {

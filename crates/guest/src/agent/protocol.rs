@@ -30,7 +30,17 @@ pub enum Action {
         pid: i32,
         signal: i32,
     },
+    /// Write down how a change is undone, before it is made.
+    Record(Change),
     Ping,
+}
+
+/// A change of this machine that is about to be made, and the command that undoes it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Change {
+    /// What is changed, for people.
+    pub what: String,
+    pub undo: Vec<String>,
 }
 
 pub struct Command {
@@ -59,6 +69,8 @@ struct Fields {
     wait: Option<i32>,
     kill: Option<i32>,
     signal: Option<i32>,
+    change: Option<String>,
+    undo: Option<Vec<String>>,
     #[serde(default)]
     ping: bool,
 }
@@ -76,6 +88,17 @@ pub fn parse(line: &[u8]) -> Result<Request, BadRequest> {
 
 fn action(fields: Fields) -> Result<Action, String> {
     let timeout = fields.timeout_s.map(duration).transpose()?;
+    if let (Some(what), Some(undo), None, None, None, false) =
+        (&fields.change, &fields.undo, &fields.argv, fields.wait, fields.kill, fields.ping)
+    {
+        return match undo.is_empty() {
+            false => Ok(Action::Record(Change { what: what.clone(), undo: undo.clone() })),
+            true => Err("undo is empty: it must name a program".into()),
+        };
+    }
+    if fields.change.is_some() || fields.undo.is_some() {
+        return Err("a change comes with undo, and with nothing else".into());
+    }
     match (fields.argv, fields.wait, fields.kill, fields.ping) {
         (Some(argv), None, None, false) => {
             if argv.is_empty() {
@@ -92,7 +115,7 @@ fn action(fields: Fields) -> Result<Action, String> {
         (None, Some(pid), None, false) => Ok(Action::Wait { pid, timeout: timeout.unwrap_or(DEFAULT_TIMEOUT) }),
         (None, None, Some(pid), false) => Ok(Action::Kill { pid, signal: fields.signal.unwrap_or(libc::SIGTERM) }),
         (None, None, None, true) => Ok(Action::Ping),
-        _ => Err("a request has exactly one of argv, wait, kill, ping".into()),
+        _ => Err("a request has exactly one of argv, wait, kill, change, ping".into()),
     }
 }
 
@@ -133,6 +156,7 @@ enum Body {
     Spawned { pid: i32 },
     Killed { killed: bool },
     Pong { uptime_s: f64, monotonic_ns: u64 },
+    Recorded { recorded: bool },
     Error { error: String },
 }
 
@@ -152,6 +176,10 @@ impl Reply {
 
     pub fn pong(id: Value, uptime_s: f64, monotonic_ns: u64) -> Self {
         Reply { id, body: Body::Pong { uptime_s, monotonic_ns } }
+    }
+
+    pub fn recorded(id: Value) -> Self {
+        Reply { id, body: Body::Recorded { recorded: true } }
     }
 
     pub fn error(id: Value, error: impl ToString) -> Self {
@@ -183,6 +211,16 @@ mod tests {
         let request = parse(br#"{"id":"a","spawn":true,"argv":["iperf3","-s"]}"#).ok().unwrap();
         assert_eq!(request.id, "a");
         assert!(matches!(request.action, Action::Spawn(Command { timeout: None, .. })));
+    }
+
+    #[test]
+    fn a_change_comes_with_the_command_that_undoes_it() {
+        let request = parse(br#"{"id":1,"change":"qdisc of eth1","undo":["tc","qdisc"]}"#).ok().unwrap();
+        let Action::Record(change) = request.action else { panic!("not a change") };
+        assert_eq!((change.what.as_str(), change.undo), ("qdisc of eth1", vec!["tc".into(), "qdisc".into()]));
+        assert_eq!(reason(r#"{"id":2,"change":"x","undo":[]}"#).0, 2);
+        assert_eq!(reason(r#"{"id":3,"change":"x"}"#).0, 3);
+        assert_eq!(reason(r#"{"id":4,"change":"x","undo":["tc"],"ping":true}"#).0, 4);
     }
 
     #[test]

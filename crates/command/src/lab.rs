@@ -1,0 +1,90 @@
+//! `brobust lab`: what backend lab runs on the hosts that it measures on, by ssh. Users do not call it.
+
+use std::cell::RefCell;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use brobust_guest::agent::{self, Change};
+use brobust_guest::{cc, sample, spin};
+use brobust_host::guardian::THIS_PROGRAM;
+use brobust_host::{Refusal, Runtime, Session, Step};
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::{output, Found};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Serve requests (JSON lines) from standard input, and undo every change when that ends
+    Agent(Agent),
+    /// Record the state of TCP sockets at fixed intervals, as JSON lines
+    Sample(sample::Options),
+    /// Load, unload and list congestion controls
+    #[command(subcommand)]
+    Cc(cc::Command),
+    /// Keep every CPU busy at idle priority until SIGTERM
+    Spin,
+}
+
+#[derive(Args)]
+pub struct Agent {
+    /// Time without a request after which whoever asked has gone, s
+    #[arg(long)]
+    silence: f64,
+    /// Do not refuse a host on which another brobust is at work
+    #[arg(long)]
+    beside_others: bool,
+    /// The directory into which this program was copied: it is removed at once
+    #[arg(long)]
+    remove: Option<PathBuf>,
+}
+
+pub fn run(command: Command) -> Found {
+    let done = match command {
+        Command::Agent(options) => return serve(&options),
+        Command::Sample(options) => sample::run(&options),
+        Command::Cc(command) => cc::run(command),
+        Command::Spin => spin::run(),
+    };
+    done.map_err(|error| Refusal::failed(format!("{error:#}")))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn serve(options: &Agent) -> Found {
+    if let Some(directory) = options.remove.as_deref().filter(|directory| is_copy(directory)) {
+        let _ = fs::remove_dir_all(directory);
+    }
+    if !nix::unistd::geteuid().is_root() {
+        return Err(Refusal::missing_support(
+            "measuring here needs root; log in as root, or let sudo need no password",
+        )
+        .into());
+    }
+    let silence = Duration::try_from_secs_f64(options.silence)
+        .map_err(|_| Refusal::bad_input(format!("--silence: {} is no time", options.silence)))?;
+    // Twice as long, since it is for an agent that is stuck itself.
+    let session =
+        Session::start(Runtime::of_environment(), Path::new(THIS_PROGRAM), options.beside_others, Some(2 * silence))?;
+    let session = RefCell::new(session);
+    let record =
+        |Change { what, undo }| session.borrow_mut().record_step(Step { what, undo }).map_err(|refusal| refusal.text);
+    // Without a guardian nothing is measured: the process ends, and with it its session.
+    let alive = || {
+        if let Err(refusal) = session.borrow_mut().say_alive() {
+            output::remark(&refusal.text);
+        }
+    };
+    output::record(&json!({"ready": format!("/proc/{}/exe", std::process::id())}))?;
+    let served = agent::serve_standard(silence, &record, &alive);
+    session.borrow_mut().end()?;
+    served.map_err(|error| Refusal::failed(format!("{error:#}")))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether this program runs from a file in that directory, which is then ours to remove.
+fn is_copy(directory: &Path) -> bool {
+    env::current_exe().is_ok_and(|program| program.parent() == Some(directory))
+}

@@ -1,0 +1,75 @@
+//! Changes that are undone by a command: of a host that backend lab measures on, whose agent is told what to do.
+
+use std::fmt;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::journal::Journal;
+use crate::{Refusal, Result};
+
+/// A command that undoes something has ended long before, or hangs.
+const PATIENCE: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(5);
+/// Where a host's tools are, whatever the environment of who undoes says.
+const TOOLS: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A change, and the command that undoes it. It is given again if it was not known to have succeeded, so it must succeed
+/// where nothing is left to undo.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// What was changed, for people.
+    pub what: String,
+    pub undo: Vec<String>,
+}
+
+impl Step {
+    /// Undoes the change, and strikes it out of the journal in this directory.
+    pub(crate) fn undo(&self, directory: &Path) -> Result<()> {
+        let cannot = |why: String| Refusal::missing_support(format!("{self} ({why})"));
+        run(&self.undo).map_err(cannot)?;
+        let mut journal = Journal::read(directory);
+        journal.steps.retain(|step| step != self);
+        journal.write(directory)
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.what)
+    }
+}
+
+fn run(command: &[String]) -> std::result::Result<(), String> {
+    let (program, arguments) = command.split_first().ok_or("no command is known that undoes it")?;
+    let mut started = Command::new(program);
+    started.args(arguments).env("PATH", TOOLS).current_dir("/");
+    started.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = started.spawn().map_err(|error| format!("{program}: {error}"))?;
+    let begun = Instant::now();
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) if begun.elapsed() < PATIENCE => sleep(POLL),
+            Ok(None) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("{program} has not ended within {} s", PATIENCE.as_secs()));
+            }
+            Err(error) => return Err(format!("{program}: {error}")),
+        }
+    };
+    if status.success() {
+        return Ok(());
+    }
+    let mut said = String::new();
+    if let Some(stderr) = child.stderr.take() {
+        let _ = stderr.take(4096).read_to_string(&mut said);
+    }
+    let last = said.trim().lines().last().unwrap_or("no reason given");
+    Err(format!("{program}: {last}"))
+}

@@ -1,0 +1,397 @@
+"""Backend `lab`: real hosts, which the user's file names and ssh reaches.
+
+Our program on each host undoes everything when its connection ends. So after a failed run all connections are closed,
+and the next run begins with hosts as they were found.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path as FilePath
+from typing import Any, TypeVar
+
+from brobust import units
+from brobust.backends.base import Announce
+from brobust.cc import names as cc_names
+from brobust.contention import verdict
+from brobust.dataset import Measured, flow_columns, scenario_columns
+from brobust.errors import BadInput, HostLost, MissingSupport, RunFailed
+from brobust.lab import hosts as hosts_file
+from brobust.lab import places, ssh
+from brobust.lab.hosts import Hosts
+from brobust.lab.places import Lab
+from brobust.lab.ssh import Connection
+from brobust.scenario import TSO_RTT_LOG, Contention, Flows, Path, Run, Scenario
+from brobust.testbed import path, samples, traffic
+from brobust.units import Buffer, show_rate, show_time
+
+CUBIC_SECONDS = 2
+MIN_CARRIED_SHARE = 0.95
+CALIBRATION_TRIES = 3
+# A path host that carried less than this part of what arrived is not on the way.
+MIN_FORWARDED_SHARE = 0.9
+# `brobust contend` says what it has found when it begins; until then it has not taken anything away.
+CONTEND_SECONDS = 1.0
+PACING_LAG = "ipv4/tcp_pacing_lag_us"
+
+T = TypeVar("T")
+
+
+def check(scenarios: Sequence[Scenario]) -> None:
+    """Refuse nothing more than what is written: the hosts are asked when the series begins."""
+
+
+class LabBackend:
+    """The hosts of one file at a time, connected when first needed."""
+
+    parallel = 1
+
+    def __init__(self, announce: Announce):
+        self._announce = announce
+        self._file = ""
+        self._hosts: Hosts
+        self._connections: dict[tuple[str, bool], Connection] = {}
+        self._lab: Lab | None = None
+        self._scenarios: Sequence[Scenario] = ()
+        self._controls: dict[str, str] = {}
+        self._iperf3 = ""
+
+    def __enter__(self) -> LabBackend:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, _: object) -> None:
+        problems = self._disconnect()
+        if problems and not isinstance(value, HostLost):
+            raise MissingSupport(f"{f'{value}; ' if value is not None else ''}{'; '.join(problems)}") from None
+
+    def stop(self) -> None:
+        """Do nothing: a run is in the main thread, where Ctrl-C ends it."""
+
+    def calibrate(self, scenarios: Sequence[Scenario]) -> list[dict[str, Any]]:
+        self._scenarios = scenarios
+        records = []
+        points = {(s.hosts or "", max(_bandwidths(s.path))) for s in scenarios}
+        for file, bandwidth in sorted(points):
+            self._announce(f"calibrating {show_rate(bandwidth)} on the hosts of {file}")
+            records.append(self._on(file, partial(self._calibrated, bandwidth)))
+        return records
+
+    def measure(self, run: Run) -> Measured:
+        return self._on(run.scenario.hosts or "", partial(self._measured, run))
+
+    def _on(self, file: str, work: Callable[[Lab], T]) -> T:
+        """Do something on the hosts of a file. If it fails they are left, and found again by who needs them next."""
+        try:
+            return work(self._connected(file))
+        except RunFailed as failure:
+            lost = [one.name for one in self._connections.values() if one.is_lost]
+            problems = self._disconnect()
+            if lost:
+                raise HostLost(f"{' and '.join(lost)} no longer answered", "let it be reached again") from None
+            raise RunFailed("; ".join([str(failure), *problems])) from None
+
+    def _connected(self, file: str) -> Lab:
+        if self._lab is not None and self._file == file:
+            return self._lab
+        self._disconnect()
+        hosts = self._hosts = hosts_file.read(file)
+        self._file = file
+        config = None if hosts.ssh_config is None else FilePath(file).parent / hosts.ssh_config
+        named = {"sender": hosts.sender, "receiver": hosts.receiver, "path": hosts.path, "hypervisor": hosts.hypervisor}
+        for name, machine in named.items():
+            if machine is not None and (key := (machine.ssh, machine.sudo)) not in self._connections:
+                self._announce(f"connecting to {machine.ssh}")
+                connection = self._connections[key] = Connection(name, machine)
+                connection.start(config, hosts.cut_after / 1e9, beside_others=name == "hypervisor")
+        with ThreadPoolExecutor(len(self._connections)) as threads:
+            try:
+                for waited in [threads.submit(one.wait_ready) for one in self._connections.values()]:
+                    waited.result()
+            except BaseException:
+                for one in self._connections.values():
+                    one.give_up()
+                raise
+        of_file = [s for s in self._scenarios if s.hosts == file]
+        try:
+            lab = places.found(hosts, self._connections)
+            places.refuse_traffic(lab, min(min(_bandwidths(s.path)) for s in of_file))
+            places.prepare(lab, of_file)
+            _check_contention(lab, of_file)
+        except RunFailed as failure:
+            if not any(one.is_lost for one in self._connections.values()):
+                raise MissingSupport(str(failure)) from None
+            raise
+        self._iperf3 = traffic.versions(lab.sender.agent)
+        self._controls = {}
+        self._lab = lab
+        return lab
+
+    def _disconnect(self) -> list[str]:
+        """Close all connections at once. Return what the hosts could not undo."""
+        connections, self._connections, self._lab = list(self._connections.values()), {}, None
+        if not connections:
+            return []
+        with ThreadPoolExecutor(len(connections)) as threads:
+            return [problem for problem in threads.map(Connection.close, connections) if problem is not None]
+
+    def _calibrated(self, bandwidth: int, lab: Lab) -> dict[str, Any]:
+        ceiling = units.goodput_ceiling_mbps(bandwidth)
+        buffer = max(64_000, Buffer(2, "bdp").bytes(bandwidth, 20_000_000))
+        measured_path = Path(bandwidth=f"{bandwidth}bit", rtt="0s", buffer=f"{buffer}B")
+        best = 0.0
+        tries = 0
+        while best < MIN_CARRIED_SHARE * ceiling:
+            if tries == CALIBRATION_TRIES:
+                raise MissingSupport(
+                    f"bandwidth: these hosts carry {best:.1f} Mbit/s of undisturbed Cubic (the best of {tries}), less "
+                    f"than 95 % of the {ceiling:.1f} that {show_rate(bandwidth)} can deliver; give a lower --bandwidth"
+                )
+            tries += 1
+            path.configure(lab.path.agent, measured_path, None, lab.devices, delays=False)
+            before = _sent_bytes(lab)
+            agents = lab.sender.agent, lab.receiver.agent
+            address = lab.hosts.receiver.address
+            flow = traffic.run(*agents, (Flows(cc="cubic"),), CUBIC_SECONDS, address=address)[0]
+            forwarded = (_sent_bytes(lab) - before) * 8 / 1e6 / CUBIC_SECONDS
+            if forwarded < MIN_FORWARDED_SHARE * flow.throughput_mbps:
+                raise MissingSupport(
+                    f"path: {forwarded:.1f} of {flow.throughput_mbps:.1f} Mbit/s went through {lab.devices.bottleneck} "
+                    f"of {lab.path.name}; set routes so that the path host is between sender and receiver"
+                )
+            steady = [rate for end, rate in flow.over_time if end > 1]
+            best = max(best, sum(steady) / len(steady) if steady else 0.0)
+        return {
+            "hosts": {
+                place.role: {
+                    "ssh": place.connection.machine.ssh, "device": place.device, **ssh.facts(place.agent)
+                } for place in lab.places
+            },
+            "bandwidth_mbps": bandwidth / 1e6, "buffer_bytes": buffer, "ceiling_mbps": round(ceiling, 3),
+            "cubic_mbps": round(best, 3), "cubic_tries": tries,
+            "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        }  # fmt: skip
+
+    def _measured(self, run: Run, lab: Lab) -> Measured:
+        s = run.scenario
+        started, clock = datetime.now(UTC), time.monotonic()
+        for group in s.flows:
+            self._ensure_loaded(lab, group.cc)
+        # Kernels before 5.18 do not have this sysctl, nor the bonus that it sets.
+        lab.sender.hold("ipv4/tcp_tso_rtt_log", str(TSO_RTT_LOG[s.tso_sizing]))
+        if not lab.sender.hold(PACING_LAG, str(s.pacing.lag // 1000)) and s.pacing.lag:
+            raise BadInput(f"pacing: {str(s.pacing)!r} needs net.ipv4.tcp_pacing_lag_us, which {lab.sender.name} lacks")
+        rtts = path.own_rtts(s)
+        path.configure(lab.path.agent, s.path, rtts, lab.devices, delays=places.needs_netem(s))
+        changes = path.changes(s, lab.devices)
+        sampler = samples.Sampler(lab.sender.agent, s)
+        agents, seconds = (lab.sender.agent, lab.receiver.agent), s.duration / 1e9
+
+        def begin() -> None:
+            if changes:
+                lab.path.agent.spawn("bash", "-c", changes)
+
+        with self._contended(lab, s.contention) as contended:
+            before = _cpu_times(lab)
+            with sampler:
+                flows = traffic.run(*agents, s.flows, seconds, begin, lab.hosts.receiver.address)
+            steal = _steal(before, _cpu_times(lab))
+        columns = flow_columns(s)
+        if len(flows) != len(columns):
+            raise RunFailed(f"iperf3 reported {len(flows)} flows instead of {len(columns)}")
+        releases = [one.agent.run("uname", "-r").strip() for one in (lab.sender, lab.path)]
+        common = {
+            **scenario_columns(run),
+            "kernel_release": releases[0],
+            "path_kernel_release": releases[1],
+            "iperf3": self._iperf3,
+            "started_at": started,
+            "wall_s": time.monotonic() - clock,
+            "steal_share": steal,
+            **(contended.columns() if s.contention.active else _undisturbed(steal, lab.hosts.sender.max_steal)),
+        }
+        undelivered = verdict.nothing_delivered(s, [flow.throughput_mbps for flow in flows])
+        if common["outcome"] == "ok" and undelivered is not None:
+            common |= {"outcome": "unfaithful", "reason": undelivered}
+        rows = [
+            {
+                **common, **of_flow, "when_idle": "spin" if s.contention.active else None,
+                "throughput_mbps": flow.throughput_mbps, "retransmits": flow.retransmits,
+                "rtt_mean_ms": flow.rtt_mean_ms, "rtt_p99_ms": flow.rtt_p99_ms,
+            }
+            for of_flow, flow in zip(columns, flows, strict=True)
+        ]  # fmt: skip
+        over_time = [
+            {"run": run.id, "flow": number, "time_s": end, "throughput_mbps": rate}
+            for number, flow in enumerate(flows)
+            for end, rate in flow.over_time
+        ]
+        return Measured(rows, over_time, sampler.rows(run.id, flows), [])
+
+    @contextmanager
+    def _contended(self, lab: Lab, requested: Contention) -> Iterator[Contended]:
+        """Take the sender's CPU away on its hypervisor while the context lasts, if that is asked for."""
+        contended = Contended()
+        if not requested.active:
+            yield contended
+            return
+        assert lab.hypervisor is not None and lab.hosts.hypervisor is not None  # refused before
+        agent = lab.hypervisor.agent
+        # A vCPU that sleeps hides part of what is taken from it.
+        spinning = lab.sender.agent.spawn("brobust-guest", "spin")
+        words = [*lab.hosts.hypervisor.which, *_of_contend(requested), "--json"]
+        holding = agent.spawn(lab.hypervisor.program, "contend", *words)
+        agent.run("sleep", f"{CONTEND_SECONDS:g}")
+        yield contended
+        agent.kill(holding)
+        ended = agent.wait(holding, 30)
+        # Not waited for: at idle priority it ends when nobody else wants the CPU.
+        lab.sender.agent.kill(spinning)
+        contended.read(lab.hypervisor.name, ended.stdout, ended.stderr)
+
+    def _ensure_loaded(self, lab: Lab, control: str) -> None:
+        """See to it that the sender's kernel has a control, with these parameters."""
+        name, agent = cc_names.name_of(control), lab.sender.agent
+        if self._controls.get(name) == control:
+            return
+        if name in cc_names.OURS:
+            if name in self._controls:
+                agent.run("brobust-guest", "cc", "unload", name, timeout=60)
+            else:
+                # By whatever undoes: our program is no file there.
+                lab.sender.connection.agent.record(
+                    f"{name} of {lab.sender.name}", "sh", "-c",
+                    f"! grep -qw {name} /proc/sys/net/ipv4/tcp_available_congestion_control || "
+                    f"exec /proc/$PPID/exe lab cc unload {name}",
+                )  # fmt: skip
+            options = [f"--param={key}={value}" for key, value in cc_names.settings_of(control)]
+            agent.run("brobust-guest", "cc", "load", name, *options, timeout=60)
+        elif name not in _available(lab):
+            lab.sender.connection.agent.record(
+                f"module tcp_{name} of {lab.sender.name}", "sh", "-c", f"modprobe -r tcp_{name} 2>/dev/null || :"
+            )
+            loaded = agent.try_run("modprobe", f"tcp_{name}")
+            if loaded.status != 0 or name not in _available(lab):
+                raise RunFailed(f"cc: the kernel of {lab.sender.name} has no {name}; it has {_available(lab)}")
+        self._controls[name] = control
+
+
+def _check_contention(lab: Lab, scenarios: Sequence[Scenario]) -> None:
+    """Refuse what `brobust contend` would refuse on the hypervisor's host."""
+    for requested in dict.fromkeys(s.contention for s in scenarios if s.contention.active):
+        assert lab.hypervisor is not None and lab.hosts.hypervisor is not None  # refused before
+        words = [*lab.hosts.hypervisor.which, *_of_contend(requested), "--dry-run"]
+        tried = lab.hypervisor.agent.try_run(lab.hypervisor.program, "contend", *words)
+        if tried.status != 0:
+            last = (tried.stderr.strip().splitlines() or ["it refused without a word"])[-1]
+            raise MissingSupport(f"{lab.hypervisor.name}: brobust contend: {last.removeprefix('brobust: ')}")
+
+
+@dataclass
+class Contended:
+    """What the sender's vCPUs got on their hypervisor."""
+
+    threads: Sequence[dict[str, Any]] = ()
+    name: str = ""
+
+    def read(self, name: str, reported: str, said: str) -> None:
+        """Read the last report of `brobust contend`; raise RunFailed with what it said if there is none."""
+        self.name = name
+        for line in reversed(reported.splitlines()):
+            report = json.loads(line)
+            if report.get("summary"):
+                self.threads = report["threads"]
+                return
+        last = (said.strip().splitlines() or ["it left no report"])[-1].removeprefix("brobust: ")
+        raise RunFailed(f"{name}: brobust contend: {last}")
+
+    def columns(self) -> dict[str, Any]:
+        """Return columns of the run record: the means over the vCPUs, of which the worst decides the outcome."""
+        reason = next((one["unfaithful"] for one in self.threads if one.get("unfaithful")), None)
+
+        def mean(key: str) -> float | None:
+            known = [one[key] for one in self.threads if one.get(key) is not None]
+            return sum(known) / len(known) if known else None
+
+        slices = [one["timeslices"]["count"] for one in self.threads if one.get("timeslices")]
+        return {
+            "outcome": "unfaithful" if reason else "ok",
+            "reason": reason,
+            "effective_share": mean("share"),
+            "effective_timeslice_ms": mean("timeslice_ms"),
+            "effective_offtime_ms": mean("offtime_ms"),
+            "asleep_share": mean("asleep_share"),
+            "timeslices": sum(slices) if slices else None,
+            "vcpu_shares": " ".join(f"{one['share']:.4f}" for one in self.threads),
+            "lost_events": sum(one.get("lost_events") or 0 for one in self.threads),
+        }
+
+
+def _undisturbed(steal: float, max_steal: float) -> dict[str, Any]:
+    """Return the columns of a run whose sender was to have its CPU whenever it wanted one."""
+    reason = None
+    if steal > max_steal:
+        reason = (
+            f"the sender was to be undisturbed, and its hypervisor gave {steal:.1%} of a CPU to others; "
+            "sender.max_steal in the hosts file says how much may be"
+        )
+    return {"outcome": "unfaithful" if reason else "ok", "reason": reason, "effective_share": 1 - steal}
+
+
+def _of_contend(c: Contention) -> list[str]:
+    """Return the options of `brobust contend` for a request."""
+    words = ["--driver", c.driver, "--share", f"{c.share:g}", "--timeslice", show_time(c.timeslice)]
+    if isinstance(c.phase, int):
+        words += ["--phase", show_time(c.phase)]
+    elif c.phase != "random":
+        words += ["--phase", c.phase]
+    for option, value in (("--start-jitter", c.start_jitter), ("--length-jitter", c.length_jitter)):
+        if value:
+            words += [option, f"{value:g}"]
+    return words
+
+
+def _available(lab: Lab) -> list[str]:
+    """Return the controls that the sender's kernel has loaded or built in."""
+    return lab.sender.agent.run("cat", "/proc/sys/net/ipv4/tcp_available_congestion_control").split()
+
+
+def _sent_bytes(lab: Lab) -> int:
+    file = f"/sys/class/net/{lab.devices.bottleneck}/statistics/tx_bytes"
+    return int(lab.path.agent.run("cat", file))
+
+
+CpuTimes = dict[str, tuple[int, int]]
+
+
+def _cpu_times(lab: Lab) -> CpuTimes:
+    """Return of each of the sender's CPUs how long its hypervisor gave it to others, and how long it counted at all, in
+    clock ticks (proc_stat(5))."""
+    times = {}
+    for line in lab.sender.agent.run("cat", "/proc/stat").splitlines():
+        name, *counts = line.split()
+        if name.startswith("cpu") and name != "cpu":
+            # user, nice, system, idle, iowait, irq, softirq, steal; guests count as user already
+            numbers = list(map(int, counts[:8]))
+            times[name] = (numbers[7], sum(numbers))
+    return times
+
+
+def _steal(before: CpuTimes, after: CpuTimes) -> float:
+    """Return the largest part of a CPU's time that went to others: where the flow was is not known."""
+    shares = [
+        (after[cpu][0] - stolen) / (after[cpu][1] - total)
+        for cpu, (stolen, total) in before.items()
+        if cpu in after and after[cpu][1] > total
+    ]
+    return max(shares, default=0.0)
+
+
+def _bandwidths(scenario_path: Path) -> list[int]:
+    return [scenario_path.bandwidth, *(bandwidth for _, bandwidth in scenario_path.bandwidth_changes)]

@@ -1,0 +1,207 @@
+"""Reach a host by the system's ssh, put our program there, and start its agent (crates/command/src/lab.rs).
+
+ssh is a process of OpenSSH, since only that has all of the user's configuration, keys, agents and jump hosts. One
+connection carries everything to a host, so there is nothing to multiplex; what the user's configuration says about
+multiplexing is not used, so that no other session keeps ours alive or ends it.
+
+The program is copied into memory (/dev/shm) and removes its file as soon as it runs. It undoes all that was changed
+when its standard input ends, whoever dies, or when nothing comes for `cut_after`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from brobust.errors import MissingSupport, RunFailed, printable
+from brobust.host.children import killed_with_parent
+from brobust.host.programs import host_program
+from brobust.lab.hosts import Machine
+from brobust.testbed.agent import Agent
+
+CONNECT_SECONDS = 10  # of TCP
+LOGIN_SECONDS = 60.0  # then, on a busy host
+UPLOAD_SECONDS = 120.0
+END_SECONDS = 30.0
+SEND, READY, NO = "brobust-send", '{"ready"', "brobust-no"
+MAX_NOISE = 1 << 16  # bytes that a login may print before our script speaks
+
+# Nothing but a POSIX shell and the tools of every Linux is needed until our program runs. It is not exec'ed: a program
+# that cannot start leaves the shell to remove it.
+_SCRIPT = """
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; export PATH; umask 077
+[ "$(uname -sm)" = "Linux x86_64" ] || { echo "brobust-no $(uname -sm): it needs Linux on x86-64"; exit 1; }
+for place in /dev/shm /run /tmp "$HOME"; do
+  copy=$(mktemp -d "$place/.brobust-lab.XXXXXXXX" 2>/dev/null) || continue
+  program=$copy/brobust-host
+  printf '#!/bin/sh\\n' >"$program" && chmod 700 "$program" && "$program" 2>/dev/null && break
+  rm -rf "$copy"; copy=
+done
+[ -n "$copy" ] || { echo "brobust-no programs can be started neither in /dev/shm nor in /run, /tmp and ~"; exit 1; }
+trap 'rm -rf "$copy"' EXIT; trap 'exit 1' HUP INT TERM
+echo "brobust-send $SSH_CONNECTION"
+head -c SIZE >"$program"
+SUDO"$program" lab agent --remove "$copy" OPTIONS
+"""
+
+
+class Connection:
+    """A host with our agent on it, from `start` to `close`."""
+
+    def __init__(self, name: str, machine: Machine):
+        self.name = f"{name} ({machine.ssh})"
+        self.machine = machine
+        self.agent: Agent
+        self.program: str
+        """The path of our program there, while the agent runs."""
+        self.peers: tuple[str, str] | None = None
+        """The addresses of the ssh connection: where it comes from, as the host sees it, and the host's own."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_ready = False
+        self._ended = threading.Event()
+        self._alive: threading.Thread | None = None
+
+    def start(self, config: Path | None, cut_after: float, beside_others: bool) -> None:
+        """Begin to connect; call this in the main thread, with which ssh ends. `cut_after` is in seconds."""
+        if shutil.which("ssh") is None:
+            raise MissingSupport("ssh is not installed; `apt-get install openssh-client`, or the like")
+        self._cut_after = cut_after
+        options = {
+            "BatchMode": "yes", "ConnectTimeout": CONNECT_SECONDS, "ControlMaster": "no", "ControlPath": "none",
+            "ClearAllForwardings": "yes", "ServerAliveInterval": max(1, int(cut_after / 4)), "ServerAliveCountMax": 3,
+            "LogLevel": "ERROR",
+        }  # fmt: skip
+        command = ["ssh", "-T", *(["-F", str(config)] if config is not None else [])]
+        command += [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
+        script = self._script(["--silence", f"{cut_after:g}", *(["--beside-others"] if beside_others else [])])
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (close() closes it)
+        self._wire, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                # Ctrl-C is for us: a session of its own keeps the terminal's signals from ssh.
+                killed_with_parent([*command, "--", self.machine.ssh, f"sh -c {shlex.quote(script)}"]),
+                stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=self._errors, start_new_session=True,
+            )  # fmt: skip
+
+    def _script(self, options: Sequence[str]) -> str:
+        sudo = "sudo -n " if self.machine.sudo else ""
+        size = str(host_program().stat().st_size)
+        return _SCRIPT.replace("SIZE", size).replace("SUDO", sudo).replace("OPTIONS", shlex.join(options))
+
+    def wait_ready(self) -> None:
+        """Copy our program there, and wait until its agent answers; refuse a host where that is not possible."""
+        self._wire.settimeout(CONNECT_SECONDS + LOGIN_SECONDS)
+        connection = self._said(SEND).removeprefix(SEND).split()
+        if len(connection) == 4:
+            self.peers = (connection[0], connection[2])
+        self._wire.settimeout(UPLOAD_SECONDS)
+        try:
+            with host_program().open("rb") as program:
+                self._wire.sendfile(program)
+            self.program = str(json.loads(self._said(READY))["ready"])
+        except (OSError, ValueError, KeyError):
+            raise self._refusal("it did not start our program") from None
+        self._wire.settimeout(None)
+        self.agent = Agent(self.name, self._wire, when_lost="the connection was cut")
+        self._is_ready = True
+        self._alive = threading.Thread(target=self._stay_alive, name=f"alive-{self.name}", daemon=True)
+        self._alive.start()
+
+    def _said(self, word: str) -> str:
+        """Return the first line that begins with this word. What a login prints before is left out."""
+        line = bytearray()
+        for _ in range(MAX_NOISE):
+            try:
+                letter = self._wire.recv(1)  # nothing of what follows may be taken
+            except TimeoutError:
+                raise self._refusal("it does not answer") from None
+            except OSError:
+                letter = b""
+            if not letter:
+                raise self._refusal("it has closed the connection")
+            if letter != b"\n":
+                line += letter
+                continue
+            text = line.decode(errors="replace")
+            if text.startswith(NO):
+                raise MissingSupport(f"{self.name}: {printable(text.removeprefix(NO).strip())}")
+            if text.startswith(word):
+                return text
+            line.clear()
+        raise self._refusal("its login prints without end")
+
+    def _refusal(self, otherwise: str) -> MissingSupport:
+        """Return the refusal of this host, with what ssh or our program says if it has ended."""
+        assert self._process is not None
+        self._wire.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(2)
+        status, said = self._process.poll(), self._last_error()
+        if status == 255:
+            how = f"`ssh {self.machine.ssh} true` must work without a password"
+            return MissingSupport(f"{self.name}: ssh: {said or otherwise}; {how}")
+        return MissingSupport(f"{self.name}: {said or otherwise}")
+
+    def _last_error(self) -> str:
+        self._errors.seek(0)
+        lines = [line for line in self._errors.read(1 << 20).decode(errors="replace").splitlines() if line.strip()]
+        ours = [line.removeprefix("brobust: ") for line in lines if line.startswith("brobust: ")]
+        return printable((ours or lines or [""])[-1].strip())
+
+    def _stay_alive(self) -> None:
+        """Tell the agent that we are there, until one of us is not."""
+        while not self._ended.wait(self._cut_after / 4):
+            try:
+                self.agent.ping(self._cut_after)
+            except RunFailed:
+                return
+
+    @property
+    def is_lost(self) -> bool:
+        """Return whether the host no longer answers."""
+        return self._is_ready and self.agent.is_lost
+
+    def give_up(self) -> None:
+        """End `wait_ready` in another thread."""
+        with contextlib.suppress(OSError):
+            self._wire.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> str | None:
+        """End the connection: the agent undoes everything. Return what went wrong with that, if something did."""
+        if self._process is None:
+            return None
+        self._ended.set()
+        was_lost = self.is_lost
+        with contextlib.suppress(OSError):
+            self._wire.shutdown(socket.SHUT_WR)
+        try:
+            status = self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
+        if self._is_ready:
+            self.agent.close()
+        self._wire.close()
+        if self._alive is not None:
+            self._alive.join()
+        said = self._last_error()
+        self._errors.close()
+        if status != 0 and self._is_ready and not was_lost:
+            return f"{self.name}: {said or 'the connection was cut'}"
+        return None
+
+
+def facts(agent: Agent) -> dict[str, Any]:
+    """Return what a reader of the data must know about a host."""
+    shown = agent.run("sh", "-c", "uname -r; hostname; grep -m1 '^model name' /proc/cpuinfo; nproc").splitlines()
+    model = next((line.split(":", 1)[1].strip() for line in shown if line.startswith("model name")), "unknown")
+    return {"host": shown[1], "kernel_release": shown[0], "cpu": model, "cpus": int(shown[-1])}

@@ -1,0 +1,80 @@
+# Part of scripts/dist-test.sh: brobust-host for aarch64 on Debian's kernels for arm64, in QEMU without KVM: its emulation
+# is slow, so the times are those of a slow machine. The guest's root is its initramfs, which nothing has configured; what
+# is installed in it are the packages themselves (scripts/dist-test/aarch64.init).
+
+aarch64_kernels=(linux-image-cloud-arm64 linux-image-6.12-cloud-arm64) # Linux 6.1 and 6.12 of bookworm
+aarch64_controls="brb_cubic brb_bbr3_steady bbr_steady bbr_robust"
+
+test_aarch64() { # SUITE, of which only the first has these kernels
+	local kept package begun status=0 version
+	[ "$1" = "${suites[0]}" ] || return 0
+	command -v qemu-system-aarch64 >/dev/null || refuse "qemu-system-aarch64 is missing; apt-get install qemu-system-arm"
+	kept=${XDG_CACHE_HOME:-$HOME/.cache}/brobust-dist-test/aarch64
+	mkdir -p "$kept"
+	if [ ! -s "$kept/root.tar" ]; then
+		say "fetching a system for arm64"
+		mmdebstrap --quiet --variant=extract --architectures=arm64 \
+			--include=bash,coreutils,dpkg,rpm,sed,grep,mawk,findutils,diffutils,tar,gzip,iproute2,kmod,util-linux,busybox-static,procps,base-files,libc-bin \
+			bookworm "$kept/root.new.tar"
+		mv "$kept/root.new.tar" "$kept/root.tar"
+	fi
+	fetch_kernels_of_arm64 "$kept"
+	version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+	for package in "$kept"/kernels/*/; do
+		package=${package%/}
+		begun=$EPOCHREALTIME
+		guest_of_arm64 "$kept" "$package" "$version"
+		timeout 1800 qemu-system-aarch64 -machine virt -cpu cortex-a72 -smp 2 -m 1536 -nographic -no-reboot -nic none \
+			-kernel "$package"/boot/vmlinuz-* -initrd "$work/aarch64.cpio" \
+			-append "console=ttyAMA0 rdinit=/init quiet panic=-1" >"$work/console" 2>&1 || status=$?
+		tr -d '\r' <"$work/console" | grep -aE '^(kernel|ok|refused|wrong) ' >&2 || true
+		grep -aq '^end of the tests' "$work/console" || fail "aarch64: ${package##*/} did not come to its end: $(tail -5 "$work/console")"
+		! grep -aqE '^wrong ' "$work/console" || fail "aarch64: ${package##*/}: see above"
+		row aarch64 "$(basename "$package"/boot/vmlinuz-* | sed 's/vmlinuz-//; s/-cloud-arm64//')" \
+			"$(megabytes "$(released 'brobust-host_*_arm64.deb')")" - - "$(since "$begun") s" \
+			"$(grep -acE '^ok ' "$work/console") ok, $(grep -acE '^refused ' "$work/console") refused"
+	done
+}
+
+fetch_kernels_of_arm64() { # DIRECTORY: one directory for each in its kernels/
+	local state=$work/apt-of-arm64 name package
+	[ ! -e "$1/kernels/is-complete" ] || return 0
+	rm -rf "$1/kernels"
+	mkdir -p "$1/kernels" "$state/lists/partial" "$state/cache/archives/partial"
+	of_arm64() { # PROGRAM ARGUMENT...: apt with lists of its own
+		"$1" -qq -o APT::Architecture=arm64 -o APT::Architectures::=arm64 -o Dir::State="$state" \
+			-o Dir::State::status=/dev/null -o Dir::Cache="$state/cache" -o APT::Sandbox::User=root "${@:2}"
+	}
+	say "fetching kernels for arm64"
+	of_arm64 apt-get update
+	for name in "${aarch64_kernels[@]}"; do
+		package=$(of_arm64 apt-cache depends "$name" | sed -n 's/^ *Depends: \(linux-image-[^ ]*\)$/\1/p' | head -1)
+		(cd "$state" && of_arm64 apt-get download "$package")
+		dpkg-deb --extract "$state/$package"_*.deb "$1/kernels/$package"
+	done
+	touch "$1/kernels/is-complete"
+}
+
+guest_of_arm64() { # DIRECTORY KERNEL VERSION: makes $work/aarch64.cpio
+	local root=$work/aarch64 release name
+	rm -rf "$root"
+	mkdir -p "$root"
+	tar -C "$root" -xf "$1/root.tar" --exclude='./dev/*'
+	release=$(basename "$2"/boot/vmlinuz-*)
+	release=${release#vmlinuz-}
+	mkdir -p "$root/lib/modules/$release"
+	find "$2/lib/modules/$release" -name 'modules.*' -exec cp -t "$root/lib/modules/$release" {} +
+	for name in tcp_bbr inet_diag tcp_diag sch_fq; do
+		(cd "$2" && find "lib/modules/$release" -name "$name.ko*" -exec cp --parents -t "$root" {} +)
+	done
+	depmod --basedir "$root" "$release"
+	mkdir -p "$root/packages" "$root"/{proc,sys,dev,run,tmp,root,var/lib/dpkg,var/lib/rpm}
+	touch "$root/var/lib/dpkg/status"
+	cp "$(released 'brobust-host_*_arm64.deb')" "$root/packages/package.deb"
+	cp "$(released 'brobust-host-*.aarch64.rpm')" "$root/packages/package.rpm"
+	cp "$(released 'brobust-host-*-linux-aarch64.tar.gz')" "$root/packages/package.tar.gz"
+	sed "2i VERSION='$3' CONTROLS='$aarch64_controls'" scripts/dist-test/aarch64.init >"$root/init"
+	chmod +x "$root/init"
+	(cd "$root" && find . -print0 | cpio --null --create --format=newc --quiet) >"$work/aarch64.cpio"
+	rm -rf "$root"
+}

@@ -1,0 +1,315 @@
+"""Backend lab on three hosts with an sshd each (tests/ssh_hosts.py): a series, and that nothing is left on any host,
+whatever is killed or cut."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import psutil
+import pytest
+
+import ssh_hosts
+from brobust import backends
+from brobust.dataset import Dataset
+from brobust.errors import MissingSupport
+from brobust.lab import hosts as hosts_file
+from brobust.lab import places
+from brobust.lab.ssh import Connection
+from brobust.scenario import Run, Scenario
+from conftest import BROBUST, refused
+from ssh_hosts import Lab
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.host,  # real packets in real time: what else runs would be measured, too
+    pytest.mark.skipif(ssh_hosts.why_not() != "", reason=ssh_hosts.why_not()),
+]
+
+# The kernel of this machine may have no netem, so the path's RTT is that of its queue.
+SCENARIO = ("--cc", "cubic,bbr", "--share", "1", "--rtt", "0s", "--buffer", "60kB", "--duration", "3s", "--repeat", "1")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with ssh_hosts.started(tmp_path_factory.mktemp("lab")) as lab:
+        yield lab
+
+
+def soon(condition: Callable[[], bool], seconds: float = 60) -> bool:
+    """Return whether it becomes true. To look takes several processes, so it is not looked often."""
+    patience = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > patience:
+            return False
+        time.sleep(0.25)
+    return True
+
+
+def command(file: Path, *arguments: str) -> list[str]:
+    return [str(BROBUST), "run", "--backend", "lab", "--hosts", str(file), *SCENARIO, *arguments]
+
+
+def begun(file: Path, out: Path) -> subprocess.Popen[str]:
+    words = command(file, "--out", str(out))
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_traffic(series: subprocess.Popen[str], receiver: str = "192.168.2.1") -> None:
+    """Wait until iperf3 sends; then everything has been changed that a run changes. The processes of the hosts are also
+    processes of this machine."""
+
+    def sends() -> bool:
+        commands = (process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"]))
+        return any(words[:3] == ["iperf3", "-c", receiver] for words in commands)
+
+    assert soon(lambda: sends() or series.poll() is not None, 200)
+    assert series.poll() is None, series.communicate()
+
+
+def test_a_series_over_three_hosts_whose_cable_is_cut_is_completed_by_resume(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, path = tmp_path / "data", lab.hosts["path"]
+    with begun(lab.file, out) as series:
+        wait_for_traffic(series)
+        assert "pfifo_fast" in lab.hosts["sender"].run("tc", "qdisc", "show", "dev", "lab0")
+        assert "tbf" in path.run("tc", "qdisc", "show", "dev", "lab2")
+        other = refused(capsys, *command(lab.file, "--out", str(tmp_path / "other"))[1:])
+        assert "(process " in other and "is at work on this host" in other
+        assert soon(lambda: len(list(out.glob("runs/*.parquet"))) == 1, 200)
+        path.run("ip", "link", "set", "ssh0", "down")
+        _, said = series.communicate()
+    assert series.returncode == 1 and said.count("\n") == 1, said
+    assert "path (path) no longer answered; 1 of 2 runs are in" in said
+    assert f"complete them with `brobust run --resume --out {out}`" in said
+    # The host that cannot be reached undoes everything by itself.
+    assert soon(lambda: lab.traces() == []), lab.traces()
+
+    path.run("ip", "link", "set", "ssh0", "up")
+    resumed = subprocess.run([BROBUST, "run", "--resume", "--out", out], capture_output=True, text=True, check=False)
+    assert resumed.returncode == 0, resumed.stderr
+    assert lab.traces() == []
+    rows = Dataset.open(out).runs().rows(named=True)
+    assert {row["cc"]: row["outcome"] for row in rows} == {"cubic": "ok", "bbr": "ok"}
+    # The calibration has shown what the path carries, and here nobody is held up.
+    carried = [row["throughput_mbps"] for row in rows]
+    assert min(carried) > 0.5 * max(carried) > 0
+    for row in rows:
+        assert row["effective_share"] == pytest.approx(1 - row["steal_share"])
+        assert (row["backend"], row["hosts"], row["kernel"]) == ("lab", str(lab.file), "host")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_command_that_is_killed_leaves_nothing(lab: Lab, tmp_path: Path) -> None:
+    with begun(lab.file, tmp_path / "data") as series:
+        wait_for_traffic(series)
+        series.kill()
+    assert soon(lambda: lab.traces() == []), lab.traces()
+
+
+def test_what_an_agent_leaves_that_was_killed_its_guardian_undoes(lab: Lab, tmp_path: Path) -> None:
+    sender = lab.hosts["sender"]
+    with begun(lab.file, tmp_path / "data") as series:
+        wait_for_traffic(series)
+        for line in sender.run("ps", "-eo", "pid,args", "--no-headers").splitlines():
+            pid, program = line.split(None, 1)
+            if "lab agent" in program and not program.startswith("sh "):
+                sender.run("kill", "-9", pid)
+        _, said = series.communicate()
+    assert series.returncode == 1 and "sender (sender) no longer answered; nothing is kept" in said, said
+    assert soon(lambda: lab.traces() == []), lab.traces()
+
+
+def test_one_host_with_namespaces_is_a_lab_too_and_ctrl_c_leaves_nothing(lab: Lab, tmp_path: Path) -> None:
+    host, file = lab.hosts["path"], lab.file.with_name("one.toml")
+    ends = "".join(
+        f'[{role}]\nssh = "path"\nnamespace = "{role}"\naddress = "192.168.9.{number}"\n'
+        for number, role in enumerate(("sender", "receiver"), start=1)
+    )
+    file.write_text(f'ssh_config = "config"\n{ends}')
+    for number, role in enumerate(("sender", "receiver"), start=1):
+        host.run("ip", "netns", "add", role)
+        if number == 1:
+            host.run(
+                "ip", "link", "add", "name", "end1", "netns", "sender", "type", "veth", "peer", "name", "end2",
+            )  # fmt: skip
+        else:
+            host.run("ip", "link", "set", "end2", "netns", role)
+        host.run("ip", "-n", role, "address", "add", f"192.168.9.{number}/24", "dev", f"end{number}")
+        host.run("ip", "-n", role, "link", "set", f"end{number}", "up")
+    inside = ("ip", "netns", "exec", "receiver")
+    with begun(file, tmp_path / "data") as series:
+        wait_for_traffic(series, "192.168.9.2")
+        assert "tbf" in host.run(*inside, "tc", "qdisc", "show", "dev", "ifb-brobust")
+        series.send_signal(signal.SIGINT)
+        _, said = series.communicate()
+    assert series.returncode == 130 and said.count("\n") == 1, said
+    assert lab.traces() == []
+    assert "ifb-brobust" not in host.run(*inside, "ip", "link")
+    assert "ingress" not in host.run(*inside, "tc", "qdisc", "show")
+    for role in ("sender", "receiver"):
+        host.run("ip", "netns", "del", role)
+
+
+def test_what_the_hypervisor_took_away_is_what_the_run_says(lab: Lab, tmp_path: Path) -> None:
+    # No VM: a process that is always busy stands for its vCPU, on the path host.
+    host, file = lab.hosts["path"], lab.file.with_name("vm.toml")
+    entered = ["nsenter", "-t", str(host.pid), "-n", "-m", "-p", "--", "sh", "-c", "while :; do :; done"]
+    with subprocess.Popen([*entered, "stands-for-a-vcpu"]) as busy:
+        try:
+            assert soon(lambda: "stands-for-a-vcpu" in host.run("ps", "-eo", "args"))
+            shown = host.run("ps", "-eo", "pid,args", "--no-headers").splitlines()
+            (pid,) = [line.split()[0] for line in shown if line.endswith("stands-for-a-vcpu")]
+            file.write_text(f'{lab.file.read_text()}[hypervisor]\nssh = "path"\npid = {pid}\nthreads = "{pid}"\n')
+            scenario = {"flows": [{"cc": "cubic"}], "contention": {"share": "0.5"}, "duration": "2s"}
+            path = {"rtt": "0s", "buffer": "60kB"}
+            asked = Scenario.model_validate({**scenario, "backend": "lab", "hosts": str(file), "path": path})
+            with backends.opened("lab", lambda _: None) as backend:
+                backend.calibrate([asked])
+                (row,) = backend.measure(Run(asked, 0)).runs
+        finally:
+            busy.kill()
+    # On a busy machine it may not get what it was given; then the run says so.
+    assert (row["outcome"] == "ok") == (0.45 <= row["effective_share"] <= 0.55 and row["reason"] is None)
+    assert 0 < row["effective_share"] < 0.9 and row["effective_timeslice_ms"] > 0 and row["timeslices"] > 10
+    assert (row["driver"], row["when_idle"]) == ("deadline", "spin")
+    assert lab.traces() == []
+
+
+Connections = Mapping[tuple[str, bool], Connection]
+
+
+@pytest.fixture(scope="module")
+def connections(lab: Lab) -> Iterator[Connections]:
+    """The three hosts with agents, on which nothing is changed."""
+    hosts = hosts_file.read(str(lab.file))
+    assert hosts.path is not None
+    opened: dict[tuple[str, bool], Connection] = {}
+    for name, machine in (("sender", hosts.sender), ("receiver", hosts.receiver), ("path", hosts.path)):
+        connection = opened[machine.ssh, machine.sudo] = Connection(name, machine)
+        connection.start(lab.directory / "config", 60, beside_others=False)
+    try:
+        for connection in opened.values():
+            connection.wait_ready()
+        yield opened
+    finally:
+        problems = [connection.close() for connection in opened.values()]
+    assert problems == [None, None, None] and lab.traces() == []
+
+
+IPERF3 = str(Path(shutil.which("iperf3") or "").resolve())
+
+
+@pytest.mark.parametrize(
+    ("host", "change", "undo", "line"),
+    [
+        (
+            "path", "tc qdisc add dev lab2 root tbf rate 1mbit burst 9k limit 9k", "tc qdisc del dev lab2 root",
+            "path: lab2 of path (path) has a queue discipline that somebody has set (tbf ",
+        ),
+        (
+            "path", "sysctl -qw net.ipv4.ip_forward=0", "sysctl -qw net.ipv4.ip_forward=1",
+            "path: path (path) does not forward packets; `sysctl -w net.ipv4.ip_forward=1` there",
+        ),
+        (
+            "sender", f"mount --bind /dev/null {IPERF3}", f"umount {IPERF3}",
+            "sender: sender (sender) has no iperf3; install the package iperf3 there",
+        ),
+        (
+            "receiver", "ip route del 192.168.1.0/24", "ip route add 192.168.1.0/24 via 192.168.2.254",
+            "receiver: receiver (receiver) has no route to 192.168.1.1; add one",
+        ),
+        (
+            "receiver", "iperf3 -s -p 5201 -D -I /run/iperf3.pid; sleep 0.5", "kill $(tr -d '\\0' </run/iperf3.pid)",
+            "receiver: something listens on port 5201 of receiver (receiver); end that",
+        ),
+    ],
+)  # fmt: skip
+def test_hosts_that_cannot_measure_are_refused_in_one_line(
+    lab: Lab, connections: Connections, host: str, change: str, undo: str, line: str
+) -> None:
+    lab.hosts[host].run("sh", "-c", change)
+    try:
+        with pytest.raises(MissingSupport) as refusal:
+            places.found(hosts_file.read(str(lab.file)), connections)
+    finally:
+        lab.hosts[host].run("sh", "-c", undo)
+    assert str(refusal.value).startswith(line) and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        (
+            'address = "192.168.1.1"', 'address = "192.168.1.7"',
+            "sender.address: 192.168.1.7 is no address of sender (sender); it has 198.18.",
+        ),
+        (
+            'ssh = "path"', 'ssh = "path"\nto_receiver = "ssh0"',
+            "path: ssh0 of path (path) carries the ssh connection (198.18.",
+        ),
+        (
+            'ssh = "path"', 'ssh = "path"\nto_receiver = "lab1"',
+            "path: path (path) reaches sender and receiver through lab1; it needs an interface for each",
+        ),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_not_of_these_hosts_is_refused_in_one_line(
+    lab: Lab, connections: Connections, old: str, new: str, line: str
+) -> None:
+    file = lab.file.with_name("other.toml")
+    file.write_text(lab.file.read_text().replace(old, new))
+    with pytest.raises(MissingSupport) as refusal:
+        places.found(hosts_file.read(str(file)), connections)
+    assert str(refusal.value).startswith(line) and "\n" not in str(refusal.value)
+
+
+def test_other_traffic_on_the_path_is_refused(lab: Lab, connections: Connections) -> None:
+    sender = lab.hosts["sender"]
+    sends = ("python3", "-c", "import socket as s\nwhile True: s.socket(2, 2).sendto(bytes(1400), ('192.168.2.1', 9))")
+    entered = ["nsenter", "-t", str(sender.pid), "-n", "--", *sends]
+    with subprocess.Popen(entered) as other:
+        counter = Path(f"/proc/{sender.pid}/net/dev")
+        try:
+            assert soon(lambda: int(counter.read_text().split("lab0:")[1].split()[8]) > 1_000_000)
+            found = places.found(hosts_file.read(str(lab.file)), connections)
+            with pytest.raises(
+                MissingSupport, match=r"sender: lab0 of sender \(sender\) carries .*bit of other traffic"
+            ):
+                places.refuse_traffic(found, 20_000_000)
+        finally:
+            other.kill()
+
+
+def test_a_path_without_netem_is_refused_where_it_is_needed(lab: Lab, connections: Connections) -> None:
+    if lab.hosts["path"].run("sh", "-c", "tc qdisc add dev lo root netem delay 1ms 2>&1 || :") == "":
+        lab.hosts["path"].run("tc", "qdisc", "del", "dev", "lo", "root")
+        pytest.skip("the kernel of this machine has netem")
+    found = places.found(hosts_file.read(str(lab.file)), connections)
+    asked = Scenario.model_validate({"backend": "lab", "hosts": str(lab.file), "path": {"rtt": "10ms"}})
+    with pytest.raises(MissingSupport, match=r"path: the kernel of path \(path\) has no netem .*--rtt 0s and --loss 0"):
+        places.prepare(found, [asked])
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        ("User nobody", "sender (sender): ssh: "),  # who has no key there
+        ("Port 1", "sender (sender): ssh: "),
+    ],
+)
+def test_a_host_that_ssh_does_not_reach_is_refused_in_one_line(
+    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path, config: str, line: str
+) -> None:
+    given = (lab.directory / "config").read_text()
+    (lab.directory / "config.other").write_text(f"Host sender\n  {config}\n{given}")
+    file = lab.file.with_name("unreached.toml")
+    file.write_text(lab.file.read_text().replace('"config"', '"config.other"'))
+    said = refused(capsys, *command(file, "--out", str(tmp_path / "data"))[1:])
+    assert said.startswith(f"brobust: {line}") and "`ssh sender true` must work without a password" in said
+    assert not (tmp_path / "data").exists()

@@ -1,0 +1,89 @@
+"""The file that names the hosts of backend lab, and what is refused by reading it: no host is asked."""
+
+from pathlib import Path
+
+import pytest
+
+from brobust.errors import BadInput
+from brobust.lab import hosts
+from conftest import refused
+
+SENDER = '[sender]\nssh = "server-1"\naddress = "10.0.1.1"\n'
+RECEIVER = '[receiver]\nssh = "server-2"\naddress = "10.0.2.1"\n'
+HYPERVISOR = '[hypervisor]\nssh = "kvm-1"\nqemu = "web-1"\n'
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    file = tmp_path / "lab.toml"
+    file.write_text(SENDER + RECEIVER)
+    return file
+
+
+def test_the_shortest_file_has_a_sender_and_a_receiver(lab: Path) -> None:
+    read = hosts.read(str(lab))
+    assert (read.sender.ssh, read.receiver.address, read.path, read.hypervisor) == ("server-1", "10.0.2.1", None, None)
+    assert (read.sender.max_steal, read.cut_after) == (0.1, 20_000_000_000)
+    lab.write_text('cut_after = "5s"\n' + SENDER + RECEIVER + '[path]\nssh = "router"\n' + HYPERVISOR)
+    read = hosts.read(str(lab))
+    assert read.path is not None and read.path.to_sender is None
+    assert read.hypervisor is not None and read.hypervisor.which == ["--qemu", "web-1"]
+    assert read.cut_after == 5_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (SENDER, "receiver: it is missing; docs/lab.md shows the shortest file"),
+        (SENDER + 'port = 5201\n' + RECEIVER, "sender.port: no such key; docs/lab.md lists all keys"),
+        (SENDER + RECEIVER + "[router]\n", "router: no such key; docs/lab.md lists all keys"),
+        (SENDER.replace("10.0.1.1", "server-1") + RECEIVER, "sender.address: 'server-1' is no IPv4 address"),
+        (SENDER.replace("server-1", "-oProxyCommand=x") + RECEIVER, "sender.ssh: '-oProxyCommand=x' is no destination"),
+        (SENDER.replace("server-1", "a b") + RECEIVER, "sender.ssh: 'a b' is no destination of ssh"),
+        (SENDER + 'namespace = "$(reboot)"\n' + RECEIVER, "sender.namespace: '$(reboot)' is no name"),
+        (SENDER + "max_steal = 2\n" + RECEIVER, "sender.max_steal: "),
+        (SENDER + RECEIVER.replace("server-2", "server-1"), "receiver: it is where the sender is (server-1)"),
+        (SENDER + RECEIVER + '[path]\nssh = "server-2"\n', "path: it is where the receiver is (server-2)"),
+        (SENDER + RECEIVER.replace("10.0.2.1", "10.0.1.1"), "receiver.address: 10.0.1.1 is the sender's, too"),
+        (SENDER + RECEIVER + '[hypervisor]\nssh = "kvm-1"\n', "hypervisor: say which VM the sender is"),
+        (SENDER + RECEIVER + HYPERVISOR + "pid = 7\n", "hypervisor: say which VM the sender is"),
+        ('cut_after = "1s"\n' + SENDER + RECEIVER, "cut_after: 1s is not allowed; give 2s to 600s"),
+        ("sender = 3\n" + RECEIVER, "sender: 3 is not allowed"),
+        ("[sender\n", "not a TOML file"),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_meant_is_refused_in_one_line(lab: Path, text: str, line: str) -> None:
+    lab.write_text(text)
+    with pytest.raises(BadInput) as refusal:
+        hosts.read(str(lab))
+    assert str(refusal.value).startswith(f"{lab}: {line}") and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("--share", "0.5"), "contention.share: 0.5 takes the sender's CPU away, which only the host on which it is"),
+        (("--share", "1", "--kernel", "debian-6.12"), "kernel: 'debian-6.12' is no choice on backend lab"),
+        (("--share", "1", "--traffic", "quic:quinn"), "traffic: 'quic:quinn' is possible on backends virtual and vm"),
+        (("--share", "1", "--vcpus", "2"), "contention.vcpus: 2 is no choice on backend lab"),
+        (("--share", "1", "--aqm", "codel"), "path.aqm: 'codel' is possible on backend virtual only; on lab give none"),
+        (("--share", "1", "--buffer", "9sp"), "path.buffer: '9sp' is possible on backend virtual only; on lab give"),
+        (("--share", "1", "--samples", "0.5ms"), "samples: 500us is too often for a sender short of CPU; on lab give"),
+        (("--share", "1", "--accelerator", "kvm"), "accelerator: 'kvm' is possible on backend vm only; on lab give"),
+        (("--share", "1", "--jobs", "2"), "--jobs: 2 is not allowed: backend lab measures one run at a time"),
+    ],
+)  # fmt: skip
+def test_what_these_hosts_cannot_do_is_refused_before_one_is_asked(
+    capsys: pytest.CaptureFixture[str], lab: Path, arguments: tuple[str, ...], line: str
+) -> None:
+    command = ("run", "--backend", "lab", "--hosts", str(lab), "--cc", "cubic", *arguments)
+    assert refused(capsys, *command).startswith(f"brobust: {line}")
+
+
+def test_backend_lab_needs_a_file_of_hosts_and_no_other_backend_takes_one(
+    capsys: pytest.CaptureFixture[str], lab: Path
+) -> None:
+    assert "name them in a file, and give it with --hosts FILE" in refused(capsys, "run", "--backend", "lab")
+    assert "is possible on backend lab only" in refused(capsys, "run", "--backend", "virtual", "--hosts", str(lab))
+    missing = ("run", "--backend", "lab", "--hosts", str(lab.with_name("none.toml")))
+    assert "none.toml: cannot be read (No such file" in refused(capsys, *missing)

@@ -1,0 +1,234 @@
+"""What a maintainer does for a release: the version is changed everywhere, what an index refuses is found before."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+sys.path.append(str(ROOT / "scripts/dist"))
+
+import check_wheel  # noqa: E402
+import description  # noqa: E402
+
+VERSION = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
+SECONDS = "1700000000"
+# The Citation File Format 1.2.0 refuses any other key.
+CITATION_KEYS = {
+    "abstract", "authors", "cff-version", "commit", "contact", "date-released", "doi", "identifiers", "keywords",
+    "license", "license-url", "message", "preferred-citation", "references", "repository", "repository-artifact",
+    "repository-code", "title", "type", "url", "version",
+}  # fmt: skip
+
+
+def _is_author(author: dict[str, str]) -> bool:
+    return set(author) in ({"name"}, {"family-names", "given-names"}) and all(
+        isinstance(v, str) for v in author.values()
+    )
+
+
+def test_the_citation_is_of_this_version_and_in_its_format() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert set(citation) <= CITATION_KEYS
+    assert citation["cff-version"] == "1.2.0" and citation["type"] == "software"
+    assert citation["version"] == VERSION
+    assert " OR ".join(citation["license"]) == "GPL-2.0-only OR BSD-3-Clause"
+    for work in (citation, *citation["references"]):
+        assert work["title"] and work["authors"] and all(map(_is_author, work["authors"]))
+    assert all(work["type"] == "article" and isinstance(work["year"], int) for work in citation["references"])
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("see [Install](docs/install.md)", "see Install (`brobust docs install`)"),
+        ("[docs/for-senders.md](docs/for-senders.md#a)", "`brobust docs for-senders`"),
+        ("![A figure](docs/demo.png)", "*(Figure, in `brobust docs`: A figure.)*"),
+        ("[Changelog](CHANGELOG.md), [above](#install)", "Changelog (`CHANGELOG.md`), above"),
+        ("[a paper](https://example.org/a.md)", "[a paper](https://example.org/a.md)"),
+    ],
+)
+def test_a_description_has_no_links_into_the_repository(written: str, shown: str) -> None:
+    assert description.description(written) == shown
+
+
+def test_the_readme_is_a_description_that_an_index_can_show() -> None:
+    text = description.description((ROOT / "README.md").read_text())
+    assert not description.LINK.search(text)
+    assert "`brobust docs tutorial`" in text
+
+
+METADATA = """\
+Metadata-Version: 2.4
+Name: brobust
+Version: 1.2.3
+Summary: s
+Keywords: a,b
+License-Expression: BSD-3-Clause
+Requires-Python: >=3.11
+Description-Content-Type: text/markdown
+
+# brobust
+"""
+
+
+def _wheel(directory: Path, metadata: str, tag: str = "cp311-abi3-manylinux_2_34_x86_64") -> Path:
+    wheel = directory / "brobust-1.2.3-cp311-abi3-manylinux_2_34_x86_64.whl"
+    with zipfile.ZipFile(wheel, "w") as files:
+        files.writestr("brobust-1.2.3.dist-info/METADATA", metadata)
+        files.writestr("brobust-1.2.3.dist-info/WHEEL", f"Wheel-Version: 1.0\nTag: {tag}\n")
+    return wheel
+
+
+def test_a_wheel_without_problems_passes(tmp_path: Path) -> None:
+    assert list(check_wheel.problems(_wheel(tmp_path, METADATA), "1.2.3")) == []
+
+
+@pytest.mark.parametrize(
+    ("metadata", "tag", "problem"),
+    [
+        (METADATA.replace("1.2.3", "1.2.4"), None, "its name has version 1.2.3"),
+        (METADATA.replace("Name: brobust", "Name: other"), None, "its name is brobust"),
+        (METADATA.replace("Keywords: a,b\n", ""), None, "no Keywords"),
+        (METADATA + "[a](docs/a.md)\n", None, r"a link that leads nowhere.*docs/a\.md"),
+        (METADATA + "It is not on PyPI yet.\n", None, "pip install brobust"),
+        (METADATA, "cp311-abi3-linux_x86_64", "its file WHEEL"),
+    ],
+)
+def test_a_wheel_that_an_index_would_show_wrongly_is_refused(
+    tmp_path: Path, metadata: str, tag: str | None, problem: str
+) -> None:
+    wheel = _wheel(tmp_path, metadata, tag) if tag else _wheel(tmp_path, metadata)
+    [found] = check_wheel.problems(wheel, "1.2.3")
+    assert re.search(problem, found)
+
+
+def _run(*command: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, **options)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of what git knows."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
+    copy = tmp_path / "checkout"
+    copy.mkdir()
+    subprocess.run(["xargs", "-0", "cp", "--parents", "-t", copy], cwd=ROOT, check=True, input=listed)
+    return copy
+
+
+def test_a_new_version_stands_everywhere_and_the_checklist_finds_it_there(checkout: Path) -> None:
+    said = _run("scripts/version.sh", "9.8.7", "2027-01-02", cwd=checkout)
+    assert said.returncode == 0, said.stderr
+    said = _run("scripts/release.sh", "versions", cwd=checkout)
+    assert said.returncode == 0, said.stdout + said.stderr
+    citation = yaml.safe_load((checkout / "CITATION.cff").read_text())
+    assert (citation["version"], citation["date-released"]) == ("9.8.7", "2027-01-02")
+    assert f"brobust-{VERSION}" not in (checkout / "README.md").read_text()
+
+    (checkout / "CITATION.cff").write_text((ROOT / "CITATION.cff").read_text())
+    assert "CITATION.cff is not of version 9.8.7" in _run("scripts/release.sh", "versions", cwd=checkout).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "nothing is no version"),
+        (["1.2"], "1.2 is no version"),
+        (["0.0.1"], f"not later than {VERSION}"),
+        ([VERSION], f"not later than {VERSION}"),
+        (["9.0.0", "today"], "today is no date"),
+    ],
+)
+def test_a_version_that_cannot_be_the_next_is_refused(arguments: list[str], reason: str) -> None:
+    said = _run(ROOT / "scripts/version.sh", *arguments)
+    assert said.returncode == 2 and reason in said.stderr and said.stderr.count("\n") == 1
+
+
+def test_publishing_is_refused_without_what_is_published(checkout: Path) -> None:
+    said = _run("scripts/publish.sh", cwd=checkout)
+    assert said.returncode == 2 and "dist/ is not what `make dist` builds" in said.stderr
+    said = _run("scripts/publish.sh", "--key", "nobody@example.org", cwd=checkout)
+    assert said.returncode == 2 and "no secret key nobody@example.org" in said.stderr
+    assert not (checkout / "publish").exists()
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Path:
+    """A directory with packages of two architectures in pool/."""
+    for tool, package in {"apt-ftparchive": "apt-utils", "dpkg-deb": "dpkg", "gpg": "gnupg"}.items():
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is missing; apt-get install {package}")
+    for architecture in ("amd64", "arm64"):
+        tree = tmp_path / architecture
+        (tree / "DEBIAN").mkdir(parents=True)
+        control = f"Package: brobust-host\nVersion: 1\nArchitecture: {architecture}\nMaintainer: a <a@b.invalid>\n"
+        (tree / "DEBIAN/control").write_text(f"{control}Description: d\n")
+        (tmp_path / "apt/pool").mkdir(parents=True, exist_ok=True)
+        package = tmp_path / f"apt/pool/brobust-host_1_{architecture}.deb"
+        subprocess.run(["dpkg-deb", "--build", tree, package], check=True, stdout=subprocess.DEVNULL)
+    return tmp_path / "apt"
+
+
+@pytest.fixture
+def key() -> Iterator[tuple[str, dict[str, str]]]:
+    """A key of nobody's, and the environment with it."""
+    with tempfile.TemporaryDirectory() as home:  # gpg-agent's socket needs a short name
+        environment = {**os.environ, "GNUPGHOME": home, "SOURCE_DATE_EPOCH": SECONDS}
+        made = [
+            "gpg",
+            "--batch",
+            "--quiet",
+            "--passphrase",
+            "",
+            "--quick-gen-key",
+            "release@b.invalid",
+            "ed25519",
+            "sign",
+        ]
+        subprocess.run(made, check=True, env=environment, stderr=subprocess.DEVNULL)
+        yield "release@b.invalid", environment
+        subprocess.run(["gpgconf", "--kill", "gpg-agent"], env=environment, check=True)
+
+
+def test_a_repository_for_apt_names_its_packages_by_hash_and_is_signed(
+    pool: Path, key: tuple[str, dict[str, str]]
+) -> None:
+    name, environment = key
+    made = _run(ROOT / "scripts/apt.sh", pool, name, env=environment)
+    assert made.returncode == 0, made.stderr
+    release = (pool / "dists/stable/Release").read_text()
+    assert "Architectures: amd64 arm64\n" in release and "Date: Tue, 14 Nov 2023 22:13:20 " in release
+    for architecture in ("amd64", "arm64"):
+        listing = (pool / f"dists/stable/main/binary-{architecture}/Packages").read_bytes()
+        assert hashlib.sha256(listing).hexdigest() in release
+        package = f"pool/brobust-host_1_{architecture}.deb"
+        assert f"Filename: {package}\n".encode() in listing
+        assert hashlib.sha256((pool / package).read_bytes()).hexdigest().encode() in listing
+    signed = pool / "dists/stable/InRelease"
+    assert _run("gpg", "--verify", signed, env=environment).returncode == 0
+    signed.write_text(signed.read_text().replace("brobust", "tsuborb", 1))
+    assert _run("gpg", "--verify", signed, env=environment).returncode != 0
+
+    assert _run(ROOT / "scripts/apt.sh", pool, env=environment).returncode == 0
+    assert (pool / "dists/stable/Release").read_text() == release
+    assert not signed.exists(), "an unsigned repository keeps no old signature"
+
+
+def test_a_repository_is_refused_without_packages_or_key(tmp_path: Path, pool: Path) -> None:
+    for arguments, reason in (([tmp_path], "has no .deb"), ([pool, "nobody@b.invalid"], "no secret key")):
+        said = _run(ROOT / "scripts/apt.sh", *arguments)
+        assert said.returncode == 2 and reason in said.stderr and said.stderr.count("\n") == 1
