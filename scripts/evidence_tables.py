@@ -362,6 +362,8 @@ def machines(table: dict[str, Any], data: Path, page: Path) -> str:
     """Return a row for each report that has this part, in the order of their dates, with which their names begin."""
     reports = {file: tomllib.loads(file.read_text()) for file in sorted((data / table["data"]).glob("*.toml"))}
     of_part = {file: report for file, report in reports.items() if table["part"] in report}
+    if not of_part:
+        return "None yet."
     row = _validated if table["part"] == "validation" else _checked
     shown = [[*_machine(report), *row(report), _report(file, page)] for file, report in of_part.items()]
     headings = ["machine", "Linux", "below it", *(VALIDATED if row is _validated else CHECKED), "report"]

@@ -50,7 +50,7 @@ class Host:
         """The command lines of what runs there, beside its own first process, sshd and what runs this."""
         shown = self.run("ps", "-eo", "args", "--no-headers").splitlines()
         own = ("sh -c", "sleep 1000", "ps -eo", SSHD, "sshd:")
-        return [line for line in shown if not line.strip().startswith(own)]
+        return [line for line in shown if not line.strip().startswith(own) and "<defunct>" not in line]
 
     def cut(self) -> None:
         """Kill every connection of ssh, but not what listens."""
@@ -74,7 +74,7 @@ class Lab:
         for name, host in self.hosts.items():
             found += [f"{name}: process {line}" for line in host.processes()]
             copies = ("/dev/shm", "/run", "/tmp", "-maxdepth", "1", "-name", ".brobust-lab*")
-            sessions = ("/run/brobust", "-mindepth", "1", "-not", "-name", "lock")
+            sessions = ("/run/brobust", "-mindepth", "1", "-not", "-name", "*lock")
             files = [host.run("find", *where, check=False) for where in (copies, sessions)]
             found += [f"{name}: {file}" for file in "".join(files).splitlines()]
             qdiscs = host.run("tc", "qdisc", "show").splitlines()
@@ -180,7 +180,7 @@ def _written(lab: Lab) -> None:
     )
     (lab.directory / "config").write_text(config)
     lab.file.write_text(
-        'ssh_config = "config"\ncut_after = "4s"\n'
+        'ssh_config = "config"\ncut_after = "6s"\n'
         '[sender]\nssh = "sender"\naddress = "192.168.1.1"\n'
         '[receiver]\nssh = "receiver"\naddress = "192.168.2.1"\n'
         '[path]\nssh = "path"\n'

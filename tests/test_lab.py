@@ -14,12 +14,13 @@ import psutil
 import pytest
 
 import ssh_hosts
+from brobust import backends
 from brobust.dataset import Dataset
 from brobust.errors import MissingSupport
 from brobust.lab import hosts as hosts_file
 from brobust.lab import places
 from brobust.lab.ssh import Connection
-from brobust.scenario import Scenario
+from brobust.scenario import Run, Scenario
 from conftest import BROBUST, refused
 from ssh_hosts import Lab
 
@@ -153,6 +154,31 @@ def test_one_host_with_namespaces_is_a_lab_too_and_ctrl_c_leaves_nothing(lab: La
     assert "ingress" not in host.run(*inside, "tc", "qdisc", "show")
     for role in ("sender", "receiver"):
         host.run("ip", "netns", "del", role)
+
+
+def test_what_the_hypervisor_took_away_is_what_the_run_says(lab: Lab, tmp_path: Path) -> None:
+    # No VM: a process that is always busy stands for its vCPU, on the path host.
+    host, file = lab.hosts["path"], lab.file.with_name("vm.toml")
+    entered = ["nsenter", "-t", str(host.pid), "-n", "-m", "-p", "--", "sh", "-c", "while :; do :; done"]
+    with subprocess.Popen([*entered, "stands-for-a-vcpu"]) as busy:
+        try:
+            assert soon(lambda: "stands-for-a-vcpu" in host.run("ps", "-eo", "args"))
+            shown = host.run("ps", "-eo", "pid,args", "--no-headers").splitlines()
+            (pid,) = [line.split()[0] for line in shown if line.endswith("stands-for-a-vcpu")]
+            file.write_text(f'{lab.file.read_text()}[hypervisor]\nssh = "path"\npid = {pid}\nthreads = "{pid}"\n')
+            scenario = {"flows": [{"cc": "cubic"}], "contention": {"share": "0.5"}, "duration": "2s"}
+            path = {"rtt": "0s", "buffer": "60kB"}
+            asked = Scenario.model_validate({**scenario, "backend": "lab", "hosts": str(file), "path": path})
+            with backends.opened("lab", lambda _: None) as backend:
+                backend.calibrate([asked])
+                (row,) = backend.measure(Run(asked, 0)).runs
+        finally:
+            busy.kill()
+    # On a busy machine it may not get what it was given; then the run says so.
+    assert (row["outcome"] == "ok") == (0.45 <= row["effective_share"] <= 0.55 and row["reason"] is None)
+    assert 0 < row["effective_share"] < 0.9 and row["effective_timeslice_ms"] > 0 and row["timeslices"] > 10
+    assert (row["driver"], row["when_idle"]) == ("deadline", "spin")
+    assert lab.traces() == []
 
 
 Connections = Mapping[tuple[str, bool], Connection]

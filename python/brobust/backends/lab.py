@@ -92,10 +92,10 @@ class LabBackend:
             return work(self._connected(file))
         except RunFailed as failure:
             lost = [one.name for one in self._connections.values() if one.is_lost]
-            self._disconnect()
+            problems = self._disconnect()
             if lost:
                 raise HostLost(f"{' and '.join(lost)} no longer answered", "let it be reached again") from None
-            raise RunFailed(str(failure)) from None
+            raise RunFailed("; ".join([str(failure), *problems])) from None
 
     def _connected(self, file: str) -> Lab:
         if self._lab is not None and self._file == file:
@@ -111,8 +111,13 @@ class LabBackend:
                 connection = self._connections[key] = Connection(name, machine)
                 connection.start(config, hosts.cut_after / 1e9, beside_others=name == "hypervisor")
         with ThreadPoolExecutor(len(self._connections)) as threads:
-            for waited in [threads.submit(one.wait_ready) for one in self._connections.values()]:
-                waited.result()
+            try:
+                for waited in [threads.submit(one.wait_ready) for one in self._connections.values()]:
+                    waited.result()
+            except BaseException:
+                for one in self._connections.values():
+                    one.give_up()
+                raise
         of_file = [s for s in self._scenarios if s.hosts == file]
         try:
             lab = places.found(hosts, self._connections)
@@ -246,8 +251,8 @@ class LabBackend:
         yield contended
         agent.kill(holding)
         ended = agent.wait(holding, 30)
+        # Not waited for: at idle priority it ends when nobody else wants the CPU.
         lab.sender.agent.kill(spinning)
-        lab.sender.agent.wait(spinning, 10)
         contended.read(lab.hypervisor.name, ended.stdout, ended.stderr)
 
     def _ensure_loaded(self, lab: Lab, control: str) -> None:

@@ -28,7 +28,8 @@ from brobust.host.programs import host_program
 from brobust.lab.hosts import Machine
 from brobust.testbed.agent import Agent
 
-CONNECT_SECONDS = 10
+CONNECT_SECONDS = 10  # of TCP
+LOGIN_SECONDS = 60.0  # then, on a busy host
 UPLOAD_SECONDS = 120.0
 END_SECONDS = 30.0
 SEND, READY, NO = "brobust-send", '{"ready"', "brobust-no"
@@ -64,7 +65,8 @@ class Connection:
         """The path of our program there, while the agent runs."""
         self.peers: tuple[str, str] | None = None
         """The addresses of the ssh connection: where it comes from, as the host sees it, and the host's own."""
-        self._process: subprocess.Popen[bytes]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_ready = False
         self._ended = threading.Event()
         self._alive: threading.Thread | None = None
 
@@ -97,7 +99,7 @@ class Connection:
 
     def wait_ready(self) -> None:
         """Copy our program there, and wait until its agent answers; refuse a host where that is not possible."""
-        self._wire.settimeout(CONNECT_SECONDS + 5)
+        self._wire.settimeout(CONNECT_SECONDS + LOGIN_SECONDS)
         connection = self._said(SEND).removeprefix(SEND).split()
         if len(connection) == 4:
             self.peers = (connection[0], connection[2])
@@ -110,6 +112,7 @@ class Connection:
             raise self._refusal("it did not start our program") from None
         self._wire.settimeout(None)
         self.agent = Agent(self.name, self._wire, when_lost="the connection was cut")
+        self._is_ready = True
         self._alive = threading.Thread(target=self._stay_alive, name=f"alive-{self.name}", daemon=True)
         self._alive.start()
 
@@ -138,6 +141,7 @@ class Connection:
 
     def _refusal(self, otherwise: str) -> MissingSupport:
         """Return the refusal of this host, with what ssh or our program says if it has ended."""
+        assert self._process is not None
         self._wire.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(2)
@@ -164,29 +168,35 @@ class Connection:
     @property
     def is_lost(self) -> bool:
         """Return whether the host no longer answers."""
-        return self.agent.is_lost
+        return self._is_ready and self.agent.is_lost
+
+    def give_up(self) -> None:
+        """End `wait_ready` in another thread."""
+        with contextlib.suppress(OSError):
+            self._wire.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> str | None:
         """End the connection: the agent undoes everything. Return what went wrong with that, if something did."""
+        if self._process is None:
+            return None
         self._ended.set()
-        was_lost = hasattr(self, "agent") and self.agent.is_lost
-        if hasattr(self, "_process"):
-            with contextlib.suppress(OSError):
-                self._wire.shutdown(socket.SHUT_WR)
-            try:
-                status = self._process.wait(END_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                status = self._process.wait()
-            if hasattr(self, "agent"):
-                self.agent.close()
-            self._wire.close()
-            if self._alive is not None:
-                self._alive.join()
-            said = self._last_error()
-            self._errors.close()
-            if status != 0 and not was_lost and hasattr(self, "agent"):
-                return f"{self.name}: {said or 'the connection was cut'}"
+        was_lost = self.is_lost
+        with contextlib.suppress(OSError):
+            self._wire.shutdown(socket.SHUT_WR)
+        try:
+            status = self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
+        if self._is_ready:
+            self.agent.close()
+        self._wire.close()
+        if self._alive is not None:
+            self._alive.join()
+        said = self._last_error()
+        self._errors.close()
+        if status != 0 and self._is_ready and not was_lost:
+            return f"{self.name}: {said or 'the connection was cut'}"
         return None
 
 

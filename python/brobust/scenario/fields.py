@@ -300,8 +300,8 @@ ROWS = (
     Field(
         "contention.driver", NAME, "--driver", CPU,
         "What takes the CPU away: on virtual auto (exactly the timeslices), replay, none, or a host's scheduler "
-        f"({', '.join(MODELLED)}, with settings); on vm and lab {', '.join(drivers.BY_NAME)} or none. "
-        "docs/scenario.md says what each does.",
+        f"({', '.join(MODELLED)}, with settings); on vm and lab {', '.join(drivers.BY_NAME)} or none. docs/scenario.md "
+        "says what each does.",
         default="auto", default_on={"vm": "deadline", "lab": "deadline"},
         column=FieldColumn(
             "driver", "text",
@@ -425,8 +425,8 @@ ROWS = (
     Field(
         "traffic", NAME, "--traffic", SENDER,
         "What sends and receives: brobust (source and sink inside the kernel), iperf3, programs (those of [programs]), "
-        "or a QUIC stack of `brobust quic build`: quic:quinn, 'quic:quinn gso=off'. On lab iperf3, on vm that or one "
-        "flow of a QUIC stack. On virtual all but brobust need ptrace.",
+        "or a QUIC stack of `brobust quic build`: quic:quinn, 'quic:quinn gso=off'. On vm and lab iperf3, on vm "
+        "also one flow of a QUIC stack. On virtual all but brobust need ptrace.",
         default="brobust", default_on={"vm": "iperf3", "lab": "iperf3"},
         words_only_on=dict.fromkeys(("brobust", "programs"), "virtual"), instead="iperf3",
         column=FieldColumn("traffic", "text", "what sent and received: brobust, iperf3, programs, or a QUIC stack"),
