@@ -132,7 +132,7 @@ def test_help_names_every_option_of_a_run(brobust: Brobust) -> None:
 def test_every_flag_of_the_page_on_scenarios_is_a_flag_of_the_command(brobust: Brobust) -> None:
     said = brobust("run", "--help").stdout
     page = (Path(__file__).parents[1] / "docs" / "scenario.md").read_text()
-    flags = {flag for line in page.splitlines() for flag in re.findall(r"# (--[a-z-]+)", line)}
+    flags = {flag for line in page.splitlines() for flag in re.findall(r"\| `(--[a-z0-9-]+)` \|", line)}
     assert len(flags) > 30
     assert {flag for flag in flags if flag not in said} == set()
 
@@ -240,7 +240,7 @@ def test_the_version_is_that_of_brobust_and_of_what_it_brings(brobust: Brobust) 
     first, *others = brobust("--version").stdout.splitlines()
     assert re.fullmatch(r"brobust \d+\.\d+\.\d+", first)
     assert [line.partition(":")[0] for line in others] == ["virtual kernels", "dataset schema", "BPF controls"]
-    assert f" {SCHEMA_VERSION} " in others[1] and "bbr_robust" in others[2]
+    assert others[1] == f"dataset schema: {SCHEMA_VERSION}" and "bbr_robust" in others[2]
     of_host = subprocess.run([host_program(), "--version"], capture_output=True, text=True, check=True).stdout
     assert of_host.splitlines() == [first, others[2]]
 

@@ -50,7 +50,7 @@ COMMANDS = {
     ),
     "demo": (
         "brobust.cli.demo:demo",
-        "Take the CPU away from a sender of cubic, bbr, bbr_robust, and draw what is left of its throughput.",
+        "Take the CPU away from a sender of cubic, bbr, bbr_steady, and draw what is left of its throughput.",
     ),
     "sweep": (
         "brobust.cli.sweep:sweep",

@@ -157,14 +157,16 @@ impl Jobs {
         loop {
             let seen = self.lock().started;
             // WNOWAIT only looks. The child is reaped while we hold the table, so that `kill` never hits a reused pid.
-            match waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
-                Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, _, _)) => {
-                    if !self.take(pid) {
-                        return;
-                    }
+            let ended = match waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
+                Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, _, _)) => pid,
+                Err(Errno::ECHILD) => {
+                    self.sleep_until_start_after(seen);
+                    continue;
                 }
-                Err(Errno::ECHILD) => self.sleep_until_start_after(seen),
-                _ => {}
+                _ => continue,
+            };
+            if !self.take(ended) {
+                return;
             }
         }
     }
