@@ -70,6 +70,9 @@ guest_of_arm64() { # DIRECTORY KERNEL VERSION: makes $work/aarch64.cpio
 	depmod --basedir "$root" "$release"
 	mkdir -p "$root/packages" "$root"/{proc,sys,dev,run,tmp,root,var/lib/dpkg,var/lib/rpm}
 	touch "$root/var/lib/dpkg/status"
+	# What their packages' scripts would have made.
+	ln -sf bash "$root/bin/sh"
+	ln -sf mawk "$root/usr/bin/awk"
 	cp "$(released 'brobust-host_*_arm64.deb')" "$root/packages/package.deb"
 	cp "$(released 'brobust-host-*.aarch64.rpm')" "$root/packages/package.rpm"
 	cp "$(released 'brobust-host-*-linux-aarch64.tar.gz')" "$root/packages/package.tar.gz"
