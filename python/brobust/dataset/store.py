@@ -37,11 +37,54 @@ OPTIONAL = ("throughput", "offtimes")
 SORTED_ROWS = 200_000
 
 
-# What the runs of 0.2.0 have no columns for: none of its programs told of requests.
-SINCE_0_2 = (
-    "requests", "requests_answered", "requests_per_s", "request_median_ms", "request_p99_ms", "request_p999_ms",
-    "first_byte_median_ms", "first_byte_p99_ms", "first_byte_p999_ms",
-)  # fmt: skip
+# Columns that the first brobust of this schema (0.2.0) did not write, and what they would have said there: senders had
+# one vCPU, the kernel's own pacing and IPv4; there was no token bucket and no cross traffic.
+SINCE_0_2: dict[str, float | str | None] = dict.fromkeys(
+    [
+        "adaptive_rx",
+        "answered_bytes",
+        "bbr_version",
+        "call_us",
+        "completion_ms",
+        "connection",
+        "cross_cc",
+        "cross_ended",
+        "cross_enters",
+        "cross_max_bytes",
+        "cross_median_ms",
+        "cross_p99_ms",
+        "cross_shape",
+        "cross_size_bytes",
+        "cross_slowdown",
+        "cross_slowdown_p99",
+        "cross_transfers",
+        "first_byte_median_ms",
+        "first_byte_p999_ms",
+        "first_byte_p99_ms",
+        "flow_bytes",
+        "gro",
+        "hosts",
+        "nic_drops",
+        "phase",
+        "receiver_program",
+        "request_median_ms",
+        "request_p999_ms",
+        "request_p99_ms",
+        "requests",
+        "requests_answered",
+        "requests_per_s",
+        "rx_ring_packets",
+        "second_bandwidth_mbps",
+        "second_buffer_bytes",
+        "sender_cpus",
+        "sender_program",
+        "steal_share",
+        "vcpu",
+        "vcpu_shares",
+        "when_idle",
+    ]
+)
+SINCE_0_2 |= {"vcpus": 1, "pacing": "kernel", "burst_bytes": 0, "cross_load": 0.0, "ip_version": 4}
 
 
 class Dataset:
@@ -380,7 +423,7 @@ def _warn(unreadable: Mapping[Path, str]) -> None:
 def _as_documented(table: pl.DataFrame, columns: Mapping[str, Column]) -> pl.DataFrame:
     """Return rows with the documented columns, in their order and of their types, and with their `part`."""
     table = table.with_columns(
-        pl.lit(None).alias(name) for name in SINCE_0_2 if name in columns and name not in table.columns
+        pl.lit(value).alias(name) for name, value in SINCE_0_2.items() if name in columns and name not in table.columns
     )
     if lacking := [name for name in (*columns, PART) if name not in table.columns]:
         raise ValueError(f"it has no column {lacking[0]}")
