@@ -181,19 +181,16 @@ fi
 say "building"
 scripts/rust_deps.sh restore
 sync --extra study
-place() { # PACKAGE DIRECTORY PROGRAM: builds a program and puts it where the Python package looks for it
-	cargo build --release --quiet --locked -p "$1"
-	mkdir -p "$2"
+programs=("brobust-command python/brobust/bin brobust-host" "brobust-client python/brobust/virtual/bin brobust-client"
+	"brobust-guest python/brobust/testbed/bin brobust-guest")
+# In one call, and always all: each set of packages has its own features of others' crates, and would be compiled anew.
+cargo build --release --quiet --locked $(printf -- '-p %s ' "${programs[@]%% *}")
+for program in "${programs[@]}"; do # and put where the Python package looks for them
+	read -r _ directory name <<<"$program"
+	mkdir -p "$directory"
 	# Copy only a changed file: a new date makes guest images be rebuilt.
-	cmp -s "target/release/$3" "$2/$3" || cp "target/release/$3" "$2/$3"
-}
-place brobust-command python/brobust/bin brobust-host
-if [[ $parts == *" virtual "* ]]; then
-	place brobust-client python/brobust/virtual/bin brobust-client
-fi
-if [[ $parts == *" vm "* ]]; then
-	place brobust-guest python/brobust/testbed/bin brobust-guest
-fi
+	cmp -s "target/release/$name" "$directory/$name" || cp "target/release/$name" "$directory/$name"
+done
 for process in "${beside[@]}"; do
 	wait "$process"
 done

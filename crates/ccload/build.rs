@@ -5,6 +5,8 @@ use std::env;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
@@ -26,24 +28,45 @@ fn main() -> Result<()> {
         fs::write(&source, format!("#include {:?}\n", control.display().to_string()))?;
         sources.push((name, source));
     }
-    let mut table = String::from("&[\n");
-    for (name, source) in sources {
+    let compile = |(name, source): &(String, PathBuf)| -> Result<()> {
         let object = out.join(format!("{name}.bpf.o"));
         let dependencies = object.with_extension("d");
-        if !is_current(&object, &dependencies, &cc) {
-            let listing = [String::from("-MD"), format!("-MF{}", dependencies.display())];
-            SkeletonBuilder::new()
-                .source(&source)
-                .obj(&object)
-                .clang_args(clang_args(&host, repository, &out).into_iter().chain(listing))
-                .build()
-                .with_context(|| format!("cannot compile {} (is clang installed?)", source.display()))?;
+        if is_current(&object, &dependencies, &cc) {
+            return Ok(());
         }
+        let listing = [String::from("-MD"), format!("-MF{}", dependencies.display())];
+        SkeletonBuilder::new()
+            .source(source)
+            .obj(&object)
+            .clang_args(clang_args(&host, repository, &out).into_iter().chain(listing))
+            .build()
+            .with_context(|| format!("cannot compile {} (is clang installed?)", source.display()))
+    };
+    side_by_side(&sources, &compile)?;
+    let mut table = String::from("&[\n");
+    for (name, _) in sources {
+        let object = out.join(format!("{name}.bpf.o"));
         writeln!(table, "    ({name:?}, include_bytes!({:?})),", object.display().to_string())?;
     }
     table.push(']');
     fs::write(out.join("objects.rs"), table)?;
     Ok(())
+}
+
+/// Does this with each, on as many CPUs as there are.
+fn side_by_side<T: Sync>(all: &[T], act: &(impl Fn(&T) -> Result<()> + Sync)) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+            act(one)?;
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let threads = thread::available_parallelism().map_or(1, |cpus| cpus.get());
+        let started: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        started.into_iter().try_for_each(|thread| thread.join().expect("a compilation has panicked"))
+    })
 }
 
 /// Says whether an object is newer than this script and than every file of cc/ that clang says it was compiled from, so
