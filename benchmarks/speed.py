@@ -1,4 +1,4 @@
-"""Measure how fast virtual time is, and where its time goes. benchmarks/README.md explains each question.
+"""Measure how fast virtual time is. benchmarks/README.md explains each question.
 
     .venv/bin/python benchmarks/speed.py [--only QUESTION] [--repeat 5] [--json]
 
@@ -30,7 +30,6 @@ from rich.table import Table
 from speed_cases import (
     NS3_HEADERS,
     Case,
-    CpuTimes,
     Sample,
     Setting,
     build_ns3,
@@ -223,41 +222,6 @@ def ns3(setting: Setting) -> list[Answer]:
     return [Answer("Beside ns-3: the same flow over the same path, on one CPU", columns, rows, goals, note)]
 
 
-def where(setting: Setting) -> list[Answer]:
-    """Where does the time go?"""
-    cases = {
-        "cubic, 100 Mbit/s": one_flow("cubic", "40s", "100mbit"),
-        "bbr, 100 Mbit/s": one_flow("bbr", "40s", "100mbit"),
-        "bbr, 100 Mbit/s, starved": one_flow("bbr", "100s", "100mbit", contention={"share": 0.25}),
-        "cubic, 1 Gbit/s": one_flow("cubic", "5s", "1gbit"),
-        "bbr, 1 Gbit/s": one_flow("bbr", "5s", "1gbit"),
-    }
-    rows = in_turns({name: split(setting, what) for name, what in cases.items()}, setting.repeat)
-    kinds = {f"{who}_{kind}": f"{who}, {kind}" for who in ("controller", "kernels") for kind in ("user", "sys")}
-    processes = {name: f"{name}, %" for name in ("controller", "sender", "receiver")}
-    hand_overs = {
-        "hand_overs": "hand-overs", "frames": "frames", "frames_per_hand_over": "frames per hand-over",
-        "switches": "context switches",
-    }  # fmt: skip
-    return [
-        Answer("Whose CPU time: ms per virtual second, with boot", kinds, rows),
-        Answer("Whose CPU time: the controller, the sender's kernel, the receiver's", processes, rows),
-        Answer("Hand-overs from controller to kernel, and what they bring, per virtual second", hand_overs, rows),
-    ]
-
-
-def split(setting: Setting, what: Scenario) -> Case:
-    """Measure a run, and in another run which of its processes used the CPU, since observing takes CPU time itself."""
-
-    def measure(number: int) -> Sample:
-        sample = run_virtual(setting, what, number, setting.cpu)
-        with CpuTimes() as times:
-            run_virtual(setting, what, number, setting.cpu)
-        return sample | times.percent()
-
-    return measure
-
-
 # --- What is printed
 
 
@@ -332,7 +296,6 @@ QUESTIONS: dict[str, Callable[[Setting], list[Answer]]] = {
     "many": many,
     "gigabits": gigabits,
     "ns3": ns3,
-    "where": where,
 }
 
 
