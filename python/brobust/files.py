@@ -256,10 +256,10 @@ def read(file: Path, at_most: int) -> bytes:
     return bytes(content)
 
 
-def read_json(file: Path, at_most: int = MAX_TEXT) -> Any:
+def read_json(file: Path) -> Any:
     """Return the content of a JSON file, or refuse it in one line."""
     try:
-        return json.loads(read(file, at_most))
+        return json.loads(read(file, MAX_TEXT))
     except (ValueError, RecursionError):
         raise BadInput(f"{file}: not a JSON file") from None
 

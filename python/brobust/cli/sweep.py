@@ -300,16 +300,15 @@ def _check_same(
 def _tables(verdicts: Sequence[Verdict], twinned: Sequence[Twin]) -> Iterator[Table]:
     from rich.table import Table
 
+    from brobust.report.reproduced import twin_tables
+
     if verdicts:
         table = Table("claim", "verdict", "decided by", "runs of a cell", "measured", box=None, pad_edge=False)
         for one in verdicts:
             table.add_row(one.claim, one.in_words, one.decided_by, one.runs_in_words, one.measured or one.note)
         yield table
-    for variable in dict.fromkeys(twin.variable for twin in twinned):
-        of_it = [twin for twin in twinned if twin.variable == variable]
-        values = list(dict.fromkeys(twin.value for twin in of_it))
+    for variable, values, by_claim in twin_tables(twinned):
         table = Table("claim", *values, box=None, pad_edge=False, title=f"By {variable}", title_justify="left")
-        for claim in dict.fromkeys(twin.claim for twin in of_it):
-            found = {twin.value: twin.outcome for twin in of_it if twin.claim == claim}
-            table.add_row(claim, *(found.get(value, "") for value in values))
+        for claim, found in by_claim.items():
+            table.add_row(claim, *(found[value].outcome if value in found else "" for value in values))
         yield table

@@ -13,19 +13,8 @@ from brobust import _core
 from brobust.analysis.agreement import SETTLED_AFTER_S, Agreement
 
 LINUX_CONTROLS = (
-    "bbr",
-    "bic",
-    "cubic",
-    "dctcp",
-    "htcp",
-    "hybla",
-    "illinois",
-    "nv",
-    "reno",
-    "vegas",
-    "veno",
-    "westwood",
-)
+    "bbr", "bic", "cubic", "dctcp", "htcp", "hybla", "illinois", "nv", "reno", "vegas", "veno", "westwood",
+)  # fmt: skip
 
 
 def render(cells: pl.DataFrame, found: Agreement, settled: Agreement) -> Table:
