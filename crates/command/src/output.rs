@@ -3,12 +3,12 @@
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::fd::{AsFd, AsRawFd};
 
-use brobust_host::{printable, Refusal};
+use brobust_host::{printable, reason, Refusal};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use serde::Serialize;
 
-use crate::files::reason;
 use crate::Stop;
+use brobust_host::reason;
 
 /// Columns of a table have this much between them.
 const GAP: &str = "  ";

@@ -79,13 +79,13 @@ class LabBackend:
         points = {(s.hosts or "", max(real_time.bandwidths(s.path))) for s in scenarios}
         for file, bandwidth in sorted(points):
             self._announce(f"calibrating {show_rate(bandwidth)} on the hosts of {file}")
-            records.append(self._on(file, partial(self._calibrated, bandwidth)))
+            records.append(self._on_hosts_of(file, partial(self._calibrated, bandwidth)))
         return records
 
     def measure(self, run: Run) -> Measured:
-        return self._on(run.scenario.hosts or "", partial(self._measured, run))
+        return self._on_hosts_of(run.scenario.hosts or "", partial(self._measured, run))
 
-    def _on(self, file: str, work: Callable[[Lab], T]) -> T:
+    def _on_hosts_of(self, file: str, work: Callable[[Lab], T]) -> T:
         """Do something on the hosts of a file. If it fails they are left, and found again by who needs them next."""
         try:
             return work(self._connected(file))

@@ -174,7 +174,7 @@ class VmBackend:
         return best, CALIBRATION_TRIES
 
     def measure(self, run: Run) -> Measured:
-        return self._restarted(run, partial(self._measured, run))[0]
+        return self._with_restarts(run, partial(self._measured, run))[0]
 
     def _bring_programs(self, scenarios: Sequence[Scenario]) -> None:
         """See to it that the guests have the programs of these scenarios: it takes new guests if they do not."""
@@ -184,7 +184,7 @@ class VmBackend:
             self._programs |= missing
             self._shut_down()
 
-    def _restarted(self, run: Run, work: Callable[[Testbed], tuple[Measured, T]]) -> tuple[Measured, T]:
+    def _with_restarts(self, run: Run, work: Callable[[Testbed], tuple[Measured, T]]) -> tuple[Measured, T]:
         """Measure a run, again if a guest dies; the record says how often."""
         scenario = run.scenario
         self._bring_programs([scenario])
@@ -380,7 +380,7 @@ class VmBackend:
                 raise RunFailed(f"{command[0]} in the sender: {ended.stderr.strip()}")
             return measured, ended.stdout
 
-        return self._restarted(run, beside)
+        return self._with_restarts(run, beside)
 
     def forget_control(self, control: str) -> None:
         """Unload a control from the sender if a run has loaded it; the next run then loads it again."""

@@ -240,8 +240,6 @@ class Dataset:
             shutil.rmtree(self.directory / name, ignore_errors=True)
         for name in BEGINNING:
             (self.directory / name).unlink(missing_ok=True)
-        for name in (*TABLES, "pcap"):  # of a run that was being written
-            shutil.rmtree(self.directory / name, ignore_errors=True)
         if self._made_directory:
             with contextlib.suppress(OSError):  # something else was put there
                 self.directory.rmdir()

@@ -31,7 +31,7 @@ Table = TypeVar("Table", bound=BaseModel)
 
 
 @dataclass(frozen=True)
-class _Here:
+class _OnThisMachine:
     """A grid with the kernels that this machine has."""
 
     fields: dict[str, Any]
@@ -69,30 +69,30 @@ class Grid:
         return bool(ours == theirs or ours == _without_kernels(theirs))
 
     @cached_property
-    def _here(self) -> _Here:
+    def _on_this_machine(self) -> _OnThisMachine:
         fields = json.loads(json.dumps(self._written))
         names = _fill_in_kernels(fields)
         notes = [why for kernels, name in names.items() if (why := kernels.why_default(name)) is not None]
         # An accelerator that is a list chooses among kernels, too.
         are_usual = all(name == kernels.DEFAULT for kernels, name in names.items())
         if are_usual and all("kernel" in own or "kernel" in fields for own in fields.get("grids") or [fields]):
-            return _Here(fields, self._repeats_as_written, notes)
-        return _Here(fields, _repeats(fields), notes)
+            return _OnThisMachine(fields, self._repeats_as_written, notes)
+        return _OnThisMachine(fields, _repeats(fields), notes)
 
     @property
     def fields(self) -> dict[str, Any]:
         """The fields as they were given, and the kernels that this machine has for those that name none."""
-        return self._here.fields
+        return self._on_this_machine.fields
 
     @property
     def notes(self) -> list[str]:
         """Sentences for the user: which kernel was taken where none was named, if it is not the usual one."""
-        return self._here.notes
+        return self._on_this_machine.notes
 
     @property
     def scenarios(self) -> list[Scenario]:
         """What is measured on this machine."""
-        return list(self._here.repeats)
+        return list(self._on_this_machine.repeats)
 
     @classmethod
     def from_file(cls, file: Path, flags: Mapping[str, Any]) -> Grid:
@@ -107,7 +107,7 @@ class Grid:
     def runs(self) -> list[Run]:
         """Return every repeat of every scenario, shuffled by the seed, so that a drift of the machine hits all cells
         equally."""
-        of_each = self._here.repeats
+        of_each = self._on_this_machine.repeats
         repeats = max(of_each.values())
         runs = [Run(scenario=s, repeat=r) for r in range(repeats) for s, repeat in of_each.items() if r < repeat]
         random.Random(json.dumps(self.fields.get("seed"))).shuffle(runs)
