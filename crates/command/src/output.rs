@@ -8,7 +8,6 @@ use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use serde::Serialize;
 
 use crate::Stop;
-use brobust_host::reason;
 
 /// Columns of a table have this much between them.
 const GAP: &str = "  ";
