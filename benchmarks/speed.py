@@ -1,6 +1,6 @@
 """Measure how fast virtual time is. benchmarks/README.md explains each question.
 
-    .venv/bin/python benchmarks/speed.py [--only QUESTION] [--repeat 5] [--json]
+    .venv/bin/python benchmarks/speed.py [--only QUESTION] [--repeat 5]
 
 Things that are compared are measured in turns, so that a machine that is busy for a while affects all of them. A cell
 is the median of the rounds and, where they differ, the minimum and the maximum. Round r draws its random numbers from
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
 import platform
 import shutil
@@ -23,7 +22,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -275,21 +273,6 @@ def table(answer: Answer, repeat_it: str) -> Table:
     return made
 
 
-def plain(answer: Answer, repeat_it: str) -> dict[str, Any]:
-    rows = []
-    for name, samples in answer.rows.items():
-        found = {key: figures(samples, key) for key in answer.columns}
-        rows.append(
-            {
-                "name": name,
-                "n": len(samples),
-                "goal": answer.goals.get(name),
-                **{key: dict(zip(("median", "min", "max"), f, strict=True)) for key, f in found.items() if f},
-            }
-        )
-    return {"title": answer.title, "command": repeat_it, "note": answer.note, "columns": answer.columns, "rows": rows}
-
-
 QUESTIONS: dict[str, Callable[[Setting], list[Answer]]] = {
     "speed": speed,
     "parallel": parallel,
@@ -304,7 +287,6 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--only", action="append", choices=QUESTIONS, help="a question; may be given again")
     parser.add_argument("--repeat", type=positive, default=5, help="rounds (default 5)")
     parser.add_argument("--kernel", default=virtual_kernels.DEFAULT, help=f"default {virtual_kernels.DEFAULT}")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
     return parser.parse_args()
 
 
@@ -325,16 +307,10 @@ def main() -> None:
     # The first run reads the kernel from disk.
     run_virtual(setting, one_flow("cubic", "1s", "100mbit"), 0, setting.cpu)
     console = Console(width=None if sys.stdout.isatty() else 170)
-    if not arguments.json:
-        console.print(*(f"{name}: {value}" for name, value in machine(setting).items()), sep="\n", highlight=False)
-    everything = []
+    console.print(*(f"{name}: {value}" for name, value in machine(setting).items()), sep="\n", highlight=False)
     for question in arguments.only or QUESTIONS:
         for answer in QUESTIONS[question](setting):
-            everything.append(plain(answer, command(question, arguments)))
-            if not arguments.json:
-                console.print("", table(answer, command(question, arguments)))
-    if arguments.json:
-        print(json.dumps({"machine": machine(setting), "answers": everything}, indent=1))
+            console.print("", table(answer, command(question, arguments)))
 
 
 if __name__ == "__main__":

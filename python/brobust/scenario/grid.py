@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from brobust import files
 from brobust.errors import BadInput
@@ -25,9 +25,6 @@ from brobust.scenario.model import Run, Scenario
 TABLES = ("flows", "senders")
 VALUES = frozenset(row.key for row in FIELDS.values() if isinstance(row.default, list))
 MAX_CELLS = 100_000  # of all grids together: ten lists of ten values each are a mistake
-
-
-Table = TypeVar("Table", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -180,19 +177,11 @@ def _check_tables(fields: Mapping[str, Any], name: str, holds: str) -> None:
 def scenario(point: Mapping[str, Any], *, as_written: bool = False) -> Scenario:
     """Return one scenario from its fields; refuse in one line what does not fit. `as_written`: without looking at which
     kernels this machine has."""
-    return validated(Scenario, point, context={defaults.AS_WRITTEN: as_written})
-
-
-def validated(
-    table: type[Table], fields: Mapping[str, Any], whole: str = "scenario", context: Mapping[str, Any] | None = None
-) -> Table:
-    """Return a table from its fields; refuse in one line what does not fit. `whole`: what the line begins with if it is
-    not about one field."""
     try:
-        return table.model_validate(fields, context=context)
+        return Scenario.model_validate(point, context={defaults.AS_WRITTEN: as_written})
     except ValidationError as error:
         first = error.errors()[0]
-        raise BadInput(_one_line(first["loc"], first["msg"], first["input"], first["type"], whole)) from None
+        raise BadInput(_one_line(first["loc"], first["msg"], first["input"], first["type"])) from None
 
 
 def override(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -252,9 +241,9 @@ def _points_of(key: str, value: Any) -> Iterator[Any]:
         yield from _points(value)
 
 
-def _one_line(location: tuple[int | str, ...], message: str, given: Any, kind: str, whole: str) -> str:
+def _one_line(location: tuple[int | str, ...], message: str, given: Any, kind: str) -> str:
     names = [str(part) for part in location if not isinstance(part, int)]
-    field = ".".join(names) or whole
+    field = ".".join(names) or "scenario"
     if kind == "extra_forbidden":
         return f"{field}: no such field; docs/scenario.md lists all fields"
     message = message.removeprefix("Value error, ")
