@@ -10,15 +10,12 @@ seed + r.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import platform
 import shutil
 import statistics
 import sys
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,8 +40,6 @@ from speed_cases import (
 from brobust.errors import BrobustError
 from brobust.kernels import virtual as virtual_kernels
 from brobust.scenario import Scenario
-
-LOOP_ROUNDS = 1_000_000
 
 
 @dataclass
@@ -83,65 +78,6 @@ def speed(setting: Setting) -> list[Answer]:
             "wall: without the boot of the kernels; starved: slices of 10 ms, a share of 25 %",
         )
     ]
-
-
-def parallel(setting: Setting) -> list[Answer]:
-    """Does a run cost more with another one beside it?"""
-    if len(setting.cpus) < 2:
-        print("parallel: skipped, there is only one CPU", file=sys.stderr)
-        return []
-    pair = setting.cpus[-2:]
-    cases: dict[str, Case] = {}
-    for cc, bandwidth in (("bbr", "100mbit"), ("cubic", "1gbit")):
-        what = one_flow(cc, "20s" if bandwidth == "100mbit" else "5s", bandwidth)
-        cases[f"{cc}, {bandwidth}, one at a time"] = both(setting, what, pair, at_once=1)
-        cases[f"{cc}, {bandwidth}, side by side"] = both(setting, what, pair, at_once=2)
-    cases["a loop without memory, one at a time"] = loops(pair, at_once=1)
-    cases["a loop without memory, side by side"] = loops(pair, at_once=2)
-    rows = in_turns(cases, setting.repeat)
-    goals = {}
-    for alone, together in zip(list(rows)[::2], list(rows)[1::2], strict=True):
-        compare(rows, together, alone, {"ratio": "wall", "ratio_elapsed": "elapsed_s"})
-        if not together.startswith("a loop"):
-            goals[together] = "ratio of runs <= 1"
-    columns = {
-        "wall": "wall s per virtual s", "ratio": "ratio of runs", "elapsed_s": "both done after s",
-        "ratio_elapsed": "ratio of both",
-    }  # fmt: skip
-    note = "the loop: what the machine itself takes for a neighbour, as on two threads of one core"
-    return [Answer(f"Two runs, on CPUs {pair[0]} and {pair[1]}", columns, rows, goals, note)]
-
-
-def both(setting: Setting, what: Scenario, cpus: Sequence[int], at_once: int) -> Case:
-    """Measure a scenario once on each CPU, this many at once; return the mean duration of the runs."""
-
-    def measure(number: int) -> Sample:
-        begun = time.monotonic()
-        with ThreadPoolExecutor(at_once) as pool:
-            samples = list(pool.map(lambda cpu: run_virtual(setting, what, number, cpu), cpus))
-        elapsed = time.monotonic() - begun
-        # Not their CPU time: getrusage returns only the sum of everything that ran in that time.
-        return {"wall": statistics.mean(sample["wall"] for sample in samples), "elapsed_s": elapsed}
-
-    return measure
-
-
-def loops(cpus: Sequence[int], at_once: int) -> Case:
-    """Measure the same with a computation that stays in registers and first-level cache; its unit is the loop."""
-
-    def loop(cpu: int) -> float:
-        os.sched_setaffinity(0, {cpu})  # of this thread
-        begun = time.monotonic()
-        hashlib.pbkdf2_hmac("sha256", b"", b"", LOOP_ROUNDS)  # without the GIL
-        return time.monotonic() - begun
-
-    def measure(_: int) -> Sample:
-        begun = time.monotonic()
-        with ThreadPoolExecutor(at_once) as pool:
-            samples = list(pool.map(loop, cpus))
-        return {"wall": statistics.mean(samples), "elapsed_s": time.monotonic() - begun}
-
-    return measure
 
 
 def many(setting: Setting) -> list[Answer]:
@@ -275,7 +211,6 @@ def table(answer: Answer, repeat_it: str) -> Table:
 
 QUESTIONS: dict[str, Callable[[Setting], list[Answer]]] = {
     "speed": speed,
-    "parallel": parallel,
     "many": many,
     "gigabits": gigabits,
     "ns3": ns3,
