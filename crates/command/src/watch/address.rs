@@ -13,8 +13,9 @@ pub fn parse(text: &str) -> Result<SocketAddr, Refusal> {
     let numeric = text.strip_prefix("localhost:").map_or(text.to_owned(), |port| format!("127.0.0.1:{port}"));
     numeric.parse().map_err(|_| {
         Refusal::bad_input(format!(
-            "--serve: '{text}' is not an address with a port; write 127.0.0.1:9775 or [::1]:9775, or 0.0.0.0:9775 for \
-             all addresses of this host, where anybody who can reach one can read the metrics"
+            "--serve: '{text}' is not an address with a port; write 127.0.0.1:9775, [::1]:9775 or localhost:9775 (no other \
+             name is looked up), or 0.0.0.0:9775 for all addresses of this host, where anybody who can reach one can read \
+             the metrics"
         ))
     })
 }
