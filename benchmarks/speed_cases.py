@@ -80,11 +80,11 @@ def run_virtual(setting: Setting, what: Scenario, number: int, cpu: int) -> Samp
     asked = json.dumps(describe(Run(scenario=what, repeat=number), setting.kernel))
     ours, theirs = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     result = _core.VirtualRun(asked, cpu).run()
-    cpu = cpu_s(ours, resource.RUSAGE_SELF) + cpu_s(theirs, resource.RUSAGE_CHILDREN)
+    used = cpu_s(ours, resource.RUSAGE_SELF) + cpu_s(theirs, resource.RUSAGE_CHILDREN)
     seconds, work = what.duration / 1e9, result["work"]
     return {
         "wall": work["run_s"] / seconds,
-        "cpu": cpu / seconds,
+        "cpu": used / seconds,
         "boot_s": work["boot_s"],
         "throughput_mbps": sum(flow["received_bytes"] for flow in result["flows"]) * 8e-6 / seconds,
         "drops": sum(flow["drops"] for flow in result["flows"]),
