@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,12 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as perfetto
 import brobust
 from brobust import api
 from brobust.api import Result
-from brobust.dataset import Dataset, Measured, find
+from brobust.dataset import Dataset, Measured, find, recordings
 from brobust.report import explanation, over_time, trace
 from brobust.scenario import Grid
-from conftest import refused
+from conftest import BROBUST, refused
+from test_contend import spinning
+from test_watch import connection
 
 ALL = {"samples": "ack", "packets": True}
 BBR = {"flows": [{"cc": "bbr"}], "path": {"bandwidth": "20mbit", "buffer": "12bdp"}, "duration": "3s"}
@@ -94,6 +98,114 @@ def test_frames_leave_the_bottleneck_one_after_the_other(lossy: Result, tmp_path
     trace.write(lossy, tmp_path / "run.perfetto-trace")
     times = [at for name, at, _ in Timeline(tmp_path / "run.perfetto-trace").events if name == "bottleneck"]
     assert times == sorted(times) and len(times) > 1000
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with what was recorded of this host at the same time: host.jsonl and threads.parquet."""
+    here = tmp_path_factory.mktemp("recorded")
+    with connection() as (client, server), spinning() as pid:
+        client.sendall(b"hello")
+        which = ["--filter", f"dport {server.getsockname()[1]}", "--interval", "100ms", "--window", "400ms"]
+        watch = [BROBUST, "watch", "--json", "--record", "host.jsonl", "--count", "8", *which]
+        with subprocess.Popen(watch, cwd=here, stdout=subprocess.PIPE, text=True) as process:
+            record = ["contend", "record", "--pid", str(pid), "--threads", str(pid), "--for", "500ms"]
+            subprocess.run([BROBUST, *record, "-o", "threads.parquet"], cwd=here, check=True, capture_output=True)
+            said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0 and said == (here / "host.jsonl").read_text()
+    return here
+
+
+def test_a_recorded_host_is_a_timeline_of_its_threads_and_sockets(recorded: Path, tmp_path: Path) -> None:
+    threads, sockets = (recordings.read(recorded / name) for name in ("threads.parquet", "host.jsonl"))
+    assert isinstance(threads, recordings.Threads) and isinstance(sockets, recordings.Sweeps)
+    assert threads.begin_unix_s is not None and abs(threads.begin_unix_s - sockets.begin_unix_s) < 60
+    counts = trace.write(sockets, tmp_path / "host.perfetto-trace", [threads])
+    assert counts == {
+        "sweeps": 8, "sockets": 1, "points": 8, "threads": 1, "intervals": threads.intervals.height,
+    }  # fmt: skip
+    timeline = Timeline(tmp_path / "host.perfetto-trace")
+    (thread,) = (name for name in timeline.tracks.values() if name.startswith("thread "))
+    kinds = Counter(event.name for event in timeline.named(thread) if event.type == 1)
+    assert kinds == Counter(threads.intervals["kind"]) and kinds["running"] > 0
+    # Each distance in time is the one on the host's clock.
+    apart = round((threads.begin_unix_s - sockets.begin_unix_s) * 1e9)
+    first = {name: min(at for track, at, _ in timeline.events if track == name) for name in (thread, "verdict")}
+    known = threads.intervals["start_s"][0] * 1e9 + apart
+    assert first[thread] - first["verdict"] == pytest.approx(known, abs=2) and min(first.values()) >= 0
+    verdicts = [event.name for event in timeline.named("verdict") if event.type == 1]
+    assert verdicts == [cause for cause, _ in groupby(sockets.flows["cause"])]
+    for column, name, _ in trace.OF_SOCKET:
+        changes = [value for value, _ in groupby(sockets.flows[column].drop_nulls())]
+        assert timeline.counter(name)["value"].to_list() == pytest.approx(changes), name
+    assert timeline.counter("cwnd")["value"][0] > 0 and timeline.counter("smoothed RTT")["value"][0] > 0
+
+
+@pytest.mark.virtual
+def test_a_recording_stands_beside_its_replay(
+    recorded: Path, brobust: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pl.read_parquet(recorded / "threads.parquet").head(1)
+    off = [{"kind": "off", "start_s": number / 10, "duration_ms": 40.0} for number in range(10)]
+    rows = [{**table.row(0, named=True), **interval} for interval in off]
+    pl.DataFrame(rows, schema=table.schema).write_parquet(
+        tmp_path / "vm.parquet", metadata={"begin_unix_s": "1800000000.5"}
+    )
+    options = "--cc bbr --share 1 --replay vm.parquet --duration 1s --repeat 1 --out data"
+    brobust("run", *options.split())
+    done = brobust("trace", "data", "--beside", "vm.parquet", "-o", "both.perfetto-trace")
+    assert done.returncode == 0 and "1 threads, 10 intervals" in done.stdout
+    timeline = Timeline(tmp_path / "both.perfetto-trace")
+    (thread,) = (name for name in timeline.tracks.values() if "thread" in name and "vm.parquet" not in name)
+    away = [(at, event.type) for name, at, event in timeline.events if name == thread]
+    ran = [at for name, at, event in timeline.events if name == "CPU of sender 1" and event.type == 1]
+    ends = [at for at, kind in away if kind == 2]
+    # The replay's CPU comes back when the recorded thread's did.
+    assert len(ends) == 10 and all(min(abs(at - end) for at in ran) < 1000 for end in ends)
+    assert any("from 2027-01-15 08:00:00 UTC" in name for name in timeline.tracks.values())
+
+
+def test_recordings_of_other_times_files_that_are_none_and_runs_of_files_are_refused(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweeps = (recorded / "host.jsonl").read_text().splitlines()
+    host = tmp_path / "host.jsonl"
+
+    def refusal(text: str | bytes, *more: str) -> str:
+        host.write_bytes(text.encode() if isinstance(text, str) else text)
+        return refused(capsys, "trace", str(host), *more, "-o", str(tmp_path / "no.perfetto-trace"))
+
+    later = [json.dumps({**json.loads(line), "time_unix_s": 1e9}) for line in sweeps]
+    threads = str(recorded / "threads.parquet")
+    assert "after the others had ended; give recordings of the same time" in refusal(
+        "\n".join(later) + "\n", "--beside", threads
+    )
+    assert "is no recording; give a file of `brobust contend record` or" in refusal("hello\n")
+    assert "line 2 is no sweep" in refusal(sweeps[0] + "\n{}\n")
+    assert "line 1 is no sweep" in refusal(sweeps[0].replace('"interval_s":', '"interval_s":-') + "\n")
+    assert "holds no sweep" in refusal("{")
+    flow = json.loads(sweeps[0])
+    flow["flows"][0]["cwnd_bytes"] = [1]
+    assert "a field of another kind" in refusal(json.dumps(flow) + "\n")
+    del flow["flows"][0]["cwnd_bytes"], flow["flows"][0]["cause"]
+    assert "a socket without ends, control or cause" in refusal(json.dumps(flow) + "\n")
+    assert "is a file, which has no runs" in refusal("\n".join(sweeps) + "\n", "abc")
+    assert "is damaged" in refusal((recorded / "threads.parquet").read_bytes()[:-50])
+    pl.DataFrame({"thread": [1], "start_s": [0.0]}).write_parquet(host)
+    assert "has no column vcpu and kind and duration_ms" in refusal(host.read_bytes())
+    assert not (tmp_path / "no.perfetto-trace").exists()
+    # The last line of a killed command may be half a one.
+    host.write_text("\n".join(sweeps)[:-20])
+    found = recordings.read(host)
+    assert isinstance(found, recordings.Sweeps) and found.sweeps.height == len(sweeps) - 1
+
+
+def test_a_recording_that_exists_is_not_overwritten(recorded: Path) -> None:
+    before = (recorded / "host.jsonl").read_bytes()
+    command = [BROBUST, "watch", "--count", "1", "--record", "host.jsonl"]
+    done = subprocess.run(command, cwd=recorded, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "--record: host.jsonl is there" in done.stderr
+    assert (recorded / "host.jsonl").read_bytes() == before
 
 
 def _dataset(directory: Path, runs: list[str]) -> Dataset:
