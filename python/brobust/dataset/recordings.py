@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -79,6 +80,20 @@ def read(file: Path) -> Recording:
     if content[:1] != b"{":
         _refuse(file, "is no recording")
     return _sweeps(file, content)
+
+
+def stretches(values: pl.Series, begins: pl.Series, ends: pl.Series) -> Iterator[tuple[str, float, float]]:
+    """Yield each value that lasts over consecutive intervals, with its begin and end."""
+    last: tuple[str, float, float] | None = None
+    for value, begin, end in zip(values, begins, ends, strict=True):
+        if last is not None and value == last[0] and begin <= last[2] + 1e-6:
+            last = last[0], last[1], end
+            continue
+        if last is not None:
+            yield last
+        last = None if value is None else (value, begin, end)
+    if last is not None:
+        yield last
 
 
 def _refuse(file: Path, what: str) -> NoReturn:

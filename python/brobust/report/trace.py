@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from brobust import files
 from brobust.dataset import OfRun
-from brobust.dataset.recordings import SOCKET, Recording, Sweeps, Threads
+from brobust.dataset.recordings import SOCKET, Recording, Sweeps, Threads, stretches
 from brobust.errors import BadInput
 from brobust.lazily import pl
 
@@ -136,7 +136,7 @@ class _Trace:
         host = self._track("host", root)
         # A sweep says what its interval was like: its verdict stands there.
         begins, ends = sweeps["time_s"] - sweeps["interval_s"], sweeps["time_s"]
-        self._slices(self._track("why the CPU is short", host), _stretches(sweeps["why"], begins, ends))
+        self._slices(self._track("why the CPU is short", host), stretches(sweeps["why"], begins, ends))
         for column, name, unit in OF_HOST:
             self._counter(name, unit, ends, sweeps[column], host)
         number = 0
@@ -146,7 +146,7 @@ class _Trace:
             owner = "/".join(filter(None, part.select("namespace", "pod", "container").row(0)))
             track = self._track(f"{part['cc'][0]}: {local} to {remote}" + (f" ({owner})" if owner else ""), root)
             begins = part["time_s"] - part["interval_s"]
-            self._slices(self._track("verdict", track), _stretches(part["cause"], begins, part["time_s"]))
+            self._slices(self._track("verdict", track), stretches(part["cause"], begins, part["time_s"]))
             for column, name, unit in OF_SOCKET:
                 self._counter(name, unit, part["time_s"], part[column], track)
             number += 1
@@ -295,20 +295,6 @@ def _title(recording: Recording, what: str) -> str:
     begin_s = recording.begin_unix_s
     since = "" if begin_s is None else datetime.fromtimestamp(begin_s, UTC).strftime(", from %Y-%m-%d %H:%M:%S UTC")
     return f"{recording.name}: {what}{since}"
-
-
-def _stretches(values: pl.Series, begins: pl.Series, ends: pl.Series) -> Iterator[tuple[str, float, float]]:
-    """Yield each value that lasts over consecutive intervals, with its begin and end."""
-    last: tuple[str, float, float] | None = None
-    for value, begin, end in zip(values, begins, ends, strict=True):
-        if last is not None and value == last[0] and begin <= last[2] + 1e-6:
-            last = last[0], last[1], end
-            continue
-        if last is not None:
-            yield last
-        last = None if value is None else (value, begin, end)
-    if last is not None:
-        yield last
 
 
 def _phase() -> pl.Expr:
