@@ -26,6 +26,7 @@ from brobust.testbed.traffic import FIRST_PORT
 # The programs that each place needs, with the Debian package of each.
 TOOLS = {"bash": "bash", "ip": "iproute2", "tc": "iproute2", "ss": "iproute2", "ethtool": "ethtool"}
 IPERF3 = {"iperf3": "iperf3"}
+CLOCKSOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 # The interface through which data enter a receiver that is the bottleneck, too.
 IFB = "ifb-brobust"
 LOOK_SECONDS = 1.0
@@ -106,6 +107,8 @@ class Lab:
     """Where the qdiscs are: a host of its own, or the receiver."""
     devices: Devices
     hypervisor: Connection | None
+    recordings: str = ""
+    """A directory on the hypervisor's host for recordings, once there is one."""
 
     @property
     def places(self) -> list[Place]:
@@ -122,6 +125,7 @@ def found(hosts: Hosts, connections: Mapping[tuple[str, bool], Connection]) -> L
     sender, receiver = place("sender", hosts.sender), place("receiver", hosts.receiver)
     for end, needed in ((sender, TOOLS | IPERF3), (receiver, TOOLS | IPERF3)):
         _require(end, needed)
+    _require_clock(sender)
     sender.device = _device_of(sender, hosts.sender)
     receiver.device = _device_of(receiver, hosts.receiver)
     _require_route(sender, hosts.receiver.address)
@@ -132,6 +136,7 @@ def found(hosts: Hosts, connections: Mapping[tuple[str, bool], Connection]) -> L
     else:
         between = place("path", hosts.path)
         _require(between, TOOLS)
+        _require_clock(between)
         to_sender = hosts.path.to_sender or _way(between, hosts.sender.address)
         between.device = hosts.path.to_receiver or _way(between, hosts.receiver.address)
         devices = Devices(between.device, to_sender)
@@ -253,6 +258,22 @@ def _require(place: Place, tools: Mapping[str, str]) -> None:
         packages = " ".join(dict.fromkeys(tools[tool] for tool in missing))
         raise MissingSupport(
             f"{place.role}: {place.name} has no {', '.join(missing)}; install the package {packages} there"
+        )
+
+
+def _require_clock(place: Place) -> None:
+    """Refuse a host whose packets could leave at ticks only: pacing, tbf and netem need timers between them."""
+    shown = place.agent.run(
+        "sh", "-c", f"cat {CLOCKSOURCE}; grep -m1 hres_active /proc/timer_list 2>/dev/null || :"
+    ).split()  # fmt: skip
+    source = shown[0] if shown else "unknown"
+    if source == "jiffies" or shown[-1] == "0":
+        what = (
+            f"counts time in ticks (clocksource {source})" if source == "jiffies" else "has no high-resolution timers"
+        )
+        raise MissingSupport(
+            f"{place.role}: {place.name} {what}, so its packets could not be paced; boot it without `nohz=off`, "
+            f"`highres=off` and `clocksource=` ({CLOCKSOURCE.replace('current', 'available')} lists its clocks)"
         )
 
 
