@@ -186,7 +186,7 @@ def test_what_the_hypervisor_took_away_is_what_the_run_says(lab: Lab, tmp_path: 
             (pid,) = [line.split()[0] for line in shown if line.endswith("stands-for-a-vcpu")]
             file.write_text(f'{lab.file.read_text()}[hypervisor]\nssh = "path"\npid = {pid}\nthreads = "{pid}"\n')
             out, report = tmp_path / "validate", tmp_path / "report.toml"
-            words = ("--cc", "cubic", "--share", "0.5", "--rtt", "0s", "--buffer", "60kB", "--duration", "2s")
+            words = ("--cc", "cubic", "--share", "0.5", "--rtt", "0s", "--buffer", "60kB", "--duration", "3s")
             asked = ("--backend", "lab", "--hosts", str(file), *words, "--repeat", "1")
             command = [BROBUST, "validate", *asked, "--out", out, "--report", report, "--json"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -204,9 +204,9 @@ def test_what_the_hypervisor_took_away_is_what_the_run_says(lab: Lab, tmp_path: 
     # Virtual time repeats what was recorded there, from the moment at which the traffic began.
     off = data.offtimes().filter(kind="off", sender=1)
     during = [(max(0.0, start), start + ms / 1e3) for start, ms in off.select("start_s", "duration_ms").iter_rows()]
-    off_s = sum(min(end, 2.0) - start for start, end in during if start < 2 and end > 0)
-    assert off_s / 2 == pytest.approx(1 - row["effective_share"], abs=0.15)
-    assert -5 < off["start_s"].min() < 0 and 2 < off["start_s"].max() < 10
+    off_s = sum(min(end, 3.0) - start for start, end in during if start < 3 and end > 0)
+    assert off_s / 3 == pytest.approx(1 - row["effective_share"], abs=0.15)
+    assert -5 < off["start_s"].min() < 0 and 3 < off["start_s"].max() < 12
     (calibration,) = data.calibrations()
     assert 0 < calibration["network_rtt_ms"] < 10
     repeated = pl.read_parquet(out / "virtual.parquet").row(0, named=True)

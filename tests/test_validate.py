@@ -115,6 +115,7 @@ def test_a_run_on_hosts_is_repeated_with_their_networks_rtt_and_their_kernel_whe
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
+        (["--duration", "5s,2s"], "duration: 2s is too short to compare what follows the first 2 s; give 3s or more"),
         (["--backend", "virtual"], "--backend: 'virtual' is nothing to compare virtual time with; give vm or lab"),
         (["--backend", "vm,lab"], "--backend: 'vm,lab' is nothing to compare"),
         (["--backend", "lab"], "name them in a file, and give it with --hosts FILE"),

@@ -104,6 +104,11 @@ def command(
     from brobust.report.console import Console
     from brobust.series import runner, validation
 
+    if (shortest := min(scenario.duration for scenario in grid.scenarios)) <= agreement.SETTLED_AFTER_S * 10**9:
+        raise BadInput(
+            f"duration: {units.show_time(shortest)} is too short to compare what follows the first "
+            f"{agreement.SETTLED_AFTER_S} s; give 3s or more"
+        )
     backends.check(grid)
     is_uml = all(scenario.accelerator == "uml" for scenario in grid.scenarios)
     if not is_uml:  # there the same kernel runs on both, which is there
