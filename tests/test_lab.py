@@ -326,12 +326,20 @@ def test_other_traffic_on_the_path_is_refused(lab: Lab, connections: Connections
         try:
             assert soon(lambda: int(counter.read_text().split("lab0:")[1].split()[8]) > 1_000_000)
             found = places.found(hosts_file.read(str(lab.file)), connections)
-            with pytest.raises(
-                MissingSupport, match=r"sender: lab0 of sender \(sender\) carries .*bit of other traffic"
-            ):
-                places.refuse_traffic(found, 20_000_000)
+            said: list[str] = []
+
+            def refused_now() -> bool:
+                try:
+                    places.refuse_traffic(found, 20_000_000)
+                except MissingSupport as refusal:
+                    said.append(str(refusal))
+                return said != []
+
+            # On a busy machine what sends may have no CPU for a second.
+            assert soon(refused_now, 20)
         finally:
             other.kill()
+    assert re.match(r"sender: lab0 of sender \(sender\) carries .*bit of other traffic", said[0])
 
 
 def test_what_the_sender_or_its_hypervisor_lacks_is_refused_before_anything_is_changed(
