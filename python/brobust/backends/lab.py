@@ -307,8 +307,10 @@ def _check_controls(lab: Lab, scenarios: Sequence[Scenario]) -> None:
         if name in cc_names.OURS:
             needed, script = "BPF type format, with which ours are loaded", "test -e /sys/kernel/btf/vmlinux"
         else:
-            needed, script = f"module tcp_{name}", f"modprobe -n -q tcp_{name}"
-        if lab.sender.agent.try_run("sh", "-c", script).status != 0:
+            # Not every modprobe can try without loading: that of busybox cannot.
+            needed = f"module tcp_{name}"
+            script = f"modprobe -n -q tcp_{name} || grep -q '/tcp_{name}[.]ko' /lib/modules/$(uname -r)/modules.dep"
+        if lab.sender.agent.try_run("bash", "-c", script).status != 0:
             raise MissingSupport(
                 f"cc: the kernel of {lab.sender.name} has neither {name} nor the {needed}; it has {' '.join(available)}"
             )
