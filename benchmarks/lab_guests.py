@@ -103,6 +103,7 @@ def overlay(directory: Path) -> Path:
             target.parent.mkdir(parents=True, exist_ok=True)
             if not target.exists():
                 shutil.copy(library.resolve(), target)
+    (root / "sbin").symlink_to("usr/sbin")  # where the kernel looks for modprobe
     for applet in APPLETS:
         (root / "bin" / applet).symlink_to("busybox")
     (root / "init").write_text(INIT)
@@ -208,6 +209,8 @@ def main(directory: Path, accelerator: str) -> int:
         resumed = subprocess.run([BROBUST, "run", "--resume", "--out", out], text=True, check=False)
         print(f"--resume ended after {time.monotonic() - begun:.1f} s, status {resumed.returncode}")
         left = {role: ssh(role, LEFT).stdout.strip() for role in ports}
+    if not (out / "dataset.json").exists():
+        sys.exit("lab_guests: no run was measured")
     columns = ("cc", "outcome", "throughput_mbps", "rtt_mean_ms", "steal_share", "kernel_release", "reason")
     print(Dataset.open(out).runs().select(columns).to_dicts())
     print("left:", {role: lines for role, lines in left.items() if lines} or "nothing")

@@ -275,7 +275,7 @@ class LabBackend:
             else:
                 # By whatever undoes: our program is no file there.
                 lab.sender.connection.agent.record(
-                    f"{name} of {lab.sender.name}", "sh", "-c",
+                    f"{name} of {lab.sender.name}", "bash", "-c",
                     f"! grep -qw {name} /proc/sys/net/ipv4/tcp_available_congestion_control || "
                     f"exec /proc/$PPID/exe lab cc unload {name}",
                 )  # fmt: skip
@@ -283,7 +283,7 @@ class LabBackend:
             agent.run("brobust-guest", "cc", "load", name, *options, timeout=60)
         elif name not in _available(lab):
             lab.sender.connection.agent.record(
-                f"module tcp_{name} of {lab.sender.name}", "sh", "-c", f"modprobe -r tcp_{name} 2>/dev/null || :"
+                f"module tcp_{name} of {lab.sender.name}", "bash", "-c", f"modprobe -r tcp_{name} 2>/dev/null || :"
             )
             loaded = agent.try_run("modprobe", f"tcp_{name}")
             if loaded.status != 0 or name not in _available(lab):
@@ -447,7 +447,7 @@ def _undisturbed_cubic(lab: Lab) -> tuple[iperf3.FlowResult, float | None]:
     def look() -> None:
         # In time for iperf3's first connection, which is there before there is a queue.
         script = f"sleep 1; ss -Htin dst {address} dport = :{traffic.FIRST_PORT}"
-        looking.append(lab.sender.agent.spawn("sh", "-c", script))
+        looking.append(lab.sender.agent.spawn("bash", "-c", script))
 
     agents = lab.sender.agent, lab.receiver.agent
     flow = traffic.run(*agents, (Flows(cc="cubic"),), CUBIC_SECONDS, look, address)[0]
