@@ -54,9 +54,9 @@ def test_the_citation_is_of_this_version_and_in_its_format() -> None:
 @pytest.mark.parametrize(
     ("site", "prefix", "expected"),
     [
-        ("", "/usr", "file:///usr/share/doc/brobust-host/fleet.md"),
-        ("", "/usr/local", "file:///usr/local/share/doc/brobust-host/fleet.md"),
-        ("https://docs.example.org/b/", "/usr", "https://docs.example.org/b/fleet.html"),
+        ("", "/usr", "file:///usr/share/doc/brobust-host/watch-service.md"),
+        ("", "/usr/local", "file:///usr/local/share/doc/brobust-host/watch-service.md"),
+        ("https://docs.example.org/b/", "/usr", "https://docs.example.org/b/watch-service.html"),
     ],
 )
 def test_alerts_of_a_package_link_to_the_site_or_to_the_pages_that_it_brings(
@@ -74,12 +74,12 @@ def test_alerts_of_a_package_link_to_the_site_or_to_the_pages_that_it_brings(
         text = (tree / "share/brobust/prometheus" / name).read_text()
         links = re.findall(r"runbook_url: (\S+)#\w+$", text, re.MULTILINE)
         assert set(links) == {expected} and len(links) >= 6 and "invalid" not in text
-        # What docs/fleet.md tells users to do finds every link, whatever it was.
-        (command,) = re.findall(r"sed -i '(s,.*)' /etc", (ROOT / "docs/fleet.md").read_text())
+        # What docs/watch-service.md tells users to do finds every link, whatever it was.
+        (command,) = re.findall(r"sed -i '(s,.*)' ", (ROOT / "docs/watch-service.md").read_text())
         moved = subprocess.run(["sed", command], input=text, capture_output=True, text=True, check=True).stdout
-        assert moved.count(" https://docs.example.org/brobust/fleet.html#") == len(links)
+        assert moved.count(" https://docs.example.org/brobust/watch-service.html#") == len(links)
     pages = tree / "share/doc/brobust-host"
-    runbook = (pages / "fleet.md").read_text().partition("\n## Runbook\n")[2]
+    runbook = (pages / "watch-service.md").read_text().partition("\n## Runbook\n")[2]
     linked = set(re.findall(r"\]\(([^)#]+)", runbook))
     assert linked and linked <= {page.name for page in pages.iterdir()}
 

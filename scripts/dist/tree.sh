@@ -30,20 +30,20 @@ stage_tree() { # ARCHITECTURE TREE PREFIX DIRECTORY_OF_ZSH: fills TREE, which be
 }
 
 # The runbook of the alerts, and the pages to which it leads.
-runbook_pages=(docs/fleet.md docs/for-senders.md docs/watch-service.md SECURITY.md)
+runbook_pages=(docs/watch-service.md docs/for-senders.md SECURITY.md)
 
 # The links of alerts lead to the site, if a release has one, or to the page that is installed.
 install_rules() { # TREE PREFIX
 	local doc=share/doc/brobust-host site runbook page file
 	site=$(sed -n '/^\[workspace.metadata.release\]/,/^$/s/^documentation = "\(.*\)"$/\1/p' Cargo.toml)
-	runbook=${site:+${site%/}/fleet.html}
-	runbook=${runbook:-file://$2/$doc/fleet.md}
+	runbook=${site:+${site%/}/watch-service.html}
+	runbook=${runbook:-file://$2/$doc/watch-service.md}
 	mkdir -p "$1/$doc" "$1/share/brobust/prometheus"
 	for page in "${runbook_pages[@]}"; do
 		sed 's|](\.\./SECURITY\.md)|](SECURITY.md)|g' "$page" >"$1/$doc/${page##*/}"
 	done
 	for file in packaging/prometheus/*.yaml; do
-		sed "s|https://brobust\.invalid/fleet\.html|$runbook|" "$file" >"$1/share/brobust/prometheus/${file##*/}"
+		sed "s|https://brobust\.invalid/watch-service\.html|$runbook|" "$file" >"$1/share/brobust/prometheus/${file##*/}"
 	done
 }
 
