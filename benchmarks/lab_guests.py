@@ -194,7 +194,7 @@ def main(directory: Path, accelerator: str) -> int:
         for role in ports:
             print(f"{role} answers after {until(lambda role=role: answers(role), BOOT_SECONDS, role):.1f} s more")
         series = [str(BROBUST), "run", "--backend", "lab", "--hosts", str(file), "--cc", "cubic,bbr", "--share", "1"]
-        series += ["--bandwidth", "10mbit", "--rtt", "20ms", "--duration", "5s", "--repeat", "1", "--out", str(out)]
+        series += ["--bandwidth", "5mbit", "--rtt", "20ms", "--duration", "5s", "--repeat", "1", "--out", str(out)]
         begun = time.monotonic()
         with subprocess.Popen(series, stderr=subprocess.PIPE, text=True) as first:
             until(
