@@ -15,6 +15,7 @@ from brobust.lazily import pl
 from brobust.scenario import Flows, Run, Scenario
 from brobust.scenario.description import DIVISORS, Field
 from brobust.scenario.fields import ROWS
+from brobust.scenario.tables import WORK
 
 
 @dataclass
@@ -57,7 +58,10 @@ _OF_A_RUN: dict[str, Callable[[Scenario], Any]] = {
     "cross_traffic.enters": lambda s: s.cross_traffic.enters if s.cross_traffic.load else None,
     "cross_traffic.max_size": lambda s: s.cross_traffic.max_size if s.cross_traffic.load else None,
     "flows.count": lambda s: sum(group.count for group in s.flows),
-    "programs.call_time": lambda s: None if s.traffic == "brobust" else s.programs.call_time,
+    **{
+        f"programs.{key}": lambda s, key=key: None if s.traffic == "brobust" else getattr(s.programs, key)
+        for key in ("call_time", *WORK)
+    },
     "samples": lambda s: 0 if s.samples == "ack" else s.samples,
 }
 _OF_A_FLOW: dict[str, Callable[[Scenario, Flows], Any]] = {
