@@ -127,13 +127,13 @@ def _parameters(s: Scenario) -> list[str]:
 
 
 def _work(s: Scenario) -> list[str]:
-    """Return what the senders' programs spend of their CPU, for arch/um/brobust/work.c; nothing if it is nothing."""
+    """Return what work of the senders' programs costs, for arch/um/brobust/work.c; nothing where it takes no time."""
     costs = {
         "sent_byte_ps": round(s.programs.sent_byte_ns * 1000),
         "received_byte_ps": round(s.programs.received_byte_ns * 1000),
         "accept_ns": s.programs.accept_time,
     }
-    return [f"work.{name}={cost}" for name, cost in costs.items() if cost]
+    return [f"brobust_work.{name}={cost}" for name, cost in costs.items() if cost]
 
 
 def _schedule(requested: Contention, seed: int) -> dict[str, Any]:

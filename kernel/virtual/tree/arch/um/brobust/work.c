@@ -13,7 +13,6 @@
 #include <linux/interrupt.h>
 #include <linux/math64.h>
 #include <linux/minmax.h>
-#include <linux/moduleparam.h>
 #include <linux/net.h>
 #include <linux/sched.h>
 #include <linux/sched/stat.h>
@@ -27,11 +26,6 @@
  * the next. */
 #define RECORD_BYTES 16384
 
-static ulong sent_byte_ps, received_byte_ps, accept_ns;
-module_param(sent_byte_ps, ulong, 0);
-module_param(received_byte_ps, ulong, 0);
-module_param(accept_ns, ulong, 0);
-
 /* Work that is still to be done, in ps. Negative: so much was done for bytes that were then not
  * sent, as there was no room for them, and that the program will send later. */
 static s64 owed;
@@ -40,7 +34,7 @@ static s64 owed;
  * present: the clock must not move on without it. */
 bool brobust_work_waits(void)
 {
-	return (sent_byte_ps || received_byte_ps || accept_ns) &&
+	return (brobust_sent_byte_ps || brobust_received_byte_ps || brobust_accept_ns) &&
 	       nr_running() > (current == this_cpu_ksoftirqd() ? 1 : 0);
 }
 
@@ -75,17 +69,17 @@ static void work(u64 picoseconds)
 
 static bool costs(const struct socket *socket)
 {
-	return sent_byte_ps && counts(socket);
+	return brobust_sent_byte_ps && counts(socket);
 }
 
 static void begin_sending(size_t bytes)
 {
-	work(bytes * sent_byte_ps);
+	work(bytes * brobust_sent_byte_ps);
 }
 
 static void end_sending(size_t bytes, ssize_t sent)
 {
-	owed -= (s64)(bytes - max_t(ssize_t, sent, 0)) * sent_byte_ps;
+	owed -= (s64)(bytes - max_t(ssize_t, sent, 0)) * brobust_sent_byte_ps;
 }
 
 /* Called by socket.c for whatever is sent; `send` sends it. */
@@ -116,8 +110,8 @@ int brobust_send(struct socket *socket, struct msghdr *message,
 }
 
 /* Called by socket.c before Linux 6.5, where sendfile(2) sends page by page. */
-ssize_t brobust_send_page(struct socket *socket, struct page *page, int offset, size_t size, int flags,
-			  int (*send)(struct socket *, struct page *, int, size_t, int))
+ssize_t brobust_send_page(struct socket *socket, struct page *page, int offset, size_t size,
+			  int flags, int (*send)(struct socket *, struct page *, int, size_t, int))
 {
 	int sent;
 
@@ -132,8 +126,8 @@ ssize_t brobust_send_page(struct socket *socket, struct page *page, int offset, 
 /* Called by socket.c with the result of whatever is received. */
 int brobust_received(struct socket *socket, int flags, int result)
 {
-	if (result > 0 && received_byte_ps && !(flags & MSG_PEEK) && counts(socket))
-		work(result * received_byte_ps);
+	if (result > 0 && brobust_received_byte_ps && !(flags & MSG_PEEK) && counts(socket))
+		work(result * brobust_received_byte_ps);
 	return result;
 }
 
@@ -144,7 +138,7 @@ void brobust_accepted(int number)
 	bool counted;
 	int error;
 
-	if (!accept_ns)
+	if (!brobust_accept_ns)
 		return;
 	socket = sockfd_lookup(number, &error);
 	if (!socket)
@@ -152,5 +146,5 @@ void brobust_accepted(int number)
 	counted = counts(socket);
 	sockfd_put(socket);
 	if (counted)
-		work(accept_ns * 1000);
+		work(brobust_accept_ns * 1000);
 }
