@@ -65,7 +65,7 @@ def patch(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Repair BBR in a kernel tree (docs/robust.md, docs/repair.md), compile what changed, and explain the change."""
+    """Repair BBR in a kernel tree (docs/for-kernel.md), compile what changed, and explain the change."""
     diff = diff or (output is not None and not format_patch)
     _check_options(check, diff, format_patch, as_json, output, module, guest, kdir)
     if repair not in (ROBUST, *SERIES):
