@@ -9,6 +9,8 @@ mod process;
 mod record;
 mod server;
 
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -18,8 +20,7 @@ use brobust_host::{units, Refusal};
 use brobust_watch::{Cause, Namespaces, Settings, Sweeps, TimedSweep, Watch};
 use clap::Args;
 
-use crate::{interrupt, output, Found, Stop};
-use address::Address;
+use crate::{interrupt, output, Outcome, Stop};
 use metrics::Metrics;
 use record::Record;
 
@@ -27,7 +28,7 @@ use record::Record;
 const MAX_WINDOW_SWEEPS: u64 = 1000;
 /// Fewest intervals in a window: with fewer samples there is no cause.
 const MIN_WINDOW_SWEEPS: u64 = 4;
-const INTERVALS_MS: std::ops::RangeInclusive<u64> = 50..=3_600_000;
+const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(3600);
 
 #[derive(Args)]
 pub struct Options {
@@ -74,7 +75,7 @@ pub struct Options {
     host_root: PathBuf,
 }
 
-pub fn run(options: &Options) -> Found {
+pub fn run(options: &Options) -> Outcome {
     if options.explain {
         output::line(lines::explanation().trim_end())?;
         return Ok(ExitCode::SUCCESS);
@@ -102,7 +103,7 @@ pub fn run(options: &Options) -> Found {
     let series = Series { sweeps: Sweeps::new(watch, interval), count, top, record };
     if let Some(address) = address {
         let metrics = Metrics::new(options.per_socket);
-        let served = server::start(&address, {
+        let served = server::start(address, {
             let metrics = metrics.clone();
             move |format| metrics.text(format)
         })?;
@@ -135,8 +136,8 @@ impl Series {
     fn each(
         mut self,
         sleep_until: impl Fn(Instant) -> Result<(), Stop>,
-        mut take: impl FnMut(TimedSweep) -> Found,
-    ) -> Found {
+        mut take: impl FnMut(TimedSweep) -> Outcome,
+    ) -> Outcome {
         let mut made = 0;
         loop {
             sleep_until(self.sweeps.due())?;
@@ -172,11 +173,8 @@ fn print(sweep: &TimedSweep, as_json: bool) -> Result<(), Stop> {
 }
 
 fn duration(option: &str, text: &str) -> Result<Duration, Refusal> {
-    let nanoseconds = units::nanoseconds(text).map_err(|error| Refusal::bad_input(format!("--{option}: {error}")))?;
-    let duration = Duration::from_nanos(nanoseconds);
-    let (shortest, longest) =
-        (Duration::from_millis(*INTERVALS_MS.start()), Duration::from_millis(*INTERVALS_MS.end()));
-    if duration < shortest || duration > longest {
+    let duration = Duration::from_nanos(units::of_option(option, text)?);
+    if !INTERVALS.contains(&duration) {
         return Err(Refusal::bad_input(format!("--{option}: {text} is not between 50ms and 3600s")));
     }
     Ok(duration)
@@ -199,7 +197,7 @@ fn check_window(options: &Options, interval: Duration, window: Duration) -> Resu
     Ok(())
 }
 
-fn address(options: &Options) -> Result<Option<Address>, Refusal> {
+fn address(options: &Options) -> Result<Option<SocketAddr>, Refusal> {
     let Some(text) = &options.serve else {
         if options.per_socket {
             let what = "--per-socket adds time series to what --serve shows; give --serve, too";
@@ -213,7 +211,7 @@ fn address(options: &Options) -> Result<Option<Address>, Refusal> {
             "--serve and {other} exclude each other: both say where the sweeps go; leave one of them out"
         )));
     }
-    Address::parse(text).map(Some)
+    address::parse(text).map(Some)
 }
 
 fn namespaces(netns: Option<&str>) -> Namespaces {
