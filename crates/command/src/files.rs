@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use brobust_host::Refusal;
+use brobust_host::{reason, Refusal};
 use nix::sys::resource::{getrlimit, Resource};
 use nix::sys::statvfs::statvfs;
 
@@ -112,12 +112,6 @@ fn check(found: &Metadata, at_most: u64) -> std::result::Result<(), String> {
         size if size > at_most => Err(format!("has {size} bytes; give a file of at most {at_most} bytes")),
         _ => Ok(()),
     }
-}
-
-/// Returns what the system says about an error, without its number: `permission denied`.
-pub fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
 #[cfg(test)]

@@ -14,6 +14,9 @@ from brobust.cli.options import parsed, takes_fields
 from brobust.errors import BadInput
 
 if TYPE_CHECKING:
+    import polars as pl
+
+    from brobust.dataset import Dataset
     from brobust.series.validation import WhatIf
 
 # The demo's cells: at 20 Mbit/s a TCG guest has CPU to spare, and with a buffer of 4 BDP CUBIC fills the link.
@@ -94,8 +97,6 @@ def command(
     backends.check_written(grid.as_written)
     demo.check_directory(directory, grid)
     extras.require("brobust validate")
-    import polars as pl
-
     from brobust.analysis import agreement
     from brobust.cli.measuring import MEASURED, measure, require
     from brobust.dataset import Dataset
@@ -118,15 +119,9 @@ def command(
     load_before = machine.load()
     measure(grid, dataset, as_json=False)
     require(grid, dataset, MEASURED)
-    replayed, in_real_time = [], []
     with errors.status("repeating every run in virtual time"):
-        for name, result in validation.replay_in_virtual_time(dataset, what_if):
-            settled = agreement.settled(result.throughput, name)
-            replayed.append(result.runs.with_columns(run=pl.lit(name)).join(settled, on=["run", "flow"]))
-            in_real_time.append(agreement.settled(dataset.throughput().filter(run=name), name))
-    virtual = pl.concat(replayed)
+        virtual, cells = _compared(dataset, what_if, real)
     files.write_table(out / "virtual.parquet", virtual)
-    cells = agreement.compare(dataset.runs().join(pl.concat(in_real_time), on=["run", "flow"]), virtual, real)
     files.write(out / "validation.csv", cells.write_csv())
     aims = agreement.AIMS_WITH_UML if is_uml else agreement.AIMS
     whole, settled_part = (agreement.agreement(cells, ratio, aims) for ratio in ("ratio", "settled_ratio"))
@@ -145,6 +140,24 @@ def command(
     Console().print(drawing.render(cells, whole, settled_part, real))
     for figure in [*figures, *([report] if report else [])]:
         print(figure)
+
+
+def _compared(dataset: Dataset, what_if: WhatIf, backend: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Repeat in virtual time what this backend has measured. Return the rows of these runs, and the cells with both
+    backends' medians."""
+    import polars as pl
+
+    from brobust.analysis import agreement
+    from brobust.series import validation
+
+    replayed, in_real_time = [], []
+    for name, result in validation.replay_in_virtual_time(dataset, what_if):
+        settled = agreement.settled(result.throughput, name)
+        replayed.append(result.runs.with_columns(run=pl.lit(name)).join(settled, on=["run", "flow"]))
+        in_real_time.append(agreement.settled(dataset.throughput().filter(run=name), name))
+    virtual = pl.concat(replayed)
+    real = dataset.runs().join(pl.concat(in_real_time), on=["run", "flow"])
+    return virtual, agreement.compare(real, virtual, backend)
 
 
 def _what_if(added_rtt: str, cpu_frequency: str | None, adaptive_rx: str) -> WhatIf:

@@ -360,25 +360,8 @@ mod tests {
     use brobust_contention::Interval;
     use std::fs;
     use std::os::unix::fs::symlink;
-    use std::path::PathBuf;
 
     const MS: u64 = 1_000_000;
-
-    /// A directory that goes with the value.
-    struct Scratch(PathBuf);
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
-    fn scratch() -> Scratch {
-        let name = format!("brobust-recordings-{}-{:x}", std::process::id(), crate::random::drawn());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).expect("made");
-        Scratch(path)
-    }
 
     fn vcpu(tid: i32, number: Option<u32>) -> Vcpu {
         Vcpu { tid, name: "CPU 0/KVM".into(), number, started: None }
@@ -394,8 +377,8 @@ mod tests {
 
     #[test]
     fn what_was_written_can_be_replayed() {
-        let scratch = scratch();
-        let file = scratch.0.join("trace.parquet");
+        let scratch = tempfile::tempdir().expect("made");
+        let file = scratch.path().join("trace.parquet");
         let vcpus = [vcpu(7, Some(0)), vcpu(8, None)];
         write(&file, &[recording(7, 30), recording(8, 20)], &vcpus, 100 * MS).expect("written");
         let name = file.display();
@@ -412,8 +395,8 @@ mod tests {
     #[test]
     fn what_threads_got_is_not_written_through_a_link() {
         // In a directory where others may put links, root would write where these point to.
-        let scratch = scratch();
-        let (victim, out) = (scratch.0.join("victim"), scratch.0.join("trace.parquet"));
+        let scratch = tempfile::tempdir().expect("made");
+        let (victim, out) = (scratch.path().join("victim"), scratch.path().join("trace.parquet"));
         fs::write(&victim, "theirs").expect("written");
         symlink(&victim, &out).expect("linked");
         let refused = write(&out, &[], &[], 0).unwrap_err().text;
@@ -426,8 +409,8 @@ mod tests {
 
     #[test]
     fn a_table_of_the_users_own_is_read_or_refused() {
-        let scratch = scratch();
-        let file = scratch.0.join("own.csv");
+        let scratch = tempfile::tempdir().expect("made");
+        let file = scratch.path().join("own.csv");
         let of = |text: &str| {
             fs::write(&file, text).expect("written");
             offtimes(&file.display().to_string())
@@ -441,7 +424,7 @@ mod tests {
         assert!(refused("start_s,duration_ms\n1,0\n").contains("holds no off-time"));
         assert!(refused("start_s,duration_ms\n1,2000\n2,10\n").contains("overlap, at 1 s and 2 s"));
         assert!(offtimes("no-such.csv").unwrap_err().text.contains("no-such.csv: cannot be read (no such file"));
-        let directory = offtimes(&scratch.0.display().to_string()).unwrap_err().text;
+        let directory = offtimes(&scratch.path().display().to_string()).unwrap_err().text;
         assert!(directory.contains("is a directory"));
     }
 }

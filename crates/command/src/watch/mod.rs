@@ -8,6 +8,8 @@ mod metrics;
 mod process;
 mod server;
 
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -17,15 +19,14 @@ use brobust_host::{units, Refusal};
 use brobust_watch::{Cause, Namespaces, Settings, Sweeps, TimedSweep, Watch};
 use clap::Args;
 
-use crate::{interrupt, output, Found, Stop};
-use address::Address;
+use crate::{interrupt, output, Outcome, Stop};
 use metrics::Metrics;
 
 /// A window spans at most this many sweeps: for each of them, 8 bytes are kept per socket.
 const MAX_WINDOW_SWEEPS: u64 = 1000;
 /// Fewest intervals in a window: with fewer samples there is no cause.
 const MIN_WINDOW_SWEEPS: u64 = 4;
-const INTERVALS_MS: std::ops::RangeInclusive<u64> = 50..=3_600_000;
+const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(3600);
 
 #[derive(Args)]
 pub struct Options {
@@ -69,7 +70,7 @@ pub struct Options {
     host_root: PathBuf,
 }
 
-pub fn run(options: &Options) -> Found {
+pub fn run(options: &Options) -> Outcome {
     if options.explain {
         output::line(lines::explanation().trim_end())?;
         return Ok(ExitCode::SUCCESS);
@@ -95,7 +96,7 @@ pub fn run(options: &Options) -> Found {
     let sweeps = Sweeps::new(watch, interval);
     if let Some(address) = address {
         let metrics = Metrics::new(options.per_socket);
-        let served = server::start(&address, {
+        let served = server::start(address, {
             let metrics = metrics.clone();
             move |format| metrics.text(format)
         })?;
@@ -120,8 +121,8 @@ fn each(
     count: Option<u64>,
     top: usize,
     sleep_until: impl Fn(Instant) -> Result<(), Stop>,
-    mut take: impl FnMut(TimedSweep) -> Found,
-) -> Found {
+    mut take: impl FnMut(TimedSweep) -> Outcome,
+) -> Outcome {
     let mut made = 0;
     loop {
         sleep_until(sweeps.due())?;
@@ -154,11 +155,8 @@ fn print(sweep: &TimedSweep, as_json: bool) -> Result<(), Stop> {
 }
 
 fn duration(option: &str, text: &str) -> Result<Duration, Refusal> {
-    let nanoseconds = units::nanoseconds(text).map_err(|error| Refusal::bad_input(format!("--{option}: {error}")))?;
-    let duration = Duration::from_nanos(nanoseconds);
-    let (shortest, longest) =
-        (Duration::from_millis(*INTERVALS_MS.start()), Duration::from_millis(*INTERVALS_MS.end()));
-    if duration < shortest || duration > longest {
+    let duration = Duration::from_nanos(units::of_option(option, text)?);
+    if !INTERVALS.contains(&duration) {
         return Err(Refusal::bad_input(format!("--{option}: {text} is not between 50ms and 3600s")));
     }
     Ok(duration)
@@ -181,7 +179,7 @@ fn check_window(options: &Options, interval: Duration, window: Duration) -> Resu
     Ok(())
 }
 
-fn address(options: &Options) -> Result<Option<Address>, Refusal> {
+fn address(options: &Options) -> Result<Option<SocketAddr>, Refusal> {
     let Some(text) = &options.serve else {
         if options.per_socket {
             let what = "--per-socket adds time series to what --serve shows; give --serve, too";
@@ -195,7 +193,7 @@ fn address(options: &Options) -> Result<Option<Address>, Refusal> {
             "--serve and {other} exclude each other: both say where the sweeps go; leave one of them out"
         )));
     }
-    Address::parse(text).map(Some)
+    address::parse(text).map(Some)
 }
 
 fn namespaces(netns: Option<&str>) -> Namespaces {
