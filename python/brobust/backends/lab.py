@@ -217,8 +217,7 @@ class LabBackend:
             **(contended.columns() if s.contention.active else _undisturbed(steal, lab.hosts.sender.max_steal)),
         }
         of_each = {"when_idle": "spin" if s.contention.active else None}
-        offtimes = contended.offtimes(run.id)
-        return real_time.result(run, common, flows, sampler.rows(run.id, flows), offtimes, of_each)
+        return real_time.result(run, common, flows, sampler.rows(run.id, flows), contended.offtimes(run.id), of_each)
 
     @contextmanager
     def _contended(self, lab: Lab, requested: Contention) -> Iterator[Contended]:

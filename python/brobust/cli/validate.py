@@ -142,9 +142,9 @@ def command(
         print(figure)
 
 
-def _compared(dataset: Dataset, what_if: WhatIf, backend: str) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Repeat in virtual time what this backend has measured. Return the rows of these runs, and the cells with both
-    backends' medians."""
+def _compared(dataset: Dataset, what_if: WhatIf, real: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Repeat the runs in virtual time. Return the rows of these, and the cells with the medians of both backends;
+    `real` is the one that has measured the dataset."""
     import polars as pl
 
     from brobust.analysis import agreement
@@ -156,8 +156,7 @@ def _compared(dataset: Dataset, what_if: WhatIf, backend: str) -> tuple[pl.DataF
         replayed.append(result.runs.with_columns(run=pl.lit(name)).join(settled, on=["run", "flow"]))
         in_real_time.append(agreement.settled(dataset.throughput().filter(run=name), name))
     virtual = pl.concat(replayed)
-    real = dataset.runs().join(pl.concat(in_real_time), on=["run", "flow"])
-    return virtual, agreement.compare(real, virtual, backend)
+    return virtual, agreement.compare(dataset.runs().join(pl.concat(in_real_time), on=["run", "flow"]), virtual, real)
 
 
 def _what_if(added_rtt: str, cpu_frequency: str | None, adaptive_rx: str) -> WhatIf:

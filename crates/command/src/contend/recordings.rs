@@ -5,12 +5,14 @@ use std::fs::File;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use brobust_contention::{Recording, State, NOISE_NS};
+use brobust_contention::{clock, Recording, State, NOISE_NS};
 use brobust_host::{general, Refusal, Result};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
@@ -37,6 +39,10 @@ const COLUMNS: &str = "message recording {
     required double duration_ms;
 }";
 
+/// The file's metadata says under this name when it began, seconds since 1970: what `brobust watch --record` has recorded
+/// on the same host at that time can be drawn beside it.
+const BEGIN: &str = "begin_unix_s";
+
 /// Writes what each thread did. Its times count from `begin_ns`. `file` is then whole, or as it was before.
 pub fn write(file: &Path, recordings: &[Recording], vcpus: &[Vcpu], begin_ns: u64) -> Result<()> {
     let unforeseen = |error: ParquetError| Refusal::failed(error.to_string());
@@ -48,7 +54,9 @@ fn table(recordings: &[Recording], vcpus: &[Vcpu], begin_ns: u64) -> std::result
     let schema = parse_message_type(COLUMNS)?;
     let mut out = Vec::new();
     let compression = Compression::ZSTD(ZstdLevel::default());
-    let properties = WriterProperties::builder().set_compression(compression).build();
+    let begun = KeyValue::new(BEGIN.to_owned(), unix_s(begin_ns).to_string());
+    let properties =
+        WriterProperties::builder().set_compression(compression).set_key_value_metadata(Some(vec![begun])).build();
     let mut writer = SerializedFileWriter::new(&mut out, Arc::new(schema), Arc::new(properties))?;
     let intervals = || recordings.iter().flat_map(|one| one.intervals.iter().map(move |interval| (one, interval)));
     let number = |tid: i32| vcpus.iter().find(|vcpu| vcpu.tid == tid)?.number.map(i64::from);
@@ -88,6 +96,12 @@ fn table(recordings: &[Recording], vcpus: &[Vcpu], begin_ns: u64) -> std::result
     group.close()?;
     writer.close()?;
     Ok(out)
+}
+
+/// Returns what the clock showed at a time of CLOCK_MONOTONIC.
+fn unix_s(ns: u64) -> f64 {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+    now_s - (clock::now() as f64 - ns as f64) / 1e9
 }
 
 /// Returns the kind of an interval. `off` is worth a replay: a wait that is longer than an interrupt's.

@@ -6,6 +6,7 @@ mod filter;
 mod lines;
 mod metrics;
 mod process;
+mod record;
 mod server;
 
 use std::net::SocketAddr;
@@ -21,6 +22,7 @@ use clap::Args;
 
 use crate::{interrupt, output, Outcome, Stop};
 use metrics::Metrics;
+use record::Record;
 
 /// A window spans at most this many sweeps: for each of them, 8 bytes are kept per socket.
 const MAX_WINDOW_SWEEPS: u64 = 1000;
@@ -57,6 +59,9 @@ pub struct Options {
     /// Print one JSON object per sweep
     #[arg(long)]
     json: bool,
+    /// Also write each sweep, with --top sockets, as a line of JSON to this new file, for `brobust trace` and `explore`
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Serve the sweeps to Prometheus at this address, such as 127.0.0.1:9775, until Ctrl-C
     #[arg(long, value_name = "ADDRESS:PORT")]
     serve: Option<String>,
@@ -86,14 +91,16 @@ pub fn run(options: &Options) -> Outcome {
     let address = address(options)?;
     let filter = filter::parse(&options.filter)?;
     let count = if options.once { Some((window.as_nanos() / interval.as_nanos()) as u64) } else { options.count };
-    // Without --per-socket nobody would see the sockets.
-    let top = if address.is_some() && !options.per_socket { 0 } else { options.top };
+    // Without these nobody would see the sockets.
+    let is_metrics_only = address.is_some() && !options.per_socket && options.record.is_none();
+    let top = if is_metrics_only { 0 } else { options.top };
 
     interrupt::catch();
     let host_root = options.host_root.clone();
     let settings = Settings { namespaces: namespaces(options.netns.as_deref()), filter, window, host_root };
     let watch = Watch::new(settings).map_err(|error| Refusal::missing_support(format!("watch: {error}")))?;
-    let sweeps = Sweeps::new(watch, interval);
+    let record = options.record.as_deref().map(Record::new).transpose()?;
+    let series = Series { sweeps: Sweeps::new(watch, interval), count, top, record };
     if let Some(address) = address {
         let metrics = Metrics::new(options.per_socket);
         let served = server::start(address, {
@@ -101,12 +108,12 @@ pub fn run(options: &Options) -> Outcome {
             move |format| metrics.text(format)
         })?;
         output::line(&format!("serving metrics on http://{served}/metrics; stop it with Ctrl-C"))?;
-        return each(sweeps, count, top, interrupt::sleep_until, |sweep| {
+        return series.each(interrupt::sleep_until, |sweep| {
             metrics.update(sweep);
             Ok(ExitCode::SUCCESS)
         });
     }
-    each(sweeps, count, top, sleep_while_read, |sweep| {
+    series.each(sleep_while_read, |sweep| {
         if !options.once || Some(sweep.report.sweep) == count {
             print(&sweep, options.json)?;
         }
@@ -115,21 +122,32 @@ pub fn run(options: &Options) -> Outcome {
     })
 }
 
-/// Makes that many sweeps, or sweeps for ever. Returns what `take` has returned for the last one.
-fn each(
-    mut sweeps: Sweeps,
+/// The sweeps that are asked for: that many, or sweeps for ever.
+struct Series {
+    sweeps: Sweeps,
     count: Option<u64>,
+    /// Number of sockets that each one has.
     top: usize,
-    sleep_until: impl Fn(Instant) -> Result<(), Stop>,
-    mut take: impl FnMut(TimedSweep) -> Outcome,
-) -> Outcome {
-    let mut made = 0;
-    loop {
-        sleep_until(sweeps.due())?;
-        let found = take(sweeps.sweep(ccload::state_maps(), top))?;
-        made += 1;
-        if count.is_some_and(|count| made >= count) {
-            return Ok(found);
+    record: Option<Record>,
+}
+
+impl Series {
+    /// Makes the sweeps, and records each before `take` has it. Returns what `take` has returned for the last one.
+    fn each(
+        mut self,
+        sleep_until: impl Fn(Instant) -> Result<(), Stop>,
+        mut take: impl FnMut(TimedSweep) -> Outcome,
+    ) -> Outcome {
+        let mut made = 0;
+        loop {
+            sleep_until(self.sweeps.due())?;
+            let sweep = self.sweeps.sweep(ccload::state_maps(), self.top);
+            self.record.as_mut().map_or(Ok(()), |record| record.add(&sweep))?;
+            let found = take(sweep)?;
+            made += 1;
+            if self.count.is_some_and(|count| made >= count) {
+                return Ok(found);
+            }
         }
     }
 }
