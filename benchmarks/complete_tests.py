@@ -28,7 +28,9 @@ ROOT = Path(__file__).parents[1]
 STAGES = ("tools", "lint", "unit", "compiles", "virtual", "vm")
 STAGE = re.compile(rb"^== (\w+)$")  # the Makefile's own line at the beginning of a stage
 # Of pytest, of cargo (which also prints names of tests that passed), of make.
-FAILED = re.compile(rb"^(?:FAILED|ERROR) (\S+)|^error: test failed, to rerun pass `(.*)`|^make: \*\*\* (.*)", re.MULTILINE)
+FAILED = re.compile(
+    rb"^(?:FAILED|ERROR) (\S+)|^error: test failed, to rerun pass `(.*)`|^make: \*\*\* (.*)", re.MULTILINE
+)
 
 A_THIRD = """
 import os, sys, time

@@ -160,7 +160,7 @@ def _on_host(control: str) -> Cost:
 
 
 def _transfer(control: str, size: int) -> None:
-    """Return the bytes that a flow carried over loopback."""
+    """Send so many bytes over loopback under a control."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def receive() -> None:

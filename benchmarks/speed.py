@@ -1,6 +1,6 @@
-"""Measure how fast virtual time is, and where its time goes. benchmarks/README.md explains each question.
+"""Measure how fast virtual time is. benchmarks/README.md explains each question.
 
-    .venv/bin/python benchmarks/speed.py [--only QUESTION] [--repeat 5] [--json]
+    .venv/bin/python benchmarks/speed.py [--only QUESTION] [--repeat 5]
 
 Things that are compared are measured in turns, so that a machine that is busy for a while affects all of them. A cell
 is the median of the rounds and, where they differ, the minimum and the maximum. Round r draws its random numbers from
@@ -10,27 +10,21 @@ seed + r.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import os
 import platform
 import shutil
 import statistics
 import sys
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from speed_cases import (
     NS3_HEADERS,
     Case,
-    CpuTimes,
     Sample,
     Setting,
     build_ns3,
@@ -46,8 +40,6 @@ from speed_cases import (
 from brobust.errors import BrobustError
 from brobust.kernels import virtual as virtual_kernels
 from brobust.scenario import Scenario
-
-LOOP_ROUNDS = 1_000_000
 
 
 @dataclass
@@ -86,65 +78,6 @@ def speed(setting: Setting) -> list[Answer]:
             "wall: without the boot of the kernels; starved: slices of 10 ms, a share of 25 %",
         )
     ]
-
-
-def parallel(setting: Setting) -> list[Answer]:
-    """Does a run cost more with another one beside it?"""
-    if len(setting.cpus) < 2:
-        print("parallel: skipped, there is only one CPU", file=sys.stderr)
-        return []
-    pair = setting.cpus[-2:]
-    cases: dict[str, Case] = {}
-    for cc, bandwidth in (("bbr", "100mbit"), ("cubic", "1gbit")):
-        what = one_flow(cc, "20s" if bandwidth == "100mbit" else "5s", bandwidth)
-        cases[f"{cc}, {bandwidth}, one at a time"] = both(setting, what, pair, at_once=1)
-        cases[f"{cc}, {bandwidth}, side by side"] = both(setting, what, pair, at_once=2)
-    cases["a loop without memory, one at a time"] = loops(pair, at_once=1)
-    cases["a loop without memory, side by side"] = loops(pair, at_once=2)
-    rows = in_turns(cases, setting.repeat)
-    goals = {}
-    for alone, together in zip(list(rows)[::2], list(rows)[1::2], strict=True):
-        compare(rows, together, alone, {"ratio": "wall", "ratio_elapsed": "elapsed_s"})
-        if not together.startswith("a loop"):
-            goals[together] = "ratio of runs <= 1"
-    columns = {
-        "wall": "wall s per virtual s", "ratio": "ratio of runs", "elapsed_s": "both done after s",
-        "ratio_elapsed": "ratio of both",
-    }  # fmt: skip
-    note = "the loop: what the machine itself takes for a neighbour, as on two threads of one core"
-    return [Answer(f"Two runs, on CPUs {pair[0]} and {pair[1]}", columns, rows, goals, note)]
-
-
-def both(setting: Setting, what: Scenario, cpus: Sequence[int], at_once: int) -> Case:
-    """Measure a scenario once on each CPU, this many at once; return the mean duration of the runs."""
-
-    def measure(number: int) -> Sample:
-        begun = time.monotonic()
-        with ThreadPoolExecutor(at_once) as pool:
-            samples = list(pool.map(lambda cpu: run_virtual(setting, what, number, cpu), cpus))
-        elapsed = time.monotonic() - begun
-        # Not their CPU time: getrusage returns only the sum of everything that ran in that time.
-        return {"wall": statistics.mean(sample["wall"] for sample in samples), "elapsed_s": elapsed}
-
-    return measure
-
-
-def loops(cpus: Sequence[int], at_once: int) -> Case:
-    """Measure the same with a computation that stays in registers and first-level cache; its unit is the loop."""
-
-    def loop(cpu: int) -> float:
-        os.sched_setaffinity(0, {cpu})  # of this thread
-        begun = time.monotonic()
-        hashlib.pbkdf2_hmac("sha256", b"", b"", LOOP_ROUNDS)  # without the GIL
-        return time.monotonic() - begun
-
-    def measure(_: int) -> Sample:
-        begun = time.monotonic()
-        with ThreadPoolExecutor(at_once) as pool:
-            samples = list(pool.map(loop, cpus))
-        return {"wall": statistics.mean(samples), "elapsed_s": time.monotonic() - begun}
-
-    return measure
 
 
 def many(setting: Setting) -> list[Answer]:
@@ -223,41 +156,6 @@ def ns3(setting: Setting) -> list[Answer]:
     return [Answer("Beside ns-3: the same flow over the same path, on one CPU", columns, rows, goals, note)]
 
 
-def where(setting: Setting) -> list[Answer]:
-    """Where does the time go?"""
-    cases = {
-        "cubic, 100 Mbit/s": one_flow("cubic", "40s", "100mbit"),
-        "bbr, 100 Mbit/s": one_flow("bbr", "40s", "100mbit"),
-        "bbr, 100 Mbit/s, starved": one_flow("bbr", "100s", "100mbit", contention={"share": 0.25}),
-        "cubic, 1 Gbit/s": one_flow("cubic", "5s", "1gbit"),
-        "bbr, 1 Gbit/s": one_flow("bbr", "5s", "1gbit"),
-    }
-    rows = in_turns({name: split(setting, what) for name, what in cases.items()}, setting.repeat)
-    kinds = {f"{who}_{kind}": f"{who}, {kind}" for who in ("controller", "kernels") for kind in ("user", "sys")}
-    processes = {name: f"{name}, %" for name in ("controller", "sender", "receiver")}
-    hand_overs = {
-        "hand_overs": "hand-overs", "frames": "frames", "frames_per_hand_over": "frames per hand-over",
-        "switches": "context switches",
-    }  # fmt: skip
-    return [
-        Answer("Whose CPU time: ms per virtual second, with boot", kinds, rows),
-        Answer("Whose CPU time: the controller, the sender's kernel, the receiver's", processes, rows),
-        Answer("Hand-overs from controller to kernel, and what they bring, per virtual second", hand_overs, rows),
-    ]
-
-
-def split(setting: Setting, what: Scenario) -> Case:
-    """Measure a run, and in another run which of its processes used the CPU, since observing takes CPU time itself."""
-
-    def measure(number: int) -> Sample:
-        sample = run_virtual(setting, what, number, setting.cpu)
-        with CpuTimes() as times:
-            run_virtual(setting, what, number, setting.cpu)
-        return sample | times.percent()
-
-    return measure
-
-
 # --- What is printed
 
 
@@ -311,28 +209,11 @@ def table(answer: Answer, repeat_it: str) -> Table:
     return made
 
 
-def plain(answer: Answer, repeat_it: str) -> dict[str, Any]:
-    rows = []
-    for name, samples in answer.rows.items():
-        found = {key: figures(samples, key) for key in answer.columns}
-        rows.append(
-            {
-                "name": name,
-                "n": len(samples),
-                "goal": answer.goals.get(name),
-                **{key: dict(zip(("median", "min", "max"), f, strict=True)) for key, f in found.items() if f},
-            }
-        )
-    return {"title": answer.title, "command": repeat_it, "note": answer.note, "columns": answer.columns, "rows": rows}
-
-
 QUESTIONS: dict[str, Callable[[Setting], list[Answer]]] = {
     "speed": speed,
-    "parallel": parallel,
     "many": many,
     "gigabits": gigabits,
     "ns3": ns3,
-    "where": where,
 }
 
 
@@ -341,7 +222,6 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--only", action="append", choices=QUESTIONS, help="a question; may be given again")
     parser.add_argument("--repeat", type=positive, default=5, help="rounds (default 5)")
     parser.add_argument("--kernel", default=virtual_kernels.DEFAULT, help=f"default {virtual_kernels.DEFAULT}")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
     return parser.parse_args()
 
 
@@ -362,16 +242,10 @@ def main() -> None:
     # The first run reads the kernel from disk.
     run_virtual(setting, one_flow("cubic", "1s", "100mbit"), 0, setting.cpu)
     console = Console(width=None if sys.stdout.isatty() else 170)
-    if not arguments.json:
-        console.print(*(f"{name}: {value}" for name, value in machine(setting).items()), sep="\n", highlight=False)
-    everything = []
+    console.print(*(f"{name}: {value}" for name, value in machine(setting).items()), sep="\n", highlight=False)
     for question in arguments.only or QUESTIONS:
         for answer in QUESTIONS[question](setting):
-            everything.append(plain(answer, command(question, arguments)))
-            if not arguments.json:
-                console.print("", table(answer, command(question, arguments)))
-    if arguments.json:
-        print(json.dumps({"machine": machine(setting), "answers": everything}, indent=1))
+            console.print("", table(answer, command(question, arguments)))
 
 
 if __name__ == "__main__":

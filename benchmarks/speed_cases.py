@@ -1,4 +1,4 @@
-"""The cases of speed.py: a flow in virtual time, and the same in ns-3; whose CPU time it takes."""
+"""The cases of speed.py: a flow in virtual time, and the same in ns-3."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import resource
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,6 @@ NS3_HEADERS = Path("/usr/include/ns3/core-module.h")
 NS3_PROGRAM = HERE.parent / "build" / "benchmarks" / "ns3-bulk"
 # Named one by one, since Debian's ns3-*.pc require development packages that are not needed here (libgsl-dev).
 NS3_LIBRARIES = ["-lns3-point-to-point", "-lns3-internet", "-lns3-network", "-lns3-core"]
-LOOK_EVERY_S = 0.005
 
 Sample = dict[str, float]
 Case = Callable[[int], Sample]
@@ -82,29 +80,24 @@ def run_virtual(setting: Setting, what: Scenario, number: int, cpu: int) -> Samp
     asked = json.dumps(describe(Run(scenario=what, repeat=number), setting.kernel))
     ours, theirs = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     result = _core.VirtualRun(asked, cpu).run()
-    controller = spent(ours, resource.getrusage(resource.RUSAGE_SELF))
-    children = spent(theirs, resource.getrusage(resource.RUSAGE_CHILDREN))
+    cpu = cpu_s(ours, resource.RUSAGE_SELF) + cpu_s(theirs, resource.RUSAGE_CHILDREN)
     seconds, work = what.duration / 1e9, result["work"]
     return {
         "wall": work["run_s"] / seconds,
-        "cpu": (controller["cpu"] + children["cpu"]) / seconds,
+        "cpu": cpu / seconds,
         "boot_s": work["boot_s"],
         "throughput_mbps": sum(flow["received_bytes"] for flow in result["flows"]) * 8e-6 / seconds,
         "drops": sum(flow["drops"] for flow in result["flows"]),
         "frames": work["frames"] / seconds,
         "frame_us": work["run_s"] / work["frames"] * 1e6,
-        "hand_overs": work["hand_overs"] / seconds,
         "frames_per_hand_over": work["frames"] / work["hand_overs"],
-        "switches": (controller["switches"] + children["switches"]) / seconds,
-        **{f"controller_{name}": 1e3 * controller[name] / seconds for name in ("user", "sys")},
-        **{f"kernels_{name}": 1e3 * children[name] / seconds for name in ("user", "sys")},
     }
 
 
-def spent(before: resource.struct_rusage, after: resource.struct_rusage) -> Sample:
-    user, system = after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime
-    voluntary, forced = after.ru_nvcsw - before.ru_nvcsw, after.ru_nivcsw - before.ru_nivcsw
-    return {"user": user, "sys": system, "cpu": user + system, "switches": voluntary + forced}
+def cpu_s(before: resource.struct_rusage, who: int) -> float:
+    """Return the CPU time since then, user and system, s."""
+    after = resource.getrusage(who)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
 def simulated(setting: Setting, what: Scenario) -> Case:
@@ -121,10 +114,9 @@ def run_ns3(what: Scenario, cpu: int) -> Sample:
     ]  # fmt: skip
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     result = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    children = spent(before, resource.getrusage(resource.RUSAGE_CHILDREN))
     return {
         "wall": result["wall_s"] / seconds,
-        "cpu": children["cpu"] / seconds,
+        "cpu": cpu_s(before, resource.RUSAGE_CHILDREN) / seconds,
         "throughput_mbps": result["throughput_mbps"],
         "drops": result["drops"],
     }
@@ -137,49 +129,3 @@ def build_ns3() -> None:
     NS3_PROGRAM.parent.mkdir(parents=True, exist_ok=True)
     options = ["-std=c++17", "-O3", "-DNDEBUG", "-Wall", "-Wextra"]
     subprocess.run(["g++", *options, "-o", str(NS3_PROGRAM), str(NS3_SOURCE), *NS3_LIBRARIES], check=True)
-
-
-class CpuTimes(threading.Thread):
-    """CPU time of each kernel of a run and of the controller's thread, as last read before their end."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self._kernels: dict[int, int] = {}
-        self._controller = 0
-        self._over = threading.Event()
-
-    def __enter__(self) -> CpuTimes:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self.join()
-
-    def run(self) -> None:
-        while not self._over.wait(LOOK_EVERY_S):
-            for thread in Path("/proc/self/task").iterdir():
-                children = words_of(thread / "children")
-                for kernel in children:
-                    self._kernels[int(kernel)] = cpu_ns(Path("/proc") / kernel, self._kernels.get(int(kernel), 0))
-                if children:
-                    self._controller = cpu_ns(thread, self._controller)
-
-    def percent(self) -> Sample:
-        """Return the part of each in their sum. The sender's kernel is started first."""
-        sender, receiver = (time for _, time in sorted(self._kernels.items()))
-        parts = {"controller": self._controller, "sender": sender, "receiver": receiver}
-        return {name: 100 * part / sum(parts.values()) for name, part in parts.items()}
-
-
-def cpu_ns(task: Path, before: int) -> int:
-    """Return a task's CPU time (Documentation/scheduler/sched-stats.rst); `before` if the task has just ended."""
-    seen = words_of(task / "schedstat")
-    return max(before, int(seen[0])) if seen else before
-
-
-def words_of(path: Path) -> list[str]:
-    try:
-        return path.read_text().split()
-    except OSError:  # its task has ended
-        return []

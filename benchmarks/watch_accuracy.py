@@ -81,7 +81,7 @@ class Seen:
     verdict: str
     detected_s: float | None
     evidence: dict[str, Any]
-    """Return the flow's row in the last sweep with a whole window."""
+    """The flow's row in the last sweep with a whole window."""
 
 
 def watched(backend: VmBackend, case: Case, control: str, repeat: int) -> tuple[float, list[dict[str, Any]]]:
@@ -129,7 +129,7 @@ def judged(backend: VmBackend, repeats: int) -> Iterator[Seen]:
 
 
 def table(seen: list[Seen]) -> str:
-    """Print the confusion matrix: rows are the truth, columns the reported causes."""
+    """Return the confusion matrix: rows are the truth, columns the reported causes."""
     named = [cause for cause in (*CAUSES, "unseen") if any(one.verdict == cause for one in seen)]
     lines = [f"| truth | {' | '.join(named)} |", "|---|" + "--:|" * len(named)]
     for truth in (cause for cause in CAUSES if any(one.truth == cause for one in seen)):
@@ -139,7 +139,7 @@ def table(seen: list[Seen]) -> str:
 
 
 def summary(seen: list[Seen], who: str) -> str:
-    """Print precision and recall of cpu-limited, and the time until it was reported."""
+    """Return precision and recall of cpu-limited, and the time until it was reported."""
     true = [one for one in seen if one.truth == CPU_LIMITED]
     said = [one for one in seen if one.verdict == CPU_LIMITED]
     both = [one for one in true if one.verdict == CPU_LIMITED]

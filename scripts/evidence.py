@@ -77,29 +77,6 @@ def _made(tables: dict[str, Any], page: Path, mark: re.Match[str]) -> str:
     return f"<!-- made: {name} -->" + (f"\n{table}\n" if "\n" in before else table.strip()) + "<!-- end -->"
 
 
-def mark() -> None:
-    """Put markers around tables that pages have without them, as after a merge, if they are what some data make."""
-    tables = tomllib.loads((DATA / "tables.toml").read_text())
-    for page in _pages():
-        text = page.read_text()
-        outside = {
-            found[0]: _cells(found[0]) for found in re.finditer(r"(?:^\|.*\n)+", MARKED.sub("", text), re.MULTILINE)
-        }
-        for name, described in tables.items():
-            if described.get("kind") != "rows":
-                continue
-            made = evidence_tables.made(described, DATA, page)
-            for block, cells in outside.items():
-                if cells == _cells(made.partition("\n\n")[0]):
-                    text = text.replace(block, f"<!-- made: {name} -->\n{made}\n<!-- end -->\n", 1)
-        page.write_text(text)
-
-
-def _cells(table: str) -> list[list[str]]:
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.strip().split("\n")]
-    return [rows[0], *rows[2:]]
-
-
 def problems() -> Iterator[str]:
     """Yield a line for each page and each file of data that is not what it was made."""
     for page, text in pages().items():
@@ -295,9 +272,6 @@ def _shown(file: Path) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make the documentation's numbers.")
     parser.add_argument("--check", action="store_true", help="Only say what is not as it was made.")
-    parser.add_argument(
-        "--mark", action="store_true", help="Mark tables that pages have without markers, if data make them."
-    )
     parser.add_argument("--stale", action="store_true", help="Say which data rest on what has changed since.")
     parser.add_argument(
         "--confirm",
@@ -311,8 +285,6 @@ def main() -> None:
     every = specifications()["data"]
     if unknown := [name for name in given.only or () if name not in every]:
         parser.error(f"--only {unknown[0]}: there is {', '.join(every)}")
-    if given.mark:
-        mark()
     if given.check:
         found = list(problems())
         for one in found:

@@ -1,4 +1,4 @@
-"""docs/new-control.md: the worked example is the file that is built, and the page's commands are executed."""
+"""docs/new-control.md: it shows the file that is built, and its commands are executed."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ def _of(word: str) -> list[str]:
     return found
 
 
-def test_the_example_is_the_file_that_is_built() -> None:
-    (code,) = re.findall(r"```c\n(.*?)```", SECTION, re.DOTALL)
-    assert code == (ROOT / "cc/controls/brb_vegas.c").read_text()
+def test_what_the_page_shows_of_the_example_is_in_the_file_that_is_built() -> None:
+    shown = re.findall(r"```c\n(.*?)```", SECTION, re.DOTALL)
+    built = (ROOT / "cc/controls/brb_vegas.c").read_text()
+    assert len(shown) > 2 and [code for code in shown if code not in built] == []
 
 
 def test_every_control_is_in_the_table() -> None:

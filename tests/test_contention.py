@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from brobust.contention import during_run
-from brobust.contention.request import driver_for
+from brobust.contention.during_run import driver_for
 from brobust.scenario import Contention
 
 MS = 1_000_000

@@ -13,15 +13,17 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
-from brobust.dataset import Dataset, Measured
+from brobust.dataset import Dataset, Measured, recordings
 from brobust.errors import BadInput
+from brobust.explore import recorded
 from brobust.explore.answers import Answers, Superseded
 from brobust.explore.server import Server
 from brobust.scenario import Grid
 from browser import CHROMIUM, Browser
-from conftest import BROBUST
+from conftest import BROBUST, refused
 
 SCENARIO = {"path": {"bandwidth": "20mbit", "buffer": "12bdp"}, "contention": {"share": "50%"}, "duration": "1s"}
 
@@ -204,3 +206,73 @@ def test_a_dataset_is_shown_along_two_axes_or_along_its_only_one(tmp_path: Path)
     assert [cell["median"] for cell in one["cells"][0]] == [0.5, 2.5]
     with pytest.raises(BadInput, match="neither an axis nor a metric"):
         next(answers.answer_cells("share", "reason", "throughput_mbps"))
+
+
+def _recording(file: Path) -> recordings.Sweeps:
+    """A recording of a minute: a socket that is short of CPU for a third of it, one that is not, and one that ends."""
+    lines = []
+    for number in range(1, 61):
+        is_short = 21 <= number <= 40
+        values: dict[str, Any] = {"rate_mbps": 5.0 if is_short else 19.0, "cwnd_bytes": 50_000, "srtt_ms": 12.5}
+        one = {"netns": "", "interface": 0, "local": "192.0.2.1:443", "cc": "bbr", **values}
+        flows = [
+            {**one, "remote": "198.51.100.1:5000", "cause": "cpu-limited" if is_short else "network-limited"},
+            {**one, "remote": "198.51.100.2:5000", "cause": "network-limited", "pod": "<b>shop</b>"},
+        ]
+        if number <= 10 or number == 50:
+            flows.append({**one, "remote": "198.51.100.3:5000", "cause": "app-limited", "rate_mbps": 1.0})
+        host = {"steal_share": 0.5 if is_short else 0.0}
+        why = "the CPU is taken away (50% steal)" if is_short else None
+        sweep = {"sweep": number, "sockets": len(flows), "host": host, "why": why, "flows": flows}
+        lines.append(json.dumps({"time_unix_s": 1.8e9 + number, "interval_s": 1.0, **sweep}))
+    file.write_text("\n".join(lines) + "\n")
+    read = recordings.read(file)
+    assert isinstance(read, recordings.Sweeps)
+    return read
+
+
+def test_of_a_recording_the_sockets_that_were_short_of_cpu_come_first_with_their_verdicts(tmp_path: Path) -> None:
+    recording = _recording(tmp_path / "minute.jsonl")
+    listed = recorded.about(recording)
+    assert listed["since"] == "2027-01-15 08:00:00 UTC" and listed["all"] == 3
+    assert [one["key"][3] for one in listed["sockets"]] == [f"198.51.100.{n}:5000" for n in (1, 2, 3)]
+    answers = Answers(recording=recording)
+    (first,) = answers.answer_socket(listed["sockets"][0]["key"])
+    assert [one[1:] for one in first["verdicts"]] == [(0, 20), (20, 40), (40, 60)] and first["off"] == [(20, 40)]
+    assert first["samples"]["rate_mbps"][19:21] == [19.0, 5.0] and len(first["samples"]["time_s"]) == 60
+    said = " ".join(first["sentences"])
+    assert "network-limited for 40 of 60 s: " in said and "cpu-limited for 20 of 60 s: " in said
+    assert "in 20 of 20 sweeps: the CPU is taken away (50% steal)" in said
+    (ended,) = answers.answer_socket(listed["sockets"][2]["key"])
+    assert [one[1:] for one in ended["verdicts"]] == [(0, 10), (49, 50)]  # what was not seen has no verdict
+    for key in ([], ["", 0, "192.0.2.1:443", "no-such"], [1, 2, 3, 4], ["", True, "", ""], "socket", None):
+        with pytest.raises(BadInput, match="socket"):
+            list(answers.answer_socket(key))  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="no recording is open"):
+        list(Answers().answer_socket(listed["sockets"][0]["key"]))
+
+
+def test_a_recording_of_threads_is_refused_with_the_command_that_shows_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"thread": [7], "vcpu": [0], "kind": ["off"], "start_s": [0.0], "duration_ms": [1.0]}
+    pl.DataFrame(row).write_parquet(tmp_path / "vm.parquet")
+    line = refused(capsys, "explore", str(tmp_path / "vm.parquet"))
+    assert "has threads, and the page shows sockets; `brobust trace" in line
+
+
+@pytest.mark.virtual
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium; `scripts/setup.sh browser` installs it")
+def test_a_recording_is_shown_in_the_page_and_what_it_names_stays_text(tmp_path: Path) -> None:
+    with _served(Answers(recording=_recording(tmp_path / "minute.jsonl"))) as server, Browser(tmp_path) as browser:
+        for width, dark in ((1280, False), (390, True)):
+            browser.open(f"{server.url}&{width}", width, dark=dark)
+            browser.wait("document.querySelectorAll('#charts canvas').length === 3")  # of columns that have values
+            assert "cpu-limited for 20 of 60 s" in browser.run("pick('words').textContent")
+            assert browser.run("[...document.querySelectorAll('#results tr')].length") == 4
+            assert browser.run("document.documentElement.scrollWidth") <= width
+        browser.run("document.querySelector('#sockets select').focus()")
+        browser.press("ArrowDown", 40)
+        browser.wait("/^network-limited for 60 of 60 s/.test(pick('words').textContent)")
+        assert "<b>shop</b>" in browser.run("pick('status').textContent")
+        assert browser.run("document.querySelector('#sockets b, #status b')") is None

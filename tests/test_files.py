@@ -147,7 +147,7 @@ ls -A {tmp_path}
     ],
 )
 def test_a_program_that_could_not_write_says_so(tmp_path: Path, said: str, words: str | None) -> None:
-    failed = files.said_by_program(said, tmp_path)
+    failed = files.not_written_by_program(said, tmp_path)
     assert (failed is None) if words is None else (words in str(failed))
 
 

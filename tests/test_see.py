@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import statistics
+import struct
+import subprocess
 from collections import Counter
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +23,12 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as perfetto
 import brobust
 from brobust import api
 from brobust.api import Result
-from brobust.dataset import Dataset, Measured, find
-from brobust.report import explanation, over_time, trace
+from brobust.dataset import Dataset, Measured, find, recordings
+from brobust.report import capture, explanation, over_time, trace
 from brobust.scenario import Grid
-from conftest import refused
+from conftest import BROBUST, refused
+from test_contend import spinning
+from test_watch import connection
 
 ALL = {"samples": "ack", "packets": True}
 BBR = {"flows": [{"cc": "bbr"}], "path": {"bandwidth": "20mbit", "buffer": "12bdp"}, "duration": "3s"}
@@ -94,6 +101,207 @@ def test_frames_leave_the_bottleneck_one_after_the_other(lossy: Result, tmp_path
     trace.write(lossy, tmp_path / "run.perfetto-trace")
     times = [at for name, at, _ in Timeline(tmp_path / "run.perfetto-trace").events if name == "bottleneck"]
     assert times == sorted(times) and len(times) > 1000
+
+
+def _pcapng(file: Path) -> list[tuple[int, int, bytes, str]]:
+    """Return of each packet its time (ns), length, what was kept of it, and its comment (draft-ietf-opsawg-pcapng)."""
+    content, at, packets, kinds = file.read_bytes(), 0, [], []
+    while at < len(content):
+        kind, length = struct.unpack_from("<II", content, at)
+        assert length % 4 == 0 and content[at + 4 : at + 8] == content[at + length - 4 : at + length]
+        kinds.append(kind)
+        if kind == 6:
+            interface, high, low, kept, original = struct.unpack_from("<5I", content, at + 8)
+            options, comment = at + 28 + kept + -kept % 4, ""
+            while options < at + length - 4:
+                code, size = struct.unpack_from("<HH", content, options)
+                if code == 1:
+                    comment = content[options + 4 : options + 4 + size].decode()
+                options += 4 + size + -size % 4
+            assert options == at + length - 4 and interface == 0
+            packets.append((high << 32 | low, original, content[at + 28 : at + 28 + kept], comment))
+        at += length
+    assert at == len(content) and kinds[:2] == [0x0A0D0D0A, 1] and set(kinds[2:]) == {6}
+    assert content[8:12] == b"\x4d\x3c\x2b\x1a"  # little-endian
+    return packets
+
+
+@pytest.mark.virtual
+def test_a_capture_says_of_each_packet_in_which_timeslice_it_left_and_why_it_was_late(
+    lossy: Result, tmp_path: Path
+) -> None:
+    counts = capture.write(lossy, tmp_path / "run.pcapng")
+    packets = _pcapng(tmp_path / "run.pcapng")
+    # The frames are those of the run's own capture, and every data packet has a comment.
+    pcap, at, kept = lossy.pcap, 24, []
+    assert pcap is not None
+    while at < len(pcap):
+        seconds, ns, size, length = struct.unpack_from("<4I", pcap, at)
+        kept.append((seconds * 10**9 + ns, length, pcap[at + 16 : at + 16 + size]))
+        at += 16 + size
+    assert [packet[:3] for packet in packets] == kept
+    data = lossy.packets.filter((pl.col("direction") == "data") & (pl.col("payload_bytes") > 0))
+    commented = [(at, frame, comment) for at, _, frame, comment in packets if comment]
+    assert counts == {"packets": len(packets), "comments": data.height} and len(commented) == data.height
+
+    # What is late is what `brobust explain` calls a missed departure.
+    missed = api.explain(lossy, lossy.run, tries=False).missed
+    late = {}
+    for at, _, comment in commented:
+        if found := re.search(r"([\d.]+) ms late: due at ([\d.]+) s, but the CPU was away from ([\d.]+) to", comment):
+            late[at] = tuple(map(float, found.groups()))
+    assert missed is not None and len(late) == missed.departures > 20
+    assert sum(ms for ms, _, _ in late.values()) / len(late) == pytest.approx(missed.late_ms, abs=0.01)
+    for at, (ms, due_s, away_s) in late.items():
+        assert at / 1e9 - due_s == pytest.approx(ms / 1e3, abs=1e-5) and due_s >= away_s
+    # Linux makes up for at most half of a gap (tcp_update_skb_after_send); other trains follow a changed rate.
+    repaid = [
+        tuple(map(float, found.groups()))
+        for _, _, comment in commented
+        if (found := re.search(r"repays ([\d.]+) of [\d.]+ ms of lag: [\d.]+ ms after .* rate has (\d+\.\d+)", comment))
+    ]
+    assert len(repaid) > 20 and statistics.median(ms / gap for ms, gap in repaid) == pytest.approx(0.5, abs=0.02)
+
+    # A packet that is sent again leads to the one that had the same bytes.
+    sent = {}
+    again = 0
+    for at, frame, comment in commented:
+        (seq,) = struct.unpack_from("!I", frame, 38)
+        if found := re.match(r"retransmission: first sent ([\d.]+) ms before, at ([\d.]+) s", comment):
+            assert float(found[2]) == pytest.approx(sent[seq] / 1e9, abs=1e-6)
+            again += 1
+        sent.setdefault(seq, at)
+    assert again == lossy.runs["retransmits"][0]
+    assert sum("does not arrive" in comment for *_, comment in commented) == data["dropped"].sum() > 0
+    slices = lossy.offtimes.filter(pl.col("kind") == "timeslice").sort("start_s")
+    for at, _, comment in commented[:: len(commented) // 50]:
+        found = re.search(r"timeslice (\d+): ([\d.]+) to", comment)
+        assert found is not None and float(found[2]) == pytest.approx(slices["start_s"][int(found[1]) - 1], abs=1e-6)
+        assert (slices["start_s"] <= at / 1e9 + 1e-9).sum() == int(found[1])
+    assert not any("the repair acted" in comment for *_, comment in commented)
+
+
+@pytest.mark.virtual
+def test_a_capture_shows_a_repair_that_acts_and_needs_packets(
+    brobust: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fields = {**BBR, **ALL, "contention": {"share": 0.5}, "duration": "1s", "flows": [{"cc": "bbr_steady"}]}
+    capture.write(api.run(fields), tmp_path / "run.pcapng")
+    comments = [comment for *_, comment in _pcapng(tmp_path / "run.pcapng")]
+    assert sum("the repair acted in this timeslice: paced at" in comment for comment in comments) > 20
+    brobust("run", "--cc", "bbr", "--share", "1", "--duration", "1s", "--repeat", "1", "--out", "data")
+    line = refused(capsys, "trace", str(tmp_path / "data"), "-o", str(tmp_path / "no.pcapng"))
+    assert "has no packets; `brobust run --packets` records them" in line and not (tmp_path / "no.pcapng").exists()
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with what was recorded of this host at the same time: host.jsonl and threads.parquet."""
+    here = tmp_path_factory.mktemp("recorded")
+    with connection() as (client, server), spinning() as pid:
+        client.sendall(b"hello")
+        which = ["--filter", f"dport {server.getsockname()[1]}", "--interval", "100ms", "--window", "400ms"]
+        watch = [BROBUST, "watch", "--json", "--record", "host.jsonl", "--count", "8", *which]
+        with subprocess.Popen(watch, cwd=here, stdout=subprocess.PIPE, text=True) as process:
+            record = ["contend", "record", "--pid", str(pid), "--threads", str(pid), "--for", "500ms"]
+            subprocess.run([BROBUST, *record, "-o", "threads.parquet"], cwd=here, check=True, capture_output=True)
+            said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0 and said == (here / "host.jsonl").read_text()
+    return here
+
+
+def test_a_recorded_host_is_a_timeline_of_its_threads_and_sockets(recorded: Path, tmp_path: Path) -> None:
+    threads, sockets = (recordings.read(recorded / name) for name in ("threads.parquet", "host.jsonl"))
+    assert isinstance(threads, recordings.Threads) and isinstance(sockets, recordings.Sweeps)
+    assert threads.begin_unix_s is not None and abs(threads.begin_unix_s - sockets.begin_unix_s) < 60
+    counts = trace.write(sockets, tmp_path / "host.perfetto-trace", [threads])
+    assert counts == {
+        "sweeps": 8, "sockets": 1, "points": 8, "threads": 1, "intervals": threads.intervals.height,
+    }  # fmt: skip
+    timeline = Timeline(tmp_path / "host.perfetto-trace")
+    (thread,) = (name for name in timeline.tracks.values() if name.startswith("thread "))
+    kinds = Counter(event.name for event in timeline.named(thread) if event.type == 1)
+    assert kinds == Counter(threads.intervals["kind"]) and kinds["running"] > 0
+    # Each distance in time is the one on the host's clock.
+    apart = round((threads.begin_unix_s - sockets.begin_unix_s) * 1e9)
+    first = {name: min(at for track, at, _ in timeline.events if track == name) for name in (thread, "verdict")}
+    known = threads.intervals["start_s"][0] * 1e9 + apart
+    assert first[thread] - first["verdict"] == pytest.approx(known, abs=2) and min(first.values()) >= 0
+    verdicts = [event.name for event in timeline.named("verdict") if event.type == 1]
+    assert verdicts == [cause for cause, _ in groupby(sockets.flows["cause"])]
+    for column, name, _ in trace.OF_SOCKET:
+        changes = [value for value, _ in groupby(sockets.flows[column].drop_nulls())]
+        assert timeline.counter(name)["value"].to_list() == pytest.approx(changes), name
+    assert timeline.counter("cwnd")["value"][0] > 0 and timeline.counter("smoothed RTT")["value"][0] > 0
+
+
+@pytest.mark.virtual
+def test_a_recording_stands_beside_its_replay(
+    recorded: Path, brobust: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pl.read_parquet(recorded / "threads.parquet").head(1)
+    off = [{"kind": "off", "start_s": number / 10, "duration_ms": 40.0} for number in range(10)]
+    rows = [{**table.row(0, named=True), **interval} for interval in off]
+    pl.DataFrame(rows, schema=table.schema).write_parquet(
+        tmp_path / "vm.parquet", metadata={"begin_unix_s": "1800000000.5"}
+    )
+    options = "--cc bbr --share 1 --replay vm.parquet --duration 1s --repeat 1 --out data"
+    brobust("run", *options.split())
+    done = brobust("trace", "data", "--beside", "vm.parquet", "-o", "both.perfetto-trace")
+    assert done.returncode == 0 and "1 threads, 10 intervals" in done.stdout
+    timeline = Timeline(tmp_path / "both.perfetto-trace")
+    (thread,) = (name for name in timeline.tracks.values() if "thread" in name and "vm.parquet" not in name)
+    away = [(at, event.type) for name, at, event in timeline.events if name == thread]
+    ran = [at for name, at, event in timeline.events if name == "CPU of sender 1" and event.type == 1]
+    ends = [at for at, kind in away if kind == 2]
+    # The replay's CPU comes back when the recorded thread's did.
+    assert len(ends) == 10 and all(min(abs(at - end) for at in ran) < 1000 for end in ends)
+    assert any("from 2027-01-15 08:00:00 UTC" in name for name in timeline.tracks.values())
+
+
+def test_recordings_of_other_times_files_that_are_none_and_runs_of_files_are_refused(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweeps = (recorded / "host.jsonl").read_text().splitlines()
+    host = tmp_path / "host.jsonl"
+
+    def refusal(text: str | bytes, *more: str) -> str:
+        host.write_bytes(text.encode() if isinstance(text, str) else text)
+        return refused(capsys, "trace", str(host), *more, "-o", str(tmp_path / "no.perfetto-trace"))
+
+    later = [json.dumps({**json.loads(line), "time_unix_s": 1e9}) for line in sweeps]
+    threads = str(recorded / "threads.parquet")
+    assert "after the others had ended; give recordings of the same time" in refusal(
+        "\n".join(later) + "\n", "--beside", threads
+    )
+    assert "is no recording; give a file of `brobust contend record` or" in refusal("hello\n")
+    assert "line 2 is no sweep" in refusal(sweeps[0] + "\n{}\n")
+    assert "line 1 is no sweep" in refusal(sweeps[0].replace('"interval_s":', '"interval_s":-') + "\n")
+    assert "holds no sweep" in refusal("{")
+    flow = json.loads(sweeps[0])
+    flow["flows"][0]["cwnd_bytes"] = [1]
+    assert "a field of another kind" in refusal(json.dumps(flow) + "\n")
+    del flow["flows"][0]["cwnd_bytes"], flow["flows"][0]["cause"]
+    assert "a socket without ends, control or cause" in refusal(json.dumps(flow) + "\n")
+    pcapng = refused(capsys, "trace", threads, "-o", str(tmp_path / "no.pcapng"))
+    assert "a recording has no packets; give -o FILE.perfetto-trace" in pcapng
+    assert "is a file, which has no runs" in refusal("\n".join(sweeps) + "\n", "abc")
+    assert "is damaged" in refusal((recorded / "threads.parquet").read_bytes()[:-50])
+    pl.DataFrame({"thread": [1], "start_s": [0.0]}).write_parquet(host)
+    assert "has no column vcpu and kind and duration_ms" in refusal(host.read_bytes())
+    assert not (tmp_path / "no.perfetto-trace").exists()
+    # The last line of a killed command may be half a one.
+    host.write_text("\n".join(sweeps)[:-20])
+    found = recordings.read(host)
+    assert isinstance(found, recordings.Sweeps) and found.sweeps.height == len(sweeps) - 1
+
+
+def test_a_recording_that_exists_is_not_overwritten(recorded: Path) -> None:
+    before = (recorded / "host.jsonl").read_bytes()
+    command = [BROBUST, "watch", "--count", "1", "--record", "host.jsonl"]
+    done = subprocess.run(command, cwd=recorded, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "--record: host.jsonl is there" in done.stderr
+    assert (recorded / "host.jsonl").read_bytes() == before
 
 
 def _dataset(directory: Path, runs: list[str]) -> Dataset:

@@ -145,7 +145,7 @@ def test_a_socket_of_this_host_is_served_by_itself() -> None:
     ("arguments", "words"),
     [
         (["--serve", "9775"], ["--serve", "'9775'", "127.0.0.1:9775"]),
-        (["--serve", "no.such.invalid:9775"], ["--serve", "'no.such.invalid'", "localhost"]),
+        (["--serve", "no.such.invalid:9775"], ["--serve", "'no.such.invalid:9775'", "localhost"]),
         (["--serve", f"{'a' * 70}:9775"], ["--serve", "localhost"]),
         (["--serve", "203.0.113.99:9775"], ["--serve", "203.0.113.99:9775", "this host does not have that address"]),
         (["--serve", "127.0.0.1:9775", "--json"], ["--serve", "--json"]),
@@ -233,16 +233,16 @@ def test_the_rules_ask_for_what_is_exposed_and_what_they_record() -> None:
         assert asked <= exposed | MAY_BE_ABSENT | recorded, rule
         causes = {text for found in re.findall(r'cause!?[=~]+"([^"]+)"', rule["expr"]) for text in found.split("|")}
         assert causes <= {*CAUSES}
-    page = (HERE / "docs/fleet.md").read_text()
+    page = (HERE / "docs/watch-service.md").read_text()
     assert all(f"`{name}`" in page for name in recorded)
 
 
 def test_every_alert_links_to_a_paragraph_of_the_runbook_and_is_tested() -> None:
-    runbook = (HERE / "docs/fleet.md").read_text().partition("\n## Runbook\n")[2]
+    runbook = (HERE / "docs/watch-service.md").read_text().partition("\n## Runbook\n")[2]
     tested = (RULES.parent / "brobust-rules-test.yaml").read_text()
     for alert in (rule for rule in _rules() if "alert" in rule):
         name = alert["alert"]
-        assert alert["annotations"]["runbook_url"] == f"https://brobust.invalid/fleet.html#{name.lower()}"
+        assert alert["annotations"]["runbook_url"] == f"https://brobust.invalid/watch-service.html#{name.lower()}"
         assert f"### {name}\n" in runbook and "- exp_labels" in tested.partition(f"alertname: {name}\n")[2][:60]
         assert alert["labels"]["severity"] in ("info", "warning") and alert["for"]
 

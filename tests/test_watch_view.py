@@ -48,6 +48,8 @@ def _flow(number: int, cause: str = "network-limited", **changed: Any) -> Flow:
         "pacing_rate_mbps": 12.5,
         "paced_share": 0.81,
         "delivery_rate_mbps": 11.25,
+        "cwnd_bytes": 50000,
+        "inflight_bytes": 37500,
         "bdp_bytes": 25000,
         "bdp_source": "bbr",
         "inflight_bdp": 1.5,
@@ -60,6 +62,7 @@ def _flow(number: int, cause: str = "network-limited", **changed: Any) -> Flow:
         "sndbuf_limited_share": 0.03,
         "data_share": 0.97,
         "retransmit_share": 0.0123,
+        "srtt_ms": 15.25,
         "min_rtt_ms": 10.5,
     }
     return flow | changed
@@ -340,6 +343,8 @@ CAN_BE_UNKNOWN = (
     "throttled_share",
     "pacing_rate_mbps",
     "paced_share",
+    "cwnd_bytes",
+    "inflight_bytes",
     "bdp_bytes",
     "inflight_bdp",
     "deficit_share",
@@ -347,6 +352,7 @@ CAN_BE_UNKNOWN = (
     "rwnd_limited_share",
     "sndbuf_limited_share",
     "retransmit_share",
+    "srtt_ms",
     "min_rtt_ms",
 )
 

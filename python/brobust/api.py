@@ -5,25 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from brobust import backends, units
 from brobust.backends.base import Backend
-from brobust.dataset import (
-    CONNECTIONS,
-    OFFTIMES,
-    PACKETS,
-    PROGRAMS,
-    REQUESTS,
-    RUNS,
-    SAMPLES,
-    THROUGHPUT,
-    TRANSFERS,
-    Measured,
-    OfRun,
-    frame,
-)
+from brobust.dataset import TABLES, Measured, OfRun, frame
 from brobust.errors import BadInput, BrobustError, RunFailed
 from brobust.lazily import pl
 from brobust.scenario import Run, Scenario
@@ -39,7 +25,7 @@ if TYPE_CHECKING:
 TRY_SECONDS, TRY_PACKETS = 120, 1_000_000
 
 
-class Result:
+class Result(OfRun):
     """One measured run: a frame for each table of docs/data.md, made when it is first asked for, and the packets as
     pcap if they were requested."""
 
@@ -47,45 +33,12 @@ class Result:
         self.run = run
         self._measured = measured
 
+    def table(self, name: str) -> pl.DataFrame:
+        return frame(getattr(self._measured, name), TABLES[name])
+
     @property
     def pcap(self) -> bytes | None:
         return self._measured.pcap
-
-    @cached_property
-    def runs(self) -> pl.DataFrame:
-        return frame(self._measured.runs, RUNS)
-
-    @cached_property
-    def throughput(self) -> pl.DataFrame:
-        return frame(self._measured.throughput, THROUGHPUT)
-
-    @cached_property
-    def samples(self) -> pl.DataFrame:
-        return frame(self._measured.samples, SAMPLES)
-
-    @cached_property
-    def offtimes(self) -> pl.DataFrame:
-        return frame(self._measured.offtimes, OFFTIMES)
-
-    @cached_property
-    def packets(self) -> pl.DataFrame:
-        return frame(self._measured.packets, PACKETS)
-
-    @cached_property
-    def transfers(self) -> pl.DataFrame:
-        return frame(self._measured.transfers, TRANSFERS)
-
-    @cached_property
-    def requests(self) -> pl.DataFrame:
-        return frame(self._measured.requests, REQUESTS)
-
-    @cached_property
-    def connections(self) -> pl.DataFrame:
-        return frame(self._measured.connections, CONNECTIONS)
-
-    @cached_property
-    def programs(self) -> pl.DataFrame:
-        return frame(self._measured.programs, PROGRAMS)
 
     def plot(self) -> Figure:
         """Return throughput, in flight, bandwidth estimate and timeslices over time, as a figure of matplotlib. In

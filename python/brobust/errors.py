@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -11,6 +12,8 @@ class BrobustError(Exception):
     """Bad input or missing support. The text names what is wrong and how to mend it."""
 
     exit_status = 2
+    last_lines: Sequence[str] = ()
+    """What a program said last that failed, to be shown before the text."""
 
 
 class BadInput(BrobustError):

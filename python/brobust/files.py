@@ -118,9 +118,9 @@ def why_not_written(error: OSError, place: Path | None = None) -> WriteFailed | 
     return WriteFailed(f"{file} cannot be written: {_why(number, file)}", _remedy(number))
 
 
-def said_by_program(output: str, *places: Path) -> WriteFailed | None:
-    """Return the same for a program that failed, from what it printed; None if it failed for another reason. It has
-    written to these places; the one with least room is named."""
+def not_written_by_program(output: str, *places: Path) -> WriteFailed | None:
+    """Return the sentence of `why_not_written` for a program that failed, from what it printed; None if it failed for
+    another reason. It has written to these places; the one with least room is named."""
     number = _number_in(output)
     there = min((_existing(place) for place in places), key=lambda place: shutil.disk_usage(place).free)
     if number is None and shutil.disk_usage(there).free < _NO_ROOM_BYTES:
@@ -256,10 +256,10 @@ def read(file: Path, at_most: int) -> bytes:
     return bytes(content)
 
 
-def read_json(file: Path, at_most: int = MAX_TEXT) -> Any:
+def read_json(file: Path) -> Any:
     """Return the content of a JSON file, or refuse it in one line."""
     try:
-        return json.loads(read(file, at_most))
+        return json.loads(read(file, MAX_TEXT))
     except (ValueError, RecursionError):
         raise BadInput(f"{file}: not a JSON file") from None
 

@@ -39,7 +39,7 @@ class Component:
     notices: tuple[Path, ...]
 
 
-def rust_packages(program: str, architecture: str = "x86_64") -> list[Component]:
+def rust_packages(program: str, architecture: str) -> list[Component]:
     """Return the packages that are linked into one of ours."""
     target = f"{architecture}-unknown-linux-gnu"
     metadata = _read("cargo", "metadata", "--locked", "--format-version=1", "--filter-platform", target)
@@ -67,7 +67,7 @@ def rust_packages(program: str, architecture: str = "x86_64") -> list[Component]
     ]
 
 
-def c_libraries(architecture: str = "x86_64") -> list[Component]:
+def c_libraries(architecture: str) -> list[Component]:
     """Return the C libraries that are linked into each program, as Debian packages: this machine's, or fetched ones."""
     distribution = dict(
         line.replace('"', "").split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line

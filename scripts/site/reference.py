@@ -82,10 +82,8 @@ def python() -> Iterator[str]:
     yield f"## Result\n\n{described(api.Result)}\n"
     yield "| field | type |\n|---|---|"
     yield "| `run` | `Run` |"
-    for name, made in vars(api.Result).items():
-        read = made.fget if isinstance(made, property) else getattr(made, "func", None)
-        if read is not None:
-            yield f"| `{name}` | `{str(read.__annotations__['return']).replace(' | ', '` or `')}` |"
+    yield "| `pcap` | `bytes` or `None` |"
+    yield from (f"| `{name}` | `pl.DataFrame` |" for name in TABLES)
     yield f"\n{function(Dataset.open, 'brobust.dataset.Dataset.open')}"
     tables = ", ".join(f"`{name}()`" for name in TABLES)
     yield f"A dataset's {tables} are polars frames with the columns of [data.md](data.md).\n"

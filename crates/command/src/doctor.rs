@@ -7,7 +7,7 @@ use brobust_host::{printable, Refusal, Runtime};
 use clap::Args;
 use serde::Serialize;
 
-use crate::{cc, output, Found, Stop};
+use crate::{cc, output, Outcome, Stop};
 
 #[derive(Args)]
 pub struct Options {
@@ -36,7 +36,7 @@ impl Leftover {
     }
 }
 
-pub fn run(options: &Options) -> Found {
+pub fn run(options: &Options) -> Outcome {
     let runtime = Runtime::of_environment();
     let mut found = leftovers(&runtime)?;
     if !options.dry_run && !found.is_empty() {

@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use brobust_host::Refusal;
+use brobust_host::{reason, Refusal};
 use nix::sys::resource::{getrlimit, Resource};
 use nix::sys::statvfs::statvfs;
 
@@ -20,7 +20,7 @@ pub fn replace(file: &Path, content: &[u8]) -> brobust_host::Result<()> {
         let why = "this name belongs to something other than a regular file";
         return Err(Refusal::bad_input(format!("--out: {} cannot be written ({why})", file.display())));
     }
-    let why = |error: io::Error| not_written(file, &error);
+    let why = |error: io::Error| not_written("--out", file, &error);
     let directory = directory_of(file);
     let scratch = directory.join(format!(".brobust-{:016x}.new", drawn()));
     let mut options = OpenOptions::new();
@@ -35,8 +35,9 @@ pub fn replace(file: &Path, content: &[u8]) -> brobust_host::Result<()> {
     named.and_then(|()| File::open(directory).and_then(|opened| opened.sync_all()).map_err(why))
 }
 
-/// Returns the refusal for a file that cannot be written. It names the file system, or the limit, that is to blame.
-fn not_written(file: &Path, error: &io::Error) -> Refusal {
+/// Returns the refusal for the file of an option that cannot be written. It names the file system, or the limit, that is
+/// to blame.
+pub fn not_written(option: &str, file: &Path, error: &io::Error) -> Refusal {
     let place = directory_of(file).canonicalize().unwrap_or_default();
     let mount = mounted_at(&place, &fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
     let (why, remedy) = match error.raw_os_error() {
@@ -47,7 +48,7 @@ fn not_written(file: &Path, error: &io::Error) -> Refusal {
             let limit = getrlimit(Resource::RLIMIT_FSIZE).map_or(0, |(soft, _)| soft);
             (format!("no file may have more than {limit} bytes (ulimit -f)"), "raise this limit")
         }
-        _ => return Refusal::bad_input(format!("--out: {} cannot be written ({})", file.display(), reason(error))),
+        _ => return Refusal::bad_input(format!("{option}: {} cannot be written ({})", file.display(), reason(error))),
     };
     Refusal::not_written(format!("{} cannot be written: {why}; {remedy}, then repeat the command", file.display()))
 }
@@ -112,12 +113,6 @@ fn check(found: &Metadata, at_most: u64) -> std::result::Result<(), String> {
         size if size > at_most => Err(format!("has {size} bytes; give a file of at most {at_most} bytes")),
         _ => Ok(()),
     }
-}
-
-/// Returns what the system says about an error, without its number: `permission denied`.
-pub fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use clap_complete::{generate_to, Shell};
 use clap_mangen::roff::{bold, italic, roman, Roff};
 use clap_mangen::Man;
 
-use crate::{cc, Found};
+use crate::{cc, Outcome};
 
 /// How a command may end; main.rs has the numbers.
 const STATUSES: &[(&str, &str)] = &[
@@ -38,7 +38,7 @@ pub struct Arguments {
 
 /// Writes man1/NAME.1 for every command that users see, and completions/ with brobust.bash, _brobust (zsh) and
 /// brobust.fish.
-pub fn run(arguments: &Arguments, program: Command) -> Found {
+pub fn run(arguments: &Arguments, program: Command) -> Outcome {
     let root = &arguments.directory;
     write_all(root, program)
         .map_err(|error| Refusal::missing_support(format!("{} cannot be written: {error}", root.display())))?;

@@ -8,7 +8,7 @@ use brobust_host::guardian::{self, End};
 use brobust_host::{undo, Runtime};
 use clap::Subcommand;
 
-use crate::{cc, output, Found};
+use crate::{cc, output, Outcome};
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -27,7 +27,7 @@ pub enum Command {
     },
 }
 
-pub fn run(command: &Command) -> Found {
+pub fn run(command: &Command) -> Outcome {
     match command {
         Command::Session { directory, silence } => session(directory, *silence),
         Command::Trial { name, owner } => {
@@ -37,7 +37,7 @@ pub fn run(command: &Command) -> Found {
     }
 }
 
-fn session(directory: &Path, silence: f64) -> Found {
+fn session(directory: &Path, silence: f64) -> Outcome {
     let limit = Duration::try_from_secs_f64(silence).ok().filter(|limit| !limit.is_zero());
     let end = guardian::wait_for_end(limit);
     if end == End::Dismissed {

@@ -14,7 +14,7 @@ use brobust_host::{Refusal, Runtime, Session, Step};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::{output, Found};
+use crate::{output, Outcome};
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -42,7 +42,7 @@ pub struct Agent {
     remove: Option<PathBuf>,
 }
 
-pub fn run(command: Command) -> Found {
+pub fn run(command: Command) -> Outcome {
     let done = match command {
         Command::Agent(options) => return serve(&options),
         Command::Sample(options) => sample::run(&options),
@@ -53,7 +53,7 @@ pub fn run(command: Command) -> Found {
     Ok(ExitCode::SUCCESS)
 }
 
-fn serve(options: &Agent) -> Found {
+fn serve(options: &Agent) -> Outcome {
     if let Some(directory) = options.remove.as_deref().filter(|directory| is_copy(directory)) {
         let _ = fs::remove_dir_all(directory);
     }

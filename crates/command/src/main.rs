@@ -73,7 +73,7 @@ pub enum Stop {
 }
 
 /// Whether the command found nothing wrong.
-pub type Found = std::result::Result<ExitCode, Stop>;
+pub type Outcome = std::result::Result<ExitCode, Stop>;
 
 impl From<Refusal> for Stop {
     fn from(refusal: Refusal) -> Self {
@@ -98,7 +98,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Found {
+fn run(command: Command) -> Outcome {
     match command {
         Command::Cc(command) => cc::run(command),
         Command::Watch(options) => watch::run(&options),

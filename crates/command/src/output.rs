@@ -3,11 +3,10 @@
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::fd::{AsFd, AsRawFd};
 
-use brobust_host::{printable, Refusal};
+use brobust_host::{printable, reason, Refusal};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use serde::Serialize;
 
-use crate::files::reason;
 use crate::Stop;
 
 /// Columns of a table have this much between them.

@@ -161,10 +161,9 @@ fn remove_all(runtime: &Runtime, leftovers: &[Leftover]) -> Vec<String> {
     leftovers.iter().filter_map(|leftover| leftover.remove(runtime).err()).map(|refusal| refusal.text).collect()
 }
 
-/// Returns what a session has left, in the order in which it must be undone; its directory is not among it. Of changes that
-/// a command undoes the last comes first. Threads come
-/// before sysctls, because the kernel refuses to limit real-time threads again while more DEADLINE bandwidth is admitted
-/// than the limit allows.
+/// Returns what a session has left, in the order in which it must be undone, without its directory. Changes that commands
+/// undo come in reverse order. Threads come before sysctls, because the kernel refuses to limit real-time threads again
+/// while more DEADLINE bandwidth is admitted than the limit allows.
 fn of_session(runtime: &Runtime, directory: &Path) -> Vec<Leftover> {
     let Journal { namespace, processes, sysctls, threads, groups, steps, .. } = Journal::read(directory);
     let mut found: Vec<Leftover> = processes.into_iter().filter(Owner::lives).map(Leftover::process).collect();

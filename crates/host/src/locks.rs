@@ -124,19 +124,12 @@ mod tests {
     use super::{lock, private_directory};
     use std::fs;
     use std::os::unix::fs::{symlink, PermissionsExt};
-    use std::path::PathBuf;
     use std::time::Duration;
-
-    fn scratch(name: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("brobust-locks-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).expect("a scratch directory");
-        path
-    }
 
     #[test]
     fn one_holder_at_a_time() {
-        let file = scratch("holder").join("lock");
+        let scratch = tempfile::tempdir().expect("made");
+        let file = scratch.path().join("lock");
         let first = lock(&file, Duration::ZERO).expect("nobody has it");
         let refused = lock(&file, Duration::from_millis(30)).unwrap_err().to_string();
         assert!(refused.contains(&format!("locked by process {}", std::process::id())), "{refused}");
@@ -144,18 +137,17 @@ mod tests {
         drop(first);
         lock(&file, Duration::ZERO).expect("it is free again");
         drop(of_a_child);
-        fs::remove_dir_all(file.parent().expect("it has one")).expect("removed");
     }
 
     #[test]
     fn a_directory_for_everybody_is_refused() {
-        let directory = scratch("foreign");
+        let scratch = tempfile::tempdir().expect("made");
+        let directory = scratch.path();
         let shared = directory.join("shared");
         private_directory(&shared).expect("it is made");
         fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).expect("changed");
         assert!(private_directory(&shared).unwrap_err().text.contains("chmod go-w"));
-        symlink(&directory, directory.join("link")).expect("linked");
+        symlink(directory, directory.join("link")).expect("linked");
         assert!(private_directory(&directory.join("link")).unwrap_err().text.contains("is not a directory"));
-        fs::remove_dir_all(directory).expect("removed");
     }
 }

@@ -45,7 +45,7 @@ impl Refusal {
 }
 
 /// Returns what the system says about an error, without its number: `permission denied`.
-pub(crate) fn reason(error: &io::Error) -> String {
+pub fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }

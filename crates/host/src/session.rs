@@ -295,9 +295,10 @@ mod tests {
     use crate::runtime::entries;
     use std::ops::Deref;
     use std::time::Instant;
+    use tempfile::TempDir;
 
     /// Paths in a directory that goes with it.
-    struct Scratch(Runtime);
+    struct Scratch(Runtime, #[allow(dead_code)] TempDir);
 
     impl Deref for Scratch {
         type Target = Runtime;
@@ -307,19 +308,10 @@ mod tests {
         }
     }
 
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0.sysctls);
-        }
-    }
-
-    fn runtime(name: &str) -> Scratch {
-        let scratch = std::env::temp_dir().join(format!("brobust-session-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&scratch);
-        fs::create_dir(&scratch).expect("made");
-        let within = |name: &str| scratch.join(name);
-        let (directory, host, namespaces) = (within("run"), within("host"), within("netns"));
-        Scratch(Runtime { directory, host, sysctls: scratch, namespaces })
+    fn runtime() -> Scratch {
+        let made = tempfile::tempdir().expect("made");
+        let [directory, host, namespaces] = ["run", "host", "netns"].map(|name| made.path().join(name));
+        Scratch(Runtime { directory, host, sysctls: made.path().into(), namespaces }, made)
     }
 
     fn begin(runtime: &Runtime) -> Session {
@@ -361,7 +353,7 @@ mod tests {
 
     #[test]
     fn changes_are_undone_by_their_commands_the_last_one_first() {
-        let runtime = runtime("steps");
+        let runtime = runtime();
         let log = runtime.sysctls.join("log");
         let step = |what: &str| Step {
             what: what.into(),
@@ -378,7 +370,7 @@ mod tests {
 
     #[test]
     fn a_change_that_cannot_be_undone_stays_recorded_and_the_others_do_not() {
-        let runtime = runtime("stuck-step");
+        let runtime = runtime();
         let flag = runtime.sysctls.join("flag");
         let waits = Step {
             what: "eth1".into(),
@@ -397,7 +389,7 @@ mod tests {
 
     #[test]
     fn a_session_leaves_no_directory() {
-        let runtime = runtime("directory");
+        let runtime = runtime();
         let session = begin(&runtime);
         assert!(session.directory.join("session.json").is_file());
         assert!(names(&runtime).is_empty(), "its owner lives");
@@ -409,7 +401,7 @@ mod tests {
 
     #[test]
     fn a_sysctl_is_held_and_put_back_also_after_a_kill() {
-        let runtime = runtime("sysctl");
+        let runtime = runtime();
         let knob = knob(&runtime);
         let mut session = begin(&runtime);
         session.hold_sysctl("knob", "-1").expect("held");
@@ -431,7 +423,7 @@ mod tests {
 
     #[test]
     fn a_sysctl_that_somebody_has_set_since_is_left_alone() {
-        let runtime = runtime("since");
+        let runtime = runtime();
         let knob = knob(&runtime);
         left_by(&runtime, nobody(), &held_knob());
         fs::write(&knob, "900000").expect("written");
@@ -441,7 +433,7 @@ mod tests {
 
     #[test]
     fn a_sysctl_that_cannot_be_put_back_stays_in_the_journal_until_it_can() {
-        let runtime = runtime("busy");
+        let runtime = runtime();
         let knob = knob(&runtime);
         fs::write(knob.with_extension("busy"), "").expect("written");
         let mut session = begin(&runtime);
@@ -467,7 +459,7 @@ mod tests {
 
     #[test]
     fn one_thing_that_cannot_be_undone_does_not_keep_the_rest_from_it() {
-        let runtime = runtime("rest");
+        let runtime = runtime();
         let knob = knob(&runtime);
         fs::write(&knob, "-1").expect("written");
         let stuck = runtime.sysctls.join("brobust-7");
@@ -493,7 +485,7 @@ mod tests {
 
     #[test]
     fn a_reused_process_id_is_not_mistaken_for_the_owner() {
-        let runtime = runtime("reused");
+        let runtime = runtime();
         let own = Owner::current().to_string();
         let (pid, started) = own.split_once('-').expect("an owner");
         let earlier: Owner = format!("{pid}-{}", started.parse::<u64>().expect("ticks") - 1).parse().expect("an owner");
@@ -505,7 +497,7 @@ mod tests {
 
     #[test]
     fn namespaces_of_another_runtime_directory_and_of_the_living_are_left_alone() {
-        let runtime = runtime("namespaces");
+        let runtime = runtime();
         fs::create_dir(&runtime.namespaces).expect("made");
         let (ours, nobody, alive) = (runtime.namespace_prefix(), nobody(), Owner::current());
         let dead = format!("{ours}{nobody}");
@@ -517,7 +509,7 @@ mod tests {
 
     #[test]
     fn a_damaged_journal_is_an_empty_one() {
-        let runtime = runtime("damaged");
+        let runtime = runtime();
         let dead = left_by(&runtime, nobody(), &Journal::default());
         fs::write(dead.join("session.json"), "{\"namespace\": 3").expect("written");
         assert_eq!(names(&runtime), [format!("directory {}", dead.display())]);
@@ -543,7 +535,7 @@ mod tests {
 
     #[test]
     fn a_lock_is_waited_for_by_those_who_start() {
-        let runtime = runtime("lock");
+        let runtime = runtime();
         locks::private_directory(&runtime.directory).expect("made");
         let lock = runtime.lock().expect("free");
         let begun = Instant::now();

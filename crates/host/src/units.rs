@@ -1,6 +1,8 @@
 //! Quantities with units, as people write them: `10ms`, `10m` (minutes), `0.25`, `25%`. python/brobust/units.py reads the
 //! same texts, except minutes: a scenario has no use for them.
 
+use crate::{Refusal, Result};
+
 /// Returns a duration such as `10ms`, in nanoseconds. The error is a sentence for the user.
 pub fn nanoseconds(text: &str) -> std::result::Result<u64, String> {
     let (number, unit) = split(text, "duration", "10ms")?;
@@ -22,6 +24,11 @@ pub fn nanoseconds(text: &str) -> std::result::Result<u64, String> {
         return Err(format!("'{text}' is too large; write for example 10ms"));
     }
     Ok(nanoseconds as u64)
+}
+
+/// Returns the duration that an option was given, in nanoseconds; refuses what is none.
+pub fn of_option(option: &str, text: &str) -> Result<u64> {
+    nanoseconds(text).map_err(|why| Refusal::bad_input(format!("--{option}: {why}")))
 }
 
 /// Returns a share, `0.25` or `25%`, as a number in which 1 is the whole. The error is a sentence for the user.

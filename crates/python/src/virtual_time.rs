@@ -99,10 +99,6 @@ fn dictionary(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyDict>> {
     let work = PyDict::new(py);
     work.set_item("hand_overs", outcome.work.hand_overs)?;
     work.set_item("frames", outcome.work.frames)?;
-    work.set_item("timers", outcome.work.timers)?;
-    work.set_item("received_packets", outcome.work.received_packets)?;
-    work.set_item("sent_skbs", outcome.work.sent_skbs)?;
-    work.set_item("interrupts", outcome.work.interrupts)?;
     work.set_item("nic_drops", outcome.work.nic_drops)?;
     work.set_item("boot_s", outcome.work.boot_s)?;
     work.set_item("run_s", outcome.work.run_s)?;

@@ -269,6 +269,7 @@ mod tests {
             cwnd_bytes: 50_000,
             pacing_rate_bytes_per_s: Some(2_500_000),
             delivery_rate_bytes_per_s: 2_500_000,
+            srtt_us: Some(15_000),
             min_rtt_us: Some(10_000),
             bdp: Some((25_000, BdpSource::Bbr)),
             is_draining: false,

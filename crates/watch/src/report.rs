@@ -93,6 +93,9 @@ pub struct FlowReport {
     /// Bytes acknowledged over the bytes that pacing would have sent.
     pub paced_share: Option<f64>,
     pub delivery_rate_mbps: f64,
+    /// Latest values, in whole packets of the current MSS.
+    pub cwnd_bytes: Option<u64>,
+    pub inflight_bytes: Option<u64>,
     pub bdp_bytes: Option<u64>,
     /// `bbr`: BBR's own estimates; `delivery-rate`: delivery rate times min RTT.
     pub bdp_source: Option<&'static str>,
@@ -111,6 +114,7 @@ pub struct FlowReport {
     pub sndbuf_limited_share: Option<f64>,
     pub data_share: f64,
     pub retransmit_share: Option<f64>,
+    pub srtt_ms: Option<f64>,
     pub min_rtt_ms: Option<f64>,
 }
 
@@ -187,6 +191,8 @@ impl FlowReport {
             pacing_rate_mbps: last.and_then(|last| last.pacing_rate_bytes_per_s).map(|rate| mbps(rate as f64)),
             paced_share: evidence.paced_share,
             delivery_rate_mbps: mbps(last.map_or(0.0, |last| last.delivery_rate_bytes_per_s as f64)),
+            cwnd_bytes: last.map(|last| last.cwnd_bytes),
+            inflight_bytes: last.map(|last| last.inflight_bytes),
             bdp_bytes: last.and_then(|last| last.bdp).map(|(bytes, _)| bytes),
             bdp_source: evidence.bdp_source.map(BdpSource::name),
             inflight_bdp: evidence.inflight_bdp,
@@ -199,6 +205,7 @@ impl FlowReport {
             sndbuf_limited_share: evidence.sndbuf_limited_share,
             data_share: evidence.data_share,
             retransmit_share: evidence.retransmit_share,
+            srtt_ms: last.and_then(|last| last.srtt_us).map(|us| f64::from(us) / 1e3),
             min_rtt_ms: last.and_then(|last| last.min_rtt_us).map(|us| f64::from(us) / 1e3),
         }
     }

@@ -32,6 +32,7 @@ pub struct Sample {
     pub cwnd_bytes: u64,
     pub pacing_rate_bytes_per_s: Option<u64>,
     pub delivery_rate_bytes_per_s: u64,
+    pub srtt_us: Option<u32>,
     pub min_rtt_us: Option<u32>,
     /// The BDP in bytes and whose estimate it is. None before there is an estimate.
     pub bdp: Option<(u64, BdpSource)>,
@@ -70,6 +71,7 @@ impl Sample {
             cwnd_bytes: u64::from(tcp.cwnd_packets?) * mss,
             pacing_rate_bytes_per_s: tcp.pacing_rate_bytes_per_s,
             delivery_rate_bytes_per_s: tcp.delivery_rate_bytes_per_s?,
+            srtt_us: tcp.rtt_us,
             min_rtt_us: model.and_then(|bbr| bbr.min_rtt_us).or(tcp.min_rtt_us),
             bdp: bdp(model, tcp),
             is_draining: model.is_some_and(is_draining),

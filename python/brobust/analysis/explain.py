@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from brobust import units
-from brobust.analysis import oracle
+from brobust.analysis import departures, oracle
 from brobust.analysis.cells import FULL
 from brobust.dataset import OfRun
 
@@ -214,9 +214,7 @@ class _Facts:
     @property
     def timeslices(self) -> list[tuple[float, float]]:
         """When the flow's sender had its CPU, s."""
-        of_sender = (pl.col("sender") == self.row["sender"]) & (pl.col("kind") == "timeslice")
-        known = self.run.offtimes.filter(of_sender & pl.col("start_s").is_not_null()).sort("start_s")
-        return [(start, start + ms / 1e3) for start, ms in known.select("start_s", "duration_ms").iter_rows()]
+        return departures.timeslices(self.run, self.row["sender"])
 
     @property
     def oracle_mbps(self) -> float | None:
@@ -243,10 +241,7 @@ class _Facts:
             sample = int(np.searchsorted(sampled, begin, side="right")) - 1
             if not 0 < next_packet < len(times) or sample < 0 or not rates[sample] or not room[sample]:
                 continue
-            last = times[next_packet - 1]
-            train = int(np.searchsorted(times, last - 1e-6))  # what was sent at once
-            gap = float(sizes[train:next_packet].sum()) * 8e-6 / rates[sample]
-            due = last + gap
+            due, gap = departures.due(times, sizes, next_packet - 1, rates[sample])
             if begin <= due < end:
                 found.append((due, times[next_packet] - due, min(times[next_packet] - due, gap / 2)))
         if not found:

@@ -88,16 +88,16 @@ def varying(measured: pl.DataFrame) -> list[str]:
     return axes
 
 
-def cells(table: pl.DataFrame, value: str = "throughput_mbps") -> pl.DataFrame:
-    """Return for each cell the median, the minimum, the maximum and n of one column, with the axes that vary."""
+def cells(table: pl.DataFrame) -> pl.DataFrame:
+    """Return for each cell median, minimum, maximum and n of the throughput, Mbit/s, with the axes that vary."""
     measured = runs(table)
-    axes = varying(measured) or ["cc"]
+    axes, mbps = varying(measured) or ["cc"], pl.col("throughput_mbps")
     return (
         measured.group_by(axes)
         .agg(
-            pl.col(value).median().alias("median"),
-            pl.col(value).min().alias("min"),
-            pl.col(value).max().alias("max"),
+            mbps.median().alias("median"),
+            mbps.min().alias("min"),
+            mbps.max().alias("max"),
             pl.len().alias("n"),
             pl.col("retransmits", "completion_ms", *CROSS, *REQUESTS).median(),
             pl.col("effective_share").median(),

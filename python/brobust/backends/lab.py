@@ -18,10 +18,10 @@ from pathlib import Path as FilePath
 from typing import Any, TypeVar
 
 from brobust import units
+from brobust.backends import real_time
 from brobust.backends.base import Announce
 from brobust.cc import names as cc_names
-from brobust.contention import verdict
-from brobust.dataset import Measured, flow_columns, scenario_columns
+from brobust.dataset import Measured, scenario_columns
 from brobust.errors import BadInput, HostLost, MissingSupport, RunFailed
 from brobust.lab import hosts as hosts_file
 from brobust.lab import places, ssh
@@ -30,10 +30,9 @@ from brobust.lab.places import Lab
 from brobust.lab.ssh import Connection
 from brobust.scenario import TSO_RTT_LOG, Contention, Flows, Path, Run, Scenario
 from brobust.testbed import path, samples, traffic
-from brobust.units import Buffer, show_rate, show_time
+from brobust.units import show_rate, show_time
 
 CUBIC_SECONDS = 2
-MIN_CARRIED_SHARE = 0.95
 CALIBRATION_TRIES = 3
 # A path host that carried less than this part of what arrived is not on the way.
 MIN_FORWARDED_SHARE = 0.9
@@ -77,16 +76,16 @@ class LabBackend:
     def calibrate(self, scenarios: Sequence[Scenario]) -> list[dict[str, Any]]:
         self._scenarios = scenarios
         records = []
-        points = {(s.hosts or "", max(_bandwidths(s.path))) for s in scenarios}
+        points = {(s.hosts or "", max(real_time.bandwidths(s.path))) for s in scenarios}
         for file, bandwidth in sorted(points):
             self._announce(f"calibrating {show_rate(bandwidth)} on the hosts of {file}")
-            records.append(self._on(file, partial(self._calibrated, bandwidth)))
+            records.append(self._on_hosts_of(file, partial(self._calibrated, bandwidth)))
         return records
 
     def measure(self, run: Run) -> Measured:
-        return self._on(run.scenario.hosts or "", partial(self._measured, run))
+        return self._on_hosts_of(run.scenario.hosts or "", partial(self._measured, run))
 
-    def _on(self, file: str, work: Callable[[Lab], T]) -> T:
+    def _on_hosts_of(self, file: str, work: Callable[[Lab], T]) -> T:
         """Do something on the hosts of a file. If it fails they are left, and found again by who needs them next."""
         try:
             return work(self._connected(file))
@@ -121,7 +120,7 @@ class LabBackend:
         of_file = [s for s in self._scenarios if s.hosts == file]
         try:
             lab = places.found(hosts, self._connections)
-            places.refuse_traffic(lab, min(min(_bandwidths(s.path)) for s in of_file))
+            places.refuse_traffic(lab, min(min(real_time.bandwidths(s.path)) for s in of_file))
             places.prepare(lab, of_file)
             _check_contention(lab, of_file)
         except RunFailed as failure:
@@ -143,11 +142,11 @@ class LabBackend:
 
     def _calibrated(self, bandwidth: int, lab: Lab) -> dict[str, Any]:
         ceiling = units.goodput_ceiling_mbps(bandwidth)
-        buffer = max(64_000, Buffer(2, "bdp").bytes(bandwidth, 20_000_000))
+        buffer = real_time.calibration_buffer(bandwidth, 20_000_000)
         measured_path = Path(bandwidth=f"{bandwidth}bit", rtt="0s", buffer=f"{buffer}B")
         best = 0.0
         tries = 0
-        while best < MIN_CARRIED_SHARE * ceiling:
+        while best < real_time.MIN_CARRIED_SHARE * ceiling:
             if tries == CALIBRATION_TRIES:
                 raise MissingSupport(
                     f"bandwidth: these hosts carry {best:.1f} Mbit/s of undisturbed Cubic (the best of {tries}), less "
@@ -165,8 +164,7 @@ class LabBackend:
                     f"path: {forwarded:.1f} of {flow.throughput_mbps:.1f} Mbit/s went through {lab.devices.bottleneck} "
                     f"of {lab.path.name}; set routes so that the path host is between sender and receiver"
                 )
-            steady = [rate for end, rate in flow.over_time if end > 1]
-            best = max(best, sum(steady) / len(steady) if steady else 0.0)
+            best = max(best, real_time.settled_mbps(flow))
         return {
             "hosts": {
                 place.role: {
@@ -202,9 +200,6 @@ class LabBackend:
             with sampler:
                 flows = traffic.run(*agents, s.flows, seconds, begin, lab.hosts.receiver.address)
             steal = _steal(before, _cpu_times(lab))
-        columns = flow_columns(s)
-        if len(flows) != len(columns):
-            raise RunFailed(f"iperf3 reported {len(flows)} flows instead of {len(columns)}")
         releases = [one.agent.run("uname", "-r").strip() for one in (lab.sender, lab.path)]
         common = {
             **scenario_columns(run),
@@ -216,23 +211,8 @@ class LabBackend:
             "steal_share": steal,
             **(contended.columns() if s.contention.active else _undisturbed(steal, lab.hosts.sender.max_steal)),
         }
-        undelivered = verdict.nothing_delivered(s, [flow.throughput_mbps for flow in flows])
-        if common["outcome"] == "ok" and undelivered is not None:
-            common |= {"outcome": "unfaithful", "reason": undelivered}
-        rows = [
-            {
-                **common, **of_flow, "when_idle": "spin" if s.contention.active else None,
-                "throughput_mbps": flow.throughput_mbps, "retransmits": flow.retransmits,
-                "rtt_mean_ms": flow.rtt_mean_ms, "rtt_p99_ms": flow.rtt_p99_ms,
-            }
-            for of_flow, flow in zip(columns, flows, strict=True)
-        ]  # fmt: skip
-        over_time = [
-            {"run": run.id, "flow": number, "time_s": end, "throughput_mbps": rate}
-            for number, flow in enumerate(flows)
-            for end, rate in flow.over_time
-        ]
-        return Measured(rows, over_time, sampler.rows(run.id, flows), [])
+        of_each = {"when_idle": "spin" if s.contention.active else None}
+        return real_time.result(run, common, flows, sampler.rows(run.id, flows), [], of_each)
 
     @contextmanager
     def _contended(self, lab: Lab, requested: Contention) -> Iterator[Contended]:
@@ -391,7 +371,3 @@ def _steal(before: CpuTimes, after: CpuTimes) -> float:
         if cpu in after and after[cpu][1] > total
     ]
     return max(shares, default=0.0)
-
-
-def _bandwidths(scenario_path: Path) -> list[int]:
-    return [scenario_path.bandwidth, *(bandwidth for _, bandwidth in scenario_path.bandwidth_changes)]

@@ -20,6 +20,7 @@ from brobust.lab import hosts as hosts_file
 from brobust.scenario import Contention, Scenario
 from brobust.scenario.description import shown
 from brobust.scenario.fields import FIELDS, ROWS
+from brobust.scenario.model import flows_are_bulk
 
 VIRTUAL_MIN_RTT = 200_000  # ns
 VM_MIN_SAMPLES = 1_000_000  # ns: sampling takes CPU from the guest that is short of it
@@ -199,11 +200,8 @@ def _not_modelled(contention: Contention) -> Iterator[tuple[str, str]]:
 
 
 def _virtual_iperf3(s: Scenario) -> Iterator[str]:
+    yield from flows_are_bulk(s, "iperf3")
     for group in s.flows:
-        if group.pattern.kind != "bulk":
-            yield f"flows.pattern: {str(group.pattern)!r} is for traffic brobust; with iperf3 give bulk"
-        if group.bytes is not None:
-            yield f"flows.bytes: {units.show_size(group.bytes)} is for traffic brobust; with iperf3 give no bytes"
         if group.start_spread:
             yield "flows.start_spread: iperf3 sends for whole seconds; give no spread, or traffic brobust"
         sending = (s.duration if group.stop is None else group.stop) - group.start

@@ -17,10 +17,11 @@ from pathlib import Path as FilePath
 from typing import Any, TypeVar
 
 from brobust import quic, units
+from brobust.backends import real_time
 from brobust.backends.base import Announce
 from brobust.cc import names as cc_names
-from brobust.contention import during_run, verdict
-from brobust.dataset import Measured, flow_columns, scenario_columns
+from brobust.contention import during_run
+from brobust.dataset import Measured, scenario_columns
 from brobust.dataset.iperf3 import FlowResult
 from brobust.errors import BadInput, GuestDied, MissingSupport, RunFailed
 from brobust.host import cpus, network
@@ -33,7 +34,7 @@ from brobust.scenario import TSO_RTT_LOG, Flows, Path, Run, Scenario
 from brobust.testbed import accelerator, image, path, qemu, samples, traffic, uml
 from brobust.testbed.qemu import Guest, GuestConfig
 from brobust.testbed.testbed import Testbed
-from brobust.units import Buffer, show_rate
+from brobust.units import show_rate
 
 ADDRESSES = {"sender": "10.77.0.1", "path": traffic.RECEIVER}
 MACS = {"sender": "52:54:00:77:00:01", "path": "52:54:00:77:00:02"}
@@ -43,7 +44,6 @@ BUSY: tuple[str, ...] = ("brobust_busy=1",)
 
 UDP_SECONDS = 1.5
 CUBIC_SECONDS = 4
-MIN_CARRIED_SHARE = 0.95
 # Calibration is about what the machine can carry, not about what it carries while other work keeps it busy. So a path
 # that falls short is measured again after a growing wait, and halfway in new guests, since a guest may be stuck.
 CALIBRATION_TRIES = 6
@@ -109,16 +109,17 @@ class VmBackend:
         kept = {(s.kernel, s.accelerator, s.contention.vcpus, s.pacing) for s in scenarios if s.pacing.lag}
         for kernel, wanted, vcpus, pacing in sorted(kept, key=str):
             self._in_living_guests(kernel, wanted, partial(Testbed.keep_pacing, pacing=pacing), vcpus)
-        points = {(s.kernel, s.accelerator, s.contention.vcpus, max(_bandwidths(s.path))) for s in scenarios}
+        points = {(s.kernel, s.accelerator, s.contention.vcpus, max(real_time.bandwidths(s.path))) for s in scenarios}
         for kernel, wanted, vcpus, bandwidth in sorted(points):
             # With a longer RTT, only Cubic's start would take longer.
-            rtt = min(20_000_000, *(s.path.rtt for s in scenarios if max(_bandwidths(s.path)) == bandwidth))
+            rtt = min(20_000_000, *(s.path.rtt for s in scenarios if max(real_time.bandwidths(s.path)) == bandwidth))
             self._announce(f"calibrating {show_rate(bandwidth)} on {kernel}")
             records.append(self._calibrate(kernel, wanted, vcpus, bandwidth, rtt))
         return records
 
     def _calibrate(self, kernel: str, wanted: str, vcpus: int, bandwidth: int, rtt: int) -> dict[str, Any]:
-        calibration_path = Path(bandwidth=f"{bandwidth}bit", rtt=f"{rtt}ns", buffer=_calibration_buffer(bandwidth, rtt))
+        buffer = f"{real_time.calibration_buffer(bandwidth, rtt)}B"
+        calibration_path = Path(bandwidth=f"{bandwidth}bit", rtt=f"{rtt}ns", buffer=buffer)
         ceiling = units.goodput_ceiling_mbps(bandwidth)
 
         def once(measure: Callable[[Testbed, Path], float]) -> float:
@@ -136,8 +137,8 @@ class VmBackend:
         # about the path. TCP writes 128 kB at once.
         udp, udp_tries = None, 0
         if wanted != "uml":
-            udp, udp_tries = self._best(partial(once, _udp_mbps), MIN_CARRIED_SHARE * ceiling)
-        cubic, cubic_tries = self._best(partial(once, _cubic_mbps), MIN_CARRIED_SHARE * ceiling)
+            udp, udp_tries = self._best(partial(once, _udp_mbps), real_time.MIN_CARRIED_SHARE * ceiling)
+        cubic, cubic_tries = self._best(partial(once, _cubic_mbps), real_time.MIN_CARRIED_SHARE * ceiling)
         testbed = self._booted(kernel, wanted, vcpus)
         record = {
             "kernel": testbed.kernel.name, "accelerator": testbed.accelerator, "vcpus": vcpus,
@@ -147,7 +148,7 @@ class VmBackend:
             "udp_tries": udp_tries, "cubic_tries": cubic_tries,
             "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         }  # fmt: skip
-        if min(carried for carried in (udp, cubic) if carried is not None) < MIN_CARRIED_SHARE * ceiling:
+        if min(carried for carried in (udp, cubic) if carried is not None) < real_time.MIN_CARRIED_SHARE * ceiling:
             carried = f"{cubic:.1f} Mbit/s" if udp is None else f"{udp:.1f} Mbit/s of UDP and {cubic:.1f}"
             raise MissingSupport(
                 f"bandwidth: this machine carries {carried} of undisturbed Cubic "
@@ -173,7 +174,7 @@ class VmBackend:
         return best, CALIBRATION_TRIES
 
     def measure(self, run: Run) -> Measured:
-        return self._restarted(run, partial(self._measured, run))[0]
+        return self._with_restarts(run, partial(self._measured, run))[0]
 
     def _bring_programs(self, scenarios: Sequence[Scenario]) -> None:
         """See to it that the guests have the programs of these scenarios: it takes new guests if they do not."""
@@ -183,7 +184,7 @@ class VmBackend:
             self._programs |= missing
             self._shut_down()
 
-    def _restarted(self, run: Run, work: Callable[[Testbed], tuple[Measured, T]]) -> tuple[Measured, T]:
+    def _with_restarts(self, run: Run, work: Callable[[Testbed], tuple[Measured, T]]) -> tuple[Measured, T]:
         """Measure a run, again if a guest dies; the record says how often."""
         scenario = run.scenario
         self._bring_programs([scenario])
@@ -253,9 +254,6 @@ class VmBackend:
             else:
                 rate = traffic.run_program(*agents, _quic_commands(*of_quic, scenario), seconds, begin)
                 flows = [FlowResult(scenario.flows[0].cc, 0, rate, None, None, None, 0, [])]
-        columns = flow_columns(scenario)
-        if len(flows) != len(columns):
-            raise RunFailed(f"iperf3 reported {len(flows)} flows instead of {len(columns)}")
         common = {
             **scenario_columns(run),
             "qemu": accelerator.qemu_version() if testbed.accelerator != "uml" else None,
@@ -268,23 +266,7 @@ class VmBackend:
             "sender_cpus": len(set(plan.senders)),
             **got.columns(),
         }
-        undelivered = verdict.nothing_delivered(scenario, [flow.throughput_mbps for flow in flows])
-        if common["outcome"] == "ok" and undelivered is not None:
-            common |= {"outcome": "unfaithful", "reason": undelivered}
-        rows = [
-            {
-                **common, **of_flow,
-                "throughput_mbps": flow.throughput_mbps, "retransmits": flow.retransmits,
-                "rtt_mean_ms": flow.rtt_mean_ms, "rtt_p99_ms": flow.rtt_p99_ms,
-            }
-            for of_flow, flow in zip(columns, flows, strict=True)
-        ]  # fmt: skip
-        over_time = [
-            {"run": run.id, "flow": number, "time_s": end, "throughput_mbps": rate}
-            for number, flow in enumerate(flows)
-            for end, rate in flow.over_time
-        ]
-        return Measured(rows, over_time, sampler.rows(run.id, flows), got.rows(run.id)), None
+        return real_time.result(run, common, flows, sampler.rows(run.id, flows), got.rows(run.id)), None
 
     def stop(self) -> None:
         """Do nothing: a run is in the main thread, where Ctrl-C ends it."""
@@ -398,7 +380,7 @@ class VmBackend:
                 raise RunFailed(f"{command[0]} in the sender: {ended.stderr.strip()}")
             return measured, ended.stdout
 
-        return self._restarted(run, beside)
+        return self._with_restarts(run, beside)
 
     def forget_control(self, control: str) -> None:
         """Unload a control from the sender if a run has loaded it; the next run then loads it again."""
@@ -436,15 +418,8 @@ def _udp_mbps(testbed: Testbed, measured_path: Path) -> float:
 
 
 def _cubic_mbps(testbed: Testbed, _: Path) -> float:
-    """Return what undisturbed Cubic carries after its first second. Slow start depends on the path, not on the
-    machine."""
-    flow = traffic.run(testbed.sender.agent, testbed.path.agent, (Flows(cc="cubic"),), CUBIC_SECONDS)[0]
-    steady = [rate for end, rate in flow.over_time if end > 1]
-    return sum(steady) / len(steady) if steady else 0.0
-
-
-def _bandwidths(scenario_path: Path) -> list[int]:
-    return [scenario_path.bandwidth, *(bandwidth for _, bandwidth in scenario_path.bandwidth_changes)]
+    flows = traffic.run(testbed.sender.agent, testbed.path.agent, (Flows(cc="cubic"),), CUBIC_SECONDS)
+    return real_time.settled_mbps(flows[0])
 
 
 def _path_kernel(sender: Kernel) -> Kernel:
@@ -454,13 +429,6 @@ def _path_kernel(sender: Kernel) -> Kernel:
         return vm_kernels.find(vm_kernels.default())
     except (BadInput, MissingSupport):
         return sender
-
-
-def _calibration_buffer(bandwidth: int, rtt: int) -> str:
-    """Return a buffer with which Cubic fills the path in any case: calibration is about the machine, not about how a
-    control copes with a small buffer."""
-    two_bdp = Buffer(2, "bdp").bytes(bandwidth, rtt)
-    return f"{max(64_000, two_bdp)}B"
 
 
 def _addressing(me: str, other: str) -> str:

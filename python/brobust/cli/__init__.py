@@ -142,6 +142,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             _refuse("interrupted", INTERRUPTED)
         output.flush()
     except BrobustError as error:
+        with suppress(OSError):
+            for line in error.last_lines:
+                print(f"  {printable(line)}", file=sys.stderr)
         status = _refuse(str(error), error.exit_status)
     except TyperException as error:
         status = _refuse(error.format_message(), 2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +11,6 @@ import typer
 from brobust.errors import BadInput
 from brobust.kernels import modules
 from brobust.kernels import vm as vm_kernels
-from brobust.kernels.toolchain import BuildFailed
 
 
 def module(
@@ -41,12 +39,7 @@ def module(
     if guest is not None and not (kdir or "").startswith("debian-"):
         raise BadInput("--guest adds the modules to one of Debian's guest kernels; name it with --kdir debian-6.12")
     modules.check_names(names)
-    try:
-        built = modules.build_controls(names, modules.headers_of(kdir), out)
-    except BuildFailed as error:
-        for line in error.last_lines:
-            print(f"  {line}", file=sys.stderr)
-        raise
+    built = modules.build_controls(names, modules.headers_of(kdir), out)
     kernel = None
     if guest is not None:
         kernel = vm_kernels.with_modules(vm_kernels.find(kdir or ""), built.modules, guest).name

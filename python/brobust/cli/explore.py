@@ -10,28 +10,39 @@ from typing import Annotated
 
 import typer
 
+from brobust import files
+from brobust.errors import BadInput
+
 
 def explore(
-    dataset: Annotated[
+    source: Annotated[
         Path | None,
-        typer.Argument(metavar="[DIR]", help="A dataset to look into as well. [default: none]", show_default=False),
+        typer.Argument(
+            metavar="[DIR|FILE]",
+            help="A dataset, or a recording of `brobust watch --record`, to look into as well. [default: none]",
+            show_default=False,
+        ),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="TCP port on 127.0.0.1. [default: a free one]")] = 0,
 ) -> None:
     """Open a page with sliders for share, timeslice, bandwidth, RTT, buffer and loss; each move is a real run.
 
     The page is on this machine only (127.0.0.1), and its address has a token without which nothing is answered. It ends
-    with the command: Ctrl-C, or the end of the terminal. A dataset is shown along any two of its axes, down to a run.
+    with the command: Ctrl-C, or the end of the terminal. A dataset is shown along any two of its axes, down to a run; a
+    recording by its sockets, those that were short of CPU first.
     """
     from brobust import backends
-    from brobust.dataset import Dataset
+    from brobust.dataset import Dataset, recordings
     from brobust.explore.answers import Answers
     from brobust.explore.server import Server
     from brobust.scenario import Scenario
 
-    opened = None if dataset is None else Dataset.open(dataset)
+    recorded = recordings.read(source) if source is not None and files.is_file(source) else None
+    if isinstance(recorded, recordings.Threads):
+        raise BadInput(f"{source}: has threads, and the page shows sockets; `brobust trace {source}` shows threads")
+    opened = None if source is None or recorded is not None else Dataset.open(source)
     backends.check([Scenario()], jobs=1)
-    answers = Answers(opened)
+    answers = Answers(opened, recorded)
     with Server(answers, port) as server:
         print(server.url, flush=True)
         if sys.stdout.isatty() and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):

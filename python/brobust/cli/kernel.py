@@ -16,7 +16,6 @@ from brobust.errors import BadInput, Interrupted
 from brobust.kernels import build as building
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.sources import Order, why_default
-from brobust.kernels.toolchain import BuildFailed
 
 if TYPE_CHECKING:
     from brobust.report.console import Console
@@ -67,9 +66,6 @@ def build(
             progress.note(why)
         try:
             built = building.build(order, progress, force=force, keep_tree=keep_tree)
-        except BuildFailed as error:
-            progress.quote(error.last_lines)
-            raise
         except KeyboardInterrupt:
             root = virtual_kernels.cache_root()
             raise Interrupted(f"interrupted; what is half built below {root} the next build removes") from None
@@ -176,8 +172,3 @@ class _ProgressBar:
     def note(self, text: str) -> None:
         """Print a line that stays."""
         self._console.print(f"{self._name}: {text}", soft_wrap=True, highlight=False)
-
-    def quote(self, lines: list[str]) -> None:
-        """Print the compiler's last lines."""
-        for line in lines:
-            self._console.print(f"  {line}", soft_wrap=True, highlight=False)

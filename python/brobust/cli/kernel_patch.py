@@ -22,7 +22,6 @@ from brobust.kernel_patch.compiling import Compiled
 from brobust.kernel_patch.repairs import ROBUST, SERIES
 from brobust.kernel_patch.series import Patch
 from brobust.kernels import vm as vm_kernels
-from brobust.kernels.toolchain import BuildFailed
 
 
 def patch(
@@ -65,7 +64,7 @@ def patch(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Repair BBR in a kernel tree (docs/robust.md, docs/repair.md), compile what changed, and explain the change."""
+    """Repair BBR in a kernel tree (docs/for-kernel.md), compile what changed, and explain the change."""
     diff = diff or (output is not None and not format_patch)
     _check_options(check, diff, format_patch, as_json, output, module, guest, kdir)
     if repair not in (ROBUST, *SERIES):
@@ -84,7 +83,7 @@ def patch(
                 raise MissingSupport(f"--{'module' if module else 'guest'}: {headers}")
             sentence = f"not compiled: {headers}"
         else:
-            with _modules(module, guest) as directory, _quoting():
+            with _modules(module, guest) as directory, _refusing():
                 wanted = changes if directory else todo
                 compiled = compiling.compile_changes(tree, wanted, headers, directory, built_in=repair in SERIES)
                 if guest is not None:
@@ -125,14 +124,10 @@ def _modules(module: Path | None, guest: Path | None) -> Iterator[Path | None]:
 
 
 @contextmanager
-def _quoting() -> Iterator[None]:
-    """Print a compiler's last lines before its refusal is raised; turn a disk's error into a refusal."""
+def _refusing() -> Iterator[None]:
+    """Turn a disk's error into a refusal."""
     try:
         yield
-    except BuildFailed as error:
-        for line in error.last_lines:
-            print(f"  {line}", file=sys.stderr)
-        raise
     except OSError as error:
         if (full := files.why_not_written(error, Path(tempfile.gettempdir()))) is not None:
             raise full from None

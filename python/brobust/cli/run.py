@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brobust.cli.options import jobs_option, takes_fields, without_option
+from brobust import units
+from brobust.cli.options import jobs_option, parsed, takes_fields, without_option
 from brobust.errors import BadInput
 from brobust.scenario.description import OUTPUT, RUNS
 
@@ -75,7 +76,7 @@ def run(
     """
     from brobust.cli.measuring import measure, require, require_throughput, show
 
-    bound = None if at_least is None else _rate(at_least)
+    bound = None if at_least is None else parsed("at-least", at_least, units.bits_per_second)
     if gdb is not None:
         _check_debugger(gdb, _grid(scenario, fields), resume)
     grid, dataset = (
@@ -89,15 +90,6 @@ def run(
     require(grid, dataset)
     if bound is not None:
         require_throughput(grid, dataset, bound)
-
-
-def _rate(given: str) -> int:
-    from brobust import units
-
-    try:
-        return units.bits_per_second(given)
-    except ValueError as error:
-        raise BadInput(f"--at-least: {error}") from None
 
 
 def _begun(

@@ -17,10 +17,10 @@ from brobust.scenario.fields import FIELDS
 from brobust.study import Scale, papers
 
 if TYPE_CHECKING:
-    import polars as pl
     from rich.table import Table
 
     from brobust.analysis.claims import Verdict
+    from brobust.analysis.metrics import Evidence
     from brobust.analysis.twins import Twin
     from brobust.dataset import Dataset
     from brobust.scenario import Grid, Scenario
@@ -122,13 +122,10 @@ def reproduce(
     _check_written(model.grid(studies, scale, backend), directory / "data", jobs, cluster, insecure)
     if not dry_run:
         extras.require("brobust reproduce")
-    import polars as pl
-
-    from brobust.analysis import cells, twins
+    from brobust.analysis import twins
     from brobust.analysis.claims import DIFFERS, decide
     from brobust.analysis.metrics import Evidence, Tables
     from brobust.cli.measuring import MEASURED, require
-    from brobust.report import html, sheets
     from brobust.report import study as drawing
     from brobust.report.console import Console
     from brobust.scenario import Grid
@@ -139,8 +136,6 @@ def reproduce(
     grid, dataset = done
     require(grid, dataset, MEASURED)
     tables = Tables(dataset)
-    verdicts: list[Verdict] = []
-    every_cell: list[pl.DataFrame] = []
     measured = [
         (study, Evidence(tables, [run.id for run in Grid(fields).runs()]))
         for study in studies
@@ -151,21 +146,44 @@ def reproduce(
         claim.id: claim for study in _asked_for(model.of_paper(paper), kernel, settings) for claim in study.claims
     }
     twinned = [twin for study, evidence in measured for twin in twins.decided(study.twins, claims, evidence)]
+    verdicts: list[Verdict] = []
     for study, evidence in measured:
-        every_cell.append(cells.table(evidence.runs).insert_column(0, pl.lit(study.figure).alias("figure")))
         for file in drawing.draw(study, evidence, directory / "figures", twinned):
             if not as_json:
                 print(file)
         for claim in study.claims:
             verdict = decide(claim, evidence)
-            verdict = replace(verdict, decided_by=twins.decided_by(verdict, twinned))
-            verdicts.append(verdict)
+            verdicts.append(replace(verdict, decided_by=twins.decided_by(verdict, twinned)))
             if as_json:
-                print(json.dumps(verdict.__dict__), flush=True)
+                print(json.dumps(verdicts[-1].__dict__), flush=True)
     about = {
         "paper": paper, "scale": scale, "backend": backend, "figures": [study.figure for study, _ in measured],
         "asked": [*_repeated("--figure", figure), *_repeated("--kernel", kernel), *_repeated("--set", settings)],
     }  # fmt: skip
+    _write(directory, about, measured, verdicts, twinned)
+    if not as_json:
+        print(directory / "report.html")
+        for table in _tables(verdicts, twinned):
+            Console().print(table)
+    if any(verdict.verdict == DIFFERS for verdict in verdicts):
+        raise typer.Exit(1)
+    require(grid, dataset)
+
+
+def _write(
+    directory: Path, about: dict[str, Any], measured: Sequence[tuple[Study, Evidence]], verdicts: Sequence[Verdict],
+    twinned: Sequence[Twin],
+) -> None:  # fmt: skip
+    """Write what was found into the directory, for people and for programs."""
+    import polars as pl
+
+    from brobust.analysis import cells
+    from brobust.report import html, sheets
+
+    every_cell = [
+        cells.table(evidence.runs).insert_column(0, pl.lit(study.figure).alias("figure"))
+        for study, evidence in measured
+    ]
     files.write(directory / "reproduction.json", json.dumps(about))
     files.write(directory / "claims.jsonl", "".join(json.dumps(v.__dict__) + "\n" for v in verdicts))
     files.write(directory / "twins.jsonl", "".join(json.dumps(asdict(twin)) + "\n" for twin in twinned))
@@ -174,13 +192,6 @@ def reproduce(
     files.write(directory / "cells.csv", pl.concat(every_cell).write_csv())
     files.write(directory / "metrics.csv", sheets.metrics(measured).write_csv())
     html.write([directory], directory / "report.html")
-    if not as_json:
-        print(directory / "report.html")
-        for table in _tables(verdicts, twinned):
-            Console().print(table)
-    if any(verdict.verdict == DIFFERS for verdict in verdicts):
-        raise typer.Exit(1)
-    require(grid, dataset)
 
 
 def _repeated(option: str, values: Sequence[str] | None) -> list[str]:
@@ -300,16 +311,15 @@ def _check_same(
 def _tables(verdicts: Sequence[Verdict], twinned: Sequence[Twin]) -> Iterator[Table]:
     from rich.table import Table
 
+    from brobust.report.reproduced import twin_tables
+
     if verdicts:
         table = Table("claim", "verdict", "decided by", "runs of a cell", "measured", box=None, pad_edge=False)
         for one in verdicts:
             table.add_row(one.claim, one.in_words, one.decided_by, one.runs_in_words, one.measured or one.note)
         yield table
-    for variable in dict.fromkeys(twin.variable for twin in twinned):
-        of_it = [twin for twin in twinned if twin.variable == variable]
-        values = list(dict.fromkeys(twin.value for twin in of_it))
+    for variable, values, by_claim in twin_tables(twinned):
         table = Table("claim", *values, box=None, pad_edge=False, title=f"By {variable}", title_justify="left")
-        for claim in dict.fromkeys(twin.claim for twin in of_it):
-            found = {twin.value: twin.outcome for twin in of_it if twin.claim == claim}
-            table.add_row(claim, *(found.get(value, "") for value in values))
+        for claim, found in by_claim.items():
+            table.add_row(claim, *(found[value].outcome if value in found else "" for value in values))
         yield table

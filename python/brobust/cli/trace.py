@@ -1,13 +1,18 @@
-"""The command `brobust trace`: one run as a timeline for Perfetto."""
+"""The command `brobust trace`: a run or a recording as a timeline for Perfetto."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brobust import extras
+from brobust import extras, files
+from brobust.errors import BadInput
+
+if TYPE_CHECKING:
+    from brobust.dataset import OneRun
 
 DATASET = Annotated[Path, typer.Argument(metavar="DIR", help="A dataset directory that `brobust run` wrote.")]
 RUN = Annotated[
@@ -21,26 +26,69 @@ OPTIONS = {"packets": "--packets", "samples": "--samples ack"}
 
 
 def trace(
-    dataset: DATASET,
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR|FILE",
+            help="A dataset directory, or a recording of `brobust contend record` or `brobust watch --record`.",
+        ),
+    ],
     run: RUN = None,
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Draw this recording into the same timeline; may be repeated."),
+    ] = None,
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", help="The file to be written, as a whole.")
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="The file to be written; FILE.pcapng: a run's packets, for Wireshark."
+        ),
     ] = Path("run.perfetto-trace"),
 ) -> None:
-    """Write a run as a timeline for ui.perfetto.dev: timeslices, packets, cwnd, rates, RTTs, phases.
+    """Write a run, or what was recorded on a host, as a timeline for ui.perfetto.dev.
 
-    The page ui.perfetto.dev opens the file in the browser and sends it nowhere. A run that has recorded no samples or
-    packets has only its timeslices and its throughput; the command then says which options record them.
+    Of a run it has timeslices, packets, cwnd, rates, RTTs and phases; of recordings what each thread did, the host's
+    load, and of each socket verdicts, cwnd, data in flight, rates and RTTs. The page ui.perfetto.dev opens the file in
+    the browser and sends it nowhere. Recordings that say when they began keep their distance in time; a run begins with
+    the first one, as a replay of it does.
+
+    With -o FILE.pcapng it is a capture of the run's packets for Wireshark instead, with comments: the timeslice of each
+    packet, and why it is late.
     """
-    from brobust.dataset import Dataset, find
+    from brobust.dataset import recordings
 
-    chosen = find(Dataset.open(dataset), run)
+    chosen = None if files.is_file(source) else _run_of(source, run)
+    if chosen is None and run is not None:
+        raise BadInput(f"RUN {run!r}: {source} is a file, which has no runs; give DIR RUN, or FILE")
+    shown = recordings.read(source) if chosen is None else chosen
+    with_it = [recordings.read(file) for file in beside or []]
+    what = source.name if chosen is None else f"run {chosen.id}"
+    if out.suffix == ".pcapng":
+        from brobust.report import capture
+
+        if chosen is None or with_it:
+            raise BadInput(f"-o {out}: a recording has no packets; give -o FILE.perfetto-trace, or DIR RUN alone")
+        _say(out, what, capture.write(chosen, out))
+        return
     extras.require("trace")
     from brobust.report import trace as timeline
 
-    counts = timeline.write(chosen, out)
-    print(f"{out}: run {chosen.id}, {', '.join(f'{number} {name}' for name, number in counts.items())}")
-    if lacking := [name for name in OPTIONS if not counts[name]]:
+    counts = timeline.write(shown, out, with_it)
+    _say(out, what, counts)
+    if lacking := [name for name in OPTIONS if chosen is not None and not counts[name]]:
         options = " ".join(OPTIONS[name] for name in lacking)
         print(f"not recorded: {', '.join(lacking)}; `brobust run {options}` records them")
+    for one in (shown, *with_it):
+        if isinstance(one, recordings.Threads) and one.begin_unix_s is None:
+            print(f"{one.name} does not say when it began (brobust 0.2.0 wrote it): it is drawn from 0 s")
     print("open it at https://ui.perfetto.dev (it stays in your browser)")
+
+
+def _say(out: Path, what: str, counts: Mapping[str, int]) -> None:
+    print(f"{out}: {what}, {', '.join(f'{number} {name}' for name, number in counts.items())}")
+
+
+def _run_of(directory: Path, run: str | None) -> OneRun:
+    from brobust.dataset import Dataset, find
+
+    return find(Dataset.open(directory), run)

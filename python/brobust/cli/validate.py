@@ -13,6 +13,9 @@ from brobust.cli import demo
 from brobust.cli.options import parsed, takes_fields
 
 if TYPE_CHECKING:
+    import polars as pl
+
+    from brobust.dataset import Dataset
     from brobust.series.validation import WhatIf
 
 # The demo's cells: at 20 Mbit/s a TCG guest has CPU to spare, and with a buffer of 4 BDP CUBIC fills the link.
@@ -88,15 +91,13 @@ def command(
     backends.check_written(grid.as_written)
     demo.check_directory(directory, grid)
     extras.require("brobust validate")
-    import polars as pl
-
     from brobust.analysis import agreement
     from brobust.cli.measuring import MEASURED, measure, require
     from brobust.dataset import Dataset
     from brobust.kernels import virtual as virtual_kernels
     from brobust.report import validation as drawing
     from brobust.report.console import Console
-    from brobust.series import runner, validation
+    from brobust.series import runner
 
     backends.check(grid)
     is_uml = all(scenario.accelerator == "uml" for scenario in grid.scenarios)
@@ -107,15 +108,9 @@ def command(
     load_before = machine.load()
     measure(grid, dataset, as_json=False)
     require(grid, dataset, MEASURED)
-    replayed, on_vm = [], []
     with errors.status("repeating every run in virtual time"):
-        for name, result in validation.replay_in_virtual_time(dataset, what_if):
-            settled = agreement.settled(result.throughput, name)
-            replayed.append(result.runs.with_columns(run=pl.lit(name)).join(settled, on=["run", "flow"]))
-            on_vm.append(agreement.settled(dataset.throughput().filter(run=name), name))
-    virtual = pl.concat(replayed)
+        virtual, cells = _compared(dataset, what_if)
     files.write_table(out / "virtual.parquet", virtual)
-    cells = agreement.compare(dataset.runs().join(pl.concat(on_vm), on=["run", "flow"]), virtual)
     files.write(out / "validation.csv", cells.write_csv())
     aims = agreement.AIMS_WITH_UML if is_uml else agreement.AIMS
     whole, settled_part = (agreement.agreement(cells, ratio, aims) for ratio in ("ratio", "settled_ratio"))
@@ -133,6 +128,22 @@ def command(
     Console().print(drawing.render(cells, whole, settled_part))
     for figure in [*figures, *([report] if report else [])]:
         print(figure)
+
+
+def _compared(dataset: Dataset, what_if: WhatIf) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Repeat the VMs' runs in virtual time. Return the rows of these, and the cells with both backends' medians."""
+    import polars as pl
+
+    from brobust.analysis import agreement
+    from brobust.series import validation
+
+    replayed, on_vm = [], []
+    for name, result in validation.replay_in_virtual_time(dataset, what_if):
+        settled = agreement.settled(result.throughput, name)
+        replayed.append(result.runs.with_columns(run=pl.lit(name)).join(settled, on=["run", "flow"]))
+        on_vm.append(agreement.settled(dataset.throughput().filter(run=name), name))
+    virtual = pl.concat(replayed)
+    return virtual, agreement.compare(dataset.runs().join(pl.concat(on_vm), on=["run", "flow"]), virtual)
 
 
 def _what_if(added_rtt: str, cpu_frequency: str | None, adaptive_rx: str) -> WhatIf:

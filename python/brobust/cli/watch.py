@@ -78,7 +78,9 @@ def _read(process: subprocess.Popen[str]) -> Iterator[Sweep]:
     said, status = process.stderr.read().strip(), process.wait()
     if status == 130:
         raise KeyboardInterrupt
-    if status == 2:
-        raise MissingSupport(said.removeprefix("brobust: "))
+    if status in (1, 2):
+        refusal = MissingSupport(said.removeprefix("brobust: "))
+        refusal.exit_status = status  # 1: what --record writes can be written no longer
+        raise refusal
     if status != 0:
         raise RuntimeError(f"brobust-host ended with status {status}: {said}")

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any
 
 from brobust import _core, units
-from brobust.contention import request, verdict
+from brobust.contention import recordings, verdict
 from brobust.drivers import BY_NAME, Driver
-from brobust.errors import RunFailed
+from brobust.errors import BadInput, RunFailed
 from brobust.host import cpus
 from brobust.host.session import Session
 from brobust.scenario import Contention
@@ -22,7 +22,16 @@ MAX_OF_ONE_CPU = 0.9
 
 def check(requested: Contention) -> None:
     """Refuse what the driver could not do on this host."""
-    request.check(request.driver_for(requested), (), "contention")
+    try:
+        driver_for(requested).check(())
+    except _core.ContentionError as error:
+        raise BadInput(f"contention: {error}") from None
+
+
+def driver_for(requested: Contention, nice: int = 0) -> Driver:
+    """Return the driver that is to carry out a request, with the recording if it has one. `nice`: the threads' own."""
+    offtimes = () if requested.replay is None else recordings.offtimes(requested.replay)
+    return BY_NAME[requested.driver](requested, offtimes, nice)
 
 
 def plan(requested: Contention) -> cpus.Plan:
@@ -127,7 +136,7 @@ def applied(
     """Hold the threads, each pinned to the CPU that the plan has for it, under the requested contention, and record
     what they get, until the context is left. `seed` decides what is drawn; `nice` is the guests' own, for
     competitors."""
-    driver = request.driver_for(requested, int(nice)) if requested.active else None
+    driver = driver_for(requested, int(nice)) if requested.active else None
     outcome = ContentionOutcome(driver, sleeps=requested.when_idle == "sleep")
     session.hold_cpus(sorted(set(plan.senders)), 0, True)  # the plan has left others
     try:

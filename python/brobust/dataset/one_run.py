@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Protocol
 
 from brobust import files
 from brobust.dataset.store import Dataset
@@ -16,48 +16,42 @@ SHOWN = 6
 """So many runs are named in a refusal."""
 
 
-class OfRun(Protocol):
-    """The tables of one run: of a dataset's (OneRun), or of one that was just measured (brobust.run's Result)."""
-
-    @property
-    def runs(self) -> pl.DataFrame: ...
-    @property
-    def throughput(self) -> pl.DataFrame: ...
-    @property
-    def samples(self) -> pl.DataFrame: ...
-    @property
-    def offtimes(self) -> pl.DataFrame: ...
-    @property
-    def packets(self) -> pl.DataFrame: ...
-    @property
-    def pcap(self) -> bytes | None: ...
+def _table(name: str) -> cached_property[pl.DataFrame]:
+    return cached_property(lambda run: run.table(name))
 
 
-class OneRun:
-    """A run of a dataset, by its id. Each table is read when it is first asked for."""
+class OfRun(ABC):
+    """The tables of one run: of a dataset's (OneRun), or of one that was just measured (brobust.run's Result). Each is
+    read when it is first asked for."""
+
+    runs = _table("runs")
+    throughput = _table("throughput")
+    samples = _table("samples")
+    offtimes = _table("offtimes")
+    packets = _table("packets")
+    transfers = _table("transfers")
+    requests = _table("requests")
+    connections = _table("connections")
+    programs = _table("programs")
+
+    @abstractmethod
+    def table(self, name: str) -> pl.DataFrame:
+        """Return the rows of one of TABLES."""
+
+    @property
+    @abstractmethod
+    def pcap(self) -> bytes | None:
+        """The link's frames; None if they were not recorded."""
+
+
+class OneRun(OfRun):
+    """A run of a dataset, by its id."""
 
     def __init__(self, dataset: Dataset, run: str):
         self._dataset, self.id = dataset, run
 
-    @cached_property
-    def runs(self) -> pl.DataFrame:
-        return self._dataset.runs().filter(pl.col("run") == self.id)
-
-    @cached_property
-    def throughput(self) -> pl.DataFrame:
-        return self._dataset.throughput([self.id])
-
-    @cached_property
-    def samples(self) -> pl.DataFrame:
-        return self._dataset.samples([self.id])
-
-    @cached_property
-    def offtimes(self) -> pl.DataFrame:
-        return self._dataset.offtimes([self.id])
-
-    @cached_property
-    def packets(self) -> pl.DataFrame:
-        return self._dataset.packets([self.id])
+    def table(self, name: str) -> pl.DataFrame:
+        return self._dataset.table(name, [self.id])
 
     @property
     def pcap(self) -> bytes | None:

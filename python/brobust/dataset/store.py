@@ -35,55 +35,17 @@ OPTIONAL = ("throughput", "offtimes")
 # Up to so many rows of a table are handed out in the order of their runs' names, which is the same for every series of
 # a grid. Sorting more of them takes longer than reading them; those come in the order in which they were measured.
 SORTED_ROWS = 200_000
-
-
 # Columns that the first brobust of this schema (0.2.0) did not write, and what they would have said there: senders had
 # one vCPU, the kernel's own pacing and IPv4; there was no token bucket and no cross traffic.
-SINCE_0_2: dict[str, float | str | None] = dict.fromkeys(
-    [
-        "adaptive_rx",
-        "answered_bytes",
-        "bbr_version",
-        "call_us",
-        "completion_ms",
-        "connection",
-        "cross_cc",
-        "cross_ended",
-        "cross_enters",
-        "cross_max_bytes",
-        "cross_median_ms",
-        "cross_p99_ms",
-        "cross_shape",
-        "cross_size_bytes",
-        "cross_slowdown",
-        "cross_slowdown_p99",
-        "cross_transfers",
-        "first_byte_median_ms",
-        "first_byte_p999_ms",
-        "first_byte_p99_ms",
-        "flow_bytes",
-        "gro",
-        "hosts",
-        "nic_drops",
-        "phase",
-        "receiver_program",
-        "request_median_ms",
-        "request_p999_ms",
-        "request_p99_ms",
-        "requests",
-        "requests_answered",
-        "requests_per_s",
-        "rx_ring_packets",
-        "second_bandwidth_mbps",
-        "second_buffer_bytes",
-        "sender_cpus",
-        "sender_program",
-        "steal_share",
-        "vcpu",
-        "vcpu_shares",
-        "when_idle",
-    ]
-)
+SINCE_0_2: dict[str, float | str | None] = dict.fromkeys([
+    "adaptive_rx", "answered_bytes", "bbr_version", "call_us", "completion_ms", "connection", "cross_cc",
+    "cross_ended", "cross_enters", "cross_max_bytes", "cross_median_ms", "cross_p99_ms", "cross_shape",
+    "cross_size_bytes", "cross_slowdown", "cross_slowdown_p99", "cross_transfers", "first_byte_median_ms",
+    "first_byte_p999_ms", "first_byte_p99_ms", "flow_bytes", "gro", "hosts", "nic_drops", "phase",
+    "receiver_program", "request_median_ms", "request_p999_ms", "request_p99_ms", "requests", "requests_answered",
+    "requests_per_s", "rx_ring_packets", "second_bandwidth_mbps", "second_buffer_bytes", "sender_cpus",
+    "sender_program", "steal_share", "vcpu", "vcpu_shares", "when_idle",
+])  # fmt: skip
 SINCE_0_2 |= {"vcpus": 1, "pacing": "kernel", "burst_bytes": 0, "cross_load": 0.0, "ip_version": 4}
 
 
@@ -278,8 +240,6 @@ class Dataset:
             shutil.rmtree(self.directory / name, ignore_errors=True)
         for name in BEGINNING:
             (self.directory / name).unlink(missing_ok=True)
-        for name in (*TABLES, "pcap"):  # of a run that was being written
-            shutil.rmtree(self.directory / name, ignore_errors=True)
         if self._made_directory:
             with contextlib.suppress(OSError):  # something else was put there
                 self.directory.rmdir()
@@ -292,19 +252,19 @@ class Dataset:
         files.write(file, before + json.dumps(dict(calibration)).encode() + b"\n")
 
     def runs(self) -> pl.DataFrame:
-        return self._table("runs")
+        return self.table("runs")
 
     def throughput(self, runs: Collection[str] | None = None) -> pl.DataFrame:
         """Return this table of all runs, or of these."""
-        return self._table("throughput", runs)
+        return self.table("throughput", runs)
 
     def samples(self, runs: Collection[str] | None = None) -> pl.DataFrame:
         """Return this table of all runs, or of these."""
-        return self._table("samples", runs)
+        return self.table("samples", runs)
 
     def offtimes(self, runs: Collection[str] | None = None) -> pl.DataFrame:
         """Return the timeslices and off-times of all runs, or of these."""
-        return self._table("offtimes", runs)
+        return self.table("offtimes", runs)
 
     def runs_with_offtimes(self) -> list[str]:
         """Return the runs that have rows in offtimes, sorted."""
@@ -312,24 +272,25 @@ class Dataset:
 
     def packets(self, runs: Collection[str] | None = None) -> pl.DataFrame:
         """Return this table of all runs, or of these."""
-        return self._table("packets", runs)
+        return self.table("packets", runs)
 
     def transfers(self) -> pl.DataFrame:
-        return self._table("transfers")
+        return self.table("transfers")
 
     def requests(self) -> pl.DataFrame:
-        return self._table("requests")
+        return self.table("requests")
 
     def connections(self) -> pl.DataFrame:
-        return self._table("connections")
+        return self.table("connections")
 
     def programs(self) -> pl.DataFrame:
-        return self._table("programs")
+        return self.table("programs")
 
     def _parts(self, table: str) -> list[Part]:
         return parts.current(self.directory / table)
 
-    def _table(self, name: str, runs: Collection[str] | None = None) -> pl.DataFrame:
+    def table(self, name: str, runs: Collection[str] | None = None) -> pl.DataFrame:
+        """Return the table of this name, of all runs or of these."""
         rows = self._read(name, runs=runs).select(*TABLES[name])
         if rows.height > SORTED_ROWS or rows["run"].is_sorted():
             return rows

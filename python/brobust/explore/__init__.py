@@ -4,4 +4,5 @@ page.html               the page, with its style and its script; the server puts
 uPlot.iife.min.js, uPlot.min.css, uPlot.LICENSE   uPlot 1.6.32 (MIT) as npm has it: the charts
 server.py               who may ask: loopback, the page's own origin, with the token
 answers.py              what is answered: a run, a dataset's cells, a run of it, an explanation
+recorded.py             what is answered of a recording of sockets
 """

@@ -15,7 +15,9 @@ from brobust.analysis import summary
 from brobust.analysis.axes import AXES, axis_value, heading
 from brobust.backends.base import Backend
 from brobust.dataset import Dataset, OfRun, find
+from brobust.dataset.recordings import Sweeps
 from brobust.errors import BadInput, BrobustError, RunFailed
+from brobust.explore import recorded
 from brobust.kernels import virtual as virtual_kernels
 from brobust.report import explanation
 from brobust.report.plot import VALUES
@@ -45,8 +47,8 @@ class Superseded(BrobustError):
 class Answers:
     """Answers the page. One question measures at a time: a newer one ends the one before."""
 
-    def __init__(self, dataset: Dataset | None = None):
-        self._dataset = dataset
+    def __init__(self, dataset: Dataset | None = None, recording: Sweeps | None = None):
+        self._dataset, self._recording = dataset, recording
         self._measuring, self._changing = threading.Lock(), threading.Lock()
         self._newest = 0
         self._backend: Backend | None = None
@@ -79,7 +81,7 @@ class Answers:
                     self._backend = None
 
     def answer_about(self) -> Answer:
-        """Answer with what can be chosen: controls, and the dataset's axes and metrics."""
+        """Answer with what can be chosen: controls, the dataset's axes and metrics, the recording's sockets."""
         offered = virtual_kernels.find_again(virtual_kernels.default()).congestion_controls
         of_dataset = None
         if self._dataset is not None:
@@ -89,7 +91,10 @@ class Answers:
             metrics = {name: VALUES[name] for name in known}
             named = {axis: heading(axis) for axis in axes}
             of_dataset = {"name": str(self._dataset.directory), "axes": named, "metrics": metrics}
-        yield {"controls": [name for name in OFFERED if name in offered], "dataset": of_dataset}
+        sockets = None if self._recording is None else recorded.about(self._recording)
+        yield {
+            "controls": [name for name in OFFERED if name in offered], "dataset": of_dataset, "recording": sockets,
+        }  # fmt: skip
 
     def answer_run(self, fields: dict[str, Any], controls: list[str]) -> Answer:
         """Measure a scenario with each of these controls, and answer with each run over time."""
@@ -140,6 +145,12 @@ class Answers:
         """Answer with a run of the dataset over time."""
         chosen = find(self._opened(), run)
         yield {"cc": "+".join(chosen.runs["cc"].unique()), "run": chosen.id, **_over_time(chosen)}
+
+    def answer_socket(self, key: list[Any]) -> Answer:
+        """Answer with a socket of the recording over time."""
+        if self._recording is None:
+            raise BadInput("no recording is open; give one of `brobust watch --record` to `brobust explore`")
+        yield recorded.socket(self._recording, key)
 
     def _opened(self) -> Dataset:
         if self._dataset is None:

@@ -69,7 +69,7 @@ def read(file: Path) -> str:
 
 
 def robust(tree: Path) -> list[File]:
-    """Return the files that the repair `robust` (docs/robust.md) changes: each BBR of the tree."""
+    """Return the files that the repair `robust` (docs/for-kernel.md) changes: each BBR of the tree."""
     found = []
     if (tree / _BBR).is_file():
         found.append(_robust(_BBR, _VERSIONS[_version_of_bbr(read(tree / _BBR))]))

@@ -79,7 +79,7 @@ def environment() -> dict[str, str]:
 def check_room(said: str, *places: Path) -> None:
     """Refuse in a sentence that names the file system if this is why a program has failed, which said this, and wrote
     to these directories and to that for temporary files."""
-    if (full := files.said_by_program(said, *places, Path(tempfile.gettempdir()))) is not None:
+    if (full := files.not_written_by_program(said, *places, Path(tempfile.gettempdir()))) is not None:
         raise full from None
 
 

@@ -17,7 +17,7 @@ from brobust.analysis import summary
 from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE
 from brobust.dataset import Dataset
 from brobust.errors import BadInput
-from brobust.report.reproduced import Reproduced
+from brobust.report.reproduced import Reproduced, twin_tables
 from brobust.study import model
 
 CLASSES = {HOLDS: "holds", IN_PART: "part", DIFFERS: "differs", NOT_MEASURABLE: "missing"}
@@ -121,12 +121,9 @@ def _verdicts(study: model.Study, parts: Sequence[_Part]) -> list[dict[str, Any]
 def _twins(part: _Part) -> list[dict[str, Any]]:
     """Return a table for each variable: a row per claim, and what each value makes of it."""
     tables = []
-    for variable in dict.fromkeys(twin.variable for twin in part.twins):
-        twins = [twin for twin in part.twins if twin.variable == variable]
-        values = list(dict.fromkeys(twin.value for twin in twins))
+    for variable, values, by_claim in twin_tables(part.twins):
         rows = []
-        for claim in dict.fromkeys(twin.claim for twin in twins):
-            found = {twin.value: twin for twin in twins if twin.claim == claim}
+        for claim, found in by_claim.items():
             cells = [
                 {"outcome": twin.outcome, "measured": twin.measured, "class": CLASSES[twin.verdict]}
                 for twin in map(found.get, values)

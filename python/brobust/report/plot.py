@@ -80,6 +80,7 @@ VALUES = {
     "cpu_busy_share": "sender's CPU busy [%]",
 }
 MAX_PANELS = 12
+TERMINAL_LINES = 18
 
 
 class ThroughputFigure:
@@ -216,10 +217,10 @@ class ThroughputFigure:
             value=pl.col("each").list.median(),
         )
 
-    def terminal(self, width: int = 80, height: int = 18, colors: bool = False) -> str:
+    def terminal(self, width: int = 80, colors: bool = False) -> str:
         """Return the first panel, drawn with characters; without colors each control has another character."""
         plotext.clear_figure()
-        plotext.plotsize(width, height)
+        plotext.plotsize(width, TERMINAL_LINES)
         plotext.theme("clear")
         rows = self._runs
         for axis, value in zip(self._panel_axes, self._panels[0], strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, TypeAdapter
@@ -43,3 +44,13 @@ class Reproduced:
                 f"{directory} holds no finished reproduction; `brobust reproduce --out {directory}` makes one"
             ) from None
         self.paper: str = self.about["paper"]
+
+
+def twin_tables(twinned: Sequence[Twin]) -> Iterator[tuple[str, list[str], dict[str, dict[str, Twin]]]]:
+    """Yield each variable with its values, and by claim what each value makes of it."""
+    for variable in dict.fromkeys(twin.variable for twin in twinned):
+        of_it = [twin for twin in twinned if twin.variable == variable]
+        by_claim: dict[str, dict[str, Twin]] = {}
+        for twin in of_it:
+            by_claim.setdefault(twin.claim, {})[twin.value] = twin
+        yield variable, list(dict.fromkeys(twin.value for twin in of_it)), by_claim

@@ -1,18 +1,23 @@
-"""One run as a timeline for Perfetto (https://ui.perfetto.dev) and its trace_processor, in the format of its package.
+"""Runs and recordings as a timeline for Perfetto (https://ui.perfetto.dev) and its trace_processor, in its own format.
 
-Tracks: for each sender its timeslices; for each flow its packets, phases and counters; the bottleneck. What happens to
-one packet (sent, passes the bottleneck, arrives) is joined by Perfetto's arrows.
+Tracks of a run: for each sender its timeslices; for each flow its packets, phases and counters; the bottleneck. What
+happens to one packet (sent, passes the bottleneck, arrives) is joined by Perfetto's arrows. Tracks of recordings: for
+each thread what it did; for the host its load; for each socket its verdicts and counters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brobust import files
 from brobust.dataset import OfRun
+from brobust.dataset.recordings import SOCKET, Recording, Sweeps, Threads, stretches
+from brobust.errors import BadInput
 from brobust.lazily import pl
 
 if TYPE_CHECKING:
@@ -33,30 +38,123 @@ COUNTERS = (
     ("retransmits", "retransmitted so far", "segments"),
     ("deficit_acks", "repair acted so far", "times"),
 )
+# The same of a recorded host and of a recorded socket.
+OF_HOST = (
+    ("steal_share", "steal", "of the CPUs' time"),
+    ("late_share", "late wake-ups", "of the wake-ups"),
+    ("busiest_share", "busiest CPU", "of its time"),
+    ("pressure_share", "CPU pressure", "of the time"),
+)
+OF_SOCKET = (
+    ("cwnd_bytes", "cwnd", "bytes"),
+    ("inflight_bytes", "in flight", "bytes"),
+    ("bdp_bytes", "BDP", "bytes"),
+    ("pacing_rate_mbps", "pacing rate", "Mbit/s"),
+    ("delivery_rate_mbps", "delivery rate", "Mbit/s"),
+    ("rate_mbps", "acknowledged over the window", "Mbit/s"),
+    ("srtt_ms", "smoothed RTT", "ms"),
+    ("min_rtt_ms", "min RTT", "ms"),
+    ("inflight_bdp", "in flight over the window", "BDP"),
+    ("deficit_share", "in deficit over the window", "of the samples"),
+    ("retransmit_share", "retransmitted over the window", "of the bytes"),
+)
 
 
-def write(run: OfRun, file: Path) -> dict[str, int]:
-    """Write the timeline, and return how many of what the run has recorded is in it: `timeslices`, `packets`,
-    `samples` and points of `throughput`."""
+def write(shown: OfRun | Recording, file: Path, beside: Sequence[Recording] = ()) -> dict[str, int]:
+    """Write the timeline of a run or a recording, and of recordings beside it. Return how many of what was recorded is
+    in it: `timeslices`, `packets`, `samples` and points of `throughput` of a run; `threads` and their `intervals`;
+    `sweeps`, `sockets` and their `points`.
+
+    Recordings that say when they began keep their distance. A run begins with the first one: it may be its replay.
+    """
+    everything: list[OfRun | Recording] = [shown, *beside]
+    begins = _begins(everything)
+    counts: Counter[str] = Counter()
     with files.replaced(file) as out:
-        return _Trace(run, out).written()
+        trace = _Trace(out)
+        for one, begin_s in zip(everything, begins, strict=True):
+            counts.update(trace.add(one, begin_s))
+    return dict(counts)
+
+
+def _begins(everything: Sequence[OfRun | Recording]) -> list[float]:
+    """Return when each begins in the timeline, s, such that nothing in it is before 0."""
+    recordings = [one for one in everything if isinstance(one, (Threads, Sweeps))]
+    clocks = [(one, one.begin_unix_s) for one in recordings if one.begin_unix_s is not None]
+    until = None
+    for one, begin in sorted(clocks, key=lambda pair: pair[1]):
+        if until is not None and begin > until:
+            raise BadInput(
+                f"{one.name} began {begin - until:.3g} s after the others had ended; give recordings of the same time"
+            )
+        until = max(begin + one.end_s, until or begin)
+    first = clocks[0][1] if clocks else 0.0
+    known = {id(one): begin - first for one, begin in clocks}
+    begins = [known.get(id(one), 0.0) for one in everything]
+    earliest = min(begin + _first_s(one) for one, begin in zip(everything, begins, strict=True))
+    return [begin - min(earliest, 0.0) for begin in begins]
+
+
+def _first_s(one: OfRun | Recording) -> float:
+    """Return the earliest time that it holds, seconds after its beginning. A thread may have waited already then."""
+    return float(one.intervals["start_s"].min() or 0.0) if isinstance(one, Threads) else 0.0  # type: ignore[arg-type]
 
 
 class _Trace:
     """A timeline that is being written."""
 
-    def __init__(self, run: OfRun, out: Any):
+    def __init__(self, out: Any):
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2
         from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
-        self._run, self._event = run, perfetto_trace_pb2.TrackEvent
+        self._event = perfetto_trace_pb2.TrackEvent
         self._builder: StreamingTraceProtoBuilder = StreamingTraceProtoBuilder(out)
         self._ordered = perfetto_trace_pb2.TrackDescriptor.EXPLICIT
         self._uuids = count(1)
         self._ranks = count()
+        self._begin_s = 0.0
 
-    def written(self) -> dict[str, int]:
-        rows = self._run.runs
+    def add(self, one: OfRun | Recording, begin_s: float) -> Mapping[str, int]:
+        """Draw one, that many seconds after the beginning of the timeline."""
+        self._begin_s = begin_s
+        if isinstance(one, Threads):
+            return self._threads(one)
+        return self._sweeps(one) if isinstance(one, Sweeps) else self._of_run(one)
+
+    def _threads(self, recording: Threads) -> dict[str, int]:
+        root, number = self._track(_title(recording, "threads")), 0
+        for (vcpu, thread), part in recording.intervals.group_by("vcpu", "thread", maintain_order=True):
+            track = self._track(f"thread {thread}" if vcpu is None else f"vCPU {vcpu}, thread {thread}", root)
+            rows = _rows(part, "kind", "start_s", "duration_ms")
+            self._slices(track, ((kind, start, start + ms / 1e3) for kind, start, ms in rows))
+            number += 1
+        return {"threads": number, "intervals": recording.intervals.height}
+
+    def _sweeps(self, recording: Sweeps) -> dict[str, int]:
+        sweeps, flows = recording.sweeps, recording.flows
+        root = self._track(_title(recording, "sockets"))
+        host = self._track("host", root)
+        # A sweep says what its interval was like: its verdict stands there.
+        begins, ends = sweeps["time_s"] - sweeps["interval_s"], sweeps["time_s"]
+        self._slices(self._track("why the CPU is short", host), stretches(sweeps["why"], begins, ends))
+        for column, name, unit in OF_HOST:
+            self._counter(name, unit, ends, sweeps[column], host)
+        number = 0
+        of_sweep = sweeps.select("sweep", "interval_s")
+        for (_, _, local, remote), part in flows.group_by(*SOCKET, maintain_order=True):
+            part = part.join(of_sweep, on="sweep", how="left", maintain_order="left")
+            owner = "/".join(filter(None, part.select("namespace", "pod", "container").row(0)))
+            track = self._track(f"{part['cc'][0]}: {local} to {remote}" + (f" ({owner})" if owner else ""), root)
+            begins = part["time_s"] - part["interval_s"]
+            self._slices(self._track("verdict", track), stretches(part["cause"], begins, part["time_s"]))
+            for column, name, unit in OF_SOCKET:
+                self._counter(name, unit, part["time_s"], part[column], track)
+            number += 1
+        return {"sweeps": sweeps.height, "sockets": number, "points": flows.height}
+
+    def _of_run(self, run: OfRun) -> dict[str, int]:
+        self._run = run
+        rows = run.runs
         first = rows.row(0, named=True)
         self._root = self._track(f"{first['run']}: {first['bandwidth_mbps']:g} Mbit/s, {first['rtt_ms']:g} ms RTT")
         slices = self._timeslices()
@@ -163,7 +261,7 @@ class _Trace:
 
     def _new(self, time_s: float) -> Any:
         packet = self._builder.create_packet()
-        packet.timestamp = round(time_s * 1e9)
+        packet.timestamp = round((self._begin_s + time_s) * 1e9)
         packet.trusted_packet_sequence_id = 1
         return packet
 
@@ -191,6 +289,12 @@ class _Trace:
 
 def _rows(table: pl.DataFrame, *columns: str) -> Iterator[tuple[Any, ...]]:
     return table.select(columns).iter_rows()
+
+
+def _title(recording: Recording, what: str) -> str:
+    begin_s = recording.begin_unix_s
+    since = "" if begin_s is None else datetime.fromtimestamp(begin_s, UTC).strftime(", from %Y-%m-%d %H:%M:%S UTC")
+    return f"{recording.name}: {what}{since}"
 
 
 def _phase() -> pl.Expr:

@@ -9,23 +9,8 @@ from typing import Any
 import polars as pl
 from rich.table import Table
 
-from brobust import _core
 from brobust.analysis.agreement import SETTLED_AFTER_S, Agreement
-
-LINUX_CONTROLS = (
-    "bbr",
-    "bic",
-    "cubic",
-    "dctcp",
-    "htcp",
-    "hybla",
-    "illinois",
-    "nv",
-    "reno",
-    "vegas",
-    "veno",
-    "westwood",
-)
+from brobust.cc import names as cc_names
 
 
 def render(cells: pl.DataFrame, found: Agreement, settled: Agreement) -> Table:
@@ -93,7 +78,7 @@ def _public(name: str | None) -> str:
     if name is None:
         return "own"
     is_kernel = re.fullmatch(r"(?:debian|virtual)-\d[\d.]*(?:-realtime|-debug)?|host", name)
-    is_control = name.partition(":")[0] in {*LINUX_CONTROLS, *(control for control, _ in _core.controls())}
+    is_control = cc_names.name_of(name) in {*cc_names.LINUX, *cc_names.OURS}
     return name if is_kernel or is_control else "own"
 
 

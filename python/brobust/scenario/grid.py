@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from brobust import files
 from brobust.errors import BadInput
@@ -27,11 +27,8 @@ VALUES = frozenset(row.key for row in FIELDS.values() if isinstance(row.default,
 MAX_CELLS = 100_000  # of all grids together: ten lists of ten values each are a mistake
 
 
-Table = TypeVar("Table", bound=BaseModel)
-
-
 @dataclass(frozen=True)
-class _Here:
+class _OnThisMachine:
     """A grid with the kernels that this machine has."""
 
     fields: dict[str, Any]
@@ -69,30 +66,30 @@ class Grid:
         return bool(ours == theirs or ours == _without_kernels(theirs))
 
     @cached_property
-    def _here(self) -> _Here:
+    def _on_this_machine(self) -> _OnThisMachine:
         fields = json.loads(json.dumps(self._written))
         names = _fill_in_kernels(fields)
         notes = [why for kernels, name in names.items() if (why := kernels.why_default(name)) is not None]
         # An accelerator that is a list chooses among kernels, too.
         are_usual = all(name == kernels.DEFAULT for kernels, name in names.items())
         if are_usual and all("kernel" in own or "kernel" in fields for own in fields.get("grids") or [fields]):
-            return _Here(fields, self._repeats_as_written, notes)
-        return _Here(fields, _repeats(fields), notes)
+            return _OnThisMachine(fields, self._repeats_as_written, notes)
+        return _OnThisMachine(fields, _repeats(fields), notes)
 
     @property
     def fields(self) -> dict[str, Any]:
         """The fields as they were given, and the kernels that this machine has for those that name none."""
-        return self._here.fields
+        return self._on_this_machine.fields
 
     @property
     def notes(self) -> list[str]:
         """Sentences for the user: which kernel was taken where none was named, if it is not the usual one."""
-        return self._here.notes
+        return self._on_this_machine.notes
 
     @property
     def scenarios(self) -> list[Scenario]:
         """What is measured on this machine."""
-        return list(self._here.repeats)
+        return list(self._on_this_machine.repeats)
 
     @classmethod
     def from_file(cls, file: Path, flags: Mapping[str, Any]) -> Grid:
@@ -107,7 +104,7 @@ class Grid:
     def runs(self) -> list[Run]:
         """Return every repeat of every scenario, shuffled by the seed, so that a drift of the machine hits all cells
         equally."""
-        of_each = self._here.repeats
+        of_each = self._on_this_machine.repeats
         repeats = max(of_each.values())
         runs = [Run(scenario=s, repeat=r) for r in range(repeats) for s, repeat in of_each.items() if r < repeat]
         random.Random(json.dumps(self.fields.get("seed"))).shuffle(runs)
@@ -180,19 +177,11 @@ def _check_tables(fields: Mapping[str, Any], name: str, holds: str) -> None:
 def scenario(point: Mapping[str, Any], *, as_written: bool = False) -> Scenario:
     """Return one scenario from its fields; refuse in one line what does not fit. `as_written`: without looking at which
     kernels this machine has."""
-    return validated(Scenario, point, context={defaults.AS_WRITTEN: as_written})
-
-
-def validated(
-    table: type[Table], fields: Mapping[str, Any], whole: str = "scenario", context: Mapping[str, Any] | None = None
-) -> Table:
-    """Return a table from its fields; refuse in one line what does not fit. `whole`: what the line begins with if it is
-    not about one field."""
     try:
-        return table.model_validate(fields, context=context)
+        return Scenario.model_validate(point, context={defaults.AS_WRITTEN: as_written})
     except ValidationError as error:
         first = error.errors()[0]
-        raise BadInput(_one_line(first["loc"], first["msg"], first["input"], first["type"], whole)) from None
+        raise BadInput(_one_line(first["loc"], first["msg"], first["input"], first["type"])) from None
 
 
 def override(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -252,9 +241,9 @@ def _points_of(key: str, value: Any) -> Iterator[Any]:
         yield from _points(value)
 
 
-def _one_line(location: tuple[int | str, ...], message: str, given: Any, kind: str, whole: str) -> str:
+def _one_line(location: tuple[int | str, ...], message: str, given: Any, kind: str) -> str:
     names = [str(part) for part in location if not isinstance(part, int)]
-    field = ".".join(names) or whole
+    field = ".".join(names) or "scenario"
     if kind == "extra_forbidden":
         return f"{field}: no such field; docs/scenario.md lists all fields"
     message = message.removeprefix("Value error, ")

@@ -242,10 +242,11 @@ def _programs_are_the_traffic(scenario: Scenario) -> Iterator[str]:
         return
     for name in (name for name, command in given.items() if command is None):
         yield f"programs.{name}: there is no program at the {name}; give one for each end"
-    yield from _flows_are_bulk(scenario, "programs")
+    yield from flows_are_bulk(scenario, "programs")
 
 
-def _flows_are_bulk(scenario: Scenario, what: str) -> Iterator[str]:
+def flows_are_bulk(scenario: Scenario, what: str) -> Iterator[str]:
+    """Refuse flows that only our own traffic has, not `what`."""
     for group in scenario.flows:
         if group.pattern.kind != "bulk":
             yield f"flows.pattern: {str(group.pattern)!r} is for traffic brobust; with {what} give bulk"
@@ -261,7 +262,7 @@ def _stacks_have_the_controls(scenario: Scenario) -> Iterator[str]:
     for group in scenario.flows:
         if group.cc not in stack.controls:
             yield f"cc: {stack.name} {stack.version} has no {group.cc}; it has {', '.join(stack.controls)}"
-    yield from _flows_are_bulk(scenario, scenario.traffic)
+    yield from flows_are_bulk(scenario, scenario.traffic)
 
 
 def _controls_size_tso(scenario: Scenario) -> Iterator[str]:

@@ -51,7 +51,7 @@ class Testbed:
         if status != 0 and pacing.lag:
             raise MissingSupport(
                 f"pacing: {str(pacing)!r} needs net.ipv4.tcp_pacing_lag_us, which {self.kernel.name} lacks; give "
-                "kernel, or a kernel with `brobust kernel patch TREE --repair kept` (docs/repair.md)"
+                "kernel, or a kernel with `brobust kernel patch TREE --repair kept` (docs/for-kernel.md)"
             )
 
     def keep_busy(self, busy: bool) -> None:

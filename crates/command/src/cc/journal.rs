@@ -116,7 +116,8 @@ mod tests {
 
     #[test]
     fn journals_are_read_as_they_were_written() {
-        let directory = std::env::temp_dir().join(format!("brobust-journals-{}", std::process::id()));
+        let scratch = tempfile::tempdir().expect("made");
+        let directory = scratch.path().join("journals");
         let journals = Journals { directory: directory.clone() };
         assert!(journals.all().is_empty(), "without a directory there is none");
         let _turn = journals.turn().expect("the directory is ours");
@@ -128,6 +129,5 @@ mod tests {
         journals.remove("a").expect("it is there");
         journals.remove("a").expect("that it is gone is what was wanted");
         assert_eq!(journals.read("a"), None);
-        std::fs::remove_dir_all(directory).expect("removed");
     }
 }

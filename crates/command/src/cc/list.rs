@@ -8,9 +8,9 @@ use brobust_host::namespaces;
 use serde::Serialize;
 
 use super::journal::{Journal, Journals};
-use super::{clean_up, defaults, Json};
+use super::{clean_up, defaults, ListOptions};
 use crate::output::{self, Align};
-use crate::Found;
+use crate::Outcome;
 
 #[derive(Debug, Serialize)]
 struct Row {
@@ -25,7 +25,7 @@ struct Row {
     sockets: BTreeMap<String, usize>,
 }
 
-pub fn run(options: &Json) -> Found {
+pub fn run(options: &ListOptions) -> Outcome {
     clean_up()?;
     let rows = rows();
     if options.json {

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::unload::print_holders;
 use super::{changes, clean_up, defaults, print, CONTROL};
-use crate::{interrupt, Found, Stop};
+use crate::{interrupt, Outcome, Stop};
 
 pub const EXAMPLES: &str = "Examples:
   brobust cc load brb_bbr3_robust                        # until Ctrl-C
@@ -58,7 +58,7 @@ struct Request<'a> {
     json: bool,
 }
 
-pub fn run(options: &Options) -> Found {
+pub fn run(options: &Options) -> Outcome {
     if !options.netns.is_empty() && !options.default {
         let text = "--netns says in which namespaces --default applies; give --default, too";
         return Err(Refusal::bad_input(text).into());
@@ -67,7 +67,8 @@ pub fn run(options: &Options) -> Found {
         let text = "--for excludes --pin: a pinned control stays until `brobust cc unload`; leave one of them out";
         return Err(Refusal::bad_input(text).into());
     }
-    let limit = options.duration.as_deref().map(duration).transpose()?;
+    let limit = options.duration.as_deref().map(|text| units::of_option("for", text)).transpose()?;
+    let limit = limit.map(Duration::from_nanos);
     let name = options.name.as_str();
     changes::check_name(name)?;
     let params = params(name, &options.param)?;
@@ -84,7 +85,7 @@ pub fn run(options: &Options) -> Found {
 }
 
 impl Request<'_> {
-    fn pin(&self) -> Found {
+    fn pin(&self) -> Outcome {
         // A signal in the middle must not leave half of it.
         interrupt::catch();
         let journal = changes::load(self.name, &self.params, &self.default_in, true)?;
@@ -98,7 +99,7 @@ impl Request<'_> {
     }
 
     /// Loads it until the limit or a signal, and unloads it, whatever happens in between.
-    fn try_it(&self, limit: Option<Duration>) -> Found {
+    fn try_it(&self, limit: Option<Duration>) -> Outcome {
         interrupt::catch();
         let guardian = changes::start_guardian(self.name)?;
         let journal = match changes::load(self.name, &self.params, &self.default_in, false) {
@@ -118,7 +119,7 @@ impl Request<'_> {
         }
     }
 
-    fn wait(&self, limit: Option<Duration>) -> Found {
+    fn wait(&self, limit: Option<Duration>) -> Outcome {
         let name = self.name;
         let until = limit.map_or_else(String::new, |limit| format!("in {} s, or ", limit.as_secs_f64()));
         let text = format!("loaded {name}; it is unloaded {until}with Ctrl-C");
@@ -132,7 +133,7 @@ impl Request<'_> {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn print_plan(&self, pin: bool) -> Found {
+    fn print_plan(&self, pin: bool) -> Outcome {
         let name = self.name;
         let set: String = self.params.iter().map(|(param, value)| format!(", {param} = {value}")).collect();
         let until = if pin { "" } else { " until the command ends" };
@@ -150,11 +151,6 @@ impl Request<'_> {
         let record = json!({"would_load": name, "params": params, "defaults": changed, "pin": pin});
         print(self.json, &record, &lines.join("\n"))
     }
-}
-
-fn duration(text: &str) -> Result<Duration, Refusal> {
-    let nanoseconds = units::nanoseconds(text).map_err(|reason| Refusal::bad_input(format!("--for: {reason}")))?;
-    Ok(Duration::from_nanos(nanoseconds))
 }
 
 fn places(is_default: bool, given: &[String]) -> Result<Vec<Namespace>, Refusal> {

@@ -24,7 +24,7 @@ use clap::{Args, Subcommand};
 use serde_json::Value;
 
 use crate::output::{self, remark};
-use crate::{Found, Stop};
+use crate::{Outcome, Stop};
 
 /// What help calls an argument that is the name of a control. Completion offers ours there.
 pub const CONTROL: &str = "CONTROL";
@@ -34,7 +34,7 @@ pub enum Command {
     /// List the kernel's congestion controls and ours: whether each is loaded, where it is the default, and how many
     /// sockets use it
     #[command(after_help = "Examples:\n  brobust cc list   # without root: only the sockets of this namespace")]
-    List(Json),
+    List(ListOptions),
     /// List the parameters of one of our congestion controls: default, range and meaning
     #[command(after_help = "Examples:\n  brobust cc params bbr_steady")]
     Params(params::Options),
@@ -58,15 +58,15 @@ pub enum Command {
 }
 
 #[derive(Args)]
-pub struct Json {
+pub struct ListOptions {
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
 
-pub fn run(command: Command) -> Found {
+pub fn run(command: Command) -> Outcome {
     match command {
-        Command::List(json) => list::run(&json),
+        Command::List(options) => list::run(&options),
         Command::Params(options) => params::run(&options),
         Command::Programs(options) => programs::run(&options),
         Command::Load(options) => load::run(&options),
@@ -90,7 +90,7 @@ fn clean_up() -> Result<(), Stop> {
 }
 
 /// Prints a result: one JSON object, or lines of text.
-fn print(json: bool, record: &Value, text: &str) -> Found {
+fn print(json: bool, record: &Value, text: &str) -> Outcome {
     if json {
         output::record(record)?;
     } else {

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::CONTROL;
 use crate::output::{self, Align};
-use crate::Found;
+use crate::Outcome;
 
 #[derive(Args)]
 pub struct Options {
@@ -30,7 +30,7 @@ struct Row {
     help: &'static str,
 }
 
-pub fn run(options: &Options) -> Found {
+pub fn run(options: &Options) -> Outcome {
     let offered = Offered::find(&options.name).map_err(|error| Refusal::bad_input(error.to_string()))?;
     let rows = offered.params().into_iter().map(|param| {
         let [value, min, max] = [param.default, param.min, param.max].map(|value| param.show(value));

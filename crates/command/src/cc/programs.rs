@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::{refused, CONTROL};
 use crate::output::{self, Align};
-use crate::Found;
+use crate::Outcome;
 
 #[derive(Args)]
 pub struct Options {
@@ -19,7 +19,7 @@ pub struct Options {
     json: bool,
 }
 
-pub fn run(options: &Options) -> Found {
+pub fn run(options: &Options) -> Outcome {
     let programs = ccload::programs(&options.name).map_err(refused)?;
     if options.json {
         programs.iter().try_for_each(output::record)?;

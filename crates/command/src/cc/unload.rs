@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::changes::{self, Holders};
 use super::{clean_up, defaults, print, CONTROL};
-use crate::{interrupt, Found};
+use crate::{interrupt, Outcome};
 
 #[derive(Args)]
 pub struct Options {
@@ -28,7 +28,7 @@ pub struct Options {
     json: bool,
 }
 
-pub fn run(options: &Options) -> Found {
+pub fn run(options: &Options) -> Outcome {
     if options.all == options.name.is_some() {
         return Err(Refusal::bad_input("give the name of one congestion control, or --all").into());
     }
@@ -55,7 +55,7 @@ pub fn run(options: &Options) -> Found {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_plan(json: bool, name: &str) -> Found {
+fn print_plan(json: bool, name: &str) -> Outcome {
     changes::require_loaded(name)?;
     let places: Vec<String> = defaults::having(name).iter().map(|namespace| namespace.name.to_string()).collect();
     let mut text = format!("would unload {name}");
@@ -66,7 +66,7 @@ fn print_plan(json: bool, name: &str) -> Found {
 }
 
 /// Says that a control is unloaded, and which connections still use it. None: another command has unloaded it.
-pub fn print_holders(json: bool, name: &str, holders: Option<&Holders>) -> Found {
+pub fn print_holders(json: bool, name: &str, holders: Option<&Holders>) -> Outcome {
     let Some(holders) = holders else {
         let text = format!("another command has already unloaded {name}");
         return print(json, &json!({"unloaded": null}), &text);

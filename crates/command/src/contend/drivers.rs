@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use brobust_contention::{drivers, ContentionError, Target};
 use brobust_host::cgroups::Group;
 use brobust_host::threads::{cpus_of, set_cpus};
-use brobust_host::{Refusal, Result, Session};
+use brobust_host::{reason, Refusal, Result, Session};
 
 use super::request::{Driver, Request};
 use crate::random::drawn;
@@ -130,9 +130,9 @@ fn competitor(cpu: usize, nice: i32) -> Result<Child> {
     };
     // SAFETY: as said there.
     unsafe { command.pre_exec(prepare) };
-    let process = command.spawn().map_err(|error| {
-        Refusal::failed(format!("a busy process could not be started: {}", crate::files::reason(&error)))
-    })?;
+    let process = command
+        .spawn()
+        .map_err(|error| Refusal::failed(format!("a busy process could not be started: {}", reason(&error))))?;
     // If the scheduler groups threads by session (autogroup), a thread's own nice value counts only within its group. A
     // kernel that does not group them has no such file.
     let _ = fs::write(format!("/proc/{}/autogroup", process.id()), nice.to_string());

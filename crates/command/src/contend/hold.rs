@@ -160,7 +160,7 @@ fn watch(
     if interrupt::is_interrupted() {
         return Err(Stop::Interrupted);
     }
-    recorded.forget().map_err(failed)?;
+    recorded.discard().map_err(failed)?;
     let interrupted = each_second(seconds, machine, || {
         session.say_alive()?;
         let parts = recorded.take().map_err(failed)?;
@@ -244,8 +244,8 @@ impl Recorded {
         Ok(Self { recorder, by, whole: Vec::new() })
     }
 
-    /// Drops what has been recorded until now.
-    fn forget(&self) -> brobust_contention::Result<()> {
+    /// Discards what has been recorded until now.
+    fn discard(&self) -> brobust_contention::Result<()> {
         self.recorder.take().map(drop)
     }
 

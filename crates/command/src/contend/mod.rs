@@ -15,7 +15,7 @@ use brobust_host::{units, Refusal, Result};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::{output, Found, Stop};
+use crate::{output, Outcome, Stop};
 use drivers::Place;
 use request::Request;
 use screen::Screen;
@@ -39,16 +39,16 @@ pub struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    which: vcpus::Which,
+    vm: vcpus::VmOptions,
     #[command(flatten)]
     options: request::Options,
-    /// How long [default: until Ctrl-C]
+    /// End after this time [default: at Ctrl-C]
     #[arg(long = "for", value_name = "TIME")]
     duration: Option<String>,
-    /// Keep what they got, as `record` does
+    /// Write what the threads got to this Parquet file, as `record` does
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Leave the host no CPU of its own, or --nice below -10; needs --for
+    /// Also do what leaves the host no CPU, or takes a --nice below -10; needs --for
     #[arg(long)]
     force: bool,
     /// Print what was found and what would be done
@@ -75,8 +75,8 @@ struct Record {
     #[arg(long, short, value_name = "FILE")]
     out: PathBuf,
     #[command(flatten)]
-    which: vcpus::Which,
-    /// How long
+    vm: vcpus::VmOptions,
+    /// Record for this time
     #[arg(long = "for", value_name = "TIME", default_value = "60s")]
     duration: String,
     /// One JSON object a second, and one at the end
@@ -84,14 +84,14 @@ struct Record {
     json: bool,
 }
 
-pub fn run(arguments: &Arguments) -> Found {
+pub fn run(arguments: &Arguments) -> Outcome {
     match &arguments.command {
         Some(Command::Record(record)) => self::record(record),
         None => contend(arguments),
     }
 }
 
-fn contend(arguments: &Arguments) -> Found {
+fn contend(arguments: &Arguments) -> Outcome {
     let Arguments { force, dry_run, json, ref out, .. } = *arguments;
     let request = arguments.options.request()?;
     let seconds = arguments.duration.as_deref().map(seconds).transpose()?;
@@ -100,7 +100,7 @@ fn contend(arguments: &Arguments) -> Found {
         return Err(Refusal::bad_input(text).into());
     }
     out.as_deref().map_or(Ok(()), check_out)?;
-    let machine = arguments.which.find()?;
+    let machine = arguments.vm.find()?;
     let places = hold::check(&request, &machine, force)?;
     print_found(&machine, &request, &places, json)?;
     if dry_run {
@@ -122,10 +122,10 @@ fn contend(arguments: &Arguments) -> Found {
     Ok(ExitCode::from(u8::from(report.threads.iter().any(is_unfaithful))))
 }
 
-fn record(arguments: &Record) -> Found {
+fn record(arguments: &Record) -> Outcome {
     check_out(&arguments.out)?;
     let seconds = seconds(&arguments.duration)?;
-    let machine = arguments.which.find()?;
+    let machine = arguments.vm.find()?;
     let mut screen = Screen::new(arguments.json);
     let report = hold::record(&machine, seconds, &arguments.out, &mut screen)?;
     screen.finish(&report, &machine)?;
@@ -133,8 +133,7 @@ fn record(arguments: &Record) -> Found {
 }
 
 fn seconds(text: &str) -> Result<f64> {
-    let ns = units::nanoseconds(text).map_err(|why| Refusal::bad_input(format!("--for: {why}")))?;
-    match ns {
+    match units::of_option("for", text)? {
         ..100_000_000 => {
             let text = format!("--for: {text} is too short to see anything; give at least 100ms");
             Err(Refusal::bad_input(text))

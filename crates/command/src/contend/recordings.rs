@@ -5,12 +5,14 @@ use std::fs::File;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use brobust_contention::{Recording, State, NOISE_NS};
+use brobust_contention::{clock, Recording, State, NOISE_NS};
 use brobust_host::{general, Refusal, Result};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
@@ -37,6 +39,10 @@ const COLUMNS: &str = "message recording {
     required double duration_ms;
 }";
 
+/// The file's metadata says under this name when it began, seconds since 1970: what `brobust watch --record` has recorded
+/// on the same host at that time can be drawn beside it.
+const BEGIN: &str = "begin_unix_s";
+
 /// Writes what each thread did. Its times count from `begin_ns`. `file` is then whole, or as it was before.
 pub fn write(file: &Path, recordings: &[Recording], vcpus: &[Vcpu], begin_ns: u64) -> Result<()> {
     let unforeseen = |error: ParquetError| Refusal::failed(error.to_string());
@@ -48,7 +54,9 @@ fn table(recordings: &[Recording], vcpus: &[Vcpu], begin_ns: u64) -> std::result
     let schema = parse_message_type(COLUMNS)?;
     let mut out = Vec::new();
     let compression = Compression::ZSTD(ZstdLevel::default());
-    let properties = WriterProperties::builder().set_compression(compression).build();
+    let begun = KeyValue::new(BEGIN.to_owned(), unix_s(begin_ns).to_string());
+    let properties =
+        WriterProperties::builder().set_compression(compression).set_key_value_metadata(Some(vec![begun])).build();
     let mut writer = SerializedFileWriter::new(&mut out, Arc::new(schema), Arc::new(properties))?;
     let intervals = || recordings.iter().flat_map(|one| one.intervals.iter().map(move |interval| (one, interval)));
     let number = |tid: i32| vcpus.iter().find(|vcpu| vcpu.tid == tid)?.number.map(i64::from);
@@ -88,6 +96,12 @@ fn table(recordings: &[Recording], vcpus: &[Vcpu], begin_ns: u64) -> std::result
     group.close()?;
     writer.close()?;
     Ok(out)
+}
+
+/// Returns what the clock showed at a time of CLOCK_MONOTONIC.
+fn unix_s(ns: u64) -> f64 {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+    now_s - (clock::now() as f64 - ns as f64) / 1e9
 }
 
 /// Returns the kind of an interval. `off` is worth a replay: a wait that is longer than an interrupt's.
@@ -360,25 +374,8 @@ mod tests {
     use brobust_contention::Interval;
     use std::fs;
     use std::os::unix::fs::symlink;
-    use std::path::PathBuf;
 
     const MS: u64 = 1_000_000;
-
-    /// A directory that goes with the value.
-    struct Scratch(PathBuf);
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
-    fn scratch() -> Scratch {
-        let name = format!("brobust-recordings-{}-{:x}", std::process::id(), crate::random::drawn());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).expect("made");
-        Scratch(path)
-    }
 
     fn vcpu(tid: i32, number: Option<u32>) -> Vcpu {
         Vcpu { tid, name: "CPU 0/KVM".into(), number, started: None }
@@ -394,8 +391,8 @@ mod tests {
 
     #[test]
     fn what_was_written_can_be_replayed() {
-        let scratch = scratch();
-        let file = scratch.0.join("trace.parquet");
+        let scratch = tempfile::tempdir().expect("made");
+        let file = scratch.path().join("trace.parquet");
         let vcpus = [vcpu(7, Some(0)), vcpu(8, None)];
         write(&file, &[recording(7, 30), recording(8, 20)], &vcpus, 100 * MS).expect("written");
         let name = file.display();
@@ -412,8 +409,8 @@ mod tests {
     #[test]
     fn what_threads_got_is_not_written_through_a_link() {
         // In a directory where others may put links, root would write where these point to.
-        let scratch = scratch();
-        let (victim, out) = (scratch.0.join("victim"), scratch.0.join("trace.parquet"));
+        let scratch = tempfile::tempdir().expect("made");
+        let (victim, out) = (scratch.path().join("victim"), scratch.path().join("trace.parquet"));
         fs::write(&victim, "theirs").expect("written");
         symlink(&victim, &out).expect("linked");
         let refused = write(&out, &[], &[], 0).unwrap_err().text;
@@ -426,8 +423,8 @@ mod tests {
 
     #[test]
     fn a_table_of_the_users_own_is_read_or_refused() {
-        let scratch = scratch();
-        let file = scratch.0.join("own.csv");
+        let scratch = tempfile::tempdir().expect("made");
+        let file = scratch.path().join("own.csv");
         let of = |text: &str| {
             fs::write(&file, text).expect("written");
             offtimes(&file.display().to_string())
@@ -441,7 +438,7 @@ mod tests {
         assert!(refused("start_s,duration_ms\n1,0\n").contains("holds no off-time"));
         assert!(refused("start_s,duration_ms\n1,2000\n2,10\n").contains("overlap, at 1 s and 2 s"));
         assert!(offtimes("no-such.csv").unwrap_err().text.contains("no-such.csv: cannot be read (no such file"));
-        let directory = offtimes(&scratch.0.display().to_string()).unwrap_err().text;
+        let directory = offtimes(&scratch.path().display().to_string()).unwrap_err().text;
         assert!(directory.contains("is a directory"));
     }
 }

@@ -50,7 +50,7 @@ const PHASES: [(&str, Phase); 3] = [("random", Phase::Random), ("in", Phase::In)
 /// How to take the CPU away.
 #[derive(clap::Args)]
 pub struct Options {
-    /// CPU of each thread, 0.25 or 25%
+    /// Share of a CPU that each thread gets, 0.25 or 25%
     #[arg(long, value_name = "SHARE")]
     share: Option<String>,
     /// How long each thread runs at a time
@@ -61,16 +61,16 @@ pub struct Options {
     /// timeslices), replay (the burner at recorded off-times) [default: deadline]
     #[arg(long, value_name = "NAME")]
     driver: Option<String>,
-    /// Off-times recorded elsewhere: FILE or FILE#THREAD
+    /// Replay these recorded off-times: FILE or FILE#THREAD
     #[arg(long, value_name = "RECORDING")]
     pub replay: Option<String>,
-    /// Burner, several threads: off their CPUs in or out of phase, or random
+    /// With the burner: whether several threads lose their CPUs at once (in), in turn (out) or at random
     #[arg(long, value_name = "PHASE", default_value = "random")]
     phase: String,
-    /// Burner: part of the off-time in which a timeslice begins, 0 to 0.5
+    /// With the burner: each timeslice begins at a random point in this part of its off-time, 0 to 0.5
     #[arg(long, value_name = "PART", default_value = "0", value_parser = jitter)]
     start_jitter: f64,
-    /// Burner: part by which each length is longer or shorter, 0 to 0.5
+    /// With the burner: timeslices and off-times are longer or shorter by a random part up to this, 0 to 0.5
     #[arg(long, value_name = "PART", default_value = "0", value_parser = jitter)]
     length_jitter: f64,
     /// Busy processes beside each thread [default: 1 / share - 1]
@@ -149,7 +149,7 @@ impl Options {
     }
 
     fn timeslice_ns(&self) -> Result<u64> {
-        let ns = units::nanoseconds(&self.timeslice).map_err(|why| bad(format!("--timeslice: {why}")))?;
+        let ns = units::of_option("timeslice", &self.timeslice)?;
         let limit = match ns {
             ..MIN_TIMESLICE_NS => "less than 100us",
             MIN_TIMESLICE_NS..=MAX_TIMESLICE_NS => return Ok(ns),

@@ -93,22 +93,22 @@ pub struct Machine {
 
 /// Which VM: one of the first three has to be given.
 #[derive(clap::Args)]
-pub struct Which {
-    /// QEMU's -name
+pub struct VmOptions {
+    /// The VM that QEMU was started for with this -name
     #[arg(long, value_name = "NAME")]
     qemu: Option<String>,
-    /// libvirt's domain
+    /// The VM that is this domain of libvirt
     #[arg(long, value_name = "DOMAIN")]
     libvirt: Option<String>,
-    /// Process of the VM, or any other
+    /// The VM of this process, or any other process
     #[arg(long, value_name = "PID")]
     pid: Option<i32>,
-    /// auto (its vCPUs), or thread ids: 4711,4712
+    /// The threads: auto (its vCPUs), or ids as in 4711,4712
     #[arg(long, value_name = "IDS", default_value = "auto")]
     threads: String,
 }
 
-impl Which {
+impl VmOptions {
     /// Returns the machine with its vCPU threads, or with those whose ids were listed.
     pub fn find(&self) -> Result<Machine> {
         let pid = match (&self.qemu, &self.libvirt, self.pid) {
@@ -254,37 +254,26 @@ fn name_in(directory: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
+    use tempfile::TempDir;
 
     const PID: i32 = 900_000_000; // beyond every real one
 
-    /// A directory like /proc with one process; it goes with the value.
-    struct Proc(PathBuf);
-
-    impl Proc {
-        fn with(program: &str, names: &[&[u8]]) -> Self {
-            let random = crate::random::drawn();
-            let root = std::env::temp_dir().join(format!("brobust-proc-{}-{random:x}", std::process::id()));
-            let process = root.join(PID.to_string());
-            for (number, name) in names.iter().enumerate() {
-                let task = process.join("task").join((PID + number as i32).to_string());
-                fs::create_dir_all(&task).expect("made");
-                fs::write(task.join("comm"), [name, b"\n".as_slice()].concat()).expect("written");
-            }
-            fs::write(process.join("comm"), format!("{program}\n")).expect("written");
-            Self(root)
+    /// Returns a directory like /proc with one process.
+    fn proc_with(program: &str, names: &[&[u8]]) -> TempDir {
+        let root = tempfile::tempdir().expect("made");
+        let process = root.path().join(PID.to_string());
+        for (number, name) in names.iter().enumerate() {
+            let task = process.join("task").join((PID + number as i32).to_string());
+            fs::create_dir_all(&task).expect("made");
+            fs::write(task.join("comm"), [name, b"\n".as_slice()].concat()).expect("written");
         }
-    }
-
-    impl Drop for Proc {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+        fs::write(process.join("comm"), format!("{program}\n")).expect("written");
+        root
     }
 
     fn of(program: &str, names: &[&str], threads: &str) -> Result<Machine> {
         let bytes: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
-        machine(&Proc::with(program, &bytes).0, PID, threads)
+        machine(proc_with(program, &bytes).path(), PID, threads)
     }
 
     #[test]
@@ -357,8 +346,8 @@ mod tests {
 
     #[test]
     fn the_name_of_somebodys_thread_reaches_no_terminal_as_an_escape_sequence() {
-        let proc = Proc::with("sh", &[b"a\x1b[2J\nb\xff"]);
-        let machine = machine(&proc.0, PID, &PID.to_string()).expect("it is there");
+        let proc = proc_with("sh", &[b"a\x1b[2J\nb\xff"]);
+        let machine = machine(proc.path(), PID, &PID.to_string()).expect("it is there");
         assert_eq!(machine.vcpus[0].name, "a\\x1b[2J\\x0ab\u{fffd}");
     }
 

@@ -74,7 +74,7 @@ What to do about it:
   give the VM its CPU                       steal, or a CPU quota on its vCPUs, is the usual reason
   brobust cc load bbr_steady --dry-run      keeps BBR's pacing schedule although the CPU is taken away
                                             (docs/repair.md)
-  brobust cc load bbr_robust --dry-run      the repair from 2BRobust, for 40 % of a CPU and more (docs/robust.md)
+  brobust cc load bbr_robust --dry-run      the repair from 2BRobust, for 40 % of a CPU and more (docs/repair.md)
   if one CPU is busy with many flows        use fewer flows, larger bursts, or a faster CPU (docs/findings.md)
 
 A flow is throttled if its application is late because the CPU limit of its container (cpu.max of its cgroup, or of one

@@ -6,8 +6,11 @@ mod filter;
 mod lines;
 mod metrics;
 mod process;
+mod record;
 mod server;
 
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -17,15 +20,15 @@ use brobust_host::{units, Refusal};
 use brobust_watch::{Cause, Namespaces, Settings, Sweeps, TimedSweep, Watch};
 use clap::Args;
 
-use crate::{interrupt, output, Found, Stop};
-use address::Address;
+use crate::{interrupt, output, Outcome, Stop};
 use metrics::Metrics;
+use record::Record;
 
 /// A window spans at most this many sweeps: for each of them, 8 bytes are kept per socket.
 const MAX_WINDOW_SWEEPS: u64 = 1000;
 /// Fewest intervals in a window: with fewer samples there is no cause.
 const MIN_WINDOW_SWEEPS: u64 = 4;
-const INTERVALS_MS: std::ops::RangeInclusive<u64> = 50..=3_600_000;
+const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(3600);
 
 #[derive(Args)]
 pub struct Options {
@@ -56,6 +59,9 @@ pub struct Options {
     /// Print one JSON object per sweep
     #[arg(long)]
     json: bool,
+    /// Also write each sweep, with --top sockets, as a line of JSON to this new file, for `brobust trace` and `explore`
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Serve the sweeps to Prometheus at this address, such as 127.0.0.1:9775, until Ctrl-C
     #[arg(long, value_name = "ADDRESS:PORT")]
     serve: Option<String>,
@@ -69,7 +75,7 @@ pub struct Options {
     host_root: PathBuf,
 }
 
-pub fn run(options: &Options) -> Found {
+pub fn run(options: &Options) -> Outcome {
     if options.explain {
         output::line(lines::explanation().trim_end())?;
         return Ok(ExitCode::SUCCESS);
@@ -85,27 +91,29 @@ pub fn run(options: &Options) -> Found {
     let address = address(options)?;
     let filter = filter::parse(&options.filter)?;
     let count = if options.once { Some((window.as_nanos() / interval.as_nanos()) as u64) } else { options.count };
-    // Without --per-socket nobody would see the sockets.
-    let top = if address.is_some() && !options.per_socket { 0 } else { options.top };
+    // Without these nobody would see the sockets.
+    let is_metrics_only = address.is_some() && !options.per_socket && options.record.is_none();
+    let top = if is_metrics_only { 0 } else { options.top };
 
     interrupt::catch();
     let host_root = options.host_root.clone();
     let settings = Settings { namespaces: namespaces(options.netns.as_deref()), filter, window, host_root };
     let watch = Watch::new(settings).map_err(|error| Refusal::missing_support(format!("watch: {error}")))?;
-    let sweeps = Sweeps::new(watch, interval);
+    let record = options.record.as_deref().map(Record::new).transpose()?;
+    let series = Series { sweeps: Sweeps::new(watch, interval), count, top, record };
     if let Some(address) = address {
         let metrics = Metrics::new(options.per_socket);
-        let served = server::start(&address, {
+        let served = server::start(address, {
             let metrics = metrics.clone();
             move |format| metrics.text(format)
         })?;
         output::line(&format!("serving metrics on http://{served}/metrics; stop it with Ctrl-C"))?;
-        return each(sweeps, count, top, interrupt::sleep_until, |sweep| {
+        return series.each(interrupt::sleep_until, |sweep| {
             metrics.update(sweep);
             Ok(ExitCode::SUCCESS)
         });
     }
-    each(sweeps, count, top, sleep_while_read, |sweep| {
+    series.each(sleep_while_read, |sweep| {
         if !options.once || Some(sweep.report.sweep) == count {
             print(&sweep, options.json)?;
         }
@@ -114,21 +122,32 @@ pub fn run(options: &Options) -> Found {
     })
 }
 
-/// Makes that many sweeps, or sweeps for ever. Returns what `take` has returned for the last one.
-fn each(
-    mut sweeps: Sweeps,
+/// The sweeps that are asked for: that many, or sweeps for ever.
+struct Series {
+    sweeps: Sweeps,
     count: Option<u64>,
+    /// Number of sockets that each one has.
     top: usize,
-    sleep_until: impl Fn(Instant) -> Result<(), Stop>,
-    mut take: impl FnMut(TimedSweep) -> Found,
-) -> Found {
-    let mut made = 0;
-    loop {
-        sleep_until(sweeps.due())?;
-        let found = take(sweeps.sweep(ccload::state_maps(), top))?;
-        made += 1;
-        if count.is_some_and(|count| made >= count) {
-            return Ok(found);
+    record: Option<Record>,
+}
+
+impl Series {
+    /// Makes the sweeps, and records each before `take` has it. Returns what `take` has returned for the last one.
+    fn each(
+        mut self,
+        sleep_until: impl Fn(Instant) -> Result<(), Stop>,
+        mut take: impl FnMut(TimedSweep) -> Outcome,
+    ) -> Outcome {
+        let mut made = 0;
+        loop {
+            sleep_until(self.sweeps.due())?;
+            let sweep = self.sweeps.sweep(ccload::state_maps(), self.top);
+            self.record.as_mut().map_or(Ok(()), |record| record.add(&sweep))?;
+            let found = take(sweep)?;
+            made += 1;
+            if self.count.is_some_and(|count| made >= count) {
+                return Ok(found);
+            }
         }
     }
 }
@@ -154,11 +173,8 @@ fn print(sweep: &TimedSweep, as_json: bool) -> Result<(), Stop> {
 }
 
 fn duration(option: &str, text: &str) -> Result<Duration, Refusal> {
-    let nanoseconds = units::nanoseconds(text).map_err(|error| Refusal::bad_input(format!("--{option}: {error}")))?;
-    let duration = Duration::from_nanos(nanoseconds);
-    let (shortest, longest) =
-        (Duration::from_millis(*INTERVALS_MS.start()), Duration::from_millis(*INTERVALS_MS.end()));
-    if duration < shortest || duration > longest {
+    let duration = Duration::from_nanos(units::of_option(option, text)?);
+    if !INTERVALS.contains(&duration) {
         return Err(Refusal::bad_input(format!("--{option}: {text} is not between 50ms and 3600s")));
     }
     Ok(duration)
@@ -181,7 +197,7 @@ fn check_window(options: &Options, interval: Duration, window: Duration) -> Resu
     Ok(())
 }
 
-fn address(options: &Options) -> Result<Option<Address>, Refusal> {
+fn address(options: &Options) -> Result<Option<SocketAddr>, Refusal> {
     let Some(text) = &options.serve else {
         if options.per_socket {
             let what = "--per-socket adds time series to what --serve shows; give --serve, too";
@@ -195,7 +211,7 @@ fn address(options: &Options) -> Result<Option<Address>, Refusal> {
             "--serve and {other} exclude each other: both say where the sweeps go; leave one of them out"
         )));
     }
-    Address::parse(text).map(Some)
+    address::parse(text).map(Some)
 }
 
 fn namespaces(netns: Option<&str>) -> Namespaces {

@@ -5,7 +5,7 @@
 //! do not keep Prometheus out. Each answer ends its connection.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use brobust_host::Refusal;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 
-use super::address::Address;
+use super::address;
 use super::exposition::Format;
 
 #[derive(Debug, Clone, Copy)]
@@ -26,9 +26,9 @@ struct Limits {
 const LIMITS: Limits = Limits { connections: 32, duration: Duration::from_secs(10), request_bytes: 16 * 1024 };
 
 /// Begins to answer scrapes with what `metrics` returns. Returns the address, with the port that the kernel chose for 0.
-pub fn start(address: &Address, metrics: impl Fn(Format) -> String + Send + 'static) -> Result<Address, Refusal> {
+pub fn start(address: SocketAddr, metrics: impl Fn(Format) -> String + Send + 'static) -> Result<SocketAddr, Refusal> {
     let failed = |error: io::Error| Refusal::failed(format!("--serve: cannot serve at {address}: {error}"));
-    let listener = address.listen()?;
+    let listener = address::listen(address)?;
     let place = listener.local_addr().map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let mut server = Server { listener, metrics, limits: LIMITS, connections: Vec::new() };
@@ -38,7 +38,7 @@ pub fn start(address: &Address, metrics: impl Fn(Format) -> String + Send + 'sta
             server.turn()
         })
         .map_err(failed)?;
-    Ok(Address { host: place.ip().to_string(), port: place.port() })
+    Ok(place)
 }
 
 struct Server<Metrics> {
@@ -203,7 +203,7 @@ fn answer(request: &[u8], metrics: &impl Fn(Format) -> String, max_bytes: usize)
         return plain("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "only GET and HEAD are answered\n");
     }
     if !matches!(path.split('?').next(), Some("/metrics" | "/")) {
-        return plain("404 Not Found", "", "the metrics are at /metrics\n");
+        return plain("404 Not Outcome", "", "the metrics are at /metrics\n");
     }
     let accept: Vec<&str> = lines
         .take_while(|line| !line.is_empty())
@@ -232,7 +232,7 @@ mod tests {
 
     /// A server whose answers have this body, in a thread that ends with the test.
     struct Served {
-        place: std::net::SocketAddr,
+        place: SocketAddr,
         stop: Arc<AtomicBool>,
         thread: Option<thread::JoinHandle<usize>>,
     }

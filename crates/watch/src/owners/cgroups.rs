@@ -117,12 +117,12 @@ fn number(stat: &str, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tempfile::TempDir;
 
-    /// Makes a directory with these files for a test, and returns it.
-    fn directory(name: &str, files: &[(&str, &str)]) -> PathBuf {
-        let place = std::env::temp_dir().join(format!("brobust-watch-{}-{name}", std::process::id()));
-        fs::create_dir_all(&place).unwrap();
-        files.iter().for_each(|(file, text)| fs::write(place.join(file), text).unwrap());
+    /// Returns a directory with these files.
+    fn directory(files: &[(&str, &str)]) -> TempDir {
+        let place = tempfile::tempdir().unwrap();
+        files.iter().for_each(|(file, text)| fs::write(place.path().join(file), text).unwrap());
         place
     }
 
@@ -130,33 +130,29 @@ mod tests {
     fn counters_of_both_versions_are_read() {
         let v2 = "usage_usec 5\nuser_usec 4\nsystem_usec 1\nnr_periods 30\nnr_throttled 20\nthrottled_usec 1500000\n\
                   nr_bursts 0\nburst_usec 0\n";
-        let place = directory("v2", &[("cpu.max", "20000 50000\n"), ("cpu.stat", v2)]);
+        let place = directory(&[("cpu.max", "20000 50000\n"), ("cpu.stat", v2)]);
         let read = Throttling { throttled_us: 1_500_000, periods: 20, period_us: 50_000 };
-        assert_eq!(of_v2(&place), Some(read));
-        let unlimited = directory("v2-unlimited", &[("cpu.max", "max 100000\n"), ("cpu.stat", v2)]);
-        assert_eq!(of_v2(&unlimited), None);
-        assert_eq!(of_v2(&place.join("gone")), None);
+        assert_eq!(of_v2(place.path()), Some(read));
+        let unlimited = directory(&[("cpu.max", "max 100000\n"), ("cpu.stat", v2)]);
+        assert_eq!(of_v2(unlimited.path()), None);
+        assert_eq!(of_v2(&place.path().join("gone")), None);
 
         let v1 = "nr_periods 30\nnr_throttled 20\nthrottled_time 1500000999\n";
         let limit = [("cpu.cfs_quota_us", "20000\n"), ("cpu.cfs_period_us", "50000\n"), ("cpu.stat", v1)];
-        assert_eq!(of_v1(&directory("v1", &limit)), Some(read));
+        assert_eq!(of_v1(directory(&limit).path()), Some(read));
         let without = [("cpu.cfs_quota_us", "-1\n"), ("cpu.stat", v1)];
-        let unlimited_v1 = directory("v1-unlimited", &without);
-        assert_eq!(of_v1(&unlimited_v1), None);
-        for made in ["v1", "v1-unlimited", "v2", "v2-unlimited"] {
-            fs::remove_dir_all(directory(made, &[])).unwrap();
-        }
+        let unlimited_v1 = directory(&without);
+        assert_eq!(of_v1(unlimited_v1.path()), None);
     }
 
     #[test]
     fn the_ids_of_cgroups_are_the_inodes_of_their_directories() {
-        let place = directory("tree", &[]);
-        fs::create_dir_all(place.join("a.slice/b.scope")).unwrap();
-        let paths = Cgroups { unified: Some(place.clone()), cpu: None }.paths();
+        let place = directory(&[]);
+        fs::create_dir_all(place.path().join("a.slice/b.scope")).unwrap();
+        let paths = Cgroups { unified: Some(place.path().into()), cpu: None }.paths();
         for inner in ["/", "/a.slice", "/a.slice/b.scope"] {
-            let id = fs::metadata(place.join(inner.trim_start_matches('/'))).unwrap().ino();
+            let id = fs::metadata(place.path().join(inner.trim_start_matches('/'))).unwrap().ino();
             assert_eq!(paths.get(&id).map(|path| &**path), Some(inner));
         }
-        fs::remove_dir_all(place).unwrap();
     }
 }

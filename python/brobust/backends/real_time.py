@@ -1,0 +1,65 @@
+"""What the backends that measure in real time have in common: calibration, and the rows of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from brobust.contention import verdict
+from brobust.dataset import Measured, Rows, flow_columns
+from brobust.dataset.iperf3 import FlowResult
+from brobust.errors import RunFailed
+from brobust.scenario import Path, Run
+from brobust.units import Buffer
+
+MIN_CARRIED_SHARE = 0.95
+"""Of what a path can deliver: undisturbed Cubic that carries less says that the testbed is too slow for it."""
+
+
+def bandwidths(path: Path) -> list[int]:
+    """Return the bandwidths that a path has in the course of a run, bit/s."""
+    return [path.bandwidth, *(bandwidth for _, bandwidth in path.bandwidth_changes)]
+
+
+def calibration_buffer(bandwidth: int, rtt: int) -> int:
+    """Return a buffer (bytes) with which Cubic fills the path in any case: calibration is about the machine, not about
+    how a control copes with a small buffer."""
+    return max(64_000, Buffer(2, "bdp").bytes(bandwidth, rtt))
+
+
+def settled_mbps(flow: FlowResult) -> float:
+    """Return what a flow carried after its first second. Slow start depends on the path, not on the machine."""
+    steady = [rate for end, rate in flow.over_time if end > 1]
+    return sum(steady) / len(steady) if steady else 0.0
+
+
+def result(
+    run: Run,
+    common: dict[str, Any],
+    flows: Sequence[FlowResult],
+    samples: Rows,
+    offtimes: Rows,
+    of_each: Mapping[str, Any] | None = None,
+) -> Measured:
+    """Return the result of a run: `common` are the columns of all its flows, `of_each` what stands in place of a flow's
+    own."""
+    columns = flow_columns(run.scenario)
+    if len(flows) != len(columns):
+        raise RunFailed(f"iperf3 reported {len(flows)} flows instead of {len(columns)}")
+    undelivered = verdict.nothing_delivered(run.scenario, [flow.throughput_mbps for flow in flows])
+    if common["outcome"] == "ok" and undelivered is not None:
+        common = {**common, "outcome": "unfaithful", "reason": undelivered}
+    rows = [
+        {
+            **common, **of_flow, **(of_each or {}),
+            "throughput_mbps": flow.throughput_mbps, "retransmits": flow.retransmits,
+            "rtt_mean_ms": flow.rtt_mean_ms, "rtt_p99_ms": flow.rtt_p99_ms,
+        }
+        for of_flow, flow in zip(columns, flows, strict=True)
+    ]  # fmt: skip
+    over_time = [
+        {"run": run.id, "flow": number, "time_s": end, "throughput_mbps": rate}
+        for number, flow in enumerate(flows)
+        for end, rate in flow.over_time
+    ]
+    return Measured(rows, over_time, samples, offtimes)

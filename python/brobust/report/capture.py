@@ -1,0 +1,125 @@
+"""A run's packets as pcapng for Wireshark, each with a comment: its timeslice, and why it is late.
+
+Three kinds of blocks of draft-ietf-opsawg-pcapng are written, by hand: Python's packages for the format are bindings
+to C or no longer maintained.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from brobust import files
+from brobust.analysis import departures
+from brobust.dataset import OfRun
+from brobust.errors import BadInput
+
+NANOSECONDS = 0xA1B23C4D  # the magic number of a pcap with such times, as virtual time writes it
+_SECTION, _INTERFACE, _PACKET = 0x0A0D0D0A, 1, 6
+_COMMENT, _RESOLUTION, _APPLICATION = 1, 9, 4  # codes of options; 4 is for a section
+_LEAST_REPAID_MS = 0.001
+
+
+def write(run: OfRun, file: Path) -> dict[str, int]:
+    """Write the capture, and return the number of its `packets`, and of those with `comments`. Refuse a run without
+    packets."""
+    captured, table = run.pcap, run.packets
+    name = run.runs["run"][0]
+    if captured is None or table.is_empty():
+        raise BadInput(f"run {name} has no packets; `brobust run --packets` records them")
+    comments = _comments(run)
+    # Frames of connections that belong to no flow, and those after the run's end, are in the capture only.
+    known = zip((table["time_s"] * 1e9).round().cast(int), table["frame_bytes"], comments, strict=True)
+    expected = next(known, None)
+    packets = written = 0
+    with files.replaced(file) as out:
+        _block(
+            out,
+            _SECTION,
+            struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1),
+            {_COMMENT: f"run {name}", _APPLICATION: "brobust"},
+        )
+        _block(out, _INTERFACE, struct.pack("<HHI", 1, 0, 0), {_RESOLUTION: b"\x09"})
+        for at_ns, length, frame in _frames(captured, name):
+            comment = None
+            if expected is not None and expected[:2] == (at_ns, length):
+                comment, expected = expected[2], next(known, None)
+            body = struct.pack("<5I", 0, at_ns >> 32, at_ns & 0xFFFFFFFF, len(frame), length) + _padded(frame)
+            _block(out, _PACKET, body, {_COMMENT: comment} if comment else {})
+            packets, written = packets + 1, written + bool(comment)
+        if expected is not None:
+            raise BadInput(f"run {name}: its capture and its table of packets differ; measure it again")
+    return {"packets": packets, "comments": written}
+
+
+def _frames(captured: bytes, run: str) -> Iterator[tuple[int, int, bytes]]:
+    """Yield of each frame when it was sent, ns after the run's start, its length, and what was kept of it."""
+    at = 24
+    if len(captured) < at or struct.unpack_from("<I", captured)[0] != NANOSECONDS:
+        raise BadInput(f"run {run}: its capture is damaged; measure it again")
+    while at + 16 <= len(captured):
+        seconds, ns, kept, length = struct.unpack_from("<4I", captured, at)
+        yield seconds * 10**9 + ns, length, captured[at + 16 : at + 16 + kept]
+        at += 16 + kept
+    if at != len(captured):
+        raise BadInput(f"run {run}: its capture is damaged; measure it again")
+
+
+def _block(out: BinaryIO, kind: int, body: bytes, options: dict[int, str | bytes]) -> None:
+    encoded = b"".join(
+        struct.pack("<HH", code, len(value)) + _padded(value)
+        for code, text in options.items()
+        for value in (text.encode() if isinstance(text, str) else text,)
+    )
+    end = b"\0\0\0\0" if options else b""
+    length = struct.pack("<I", 12 + len(body) + len(encoded) + len(end))
+    out.write(struct.pack("<I", kind) + length + body + encoded + end + length)
+
+
+def _padded(value: bytes) -> bytes:
+    return value + bytes(-len(value) % 4)
+
+
+def _comments(run: OfRun) -> list[str | None]:
+    """Return for each row of the table packets what is worth saying of it."""
+    found = {row["number"]: row for row in departures.of_packets(run).iter_rows(named=True)}
+    columns = run.packets.select("time_s", "dropped", "queue_bytes")
+    buffers = dict(run.runs.select("flow", "buffer_bytes").iter_rows())
+    said = []
+    for number, ((time_s, dropped, queued), flow) in enumerate(
+        zip(columns.iter_rows(), run.packets["flow"], strict=True)
+    ):
+        parts = list(_said(time_s, found[number])) if number in found else []
+        if dropped:
+            had = "" if queued is None else f"; {queued} bytes were queued, and the buffer has {buffers.get(flow)}"
+            parts.append(f"does not arrive: lost, or dropped at the bottleneck{had}")
+        said.append(". ".join(parts) or None)
+    return said
+
+
+def _said(time_s: float, of: dict[str, Any]) -> Iterator[str]:
+    """Yield a sentence, without its full stop, for each thing that is known of a departure."""
+    if of["first_sent_s"] is not None:
+        ago = (time_s - of["first_sent_s"]) * 1e3
+        yield f"retransmission: first sent {ago:.2f} ms before, at {of['first_sent_s']:.6f} s"
+    if of["slice"] is None:
+        return
+    into = (time_s - of["slice_begin_s"]) * 1e3
+    yield f"timeslice {of['slice']}: {of['slice_begin_s']:.6f} to {of['slice_end_s']:.6f} s, {into:.2f} ms into it"
+    if of["off_begin_s"] is not None:
+        away = f"the CPU was away from {of['off_begin_s']:.6f} to {of['slice_begin_s']:.6f} s"
+        if of["due_s"] is None:
+            yield f"first after an off-time: {away}"
+        else:
+            yield f"{of['lag_ms']:.2f} ms late: due at {of['due_s']:.6f} s, but {away}"
+    if of["acted"]:
+        paced, estimate = of["pacing_rate_mbps"], of["bandwidth_estimate_mbps"]
+        rates = "" if estimate is None else f": paced at {paced:.1f} Mbit/s, bandwidth estimate {estimate:.1f}"
+        yield f"the repair acted in this timeslice{rates}"
+    if of["repaid_ms"] is not None and of["repaid_ms"] >= _LEAST_REPAID_MS:
+        yield (
+            f"repays {of['repaid_ms']:.2f} of {of['lag_ms']:.2f} ms of lag: {of['gap_ms']:.2f} ms after the packets "
+            f"before it, where its pacing rate has {of['paced_gap_ms']:.2f}"
+        )
