@@ -29,6 +29,7 @@ MACHINE = {
     "cgroups": NUMBER, "steal_share": NUMBER, "load": NUMBER, "python": TEXT,
 }  # fmt: skip
 VALIDATION = {
+    "backend": TEXT, "host": (list,),
     "bandwidth_mbps": NUMBER, "rtt_ms": NUMBER, "buffer_bytes": NUMBER, "driver": TEXT, "duration_s": NUMBER,
     "accelerator": TEXT, "qemu": TEXT, "iperf3": TEXT, "kernel": TEXT, "what_if": TEXT, "runs": NUMBER,
     "runs_unfaithful": NUMBER, "runs_failed": NUMBER, "cells": NUMBER, "median_abs_ln_ratio": NUMBER,
@@ -40,12 +41,15 @@ CELL = {
     "vm_throughput_mbps": NUMBER, "vm_retransmits": NUMBER, "vm_rtt_mean_ms": NUMBER,
     "virtual_throughput_mbps": NUMBER, "virtual_retransmits": NUMBER, "virtual_rtt_mean_ms": NUMBER,
 }  # fmt: skip
+CELL |= {name.replace("vm_", "lab_"): kind for name, kind in CELL.items() if name.startswith("vm_")}
+HOST = {"part": TEXT, "cpu": TEXT, "cpus": NUMBER, "kernel": TEXT}
 NEEDED = {
     "machine": ("cpu", "architecture", "cpus", "kernel", "virtualization", "container"),
     "validation": (
-        "accelerator", "kernel", "runs", "cells", "median_abs_ln_ratio", "p90_abs_ln_ratio",
+        "kernel", "runs", "cells", "median_abs_ln_ratio", "p90_abs_ln_ratio",
         "settled_median_abs_ln_ratio", "settled_p90_abs_ln_ratio", "load_before",
     ),
+    "validation.host": tuple(HOST),
 }  # fmt: skip
 NAMES_SOMEBODY = re.compile(
     r"\d+\.\d+\.\d+\.\d+|(?:[0-9a-f]{1,4}:){2,}|(?:^|\s)[/~]\w|\S@\S|[|<>\[\]`]", re.IGNORECASE
@@ -68,9 +72,14 @@ def problems(report: dict[str, Any]) -> Iterator[str]:
     yield from _of_table("machine", report.get("machine"), MACHINE)
     if "validation" in report:
         yield from _of_table("validation", report["validation"], VALIDATION)
-        cells = report["validation"].get("cell") if isinstance(report["validation"], dict) else None
-        for cell in cells if isinstance(cells, list) else ():
-            yield from _of_table("validation.cell", cell, CELL)
+        given = report["validation"] if isinstance(report["validation"], dict) else {}
+        lists = {name: one if isinstance(one := given.get(name), list) else [] for name in ("cell", "host")}
+        for name, known in (("cell", CELL), ("host", HOST)):
+            for one in lists[name]:
+                yield from _of_table(f"validation.{name}", one, known)
+        senders = [one for one in lists["host"] if isinstance(one, dict) and one.get("part") == "sender"]
+        if given and "accelerator" not in given and not senders:
+            yield "validation has neither the accelerator of VMs nor the sender of a lab"
     if "checks" in report:
         found = report["checks"]
         known = dict.fromkeys(found, TEXT) if isinstance(found, dict) else {}
@@ -98,7 +107,8 @@ def _of_table(name: str, table: Any, known: dict[str, tuple[type, ...]]) -> Iter
 
 def name_of(report: dict[str, Any]) -> str:
     """Return the file name of a report: its date, its CPU and how it measured."""
-    how = report["validation"]["accelerator"] if "validation" in report else "doctor"
+    measured = report.get("validation")
+    how = "doctor" if measured is None else measured.get("accelerator", "lab")
     cpu = re.sub(r"[^a-z0-9]+", "-", f"{report['machine']['cpu']} {how}".lower()).strip("-")
     return f"{report['date']}-{cpu[:60]}"
 

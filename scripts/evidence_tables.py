@@ -383,11 +383,18 @@ def _machine(report: dict[str, Any]) -> list[str]:
 def _validated(report: dict[str, Any]) -> list[str]:
     found = report["validation"]
     settled = (f"{found[f'settled_{name}_abs_ln_ratio']:.3f}" for name in ("median", "p90"))
+    how = f"{found['accelerator']}, {found['kernel']}" if "accelerator" in found else _of_lab(found["host"])
     return [
-        f"{found['accelerator']}, {found['kernel']}", f"{found['cells']} x {found['runs'] // found['cells']}",
+        how, f"{found['cells']} x {found['runs'] // found['cells']}",
         f"{found['median_abs_ln_ratio']:.3f}", f"{found['p90_abs_ln_ratio']:.3f}", ", ".join(settled),
         f"{found['load_before']:g}",
     ]  # fmt: skip
+
+
+def _of_lab(hosts: list[dict[str, Any]]) -> str:
+    """Return in words what the sender of backend lab was: the machine of the row has made the runs in virtual time."""
+    sender = next(one for one in hosts if one["part"] == "sender")
+    return f"lab, a sender with {sender['cpus']} CPUs of {sender['cpu']}, {sender['kernel']}"
 
 
 def _checked(report: dict[str, Any]) -> list[str]:

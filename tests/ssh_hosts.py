@@ -52,12 +52,23 @@ class Host:
         own = ("sh -c", "sleep 1000", "ps -eo", SSHD, "sshd:")
         return [line for line in shown if not line.strip().startswith(own) and "<defunct>" not in line]
 
-    def cut(self) -> None:
-        """Kill every connection of ssh, but not what listens."""
-        for line in self.run("ps", "-eo", "pid,args", "--no-headers").splitlines():
-            pid, args = line.split(None, 1)
-            if args.startswith(("sshd: root", "sshd-session: root")):
-                self.run("kill", "-9", pid, check=False)
+    def reboot(self) -> None:
+        """Do to the host what a power cut and the boot after it do: every process is gone at once, and so is what
+        the kernel and file systems in memory had; files on disks stay, and sshd comes back."""
+        self.run("sh", "-c", "kill -9 -1")  # all but the first process of its PID namespace
+        script = """
+        rm -rf /run/* /run/.[!.]* /dev/shm/* /dev/shm/.[!.]*; mkdir -p /run/sshd
+        sysctl -qw net.ipv4.tcp_no_metrics_save=0 net.ipv4.tcp_wmem='4096 16384 4194304'
+        for device in /sys/class/net/lab*; do
+          device=${device##*/}
+          tc qdisc del dev $device root 2>/dev/null
+          ethtool -K $device tso on gro on 2>/dev/null
+        done
+        """
+        self.run("sh", "-c", script, check=False)
+        sshd = f"{SSHD} -e -f {self.directory}/{self.name}.sshd -E {self.directory}/{self.name}.log"
+        self.run("sh", "-c", f"{sshd} </dev/null >/dev/null 2>&1")
+        _wait_listening(self)
 
 
 @dataclass

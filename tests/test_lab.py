@@ -3,25 +3,31 @@ whatever is killed or cut."""
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import add_report
+import polars as pl
 import psutil
 import pytest
 
 import ssh_hosts
-from brobust import backends
+from brobust.backends import lab as lab_backend
 from brobust.dataset import Dataset
 from brobust.errors import MissingSupport
 from brobust.lab import hosts as hosts_file
 from brobust.lab import places
 from brobust.lab.ssh import Connection
-from brobust.scenario import Run, Scenario
-from conftest import BROBUST, refused
+from brobust.scenario import Scenario
+from conftest import BROBUST, json_lines, refused
 from ssh_hosts import Lab
 
 pytestmark = [
@@ -71,7 +77,7 @@ def wait_for_traffic(series: subprocess.Popen[str], receiver: str = "192.168.2.1
     assert series.poll() is None, series.communicate()
 
 
-def test_a_series_over_three_hosts_whose_cable_is_cut_is_completed_by_resume(
+def test_a_series_over_three_hosts_whose_cable_is_cut_and_one_of_which_reboots_is_completed_by_resume(
     lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, path = tmp_path / "data", lab.hosts["path"]
@@ -91,8 +97,21 @@ def test_a_series_over_three_hosts_whose_cable_is_cut_is_completed_by_resume(
     assert soon(lambda: lab.traces() == []), lab.traces()
 
     path.run("ip", "link", "set", "ssh0", "up")
-    resumed = subprocess.run([BROBUST, "run", "--resume", "--out", out], capture_output=True, text=True, check=False)
+    resume = [str(BROBUST), "run", "--resume", "--out", str(out)]
+    with subprocess.Popen(resume, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as series:
+        wait_for_traffic(series)
+        lab.hosts["sender"].reboot()
+        _, said = series.communicate()
+    assert series.returncode == 1 and "sender (sender) no longer answered; 1 of 2 runs are in" in said, said
+    assert soon(lambda: lab.traces() == []), lab.traces()
+
+    # A copy of our program, on a disk, that was never started; and one that may be about to.
+    left, begun_now = (Path(tempfile.mkdtemp(prefix=".brobust-lab.", dir="/tmp")) for _ in range(2))
+    os.utime(left, (0, 0))
+    resumed = subprocess.run(resume, capture_output=True, text=True, check=False)
     assert resumed.returncode == 0, resumed.stderr
+    assert not left.exists()
+    begun_now.rmdir()
     assert lab.traces() == []
     rows = Dataset.open(out).runs().rows(named=True)
     assert {row["cc"]: row["outcome"] for row in rows} == {"cubic": "ok", "bbr": "ok"}
@@ -166,19 +185,38 @@ def test_what_the_hypervisor_took_away_is_what_the_run_says(lab: Lab, tmp_path: 
             shown = host.run("ps", "-eo", "pid,args", "--no-headers").splitlines()
             (pid,) = [line.split()[0] for line in shown if line.endswith("stands-for-a-vcpu")]
             file.write_text(f'{lab.file.read_text()}[hypervisor]\nssh = "path"\npid = {pid}\nthreads = "{pid}"\n')
-            scenario = {"flows": [{"cc": "cubic"}], "contention": {"share": "0.5"}, "duration": "2s"}
-            path = {"rtt": "0s", "buffer": "60kB"}
-            asked = Scenario.model_validate({**scenario, "backend": "lab", "hosts": str(file), "path": path})
-            with backends.opened("lab", lambda _: None) as backend:
-                backend.calibrate([asked])
-                (row,) = backend.measure(Run(asked, 0)).runs
+            out, report = tmp_path / "validate", tmp_path / "report.toml"
+            words = ("--cc", "cubic", "--share", "0.5", "--rtt", "0s", "--buffer", "60kB", "--duration", "3s")
+            asked = ("--backend", "lab", "--hosts", str(file), *words, "--repeat", "1")
+            command = [BROBUST, "validate", *asked, "--out", out, "--report", report, "--json"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
         finally:
             busy.kill()
+    assert done.returncode == 0, done.stderr
+    data = Dataset.open(out / "lab")
+    (row,) = data.runs().rows(named=True)
     # On a busy machine it may not get what it was given; then the run says so.
     assert (row["outcome"] == "ok") == (0.45 <= row["effective_share"] <= 0.55 and row["reason"] is None)
     assert 0 < row["effective_share"] < 0.9 and row["effective_timeslice_ms"] > 0 and row["timeslices"] > 10
     assert (row["driver"], row["when_idle"]) == ("deadline", "spin")
     assert lab.traces() == []
+
+    # Virtual time repeats what was recorded there, from the moment at which the traffic began.
+    off = data.offtimes().filter(kind="off", sender=1)
+    during = [(max(0.0, start), start + ms / 1e3) for start, ms in off.select("start_s", "duration_ms").iter_rows()]
+    off_s = sum(min(end, 3.0) - start for start, end in during if start < 3 and end > 0)
+    assert off_s / 3 == pytest.approx(1 - row["effective_share"], abs=0.15)
+    assert -5 < off["start_s"].min() < 0 and 3 < off["start_s"].max() < 12
+    (calibration,) = data.calibrations()
+    assert 0 < calibration["network_rtt_ms"] < 10
+    repeated = pl.read_parquet(out / "virtual.parquet").row(0, named=True)
+    assert repeated["replay"] == f"{out / 'lab'}#{row['run']}"
+    assert repeated["rtt_ms"] == pytest.approx(max(calibration["network_rtt_ms"], 0.2))
+    cell, _ = json_lines(done.stdout)
+    # Nothing holds up what stands for a vCPU's host: only the model could be off by such a factor.
+    assert 0.5 < cell["ratio"] < 2 and cell["lab_throughput_mbps"] == row["throughput_mbps"]
+    assert list(add_report.problems(tomllib.loads(report.read_text()))) == []
+    assert not re.search("lab.toml|198[.]18|192[.]168", report.read_text())
 
 
 Connections = Mapping[tuple[str, bool], Connection]
@@ -215,6 +253,16 @@ IPERF3 = str(Path(shutil.which("iperf3") or "").resolve())
         (
             "path", "sysctl -qw net.ipv4.ip_forward=0", "sysctl -qw net.ipv4.ip_forward=1",
             "path: path (path) does not forward packets; `sysctl -w net.ipv4.ip_forward=1` there",
+        ),
+        (
+            "path", f"echo jiffies >/run/clock; mount --bind /run/clock {places.CLOCKSOURCE}",
+            f"umount {places.CLOCKSOURCE}",
+            "path: path (path) counts time in ticks (clocksource jiffies), so its packets could not be paced; boot",
+        ),
+        (
+            "sender", "echo '.hres_active: 0' >/run/timers; mount --bind /run/timers /proc/timer_list",
+            "umount /proc/timer_list",
+            "sender: sender (sender) has no high-resolution timers, so its packets could not be paced; boot it without",
         ),
         (
             "sender", f"mount --bind /dev/null {IPERF3}", f"umount {IPERF3}",
@@ -278,12 +326,37 @@ def test_other_traffic_on_the_path_is_refused(lab: Lab, connections: Connections
         try:
             assert soon(lambda: int(counter.read_text().split("lab0:")[1].split()[8]) > 1_000_000)
             found = places.found(hosts_file.read(str(lab.file)), connections)
-            with pytest.raises(
-                MissingSupport, match=r"sender: lab0 of sender \(sender\) carries .*bit of other traffic"
-            ):
-                places.refuse_traffic(found, 20_000_000)
+            said: list[str] = []
+
+            def refused_now() -> bool:
+                try:
+                    places.refuse_traffic(found, 20_000_000)
+                except MissingSupport as refusal:
+                    said.append(str(refusal))
+                return said != []
+
+            # On a busy machine what sends may have no CPU for a second.
+            assert soon(refused_now, 20)
         finally:
             other.kill()
+    assert re.match(r"sender: lab0 of sender \(sender\) carries .*bit of other traffic", said[0])
+
+
+def test_what_the_sender_or_its_hypervisor_lacks_is_refused_before_anything_is_changed(
+    lab: Lab, connections: Connections
+) -> None:
+    file = lab.file.with_name("none.toml")
+    file.write_text(f'{lab.file.read_text()}[hypervisor]\nssh = "path"\nqemu = "no-such-vm"\n')
+    found = places.found(hosts_file.read(str(file)), connections)
+    asked = {"backend": "lab", "hosts": str(file), "contention": {"share": "0.5"}}
+    with pytest.raises(MissingSupport, match=r"^path \(path\): brobust contend: .*no-such-vm") as refusal:
+        lab_backend.check_on_hosts(found, [Scenario.model_validate({**asked, "flows": [{"cc": "cubic"}]})])
+    assert "\n" not in str(refusal.value)
+    with pytest.raises(
+        MissingSupport, match=r"^cc: the kernel of sender \(sender\) has neither nosuchcc nor the module"
+    ):
+        lab_backend.check_on_hosts(found, [Scenario.model_validate({**asked, "flows": [{"cc": "nosuchcc"}]})])
+    assert lab.hosts["sender"].run("cat", "/proc/sys/net/ipv4/tcp_no_metrics_save").strip() == "0"
 
 
 def test_a_path_without_netem_is_refused_where_it_is_needed(lab: Lab, connections: Connections) -> None:

@@ -52,6 +52,39 @@ def test_the_citation_is_of_this_version_and_in_its_format() -> None:
 
 
 @pytest.mark.parametrize(
+    ("site", "prefix", "expected"),
+    [
+        ("", "/usr", "file:///usr/share/doc/brobust-host/watch-service.md"),
+        ("", "/usr/local", "file:///usr/local/share/doc/brobust-host/watch-service.md"),
+        ("https://docs.example.org/b/", "/usr", "https://docs.example.org/b/watch-service.html"),
+    ],
+)
+def test_alerts_of_a_package_link_to_the_site_or_to_the_pages_that_it_brings(
+    tmp_path: Path, site: str, prefix: str, expected: str
+) -> None:
+    checkout, tree = tmp_path / "checkout", tmp_path / "tree"
+    for part in ("docs", "packaging/prometheus", "scripts/dist"):
+        shutil.copytree(ROOT / part, checkout / part, ignore=shutil.ignore_patterns("data", "*.png"))
+    shutil.copy(ROOT / "SECURITY.md", checkout)
+    given = re.sub(r'(?m)^documentation = ".*"$', f'documentation = "{site}"', (ROOT / "Cargo.toml").read_text())
+    (checkout / "Cargo.toml").write_text(given)
+    script = 'set -euo pipefail; . scripts/dist/tree.sh; install_rules "$@"'
+    subprocess.run(["bash", "-c", script, "bash", tree, prefix], cwd=checkout, check=True)
+    for name in ("brobust-rules.yaml", "brobust-rules-test.yaml"):
+        text = (tree / "share/brobust/prometheus" / name).read_text()
+        links = re.findall(r"runbook_url: (\S+)#\w+$", text, re.MULTILINE)
+        assert set(links) == {expected} and len(links) >= 6 and "invalid" not in text
+        # What docs/watch-service.md tells users to do finds every link, whatever it was.
+        (command,) = re.findall(r"sed -i '(s,.*)' ", (ROOT / "docs/watch-service.md").read_text())
+        moved = subprocess.run(["sed", command], input=text, capture_output=True, text=True, check=True).stdout
+        assert moved.count(" https://docs.example.org/brobust/watch-service.html#") == len(links)
+    pages = tree / "share/doc/brobust-host"
+    runbook = (pages / "watch-service.md").read_text().partition("\n## Runbook\n")[2]
+    linked = set(re.findall(r"\]\(([^)#]+)", runbook))
+    assert linked and linked <= {page.name for page in pages.iterdir()}
+
+
+@pytest.mark.parametrize(
     ("written", "shown"),
     [
         ("see [Install](docs/install.md)", "see Install (`brobust docs install`)"),

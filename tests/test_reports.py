@@ -41,11 +41,11 @@ def _runs(cc: str = "bbr", kernel: str = "debian-6.12", rate: float = 10.0) -> p
     )  # fmt: skip
 
 
-def _validation(**runs: Any) -> dict[str, Any]:
+def _validation(hosts: dict[str, dict[str, Any]] | None = None, **runs: Any) -> dict[str, Any]:
     both = _runs(**runs)
-    cells = agreement.compare(both, _runs(**{**runs, "rate": 12.0}))
+    cells = agreement.compare(both, _runs(**{**runs, "rate": 12.0}), "vm" if hosts is None else "lab")
     found = agreement.agreement(cells)
-    return {**drawing.for_report(cells, found, found, both, "none"), "load_before": 0.5}
+    return {**drawing.for_report(cells, found, found, both, "none", hosts), "load_before": 0.5}
 
 
 @pytest.fixture
@@ -115,6 +115,25 @@ def test_a_report_that_is_added_is_a_row_of_the_page_once(copied: Path, report: 
     [row] = [line for line in page.splitlines() if "A Processor, model 3" in line]
     assert "| tcg, debian-6.12 | 2 x 1 | 0.182 | 0.182 | 0.182, 0.182 | 0.5 |" in row
     assert list(evidence.problems()) == []
+
+
+def test_a_report_of_a_lab_is_a_row_with_its_sender_and_names_no_host(copied: Path, tmp_path: Path) -> None:
+    sender = {
+        "ssh": "alice@web-1", "host": "web-1", "device": "eth7", "cpu": "A Sender", "cpus": 7,
+        "kernel_release": "6.1.0-alice-amd64",
+    }  # fmt: skip
+    sent = tmp_path / "sent.toml"
+    hosts = {"sender": sender, "path": {**sender, "cpu": "A Router"}}
+    machine.write(sent, validation={**_validation(hosts), "accelerator": None})
+    assert not re.search("alice|web-1|eth7", sent.read_text())
+    add_report.main([str(sent)])
+    assert "| lab, a sender with 7 CPUs of A Sender, 6.1.0-amd64 | 2 x 1 |" in (copied / "docs/fidelity.md").read_text()
+    report = tomllib.loads(sent.read_text())
+    assert {cell["lab_throughput_mbps"] for cell in report["validation"]["cell"]} == {10.0}
+    del report["validation"]["host"][0]
+    assert list(add_report.problems(report)) == [
+        "validation has neither the accelerator of VMs nor the sender of a lab"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -95,9 +95,30 @@ def test_table_and_figure(tmp_path: Path) -> None:
         assert file.stat().st_size > 1000
 
 
+def test_a_run_on_hosts_is_repeated_with_their_networks_rtt_and_their_kernel_where_it_is_built(tmp_path: Path) -> None:
+    (tmp_path / "lab.toml").write_text(
+        '[sender]\nssh = "a"\naddress = "10.0.0.1"\n[receiver]\nssh = "b"\naddress = "10.0.0.2"\n'
+        '[hypervisor]\nssh = "c"\npid = 7\n'
+    )
+    file = str(tmp_path / "lab.toml")
+    recorded = Dataset.create(tmp_path / "lab", Grid.from_flags({**FIELDS, "backend": "lab", "hosts": file}), {})
+    for rtt_ms in (3.0, 0.4):
+        recorded.note_calibration({"file": file, "network_rtt_ms": rtt_ms, "hosts": {"sender": {"cpu": "X"}}})
+    assert validation.network_rtts(recorded) == {file: 400_000}
+    assert validation.hosts_of(recorded) == {"sender": {"cpu": "X"}}
+    run = recorded.grid().runs()[0]
+    repeat = validation.as_virtual(run, recorded, network_rtt=400_000, release="6.12.30-cloud-amd64")
+    assert (repeat["kernel"], repeat["path"]["rtt"], repeat["path"]["buffer"]) == ("virtual-6.12", "10.4ms", "100000B")
+    assert validation.as_virtual(run, recorded, release="2.6.32")["kernel"] == "virtual-6.12"
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
+        (["--duration", "5s,2s"], "duration: 2s is too short to compare what follows the first 2 s; give 3s or more"),
+        (["--backend", "virtual"], "--backend: 'virtual' is nothing to compare virtual time with; give vm or lab"),
+        (["--backend", "vm,lab"], "--backend: 'vm,lab' is nothing to compare"),
+        (["--backend", "lab"], "name them in a file, and give it with --hosts FILE"),
         (["--added-rtt", "5"], "--added-rtt: '5'"),
         (["--cpu-frequency", "fast"], "cpu.frequency: 'fast'"),
         (["--adaptive-rx", "yes"], "nic.adaptive_rx: 'yes'"),

@@ -57,6 +57,8 @@ try_program() { # PREFIX: runs the first commands of what is installed there; $f
 	[ -e "$root$prefix/share/bash-completion/completions/brobust" ] || fail "bash completes nothing"
 	[ -e "$root$prefix/share/brobust/brobust-watch.json" ] || fail "the dashboard is missing"
 	[ -e "$root$prefix/share/brobust/prometheus/brobust-rules.yaml" ] || fail "the rules are missing"
+	page=$(sed -n 's|.*runbook_url: file://\(.*\)#.*|\1|p' "$root$prefix/share/brobust/prometheus/brobust-rules.yaml" | sort -u)
+	[ -z "$page" ] || [ -s "$root$page" ] || fail "alerts link to $page, which is missing"
 	# No systemd runs in a minimal system, so this host's looks at the unit: no mistake in it, and not much exposed.
 	sed "s|ExecStart=|&$root|" "$root$prefix/lib/systemd/system/brobust-watch.service" >"$work/brobust-watch.service"
 	systemd-analyze verify "$work/brobust-watch.service" >"$work/said" 2>&1 || fail "the unit: $(cat "$work/said")"

@@ -21,12 +21,30 @@ stage_tree() { # ARCHITECTURE TREE PREFIX DIRECTORY_OF_ZSH: fills TREE, which be
 	sed "s|/usr/bin/|$prefix/bin/|" packaging/brobust-watch.service >"$under/lib/systemd/system/brobust-watch.service"
 	install -D -m 644 packaging/brobust-watch.json "$under/share/brobust/brobust-watch.json"
 	install -D -m 644 -t "$under/share/brobust/kubernetes" packaging/kubernetes/*.yaml
-	install -D -m 644 -t "$under/share/brobust/prometheus" packaging/prometheus/*.yaml
+	install_rules "$under" "$prefix"
 	install -D -m 644 CHANGELOG.md "$under/share/doc/brobust-host/changelog"
 	gzip -9n "$under/share/doc/brobust-host/changelog"
 	python3 scripts/dist/components.py notices --architecture "$architecture" brobust-command >"$trees/notices"
 	install -m 644 "$trees/notices" "$under/share/doc/brobust-host/third-party-notices"
 	gzip -9n "$under/share/doc/brobust-host/third-party-notices"
+}
+
+# The runbook of the alerts, and the pages to which it leads.
+runbook_pages=(docs/watch-service.md docs/for-senders.md SECURITY.md)
+
+# The links of alerts lead to the site, if a release has one, or to the page that is installed.
+install_rules() { # TREE PREFIX
+	local doc=share/doc/brobust-host site runbook page file
+	site=$(sed -n '/^\[workspace.metadata.release\]/,/^$/s/^documentation = "\(.*\)"$/\1/p' Cargo.toml)
+	runbook=${site:+${site%/}/watch-service.html}
+	runbook=${runbook:-file://$2/$doc/watch-service.md}
+	mkdir -p "$1/$doc" "$1/share/brobust/prometheus"
+	for page in "${runbook_pages[@]}"; do
+		sed 's|](\.\./SECURITY\.md)|](SECURITY.md)|g' "$page" >"$1/$doc/${page##*/}"
+	done
+	for file in packaging/prometheus/*.yaml; do
+		sed "s|https://brobust\.invalid/watch-service\.html|$runbook|" "$file" >"$1/share/brobust/prometheus/${file##*/}"
+	done
 }
 
 date_tree() { # ROOT: the time of every file is that of the commit

@@ -3,7 +3,8 @@
  *
  * One process answers one request of each connection after the other. Words: late (it listens after 3 s), never
  * (it does not listen), dies (it ends before it listens), error (it answers 503), silent (it does not answer),
- * mixed (it sends by write, sendfile, MSG_ZEROCOPY and io_uring in turn, and listens with SO_REUSEPORT).
+ * once (it closes each connection after a page), mixed (it sends by write, sendfile, MSG_ZEROCOPY and io_uring in
+ * turn, and listens with SO_REUSEPORT).
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -89,8 +90,9 @@ static int answer(int client, long bytes)
 {
 	static char request[4096], page[65536], control[256];
 	struct msghdr copied = {.msg_control = control, .msg_controllen = sizeof(control)};
-	int size = snprintf(page, sizeof(page), "HTTP/1.1 %s\r\nContent-Length: %ld\r\n\r\n",
-			    is("error") ? "503 Busy" : "200 OK", bytes);
+	int size = snprintf(page, sizeof(page), "HTTP/1.1 %s\r\n%sContent-Length: %ld\r\n\r\n",
+			    is("error") ? "503 Busy" : "200 OK",
+			    is("once") ? "Connection: close\r\n" : "", bytes);
 	ssize_t done = recv(client, request, sizeof(request), MSG_DONTWAIT);
 
 	if (done < 0 && recvmsg(client, &copied, MSG_ERRQUEUE | MSG_DONTWAIT) >= 0)
@@ -107,7 +109,7 @@ static int answer(int client, long bytes)
 		if (done <= 0)
 			return -1;
 	}
-	return 0;
+	return is("once") ? -1 : 0;
 }
 
 int main(int count, char **argv)

@@ -1,4 +1,4 @@
-"""How far virtual time and real VMs agree, from runs of the same cells on both."""
+"""How far virtual time and real time (VMs, or the hosts of lab) agree, from runs of the same cells on both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTLED_AFTER_S = 2
 
 @dataclass(frozen=True)
 class Agreement:
-    """|ln(virtual / vm)| of the cells' median throughputs: its median and its 90th percentile over the cells."""
+    """|ln(virtual / real)| of the cells' median throughputs: its median and its 90th percentile over the cells."""
 
     cells: int
     median: float
@@ -43,23 +43,24 @@ def settled(throughput: pl.DataFrame, run: str) -> pl.DataFrame:
     )
 
 
-def compare(vm: pl.DataFrame, virtual: pl.DataFrame) -> pl.DataFrame:
+def compare(real: pl.DataFrame, virtual: pl.DataFrame, backend: str = "vm") -> pl.DataFrame:
     """Return one row per cell: medians over its runs on both backends, and the ratios of the throughputs.
 
-    Both arguments have a row per run and flow, with the columns of CELL and COMPARED; in both, `run` is the VM's.
+    Both tables have a row per run and flow, with the columns of CELL and COMPARED; in both, `run` is that in real time.
+    `backend` is the name of that in real time, with which its columns begin: vm_throughput_mbps.
     """
-    cells = vm.filter(pl.col("outcome") != "failed").select("run", "flow", *CELL, *COMPARED)
+    cells = real.filter(pl.col("outcome") != "failed").select("run", "flow", *CELL, *COMPARED)
     both = cells.join(virtual.select("run", "flow", *COMPARED), on=["run", "flow"], suffix="_virtual")
     if both.is_empty():
-        raise RunFailed("no run of the VMs was measured, so there is nothing to compare")
-    medians = [pl.col(name).median().alias(f"vm_{name}") for name in COMPARED]
+        raise RunFailed(f"no run on {backend} was measured, so there is nothing to compare")
+    medians = [pl.col(name).median().alias(f"{backend}_{name}") for name in COMPARED]
     medians += [pl.col(f"{name}_virtual").median().alias(f"virtual_{name}") for name in COMPARED]
     return (
         both.group_by(CELL)
         .agg(pl.len().alias("n"), *medians)
         .with_columns(
-            (pl.col("virtual_throughput_mbps") / pl.col("vm_throughput_mbps")).alias("ratio"),
-            (pl.col("virtual_settled_mbps") / pl.col("vm_settled_mbps")).alias("settled_ratio"),
+            (pl.col("virtual_throughput_mbps") / pl.col(f"{backend}_throughput_mbps")).alias("ratio"),
+            (pl.col("virtual_settled_mbps") / pl.col(f"{backend}_settled_mbps")).alias("settled_ratio"),
         )
         .sort("kernel", "timeslice_ms", "cc", "share", descending=[False, False, False, True], nulls_last=False)
     )

@@ -6,7 +6,10 @@ and the next run begins with hosts as they were found.
 
 from __future__ import annotations
 
+import base64
 import json
+import re
+import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +24,7 @@ from brobust import units
 from brobust.backends import real_time
 from brobust.backends.base import Announce
 from brobust.cc import names as cc_names
-from brobust.dataset import Measured, scenario_columns
+from brobust.dataset import Measured, iperf3, scenario_columns
 from brobust.errors import BadInput, HostLost, MissingSupport, RunFailed
 from brobust.lab import hosts as hosts_file
 from brobust.lab import places, ssh
@@ -30,6 +33,7 @@ from brobust.lab.places import Lab
 from brobust.lab.ssh import Connection
 from brobust.scenario import TSO_RTT_LOG, Contention, Flows, Path, Run, Scenario
 from brobust.testbed import path, samples, traffic
+from brobust.testbed.agent import Agent
 from brobust.units import show_rate, show_time
 
 CUBIC_SECONDS = 2
@@ -121,8 +125,8 @@ class LabBackend:
         try:
             lab = places.found(hosts, self._connections)
             places.refuse_traffic(lab, min(min(real_time.bandwidths(s.path)) for s in of_file))
+            check_on_hosts(lab, of_file)
             places.prepare(lab, of_file)
-            _check_contention(lab, of_file)
         except RunFailed as failure:
             if not any(one.is_lost for one in self._connections.values()):
                 raise MissingSupport(str(failure)) from None
@@ -155,9 +159,7 @@ class LabBackend:
             tries += 1
             path.configure(lab.path.agent, measured_path, None, lab.devices, delays=False)
             before = _sent_bytes(lab)
-            agents = lab.sender.agent, lab.receiver.agent
-            address = lab.hosts.receiver.address
-            flow = traffic.run(*agents, (Flows(cc="cubic"),), CUBIC_SECONDS, address=address)[0]
+            flow, network_rtt_ms = _undisturbed_cubic(lab)
             forwarded = (_sent_bytes(lab) - before) * 8 / 1e6 / CUBIC_SECONDS
             if forwarded < MIN_FORWARDED_SHARE * flow.throughput_mbps:
                 raise MissingSupport(
@@ -171,6 +173,7 @@ class LabBackend:
                     "ssh": place.connection.machine.ssh, "device": place.device, **ssh.facts(place.agent)
                 } for place in lab.places
             },
+            "file": self._file, "network_rtt_ms": network_rtt_ms,
             "bandwidth_mbps": bandwidth / 1e6, "buffer_bytes": buffer, "ceiling_mbps": round(ceiling, 3),
             "cubic_mbps": round(best, 3), "cubic_tries": tries,
             "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -191,11 +194,13 @@ class LabBackend:
         sampler = samples.Sampler(lab.sender.agent, s)
         agents, seconds = (lab.sender.agent, lab.receiver.agent), s.duration / 1e9
 
-        def begin() -> None:
-            if changes:
-                lab.path.agent.spawn("bash", "-c", changes)
-
         with self._contended(lab, s.contention) as contended:
+
+            def begin() -> None:
+                contended.traffic_began = time.monotonic()
+                if changes:
+                    lab.path.agent.spawn("bash", "-c", changes)
+
             before = _cpu_times(lab)
             with sampler:
                 flows = traffic.run(*agents, s.flows, seconds, begin, lab.hosts.receiver.address)
@@ -212,7 +217,7 @@ class LabBackend:
             **(contended.columns() if s.contention.active else _undisturbed(steal, lab.hosts.sender.max_steal)),
         }
         of_each = {"when_idle": "spin" if s.contention.active else None}
-        return real_time.result(run, common, flows, sampler.rows(run.id, flows), [], of_each)
+        return real_time.result(run, common, flows, sampler.rows(run.id, flows), contended.offtimes(run.id), of_each)
 
     @contextmanager
     def _contended(self, lab: Lab, requested: Contention) -> Iterator[Contended]:
@@ -225,15 +230,19 @@ class LabBackend:
         agent = lab.hypervisor.agent
         # A vCPU that sleeps hides part of what is taken from it.
         spinning = lab.sender.agent.spawn("brobust-guest", "spin")
-        words = [*lab.hosts.hypervisor.which, *_of_contend(requested), "--json"]
+        recording = f"{_recordings(lab, agent)}/run.parquet"
+        words = [*lab.hosts.hypervisor.which, *_of_contend(requested), "--json", "--out", recording]
         holding = agent.spawn(lab.hypervisor.program, "contend", *words)
         agent.run("sleep", f"{CONTEND_SECONDS:g}")
         yield contended
         agent.kill(holding)
+        contended.ended = time.monotonic()
         ended = agent.wait(holding, 30)
         # Not waited for: at idle priority it ends when nobody else wants the CPU.
         lab.sender.agent.kill(spinning)
         contended.read(lab.hypervisor.name, ended.stdout, ended.stderr)
+        contended.recording = agent.run("base64", recording)
+        agent.run("rm", recording)
 
     def _ensure_loaded(self, lab: Lab, control: str) -> None:
         """See to it that the sender's kernel has a control, with these parameters."""
@@ -246,7 +255,7 @@ class LabBackend:
             else:
                 # By whatever undoes: our program is no file there.
                 lab.sender.connection.agent.record(
-                    f"{name} of {lab.sender.name}", "sh", "-c",
+                    f"{name} of {lab.sender.name}", "bash", "-c",
                     f"! grep -qw {name} /proc/sys/net/ipv4/tcp_available_congestion_control || "
                     f"exec /proc/$PPID/exe lab cc unload {name}",
                 )  # fmt: skip
@@ -254,12 +263,37 @@ class LabBackend:
             agent.run("brobust-guest", "cc", "load", name, *options, timeout=60)
         elif name not in _available(lab):
             lab.sender.connection.agent.record(
-                f"module tcp_{name} of {lab.sender.name}", "sh", "-c", f"modprobe -r tcp_{name} 2>/dev/null || :"
+                f"module tcp_{name} of {lab.sender.name}", "bash", "-c", f"modprobe -r tcp_{name} 2>/dev/null || :"
             )
             loaded = agent.try_run("modprobe", f"tcp_{name}")
             if loaded.status != 0 or name not in _available(lab):
                 raise RunFailed(f"cc: the kernel of {lab.sender.name} has no {name}; it has {_available(lab)}")
         self._controls[name] = control
+
+
+def check_on_hosts(lab: Lab, scenarios: Sequence[Scenario]) -> None:
+    """Refuse what the hosts lack for these scenarios, before anything of them is changed."""
+    _check_controls(lab, scenarios)
+    _check_contention(lab, scenarios)
+
+
+def _check_controls(lab: Lab, scenarios: Sequence[Scenario]) -> None:
+    """Refuse congestion controls that the sender's kernel neither has nor can load; load none yet."""
+    wanted = dict.fromkeys(cc_names.name_of(group.cc) for s in scenarios for group in s.flows)
+    available = _available(lab)
+    for name in wanted:
+        if name in available:
+            continue
+        if name in cc_names.OURS:
+            needed, script = "BPF type format, with which ours are loaded", "test -e /sys/kernel/btf/vmlinux"
+        else:
+            # Not every modprobe can try without loading: that of busybox cannot.
+            needed = f"module tcp_{name}"
+            script = f"modprobe -n -q tcp_{name} || grep -q '/tcp_{name}[.]ko' /lib/modules/$(uname -r)/modules.dep"
+        if lab.sender.agent.try_run("bash", "-c", script).status != 0:
+            raise MissingSupport(
+                f"cc: the kernel of {lab.sender.name} has neither {name} nor the {needed}; it has {' '.join(available)}"
+            )
 
 
 def _check_contention(lab: Lab, scenarios: Sequence[Scenario]) -> None:
@@ -279,6 +313,11 @@ class Contended:
 
     threads: Sequence[dict[str, Any]] = ()
     name: str = ""
+    recording: str = ""
+    """The Parquet file of `brobust contend --out`, in Base64."""
+    traffic_began: float = 0.0
+    ended: float = 0.0
+    """When the contention was ended, on the same clock as `traffic_began`, s."""
 
     def read(self, name: str, reported: str, said: str) -> None:
         """Read the last report of `brobust contend`; raise RunFailed with what it said if there is none."""
@@ -290,6 +329,34 @@ class Contended:
                 return
         last = (said.strip().splitlines() or ["it left no report"])[-1].removeprefix("brobust: ")
         raise RunFailed(f"{name}: brobust contend: {last}")
+
+    def offtimes(self, run: str) -> list[dict[str, Any]]:
+        """Return the off-times of each vCPU, for the offtimes table. The recording ends when the contention does, which
+        is known here, so no clock of two hosts is compared: starts are off by what a word to the hypervisor takes."""
+        if not self.recording:
+            return []
+        import polars as pl
+
+        try:
+            table = pl.read_parquet(base64.b64decode(self.recording)).select(
+                pl.col("thread").cast(pl.Int64), pl.col("kind").cast(pl.String),
+                pl.col("start_s", "duration_ms").cast(pl.Float64),
+            )  # fmt: skip
+        except (ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
+            raise RunFailed(f"{self.name}: brobust contend: its recording cannot be read") from None
+        if table.is_empty():
+            return []
+        whole_s = table.select((pl.col("start_s") + pl.col("duration_ms") / 1e3).max()).item()
+        shift_s = self.ended - whole_s - self.traffic_began
+        numbers = {thread: number for number, thread in enumerate(table["thread"].unique().sort())}
+        return [
+            {
+                "run": run, "sender": 1, "vcpu": numbers[thread], "kind": "off", "start_s": start_s + shift_s,
+                "duration_ms": duration_ms,
+            }
+            for thread, kind, start_s, duration_ms in table.sort("thread", "start_s").iter_rows()
+            if kind == "off"
+        ]  # fmt: skip
 
     def columns(self) -> dict[str, Any]:
         """Return columns of the run record: the means over the vCPUs, of which the worst decides the outcome."""
@@ -311,6 +378,16 @@ class Contended:
             "vcpu_shares": " ".join(f"{one['share']:.4f}" for one in self.threads),
             "lost_events": sum(one.get("lost_events") or 0 for one in self.threads),
         }
+
+
+def _recordings(lab: Lab, hypervisor: Agent) -> str:
+    """Return a directory on the hypervisor's host for what `brobust contend` records."""
+    if not lab.recordings:
+        directory = f"/run/.brobust-lab.{secrets.token_hex(8)}"
+        hypervisor.record(f"directory {directory}", "rm", "-rf", directory)
+        hypervisor.run("mkdir", "-m", "700", directory)
+        lab.recordings = directory
+    return lab.recordings
 
 
 def _undisturbed(steal: float, max_steal: float) -> dict[str, Any]:
@@ -340,6 +417,23 @@ def _of_contend(c: Contention) -> list[str]:
 def _available(lab: Lab) -> list[str]:
     """Return the controls that the sender's kernel has loaded or built in."""
     return lab.sender.agent.run("cat", "/proc/sys/net/ipv4/tcp_available_congestion_control").split()
+
+
+def _undisturbed_cubic(lab: Lab) -> tuple[iperf3.FlowResult, float | None]:
+    """Send Cubic for a while. Return what arrived, and the network's own RTT, ms, if the kernel tells it."""
+    address = lab.hosts.receiver.address
+    looking: list[int] = []
+
+    def look() -> None:
+        # In time for iperf3's first connection, which is there before there is a queue.
+        script = f"sleep 1; ss -Htin dst {address} dport = :{traffic.FIRST_PORT}"
+        looking.append(lab.sender.agent.spawn("bash", "-c", script))
+
+    agents = lab.sender.agent, lab.receiver.agent
+    flow = traffic.run(*agents, (Flows(cc="cubic"),), CUBIC_SECONDS, look, address)[0]
+    shown = lab.sender.agent.wait(looking[0], 10).stdout
+    rtts = [float(number) for number in re.findall(r"\bminrtt:([0-9.]+[0-9])", shown)]
+    return flow, min(rtts, default=None)
 
 
 def _sent_bytes(lab: Lab) -> int:

@@ -1,4 +1,4 @@
-"""The command `brobust validate`: how well virtual time agrees with real VMs."""
+"""The command `brobust validate`: how well virtual time agrees with real VMs, or your own hosts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from brobust import extras, files, units
 from brobust.cli import demo
 from brobust.cli.options import parsed, takes_fields
+from brobust.errors import BadInput
 
 if TYPE_CHECKING:
     import polars as pl
@@ -34,6 +35,8 @@ FIELDS = {**demo.FIELDS, "backend": "vm"}
     "repeat",
     "accelerator",
     "kernel",
+    "backend",
+    "hosts",
     grid=FIELDS,
 )
 def command(
@@ -59,9 +62,7 @@ def command(
     ] = "off",
     out: Annotated[
         Path,
-        typer.Option(
-            metavar="DIRECTORY", help="Directory for the results; an interrupted series of VMs in it is completed."
-        ),
+        typer.Option(metavar="DIRECTORY", help="Directory for the results; an interrupted series in it is completed."),
     ] = Path("validate"),
     report: Annotated[
         Path | None,
@@ -76,7 +77,8 @@ def command(
 ) -> None:
     """Measure the same cells in real time and in virtual time, and say how well they agree (about 5 minutes).
 
-    Each run in virtual time replays the off-times that the VM's vCPU had, so nothing is tuned to make them agree.
+    Each run in virtual time replays the off-times that the sender's vCPU had, so nothing is tuned to make them agree.
+    In real time measure VMs of this machine, or with --backend lab --hosts FILE your own hosts (docs/lab.md).
     """
     from brobust import backends
     from brobust.host import machine
@@ -86,8 +88,12 @@ def command(
     what_if = _what_if(added_rtt, cpu_frequency, adaptive_rx)
     if report:
         machine.check(report)
+    real = fields.get("backend", "vm")
+    if real not in ("vm", "lab"):
+        given = real if isinstance(real, str) else ",".join(real)
+        raise BadInput(f"--backend: {given!r} is nothing to compare virtual time with; give vm or lab")
     grid = Grid.from_flags(override(FIELDS, fields))
-    directory = out / "vm"
+    directory = out / real
     backends.check_written(grid.as_written)
     demo.check_directory(directory, grid)
     extras.require("brobust validate")
@@ -97,26 +103,32 @@ def command(
     from brobust.kernels import virtual as virtual_kernels
     from brobust.report import validation as drawing
     from brobust.report.console import Console
-    from brobust.series import runner
+    from brobust.series import runner, validation
 
+    if (shortest := min(scenario.duration for scenario in grid.scenarios)) <= agreement.SETTLED_AFTER_S * 10**9:
+        raise BadInput(
+            f"duration: {units.show_time(shortest)} is too short to compare what follows the first "
+            f"{agreement.SETTLED_AFTER_S} s; give 3s or more"
+        )
     backends.check(grid)
     is_uml = all(scenario.accelerator == "uml" for scenario in grid.scenarios)
     if not is_uml:  # there the same kernel runs on both, which is there
-        virtual_kernels.find()  # refuses a missing kernel before VMs run for minutes
+        virtual_kernels.find()  # refuses a missing kernel before anything is measured for minutes
     dataset = demo.continued(directory, grid) or Dataset.create(directory, grid, runner.host())
     errors = Console(stderr=True)
     load_before = machine.load()
     measure(grid, dataset, as_json=False)
     require(grid, dataset, MEASURED)
     with errors.status("repeating every run in virtual time"):
-        virtual, cells = _compared(dataset, what_if)
+        virtual, cells = _compared(dataset, what_if, real)
     files.write_table(out / "virtual.parquet", virtual)
     files.write(out / "validation.csv", cells.write_csv())
     aims = agreement.AIMS_WITH_UML if is_uml else agreement.AIMS
     whole, settled_part = (agreement.agreement(cells, ratio, aims) for ratio in ("ratio", "settled_ratio"))
-    figures = drawing.draw(cells, whole, out)
+    figures = drawing.draw(cells, whole, out, real)
     if report:
-        figures_of_report = drawing.for_report(cells, whole, settled_part, dataset.runs(), what_if.in_words())
+        hosts = validation.hosts_of(dataset)
+        figures_of_report = drawing.for_report(cells, whole, settled_part, dataset.runs(), what_if.in_words(), hosts)
         machine.write(report, validation={**figures_of_report, "load_before": load_before})
     if as_json:
         for cell in cells.iter_rows(named=True):
@@ -125,25 +137,26 @@ def command(
         overall |= {"settled_median_abs_ln_ratio": settled_part.median, "settled_p90_abs_ln_ratio": settled_part.p90}
         print(json.dumps(overall))
         return
-    Console().print(drawing.render(cells, whole, settled_part))
+    Console().print(drawing.render(cells, whole, settled_part, real))
     for figure in [*figures, *([report] if report else [])]:
         print(figure)
 
 
-def _compared(dataset: Dataset, what_if: WhatIf) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Repeat the VMs' runs in virtual time. Return the rows of these, and the cells with both backends' medians."""
+def _compared(dataset: Dataset, what_if: WhatIf, real: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Repeat the runs in virtual time. Return the rows of these, and the cells with the medians of both backends;
+    `real` is the one that has measured the dataset."""
     import polars as pl
 
     from brobust.analysis import agreement
     from brobust.series import validation
 
-    replayed, on_vm = [], []
+    replayed, in_real_time = [], []
     for name, result in validation.replay_in_virtual_time(dataset, what_if):
         settled = agreement.settled(result.throughput, name)
         replayed.append(result.runs.with_columns(run=pl.lit(name)).join(settled, on=["run", "flow"]))
-        on_vm.append(agreement.settled(dataset.throughput().filter(run=name), name))
+        in_real_time.append(agreement.settled(dataset.throughput().filter(run=name), name))
     virtual = pl.concat(replayed)
-    return virtual, agreement.compare(dataset.runs().join(pl.concat(on_vm), on=["run", "flow"]), virtual)
+    return virtual, agreement.compare(dataset.runs().join(pl.concat(in_real_time), on=["run", "flow"]), virtual, real)
 
 
 def _what_if(added_rtt: str, cpu_frequency: str | None, adaptive_rx: str) -> WhatIf:

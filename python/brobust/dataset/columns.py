@@ -80,7 +80,9 @@ RUNS: dict[str, Column] = {
         "number", "mean time that pacing waited after a TSO packet, ms; null on vm, and where nothing was paced"
     ),
     "cpu_busy_share": Column(
-        "number", "CPU time of the sender's work as a share of the run; null without a modelled CPU"
+        "number",
+        "CPU time of the sender's work as a share of the run; null without a modelled CPU and programs.*_byte_ns or "
+        "accept_time",
     ),
     "cross_transfers": Column("integer", "flows of the cross traffic that began; null where there was none, as below"),
     "cross_ended": Column("integer", "how many of them were through by the end of the run"),

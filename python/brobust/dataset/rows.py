@@ -15,6 +15,7 @@ from brobust.lazily import pl
 from brobust.scenario import Flows, Run, Scenario
 from brobust.scenario.description import DIVISORS, Field
 from brobust.scenario.fields import ROWS
+from brobust.scenario.tables import WORK
 
 
 @dataclass
@@ -46,6 +47,10 @@ def _bytes(table: Rows | None) -> int:
     return table.bytes if isinstance(table, Raw) else 0
 
 
+def _of_programs(key: str) -> Callable[[Scenario], Any]:
+    return lambda s: None if s.traffic == "brobust" else getattr(s.programs, key)
+
+
 # Fields whose columns say something else than the field's own value.
 _OF_A_RUN: dict[str, Callable[[Scenario], Any]] = {
     "path.buffer": lambda s: s.path.buffer_bytes,
@@ -57,7 +62,7 @@ _OF_A_RUN: dict[str, Callable[[Scenario], Any]] = {
     "cross_traffic.enters": lambda s: s.cross_traffic.enters if s.cross_traffic.load else None,
     "cross_traffic.max_size": lambda s: s.cross_traffic.max_size if s.cross_traffic.load else None,
     "flows.count": lambda s: sum(group.count for group in s.flows),
-    "programs.call_time": lambda s: None if s.traffic == "brobust" else s.programs.call_time,
+    **{f"programs.{key}": _of_programs(key) for key in ("call_time", *WORK)},
     "samples": lambda s: 0 if s.samples == "ack" else s.samples,
 }
 _OF_A_FLOW: dict[str, Callable[[Scenario, Flows], Any]] = {

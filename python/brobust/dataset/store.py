@@ -251,6 +251,15 @@ class Dataset:
         before = files.read(file, files.MAX_TEXT) if file.exists() else b""
         files.write(file, before + json.dumps(dict(calibration)).encode() + b"\n")
 
+    def calibrations(self) -> list[dict[str, Any]]:
+        """Return the lines of calibration.jsonl, in the order in which they were added."""
+        file = self.directory / "calibration.jsonl"
+        lines = files.read(file, files.MAX_TEXT).splitlines() if file.exists() else []
+        try:
+            return [dict(json.loads(line)) for line in lines]
+        except (ValueError, TypeError):
+            raise BadInput(f"{file}: is damaged: its lines are no JSON objects") from None
+
     def runs(self) -> pl.DataFrame:
         return self.table("runs")
 

@@ -23,9 +23,11 @@ from brobust.testbed.agent import Agent, Within
 from brobust.testbed.path import Devices
 from brobust.testbed.traffic import FIRST_PORT
 
-# The programs that each place needs, with the Debian package of each.
+# The programs that each place needs, with the Debian package of each. What undoes is a script for bash: a shell of
+# busybox may have a `tc` of its own, and prefer it.
 TOOLS = {"bash": "bash", "ip": "iproute2", "tc": "iproute2", "ss": "iproute2", "ethtool": "ethtool"}
 IPERF3 = {"iperf3": "iperf3"}
+CLOCKSOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 # The interface through which data enter a receiver that is the bottleneck, too.
 IFB = "ifb-brobust"
 LOOK_SECONDS = 1.0
@@ -77,9 +79,9 @@ class Place:
         if name not in self.held:
             if before.stdout.split() == value.split():
                 return True
-            self.agent.record(f"net/{name}", "sh", "-c", f"echo {shlex.quote(before.stdout.strip())} >{file}")
+            self.agent.record(f"net/{name}", "bash", "-c", f"echo {shlex.quote(before.stdout.strip())} >{file}")
         self.held[name] = value
-        self.agent.run("sh", "-c", f"echo {shlex.quote(value)} >{file}")
+        self.agent.run("bash", "-c", f"echo {shlex.quote(value)} >{file}")
         return True
 
     def switch(self, device: str, *features: str) -> None:
@@ -90,7 +92,7 @@ class Place:
         for short, long in (one.split("=") for one in features):
             if shown.get(long) == "on":
                 self.agent.record(
-                    f"{short} on {device}", "sh", "-c", _if_there(device, f"ethtool -K {device} {short} on")
+                    f"{short} on {device}", "bash", "-c", _if_there(device, f"ethtool -K {device} {short} on")
                 )
                 self.agent.run("ethtool", "-K", device, short, "off")
 
@@ -106,6 +108,8 @@ class Lab:
     """Where the qdiscs are: a host of its own, or the receiver."""
     devices: Devices
     hypervisor: Connection | None
+    recordings: str = ""
+    """A directory on the hypervisor's host for recordings, once there is one."""
 
     @property
     def places(self) -> list[Place]:
@@ -122,6 +126,7 @@ def found(hosts: Hosts, connections: Mapping[tuple[str, bool], Connection]) -> L
     sender, receiver = place("sender", hosts.sender), place("receiver", hosts.receiver)
     for end, needed in ((sender, TOOLS | IPERF3), (receiver, TOOLS | IPERF3)):
         _require(end, needed)
+    _require_clock(sender)
     sender.device = _device_of(sender, hosts.sender)
     receiver.device = _device_of(receiver, hosts.receiver)
     _require_route(sender, hosts.receiver.address)
@@ -132,6 +137,7 @@ def found(hosts: Hosts, connections: Mapping[tuple[str, bool], Connection]) -> L
     else:
         between = place("path", hosts.path)
         _require(between, TOOLS)
+        _require_clock(between)
         to_sender = hosts.path.to_sender or _way(between, hosts.sender.address)
         between.device = hosts.path.to_receiver or _way(between, hosts.receiver.address)
         devices = Devices(between.device, to_sender)
@@ -213,11 +219,13 @@ def needs_netem(scenario: Scenario) -> bool:
 def _redirect(place: Place, devices: Devices) -> None:
     """Let what enters the receiver wait at the egress of an interface of ours."""
     device, ifb = devices.delay, devices.bottleneck
-    place.agent.record(f"interface {ifb}", "sh", "-c", f"! ip link show dev {ifb} >/dev/null 2>&1 || ip link del {ifb}")
+    place.agent.record(
+        f"interface {ifb}", "bash", "-c", f"! ip link show dev {ifb} >/dev/null 2>&1 || ip link del {ifb}"
+    )
     place.agent.run("ip", "link", "add", "name", ifb, "type", "ifb")
     place.agent.run("ip", "link", "set", ifb, "txqueuelen", "1000", "up")
     remove = f"! tc qdisc show dev {device} ingress | grep -q . || tc qdisc del dev {device} ingress"
-    place.agent.record(f"ingress of {device}", "sh", "-c", _if_there(device, remove))
+    place.agent.record(f"ingress of {device}", "bash", "-c", _if_there(device, remove))
     place.agent.run("tc", "qdisc", "add", "dev", device, "handle", "ffff:", "ingress")
     redirect = f"action mirred egress redirect dev {ifb}"
     filters = ("protocol all prio 1 matchall", "protocol ip prio 1 u32 match u32 0 0")
@@ -238,7 +246,7 @@ def _own_qdisc(place: Place, device: str) -> None:
     """Have the root qdisc of an interface removed at the end; the kernel then puts its default there, as it was."""
     # Handle 0: is that of the default, which cannot be deleted.
     remove = f"tc qdisc show dev {device} root | grep -q ' 0: ' || tc qdisc del dev {device} root"
-    place.agent.record(f"qdisc of {device}", "sh", "-c", _if_there(device, remove))
+    place.agent.record(f"qdisc of {device}", "bash", "-c", _if_there(device, remove))
 
 
 def _if_there(device: str, command: str) -> str:
@@ -253,6 +261,22 @@ def _require(place: Place, tools: Mapping[str, str]) -> None:
         packages = " ".join(dict.fromkeys(tools[tool] for tool in missing))
         raise MissingSupport(
             f"{place.role}: {place.name} has no {', '.join(missing)}; install the package {packages} there"
+        )
+
+
+def _require_clock(place: Place) -> None:
+    """Refuse a host whose packets could leave at ticks only: pacing, tbf and netem need timers between them."""
+    shown = place.agent.run(
+        "sh", "-c", f"cat {CLOCKSOURCE}; grep -m1 hres_active /proc/timer_list 2>/dev/null || :"
+    ).split()  # fmt: skip
+    source = shown[0] if shown else "unknown"
+    if source == "jiffies" or shown[-1] == "0":
+        what = (
+            f"counts time in ticks (clocksource {source})" if source == "jiffies" else "has no high-resolution timers"
+        )
+        raise MissingSupport(
+            f"{place.role}: {place.name} {what}, so its packets could not be paced; boot it without `nohz=off`, "
+            f"`highres=off` and `clocksource=` ({CLOCKSOURCE.replace('current', 'available')} lists its clocks)"
         )
 
 

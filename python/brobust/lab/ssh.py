@@ -40,6 +40,9 @@ MAX_NOISE = 1 << 16  # bytes that a login may print before our script speaks
 _SCRIPT = """
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; export PATH; umask 077
 [ "$(uname -sm)" = "Linux x86_64" ] || { echo "brobust-no $(uname -sm): it needs Linux on x86-64"; exit 1; }
+# What a host that was switched off has kept of a copy that never ran: directories that nobody but us can have made.
+find /dev/shm /run /tmp "$HOME" -maxdepth 1 -type d -name '.brobust-lab.????????' -user "$(id -u)" -mmin +60 \
+  -exec rm -rf {} + 2>/dev/null
 for place in /dev/shm /run /tmp "$HOME"; do
   copy=$(mktemp -d "$place/.brobust-lab.XXXXXXXX" 2>/dev/null) || continue
   program=$copy/brobust-host

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,39 +12,49 @@ from rich.table import Table
 
 from brobust.analysis.agreement import SETTLED_AFTER_S, Agreement
 from brobust.cc import names as cc_names
+from brobust.host.machine import public_release
 
 
-def render(cells: pl.DataFrame, found: Agreement, settled: Agreement) -> Table:
+def render(cells: pl.DataFrame, found: Agreement, settled: Agreement, backend: str = "vm") -> Table:
+    """Return the cells as a table. `backend`: what measured in real time, vm or lab."""
     table = Table(
-        title="the same cells on vm and virtual: medians", title_style="bold", box=None, padding=(0, 1, 0, 0),
+        title=f"the same cells on {backend} and virtual: medians", title_style="bold", box=None, padding=(0, 1, 0, 0),
         pad_edge=False,
     )  # fmt: skip
-    for name in ("cc", "slice", "share", "n", "vm", "virtual", "ratio", "settled", "retrans", "RTT"):
+    for name in ("cc", "slice", "share", "n", backend, "virtual", "ratio", "settled", "retrans", "RTT"):
         table.add_column(name, justify="left" if name == "cc" else "right", no_wrap=True)
-    units = ["", "ms", "%", "", "Mbit/s", "Mbit/s", "", "", "vm/virt", "vm/virt ms"]
+    units = ["", "ms", "%", "", "Mbit/s", "Mbit/s", "", "", f"{backend}/virt", f"{backend}/virt ms"]
     table.add_row(*units, style="dim")
     for cell in cells.iter_rows(named=True):
-        timeslice = cell["timeslice_ms"]
+        timeslice, real = cell["timeslice_ms"], cell[f"{backend}_throughput_mbps"]
         table.add_row(
             cell["cc"], "-" if timeslice is None else f"{timeslice:g}", f"{cell['share'] * 100:.0f}", str(cell["n"]),
-            f"{cell['vm_throughput_mbps']:.2f}", f"{cell['virtual_throughput_mbps']:.2f}", f"{cell['ratio']:.3f}",
+            f"{real:.2f}", f"{cell['virtual_throughput_mbps']:.2f}", f"{cell['ratio']:.3f}",
             f"{cell['settled_ratio']:.3f}",
-            f"{cell['vm_retransmits']:.0f}/{cell['virtual_retransmits']:.0f}",
-            f"{cell['vm_rtt_mean_ms']:.1f}/{cell['virtual_rtt_mean_ms']:.1f}",
+            f"{cell[f'{backend}_retransmits']:.0f}/{cell['virtual_retransmits']:.0f}",
+            f"{cell[f'{backend}_rtt_mean_ms']:.1f}/{cell['virtual_rtt_mean_ms']:.1f}",
         )  # fmt: skip
-    table.caption = f"{sentence(found)}; settled, after {SETTLED_AFTER_S} s: {settled.median:.3f} and {settled.p90:.3f}"
+    of_settled = f"settled, after {SETTLED_AFTER_S} s: {settled.median:.3f} and {settled.p90:.3f}"
+    table.caption = f"{sentence(found, backend)}; {of_settled}"
     return table
 
 
 def for_report(
-    cells: pl.DataFrame, found: Agreement, settled: Agreement, runs: pl.DataFrame, what_if: str
+    cells: pl.DataFrame,
+    found: Agreement,
+    settled: Agreement,
+    runs: pl.DataFrame,
+    what_if: str,
+    hosts: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Return what a report of this validation says (docs/fidelity.md, "Your machine"), without names that only its
-    owner gave: of a guest's kernel or a control from elsewhere it says `own`."""
+    owner gave: of a guest's kernel or a control from elsewhere it says `own`. `hosts`: what is known of those of lab,
+    by their parts in the path; None on vm."""
+    backend = "vm" if hosts is None else "lab"
     of_path = ("bandwidth_mbps", "rtt_ms", "buffer_bytes", "driver", "duration_s", "accelerator", "qemu", "iperf3")
     once = runs.unique("run")
     same = {name: _only(once[name].drop_nulls().unique().sort().to_list()) for name in of_path}
-    said = {
+    said: dict[str, Any] = {
         **{name: value for name, value in same.items() if value is not None},
         "kernel": _public(_only(once["kernel"].unique().sort().to_list())),
         "what_if": what_if,
@@ -56,13 +67,19 @@ def for_report(
         "settled_p90_abs_ln_ratio": round(settled.p90, 4),
         "minutes": round(float(once["wall_s"].sum()) / 60, 1),
     }
-    return {**said, "cell": [_as_report(cell) for cell in cells.iter_rows(named=True)]}
+    if hosts is not None:
+        said["backend"] = backend
+        said["host"] = [
+            {"part": part, "cpu": of["cpu"], "cpus": of["cpus"], "kernel": public_release(of["kernel_release"])}
+            for part, of in hosts.items()
+        ]
+    return {**said, "cell": [_as_report(cell, backend) for cell in cells.iter_rows(named=True)]}
 
 
-def _as_report(cell: dict[str, Any]) -> dict[str, Any]:
+def _as_report(cell: dict[str, Any], backend: str) -> dict[str, Any]:
     named = {"cc": _public(cell["cc"]), "share": cell["share"], "timeslice_ms": cell["timeslice_ms"], "n": cell["n"]}
     measured = ("throughput_mbps", "retransmits", "rtt_mean_ms")
-    figures = {name: cell[name] for both in measured for name in (f"vm_{both}", f"virtual_{both}")}
+    figures = {name: cell[name] for both in measured for name in (f"{backend}_{both}", f"virtual_{both}")}
     ratios = {name: cell[name] for name in ("ratio", "settled_ratio")}
     rounded = {name: None if value is None else round(value, 3) for name, value in {**figures, **ratios}.items()}
     return {name: value for name, value in {**named, **rounded}.items() if value is not None}
@@ -82,16 +99,17 @@ def _public(name: str | None) -> str:
     return name if is_kernel or is_control else "own"
 
 
-def sentence(found: Agreement) -> str:
+def sentence(found: Agreement, backend: str = "vm") -> str:
+    """Return in one sentence how far the two agree."""
     of_median, of_p90 = found.aims
     return (
-        f"|ln(virtual / vm)| of the throughput over {found.cells} cells: median {found.median:.3f} "
+        f"|ln(virtual / {backend})| of the throughput over {found.cells} cells: median {found.median:.3f} "
         f"(aim {of_median:g}), 90th percentile {found.p90:.3f} (aim {of_p90:g})"
     )
 
 
-def draw(cells: pl.DataFrame, found: Agreement, directory: Path) -> list[Path]:
-    """Draw validation.png and .svg: the throughput on virtual over that on vm, a point per cell."""
+def draw(cells: pl.DataFrame, found: Agreement, directory: Path, backend: str = "vm") -> list[Path]:
+    """Draw validation.png and .svg: the throughput on virtual over that in real time, a point per cell."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -101,7 +119,7 @@ def draw(cells: pl.DataFrame, found: Agreement, directory: Path) -> list[Path]:
     figure = Figure(figsize=(4.6, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    both = pl.concat([cells["vm_throughput_mbps"], cells["virtual_throughput_mbps"]])
+    both = pl.concat([cells[f"{backend}_throughput_mbps"], cells["virtual_throughput_mbps"]])
     low, high = both.min(), both.max()
     assert isinstance(low, float) and isinstance(high, float)
     ends = [low / 1.3, high * 1.3]
@@ -109,9 +127,9 @@ def draw(cells: pl.DataFrame, found: Agreement, directory: Path) -> list[Path]:
     axes.plot(ends, ends, color="0.6", linewidth=1, zorder=1)
     for (color, marker, _), cc in zip(STYLES, sorted(cells["cc"].unique(), key=control_order), strict=False):
         of_cc = cells.filter(cc=cc)
-        axes.plot(of_cc["vm_throughput_mbps"], of_cc["virtual_throughput_mbps"], marker, color=color, label=cc)
+        axes.plot(of_cc[f"{backend}_throughput_mbps"], of_cc["virtual_throughput_mbps"], marker, color=color, label=cc)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
-    axes.set(xlabel="in real time, backend vm [Mbit/s]", ylabel="in virtual time [Mbit/s]")
+    axes.set(xlabel=f"in real time, backend {backend} [Mbit/s]", ylabel="in virtual time [Mbit/s]")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_major_formatter(FuncFormatter(lambda mbps, _: f"{mbps:g}"))
@@ -120,7 +138,7 @@ def draw(cells: pl.DataFrame, found: Agreement, directory: Path) -> list[Path]:
     axes.grid(alpha=0.3)
     first = cells.row(0, named=True)
     figure.suptitle(
-        f"medians of {first['n']} runs per cell, {first['kernel']} on vm; grey: within 20 %\n"
+        f"medians of {first['n']} runs per cell, {first['kernel']} on {backend}; grey: within 20 %\n"
         f"|ln ratio|: median {found.median:.3f}, 90th percentile {found.p90:.3f}",
         fontsize=8,
     )

@@ -44,6 +44,7 @@ from brobust.scenario.specs import MAX_RATE, MAX_TIME, MIN_RATE
 
 MAX_RTT = 10_000_000_000  # ns
 MAX_CYCLES = 1e12
+MAX_BYTE_NS = 100_000  # 80 kbit/s
 MAX_FLOW_BYTES = 1_000_000_000_000
 MAX_SENDERS = 64
 MAX_FLOWS = 4096  # of a group
@@ -64,6 +65,19 @@ def _cycles(key: str, default: float, help: str) -> Field:
     return Field(
         f"cpu.{key}", NUMBER, f"--{key.replace('_', '-')}", SENDER, f"{help} {_OF_A_PHONE}", default=default, min=0,
         max=MAX_CYCLES, only_on="virtual",
+    )  # fmt: skip
+
+
+def _byte_cost(done: str, do: str, more: str = "") -> Field:
+    what = f"CPU time of a sender's programs for each byte that they {do} over TCP or UDP, as for encryption, ns."
+    return Field(
+        f"programs.{done}_byte_ns", NUMBER, f"--{done}-byte-ns", PROGRAMS, f"{what} {more}".strip(),
+        default=0.0, min=0, max=MAX_BYTE_NS, only_on="virtual",
+        column=FieldColumn(
+            f"{done}_byte_ns", "number", f"CPU time of a sender's program for each byte {done}, ns; null: no program",
+            null_on=REAL_TIME,
+        ),
+        axis=Axis(f"work per byte {done}", f"CPU time of a byte {done} [ns]", "{} ns a byte " + done),
     )  # fmt: skip
 
 
@@ -582,7 +596,7 @@ ROWS = (
     ),
     Field(
         "programs.call_time", TIME, "--call-time", PROGRAMS,
-        "CPU time of each system call of a program. What it computes itself takes none.",
+        "CPU time of each system call of a program.",
         default="1us", min=100, max=1_000_000_000, only_on="virtual",
         column=FieldColumn(
             "call_us", "number", "CPU time of each system call of a program, us; null without programs", "us", REAL_TIME
@@ -593,6 +607,18 @@ ROWS = (
         "programs.poll_time", TIME, "--poll-time", PROGRAMS,
         "CPU time of a system call of a program that polls: 32 calls in a row have brought it nothing.",
         default="20us", min=100, max=1_000_000_000, only_on="virtual", is_axis=False,
+    ),
+    _byte_cost("sent", "send", "They are sent when that is done, 16 KiB at a time."),
+    _byte_cost("received", "receive"),
+    Field(
+        "programs.accept_time", TIME, "--accept-time", PROGRAMS,
+        "CPU time of a sender's programs for each connection of TCP that they accept, as for its handshake of TLS.",
+        default="0s", min=0, max=1_000_000_000, only_on="virtual",
+        column=FieldColumn(
+            "accept_us", "number", "CPU time of a sender's program for each connection that it accepts, us; null "
+            "without programs", "us", REAL_TIME,
+        ),
+        axis=Axis("accept time", "CPU time of an accepted connection [us]"),
     ),
     # --- runs ------------------------------------------------------------------------------------------------
     Field(

@@ -249,4 +249,6 @@ def _one_line(location: tuple[int | str, ...], message: str, given: Any, kind: s
     message = message.removeprefix("Value error, ")
     if kind == "value_error":  # our own sentences name the value themselves
         return f"{field}: {message}"
-    return f"{field}: {given!r} is not allowed: {message[0].lower()}{message[1:]}"
+    allowed = FIELDS[field].range() if field in FIELDS else ""
+    remedy = f"; allowed: {allowed}" if allowed else ""
+    return f"{field}: {given!r} is not allowed: {message[0].lower()}{message[1:]}{remedy}"

@@ -18,7 +18,7 @@ from brobust import quic, units
 from brobust.scenario import defaults, types
 from brobust.scenario.fields import FIELDS, MAX_SENDERS
 from brobust.scenario.specs import Changes
-from brobust.scenario.tables import Contention, Cpu, CrossTraffic, Flows, Nic, Path, Programs, Table, described
+from brobust.scenario.tables import WORK, Contention, Cpu, CrossTraffic, Flows, Nic, Path, Programs, Table, described
 
 MAX_GROUPS = 64  # of flows
 # Of virtual time: FLOWS in crates/virtual/src/shared.rs, less what may come of the cross traffic's random numbers.
@@ -129,8 +129,10 @@ class Scenario(Table):
         # Scenarios did not always have these: what says nothing leaves them their names.
         if self.traffic in ("brobust", "iperf3"):
             del fields["programs"]
-        elif self.programs.waits is None:
-            del fields["programs"]["waits"]
+        else:
+            for key in ("waits", *WORK):
+                if not getattr(self.programs, key):
+                    del fields["programs"][key]
         if self.cross_traffic.load == 0:
             del fields["cross_traffic"]
         if self.path.second_bandwidth is None:
@@ -236,6 +238,9 @@ def _there_is_a_second_bottleneck_to_enter_at(scenario: Scenario) -> Iterator[st
 def _programs_are_the_traffic(scenario: Scenario) -> Iterator[str]:
     programs = scenario.programs
     given = {"sender": programs.sender, "receiver": programs.receiver}
+    if scenario.traffic in ("brobust", "iperf3"):
+        for name in programs.work:
+            yield f"programs.{name}: traffic is {scenario.traffic}; only your programs and QUIC stacks do such work"
     if scenario.traffic != "programs":
         for name in (name for name, command in given.items() if command is not None):
             yield f"programs.{name}: a program is given, but traffic is {scenario.traffic}; leave one of them out"

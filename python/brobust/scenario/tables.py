@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from brobust import drivers, units
 from brobust.drivers.modelled import Modelled
 from brobust.scenario import types
+from brobust.scenario.description import COUNT, FRACTION, NUMBER
 from brobust.scenario.fields import FIELDS
 from brobust.scenario.specs import MAX_TIME, Changes
 
@@ -34,6 +35,14 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
     described_as: ClassVar[str] = ""
     """The table's name in scenario/fields.py."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_switch(cls, value: Any, info: ValidationInfo) -> Any:
+        row = FIELDS.get(f"{cls.described_as}.{info.field_name}".lstrip("."))
+        if isinstance(value, bool) and row is not None and row.kind in (COUNT, FRACTION, NUMBER):  # else it would be 1
+            raise ValueError(f"{str(value).lower()} is no number; allowed: {row.range()}")
+        return value
 
     @field_validator("*")
     @classmethod
@@ -279,6 +288,10 @@ class Nic(Table):
 PLACEHOLDERS = ("receiver", "sender", "port", "sender_port", "cc", "seconds", "flow")
 
 
+# What the work of a sender's programs costs of its CPU; with 0 it takes no time.
+WORK = ("sent_byte_ns", "received_byte_ns", "accept_time")
+
+
 class Programs(Table):
     """The programs that send and receive."""
 
@@ -290,6 +303,14 @@ class Programs(Table):
     linger: types.Duration = described("programs.linger")
     call_time: types.Duration = described("programs.call_time")
     poll_time: types.Duration = described("programs.poll_time")
+    sent_byte_ns: float = described("programs.sent_byte_ns", allow_inf_nan=False)
+    received_byte_ns: float = described("programs.received_byte_ns", allow_inf_nan=False)
+    accept_time: types.Duration = described("programs.accept_time")
+
+    @property
+    def work(self) -> dict[str, float]:
+        """What the work of a sender's programs costs, by the names of the fields, where it costs anything."""
+        return {name: cost for name in WORK if (cost := getattr(self, name))}
 
     def broken_rules(self) -> Iterator[str]:
         for name, command in (("sender", self.sender), ("receiver", self.receiver)):

@@ -1,8 +1,9 @@
-"""Repeat runs of VMs in virtual time, to find out how well the two backends agree.
+"""Repeat runs of VMs, or of the hosts of lab, in virtual time, to find out how well the two backends agree.
 
 Every run is repeated with the off-times that its vCPU really had. So only the differences between the backends remain:
 in virtual time work costs no CPU time within a timeslice, the link has no hosts, and there is another NIC than QEMU's.
-With accelerator uml the kernel is the same, so what remains is the time that work takes, and the path.
+With accelerator uml the kernel is the same, so what remains is the time that work takes, and the path. On lab the
+network's own RTT is known from the calibration, and added.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from brobust.scenario import Run
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Changes to the VM's scenario in virtual time, to find out what may cause a difference."""
+    """Changes to the scenario in virtual time, to find out what may cause a difference."""
 
     added_rtt: int = 0  # ns
     cpu_frequency: str | None = None
@@ -39,12 +40,23 @@ class WhatIf:
         return " ".join(filter(None, words)) or "none"
 
 
+# Less than this has no path in virtual time.
+MIN_RTT = 200_000  # ns
+
+
 def replay_in_virtual_time(recorded: Dataset, what_if: WhatIf = WhatIf()) -> Iterator[tuple[str, api.Result]]:
-    """Repeat each measured run of a VM dataset in virtual time. Yield the run's id and the result, in order."""
-    measured = set(recorded.runs().filter(pl.col("outcome") != "failed")["run"])
-    runs = [run for run in recorded.grid().runs() if run.id in measured]
+    """Repeat each measured run of a dataset in virtual time. Yield the run's id and the result, in order."""
+    measured = recorded.runs().filter(pl.col("outcome") != "failed").unique("run")
+    releases = dict(measured.select("run", "kernel_release").iter_rows())
+    networks = network_rtts(recorded)
+    runs = [run for run in recorded.grid().runs() if run.id in releases]
+
+    def repeated(run: Run) -> dict[str, Any]:
+        network = networks.get(run.scenario.hosts or "", 0)
+        return as_virtual(run, recorded, what_if, network, releases[run.id] or "")
+
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        futures = [(run.id, threads.submit(api.run, as_virtual(run, recorded, what_if))) for run in runs]
+        futures = [(run.id, threads.submit(api.run, repeated(run))) for run in runs]
         try:
             for name, future in futures:
                 yield name, future.result()
@@ -53,16 +65,37 @@ def replay_in_virtual_time(recorded: Dataset, what_if: WhatIf = WhatIf()) -> Ite
                 future.cancel()
 
 
-def as_virtual(run: Run, recorded: Dataset, what_if: WhatIf = WhatIf()) -> dict[str, Any]:
-    """Return the scenario that repeats this run in virtual time: its path, its flows and its recorded off-times."""
+def network_rtts(recorded: Dataset) -> dict[str, int]:
+    """Return the RTT (ns) that the network between the hosts of each file had by itself when it was calibrated."""
+    known = [one for one in recorded.calibrations() if isinstance(one.get("network_rtt_ms"), int | float)]
+    return {str(one["file"]): round(one["network_rtt_ms"] * 1e6) for one in known}
+
+
+def hosts_of(recorded: Dataset) -> dict[str, dict[str, Any]] | None:
+    """Return what the last calibration says of each host of lab; None if the dataset has none."""
+    known = [one["hosts"] for one in recorded.calibrations() if "hosts" in one]
+    return known[-1] if known else None
+
+
+def as_virtual(
+    run: Run, recorded: Dataset, what_if: WhatIf = WhatIf(), network_rtt: int = 0, release: str = ""
+) -> dict[str, Any]:
+    """Return the scenario that repeats this run in virtual time: its path, its flows and its recorded off-times.
+
+    `network_rtt` (ns) is what the network adds to the RTT that was asked for. `release` is the sender's kernel: if its
+    series is built for virtual time, that is used."""
     s = run.scenario
     series = s.kernel.removeprefix("debian-")
     kernel = f"virtual-{series}" if s.kernel.startswith("debian-") else virtual_kernels.default()
+    if s.backend == "lab":
+        same = f"virtual-{'.'.join(release.split('.')[:2])}"
+        kernel = same if same in {one.name for one in virtual_kernels.available() if not one.stale} else kernel
     if s.accelerator == "uml":  # the very same kernel
         kernel = s.kernel
     path = s.path.model_dump(mode="json")
     # The buffer in bytes, because it is the testbed's even if the RTT differs.
-    path |= {"buffer": f"{s.path.buffer_bytes}B", "rtt": units.show_time(s.path.rtt + what_if.added_rtt)}
+    rtt = max(s.path.rtt + network_rtt, MIN_RTT if s.backend == "lab" else 0) + what_if.added_rtt
+    path |= {"buffer": f"{s.path.buffer_bytes}B", "rtt": units.show_time(rtt)}
     return {
         "backend": "virtual",
         "kernel": kernel,

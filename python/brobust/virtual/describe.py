@@ -122,8 +122,18 @@ def _parameters(s: Scenario) -> list[str]:
         for control in sorted(set(s.ccs))
         for name, value in cc_names.settings_of(control)
     ]
-    of_programs = [] if s.traffic == "brobust" else OF_PROGRAMS
+    of_programs = [] if s.traffic == "brobust" else [*OF_PROGRAMS, *_work(s)]
     return OF_TSO_SIZING[s.tso_sizing] + OF_PACING[s.pacing.name] + of_controls + of_programs
+
+
+def _work(s: Scenario) -> list[str]:
+    """Return what work of the senders' programs costs, for arch/um/brobust/work.c; nothing where it takes no time."""
+    costs = {
+        "sent_byte_ps": round(s.programs.sent_byte_ns * 1000),
+        "received_byte_ps": round(s.programs.received_byte_ns * 1000),
+        "accept_ns": s.programs.accept_time,
+    }
+    return [f"brobust_work.{name}={cost}" for name, cost in costs.items() if cost]
 
 
 def _schedule(requested: Contention, seed: int) -> dict[str, Any]:

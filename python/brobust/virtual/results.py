@@ -20,7 +20,7 @@ def flow_rows(run: Run, result: dict[str, Any]) -> list[dict[str, Any]]:
     """Return a row for each flow, with what both ends and the link have counted. Raise RunFailed where an error ended
     a flow."""
     s, rows = run.scenario, []
-    modelled = s.cpu.frequency is not None
+    modelled = s.cpu.frequency is not None or bool(s.programs.work)
     busy = [ns / s.duration if modelled else None for ns in result["busy_ns"]]
     for columns, flow, start in zip(flow_columns(s), result["flows"], start_times(run), strict=True):
         if flow["errno"]:

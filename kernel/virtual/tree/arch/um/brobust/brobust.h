@@ -203,6 +203,9 @@ void brobust_host_print(const void *text, unsigned long size);
 int brobust_host_records_calls(void);
 void brobust_host_record_call(const void *call, unsigned long size);
 
+/* What work.c reads: ps, ps and ns of CPU time. */
+extern unsigned long brobust_sent_byte_ps, brobust_received_byte_ps, brobust_accept_ns;
+
 /* clock.c */
 int brobust_advance_to(unsigned long long event, unsigned long long *now);
 void brobust_charge_cpu(u64 picoseconds);

@@ -48,6 +48,28 @@ static u64 in_window(u64 t)
 	return brobust->windows ? max(t, brobust->window[brobust->windows - 1].end) : t;
 }
 
+/* Return for how long the CPU may run from now on, ns; 0: it may not yet. */
+u64 brobust_rest_of_timeslice(void)
+{
+	u64 now = brobust_now();
+	u32 i;
+
+	for (i = 0; i < brobust->windows; i++)
+		if (now < brobust->window[i].end)
+			return now < brobust->window[i].begin ? 0 : brobust->window[i].end - now;
+	return U64_MAX;
+}
+
+/* Return how long it takes until something falls due, ns. */
+u64 brobust_until_event(void)
+{
+	struct time_travel_event *first =
+	    list_first_entry_or_null(&time_travel_events, struct time_travel_event, list);
+	u64 now = brobust_now();
+
+	return !first ? U64_MAX : first->time > now ? first->time - now : 0;
+}
+
 /* Move the clock to an event. Return false where the horizon came first: the controller has been
  * asked, and another event may now be the next one. */
 int brobust_advance_to(unsigned long long event, unsigned long long *now)
@@ -78,7 +100,7 @@ bool brobust_may_advance_to(u64 at)
 
 	return at < brobust->horizon && in_window(at) == at && (!first || at < first->time) &&
 	       at - brobust_now() < ktime_sub(tick_next_period, ktime_get()) && !need_resched() &&
-	       !local_softirq_pending();
+	       !local_softirq_pending() && !brobust_work_waits();
 }
 
 /* Spend CPU time, inside windows. */

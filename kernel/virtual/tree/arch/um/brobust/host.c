@@ -53,6 +53,26 @@ __uml_setup("brobust=", brobust_setup,
 	    "    Run in virtual time under brobust's controller: descriptors of the shared\n"
 	    "    memory, and of the pipes from and to it.\n\n");
 
+unsigned long brobust_sent_byte_ps, brobust_received_byte_ps, brobust_accept_ns;
+
+/* Not passed on either: the same seed has the same random numbers, whatever work costs. */
+static int __init work_setup(char *line, int *add)
+{
+	*add = 0;
+	if (sscanf(line, "sent_byte_ps=%lu", &brobust_sent_byte_ps) != 1 &&
+	    sscanf(line, "received_byte_ps=%lu", &brobust_received_byte_ps) != 1 &&
+	    sscanf(line, "accept_ns=%lu", &brobust_accept_ns) != 1)
+		refuse("brobust_work. is followed by sent_byte_ps=, received_byte_ps= or "
+		       "accept_ns=, and a "
+		       "number");
+	return 0;
+}
+
+__uml_setup(
+    "brobust_work.", work_setup,
+    "brobust_work.sent_byte_ps=N, brobust_work.received_byte_ps=N, brobust_work.accept_ns=N\n"
+    "    What work of a sender's programs costs (work.c).\n\n");
+
 static int __init calls_setup(char *line, int *add)
 {
 	*add = 0;

@@ -38,6 +38,8 @@ extern void (*brobust_after_exchange)(void);  /* netdev.c: takes the frames that
 void brobust_sleep_until(u64 when);
 
 bool brobust_may_advance_to(u64 at);
+u64 brobust_rest_of_timeslice(void);
+u64 brobust_until_event(void);
 
 /* netdev.c */
 int brobust_net_create(void);
@@ -51,6 +53,10 @@ void brobust_read_sinks(void);	       /* called by netdev.c after the packets of
 int brobust_programs_start(void);
 struct pt_regs;
 bool brobust_read_tsc(struct pt_regs *regs); /* called by trap.c */
+
+/* work.c */
+bool brobust_work_waits(void);
+void brobust_accepted(int number);
 
 /* probe.c: called by tcp_input.c and tcp_output.c. What our controls call of it is declared in
  * cc/hosts/module/virtual_kernel.h. */

@@ -212,6 +212,8 @@ void brobust_program_called(int syscall, long result)
 		task->in_vain = 0;
 	if (in_vain && task->in_vain < CALLS_OF_POLLING)
 		task->in_vain++;
+	if ((syscall == __NR_accept || syscall == __NR_accept4) && result >= 0)
+		brobust_accepted(result);
 	spend(task->in_vain < CALLS_OF_POLLING ? brobust->call_cost : brobust->poll_cost);
 	if (in_vain)
 		schedule();
