@@ -72,7 +72,7 @@ static inline uint64_t pacer_max(uint64_t a, uint64_t b)
 
 /*
  * Begin. packet_bytes: a full packet. burst_ns: what the stack's timers need,
- * such as 1 ms; a call that is later by more than this is an absence; at most a second.
+ * such as 1 ms; a call that is later by more than twice this is an absence; at most a second.
  * max_lag_ns: such as 100 ms; at most a second.
  */
 static inline void pacer_init(struct pacer *p, enum pacer_rule rule, uint32_t packet_bytes,
@@ -155,8 +155,9 @@ static inline void pacer_look_for_absence(struct pacer *p, uint64_t now_ns)
 		p->lag_ns = 0;
 		return;
 	}
-	/* What timers need is no absence. With half more a flow finds out that the path carries more. */
-	if (now_ns - since > p->burst_ns)
+	/* Timers that are rounded up are late by two bursts at most: no absence. With half more a flow
+	 * finds out that the path carries more. */
+	if (now_ns - since > 2 * p->burst_ns)
 		p->lag_ns = repair_lag(&rule, p->lag_ns, late, &p->absences);
 	else
 		p->lag_ns += late;

@@ -57,7 +57,7 @@ pub struct Config {
     /// A full packet, bytes.
     pub packet_bytes: u32,
     /// How much earlier than due a packet may leave: what the stack's timers need, such as 1 ms. A call that is later
-    /// by more than this is an absence. At most a second.
+    /// by more than twice this is an absence. At most a second.
     pub burst_ns: u64,
     /// The most that is ever made up for, such as 100 ms; at most a second.
     pub max_lag_ns: u64,
@@ -267,8 +267,9 @@ impl Pacer {
             self.lag_ns = 0;
             return;
         }
-        // What timers need is no absence. With half more a flow finds out that the path carries more.
-        let lag = if now_ns - since > self.config.burst_ns {
+        // Timers that are rounded up are late by two bursts at most: no absence. With half more a flow finds out that
+        // the path carries more.
+        let lag = if now_ns - since > 2 * self.config.burst_ns {
             self.absences.lag(self.lag_ns, late)
         } else {
             self.lag_ns + late
