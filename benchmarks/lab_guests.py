@@ -23,7 +23,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from brobust.dataset import Dataset
@@ -148,8 +149,12 @@ def booted(directory: Path, accelerator: str, ports: dict[str, int]) -> Iterator
             process = stack.enter_context(subprocess.Popen(command, stdin=subprocess.DEVNULL))
             stack.callback(process.kill)
             wanted = [directory / f"{role}.monitor", *([directory / "to_receiver"] if role == "path" else [])]
-            until(lambda wanted=wanted: all(one.exists() for one in wanted), 30, f"QEMU of the {role}")
+            until(partial(all_exist, wanted), 30, f"QEMU of the {role}")
         yield
+
+
+def all_exist(files: Sequence[Path]) -> bool:
+    return all(file.exists() for file in files)
 
 
 def until(condition: Callable[[], bool], seconds: float, what: str) -> float:
@@ -192,7 +197,7 @@ def main(directory: Path, accelerator: str) -> int:
 
     with booted(directory, accelerator, ports):
         for role in ports:
-            print(f"{role} answers after {until(lambda role=role: answers(role), BOOT_SECONDS, role):.1f} s more")
+            print(f"{role} answers after {until(partial(answers, role), BOOT_SECONDS, role):.1f} s more")
         series = [str(BROBUST), "run", "--backend", "lab", "--hosts", str(file), "--cc", "cubic,bbr", "--share", "1"]
         series += ["--bandwidth", "5mbit", "--rtt", "20ms", "--duration", "5s", "--repeat", "1", "--out", str(out)]
         begun = time.monotonic()
