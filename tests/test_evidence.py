@@ -150,16 +150,6 @@ def test_every_claim_of_a_paper_has_its_row_in_the_table_of_all_claims() -> None
         assert {(paper, one) for one in ids - {"M11", "M12"}} == {row for row in listed if row[0] == paper}
 
 
-def test_tables_that_lost_their_markers_get_them_again(copied: Path) -> None:
-    page = copied / "docs/quic-measured.md"
-    before = page.read_text()
-    assert before.count("<!-- made: ") > 1
-    page.write_text(re.sub(r"<!-- made: .* -->\n|\n\nData: .*\n<!-- end -->", "", before))
-    assert "made:" not in page.read_text()
-    evidence.mark()
-    assert page.read_text() == before
-
-
 @pytest.mark.virtual
 def test_what_was_measured_stands_if_some_of_its_runs_send_the_same_packets(brobust: Any, tmp_path: Path) -> None:
     done = brobust("run", "--cc", "cubic,bbr", "--share", "0.5", "--duration", "1s", "--repeat", "1", "--out", "data")

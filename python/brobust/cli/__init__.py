@@ -38,7 +38,7 @@ COMMANDS = {
     ),
     "trace": (
         "brobust.cli.trace:trace",
-        "Write a run as a timeline for ui.perfetto.dev: timeslices, packets, cwnd, rates, RTTs, phases.",
+        "Write a run, or what was recorded on a host, as a timeline for ui.perfetto.dev.",
     ),
     "explain": (
         "brobust.cli.explain:explain",
