@@ -119,8 +119,9 @@ class Dataset:
         return cls.create(free, grid, host, without=without, made_for_it=True)
 
     @classmethod
-    def open(cls, directory: Path) -> Dataset:
+    def open(cls, directory: Path | str) -> Dataset:
         """Return the dataset in a directory; refuse a directory without one, and one of another schema."""
+        directory = Path(directory)
         try:
             about = files.read_json(directory / "dataset.json")
         except BadInput as refusal:
