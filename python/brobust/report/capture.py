@@ -106,7 +106,7 @@ def _said(time_s: float, of: dict[str, Any]) -> Iterator[str]:
         yield f"retransmission: first sent {ago:.2f} ms before, at {of['first_sent_s']:.6f} s"
     if of["slice"] is None:
         return
-    into = max((time_s - of["slice_begin_s"]) * 1e3, 0)  # times are of nanoseconds, and differ by less
+    into = max((time_s - of["slice_begin_s"]) * 1e3, 0)  # both are rounded
     yield f"timeslice {of['slice']}: {of['slice_begin_s']:.6f} to {of['slice_end_s']:.6f} s, {into:.2f} ms into it"
     if of["off_begin_s"] is not None:
         away = f"the CPU was away from {of['off_begin_s']:.6f} to {of['slice_begin_s']:.6f} s"
