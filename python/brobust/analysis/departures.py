@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -44,6 +46,38 @@ def due(times: np.ndarray, sizes: np.ndarray, last: int, rate_mbps: float) -> tu
     train = int(np.searchsorted(times, times[last] - TRAIN_S))
     gap = float(sizes[train : last + 1].sum()) * 8e-6 / rate_mbps
     return float(times[last]) + gap, gap
+
+
+@dataclass(frozen=True)
+class Missed:
+    """A departure that fell into an off-time."""
+
+    packet: int
+    """The row of the packet that was due."""
+    due_s: float
+    late_s: float
+    gap_s: float
+    """What pacing had set between it and the train before."""
+    next_off_s: float
+    """When the next off-time begins; infinity after the last one."""
+
+
+def missed(data: pl.DataFrame, slices: list[tuple[float, float]], samples: pl.DataFrame) -> Iterator[Missed]:
+    """Yield the departures that fell into off-times: after its last packets before an off-time, a paced flow with room
+    in its window was due to send the next ones when these had left at its pacing rate. `data` are the flow's data
+    packets, `samples` those with a pacing rate, both in the order of their times."""
+    times, sizes = data["time_s"].to_numpy(), data["payload_bytes"].to_numpy()
+    sampled, rates = samples["time_s"].to_numpy(), samples["pacing_rate_mbps"].to_numpy()
+    room = (samples["inflight_packets"] < samples["cwnd_packets"]).to_numpy()
+    next_offs = [*(end for _, end in slices[1:-1]), np.inf]
+    for ((_, begin), (end, _)), next_off in zip(pairwise(slices), next_offs, strict=False):
+        packet = int(np.searchsorted(times, begin, side="right"))
+        sample = int(np.searchsorted(sampled, begin, side="right")) - 1
+        if not 0 < packet < len(times) or sample < 0 or not rates[sample] or not room[sample]:
+            continue
+        due_s, gap_s = due(times, sizes, packet - 1, rates[sample])
+        if begin <= due_s < end:
+            yield Missed(packet, due_s, float(times[packet]) - due_s, gap_s, next_off)
 
 
 def of_packets(run: OfRun) -> pl.DataFrame:
@@ -120,23 +154,14 @@ def _lags(data: pl.DataFrame, slices: list[tuple[float, float]], samples: pl.Dat
     pacing would have it. It is forgotten at the next off-time, as a new departure is missed or not."""
     times, sizes = data["time_s"].to_numpy(), data["payload_bytes"].to_numpy()
     sampled, rates = samples["time_s"].to_numpy(), samples["pacing_rate_mbps"].to_numpy()
-    room = (samples["inflight_packets"] < samples["cwnd_packets"]).to_numpy()
     numbers = data["number"].to_list()
-    off_times = [(begin, end) for (_, begin), (end, _) in pairwise(slices)]
     rows = []
-    for place, (begin, end) in enumerate(off_times):
-        first, sample = (int(np.searchsorted(of, begin, side="right")) for of in (times, sampled))
-        if not 0 < first < len(times) or not sample or not rates[sample - 1] or not room[sample - 1]:
-            continue
-        due_s, gap = due(times, sizes, first - 1, rates[sample - 1])
-        if not begin <= due_s < end:
-            continue
-        until = off_times[place + 1][0] if place + 1 < len(off_times) else np.inf
-        lag = float(times[first]) - due_s
-        train = {"due_s": due_s, "lag_ms": lag * 1e3}
+    for one in missed(data, slices, samples):
+        first, lag = one.packet, one.late_s
+        train = {"due_s": one.due_s, "lag_ms": lag * 1e3}
         for packet in range(first, len(times)):
             time = float(times[packet])
-            if time >= until:
+            if time >= one.next_off_s:
                 break
             if packet > first and time - times[packet - 1] > TRAIN_S:  # a new train
                 rate = rates[max(int(np.searchsorted(sampled, times[packet - 1], side="right")) - 1, 0)]

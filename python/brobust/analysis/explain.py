@@ -231,23 +231,15 @@ class _Facts:
         rated = self.samples.filter(pl.col("pacing_rate_mbps").is_not_null())
         if self.data.is_empty() or rated.is_empty() or not self.is_paced:
             return None
-        times, sizes = self.data["time_s"].to_numpy(), self.data["payload_bytes"].to_numpy()
-        sampled, rates = rated["time_s"].to_numpy(), rated["pacing_rate_mbps"].to_numpy()
-        room = (rated["inflight_packets"] < rated["cwnd_packets"]).to_numpy()
-        off_times, found = 0, []
-        for (_, begin), (end, _) in pairwise(self.timeslices):
-            off_times += 1
-            next_packet = int(np.searchsorted(times, begin, side="right"))
-            sample = int(np.searchsorted(sampled, begin, side="right")) - 1
-            if not 0 < next_packet < len(times) or sample < 0 or not rates[sample] or not room[sample]:
-                continue
-            due, gap = departures.due(times, sizes, next_packet - 1, rates[sample])
-            if begin <= due < end:
-                found.append((due, times[next_packet] - due, min(times[next_packet] - due, gap / 2)))
+        found = list(departures.missed(self.data, self.timeslices, rated))
         if not found:
             return None
-        late, made_up = (sum(one[n] for one in found) / len(found) * 1e3 for n in (1, 2))
-        return Missed(found[0][0], found[0][1] * 1e3, off_times, len(found), late, made_up)
+        late, made_up = (
+            sum(times) / len(found) * 1e3
+            for times in ([one.late_s for one in found], [min(one.late_s, one.gap_s / 2) for one in found])
+        )
+        first = found[0]
+        return Missed(first.due_s, first.late_s * 1e3, len(self.timeslices) - 1, len(found), late, made_up)
 
     def collapse(self) -> Collapse | None:
         """Return how the bandwidth estimate fell; None if it did not fall below a half."""
