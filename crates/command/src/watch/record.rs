@@ -60,7 +60,8 @@ mod tests {
 
     #[test]
     fn a_recording_is_a_line_for_each_sweep_and_what_is_there_is_kept() {
-        let file = std::env::temp_dir().join(format!("brobust-record-{:016x}", crate::random::drawn()));
+        let scratch = tempfile::tempdir().expect("made");
+        let file = scratch.path().join("sweeps.jsonl");
         let mut record = Record::new(&file).expect("a new file");
         record.add(&[1, 2]).expect("there is room");
         record.add(&"three").expect("there is room");
@@ -70,6 +71,5 @@ mod tests {
         let refused = Record::new(&file).err().expect("it exists").text;
         assert!(refused.contains("is there already"), "{refused}");
         assert_eq!(fs::read_to_string(&file).expect("it is there").lines().count(), 2);
-        fs::remove_file(&file).expect("removed");
     }
 }

@@ -203,7 +203,7 @@ fn answer(request: &[u8], metrics: &impl Fn(Format) -> String, max_bytes: usize)
         return plain("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "only GET and HEAD are answered\n");
     }
     if !matches!(path.split('?').next(), Some("/metrics" | "/")) {
-        return plain("404 Not Outcome", "", "the metrics are at /metrics\n");
+        return plain("404 Not Found", "", "the metrics are at /metrics\n");
     }
     let accept: Vec<&str> = lines
         .take_while(|line| !line.is_empty())
@@ -292,14 +292,14 @@ mod tests {
         let said = served.ask("HEAD /metrics HTTP/1.1\r\n\r\n");
         assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("\r\n\r\n"), "{said}");
         for (request, status) in [
-            ("GET /other HTTP/1.1\r\n\r\n", "404"),
-            ("POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "405"),
-            ("nonsense\r\n\r\n", "400"),
-            ("\u{1}\u{2}\n\n", "400"),
-            (&"GET /".repeat(5000), "431"),
+            ("GET /other HTTP/1.1\r\n\r\n", "404 Not Found"),
+            ("POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "405 Method Not Allowed"),
+            ("nonsense\r\n\r\n", "400 Bad Request"),
+            ("\u{1}\u{2}\n\n", "400 Bad Request"),
+            (&"GET /".repeat(5000), "431 Request Header Fields Too Large"),
         ] {
             let said = served.ask(request);
-            assert!(said.starts_with(&format!("HTTP/1.1 {status} ")), "{said}");
+            assert!(said.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{said}");
         }
     }
 
