@@ -78,7 +78,8 @@ def speed() -> Question:
 def many() -> Question:
     """What does a frame cost among many flows, and among many kernels?"""
     cases: dict[str, Scenario] = {}
-    goals, beside = {}, {}
+    goals: dict[str, str] = {}
+    beside: dict[str, str] = {}
     for cc in ("cubic", "bbr"):
         one, of_gigabit = f"{cc}, 1 flow", f"{cc}, 1 flow, 1 Gbit/s"
         hundred, eight = f"{cc}, 100 flows of one sender", f"{cc}, 8 senders"
@@ -143,7 +144,11 @@ def answer(question: Question, kernel: virtual_kernels.VirtualKernel, repeat: in
             print(f"round {number + 1} of {repeat}: {name}", file=sys.stderr)
             rows[name].append(run(question.cases[name], kernel, number, cpu))
     headings = [*COLUMNS.values(), *(f"{COLUMNS[key]}, ratio" for key in question.ratios), "goal"]
-    lines = [f"{question.title} (n = {repeat})\n", f"| row | {' | '.join(headings)} |", "|---|" + "--:|" * len(headings)]
+    lines = [
+        f"{question.title} (n = {repeat})\n",
+        f"| row | {' | '.join(headings)} |",
+        "|---|" + "--:|" * len(headings),
+    ]
     for name, samples in rows.items():
         cells = [shown([sample[key] for sample in samples], 4) for key in COLUMNS]
         base = rows.get(question.beside.get(name, ""), [])
