@@ -13,14 +13,13 @@ import json
 import os
 import platform
 import resource
+import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-
-from spread import shown
 
 from brobust import _core
 from brobust.errors import BrobustError
@@ -134,6 +133,13 @@ def cpu_s() -> float:
     return sum(of.ru_utime + of.ru_stime for of in used)
 
 
+def shown(values: Sequence[float]) -> str:
+    """Return the median, with the smallest and the largest value, each with three digits."""
+    three = (statistics.median(values), min(values), max(values))
+    median, low, high = (f"{value:.0f}" if value >= 100 else f"{value:.3g}" for value in three)
+    return f"{median} ({low} to {high})"
+
+
 def answer(question: Question, kernel: virtual_kernels.VirtualKernel, repeat: int, cpu: int) -> str:
     """Measure every case once per round, where each round begins with another one, and return the table."""
     names = list(question.cases)
@@ -150,10 +156,10 @@ def answer(question: Question, kernel: virtual_kernels.VirtualKernel, repeat: in
         "|---|" + "--:|" * len(headings),
     ]
     for name, samples in rows.items():
-        cells = [shown([sample[key] for sample in samples], 4) for key in COLUMNS]
+        cells = [shown([sample[key] for sample in samples]) for key in COLUMNS]
         base = rows.get(question.beside.get(name, ""), [])
         for key in question.ratios:
-            cells.append(shown([one[key] / of[key] for one, of in zip(samples, base, strict=True)], 2) if base else "")
+            cells.append(shown([one[key] / of[key] for one, of in zip(samples, base, strict=True)]) if base else "")
         lines.append(f"| {name} | {' | '.join(cells)} | {question.goals.get(name, '')} |")
     return "\n".join(lines)
 
