@@ -101,6 +101,7 @@ def verdicts(table: dict[str, Any], data: Path, page: Path) -> str:
 
 def _first_of(measured: str, sheet: str) -> str:
     """Return what of a list fits into a cell that fits on a screen, with a link to the rest."""
+    measured = re.sub(r"(?<![^; ])([\d.]+ \[[^;]*?) to \1(?=;|$)", r"\1", measured)  # one cell is least and greatest
     if len(measured) <= LONGEST_CELL:
         return measured
     ends = [at for at, letter in enumerate(measured[:LONGEST_CELL]) if letter == ";" and _closed(measured[:at])]
