@@ -18,6 +18,8 @@ pub struct SavedThread {
     pub started: u64,
     pub cpus: Vec<usize>,
     policy: u32,
+    /// Absent in what 0.2.0 has written.
+    #[serde(default)]
     flags: u64,
     priority: u32,
     nice: i32,
