@@ -113,13 +113,19 @@ def _closed(text: str) -> bool:
 
 
 def twins(table: dict[str, Any], data: Path, page: Path) -> str:
-    chosen = [row for row in read(data, table["data"], "twins.csv") if row["variable"] == table["variable"]]
+    variables = [table["variable"]] if isinstance(table["variable"], str) else table["variable"]
+    blocks = [_twins(read(data, table["data"], "twins.csv"), variable) for variable in variables]
+    return "\n\n".join([*blocks, source(data, page, table["data"])])
+
+
+def _twins(rows: list[Row], variable: str) -> str:
+    chosen = [row for row in rows if row["variable"] == variable]
     values = list(dict.fromkeys(row["value"] for row in chosen))
     found = {(row["claim"], row["value"]): _outcome(row) for row in chosen}
     claims = list(dict.fromkeys(row["claim"] for row in chosen))
     shown = [[claim, *(found.get((claim, value), "") for value in values)] for claim in claims]
-    headings = [f"by {table['variable']}", *values]
-    return _markdown(headings, shown, len(headings)) + f"\n\n{source(data, page, table['data'])}"
+    headings = [f"by {variable}", *values]
+    return _markdown(headings, shown, len(headings))
 
 
 @dataclass(frozen=True)
