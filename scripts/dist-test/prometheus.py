@@ -56,8 +56,8 @@ def pod(root: Path) -> Iterator[None]:
 
     `root` becomes what `brobust watch --host-root` looks at.
     """
-    (root / "sys").symlink_to("/sys")
     (root / f"var/log/pods/web_shop_{UID}").mkdir(parents=True)
+    (root / "sys").symlink_to("/sys")
     (root / "var/log/containers").mkdir()
     (root / f"var/log/containers/shop_web_app-{CONTAINER}.log").symlink_to("/nowhere")
     second = (CGROUPS / "cgroup.controllers").exists()
@@ -101,18 +101,22 @@ def ask(port: int, what: str, **parameters: str) -> Any:
 
 
 def asked(groups: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """Return the queries of the dashboard, the recorded series, and the series that alerts look at."""
+    """Return the queries of the dashboard and its variables, recorded series, and the series that alerts look at."""
     rules = [rule for group in groups for rule in group["rules"]]
     for rule in rules:
         if rule["health"] == "err":
             sys.exit(f"rule {rule['name']}: {rule.get('lastError')}")
     board = json.loads((PACKAGING / "brobust-watch.json").read_text())
     queries = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
+    lists = [one["definition"] for one in board["templating"]["list"] if one["type"] == "query"]
+    queries += [re.sub(r"label_values\((.*), (\w+)\)", r"count by (\2) (\1)", one) for one in lists]
     alerts = [re.sub('"[^"]*"', "", rule["query"]) for rule in rules if rule["type"] == "alerting"]
     return {
         "queries of the dashboard": [re.sub(r"\$(\w+)", lambda name: VARIABLES[name[1]], one) for one in queries],
         "recorded series": [rule["name"] for rule in rules if rule["type"] == "recording"],
-        "series of alerts": sorted({name for one in alerts for name in re.findall(r"\bup\b|[\w:]*brobust_[\w:]+", one)}),
+        "series of alerts": sorted(
+            {name for one in alerts for name in re.findall(r"\bup\b|[\w:]*brobust_[\w:]+", one)}
+        ),
     }
 
 
