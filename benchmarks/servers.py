@@ -3,7 +3,7 @@
 
 .venv/bin/python benchmarks/servers.py each CSV             what each server sends (those that are installed)
 .venv/bin/python benchmarks/servers.py tail DIR... CSV PNG  what requests took, of datasets of examples/server.toml
-.venv/bin/python benchmarks/servers.py work DIR... CSV      the same if work takes time: each dataset is named by its cost
+.venv/bin/python benchmarks/servers.py work DIR... CSV      the same if work takes time: its cost names each dataset
 """
 
 from __future__ import annotations
@@ -167,7 +167,8 @@ def tail(datasets: list[Path], sheet: Path, figure: Path) -> None:
 
 
 def work(datasets: list[Path], sheet: Path) -> None:
-    pl.DataFrame([{"cost": of.name.replace("_", " "), **row} for of in datasets for row in took([of])[1]]).write_csv(sheet)
+    rows = [{"cost": of.name.replace("_", " "), **row} for of in datasets for row in took([of])[1]]
+    pl.DataFrame(rows).write_csv(sheet)
 
 
 def draw(rows: Cells, to: Path) -> None:
