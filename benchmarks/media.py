@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import re
 import statistics
 import struct
 from collections import defaultdict
@@ -172,7 +173,9 @@ def write(found: dict[str, dict[float, list[dict[str, float]]]], file: Path) -> 
             row = {"sender": name, "CPU share": f"{share:.0%}"}
             for column in rows[0]:
                 scale = 100 if column.endswith(("packets", "frames")) else 1
-                row[column] = shown([one[column] * scale for one in rows])
+                text = shown([one[column] * scale for one in rows])
+                middle, low, high = re.findall(r"-?[\d.]+", text)
+                row[column] = middle if low == high else text
             row["after an absence"] = verdict(rows, cells[1]) if share < 1 else ""
             sheet.append({**row, "n": str(len(rows))})
     with file.open("w", newline="") as out:

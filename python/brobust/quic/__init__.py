@@ -173,13 +173,13 @@ def _kept(name: str, controls: tuple[str, ...], patched: str) -> Stack:
     )  # fmt: skip
 
 
-for _stack in (
-    _kept("quiche", ("bbr",), "quiche 0.30.0"),
-    _kept("tquic", ("bbr", "bbr3", "cubic", "copa"), "tquic 1.6.0"),
-    _kept("ngtcp2", ("bbr", "cubic", "reno"), "ngtcp2-sys 0.2.0"),
-    _kept("noq", ("bbr3",), "noq-proto 1.4.0"),
-):
-    STACKS[_stack.name] = _stack
+STACKS |= {
+    stack.name: stack
+    for stack in (
+        _kept("quiche", ("bbr",), "quiche 0.30.0"),
+        _kept("noq", ("bbr3",), "noq-proto 1.4.0"),
+    )
+}
 NAMES = tuple(f"{PREFIX}{name}" for name in STACKS)
 
 
