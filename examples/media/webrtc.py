@@ -1,4 +1,4 @@
-"""A WebRTC sender and its receiver on aiortc: `send FILE ADDRESS PORT` and `receive PORT`. The video is sent as it is."""
+"""A WebRTC sender and its receiver on aiortc: `send FILE ADDRESS PORT` and `receive PORT`. Video is sent as it is."""
 
 import asyncio
 import json
