@@ -91,8 +91,8 @@ def stream(run: OneRun, name: str) -> tuple[Media, np.ndarray, np.ndarray]:
     first: Number = None
     # The capture goes on until the programs have ended, the table until the run's duration.
     for row, payload in zip(run.packets.iter_rows(named=True), frames(run.pcap or b""), strict=False):
-        if row["direction"] != "data" or row["payload_bytes"] == 0:
-            continue
+        if row["direction"] != "data" or row["payload_bytes"] == 0 or row["seq"] > 0:
+            continue  # numbered as TCP's are: how WebRTC's ends find each other
         times.append(row["time_s"])
         sizes.append(row["payload_bytes"])
         told = of(payload, latest)
