@@ -107,8 +107,13 @@ def run(number: int, loaded: bool, machine: str, out: Path) -> dict[str, str]:
         "load": "yes" if loaded else "no",
         **{stage: f"{minutes[stage]:.1f}" if stage in minutes else "" for stage in STAGES},
         "minutes": f"{(edges[-1] - begun) / 60:.1f}",
-        "outcome": "green" if make.returncode == 0 else f"red: {', '.join(failures)}",
+        "outcome": outcome(failures) if make.returncode else "green",
     }
+
+
+def outcome(failures: list[str]) -> str:
+    more = f", and {len(failures) - 1} more" if len(failures) > 1 else ""
+    return f"red: {failures[0] if failures else 'make'}{more}"
 
 
 def read(file: Path) -> list[dict[str, str]]:
