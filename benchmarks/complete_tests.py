@@ -25,6 +25,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from brobust.host import machine
+
 ROOT = Path(__file__).parents[1]
 STAGES = ("tools", "lint", "unit", "compiles", "virtual", "vm")
 STAGE = re.compile(rb"^== (\w+)$")  # the Makefile's own line at the beginning of a stage
@@ -66,14 +68,7 @@ def load(directory: Path) -> Iterator[None]:
         yield
 
 
-def cpu() -> str:
-    """Return what the first CPU is called."""
-    return next(
-        line.partition(": ")[2] for line in Path("/proc/cpuinfo").open() if line.startswith("model name")
-    ).strip()
-
-
-def run(number: int, loaded: bool, machine: str, out: Path) -> dict[str, str]:
+def run(number: int, loaded: bool, called: str, out: Path) -> dict[str, str]:
     """Run `make test` in a fresh clone and return the row of the table."""
     clone = out / "clone"
     shutil.rmtree(clone, ignore_errors=True)
@@ -103,7 +98,7 @@ def run(number: int, loaded: bool, machine: str, out: Path) -> dict[str, str]:
         "run": str(number),
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "commit": commit,
-        "machine": machine,
+        "machine": called,
         "load": "yes" if loaded else "no",
         **{stage: f"{minutes[stage]:.1f}" if stage in minutes else "" for stage in STAGES},
         "minutes": f"{(edges[-1] - begun) / 60:.1f}",
@@ -142,13 +137,19 @@ def main() -> None:
     parser.add_argument("--loaded", type=int, default=10, help="how many of them, the last, have a load beside [10]")
     parser.add_argument("--out", type=Path, default=Path("complete-tests"), help="directory for outputs and runs.csv")
     parser.add_argument("--before", type=Path, help="runs.csv of another call, which this one continues")
-    parser.add_argument("--machine", default=f"{os.cpu_count()} CPUs of {cpu()}", help="what this machine is called")
+    parser.add_argument(
+        "--machine", default=f"{os.cpu_count()} CPUs of {machine.cpu()}", help="what this machine is called"
+    )
     parsed = parser.parse_args()
+    if parsed.runs < 1:
+        parser.error(f"--runs: {parsed.runs} is too few; give 1 or more")
+    if parsed.before and not parsed.before.is_file():
+        parser.error(f"--before: {parsed.before} is no file; give the runs.csv of another call")
     parsed.out.mkdir(parents=True, exist_ok=True)
     out = parsed.out.resolve()
     kept = out / "runs.csv"
     before = kept if kept.exists() else parsed.before
-    rows = read(before) if before and before.exists() else []
+    rows = read(before) if before else []
     new = []
     for number in range(parsed.runs):
         row = run(len(rows) + 1, number >= parsed.runs - parsed.loaded, parsed.machine, out)

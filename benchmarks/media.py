@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import argparse
 import csv
-import re
 import statistics
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +25,8 @@ from spread import shown
 
 from brobust.dataset import Dataset
 from brobust.dataset.one_run import OneRun
+from brobust.errors import BadInput, BrobustError
+from brobust.report.capture import frames
 
 FRAME_S = 0.02
 """50 frames a second (examples/media/make.sh)."""
@@ -74,15 +75,6 @@ NUMBERED: dict[str, tuple[Callable[[bytes, int], Number], int]] = {
 """How each sender numbers its packets, and how many numbers there are."""
 
 
-def frames(pcap: bytes) -> Iterator[bytes]:
-    """Yield the payload of each frame of a capture as brobust writes them."""
-    offset = 24
-    while offset < len(pcap):
-        size = struct.unpack_from("<I", pcap, offset + 8)[0]
-        yield pcap[offset + 16 + HEADERS : offset + 16 + size]
-        offset += 16 + size
-
-
 def stream(run: OneRun, name: str) -> tuple[Media, np.ndarray, np.ndarray]:
     """Return a run's media, and when all UDP packets of the sender left, s, and their bytes."""
     of, modulus = NUMBERED[name]
@@ -90,12 +82,12 @@ def stream(run: OneRun, name: str) -> tuple[Media, np.ndarray, np.ndarray]:
     times, sizes, latest = [], [], -1
     first: Number = None
     # The capture goes on until the programs have ended, the table until the run's duration.
-    for row, payload in zip(run.packets.iter_rows(named=True), frames(run.pcap or b""), strict=False):
+    for row, (_, _, frame) in zip(run.packets.iter_rows(named=True), frames(run.pcap or b"", name), strict=False):
         if row["direction"] != "data" or row["payload_bytes"] == 0 or row["seq"] > 0:
             continue  # numbered as TCP's are: how WebRTC's ends find each other
         times.append(row["time_s"])
         sizes.append(row["payload_bytes"])
-        told = of(payload, latest)
+        told = of(frame[HEADERS:], latest)
         if told is None:
             continue
         first = first or told
@@ -149,6 +141,10 @@ def measured(directory: Path) -> dict[float, list[dict[str, float]]]:
     dataset = Dataset.open(directory)
     runs = dataset.runs().filter(pl.col("outcome") == "ok").sort("share", "repeat", descending=[True, False])
     idle = {row["repeat"]: row["run"] for row in runs.filter(pl.col("share") == 1).to_dicts()}
+    if missing := set(runs["repeat"]) - set(idle) or ({0} if runs.is_empty() else set()):
+        raise BadInput(f"{directory}: no run of share 1 of repeat {min(missing)}; measure the scenario as it is")
+    if not dataset.packets().height:
+        raise BadInput(f"{directory}: it has no packets; measure with --packets")
     rows: dict[float, list[dict[str, float]]] = defaultdict(list)
     for row in runs.to_dicts():
         against = OneRun(dataset, idle[row["repeat"]])
@@ -173,9 +169,7 @@ def write(found: dict[str, dict[float, list[dict[str, float]]]], file: Path) -> 
             row = {"sender": name, "CPU share": f"{share:.0%}"}
             for column in rows[0]:
                 scale = 100 if column.endswith(("packets", "frames")) else 1
-                text = shown([one[column] * scale for one in rows])
-                middle, low, high = re.findall(r"-?[\d.]+", text)
-                row[column] = middle if low == high else text
+                row[column] = shown([one[column] * scale for one in rows], once=True)
             row["after an absence"] = verdict(rows, cells[1]) if share < 1 else ""
             sheet.append({**row, "n": str(len(rows))})
     with file.open("w", newline="") as out:
@@ -214,7 +208,12 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, required=True, help="write a row per sender and CPU share there")
     parser.add_argument("--png", type=Path, help="draw late and lost frames, and bursts, there")
     given = parser.parse_args()
-    found = {directory.name: measured(directory) for directory in given.datasets}
+    if unknown := [directory.name for directory in given.datasets if directory.name not in NUMBERED]:
+        parser.error(f"{unknown[0]!r} is none of the senders {', '.join(NUMBERED)}")
+    try:
+        found = {directory.name: measured(directory) for directory in given.datasets}
+    except BrobustError as refusal:
+        parser.error(str(refusal))
     write(found, given.csv)
     if given.png is not None:
         draw(found, given.png)

@@ -217,8 +217,11 @@ def main() -> None:
         case ["tail", *datasets, sheet, figure] if datasets:
             tail([Path(one) for one in datasets], Path(sheet), Path(figure))
         case _:
-            sys.exit("servers: give each and a CSV file, or tail, datasets, a CSV file and the figure's")
+            sys.exit("servers: give `each CSV`, `tail DIR... CSV PNG` or `work DIR... CSV`")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BrobustError as refusal:
+        sys.exit(f"servers: {refusal}")

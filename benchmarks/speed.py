@@ -13,16 +13,17 @@ import json
 import os
 import platform
 import resource
-import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
+
+from spread import shown
 
 from brobust import _core
 from brobust.errors import BrobustError
+from brobust.host import machine
 from brobust.kernels import virtual as virtual_kernels
 from brobust.scenario import Run, Scenario
 from brobust.scenario.grid import scenario
@@ -133,13 +134,6 @@ def cpu_s() -> float:
     return sum(of.ru_utime + of.ru_stime for of in used)
 
 
-def shown(values: Sequence[float]) -> str:
-    """Return the median, with the smallest and the largest value, each with three digits."""
-    three = (statistics.median(values), min(values), max(values))
-    median, low, high = (f"{value:.0f}" if value >= 100 else f"{value:.3g}" for value in three)
-    return f"{median} ({low} to {high})"
-
-
 def answer(question: Question, kernel: virtual_kernels.VirtualKernel, repeat: int, cpu: int) -> str:
     """Measure every case once per round, where each round begins with another one, and return the table."""
     names = list(question.cases)
@@ -156,10 +150,11 @@ def answer(question: Question, kernel: virtual_kernels.VirtualKernel, repeat: in
         "|---|" + "--:|" * len(headings),
     ]
     for name, samples in rows.items():
-        cells = [shown([sample[key] for sample in samples]) for key in COLUMNS]
+        cells = [shown([sample[key] for sample in samples], None) for key in COLUMNS]
         base = rows.get(question.beside.get(name, ""), [])
         for key in question.ratios:
-            cells.append(shown([one[key] / of[key] for one, of in zip(samples, base, strict=True)]) if base else "")
+            ratios = [one[key] / of[key] for one, of in zip(samples, base, strict=True)] if base else []
+            cells.append(shown(ratios, None) if ratios else "")
         lines.append(f"| {name} | {' | '.join(cells)} | {question.goals.get(name, '')} |")
     return "\n".join(lines)
 
@@ -176,9 +171,8 @@ def main() -> None:
         sys.exit(f"speed.py: {error}")
     cpu = max(os.sched_getaffinity(0))  # interrupts tend to go to the first
     run(one_flow("cubic", "1s", "100mbit"), kernel, 0, cpu)  # the first run reads the kernel from disk
-    model = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
     print(
-        f"{datetime.now(UTC):%Y-%m-%d}, {len(os.sched_getaffinity(0))} CPUs of {model.rpartition(': ')[2]}, Linux "
+        f"{datetime.now(UTC):%Y-%m-%d}, {len(os.sched_getaffinity(0))} CPUs of {machine.cpu()}, Linux "
         f"{platform.release()}, load {os.getloadavg()[0]:.2f}, {kernel.name} ({kernel.release}, {kernel.sha256[:8]})"
     )
     for name in given.only or QUESTIONS:
