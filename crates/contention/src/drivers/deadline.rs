@@ -33,6 +33,10 @@ const FAIR_SERVER_SHARE: f64 = 0.05;
 /// How often to try with a thread that does not run under SCHED_DEADLINE.
 const MAX_ATTEMPTS: usize = 5;
 
+/// How long to ask again, and how often, while the kernel refuses what there is room for.
+const ASKED_AGAIN_FOR: Duration = Duration::from_secs(1);
+const ASKED_AGAIN_EVERY: Duration = Duration::from_millis(50);
+
 /// Refuses what SCHED_DEADLINE would not admit for `threads` threads, beside those that are there already.
 pub(super) fn check(schedule: &Schedule, threads: usize) -> Result<()> {
     Limits::read().check(&slices_of(schedule)?, threads)
@@ -89,15 +93,22 @@ impl Driver for Deadline {
     /// Counts what the host has admitted to others itself: this is called while the kernel does not, to admit threads
     /// that are confined to some CPUs.
     fn start(&mut self) -> Result<()> {
-        let missing: Vec<f64> =
-            self.held.iter().filter(|held| !held.is_admitted).map(|held| held.wanted.share()).collect();
-        let outcome =
-            Limits::read().check_room(missing.iter().sum(), missing.len()).and_then(|()| self.admit_in_phase());
-        if outcome.is_err() {
-            // The error is worth more than one of undoing.
-            let _ = self.release();
+        let asked = Instant::now();
+        loop {
+            let outcome = self.admit_if_there_is_room();
+            match &outcome {
+                Ok(()) => return outcome,
+                // The error is worth more than one of undoing.
+                Err(_) => drop(self.release()),
+            }
+            // The sum of what is admitted can be wrong for a moment. Linux 6.18 makes it anew whenever somebody reads
+            // kernel.sched_rt_runtime_us, as Limits does, and forgets threads that have just left; when it then takes
+            // these off, the sum falls below nothing, and everything is refused until the next time.
+            if !matches!(outcome, Err(ContentionError::Admission { .. })) || asked.elapsed() > ASKED_AGAIN_FOR {
+                return outcome;
+            }
+            thread::sleep(ASKED_AGAIN_EVERY);
         }
-        outcome
     }
 
     /// Returns true when each thread has been seen to run in its second period. False if the kernel keeps one from
@@ -128,6 +139,13 @@ impl Driver for Deadline {
 }
 
 impl Deadline {
+    fn admit_if_there_is_room(&mut self) -> Result<()> {
+        let missing: Vec<f64> =
+            self.held.iter().filter(|held| !held.is_admitted).map(|held| held.wanted.share()).collect();
+        Limits::read().check_room(missing.iter().sum(), missing.len())?;
+        self.admit_in_phase()
+    }
+
     fn admit_in_phase(&mut self) -> Result<()> {
         let begun = *self.begun.get_or_insert_with(Instant::now);
         let is_alone = self.held.len() == 1;
