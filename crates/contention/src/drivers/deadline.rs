@@ -271,7 +271,7 @@ fn refusal(thread: &Thread, wanted: SchedAttr, error: io::Error) -> ContentionEr
 /// kernel/sched/syscalls.c, __sched_setscheduler: a deadline thread's affinity must span its root domain, which is
 /// every online CPU unless there are exclusive cpusets.
 fn may_not_run_everywhere(thread: &Thread) -> bool {
-    thread.affinity().is_ok_and(|cpus| cpus.count() < online_cpus())
+    thread.affinity().is_ok_and(|cpus| cpus.len() < online_cpus())
 }
 
 /// What this kernel admits, read from its sysctls.
