@@ -13,9 +13,8 @@ from typing import Any, Literal, Self, final
 __all__ = [
     "NOISE_NS",
     "TOLERANCE",
-    "Contention",
     "ContentionError",
-    "HeldGroup",
+    "Held",
     "Recorder",
     "Recording",
     "Session",
@@ -24,7 +23,6 @@ __all__ = [
     "VirtualRefused",
     "VirtualRun",
     "check_contention",
-    "check_quota",
     "control_names",
     "control_settings",
     "controls",
@@ -32,6 +30,7 @@ __all__ = [
     "hrtick_dl",
     "hz",
     "replay_calls",
+    "try_deadline",
 ]
 
 class ContentionError(Exception):
@@ -58,21 +57,18 @@ class Session:
     def record_namespace(self) -> str: ...
     def record_process(self, pid: int) -> None: ...
     def hold_cpus(self, cpus: Sequence[int], roaming: int, force: bool) -> None: ...
-    def hold_groups(self, threads: Sequence[int], timeslice_ns: int, period_ns: int) -> list[HeldGroup]: ...
-    def release_groups(self, groups: Sequence[HeldGroup]) -> None: ...
+    def contend(self, driver: str, threads: Sequence[tuple[int, int | None, str]], begin_ns: int, nice: int) -> Held:
+        """Put threads under contention by a driver of crates/contention/src/held.rs. Each has an id, the CPU that it is
+        pinned to (None where the driver needs none of its own), and a schedule as for `check_contention`. `begin_ns`
+        (CLOCK_MONOTONIC): when the schedules begin; `nice`: of competitors."""
+
+    def release(self, held: Held) -> None:
+        """End it at once, and make every thread what it was before; a second call does nothing. It may return a few
+        periods later, when the kernel admits the threads to SCHED_DEADLINE again safely."""
+
     def hold_sysctl(self, name: str, value: str) -> None: ...
     def release_sysctl(self, name: str) -> None: ...
     def end(self) -> None: ...
-
-@final
-class HeldGroup:
-    """A cgroup that a session has made for a thread."""
-
-    @property
-    def path(self) -> Path: ...
-
-def check_quota(timeslice_ns: int, period_ns: int, threads: Sequence[int]) -> None:
-    """Refuse a quota that the kernel does not take, or that these threads cannot be given."""
 
 def control_names() -> list[str]:
     """The congestion controls of cc/controls: BPF in a live kernel, modules in virtual time."""
@@ -102,11 +98,15 @@ def replay_calls(name: str, settings: Sequence[tuple[str, int]], recordings: Seq
     ValueError for a control that is not one of cc/controls, OSError for a file that cannot be read.
     """
 
-def check_contention(driver: str, schedule: str, threads: int) -> None:
-    """Raise ContentionError if this driver could not keep the schedule for so many threads here; change nothing.
+def check_contention(driver: str, schedule: str, threads: Sequence[int], count: int) -> None:
+    """Raise ContentionError or BadInput if this driver could not keep the schedule for `count` threads here, of which
+    some may be there already; change nothing.
 
     `schedule`: JSON as crates/timeline/src/schedule.rs reads it. Raises ValueError for other JSON.
     """
+
+def try_deadline(thread: int) -> None:
+    """Put a thread under SCHED_DEADLINE for a moment: 10 ms in every 40. ContentionError says why it cannot be."""
 
 def deviation(
     promise: Literal["share", "timeslices", "timeslices at ticks"], timeslice_ns: int, share: float, summary: Summary
@@ -124,30 +124,10 @@ def hrtick_dl() -> bool | None:
     """Whether the scheduler feature HRTICK_DL is on; None if debugfs is not mounted or not readable."""
 
 @final
-class Contention:
-    """Threads under contention: by `deadline` under SCHED_DEADLINE, or by `burner`, which pins each to its CPU and
-    occupies that CPU in the off-times; the thread then has nice value -20, so that no ordinary neighbour of its session
-    gets its timeslices.
+class Held:
+    """Threads under contention. Dropped without `Session.release`, it releases threads and ends competitors; quotas end
+    with the session."""
 
-    `threads`: id, CPU (None where the driver needs none of its own), and schedule as for `check_contention`. `start_ns`
-    (CLOCK_MONOTONIC ns): when the schedules begin, the same for threads that are to go together; None: at `start`.
-    """
-
-    def __new__(
-        cls, driver: str, threads: Sequence[tuple[int, int | None, str]], start_ns: int | None = None
-    ) -> Self: ...
-    def start(self) -> None:
-        """Put each thread that is not under contention there, or release all and raise ContentionError."""
-
-    def settle(self) -> bool:
-        """Wait until every thread is seen to be under contention: True. False if `start` has to be called again; after
-        some attempts ContentionError."""
-
-    def stop(self) -> None:
-        """End, and make every thread what it was before; a second call does nothing. The contention ends at once; the
-        call may return a few periods later, when the kernel admits the threads to SCHED_DEADLINE again safely."""
-
-@final
 class Recorder:
     """Records when threads run, sleep and wait for a CPU. A context manager; afterwards see `recordings`.
 

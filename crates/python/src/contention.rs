@@ -2,11 +2,13 @@
 use std::sync::Arc;
 
 use brobust_contention as contention;
-use brobust_timeline::{Schedule, TimeSlice, TimeSlices, NEVER};
-use contention::{ContentionRequest, Driver, Promise, Target, Ticks, Tid};
+use brobust_timeline::{Schedule, Slices, TimeSlice, TimeSlices, NEVER};
+use contention::{ContentionRequest, Promise, Target, Ticks, Tid};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
+
+use crate::host;
 
 create_exception!(
     brobust._core,
@@ -19,33 +21,49 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ContentionError", module.py().get_type::<ContentionError>())?;
     module.add("NOISE_NS", contention::NOISE_NS)?;
     module.add("TOLERANCE", contention::TOLERANCE)?;
-    module.add_class::<Contention>()?;
+    module.add_class::<Held>()?;
     module.add_class::<Recorder>()?;
     module.add_class::<Recording>()?;
     module.add_class::<Summary>()?;
     module.add_function(wrap_pyfunction!(check_contention, module)?)?;
+    module.add_function(wrap_pyfunction!(try_deadline, module)?)?;
     module.add_function(wrap_pyfunction!(deviation, module)?)?;
     module.add_function(wrap_pyfunction!(hz, module)?)?;
     module.add_function(wrap_pyfunction!(when_it_runs, module)?)?;
     module.add_function(wrap_pyfunction!(hrtick_dl, module)?)
 }
 
-fn raise(error: contention::ContentionError) -> PyErr {
-    ContentionError::new_err(error.to_string())
+fn raise(py: Python<'_>, error: contention::ContentionError) -> PyErr {
+    match error {
+        contention::ContentionError::Refused(refusal) => host::raise(py, &refusal),
+        error => ContentionError::new_err(error.to_string()),
+    }
 }
 
 /// Runs what may wait for the kernel or for a thread without holding the GIL.
-fn unlocked<T: Send>(py: Python<'_>, call: impl FnOnce() -> contention::Result<T> + Send) -> PyResult<T> {
-    py.detach(call).map_err(raise)
+pub fn unlocked<T: Send>(py: Python<'_>, call: impl FnOnce() -> contention::Result<T> + Send) -> PyResult<T> {
+    py.detach(call).map_err(|error| raise(py, error))
 }
 
-fn schedule_of(json: &str) -> PyResult<Schedule> {
+pub fn schedule_of(json: &str) -> PyResult<Schedule> {
     serde_json::from_str(json).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 #[pyfunction]
-fn check_contention(driver: &str, schedule: &str, threads: usize) -> PyResult<()> {
-    contention::drivers::check(driver, &schedule_of(schedule)?, threads).map_err(raise)
+fn check_contention(py: Python<'_>, driver: &str, schedule: &str, threads: Vec<Tid>, count: usize) -> PyResult<()> {
+    let schedule = schedule_of(schedule)?;
+    unlocked(py, || contention::held::check(driver, &schedule, &threads, count))
+}
+
+/// Puts a thread under SCHED_DEADLINE for a moment.
+#[pyfunction]
+fn try_deadline(py: Python<'_>, tid: Tid) -> PyResult<()> {
+    let schedule = Schedule::Slices(Slices::plain(10_000_000, 40_000_000));
+    unlocked(py, || {
+        let mut held = contention::drivers::prepare("deadline", vec![Target { tid, cpu: None, schedule }], None)?;
+        held.start()?;
+        held.stop()
+    })
 }
 
 /// Returns when a thread runs that sleeps and then wants so much CPU, again and again: begin and end, ns. Each sleep
@@ -86,46 +104,9 @@ fn deviation(promise: &str, timeslice_ns: u64, share: f64, summary: &Summary) ->
     Ok(contention::deviation(&request, &summary.0, Ticks::of_this_host()))
 }
 
+/// Threads under contention; `Session.contend` begins it.
 #[pyclass(module = "brobust._core")]
-struct Contention {
-    driver: String,
-    targets: Vec<Target>,
-    start_ns: Option<u64>,
-    held: Option<Box<dyn Driver>>,
-}
-
-#[pymethods]
-impl Contention {
-    #[new]
-    #[pyo3(signature = (driver, threads, start_ns = None))]
-    fn new(driver: String, threads: Vec<(Tid, Option<usize>, String)>, start_ns: Option<u64>) -> PyResult<Self> {
-        let target = |(tid, cpu, json): (_, _, String)| Ok(Target { tid, cpu, schedule: schedule_of(&json)? });
-        let targets = threads.into_iter().map(target).collect::<PyResult<_>>()?;
-        Ok(Self { driver, targets, start_ns, held: None })
-    }
-
-    fn start(&mut self, py: Python<'_>) -> PyResult<()> {
-        let Self { driver, targets, start_ns, held } = self;
-        unlocked(py, || {
-            if held.is_none() {
-                *held = Some(contention::drivers::prepare(driver, targets.clone(), *start_ns)?);
-            }
-            held.as_mut().map_or(Ok(()), |held| held.start())
-        })
-    }
-
-    fn settle(&mut self, py: Python<'_>) -> PyResult<bool> {
-        let held = &mut self.held;
-        unlocked(py, || held.as_mut().map_or(Ok(true), |held| held.settle()))
-    }
-
-    fn stop(&mut self, py: Python<'_>) -> PyResult<()> {
-        match self.held.take() {
-            Some(mut held) => unlocked(py, move || held.stop()),
-            None => Ok(()),
-        }
-    }
-}
+pub struct Held(pub Option<contention::Held>);
 
 #[pyclass(module = "brobust._core")]
 struct Recorder {

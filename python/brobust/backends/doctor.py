@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import shutil
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from brobust import _core
-from brobust.drivers import schedules
 from brobust.errors import BrobustError
 from brobust.host import network
 from brobust.host.cache import cache_directory
@@ -135,15 +133,10 @@ def _tick() -> CheckResult:
 
 def _deadline() -> CheckResult:
     try:
-        slices = json.dumps(schedules.slices(10_000_000, 40_000_000))
-        _core.check_contention("deadline", slices, 1)
         # The only reliable way to find out is to put a child process under SCHED_DEADLINE.
         with subprocess.Popen(["sleep", "5"]) as child:
             try:
-                contention = _core.Contention("deadline", [(child.pid, None, slices)])
-                contention.start()
-                contention.settle()
-                contention.stop()
+                _core.try_deadline(child.pid)
             finally:
                 child.kill()
     except _core.ContentionError as error:

@@ -335,27 +335,22 @@ class Contended:
         is known here, so no clock of two hosts is compared: starts are off by what a word to the hypervisor takes."""
         if not self.recording:
             return []
-        import polars as pl
+        from brobust.dataset import recordings
 
         try:
-            table = pl.read_parquet(base64.b64decode(self.recording)).select(
-                pl.col("thread").cast(pl.Int64), pl.col("kind").cast(pl.String),
-                pl.col("start_s", "duration_ms").cast(pl.Float64),
-            )  # fmt: skip
-        except (ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
+            recording = recordings.threads(FilePath(self.name), base64.b64decode(self.recording))
+        except (ValueError, BadInput):
             raise RunFailed(f"{self.name}: brobust contend: its recording cannot be read") from None
-        if table.is_empty():
-            return []
-        whole_s = table.select((pl.col("start_s") + pl.col("duration_ms") / 1e3).max()).item()
-        shift_s = self.ended - whole_s - self.traffic_began
-        numbers = {thread: number for number, thread in enumerate(table["thread"].unique().sort())}
+        shift_s = self.ended - recording.end_s - self.traffic_began
+        intervals = recording.intervals.sort("thread", "start_s")
+        numbers = {thread: number for number, thread in enumerate(intervals["thread"].unique(maintain_order=True))}
         return [
             {
-                "run": run, "sender": 1, "vcpu": numbers[thread], "kind": "off", "start_s": start_s + shift_s,
-                "duration_ms": duration_ms,
+                "run": run, "sender": 1, "vcpu": numbers[row["thread"]], "kind": "off",
+                "start_s": row["start_s"] + shift_s, "duration_ms": row["duration_ms"],
             }
-            for thread, kind, start_s, duration_ms in table.sort("thread", "start_s").iter_rows()
-            if kind == "off"
+            for row in intervals.iter_rows(named=True)
+            if row["kind"] == "off"
         ]  # fmt: skip
 
     def columns(self) -> dict[str, Any]:

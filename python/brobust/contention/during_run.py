@@ -23,7 +23,7 @@ MAX_OF_ONE_CPU = 0.9
 def check(requested: Contention) -> None:
     """Refuse what the driver could not do on this host."""
     try:
-        driver_for(requested).check(())
+        driver_for(requested).check()
     except _core.ContentionError as error:
         raise BadInput(f"contention: {error}") from None
 

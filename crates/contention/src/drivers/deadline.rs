@@ -50,7 +50,7 @@ pub(super) fn prepare(targets: Vec<Target>, _start_ns: Option<u64>) -> Result<Bo
 
 /// Every period is the same. The first of a busy thread begins when it is put under SCHED_DEADLINE: that can be a phase
 /// after the others.
-fn slices_of(schedule: &Schedule) -> Result<Slices> {
+pub(crate) fn slices_of(schedule: &Schedule) -> Result<Slices> {
     schedule.check()?;
     match schedule {
         Schedule::Slices(slices) if slices.off_time() == 0 => Err(ContentionError::NothingTaken),
