@@ -110,12 +110,6 @@ def _iperf3() -> str:
     return text.split()[1] if text else "missing"
 
 
-def _guest_program() -> CheckResult:
-    if image.AGENT.exists():
-        return CheckResult("guest program", "ok", str(image.AGENT))
-    return CheckResult("guest program", "missing", f"{image.AGENT} was not built", "make setup")
-
-
 def _tick() -> CheckResult:
     hz = _core.hz()
     hrtick = _core.hrtick_dl()
@@ -309,6 +303,6 @@ def can_run_vms(results: list[CheckResult]) -> bool:
 
 
 _CHECKS: list[Callable[[], CheckResult]] = [
-    _root, _capabilities, _cpus, _programs, _guest_program, _tick, _deadline, _real_time, _btf, _recorder,
+    _root, _capabilities, _cpus, _programs, _tick, _deadline, _real_time, _btf, _recorder,
     _struct_ops, _wire, _virtual_kernel, _memory_file, _ptrace, _kernels, _cache, _qdiscs, _kvm, _tcg,
 ]  # fmt: skip

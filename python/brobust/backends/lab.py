@@ -229,7 +229,7 @@ class LabBackend:
         assert lab.hypervisor is not None and lab.hosts.hypervisor is not None  # refused before
         agent = lab.hypervisor.agent
         # A vCPU that sleeps hides part of what is taken from it.
-        spinning = lab.sender.agent.spawn("brobust-guest", "spin")
+        spinning = lab.sender.agent.spawn("brobust", "spin")
         recording = f"{_recordings(lab, agent)}/run.parquet"
         words = [*lab.hosts.hypervisor.which, *_of_contend(requested), "--json", "--out", recording]
         holding = agent.spawn(lab.hypervisor.program, "contend", *words)
@@ -251,7 +251,7 @@ class LabBackend:
             return
         if name in cc_names.OURS:
             if name in self._controls:
-                agent.run("brobust-guest", "cc", "unload", name, timeout=60)
+                agent.run("brobust", "cc", "unload", name, timeout=60)
             else:
                 # By whatever undoes: our program is no file there.
                 lab.sender.connection.agent.record(
@@ -260,7 +260,7 @@ class LabBackend:
                     f"exec /proc/$PPID/exe lab cc unload {name}",
                 )  # fmt: skip
             options = [f"--param={key}={value}" for key, value in cc_names.settings_of(control)]
-            agent.run("brobust-guest", "cc", "load", name, *options, timeout=60)
+            agent.run("brobust", "cc", "load", name, *options, timeout=60)
         elif name not in _available(lab):
             lab.sender.connection.agent.record(
                 f"module tcp_{name} of {lab.sender.name}", "bash", "-c", f"modprobe -r tcp_{name} 2>/dev/null || :"
