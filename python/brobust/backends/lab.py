@@ -28,7 +28,6 @@ from brobust.dataset import Measured, iperf3, scenario_columns
 from brobust.errors import BadInput, HostLost, MissingSupport, RunFailed
 from brobust.lab import hosts as hosts_file
 from brobust.lab import places, ssh
-from brobust.lab.hosts import Hosts
 from brobust.lab.places import Lab
 from brobust.lab.ssh import Connection
 from brobust.scenario import TSO_RTT_LOG, Contention, Flows, Path, Run, Scenario
@@ -59,7 +58,6 @@ class LabBackend:
     def __init__(self, announce: Announce):
         self._announce = announce
         self._file = ""
-        self._hosts: Hosts
         self._connections: dict[tuple[str, bool], Connection] = {}
         self._lab: Lab | None = None
         self._scenarios: Sequence[Scenario] = ()
@@ -104,7 +102,7 @@ class LabBackend:
         if self._lab is not None and self._file == file:
             return self._lab
         self._disconnect()
-        hosts = self._hosts = hosts_file.read(file)
+        hosts = hosts_file.read(file)
         self._file = file
         config = None if hosts.ssh_config is None else FilePath(file).parent / hosts.ssh_config
         named = {"sender": hosts.sender, "receiver": hosts.receiver, "path": hosts.path, "hypervisor": hosts.hypervisor}
