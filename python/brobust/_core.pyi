@@ -7,16 +7,13 @@ CPU.
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self, final
 
 __all__ = [
-    "NOISE_NS",
     "TOLERANCE",
     "ContentionError",
     "Held",
     "Recorder",
-    "Recording",
     "Session",
     "Summary",
     "VirtualError",
@@ -35,9 +32,6 @@ __all__ = [
 
 class ContentionError(Exception):
     """This contention is not possible here, or cannot be recorded; the text is one sentence with the remedy."""
-
-NOISE_NS: int
-"""Waits shorter than this (ns) are not off-times: interrupts and neighbours' wakeups."""
 
 TOLERANCE: float
 """A share, timeslice or off-time that is off by more than this part is not what was asked for."""
@@ -129,42 +123,13 @@ class Held:
     with the session."""
 
 class Recorder:
-    """Records when threads run, sleep and wait for a CPU. A context manager; afterwards see `recordings`.
-
-    By a BPF program, every switch to the nanosecond.
-    """
+    """Records when threads run, sleep and wait for a CPU, from its making on: by a BPF program, every switch to the
+    nanosecond. Raises ContentionError if the kernel does not allow it."""
 
     def __new__(cls, tids: Sequence[int]) -> Self: ...
-    def start(self) -> None:
-        """Begin; recording is on when this returns. Raise ContentionError if the kernel does not allow it."""
-
-    def stop(self) -> list[Recording]:
-        """End; return one recording per thread in the order given, without duplicates. A second call returns the
-        same."""
-
-    @property
-    def recordings(self) -> list[Recording]:
-        """What `stop` has returned; empty before it."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None, /
-    ) -> None: ...
-
-@final
-class Recording:
-    """What one thread did from start to end, or to its exit."""
-
-    @property
-    def tid(self) -> int:
-        """Thread id."""
-
-    @property
-    def intervals(self) -> list[tuple[int, int, Literal["running", "asleep", "waiting", "unknown"]]]:
-        """Start (CLOCK_MONOTONIC ns), duration (ns) and state, without gaps; "waiting" wants a CPU and has none."""
-
-    def summary(self, requested_off_ns: int | None = None) -> Summary:
-        """Sum up. The off-time that was asked for (ns), if any, decides which waits are noise."""
+    def stop(self, requested_off_ns: Sequence[int | None]) -> list[Summary]:
+        """End; return what each thread got, in the order given. The off-time that was asked for of each (ns; None: none
+        was) decides which waits are noise. A second call returns nothing."""
 
 @final
 class Summary:

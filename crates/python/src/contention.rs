@@ -1,6 +1,4 @@
 //! `brobust-contention` for Python.
-use std::sync::Arc;
-
 use brobust_contention as contention;
 use brobust_timeline::{Schedule, Slices, TimeSlice, TimeSlices, NEVER};
 use contention::{ContentionRequest, Promise, Target, Ticks, Tid};
@@ -19,11 +17,9 @@ create_exception!(
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ContentionError", module.py().get_type::<ContentionError>())?;
-    module.add("NOISE_NS", contention::NOISE_NS)?;
     module.add("TOLERANCE", contention::TOLERANCE)?;
     module.add_class::<Held>()?;
     module.add_class::<Recorder>()?;
-    module.add_class::<Recording>()?;
     module.add_class::<Summary>()?;
     module.add_function(wrap_pyfunction!(check_contention, module)?)?;
     module.add_function(wrap_pyfunction!(try_deadline, module)?)?;
@@ -109,82 +105,19 @@ fn deviation(promise: &str, timeslice_ns: u64, share: f64, summary: &Summary) ->
 pub struct Held(pub Option<contention::Held>);
 
 #[pyclass(module = "brobust._core")]
-struct Recorder {
-    tids: Vec<Tid>,
-    recording: Option<contention::Recorder>,
-    recordings: Vec<Recording>,
-}
+struct Recorder(Option<contention::Recorder>);
 
 #[pymethods]
 impl Recorder {
     #[new]
-    fn new(tids: Vec<Tid>) -> Self {
-        Self { tids, recording: None, recordings: Vec::new() }
+    fn new(py: Python<'_>, tids: Vec<Tid>) -> PyResult<Self> {
+        unlocked(py, || contention::Recorder::start(&tids)).map(Some).map(Self)
     }
 
-    fn start(&mut self, py: Python<'_>) -> PyResult<()> {
-        if self.recording.is_none() {
-            self.recording = Some(unlocked(py, || contention::Recorder::start(&self.tids))?);
-        }
-        Ok(())
-    }
-
-    fn stop(&mut self, py: Python<'_>) -> PyResult<Vec<Recording>> {
-        if let Some(recording) = self.recording.take() {
-            let stopped = unlocked(py, || recording.stop())?;
-            self.recordings = stopped.into_iter().map(Recording::from).collect();
-        }
-        Ok(self.recordings())
-    }
-
-    #[getter]
-    fn recordings(&self) -> Vec<Recording> {
-        self.recordings.clone()
-    }
-
-    fn __enter__<'py>(mut this: PyRefMut<'py, Self>, py: Python<'py>) -> PyResult<PyRefMut<'py, Self>> {
-        this.start(py)?;
-        Ok(this)
-    }
-
-    fn __exit__(
-        &mut self,
-        py: Python<'_>,
-        _type: &Bound<'_, PyAny>,
-        _value: &Bound<'_, PyAny>,
-        _traceback: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        self.stop(py).map(drop)
-    }
-}
-
-/// Shared, because a recording can be long and each access from Python makes a new object of it.
-#[pyclass(module = "brobust._core", frozen)]
-#[derive(Clone)]
-struct Recording(Arc<contention::Recording>);
-
-impl From<contention::Recording> for Recording {
-    fn from(recording: contention::Recording) -> Self {
-        Self(Arc::new(recording))
-    }
-}
-
-#[pymethods]
-impl Recording {
-    #[getter]
-    fn tid(&self) -> Tid {
-        self.0.tid
-    }
-
-    #[getter]
-    fn intervals(&self) -> Vec<(u64, u64, &'static str)> {
-        let intervals = self.0.intervals.iter();
-        intervals.map(|i| (i.start_ns, i.duration_ns, i.state.name())).collect()
-    }
-
-    #[pyo3(signature = (requested_off_ns = None))]
-    fn summary(&self, requested_off_ns: Option<u64>) -> Summary {
-        Summary(self.0.summary(requested_off_ns))
+    fn stop(&mut self, py: Python<'_>, requested_off_ns: Vec<Option<u64>>) -> PyResult<Vec<Summary>> {
+        let stopped = self.0.take().map_or(Ok(Vec::new()), |recorder| unlocked(py, || recorder.stop()))?;
+        let each = stopped.iter().zip(requested_off_ns);
+        Ok(each.map(|(recording, off_ns)| Summary(recording.summary(off_ns))).collect())
     }
 }
 

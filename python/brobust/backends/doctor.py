@@ -160,8 +160,7 @@ def _btf() -> CheckResult:
 
 def _recorder() -> CheckResult:
     try:
-        with _core.Recorder([os.getpid()]):
-            pass
+        _core.Recorder([os.getpid()]).stop([None])
     except _core.ContentionError as error:
         return CheckResult("recorder", "limited", str(error), "without the recorder every run is unfaithful")
     return CheckResult("recorder", "ok", "BPF programs on sched_switch work")
