@@ -19,7 +19,6 @@ from brobust.host.programs import host_program
 from brobust.host.session import Session
 from conftest import eventually, left_behind
 
-KNOB = "kernel/sched_rt_runtime_us"
 
 
 @pytest.fixture(autouse=True)
@@ -99,21 +98,6 @@ def test_a_session_takes_its_namespace_along() -> None:
         links = subprocess.run(["ip", "-n", name, "link"], capture_output=True, text=True, check=True).stdout
         assert "tap-a" in links
     assert name not in namespaces()
-
-
-@pytest.mark.root
-@pytest.mark.host
-def test_a_sysctl_is_held_until_it_is_released() -> None:
-    file = Path("/proc/sys") / KNOB
-    before = file.read_text()
-    with Session.start() as session:
-        session.hold_sysctl(KNOB, "-1")
-        assert file.read_text().strip() == "-1"
-        assert journal(session)["sysctls"] in ([[KNOB, before.strip(), "-1"]], [])
-        session.release_sysctl(KNOB)
-        assert file.read_text() == before and journal(session)["sysctls"] == []
-        with pytest.raises(MissingSupport, match="no such file"):
-            session.hold_sysctl("absent", "1")
 
 
 @pytest.mark.root

@@ -106,14 +106,6 @@ impl Session {
         }
     }
 
-    fn hold_sysctl(&self, py: Python<'_>, name: &str, value: &str) -> PyResult<()> {
-        self.locked(py, |session| session.hold_sysctl(name, value))
-    }
-
-    fn release_sysctl(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        self.locked(py, |session| session.release_sysctl(name))
-    }
-
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         self.locked(py, |session| session.end())
     }
