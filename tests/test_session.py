@@ -20,7 +20,6 @@ from brobust.host.session import Session
 from conftest import eventually, left_behind
 
 
-
 @pytest.fixture(autouse=True)
 def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("BROBUST_RUNTIME", str(tmp_path / "run"))

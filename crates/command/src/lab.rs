@@ -23,7 +23,7 @@ pub enum Command {
     Agent(Agent),
     /// Record the state of TCP sockets at fixed intervals, as JSON lines
     Sample(sample::Options),
-    /// Load, unload and list congestion controls
+    /// Load and unload congestion controls, and read what they have recorded
     #[command(subcommand)]
     Cc(cc::Command),
     /// Follow TCP sockets and name what limits each, as JSON lines

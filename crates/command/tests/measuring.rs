@@ -135,15 +135,6 @@ fn loading_without_privilege_is_refused_with_the_remedy() {
 }
 
 #[test]
-fn the_list_is_one_line_of_json() {
-    let output = run(&["cc", "list"]);
-    let lines = lines(&output.stdout);
-    assert_eq!(lines.len(), 1);
-    assert!(lines[0]["controls"].as_array().unwrap().iter().any(|control| control["name"] == "bbr_robust"));
-    assert!(lines[0]["available"].as_array().unwrap().iter().any(|name| name == "reno"));
-}
-
-#[test]
 fn the_spinner_gives_way_and_dies_with_its_parent() {
     let script = format!("{PROGRAM} lab spin & echo $!; sleep 0.5");
     let output = Command::new("sh").args(["-c", &script]).output().unwrap();
