@@ -117,4 +117,4 @@ dist-test:
 
 clean:
 	rm -rf target build .venv python/brobust/_core*.so
-	rm -rf $(addprefix python/brobust/,sources bin testbed/bin virtual/bin kernels/bin site)
+	rm -rf $(addprefix python/brobust/,sources bin virtual/bin kernels/bin site)

@@ -24,9 +24,9 @@ import polars as pl
 from spread import shown
 
 from brobust.dataset import Dataset
+from brobust.dataset.captures import frames
 from brobust.dataset.one_run import OneRun
 from brobust.errors import BadInput, BrobustError
-from brobust.report.capture import frames
 
 FRAME_S = 0.02
 """50 frames a second (examples/media/make.sh)."""

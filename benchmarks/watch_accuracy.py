@@ -3,7 +3,7 @@
 
     sudo .venv/bin/python benchmarks/watch_accuracy.py [--repeat 3] [--out DIR]
 
-Each run has one flow of bbr, brb_bbr3 or cubic over 20 Mbit/s and 10 ms, watched from inside the sender (`brobust-guest
+Each run has one flow of bbr, brb_bbr3 or cubic over 20 Mbit/s and 10 ms, watched from inside the sender (`brobust lab
 watch`) every second with a window of 10 s. The truth is what was done to the flow. A contended flow is CPU-limited if
 it carries less than 80 % of what its control carries undisturbed; many flows are, if their CPU is busy all the time and
 they carry less than 80 % of the path. Prints the confusion matrix, precision and recall of cpu-limited, the time until
@@ -94,8 +94,8 @@ def watched(backend: VmBackend, case: Case, control: str, repeat: int) -> tuple[
     for ask, file in limits:
         ask("bash", "-c", f"echo 4096 10000 10000 >{file}")
     if case.slow_cpu:  # what keeps the vCPU awake would make a CPU look busy that is not; the last case has no other
-        backend.ask_sender("bash", "-c", "busybox pkill -f 'brobust-guest spin' || true", kernel=run.scenario.kernel)
-    watch = ("brobust-guest", "watch", "--port", str(traffic.FIRST_PORT), "--count", str(DURATION_S + 8))
+        backend.ask_sender("bash", "-c", "busybox pkill -f 'brobust-host lab spin' || true", kernel=run.scenario.kernel)
+    watch = ("brobust", "watch", "--port", str(traffic.FIRST_PORT), "--count", str(DURATION_S + 8))
     try:
         measured, said = backend.measure_beside(run, *watch)
     finally:

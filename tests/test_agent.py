@@ -15,9 +15,10 @@ import psutil
 import pytest
 
 from brobust.errors import RunFailed
+from brobust.host.programs import host_program
 from brobust.testbed import agent as agents
 from brobust.testbed import console as consoles
-from brobust.testbed import image, qemu
+from brobust.testbed import qemu
 from brobust.testbed.agent import Agent
 from brobust.testbed.console import Console
 
@@ -36,7 +37,7 @@ def _connected(path: Path) -> socket.socket:
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[Agent]:
     path = tmp_path / "agent"
-    with subprocess.Popen([image.AGENT, "agent", path]) as process:
+    with subprocess.Popen([host_program(), "lab", "agent", path]) as process:
         while not path.exists():
             assert process.poll() is None
             time.sleep(0.01)
@@ -82,7 +83,7 @@ def test_many_commands_in_quick_succession_all_answer(agent: Agent) -> None:
 
 def test_a_guest_that_dies_fails_the_request_at_once(tmp_path: Path) -> None:
     path = tmp_path / "agent"
-    with subprocess.Popen([image.AGENT, "agent", path]) as process:
+    with subprocess.Popen([host_program(), "lab", "agent", path]) as process:
         while not path.exists():
             time.sleep(0.01)
         client = Agent("test guest", _connected(path))

@@ -103,9 +103,9 @@ def _contend(brobust: Brobust, pid: int, *arguments: str, duration: str = "2s") 
 
 def _undisturbed(pid: int) -> float:
     """The share of a CPU that a thread has now, beside whatever else this host does."""
-    with _core.Recorder([pid]) as recorder:
-        time.sleep(0.5)
-    return recorder.recordings[0].summary().effective_share
+    recorder = _core.Recorder([pid])
+    time.sleep(0.5)
+    return recorder.stop([None])[0].effective_share
 
 
 def _needs(driver: str) -> None:

@@ -69,7 +69,7 @@ def test_a_report_names_neither_machine_nor_owner(tmp_path: Path, monkeypatch: p
     home = "/home/alice"
     checks = [
         CheckResult("root", "missing", "user 4711"),
-        CheckResult("guest program", "ok", f"{home}/brobust-guest"),
+        CheckResult("cache", "ok", f"{home}/.cache"),
         CheckResult("tick", "missing", f"{home}/config: no such file"),
         CheckResult("cpus", "ok", "2 usable"),
     ]

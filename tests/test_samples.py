@@ -1,4 +1,4 @@
-"""The output of `brobust-guest sample` becomes rows of the samples table."""
+"""The output of `brobust-host lab sample` becomes rows of the samples table."""
 
 import json
 

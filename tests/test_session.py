@@ -19,8 +19,6 @@ from brobust.host.programs import host_program
 from brobust.host.session import Session
 from conftest import eventually, left_behind
 
-KNOB = "kernel/sched_rt_runtime_us"
-
 
 @pytest.fixture(autouse=True)
 def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -99,21 +97,6 @@ def test_a_session_takes_its_namespace_along() -> None:
         links = subprocess.run(["ip", "-n", name, "link"], capture_output=True, text=True, check=True).stdout
         assert "tap-a" in links
     assert name not in namespaces()
-
-
-@pytest.mark.root
-@pytest.mark.host
-def test_a_sysctl_is_held_while_a_context_lasts() -> None:
-    file = Path("/proc/sys") / KNOB
-    before = file.read_text()
-    with Session.start() as session:
-        with pytest.raises(ZeroDivisionError), session.sysctl(KNOB, "-1"):
-            assert file.read_text().strip() == "-1"
-            assert journal(session)["sysctls"] in ([[KNOB, before.strip(), "-1"]], [])
-            raise ZeroDivisionError
-        assert file.read_text() == before and journal(session)["sysctls"] == []
-        with pytest.raises(MissingSupport, match="no such file"), session.sysctl("absent", "1"):
-            pytest.fail("it is not there")
 
 
 @pytest.mark.root

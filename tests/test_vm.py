@@ -266,7 +266,7 @@ def test_contend_holds_each_vcpu_of_a_guest_in_phase_and_out_of_phase(tmp_path: 
         with _booted(config, kernel, chosen, session) as guest:
             # These vCPUs take all CPUs, and other work on this machine would take its part of their shares.
             cpus.weigh_session(guest.process.pid, "-19")
-            guest.agent.spawn("brobust-guest", "spin")
+            guest.agent.spawn("brobust", "spin")
             threads = [scheduling_of(thread) for thread in guest.vcpu_threads]
             together = {phase: _together(tmp_path, "brobust-contended", phase) for phase in ("in", "out")}
             assert [scheduling_of(thread) for thread in guest.vcpu_threads] == threads

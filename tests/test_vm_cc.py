@@ -127,7 +127,7 @@ def test_watch_names_the_flow_that_is_short_of_cpu_and_no_other(testbed: VmBacke
 
 def _causes(testbed: VmBackend, share: float) -> list[str]:
     """Return what watch, inside the sender, called a flow of BBR in each sweep."""
-    watch = ("brobust-guest", "watch", "--port", str(traffic.FIRST_PORT), "--interval-ms", "500", "--window-s", "4")
+    watch = ("brobust", "watch", "--port", str(traffic.FIRST_PORT), "--interval-ms", "500", "--window-s", "4")
     path = {"bandwidth": "8mbit", "rtt": "20ms", "buffer": "4bdp"}
     fields = {"backend": "vm", "duration": "6s", "path": path, "flows": [{"cc": "bbr"}]}
     run = Run(scenario=scenario({**fields, "contention": {"share": share}}), repeat=0)

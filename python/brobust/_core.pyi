@@ -7,24 +7,19 @@ CPU.
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self, final
 
 __all__ = [
-    "NOISE_NS",
     "TOLERANCE",
-    "Contention",
     "ContentionError",
-    "HeldGroup",
+    "Held",
     "Recorder",
-    "Recording",
     "Session",
     "Summary",
     "VirtualError",
     "VirtualRefused",
     "VirtualRun",
     "check_contention",
-    "check_quota",
     "control_names",
     "control_settings",
     "controls",
@@ -32,13 +27,11 @@ __all__ = [
     "hrtick_dl",
     "hz",
     "replay_calls",
+    "try_deadline",
 ]
 
 class ContentionError(Exception):
     """This contention is not possible here, or cannot be recorded; the text is one sentence with the remedy."""
-
-NOISE_NS: int
-"""Waits shorter than this (ns) are not off-times: interrupts and neighbours' wakeups."""
 
 TOLERANCE: float
 """A share, timeslice or off-time that is off by more than this part is not what was asked for."""
@@ -58,21 +51,16 @@ class Session:
     def record_namespace(self) -> str: ...
     def record_process(self, pid: int) -> None: ...
     def hold_cpus(self, cpus: Sequence[int], roaming: int, force: bool) -> None: ...
-    def hold_groups(self, threads: Sequence[int], timeslice_ns: int, period_ns: int) -> list[HeldGroup]: ...
-    def release_groups(self, groups: Sequence[HeldGroup]) -> None: ...
-    def hold_sysctl(self, name: str, value: str) -> None: ...
-    def release_sysctl(self, name: str) -> None: ...
+    def contend(self, driver: str, threads: Sequence[tuple[int, int | None, str]], begin_ns: int, nice: int) -> Held:
+        """Put threads under contention by a driver of crates/contention/src/held.rs. Each has an id, the CPU that it is
+        pinned to (None where the driver needs none of its own), and a schedule as for `check_contention`. `begin_ns`
+        (CLOCK_MONOTONIC): when the schedules begin; `nice`: of competitors."""
+
+    def release(self, held: Held) -> None:
+        """End it at once, and make every thread what it was before; a second call does nothing. It may return a few
+        periods later, when the kernel admits the threads to SCHED_DEADLINE again safely."""
+
     def end(self) -> None: ...
-
-@final
-class HeldGroup:
-    """A cgroup that a session has made for a thread."""
-
-    @property
-    def path(self) -> Path: ...
-
-def check_quota(timeslice_ns: int, period_ns: int, threads: Sequence[int]) -> None:
-    """Refuse a quota that the kernel does not take, or that these threads cannot be given."""
 
 def control_names() -> list[str]:
     """The congestion controls of cc/controls: BPF in a live kernel, modules in virtual time."""
@@ -102,11 +90,15 @@ def replay_calls(name: str, settings: Sequence[tuple[str, int]], recordings: Seq
     ValueError for a control that is not one of cc/controls, OSError for a file that cannot be read.
     """
 
-def check_contention(driver: str, schedule: str, threads: int) -> None:
-    """Raise ContentionError if this driver could not keep the schedule for so many threads here; change nothing.
+def check_contention(driver: str, schedule: str, threads: Sequence[int], count: int) -> None:
+    """Raise ContentionError or BadInput if this driver could not keep the schedule for `count` threads here, of which
+    some may be there already; change nothing.
 
     `schedule`: JSON as crates/timeline/src/schedule.rs reads it. Raises ValueError for other JSON.
     """
+
+def try_deadline(thread: int) -> None:
+    """Put a thread under SCHED_DEADLINE for a moment: 10 ms in every 40. ContentionError says why it cannot be."""
 
 def deviation(
     promise: Literal["share", "timeslices", "timeslices at ticks"], timeslice_ns: int, share: float, summary: Summary
@@ -124,67 +116,18 @@ def hrtick_dl() -> bool | None:
     """Whether the scheduler feature HRTICK_DL is on; None if debugfs is not mounted or not readable."""
 
 @final
-class Contention:
-    """Threads under contention: by `deadline` under SCHED_DEADLINE, or by `burner`, which pins each to its CPU and
-    occupies that CPU in the off-times; the thread then has nice value -20, so that no ordinary neighbour of its session
-    gets its timeslices.
+class Held:
+    """Threads under contention. Dropped without `Session.release`, it releases threads and ends competitors; quotas end
+    with the session."""
 
-    `threads`: id, CPU (None where the driver needs none of its own), and schedule as for `check_contention`. `start_ns`
-    (CLOCK_MONOTONIC ns): when the schedules begin, the same for threads that are to go together; None: at `start`.
-    """
-
-    def __new__(
-        cls, driver: str, threads: Sequence[tuple[int, int | None, str]], start_ns: int | None = None
-    ) -> Self: ...
-    def start(self) -> None:
-        """Put each thread that is not under contention there, or release all and raise ContentionError."""
-
-    def settle(self) -> bool:
-        """Wait until every thread is seen to be under contention: True. False if `start` has to be called again; after
-        some attempts ContentionError."""
-
-    def stop(self) -> None:
-        """End, and make every thread what it was before; a second call does nothing. The contention ends at once; the
-        call may return a few periods later, when the kernel admits the threads to SCHED_DEADLINE again safely."""
-
-@final
 class Recorder:
-    """Records when threads run, sleep and wait for a CPU. A context manager; afterwards see `recordings`.
-
-    By a BPF program, every switch to the nanosecond.
-    """
+    """Records when threads run, sleep and wait for a CPU, from its making on: by a BPF program, every switch to the
+    nanosecond. Raises ContentionError if the kernel does not allow it."""
 
     def __new__(cls, tids: Sequence[int]) -> Self: ...
-    def start(self) -> None:
-        """Begin; recording is on when this returns. Raise ContentionError if the kernel does not allow it."""
-
-    def stop(self) -> list[Recording]:
-        """End; return one recording per thread in the order given, without duplicates. A second call returns the
-        same."""
-
-    @property
-    def recordings(self) -> list[Recording]:
-        """What `stop` has returned; empty before it."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None, /
-    ) -> None: ...
-
-@final
-class Recording:
-    """What one thread did from start to end, or to its exit."""
-
-    @property
-    def tid(self) -> int:
-        """Thread id."""
-
-    @property
-    def intervals(self) -> list[tuple[int, int, Literal["running", "asleep", "waiting", "unknown"]]]:
-        """Start (CLOCK_MONOTONIC ns), duration (ns) and state, without gaps; "waiting" wants a CPU and has none."""
-
-    def summary(self, requested_off_ns: int | None = None) -> Summary:
-        """Sum up. The off-time that was asked for (ns), if any, decides which waits are noise."""
+    def stop(self, requested_off_ns: Sequence[int | None]) -> list[Summary]:
+        """End; return what each thread got, in the order given. The off-time that was asked for of each (ns; None: none
+        was) decides which waits are noise. A second call returns nothing."""
 
 @final
 class Summary:

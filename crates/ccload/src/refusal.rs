@@ -66,9 +66,10 @@ pub enum Refusal {
     #[error("cannot pin {name} at {}: {reason}", path.display())]
     Pin { name: String, path: PathBuf, reason: String },
 
-    /// `log` holds the last lines that libbpf and the verifier wrote. A verbose command shows them.
+    /// `log` holds the last lines that libbpf and the verifier wrote.
     #[error(
-        "the kernel did not accept {name} ({reason}): please report this with `uname -r` and the log of a verbose run"
+        "the kernel did not accept {name} ({reason}): please report this with `uname -r` and what `brobust-host lab cc \
+         load --verbose {name}` prints"
     )]
     Rejected { name: String, reason: String, log: Vec<String> },
 

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use libbpf_rs::query::MapInfoIter;
 use libbpf_rs::{MapCore, MapHandle, MapType, ObjectBuilder, OpenObject};
-use serde::Serialize;
 
 use crate::btf::KernelBtf;
 use crate::host;
@@ -114,24 +113,10 @@ pub fn unload(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// One of our controls, and whether it is loaded.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Status {
-    pub name: String,
-    pub loaded: bool,
-    pub pin: Option<PathBuf>,
-}
-
-/// Returns all controls that brobust brings.
-pub fn list() -> Vec<Status> {
+/// Returns those controls that brobust brings and the kernel has now.
+pub fn loaded() -> Vec<String> {
     let available = host::available();
-    names()
-        .map(|name| Status {
-            name: name.to_owned(),
-            loaded: available.iter().any(|known| known == name),
-            pin: Some(pin_path(name)).filter(|pin| pin.exists()),
-        })
-        .collect()
+    names().filter(|name| available.iter().any(|known| known == name)).map(str::to_owned).collect()
 }
 
 /// Returns the maps in which our controls export their state (struct cc_report in cc/cc.h), for brobust-sockdiag.

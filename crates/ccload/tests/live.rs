@@ -1,6 +1,6 @@
 //! Loads controls into the running kernel: `-- --ignored`, as root. It is one test, since there is one kernel.
 
-use brobust_ccload::{available, list, load, pin_path, state_maps, unload, Refusal, Settings};
+use brobust_ccload::{self as ccload, available, load, pin_path, state_maps, unload, Refusal, Settings};
 use brobust_sockdiag::{Filter, SockDiag};
 
 mod common;
@@ -9,7 +9,7 @@ use common::transfer;
 const NAME: &str = "bbr_robust";
 
 fn loaded() -> bool {
-    list().into_iter().any(|control| control.name == NAME && control.loaded)
+    ccload::loaded().iter().any(|name| name == NAME)
 }
 
 /// Sends data with the control, and returns the number of acknowledgements that the control reports.
@@ -51,7 +51,6 @@ fn a_control_is_loaded_used_and_removed_without_a_trace() {
     let pin = pin_path(NAME);
     drop(load(NAME, &Settings::default(), Some(&pin)).unwrap());
     assert!(loaded() && pin.exists(), "a pinned control stays");
-    assert_eq!(list().into_iter().find(|control| control.name == NAME).unwrap().pin, Some(pin.clone()));
     unload(NAME).unwrap();
     assert!(!loaded() && !pin.exists());
 

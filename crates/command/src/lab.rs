@@ -1,4 +1,5 @@
-//! `brobust lab`: what backend lab runs on the hosts that it measures on, by ssh. Users do not call it.
+//! `brobust lab`: what backends run on the machines that they measure on: lab by ssh on hosts, vm in its guests. Users do
+//! not call it.
 
 use std::cell::RefCell;
 use std::env;
@@ -8,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use brobust_guest::agent::{self, Change};
-use brobust_guest::{cc, sample, spin};
+use brobust_guest::{cc, sample, spin, watch};
 use brobust_host::guardian::THIS_PROGRAM;
 use brobust_host::{Refusal, Runtime, Session, Step};
 use clap::{Args, Subcommand};
@@ -18,21 +19,26 @@ use crate::{output, Outcome};
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Serve requests (JSON lines) from standard input, and undo every change when that ends
+    /// Serve requests (JSON lines) from standard input, and undo every change when that ends; or those from a guest's port
     Agent(Agent),
     /// Record the state of TCP sockets at fixed intervals, as JSON lines
     Sample(sample::Options),
-    /// Load, unload and list congestion controls
+    /// Load and unload congestion controls, and read what they have recorded
     #[command(subcommand)]
     Cc(cc::Command),
+    /// Follow TCP sockets and name what limits each, as JSON lines
+    Watch(watch::Options),
     /// Keep every CPU busy at idle priority until SIGTERM
     Spin,
 }
 
 #[derive(Args)]
 pub struct Agent {
+    /// In a guest, which is thrown away: serve this port, such as /dev/vport0p1, for ever; a path that is no device
+    /// becomes a listening unix socket
+    port: Option<PathBuf>,
     /// Time without a request after which whoever asked has gone, s
-    #[arg(long)]
+    #[arg(long, default_value_t = 60.0)]
     silence: f64,
     /// Do not refuse a host on which another brobust is at work
     #[arg(long)]
@@ -44,9 +50,11 @@ pub struct Agent {
 
 pub fn run(command: Command) -> Outcome {
     let done = match command {
+        Command::Agent(Agent { port: Some(port), .. }) => agent::serve(&port),
         Command::Agent(options) => return serve(&options),
         Command::Sample(options) => sample::run(&options),
         Command::Cc(command) => cc::run(command),
+        Command::Watch(options) => watch::run(&options),
         Command::Spin => spin::run(),
     };
     done.map_err(|error| Refusal::failed(format!("{error:#}")))?;

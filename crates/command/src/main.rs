@@ -49,7 +49,7 @@ enum Command {
     /// Undo what the process that started this has left on the host
     #[command(subcommand, hide = true)]
     Guard(guard::Command),
-    /// Serve backend lab, which measures on several hosts
+    /// Serve a backend on a machine that it measures on
     #[command(subcommand, hide = true)]
     Lab(lab::Command),
     /// Write man pages and shell completion

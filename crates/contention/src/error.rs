@@ -1,6 +1,7 @@
 //! Every refusal of this crate, as one sentence that names what is wrong and the remedy.
 use std::io;
 
+use brobust_host::Refusal;
 use brobust_timeline::ScheduleError;
 
 use crate::text::{percent, time};
@@ -14,12 +15,15 @@ pub enum ContentionError {
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
 
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+
     #[error(
         "the schedule takes no CPU away: give a share of less than 1, or no contention driver for an undisturbed run"
     )]
     NothingTaken,
 
-    #[error("deadline needs timeslices of constant length that go on for ever: give the burner driver, or no jitter, phase, start, stop and alternate")]
+    #[error("this driver needs timeslices of constant length that go on for ever: give the burner driver, or no jitter, phase, start, stop and alternate")]
     OnlySlices,
 
     #[error("thread {tid} was given no CPU, and the driver takes one away: name one")]

@@ -1,6 +1,7 @@
 //! Controlled CPU contention for the vCPU threads of a VM, and a record of what they really got.
 //!
-//! - `driver`, `drivers`: what every way of taking the CPU away can do, and those that there are
+//! - `driver`, `drivers`: what every way of taking the CPU away by a thread's policy can do, and those that there are
+//! - `held`: all ways, on behalf of a session
 //! - `budget`, `host`: what the host allows
 //! - `recorder`, `schedstat`: what threads get, by BPF or without privilege
 //! - `intervals`, `recording`, `summary`: from events to numbers
@@ -10,6 +11,7 @@ pub mod clock;
 mod driver;
 pub mod drivers;
 mod error;
+pub mod held;
 mod host;
 mod intervals;
 mod recorder;
@@ -23,6 +25,7 @@ mod verify;
 
 pub use driver::{Driver, Target};
 pub use error::{ContentionError, Result};
+pub use held::Held;
 pub use host::{hrtick_dl, hz};
 pub use intervals::{Interval, State};
 pub use recorder::Recorder;

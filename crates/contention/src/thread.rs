@@ -1,7 +1,8 @@
 //! One thread of the host: whether it still lives, where it may run, how much CPU time it has used.
 use std::fs;
 use std::io;
-use std::mem;
+
+use brobust_host::threads::{cpus_of, set_cpus};
 
 use crate::error::{ContentionError, Result};
 use crate::tid::Tid;
@@ -37,71 +38,29 @@ impl Thread {
         schedstat.split(' ').next()?.parse().ok()
     }
 
-    pub fn affinity(&self) -> Result<CpuSet> {
-        let mut set = CpuSet::empty();
-        // SAFETY: the kernel writes at most `size_of::<cpu_set_t>()` bytes into `set`.
-        let result = unsafe { libc::sched_getaffinity(self.tid, mem::size_of_val(&set.0), &mut set.0) };
-        match result {
-            0 => Ok(set),
-            _ => Err(self.failed("reading the CPU affinity")),
-        }
+    /// Returns the CPUs that the thread may run on.
+    pub fn affinity(&self) -> Result<Vec<usize>> {
+        cpus_of(self.tid).map_err(|error| self.failed("reading the CPU affinity", error))
     }
 
-    pub fn set_affinity(&self, set: &CpuSet) -> Result<()> {
-        // SAFETY: the kernel only reads `set`.
-        let result = unsafe { libc::sched_setaffinity(self.tid, mem::size_of_val(&set.0), &set.0) };
-        match result {
-            0 => Ok(()),
-            _ => Err(self.failed("setting the CPU affinity")),
-        }
+    pub fn set_affinity(&self, cpus: &[usize]) -> Result<()> {
+        set_cpus(self.tid, cpus).map_err(|error| self.failed("setting the CPU affinity", error))
     }
 
     /// Pins the thread to one CPU.
     pub fn pin(&self, cpu: usize) -> Result<()> {
-        let refused = ContentionError::Cpu { cpu, tid: self.tid };
-        let set = CpuSet::of(cpu).ok_or(refused)?;
-        self.set_affinity(&set).map_err(|error| match error {
-            ContentionError::Os { source, .. } if source.raw_os_error() == Some(libc::EINVAL) => {
-                ContentionError::Cpu { cpu, tid: self.tid }
-            }
-            other => other,
+        set_cpus(self.tid, &[cpu]).map_err(|error| match error.raw_os_error() {
+            Some(libc::EINVAL) => ContentionError::Cpu { cpu, tid: self.tid },
+            _ => self.failed("setting the CPU affinity", error),
         })
     }
 
-    /// Returns the error of the system call on this thread that has just failed.
-    fn failed(&self, doing: &str) -> ContentionError {
-        let source = io::Error::last_os_error();
+    /// Returns the error of a system call on this thread.
+    fn failed(&self, doing: &str, source: io::Error) -> ContentionError {
         match source.raw_os_error() {
             Some(libc::ESRCH) => ContentionError::NoThread { tid: self.tid },
             _ => ContentionError::os(format!("{doing} of thread {}", self.tid), source),
         }
-    }
-}
-
-/// The CPUs a thread may run on.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CpuSet(libc::cpu_set_t);
-
-impl CpuSet {
-    fn empty() -> Self {
-        // SAFETY: cpu_set_t is an array of integers; all zeros is the empty set.
-        Self(unsafe { mem::zeroed() })
-    }
-
-    /// Returns None if the CPU's number is beyond what the kernel could ever have.
-    fn of(cpu: usize) -> Option<Self> {
-        let mut set = Self::empty();
-        if cpu >= libc::CPU_SETSIZE as usize {
-            return None;
-        }
-        // SAFETY: `cpu` is inside the array, as just checked.
-        unsafe { libc::CPU_SET(cpu, &mut set.0) };
-        Some(set)
-    }
-
-    pub fn count(&self) -> usize {
-        // SAFETY: CPU_COUNT only reads the array.
-        unsafe { libc::CPU_COUNT(&self.0) as usize }
     }
 }
 

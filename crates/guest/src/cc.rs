@@ -36,8 +36,6 @@ pub enum Command {
     Programs { name: String },
     /// Remove a control that was loaded
     Unload { name: String },
-    /// Show the controls that brobust brings, and all controls that the kernel offers now
-    List,
 }
 
 pub fn run(command: Command) -> Result<()> {
@@ -69,7 +67,6 @@ fn answer(command: Command) -> Result<Value> {
             ccload::unload(&name)?;
             Ok(json!({"unloaded": name}))
         }
-        Command::List => Ok(json!({"controls": ccload::list(), "available": ccload::available()})),
     }
 }
 

@@ -1,12 +1,12 @@
 //! `brobust-contention` for Python.
-use std::sync::Arc;
-
 use brobust_contention as contention;
-use brobust_timeline::{Schedule, TimeSlice, TimeSlices, NEVER};
-use contention::{ContentionRequest, Driver, Promise, Target, Ticks, Tid};
+use brobust_timeline::{Schedule, Slices, TimeSlice, TimeSlices, NEVER};
+use contention::{ContentionRequest, Promise, Target, Ticks, Tid};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
+
+use crate::host;
 
 create_exception!(
     brobust._core,
@@ -17,35 +17,49 @@ create_exception!(
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ContentionError", module.py().get_type::<ContentionError>())?;
-    module.add("NOISE_NS", contention::NOISE_NS)?;
     module.add("TOLERANCE", contention::TOLERANCE)?;
-    module.add_class::<Contention>()?;
+    module.add_class::<Held>()?;
     module.add_class::<Recorder>()?;
-    module.add_class::<Recording>()?;
     module.add_class::<Summary>()?;
     module.add_function(wrap_pyfunction!(check_contention, module)?)?;
+    module.add_function(wrap_pyfunction!(try_deadline, module)?)?;
     module.add_function(wrap_pyfunction!(deviation, module)?)?;
     module.add_function(wrap_pyfunction!(hz, module)?)?;
     module.add_function(wrap_pyfunction!(when_it_runs, module)?)?;
     module.add_function(wrap_pyfunction!(hrtick_dl, module)?)
 }
 
-fn raise(error: contention::ContentionError) -> PyErr {
-    ContentionError::new_err(error.to_string())
+fn raise(py: Python<'_>, error: contention::ContentionError) -> PyErr {
+    match error {
+        contention::ContentionError::Refused(refusal) => host::raise(py, &refusal),
+        error => ContentionError::new_err(error.to_string()),
+    }
 }
 
 /// Runs what may wait for the kernel or for a thread without holding the GIL.
-fn unlocked<T: Send>(py: Python<'_>, call: impl FnOnce() -> contention::Result<T> + Send) -> PyResult<T> {
-    py.detach(call).map_err(raise)
+pub fn unlocked<T: Send>(py: Python<'_>, call: impl FnOnce() -> contention::Result<T> + Send) -> PyResult<T> {
+    py.detach(call).map_err(|error| raise(py, error))
 }
 
-fn schedule_of(json: &str) -> PyResult<Schedule> {
+pub fn schedule_of(json: &str) -> PyResult<Schedule> {
     serde_json::from_str(json).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 #[pyfunction]
-fn check_contention(driver: &str, schedule: &str, threads: usize) -> PyResult<()> {
-    contention::drivers::check(driver, &schedule_of(schedule)?, threads).map_err(raise)
+fn check_contention(py: Python<'_>, driver: &str, schedule: &str, threads: Vec<Tid>, count: usize) -> PyResult<()> {
+    let schedule = schedule_of(schedule)?;
+    unlocked(py, || contention::held::check(driver, &schedule, &threads, count))
+}
+
+/// Puts a thread under SCHED_DEADLINE for a moment.
+#[pyfunction]
+fn try_deadline(py: Python<'_>, tid: Tid) -> PyResult<()> {
+    let schedule = Schedule::Slices(Slices::plain(10_000_000, 40_000_000));
+    unlocked(py, || {
+        let mut held = contention::drivers::prepare("deadline", vec![Target { tid, cpu: None, schedule }], None)?;
+        held.start()?;
+        held.stop()
+    })
 }
 
 /// Returns when a thread runs that sleeps and then wants so much CPU, again and again: begin and end, ns. Each sleep
@@ -86,124 +100,24 @@ fn deviation(promise: &str, timeslice_ns: u64, share: f64, summary: &Summary) ->
     Ok(contention::deviation(&request, &summary.0, Ticks::of_this_host()))
 }
 
+/// Threads under contention; `Session.contend` begins it.
 #[pyclass(module = "brobust._core")]
-struct Contention {
-    driver: String,
-    targets: Vec<Target>,
-    start_ns: Option<u64>,
-    held: Option<Box<dyn Driver>>,
-}
-
-#[pymethods]
-impl Contention {
-    #[new]
-    #[pyo3(signature = (driver, threads, start_ns = None))]
-    fn new(driver: String, threads: Vec<(Tid, Option<usize>, String)>, start_ns: Option<u64>) -> PyResult<Self> {
-        let target = |(tid, cpu, json): (_, _, String)| Ok(Target { tid, cpu, schedule: schedule_of(&json)? });
-        let targets = threads.into_iter().map(target).collect::<PyResult<_>>()?;
-        Ok(Self { driver, targets, start_ns, held: None })
-    }
-
-    fn start(&mut self, py: Python<'_>) -> PyResult<()> {
-        let Self { driver, targets, start_ns, held } = self;
-        unlocked(py, || {
-            if held.is_none() {
-                *held = Some(contention::drivers::prepare(driver, targets.clone(), *start_ns)?);
-            }
-            held.as_mut().map_or(Ok(()), |held| held.start())
-        })
-    }
-
-    fn settle(&mut self, py: Python<'_>) -> PyResult<bool> {
-        let held = &mut self.held;
-        unlocked(py, || held.as_mut().map_or(Ok(true), |held| held.settle()))
-    }
-
-    fn stop(&mut self, py: Python<'_>) -> PyResult<()> {
-        match self.held.take() {
-            Some(mut held) => unlocked(py, move || held.stop()),
-            None => Ok(()),
-        }
-    }
-}
+pub struct Held(pub Option<contention::Held>);
 
 #[pyclass(module = "brobust._core")]
-struct Recorder {
-    tids: Vec<Tid>,
-    recording: Option<contention::Recorder>,
-    recordings: Vec<Recording>,
-}
+struct Recorder(Option<contention::Recorder>);
 
 #[pymethods]
 impl Recorder {
     #[new]
-    fn new(tids: Vec<Tid>) -> Self {
-        Self { tids, recording: None, recordings: Vec::new() }
+    fn new(py: Python<'_>, tids: Vec<Tid>) -> PyResult<Self> {
+        unlocked(py, || contention::Recorder::start(&tids)).map(Some).map(Self)
     }
 
-    fn start(&mut self, py: Python<'_>) -> PyResult<()> {
-        if self.recording.is_none() {
-            self.recording = Some(unlocked(py, || contention::Recorder::start(&self.tids))?);
-        }
-        Ok(())
-    }
-
-    fn stop(&mut self, py: Python<'_>) -> PyResult<Vec<Recording>> {
-        if let Some(recording) = self.recording.take() {
-            let stopped = unlocked(py, || recording.stop())?;
-            self.recordings = stopped.into_iter().map(Recording::from).collect();
-        }
-        Ok(self.recordings())
-    }
-
-    #[getter]
-    fn recordings(&self) -> Vec<Recording> {
-        self.recordings.clone()
-    }
-
-    fn __enter__<'py>(mut this: PyRefMut<'py, Self>, py: Python<'py>) -> PyResult<PyRefMut<'py, Self>> {
-        this.start(py)?;
-        Ok(this)
-    }
-
-    fn __exit__(
-        &mut self,
-        py: Python<'_>,
-        _type: &Bound<'_, PyAny>,
-        _value: &Bound<'_, PyAny>,
-        _traceback: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        self.stop(py).map(drop)
-    }
-}
-
-/// Shared, because a recording can be long and each access from Python makes a new object of it.
-#[pyclass(module = "brobust._core", frozen)]
-#[derive(Clone)]
-struct Recording(Arc<contention::Recording>);
-
-impl From<contention::Recording> for Recording {
-    fn from(recording: contention::Recording) -> Self {
-        Self(Arc::new(recording))
-    }
-}
-
-#[pymethods]
-impl Recording {
-    #[getter]
-    fn tid(&self) -> Tid {
-        self.0.tid
-    }
-
-    #[getter]
-    fn intervals(&self) -> Vec<(u64, u64, &'static str)> {
-        let intervals = self.0.intervals.iter();
-        intervals.map(|i| (i.start_ns, i.duration_ns, i.state.name())).collect()
-    }
-
-    #[pyo3(signature = (requested_off_ns = None))]
-    fn summary(&self, requested_off_ns: Option<u64>) -> Summary {
-        Summary(self.0.summary(requested_off_ns))
+    fn stop(&mut self, py: Python<'_>, requested_off_ns: Vec<Option<u64>>) -> PyResult<Vec<Summary>> {
+        let stopped = self.0.take().map_or(Ok(Vec::new()), |recorder| unlocked(py, || recorder.stop()))?;
+        let each = stopped.iter().zip(requested_off_ns);
+        Ok(each.map(|(recording, off_ns)| Summary(recording.summary(off_ns))).collect())
     }
 }
 

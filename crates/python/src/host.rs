@@ -1,21 +1,21 @@
 //! `brobust-host-changes` for Python: the session of this process.
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use brobust_contention::{Target, Tid};
 use brobust_host as host;
-use host::cgroups::{self, Group};
 use host::{Kind, Refusal, Runtime};
 use pyo3::prelude::*;
 
+use crate::contention::{self, schedule_of, Held};
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Session>()?;
-    module.add_class::<HeldGroup>()?;
-    module.add_function(wrap_pyfunction!(check_quota, module)?)
+    module.add_class::<Session>()
 }
 
 /// Returns the exception of python/brobust/errors.py for a refusal.
-fn raise(py: Python<'_>, refusal: &Refusal) -> PyErr {
+pub fn raise(py: Python<'_>, refusal: &Refusal) -> PyErr {
     let name = match refusal.kind {
         Kind::BadInput => "BadInput",
         Kind::MissingSupport => "MissingSupport",
@@ -40,7 +40,11 @@ impl Session {
         py: Python<'_>,
         call: impl FnOnce(&mut host::Session) -> host::Result<T> + Send,
     ) -> PyResult<T> {
-        unlocked(py, || call(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+        unlocked(py, || call(&mut self.mine()))
+    }
+
+    fn mine(&self) -> MutexGuard<'_, host::Session> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -79,51 +83,30 @@ impl Session {
         self.locked(py, |session| session.hold_cpus(&cpus, roaming, force))
     }
 
-    fn hold_groups(
+    /// Puts threads under contention, each on its CPU by its schedule, until `release`.
+    fn contend(
         &self,
         py: Python<'_>,
-        threads: Vec<i32>,
-        timeslice_ns: u64,
-        period_ns: u64,
-    ) -> PyResult<Vec<HeldGroup>> {
-        let groups = self.locked(py, |session| session.hold_groups(&threads, timeslice_ns, period_ns))?;
-        Ok(groups.into_iter().map(HeldGroup).collect())
+        driver: &str,
+        threads: Vec<(Tid, Option<usize>, String)>,
+        begin_ns: u64,
+        nice: i32,
+    ) -> PyResult<Held> {
+        let target = |(tid, cpu, json): (_, _, String)| Ok(Target { tid, cpu, schedule: schedule_of(&json)? });
+        let targets: Vec<Target> = threads.into_iter().map(target).collect::<PyResult<_>>()?;
+        let start = || brobust_contention::Held::start(driver, targets, begin_ns, nice, &mut self.mine());
+        contention::unlocked(py, start).map(Some).map(Held)
     }
 
-    fn release_groups(&self, py: Python<'_>, groups: Vec<PyRef<'_, HeldGroup>>) -> PyResult<()> {
-        let groups: Vec<Group> = groups.iter().map(|group| group.0.clone()).collect();
-        self.locked(py, |session| session.release_groups(&groups))
-    }
-
-    fn hold_sysctl(&self, py: Python<'_>, name: &str, value: &str) -> PyResult<()> {
-        self.locked(py, |session| session.hold_sysctl(name, value))
-    }
-
-    fn release_sysctl(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        self.locked(py, |session| session.release_sysctl(name))
+    /// Ends it; a second call does nothing.
+    fn release(&self, py: Python<'_>, held: &mut Held) -> PyResult<()> {
+        match held.0.take() {
+            Some(held) => contention::unlocked(py, || held.stop(&mut self.mine())),
+            None => Ok(()),
+        }
     }
 
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         self.locked(py, |session| session.end())
     }
-}
-
-/// A cgroup that a session has made for a thread.
-#[pyclass(module = "brobust._core", frozen)]
-struct HeldGroup(Group);
-
-#[pymethods]
-impl HeldGroup {
-    #[getter]
-    fn path(&self) -> PathBuf {
-        self.0.path.clone()
-    }
-}
-
-#[pyfunction]
-fn check_quota(py: Python<'_>, timeslice_ns: u64, period_ns: u64, threads: Vec<i32>) -> PyResult<()> {
-    unlocked(py, || {
-        cgroups::check(timeslice_ns, period_ns)?;
-        threads.iter().try_for_each(|thread| cgroups::group_for(*thread, &[]).map(drop))
-    })
 }

@@ -20,7 +20,7 @@ import polars as pl
 from brobust import units
 from brobust.analysis import departures, oracle
 from brobust.analysis.cells import FULL
-from brobust.dataset import OfRun
+from brobust.dataset import OfRun, captures
 
 # A run without a cause must carry so many times as much as the run itself: single runs of one cell may differ by less.
 GAIN = 1.2
@@ -101,20 +101,12 @@ def explain(run: OfRun, flow: int = 0, without: Mapping[str, float] | None = Non
     return _Facts(run, flow).explained(without or {})
 
 
-def window_edges(pcap: bytes) -> list[int | None]:
+def _window_edges(captured: bytes, run: str) -> list[int | None]:
     """Return for each frame of a capture, in order, the first byte beyond the window that it grants, relative to the
     acknowledged side's SYN; None where it is no ACK of TCP. Window scales are taken from the SYNs."""
-    edges: list[int | None] = []
     scale: dict[tuple[bytes, int], int] = {}
     isn: dict[tuple[bytes, int], int] = {}
-    at = 24
-    order = "<" if pcap[:4] in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1") else ">"
-    while at + 16 <= len(pcap):
-        (length,) = struct.unpack_from(order + "I", pcap, at + 8)
-        frame = pcap[at + 16 : at + 16 + length]
-        at += 16 + length
-        edges.append(_edge(frame, scale, isn))
-    return edges
+    return [_edge(frame, scale, isn) for _, _, frame in captures.frames(captured, run)]
 
 
 def _edge(frame: bytes, scale: dict[tuple[bytes, int], int], isn: dict[tuple[bytes, int], int]) -> int | None:
@@ -303,7 +295,7 @@ def _window(facts: _Facts) -> dict[str, Any] | None:
     if capture is None:
         return None
     frames = facts.run.packets
-    edges = window_edges(capture)[: frames.height]  # programs go on a little after the run's end
+    edges = _window_edges(capture, facts.row["run"])[: frames.height]  # programs go on a little after the run's end
     if len(edges) < frames.height or facts.data.is_empty():
         return None
     in_flow = pl.col("flow") == facts.row["flow"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import shutil
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from brobust import _core
-from brobust.drivers import schedules
 from brobust.errors import BrobustError
 from brobust.host import network
 from brobust.host.cache import cache_directory
@@ -112,12 +110,6 @@ def _iperf3() -> str:
     return text.split()[1] if text else "missing"
 
 
-def _guest_program() -> CheckResult:
-    if image.AGENT.exists():
-        return CheckResult("guest program", "ok", str(image.AGENT))
-    return CheckResult("guest program", "missing", f"{image.AGENT} was not built", "make setup")
-
-
 def _tick() -> CheckResult:
     hz = _core.hz()
     hrtick = _core.hrtick_dl()
@@ -135,15 +127,10 @@ def _tick() -> CheckResult:
 
 def _deadline() -> CheckResult:
     try:
-        slices = json.dumps(schedules.slices(10_000_000, 40_000_000))
-        _core.check_contention("deadline", slices, 1)
         # The only reliable way to find out is to put a child process under SCHED_DEADLINE.
         with subprocess.Popen(["sleep", "5"]) as child:
             try:
-                contention = _core.Contention("deadline", [(child.pid, None, slices)])
-                contention.start()
-                contention.settle()
-                contention.stop()
+                _core.try_deadline(child.pid)
             finally:
                 child.kill()
     except _core.ContentionError as error:
@@ -173,8 +160,7 @@ def _btf() -> CheckResult:
 
 def _recorder() -> CheckResult:
     try:
-        with _core.Recorder([os.getpid()]):
-            pass
+        _core.Recorder([os.getpid()]).stop([None])
     except _core.ContentionError as error:
         return CheckResult("recorder", "limited", str(error), "without the recorder every run is unfaithful")
     return CheckResult("recorder", "ok", "BPF programs on sched_switch work")
@@ -316,6 +302,6 @@ def can_run_vms(results: list[CheckResult]) -> bool:
 
 
 _CHECKS: list[Callable[[], CheckResult]] = [
-    _root, _capabilities, _cpus, _programs, _guest_program, _tick, _deadline, _real_time, _btf, _recorder,
+    _root, _capabilities, _cpus, _programs, _tick, _deadline, _real_time, _btf, _recorder,
     _struct_ops, _wire, _virtual_kernel, _memory_file, _ptrace, _kernels, _cache, _qdiscs, _kvm, _tcg,
 ]  # fmt: skip

@@ -28,7 +28,6 @@ from brobust.dataset import Measured, iperf3, scenario_columns
 from brobust.errors import BadInput, HostLost, MissingSupport, RunFailed
 from brobust.lab import hosts as hosts_file
 from brobust.lab import places, ssh
-from brobust.lab.hosts import Hosts
 from brobust.lab.places import Lab
 from brobust.lab.ssh import Connection
 from brobust.scenario import TSO_RTT_LOG, Contention, Flows, Path, Run, Scenario
@@ -59,7 +58,6 @@ class LabBackend:
     def __init__(self, announce: Announce):
         self._announce = announce
         self._file = ""
-        self._hosts: Hosts
         self._connections: dict[tuple[str, bool], Connection] = {}
         self._lab: Lab | None = None
         self._scenarios: Sequence[Scenario] = ()
@@ -104,7 +102,7 @@ class LabBackend:
         if self._lab is not None and self._file == file:
             return self._lab
         self._disconnect()
-        hosts = self._hosts = hosts_file.read(file)
+        hosts = hosts_file.read(file)
         self._file = file
         config = None if hosts.ssh_config is None else FilePath(file).parent / hosts.ssh_config
         named = {"sender": hosts.sender, "receiver": hosts.receiver, "path": hosts.path, "hypervisor": hosts.hypervisor}
@@ -229,7 +227,7 @@ class LabBackend:
         assert lab.hypervisor is not None and lab.hosts.hypervisor is not None  # refused before
         agent = lab.hypervisor.agent
         # A vCPU that sleeps hides part of what is taken from it.
-        spinning = lab.sender.agent.spawn("brobust-guest", "spin")
+        spinning = lab.sender.agent.spawn("brobust", "spin")
         recording = f"{_recordings(lab, agent)}/run.parquet"
         words = [*lab.hosts.hypervisor.which, *_of_contend(requested), "--json", "--out", recording]
         holding = agent.spawn(lab.hypervisor.program, "contend", *words)
@@ -251,7 +249,7 @@ class LabBackend:
             return
         if name in cc_names.OURS:
             if name in self._controls:
-                agent.run("brobust-guest", "cc", "unload", name, timeout=60)
+                agent.run("brobust", "cc", "unload", name, timeout=60)
             else:
                 # By whatever undoes: our program is no file there.
                 lab.sender.connection.agent.record(
@@ -260,7 +258,7 @@ class LabBackend:
                     f"exec /proc/$PPID/exe lab cc unload {name}",
                 )  # fmt: skip
             options = [f"--param={key}={value}" for key, value in cc_names.settings_of(control)]
-            agent.run("brobust-guest", "cc", "load", name, *options, timeout=60)
+            agent.run("brobust", "cc", "load", name, *options, timeout=60)
         elif name not in _available(lab):
             lab.sender.connection.agent.record(
                 f"module tcp_{name} of {lab.sender.name}", "bash", "-c", f"modprobe -r tcp_{name} 2>/dev/null || :"
@@ -335,27 +333,22 @@ class Contended:
         is known here, so no clock of two hosts is compared: starts are off by what a word to the hypervisor takes."""
         if not self.recording:
             return []
-        import polars as pl
+        from brobust.dataset import recordings
 
         try:
-            table = pl.read_parquet(base64.b64decode(self.recording)).select(
-                pl.col("thread").cast(pl.Int64), pl.col("kind").cast(pl.String),
-                pl.col("start_s", "duration_ms").cast(pl.Float64),
-            )  # fmt: skip
-        except (ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
+            recording = recordings.threads(FilePath(self.name), base64.b64decode(self.recording))
+        except (ValueError, BadInput):
             raise RunFailed(f"{self.name}: brobust contend: its recording cannot be read") from None
-        if table.is_empty():
-            return []
-        whole_s = table.select((pl.col("start_s") + pl.col("duration_ms") / 1e3).max()).item()
-        shift_s = self.ended - whole_s - self.traffic_began
-        numbers = {thread: number for number, thread in enumerate(table["thread"].unique().sort())}
+        shift_s = self.ended - recording.end_s - self.traffic_began
+        intervals = recording.intervals.sort("thread", "start_s")
+        numbers = {thread: number for number, thread in enumerate(intervals["thread"].unique(maintain_order=True))}
         return [
             {
-                "run": run, "sender": 1, "vcpu": numbers[thread], "kind": "off", "start_s": start_s + shift_s,
-                "duration_ms": duration_ms,
+                "run": run, "sender": 1, "vcpu": numbers[row["thread"]], "kind": "off",
+                "start_s": row["start_s"] + shift_s, "duration_ms": row["duration_ms"],
             }
-            for thread, kind, start_s, duration_ms in table.sort("thread", "start_s").iter_rows()
-            if kind == "off"
+            for row in intervals.iter_rows(named=True)
+            if row["kind"] == "off"
         ]  # fmt: skip
 
     def columns(self) -> dict[str, Any]:

@@ -94,7 +94,7 @@ class VmBackend:
         self._programs: dict[str, FilePath] = {}
         """Programs of QUIC stacks that the guests have."""
         self.records_calls = False
-        """Whether our controls record every call (cc/call.h), for `brobust-guest cc replay`."""
+        """Whether our controls record every call (cc/call.h), for `brobust-host lab cc replay`."""
 
     def __enter__(self) -> VmBackend:
         network.create(self._session, ["tap-sender", "tap-path"])
@@ -386,7 +386,7 @@ class VmBackend:
         """Unload a control from the sender if a run has loaded it; the next run then loads it again."""
         name = cc_names.name_of(control)
         if self._testbed is not None and self._testbed.controls.pop(name, None) is not None:
-            self.ask_sender("brobust-guest", "cc", "unload", name)
+            self.ask_sender("brobust", "cc", "unload", name)
 
 
 def _parameters(scenario: Scenario) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ def _in_vm(backend: VmBackend, scenario: Scenario) -> dict[str, Any]:
     finally:
         backend.records_calls = False
     settings = [f"--param={name}={value}" for name, value in settings_of(control)]
-    found: dict[str, Any] = json.loads(backend.ask_sender("brobust-guest", "cc", "replay", name_of(control), *settings))
+    found: dict[str, Any] = json.loads(backend.ask_sender("brobust", "cc", "replay", name_of(control), *settings))
     backend.forget_control(control)
     return found
 

@@ -56,7 +56,7 @@ def compare(
         before = dict.fromkeys(controls, (0, 0, 0))
         for (control, name), scenario in zip(points, scenarios, strict=True):
             backend.measure(Run(scenario=scenario, repeat=0))
-            found = json.loads(backend.ask_sender("brobust-guest", "cc", "shadow", name_of(control)))
+            found = json.loads(backend.ask_sender("brobust", "cc", "shadow", name_of(control)))
             now = (found["acks"], found["calls"], found["differences"])
             acks, calls, differences = (a - b for a, b in zip(now, before[control], strict=True))
             before[control] = now

@@ -66,10 +66,10 @@ def of_vm(backend: VmBackend, kernel: str, controls: Iterable[str]) -> tuple[str
     """Return the version of a guest's kernel and its counts."""
     counts: Counts = {}
     for control in controls:
-        backend.ask_sender("brobust-guest", "cc", "load", control, kernel=kernel)
-        programs = json.loads(backend.ask_sender("brobust-guest", "cc", "programs", control))
+        backend.ask_sender("brobust", "cc", "load", control, kernel=kernel)
+        programs = json.loads(backend.ask_sender("brobust", "cc", "programs", control))
         counts[control] = {program["callback"]: program["verified_instructions"] for program in programs}
-        backend.ask_sender("brobust-guest", "cc", "unload", control)
+        backend.ask_sender("brobust", "cc", "unload", control)
     return _version(vm_kernels.find(kernel).release), counts
 
 

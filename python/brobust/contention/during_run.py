@@ -23,7 +23,7 @@ MAX_OF_ONE_CPU = 0.9
 def check(requested: Contention) -> None:
     """Refuse what the driver could not do on this host."""
     try:
-        driver_for(requested).check(())
+        driver_for(requested).check()
     except _core.ContentionError as error:
         raise BadInput(f"contention: {error}") from None
 
@@ -148,17 +148,15 @@ def applied(
                     outcome.at_begin = start
                 else:
                     start()
-            recorder = _core.Recorder([*threads, path_thread])
+            recorder = None
             try:
-                recorder.start()
+                recorder = _core.Recorder([*threads, path_thread])
             except _core.ContentionError as error:
                 outcome.trouble = f"what the vCPU got was not recorded: {error}"
             yield outcome
-            if outcome.trouble is None:
-                *vcpus, bottleneck = recorder.stop()
+            if recorder is not None:
                 off_ns = driver.off_ns if driver is not None else None
-                outcome.summaries = [recording.summary(off_ns) for recording in vcpus]
-                outcome.path = bottleneck.summary()
+                *outcome.summaries, outcome.path = recorder.stop([*(off_ns for _ in threads), None])
     except _core.ContentionError as error:
         raise RunFailed(str(error)) from None
 

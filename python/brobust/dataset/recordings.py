@@ -76,7 +76,7 @@ def read(file: Path) -> Recording:
     """Return a recording of either kind, or refuse in one line what is none, is damaged, or is too large."""
     content = files.read(file, files.MAX_RECORDING)
     if content[:4] == b"PAR1":
-        return _threads(file, content)
+        return threads(file, content)
     if content[:1] != b"{":
         _refuse(file, "is no recording")
     return _sweeps(file, content)
@@ -100,7 +100,8 @@ def _refuse(file: Path, what: str) -> NoReturn:
     raise BadInput(f"{file}: {what}; give a file of `brobust contend record` or of `brobust watch --record`")
 
 
-def _threads(file: Path, content: bytes) -> Threads:
+def threads(file: Path, content: bytes) -> Threads:
+    """Return the recording of threads that is the content of a file, or refuse as `read` does."""
     try:
         begin = pl.read_parquet_metadata(io.BytesIO(content)).get(_BEGIN)
         table = pl.read_parquet(io.BytesIO(content), n_rows=MAX_ROWS + 1)

@@ -1,11 +1,14 @@
-"""What a way of taking the CPU away from threads has to be: what it takes, what it promises, check, start and stop."""
+"""What a way of taking the CPU away from threads has to be: what it takes, what it promises, when threads may run."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from brobust import _core
+from brobust.drivers import schedules
 
 if TYPE_CHECKING:
     from brobust.drivers.request import Request
@@ -24,10 +27,12 @@ the scheduler), or the recorded off-times."""
 BY_NAME: dict[str, type[Driver]] = {}
 
 
-class Driver(ABC):
+class Driver:
     """One request, to be carried out once. Times are ns, shares fractions of one CPU."""
 
     name: ClassVar[str]
+    carried_out_by: ClassVar[str]
+    """The driver of crates/contention/src/held.rs that does it: that of the same name, if nothing else is said."""
     takes: ClassVar[frozenset[str]]
     """Fields of the request that mean something to it."""
     promise: ClassVar[Promise | None] = None
@@ -38,6 +43,7 @@ class Driver(ABC):
     """In a run it begins when the traffic does, not before."""
 
     def __init_subclass__(cls) -> None:
+        cls.carried_out_by = cls.__dict__.get("carried_out_by", cls.name)
         BY_NAME[cls.name] = cls
 
     def __init__(self, requested: Request, offtimes: Offtimes = (), nice: int = 0):
@@ -56,25 +62,24 @@ class Driver(ABC):
         """The off-time of each period; None where the request has none."""
         return self.requested.period - self.requested.timeslice if self.promise not in (None, "recording") else None
 
-    @abstractmethod
-    def check(self, threads: Sequence[int]) -> None:
+    def schedules(self, count: int, seed: int) -> Sequence[dict[str, Any]]:
+        """Return when each of `count` threads may run, as crates/timeline reads it. `seed`: for what is drawn."""
+        return [schedules.slices(self.requested.timeslice, self.requested.period)] * count
+
+    def check(self, threads: Sequence[int] = ()) -> None:
         """Refuse what is not possible on this host with these threads (none: with those that are yet to be started).
         Change nothing. Raise BadInput, MissingSupport or ContentionError."""
-
-    @abstractmethod
-    def start(self, places: Places, session: Session, begin_ns: int | None, seed: int) -> None:
-        """Begin. What remains when this process is killed is written down in the session. `begin_ns` (CLOCK_MONOTONIC):
-        when the first period begins; None: now. `seed`: for what is drawn."""
-
-    @abstractmethod
-    def stop(self) -> None:
-        """End, also after a `start` that failed halfway; a second call does nothing."""
+        count = max(self.requested.vcpus, len(threads))
+        _core.check_contention(self.carried_out_by, json.dumps(self.schedules(1, 0)[0]), threads, count)
 
     @contextmanager
-    def held(self, places: Places, session: Session, begin_ns: int | None, seed: int) -> Iterator[None]:
-        """Keep the threads under contention while the context lasts."""
+    def held(self, places: Places, session: Session, begin_ns: int, seed: int) -> Iterator[None]:
+        """Keep the threads under contention while the context lasts. `begin_ns` (CLOCK_MONOTONIC): when the first
+        period begins. `seed`: for what is drawn. What remains when this process is killed, the session undoes."""
+        of_each = map(json.dumps, self.schedules(len(places), seed))
+        targets = [(thread, cpu, schedule) for (thread, cpu), schedule in zip(places.items(), of_each, strict=True)]
+        held = session.contend(self.carried_out_by, targets, begin_ns, self.nice)
         try:
-            self.start(places, session, begin_ns, seed)
             yield
         finally:
-            self.stop()
+            session.release(held)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from brobust.drivers.burner import Burner
+from brobust.drivers import schedules
+from brobust.drivers.base import Driver
 
 
-class Replay(Burner):
+class Replay(Driver):
     name = "replay"
+    carried_out_by = "burner"
     takes = frozenset({"replay"})
     promise = "recording"
     counts_from_traffic = True
 
-    def _phase(self, phase: int) -> dict[str, Any]:
-        return {}  # the recording says when
+    def schedules(self, count: int, seed: int) -> Sequence[dict[str, Any]]:
+        return [schedules.schedule(self.requested, seed, self.offtimes)] * count

@@ -5,8 +5,6 @@ A session's directory is in /run/brobust, or where BROBUST_RUNTIME says.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from types import TracebackType
 
 from brobust import _core
@@ -22,15 +20,6 @@ class Session(_core.Session):
         """Begin a session of this process, and start its guardian. If `silence_seconds` is given, the guardian takes
         the process for stuck, and kills it, when it has not called `say_alive` for this long."""
         return cls(str(host_program()), beside_others, silence_seconds)
-
-    @contextlib.contextmanager
-    def sysctl(self, name: str, value: str) -> Iterator[None]:
-        """Hold a sysctl (a path below /proc/sys) at a value while the context lasts."""
-        self.hold_sysctl(name, value)
-        try:
-            yield
-        finally:
-            self.release_sysctl(name)
 
     def __enter__(self) -> Session:
         return self

@@ -14,9 +14,9 @@ from typing import Any, BinaryIO
 from brobust import files
 from brobust.analysis import departures
 from brobust.dataset import OfRun
+from brobust.dataset.captures import frames
 from brobust.errors import BadInput
 
-NANOSECONDS = 0xA1B23C4D  # the magic number of a pcap with such times, as virtual time writes it
 _SECTION, _INTERFACE, _PACKET = 0x0A0D0D0A, 1, 6
 _COMMENT, _RESOLUTION, _APPLICATION = 1, 9, 4  # codes of options; 4 is for a section
 _LEAST_REPAID_MS = 0.001
@@ -52,19 +52,6 @@ def write(run: OfRun, file: Path) -> dict[str, int]:
         if expected is not None:
             raise BadInput(f"run {name}: its capture and its table of packets differ; measure it again")
     return {"packets": packets, "comments": written}
-
-
-def frames(captured: bytes, run: str) -> Iterator[tuple[int, int, bytes]]:
-    """Yield of each frame when it was sent, ns after the run's start, its length, and what was kept of it."""
-    at = 24
-    if len(captured) < at or struct.unpack_from("<I", captured)[0] != NANOSECONDS:
-        raise BadInput(f"run {run}: its capture is damaged; measure it again")
-    while at + 16 <= len(captured):
-        seconds, ns, kept, length = struct.unpack_from("<4I", captured, at)
-        yield seconds * 10**9 + ns, length, captured[at + 16 : at + 16 + kept]
-        at += 16 + kept
-    if at != len(captured):
-        raise BadInput(f"run {run}: its capture is damaged; measure it again")
 
 
 def _block(out: BinaryIO, kind: int, body: bytes, options: dict[int, str | bytes]) -> None:

@@ -36,12 +36,14 @@ class Output:
 
 
 class Agent:
-    """A connection to the agent of one machine. Times are in seconds."""
+    """A connection to the agent of one machine. Times are in seconds. The command `brobust` is our own program there
+    (crates/command/src/lab.rs), wherever it is."""
 
     def __init__(self, name: str, wire: socket.socket, when_lost: str = "it died"):
         """`name`: what refusals call the machine, such as "sender guest". `when_lost`: what they say when the
         connection ends."""
         self.name = name
+        self._program = ["brobust-host", "lab"]
         self._when_lost = when_lost
         self._socket = wire
         self._lost = ""
@@ -125,6 +127,8 @@ class Agent:
         return value
 
     def _ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
+        if request.get("argv", [""])[0] == "brobust":
+            request = {**request, "argv": [*self._program, *request["argv"][1:]]}
         number = next(self._ids)
         future: Future[dict[str, Any]] = Future()
         with self._lock:
@@ -175,8 +179,8 @@ class Agent:
 
 
 class Within(Agent):
-    """The same agent, whose commands run by way of another one, such as `ip netns exec NAME`. `program`: the path on
-    that machine of the program that is `brobust-guest` in a guest, and the words before its commands."""
+    """The same agent, whose commands run by way of another one, such as `ip netns exec NAME`. `program`: the path of
+    our program on that machine, and the words before its commands."""
 
     def __init__(self, agent: Agent, name: str, prefix: Sequence[str], program: Sequence[str]):
         self.name = name
@@ -195,7 +199,7 @@ class Within(Agent):
     def _ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
         if "argv" in request:
             program, *arguments = request["argv"]
-            first = self._program if program == "brobust-guest" else [program]
+            first = self._program if program == "brobust" else [program]
             request = {**request, "argv": [*self._prefix, *first, *arguments]}
         return self._agent._ask(request, timeout)
 

@@ -17,15 +17,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from brobust import files
-from brobust.errors import MissingSupport
 from brobust.host.cache import cache_directory
 from brobust.host.libraries import shared_libraries
-from brobust.host.programs import find_program
+from brobust.host.programs import find_program, host_program
 from brobust.kernels.toolchain import check_room
 from brobust.kernels.virtual import VirtualKernel
 from brobust.kernels.vm import Kernel, module_files
 
-AGENT = Path(__file__).parent / "bin" / "brobust-guest"
 INIT = Path(__file__).parent / "init.sh"
 
 # The programs that guests run, and the Debian package of each.
@@ -54,10 +52,9 @@ def build(kernel: Kernel | VirtualKernel, more: Mapping[str, Path] | None = None
     """Return the initramfs for this kernel: from the cache if nothing in it has changed, else made now. `more` are
     programs beside the usual ones."""
     more = more or {}
-    programs = {**{name: find_program(name, package) for name, package in PROGRAMS.items()}, **more}
-    sources = [AGENT, INIT, *programs.values()]
-    if not AGENT.exists():
-        raise MissingSupport(f"the guest program {AGENT} was not built; run `make setup`")
+    usual = {name: find_program(name, package) for name, package in PROGRAMS.items()}
+    programs = {**usual, "brobust-host": host_program(), **more}
+    sources = [INIT, *programs.values()]
     stamp = "|".join(f"{p}:{p.stat().st_size}:{p.stat().st_mtime_ns}" for p in sources)
     of_kernel, modules = (
         (kernel.fingerprint, kernel.modules) if isinstance(kernel, Kernel) else ("built in", Path("none"))
@@ -89,7 +86,7 @@ def build(kernel: Kernel | VirtualKernel, more: Mapping[str, Path] | None = None
 def _fill(root: Path, kernel: Kernel | VirtualKernel, programs: dict[str, Path]) -> None:
     for directory in ("dev", "proc", "sys", "run", "tmp", "etc", "bin", "usr/sbin"):
         (root / directory).mkdir(parents=True)
-    for name, file in {**programs, "brobust-guest": AGENT}.items():
+    for name, file in programs.items():
         shutil.copy2(file, root / "bin" / name)
         for name_of_library, library in shared_libraries(file, {}).items():
             target = root / (name_of_library if "/" in name_of_library else str(library)).lstrip("/")

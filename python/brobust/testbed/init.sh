@@ -26,7 +26,7 @@ echo 1 >ipv4/tcp_no_metrics_save
 cd /
 
 # A virtual kernel in real time names the port on its command line (testbed/uml.py).
-[ -z "$port" ] || exec brobust-guest agent "$port"
+[ -z "$port" ] || exec brobust-host lab agent "$port"
 
 # The port appears when virtio_console has probed. There is no udev that could wait for it.
 for _ in 1 2 3 4 5 6 7 8 9 10; do
@@ -34,5 +34,5 @@ for _ in 1 2 3 4 5 6 7 8 9 10; do
 	sleep 0.1
 done
 for port in /dev/vport*p1; do
-	exec brobust-guest agent "$port"
+	exec brobust-host lab agent "$port"
 done

@@ -158,7 +158,7 @@ def started(
     program is not installed, refuse."""
     try:
         process = subprocess.Popen(
-            ["nice", "-n", NICE, *command],
+            ["nice", "-n", str(int(NICE) - os.nice(0)), *command],  # `nice` adds to ours
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
             pass_fds=[*wires.theirs, *files], start_new_session=True, env=environment,
         )  # fmt: skip

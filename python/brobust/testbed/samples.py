@@ -42,7 +42,7 @@ class Sampler:
         assert isinstance(self._scenario.samples, int)  # samples at every ACK have been refused before
         max_seconds = self._scenario.duration / 1e9 + traffic.GRACE_SECONDS
         return [
-            "brobust-guest", "sample", "--port", str(port),
+            "brobust", "sample", "--port", str(port),
             "--interval-us", str(self._scenario.samples // 1000), "--duration-s", f"{max_seconds:g}",
         ]  # fmt: skip
 
@@ -59,7 +59,7 @@ class Sampler:
 
 
 def parse(output: str, number_of: dict[int, int]) -> list[dict[str, Any]]:
-    """Return rows from the output of `brobust-guest sample`: a first line with the columns, a line per sample, and a
+    """Return rows from the output of `brobust-host lab sample`: a first line with the columns, a line per sample, and a
     last line with the sockets.
 
     `number_of` gives the flow of each local port. Times are those of the guest's clock, in seconds.

@@ -60,7 +60,7 @@ class Testbed:
         if isinstance(self.kernel, VirtualKernel):
             return  # its command line says so
         if busy and self.spinning is None:
-            self.spinning = self.sender.agent.spawn("brobust-guest", "spin")
+            self.spinning = self.sender.agent.spawn("brobust", "spin")
         elif not busy and self.spinning is not None:
             self.sender.agent.kill(self.spinning)
             self.sender.agent.wait(self.spinning, 10)
@@ -82,10 +82,10 @@ class Testbed:
             agent.run("modprobe", module or f"tcp_{name}", *(f"{key}={value}" for key, value in settings))
         else:
             if name in self.controls:
-                agent.run("brobust-guest", "cc", "unload", name, timeout=60)
+                agent.run("brobust", "cc", "unload", name, timeout=60)
             options = [f"--param={key}={value}" for key, value in settings]
             record = ["--record"] if record_calls else []
-            agent.run("brobust-guest", "cc", "load", name, *options, *record, timeout=60)
+            agent.run("brobust", "cc", "load", name, *options, *record, timeout=60)
         self.controls[name] = control
 
     def reset(self, scenario_path: Path, rtts: Mapping[int, int] | None = None) -> None:

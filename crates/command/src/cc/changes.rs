@@ -88,18 +88,13 @@ pub fn unload(name: &str) -> Result<Holders> {
 
 /// Refuses a control that is not loaded, or not ours. One that has only a journal counts as loaded.
 pub fn require_loaded(name: &str) -> Result<()> {
-    let loaded = loaded();
+    let loaded = ccload::loaded();
     let is_ours = ccload::names().any(|known| known == name);
     if loaded.iter().any(|known| known == name) || (is_ours && Journals::of_host().read(name).is_some()) {
         return Ok(());
     }
     let loaded = if loaded.is_empty() { "none".to_owned() } else { loaded.join(", ") };
     Err(Refusal::bad_input(format!("'{name}' is not loaded by brobust; loaded: {loaded}")))
-}
-
-/// Returns our controls that the kernel has now.
-pub fn loaded() -> Vec<String> {
-    ccload::list().into_iter().filter(|control| control.loaded).map(|control| control.name).collect()
 }
 
 /// Returns the controls of trials whose command is gone and that are still loaded.
@@ -171,7 +166,7 @@ fn holders(name: &str) -> Holders {
 }
 
 fn is_registered(name: &str) -> bool {
-    loaded().iter().any(|known| known == name)
+    ccload::loaded().iter().any(|known| known == name)
 }
 
 fn settings(params: &[(String, u32)]) -> ccload::Settings {

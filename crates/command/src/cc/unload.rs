@@ -41,7 +41,7 @@ pub fn run(options: &Options) -> Outcome {
     // A signal in the middle must not leave half of it.
     interrupt::catch();
     clean_up()?;
-    let names = options.name.clone().map_or_else(changes::loaded, |name| vec![name]);
+    let names = options.name.clone().map_or_else(ccload::loaded, |name| vec![name]);
     for name in &names {
         if options.dry_run {
             print_plan(options.json, name)?;

@@ -4,19 +4,22 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use brobust_contention::{clock, Recorder, Recording};
+use brobust_contention::{clock, ContentionError, Held, Recorder, Recording, Target};
 use brobust_host::guardian::THIS_PROGRAM;
 use brobust_host::sched_attr::SchedAttr;
 use brobust_host::threads::{set_cpus, SavedThread};
 use brobust_host::{refuse_held, refuse_without_spare, Kind, Refusal, Result, Runtime, Session};
 
-use super::drivers::{failed, Contention, Place};
 use super::recordings;
 use super::report::{End, Report};
 use super::request::{Driver, Request};
 use super::screen::Screen;
 use super::vcpus::Machine;
+use crate::random::drawn;
 use crate::{interrupt, Stop};
+
+/// A thread, and the CPU that it is pinned to where the driver needs one of the thread's own.
+pub type Place = (i32, Option<usize>);
 
 /// Ordinary threads, the kernel's among them, still get a thousandth of a CPU beside 64 of these (kernel/sched/core.c,
 /// sched_prio_to_weight: 9548 to 1024).
@@ -141,13 +144,25 @@ fn hold(session: &mut Session, task: &Task<'_>, screen: &mut Screen) -> std::res
         Recorded::start(machine).map_err(failed)?
     };
     let begin = clock::now();
-    let contention = Contention::start(request, places, session, begin)?;
+    // One seed for all threads: those that go together stay together, whatever is drawn.
+    let (seed, phases) = (drawn(), request.phases_ns(places.len(), drawn));
+    let target =
+        |((tid, cpu), phase): (&Place, u64)| Target { tid: *tid, cpu: *cpu, schedule: request.schedule(phase, seed) };
+    let targets = places.iter().zip(phases).map(target).collect();
+    let held = Held::start(request.driver.carried_out_by(), targets, begin, request.nice, session).map_err(failed)?;
     let outcome = watch(session, task, screen, begin, &mut recorded);
     // The first trouble is the one to tell, but the contention ends in any case.
-    let stopped = contention.stop(session);
+    let stopped = held.stop(session).map_err(failed);
     let report = outcome?;
     stopped?;
     Ok(report)
+}
+
+fn failed(error: ContentionError) -> Refusal {
+    match error {
+        ContentionError::Refused(refusal) => refusal,
+        error => Refusal::failed(error.to_string()),
+    }
 }
 
 fn watch(
@@ -181,7 +196,7 @@ fn watch(
 /// written from time to time, so that a recording that is interrupted is kept up to there.
 pub fn record(machine: &Machine, seconds: f64, out: &Path, screen: &mut Screen) -> std::result::Result<Report, Stop> {
     interrupt::catch();
-    let unsupported = |error: brobust_contention::ContentionError| Refusal::missing_support(error.to_string());
+    let unsupported = |error: ContentionError| Refusal::missing_support(error.to_string());
     let mut recorded = Recorded::start(machine).map_err(unsupported)?;
     let begin = clock::now();
     let write = |whole: &[Recording]| recordings::write(out, whole, &machine.vcpus, begin);

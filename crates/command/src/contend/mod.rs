@@ -1,6 +1,5 @@
 //! `brobust contend`: takes the CPU away from the vCPU threads of any VM on this host, and says what they got.
 
-mod drivers;
 mod hold;
 mod recordings;
 mod report;
@@ -16,7 +15,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::{output, Outcome, Stop};
-use drivers::Place;
+use hold::Place;
 use request::Request;
 use screen::Screen;
 use vcpus::Machine;

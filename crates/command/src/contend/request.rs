@@ -1,7 +1,7 @@
 //! What the options ask for: how the CPU is to be taken away, and whether that is possible on this host.
 
-use brobust_contention::{drivers, Promise};
-use brobust_host::{cgroups, general, units, Refusal, Result};
+use brobust_contention::{held, ContentionError, Promise};
+use brobust_host::{general, units, Refusal, Result};
 use brobust_timeline::{Schedule, Slices};
 use clap::ValueEnum;
 
@@ -112,7 +112,7 @@ impl Options {
         let default = if self.replay.is_some() { Driver::Replay } else { Driver::Deadline };
         let driver = self.driver.unwrap_or(default);
         let timeslice_ns = self.timeslice;
-        let share = self.share.unwrap_or(1.0);
+        let mut share = self.share.unwrap_or(1.0);
         if timeslice_ns as f64 / MAX_PERIOD_NS as f64 > share {
             return Err(bad(format!(
                 "--share: {} in timeslices of {} ms makes a period, timeslice / share, of more than 3600s; give a larger share",
@@ -125,6 +125,7 @@ impl Options {
         let mut competitors = 0;
         if driver == Driver::Competitor {
             competitors = self.competitors(share)?;
+            share = 1.0 / (f64::from(competitors) + 1.0);
         }
         let recording = self.replay.clone().unwrap_or_default();
         let offtimes = self.replay.as_deref().map_or(Ok(Vec::new()), recordings::offtimes)?;
@@ -233,6 +234,16 @@ impl Driver {
         name_of(self)
     }
 
+    /// The driver of brobust_contention that does it.
+    pub fn carried_out_by(self) -> &'static str {
+        match self {
+            Self::Burner | Self::Replay => "burner",
+            Self::Competitor => "competitor",
+            Self::Deadline => "deadline",
+            Self::Quota => "quota",
+        }
+    }
+
     /// Whether each thread has to be pinned to a CPU of its own, which the driver then keeps busy.
     pub fn needs_own_cpus(self) -> bool {
         matches!(self, Self::Burner | Self::Competitor | Self::Replay)
@@ -304,18 +315,13 @@ impl Request {
 
     /// Refuses what is not possible on this host with these threads. Changes nothing.
     pub fn check(&self, threads: &[i32]) -> Result<()> {
-        let count = threads.len().max(1);
-        let checked = match self.driver {
-            Driver::Deadline => drivers::check("deadline", &self.schedule(0, 0), count),
-            Driver::Burner | Driver::Replay => drivers::check("burner", &self.schedule(0, 0), count),
-            // Whoever may start processes may do this.
-            Driver::Competitor => Ok(()),
-            Driver::Quota => {
-                cgroups::check(self.timeslice_ns, self.period_ns())?;
-                return threads.iter().try_for_each(|thread| cgroups::group_for(*thread, &[]).map(drop));
-            }
-        };
-        checked.map_err(|error| bad(format!("--driver {}: {error}", self.driver.name())))
+        let name = self.driver.name();
+        held::check(self.driver.carried_out_by(), &self.schedule(0, 0), threads, threads.len().max(1)).map_err(
+            |error| match error {
+                ContentionError::Refused(refusal) => refusal,
+                error => bad(format!("--driver {name}: {error}")),
+            },
+        )
     }
 }
 

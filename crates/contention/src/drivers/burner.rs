@@ -15,7 +15,7 @@ use crate::budget;
 use crate::clock;
 use crate::driver::{Driver, Target};
 use crate::error::{ContentionError, Result};
-use crate::thread::{current_tid, CpuSet, Thread};
+use crate::thread::{current_tid, Thread};
 use crate::tid::Tid;
 
 /// Above every ordinary thread, just below threaded interrupts (kernel/sched/syscalls.c, sched_set_fifo: 50), which
@@ -106,7 +106,7 @@ impl Drop for Burning {
 #[derive(Debug)]
 struct Placed {
     thread: Thread,
-    cpus_before: CpuSet,
+    cpus_before: Vec<usize>,
     attr_before: SchedAttr,
 }
 

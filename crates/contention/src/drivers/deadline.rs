@@ -54,7 +54,7 @@ pub(super) fn prepare(targets: Vec<Target>, _start_ns: Option<u64>) -> Result<Bo
 
 /// Every period is the same. The first of a busy thread begins when it is put under SCHED_DEADLINE: that can be a phase
 /// after the others.
-fn slices_of(schedule: &Schedule) -> Result<Slices> {
+pub(crate) fn slices_of(schedule: &Schedule) -> Result<Slices> {
     schedule.check()?;
     match schedule {
         Schedule::Slices(slices) if slices.off_time() == 0 => Err(ContentionError::NothingTaken),
@@ -289,7 +289,7 @@ fn refusal(thread: &Thread, wanted: SchedAttr, error: io::Error) -> ContentionEr
 /// kernel/sched/syscalls.c, __sched_setscheduler: a deadline thread's affinity must span its root domain, which is
 /// every online CPU unless there are exclusive cpusets.
 fn may_not_run_everywhere(thread: &Thread) -> bool {
-    thread.affinity().is_ok_and(|cpus| cpus.count() < online_cpus())
+    thread.affinity().is_ok_and(|cpus| cpus.len() < online_cpus())
 }
 
 /// What this kernel admits, read from its sysctls.

@@ -2,6 +2,8 @@
 mod burner;
 mod deadline;
 
+pub(crate) use deadline::slices_of as constant_slices;
+
 use brobust_timeline::Schedule;
 
 use crate::driver::{Driver, Target};

@@ -109,7 +109,7 @@ fn in_thread(work: impl FnOnce() + Send + 'static) {
     // Small stacks: a guest has 128 MB or so, and dozens of requests may wait at a time.
     let spawned = thread::Builder::new().stack_size(256 * 1024).spawn(work);
     if let Err(error) = spawned {
-        eprintln!("brobust-guest: cannot start a thread: {error}");
+        eprintln!("brobust: cannot start a thread: {error}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The subcommands as a user sees them.
+//! What `brobust lab` runs on the machine of a sender or a receiver, beside its agent.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_brobust-guest");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_brobust-host");
 
 fn run(arguments: &[&str]) -> Output {
-    Command::new(PROGRAM).args(arguments).output().unwrap()
+    Command::new(PROGRAM).arg("lab").args(arguments).output().unwrap()
 }
 
 /// A flow between two sockets of this host, which ends when this is dropped.
@@ -86,7 +86,7 @@ fn sampling_ends_with_its_results_on_sigterm() {
     let port = flow.port.to_string();
     let started = Instant::now();
     let sampler = Command::new(PROGRAM)
-        .args(["sample", "--port", &port, "--interval-us", "10000", "--duration-s", "60"])
+        .args(["lab", "sample", "--port", &port, "--interval-us", "10000", "--duration-s", "60"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -119,7 +119,7 @@ fn bad_arguments_are_refused_in_one_line() {
 #[test]
 fn loading_without_privilege_is_refused_with_the_remedy() {
     let mut command = Command::new(PROGRAM);
-    command.args(["cc", "load", "bbr_robust"]);
+    command.args(["lab", "cc", "load", "bbr_robust"]);
     // SAFETY: this is one system call. It makes exec give root no capabilities; other users have none, and it fails for
     // them.
     unsafe {
@@ -135,17 +135,8 @@ fn loading_without_privilege_is_refused_with_the_remedy() {
 }
 
 #[test]
-fn the_list_is_one_line_of_json() {
-    let output = run(&["cc", "list"]);
-    let lines = lines(&output.stdout);
-    assert_eq!(lines.len(), 1);
-    assert!(lines[0]["controls"].as_array().unwrap().iter().any(|control| control["name"] == "bbr_robust"));
-    assert!(lines[0]["available"].as_array().unwrap().iter().any(|name| name == "reno"));
-}
-
-#[test]
 fn the_spinner_gives_way_and_dies_with_its_parent() {
-    let script = format!("{PROGRAM} spin & echo $!; sleep 0.5");
+    let script = format!("{PROGRAM} lab spin & echo $!; sleep 0.5");
     let output = Command::new("sh").args(["-c", &script]).output().unwrap();
     let spinner = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     // It has to run once more to end, and on a busy machine it gives way for long.

@@ -18,7 +18,8 @@ struct Agent {
 impl Agent {
     fn start(name: &str) -> Agent {
         let socket = std::env::temp_dir().join(format!("brobust-agent-{}-{name}", std::process::id()));
-        let process = Command::new(env!("CARGO_BIN_EXE_brobust-guest")).arg("agent").arg(&socket).spawn().unwrap();
+        let process =
+            Command::new(env!("CARGO_BIN_EXE_brobust-host")).args(["lab", "agent"]).arg(&socket).spawn().unwrap();
         Agent { process, socket }
     }
 
@@ -179,7 +180,7 @@ fn the_next_host_is_served_and_does_not_get_replies_to_the_last() {
 fn a_tty_serves_as_a_port_too() {
     let pty = nix::pty::openpty(None, None).unwrap();
     let path = nix::unistd::ttyname(&pty.slave).unwrap();
-    let mut agent = Command::new(env!("CARGO_BIN_EXE_brobust-guest")).arg("agent").arg(&path).spawn().unwrap();
+    let mut agent = Command::new(env!("CARGO_BIN_EXE_brobust-host")).args(["lab", "agent"]).arg(&path).spawn().unwrap();
     let mut master = fs::File::from(pty.master);
     let mut replies = BufReader::new(master.try_clone().unwrap());
     // Once the agent answers, the tty is raw and does not echo.
