@@ -11,7 +11,9 @@ use brobust_guest::agent::{self, Change};
 use brobust_guest::{cc, sample, spin};
 use brobust_host::guardian::THIS_PROGRAM;
 use brobust_host::{Refusal, Runtime, Session, Step};
+use brobust_watch::Host;
 use clap::{Args, Subcommand};
+use nix::sys::signal::{SigSet, Signal};
 use serde_json::json;
 
 use crate::{output, Outcome};
@@ -25,6 +27,8 @@ pub enum Command {
     /// Load, unload and list congestion controls
     #[command(subcommand)]
     Cc(cc::Command),
+    /// Report at SIGTERM whether the CPUs were there when timers were due, as JSON
+    Load,
     /// Keep every CPU busy at idle priority until SIGTERM
     Spin,
 }
@@ -47,6 +51,7 @@ pub fn run(command: Command) -> Outcome {
         Command::Agent(options) => return serve(&options),
         Command::Sample(options) => sample::run(&options),
         Command::Cc(command) => cc::run(command),
+        Command::Load => return load(),
         Command::Spin => spin::run(),
     };
     done.map_err(|error| Refusal::failed(format!("{error:#}")))?;
@@ -81,6 +86,18 @@ fn serve(options: &Agent) -> Outcome {
     let served = agent::serve_standard(silence, &record, &alive);
     session.borrow_mut().end()?;
     served.map_err(|error| Refusal::failed(format!("{error:#}")))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reports what `brobust watch` says of a host's CPUs, from now until SIGTERM.
+fn load() -> Outcome {
+    let end: SigSet = [Signal::SIGTERM].into_iter().collect();
+    let failed = |error| Refusal::failed(format!("cannot wait for SIGTERM: {error}"));
+    end.thread_block().map_err(failed)?; // in the observing thread, too
+    let mut host = Host::new();
+    end.wait().map_err(failed)?;
+    let (load, _unread) = host.read();
+    output::record(&load)?;
     Ok(ExitCode::SUCCESS)
 }
 
