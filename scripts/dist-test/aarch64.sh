@@ -93,7 +93,7 @@ guest_of_arm64() { # DIRECTORY KERNEL VERSION: makes $work/aarch64.cpio
 		(cd "$2" && find "lib/modules/$release" -name "$name.ko*" -exec cp --parents -t "$root" {} +)
 	done
 	depmod --basedir "$root" "$release"
-	mkdir -p "$root/packages" "$root"/{proc,sys,dev,run,tmp,root,var/lib/dpkg,var/lib/rpm}
+	mkdir -p "$root/packages" "$root"/{proc,sys,dev,run,tmp,root,usr/local,var/lib/dpkg,var/lib/rpm}
 	touch "$root/var/lib/dpkg/status"
 	# What their packages' scripts would have made.
 	ln -sf bash "$root/bin/sh"
