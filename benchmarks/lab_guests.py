@@ -216,10 +216,13 @@ def main(directory: Path, accelerator: str) -> int:
         left = {role: ssh(role, LEFT).stdout.strip() for role in ports}
     if not (out / "dataset.json").exists():
         sys.exit("lab_guests: no run was measured")
-    columns = ("cc", "outcome", "throughput_mbps", "rtt_mean_ms", "steal_share", "kernel_release", "reason")
-    print(Dataset.open(out).runs().select(columns).to_dicts())
+    columns = ("cc", "outcome", "throughput_mbps", "rtt_mean_ms", "steal_share", "late_share", "path_waiting_share",
+               "kernel_release", "reason")  # fmt: skip
+    runs = Dataset.open(out).runs().select(columns).to_dicts()
+    print(runs)
     print("left:", {role: lines for role, lines in left.items() if lines} or "nothing")
-    return 0 if first.returncode == 1 and resumed.returncode == 0 and not any(left.values()) else 1
+    # Runs that a busy machine has disturbed count: what is tried is that they come, and that nothing is left.
+    return 0 if first.returncode == 1 and len(runs) == 2 and not any(left.values()) else 1
 
 
 if __name__ == "__main__":

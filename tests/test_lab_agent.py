@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import IO, Any
 
@@ -86,3 +87,23 @@ def test_an_agent_without_root_says_that_it_needs_it(tmp_path: Path) -> None:
     assert agent.process.returncode == 2
     assert said.decode() == "brobust: measuring here needs root; log in as root, or let sudo need no password\n"
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.root
+@pytest.mark.host
+def test_a_cpu_that_is_away_makes_timers_late_also_where_nobody_reports_steal() -> None:
+    def late_share(away_s: float) -> float:
+        with subprocess.Popen([host_program(), "lab", "load"], stdout=subprocess.PIPE) as observer:
+            for _ in range(10):
+                time.sleep(0.06)
+                if away_s:
+                    observer.send_signal(signal.SIGSTOP)
+                    time.sleep(away_s)
+                    observer.send_signal(signal.SIGCONT)
+            observer.terminate()
+            said, _ = observer.communicate()
+        assert observer.returncode == 0
+        share: float = json.loads(said)["late_share"]
+        return share
+
+    assert late_share(0.1) > 2 * late_share(0)

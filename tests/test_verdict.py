@@ -1,4 +1,4 @@
-"""A run in virtual time that did not have the CPU it asked for, or delivered nothing, is never ok."""
+"""A run that did not have the CPU it asked for, or delivered nothing, is never ok."""
 
 from __future__ import annotations
 
@@ -113,3 +113,24 @@ def test_a_flow_without_a_byte_is_named_unless_it_had_no_time_for_one() -> None:
     slow = {"share": 0.25, "timeslice": "1s"}
     slices = [*_slices(0, S, 4 * S, 8 * S), (8 * S, 17 * S // 2)]
     assert _judged({"flows": early, "contention": slow}, slices, delivered=(1, 0)) is None
+
+
+@pytest.mark.parametrize(
+    ("steal", "late", "said"),
+    [
+        (0.1, 0.1, None),
+        (0.1, None, None),
+        (0.11, 0.5, "its hypervisor gave 11.0% of a CPU to others"),
+        (0.0, 0.11, "11.0% of its timers were late by more than 2 ms: it, or what it runs on, was busy"),
+    ],
+)
+def test_a_sender_of_a_lab_was_disturbed_if_its_kernel_counts_steal_or_its_timers_were_late(
+    steal: float, late: float | None, said: str | None
+) -> None:
+    reason = verdict.of_sender(steal, late, 0.1)
+    assert reason is None if said is None else said in (reason or "")
+
+
+def test_a_path_host_or_receiver_that_was_busy_is_named() -> None:
+    assert verdict.of_hosts({}) is None and verdict.of_hosts({"path": 0.25, "receiver": 0.1}) is None
+    assert (verdict.of_hosts({"path": 0.1, "receiver": 0.3}) or "").startswith("30.0% of the timers of the receiver")

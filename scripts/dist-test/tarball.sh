@@ -14,6 +14,7 @@ test_tarball() { # SUITE
 	row tarball "$suite" "$(megabytes "$archive")" "$(megabytes "$root$directory")" "$install s" "$first s" none
 	inside root sh -c "cd $directory && $(command_of_readme Remove)"
 	rm -r "${root:?}$directory"
+	! files | grep brobust || fail "after removal: a directory of ours is left"
 	[ "$(files | only_files)" = "$before" ] || fail "after removal: $(files | only_files | diff <(echo "$before") -)"
 }
 

@@ -16,7 +16,7 @@ build_tarball_of() { # ARCHITECTURE
 	cat >"$root/README" <<-README
 		Install: sudo cp -r bin lib share /usr/local/      (any Linux on ${1/_/-}; no other package is needed)
 		Begin:   brobust watch; man brobust; sudo systemctl daemon-reload; sudo systemctl enable --now brobust-watch
-		Remove:  find bin lib share -type f | (cd /usr/local && sudo xargs rm)
+		Remove:  find bin lib share -depth \\( -type f -o -path '*brobust*' \\) | (cd /usr/local && sudo xargs rm -d)
 	README
 	date_tree "$root"
 	tar --directory "$trees/tarball" --sort=name --owner=0 --group=0 --numeric-owner --format=gnu --create "$name" |

@@ -12,7 +12,9 @@ use brobust_guest::agent::{self, Change};
 use brobust_guest::{cc, sample, spin, watch};
 use brobust_host::guardian::THIS_PROGRAM;
 use brobust_host::{Refusal, Runtime, Session, Step};
+use brobust_watch::Host;
 use clap::{Args, Subcommand};
+use nix::sys::signal::{SigSet, Signal};
 use serde_json::json;
 
 use crate::{output, Outcome};
@@ -28,6 +30,8 @@ pub enum Command {
     Cc(cc::Command),
     /// Follow TCP sockets and name what limits each, as JSON lines
     Watch(watch::Options),
+    /// Report at SIGTERM whether the CPUs were there when timers were due, as JSON
+    Load,
     /// Keep every CPU busy at idle priority until SIGTERM
     Spin,
 }
@@ -55,6 +59,7 @@ pub fn run(command: Command) -> Outcome {
         Command::Sample(options) => sample::run(&options),
         Command::Cc(command) => cc::run(command),
         Command::Watch(options) => watch::run(&options),
+        Command::Load => return load(),
         Command::Spin => spin::run(),
     };
     done.map_err(|error| Refusal::failed(format!("{error:#}")))?;
@@ -89,6 +94,18 @@ fn serve(options: &Agent) -> Outcome {
     let served = agent::serve_standard(silence, &record, &alive);
     session.borrow_mut().end()?;
     served.map_err(|error| Refusal::failed(format!("{error:#}")))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reports what `brobust watch` says of a host's CPUs, from now until SIGTERM.
+fn load() -> Outcome {
+    let end: SigSet = [Signal::SIGTERM].into_iter().collect();
+    let failed = |error| Refusal::failed(format!("cannot wait for SIGTERM: {error}"));
+    end.thread_block().map_err(failed)?; // in the observing thread, too
+    let mut host = Host::new();
+    end.wait().map_err(failed)?;
+    let (load, _unread) = host.read();
+    output::record(&load)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -24,10 +24,12 @@ from brobust import units
 from brobust.backends import real_time
 from brobust.backends.base import Announce
 from brobust.cc import names as cc_names
+from brobust.contention import verdict
 from brobust.dataset import Measured, iperf3, scenario_columns
 from brobust.errors import BadInput, HostLost, MissingSupport, RunFailed
 from brobust.lab import hosts as hosts_file
 from brobust.lab import places, ssh
+from brobust.lab.hosts import Hosts, Sender
 from brobust.lab.places import Lab
 from brobust.lab.ssh import Connection
 from brobust.scenario import TSO_RTT_LOG, Contention, Flows, Path, Run, Scenario
@@ -200,7 +202,7 @@ class LabBackend:
                     lab.path.agent.spawn("bash", "-c", changes)
 
             before = _cpu_times(lab)
-            with sampler:
+            with sampler, _observed(lab) as late:
                 flows = traffic.run(*agents, s.flows, seconds, begin, lab.hosts.receiver.address)
             steal = _steal(before, _cpu_times(lab))
         releases = [one.agent.run("uname", "-r").strip() for one in (lab.sender, lab.path)]
@@ -212,8 +214,14 @@ class LabBackend:
             "started_at": started,
             "wall_s": time.monotonic() - clock,
             "steal_share": steal,
-            **(contended.columns() if s.contention.active else _undisturbed(steal, lab.hosts.sender.max_steal)),
+            "late_share": late["sender"],
+            **(contended.columns() if s.contention.active else _undisturbed(steal, late["sender"], lab.hosts.sender)),
         }
+        of_others = {name: share for name, share in late.items() if name != "sender" and share is not None}
+        if of_others:
+            common["path_waiting_share"] = max(of_others.values())
+        if common["outcome"] == "ok" and (reason := verdict.of_hosts(of_others)) is not None:
+            common |= {"outcome": "unfaithful", "reason": reason}
         of_each = {"when_idle": "spin" if s.contention.active else None}
         return real_time.result(run, common, flows, sampler.rows(run.id, flows), contended.offtimes(run.id), of_each)
 
@@ -383,15 +391,14 @@ def _recordings(lab: Lab, hypervisor: Agent) -> str:
     return lab.recordings
 
 
-def _undisturbed(steal: float, max_steal: float) -> dict[str, Any]:
+def _undisturbed(steal: float, late: float | None, sender: Sender) -> dict[str, Any]:
     """Return the columns of a run whose sender was to have its CPU whenever it wanted one."""
-    reason = None
-    if steal > max_steal:
-        reason = (
-            f"the sender was to be undisturbed, and its hypervisor gave {steal:.1%} of a CPU to others; "
-            "sender.max_steal in the hosts file says how much may be"
-        )
-    return {"outcome": "unfaithful" if reason else "ok", "reason": reason, "effective_share": 1 - steal}
+    reason = verdict.of_sender(steal, late, sender.max_steal)
+    return {
+        "outcome": "unfaithful" if reason else "ok",
+        "reason": reason,
+        "effective_share": 1 - max(steal, late or 0.0),
+    }
 
 
 def _of_contend(c: Contention) -> list[str]:
@@ -432,6 +439,22 @@ def _undisturbed_cubic(lab: Lab) -> tuple[iperf3.FlowResult, float | None]:
 def _sent_bytes(lab: Lab) -> int:
     file = f"/sys/class/net/{lab.devices.bottleneck}/statistics/tx_bytes"
     return int(lab.path.agent.run("cat", file))
+
+
+@contextmanager
+def _observed(lab: Lab) -> Iterator[dict[str, float | None]]:
+    """Observe the CPUs of each place while the context lasts. Afterwards the result has, by the place's part, the share
+    of the wake-ups of a thread with priority that were late; None where a place allows no such thread."""
+    late: dict[str, float | None] = {}
+    observers = [(place, place.agent.spawn("brobust", "load")) for place in lab.places]
+    yield late
+    for place, observer in observers:
+        place.agent.kill(observer)
+    for place, observer in observers:
+        ended = place.agent.wait(observer, traffic.GRACE_SECONDS)
+        if ended.status != 0:
+            raise RunFailed(f"{place.name}: its CPUs could not be observed: {ended.stderr.strip()}")
+        late[place.role] = json.loads(ended.stdout)["late_share"]
 
 
 CpuTimes = dict[str, tuple[int, int]]

@@ -5,7 +5,7 @@ A thread that a driver had promised timeslices is judged in crates/contention (v
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from brobust import _core, units
 from brobust.contention import recordings
@@ -64,6 +64,26 @@ def of_path(got: _core.Summary) -> str | None:
         f"the path guest waited for a CPU {got.waiting_share:.0%} of the time: something else on this host was busy, "
         "or the path is too fast for this machine"
     )
+
+
+def of_sender(steal: float, late: float | None, max_away: float) -> str | None:
+    """Judge a sender of backend lab that was to have its CPU whenever it wanted one. `steal`: the share of its time
+    that its hypervisor gave to others, which not every one tells; `late`: the share of timers that came late."""
+    if max(steal, late or 0.0) <= max_away:
+        return None
+    if steal > max_away:
+        what = f"its hypervisor gave {steal:.1%} of a CPU to others"
+    else:
+        what = f"{late:.1%} of its timers were late by more than 2 ms: it, or what it runs on, was busy"
+    return f"the sender was to be undisturbed, and {what}; sender.max_steal in the hosts file says how much may be"
+
+
+def of_hosts(late: Mapping[str, float]) -> str | None:
+    """Judge path host and receiver of backend lab, which nobody is to hold up, by the same share of each."""
+    name, share = max(late.items(), key=lambda one: one[1], default=("", 0.0))
+    if share <= MAX_PATH_WAITING_SHARE:
+        return None
+    return f"{share:.1%} of the timers of the {name} were late by more than 2 ms: it, or what it runs on, was busy"
 
 
 def in_virtual_time(scenario: Scenario, slices: Sequence[TimeSlices], delivered: Sequence[float]) -> str | None:

@@ -118,6 +118,11 @@ RUNS: dict[str, Column] = {
         "largest part of a CPU's time that the sender's hypervisor gave to others, as its kernel counts it (steal of "
         "/proc/stat, in clock ticks); null except on lab",
     ),
+    "late_share": Column(
+        "number",
+        "part of the wake-ups of a thread with priority on the sender, one every 20 ms, that came more than 2 ms late: "
+        "it, or what it runs on, was busy; null except on lab",
+    ),
     "asleep_share": Column("number", "share of the run in which the sender slept because it had nothing to do"),
     "vcpu_shares": Column(
         "text",
@@ -127,7 +132,11 @@ RUNS: dict[str, Column] = {
     "sender_cpus": Column(
         "integer", "CPUs of the host that the sender's vCPUs had; if less than vcpus, some took turns; null on virtual"
     ),
-    "path_waiting_share": Column("number", "share of the run in which the path guest wanted a CPU and had none"),
+    "path_waiting_share": Column(
+        "number",
+        "share of the run in which the path guest wanted a CPU and had none; on lab late_share of the path host or of "
+        "the receiver, whichever is larger",
+    ),
     "timeslices": Column("integer", "number of timeslices that were recorded"),
     "guest_restarts": Column(
         "integer",

@@ -74,7 +74,8 @@ class Sender(End):
     """The host that sends."""
 
     max_steal: Annotated[float, BeforeValidator(units.fraction), Field(ge=0, le=1)] = 0.1
-    """Part of a CPU's time that its hypervisor may give to others before an undisturbed run counts as unfaithful."""
+    """Part of a CPU's time that its hypervisor may give to others, or of its timers that may be late, before an
+    undisturbed run counts as unfaithful."""
 
 
 class PathHost(Machine):
