@@ -4,6 +4,7 @@
 .venv/bin/python benchmarks/servers.py each CSV             what each server sends (those that are installed)
 .venv/bin/python benchmarks/servers.py tail DIR... CSV PNG  what requests took, of datasets of examples/server.toml
 .venv/bin/python benchmarks/servers.py work DIR... CSV      the same if work takes time: its cost names each dataset
+.venv/bin/python benchmarks/servers.py pages DIR... CSV     the same of examples/pages.toml: HTTP's version names each
 """
 
 from __future__ import annotations
@@ -133,6 +134,12 @@ FIGURES = {
 }  # fmt: skip
 
 
+def at(times: pl.Series, per_mille: int) -> str:
+    """Return the time that this part of all does not exceed; infinity: it did not end, and nobody knows its time."""
+    time = times.sort()[-(-len(times) * per_mille // 1000) - 1]
+    return "-" if time == float("inf") else f"{time:.0f}"
+
+
 Cells = dict[tuple[float, str], pl.DataFrame]
 
 
@@ -152,8 +159,12 @@ def took(datasets: list[Path]) -> tuple[Cells, list[dict[str, str]]]:
             missing = len(values) < len(of)
             middle, low, high = (0, 0, 0) if missing else np.quantile(values.to_numpy(), [0.5, 0, 1])
             row[heading] = "-" if missing else f"{middle:.0f} ({low:.0f} to {high:.0f})"
-        every = told.join(of, on="run", how="semi")["completion_ms"].fill_null(float("inf")).sort()
-        row["99.9 % of all runs"] = f"{every[-(-len(every) * 999 // 1000) - 1]:.0f}"
+        every = told.join(of, on="run", how="semi").with_columns(pl.col("completion_ms").fill_null(float("inf")))
+        row["99.9 % of all runs"] = at(every["completion_ms"], 999)
+        # What is due at the same time is a page, which is there with its last object.
+        pages = every.group_by("run", "flow", "due_s").agg(pl.col("completion_ms").max())["completion_ms"]
+        row["page, median"], row["page, 99 %"], row["pages"] = at(pages, 500), at(pages, 990), str(len(pages))
+        row["answered a second"] = f"{of['requests_per_s'].median():.0f}"
         row["n"], row["requests"] = str(of["run"].n_unique()), str(of["requests"].sum())
         row["unanswered"] = str(int((of["requests"] - of["requests_answered"]).sum()))
         rows.append(row)
@@ -166,8 +177,8 @@ def tail(datasets: list[Path], sheet: Path, figure: Path) -> None:
     draw(cells, figure)
 
 
-def work(datasets: list[Path], sheet: Path) -> None:
-    rows = [{"cost": of.name.replace("_", " "), **row} for of in datasets for row in took([of])[1]]
+def named(what: str, datasets: list[Path], sheet: Path) -> None:
+    rows = [{what: of.name.replace("_", " "), **row} for of in datasets for row in took([of])[1]]
     pl.DataFrame(rows).write_csv(sheet)
 
 
@@ -212,12 +223,12 @@ def main() -> None:
                 directory = Path(scratch)
                 prepare(directory)
                 each(directory, Path(sheet))
-        case ["work", *datasets, sheet] if datasets:
-            work([Path(one) for one in datasets], Path(sheet))
+        case ["work" | "pages" as mode, *datasets, sheet] if datasets:
+            named("cost" if mode == "work" else "HTTP", [Path(one) for one in datasets], Path(sheet))
         case ["tail", *datasets, sheet, figure] if datasets:
             tail([Path(one) for one in datasets], Path(sheet), Path(figure))
         case _:
-            sys.exit("servers: give `each CSV`, `tail DIR... CSV PNG` or `work DIR... CSV`")
+            sys.exit("servers: give `each CSV`, `tail DIR... CSV PNG`, `work DIR... CSV` or `pages DIR... CSV`")
 
 
 if __name__ == "__main__":
