@@ -27,7 +27,8 @@ from brobust.errors import BrobustError
 PAGE_BYTES = 10_000_000
 SEEDS = 3
 CURL, GET = "curl -sS -f -o /dev/null", "http://{sender}:{port}"
-SECRETS = "umask 077; /bin/cat {key} > /tmp/key; exec"  # ssh wants keys that nobody else can read
+# ssh wants keys that nobody else can read, and sshd a directory of its own.
+SECRETS = "umask 077; /bin/mkdir -p /run/sshd; /bin/cat {key} > /tmp/key; exec"
 SSH = "-F none -i /tmp/key -p {port} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
 USERS = ("/etc/passwd", "/etc/group")
 FILES = {
@@ -75,7 +76,7 @@ SERVERS = {
         f"sh -c '{SECRETS.format(key='DIR/host')} /usr/sbin/sshd -D -e -f DIR/sshd.conf -h /tmp/key -p {{port}}'",
         f"sh -c '{SECRETS.format(key='DIR/client')} /usr/bin/ssh -q {SSH} root@{{sender}} "
         "/bin/cat DIR/page > /dev/null'",
-        ("/usr/sbin/sshd", "/usr/bin/ssh", "/bin/cat", "/bin/bash", "/run/sshd", *USERS),
+        ("/usr/sbin/sshd", "/usr/bin/ssh", "/bin/cat", "/bin/mkdir", "/bin/bash", *USERS),
     ),
 }  # fmt: skip
 
