@@ -4,6 +4,7 @@
 .venv/bin/python benchmarks/servers.py each CSV             what each server sends (those that are installed)
 .venv/bin/python benchmarks/servers.py tail DIR... CSV PNG  what requests took, of datasets of examples/server.toml
 .venv/bin/python benchmarks/servers.py work DIR... CSV      the same if work takes time: its cost names each dataset
+.venv/bin/python benchmarks/servers.py pages DIR... CSV     the same of examples/pages.toml: HTTP's version names each
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from brobust.errors import BrobustError
 PAGE_BYTES = 10_000_000
 SEEDS = 3
 CURL, GET = "curl -sS -f -o /dev/null", "http://{sender}:{port}"
-SECRETS = "umask 077; /bin/cat {key} > /tmp/key; exec"  # ssh wants keys that nobody else can read
+# ssh wants keys that nobody else can read, and sshd a directory of its own.
+SECRETS = "umask 077; /bin/mkdir -p /run/sshd; /bin/cat {key} > /tmp/key; exec"
 SSH = "-F none -i /tmp/key -p {port} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
 USERS = ("/etc/passwd", "/etc/group")
 FILES = {
@@ -74,7 +76,7 @@ SERVERS = {
         f"sh -c '{SECRETS.format(key='DIR/host')} /usr/sbin/sshd -D -e -f DIR/sshd.conf -h /tmp/key -p {{port}}'",
         f"sh -c '{SECRETS.format(key='DIR/client')} /usr/bin/ssh -q {SSH} root@{{sender}} "
         "/bin/cat DIR/page > /dev/null'",
-        ("/usr/sbin/sshd", "/usr/bin/ssh", "/bin/cat", "/bin/bash", "/run/sshd", *USERS),
+        ("/usr/sbin/sshd", "/usr/bin/ssh", "/bin/cat", "/bin/mkdir", "/bin/bash", *USERS),
     ),
 }  # fmt: skip
 
@@ -133,6 +135,12 @@ FIGURES = {
 }  # fmt: skip
 
 
+def at(times: pl.Series, per_mille: int) -> str:
+    """Return the time that this part of all does not exceed; infinity: it did not end, and nobody knows its time."""
+    time = times.sort()[-(-len(times) * per_mille // 1000) - 1]
+    return "-" if time == float("inf") else f"{time:.0f}"
+
+
 Cells = dict[tuple[float, str], pl.DataFrame]
 
 
@@ -152,8 +160,12 @@ def took(datasets: list[Path]) -> tuple[Cells, list[dict[str, str]]]:
             missing = len(values) < len(of)
             middle, low, high = (0, 0, 0) if missing else np.quantile(values.to_numpy(), [0.5, 0, 1])
             row[heading] = "-" if missing else f"{middle:.0f} ({low:.0f} to {high:.0f})"
-        every = told.join(of, on="run", how="semi")["completion_ms"].fill_null(float("inf")).sort()
-        row["99.9 % of all runs"] = f"{every[-(-len(every) * 999 // 1000) - 1]:.0f}"
+        every = told.join(of, on="run", how="semi").with_columns(pl.col("completion_ms").fill_null(float("inf")))
+        row["99.9 % of all runs"] = at(every["completion_ms"], 999)
+        # What is due at the same time is a page, which is there with its last object.
+        pages = every.group_by("run", "flow", "due_s").agg(pl.col("completion_ms").max())["completion_ms"]
+        row["page, median"], row["page, 99 %"], row["pages"] = at(pages, 500), at(pages, 990), str(len(pages))
+        row["answered a second"] = f"{np.median(of['requests_per_s'].to_numpy()):.0f}"
         row["n"], row["requests"] = str(of["run"].n_unique()), str(of["requests"].sum())
         row["unanswered"] = str(int((of["requests"] - of["requests_answered"]).sum()))
         rows.append(row)
@@ -166,8 +178,8 @@ def tail(datasets: list[Path], sheet: Path, figure: Path) -> None:
     draw(cells, figure)
 
 
-def work(datasets: list[Path], sheet: Path) -> None:
-    rows = [{"cost": of.name.replace("_", " "), **row} for of in datasets for row in took([of])[1]]
+def named(what: str, datasets: list[Path], sheet: Path) -> None:
+    rows = [{what: of.name.replace("_", " "), **row} for of in datasets for row in took([of])[1]]
     pl.DataFrame(rows).write_csv(sheet)
 
 
@@ -212,12 +224,12 @@ def main() -> None:
                 directory = Path(scratch)
                 prepare(directory)
                 each(directory, Path(sheet))
-        case ["work", *datasets, sheet] if datasets:
-            work([Path(one) for one in datasets], Path(sheet))
+        case ["work" | "pages" as mode, *datasets, sheet] if datasets:
+            named("cost" if mode == "work" else "HTTP", [Path(one) for one in datasets], Path(sheet))
         case ["tail", *datasets, sheet, figure] if datasets:
             tail([Path(one) for one in datasets], Path(sheet), Path(figure))
         case _:
-            sys.exit("servers: give `each CSV`, `tail DIR... CSV PNG` or `work DIR... CSV`")
+            sys.exit("servers: give `each CSV`, `tail DIR... CSV PNG`, `work DIR... CSV` or `pages DIR... CSV`")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from brobust.kernels.toolchain import BuildFailed
 from brobust.quic import build, qlog
 from brobust.scenario import Grid
 from brobust.testbed import traffic
+from brobust.virtual import programs
 from conftest import BROBUST, json_lines
 
 LOCKS = {"cargo": "Cargo.lock", "go": "go.sum"}
@@ -31,7 +32,7 @@ def nothing_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class TestStacks:
-    @pytest.mark.parametrize("stack", quic.STACKS.values(), ids=quic.STACKS)
+    @pytest.mark.parametrize("stack", [*quic.STACKS.values(), *quic.WEB.values()], ids=[*quic.STACKS, *quic.WEB])
     def test_its_files_pin_the_version_that_it_names(self, stack: quic.Stack) -> None:
         assert LOCKS[stack.tool] in stack.sources
         text = stack.sources["go.mod" if stack.tool == "go" else "Cargo.toml"].read_text()
@@ -67,6 +68,8 @@ class TestStacks:
     def test_one_that_is_not_built_names_the_command(self, nothing_built: Path) -> None:
         with pytest.raises(MissingSupport, match=r"quic:quinn is not built; `brobust quic build quinn` builds it"):
             quic.commands(quic.STACKS["quinn"], ())
+        with pytest.raises(MissingSupport, match=r"brobust-pages is not built, .*; run `brobust quic build pages`$"):
+            programs.commands("sleep 1", "brobust-pages https://{sender}:{port}/", ())
 
 
 class TestBuild:

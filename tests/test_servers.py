@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import brobust
+from brobust import quic
 from brobust.dataset import Dataset
 from brobust.errors import BadInput, RunFailed
 from brobust.scenario import Grid, Run
@@ -118,6 +119,7 @@ class TestRuns:
         ("words", "refusal"),
         [
             ("never", r"page_server at the sender 1 does not listen after 32 s of virtual time, and programs\.waits "),
+            ("forks", r"page_server and others are more than 2048 processes and threads"),
             ("dies", r"sender of flow 0 \(page_server\) ended with status 3 1\.000 s before the run: no page$"),
             ("error", r"\(brobust-client\) ended with status 1 .*: none of \d+ requests .*; the first: status 503$"),
             ("silent", r"\(brobust-client\) ended .*: none of \d+ requests was answered; the first: it did not end$"),
@@ -141,6 +143,22 @@ class TestRuns:
         assert "req/s" in shown and "p99 ms" in shown and '{"request"' not in shown
         told = Dataset.open(tmp_path / "a").requests()
         assert len(told) > 25 and told["status"].unique().to_list() == [200]
+
+
+@pytest.mark.virtual
+def test_visitors_of_pages_over_http3_send_the_same_packets_again() -> None:
+    built = [quic.find(name) for name in ("quinn-h3", "pages")]
+    if any(one.state != "built" for one in built):
+        pytest.skip("`brobust quic build quinn-h3 pages`")
+    ask = "brobust-pages -protocol 3 -objects 5 -for 0.5 -patience 0.4 https://{sender}:{port}/"
+    of_programs = {"sender": "brobust-quinn-h3 serve {port} {cc} 20000", "receiver": ask, "waits": "sender"}
+    scenario = {"duration": "1s", "path": {"bandwidth": "100mbit", "buffer": "4bdp"}, "programs": of_programs}
+    first, again = (brobust.run(scenario) for _ in range(2))
+    assert first.runs["packet_hash"].to_list() == again.runs["packet_hash"].to_list()
+    # A visitor is one connection, and asks for all objects at once.
+    pages = first.requests["due_s"].n_unique()
+    assert first.connections["protocol"].to_list().count("udp") == pages > 1
+    assert first.runs["requests_answered"][0] == len(first.requests) == 5 * pages
 
 
 @pytest.mark.virtual

@@ -2,8 +2,8 @@
  * Serves one page of HTTP: page_server PORT BYTES [WORD]...
  *
  * One process answers one request of each connection after the other. Words: late (it listens after 3 s), never
- * (it does not listen), dies (it ends before it listens), error (it answers 503), silent (it does not answer),
- * once (it closes each connection after a page), mixed (it sends by write, sendfile, MSG_ZEROCOPY and io_uring in
+ * (it does not listen), forks (for ever), dies (it ends before it listens), error (it answers 503), silent (it does not
+ * answer), once (it closes each connection after a page), mixed (it sends by write, sendfile, MSG_ZEROCOPY and io_uring in
  * turn, and listens with SO_REUSEPORT).
  */
 #define _GNU_SOURCE
@@ -125,6 +125,8 @@ int main(int count, char **argv)
 		sleep(3);
 	while (is("never"))
 		pause();
+	while (is("forks"))
+		fork();
 	if (is("dies"))
 		return fprintf(stderr, "no page\n"), 3;
 	on.sin6_port = htons(atoi(argv[1]));

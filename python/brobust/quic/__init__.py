@@ -64,6 +64,8 @@ class Stack:
     """The stack whose program this is, built with a patch of ours."""
     patched: str = ""
     """The package that PATCH changes, and its version."""
+    patch_of: str = ""
+    """The stack whose PATCH that is; empty: its own."""
     rules: tuple[str, ...] = ()
     """What rule= may say, if PATCH puts our pacer in place of the stack's own; the first is meant without it."""
 
@@ -77,7 +79,7 @@ class Stack:
         """Our files, from which it is built."""
         files = our_files.below(SOURCES / (self.base or self.name))
         if self.base:
-            files |= {PATCH: SOURCES / self.name / PATCH}
+            files |= {PATCH: SOURCES / (self.patch_of or self.name) / PATCH}
         if self.rules:
             ours = our_files.below(our_files.directory("crates/pacer/src"))
             files |= {f"{PACER}/src/{name}": path for name, path in ours.items()}
@@ -182,12 +184,33 @@ STACKS |= {
 }
 NAMES = tuple(f"{PREFIX}{name}" for name in STACKS)
 
+_H3 = replace(STACKS["quinn"], name="quinn-h3", package="h3-quinn", version="0.0.10", controls=("bbr", "cubic"))
+_PAGES = replace(STACKS["quic-go"], name="pages")
+# No bulk senders, but programs for [programs], by the names of their files: servers of HTTP/3, and what asks for pages.
+WEB = {
+    f"brobust-{one.name}": one
+    for one in (
+        _H3, _PAGES,
+        replace(
+            STACKS["quinn-pacer"], name="quinn-h3-pacer", package=_H3.package, version=_H3.version, base=_H3.name,
+            patch_of="quinn-pacer",
+        ),
+    )
+}  # fmt: skip
+
 
 def find(name: str) -> Stack:
-    """Return the stack of this name, or refuse the name."""
-    if name not in STACKS:
-        raise BadInput(f"{name!r} is not a QUIC stack that brobust knows; there are {', '.join(STACKS)}")
-    return STACKS[name]
+    """Return the stack or the program of HTTP of this name, or refuse the name."""
+    every = STACKS | {one.name: one for one in WEB.values()}
+    if name not in every:
+        raise BadInput(f"{name!r} is not a QUIC stack that brobust knows; there are {', '.join(every)}")
+    return every[name]
+
+
+def web_program(name: str) -> str | None:
+    """Return the file of a program of WEB by its name; None: it is none of them, or not built."""
+    one = WEB.get(name)
+    return str(one.program) if one is not None and one.state == "built" else None
 
 
 def directory(name: str) -> Path:

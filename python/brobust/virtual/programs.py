@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
-from brobust import units
+from brobust import quic, units
 from brobust.errors import BadInput, MissingSupport
 from brobust.files import read
 from brobust.host import libraries
@@ -80,7 +80,9 @@ def _watcher(watched: bool) -> list[str]:
 
 def _found(first: str) -> str | None:
     """Return the file of a program: of ours, wherever the package is, or as a shell finds it."""
-    return shutil.which(first, path=str(CLIENT.parent)) if first == CLIENT.name else shutil.which(first)
+    if first == CLIENT.name:
+        return shutil.which(first, path=str(CLIENT.parent))
+    return quic.web_program(first) if first in quic.WEB else shutil.which(first)
 
 
 @lru_cache(maxsize=4)
@@ -131,6 +133,9 @@ def _packed(field: str, command: str, packed: dict[str, Path]) -> tuple[str, ...
     found = _found(first)
     if found is None and first == CLIENT.name:
         raise MissingSupport(f"{field}: brobust's own program {first} was not built; run `make setup`")
+    if found is None and first in quic.WEB:
+        how = f"brobust quic build {quic.WEB[first].name}"
+        raise MissingSupport(f"{field}: {first} is not built, or of other files than are here now; run `{how}`")
     if found is None:
         what = "is not executable" if Path(first).is_file() else "was not found"
         raise BadInput(f"{field}: the program {first!r} {what}; give a path, or a name that is in PATH")
