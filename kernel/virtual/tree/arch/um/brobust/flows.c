@@ -82,17 +82,23 @@ static void enter_source_vcpu(void)
 		brobust_sleep_until(brobust_vcpu_from(brobust->source_vcpu, brobust_now()));
 }
 
-/* As write_some(), on the vCPU of the sources: what wakes them up may be on another. */
+/* As write_some(), on the vCPU of the sources: what wakes them up may be on another. The wait is the stack's
+ * own, which goes on being told of room: one for sk_stream_is_writeable() is told once, and if packets are
+ * split until it looks, which takes memory, it finds no room and waits for good. */
 static int write_on_vcpu(struct socket *socket, u32 size)
 {
 	struct sock *sk = socket->sk;
+	long wait = sk->sk_sndtimeo;
 	int sent;
 
 	enter_source_vcpu();
 	sent = write_some(socket, size, MSG_DONTWAIT);
-	if (sent == -EAGAIN)
-		wait_event_interruptible_timeout(
-		    *sk_sleep(sk), sk_stream_is_writeable(sk) || sk->sk_err, sk->sk_sndtimeo);
+	if (sent != -EAGAIN)
+		return sent;
+	lock_sock(sk);
+	if (!sk_stream_memory_free(sk))
+		sk_stream_wait_memory(sk, &wait);
+	release_sock(sk);
 	return sent;
 }
 
