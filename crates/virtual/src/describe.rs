@@ -37,9 +37,8 @@ pub fn describe(
         let CpuCost { timer, rx_packet, tx_skb, tx_byte } = sender.cpu;
         (shared.timer_cost, shared.rx_packet_cost, shared.tx_skb_cost, shared.tx_byte_cost) =
             (timer, rx_packet, tx_skb, tx_byte);
-        let VcpuOf { rx, tx, source } = sender.vcpus;
-        (shared.vcpus, shared.rx_vcpu, shared.tx_vcpu, shared.source_vcpu) =
-            (sender.schedule.cpus() as u32, rx, tx, source);
+        let VcpuOf { rx, tx } = sender.vcpus;
+        (shared.vcpus, shared.rx_vcpu, shared.tx_vcpu) = (sender.schedule.cpus() as u32, rx, tx);
         shared.qdisc = shared::text(&scenario.qdisc);
         shared.pacing_lag_us = scenario.pacing_lag_us;
     }

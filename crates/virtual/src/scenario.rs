@@ -130,8 +130,6 @@ pub struct VcpuOf {
     pub rx: u32,
     /// The interrupt of packets that have been sent.
     pub tx: u32,
-    /// The sources of the flows.
-    pub source: u32,
 }
 
 /// Costs in ps of CPU time. If all are 0, work takes no time whenever the CPU may run.
@@ -301,9 +299,9 @@ impl Scenario {
         }
         let mut schedules = self.senders.iter().map(|sender| &sender.schedule).chain([&self.receiver]);
         schedules.try_for_each(Schedule::check).map_err(|error| error.to_string())?;
-        for Sender { schedule, vcpus: VcpuOf { rx, tx, source }, .. } in &self.senders {
+        for Sender { schedule, vcpus: VcpuOf { rx, tx }, .. } in &self.senders {
             let count = schedule.cpus();
-            if let Some(other) = [rx, tx, source].into_iter().find(|vcpu| **vcpu as usize >= count) {
+            if let Some(other) = [rx, tx].into_iter().find(|vcpu| **vcpu as usize >= count) {
                 return Err(format!("senders.vcpus: there is no vCPU {other}, only {count} of them, from 0 on"));
             }
         }

@@ -172,7 +172,6 @@ pub struct Shared {
     pub vcpus: u32,
     pub rx_vcpu: u32,
     pub tx_vcpu: u32,
-    pub source_vcpu: u32,
 
     pub horizon: u64,
     pub rate: u64,
@@ -352,7 +351,6 @@ mod tests {
                 vcpus,
                 rx_vcpu,
                 tx_vcpu,
-                source_vcpu,
                 horizon,
                 rate,
                 windows,

@@ -95,10 +95,7 @@ def _of_dataset(directory: Path, run: str) -> pl.DataFrame:
 def _common(of_each: Sequence[Offtimes]) -> Offtimes:
     """Return the off-times that all vCPUs have at the same time: only then has the sender no CPU."""
     edges = sorted(
-        edge
-        for offtimes in of_each
-        for start, duration in offtimes
-        for edge in ((start, 1), (start + duration, -1))
+        edge for offtimes in of_each for start, duration in offtimes for edge in ((start, 1), (start + duration, -1))
     )
     common, away, since = [], 0, 0
     for time, change in edges:

@@ -141,7 +141,7 @@ def _vcpus(requested: Contention, seed: int) -> dict[str, Any]:
     which is that of the packets that arrive."""
     schedule = _schedule(requested, seed)
     rx, tx = requested.nic_vcpus(len(schedule.get("cpus", [None])))
-    return {"schedule": schedule, "vcpus": {"rx": rx, "tx": tx, "source": rx}}
+    return {"schedule": schedule, "vcpus": {"rx": rx, "tx": tx}}
 
 
 def _schedule(requested: Contention, seed: int) -> dict[str, Any]:

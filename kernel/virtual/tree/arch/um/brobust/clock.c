@@ -57,16 +57,21 @@ static u64 in_window(u64 t)
 	return first_within(brobust->window, brobust->windows, &first, t);
 }
 
-/* Return the earliest time from `t` on at which a vCPU may run. */
+/* Return the earliest time from `t` on at which a vCPU may run, or `t` itself if that is when any may: the clock
+ * then moves there by itself, and what has waited until then happens in the order in which it fell due. */
 u64 brobust_vcpu_from(u32 vcpu, u64 t)
 {
 	static u32 first[BROBUST_VCPUS];
 	const struct brobust_vcpu *this = &brobust->vcpu[vcpu];
+	u64 from;
 
-	return brobust->vcpus < 2 ? t : first_within(this->window, this->windows, &first[vcpu], t);
+	if (brobust->vcpus < 2)
+		return t;
+	from = first_within(this->window, this->windows, &first[vcpu], t);
+	return from == in_window(t) ? t : from;
 }
 
-/* The vCPU on which the kernel works. */
+/* The vCPU on which a softirq works. */
 static u32 current_vcpu;
 
 /* Work on a vCPU from now on. Return false if it may not run now. */
@@ -78,9 +83,10 @@ bool brobust_enter_vcpu(u32 vcpu)
 	return true;
 }
 
+/* Return the vCPU on which the kernel works. A thread that sends is a source. */
 u8 brobust_this_vcpu(void)
 {
-	return current_vcpu;
+	return in_serving_softirq() || !brobust ? current_vcpu : brobust->rx_vcpu;
 }
 
 /* Work on a vCPU, whose timer has expired, from now on. If it may not run now, let the timer expire when it

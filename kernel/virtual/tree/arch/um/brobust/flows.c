@@ -57,10 +57,10 @@ static int address_size(void)
 
 /* What is sent is never read, so the stack is given the same pages again and again, where it can
  * take pages. */
-static int write_some(struct socket *socket, u32 size, int flags)
+static int write_some(struct socket *socket, u32 size)
 {
 	struct kvec block = {.iov_base = page_address(nothing), .iov_len = size};
-	struct msghdr message = {.msg_flags = flags};
+	struct msghdr message = {};
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 5, 0)
 	struct bio_vec pages;
 
@@ -68,38 +68,19 @@ static int write_some(struct socket *socket, u32 size, int flags)
 	if (brobust->tso_max_size <= GSO_LEGACY_MAX_SIZE) {
 		bvec_set_page(&pages, nothing, size, 0);
 		iov_iter_bvec(&message.msg_iter, ITER_SOURCE, &pages, 1, size);
-		message.msg_flags |= MSG_SPLICE_PAGES;
+		message.msg_flags = MSG_SPLICE_PAGES;
 		return sock_sendmsg(socket, &message);
 	}
 #endif
 	return kernel_sendmsg(socket, &message, &block, 1, size);
 }
 
-/* Go on when the vCPU may run on which sources do. */
-static void enter_source_vcpu(void)
+/* Go on when the vCPU may run on which sources do: the one on which ACKs arrive, which wakes them up as soon as
+ * there is room. After a sleep they may be on another. */
+static void enter_vcpu_of_sources(void)
 {
-	while (!brobust_enter_vcpu(brobust->source_vcpu))
-		brobust_sleep_until(brobust_vcpu_from(brobust->source_vcpu, brobust_now()));
-}
-
-/* As write_some(), on the vCPU of the sources: what wakes them up may be on another. The wait is the stack's
- * own, which goes on being told of room: one for sk_stream_is_writeable() is told once, and if packets are
- * split until it looks, which takes memory, it finds no room and waits for good. */
-static int write_on_vcpu(struct socket *socket, u32 size)
-{
-	struct sock *sk = socket->sk;
-	long wait = sk->sk_sndtimeo;
-	int sent;
-
-	enter_source_vcpu();
-	sent = write_some(socket, size, MSG_DONTWAIT);
-	if (sent != -EAGAIN)
-		return sent;
-	lock_sock(sk);
-	if (!sk_stream_memory_free(sk))
-		sk_stream_wait_memory(sk, &wait);
-	release_sock(sk);
-	return sent;
+	while (!brobust_enter_vcpu(brobust->rx_vcpu))
+		brobust_sleep_until(brobust_vcpu_from(brobust->rx_vcpu, brobust_now()));
 }
 
 /* Write until `until`, or until `limit` bytes are written. Return false if the flow is over. */
@@ -112,8 +93,8 @@ static bool write_bulk(struct socket *socket, u64 until, u64 limit)
 
 		socket->sk->sk_sndtimeo =
 		    left > NSEC_PER_SEC * 3600 ? MAX_SCHEDULE_TIMEOUT : nsecs_to_jiffies(left) + 1;
-		sent = brobust->vcpus > 1 ? write_on_vcpu(socket, size)
-					  : write_some(socket, size, 0);
+		enter_vcpu_of_sources();
+		sent = write_some(socket, size);
 		if (sent < 0 && sent != -EAGAIN)
 			return false;
 		if (sent > 0)
@@ -175,7 +156,7 @@ static int source(void *argument)
 	int error;
 
 	brobust_sleep_until(flow->start);
-	enter_source_vcpu();
+	enter_vcpu_of_sources();
 	error = open_socket(&socket);
 	if (!error) {
 		if (number < brobust->transfers_from)

@@ -371,8 +371,9 @@ static netdev_tx_t start_xmit(struct sk_buff *skb, struct net_device *dev)
 	struct brobust_frame *frame;
 	u64 free_at;
 
-	if (brobust->vcpus > 1)
-		complete_sent(net, 0); /* whichever vCPU sends frees what was sent before */
+	/* Whichever vCPU sends frees what was sent before and waits for another one's interrupt. */
+	if (brobust_vcpu_from(brobust->tx_vcpu, brobust_now()) > brobust_now())
+		complete_sent(net, 0);
 	brobust_charge_cpu(brobust->tx_skb_cost + brobust->tx_byte_cost * skb->len);
 	brobust->tx_skbs++;
 	if (brobust->tx_bytes + record > BROBUST_FRAME_BYTES)
