@@ -36,14 +36,14 @@ def offtimes(recording: str) -> Offtimes:
 
 
 def of_each_vcpu(recording: str) -> tuple[Offtimes, ...]:
-    """Return the off-times of each vCPU of a recording, by number; a file has one."""
+    """Return the off-times of each vCPU of a recording, by number; a file without a column vcpu has one."""
     import polars as pl
 
     name, _, part = recording.partition("#")
     try:
-        if not files.is_directory(name):
-            return (_checked(_of_file(Path(name), part), recording),)
-        recorded = _of_dataset(Path(name), part)
+        recorded = _of_dataset(Path(name), part) if files.is_directory(name) else _of_file(Path(name), part)
+        if "vcpu" not in recorded.columns:
+            return (_checked(recorded, recording),)
         vcpus = recorded["vcpu"].unique().sort()
         tables = [recorded.filter(pl.col("vcpu").eq_missing(vcpu)) for vcpu in vcpus]
         return tuple(_checked(table, recording) for table in tables or [recorded])
