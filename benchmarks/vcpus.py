@@ -7,8 +7,8 @@ phases.csv     1, 2 and 4 vCPUs that all have the same share, in phase, out of p
                has its interrupts on one of them.
 pinned.csv     Two vCPUs, of which the first (interrupts of packets that were sent), the second (those of packets that
                arrive, and the application) or both are taken away; the other has a CPU to itself.
-beside-vm.csv  Two vCPUs out of phase beside the VMs of docs/data/fidelity/several-vcpus.csv: with exact timeslices, with
-               the model of SCHED_DEADLINE, which the VMs had, and with 1 ms of the testbed's own RTT in addition.
+beside-vm.csv  Two vCPUs out of phase beside the VMs of docs/data/fidelity/several-vcpus.csv: with exact timeslices,
+               with the model of SCHED_DEADLINE, which the VMs had, and with 1 ms of the testbed's own RTT, too.
 distance.csv   The median of all |ln ratio| of each of these three, and of any vCPU's timeslices together.
 
 20 Mbit/s, RTT 10 ms, 4 BDP, timeslices of 10 ms, 5 s, as those VMs; medians, lowest and highest of --repeat runs. What
