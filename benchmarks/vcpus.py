@@ -6,7 +6,8 @@
 phases.csv     1, 2 and 4 vCPUs that all have the same share, in phase, out of phase and at random; and two whose NIC
                has its interrupts on one of them.
 pinned.csv     Two vCPUs, of which the first (interrupts of packets that were sent), the second (those of packets that
-               arrive, and the application) or both are taken away; the other has a CPU to itself.
+               arrive, and the application) or both are taken away; the other has a CPU to itself. A sent packet is
+               freed after 5 us, as by default, or after 2 ms, so that pacing timers are more often the first one's.
 beside-vm.csv  Two vCPUs out of phase beside the VMs of docs/data/fidelity/several-vcpus.csv: with exact timeslices,
                with the model of SCHED_DEADLINE, which the VMs had, and with 1 ms of the testbed's own RTT, too.
 distance.csv   The median of all |ln ratio| of each of these three, and of any vCPU's timeslices together.
@@ -71,12 +72,14 @@ def _pinned(out: Path, repeat: int, jobs: int | None) -> pl.DataFrame:
         _recording(out / f"{away}-{share}-{seed}.csv", away, share, seed): (away, share)
         for away in AWAY for share in SHARES for seed in range(repeat)
     }  # fmt: skip
-    grid = {**_grid(1), "contention": {"replay": list(cells)}}
+    grid = {**_grid(1), "contention": {"replay": list(cells)}, "nic": {"tx_completion": ["5us", "2ms"]}}
     runs = measured(out / "data", [grid], jobs).runs()
     of_file = pl.DataFrame(
         [(file, *cell) for file, cell in cells.items()], orient="row", schema=["replay", "away", "of_each"]
     )
-    return _summary(runs.join(of_file, on="replay", maintain_order="right"), ["cc", "of_each", "away"])
+    return _summary(
+        runs.join(of_file, on="replay", maintain_order="right"), ["cc", "tx_completion_us", "of_each", "away"]
+    )
 
 
 def _beside_vms(phases: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
