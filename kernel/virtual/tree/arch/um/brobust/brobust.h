@@ -174,7 +174,7 @@ struct brobust_shared {
 	u32 programs; /* how many; if any, they send and receive instead of source and sink */
 	u64 call_cost, poll_cost; /* of a program's system call; of one that polls */
 	u32 vcpus;		  /* how many; with one, nothing below is looked at */
-	u32 rx_vcpu, tx_vcpu;	  /* to which packets that arrive, and those that were sent, belong */
+	u32 rx_vcpu, tx_vcpu; /* to which packets that arrive, and those that were sent, belong */
 
 	/* What it may do next, from the controller. */
 	u64 horizon;

@@ -97,8 +97,8 @@ bool brobust_timer_waits(struct hrtimer *timer, u8 vcpu)
 
 	if (!brobust || brobust_enter_vcpu(vcpu))
 		return false;
-	hrtimer_set_expires(timer, ktime_add_ns(hrtimer_cb_get_time(timer),
-						brobust_vcpu_from(vcpu, now) - now));
+	hrtimer_set_expires(
+	    timer, ktime_add_ns(hrtimer_cb_get_time(timer), brobust_vcpu_from(vcpu, now) - now));
 	return true;
 }
 
