@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,8 @@ def test_one_vcpu_has_the_schedule_that_it_always_had(driver: str) -> None:
     one = Contention(share=0.25, driver=driver)
     assert schedules.any_of(one, 7) == schedules.schedule(one, 7)
     two = schedules.any_of(_two(driver=driver), 7)
-    assert (two["kind"], two["shifts"][0], two["each"]["seed"]) == ("any_of", 0, 7)
+    assert (two["kind"], two["cpus"][0][1]) == ("any_of", 0)
+    assert [each["seed"] for each, _ in two["cpus"]] == [7, 7]
 
 
 def _written(directory: Path, offtimes: list[dict[str, Any]]) -> str:
@@ -133,21 +135,32 @@ def test_datasets_of_before_there_were_several_vcpus_are_read(tmp_path: Path) ->
     assert dataset.offtimes()["vcpu"].to_list() == [None]
 
 
-def _virtual(**contention: Any) -> pl.DataFrame:
-    fields = {"path": {"buffer": "12bdp"}, "flows": [{"cc": "bbr"}], "duration": "2s"}
+def _virtual(flows: Sequence[dict[str, Any]] = ({"cc": "bbr"},), **contention: Any) -> pl.DataFrame:
+    fields = {"path": {"buffer": "12bdp"}, "flows": list(flows), "duration": "2s"}
     got = brobust.run({**fields, "contention": {"start_jitter": 0, "timeslice": "5ms", **contention}})
     assert got.runs["outcome"].to_list() == ["ok"], got.runs["reason"][0]
     return got.runs
 
 
 @pytest.mark.virtual
-def test_in_virtual_time_vcpus_in_phase_are_one_and_two_halves_out_of_phase_are_a_whole_cpu() -> None:
-    for driver in ("auto", "deadline"):
-        alone, together = (_virtual(share=0.4, vcpus=n, phase="in", driver=driver) for n in (1, 2))
-        assert alone["packet_hash"][0] == together["packet_hash"][0]
-    whole, undisturbed = _virtual(share=0.5, vcpus=2, phase="out"), _virtual(share=1)
-    assert whole["packet_hash"][0] == undisturbed["packet_hash"][0]
+@pytest.mark.parametrize("driver", ["auto", "deadline"])
+def test_in_virtual_time_vcpus_in_phase_are_one(driver: str) -> None:
+    alone, *several = (_virtual(share=0.4, vcpus=n, phase="in", driver=driver)["packet_hash"][0] for n in (1, 2, 4))
+    assert several == [alone, alone]
+
+
+@pytest.mark.virtual
+def test_in_virtual_time_what_is_bound_to_a_vcpu_waits_for_that_one() -> None:
+    whole = _virtual(share=0.5, vcpus=2, phase="out")
     assert whole["effective_share"][0] == 1
+    assert whole["throughput_mbps"][0] < 0.7 * _virtual(share=1)["throughput_mbps"][0]
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("share", [0.25, 0.4])
+def test_in_virtual_time_a_source_that_waits_for_room_goes_on(share: float) -> None:
+    sent = _virtual([{"cc": "cubic"}], share=share, vcpus=2, phase="out")
+    assert sent["throughput_mbps"][0] > 0.8 * _virtual([{"cc": "cubic"}], share=share)["throughput_mbps"][0]
 
 
 @pytest.mark.virtual

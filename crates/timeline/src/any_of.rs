@@ -1,7 +1,7 @@
 //! The timeslices of several CPUs as those of one, which may run whenever any of them may.
 //!
-//! That is all that a kernel with one CPU can show of a machine with several, and the most that they can be worth: there,
-//! a timer or a packet waits for the very CPU that it is bound to.
+//! That is the most that several CPUs can be worth. A timer or a packet waits for the very CPU that it is bound to, so
+//! that a kernel in virtual time gets the timeslices of each, too.
 
 use crate::time_slice::TimeSlice;
 
@@ -54,7 +54,7 @@ mod tests {
     const ORIGIN: u64 = 1_000 * MS;
 
     fn several(each: Schedule, shifts: &[u64]) -> Schedule {
-        Schedule::AnyOf(AnyOf { each: Box::new(each), shifts: shifts.to_vec() })
+        Schedule::AnyOf(AnyOf { cpus: shifts.iter().map(|shift| (each.clone(), *shift)).collect() })
     }
 
     fn in_ms(schedule: &Schedule, end: u64) -> Vec<(u64, u64)> {

@@ -54,7 +54,7 @@ impl Drawn {
                 Self::turns(Scheduler::Fair { others }, *given, origin, shift)
             }
             Schedule::AnyOf(several) => {
-                let of_each = several.shifts.iter().map(|shift| Self::shifted(&several.each, origin, *shift));
+                let of_each = several.cpus.iter().map(|(each, shift)| Self::shifted(each, origin, *shift));
                 Self::AnyOf(Merged::new(of_each))
             }
             Schedule::Replay { offtimes } => Self::Replay { offtimes: offtimes.clone().into_iter(), origin, from: 0 },

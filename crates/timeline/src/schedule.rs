@@ -33,18 +33,17 @@ pub enum Schedule {
     AnyOf(AnyOf),
 }
 
-/// CPUs with the same schedule, whose periods begin at different times.
+/// CPUs of one machine.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AnyOf {
-    /// The schedule of each: slices, or a host's scheduler with ticks, which all of its CPUs have at the same time.
-    pub each: Box<Schedule>,
-    /// How much later than in `each` the periods of each CPU begin.
-    pub shifts: Vec<u64>,
+    /// Of each its schedule (slices, a recording, or a host's scheduler with ticks, which all of its CPUs have at the
+    /// same time if they have the same seed), and how much later than there its periods begin.
+    pub cpus: Vec<(Schedule, u64)>,
 }
 
 /// More CPUs than this would be a mistake.
-const MAX_CPUS: usize = 64;
+pub(crate) const MAX_CPUS: usize = 16;
 
 /// How long the fair scheduler lets a thread run before it looks for another one, ns: sysctl_sched_base_slice with eight
 /// CPUs and more (kernel/sched/fair.c, 6.6 and later).
@@ -134,7 +133,7 @@ pub enum ScheduleError {
     #[error("contention.vcpus: {count} of them; a sender has 1 to {MAX_CPUS}")]
     Cpus { count: usize },
 
-    #[error("contention.vcpus: only constant or drawn timeslices, and deadline, quota and competitor of a busy host, are known for several vCPUs")]
+    #[error("contention.vcpus: only constant or drawn timeslices, recordings, and deadline, quota and competitor of a busy host, are known for several vCPUs")]
     NotForSeveral,
 
     #[error("contention.alternate: {time} ns is less than a period of {period} ns")]
@@ -175,15 +174,29 @@ impl Schedule {
     }
 }
 
+impl Schedule {
+    /// Returns of how many CPUs it is.
+    pub fn cpus(&self) -> usize {
+        match self {
+            Self::AnyOf(several) => several.cpus.len(),
+            _ => 1,
+        }
+    }
+}
+
 impl AnyOf {
     fn check(&self) -> Result<(), ScheduleError> {
-        if !(1..=MAX_CPUS).contains(&self.shifts.len()) {
-            return Err(ScheduleError::Cpus { count: self.shifts.len() });
+        if !(1..=MAX_CPUS).contains(&self.cpus.len()) {
+            return Err(ScheduleError::Cpus { count: self.cpus.len() });
         }
-        match *self.each {
-            Schedule::Slices(_) | Schedule::Deadline(_) | Schedule::Quota(_) | Schedule::Fair(_) => self.each.check(),
+        self.cpus.iter().try_for_each(|(each, _)| match each {
+            Schedule::Slices(_)
+            | Schedule::Replay { .. }
+            | Schedule::Deadline(_)
+            | Schedule::Quota(_)
+            | Schedule::Fair(_) => each.check(),
             _ => Err(ScheduleError::NotForSeveral),
-        }
+        })
     }
 }
 
@@ -260,13 +273,15 @@ mod tests {
 
     #[test]
     fn several_cpus_have_a_schedule_with_periods() {
-        let several = |each, shifts: &[u64]| Schedule::AnyOf(AnyOf { each: Box::new(each), shifts: shifts.to_vec() });
+        let several = |each: Schedule, shifts: &[u64]| {
+            Schedule::AnyOf(AnyOf { cpus: shifts.iter().map(|shift| (each.clone(), *shift)).collect() })
+        };
         several(Schedule::Slices(Slices::plain(10_000, 40_000)), &[0, 5]).check().unwrap();
         for refused in [
             several(Schedule::Slices(Slices::plain(10_000, 40_000)), &[]),
             several(Schedule::Slices(Slices::plain(0, 40_000)), &[0, 5]),
             several(Schedule::Always, &[0, 5]),
-            several(Schedule::Replay { offtimes: vec![] }, &[0, 5]),
+            several(Schedule::Replay { offtimes: vec![(0, 5), (4, 1)] }, &[0, 5]),
         ] {
             assert!(refused.check().is_err(), "{refused:?}");
         }
@@ -307,7 +322,8 @@ mod tests {
         assert!(read(r#"{"kind": "slices", "timeslice": 10, "period": 40, "phaze": 0}"#).is_err());
         assert!(read(r#"{"kind": "replay", "offtimes": [], "seed": 0}"#).is_err());
         let each = r#"{"kind": "slices", "timeslice": 10, "period": 40, "phase": 0, "seed": 7}"#;
-        let several = read(&format!(r#"{{"kind": "any_of", "each": {each}, "shifts": [0, 20]}}"#)).unwrap();
-        assert_eq!(several, Schedule::AnyOf(AnyOf { each: Box::new(Schedule::Slices(slices)), shifts: vec![0, 20] }));
+        let several = read(&format!(r#"{{"kind": "any_of", "cpus": [[{each}, 0], [{each}, 20]]}}"#)).unwrap();
+        let [one, other] = [(Schedule::Slices(slices), 0), (Schedule::Slices(slices), 20)];
+        assert_eq!(several, Schedule::AnyOf(AnyOf { cpus: vec![one, other] }));
     }
 }

@@ -44,18 +44,28 @@ enum Source {
     Late(LateWakeUps),
 }
 
+impl Source {
+    fn drawn(mut drawn: Drawn) -> Self {
+        Self::Drawn { upcoming: drawn.next().into_iter().collect(), drawn }
+    }
+}
+
 impl TimeSlices {
     /// Timeslices from `origin` to `end`; nobody asks for later ones.
     pub fn new(schedule: &Schedule, origin: u64, end: u64) -> Self {
         let source = match schedule {
             Schedule::OnWakeUp(given) => Source::OnWakeUp(OnWakeUp::new(*given, origin)),
             Schedule::Late(given) => Source::Late(LateWakeUps::new(*given, origin)),
-            _ => {
-                let mut drawn = Drawn::new(schedule, origin);
-                Source::Drawn { upcoming: drawn.next().into_iter().collect(), drawn }
-            }
+            _ => Source::drawn(Drawn::new(schedule, origin)),
         };
         Self { source, end }
+    }
+
+    /// Returns those of each CPU, where the schedule is of several; nothing where it is of one.
+    pub fn of_each(schedule: &Schedule, origin: u64, end: u64) -> Vec<Self> {
+        let Schedule::AnyOf(several) = schedule else { return Vec::new() };
+        let drawn = several.cpus.iter().map(|(each, shift)| Drawn::shifted(each, origin, *shift));
+        drawn.map(|drawn| Self { source: Source::drawn(drawn), end }).collect()
     }
 
     /// Returns the earliest time from `at` on at which the CPU may run; after the end, `at` itself.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use crate::ports::FIRST_PORT;
 use crate::programs::{self, Program};
 use crate::qdisc::{self, Aqm};
-use crate::scenario::{CpuCost, Flow, Pattern, Scenario};
+use crate::scenario::{CpuCost, Flow, Pattern, Scenario, VcpuOf};
 use crate::shared::{self, pattern, role, Shared};
 use crate::topology::Topology;
 
@@ -37,6 +37,8 @@ pub fn describe(
         let CpuCost { timer, rx_packet, tx_skb, tx_byte } = sender.cpu;
         (shared.timer_cost, shared.rx_packet_cost, shared.tx_skb_cost, shared.tx_byte_cost) =
             (timer, rx_packet, tx_skb, tx_byte);
+        let VcpuOf { rx, tx } = sender.vcpus;
+        (shared.vcpus, shared.rx_vcpu, shared.tx_vcpu) = (sender.schedule.cpus() as u32, rx, tx);
         shared.qdisc = shared::text(&scenario.qdisc);
         shared.pacing_lag_us = scenario.pacing_lag_us;
     }

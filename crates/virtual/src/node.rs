@@ -15,6 +15,8 @@ pub struct Node {
     pub kernel: Kernel,
     pub programs: Vec<Program>,
     pub time_slices: TimeSlices,
+    /// Where it has several vCPUs, those of each.
+    vcpus: Vec<TimeSlices>,
     /// Time at which the kernel will do something by itself.
     own_next: u64,
     now: u64,
@@ -54,8 +56,8 @@ pub enum EventKind {
 }
 
 impl Node {
-    pub fn new(kernel: Kernel, time_slices: TimeSlices, programs: Vec<Program>) -> Self {
-        Self { kernel, programs, time_slices, own_next: 0, now: 0, arriving: VecDeque::new() }
+    pub fn new(kernel: Kernel, time_slices: TimeSlices, vcpus: Vec<TimeSlices>, programs: Vec<Program>) -> Self {
+        Self { kernel, programs, time_slices, vcpus, own_next: 0, now: 0, arriving: VecDeque::new() }
     }
 
     /// Runs the kernel from the end of its boot to the beginning of the run.
@@ -148,6 +150,9 @@ impl Node {
             // A frame for which the buffer had no room is delivered in the next round of this loop, still in time.
             shared.horizon = left_out.unwrap_or(horizon);
             shared.windows = self.time_slices.write(self.now, &mut shared.window) as u32;
+            for (vcpu, to) in self.vcpus.iter_mut().zip(&mut shared.vcpu) {
+                to.windows = vcpu.write(self.now, &mut to.window) as u64;
+            }
             loop {
                 *hand_overs += 1;
                 self.kernel.go(stop)?;

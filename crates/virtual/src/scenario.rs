@@ -118,6 +118,18 @@ pub struct Sender {
     pub schedule: Schedule,
     #[serde(default)]
     pub cpu: CpuCost,
+    #[serde(default)]
+    pub vcpus: VcpuOf,
+}
+
+/// Of a sender with several vCPUs, the one of each that is bound to one. A pacing timer's is the one that set it.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct VcpuOf {
+    /// The interrupt of packets that arrive.
+    pub rx: u32,
+    /// The interrupt of packets that have been sent.
+    pub tx: u32,
 }
 
 /// Costs in ps of CPU time. If all are 0, work takes no time whenever the CPU may run.
@@ -287,6 +299,12 @@ impl Scenario {
         }
         let mut schedules = self.senders.iter().map(|sender| &sender.schedule).chain([&self.receiver]);
         schedules.try_for_each(Schedule::check).map_err(|error| error.to_string())?;
+        for Sender { schedule, vcpus: VcpuOf { rx, tx }, .. } in &self.senders {
+            let count = schedule.cpus();
+            if let Some(other) = [rx, tx].into_iter().find(|vcpu| **vcpu as usize >= count) {
+                return Err(format!("senders.vcpus: there is no vCPU {other}, only {count} of them, from 0 on"));
+            }
+        }
         match &self.programs {
             // The watcher is one more.
             Some(programs) if self.flows.len() + usize::from(programs.waits.is_some()) > PROGRAMS => Err(format!(

@@ -12,10 +12,11 @@ use nix::fcntl::posix_fallocate;
 use nix::sys::memfd::{memfd_create, MFdFlags};
 
 pub const MAGIC: u64 = 0x0074_7375_626f_7262;
-pub const ABI: u32 = 10;
+pub const ABI: u32 = 11;
 /// The first half of the nodes' IPv6 addresses.
 pub const IPV6_PREFIX: u64 = 0x2001_0db8_0000_0000;
 pub const WINDOWS: usize = 512;
+pub const VCPUS: usize = 16;
 pub const FLOWS: usize = 32768;
 pub const PROGRAMS: usize = 1024;
 pub const WORDS_BYTES: usize = 8192;
@@ -47,6 +48,12 @@ pub mod pattern {
 
 /// `struct brobust_window`.
 pub use brobust_timeline::TimeSlice as Window;
+
+#[repr(C)]
+pub struct Vcpu {
+    pub windows: u64,
+    pub window: [Window; WINDOWS],
+}
 
 #[repr(C)]
 pub struct Flow {
@@ -162,12 +169,16 @@ pub struct Shared {
     pub programs: u32,
     pub call_cost: u64,
     pub poll_cost: u64,
+    pub vcpus: u32,
+    pub rx_vcpu: u32,
+    pub tx_vcpu: u32,
 
     pub horizon: u64,
     pub rate: u64,
     pub windows: u32,
     pub rx_bytes: u32,
     pub window: [Window; WINDOWS],
+    pub vcpu: [Vcpu; VCPUS],
 
     pub reason: u32,
     pub tx_bytes: u32,
@@ -249,6 +260,7 @@ mod tests {
     #[test]
     fn every_field_is_where_the_kernel_has_it() {
         assert_same_layout!(HEADER, "brobust_window", Window { begin, end });
+        assert_same_layout!(HEADER, "brobust_vcpu", Vcpu { windows, window });
         assert_same_layout!(
             HEADER,
             "brobust_flow",
@@ -336,11 +348,15 @@ mod tests {
                 programs,
                 call_cost,
                 poll_cost,
+                vcpus,
+                rx_vcpu,
+                tx_vcpu,
                 horizon,
                 rate,
                 windows,
                 rx_bytes,
                 window,
+                vcpu,
                 reason,
                 tx_bytes,
                 acks,
@@ -371,6 +387,7 @@ mod tests {
             ("ABI", ABI.into()),
             ("IPV6_PREFIX", IPV6_PREFIX),
             ("WINDOWS", WINDOWS as u64),
+            ("VCPUS", VCPUS as u64),
             ("FLOWS", FLOWS as u64),
             ("PROGRAMS", PROGRAMS as u64),
             ("WORDS_BYTES", WORDS_BYTES as u64),

@@ -146,7 +146,8 @@ impl Simulation {
                 None if number == topology.receiver() => &scenario.receiver,
                 None => &Schedule::Always,
             };
-            let mut node = Node::new(kernel, TimeSlices::new(schedule, origin, last), programs);
+            let vcpus = TimeSlices::of_each(schedule, origin, last);
+            let mut node = Node::new(kernel, TimeSlices::new(schedule, origin, last), vcpus, programs);
             node.set_up(origin, stop)?;
             if watcher.is_some() && !node.listens() && !node.has_failed() {
                 return if origin < LATEST_ORIGIN { Ok(None) } else { Err(node.never_listened(origin)) };

@@ -29,7 +29,7 @@ from brobust.dataset import Measured, iperf3, scenario_columns
 from brobust.errors import BadInput, HostLost, MissingSupport, RunFailed
 from brobust.lab import hosts as hosts_file
 from brobust.lab import places, ssh
-from brobust.lab.hosts import Hosts, Sender
+from brobust.lab.hosts import Sender
 from brobust.lab.places import Lab
 from brobust.lab.ssh import Connection
 from brobust.scenario import TSO_RTT_LOG, Contention, Flows, Path, Run, Scenario

@@ -230,6 +230,7 @@ class VmBackend:
         sampler = samples.Sampler(testbed.sender.agent, scenario)
         plan = during_run.plan(scenario.contention)
         testbed.place(plan)
+        testbed.bind_interrupts(*scenario.contention.nic_vcpus(scenario.contention.vcpus))
         testbed.keep_busy(scenario.contention.when_idle == "spin")
         held = during_run.applied(
             scenario.contention,

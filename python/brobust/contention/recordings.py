@@ -17,26 +17,46 @@ from brobust.errors import BadInput
 if TYPE_CHECKING:
     import polars as pl
 
+Offtimes = tuple[tuple[int, int], ...]
+"""Start and duration of each, ns."""
+
 MAX_ROWS = 20_000_000
 MAX_TIME_S = 1e8  # three years: in ns such times, and sums of them, fit into 64 bits
 
 
-def offtimes(recording: str) -> tuple[tuple[int, int], ...]:
+def offtimes(recording: str) -> Offtimes:
     """Return start and duration (ns) of every off-time, in order, without overlap; starts count from the run's start.
+    Of several vCPUs, those that all of them have at the same time, of which there may be none.
 
     `recording` is DIR or DIR#RUN for a dataset, or FILE or FILE#THREAD for CSV or Parquet with columns start_s and
     duration_ms; where there is a column kind, its rows that are not `off` are left out.
     """
+    of_each = of_each_vcpu(recording)
+    return of_each[0] if len(of_each) == 1 else _common(of_each)
+
+
+def of_each_vcpu(recording: str) -> tuple[Offtimes, ...]:
+    """Return the off-times of each vCPU of a recording, by number; a file without a column vcpu has one."""
     import polars as pl
 
     name, _, part = recording.partition("#")
     try:
-        table = _of_dataset(Path(name), part) if files.is_directory(name) else _of_file(Path(name), part)
-        table = table.select(pl.col("start_s", "duration_ms").cast(pl.Float64)).drop_nulls().sort("start_s")
+        recorded = _of_dataset(Path(name), part) if files.is_directory(name) else _of_file(Path(name), part)
+        if "vcpu" not in recorded.columns:
+            return (_checked(recorded, recording),)
+        vcpus = recorded["vcpu"].unique().sort()
+        tables = [recorded.filter(pl.col("vcpu").eq_missing(vcpu)) for vcpu in vcpus]
+        return tuple(_checked(table, recording) for table in tables or [recorded])
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
         raise BadInput(
             f"replay: {recording} is damaged, or holds something else than numbers in start_s and duration_ms"
         ) from None
+
+
+def _checked(table: pl.DataFrame, recording: str) -> Offtimes:
+    import polars as pl
+
+    table = table.select(pl.col("start_s", "duration_ms").cast(pl.Float64)).drop_nulls().sort("start_s")
     # This refuses what is not a number, too: it is in no interval.
     if not table.select(pl.all_horizontal(pl.all().is_between(-MAX_TIME_S, MAX_TIME_S)).all()).item():
         raise BadInput(f"replay: {recording} holds a time that is no number, or of more than {MAX_TIME_S:g} s")
@@ -69,28 +89,20 @@ def _of_dataset(directory: Path, run: str) -> pl.DataFrame:
         named = f"no off-times of run {run}" if run else f"the off-times of {len(runs)} runs"
         known = ", ".join(runs[:3]) + (", ..." if len(runs) > 3 else "") if runs else "none"
         raise BadInput(f"replay: {directory} holds {named}; give {directory}#RUN with one of: {known}")
-    recorded = dataset.offtimes([run]).filter(pl.col("kind") == "off", pl.col("sender") == 1)
-    if recorded["vcpu"].n_unique() < 2:
-        return recorded
-    return _common([of_one for _, of_one in recorded.drop_nulls("start_s").group_by("vcpu")])
+    return dataset.offtimes([run]).filter(pl.col("kind") == "off", pl.col("sender") == 1)
 
 
-def _common(recorded: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def _common(of_each: Sequence[Offtimes]) -> Offtimes:
     """Return the off-times that all vCPUs have at the same time: only then has the sender no CPU."""
-    import polars as pl
-
     edges = sorted(
-        edge
-        for of_one in recorded
-        for start_s, duration_ms in of_one.select("start_s", "duration_ms").iter_rows()
-        for edge in ((start_s, 1), (start_s + duration_ms / 1e3, -1))
+        edge for offtimes in of_each for start, duration in offtimes for edge in ((start, 1), (start + duration, -1))
     )
-    common, away, since = [], 0, 0.0
-    for time_s, change in edges:
-        if away == len(recorded) and time_s > since:
-            common.append({"start_s": since, "duration_ms": (time_s - since) * 1e3})
-        away, since = away + change, time_s
-    return pl.DataFrame(common, schema={"start_s": pl.Float64, "duration_ms": pl.Float64})
+    common, away, since = [], 0, 0
+    for time, change in edges:
+        if away == len(of_each) and time > since:
+            common.append((since, time - since))
+        away, since = away + change, time
+    return tuple(common)
 
 
 def _of_file(file: Path, thread: str) -> pl.DataFrame:

@@ -107,7 +107,7 @@ def _share_off(name: str, requested: Contention, slices: TimeSlices, duration: i
     if requested.replay is not None:
         times = recordings.offtimes(requested.replay)
         recorded = sum(max(0, min(begin + length, duration) - begin) for begin, length in times)
-        if recorded == 0:
+        if recorded == 0 and len(recordings.of_each_vcpu(requested.replay)) == 1:
             yield f"{requested.replay} has no off-time in the run's {units.show_time(duration)}: no CPU was taken away"
         elif (reason := _unlike_recorded(name, off, recorded, requested)) is not None:
             yield reason
@@ -177,6 +177,6 @@ def _max_off_time(contention: Contention) -> int:
     if not contention.active:
         return 0
     if contention.replay is not None:
-        return max(length for _, length in recordings.offtimes(contention.replay))
+        return max(length for of_one in recordings.of_each_vcpu(contention.replay) for _, length in of_one)
     off = contention.period - contention.timeslice
     return round(off * (1 + contention.start_jitter) * (1 + contention.length_jitter))

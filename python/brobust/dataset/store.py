@@ -46,7 +46,14 @@ SINCE_0_2: dict[str, float | str | None] = dict.fromkeys([
     "requests_per_s", "rx_ring_packets", "second_bandwidth_mbps", "second_buffer_bytes", "sender_cpus",
     "sender_program", "steal_share", "vcpu", "vcpu_shares", "when_idle",
 ])  # fmt: skip
-SINCE_0_2 |= {"vcpus": 1, "pacing": "kernel", "burst_bytes": 0, "cross_load": 0.0, "ip_version": 4}
+SINCE_0_2 |= {
+    "vcpus": 1,
+    "interrupts": "spread",
+    "pacing": "kernel",
+    "burst_bytes": 0,
+    "cross_load": 0.0,
+    "ip_version": 4,
+}
 
 
 class Dataset:

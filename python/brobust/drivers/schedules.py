@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from brobust.drivers.modelled import Modelled
@@ -37,12 +38,15 @@ def schedule(requested: Request, seed: int, offtimes: Offtimes = ()) -> dict[str
     }
 
 
-def any_of(requested: Request, seed: int, offtimes: Offtimes = ()) -> dict[str, Any]:
-    """Return the schedule of one CPU that may run whenever one of the request's vCPUs may."""
-    each = schedule(requested, seed, offtimes)
-    if not requested.active or requested.vcpus == 1:
-        return each
-    return {"kind": "any_of", "each": each, "shifts": shifts(requested.phase, requested.vcpus, requested.period, seed)}
+def any_of(requested: Request, seed: int, recorded: Sequence[Offtimes] = ()) -> dict[str, Any]:
+    """Return the schedules of the request's vCPUs, or that of the only one. `recorded`: the off-times of each vCPU of
+    its recording, if it has one."""
+    if requested.active and recorded:
+        each = [schedule(requested, seed, offtimes) for offtimes in recorded]
+    else:
+        each = [schedule(requested, seed)] * (requested.vcpus if requested.active else 1)
+    later = shifts(requested.phase, len(each), requested.period, seed)
+    return each[0] if len(each) == 1 else {"kind": "any_of", "cpus": list(zip(each, later, strict=True))}
 
 
 def shifts(phase: int | str, count: int, period: int, seed: int) -> list[int]:

@@ -350,10 +350,20 @@ ROWS = (
     Field(
         "contention.vcpus", COUNT, "--vcpus", CPU,
         "Number of the sender's vCPUs, each under the contention. On vm each needs a CPU of this machine, beside one "
-        "for the path. In virtual time a kernel has one CPU, which may run whenever one of these vCPUs may.",
+        "for the path.",
         default=1, min=1, max=16,
         column=FieldColumn("vcpus", "integer", "vCPUs of this flow's sender"),
         axis=Axis("vCPUs", "vCPUs of the sender", "{} vCPUs", {1: "1 vCPU"}),
+    ),
+    Field(
+        "contention.interrupts", NAME, "--interrupts", CPU,
+        "With several vCPUs: to which of them the NIC's interrupts go. spread: those of packets that arrive and those "
+        "of packets that were sent to two, as Linux spreads them by itself; together: to one.",
+        default="spread",
+        column=FieldColumn(
+            "interrupts", "text", "to which of the sender's vCPUs the NIC's interrupts go: spread or together"
+        ),
+        axis=Axis("interrupts", phrase="interrupts {}", phrases={"spread": "interrupts spread over vCPUs"}),
     ),
     Field(
         "contention.when_idle", NAME, "--when-idle", CPU,

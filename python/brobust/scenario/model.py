@@ -141,6 +141,9 @@ class Scenario(Table):
             del fields["path"]["ip_version"]
         if self.hosts is None:
             del fields["hosts"]
+        for table in (fields["contention"], fields["receiver"], *fields["senders"]):
+            if table["interrupts"] == FIELDS["contention.interrupts"].default:
+                del table["interrupts"]
         for group, of_group in zip(self.flows, fields["flows"], strict=True):
             if group.bytes is None:
                 del of_group["bytes"]

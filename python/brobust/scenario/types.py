@@ -83,6 +83,7 @@ Files = Annotated[tuple[str, ...], BeforeValidator(_files), PlainSerializer(list
 
 Enters = Literal["first", "second"]
 Waits = Literal["sender", "receiver"] | None
+Interrupts = Literal["spread", "together"]
 WhenIdle = Literal["spin", "sleep"]
 Backend = Literal["virtual", "vm", "lab"]
 Driver = Annotated[str, AfterValidator(_known_driver)]

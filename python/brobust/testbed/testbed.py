@@ -54,6 +54,13 @@ class Testbed:
                 "kernel, or a kernel with `brobust kernel patch TREE --repair kept` (docs/for-kernel.md)"
             )
 
+    def bind_interrupts(self, rx: int, tx: int) -> None:
+        """Bind the interrupts of packets that arrive, and of packets that were sent, to vCPUs of the sender."""
+        if self.sender.config.vcpus == 1:
+            return
+        bind = "for irq in /proc/irq/*/virtio*-{}.0; do echo {} >${{irq%/*}}/smp_affinity_list || exit; done; "
+        self.sender.agent.run("bash", "-c", bind.format("input", rx) + bind.format("output", tx))
+
     def keep_busy(self, busy: bool) -> None:
         """Keep the sender's vCPUs busy when its guest has nothing to do, or let them sleep. One that sleeps hides part
         of what is taken from it."""

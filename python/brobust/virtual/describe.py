@@ -65,7 +65,7 @@ def describe(
         },
         "aqm": _aqm(s),
         "senders": [
-            {"schedule": _schedule(s.contention_of(number), run.seed + number * 2**32), "cpu": _cpu_cost(s)}
+            {**_vcpus(s.contention_of(number), run.seed + number * 2**32), "cpu": _cpu_cost(s)}
             for number in range(1, s.sender_count + 1)
         ]
         + [{"schedule": {"kind": "always"}}] * (s.cross_traffic.load > 0),
@@ -136,10 +136,18 @@ def _work(s: Scenario) -> list[str]:
     return [f"brobust_work.{name}={cost}" for name, cost in costs.items() if cost]
 
 
+def _vcpus(requested: Contention, seed: int) -> dict[str, Any]:
+    """Return when a sender's vCPUs may run, and which of them does what. A source runs on the vCPU that wakes it up,
+    which is that of the packets that arrive."""
+    schedule = _schedule(requested, seed)
+    rx, tx = requested.nic_vcpus(len(schedule.get("cpus", [None])))
+    return {"schedule": schedule, "vcpus": {"rx": rx, "tx": tx}}
+
+
 def _schedule(requested: Contention, seed: int) -> dict[str, Any]:
     """Return when a sender's CPU may run, in the form that crates/timeline reads."""
-    offtimes = () if requested.replay is None else recordings.offtimes(requested.replay)
-    return schedules.any_of(requested, seed, offtimes)
+    recorded = () if requested.replay is None else recordings.of_each_vcpu(requested.replay)
+    return schedules.any_of(requested, seed, recorded)
 
 
 def _buffer(buffer: units.Buffer, size: int) -> dict[str, int]:

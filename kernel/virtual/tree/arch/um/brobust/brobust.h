@@ -27,12 +27,13 @@ typedef uint16_t u16;
 #endif
 
 #define BROBUST_MAGIC 0x00747375626f7262ULL /* "brobust" */
-#define BROBUST_ABI 10
+#define BROBUST_ABI 11
 
 /* The first half of every node's IPv6 address, 2001:db8:: (RFC 3849). The node's number is the rest. */
 #define BROBUST_IPV6_PREFIX 0x20010db800000000ULL
 
 #define BROBUST_WINDOWS 512
+#define BROBUST_VCPUS 16
 #define BROBUST_FLOWS 32768
 #define BROBUST_PROGRAMS 1024
 #define BROBUST_WORDS_BYTES 8192	 /* of a program's arguments and environment */
@@ -60,6 +61,12 @@ enum {
  * overlap. */
 struct brobust_window {
 	u64 begin, end;
+};
+
+/* When one of several vCPUs may run: what belongs to it waits for its windows. */
+struct brobust_vcpu {
+	u64 windows;
+	struct brobust_window window[BROBUST_WINDOWS];
 };
 
 enum {
@@ -166,13 +173,16 @@ struct brobust_shared {
 	u32 ecn;      /* ask for ECN (RFC 3168) */
 	u32 programs; /* how many; if any, they send and receive instead of source and sink */
 	u64 call_cost, poll_cost; /* of a program's system call; of one that polls */
+	u32 vcpus;		  /* how many; with one, nothing below is looked at */
+	u32 rx_vcpu, tx_vcpu; /* to which packets that arrive, and those that were sent, belong */
 
 	/* What it may do next, from the controller. */
 	u64 horizon;
 	u64 rate; /* of a bottleneck's device, bit/s */
 	u32 windows;
 	u32 rx_bytes;
-	struct brobust_window window[BROBUST_WINDOWS];
+	struct brobust_window window[BROBUST_WINDOWS]; /* of all vCPUs together */
+	struct brobust_vcpu vcpu[BROBUST_VCPUS];
 
 	/* Where it stands, from the kernel. */
 	u32 reason;

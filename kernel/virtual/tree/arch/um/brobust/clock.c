@@ -10,6 +10,9 @@
  * The clock may only be inside a window, which is a timeslice of the kernel's CPU. An event that
  * falls between two windows happens late, when the next window begins.
  *
+ * A machine of several vCPUs is one CPU here, whose windows are those of all of them together. What belongs
+ * to one of them (a packet's interrupt, a pacing timer, a source) waits for that one.
+ *
  * Work can be given a price (brobust_charge_cpu): then the clock moves on while the kernel works,
  * and what becomes due in that time happens late too.
  */
@@ -30,22 +33,73 @@ void (*brobust_before_exchange)(void);
 void (*brobust_before_frames)(void);
 void (*brobust_after_exchange)(void);
 
-/* Return the earliest time from `t` on at which the CPU may run. Beyond the known windows that
- * is not before their end, which is never before the horizon. */
+/* Return the earliest time from `t` on that is in one of the windows. Beyond the known ones that is not
+ * before their end, which is never before the horizon. `first`: where the latest search ended. */
+static u64 first_within(const struct brobust_window *window, u32 windows, u32 *first, u64 t)
+{
+	u32 i;
+
+	if (*first >= windows || window[*first].begin > t)
+		*first = 0;
+	for (i = *first; i < windows; i++) {
+		if (t < window[i].end) {
+			*first = i;
+			return max(t, window[i].begin);
+		}
+	}
+	return windows ? max(t, window[windows - 1].end) : t;
+}
+
 static u64 in_window(u64 t)
 {
 	static u32 first;
-	u32 i;
 
-	if (first >= brobust->windows || brobust->window[first].begin > t)
-		first = 0;
-	for (i = first; i < brobust->windows; i++) {
-		if (t < brobust->window[i].end) {
-			first = i;
-			return max(t, brobust->window[i].begin);
-		}
-	}
-	return brobust->windows ? max(t, brobust->window[brobust->windows - 1].end) : t;
+	return first_within(brobust->window, brobust->windows, &first, t);
+}
+
+/* Return the earliest time from `t` on at which a vCPU may run, or `t` itself if that is when any may: the clock
+ * then moves there by itself, and what has waited until then happens in the order in which it fell due. */
+u64 brobust_vcpu_from(u32 vcpu, u64 t)
+{
+	static u32 first[BROBUST_VCPUS];
+	const struct brobust_vcpu *this = &brobust->vcpu[vcpu];
+	u64 from;
+
+	if (brobust->vcpus < 2)
+		return t;
+	from = first_within(this->window, this->windows, &first[vcpu], t);
+	return from == in_window(t) ? t : from;
+}
+
+/* The vCPU on which a softirq works. */
+static u32 current_vcpu;
+
+/* Work on a vCPU from now on. Return false if it may not run now. */
+bool brobust_enter_vcpu(u32 vcpu)
+{
+	if (brobust_vcpu_from(vcpu, brobust_now()) != brobust_now())
+		return false;
+	current_vcpu = vcpu;
+	return true;
+}
+
+/* Return the vCPU on which the kernel works. A thread that sends is a source. */
+u8 brobust_this_vcpu(void)
+{
+	return in_serving_softirq() || !brobust ? current_vcpu : brobust->rx_vcpu;
+}
+
+/* Work on a vCPU, whose timer has expired, from now on. If it may not run now, let the timer expire when it
+ * may, and return true: until then it counts as set. */
+bool brobust_timer_waits(struct hrtimer *timer, u8 vcpu)
+{
+	u64 now = brobust ? brobust_now() : 0;
+
+	if (!brobust || brobust_enter_vcpu(vcpu))
+		return false;
+	hrtimer_set_expires(
+	    timer, ktime_add_ns(hrtimer_cb_get_time(timer), brobust_vcpu_from(vcpu, now) - now));
+	return true;
 }
 
 /* Return for how long the CPU may run from now on, ns; 0: it may not yet. */

@@ -75,6 +75,14 @@ static int write_some(struct socket *socket, u32 size)
 	return kernel_sendmsg(socket, &message, &block, 1, size);
 }
 
+/* Go on when the vCPU may run on which sources do: the one on which ACKs arrive, which wakes them up as soon as
+ * there is room. After a sleep they may be on another. */
+static void enter_vcpu_of_sources(void)
+{
+	while (!brobust_enter_vcpu(brobust->rx_vcpu))
+		brobust_sleep_until(brobust_vcpu_from(brobust->rx_vcpu, brobust_now()));
+}
+
 /* Write until `until`, or until `limit` bytes are written. Return false if the flow is over. */
 static bool write_bulk(struct socket *socket, u64 until, u64 limit)
 {
@@ -85,6 +93,7 @@ static bool write_bulk(struct socket *socket, u64 until, u64 limit)
 
 		socket->sk->sk_sndtimeo =
 		    left > NSEC_PER_SEC * 3600 ? MAX_SCHEDULE_TIMEOUT : nsecs_to_jiffies(left) + 1;
+		enter_vcpu_of_sources();
 		sent = write_some(socket, size);
 		if (sent < 0 && sent != -EAGAIN)
 			return false;
@@ -147,6 +156,7 @@ static int source(void *argument)
 	int error;
 
 	brobust_sleep_until(flow->start);
+	enter_vcpu_of_sources();
 	error = open_socket(&socket);
 	if (!error) {
 		if (number < brobust->transfers_from)

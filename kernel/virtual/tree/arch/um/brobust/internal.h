@@ -37,6 +37,8 @@ extern void (*brobust_before_frames)(void);   /* netdev.c: keeps the frames that
 extern void (*brobust_after_exchange)(void);  /* netdev.c: takes the frames that were left */
 void brobust_sleep_until(u64 when);
 
+u64 brobust_vcpu_from(u32 vcpu, u64 t);
+bool brobust_enter_vcpu(u32 vcpu);
 bool brobust_may_advance_to(u64 at);
 u64 brobust_rest_of_timeslice(void);
 u64 brobust_until_event(void);

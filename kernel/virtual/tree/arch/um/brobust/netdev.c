@@ -123,10 +123,10 @@ static u64 next_due(struct brobust_net *net)
 			net->first = first;
 			net->interrupt_at = interrupt_time(net, first);
 		}
-		at = net->interrupt_at;
+		at = brobust_vcpu_from(brobust->rx_vcpu, net->interrupt_at);
 	}
 	if (out)
-		at = min(at, due_of(out)->at);
+		at = min(at, brobust_vcpu_from(brobust->tx_vcpu, due_of(out)->at));
 	return at;
 }
 
@@ -305,6 +305,20 @@ static int receive_due(struct brobust_net *net, int budget)
 	return done;
 }
 
+/* Do on the vCPUs of the two queues, if they may run, what they have to do. The one that receives also frees
+ * what was sent, as that of virtio_net does. */
+static int poll_queues(struct brobust_net *net, int budget)
+{
+	if (has_arrived(net) && brobust_enter_vcpu(brobust->rx_vcpu)) {
+		complete_sent(net, budget);
+		drop_beyond_ring(net);
+		return receive_due(net, budget);
+	}
+	if (brobust_enter_vcpu(brobust->tx_vcpu))
+		complete_sent(net, budget);
+	return 0;
+}
+
 /* Handle an interrupt, and those after it as long as nothing else happens in between. */
 static int poll(struct napi_struct *napi, int budget)
 {
@@ -312,9 +326,7 @@ static int poll(struct napi_struct *napi, int budget)
 	u64 due;
 
 	for (;;) {
-		complete_sent(net, budget);
-		drop_beyond_ring(net);
-		done = receive_due(net, budget);
+		done = poll_queues(net, budget);
 		if (done == budget)
 			return done;
 		if (done > 1)
@@ -359,6 +371,9 @@ static netdev_tx_t start_xmit(struct sk_buff *skb, struct net_device *dev)
 	struct brobust_frame *frame;
 	u64 free_at;
 
+	/* Whichever vCPU sends frees what was sent before and waits for another one's interrupt. */
+	if (brobust_vcpu_from(brobust->tx_vcpu, brobust_now()) > brobust_now())
+		complete_sent(net, 0);
 	brobust_charge_cpu(brobust->tx_skb_cost + brobust->tx_byte_cost * skb->len);
 	brobust->tx_skbs++;
 	if (brobust->tx_bytes + record > BROBUST_FRAME_BYTES)
