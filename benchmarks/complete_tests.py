@@ -3,17 +3,18 @@
 
     .venv/bin/python benchmarks/complete_tests.py --runs 20 --loaded 10 --out complete-tests
 
-No run is repeated until it passes: each is a line of the table, and of OUT/runs.jsonl, and keeps its output in OUT. A
-later call with the same OUT adds to them. The cache (kernels, packages, crates) is the user's own, so it is warm from
-the second run on. The last runs, as many as --loaded says, have a load beside them: a process on each CPU that takes a
-third of it, 40 of 120 ms, and a compiler that is busy for some seconds and then away for as long.
+No run is repeated until it passes: each is a line of the table, and of OUT/runs.csv, and keeps its output in OUT. A
+later call with the same OUT adds to them; one with --before continues another call's table. The cache (kernels,
+packages, crates) is the user's own, so it is warm from the second run on. The last runs, as many as --loaded says, have
+a load beside them: a process on each CPU that takes a third of it, 40 of 120 ms, and a compiler that is busy for some
+seconds and then away for as long.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
+import csv
 import os
 import re
 import shutil
@@ -21,8 +22,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+
+from brobust.host import machine
 
 ROOT = Path(__file__).parents[1]
 STAGES = ("tools", "lint", "unit", "compiles", "virtual", "vm")
@@ -65,7 +68,7 @@ def load(directory: Path) -> Iterator[None]:
         yield
 
 
-def run(number: int, loaded: bool, out: Path) -> dict[str, Any]:
+def run(number: int, loaded: bool, called: str, out: Path) -> dict[str, str]:
     """Run `make test` in a fresh clone and return the row of the table."""
     clone = out / "clone"
     shutil.rmtree(clone, ignore_errors=True)
@@ -88,33 +91,42 @@ def run(number: int, loaded: bool, out: Path) -> dict[str, Any]:
     minutes = {stage: (end - start) / 60 for stage, start, end in zip(stages, edges, edges[1:], strict=False)}
     reported = FAILED.finditer(log.read_bytes()) if make.returncode else ()
     failures = [next(group for group in one.groups() if group).decode(errors="replace") for one in reported]
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=clone, check=True, capture_output=True, text=True
+    ).stdout.strip()
     return {
-        "run": number,
-        "commit": subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], cwd=clone, check=True, capture_output=True, text=True
-        ).stdout.strip(),
-        "load": loaded,
-        "minutes": {stage: round(of_stage, 2) for stage, of_stage in minutes.items()},
-        "total_minutes": round((edges[-1] - begun) / 60, 2),
-        "status": make.returncode,
-        "failures": failures,
+        "run": str(number),
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "commit": commit,
+        "machine": called,
+        "load": "yes" if loaded else "no",
+        **{stage: f"{minutes[stage]:.1f}" if stage in minutes else "" for stage in STAGES},
+        "minutes": f"{(edges[-1] - begun) / 60:.1f}",
+        "outcome": outcome(failures) if make.returncode else "green",
     }
 
 
-def table(rows: list[dict[str, Any]]) -> str:
+def outcome(failures: list[str]) -> str:
+    more = f", and {len(failures) - 1} more" if len(failures) > 1 else ""
+    return f"red: {failures[0] if failures else 'make'}{more}"
+
+
+def read(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def write(rows: list[dict[str, str]], file: Path) -> None:
+    with file.open("w", newline="") as lines:
+        writer = csv.DictWriter(lines, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def table(rows: list[dict[str, str]]) -> str:
     """Return the rows as a table in Markdown."""
-    lines = [
-        f"| run | commit | load | {' | '.join(STAGES)} | minutes | outcome |",
-        "|--:|---|---|" + "--:|" * (len(STAGES) + 1) + "---|",
-    ]
-    for row in rows:
-        stages = " | ".join(f"{row['minutes'][stage]:.1f}" if stage in row["minutes"] else "" for stage in STAGES)
-        outcome = "green" if row["status"] == 0 else f"red: {', '.join(row['failures'])}"
-        with_load = "yes" if row["load"] else "no"
-        lines.append(
-            f"| {row['run']} | {row['commit']} | {with_load} | {stages} | {row['total_minutes']:.1f} | {outcome} |"
-        )
-    return "\n".join(lines)
+    lines = [[*rows[0]], ["---"] * len(rows[0]), *([*row.values()] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def main() -> None:
@@ -123,20 +135,30 @@ def main() -> None:
     )
     parser.add_argument("--runs", type=int, default=20, help="how many runs [20]")
     parser.add_argument("--loaded", type=int, default=10, help="how many of them, the last, have a load beside [10]")
-    parser.add_argument("--out", type=Path, default=Path("complete-tests"), help="directory for outputs and runs.jsonl")
+    parser.add_argument("--out", type=Path, default=Path("complete-tests"), help="directory for outputs and runs.csv")
+    parser.add_argument("--before", type=Path, help="runs.csv of another call, which this one continues")
+    parser.add_argument(
+        "--machine", default=f"{os.cpu_count()} CPUs of {machine.cpu()}", help="what this machine is called"
+    )
     parsed = parser.parse_args()
+    if parsed.runs < 1:
+        parser.error(f"--runs: {parsed.runs} is too few; give 1 or more")
+    if parsed.before and not parsed.before.is_file():
+        parser.error(f"--before: {parsed.before} is no file; give the runs.csv of another call")
     parsed.out.mkdir(parents=True, exist_ok=True)
     out = parsed.out.resolve()
-    kept = out / "runs.jsonl"
-    rows = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+    kept = out / "runs.csv"
+    before = kept if kept.exists() else parsed.before
+    rows = read(before) if before else []
+    new = []
     for number in range(parsed.runs):
-        row = run(len(rows) + 1, number >= parsed.runs - parsed.loaded, out)
+        row = run(len(rows) + 1, number >= parsed.runs - parsed.loaded, parsed.machine, out)
         rows.append(row)
-        with kept.open("a") as lines:
-            lines.write(json.dumps(row) + "\n")
-        print(f"run {row['run']}: {row['total_minutes']} minutes, status {row['status']}", file=sys.stderr, flush=True)
+        new.append(row)
+        write(rows, kept)
+        print(f"run {row['run']}: {row['minutes']} minutes, {row['outcome']}", file=sys.stderr, flush=True)
     print(table(rows))
-    sys.exit(any(row["status"] for row in rows))
+    sys.exit(any(row["outcome"] != "green" for row in new))
 
 
 if __name__ == "__main__":

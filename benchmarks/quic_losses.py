@@ -24,7 +24,7 @@ from spread import shown
 
 COUNT = re.compile(r"sent (\d+) packets, lost (\d+)")
 SHARE = re.compile(r"(late|deficit)_permille: (?:Some\((\d+)\)|None)")
-AXES = ("loss", "buffer_bdp", "timeslice_ms", "share")
+AXES = ("bandwidth_mbps", "loss", "buffer_bdp", "timeslice_ms", "share")
 
 
 class Seen(NamedTuple):
@@ -58,10 +58,11 @@ def measured(directories: Sequence[Path]) -> dict[tuple[str, str], Cells]:
 def write(found: dict[tuple[str, str], Cells], file: Path) -> None:
     """Write a row per cell; for each traffic and control a column, and two of the detector where there is one."""
     rows = []
-    for cell in sorted({cell for cells in found.values() for cell in cells}, key=lambda cell: (cell[:2], -cell[3])):
-        loss, buffer, timeslice, share = cell
+    for cell in sorted({cell for cells in found.values() for cell in cells}, key=lambda cell: (cell[:3], -cell[4])):
+        bandwidth, loss, buffer, timeslice, share = cell
         row = {
             "CPU": "all" if share == 1 else f"{timeslice:g} ms, {share:.0%}",
+            "path": f"{bandwidth:g} Mbit/s",
             "buffer": f"{buffer:g} BDP",
             "loss": f"{loss:.0%}" if loss else "none",
         }

@@ -3,6 +3,7 @@
 
 .venv/bin/python benchmarks/servers.py each CSV             what each server sends (those that are installed)
 .venv/bin/python benchmarks/servers.py tail DIR... CSV PNG  what requests took, of datasets of examples/server.toml
+.venv/bin/python benchmarks/servers.py work DIR... CSV      the same if work takes time: its cost names each dataset
 """
 
 from __future__ import annotations
@@ -132,7 +133,11 @@ FIGURES = {
 }  # fmt: skip
 
 
-def tail(datasets: list[Path], sheet: Path, figure: Path) -> None:
+Cells = dict[tuple[float, str], pl.DataFrame]
+
+
+def took(datasets: list[Path]) -> tuple[Cells, list[dict[str, str]]]:
+    """Return the runs by share and control, and a row of the table for each."""
     runs = pl.concat([Dataset.open(one).runs() for one in datasets]).filter(pl.col("outcome") == "ok")
     control = (
         pl.when(pl.col("pacing") == "kept").then(pl.col("cc") + ", kept schedule").otherwise("cc").alias("control")
@@ -147,16 +152,26 @@ def tail(datasets: list[Path], sheet: Path, figure: Path) -> None:
             missing = len(values) < len(of)
             middle, low, high = (0, 0, 0) if missing else np.quantile(values.to_numpy(), [0.5, 0, 1])
             row[heading] = "-" if missing else f"{middle:.0f} ({low:.0f} to {high:.0f})"
-        took = told.join(of, on="run", how="semi")["completion_ms"].fill_null(float("inf")).sort()
-        row["99.9 % of all runs"] = f"{took[-(-len(took) * 999 // 1000) - 1]:.0f}"
+        every = told.join(of, on="run", how="semi")["completion_ms"].fill_null(float("inf")).sort()
+        row["99.9 % of all runs"] = f"{every[-(-len(every) * 999 // 1000) - 1]:.0f}"
         row["n"], row["requests"] = str(of["run"].n_unique()), str(of["requests"].sum())
         row["unanswered"] = str(int((of["requests"] - of["requests_answered"]).sum()))
         rows.append(row)
+    return cells, rows
+
+
+def tail(datasets: list[Path], sheet: Path, figure: Path) -> None:
+    cells, rows = took(datasets)
     pl.DataFrame(rows).write_csv(sheet)
     draw(cells, figure)
 
 
-def draw(rows: dict[tuple[float, str], pl.DataFrame], to: Path) -> None:
+def work(datasets: list[Path], sheet: Path) -> None:
+    rows = [{"cost": of.name.replace("_", " "), **row} for of in datasets for row in took([of])[1]]
+    pl.DataFrame(rows).write_csv(sheet)
+
+
+def draw(rows: Cells, to: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True)
@@ -197,11 +212,16 @@ def main() -> None:
                 directory = Path(scratch)
                 prepare(directory)
                 each(directory, Path(sheet))
+        case ["work", *datasets, sheet] if datasets:
+            work([Path(one) for one in datasets], Path(sheet))
         case ["tail", *datasets, sheet, figure] if datasets:
             tail([Path(one) for one in datasets], Path(sheet), Path(figure))
         case _:
-            sys.exit("servers: give each and a CSV file, or tail, datasets, a CSV file and the figure's")
+            sys.exit("servers: give `each CSV`, `tail DIR... CSV PNG` or `work DIR... CSV`")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BrobustError as refusal:
+        sys.exit(f"servers: {refusal}")

@@ -2,13 +2,12 @@
 
     sudo .venv/bin/python benchmarks/verifier.py [--kernel debian-6.1 --kernel debian-6.12]
 
-It writes python/brobust/conformance/verifier_counts.json, with which the tests compare, and prints the largest as a
+It writes python/brobust/conformance/verifier_counts.csv, with which the tests compare, and prints the largest as a
 table.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
@@ -27,8 +26,7 @@ def main(kernel: Annotated[list[str] | None, typer.Option(help="of VMs")] = None
         for name in kernel or ["debian-6.1", "debian-6.12"]:
             release, counts = verifier_counts.of_vm(backend, name, controls)
             found[release] = counts
-    record = {**(verifier_counts.recorded() if verifier_counts.FILE.exists() else {}), **found}
-    verifier_counts.FILE.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+    verifier_counts.record(found)
     print(f"| control | {' | '.join(found)} |\n|---|{'--:|' * len(found)}")
     for control in controls:
         largest = [f"{max(counts[control].values()):,}" for counts in found.values()]

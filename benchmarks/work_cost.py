@@ -28,6 +28,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from brobust.host import machine
+
 RECORD = bytes(16384)
 RECORDS = 2000
 HANDSHAKES = 100
@@ -121,11 +123,6 @@ def loop_of_calls(directory: Path) -> Callable[[], float]:
     return lambda: float(subprocess.run([program], check=True, capture_output=True, text=True).stdout)
 
 
-def cpu_name() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=5, choices=range(1, 101), metavar="N", help="1 to 100; 5")
@@ -148,7 +145,9 @@ def main() -> None:
         return statistics.median(values), f"{min(values):.3g} to {max(values):.3g} ns"
 
     command = f"benchmarks/work_cost.py --repeat {repeat}"
-    print(f"# {command}, {datetime.now(UTC):%d %B %Y}: {cpu_name()}, Linux {platform.release()}, {ssl.OPENSSL_VERSION}")
+    print(
+        f"# {command}, {datetime.now(UTC):%d %B %Y}: {machine.cpu()}, Linux {platform.release()}, {ssl.OPENSSL_VERSION}"
+    )
     print(f"# CPU time of a thread; median of n = {repeat}, and the smallest and the largest\n[programs]")
     for name, key in (("sent", "sent_byte_ns"), ("received", "received_byte_ns")):
         value, of_all = shown(name)

@@ -245,9 +245,9 @@ def _measured(out: Path) -> tuple[dict[str, str], float]:
 
 
 def _machine() -> str:
-    model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    cores, kind = len(os.sched_getaffinity(0)), model[1] if model else os.uname().machine
-    return f"{cores} cores of {kind}, Linux {os.uname().release}"
+    from brobust.host import machine
+
+    return f"{len(os.sched_getaffinity(0))} cores of {machine.cpu()}, Linux {os.uname().release}"
 
 
 def _commit(names: list[str]) -> str:

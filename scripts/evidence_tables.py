@@ -28,12 +28,14 @@ import math
 import os
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 Row = dict[str, str]
+LONGEST_CELL = 200  # letters
 VERDICTS = HOLDS, IN_PART, DIFFERS, NOT_MEASURABLE = "holds", "holds in part", "differs", "not measurable"
 
 
@@ -88,22 +90,42 @@ def rows(table: dict[str, Any], data: Path, page: Path) -> str:
 
 def verdicts(table: dict[str, Any], data: Path, page: Path) -> str:
     chosen = [row for row in read(data, table["data"], "verdicts.csv") if not _left_out(table, row["claim"])]
-    headings = ["claim", "it says", "verdict", "decided by", "runs of a cell", "measured"]
+    headings = ["claim", "it says", "verdict", "runs of a cell", "measured"]
+    sheet = os.path.relpath(data / table["data"] / "verdicts.csv", page.parent)
     shown = [
-        [row["claim"], row["text"], in_words(row), row["decided_by"], row["runs"], row["measured"] or row["note"]]
+        [row["claim"], row["text"], in_words(row), row["runs"], _first_of(row["measured"] or row["note"], sheet)]
         for row in chosen
     ]
     return _markdown(headings, shown, len(headings)) + f"\n\n{source(data, page, table['data'])}"
 
 
+def _first_of(measured: str, sheet: str) -> str:
+    """Return what of a list fits into a cell that fits on a screen, with a link to the rest."""
+    measured = re.sub(r"(?<![^; ])([\d.]+ \[[^;]*?) to \1(?=;|$)", r"\1", measured)  # one cell is least and greatest
+    if len(measured) <= LONGEST_CELL:
+        return measured
+    ends = [at for at, letter in enumerate(measured[:LONGEST_CELL]) if letter == ";" and _closed(measured[:at])]
+    return f"{measured[: ends[-1] if ends else measured.rindex(' ', 0, LONGEST_CELL)]}; [and more]({sheet})"
+
+
+def _closed(text: str) -> bool:
+    return text.count("(") == text.count(")")
+
+
 def twins(table: dict[str, Any], data: Path, page: Path) -> str:
-    chosen = [row for row in read(data, table["data"], "twins.csv") if row["variable"] == table["variable"]]
+    variables = [table["variable"]] if isinstance(table["variable"], str) else table["variable"]
+    blocks = [_twins(read(data, table["data"], "twins.csv"), variable) for variable in variables]
+    return "\n\n".join([*blocks, source(data, page, table["data"])])
+
+
+def _twins(rows: list[Row], variable: str) -> str:
+    chosen = [row for row in rows if row["variable"] == variable]
     values = list(dict.fromkeys(row["value"] for row in chosen))
     found = {(row["claim"], row["value"]): _outcome(row) for row in chosen}
     claims = list(dict.fromkeys(row["claim"] for row in chosen))
     shown = [[claim, *(found.get((claim, value), "") for value in values)] for claim in claims]
-    headings = [f"by {table['variable']}", *values]
-    return _markdown(headings, shown, len(headings)) + f"\n\n{source(data, page, table['data'])}"
+    headings = [f"by {variable}", *values]
+    return _markdown(headings, shown, len(headings))
 
 
 @dataclass(frozen=True)
@@ -193,19 +215,15 @@ def claims(table: dict[str, Any], data: Path, page: Path) -> str:
     for study in dict.fromkeys(one.study for one in every):
         mine = [one for one in every if one.study == study]
         title, where = table["titles"][study].split("|")
-        blocks.append(f"## {title}\n\n{_score(mine)} Details: [{where}]({where}).")
+        usual = Counter(filter(None, (_with(one.row) for one in mine))).most_common(1)[0][0]
+        blocks.append(
+            f"## {title}\n\n{_score(mine)} Details: [{where}]({where}).\nWhere nothing else is said, with: {usual}."
+        )
         rows = [
-            [
-                one.claim,
-                one.words,
-                _shown(one),
-                one.decided,
-                _with(one.row),
-                _runs(one.row),
-                _link(data, page, one.data),
-            ]
+            [one.claim, one.words, _shown(one), one.decided, "" if _with(one.row) == usual else _with(one.row),
+             _runs(one.row), _link(data, page, one.data)]
             for one in mine
-        ]
+        ]  # fmt: skip
         headings = ["claim", "what it says", "verdict", "decided by", "with", "runs of a cell", "data"]
         blocks.append(_markdown(headings, rows, len(headings)))
     return "\n\n".join(blocks)

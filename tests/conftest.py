@@ -47,7 +47,12 @@ LONGEST = (
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+    items.sort(
+        key=lambda item: (
+            "testbed" in item.fixturenames,  # type: ignore[attr-defined]
+            LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST),
+        )
+    )
     for item in items:
         if item.get_closest_marker("vm"):
             item.add_marker(pytest.mark.root)
@@ -80,9 +85,9 @@ def brobust(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     return call
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def testbed() -> Iterator[VmBackend]:
-    """Real VMs, which the tests of a file share."""
+    """Real VMs, which all tests share that do not boot their own. Those that do come before."""
     with backends.opened("vm", lambda _: None) as backend:
         assert isinstance(backend, VmBackend)
         yield backend

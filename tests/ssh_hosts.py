@@ -1,5 +1,5 @@
-"""Hosts for backend lab: network namespaces of this machine, each with processes, /run and /dev/shm of its own, and an
-sshd. They are joined by a wire for ssh, and by the measured path: sender - path - receiver."""
+"""Hosts for backend lab: network namespaces of this machine, each with processes, /run, /dev/shm and a home of its own,
+and an sshd. They are joined by a wire for ssh, and by the measured path: sender - path - receiver."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from pathlib import Path
 SSHD = "/usr/sbin/sshd"
 PORT = 2222
 # What a host has of its own begins with this shell, which is the first process of its PID namespace: when that is
-# killed, so is everything on the host, as when it is switched off.
+# killed, so is everything on the host, as when it is switched off. Its home is empty: the shell that sshd starts would
+# read this user's .bashrc, and what that starts may leave a lock in the user's home when it is killed (pyenv's did, so
+# that every later shell waited for a minute).
 INIT = """
 mount -t proc proc /proc; mount -t sysfs sysfs /sys
-mount -t tmpfs tmpfs /run; mount -t tmpfs tmpfs /dev/shm; mkdir -p /run/sshd
+mount -t tmpfs tmpfs {home}; mount -t tmpfs tmpfs /run; mount -t tmpfs tmpfs /dev/shm; mkdir -p /run/sshd
 {sshd} -D -e -f {config} -E {log} &
 while :; do sleep 1000 & wait $!; done
 """
@@ -144,7 +146,7 @@ def _host(name: str, directory: Path, address: str, stack: contextlib.ExitStack)
         f"Port {PORT}\nHostKey {directory}/host.key\nAuthorizedKeysFile {directory}/authorized\nStrictModes no\n"
         f"PidFile none\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\n"
     )
-    script = INIT.format(sshd=SSHD, config=config, log=directory / f"{name}.log")
+    script = INIT.format(sshd=SSHD, home=Path("~root").expanduser(), config=config, log=directory / f"{name}.log")
     init = subprocess.Popen(
         ["unshare", "--net", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "sh", "-c", script],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -257,10 +257,15 @@ def test_a_command_that_is_killed_at_any_moment_leaves_the_host_as_it_was(driver
 
 
 def _started_by_the_killed() -> list[int]:
-    """Competitors and guardians that are left."""
-    marks = ("while :; do :; done", "guard")
-    return [one.pid for one in psutil.process_iter(["cmdline", "ppid"])
-            if one.info["ppid"] == 1 and any(mark in (one.info["cmdline"] or []) for mark in marks)]  # fmt: skip
+    """Competitors and guardians that are left, but not those of other tests' hosts (tests/ssh_hosts.py)."""
+    marks, here = ("while :; do :; done", "guard"), Path("/proc/self/ns/pid").stat().st_ino
+    found = []
+    for one in psutil.process_iter(["cmdline", "ppid"]):
+        if one.info["ppid"] == 1 and any(mark in (one.info["cmdline"] or []) for mark in marks):
+            with suppress(OSError):  # it has ended
+                if Path(f"/proc/{one.pid}/ns/pid").stat().st_ino == here:
+                    found.append(one.pid)
+    return found
 
 
 @root

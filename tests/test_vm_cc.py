@@ -162,11 +162,14 @@ def test_bpf_and_this_process_decide_the_same_from_the_same_source(testbed: VmBa
 
 
 def test_the_verifier_has_no_more_to_look_at_than_when_it_was_recorded(testbed: VmBackend) -> None:
-    controls = list(OURS)
-    for control in controls:
+    """The six nearest to its limit: each takes more than a second to load in an emulated guest."""
+    recorded = verifier_counts.recorded()["6.12"]
+    assert set(OURS) <= set(recorded)
+    nearest = sorted(OURS, key=lambda control: max(recorded[control].values()))[-6:]
+    for control in nearest:
         testbed.forget_control(control)
-    release, counts = verifier_counts.of_vm(testbed, "debian-6.12", controls)
-    assert not verifier_counts.grown(counts, verifier_counts.recorded()[release])
+    release, counts = verifier_counts.of_vm(testbed, "debian-6.12", nearest)
+    assert release == "6.12" and not verifier_counts.grown(counts, recorded)
 
 
 def test_a_guest_that_panics_costs_its_run_a_retry_and_the_record_says_so(testbed: VmBackend) -> None:

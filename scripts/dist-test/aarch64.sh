@@ -1,12 +1,14 @@
 # Part of scripts/dist-test.sh: brobust-host for aarch64 on Debian's kernels for arm64, in QEMU without KVM: its emulation
-# is slow, so the times are those of a slow machine. The guest's root is its initramfs, which nothing has configured; what
-# is installed in it are the packages themselves (scripts/dist-test/aarch64.init).
+# is slow, so the times are those of a slow machine. With DIST_TEST_OUT=DIR they are written to DIR/results.csv, too.
+# The guest's root is its initramfs, which nothing has configured; what is installed in it are the packages themselves
+# (scripts/dist-test/aarch64.init).
 
 aarch64_kernels=(linux-image-cloud-arm64 linux-image-6.12-cloud-arm64) # Linux 6.1 and 6.12 of bookworm
-aarch64_controls="brb_cubic brb_bbr3_steady bbr_steady bbr_robust"
+aarch64_seconds=5400 # for one kernel, on a machine that is busy with other things
+aarch64_controls="bbr_steady bbr_robust brb_bbr1_steady brb_bbr3_steady"
 
 test_aarch64() { # SUITE, of which only the first has these kernels
-	local kept package begun status=0 version
+	local kept package begun version release wrong=
 	[ "$1" = "${suites[0]}" ] || return 0
 	command -v qemu-system-aarch64 >/dev/null || refuse "qemu-system-aarch64 is missing; apt-get install qemu-system-arm"
 	kept=${XDG_CACHE_HOME:-$HOME/.cache}/brobust-dist-test/aarch64
@@ -22,18 +24,40 @@ test_aarch64() { # SUITE, of which only the first has these kernels
 	version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 	for package in "$kept"/kernels/*/; do
 		package=${package%/}
+		release=$(basename "$package"/boot/vmlinuz-* | sed 's/vmlinuz-//; s/-cloud-arm64//')
 		begun=$EPOCHREALTIME
 		guest_of_arm64 "$kept" "$package" "$version"
-		timeout 1800 qemu-system-aarch64 -machine virt -cpu cortex-a72 -smp 2 -m 1536 -nographic -no-reboot -nic none \
+		timeout "$aarch64_seconds" qemu-system-aarch64 -machine virt -cpu cortex-a72 -smp 2 -m 1536 -nographic -no-reboot -nic none \
 			-kernel "$package"/boot/vmlinuz-* -initrd "$work/aarch64.cpio" \
-			-append "console=ttyAMA0 rdinit=/init quiet panic=-1" >"$work/console" 2>&1 || status=$?
-		tr -d '\r' <"$work/console" | grep -aE '^(kernel|ok|refused|wrong) ' >&2 || true
-		grep -aq '^end of the tests' "$work/console" || fail "aarch64: ${package##*/} did not come to its end: $(tail -5 "$work/console")"
-		! grep -aqE '^wrong ' "$work/console" || fail "aarch64: ${package##*/}: see above"
-		row aarch64 "$(basename "$package"/boot/vmlinuz-* | sed 's/vmlinuz-//; s/-cloud-arm64//')" \
-			"$(megabytes "$(released 'brobust-host_*_arm64.deb')")" - - "$(since "$begun") s" \
+			-append "console=ttyAMA0 rdinit=/init quiet panic=-1" >"$work/console" 2>&1 || true
+		sed -i 's/\r//g' "$work/console"
+		grep -aE '^(kernel|ok|refused|wrong) ' "$work/console" >&2 || true
+		grep -aq '^end of the tests' "$work/console" || fail "aarch64: $release did not come to its end: $(tail -5 "$work/console")"
+		! grep -aqE '^wrong ' "$work/console" || wrong+=" $release"
+		sed -nE "s/^(ok|refused|wrong) +([0-9.]+) s  ([^:]*)(: (.*))?$/$(echo "$release" | cut -d. -f1,2)\t\1\t\2 s\t\3\t\5/p" \
+			"$work/console" >>"$work/results"
+		row aarch64 "$release" "$(megabytes "$(released 'brobust-host_*_arm64.deb')")" - - "$(since "$begun") s" \
 			"$(grep -acE '^ok ' "$work/console") ok, $(grep -acE '^refused ' "$work/console") refused"
 	done
+	[ -z "${DIST_TEST_OUT:-}" ] || results_of_arm64 <"$work/results" >"$DIST_TEST_OUT/results.csv"
+	[ -z "$wrong" ] || fail "aarch64:$wrong: see above"
+}
+
+# A line for everything that was tried, a column for each kernel: how long it took, or that it was refused, and details.
+results_of_arm64() {
+	awk -F'\t' '
+		!($1 in kernels) { kernels[$1]; heading = heading "," $1 }
+		!($4 in whats) { whats[$4]; order[++n] = $4 }
+		{ said[$4, $1] = ($2 == "ok" ? $3 : $2) ($5 == "" ? "" : ": " $5); gsub(/"/, "\"\"", said[$4, $1]) }
+		END {
+			print "what" heading
+			count = split(substr(heading, 2), columns, ",")
+			for (i = 1; i <= n; i++) {
+				line = "\"" order[i] "\""
+				for (j = 1; j <= count; j++) line = line ",\"" said[order[i], columns[j]] "\""
+				print line
+			}
+		}'
 }
 
 fetch_kernels_of_arm64() { # DIRECTORY: one directory for each in its kernels/

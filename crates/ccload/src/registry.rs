@@ -165,10 +165,7 @@ fn remove_our_directory() {
 
 fn register(object: &Object, has_ack: bool, settings: &Settings, pin: Option<&Path>) -> Result<()> {
     let (result, log) = with_log(|| try_register(object, has_ack, settings, pin));
-    result.map_err(|error| {
-        let reason = error.to_string();
-        Refusal::Rejected { name: object.name.to_owned(), reason, log }
-    })
+    result.map_err(|error| Refusal::rejected(object.name, error.to_string(), log))
 }
 
 fn try_register(object: &Object, has_ack: bool, settings: &Settings, pin: Option<&Path>) -> libbpf_rs::Result<()> {

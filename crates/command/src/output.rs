@@ -1,7 +1,7 @@
 //! Lines on standard output. Each is written whole and flushed, so that the reader of a pipe gets it at once.
 
-use std::io::{self, ErrorKind, IsTerminal, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
 
 use brobust_host::{printable, reason, Refusal};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
@@ -110,12 +110,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 /// Returns the number of columns of the terminal that our output goes to, if it goes to one.
 pub fn terminal_width() -> Option<usize> {
-    let out = io::stdout();
-    // SAFETY: all zero is a valid winsize, into which the kernel writes.
-    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open, and the kernel writes one winsize.
-    let known = out.is_terminal() && unsafe { libc::ioctl(out.as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) } == 0;
-    Some(usize::from(size.ws_col)).filter(|width| known && *width > 0)
+    terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0)).filter(|width| *width > 0)
 }
 
 /// Says something to the user that is no result.

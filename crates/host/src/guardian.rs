@@ -2,15 +2,17 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{signal, SigHandler, Signal};
 
+use crate::sched_attr::SchedAttr;
 use crate::{Owner, Refusal, Result};
 
 /// The file of the program that runs, whatever has become of its name: it may have been replaced or, as on the hosts of
@@ -105,7 +107,8 @@ pub fn wait_for_end(silence: Option<Duration>) -> End {
     // Not io::stdin(), whose buffer poll(2) does not see.
     let Ok(mut pipe) = io::stdin().as_fd().try_clone_to_owned().map(File::from) else { return End::Ended };
     while silence.is_none_or(|silence| silent < silence) {
-        if !is_readable(pipe.as_raw_fd(), step) {
+        let timeout = PollTimeout::try_from(step).unwrap_or(PollTimeout::MAX);
+        if !poll(&mut [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)], timeout).is_ok_and(|ready| ready > 0) {
             silent += step;
             continue;
         }
@@ -125,16 +128,9 @@ pub fn wait_for_end(silence: Option<Duration>) -> End {
     End::Stuck
 }
 
-fn is_readable(descriptor: i32, limit: Duration) -> bool {
-    let mut poll = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one pollfd is given, and it lives during the call.
-    unsafe { libc::poll(&raw mut poll, 1, limit.as_millis() as i32) > 0 }
-}
-
 /// Runs before everything that may keep CPUs busy, real-time threads included. The guardian hardly runs itself. Without
 /// the right to do so, its process cannot have caused such contention either.
 fn get_priority() {
-    let priority = libc::sched_param { sched_priority: 99 };
-    // SAFETY: the kernel reads one parameter, and 0 is this process.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const priority) };
+    let flags = libc::SCHED_FLAG_RESET_ON_FORK as u64;
+    let _ = SchedAttr { flags, ..SchedAttr::fifo(99) }.set(0);
 }

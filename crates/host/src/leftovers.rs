@@ -119,7 +119,7 @@ pub(crate) fn clean_locked(runtime: &Runtime) -> Result<(Vec<Leftover>, Vec<Stri
         }
     }
     problems.extend(remove_all(runtime, &leftovers(runtime)?));
-    // Left by a process that was killed at its start; no other starts now.
+    // Left by a process that was killed at its start, with its guardian; no other starts now.
     for path in entries(&runtime.directory) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if name.starts_with('.') && name.ends_with(".new") {
@@ -135,6 +135,12 @@ pub(crate) fn clean_locked(runtime: &Runtime) -> Result<(Vec<Leftover>, Vec<Stri
     Ok((found, unique))
 }
 
+/// Returns the directory that becomes this directory of a session when its content is complete.
+pub(crate) fn scratch_of(directory: &Path) -> PathBuf {
+    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    directory.with_file_name(format!(".{name}.new"))
+}
+
 /// Undoes a session. Returns what could not be undone, with the reason; then the session stays recorded.
 pub fn undo(runtime: &Runtime, directory: &Path) -> Result<Vec<String>> {
     let _lock = runtime.lock()?;
@@ -142,6 +148,7 @@ pub fn undo(runtime: &Runtime, directory: &Path) -> Result<Vec<String>> {
 }
 
 fn undo_locked(runtime: &Runtime, directory: &Path) -> Vec<String> {
+    let _ = fs::remove_dir_all(scratch_of(directory));
     let mut problems = remove_all(runtime, &of_session(runtime, directory));
     if problems.is_empty() {
         problems.extend(of_session(runtime, directory).iter().map(|left| format!("{left} (it is still there)")));

@@ -2,11 +2,13 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 
 use crate::refusal::reason;
 use crate::{Refusal, Result};
@@ -48,18 +50,7 @@ pub fn refuse_foreign(path: &Path) -> Result<()> {
 }
 
 /// A lock that is held until this is dropped, or until the process ends, however it ends.
-#[derive(Debug)]
-pub struct Lock {
-    file: File,
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // Closing is not enough: while another thread starts a program, that program has the open file, too.
-        // SAFETY: the descriptor is open.
-        unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };
-    }
-}
+pub type Lock = Flock<File>;
 
 /// Locks a file, which is created if it is missing, for this process. Waits at most `limit`; the refusal names the
 /// process that holds the lock.
@@ -71,30 +62,22 @@ pub fn lock(file: &Path, limit: Duration) -> Result<Lock> {
     let cannot = |error: io::Error| {
         Refusal::missing_support(format!("{} cannot be locked ({})", file.display(), reason(&error)))
     };
-    let mut held = open(file).map_err(cannot)?;
-    loop {
-        // SAFETY: the descriptor is open.
-        if unsafe { libc::flock(held.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-            if has_name(&held, file) {
-                break;
+    let held = loop {
+        match Flock::lock(open(file).map_err(cannot)?, FlockArg::LockExclusiveNonblock) {
+            Ok(held) if has_name(&held, file) => break held,
+            Ok(_) => {} // of a file that was removed meanwhile
+            Err((other, Errno::EAGAIN)) if begun.elapsed() >= limit => {
+                let (name, holder) = (file.display(), holder(&other));
+                let text = format!("{name} is locked by {holder}; wait until that process has ended");
+                return Err(Refusal::missing_support(text));
             }
-            held = open(file).map_err(cannot)?;
-            continue;
+            Err((_, Errno::EAGAIN)) => sleep(POLL),
+            Err((_, error)) => return Err(cannot(error.into())),
         }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::WouldBlock {
-            return Err(cannot(error));
-        }
-        if begun.elapsed() >= limit {
-            let (name, holder) = (file.display(), holder(&held));
-            let text = format!("{name} is locked by {holder}; wait until that process has ended");
-            return Err(Refusal::missing_support(text));
-        }
-        sleep(POLL);
-    }
+    };
     let own = std::process::id().to_string();
     held.set_len(0).and_then(|()| held.write_all_at(own.as_bytes(), 0)).map_err(cannot)?;
-    Ok(Lock { file: held })
+    Ok(held)
 }
 
 fn open(file: &Path) -> io::Result<File> {
@@ -133,7 +116,7 @@ mod tests {
         let first = lock(&file, Duration::ZERO).expect("nobody has it");
         let refused = lock(&file, Duration::from_millis(30)).unwrap_err().to_string();
         assert!(refused.contains(&format!("locked by process {}", std::process::id())), "{refused}");
-        let of_a_child = first.file.try_clone().expect("duplicated");
+        let of_a_child = first.try_clone().expect("duplicated");
         drop(first);
         lock(&file, Duration::ZERO).expect("it is free again");
         drop(of_a_child);

@@ -16,7 +16,8 @@ const MIN_NICE: i32 = -20;
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SchedAttr {
-    size: u32,
+    /// `set` fills it in.
+    pub size: u32,
     pub policy: u32,
     pub flags: u64,
     pub nice: i32,

@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::cgroups::{self, Group};
 use crate::guardian::Guardian;
 use crate::journal::Journal;
-use crate::leftovers::{clean_locked, undo};
+use crate::leftovers::{clean_locked, scratch_of, undo};
 use crate::locks::{self, Lock};
 use crate::refusal::cannot_write;
 use crate::steps::Step;
@@ -38,20 +38,24 @@ pub struct Session {
 }
 
 impl Session {
-    /// Begins a session of this process, and starts its guardian: `program`, which is brobust-host. If `silence` is given,
-    /// the guardian takes the process for stuck, and kills it, when it has not called `say_alive` for this long. Another
+    /// Begins a session of this process with a guardian: `program`, which is brobust-host. If `silence` is given, the
+    /// guardian takes the process for stuck, and kills it, when it has not called `say_alive` for this long. Another
     /// process's session is refused, unless this one may be `beside_others`.
     pub fn start(runtime: Runtime, program: &Path, beside_others: bool, silence: Option<Duration>) -> Result<Self> {
-        let mut session = Self::begin(runtime, beside_others)?;
-        let directory = session.directory.display().to_string();
         let silence = silence.unwrap_or_default().as_secs_f64().to_string();
-        session.guardian = Some(Guardian::start(program, &["guard", "session", &directory, &silence])?);
-        Ok(session)
+        Self::begin(runtime, beside_others, |directory| {
+            Guardian::start(program, &["guard", "session", &directory.display().to_string(), &silence]).map(Some)
+        })
     }
 
-    fn begin(runtime: Runtime, beside_others: bool) -> Result<Self> {
+    /// `guarded` starts the guardian of a session in this directory.
+    fn begin(
+        runtime: Runtime,
+        beside_others: bool,
+        guarded: impl FnOnce(&Path) -> Result<Option<Guardian>>,
+    ) -> Result<Self> {
         locks::private_directory(&runtime.directory)?;
-        let _lock = runtime.lock()?;
+        let lock = runtime.lock()?;
         // What a killed command left could disturb this one.
         for problem in clean_locked(&runtime)?.1 {
             // Not eprintln!, which panics where the terminal is gone.
@@ -68,22 +72,26 @@ impl Session {
             }
         }
         let owner = Owner::current();
+        let directory = runtime.directory.join(owner.to_string());
+        // First, so that a process that is killed at any moment does not even leave its directory.
+        let guardian = guarded(&directory)?;
         let session = Self {
-            directory: runtime.directory.join(owner.to_string()),
+            directory,
             runtime,
             owner,
             journal: Journal::default(),
-            guardian: None,
+            guardian,
             sysctl_lock: None,
             has_ended: false,
         };
-        session.appear()?;
-        Ok(session)
+        let appeared = session.appear();
+        drop(lock); // which the end of a session takes
+        appeared.map(|()| session)
     }
 
     /// Makes the session's directory appear with its content: one without session.json would look abandoned.
     fn appear(&self) -> Result<()> {
-        let scratch = self.runtime.directory.join(format!(".{}.new", self.owner));
+        let scratch = scratch_of(&self.directory);
         let made = DirBuilder::new().mode(0o700).create(&scratch);
         made.map_err(|error| cannot_write(&scratch, &error))?;
         self.journal.write(&scratch)?;
@@ -315,7 +323,7 @@ mod tests {
     }
 
     fn begin(runtime: &Runtime) -> Session {
-        Session::begin(runtime.clone(), false).expect("it begins")
+        Session::begin(runtime.clone(), false, |_| Ok(None)).expect("it begins")
     }
 
     /// An owner whose id no process has.
@@ -393,7 +401,7 @@ mod tests {
         let session = begin(&runtime);
         assert!(session.directory.join("session.json").is_file());
         assert!(names(&runtime).is_empty(), "its owner lives");
-        let another = Session::begin(runtime.clone(), false).unwrap_err().text;
+        let another = Session::begin(runtime.clone(), false, |_| Ok(None)).unwrap_err().text;
         assert!(another.contains(&format!("process {}) is at work", std::process::id())), "{another}");
         drop(session);
         assert_eq!(entries(&runtime.directory).collect::<Vec<_>>(), [runtime.directory.join("lock")]);
@@ -534,6 +542,27 @@ mod tests {
     }
 
     #[test]
+    fn a_session_that_has_no_guardian_or_cannot_appear_leaves_nothing() {
+        let runtime = runtime();
+        let begin = |guarded: &dyn Fn(&Path) -> Result<Option<Guardian>>| {
+            Session::begin(runtime.clone(), false, guarded).map(drop).unwrap_err().text
+        };
+        let refused = begin(&|directory| {
+            assert!(!directory.exists(), "what is there before the guardian is not undone by it");
+            Err(Refusal::failed("no guardian"))
+        });
+        assert_eq!(refused, "no guardian");
+        let begun = Instant::now();
+        let refused = begin(&|directory| {
+            fs::create_dir(scratch_of(directory)).expect("made");
+            Ok(None)
+        });
+        assert!(refused.ends_with(".new: file exists"), "{refused}");
+        assert!(begun.elapsed() < Duration::from_secs(30), "its end waited for its own lock");
+        assert_eq!(entries(&runtime.directory).count(), 1, "the lock");
+    }
+
+    #[test]
     fn a_lock_is_waited_for_by_those_who_start() {
         let runtime = runtime();
         locks::private_directory(&runtime.directory).expect("made");
@@ -541,7 +570,7 @@ mod tests {
         let begun = Instant::now();
         let other = std::thread::spawn({
             let runtime = Runtime::clone(&runtime);
-            move || drop(Session::begin(runtime, true).expect("it begins"))
+            move || drop(Session::begin(runtime, true, |_| Ok(None)).expect("it begins"))
         });
         std::thread::sleep(Duration::from_millis(50));
         drop(lock);

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::io;
-use std::mem;
 
+use nix::sched::{sched_getaffinity, sched_setaffinity, CpuSet};
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::refusal::reason;
@@ -16,9 +17,11 @@ pub struct SavedThread {
     pub tid: i32,
     pub started: u64,
     pub cpus: Vec<usize>,
-    /// As sched_getscheduler(2) returns it: with SCHED_RESET_ON_FORK.
-    policy: i32,
-    priority: i32,
+    policy: u32,
+    /// Absent in what 0.2.0 has written.
+    #[serde(default)]
+    flags: u64,
+    priority: u32,
     nice: i32,
 }
 
@@ -27,13 +30,12 @@ impl SavedThread {
     pub fn of(tid: i32) -> Result<Self> {
         let gone = || Refusal::bad_input(format!("there is no thread {tid} (any more): is the VM still running?"));
         let started = start_time(tid).ok_or_else(gone)?;
-        let (policy, priority) = policy_of(tid).map_err(|_| gone())?;
-        let (cpus, nice) = (cpus_of(tid).map_err(|_| gone())?, nice_of(tid).map_err(|_| gone())?);
-        Ok(Self { tid, started, cpus, policy, priority, nice })
+        let SchedAttr { policy, flags, priority, nice, .. } = SchedAttr::of(tid).map_err(|_| gone())?;
+        Ok(Self { tid, started, cpus: cpus_of(tid).map_err(|_| gone())?, policy, flags, priority, nice })
     }
 
     pub fn is_under_deadline(&self) -> bool {
-        self.policy & !libc::SCHED_RESET_ON_FORK == SCHED_DEADLINE as i32
+        self.policy == SCHED_DEADLINE
     }
 
     /// Returns whether the id still belongs to this thread.
@@ -69,14 +71,11 @@ impl SavedThread {
     }
 
     fn set(&self) -> io::Result<()> {
-        if policy_of(self.tid)?.0 != self.policy {
+        let Self { policy, flags, priority, nice, .. } = *self;
+        if SchedAttr::of(self.tid)?.policy != policy {
             leave_deadline(self.tid);
-            let priority = libc::sched_param { sched_priority: self.priority };
-            // SAFETY: the kernel reads one parameter.
-            check(unsafe { libc::sched_setscheduler(self.tid, self.policy, &raw const priority) })?;
         }
-        // SAFETY: plain numbers.
-        check(unsafe { libc::setpriority(libc::PRIO_PROCESS, self.tid as libc::id_t, self.nice) })?;
+        SchedAttr { policy, flags, priority, nice, ..SchedAttr::default() }.set(self.tid)?;
         set_cpus(self.tid, &self.cpus)
     }
 }
@@ -111,59 +110,19 @@ fn leave_deadline(tid: i32) {
     }
 }
 
-/// Returns policy and priority of a thread.
-fn policy_of(tid: i32) -> io::Result<(i32, i32)> {
-    let mut parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the kernel writes one parameter.
-    unsafe {
-        let policy = check(libc::sched_getscheduler(tid))?;
-        check(libc::sched_getparam(tid, &raw mut parameters))?;
-        Ok((policy, parameters.sched_priority))
-    }
-}
-
-fn nice_of(tid: i32) -> io::Result<i32> {
-    // The function returns -1 both for a mistake and for a nice value; only errno tells which.
-    // SAFETY: errno is this thread's own, and the rest are plain numbers.
-    unsafe {
-        *libc::__errno_location() = 0;
-        let nice = libc::getpriority(libc::PRIO_PROCESS, tid as libc::id_t);
-        if nice == -1 && *libc::__errno_location() != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(nice)
-    }
-}
-
 /// Returns the CPUs that a thread may run on, in order.
 pub fn cpus_of(tid: i32) -> io::Result<Vec<usize>> {
-    // SAFETY: cpu_set_t is an array of integers, and the kernel writes at most its size.
-    let set = unsafe {
-        let mut set: libc::cpu_set_t = mem::zeroed();
-        check(libc::sched_getaffinity(tid, mem::size_of_val(&set), &raw mut set))?;
-        set
-    };
-    // SAFETY: the number is within the array.
-    Ok((0..libc::CPU_SETSIZE as usize).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) }).collect())
+    let set = sched_getaffinity(Pid::from_raw(tid))?;
+    Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu) == Ok(true)).collect())
 }
 
 /// Confines a thread to these CPUs.
 pub fn set_cpus(tid: i32, cpus: &[usize]) -> io::Result<()> {
-    // SAFETY: cpu_set_t is an array of integers; CPUs beyond its end are left out; the kernel only reads it.
-    unsafe {
-        let mut set: libc::cpu_set_t = mem::zeroed();
-        for cpu in cpus.iter().filter(|cpu| **cpu < libc::CPU_SETSIZE as usize) {
-            libc::CPU_SET(*cpu, &mut set);
-        }
-        check(libc::sched_setaffinity(tid, mem::size_of_val(&set), &raw const set)).map(drop)
+    let mut set = CpuSet::new();
+    for cpu in cpus {
+        let _ = set.set(*cpu); // beyond the end of the set: it is left out
     }
-}
-
-fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    match result {
-        -1 => Err(io::Error::last_os_error()),
-        result => Ok(result),
-    }
+    Ok(sched_setaffinity(Pid::from_raw(tid), &set)?)
 }
 
 #[cfg(test)]

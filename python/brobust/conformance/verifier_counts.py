@@ -1,11 +1,12 @@
 """Count the instructions that the kernel's BPF verifier processes for each of our programs, and compare with a record.
 
 The verifier's limit is a million per program, and one more `if` can take a program with many branches there. The record
-(verifier_counts.json, written by benchmarks/verifier.py) has a count for each kernel, control and callback.
+(verifier_counts.csv, written by benchmarks/verifier.py) has a count for each kernel, control and callback.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import platform
 from collections.abc import Iterable, Mapping
@@ -15,7 +16,7 @@ from brobust.backends.vm import VmBackend
 from brobust.host.programs import ask_host_program
 from brobust.kernels import vm as vm_kernels
 
-FILE = Path(__file__).with_name("verifier_counts.json")
+FILE = Path(__file__).with_name("verifier_counts.csv")
 MAX_INSTRUCTIONS = 1_000_000
 MAX_GROWTH = 1.25
 
@@ -25,8 +26,26 @@ Counts = dict[str, dict[str, int]]
 
 def recorded() -> dict[str, Counts]:
     """Return the recorded counts by kernel version, such as 6.12."""
-    found: dict[str, Counts] = json.loads(FILE.read_text())
+    found: dict[str, Counts] = {}
+    with FILE.open(newline="") as lines:
+        for row in csv.DictReader(lines):
+            kernel, control = row.pop("kernel"), row.pop("control")
+            counts = {callback: int(count) for callback, count in row.items() if count}
+            found.setdefault(kernel, {})[control] = counts
     return found
+
+
+def record(found: Mapping[str, Counts]) -> None:
+    """Write the counts of these kernels, beside those that are recorded of others."""
+    rows = [
+        {"kernel": release, "control": control, **counts}
+        for release, of_kernel in sorted({**recorded(), **found}.items())
+        for control, counts in sorted(of_kernel.items())
+    ]
+    with FILE.open("w", newline="") as lines:
+        written = csv.DictWriter(lines, dict.fromkeys(key for row in rows for key in row), lineterminator="\n")
+        written.writeheader()
+        written.writerows(rows)
 
 
 def of_host(controls: Iterable[str]) -> tuple[str, Counts]:

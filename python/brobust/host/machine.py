@@ -59,7 +59,7 @@ def described() -> dict[str, Any]:
     steal_share (part of all CPUs' time since boot), load (runnable tasks, mean of the last minute), python."""
     return _known(
         {
-            "cpu": _cpu(),
+            "cpu": cpu(),
             "architecture": platform.machine(),
             "cpus": len(os.sched_getaffinity(0)),
             "memory_gb": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9),
@@ -94,7 +94,8 @@ def _known(part: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in part.items() if value is not None}
 
 
-def _cpu() -> str:
+def cpu() -> str:
+    """Return what the first CPU is called."""
     text = _cpuinfo()
     if named := re.search(r"^model name\s*: (.*)$", text, re.MULTILINE):
         return named[1].strip()

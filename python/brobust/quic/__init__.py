@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from brobust.errors import BadInput, MissingSupport
@@ -61,9 +61,11 @@ class Stack:
     qlog: Qlog | None = Qlog()
     """What its qlog means; None: its program writes none."""
     base: str = ""
-    """The stack whose program this is, built with our pacer in place of its own."""
+    """The stack whose program this is, built with a patch of ours."""
     patched: str = ""
-    """The package that PATCH changes for that, and its version."""
+    """The package that PATCH changes, and its version."""
+    rules: tuple[str, ...] = ()
+    """What rule= may say, if PATCH puts our pacer in place of the stack's own; the first is meant without it."""
 
     @property
     def program(self) -> Path:
@@ -75,8 +77,10 @@ class Stack:
         """Our files, from which it is built."""
         files = our_files.below(SOURCES / (self.base or self.name))
         if self.base:
+            files |= {PATCH: SOURCES / self.name / PATCH}
+        if self.rules:
             ours = our_files.below(our_files.directory("crates/pacer/src"))
-            files |= {PATCH: SOURCES / self.name / PATCH} | {f"{PACER}/src/{name}": path for name, path in ours.items()}
+            files |= {f"{PACER}/src/{name}": path for name, path in ours.items()}
         return {name: path for name, path in files.items() if "target/" not in name}
 
     @property
@@ -135,17 +139,47 @@ _STACKS = (
         "with our pacer (docs/pacer.md): by its rule, it keeps what the CPU kept, or what rule= says; with bbr it "
         "paces at bbr's rate, else at 1.25 windows per round-trip time", "crates/pacer/src/rules.rs",
         needs={"cc": "gcc", "patch": "patch"}, base="quinn", patched="quinn-proto 0.11.19",
-        qlog=Qlog(milliseconds=1000),
+        qlog=Qlog(milliseconds=1000), rules=RULES,
     ),
     Stack(
         "s2n-quic-pacer", "s2n-quic", "1.91.0", "cargo", ("bbr",),
         "with our pacer (docs/pacer.md): by its rule, it keeps what the CPU kept, or what rule= says; it paces at its "
         "estimate", "crates/pacer/src/rules.rs",
         needs={"cc": "gcc", "patch": "patch"}, variables={"AWS_LC_SYS_NO_JITTER_ENTROPY": "1"},
-        base="s2n-quic", patched="s2n-quic-core 0.91.0", qlog=None,
+        base="s2n-quic", patched="s2n-quic-core 0.91.0", qlog=None, rules=RULES,
+    ),
+    Stack(
+        "noq", "noq", "1.4.0", "cargo", ("bbr3", "cubic", "reno"),
+        "it keeps what 2 ms of its rate are, at least 10 packets, but no more than 10 ms; with bbr3 it paces at its "
+        "estimate, else at 1.25 windows per round-trip time", "noq-proto 1.4.0 src/connection/pacing.rs",
+        needs={"cc": "gcc"}, qlog=None,
+    ),
+    Stack(
+        "x-net", "golang.org/x/net", "0.62.0", "go", ("reno",),
+        "it keeps 10 packets; it paces at 1.25 windows per round-trip time", "golang.org/x/net 0.62.0 quic/pacer.go",
+        switches=(), qlog=None,
     ),
 )  # fmt: skip
 STACKS: dict[str, Stack] = {stack.name: stack for stack in _STACKS}
+
+
+def _kept(name: str, controls: tuple[str, ...], patched: str) -> Stack:
+    """Return a stack whose own pacer makes up for absences, by a small patch that its maintainers could take."""
+    base, kept = STACKS[name], f"{name}-kept"
+    late = f"with a patch of ours for {name} (docs/quic.md), it makes up for the CPU's absences, of up to 100 ms"
+    return replace(
+        base, name=kept, controls=controls, late=late, where=f"examples/quic/{kept}/{PATCH}",
+        needs={**base.needs, "patch": "patch"}, base=name, patched=patched,
+    )  # fmt: skip
+
+
+STACKS |= {
+    stack.name: stack
+    for stack in (
+        _kept("quiche", ("bbr",), "quiche 0.30.0"),
+        _kept("noq", ("bbr3",), "noq-proto 1.4.0"),
+    )
+}
 NAMES = tuple(f"{PREFIX}{name}" for name in STACKS)
 
 
@@ -185,11 +219,11 @@ def traffic(given: object) -> str:
 
 def _rule(stack: Stack, words: list[str]) -> tuple[list[str], list[str]]:
     """Return the word that says the rule of our pacer, none for other stacks, and the other words."""
-    if not stack.base:
+    if not stack.rules:
         return [], words
-    rules = [word for word in words if word.startswith("rule=")] or [f"rule={RULES[0]}"]
-    if len(rules) > 1 or rules[0].removeprefix("rule=") not in RULES:
-        raise ValueError(f"{' '.join(words)!r}: after {stack.name} there may be one rule=, of {', '.join(RULES)}")
+    rules = [word for word in words if word.startswith("rule=")] or [f"rule={stack.rules[0]}"]
+    if len(rules) > 1 or rules[0].removeprefix("rule=") not in stack.rules:
+        raise ValueError(f"{' '.join(words)!r}: after {stack.name} there may be one rule=, of {', '.join(stack.rules)}")
     return rules, [word for word in words if word not in rules]
 
 

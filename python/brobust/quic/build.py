@@ -95,8 +95,8 @@ def _command(stack: Stack, made: Path) -> tuple[list[str], Mapping[str, str], Pa
 
 
 def _patch(stack: Stack, tree: Path, patched: Path, log: Path) -> str:
-    """Copy the package that the stack's patch changes, as the lock file's hash has it, beside our pacer, apply the
-    patch, and return the setting by which cargo takes the copy."""
+    """Copy the package that the stack's patch changes, as the lock file's hash has it, beside our pacer if the
+    patch uses that, apply the patch, and return the setting by which cargo takes the copy."""
     package, version = stack.patched.split()
     command = [
         "cargo",
@@ -110,8 +110,10 @@ def _patch(stack: Stack, tree: Path, patched: Path, log: Path) -> str:
     found = json.loads(_run(stack, command, tree, {}, log))["packages"]
     manifest = next(one["manifest_path"] for one in found if (one["name"], one["version"]) == (package, version))
     shutil.copytree(Path(manifest).parent, patched / package)
-    (tree / PACER).rename(patched / PACER)
-    (patched / PACER / "Cargo.toml").write_text(f'[package]\nname = "{PACER}"\nversion = "0.0.0"\nedition = "2021"\n')
+    if stack.rules:
+        (tree / PACER).rename(patched / PACER)
+        about = f'[package]\nname = "{PACER}"\nversion = "0.0.0"\nedition = "2021"\n'
+        (patched / PACER / "Cargo.toml").write_text(about)
     _run(stack, ["patch", "-p1", "--batch", "--fuzz=0", "-i", str(tree / PATCH)], patched / package, {}, log)
     return f'patch.crates-io.{package}.path="{patched / package}"'
 

@@ -42,7 +42,7 @@ def write(run: OfRun, file: Path) -> dict[str, int]:
             {_COMMENT: f"run {name}", _APPLICATION: "brobust"},
         )
         _block(out, _INTERFACE, struct.pack("<HHI", 1, 0, 0), {_RESOLUTION: b"\x09"})
-        for at_ns, length, frame in _frames(captured, name):
+        for at_ns, length, frame in frames(captured, name):
             comment = None
             if expected is not None and expected[:2] == (at_ns, length):
                 comment, expected = expected[2], next(known, None)
@@ -54,7 +54,7 @@ def write(run: OfRun, file: Path) -> dict[str, int]:
     return {"packets": packets, "comments": written}
 
 
-def _frames(captured: bytes, run: str) -> Iterator[tuple[int, int, bytes]]:
+def frames(captured: bytes, run: str) -> Iterator[tuple[int, int, bytes]]:
     """Yield of each frame when it was sent, ns after the run's start, its length, and what was kept of it."""
     at = 24
     if len(captured) < at or struct.unpack_from("<I", captured)[0] != NANOSECONDS:

@@ -9,13 +9,13 @@ import sys
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from brobust import _core, backends
 from brobust.backends.base import Backend, measured
 from brobust.dataset import Dataset, Measured
 from brobust.errors import BadInput, WriteFailed, one_line
+from brobust.host import machine
 from brobust.scenario import Grid, Run, Scenario
 from brobust.series.side_by_side import Ended, side_by_side
 
@@ -128,18 +128,12 @@ def _append(dataset: Dataset, ended: Ended) -> None:
 
 def host() -> dict[str, Any]:
     """Return what a reader of the data must know about this machine."""
-    model = "unknown"
-    with Path("/proc/cpuinfo").open() as lines:
-        for line in lines:
-            if line.startswith("model name"):
-                model = line.split(":", 1)[1].strip()
-                break
     return {
         "begun_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": sys.argv[1:],
         "host_kernel": platform.release(),
         "host_hz": _core.hz(),
-        "cpu": model,
+        "cpu": machine.cpu(),
     }
 
 

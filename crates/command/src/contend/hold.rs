@@ -1,10 +1,12 @@
 //! Holds threads under contention, or only records what they do, with a report every second.
 
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use brobust_contention::{clock, Recorder, Recording};
 use brobust_host::guardian::THIS_PROGRAM;
+use brobust_host::sched_attr::SchedAttr;
 use brobust_host::threads::{set_cpus, SavedThread};
 use brobust_host::{refuse_held, refuse_without_spare, Kind, Refusal, Result, Runtime, Session};
 
@@ -264,29 +266,23 @@ impl Recorded {
 /// While it lives, this thread, and those it starts, run at once: guests that are always busy may have all CPUs, and the
 /// contention has to end in time.
 struct AheadOfGuests {
-    policy: i32,
-    before: libc::sched_param,
+    before: io::Result<SchedAttr>,
 }
 
 impl AheadOfGuests {
     fn get() -> Self {
-        let mut before = libc::sched_param { sched_priority: 0 };
-        let first = libc::sched_param { sched_priority: 1 };
-        // SAFETY: the kernel writes one parameter and reads one; 0 is this thread.
-        let policy = unsafe {
-            let policy = libc::sched_getscheduler(0);
-            libc::sched_getparam(0, &raw mut before);
-            libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const first);
-            policy
-        };
-        Self { policy, before }
+        let before = SchedAttr::of(0);
+        let _ = SchedAttr::fifo(1).set(0);
+        Self { before }
     }
 }
 
 impl Drop for AheadOfGuests {
     fn drop(&mut self) {
-        // SAFETY: the kernel reads one parameter.
-        unsafe { libc::sched_setscheduler(0, self.policy, &raw const self.before) };
+        if let Ok(before) = self.before {
+            // Of an ordinary thread the kernel tells its own timeslice as the runtime; set, it would be a choice of ours.
+            let _ = SchedAttr { runtime_ns: 0, ..before }.set(0);
+        }
     }
 }
 

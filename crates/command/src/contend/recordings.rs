@@ -2,6 +2,8 @@
 //! user's own. python/brobust/contention/recordings.py reads the same ones, and datasets of `brobust run`.
 
 use std::fs::File;
+use std::io;
+use std::num::ParseFloatError;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::Arc;
@@ -124,14 +126,14 @@ pub fn offtimes(recording: &str) -> Result<Vec<(u64, u64)>> {
     if path.is_dir() {
         return refuse("is a directory; `brobust run --replay` takes datasets");
     }
-    let mut times = Vec::new();
-    for Row { start_s, duration_ms, .. } in of_file(path, part)? {
-        match (start_s, duration_ms) {
-            (Cell::Number(start), Cell::Number(duration)) => times.push((start, duration)),
-            (Cell::None, _) | (_, Cell::None) => {}
-            _ => return refuse("is damaged, or holds something else than numbers in start_s and duration_ms"),
-        }
-    }
+    let Ok(times) = of_file(path, part)?
+        .into_iter()
+        .filter_map(|row| row.times.transpose())
+        .collect::<std::result::Result<Vec<_>, _>>()
+    else {
+        return refuse("is damaged, or holds something else than numbers in start_s and duration_ms");
+    };
+    let mut times: Vec<(f64, f64)> = times;
     // This refuses what is not a number, too: it is in no interval.
     if !times.iter().all(|(start, duration)| start.abs() <= MAX_TIME_S && duration.abs() <= MAX_TIME_S) {
         return refuse("holds a time that is no number, or of more than 1e+08 s");
@@ -172,108 +174,61 @@ fn of_file(file: &Path, thread: &str) -> Result<Vec<Row>> {
         )));
     }
     if has("thread") {
-        let mut threads = Vec::new();
-        for thread in rows.iter().filter_map(|row| row.thread.text()) {
+        let mut threads: Vec<&str> = Vec::new();
+        for thread in rows.iter().filter_map(|row| row.thread.as_deref()) {
             if threads.last() != Some(&thread) && !threads.contains(&thread) {
                 threads.push(thread);
             }
         }
         let thread = match &threads[..] {
-            [only] if thread.is_empty() => only.clone(),
-            _ => thread.to_owned(),
+            [only] if thread.is_empty() => *only,
+            _ => thread,
         };
         if !threads.contains(&thread) {
-            let named = match thread.as_str() {
+            let named = match thread {
                 "" => format!("{} threads", threads.len()),
                 thread => format!("no thread {thread}"),
             };
-            let known = some_of(&threads, 5);
+            let known = threads[..threads.len().min(5)].join(", ");
             return Err(Refusal::bad_input(format!(
                 "replay: {name} holds {named}; give {name}#THREAD with one of: {known}"
             )));
         }
-        rows.retain(|row| row.thread.text().is_some_and(|text| text == thread));
+        let thread = thread.to_owned();
+        rows.retain(|row| row.thread.as_ref() == Some(&thread));
     }
     if has("kind") {
-        rows.retain(Row::is_off);
+        rows.retain(|row| row.is_off);
     }
     Ok(rows)
 }
 
-fn some_of(names: &[String], count: usize) -> String {
-    names.iter().take(count).map(String::as_str).collect::<Vec<_>>().join(", ")
-}
-
-/// The columns of a table that a replay needs. Those that it lacks are None in each row.
+/// A table, and of each row what a replay needs.
 struct Table {
     columns: Vec<String>,
     rows: Vec<Row>,
 }
 
-#[derive(Default)]
-struct Row {
-    start_s: Cell,
-    duration_ms: Cell,
-    kind: Cell,
-    thread: Cell,
-}
+const NEEDED: [&str; 4] = ["start_s", "duration_ms", "kind", "thread"];
 
-#[derive(Default)]
-enum Cell {
-    #[default]
-    None,
-    Number(f64),
-    Text(String),
+struct Row {
+    thread: Option<String>,
+    is_off: bool,
+    /// Start, s, and length, ms. None: one of them is not there. An error: one of them is no number.
+    times: std::result::Result<Option<(f64, f64)>, ParseFloatError>,
 }
 
 impl Row {
-    fn cell(&mut self, column: &str) -> Option<&mut Cell> {
-        match column {
-            "start_s" => Some(&mut self.start_s),
-            "duration_ms" => Some(&mut self.duration_ms),
-            "kind" => Some(&mut self.kind),
-            "thread" => Some(&mut self.thread),
-            _ => None,
-        }
-    }
-
-    fn is_off(&self) -> bool {
-        matches!(&self.kind, Cell::Text(kind) if kind == "off")
-    }
-}
-
-impl Cell {
-    fn text(&self) -> Option<String> {
-        match self {
-            Self::None => None,
-            Self::Number(number) => Some(number.to_string()),
-            Self::Text(text) => Some(text.clone()),
-        }
-    }
-
-    fn of_text(text: &str) -> Self {
-        match text.trim().parse() {
-            Ok(number) => Self::Number(number),
-            Err(_) if text.is_empty() => Self::None,
-            Err(_) => Self::Text(text.into()),
-        }
-    }
-
-    fn of_field(field: &Field) -> Self {
-        match field {
-            Field::Null => Self::None,
-            Field::Double(number) => Self::Number(*number),
-            Field::Float(number) => Self::Number(f64::from(*number)),
-            Field::Byte(number) => Self::Number(f64::from(*number)),
-            Field::Short(number) => Self::Number(f64::from(*number)),
-            Field::Int(number) => Self::Number(f64::from(*number)),
-            Field::Long(number) => Self::Number(*number as f64),
-            Field::UByte(number) => Self::Number(f64::from(*number)),
-            Field::UShort(number) => Self::Number(f64::from(*number)),
-            Field::UInt(number) => Self::Number(f64::from(*number)),
-            Field::ULong(number) => Self::Number(*number as f64),
-            Field::Str(text) => Self::Text(text.clone()),
-            other => Self::Text(other.to_string()),
+    /// Makes a row of the text of these columns; None where there is none.
+    fn of(mut cell: impl FnMut(&str) -> Option<String>) -> Self {
+        let times = [cell("start_s"), cell("duration_ms")].map(|text| text.map(|text| text.trim().parse()).transpose());
+        Self {
+            thread: cell("thread"),
+            is_off: cell("kind").is_some_and(|kind| kind == "off"),
+            times: times
+                .into_iter()
+                .collect::<std::result::Result<Option<Vec<f64>>, _>>()
+                .map(|both| Some((both.as_ref()?[0], both?[1]))),
         }
     }
 }
@@ -295,8 +250,7 @@ fn read(file: &Path) -> Result<Table> {
         });
     }
     let content = files::read(file, MAX_BYTES).map_err(|why| refuse(&why))?;
-    let table = std::str::from_utf8(&content).ok().and_then(read_csv);
-    table.ok_or_else(|| refuse("cannot be read (neither csv nor .parquet)"))
+    read_csv(&content).map_err(|_| refuse("cannot be read (neither csv nor .parquet)"))
 }
 
 fn read_parquet(file: File) -> std::result::Result<Table, ParquetError> {
@@ -308,17 +262,17 @@ fn read_parquet(file: File) -> std::result::Result<Table, ParquetError> {
     }
     let schema = about.schema();
     let columns: Vec<String> = schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
-    let needed = schema.get_fields().iter().filter(|field| Row::default().cell(field.name()).is_some());
+    let needed = schema.get_fields().iter().filter(|field| NEEDED.contains(&field.name()));
     let projection = Type::group_type_builder(schema.name()).with_fields(needed.cloned().collect()).build()?;
     let mut rows = Vec::new();
     for found in reader.get_row_iter(Some(projection))? {
-        let mut row = Row::default();
-        for (name, field) in found?.get_column_iter() {
-            if let Some(cell) = row.cell(name) {
-                *cell = Cell::of_field(field);
-            }
-        }
-        rows.push(row);
+        let found = found?;
+        let text = |field: &Field| match field {
+            Field::Null => None,
+            Field::Str(text) => Some(text.clone()),
+            other => Some(other.to_string()),
+        };
+        rows.push(Row::of(|name| text(found.get_column_iter().find(|(column, _)| *column == name)?.1)));
         if rows.len() > MAX_ROWS {
             return Err(too_many()); // what the file says of itself need not be true
         }
@@ -326,46 +280,20 @@ fn read_parquet(file: File) -> std::result::Result<Table, ParquetError> {
     Ok(Table { columns, rows })
 }
 
-/// Returns None if the lines do not have as many fields as the first, which names the columns.
-fn read_csv(text: &str) -> Option<Table> {
-    let mut lines = csv_lines(text).into_iter();
-    let columns = lines.next()?;
+/// Refuses a line that has more fields than the first, which names the columns.
+fn read_csv(content: &[u8]) -> csv::Result<Table> {
+    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(content);
+    let columns: Vec<String> = reader.headers()?.iter().map(str::to_owned).collect();
     let mut rows = Vec::new();
-    for line in lines.filter(|line| line.len() > 1 || !line[0].is_empty()) {
+    for line in reader.records() {
+        let line = line?;
         if line.len() > columns.len() {
-            return None;
+            return Err(io::Error::from(io::ErrorKind::InvalidData).into());
         }
-        let mut row = Row::default();
-        for (name, text) in columns.iter().zip(&line) {
-            if let Some(cell) = row.cell(name) {
-                *cell = Cell::of_text(text);
-            }
-        }
-        rows.push(row);
+        let place = |name: &str| columns.iter().position(|column| column == name);
+        rows.push(Row::of(|name| line.get(place(name)?).filter(|text| !text.is_empty()).map(str::to_owned)));
     }
-    Some(Table { columns, rows })
-}
-
-/// Returns the fields of each line (RFC 4180).
-fn csv_lines(text: &str) -> Vec<Vec<String>> {
-    let mut lines = vec![vec![String::new()]];
-    let mut is_quoted = false;
-    let mut letters = text.trim_start_matches('\u{feff}').chars().peekable();
-    while let Some(letter) = letters.next() {
-        let field = lines.last_mut().and_then(|line| line.last_mut());
-        match letter {
-            '"' if is_quoted && letters.peek() == Some(&'"') => {
-                letters.next();
-                field.into_iter().for_each(|field| field.push('"'));
-            }
-            '"' => is_quoted = !is_quoted,
-            ',' if !is_quoted => lines.last_mut().into_iter().for_each(|line| line.push(String::new())),
-            '\r' if !is_quoted => {}
-            '\n' if !is_quoted => lines.push(vec![String::new()]),
-            letter => field.into_iter().for_each(|field| field.push(letter)),
-        }
-    }
-    lines
+    Ok(Table { columns, rows })
 }
 
 #[cfg(test)]

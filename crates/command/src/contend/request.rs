@@ -3,6 +3,7 @@
 use brobust_contention::{drivers, Promise};
 use brobust_host::{cgroups, general, units, Refusal, Result};
 use brobust_timeline::{Schedule, Slices};
+use clap::ValueEnum;
 
 use super::recordings;
 
@@ -20,7 +21,7 @@ const MAX_COMPETITORS: u32 = 64;
 const SHARE_PRECISION: f64 = 0.005;
 
 /// A way of taking the CPU away from threads. python/brobust/drivers has the same ones for runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Driver {
     Burner,
     Competitor,
@@ -29,44 +30,34 @@ pub enum Driver {
     Replay,
 }
 
-const NAMES: [(&str, Driver); 5] = [
-    ("burner", Driver::Burner),
-    ("competitor", Driver::Competitor),
-    ("deadline", Driver::Deadline),
-    ("quota", Driver::Quota),
-    ("replay", Driver::Replay),
-];
-
 /// When several threads are off their CPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Phase {
     Random,
     In,
     Out,
 }
 
-const PHASES: [(&str, Phase); 3] = [("random", Phase::Random), ("in", Phase::In), ("out", Phase::Out)];
-
 /// How to take the CPU away.
 #[derive(clap::Args)]
 pub struct Options {
     /// Share of a CPU that each thread gets, 0.25 or 25%
-    #[arg(long, value_name = "SHARE")]
-    share: Option<String>,
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    share: Option<f64>,
     /// How long each thread runs at a time
-    #[arg(long, value_name = "TIME", default_value = "10ms")]
-    timeslice: String,
+    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = timeslice)]
+    timeslice: u64,
     /// burner (a real-time thread on its CPU, exact at any tick rate), competitor (busy processes on its CPU, for a share
     /// of 1/2, 1/3, ...), deadline (SCHED_DEADLINE), quota (a cgroup's bandwidth limit; the kernel chooses the
     /// timeslices), replay (the burner at recorded off-times) [default: deadline]
-    #[arg(long, value_name = "NAME")]
-    driver: Option<String>,
+    #[arg(long, value_name = "NAME", hide_possible_values = true)]
+    driver: Option<Driver>,
     /// Replay these recorded off-times: FILE or FILE#THREAD
     #[arg(long, value_name = "RECORDING")]
     pub replay: Option<String>,
     /// With the burner: whether several threads lose their CPUs at once (in), in turn (out) or at random
-    #[arg(long, value_name = "PHASE", default_value = "random")]
-    phase: String,
+    #[arg(long, value_name = "PHASE", default_value = "random", hide_possible_values = true)]
+    phase: Phase,
     /// With the burner: each timeslice begins at a random point in this part of its off-time, 0 to 0.5
     #[arg(long, value_name = "PART", default_value = "0", value_parser = jitter)]
     start_jitter: f64,
@@ -80,6 +71,17 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value = "0", allow_negative_numbers = true)]
     #[arg(value_parser = clap::value_parser!(i32).range(-20..=19))]
     nice: i32,
+}
+
+fn timeslice(text: &str) -> std::result::Result<u64, String> {
+    let allowed = |ns: &u64| (MIN_TIMESLICE_NS..=MAX_TIMESLICE_NS).contains(ns);
+    Some(units::nanoseconds(text)?).filter(allowed).ok_or_else(|| "allowed: 100us to 4s".to_owned())
+}
+
+fn share(text: &str) -> std::result::Result<f64, String> {
+    let allowed = |share: &f64| *share > 0.0 && *share < 1.0;
+    let share = Some(units::share(text)?).filter(allowed);
+    share.ok_or_else(|| format!("{text} is not between 0 and 1; give for example 0.25 or 25%"))
 }
 
 fn jitter(text: &str) -> std::result::Result<f64, String> {
@@ -107,20 +109,19 @@ pub struct Request {
 impl Options {
     /// Returns the request; refuses what excludes each other, whatever the host is.
     pub fn request(&self) -> Result<Request> {
-        let default = if self.replay.is_some() { "replay" } else { "deadline" };
-        let driver = one_of("driver", self.driver.as_deref().unwrap_or(default), &NAMES)?;
-        let phase = one_of("phase", &self.phase, &PHASES)?;
-        let timeslice_ns = self.timeslice_ns()?;
-        let share = self.share.as_deref().map_or(Ok(1.0), share_of)?;
+        let default = if self.replay.is_some() { Driver::Replay } else { Driver::Deadline };
+        let driver = self.driver.unwrap_or(default);
+        let timeslice_ns = self.timeslice;
+        let share = self.share.unwrap_or(1.0);
         if timeslice_ns as f64 / MAX_PERIOD_NS as f64 > share {
             return Err(bad(format!(
-                "--share: {} in timeslices of {} makes a period, timeslice / share, of more than 3600s; give a larger share",
+                "--share: {} in timeslices of {} ms makes a period, timeslice / share, of more than 3600s; give a larger share",
                 general(share, 6),
-                self.timeslice
+                general(timeslice_ns as f64 / 1e6, 6)
             )));
         }
         self.refuse_contradictions(driver)?;
-        self.refuse_what_it_does_not_take(driver, phase)?;
+        self.refuse_what_it_does_not_take(driver)?;
         let mut competitors = 0;
         if driver == Driver::Competitor {
             competitors = self.competitors(share)?;
@@ -133,7 +134,7 @@ impl Options {
                 "--share is missing: give how much of a CPU each thread is to have, for example 25%{beside}"
             )));
         }
-        let Self { start_jitter, length_jitter, nice, .. } = *self;
+        let Self { phase, start_jitter, length_jitter, nice, .. } = *self;
         Ok(Request {
             driver,
             share,
@@ -146,16 +147,6 @@ impl Options {
             recording,
             offtimes,
         })
-    }
-
-    fn timeslice_ns(&self) -> Result<u64> {
-        let ns = units::of_option("timeslice", &self.timeslice)?;
-        let limit = match ns {
-            ..MIN_TIMESLICE_NS => "less than 100us",
-            MIN_TIMESLICE_NS..=MAX_TIMESLICE_NS => return Ok(ns),
-            _ => "more than 4s",
-        };
-        Err(bad(format!("--timeslice: {} is {limit}; allowed: 100us to 4s", self.timeslice)))
     }
 
     fn refuse_contradictions(&self, driver: Driver) -> Result<()> {
@@ -174,10 +165,10 @@ impl Options {
         }
     }
 
-    fn refuse_what_it_does_not_take(&self, driver: Driver, phase: Phase) -> Result<()> {
+    fn refuse_what_it_does_not_take(&self, driver: Driver) -> Result<()> {
         let jitter = |part: f64| (part != 0.0).then(|| general(part, 6));
         let of_burner = [
-            ("phase", (phase != Phase::Random).then(|| self.phase.clone()), "random"),
+            ("phase", (self.phase != Phase::Random).then(|| name_of(self.phase)), "random"),
             ("start-jitter", jitter(self.start_jitter), "0"),
             ("length-jitter", jitter(self.length_jitter), "0"),
         ];
@@ -202,7 +193,7 @@ impl Options {
 
     /// Returns how many busy processes are to be beside each thread; 0 if nothing says it.
     fn competitors(&self, share: f64) -> Result<u32> {
-        match (self.competitors, &self.share) {
+        match (self.competitors, self.share) {
             (Some(_), Some(_)) => Err(bad(
                 "--competitors: --competitors N decides the share, so --share does not go with it; give one of them".into(),
             )),
@@ -224,18 +215,9 @@ fn bad(text: String) -> Refusal {
     Refusal::bad_input(text)
 }
 
-fn one_of<T: Copy>(option: &str, given: &str, all: &[(&str, T)]) -> Result<T> {
-    let found = all.iter().find(|(name, _)| *name == given).map(|(_, value)| *value);
-    let names = || all.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-    found.ok_or_else(|| bad(format!("--{option}: '{given}' is not one of {}", names())))
-}
-
-fn share_of(text: &str) -> Result<f64> {
-    let share = units::share(text).map_err(|why| bad(format!("--share: {why}")))?;
-    match share > 0.0 && share < 1.0 {
-        true => Ok(share),
-        false => Err(bad(format!("--share: {text} is not between 0 and 1; give for example 0.25 or 25%"))),
-    }
+/// Returns how a value of an option is written.
+fn name_of(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
 }
 
 /// Returns how many busy processes beside a thread leave it this share; None if no number does.
@@ -247,8 +229,8 @@ fn competitors_for(share: f64) -> Option<u32> {
 }
 
 impl Driver {
-    pub fn name(self) -> &'static str {
-        NAMES.iter().find(|(_, driver)| *driver == self).map_or("", |(name, _)| name)
+    pub fn name(self) -> String {
+        name_of(self)
     }
 
     /// Whether each thread has to be pinned to a CPU of its own, which the driver then keeps busy.
@@ -360,7 +342,7 @@ mod tests {
             ("--driver competitor", &["--share is missing", "--competitors N"]),
             ("--share 0.25 --driver magic", &["--driver", "'magic'", "burner"]),
             ("--share 1.5", &["--share", "1.5"]),
-            ("--share 0", &["--share: 0 is not between 0 and 1"]),
+            ("--share 0", &["--share", "0 is not between 0 and 1"]),
             ("--share 25% --timeslice fast", &["--timeslice", "'fast'"]),
             ("--share 25% --timeslice 5s", &["--timeslice", "5s", "100us to 4s"]),
             ("--share 0.0001% --timeslice 4s", &["--share", "a larger share"]),
