@@ -188,9 +188,10 @@ def make(name: str, data: dict[str, Any], jobs: int) -> None:
 
 
 def _taken(source: Path, target: Path) -> dict[str, str]:
-    """Copy a file; of a sheet only the columns that say something. Return the others, with their one value."""
+    """Copy a file; of a sheet of docs/data only the columns that say something. Return the others, with their one
+    value."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    if source.suffix != ".csv":
+    if source.suffix != ".csv" or not target.is_relative_to(DATA):
         target.write_bytes(source.read_bytes())
         return {}
     with source.open(newline="") as file:

@@ -173,7 +173,9 @@ class TestRuns:
         kept, plain = run(packets=True, **more), run(**more)
         assert plain.calls.is_empty() and kept.runs["packet_hash"][0] == plain.runs["packet_hash"][0]
         calls = kept.calls
-        sends = calls.filter(pl.col("node") == "sender 1", pl.col("call").is_in(["sendto", "sendmsg"])).sort("start_s")
+        sends = calls.filter(
+            pl.col("node") == "sender 1", pl.col("call").is_in(["sendto", "sendmsg"]), pl.col("start_s") < 1
+        ).sort("start_s")
         data = kept.packets.filter(pl.col("direction") == "data")
         assert set(calls["node"]) == {"sender 1", "receiver"} and sends["result"].to_list() == [1200] * data.height
         # A datagram leaves while its call lasts, which costs 1 us and what the CPU was away.

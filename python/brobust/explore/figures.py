@@ -1,7 +1,7 @@
 """The papers' figures that a run of the page belongs to, with the cells that our reproduction measured for them.
 
-PAPER.csv has the cells: the sheet cells.csv of `brobust reproduce`, as scripts/evidence.py takes it (its command is in
-docs/data/evidence.toml). A column that has one value in all of them is not in it.
+PAPER.csv has the cells: the sheet cells.csv of `brobust reproduce`, which scripts/evidence.py makes (its command is in
+docs/data/evidence.toml). Without that file the page has no figures.
 """
 
 from __future__ import annotations
@@ -62,9 +62,11 @@ def _panels(*at: float | None) -> list[dict[str, Any]]:
 
 @cache
 def _cells(study: str) -> pl.DataFrame:
-    sheet = (resources.files("brobust.explore") / f"{study}.csv").read_bytes()
-    cells = pl.read_csv(sheet, schema_overrides={"figure": pl.String}).rename(DRAWN)
-    return cells.select("figure", X, *PANEL, *LINE, *DRAWN.values())
+    sheet = resources.files("brobust.explore") / f"{study}.csv"
+    columns = ("figure", X, *PANEL, *LINE, *DRAWN)
+    text = sheet.read_text() if sheet.is_file() else ",".join(columns)
+    types = {name: pl.String if name in ("figure", "cc") else pl.Float64 for name in columns}
+    return pl.read_csv(text.encode(), schema_overrides=types).select(columns).rename(DRAWN)
 
 
 @cache
