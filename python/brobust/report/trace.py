@@ -239,17 +239,20 @@ class _Trace:
             self._slices(self._track("catching up", parent), acts)
 
     def _calls(self) -> int:
-        """Draw the calls of programs: a track for each thread, below its process and its node."""
-        calls = self._run.calls.sort("node", "process", "thread", "start_s", maintain_order=True)
+        """Draw the calls of programs that return in the run: a track for each thread, below its process and its node.
+        A timeline begins with the run, since Perfetto's times have no sign."""
+        end = pl.col("start_s") + pl.col("duration_ms") / 1e3
+        calls = self._run.calls.filter(end >= 0).with_columns(end=end, start_s=pl.col("start_s").clip(0))
+        calls = calls.sort("node", "process", "thread", "start_s", maintain_order=True)
         for (node,), of_node in calls.group_by("node", maintain_order=True):
             at = self._track(f"programs of {node}", self._root)
             for (process,), of_process in of_node.group_by("process", maintain_order=True):
                 parent = self._track(f"process {process}: {of_process['name'][-1]}", at)
                 for (thread,), part in of_process.group_by("thread", maintain_order=True):
-                    rows = _rows(part, "call", "result", "start_s", "duration_ms")
+                    rows = _rows(part, "call", "result", "start_s", "end")
                     self._slices(
                         self._track(f"thread {thread}: {part['name'][-1]}", parent),
-                        ((_call(call, result), start, start + ms / 1e3) for call, result, start, ms in rows),
+                        ((_call(call, result), *when) for call, result, *when in rows),
                     )
         return calls.height
 
