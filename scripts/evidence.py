@@ -183,6 +183,7 @@ def make(name: str, data: dict[str, Any], jobs: int) -> None:
         "sources": sources(data["rests_on"], specifications()["sources"]),
         "everywhere": constant, "files": files, "samples": evidence_samples.taken(out),
     }  # fmt: skip
+    (DATA / name).mkdir(exist_ok=True)  # all that it takes may belong elsewhere
     (DATA / name / "provenance.json").write_text(json.dumps(record, indent=1) + "\n")
     print(f"evidence: {name}: made, {record['minutes']} minutes of two cores")
 
