@@ -6,7 +6,7 @@
 NAME is the end of a picture's name, such as explore; without it, all are made, in a few minutes. Pages, text and the
 notebook are shown by Chromium, as tests drive it (tests/browser.py). Perfetto's UI is in no package registry: the
 timeline is drawn here, of nothing but the file that `brobust trace` wrote, read with Perfetto's own classes. The
-notebook is without its sliders, which need a server of notebooks. `recording` needs bbr in this host's
+notebook's picture ends before its sliders, which need a server of notebooks. `recording` needs bbr in this host's
 kernel."""
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def command(line: str, here: Path) -> str:
 
 
 def save(name: str, png: bytes) -> None:
-    """Write a picture with 128 colours: screens have few, and a repository keeps each version."""
+    """Write a picture with 256 colours: screens have few, and a repository keeps each version."""
     from PIL import Image
 
     file = ROOT / f"docs/see-{name}.png"
-    Image.open(io.BytesIO(png)).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(file, optimize=True)
+    Image.open(io.BytesIO(png)).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(file, optimize=True)
     print(f"{file.relative_to(ROOT)}: {file.stat().st_size / 1000:.0f} kB")
 
 
@@ -72,7 +72,7 @@ def explain(here: Path) -> None:
 
 
 def explore(here: Path) -> None:
-    asked = "share=50&timeslice=10&bandwidth=100&rtt=10&buffer=1&duration=5&cc=cubic,bbr,brb_bbr3"
+    asked = "share=50&timeslice=10&bandwidth=100&rtt=10&buffer=1&duration=20&cc=cubic,bbr,brb_bbr3"
     with served(here) as address, Browser(here) as browser:
         for width, dark in ((1280, False), (1280, True), (390, False), (390, True)):
             browser.open(f"{address}&{width}{dark}#{asked}", width, dark=dark)
@@ -98,10 +98,11 @@ def notebook(here: Path) -> None:
     from nbclient import NotebookClient
 
     shown = nbformat.read(ROOT / "examples/why.ipynb", as_version=4)
+    shown.cells = shown.cells[:7]
     NotebookClient(shown, kernel_name="python3", resources={"metadata": {"path": str(here)}}).execute()
     parts = []
-    for cell in shown.cells[:10]:
-        text = html.escape(cell.source.lstrip("# "))
+    for cell in shown.cells:
+        text = html.escape(cell.source.lstrip("# ")).replace("\n\n", "\n\n" if cell.cell_type == "code" else "<p>")
         parts.append(f"<pre>{text}</pre>" if cell.cell_type == "code" else f"<p>{text}</p>")
         for output in cell.get("outputs", []):
             data = output.get("data", {})

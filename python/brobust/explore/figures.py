@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from brobust import files
+from brobust import files, units
 from brobust.scenario import Scenario
 from brobust.study import STUDIES
 
@@ -71,7 +71,9 @@ def _cells(study: str) -> pl.DataFrame:
 
 @cache
 def _named(study: str, figure: str) -> dict[str, Any]:
-    """Return a figure's name, what it shows, and what the paper claims of it."""
+    """Return a figure's name, what it shows, how long its runs last, and what the paper claims of it."""
     described = files.read_toml(STUDIES / study / f"figure-{figure:0>2}.toml")
     says = [f"{claim['id']}: {claim['text']}" for claim in described["claims"]]
-    return {"name": f"{PAPERS[study]}, figure {figure}", "title": described["title"], "says": says}
+    duration_s = units.nanoseconds(described["grid"]["duration"]) / 1e9
+    name = f"{PAPERS[study]}, figure {figure}"
+    return {"name": name, "title": described["title"], "duration_s": duration_s, "says": says}
