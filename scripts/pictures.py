@@ -98,7 +98,7 @@ def notebook(here: Path) -> None:
     from nbclient import NotebookClient
 
     shown = nbformat.read(ROOT / "examples/why.ipynb", as_version=4)
-    shown.cells = shown.cells[:7]
+    shown.cells = shown.cells[:8]
     NotebookClient(shown, kernel_name="python3", resources={"metadata": {"path": str(here)}}).execute()
     parts = []
     for cell in shown.cells:
