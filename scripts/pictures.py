@@ -138,7 +138,17 @@ def recording(here: Path) -> None:
         for does in (write, read):
             threading.Thread(target=does, daemon=True).start()
         port = listener.getsockname()[1]
-        watch = [BROBUST, "watch", "--json", "--record", "minute.jsonl", "--count", "40", "--filter", f"dport {port}"]
+        watch: list[str | Path] = [
+            BROBUST,
+            "watch",
+            "--json",
+            "--record",
+            "minute.jsonl",
+            "--count",
+            "40",
+            "--filter",
+            f"dport {port}",
+        ]
         subprocess.run(watch, cwd=here, check=True, stdout=subprocess.DEVNULL)
         client.shutdown(socket.SHUT_RDWR)
     with served(here, "minute.jsonl") as address, Browser(here) as browser:
