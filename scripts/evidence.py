@@ -174,7 +174,7 @@ def make(name: str, data: dict[str, Any], jobs: int) -> None:
     files: dict[str, str] = {}
     constant: dict[str, str] = {}
     for source, target in wanted.items():
-        constant |= _taken(out / source, ROOT / target)
+        constant |= _taken(out / source, ROOT / target, trims=source in data["take"])
         files[target] = _hash_of(ROOT / target)
     record = {
         "how": "measured", "command": data["command"], "commit": _commit(data["rests_on"]),
@@ -183,14 +183,16 @@ def make(name: str, data: dict[str, Any], jobs: int) -> None:
         "sources": sources(data["rests_on"], specifications()["sources"]),
         "everywhere": constant, "files": files, "samples": evidence_samples.taken(out),
     }  # fmt: skip
+    (DATA / name).mkdir(exist_ok=True)  # all that it takes may belong elsewhere
     (DATA / name / "provenance.json").write_text(json.dumps(record, indent=1) + "\n")
     print(f"evidence: {name}: made, {record['minutes']} minutes of two cores")
 
 
-def _taken(source: Path, target: Path) -> dict[str, str]:
-    """Copy a file; of a sheet only the columns that say something. Return the others, with their one value."""
+def _taken(source: Path, target: Path, trims: bool = True) -> dict[str, str]:
+    """Copy a file; of a sheet that is trimmed only the columns that say something. Return the others, with their one
+    value."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    if source.suffix != ".csv":
+    if source.suffix != ".csv" or not trims:
         target.write_bytes(source.read_bytes())
         return {}
     with source.open(newline="") as file:

@@ -70,7 +70,10 @@ class Browser:
             self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
 
     def picture(self) -> bytes:
-        return base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"])
+        """Return the whole page as a PNG."""
+        size = self._call("Page.getLayoutMetrics")["cssContentSize"]
+        whole = {"captureBeyondViewport": True, "clip": {**size, "scale": 1}}
+        return base64.b64decode(self._call("Page.captureScreenshot", format="png", **whole)["data"])
 
     def _call(self, method: str, **parameters: Any) -> Any:
         self._number += 1

@@ -27,7 +27,8 @@ def test_pages_and_data_are_as_they_were_made() -> None:
 @pytest.fixture
 def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the pages and their data."""
-    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    for directory in ("docs", "python/brobust/explore"):  # whose page shows cells
+        shutil.copytree(ROOT / directory, tmp_path / directory)
     monkeypatch.setattr(evidence, "ROOT", tmp_path)
     monkeypatch.setattr(evidence, "DATA", tmp_path / "docs" / "data")
     return tmp_path

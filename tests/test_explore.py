@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import signal
 import subprocess
@@ -15,10 +16,11 @@ from typing import Any
 
 import polars as pl
 import pytest
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as perfetto
 
 from brobust.dataset import Dataset, Measured, recordings
 from brobust.errors import BadInput
-from brobust.explore import recorded
+from brobust.explore import figures, recorded
 from brobust.explore.answers import Answers, Superseded
 from brobust.explore.server import Server
 from brobust.scenario import Grid
@@ -128,6 +130,41 @@ def test_a_newer_question_ends_the_one_before() -> None:
     assert len(ended) == 1 and 1 < short["throughput_mbps"] < 19 and len(short["slices"]) > 40
 
 
+OF_FIGURE_4 = {"bandwidth_mbps": 100.0, "rtt_ms": 10.0, "timeslice_ms": 10.0}
+
+
+def test_a_run_of_a_papers_figure_has_the_figures_cells_and_another_has_none() -> None:
+    run = {**OF_FIGURE_4, "loss": 0.0, "qdisc": "none", "pacing": "kernel", "flows": 1}
+    found = {figure["name"]: figure for figure in figures.of(run)}
+    sheet = pl.read_csv(Path(figures.__file__).with_name("2brobust.csv"), schema_overrides={"figure": pl.String})
+    cells = sheet.filter(pl.col(name) == value for name, value in OF_FIGURE_4.items())
+    for number, of_figure in cells.group_by("figure"):
+        lines = found[f"2BRobust, figure {number[0]}"]["lines"]
+        drawn = {(one["cc"], one["buffer_bdp"], share): median for one in lines
+                 for share, median in zip(one["share"], one["median"], strict=True)}  # fmt: skip
+        assert drawn == {(cc, bdp, share): mbps for cc, bdp, share, mbps
+                         in of_figure.select("cc", "buffer_bdp", "share", "throughput_mbps").iter_rows()}  # fmt: skip
+    assert "R3: no BBR version exceeds 11 Mbit/s" in " ".join(found["2BRobust, figure 4"]["says"])
+    for other in ({"loss": 0.01}, {"qdisc": "fq"}, {"pacing": "kept"}, {"flows": 2}, {"bandwidth_mbps": 20.0},
+                  {"timeslice_ms": None}):  # fmt: skip
+        assert figures.of({**run, **other}) == [], other
+    assert figures._cells("a paper without a sheet").is_empty()
+
+
+@pytest.mark.virtual
+def test_a_run_of_the_page_can_be_taken_along_as_timeline_and_capture(tmp_path: Path) -> None:
+    answers, asked = Answers(), {"fields": SCENARIO, "cc": "bbr"}
+    (timeline,) = answers.answer_file("perfetto-trace", **asked)
+    whole = perfetto.Trace.FromString(base64.b64decode(timeline["content"]))
+    names = {one.track_descriptor.name for one in whole.packet if one.HasField("track_descriptor")}
+    assert {"CPU of sender 1", "packets sent", "missed departures", "phase", "cwnd"} <= names
+    (capture,) = answers.answer_file("pcapng", **asked)
+    assert b"ms late: due at" in base64.b64decode(capture["content"]) and capture["name"].endswith("-0.pcapng")
+    for kind in ("../../etc/passwd", "csv"):
+        with pytest.raises(BadInput, match="kind: "):
+            next(answers.answer_file(kind, **asked))
+
+
 @pytest.fixture(scope="module")
 def explored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The page of a small dataset; its address. The command ends with its terminal."""
@@ -166,10 +203,28 @@ def test_a_slider_that_is_moved_by_a_key_is_a_run_and_a_cell_leads_to_its_cause(
         browser.run("document.querySelector('#results button').click()")
         browser.wait("/The cause is the path itself/.test(pick('words').textContent)")
 
-        browser.run("pick('of-dataset').click()")
+        # A paper's figure is one key away; its cells lie behind the runs.
+        browser.run("pick('scenario').querySelector('select').focus()")
+        browser.press("ArrowDown", 40)
+        browser.wait("document.querySelectorAll('#figures canvas').length > 0 && shown.every(cellOf)")
+        assert "bandwidth=100" in browser.run("location.hash") and "buffer=1&" in browser.run("location.hash")
+        cell = browser.run("cellOf(shown[0])")
+        assert 0 < cell["low"] <= cell["median"] <= cell["high"] < 100
+
+        # A cell leads to its runs, a run to its cause, with the keyboard; the link leads there again.
+        browser.run("pick('of-dataset').focus()")
+        browser.press(" ", 32)
         browser.wait("document.querySelectorAll('.cells button').length === 4")
-        browser.run("document.querySelector('.cells button').click(); document.querySelector('.runs button').click()")
-        browser.wait("/The cause is the CPU that is taken/.test(pick('words').textContent)")
+        browser.run("document.querySelector('.cells button').focus()")
+        browser.press(" ", 32)
+        browser.wait("document.activeElement.parentElement.className === 'runs'")
+        browser.press(" ", 32)
+        cause = "/The cause is the CPU that is taken/.test(pick('words').textContent)"
+        browser.wait(cause)
+        link = browser.run("location.hash")
+        browser.open(f"{explored}&again{link}")
+        browser.wait(f"{cause} && shown.length === 1")
+        assert link == browser.run("location.hash") and f"run={browser.run('shown[0].run')}" in link
         for width, dark in ((1280, True), (390, False)):
             browser.open(f"{explored}&{width}#share=50&duration=2&cc=bbr,cubic", width, dark=dark)
             browser.wait(f"{seen} && shown.length === 2")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ import pytest
 import brobust
 from brobust.errors import BadInput, RunFailed
 from brobust.host import libraries
+from brobust.report import trace
 from brobust.scenario import Grid
 from brobust.virtual import programs
 from conftest import BROBUST
+from test_see import Timeline
 
 SOURCES = Path(__file__).parent / "programs"
 SENDER, RECEIVER = "paced_sender {receiver} {port} 10 1200 {seconds}", "counting_receiver {port}"
@@ -164,6 +167,31 @@ class TestRuns:
         assert connection["received_bytes"] == in_time * 1200
         assert result.runs["throughput_mbps"][0] == pytest.approx(10, rel=0.01)
         assert result.throughput["throughput_mbps"].mean() == pytest.approx(10, rel=0.02)
+
+    def test_with_the_packets_each_call_is_kept_with_its_thread_and_nothing_else_changes(self, tmp_path: Path) -> None:
+        more: dict[str, Any] = {"contention": {"share": 0.5}}
+        kept, plain = run(packets=True, **more), run(**more)
+        assert plain.calls.is_empty() and kept.runs["packet_hash"][0] == plain.runs["packet_hash"][0]
+        calls = kept.calls
+        sends = calls.filter(
+            pl.col("node") == "sender 1", pl.col("call").is_in(["sendto", "sendmsg"]), pl.col("start_s") < 1
+        ).sort("start_s")
+        data = kept.packets.filter(pl.col("direction") == "data")
+        assert set(calls["node"]) == {"sender 1", "receiver"} and sends["result"].to_list() == [1200] * data.height
+        # A datagram leaves while its call lasts, which costs 1 us and what the CPU was away.
+        assert (sends["start_s"] <= data["time_s"]).all() and (sends["duration_ms"] >= 0.001).all()
+        assert (data["time_s"] <= sends["start_s"] + sends["duration_ms"] / 1e3).all()
+        threads = calls.select("node", "process", "thread", "name").unique()
+        assert threads.filter(node="receiver").height > threads.filter(node="receiver")["process"].n_unique()
+
+        calls = calls.filter(pl.col("start_s") + pl.col("duration_ms") / 1e3 >= 0)
+        threads = calls.select("node", "process", "thread").unique()
+        counts = trace.write(kept, tmp_path / "run.perfetto-trace")
+        timeline = Timeline(tmp_path / "run.perfetto-trace")
+        of_threads = [event for name, _, event in timeline.events if name.startswith("thread ")]
+        begun = Counter(event.name.partition(":")[0] for event in of_threads if event.type == 1)
+        assert counts["calls"] == calls.height and begun == Counter(calls["call"])
+        assert sum(name.startswith("thread ") for name in timeline.tracks.values()) == threads.height
 
     def test_segmentation_by_the_network_card_cuts_and_the_receivers_joins(self) -> None:
         result = run(f"{SENDER} gso=10", f"{RECEIVER} gro", packets=True)

@@ -10,6 +10,7 @@ import struct
 import subprocess
 from collections import Counter
 from collections.abc import Callable
+from decimal import Decimal
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -88,12 +89,51 @@ def test_a_timeline_has_what_the_run_has_recorded(lossy: Result, tmp_path: Path)
     }  # fmt: skip
     assert {event.name for event in timeline.named("phase")} >= {"startup", "drain", "probe_bw: cruise"}
 
+    # What is late is what `brobust explain` counts, and as late.
+    missed = api.explain(lossy, lossy.run, tries=False).missed
+    late = [(at, event) for name, at, event in timeline.events if name == "missed departures"]
+    lags = timeline.counter("lag")
+    begun = {at: float(event.name.removesuffix(" ms late")) for at, event in late if event.type == 1}
+    ended = [at for at, event in late if event.type == 2]
+    assert missed is not None and len(begun) == len(ended) == missed.departures > 20
+    assert statistics.mean(begun.values()) == pytest.approx(missed.late_ms, abs=0.01)
+    for (due, ms), at in zip(begun.items(), ended, strict=True):
+        assert at - due == pytest.approx(ms * 1e6, abs=1e4)
+        assert lags.filter(ns=at)["value"][0] == pytest.approx(ms, abs=0.01)
+    assert timeline.named("catching up") == []  # there is no repair
+
     # A value that stays is written once: at each sample, the counter's last value is the sample's.
     for column, name, _ in trace.COUNTERS:
         at_samples = lossy.samples.select(ns=(pl.col("time_s") * 1e9).round().cast(pl.Int64), is_=pl.col(column))
         last = at_samples.drop_nulls().group_by("ns", maintain_order=True).last()
         seen = last.join_asof(timeline.counter(name).group_by("ns", maintain_order=True).last().sort("ns"), on="ns")
         assert seen["value"].to_list() == pytest.approx(seen["is_"].cast(pl.Float64).to_list()), column
+
+
+@pytest.mark.virtual
+def test_a_timeline_shows_when_a_repair_catches_up(tmp_path: Path) -> None:
+    run = brobust.run({**BBR, **ALL, "contention": {"share": 0.5}, "duration": "1s", "flows": [{"cc": "bbr_steady"}]})
+    trace.write(run, tmp_path / "run.perfetto-trace")
+    begins = [event.name for event in Timeline(tmp_path / "run.perfetto-trace").named("catching up") if event.type == 1]
+    capture.write(run, tmp_path / "run.pcapng")
+    acted = {
+        found[1]
+        for *_, comment in _pcapng(tmp_path / "run.pcapng")
+        if "the repair acted" in comment and (found := re.search(r"timeslice (\d+):", comment))
+    }
+    assert set(begins) == {"a repair acts"} and len(begins) == len(acted) > 10
+
+
+@pytest.mark.virtual
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="no tshark")
+def test_wireshark_reads_the_comment_of_each_packet(lossy: Result, tmp_path: Path) -> None:
+    capture.write(lossy, tmp_path / "run.pcapng")
+    fields = ["-T", "fields", "-e", "frame.time_epoch", "-e", "frame.len", "-e", "frame.comment"]
+    read = ["tshark", "-r", str(tmp_path / "run.pcapng"), *fields]
+    shown = subprocess.run(read, capture_output=True, text=True, check=True).stdout.splitlines()
+    seen = [(Decimal(time), int(length), comment) for time, length, comment in (line.split("\t") for line in shown)]
+    ours = [(Decimal(at) / 10**9, length, comment) for at, length, _, comment in _pcapng(tmp_path / "run.pcapng")]
+    assert seen == ours and sum("ms late: due at" in comment for *_, comment in seen) > 20
 
 
 @pytest.mark.virtual
@@ -452,6 +492,8 @@ def test_a_flow_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.Capt
 @pytest.mark.virtual
 def test_the_notebook_shows_the_runs_their_figures_and_the_cause(tmp_path: Path) -> None:
     notebook = nbformat.read(Path(__file__).parent.parent / "examples/why.ipynb", as_version=4)
+    moved = "drag.widget.children[0].value = 1\nprint(drag.widget.result.runs['throughput_mbps'][0])"
+    notebook.cells.append(nbformat.v4.new_code_cell(moved))
     NotebookClient(
         notebook, timeout=280, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     ).execute()
@@ -459,6 +501,8 @@ def test_the_notebook_shows_the_runs_their_figures_and_the_cause(tmp_path: Path)
     shown = [output["data"] for output in outputs if "data" in output]
     assert sum("<svg" in data.get("text/html", "") for data in shown) == 2
     assert sum("image/png" in data for data in shown) == 1
+    assert sum("application/vnd.jupyter.widget-view+json" in data for data in shown) == 1
+    assert float(notebook.cells[-1].outputs[-1]["text"]) > 18  # the slider is moved to all of the CPU
     said = "".join(output.get("text", "") for output in outputs)
     assert "The cause is the CPU that is taken from the sender" in said and "bbr_steady [" in said
 

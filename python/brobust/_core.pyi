@@ -27,6 +27,7 @@ __all__ = [
     "hrtick_dl",
     "hz",
     "replay_calls",
+    "syscall_names",
     "try_deadline",
 ]
 
@@ -194,8 +195,11 @@ class VirtualRun:
         Keys: `flows` (a dict each: received_bytes, retransmits, drops, rtt_mean_ms, rtt_p99_ms, queue_mean_ms,
         ended_ns, errno), `hash` (SHA-256 of the packets), the tables `throughput`, `samples` and `packets` (name of the
         column: numpy's name of its type, its bytes), `timeslices_ns` (of each sender, then of the receiver: when it
-        could run), `work` (what it cost).
+        could run), `work` (what it cost), `origin_ns` (when the run began on the kernels' clocks).
         """
 
     def stop(self) -> None:
         """End it, from another thread."""
+
+def syscall_names() -> dict[int, str]:
+    """Return the name of each system call of Linux on x86-64, by its number."""

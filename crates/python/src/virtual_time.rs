@@ -1,4 +1,5 @@
 //! Runs in virtual time (crates/virtual) for Python.
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc, Mutex};
 use std::thread;
@@ -9,6 +10,7 @@ use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
+use syscalls::x86_64::Sysno;
 
 create_exception!(_core, VirtualError, PyException);
 create_exception!(_core, VirtualRefused, VirtualError);
@@ -69,6 +71,12 @@ impl VirtualRun {
     }
 }
 
+/// Returns the name of each system call of Linux on x86-64, by its number.
+#[pyfunction]
+fn syscall_names() -> HashMap<u32, &'static str> {
+    Sysno::iter().map(|call| (call.id() as u32, call.name())).collect()
+}
+
 /// Makes Python's error of the system's. Of a file that cannot be written it has the name.
 fn os_error(error: &Error) -> Option<PyErr> {
     let (Error::Io { source, .. } | Error::Write { source, .. }) = error else { return None };
@@ -85,6 +93,7 @@ fn dictionary(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyDict>> {
     let flows = outcome.flows.iter().map(|flow| of_flow(py, flow)).collect::<PyResult<Vec<_>>>()?;
     result.set_item("flows", PyList::new(py, flows)?)?;
     result.set_item("hash", outcome.hash)?;
+    result.set_item("origin_ns", outcome.origin)?;
     result.set_item("throughput", of_table(py, outcome.throughput)?)?;
     result.set_item("samples", of_table(py, outcome.samples)?)?;
     result.set_item("packets", of_table(py, outcome.packets)?)?;
@@ -151,6 +160,7 @@ fn of_table(py: Python<'_>, table: Table) -> PyResult<Bound<'_, PyDict>> {
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<VirtualRun>()?;
+    module.add_function(wrap_pyfunction!(syscall_names, module)?)?;
     module.add("VirtualError", module.py().get_type::<VirtualError>())?;
     module.add("VirtualRefused", module.py().get_type::<VirtualRefused>())
 }

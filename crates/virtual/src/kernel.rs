@@ -26,6 +26,7 @@ const TURNS_FD: i32 = 4;
 const INITRD_FD: i32 = 5;
 const CALLS_FD: i32 = 6;
 const STOPS_FD: i32 = 7;
+const PROGRAM_CALLS_FD: i32 = 8;
 /// Virtual memory of a kernel, which touches some 30 MB of it and what its sockets hold.
 const MEMORY: &str = "mem=1024M";
 /// Time after which a kernel that does not answer is given up. A kernel answers within milliseconds unless it hangs.
@@ -65,6 +66,8 @@ pub struct Boot<'a> {
     pub parameters: &'a [String],
     /// If set, a file to be made, with every call to our congestion controls (cc/call.h).
     pub calls: Option<&'a Path>,
+    /// If set, a file to be written with every call of programs.
+    pub program_calls: Option<&'a Path>,
 }
 
 impl Kernel {
@@ -103,6 +106,12 @@ impl Kernel {
         if calls.is_some() {
             command.arg(format!("brobust_calls={CALLS_FD}"));
         }
+        // What is booted again, since programs did not listen yet, begins it again.
+        let program_calls =
+            boot.program_calls.map(|file| File::create(file).map_err(io(file.display().to_string()))).transpose()?;
+        if program_calls.is_some() {
+            command.arg(format!("brobust_program_calls={PROGRAM_CALLS_FD}"));
+        }
         let mut files = vec![
             (memory.file().as_raw_fd(), MEMORY_FD),
             (its_turns.as_raw_fd(), TURNS_FD),
@@ -110,6 +119,7 @@ impl Kernel {
         ];
         files.extend(initrd.iter().map(|file| (file.as_raw_fd(), INITRD_FD)));
         files.extend(calls.iter().map(|file| (file.as_raw_fd(), CALLS_FD)));
+        files.extend(program_calls.iter().map(|file| (file.as_raw_fd(), PROGRAM_CALLS_FD)));
         // SAFETY: only async-signal-safe calls between fork and exec.
         unsafe { command.pre_exec(move || become_kernel(&mut files)) };
         // Libraries of the same process, such as OpenBLAS, act before a fork, and hang if two threads fork at a time.

@@ -92,6 +92,8 @@ pub struct Work {
 
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
+    /// When the run began on the kernels' clocks, ns.
+    pub origin: u64,
     pub flows: Vec<FlowResult>,
     /// run, flow, time_s, throughput_mbps
     pub throughput: Table,

@@ -101,6 +101,10 @@ pub struct Programs {
     pub call: u64,
     /// CPU time of a call of a program that polls, ns.
     pub poll: u64,
+    /// If set, a directory in which each node that has programs writes one file, named after it, with their calls
+    /// (struct brobust_program_call).
+    #[serde(default)]
+    pub calls: Option<PathBuf>,
 }
 
 /// The end whose programs wait: the run begins when they listen.

@@ -133,12 +133,15 @@ impl Simulation {
             let name = topology.name(number);
             let calls = scenario.record.calls.as_deref().filter(|_| number < scenario.senders.len());
             let calls = calls.map(|directory| directory.join(&name));
+            let program_calls = scenario.programs.as_ref().and_then(|given| given.calls.as_deref());
+            let program_calls = program_calls.filter(|_| initrd.is_some()).map(|directory| directory.join(&name));
             let boot = Boot {
                 name: &name,
                 image: &scenario.kernel,
                 initrd,
                 parameters: &scenario.parameters,
                 calls: calls.as_deref(),
+                program_calls: program_calls.as_deref(),
             };
             let kernel = Kernel::boot(&boot, describe, stop)?;
             let schedule = match scenario.senders.get(number) {
@@ -338,7 +341,8 @@ impl Simulation {
         let each = scenario.transfers.as_ref().map_or(&[] as &[_], |transfers| &transfers.each);
         let transfers = record::transfers(each, &received[scenario.flows.len()..], self.origin);
         let outcome = self.record.finish(&sent, &received)?;
-        Ok(Outcome { time_slices, busy, transfers, programs, work: self.work, ..outcome })
+        let origin = self.origin;
+        Ok(Outcome { origin, time_slices, busy, transfers, programs, work: self.work, ..outcome })
     }
 }
 

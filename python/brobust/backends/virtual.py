@@ -120,18 +120,24 @@ class VirtualBackend:
         commands = (self.commands.get(run.scenario.hash) or commands_of(run.scenario)) if has_programs else None
         with contextlib.ExitStack() as until_measured:
             pcap = ramdisk = None
+            calls: Rows = []
             if run.scenario.packets or has_programs:
                 scratch = Path(until_measured.enter_context(tempfile.TemporaryDirectory(prefix="brobust-")))
                 until_measured.enter_context(files.writing_to(scratch))
                 pcap = scratch / "packets.pcap" if run.scenario.packets else None
+                (scratch / "calls").mkdir()
                 ramdisk = scratch / "ramdisk"
             described = describe.describe(run, kernel, pcap, self.calls)
             if commands is not None:
                 assert ramdisk is not None
                 described["programs"] = _describe_programs(run.scenario, commands, ramdisk)
+                if pcap is not None:
+                    described["programs"]["calls"] = str(scratch / "calls")
             described["debugger"] = None if self.debugger is None else dataclasses.asdict(self.debugger)
             result = self._run(json.dumps(described))
             captured = pcap.read_bytes() if pcap is not None else None
+            if commands is not None and pcap is not None:
+                calls = results.program_calls(scratch / "calls", result["origin_ns"], run)
         if run.scenario.cross_traffic.load:
             del result["timeslices_ns"][run.scenario.sender_count]  # its CPU is always there
         transfers: Rows = []
@@ -180,6 +186,7 @@ class VirtualBackend:
             requests=of_requests,
             connections=[] if connections is None else connections,
             programs=of_programs,
+            calls=calls,
             pcap=captured,
         )
 

@@ -5,6 +5,7 @@ table, store.py is the directory, one_run.py one run of it.
 """
 
 from brobust.dataset.columns import (
+    CALLS,
     CONNECTIONS,
     OFFTIMES,
     PACKETS,
@@ -25,6 +26,7 @@ from brobust.dataset.store import Dataset
 from brobust.versions import SCHEMA_VERSION
 
 __all__ = [
+    "CALLS",
     "CONNECTIONS",
     "OFFTIMES",
     "PACKETS",

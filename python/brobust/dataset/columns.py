@@ -278,10 +278,23 @@ PROGRAMS: dict[str, Column] = {
     "stderr": Column("text", "what it wrote to its standard error"),
 }
 
+CALLS: dict[str, Column] = {
+    "run": Column("text", "the run"),
+    "node": Column("text", "where the program ran: sender 1, sender 2, ..., or receiver"),
+    "process": Column("integer", "number of the process in its kernel"),
+    "thread": Column("integer", "number of the thread; that of the process for its first one"),
+    "name": Column("text", "name of the thread, up to 15 bytes; at first that of the program"),
+    "call": Column("text", "the system call"),
+    "start_s": Column("number", "when it began, seconds after the run's start"),
+    "duration_ms": Column("number", "time until it returned, ms: what it costs, what the thread waited, and off-times"),
+    "result": Column("integer", "what it returned; -errno if it failed"),
+}
+
 # In the order in which the files of a run are written: that in runs/ last.
 TABLES: dict[str, dict[str, Column]] = {
     "throughput": THROUGHPUT, "samples": SAMPLES, "offtimes": OFFTIMES, "packets": PACKETS,
-    "transfers": TRANSFERS, "requests": REQUESTS, "connections": CONNECTIONS, "programs": PROGRAMS, "runs": RUNS,
+    "transfers": TRANSFERS, "requests": REQUESTS, "connections": CONNECTIONS, "programs": PROGRAMS, "calls": CALLS,
+    "runs": RUNS,
 }  # fmt: skip
 
 # A backend gives rows, a frame where there are millions of them, or what a frame is made from later.

@@ -33,6 +33,7 @@ class OfRun(ABC):
     requests = _table("requests")
     connections = _table("connections")
     programs = _table("programs")
+    calls = _table("calls")
 
     @abstractmethod
     def table(self, name: str) -> pl.DataFrame:

@@ -31,12 +31,13 @@ class Measured:
     requests: Rows = field(default_factory=list)
     connections: Rows = field(default_factory=list)
     programs: Rows = field(default_factory=list)
+    calls: Rows = field(default_factory=list)
     pcap: bytes | None = None
 
     @property
     def bytes(self) -> int:
         """About how much memory the tables and the capture take; rows are few."""
-        of_traffic = (self.transfers, self.requests, self.connections)
+        of_traffic = (self.transfers, self.requests, self.connections, self.calls)
         tables = (self.throughput, self.samples, self.offtimes, self.packets, *of_traffic)
         return sum(map(_bytes, tables)) + len(self.pcap or b"")
 

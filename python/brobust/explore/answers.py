@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import base64
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from brobust import api, backends
+from brobust import api, backends, extras, units
 from brobust.analysis import summary
 from brobust.analysis.axes import AXES, axis_value, heading
 from brobust.backends.base import Backend
 from brobust.dataset import Dataset, OfRun, find
 from brobust.dataset.recordings import Sweeps
 from brobust.errors import BadInput, BrobustError, RunFailed
-from brobust.explore import recorded
+from brobust.explore import figures, recorded
 from brobust.kernels import virtual as virtual_kernels
-from brobust.report import explanation
-from brobust.report.plot import VALUES
+from brobust.report import capture, explanation, trace
+from brobust.report.plot import PERCENT, VALUES
 from brobust.scenario import Run
 from brobust.scenario.grid import scenario as one_scenario
 
@@ -34,8 +37,14 @@ MAX_DURATION_S, MAX_BANDWIDTH = 20, 1_000_000_000
 POINTS = 500
 """So many samples of a run are drawn."""
 # The controls that the page offers, of those that the kernel has.
-OFFERED = ("cubic", "bbr", "bbr_robust", "bbr_steady", "brb_bbr3", "brb_bbr3_steady", "reno", "brb_vegas")
+OFFERED = (
+    "cubic", "bbr", "bbr_robust", "bbr_steady", "brb_bbr3", "brb_bbr3_robust", "brb_bbr3_steady", "brb_bbr2", "reno",
+    "brb_vegas",
+)  # fmt: skip
 MAX_CELLS = 400
+# What a run can be taken along as: the end of the file's name, and what writes it.
+FILES: dict[str, Callable[[OfRun, Path], object]] = {"perfetto-trace": trace.write, "pcapng": capture.write}
+MAX_FILE = 100_000_000
 
 Answer = Iterator[dict[str, Any]]
 
@@ -93,7 +102,8 @@ class Answers:
             of_dataset = {"name": str(self._dataset.directory), "axes": named, "metrics": metrics}
         sockets = None if self._recording is None else recorded.about(self._recording)
         yield {
-            "controls": [name for name in OFFERED if name in offered], "dataset": of_dataset, "recording": sockets,
+            "controls": [name for name in OFFERED if name in offered], "figures": figures.listed(),
+            "dataset": of_dataset, "recording": sockets,
         }  # fmt: skip
 
     def answer_run(self, fields: dict[str, Any], controls: list[str]) -> Answer:
@@ -105,17 +115,35 @@ class Answers:
 
     def answer_explain(self, fields: dict[str, Any] | None = None, cc: str = "", run: str = "") -> Answer:
         """Explain the run of a scenario with this control, or a run of the dataset."""
-        if fields is None:
-            chosen = find(self._opened(), run)
-            table: OfRun = chosen
-            requested = chosen.run()
-        else:
-            (requested,) = _runs(fields, [cc])
         with self._measures() as backend:
-            if fields is not None and requested is not None:
-                table = api.Result(requested, backend.measure(requested))
-            found = api.explain(table, requested, backend=backend)
+            if fields is None:
+                chosen = find(self._opened(), run)
+                found = api.explain(chosen, chosen.run(), backend=backend)
+            else:
+                (requested,) = _runs(fields, [cc])
+                found = api.explain(api.Result(requested, backend.measure(requested)), requested, backend=backend)
         yield {"sentences": explanation.sentences(found)}
+
+    def answer_file(self, kind: str, fields: dict[str, Any] | None = None, cc: str = "", run: str = "") -> Answer:
+        """Answer with the run of a scenario with this control, or a run of the dataset, as one of FILES. The scenario
+        is measured again with all that can be recorded."""
+        if kind not in FILES:
+            raise BadInput(f"kind: {kind!r} is none of {', '.join(FILES)}")
+        if kind == "perfetto-trace":
+            extras.require("a timeline")
+        shown: OfRun
+        if fields is None:
+            shown = find(self._opened(), run)
+        else:
+            (requested,) = _runs(fields, [cc], {"samples": "ack", "packets": True})
+            with self._measures() as backend:
+                shown = api.Result(requested, backend.measure(requested))
+        with tempfile.TemporaryDirectory(prefix="brobust-") as scratch:
+            file = Path(scratch) / "run"
+            FILES[kind](shown, file)
+            if (size := file.stat().st_size) > MAX_FILE:
+                raise BadInput(f"the file has {units.show_size(size)}; `brobust trace` writes it without the page")
+            yield {"name": f"{shown.runs['run'][0]}.{kind}", "content": base64.b64encode(file.read_bytes()).decode()}
 
     def answer_cells(self, x: str, y: str, metric: str) -> Answer:
         """Answer with the dataset's cells along two axes: the median of a metric in each, and the runs."""
@@ -127,7 +155,7 @@ class Answers:
             raise BadInput(f"{heading(x)} by {heading(y)} has more than {MAX_CELLS} cells; choose other axes")
         value = pl.col("value")
         cells = (
-            measured.with_columns(pl.col(metric).cast(pl.Float64).alias("value"))
+            measured.with_columns(value=pl.col(metric).cast(pl.Float64) * (100 if metric in PERCENT else 1))
             .sort(value)
             .group_by(*{x, y})
             .agg(median=value.median(), low=value.min(), high=value.max(), runs=pl.struct("run", "cc", value))
@@ -162,8 +190,9 @@ def _cell(row: dict[str, Any] | None) -> dict[str, Any] | None:
     return row and {name: row[name] for name in ("median", "low", "high", "runs")}
 
 
-def _runs(fields: dict[str, Any], controls: list[str]) -> list[Run]:
-    """Return the runs that the page asks for; refuse what it may not ask for."""
+def _runs(fields: dict[str, Any], controls: list[str], recorded: dict[str, Any] | None = None) -> list[Run]:
+    """Return the runs that the page asks for; refuse what it may not ask for. `recorded`: fields that say what of them
+    is recorded, else as many samples as are drawn."""
     for name, value in fields.items():
         allowed = FIELDS.get(name, set())
         if allowed is not None and (not isinstance(value, dict) or set(value) - allowed):
@@ -175,8 +204,8 @@ def _runs(fields: dict[str, Any], controls: list[str]) -> list[Run]:
         first = one_scenario({**fields, "flows": [{"cc": control}]})
         if first.duration > MAX_DURATION_S * 1e9 or first.path.bandwidth > MAX_BANDWIDTH:
             raise BadInput(f"the page measures at most {MAX_DURATION_S} s at 1 Gbit/s; copy it as a command")
-        every = f"{max(first.duration // POINTS, 100_000)}ns"
-        runs.append(Run(scenario=one_scenario({**fields, "flows": [{"cc": control}], "samples": every}), repeat=0))
+        more = recorded or {"samples": f"{max(first.duration // POINTS, 100_000)}ns"}
+        runs.append(Run(scenario=one_scenario({**fields, "flows": [{"cc": control}], **more}), repeat=0))
     backends.check([run.scenario for run in runs], jobs=1)
     return runs
 
@@ -192,7 +221,9 @@ def _over_time(run: OfRun) -> dict[str, Any]:
     columns = ("time_s", "inflight_packets", "cwnd_packets", "bandwidth_estimate_mbps", "pacing_rate_mbps", "mode")
     return {
         "throughput_mbps": first["throughput_mbps"], "retransmits": first["retransmits"],
-        "rtt_ms": first["rtt_mean_ms"], "duration_s": first["duration_s"], "bandwidth_mbps": first["bandwidth_mbps"],
+        "rtt_ms": first["rtt_mean_ms"], "duration_s": first["duration_s"], "share": first["share"],
+        "buffer_bdp": round(first["buffer_bytes"] / (first["bandwidth_mbps"] * first["rtt_ms"] * 125), 2),
+        "figures": figures.of(first),
         "time_s": [time + first["start_s"] for time in over_time["time_s"]],
         "throughput": over_time["throughput_mbps"].to_list(),
         "samples": {name: samples[name].to_list() for name in columns},

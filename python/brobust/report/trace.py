@@ -1,12 +1,14 @@
 """Runs and recordings as a timeline for Perfetto (https://ui.perfetto.dev) and its trace_processor, in its own format.
 
-Tracks of a run: for each sender its timeslices; for each flow its packets, phases and counters; the bottleneck. What
-happens to one packet (sent, passes the bottleneck, arrives) is joined by Perfetto's arrows. Tracks of recordings: for
+Tracks of a run: for each sender its timeslices; for each flow its packets, missed departures, phases and counters; the
+bottleneck; for each thread of programs its calls. What happens to one packet (sent, passes the bottleneck, arrives) is
+joined by Perfetto's arrows. Tracks of recordings: for
 each thread what it did; for the host its load; for each socket its verdicts and counters.
 """
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brobust import files
+from brobust.analysis import departures
 from brobust.dataset import OfRun
 from brobust.dataset.recordings import SOCKET, Recording, Sweeps, Threads, stretches
 from brobust.errors import BadInput
@@ -62,8 +65,8 @@ OF_SOCKET = (
 
 def write(shown: OfRun | Recording, file: Path, beside: Sequence[Recording] = ()) -> dict[str, int]:
     """Write the timeline of a run or a recording, and of recordings beside it. Return how many of what was recorded is
-    in it: `timeslices`, `packets`, `samples` and points of `throughput` of a run; `threads` and their `intervals`;
-    `sweeps`, `sockets` and their `points`.
+    in it: `timeslices`, `packets`, `samples` and points of `throughput` of a run, `calls` if it had programs; `threads`
+    and their `intervals`; `sweeps`, `sockets` and their `points`.
 
     Recordings that say when they began keep their distance. A run begins with the first one: it may be its replay.
     """
@@ -160,11 +163,15 @@ class _Trace:
         slices = self._timeslices()
         packets = self._run.packets.sort("time_s").with_row_index("number", 1)
         self._bottleneck(packets)
+        departed = departures.of_packets(self._run).join(
+            self._run.packets.with_row_index("number").select("number", "time_s", "flow"), on="number"
+        )
         points = samples = 0
         for flow in rows.iter_rows(named=True):
             of_flow = pl.col("flow") == flow["flow"]
             track = self._track(f"flow {flow['flow']}: {flow['cc']}", self._root)
             self._packets(packets.filter(of_flow), track)
+            self._departures(departed.filter(of_flow).sort("time_s"), track)
             for (connection,), part in self._run.samples.filter(of_flow).group_by("connection", maintain_order=True):
                 name = track if connection is None else self._track(f"connection {connection}", track)
                 self._samples(part.sort("time_s"), name)
@@ -174,7 +181,8 @@ class _Trace:
                 "throughput", "Mbit/s", over_time["time_s"] + flow["start_s"], over_time["throughput_mbps"], track
             )
             points += over_time.height
-        return {"timeslices": slices, "packets": packets.height, "samples": samples, "throughput": points}
+        counts = {"timeslices": slices, "packets": packets.height, "samples": samples, "throughput": points}
+        return counts if rows["traffic"][0] == "brobust" else {**counts, "calls": self._calls()}
 
     def _timeslices(self) -> int:
         ran = self._run.offtimes.filter((pl.col("kind") == "timeslice") & pl.col("start_s").is_not_null())
@@ -211,6 +219,42 @@ class _Trace:
         for number, _, _, arrived_s, _, _, payload, ack in _rows(acks, *columns):
             if arrived_s is not None:
                 self._instant(back, arrived_s, "ack", number, ack=ack, payload_bytes=payload)
+
+    def _departures(self, departed: pl.DataFrame, parent: int) -> None:
+        """Draw which departures a flow has missed, how late it then was, how it caught up, and when a repair acted."""
+        first = departed.filter(pl.col("due_s").is_not_null()).unique("due_s", keep="first", maintain_order=True)
+        if first.is_empty():
+            return
+        late = ((f"{ms:.2f} ms late", due, at) for due, at, ms in _rows(first, "due_s", "time_s", "lag_ms"))
+        self._slices(self._track("missed departures", parent), late)
+        # What is left of the lag after each train; an off-time ends it.
+        left = departed.select("time_s", lag=pl.col("lag_ms") - pl.col("repaid_ms").fill_null(0.0)).drop_nulls()
+        ends = first.select(time_s="slice_end_s", lag=0.0)
+        lag = pl.concat([left, ends]).sort("time_s", maintain_order=True)
+        self._counter("lag", "ms", lag["time_s"], lag["lag"], parent)
+        acted = departed.filter("acted").group_by("slice", maintain_order=True)
+        times = acted.agg(begin=pl.col("time_s").first(), end=pl.col("time_s").last())
+        if not times.is_empty():
+            acts = (("a repair acts", begin, end) for begin, end in _rows(times, "begin", "end"))
+            self._slices(self._track("catching up", parent), acts)
+
+    def _calls(self) -> int:
+        """Draw the calls of programs that return in the run: a track for each thread, below its process and its node.
+        A timeline begins with the run, since Perfetto's times have no sign."""
+        end = pl.col("start_s") + pl.col("duration_ms") / 1e3
+        calls = self._run.calls.filter(end >= 0).with_columns(end=end, start_s=pl.col("start_s").clip(0))
+        calls = calls.sort("node", "process", "thread", "start_s", maintain_order=True)
+        for (node,), of_node in calls.group_by("node", maintain_order=True):
+            at = self._track(f"programs of {node}", self._root)
+            for (process,), of_process in of_node.group_by("process", maintain_order=True):
+                parent = self._track(f"process {process}: {of_process['name'][-1]}", at)
+                for (thread,), part in of_process.group_by("thread", maintain_order=True):
+                    rows = _rows(part, "call", "result", "start_s", "end")
+                    self._slices(
+                        self._track(f"thread {thread}: {part['name'][-1]}", parent),
+                        ((_call(call, result), *when) for call, result, *when in rows),
+                    )
+        return calls.height
 
     def _bottleneck(self, packets: pl.DataFrame) -> None:
         """Draw which frame the link sends when: each from its arrival, or from the end of the one before."""
@@ -285,6 +329,11 @@ class _Trace:
             packet = self._new(end_s)
             packet.track_event.type, packet.track_event.track_uuid = self._event.TYPE_SLICE_END, track
             self._builder.write_packet(packet)
+
+
+def _call(name: str, result: int) -> str:
+    """Return a call's name, and how it failed."""
+    return name if result >= 0 or -result not in errno.errorcode else f"{name}: {errno.errorcode[-result]}"
 
 
 def _rows(table: pl.DataFrame, *columns: str) -> Iterator[tuple[Any, ...]]:

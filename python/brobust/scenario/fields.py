@@ -697,7 +697,7 @@ ROWS = (
     ),
     Field(
         "packets", SWITCH, "--packets", OUTPUT,
-        "Keep every packet of the link, as a table and as pcap.",
+        "Keep every packet of the link, as a table and as pcap, and every system call of programs.",
         default=False, if_absent="off", only_on="virtual", is_axis=False,
     ),
 )  # fmt: skip

@@ -5,15 +5,23 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+from pathlib import Path
 from typing import Any
 
+from brobust import _core
 from brobust.cc import names as cc_names
-from brobust.dataset import PACKETS, SAMPLES, flow_columns
+from brobust.dataset import CALLS, PACKETS, SAMPLES, flow_columns, frame
 from brobust.dataset.raw import RawTimeslices, from_bytes
 from brobust.errors import RunFailed
 from brobust.lazily import pl
 from brobust.scenario import Run
 from brobust.virtual.describe import start_times
+
+# struct brobust_program_call (kernel/virtual/tree/arch/um/brobust/brobust.h), as numpy has it.
+_CALL = [
+    ("begin", "<i8"), ("end", "<i8"), ("result", "<i8"), ("process", "<u4"), ("thread", "<u4"), ("number", "<u4"),
+    ("name", "S16"), ("unused", "<u4"),
+]  # fmt: skip
 
 
 def flow_rows(run: Run, result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -73,6 +81,26 @@ def offtimes(senders: list[list[tuple[int, int]]], run: Run) -> RawTimeslices:
         number: slices for number, slices in enumerate(senders, start=1) if run.scenario.contention_of(number).active
     }
     return RawTimeslices(run.id, run.scenario.duration, contended)
+
+
+def program_calls(directory: Path, origin_ns: int, run: Run) -> pl.DataFrame:
+    """Return the table of the calls that programs have made: of each node, what its kernel wrote into a file of its
+    name. `origin_ns`: when the run began on the kernels' clocks."""
+    import numpy as np
+
+    names = _core.syscall_names()
+    every = []
+    for file in sorted(directory.iterdir()):
+        called = np.fromfile(file, np.dtype(_CALL))
+        columns = {
+            "start_s": (called["begin"] - origin_ns) / 1e9, "duration_ms": (called["end"] - called["begin"]) / 1e6,
+            **{name: called[name].astype(np.int64) for name in ("process", "thread", "number", "result")},
+        }  # fmt: skip
+        text = pl.Series("name", [name.decode(errors="replace") for name in called["name"].tolist()], pl.String)
+        every.append(pl.DataFrame(columns).with_columns(text, run=pl.lit(run.id), node=pl.lit(file.name)))
+    number = pl.col("number")
+    call = number.replace_strict(names, default=number.cast(pl.String), return_dtype=pl.String)
+    return in_order(pl.concat(every).with_columns(call=call), CALLS) if every else frame([], CALLS)
 
 
 def in_order(table: pl.DataFrame, columns: dict[str, Any]) -> pl.DataFrame:

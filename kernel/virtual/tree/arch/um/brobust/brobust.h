@@ -146,6 +146,16 @@ struct brobust_ack {
 	u32 flags;
 };
 
+/* A call of a program that has returned. The kernel writes it to the file of brobust_program_calls=. */
+struct brobust_program_call {
+	u64 begin, end;
+	u64 result;	     /* of the call; as a number with a sign: an error below 0 */
+	u32 process, thread; /* the same for a process with one thread */
+	u32 number;	     /* of the call, as on x86-64 */
+	char name[16];	     /* of the thread */
+	u32 unused;
+};
+
 struct brobust_shared {
 	u64 magic;
 	u32 abi, size;
@@ -212,6 +222,8 @@ long brobust_host_random(void *buffer, unsigned long size);
 void brobust_host_print(const void *text, unsigned long size);
 int brobust_host_records_calls(void);
 void brobust_host_record_call(const void *call, unsigned long size);
+int brobust_host_records_program_calls(void);
+void brobust_host_record_program_call(const struct brobust_program_call *call);
 
 /* What work.c reads: ps, ps and ns of CPU time. */
 extern unsigned long brobust_sent_byte_ps, brobust_received_byte_ps, brobust_accept_ns;
@@ -223,7 +235,9 @@ void brobust_timer_fires(void); /* called by hrtimer.c */
 void brobust_sync(u32 reason);
 
 /* programs.c */
-void brobust_program_called(int syscall, long result); /* called by syscall.c */
+unsigned long long brobust_program_calls(void); /* called by syscall.c */
+void brobust_program_called(int syscall, long result,
+			    unsigned long long begun); /* called by syscall.c */
 void brobust_program_continues(void);		       /* called by ptrace.c */
 
 #endif

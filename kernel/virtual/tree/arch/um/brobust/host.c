@@ -17,7 +17,7 @@
 struct brobust_shared *brobust;
 
 static int turns = -1, stops = -1;
-static int calls = -1;
+static int calls = -1, program_calls = -1;
 static u64 random_state;
 
 static void refuse(const char *why)
@@ -85,6 +85,18 @@ __uml_setup("brobust_calls=", calls_setup,
 	    "brobust_calls=FILE\n"
 	    "    Write every call of our congestion controls there (cc/call.h).\n\n");
 
+static int __init program_calls_setup(char *line, int *add)
+{
+	*add = 0;
+	if (sscanf(line, "%d", &program_calls) != 1)
+		refuse("brobust_program_calls=FILE takes an open file descriptor");
+	return 0;
+}
+
+__uml_setup("brobust_program_calls=", program_calls_setup,
+	    "brobust_program_calls=FILE\n"
+	    "    Write every call of programs there (struct brobust_program_call).\n\n");
+
 /* Map the kernel's memory, at its start. Programs map parts of the file; without them, private memory
  * does as well, and of that the host gives large pages. */
 int __init brobust_map_memory(void *at, int file, unsigned long long offset, unsigned long size,
@@ -150,6 +162,16 @@ int brobust_host_records_calls(void)
 void brobust_host_record_call(const void *call, unsigned long size)
 {
 	write_all(calls, call, size);
+}
+
+int brobust_host_records_program_calls(void)
+{
+	return program_calls >= 0;
+}
+
+void brobust_host_record_program_call(const struct brobust_program_call *call)
+{
+	write_all(program_calls, call, sizeof(*call));
 }
 
 /* splitmix64 (Steele, Lea, Flood 2014), which is good enough for a simulation. */

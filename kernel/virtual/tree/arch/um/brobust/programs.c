@@ -188,11 +188,32 @@ static void spend(u64 ns)
 	um_ndelay(ns);
 }
 
+/* A program begins a call. Return when. */
+unsigned long long brobust_program_calls(void)
+{
+	return brobust ? brobust_now() : 0;
+}
+
+static void record_call(int syscall, long result, u64 begun)
+{
+	struct brobust_program_call call = {
+	    .begin = begun,
+	    .end = brobust_now(),
+	    .result = result,
+	    .process = task_tgid_nr(current),
+	    .thread = task_pid_nr(current),
+	    .number = syscall,
+	};
+
+	get_task_comm(call.name, current);
+	brobust_host_record_program_call(&call);
+}
+
 /* A program may wait in a loop that looks again and again whether something has happened. Where
  * work takes no time, such a loop would never end. So each call of a program takes time, and more if
  * it polls: many calls in a row have brought it nothing, and no time passed but theirs. Each call
  * costs the host some 10 us, so this also bounds what polling costs there. */
-void brobust_program_called(int syscall, long result)
+void brobust_program_called(int syscall, long result, unsigned long long begun)
 {
 	static struct {
 		u64 until; /* end of the task's latest call */
@@ -215,6 +236,8 @@ void brobust_program_called(int syscall, long result)
 	if ((syscall == __NR_accept || syscall == __NR_accept4) && result >= 0)
 		brobust_accepted(result);
 	spend(task->in_vain < CALLS_OF_POLLING ? brobust->call_cost : brobust->poll_cost);
+	if (brobust_host_records_program_calls() && begun)
+		record_call(syscall, result, begun);
 	if (in_vain)
 		schedule();
 	task->until = brobust_now();
@@ -243,7 +266,7 @@ bool brobust_read_tsc(struct pt_regs *regs)
 	PT_REGS_AX(regs) = (u32)now;
 	PT_REGS_DX(regs) = now >> 32;
 	PT_REGS_IP(regs) += size;
-	brobust_program_called(__NR_clock_gettime, 0);
+	brobust_program_called(__NR_clock_gettime, 0, 0); /* which is no call, and not recorded */
 	return true;
 }
 

@@ -1,0 +1,79 @@
+"""The papers' figures that a run of the page belongs to, with the cells that our reproduction measured for them.
+
+PAPER.csv has the cells: the sheet cells.csv of `brobust reproduce`, which scripts/evidence.py makes (its command is in
+docs/data/evidence.toml). Without that file the page has no figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from importlib import resources
+from typing import Any
+
+import polars as pl
+
+from brobust import files, units
+from brobust.scenario import Scenario
+from brobust.study import STUDIES
+
+PAPERS = {"2brobust": "2BRobust"}
+"""The studies whose cells are here, and what their papers are called."""
+# A figure's horizontal axis, what distinguishes its panels and its lines, and what is drawn of a cell.
+X, PANEL, LINE = "share", ("bandwidth_mbps", "rtt_ms", "timeslice_ms"), ("cc", "buffer_bdp")
+DRAWN = {"n": "n", "throughput_mbps": "median", "low_mbps": "low", "high_mbps": "high"}
+
+
+def listed() -> list[dict[str, Any]]:
+    """Return the figures, and of each the values that its cells have on every axis, in ascending order."""
+    found = []
+    for study in PAPERS:
+        for (figure,), cells in _cells(study).group_by("figure", maintain_order=True):
+            has = {axis: cells[axis].unique().sort().to_list() for axis in (X, *PANEL, *LINE)}
+            found.append({**_named(study, str(figure)), "has": has})
+    return found
+
+
+def of(run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the figures that have a panel for this run, a row of the dataset's runs: the panel's lines along the CPU
+    share, one for each control and buffer. None for a run with conditions that no figure has."""
+    usual = Scenario()
+    if (run["loss"], run["qdisc"], run["pacing"], run["flows"]) != (usual.path.loss, usual.qdisc, str(usual.pacing), 1):
+        return []
+    return _panels(*(run[axis] for axis in PANEL))
+
+
+@lru_cache(maxsize=64)
+def _panels(*at: float | None) -> list[dict[str, Any]]:
+    found = []
+    for study in PAPERS:
+        panels = _cells(study).filter(pl.col(axis).eq_missing(value) for axis, value in zip(PANEL, at, strict=True))
+        for (figure,), panel in panels.group_by("figure", maintain_order=True):
+            lines = [
+                {
+                    **dict(zip(LINE, line, strict=True)),
+                    **cells.sort(X).select(X, *DRAWN.values()).to_dict(as_series=False),
+                }
+                for line, cells in panel.group_by(*LINE, maintain_order=True)
+            ]
+            found.append({**_named(study, str(figure)), "lines": lines})
+    return found
+
+
+@cache
+def _cells(study: str) -> pl.DataFrame:
+    sheet = resources.files("brobust.explore") / f"{study}.csv"
+    columns = ("figure", X, *PANEL, *LINE, *DRAWN)
+    text = sheet.read_text() if sheet.is_file() else ",".join(columns)
+    types = {name: pl.String if name in ("figure", "cc") else pl.Float64 for name in columns}
+    return pl.read_csv(text.encode(), schema_overrides=types).select(columns).rename(DRAWN)
+
+
+@cache
+def _named(study: str, figure: str) -> dict[str, Any]:
+    """Return a figure's name, what it shows, how long its runs last, and what the paper claims of it."""
+    described = files.read_toml(STUDIES / study / f"figure-{figure:0>2}.toml")
+    says = [f"{claim['id']}: {claim['text']}" for claim in described["claims"]]
+    duration_s = units.nanoseconds(described["grid"]["duration"]) / 1e9
+    name = f"{PAPERS[study]}, figure {figure}"
+    return {"name": name, "title": described["title"], "duration_s": duration_s, "says": says}
