@@ -46,7 +46,8 @@ def _grid(repeat: int, rtt: str = "10ms", **contention: Any) -> dict[str, Any]:
 
 def _summary(runs: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     mbps = pl.col("throughput_mbps")
-    return runs.filter(outcome="ok").group_by(by).agg(n=pl.len(), median=mbps.median(), low=mbps.min(), high=mbps.max()).sort(by)
+    found = runs.filter(outcome="ok").group_by(by)
+    return found.agg(n=pl.len(), median=mbps.median(), low=mbps.min(), high=mbps.max()).sort(by)
 
 
 def _recording(file: Path, away: str, share: float, seed: int) -> str:

@@ -84,7 +84,7 @@ def number(table: dict[str, Any], data: Path, page: Path) -> str:
 
 def rows(table: dict[str, Any], data: Path, page: Path) -> str:
     columns = table["columns"]
-    shown = [[row[name] for name in columns] for row in _chosen(table, data)]
+    shown = [[row[name] for name in columns] for row in _chosen(table, data)[: table.get("first")]]
     return _markdown(list(columns.values()), shown, table.get("words", 1)) + f"\n\n{source(data, page, table['data'])}"
 
 
