@@ -111,7 +111,7 @@ SERIES = {"kept": Series("net/ipv4/sysctl_net_ipv4.c")}
 # What the files are that a series changes, and what it does there, in sentences.
 WHAT = {
     "Documentation/networking/ip-sysctl.rst": ("the documentation of sysctls",),
-    "include/linux/tcp.h": ("a socket's state", "16 bytes: the lag, and a cap that is learned from losses"),
+    "include/linux/tcp.h": ("a socket's state", "8 bytes: the lag, and a cap that is learned from losses"),
     "include/net/netns/ipv4.h": ("a network namespace's state",),
     "include/net/tcp.h": ("what TCP's files share",),
     "include/uapi/linux/pkt_sched.h": ("fq's attributes", "new TCA_FQ_PACING_LAG, us; 0 at first: off"),
@@ -119,7 +119,7 @@ WHAT = {
     "net/ipv4/tcp_bbr.c": ("BBR",),
     "net/ipv4/tcp_input.c": (
         "losses",
-        "losses next to each other lower the cap on what is in flight while a lag is made up for",
+        "new tcp_pacing_count(): losses next to each other lower the cap on what is in flight while a lag is made up for",
     ),
     "net/ipv4/tcp_output.c": (
         "pacing",

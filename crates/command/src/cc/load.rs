@@ -16,11 +16,11 @@ use super::{changes, clean_up, defaults, print, CONTROL};
 use crate::{interrupt, Outcome, Stop};
 
 pub const EXAMPLES: &str = "Examples:
-  brobust cc load brb_bbr3_robust                        # until Ctrl-C
-  brobust cc load brb_bbr3_robust --default --for 10m    # for ten minutes
-  brobust cc load brb_bbr3_robust --default --netns web  # in one namespace
-  brobust cc load brb_bbr3_robust --default --pin        # until a reboot
-  brobust cc load brb_bbq --param alpha=5ms --dry-run    # changes nothing";
+  brobust cc load bbr_steady                           # until Ctrl-C
+  brobust cc load bbr_steady --default --for 10m       # for ten minutes
+  brobust cc load bbr_steady --default --netns web     # in one namespace
+  brobust cc load bbr_steady --default --pin           # until a reboot
+  brobust cc load brb_bbq --param alpha=5ms --dry-run  # changes nothing";
 
 #[derive(Args)]
 pub struct Options {
