@@ -119,7 +119,7 @@ WHAT = {
     "net/ipv4/tcp_bbr.c": ("BBR",),
     "net/ipv4/tcp_input.c": (
         "losses",
-        "new tcp_pacing_count(): losses next to each other lower the cap on what is in flight while a lag is made up for",
+        "new tcp_pacing_count(): losses next to each other lower the cap on what is in flight while it catches up",
     ),
     "net/ipv4/tcp_output.c": (
         "pacing",
