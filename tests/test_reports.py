@@ -98,7 +98,8 @@ def test_where_no_report_can_be_written_is_said_before_anything_is_measured(
 @pytest.fixture
 def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the pages and their data."""
-    shutil.copytree(ROOT / "docs", tmp_path / "copy/docs")
+    for directory in ("docs", "python/brobust/explore"):  # whose page shows cells
+        shutil.copytree(ROOT / directory, tmp_path / "copy" / directory)
     monkeypatch.setattr(evidence, "ROOT", tmp_path / "copy")
     monkeypatch.setattr(evidence, "DATA", tmp_path / "copy/docs/data")
     return tmp_path / "copy"
