@@ -16,7 +16,8 @@
 Other kinds: `machines` (reports that were sent: docs/data/machines, scripts/add_report.py; `part` is `validation` or
 `checks`), `rows` (a sheet as it is: `columns = { share = "CPU" }` says which columns, and their headings, of which
 the first `words` are not numbers), `verdicts`, `twins` (with `parts = false` without the parts that hold), `number`
-(of one cell), `claims` and `papers` (the tables of docs/reproduction.md and docs/reproduction/numbers.md).
+(of one cell), `claims` and `papers` (the tables of docs/reproduction.md and docs/reproduction/numbers.md; `papers` with
+`counted = true` without the numbers that its score leaves out).
 """
 
 from __future__ import annotations
@@ -217,9 +218,7 @@ def claims(table: dict[str, Any], data: Path, page: Path) -> str:
         mine = [one for one in every if one.study == study]
         title, where = table["titles"][study].split("|")
         usual = Counter(filter(None, (_with(one.row) for one in mine))).most_common(1)[0][0]
-        blocks.append(
-            f"## {title}\n\n{_score(mine)} [Details]({where}). Where nothing else is said, with: {usual}."
-        )
+        blocks.append(f"## {title}\n\n{_score(mine)} [Details]({where}). Where nothing else is said, with: {usual}.")
         rows = [
             [one.claim, one.words, _shown(one), one.decided, "" if _with(one.row) == usual else _with(one.row),
              _runs(one.row), _link(data, page, one.data)]
@@ -311,9 +310,10 @@ def papers(table: dict[str, Any], data: Path, page: Path) -> str:
         shown = [
             [one.row["claim"], f"{one.row['quantity']} ({one.row['where']})", _theirs(one.row), _ours(one), _ratio(one),
              one.how_near or ("fitted" if one.row["fitted"] else "no number of ours")]
-            for one in every if one.row["paper"] == paper
+            for one in every if one.row["paper"] == paper and (one.how_near or not table.get("counted"))
         ]  # fmt: skip
-        blocks.append(f"## {paper}\n\n" + _markdown(["claim", "number", "paper", "ours", "ratio", ""], shown, 6))
+        if shown:
+            blocks.append(f"## {paper}\n\n" + _markdown(["claim", "number", "paper", "ours", "ratio", ""], shown, 6))
     used = dict.fromkeys(one.row["data"] for one in every if one.ours is not None)
     return "\n\n".join([*blocks, "\n".join(source(data, page, name) for name in used)])
 
