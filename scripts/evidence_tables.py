@@ -306,14 +306,15 @@ def papers(table: dict[str, Any], data: Path, page: Path) -> str:
     ]
     if table.get("score"):
         return blocks[0]
+    if table.get("counted"):
+        every = [one for one in every if one.how_near]
     for paper in dict.fromkeys(one.row["paper"] for one in every):
         shown = [
             [one.row["claim"], f"{one.row['quantity']} ({one.row['where']})", _theirs(one.row), _ours(one), _ratio(one),
              one.how_near or ("fitted" if one.row["fitted"] else "no number of ours")]
-            for one in every if one.row["paper"] == paper and (one.how_near or not table.get("counted"))
+            for one in every if one.row["paper"] == paper
         ]  # fmt: skip
-        if shown:
-            blocks.append(f"## {paper}\n\n" + _markdown(["claim", "number", "paper", "ours", "ratio", ""], shown, 6))
+        blocks.append(f"## {paper}\n\n" + _markdown(["claim", "number", "paper", "ours", "ratio", ""], shown, 6))
     used = dict.fromkeys(one.row["data"] for one in every if one.ours is not None)
     return "\n\n".join([*blocks, "\n".join(source(data, page, name) for name in used)])
 
