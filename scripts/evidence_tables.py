@@ -15,8 +15,9 @@
 
 Other kinds: `machines` (reports that were sent: docs/data/machines, scripts/add_report.py; `part` is `validation` or
 `checks`), `rows` (a sheet as it is: `columns = { share = "CPU" }` says which columns, and their headings, of which
-the first `words` are not numbers), `verdicts`, `twins`, `number` (of one cell), `claims` and `papers` (the tables of
-docs/reproduction.md and docs/reproduction/numbers.md).
+the first `words` are not numbers), `verdicts`, `twins` (with `parts = false` without the parts that hold), `number`
+(of one cell), `claims` and `papers` (the tables of docs/reproduction.md and docs/reproduction/numbers.md; `papers` with
+`counted = true` without the numbers that its score leaves out).
 """
 
 from __future__ import annotations
@@ -114,14 +115,15 @@ def _closed(text: str) -> bool:
 
 def twins(table: dict[str, Any], data: Path, page: Path) -> str:
     variables = [table["variable"]] if isinstance(table["variable"], str) else table["variable"]
-    blocks = [_twins(read(data, table["data"], "twins.csv"), variable) for variable in variables]
+    rows = read(data, table["data"], "twins.csv")
+    blocks = [_twins(rows, variable, table.get("parts", True)) for variable in variables]
     return "\n\n".join([*blocks, source(data, page, table["data"])])
 
 
-def _twins(rows: list[Row], variable: str) -> str:
+def _twins(rows: list[Row], variable: str, parts: bool) -> str:
     chosen = [row for row in rows if row["variable"] == variable]
     values = list(dict.fromkeys(row["value"] for row in chosen))
-    found = {(row["claim"], row["value"]): _outcome(row) for row in chosen}
+    found = {(row["claim"], row["value"]): _outcome(row) if parts else row["verdict"] for row in chosen}
     claims = list(dict.fromkeys(row["claim"] for row in chosen))
     shown = [[claim, *(found.get((claim, value), "") for value in values)] for claim in claims]
     headings = [f"by {variable}", *values]
@@ -216,9 +218,7 @@ def claims(table: dict[str, Any], data: Path, page: Path) -> str:
         mine = [one for one in every if one.study == study]
         title, where = table["titles"][study].split("|")
         usual = Counter(filter(None, (_with(one.row) for one in mine))).most_common(1)[0][0]
-        blocks.append(
-            f"## {title}\n\n{_score(mine)} Details: [{where}]({where}).\nWhere nothing else is said, with: {usual}."
-        )
+        blocks.append(f"## {title}\n\n{_score(mine)} [Details]({where}). Where nothing else is said, with: {usual}.")
         rows = [
             [one.claim, one.words, _shown(one), one.decided, "" if _with(one.row) == usual else _with(one.row),
              _runs(one.row), _link(data, page, one.data)]
@@ -306,6 +306,8 @@ def papers(table: dict[str, Any], data: Path, page: Path) -> str:
     ]
     if table.get("score"):
         return blocks[0]
+    if table.get("counted"):
+        every = [one for one in every if one.how_near]
     for paper in dict.fromkeys(one.row["paper"] for one in every):
         shown = [
             [one.row["claim"], f"{one.row['quantity']} ({one.row['where']})", _theirs(one.row), _ours(one), _ratio(one),
@@ -314,7 +316,7 @@ def papers(table: dict[str, Any], data: Path, page: Path) -> str:
         ]  # fmt: skip
         blocks.append(f"## {paper}\n\n" + _markdown(["claim", "number", "paper", "ours", "ratio", ""], shown, 6))
     used = dict.fromkeys(one.row["data"] for one in every if one.ours is not None)
-    return "\n\n".join([*blocks, *(source(data, page, name) for name in used)])
+    return "\n\n".join([*blocks, "\n".join(source(data, page, name) for name in used)])
 
 
 def _theirs(row: Row) -> str:
