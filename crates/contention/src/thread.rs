@@ -105,12 +105,6 @@ impl Stat {
     }
 }
 
-/// Returns the calling thread's id.
-pub(crate) fn current_tid() -> Tid {
-    // SAFETY: gettid has no arguments and cannot fail.
-    unsafe { libc::gettid() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_calling_thread_is_alive_and_a_reused_id_is_not_mistaken_for_it() {
-        let thread = Thread::find(current_tid()).unwrap();
+        let thread = Thread::find(nix::unistd::gettid().as_raw()).unwrap();
         assert!(thread.is_alive());
         let earlier = Thread { started: thread.started + 1, ..thread };
         assert!(!earlier.is_alive());
@@ -138,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_cpu_beyond_every_kernel_is_refused() {
-        let thread = Thread::find(current_tid()).unwrap();
+        let thread = Thread::find(nix::unistd::gettid().as_raw()).unwrap();
         assert!(matches!(thread.pin(1_000_000), Err(ContentionError::Cpu { cpu: 1_000_000, .. })));
     }
 }

@@ -7,15 +7,19 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{mpsc, Arc};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use brobust_host::sched_attr::{SchedAttr, SCHED_DEADLINE, SCHED_FIFO, SCHED_RR};
 use brobust_timeline::{OffTime, OffTimes, Schedule};
+use nix::sys::prctl;
+use nix::sys::time::TimeSpec;
+use nix::unistd::{geteuid, gettid};
 
 use crate::budget;
 use crate::clock;
 use crate::driver::{Driver, Target};
 use crate::error::{ContentionError, Result};
-use crate::thread::{current_tid, Thread};
+use crate::thread::Thread;
 use crate::tid::Tid;
 
 /// Above every ordinary thread, just below threaded interrupts (kernel/sched/syscalls.c, sched_set_fifo: 50), which
@@ -178,22 +182,16 @@ fn start_burning(cpu: usize, off_times: OffTimes, stop: Arc<StopFlag>) -> Result
 
 /// Makes the calling thread the one that can take `cpu` away.
 fn get_ready(cpu: usize) -> Result<()> {
-    let tid = current_tid();
+    let tid = gettid().as_raw();
     Thread::find(tid)?.pin(cpu)?;
-    be_punctual();
+    // No timer slack. clock_nanosleep(2) ignores slack for real-time threads, but futex(2) only does since 6.12
+    // (kernel/sched/syscalls.c sets it to 0 with the policy); before, a wait may be 50 us late. This cannot fail.
+    let _ = prctl::set_timerslack(1);
     SchedAttr::fifo(PRIORITY).set(tid).map_err(|error| match error.raw_os_error() {
-        // SAFETY: geteuid has no arguments and cannot fail.
-        Some(libc::EPERM) if unsafe { libc::geteuid() } == 0 => ContentionError::NoRealTimeBudget,
+        Some(libc::EPERM) if geteuid().is_root() => ContentionError::NoRealTimeBudget,
         Some(libc::EPERM) => ContentionError::NotRoot,
         _ => ContentionError::os("giving the burner SCHED_FIFO", error),
     })
-}
-
-/// No timer slack. clock_nanosleep(2) ignores slack for real-time threads, but futex(2) only does since 6.12
-/// (kernel/sched/syscalls.c sets it to 0 with the policy); before, a wait may be 50 us late.
-fn be_punctual() {
-    // SAFETY: this prctl has no memory arguments.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
 }
 
 fn burn(off_times: OffTimes, stop: &StopFlag) {
@@ -255,7 +253,7 @@ impl StopFlag {
     }
 
     fn wait(&self, until_ns: u64) -> io::Result<()> {
-        let until = clock::timespec(until_ns);
+        let until = TimeSpec::from_duration(Duration::from_nanos(until_ns));
         // SAFETY: the futex word lives as long as `self`, and the kernel only reads `until`.
         let result = unsafe {
             libc::syscall(
@@ -263,7 +261,7 @@ impl StopFlag {
                 self.raised.as_ptr(),
                 libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG,
                 0,
-                &until,
+                until.as_ref(),
                 ptr::null::<u32>(),
                 libc::FUTEX_BITSET_MATCH_ANY,
             )
@@ -278,7 +276,7 @@ impl StopFlag {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     #[test]
     fn a_sleeping_burner_wakes_at_once_when_told_to_stop() {
