@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use brobust_host::sched_attr::{SchedAttr, SCHED_DEADLINE, SCHED_FIFO, SCHED_RR};
+use brobust_host::threads::SavedThread;
 use brobust_timeline::{OffTime, OffTimes, Schedule};
 use nix::sys::prctl;
 use nix::sys::time::TimeSpec;
@@ -72,7 +73,7 @@ impl Driver for Burner {
 struct Burning {
     stop: Arc<StopFlag>,
     thread: Option<JoinHandle<()>>,
-    placed: Option<Placed>,
+    placed: Option<SavedThread>,
 }
 
 impl Burning {
@@ -80,7 +81,7 @@ impl Burning {
     /// (CLOCK_MONOTONIC). After the last off-time, if there is one, the thread is left alone.
     fn start(target: &Target, origin_ns: u64) -> Result<Self> {
         let cpu = target.cpu.ok_or(ContentionError::NoCpu { tid: target.tid })?;
-        let placed = Placed::place(Thread::find(target.tid)?, cpu)?;
+        let placed = place(Thread::find(target.tid)?, cpu)?;
         let mut this = Self { stop: Arc::default(), thread: None, placed: Some(placed) };
         this.thread = Some(start_burning(cpu, target.schedule.off_times(origin_ns), Arc::clone(&this.stop))?);
         Ok(this)
@@ -92,10 +93,7 @@ impl Burning {
             // The burning thread cannot panic: it only reads the clock and waits.
             let _ = thread.join();
         }
-        match self.placed.take() {
-            Some(placed) => placed.restore(),
-            None => Ok(()),
-        }
+        Ok(self.placed.take().map_or(Ok(()), |placed| placed.restore())?)
     }
 }
 
@@ -106,44 +104,21 @@ impl Drop for Burning {
     }
 }
 
-/// A vCPU thread that is pinned, and its previous affinity and attributes.
-#[derive(Debug)]
-struct Placed {
-    thread: Thread,
-    cpus_before: Vec<usize>,
-    attr_before: SchedAttr,
-}
-
-impl Placed {
-    /// Pins the thread and raises its weight, so that no ordinary neighbour of its group gets its timeslices. (Weighing is
-    /// by group: a nice value does not hold off processes of another session or cgroup.)
-    fn place(thread: Thread, cpu: usize) -> Result<Self> {
-        let attr_before = preemptible_attr(thread.tid)?;
-        let this = Self { thread, cpus_before: thread.affinity()?, attr_before };
-        thread.pin(cpu)?;
-        match attr_before.favoured().set(thread.tid) {
-            Ok(()) => Ok(this),
-            Err(error) => {
-                // The error is worth more than one of undoing.
-                let _ = this.restore();
-                Err(match error.raw_os_error() {
-                    Some(libc::EPERM) => ContentionError::NotRoot,
-                    _ => ContentionError::os("lowering the vCPU thread's nice value", error),
-                })
-            }
-        }
-    }
-
-    fn restore(self) -> Result<()> {
-        if !self.thread.is_alive() {
-            return Ok(());
-        }
-        let tid = self.thread.tid;
-        let attr =
-            self.attr_before.set(tid).map_err(|error| ContentionError::os(format!("restoring thread {tid}"), error));
-        match self.thread.set_affinity(&self.cpus_before).and(attr) {
-            Err(_) if !self.thread.is_alive() => Ok(()),
-            outcome => outcome,
+/// Pins the thread and raises its weight, so that no ordinary neighbour of its group gets its timeslices. (Weighing is by
+/// group: a nice value does not hold off processes of another session or cgroup.) Returns the thread as it was.
+fn place(thread: Thread, cpu: usize) -> Result<SavedThread> {
+    let attr = preemptible_attr(thread.tid)?;
+    let saved = SavedThread::of(thread.tid)?;
+    thread.pin(cpu)?;
+    match attr.favoured().set(thread.tid) {
+        Ok(()) => Ok(saved),
+        Err(error) => {
+            // The error is worth more than one of undoing.
+            let _ = saved.restore();
+            Err(match error.raw_os_error() {
+                Some(libc::EPERM) => ContentionError::NotRoot,
+                _ => ContentionError::os("lowering the vCPU thread's nice value", error),
+            })
         }
     }
 }
