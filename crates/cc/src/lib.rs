@@ -110,6 +110,19 @@ impl Control {
     }
 }
 
+/// Methods that call the control's function of that name: where it has none, they do nothing.
+macro_rules! optional {
+    ($($(#[$about:meta])* $name:ident($($given:ident: $type:ty)?);)*) => {$(
+        $(#[$about])*
+        pub fn $name(&mut self, conn: &mut Connection $(, $given: $type)?) {
+            if let Some(call) = self.control.operations().$name {
+                // SAFETY: as in `init`.
+                unsafe { call(conn, $($given,)? self.state()) };
+            }
+        }
+    )*};
+}
+
 /// A socket that uses a control: the control's state, and its functions (cc/cc.h).
 #[derive(Debug, Clone)]
 pub struct Socket {
@@ -140,60 +153,17 @@ impl Socket {
         self.control
     }
 
-    /// Calls control_on_ack(). A window-based control does not have it: then this does nothing.
-    pub fn on_ack(&mut self, conn: &mut Connection, sample: &Sample) {
-        if let Some(on_ack) = self.control.operations().on_ack {
-            // SAFETY: as in `init`.
-            unsafe { on_ack(conn, sample, self.state()) };
-        }
-    }
-
-    /// Calls control_on_acked(). A control that decides the rate as well does not have it: then this does nothing.
-    pub fn on_acked(&mut self, conn: &mut Connection, acked: u32) {
-        if let Some(on_acked) = self.control.operations().on_acked {
-            // SAFETY: as in `init`.
-            unsafe { on_acked(conn, acked, self.state()) };
-        }
-    }
-
-    /// Calls control_on_rtt(), if the control has it.
-    pub fn on_rtt(&mut self, conn: &mut Connection, rtt_us: u32) {
-        if let Some(on_rtt) = self.control.operations().on_rtt {
-            // SAFETY: as in `init`.
-            unsafe { on_rtt(conn, rtt_us, self.state()) };
-        }
-    }
-
-    /// Calls control_set_state(), if the control has it, with a state of `ca_state`.
-    pub fn set_state(&mut self, conn: &mut Connection, state: u8) {
-        if let Some(set_state) = self.control.operations().set_state {
-            // SAFETY: as in `init`.
-            unsafe { set_state(conn, state, self.state()) };
-        }
-    }
-
-    /// Calls control_on_event(), if the control has it.
-    pub fn on_event(&mut self, conn: &mut Connection, event: u32) {
-        if let Some(on_event) = self.control.operations().on_event {
-            // SAFETY: as in `init`.
-            unsafe { on_event(conn, event, self.state()) };
-        }
-    }
-
-    /// Calls control_on_send(), if the control has it.
-    pub fn on_send(&mut self, conn: &mut Connection) {
-        if let Some(on_send) = self.control.operations().on_send {
-            // SAFETY: as in `init`.
-            unsafe { on_send(conn, self.state()) };
-        }
-    }
-
-    /// Calls control_on_lost(), if the control has it.
-    pub fn on_lost(&mut self, conn: &mut Connection, packet: &Sample) {
-        if let Some(on_lost) = self.control.operations().on_lost {
-            // SAFETY: as in `init`.
-            unsafe { on_lost(conn, packet, self.state()) };
-        }
+    optional! {
+        /// Calls control_on_ack(). A window-based control does not have it.
+        on_ack(sample: &Sample);
+        /// Calls control_on_acked(). A control that decides the rate as well does not have it.
+        on_acked(acked: u32);
+        on_rtt(rtt_us: u32);
+        /// Calls control_set_state() with a state of `ca_state`.
+        set_state(state: u8);
+        on_event(event: u32);
+        on_send();
+        on_lost(packet: &Sample);
     }
 
     /// Calls control_burst(), which returns packets of `mss` bytes; None if the control does not size its bursts.

@@ -5,16 +5,9 @@ use std::ffi::{c_char, CStr};
 use crate::abi;
 
 /// What is wrong with a parameter: one sentence that says what is allowed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct ParamError(pub String);
-
-impl std::fmt::Display for ParamError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for ParamError {}
 
 /// The unit in which people write a parameter (cc/cc.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -48,16 +48,6 @@ pub struct Difference {
     pub values: Vec<(&'static str, String, String)>,
 }
 
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "call {} of a socket, {}:", self.call, self.kind)?;
-        for (name, recorded, here) in &self.values {
-            write!(f, " {name} is {recorded} in the recording and {here} here;")?;
-        }
-        Ok(())
-    }
-}
-
 /// What a replay has found so far.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Outcome {

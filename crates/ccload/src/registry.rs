@@ -26,31 +26,9 @@ pub(crate) const CALLS_MAP: &str = "cc_calls";
 /// Size of that map: it holds some 80,000 calls.
 const CALLS_BYTES: u32 = 64 << 20;
 
-/// Returns where a control is pinned unless the caller says otherwise.
+/// Returns where a control is pinned.
 pub fn pin_path(name: &str) -> PathBuf {
     Path::new(PINS).join(name)
-}
-
-/// A loaded control. If it has no pin, it is unloaded when this is dropped.
-#[derive(Debug)]
-pub struct Control {
-    name: &'static str,
-    pin: Option<PathBuf>,
-}
-
-impl Control {
-    pub fn name(&self) -> &str {
-        self.name
-    }
-}
-
-impl Drop for Control {
-    fn drop(&mut self) {
-        if self.pin.is_none() {
-            // An error is ignored here: who wants to know it calls `unload`.
-            let _ = unload(self.name);
-        }
-    }
 }
 
 /// How a control is to be loaded.
@@ -79,18 +57,15 @@ fn prerequisites(name: &str, settings: &Settings) -> Result<(Object, KernelBtf)>
     Ok((object, kernel))
 }
 
-/// Loads a control under its name. With a pin the control stays when this process ends; [`unload`] removes only a pin
-/// at [`pin_path`].
-pub fn load(name: &str, settings: &Settings, pin: Option<&Path>) -> Result<Control> {
+/// Loads a control under its name, and pins it at [`pin_path`]. It stays until [`unload`], whichever process calls that.
+pub fn load(name: &str, settings: &Settings) -> Result<()> {
     let (object, mut kernel) = prerequisites(name, settings)?;
     host::require_bbr(&object, &mut kernel)?;
-    if let Some(pin) = pin {
-        prepare_pin(name, pin)?;
-    }
+    let pin = pin_path(name);
+    prepare_pin(name, &pin)?;
     // Since Linux 6.10 cong_control has the parameters `ack` and `flag` as well; see cong_control.h.
     let has_ack = kernel.callback_parameters("tcp_congestion_ops", "cong_control") == Some(4);
-    register(&object, has_ack, settings, pin).inspect_err(|_| remove_our_directory())?;
-    Ok(Control { name: object.name, pin: pin.map(Path::to_owned) })
+    register(&object, has_ack, settings, &pin).inspect_err(|_| remove_our_directory())
 }
 
 /// Removes a control. Sockets that use it keep it until they close; new sockets can no longer choose it.
@@ -148,24 +123,20 @@ fn remove_our_directory() {
     let _ = fs::remove_dir(PINS);
 }
 
-fn register(object: &Object, has_ack: bool, settings: &Settings, pin: Option<&Path>) -> Result<()> {
+fn register(object: &Object, has_ack: bool, settings: &Settings, pin: &Path) -> Result<()> {
     let (result, log) = with_log(|| try_register(object, has_ack, settings, pin));
     result.map_err(|error| Refusal::rejected(object.name, error.to_string(), log))
 }
 
-fn try_register(object: &Object, has_ack: bool, settings: &Settings, pin: Option<&Path>) -> libbpf_rs::Result<()> {
+fn try_register(object: &Object, has_ack: bool, settings: &Settings, pin: &Path) -> libbpf_rs::Result<()> {
     let prepare = |may_write_app_limited| prepare(object, has_ack, settings, may_write_app_limited);
     // Linux 6.1 refuses a program that writes tcp_sock.app_limited, which its BTF does not show.
     let mut loaded = prepare(true)?.load().or_else(|_| prepare(false)?.load())?;
     let mut map = loaded.maps_mut().find(|map| map.map_type() == MapType::StructOps).ok_or_else(no_struct_ops_map)?;
     // It is pinned before it is registered: a control that cannot be pinned must not stay registered.
-    if let Some(pin) = pin {
-        map.pin(pin)?;
-    }
+    map.pin(pin)?;
     let mut link = map.attach_struct_ops().inspect_err(|_| {
-        if let Some(pin) = pin {
-            let _ = fs::remove_file(pin);
-        }
+        let _ = fs::remove_file(pin);
     })?;
     // Dropping the link would unregister the control.
     link.disconnect();

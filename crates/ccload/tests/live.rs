@@ -4,7 +4,7 @@ use brobust_ccload::{self as ccload, available, load, pin_path, state_maps, unlo
 use brobust_sockdiag::{Filter, SockDiag};
 
 mod common;
-use common::transfer;
+use common::{transfer, Unloaded};
 
 const NAME: &str = "bbr_robust";
 
@@ -32,30 +32,25 @@ fn a_control_is_loaded_used_and_removed_without_a_trace() {
         println!("skipped: {NAME} is loaded already, and perhaps in use");
         return;
     }
-    match load(NAME, &Settings::default(), None) {
+    match load(NAME, &Settings::default()) {
         Err(refusal @ (Refusal::NoBtf | Refusal::NoStructOps | Refusal::NoBbr { .. })) => {
             println!("skipped: {refusal}");
             return;
         }
         Err(refusal) => panic!("{refusal}\n{}", refusal.log().join("\n")),
-        Ok(control) => {
-            assert!(loaded());
-            assert!(matches!(load(NAME, &Settings::default(), None), Err(Refusal::NameTaken { .. })));
-            assert!(acks_of_a_transfer() > 0);
-            drop(control);
-        }
+        Ok(()) => {}
     }
-    assert!(!loaded(), "a control without a pin goes with its handle");
-    assert!(matches!(unload(NAME), Err(Refusal::NotLoaded { .. })));
-
+    let _unloaded = Unloaded(NAME);
     let pin = pin_path(NAME);
-    drop(load(NAME, &Settings::default(), Some(&pin)).unwrap());
-    assert!(loaded() && pin.exists(), "a pinned control stays");
+    assert!(loaded() && pin.exists());
+    assert!(matches!(load(NAME, &Settings::default()), Err(Refusal::NameTaken { .. })));
+    assert!(acks_of_a_transfer() > 0);
     unload(NAME).unwrap();
     assert!(!loaded() && !pin.exists());
+    assert!(matches!(unload(NAME), Err(Refusal::NotLoaded { .. })));
 
     // A lost pin must not leave the control behind.
-    drop(load(NAME, &Settings::default(), Some(&pin)).unwrap());
+    load(NAME, &Settings::default()).unwrap();
     std::fs::remove_file(&pin).unwrap();
     unload(NAME).unwrap();
     assert!(!loaded());

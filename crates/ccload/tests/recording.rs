@@ -6,7 +6,7 @@ use brobust_cc::Control;
 use brobust_ccload::{available, load, programs, recorded_calls, Refusal, Settings};
 
 mod common;
-use common::transfer;
+use common::{transfer, Unloaded};
 
 #[test]
 #[ignore = "needs root"]
@@ -17,14 +17,15 @@ fn recorded_calls_decide_the_same_when_they_are_made_again() {
             continue;
         }
         let settings = Settings { records_calls: true, ..Settings::default() };
-        let control = match load(name, &settings, None) {
+        match load(name, &settings) {
             Err(refusal @ (Refusal::NoBtf | Refusal::NoStructOps)) => {
                 println!("skipped: {refusal}");
                 return;
             }
             Err(refusal) => panic!("{refusal}\n{}", refusal.log().join("\n")),
-            Ok(control) => control,
-        };
+            Ok(()) => {}
+        }
+        let _unloaded = Unloaded(name);
         drop(transfer(name));
         let mut replay = Replay::new(Control::find(name).unwrap());
         recorded_calls(name, |bytes| replay.feed(&Record::read(bytes).unwrap())).unwrap();
@@ -35,13 +36,12 @@ fn recorded_calls_decide_the_same_when_they_are_made_again() {
         let programs = programs(name).unwrap();
         assert!(programs.iter().any(|program| program.callback == "ssthresh"), "{programs:?}");
         assert!(programs.iter().all(|program| program.verified_instructions > 0), "{programs:?}");
-        drop(control);
     }
 }
 
 #[test]
 fn what_cannot_record_refuses_to() {
     let settings = Settings { records_calls: true, ..Settings::default() };
-    let refusal = load("bbr_robust", &settings, None).unwrap_err();
+    let refusal = load("bbr_robust", &settings).unwrap_err();
     assert!(matches!(refusal, Refusal::NoRecording { .. }), "{refusal}");
 }

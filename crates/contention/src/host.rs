@@ -1,17 +1,16 @@
 //! Abilities of this host's scheduler: tick rate, high-resolution ticks, real-time budget.
 use std::fs;
-use std::mem;
+
+use nix::time::{clock_getres, ClockId};
+use nix::unistd::{sysconf, SysconfVar};
 
 /// Returns the scheduler's tick rate in Hz; None if the kernel does not tell.
 ///
 /// The resolution of the coarse clocks is one tick (kernel/time/posix-timers.c, posix_get_coarse_res), which needs
 /// neither /proc/config.gz nor /boot and is right in containers too.
 pub fn hz() -> Option<u32> {
-    // SAFETY: all zeros is a valid timespec, and the kernel writes only into it.
-    let mut resolution: libc::timespec = unsafe { mem::zeroed() };
-    let result = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &mut resolution) };
-    let tick_ns = resolution.tv_nsec as f64;
-    (result == 0 && tick_ns > 0.0).then(|| (1e9 / tick_ns).round() as u32)
+    let tick_ns = clock_getres(ClockId::CLOCK_MONOTONIC_COARSE).ok()?.tv_nsec() as f64;
+    (tick_ns > 0.0).then(|| (1e9 / tick_ns).round() as u32)
 }
 
 /// Returns whether SCHED_DEADLINE ends timeslices by a high-resolution timer (the scheduler feature HRTICK_DL) rather than at
@@ -83,9 +82,8 @@ fn version(release: &str) -> Option<(u32, u32)> {
 }
 
 pub(crate) fn online_cpus() -> usize {
-    // SAFETY: sysconf has no memory arguments.
-    let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
-    usize::try_from(count).unwrap_or(1).max(1)
+    let count = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+    count.and_then(|count| usize::try_from(count).ok()).unwrap_or(1).max(1)
 }
 
 #[cfg(test)]

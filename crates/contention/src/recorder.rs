@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     fn the_same_thread_twice_is_recorded_once() {
-        let tid = crate::thread::current_tid();
+        let tid = nix::unistd::gettid().as_raw();
         assert_eq!(watch(&[tid, tid]).unwrap().len(), 1);
         assert!(matches!(watch(&[]), Err(ContentionError::NoThreads)));
     }

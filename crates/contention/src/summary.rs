@@ -41,7 +41,6 @@ pub struct Summary {
     pub offtime_starts_ns: Vec<u64>,
     /// None: there is not a single complete one.
     pub timeslice: Option<Distribution>,
-    pub offtime: Option<Distribution>,
     /// The length of the timeslices in one number: the mean of all but the longest and the shortest tenth.
     ///
     /// Not the median: at HZ=250, SCHED_DEADLINE makes 10 ms timeslices by alternating 8 and 12 ms (or 9, 9, 9 and 13, as
@@ -50,9 +49,6 @@ pub struct Summary {
     /// 9.96..10.07, this 9.67..10.31, median 8.92..11.83.
     pub effective_timeslice_ns: Option<f64>,
     pub effective_offtime_ns: Option<f64>,
-    /// Waits below `noise_limit_ns`.
-    pub noise_count: u64,
-    pub noise_ns: u64,
     pub lost_events: u64,
 }
 
@@ -60,7 +56,6 @@ pub struct Summary {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Distribution {
     pub count: usize,
-    pub mean_ns: f64,
     /// Mean without the lowest and the highest tenth.
     pub trimmed_mean_ns: f64,
     pub median_ns: f64,
@@ -79,7 +74,6 @@ impl Distribution {
         let tenth = sorted.len() / 10;
         Some(Self {
             count: sorted.len(),
-            mean_ns: mean(&sorted),
             trimmed_mean_ns: mean(&sorted[tenth..sorted.len() - tenth]),
             median_ns: quantile(&sorted, 0.5),
             p10_ns: quantile(&sorted, 0.1),
@@ -122,13 +116,10 @@ pub fn summarize(intervals: &[Interval], lost_events: u64, requested_off_ns: Opt
         effective_timeslice_ns: timeslice.map(|timeslice| timeslice.trimmed_mean_ns),
         effective_offtime_ns: offtime.map(|offtime| offtime.trimmed_mean_ns),
         timeslice,
-        offtime,
         timeslices_ns: pattern.timeslices_ns,
         offtimes_ns: pattern.offtimes_ns,
         timeslice_starts_ns: pattern.timeslice_starts_ns,
         offtime_starts_ns: pattern.offtime_starts_ns,
-        noise_count: pattern.noise_count,
-        noise_ns: pattern.noise_ns,
         lost_events,
     }
 }
@@ -140,8 +131,6 @@ struct Pattern {
     offtimes_ns: Vec<u64>,
     timeslice_starts_ns: Vec<u64>,
     offtime_starts_ns: Vec<u64>,
-    noise_count: u64,
-    noise_ns: u64,
     /// Start of the timeslice under way; None if it was not seen.
     timeslice_start_ns: Option<u64>,
 }
@@ -153,10 +142,7 @@ impl Pattern {
             match interval.state {
                 State::Running | State::Asleep => {}
                 State::Unknown => pattern.timeslice_start_ns = None,
-                State::Waiting if interval.duration_ns < noise_limit_ns => {
-                    pattern.noise_count += 1;
-                    pattern.noise_ns += interval.duration_ns;
-                }
+                State::Waiting if interval.duration_ns < noise_limit_ns => {}
                 State::Waiting => pattern.off(interval, is_complete(intervals, i)),
             }
         }
@@ -235,11 +221,10 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_ends_no_timeslice_but_counts_as_noise_and_as_waiting() {
+    fn an_interrupt_ends_no_timeslice_but_counts_as_waiting() {
         let period = [(5 * MS, Running), (50_000, Waiting), (5 * MS - 50_000, Running), (30 * MS, Waiting)];
         let summary = summary(&period.repeat(10));
         assert_eq!(summary.timeslices_ns, vec![10 * MS; 9]);
-        assert_eq!((summary.noise_count, summary.noise_ns), (10, 500_000));
         assert!(summary.effective_share < 0.25);
     }
 
@@ -266,7 +251,6 @@ mod tests {
         let summary = summary(&parts);
         let timeslice = summary.effective_timeslice_ns.unwrap();
         assert!((timeslice / 10e6 - 1.0).abs() < 0.02, "{timeslice}");
-        assert!(summary.timeslice.unwrap().mean_ns < timeslice);
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! One thread of the host: whether it still lives, where it may run, how much CPU time it has used.
 use std::fs;
-use std::io;
 
-use brobust_host::threads::{cpus_of, set_cpus};
+use brobust_host::threads::set_cpus;
 
 use crate::error::{ContentionError, Result};
 use crate::tid::Tid;
@@ -38,29 +37,13 @@ impl Thread {
         schedstat.split(' ').next()?.parse().ok()
     }
 
-    /// Returns the CPUs that the thread may run on.
-    pub fn affinity(&self) -> Result<Vec<usize>> {
-        cpus_of(self.tid).map_err(|error| self.failed("reading the CPU affinity", error))
-    }
-
-    pub fn set_affinity(&self, cpus: &[usize]) -> Result<()> {
-        set_cpus(self.tid, cpus).map_err(|error| self.failed("setting the CPU affinity", error))
-    }
-
     /// Pins the thread to one CPU.
     pub fn pin(&self, cpu: usize) -> Result<()> {
         set_cpus(self.tid, &[cpu]).map_err(|error| match error.raw_os_error() {
             Some(libc::EINVAL) => ContentionError::Cpu { cpu, tid: self.tid },
-            _ => self.failed("setting the CPU affinity", error),
-        })
-    }
-
-    /// Returns the error of a system call on this thread.
-    fn failed(&self, doing: &str, source: io::Error) -> ContentionError {
-        match source.raw_os_error() {
             Some(libc::ESRCH) => ContentionError::NoThread { tid: self.tid },
-            _ => ContentionError::os(format!("{doing} of thread {}", self.tid), source),
-        }
+            _ => ContentionError::os(format!("setting the CPU affinity of thread {}", self.tid), error),
+        })
     }
 }
 
@@ -105,12 +88,6 @@ impl Stat {
     }
 }
 
-/// Returns the calling thread's id.
-pub(crate) fn current_tid() -> Tid {
-    // SAFETY: gettid has no arguments and cannot fail.
-    unsafe { libc::gettid() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,7 +107,7 @@ mod tests {
 
     #[test]
     fn the_calling_thread_is_alive_and_a_reused_id_is_not_mistaken_for_it() {
-        let thread = Thread::find(current_tid()).unwrap();
+        let thread = Thread::find(nix::unistd::gettid().as_raw()).unwrap();
         assert!(thread.is_alive());
         let earlier = Thread { started: thread.started + 1, ..thread };
         assert!(!earlier.is_alive());
@@ -138,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_cpu_beyond_every_kernel_is_refused() {
-        let thread = Thread::find(current_tid()).unwrap();
+        let thread = Thread::find(nix::unistd::gettid().as_raw()).unwrap();
         assert!(matches!(thread.pin(1_000_000), Err(ContentionError::Cpu { cpu: 1_000_000, .. })));
     }
 }

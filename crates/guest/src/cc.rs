@@ -51,14 +51,13 @@ fn setting(text: &str) -> Result<(String, u32)> {
 fn answer(command: Command) -> Result<Value> {
     match command {
         Command::Load { name, param, record, verbose } => {
-            let pin = ccload::pin_path(&name);
             let settings = ccload::Settings { params: param, records_calls: record };
-            ccload::load(&name, &settings, Some(&pin)).inspect_err(|refusal| {
+            ccload::load(&name, &settings).inspect_err(|refusal| {
                 if verbose {
                     refusal.log().iter().for_each(|line| eprintln!("{line}"));
                 }
             })?;
-            Ok(json!({"loaded": name, "pin": pin}))
+            Ok(json!({"loaded": name, "pin": ccload::pin_path(&name)}))
         }
         Command::Shadow { name } => Ok(serde_json::to_value(ccload::shadow(&name)?)?),
         Command::Replay { name, param } => replay(&name, &param),

@@ -57,7 +57,7 @@ impl SavedThread {
     }
 
     /// Restores the thread; one that has ended needs nothing.
-    pub(crate) fn restore(&self) -> Result<()> {
+    pub fn restore(&self) -> Result<()> {
         if !self.is_altered() {
             return Ok(());
         }

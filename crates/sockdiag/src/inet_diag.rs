@@ -82,7 +82,7 @@ fn read_socket(body: &[u8], time_ns: u64, socket: &mut Socket) -> Option<()> {
     const LENGTH: usize = 72;
     let head = Bytes(body.get(..LENGTH)?);
     let mut name = socket.congestion_control.take();
-    *socket = Socket { key: key(head)?, time_ns, uid: head.u32(64)?, inode: head.u32(68)?, ..Socket::none() };
+    *socket = Socket { key: key(head)?, time_ns, uid: head.u32(64)?, ..Socket::none() };
     let (mut shown, mut exported) = (None, None);
     for (kind, value) in attributes(body.get(LENGTH..)?) {
         match kind {
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(answer, Answer::Socket);
         assert_eq!(socket.key.local.to_string(), "127.0.0.1:40000");
         assert_eq!(socket.key.remote.port(), 5201);
-        assert_eq!((socket.time_ns, socket.uid, socket.inode), (42, 1000, 77));
+        assert_eq!((socket.time_ns, socket.uid), (42, 1000));
         assert_eq!(socket.cgroup_id, Some(0x1_0000_0007));
         assert_eq!(socket.congestion_control.as_deref(), Some("bbr_robust"));
         assert_eq!(socket.tcp.cwnd_packets, Some(20));
@@ -182,7 +182,7 @@ mod tests {
             let parts = Parts { tcp_info, bbr_info, storage: 0, ..Parts::default() };
             let (_, socket) = read_one(&answer(1, &parts)).unwrap();
             assert_eq!(socket.tcp.cwnd_packets, (tcp_info >= 84).then_some(20));
-            assert_eq!(socket.tcp.snd_wnd_bytes, (tcp_info >= 232).then_some(57));
+            assert_eq!(socket.tcp.min_rtt_us, (tcp_info >= 232).then_some(37));
             assert_eq!(socket.bbr.is_some(), bbr_info >= 20);
         }
         let old_export = Parts { storage: 24, ..Parts::default() };

@@ -21,8 +21,6 @@ pub struct Socket {
     pub time_ns: u64,
     /// User id of the owner.
     pub uid: u32,
-    /// The number in the link socket:[inode] in /proc/PID/fd.
-    pub inode: u32,
     /// Id of the cgroup (v2) in which it was opened; of an accepted socket, that of the listening one. None: the kernel
     /// does not report it.
     pub cgroup_id: Option<u64>,
@@ -42,7 +40,6 @@ impl Socket {
             key: SocketKey { local: nowhere, remote: nowhere, interface: 0, cookie: [0; 8] },
             time_ns: 0,
             uid: 0,
-            inode: 0,
             cgroup_id: None,
             congestion_control: None,
             tcp: TcpInfo::default(),

@@ -12,7 +12,6 @@ pub struct TcpInfo {
     pub ca_state: Option<u8>,
     /// Whether the application limited the sample that gave `delivery_rate`, rather than whether it is the limit now.
     pub delivery_rate_app_limited: Option<bool>,
-    pub rto_us: Option<u32>,
     pub snd_mss_bytes: Option<u32>,
     pub unacked_packets: Option<u32>,
     pub sacked_packets: Option<u32>,
@@ -20,10 +19,8 @@ pub struct TcpInfo {
     /// Packets retransmitted and not acknowledged yet.
     pub retrans_packets: Option<u32>,
     pub rtt_us: Option<u32>,
-    pub rttvar_us: Option<u32>,
     pub ssthresh_packets: Option<u32>,
     pub cwnd_packets: Option<u32>,
-    pub reordering_packets: Option<u32>,
     /// Retransmissions since the connection began.
     pub total_retrans_packets: Option<u32>,
     /// None also if the socket is not paced.
@@ -32,17 +29,14 @@ pub struct TcpInfo {
     pub notsent_bytes: Option<u32>,
     /// The stack's minimum (tcp_min_rtt, over 5 minutes); BBR keeps another one.
     pub min_rtt_us: Option<u32>,
-    pub data_segs_out: Option<u32>,
     pub delivery_rate_bytes_per_s: Option<u64>,
     pub busy_us: Option<u64>,
     pub rwnd_limited_us: Option<u64>,
     pub sndbuf_limited_us: Option<u64>,
     pub delivered_packets: Option<u32>,
-    pub delivered_ce_packets: Option<u32>,
     /// Bytes sent, retransmissions included.
     pub bytes_sent: Option<u64>,
     pub bytes_retrans: Option<u64>,
-    pub snd_wnd_bytes: Option<u32>,
 }
 
 impl TcpInfo {
@@ -53,17 +47,14 @@ impl TcpInfo {
             state: info.u8(0),
             ca_state: info.u8(1),
             delivery_rate_app_limited: info.u8(7).map(|bits| bits & 1 != 0),
-            rto_us: info.u32(8),
             snd_mss_bytes: info.u32(16),
             unacked_packets: info.u32(24),
             sacked_packets: info.u32(28),
             lost_packets: info.u32(32),
             retrans_packets: info.u32(36),
             rtt_us: info.u32(68),
-            rttvar_us: info.u32(72),
             ssthresh_packets: info.u32(76),
             cwnd_packets: info.u32(80),
-            reordering_packets: info.u32(88),
             total_retrans_packets: info.u32(100),
             // All ones: no limit.
             pacing_rate_bytes_per_s: info.u64(104).filter(|rate| *rate != u64::MAX),
@@ -71,16 +62,13 @@ impl TcpInfo {
             notsent_bytes: info.u32(144),
             // All ones: no sample yet.
             min_rtt_us: info.u32(148).filter(|rtt| *rtt != u32::MAX),
-            data_segs_out: info.u32(156),
             delivery_rate_bytes_per_s: info.u64(160),
             busy_us: info.u64(168),
             rwnd_limited_us: info.u64(176),
             sndbuf_limited_us: info.u64(184),
             delivered_packets: info.u32(192),
-            delivered_ce_packets: info.u32(196),
             bytes_sent: info.u64(200),
             bytes_retrans: info.u64(208),
-            snd_wnd_bytes: info.u32(228),
         }
     }
 
@@ -108,63 +96,51 @@ mod tests {
         let fields = [
             "tcpi_state",
             "tcpi_ca_state",
-            "tcpi_rto",
             "tcpi_snd_mss",
             "tcpi_unacked",
             "tcpi_sacked",
             "tcpi_lost",
             "tcpi_retrans",
             "tcpi_rtt",
-            "tcpi_rttvar",
             "tcpi_snd_ssthresh",
             "tcpi_snd_cwnd",
-            "tcpi_reordering",
             "tcpi_total_retrans",
             "tcpi_pacing_rate",
             "tcpi_bytes_acked",
             "tcpi_notsent_bytes",
             "tcpi_min_rtt",
-            "tcpi_data_segs_out",
             "tcpi_delivery_rate",
             "tcpi_busy_time",
             "tcpi_rwnd_limited",
             "tcpi_sndbuf_limited",
             "tcpi_delivered",
-            "tcpi_delivered_ce",
             "tcpi_bytes_sent",
             "tcpi_bytes_retrans",
-            "tcpi_snd_wnd",
         ];
         let expected = TcpInfo {
             state: Some(1),
             ca_state: Some(2),
             delivery_rate_app_limited: Some(false), // a bit-field, which has no offset
-            rto_us: Some(3),
-            snd_mss_bytes: Some(4),
-            unacked_packets: Some(5),
-            sacked_packets: Some(6),
-            lost_packets: Some(7),
-            retrans_packets: Some(8),
-            rtt_us: Some(9),
-            rttvar_us: Some(10),
-            ssthresh_packets: Some(11),
-            cwnd_packets: Some(12),
-            reordering_packets: Some(13),
-            total_retrans_packets: Some(14),
-            pacing_rate_bytes_per_s: Some(15),
-            bytes_acked: Some(16),
-            notsent_bytes: Some(17),
-            min_rtt_us: Some(18),
-            data_segs_out: Some(19),
-            delivery_rate_bytes_per_s: Some(20),
-            busy_us: Some(21),
-            rwnd_limited_us: Some(22),
-            sndbuf_limited_us: Some(23),
-            delivered_packets: Some(24),
-            delivered_ce_packets: Some(25),
-            bytes_sent: Some(26),
-            bytes_retrans: Some(27),
-            snd_wnd_bytes: Some(28),
+            snd_mss_bytes: Some(3),
+            unacked_packets: Some(4),
+            sacked_packets: Some(5),
+            lost_packets: Some(6),
+            retrans_packets: Some(7),
+            rtt_us: Some(8),
+            ssthresh_packets: Some(9),
+            cwnd_packets: Some(10),
+            total_retrans_packets: Some(11),
+            pacing_rate_bytes_per_s: Some(12),
+            bytes_acked: Some(13),
+            notsent_bytes: Some(14),
+            min_rtt_us: Some(15),
+            delivery_rate_bytes_per_s: Some(16),
+            busy_us: Some(17),
+            rwnd_limited_us: Some(18),
+            sndbuf_limited_us: Some(19),
+            delivered_packets: Some(20),
+            bytes_sent: Some(21),
+            bytes_retrans: Some(22),
         };
         assert_eq!(TcpInfo::parse(&headers::TCP.numbered("tcp_info", &fields)), expected);
     }
@@ -175,7 +151,7 @@ mod tests {
         for length in 0..newest.len() {
             let info = TcpInfo::parse(&newest[..length]);
             assert_eq!(info.cwnd_packets.is_some(), length >= 84);
-            assert_eq!(info.snd_wnd_bytes.is_some(), length >= 232);
+            assert_eq!(info.bytes_retrans.is_some(), length >= 216);
         }
     }
 

@@ -105,8 +105,6 @@ pub struct QueueVerdict {
     pub waited: u64,
     /// Bytes of all flows that were queued before it.
     pub backlog: u64,
-    /// Bytes of its own flow that were queued before it.
-    pub own_backlog: u64,
 }
 
 /// A packet in the queue.
@@ -175,7 +173,7 @@ impl Queue {
         debug_assert!(now >= self.last, "a packet in the past: {now} after {}", self.last);
         self.last = now;
         self.forget_until(now);
-        let found = QueueVerdict { left: None, waited: 0, backlog: self.backlog, own_backlog: self.per_flow[flow] };
+        let found = QueueVerdict { left: None, waited: 0, backlog: self.backlog };
         if self.is_lost() {
             return found;
         }
@@ -465,7 +463,7 @@ mod tests {
             for (gap, length, flow) in packets {
                 now += gap;
                 let verdict = queue.offer(now, length, flow, false);
-                prop_assert!(verdict.own_backlog <= verdict.backlog && verdict.backlog <= limit);
+                prop_assert!(verdict.backlog <= limit);
                 if let Some(left) = verdict.left {
                     // Not before its bits fit, not before another that came first.
                     let fastest = rates.iter().max().unwrap();

@@ -75,16 +75,12 @@ pub struct ProgramResult {
 }
 
 /// What the simulation of a run cost.
-#[derive(Debug, Clone, Copy, Default, serde::Serialize)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Work {
     /// Number of times that the controller let a kernel run.
     pub hand_overs: u64,
     pub frames: u64,
-    pub timers: u64,
-    pub received_packets: u64,
-    pub sent_skbs: u64,
-    /// Interrupts of all network devices, and packets that found their rings full.
-    pub interrupts: u64,
+    /// Packets that found the ring of a network device full.
     pub nic_drops: u64,
     pub boot_s: f64,
     pub run_s: f64,

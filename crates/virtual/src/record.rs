@@ -57,9 +57,7 @@ struct FlowRecord {
     start: u64,
     /// How much it sends, None: all the time.
     bytes: Option<u64>,
-    drops: u64,
-    waited: u128,
-    passed: u64,
+    at_bottleneck: Passage,
     srtt_us: u32,
     srtts_us: Vec<u32>,
     received: u64,
@@ -85,9 +83,31 @@ struct ConnectionRecord {
     /// Payload that arrived at the receiver, and at the sender, bytes.
     arrived: u64,
     answered: u64,
+    at_bottleneck: Passage,
+}
+
+/// What became of packets at the bottleneck.
+#[derive(Default)]
+struct Passage {
     drops: u64,
-    waited: u128,
     passed: u64,
+    /// Together, ns.
+    waited: u128,
+}
+
+impl Passage {
+    fn count(&mut self, packet: Packet, passed: bool) {
+        if passed {
+            self.passed += 1;
+            self.waited += u128::from(packet.waited);
+        } else {
+            self.drops += 1;
+        }
+    }
+
+    fn mean_wait_ms(&self) -> Option<f64> {
+        (self.passed > 0).then(|| self.waited as f64 / self.passed as f64 / 1e6)
+    }
 }
 
 macro_rules! tables {
@@ -200,19 +220,9 @@ impl Recorder {
         let Some(connection) = self.connections.get_mut(packet.connection).filter(|_| packet.sent < self.end) else {
             return;
         };
-        let flow = connection.flow.and_then(|flow| self.flows.get_mut(flow));
-        if passed {
-            connection.passed += 1;
-            connection.waited += u128::from(packet.waited);
-        } else {
-            connection.drops += 1;
-        }
-        let Some(flow) = flow else { return };
-        if passed {
-            flow.passed += 1;
-            flow.waited += u128::from(packet.waited);
-        } else {
-            flow.drops += 1;
+        connection.at_bottleneck.count(packet, passed);
+        if let Some(flow) = connection.flow.and_then(|flow| self.flows.get_mut(flow)) {
+            flow.at_bottleneck.count(packet, passed);
         }
     }
 
@@ -413,9 +423,9 @@ impl ConnectionTable {
         self.packets.push(of.packets as i64);
         self.received_bytes.push(of.arrived as i64);
         self.answered_bytes.push(of.answered as i64);
-        self.drops.push(of.drops as i64);
+        self.drops.push(of.at_bottleneck.drops as i64);
         self.retransmits.push(if endpoints.protocol == TCP { i64::from(of.retransmits) } else { MISSING });
-        self.queue_mean_ms.push(if of.passed > 0 { of.waited as f64 / of.passed as f64 / 1e6 } else { f64::NAN });
+        self.queue_mean_ms.push(of.at_bottleneck.mean_wait_ms().unwrap_or(f64::NAN));
     }
 }
 
@@ -437,10 +447,10 @@ impl FlowRecord {
             // A FIN counts as a byte.
             received: received.received.min(self.bytes.unwrap_or(u64::MAX)),
             retransmits: sent.retransmits,
-            drops: self.drops,
+            drops: self.at_bottleneck.drops,
             rtt_mean_ms: (count > 0).then_some(mean),
             rtt_p99_ms: srtts.get((count * 99 / 100).min(count.saturating_sub(1))).map(|us| f64::from(*us) / 1e3),
-            queue_mean_ms: (self.passed > 0).then(|| self.waited as f64 / self.passed as f64 / 1e6),
+            queue_mean_ms: self.at_bottleneck.mean_wait_ms(),
             skb_mean_bytes: (sent.skbs > 0).then(|| sent.sent as f64 / f64::from(sent.skbs)),
             pacing_idle_ms: (sent.paced > 0).then(|| sent.idle as f64 / f64::from(sent.paced) / 1e6),
             ended: self.bytes.and_then(|bytes| ended(bytes, received, origin)),

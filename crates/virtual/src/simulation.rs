@@ -325,10 +325,6 @@ impl Simulation {
         let time_slices = given.collect();
         for node in &mut self.nodes {
             let shared = node.kernel.shared();
-            self.work.timers += shared.timers;
-            self.work.received_packets += shared.rx_packets;
-            self.work.sent_skbs += shared.tx_skbs;
-            self.work.interrupts += shared.interrupts;
             self.work.nic_drops += shared.rx_dropped;
         }
         let busy = self.nodes[..self.topology.senders].iter_mut().map(|node| node.kernel.shared().charged).collect();

@@ -5,6 +5,8 @@
 //! its CPU limit throttled it meanwhile, that is why it wrote too little. Only where a flow has data, room in its windows and no reason to drain does too little in flight mean that its
 //! sender lacked the CPU (the Inflight Deficit of 2BRobust, section 6.1).
 
+use serde::{Serialize, Serializer};
+
 use crate::history::History;
 use crate::sample::{BdpSource, Sample};
 
@@ -39,6 +41,12 @@ pub enum Cause {
     SndbufLimited,
     AppLimited,
     Undecided,
+}
+
+impl Serialize for Cause {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.name())
+    }
 }
 
 impl Cause {
@@ -92,12 +100,13 @@ impl Cause {
 }
 
 /// What the verdict is based on. Shares are of the window's time or of its samples.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Evidence {
     pub samples: usize,
     /// From the first sample to the last.
     pub seconds: f64,
     /// Bytes acknowledged per second.
+    #[serde(skip)]
     pub rate_bytes_per_s: f64,
     /// Bytes acknowledged over the bytes that pacing at each sample's rate would have sent. None if nothing is paced.
     pub paced_share: Option<f64>,
@@ -116,6 +125,7 @@ pub struct Evidence {
     pub deficit_share: Option<f64>,
     /// Median of the samples that have an estimate.
     pub inflight_bdp: Option<f64>,
+    /// `bbr`: BBR's own estimates; `delivery-rate`: delivery rate times min RTT.
     pub bdp_source: Option<BdpSource>,
     /// Share of the bytes sent that were retransmissions.
     pub retransmit_share: Option<f64>,

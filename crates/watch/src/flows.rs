@@ -114,7 +114,6 @@ mod tests {
             key: SocketKey { local: end, remote: end, interface: 0, cookie: [cookie; 8] },
             time_ns: sweep * 1_000_000_000,
             uid: 0,
-            inode: 0,
             cgroup_id: None,
             congestion_control: Some("bbr".to_owned()),
             tcp,

@@ -2,18 +2,26 @@
 
 use std::sync::Arc;
 
+use serde::{Serialize, Serializer};
+
 use crate::cause::{Cause, Verdict};
 use crate::distribution::{Distribution, INFLIGHT_BDP, RATE_MBPS};
 
 /// Sockets with the same congestion control and cause.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Group {
+    #[serde(rename = "cc", serialize_with = "as_text")]
     pub congestion_control: Arc<str>,
     pub cause: Cause,
     pub sockets: usize,
+    /// Rates over the window, Mbit/s.
     pub rate_mbps: Distribution,
-    /// In flight over the BDP, for the sockets that have an estimate.
+    /// In flight over the BDP, medians over the window, for the sockets that have an estimate.
     pub inflight_bdp: Distribution,
+}
+
+fn as_text<S: Serializer>(text: &Arc<str>, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(text)
 }
 
 /// The groups of one sweep. They are so few that searching a list is faster than a map.

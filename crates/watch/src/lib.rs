@@ -28,10 +28,10 @@ pub use history::History;
 pub use host::{Host, HostLoad};
 pub use namespaces::Namespaces;
 pub use owners::{Owned, Owner};
-pub use report::{Bounds, Count, FlowReport, OwnerReport, SweepReport};
+pub use report::{Bounds, FlowReport, OwnerReport, SweepReport};
 pub use sample::{BdpSource, Sample};
 pub use sweeps::{Sweeps, TimedSweep};
-pub use watch::{Settings, Sweep, Top, Watch};
+pub use watch::{Settings, Watch};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -4,14 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::cause::{gather, Cause};
-use crate::distribution::{Distribution, INFLIGHT_BDP, RATE_MBPS};
+use crate::cause::{gather, Cause, Evidence};
+use crate::flows::Flow;
 use crate::groups::{mbps, Group};
 use crate::host::HostLoad;
 use crate::owners::{Owned, Owner};
-use crate::sample::BdpSource;
-use crate::watch::{Sweep, Top};
-use crate::why::why;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct SweepReport {
@@ -21,7 +18,7 @@ pub struct SweepReport {
     /// Why sockets are CPU-limited, as far as the host's CPUs explain it. None if no socket is.
     pub why: Option<String>,
     /// Number of sockets by congestion control and cause.
-    pub counts: Vec<Count>,
+    pub counts: Vec<Group>,
     pub bounds: Bounds,
     /// The sockets by the cgroups in which they were opened.
     pub owners: Vec<OwnerReport>,
@@ -37,17 +34,6 @@ pub struct SweepReport {
     /// CPU time of the thread that made the sweep, the kernel's part included.
     pub cpu_ms: f64,
     pub flows: Vec<FlowReport>,
-}
-
-#[derive(Debug, Clone, Serialize)]
-pub struct Count {
-    pub cc: String,
-    pub cause: &'static str,
-    pub sockets: usize,
-    /// Rates over the window, Mbit/s.
-    pub rate_mbps: Distribution,
-    /// Medians over the window, for the sockets that have an estimate.
-    pub inflight_bdp: Distribution,
 }
 
 /// The largest value in each bucket of the distributions. The last bucket has no bound.
@@ -90,76 +76,26 @@ pub struct FlowReport {
     pub cause: &'static str,
     pub rate_mbps: f64,
     pub pacing_rate_mbps: Option<f64>,
-    /// Bytes acknowledged over the bytes that pacing would have sent.
-    pub paced_share: Option<f64>,
     pub delivery_rate_mbps: f64,
     /// Latest values, in whole packets of the current MSS.
     pub cwnd_bytes: Option<u64>,
     pub inflight_bytes: Option<u64>,
     pub bdp_bytes: Option<u64>,
-    /// `bbr`: BBR's own estimates; `delivery-rate`: delivery rate times min RTT.
-    pub bdp_source: Option<&'static str>,
-    /// Median over the window.
-    pub inflight_bdp: Option<f64>,
-    /// Share of the samples with less than 1 BDP in flight, among those in which data, cwnd and phase allowed it to
-    /// send.
-    pub deficit_share: Option<f64>,
-    /// Number of samples in which data, cwnd and phase allowed it to send.
-    pub could_send: usize,
-    /// Number of all samples.
-    pub samples: usize,
-    pub seconds: f64,
-    pub busy_share: Option<f64>,
-    pub rwnd_limited_share: Option<f64>,
-    pub sndbuf_limited_share: Option<f64>,
-    pub data_share: f64,
-    pub retransmit_share: Option<f64>,
+    #[serde(flatten)]
+    pub evidence: Evidence,
     pub srtt_ms: Option<f64>,
     pub min_rtt_ms: Option<f64>,
 }
 
 impl SweepReport {
-    /// Makes the report of a sweep with the flows of [`crate::Watch::top`].
-    pub fn new(sweep: &Sweep, flows: &[Top]) -> SweepReport {
-        SweepReport {
-            sweep: sweep.number,
-            sockets: sweep.sockets,
-            host: sweep.host,
-            why: sweep.groups.iter().any(|group| group.cause == Cause::CpuLimited).then(|| why(&sweep.host)),
-            counts: sweep.groups.iter().map(Count::new).collect(),
-            bounds: Bounds { rate_mbps: RATE_MBPS, inflight_bdp: INFLIGHT_BDP },
-            owners: sweep.owners.iter().map(OwnerReport::new).collect(),
-            unread: sweep.unread.clone(),
-            unread_host: sweep.unread_host,
-            interrupted: sweep.interrupted,
-            took_ms: sweep.took.as_secs_f64() * 1e3,
-            cpu_ms: sweep.cpu.as_secs_f64() * 1e3,
-            flows: flows.iter().map(FlowReport::new).collect(),
-        }
-    }
-}
-
-impl SweepReport {
     /// Returns how many sockets have this cause.
     pub fn count(&self, cause: Cause) -> usize {
-        self.counts.iter().filter(|line| line.cause == cause.name()).map(|line| line.sockets).sum()
-    }
-}
-
-impl Count {
-    fn new(group: &Group) -> Count {
-        Count {
-            cc: group.congestion_control.to_string(),
-            cause: group.cause.name(),
-            sockets: group.sockets,
-            rate_mbps: group.rate_mbps.clone(),
-            inflight_bdp: group.inflight_bdp.clone(),
-        }
+        self.counts.iter().filter(|line| line.cause == cause).map(|line| line.sockets).sum()
     }
 }
 
 impl OwnerReport {
-    fn new(owned: &Owned) -> OwnerReport {
+    pub(crate) fn new(owned: &Owned) -> OwnerReport {
         let counts = Cause::ALL.iter().zip(owned.causes).filter(|(_, sockets)| *sockets > 0);
         OwnerReport {
             cgroup_id: owned.cgroup_id,
@@ -172,8 +108,9 @@ impl OwnerReport {
 }
 
 impl FlowReport {
-    fn new(top: &Top) -> FlowReport {
-        let Top { namespace, flow, owned } = *top;
+    /// Makes the report of a flow in the namespace of that name. `owned`: whose it is, None where the kernel reports no
+    /// cgroups.
+    pub(crate) fn new(namespace: &str, flow: &Flow, owned: Option<&Owned>) -> FlowReport {
         let owner = owned.map(|owned| Owner::clone(&owned.owner)).unwrap_or_default();
         let (last, evidence) = (flow.history.last(), gather(&flow.history));
         FlowReport {
@@ -189,22 +126,11 @@ impl FlowReport {
             cause: flow.cause.name(),
             rate_mbps: mbps(evidence.rate_bytes_per_s),
             pacing_rate_mbps: last.and_then(|last| last.pacing_rate_bytes_per_s).map(|rate| mbps(rate as f64)),
-            paced_share: evidence.paced_share,
             delivery_rate_mbps: mbps(last.map_or(0.0, |last| last.delivery_rate_bytes_per_s as f64)),
             cwnd_bytes: last.map(|last| last.cwnd_bytes),
             inflight_bytes: last.map(|last| last.inflight_bytes),
             bdp_bytes: last.and_then(|last| last.bdp).map(|(bytes, _)| bytes),
-            bdp_source: evidence.bdp_source.map(BdpSource::name),
-            inflight_bdp: evidence.inflight_bdp,
-            deficit_share: evidence.deficit_share,
-            could_send: evidence.could_send,
-            samples: evidence.samples,
-            seconds: evidence.seconds,
-            busy_share: evidence.busy_share,
-            rwnd_limited_share: evidence.rwnd_limited_share,
-            sndbuf_limited_share: evidence.sndbuf_limited_share,
-            data_share: evidence.data_share,
-            retransmit_share: evidence.retransmit_share,
+            evidence,
             srtt_ms: last.and_then(|last| last.srtt_us).map(|us| f64::from(us) / 1e3),
             min_rtt_ms: last.and_then(|last| last.min_rtt_us).map(|us| f64::from(us) / 1e3),
         }

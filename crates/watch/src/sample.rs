@@ -1,6 +1,7 @@
 //! One sample of a socket: what says something about the flow's limit at one moment.
 
 use brobust_sockdiag::{BbrInfo, Socket, TcpInfo};
+use serde::Serialize;
 
 /// A gain of 1: gains are multiplied by 256 (include/uapi/linux/inet_diag.h).
 const UNIT: u32 = 256;
@@ -9,7 +10,8 @@ const UNIT: u32 = 256;
 const DRAINING_MODES: [u32; 3] = [1, 3, 5];
 
 /// Whose estimate the bandwidth-delay product is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum BdpSource {
     /// BBR's own estimates.
     Bbr,
@@ -42,15 +44,6 @@ pub struct Sample {
     /// Whether the stack calls its latest delivery rate sample application-limited.
     pub is_app_limited: bool,
     pub is_recovering: bool,
-}
-
-impl BdpSource {
-    pub fn name(self) -> &'static str {
-        match self {
-            BdpSource::Bbr => "bbr",
-            BdpSource::DeliveryRate => "delivery-rate",
-        }
-    }
 }
 
 impl Sample {

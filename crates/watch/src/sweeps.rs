@@ -45,8 +45,7 @@ impl Sweeps {
     pub fn sweep(&mut self, state_maps: Vec<OwnedFd>, top: usize) -> TimedSweep {
         let begun = Instant::now();
         let time_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-        let sweep = self.watch.sweep(state_maps);
-        let report = SweepReport::new(&sweep, &self.watch.top(top));
+        let report = self.watch.sweep(state_maps, top);
         let interval_s = (begun - self.before).as_secs_f64();
         self.before = begun;
         self.due = next(self.due, begun, Instant::now(), self.interval);

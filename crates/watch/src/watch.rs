@@ -11,11 +11,14 @@ use brobust_sockdiag::{Error as SocketError, Filter, SockDiag};
 use nix::time::{clock_gettime, ClockId};
 
 use crate::cause::Cause;
-use crate::flows::{Flow, Flows, Moment};
-use crate::groups::{Group, Groups};
+use crate::distribution::{INFLIGHT_BDP, RATE_MBPS};
+use crate::flows::{Flows, Moment};
+use crate::groups::Groups;
 use crate::host::{Host, HostLoad};
 use crate::namespaces::{label, open, Namespaces};
-use crate::owners::{Owned, Owners};
+use crate::owners::Owners;
+use crate::report::{Bounds, FlowReport, OwnerReport, SweepReport};
+use crate::why::why;
 use crate::{Error, Result};
 
 #[derive(Debug, Clone)]
@@ -27,38 +30,6 @@ pub struct Settings {
     /// Where the host's root directory is, for cgroups and the names of pods. In a container that is to see those of its
     /// host: where the host's directories are mounted.
     pub host_root: PathBuf,
-}
-
-/// The result of one sweep. [`Watch::top`] returns its flows.
-#[derive(Debug, Clone)]
-pub struct Sweep {
-    pub number: u64,
-    pub host: HostLoad,
-    pub sockets: usize,
-    /// What could not be read, or perhaps not completely, and why.
-    pub unread: Vec<String>,
-    /// How many of these are about the host's CPUs.
-    pub unread_host: usize,
-    /// Number of dumps that were interrupted each time they were asked for: sockets may be missing from them.
-    pub interrupted: usize,
-    /// The sockets by congestion control and cause.
-    pub groups: Vec<Group>,
-    /// The sockets by their owners.
-    pub owners: Vec<Owned>,
-    /// Wall time of the sweep.
-    pub took: Duration,
-    /// CPU time of this thread, which includes the kernel's work for the dumps.
-    pub cpu: Duration,
-}
-
-/// A flow that is shown.
-#[derive(Debug, Clone, Copy)]
-pub struct Top<'a> {
-    /// Name of its network namespace.
-    pub namespace: &'a str,
-    pub flow: &'a Flow,
-    /// Whose it is. None: the kernel does not report cgroups.
-    pub owned: Option<&'a Owned>,
 }
 
 /// A network namespace that exists.
@@ -119,8 +90,9 @@ impl Watch {
         unread
     }
 
-    /// Reads all sockets once. `state_maps` are the maps in which our BPF controls export their state, for their BDP.
-    pub fn sweep(&mut self, state_maps: Vec<OwnedFd>) -> Sweep {
+    /// Reads all sockets once, and reports at most `top` of them. `state_maps` are the maps in which our BPF controls
+    /// export their state, for their BDP.
+    pub fn sweep(&mut self, state_maps: Vec<OwnedFd>, top: usize) -> SweepReport {
         let (begun, cpu_before) = (Instant::now(), cpu_time());
         self.sweeps += 1;
         let (host, unread_host) = self.host.read();
@@ -143,18 +115,22 @@ impl Watch {
                 unread.push(named(&namespace.name, error).to_string());
             }
         }
-        let groups = groups.sorted();
-        Sweep {
-            number: now.sweep,
+        let (counts, owners) = (groups.sorted(), self.owners.seen());
+        SweepReport {
+            sweep: now.sweep,
+            sockets: counts.iter().map(|group| group.sockets).sum(),
             host,
-            sockets: groups.iter().map(|group| group.sockets).sum(),
+            why: counts.iter().any(|group| group.cause == Cause::CpuLimited).then(|| why(&host)),
+            counts,
+            bounds: Bounds { rate_mbps: RATE_MBPS, inflight_bdp: INFLIGHT_BDP },
             unread,
             unread_host: unread_host.len(),
             interrupted,
-            groups,
-            owners: self.owners.seen(),
-            took: begun.elapsed(),
-            cpu: cpu_time().saturating_sub(cpu_before),
+            // Of reading and judging: before reports are written.
+            took_ms: begun.elapsed().as_secs_f64() * 1e3,
+            cpu_ms: cpu_time().saturating_sub(cpu_before).as_secs_f64() * 1e3,
+            owners: owners.iter().map(OwnerReport::new).collect(),
+            flows: self.top(top),
         }
     }
 
@@ -172,7 +148,7 @@ impl Watch {
     }
 
     /// Returns the flows of the last sweep that matter most: CPU-limited ones first, then throttled ones, then by rate.
-    pub fn top(&self, count: usize) -> Vec<Top<'_>> {
+    fn top(&self, count: usize) -> Vec<FlowReport> {
         if count == 0 {
             return Vec::new();
         }
@@ -193,7 +169,9 @@ impl Watch {
         }
         let chosen = best.into_sorted_vec().into_iter().filter_map(|(.., at)| flows.get(at).copied());
         chosen
-            .map(|(namespace, flow)| Top { namespace, flow, owned: flow.cgroup_id.and_then(|id| self.owners.get(id)) })
+            .map(|(namespace, flow)| {
+                FlowReport::new(namespace, flow, flow.cgroup_id.and_then(|id| self.owners.get(id)))
+            })
             .collect()
     }
 }

@@ -26,8 +26,7 @@ fn settings(namespaces: Namespaces, filter: Filter) -> Settings {
 }
 
 fn sweep(watch: &mut Watch, state_maps: Vec<OwnedFd>) -> SweepReport {
-    let sweep = watch.sweep(state_maps);
-    SweepReport::new(&sweep, &watch.top(10))
+    watch.sweep(state_maps, 10)
 }
 
 struct Ended(Child);
@@ -63,7 +62,7 @@ fn a_reader_that_fails_is_reported_and_opened_again() {
     assert_eq!(report.sockets, 0);
     assert!(matches!(&report.unread[..], [reason] if reason.contains("refused")), "{:?}", report.unread);
     let report = sweep(&mut watch, vec![]);
-    assert_eq!((report.sockets, report.unread.len(), report.flows[0].samples), (1, 0, 2));
+    assert_eq!((report.sockets, report.unread.len(), report.flows[0].evidence.samples), (1, 0, 2));
 }
 
 #[test]

@@ -5,6 +5,15 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::thread;
 
+/// Unloads a control when it is dropped, also where a test fails.
+pub struct Unloaded(pub &'static str);
+
+impl Drop for Unloaded {
+    fn drop(&mut self) {
+        let _ = brobust_ccload::unload(self.0);
+    }
+}
+
 /// Sends ten megabytes with a control, and returns both ends, which are still open.
 pub fn transfer(control: &str) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

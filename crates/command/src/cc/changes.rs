@@ -44,7 +44,7 @@ pub fn load(name: &str, params: &[(String, u32)], default_in: &[Namespace], pinn
     }
     let journal = Journal { name: name.into(), pinned, owner: Owner::current().to_string(), defaults: previous };
     journals.write(&journal)?;
-    let loaded = ccload::load(name, &settings(params), Some(&ccload::pin_path(name))).map(drop).map_err(refused);
+    let loaded = ccload::load(name, &settings(params)).map_err(refused);
     let made = loaded.and_then(|()| default_in.iter().try_for_each(|namespace| defaults::set(namespace, name)));
     match made {
         Ok(()) => Ok(journal),

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use brobust_host::printable;
-use brobust_watch::{Cause, FlowReport, Owner, SweepReport};
+use brobust_watch::{BdpSource, Cause, FlowReport, Owner, SweepReport};
 
 /// Returns the line of the sweep, and below it a line for each socket.
 pub fn of(sweep: &SweepReport) -> String {
@@ -37,14 +37,14 @@ fn summary(sweep: &SweepReport) -> String {
 /// Returns what the line of a socket shows: cause, control, Mbit/s, in flight / BDP, deficit, both ends, owner.
 fn cells(flow: &FlowReport) -> [String; 8] {
     let unknown = || "-".to_owned();
-    let star = if flow.bdp_source == Some("bbr") { "" } else { "*" };
+    let star = if flow.evidence.bdp_source == Some(BdpSource::Bbr) { "" } else { "*" };
     let netns = if flow.netns.is_empty() { String::new() } else { format!(" ({})", flow.netns) };
     [
         flow.cause.to_owned(),
         flow.cc.clone(),
         format!("{:.*}", if flow.rate_mbps < 1e4 { 2 } else { 0 }, flow.rate_mbps),
-        flow.inflight_bdp.map_or_else(unknown, |inflight| format!("{inflight:.2}{star}")),
-        flow.deficit_share.map_or_else(unknown, |share| format!("{:.0}%", share * 100.0)),
+        flow.evidence.inflight_bdp.map_or_else(unknown, |inflight| format!("{inflight:.2}{star}")),
+        flow.evidence.deficit_share.map_or_else(unknown, |share| format!("{:.0}%", share * 100.0)),
         plain_ipv4(&flow.local),
         plain_ipv4(&flow.remote) + &netns,
         owner(&flow.owner).unwrap_or_else(|| flow.cgroup_id.map_or_else(unknown, |id| format!("cgroup {id}"))),
@@ -94,6 +94,7 @@ pub fn explanation() -> String {
 mod tests {
     use super::*;
     use crate::watch::metrics::made_up::{count, flow, report};
+    use brobust_watch::Evidence;
 
     #[test]
     fn a_sweep_is_a_line_and_each_socket_is_another() {
@@ -113,8 +114,8 @@ mod tests {
 
     #[test]
     fn a_number_that_is_no_own_estimate_has_a_star() {
-        let shown =
-            cells(&FlowReport { rate_mbps: 98765.4, deficit_share: Some(0.5), bdp_source: None, ..flow("a", 0) });
+        let evidence = Evidence { deficit_share: Some(0.5), bdp_source: None, ..flow("a", 0).evidence };
+        let shown = cells(&FlowReport { rate_mbps: 98765.4, evidence, ..flow("a", 0) });
         assert_eq!(shown[2..5], ["98765", "0.75*", "50%"].map(str::to_owned));
     }
 

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use brobust_watch::{Cause, Count, FlowReport, Owner, OwnerReport, SweepReport, TimedSweep};
+use brobust_watch::{Cause, FlowReport, Group, Owner, OwnerReport, SweepReport, TimedSweep};
 
 use super::exposition::{self, Family, Format, Kind, Labels};
 use super::process;
@@ -135,7 +135,7 @@ fn sockets(sweep: &SweepReport) -> Vec<Family> {
     for (cc, lines) in by_control(&sweep.counts) {
         // A control that has sockets gets every cause, so that a time series does not end with its last socket.
         for cause in Cause::ALL {
-            let of: Vec<&Count> = lines.iter().copied().filter(|line| line.cause == cause.name()).collect();
+            let of: Vec<&Group> = lines.iter().copied().filter(|line| line.cause == cause).collect();
             let labels: Labels = vec![("cc", cc), ("cause", cause.name())];
             number.add(&labels, of.iter().map(|line| line.sockets).sum::<usize>() as f64);
             let (counts, sum) = total(of.iter().map(|line| &line.rate_mbps), rate_bounds.len());
@@ -149,13 +149,14 @@ fn sockets(sweep: &SweepReport) -> Vec<Family> {
 }
 
 /// Returns the lines by the controls that have their own time series, or OTHER.
-fn by_control(counts: &[Count]) -> BTreeMap<&str, Vec<&Count>> {
+fn by_control(counts: &[Group]) -> BTreeMap<&str, Vec<&Group>> {
     let mut sockets: BTreeMap<&str, usize> = BTreeMap::new();
-    counts.iter().for_each(|line| *sockets.entry(&line.cc).or_default() += line.sockets);
+    counts.iter().for_each(|line| *sockets.entry(&*line.congestion_control).or_default() += line.sockets);
     let shown = largest(sockets, MAX_CONTROLS);
-    let mut lines: BTreeMap<&str, Vec<&Count>> = BTreeMap::new();
+    let mut lines: BTreeMap<&str, Vec<&Group>> = BTreeMap::new();
     for line in counts {
-        lines.entry(if shown.contains(&line.cc.as_str()) { &line.cc } else { OTHER }).or_default().push(line);
+        let cc = &*line.congestion_control;
+        lines.entry(if shown.contains(&cc) { cc } else { OTHER }).or_default().push(line);
     }
     lines
 }
@@ -262,7 +263,7 @@ fn top_sockets(flows: &[FlowReport]) -> Vec<Family> {
             ("cc", &flow.cc),
             ("cause", flow.cause),
         ];
-        let values = [Some(flow.rate_mbps * BITS_PER_MEGABIT), flow.inflight_bdp, flow.deficit_share];
+        let values = [Some(flow.rate_mbps * BITS_PER_MEGABIT), flow.evidence.inflight_bdp, flow.evidence.deficit_share];
         for (family, value) in families.iter_mut().zip(values) {
             if let Some(value) = value {
                 family.add(&labels, value);
@@ -275,7 +276,7 @@ fn top_sockets(flows: &[FlowReport]) -> Vec<Family> {
 /// Sweeps for tests.
 #[cfg(test)]
 pub mod made_up {
-    use brobust_watch::{Bounds, Distribution, HostLoad};
+    use brobust_watch::{BdpSource, Bounds, Distribution, Evidence, HostLoad};
 
     use super::*;
 
@@ -283,14 +284,15 @@ pub mod made_up {
     pub const INFLIGHTS: &[f64] = &[0.5, 1.0];
 
     /// That many sockets of 4 Mbit/s with 0.75 BDP in flight.
-    pub fn count(cc: &str, cause: &'static str, sockets: usize) -> Count {
+    pub fn count(cc: &str, cause: &'static str, sockets: usize) -> Group {
         let spread = |bounds, value| {
             let mut spread = Distribution::new(bounds);
             (0..sockets).for_each(|_| spread.add(value));
             spread
         };
         let (rate_mbps, inflight_bdp) = (spread(RATES, 4.0), spread(INFLIGHTS, 0.75));
-        Count { cc: cc.to_owned(), cause, sockets, rate_mbps, inflight_bdp }
+        let cause = Cause::ALL.into_iter().find(|known| known.name() == cause).expect("a cause");
+        Group { congestion_control: cc.into(), cause, sockets, rate_mbps, inflight_bdp }
     }
 
     pub fn flow(local: &str, interface: u32) -> FlowReport {
@@ -301,13 +303,12 @@ pub mod made_up {
             cc: "bbr".to_owned(),
             cause: "cpu-limited",
             rate_mbps: 4.0,
-            inflight_bdp: Some(0.75),
-            bdp_source: Some("bbr"),
+            evidence: Evidence { inflight_bdp: Some(0.75), bdp_source: Some(BdpSource::Bbr), ..Evidence::default() },
             ..FlowReport::default()
         }
     }
 
-    pub fn report(counts: Vec<Count>) -> SweepReport {
+    pub fn report(counts: Vec<Group>) -> SweepReport {
         let host = HostLoad {
             steal_share: Some(0.25),
             late_share: Some(0.5),

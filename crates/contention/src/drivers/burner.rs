@@ -7,15 +7,20 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{mpsc, Arc};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use brobust_host::sched_attr::{SchedAttr, SCHED_DEADLINE, SCHED_FIFO, SCHED_RR};
+use brobust_host::threads::SavedThread;
 use brobust_timeline::{OffTime, OffTimes, Schedule};
+use nix::sys::prctl;
+use nix::sys::time::TimeSpec;
+use nix::unistd::{geteuid, gettid};
 
 use crate::budget;
 use crate::clock;
 use crate::driver::{Driver, Target};
 use crate::error::{ContentionError, Result};
-use crate::thread::{current_tid, Thread};
+use crate::thread::Thread;
 use crate::tid::Tid;
 
 /// Above every ordinary thread, just below threaded interrupts (kernel/sched/syscalls.c, sched_set_fifo: 50), which
@@ -68,7 +73,7 @@ impl Driver for Burner {
 struct Burning {
     stop: Arc<StopFlag>,
     thread: Option<JoinHandle<()>>,
-    placed: Option<Placed>,
+    placed: Option<SavedThread>,
 }
 
 impl Burning {
@@ -76,7 +81,7 @@ impl Burning {
     /// (CLOCK_MONOTONIC). After the last off-time, if there is one, the thread is left alone.
     fn start(target: &Target, origin_ns: u64) -> Result<Self> {
         let cpu = target.cpu.ok_or(ContentionError::NoCpu { tid: target.tid })?;
-        let placed = Placed::place(Thread::find(target.tid)?, cpu)?;
+        let placed = place(Thread::find(target.tid)?, cpu)?;
         let mut this = Self { stop: Arc::default(), thread: None, placed: Some(placed) };
         this.thread = Some(start_burning(cpu, target.schedule.off_times(origin_ns), Arc::clone(&this.stop))?);
         Ok(this)
@@ -88,10 +93,7 @@ impl Burning {
             // The burning thread cannot panic: it only reads the clock and waits.
             let _ = thread.join();
         }
-        match self.placed.take() {
-            Some(placed) => placed.restore(),
-            None => Ok(()),
-        }
+        Ok(self.placed.take().map_or(Ok(()), |placed| placed.restore())?)
     }
 }
 
@@ -102,44 +104,21 @@ impl Drop for Burning {
     }
 }
 
-/// A vCPU thread that is pinned, and its previous affinity and attributes.
-#[derive(Debug)]
-struct Placed {
-    thread: Thread,
-    cpus_before: Vec<usize>,
-    attr_before: SchedAttr,
-}
-
-impl Placed {
-    /// Pins the thread and raises its weight, so that no ordinary neighbour of its group gets its timeslices. (Weighing is
-    /// by group: a nice value does not hold off processes of another session or cgroup.)
-    fn place(thread: Thread, cpu: usize) -> Result<Self> {
-        let attr_before = preemptible_attr(thread.tid)?;
-        let this = Self { thread, cpus_before: thread.affinity()?, attr_before };
-        thread.pin(cpu)?;
-        match attr_before.favoured().set(thread.tid) {
-            Ok(()) => Ok(this),
-            Err(error) => {
-                // The error is worth more than one of undoing.
-                let _ = this.restore();
-                Err(match error.raw_os_error() {
-                    Some(libc::EPERM) => ContentionError::NotRoot,
-                    _ => ContentionError::os("lowering the vCPU thread's nice value", error),
-                })
-            }
-        }
-    }
-
-    fn restore(self) -> Result<()> {
-        if !self.thread.is_alive() {
-            return Ok(());
-        }
-        let tid = self.thread.tid;
-        let attr =
-            self.attr_before.set(tid).map_err(|error| ContentionError::os(format!("restoring thread {tid}"), error));
-        match self.thread.set_affinity(&self.cpus_before).and(attr) {
-            Err(_) if !self.thread.is_alive() => Ok(()),
-            outcome => outcome,
+/// Pins the thread and raises its weight, so that no ordinary neighbour of its group gets its timeslices. (Weighing is by
+/// group: a nice value does not hold off processes of another session or cgroup.) Returns the thread as it was.
+fn place(thread: Thread, cpu: usize) -> Result<SavedThread> {
+    let attr = preemptible_attr(thread.tid)?;
+    let saved = SavedThread::of(thread.tid)?;
+    thread.pin(cpu)?;
+    match attr.favoured().set(thread.tid) {
+        Ok(()) => Ok(saved),
+        Err(error) => {
+            // The error is worth more than one of undoing.
+            let _ = saved.restore();
+            Err(match error.raw_os_error() {
+                Some(libc::EPERM) => ContentionError::NotRoot,
+                _ => ContentionError::os("lowering the vCPU thread's nice value", error),
+            })
         }
     }
 }
@@ -178,22 +157,16 @@ fn start_burning(cpu: usize, off_times: OffTimes, stop: Arc<StopFlag>) -> Result
 
 /// Makes the calling thread the one that can take `cpu` away.
 fn get_ready(cpu: usize) -> Result<()> {
-    let tid = current_tid();
+    let tid = gettid().as_raw();
     Thread::find(tid)?.pin(cpu)?;
-    be_punctual();
+    // No timer slack. clock_nanosleep(2) ignores slack for real-time threads, but futex(2) only does since 6.12
+    // (kernel/sched/syscalls.c sets it to 0 with the policy); before, a wait may be 50 us late. This cannot fail.
+    let _ = prctl::set_timerslack(1);
     SchedAttr::fifo(PRIORITY).set(tid).map_err(|error| match error.raw_os_error() {
-        // SAFETY: geteuid has no arguments and cannot fail.
-        Some(libc::EPERM) if unsafe { libc::geteuid() } == 0 => ContentionError::NoRealTimeBudget,
+        Some(libc::EPERM) if geteuid().is_root() => ContentionError::NoRealTimeBudget,
         Some(libc::EPERM) => ContentionError::NotRoot,
         _ => ContentionError::os("giving the burner SCHED_FIFO", error),
     })
-}
-
-/// No timer slack. clock_nanosleep(2) ignores slack for real-time threads, but futex(2) only does since 6.12
-/// (kernel/sched/syscalls.c sets it to 0 with the policy); before, a wait may be 50 us late.
-fn be_punctual() {
-    // SAFETY: this prctl has no memory arguments.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
 }
 
 fn burn(off_times: OffTimes, stop: &StopFlag) {
@@ -255,7 +228,7 @@ impl StopFlag {
     }
 
     fn wait(&self, until_ns: u64) -> io::Result<()> {
-        let until = clock::timespec(until_ns);
+        let until = TimeSpec::from_duration(Duration::from_nanos(until_ns));
         // SAFETY: the futex word lives as long as `self`, and the kernel only reads `until`.
         let result = unsafe {
             libc::syscall(
@@ -263,7 +236,7 @@ impl StopFlag {
                 self.raised.as_ptr(),
                 libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG,
                 0,
-                &until,
+                until.as_ref(),
                 ptr::null::<u32>(),
                 libc::FUTEX_BITSET_MATCH_ANY,
             )
@@ -278,7 +251,7 @@ impl StopFlag {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     #[test]
     fn a_sleeping_burner_wakes_at_once_when_told_to_stop() {

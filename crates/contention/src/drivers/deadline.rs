@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use brobust_host::sched_attr::{SchedAttr, SCHED_DEADLINE};
-use brobust_host::threads::{shrink_deadline, MIN_RUNTIME_NS};
+use brobust_host::threads::{cpus_of, shrink_deadline, MIN_RUNTIME_NS};
 use brobust_timeline::{Schedule, Slices};
 
 use crate::driver::{Driver, Target};
@@ -289,7 +289,7 @@ fn refusal(thread: &Thread, wanted: SchedAttr, error: io::Error) -> ContentionEr
 /// kernel/sched/syscalls.c, __sched_setscheduler: a deadline thread's affinity must span its root domain, which is
 /// every online CPU unless there are exclusive cpusets.
 fn may_not_run_everywhere(thread: &Thread) -> bool {
-    thread.affinity().is_ok_and(|cpus| cpus.len() < online_cpus())
+    cpus_of(thread.tid).is_ok_and(|cpus| cpus.len() < online_cpus())
 }
 
 /// What this kernel admits, read from its sysctls.

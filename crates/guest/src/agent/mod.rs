@@ -19,7 +19,7 @@ use nix::time::{clock_gettime, ClockId};
 
 use jobs::Jobs;
 use port::{Port, Session};
-use protocol::{Action, Reply, Request};
+use protocol::{Action, Answer, Reply, Request};
 
 pub use protocol::Change;
 
@@ -63,46 +63,35 @@ pub fn serve(path: &Path) -> Result<()> {
 fn serve_line(line: &[u8], jobs: &Arc<Jobs>, session: &Arc<Session>, record: Record<'_>) {
     let Request { id, action } = match protocol::parse(line) {
         Ok(request) => request,
-        Err(bad) => return session.send(&Reply::error(bad.id, bad.reason)),
+        Err(bad) => return session.send(&Reply::new(bad.id, Err(bad.reason))),
     };
-    match action {
-        Action::Ping => session.send(&Reply::pong(id, seconds(ClockId::CLOCK_BOOTTIME), monotonic_ns())),
-        Action::Record(change) => session.send(&match record(change) {
-            Ok(()) => Reply::recorded(id),
-            Err(error) => Reply::error(id, error),
-        }),
-        Action::Kill { pid, signal } => session.send(&match jobs.kill(pid, signal) {
-            Ok(killed) => Reply::killed(id, killed),
-            Err(error) => Reply::error(id, error),
-        }),
+    let (jobs, session) = (Arc::clone(jobs), Arc::clone(session));
+    let answer = match action {
+        Action::Ping => {
+            Ok(Answer::Pong { uptime_s: now(ClockId::CLOCK_BOOTTIME).as_secs_f64(), monotonic_ns: monotonic_ns() })
+        }
+        Action::Record(change) => record(change).map(|()| Answer::Recorded { recorded: true }),
+        Action::Kill { pid, signal } => jobs.kill(pid, signal).map(|killed| Answer::Killed { killed }),
         Action::Spawn(command) => match jobs.spawn(&command) {
             Ok(child) => {
-                session.send(&Reply::spawned(id, child.pid()));
-                let jobs = Arc::clone(jobs);
-                in_thread(move || jobs.collect_in_background(child, command));
+                session.send(&Reply::new(id, Ok(Answer::Spawned { pid: child.pid() })));
+                return in_thread(move || jobs.collect_in_background(child, command));
             }
-            Err(error) => session.send(&Reply::error(id, error)),
+            Err(error) => Err(error),
         },
         Action::Run(command) => {
-            let (jobs, session) = (Arc::clone(jobs), Arc::clone(session));
-            in_thread(move || {
+            return in_thread(move || {
                 let outcome = jobs.spawn(&command).map(|child| jobs.collect(child, &command));
-                session.send(&match outcome {
-                    Ok(outcome) => Reply::finished(id, outcome),
-                    Err(error) => Reply::error(id, error),
-                });
-            });
+                session.send(&Reply::new(id, outcome.map(Answer::Finished)));
+            })
         }
         Action::Wait { pid, timeout } => {
-            let (jobs, session) = (Arc::clone(jobs), Arc::clone(session));
-            in_thread(move || {
-                session.send(&match jobs.wait(pid, timeout) {
-                    Ok(outcome) => Reply::finished(id, outcome),
-                    Err(error) => Reply::error(id, error),
-                });
-            });
+            return in_thread(move || {
+                session.send(&Reply::new(id, jobs.wait(pid, timeout).map(Answer::Finished)));
+            })
         }
-    }
+    };
+    session.send(&Reply::new(id, answer));
 }
 
 fn in_thread(work: impl FnOnce() + Send + 'static) {
@@ -116,10 +105,6 @@ fn in_thread(work: impl FnOnce() + Send + 'static) {
 fn now(clock: ClockId) -> Duration {
     // Neither clock can fail on any Linux that has virtio-serial.
     clock_gettime(clock).map_or(Duration::ZERO, Duration::from)
-}
-
-fn seconds(clock: ClockId) -> f64 {
-    now(clock).as_secs_f64()
 }
 
 fn monotonic_ns() -> u64 {

@@ -25,10 +25,6 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::termios::{cfmakeraw, tcgetattr, tcsetattr, SetArg};
 use serde::Serialize;
 
-/// Directory in which udev links virtio ports by name.
-const NAMED_PORTS: &str = "/dev/virtio-ports";
-/// Directory in which the kernel has the names of virtio ports, with or without udev.
-const PORTS_IN_SYSFS: &str = "/sys/class/virtio-ports";
 /// Time that a port may need to appear: the driver probes it after boot, and the init script may start us before that.
 const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time without a connected host after which the host is gone: far longer than a work queue takes, also in an emulated
@@ -260,13 +256,12 @@ fn open_standard(silence: Duration) -> Result<Stream> {
 fn open_device(path: &Path) -> Result<Stream> {
     let started = Instant::now();
     let file = loop {
-        let device = resolve(path);
-        match OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK).open(&device) {
+        match OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK).open(path) {
             Ok(file) => break file,
             Err(error) if may_come_later(&error) && started.elapsed() < DEVICE_TIMEOUT => {
                 thread::sleep(Duration::from_millis(50));
             }
-            Err(error) => return Err(error).with_context(|| format!("cannot open the port {}", device.display())),
+            Err(error) => return Err(error).with_context(|| format!("cannot open the port {}", path.display())),
         }
     };
     // If a tty is not raw, it echoes our replies and cuts lines at 4096 bytes (N_TTY's buffer).
@@ -285,21 +280,4 @@ fn open_device(path: &Path) -> Result<Stream> {
 /// closed. EBUSY, ENXIO: a virtio port that is being set up or freed.
 fn may_come_later(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EIO | libc::EBUSY | libc::ENXIO | libc::ENODEV))
-}
-
-/// Returns the device of a named virtio port, also if no udev has made the link to it.
-fn resolve(path: &Path) -> PathBuf {
-    let by_name = || {
-        let wanted = path.strip_prefix(NAMED_PORTS).ok()?.to_str()?;
-        let ports = fs::read_dir(PORTS_IN_SYSFS).ok()?;
-        let port = ports
-            .flatten()
-            .find(|port| fs::read_to_string(port.path().join("name")).is_ok_and(|name| name.trim_end() == wanted))?;
-        Some(Path::new("/dev").join(port.file_name()))
-    };
-    if path.exists() {
-        path.to_owned()
-    } else {
-        by_name().unwrap_or_else(|| path.to_owned())
-    }
 }

@@ -146,44 +146,35 @@ pub struct Outcome {
 pub struct Reply {
     id: Value,
     #[serde(flatten)]
-    body: Body,
+    answer: Answer,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Body {
+pub enum Answer {
     Finished(Outcome),
-    Spawned { pid: i32 },
-    Killed { killed: bool },
-    Pong { uptime_s: f64, monotonic_ns: u64 },
-    Recorded { recorded: bool },
-    Error { error: String },
+    Spawned {
+        pid: i32,
+    },
+    /// False if the command had ended already, which is no error.
+    Killed {
+        killed: bool,
+    },
+    Pong {
+        uptime_s: f64,
+        monotonic_ns: u64,
+    },
+    Recorded {
+        recorded: bool,
+    },
+    Error {
+        error: String,
+    },
 }
 
 impl Reply {
-    pub fn finished(id: Value, outcome: Outcome) -> Self {
-        Reply { id, body: Body::Finished(outcome) }
-    }
-
-    pub fn spawned(id: Value, pid: i32) -> Self {
-        Reply { id, body: Body::Spawned { pid } }
-    }
-
-    /// Makes the reply to `kill`. `killed` is false if the command had ended already, which is no error.
-    pub fn killed(id: Value, killed: bool) -> Self {
-        Reply { id, body: Body::Killed { killed } }
-    }
-
-    pub fn pong(id: Value, uptime_s: f64, monotonic_ns: u64) -> Self {
-        Reply { id, body: Body::Pong { uptime_s, monotonic_ns } }
-    }
-
-    pub fn recorded(id: Value) -> Self {
-        Reply { id, body: Body::Recorded { recorded: true } }
-    }
-
-    pub fn error(id: Value, error: impl ToString) -> Self {
-        Reply { id, body: Body::Error { error: error.to_string() } }
+    pub fn new(id: Value, answer: Result<Answer, String>) -> Self {
+        Reply { id, answer: answer.unwrap_or_else(|error| Answer::Error { error }) }
     }
 }
 
@@ -238,9 +229,9 @@ mod tests {
     fn replies_are_flat_objects() {
         let outcome =
             Outcome { status: 0, stdout: "x".into(), stderr: String::new(), timed_out: false, truncated: false };
-        let text = serde_json::to_string(&Reply::finished(1.into(), outcome)).unwrap();
+        let text = serde_json::to_string(&Reply::new(1.into(), Ok(Answer::Finished(outcome)))).unwrap();
         assert_eq!(text, r#"{"id":1,"status":0,"stdout":"x","stderr":""}"#);
-        let text = serde_json::to_string(&Reply::error(Value::Null, "no")).unwrap();
+        let text = serde_json::to_string(&Reply::new(Value::Null, Err("no".into()))).unwrap();
         assert_eq!(text, r#"{"id":null,"error":"no"}"#);
     }
 }
