@@ -500,8 +500,7 @@ def _value(table: dict[str, Any]) -> str:
 
 
 def _digits(table: dict[str, Any], text: str) -> str:
-    value = float(text) * table.get("times", 1)
-    return f"{value:.{table['digits']}f}" if "digits" in table else f"{value:.3g}"
+    return f"{float(text):.{table['digits']}f}" if "digits" in table else f"{float(text):.3g}"
 
 
 def _named(axes: Sequence[str], values: Sequence[Any], names: dict[str, str]) -> list[str]:
