@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 import forked
 from brobust import backends, cli
@@ -33,6 +34,22 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 # A shell that starts the tests in the background makes them, and all that they start, ignore SIGINT, and nohup SIGHUP.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# What `alone_on_the_host` would let run one after the other anyway is one worker's, so that no other waits for it.
+ON_THE_HOST = "a file with tests marked host"
+
+
+class ByFile(LoadScopeScheduling):
+    """Give a worker all tests of a file, and one worker all files with tests marked `host`."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::", 1)[0]
+        return ON_THE_HOST if "mark.host" in (self.config.rootpath / file).read_text() else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    return ByFile(config, log)
+
 
 # A worker has all tests of a file. These files take longest: they begin first, so that both workers end together.
 LONGEST = (
