@@ -37,9 +37,9 @@ tools:
 	@echo "== $@"
 	@scripts/setup.sh virtual vm lab trees lint browser docs
 
-# The tests of one file run one after the other on one CPU: some change things that the host has only once. The files are
-# in the order of tests/conftest.py, instead of those with the most tests first.
-SIDE_BY_SIDE = -n auto --dist loadfile --no-loadscope-reorder
+# tests/conftest.py says which tests run one after the other on one CPU: some change things that the host has only once.
+# The files are in its order, instead of those with the most tests first.
+SIDE_BY_SIDE = -n auto --no-loadscope-reorder
 
 RUST_TESTS = cargo test --workspace --exclude brobust-python --quiet --locked
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,12 @@ class ByFile(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::", 1)[0]
-        return ON_THE_HOST if "mark.host" in (self.config.rootpath / file).read_text() else file
+        return ON_THE_HOST if _needs_the_host(self.config.rootpath / file) else file
+
+
+@cache
+def _needs_the_host(file: Path) -> bool:
+    return "mark.host" in file.read_text()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:

@@ -6,7 +6,7 @@ use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 
-use crate::host;
+use crate::refusals;
 
 create_exception!(
     brobust._core,
@@ -31,7 +31,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 fn raise(py: Python<'_>, error: contention::ContentionError) -> PyErr {
     match error {
-        contention::ContentionError::Refused(refusal) => host::raise(py, &refusal),
+        contention::ContentionError::Refused(refusal) => refusals::raise(py, &refusal),
         error => ContentionError::new_err(error.to_string()),
     }
 }

@@ -5,24 +5,14 @@ use std::time::Duration;
 
 use brobust_contention::{Target, Tid};
 use brobust_host as host;
-use host::{Kind, Refusal, Runtime};
+use host::Runtime;
 use pyo3::prelude::*;
 
 use crate::contention::{self, schedule_of, Held};
+use crate::refusals::raise;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Session>()
-}
-
-/// Returns the exception of python/brobust/errors.py for a refusal.
-pub fn raise(py: Python<'_>, refusal: &Refusal) -> PyErr {
-    let name = match refusal.kind {
-        Kind::BadInput => "BadInput",
-        Kind::MissingSupport => "MissingSupport",
-        Kind::Failed | Kind::NotWritten => "RunFailed",
-    };
-    let class = py.import("brobust.errors").and_then(|errors| errors.getattr(name));
-    class.and_then(|class| class.call1((refusal.text.as_str(),))).map_or_else(|error| error, PyErr::from_value)
 }
 
 /// Runs what may wait for a lock or for another process without holding the GIL.

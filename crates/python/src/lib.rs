@@ -7,6 +7,7 @@ use pyo3::types::IntoPyDict;
 mod contention;
 mod controls;
 mod host;
+mod refusals;
 mod virtual_time;
 
 #[pymodule]

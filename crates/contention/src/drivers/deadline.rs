@@ -96,10 +96,9 @@ impl Driver for Deadline {
         let asked = Instant::now();
         loop {
             let outcome = self.admit_if_there_is_room();
-            match &outcome {
-                Ok(()) => return outcome,
+            if outcome.is_err() {
                 // The error is worth more than one of undoing.
-                Err(_) => drop(self.release()),
+                let _ = self.release();
             }
             // The sum of what is admitted can be wrong for a moment. Linux 6.18 makes it anew whenever somebody reads
             // kernel.sched_rt_runtime_us, as Limits does, and forgets threads that have just left; when it then takes
