@@ -18,6 +18,15 @@ pub struct Event {
     pub kind: EventKind,
     /// Events of this thread that were lost before this one, counted from the beginning of the recording.
     pub lost: u64,
+    /// How long the thread had waited for a CPU in all its life when it last got one; None where the kernel does not count.
+    pub waited_ns: Option<u64>,
+}
+
+/// When a thread began to wait, and how long it had waited in all its life until then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaitsSince {
+    ns: u64,
+    waited_ns: Option<u64>,
 }
 
 /// What a thread is doing.
@@ -57,6 +66,8 @@ pub struct Observed<'a> {
     pub end_ns: u64,
     /// State at the start, if an earlier part of the recording tells it.
     pub before: Option<State>,
+    /// Since when it waits at the start, if it does and an earlier part of the recording tells it.
+    pub waits_since: Option<WaitsSince>,
     /// Events in the order in which they happened.
     pub events: &'a [Event],
     /// State throughout, if there is no event at all.
@@ -67,28 +78,47 @@ pub struct Observed<'a> {
 }
 
 impl Observed<'_> {
-    /// Returns intervals that cover start to end without gap or overlap (or to the thread's exit). No two neighbours have the
-    /// same state.
-    pub fn intervals(&self) -> Vec<Interval> {
+    /// Returns intervals that cover start to end without gap or overlap (or to the thread's exit), and since when the thread
+    /// waits at the end. No two neighbours have the same state.
+    ///
+    /// A thread that leaves a CPU had one. If it waited by what was reported until then, it was switched in by a thread whose
+    /// switches this kernel reports to nobody (seen: those of a virtual machine's own agent, which is its process 1). The
+    /// kernel counts how long it waited, so the switch is put where that says it was; else the time is unknown.
+    pub fn intervals(&self) -> (Vec<Interval>, Option<WaitsSince>) {
         let mut timeline = Timeline::new(self.start_ns, self.end_ns);
         let mut state = self.first_state();
+        let mut waits_since = self.waits_since;
         let mut lost = self.lost_before;
         for event in self.events {
             if event.lost > lost {
                 lost = event.lost;
                 state = State::Unknown;
             }
+            if event.kind.leaves_a_cpu() && state != State::Running {
+                let switched_in_ns =
+                    waits_since.filter(|_| state == State::Waiting).and_then(|since| since.until(event));
+                if let Some(ns) = switched_in_ns {
+                    timeline.spend_until(ns, State::Waiting);
+                }
+                state = if switched_in_ns.is_some() { State::Running } else { State::Unknown };
+            }
             timeline.spend_until(event.ns, state);
             if event.kind == EventKind::Exited {
-                return timeline.intervals;
+                return (timeline.intervals, None);
             }
-            state = state_after(event.kind, state);
+            let before = state;
+            state = state_after(event.kind, before);
+            if state != State::Waiting {
+                waits_since = None;
+            } else if before != State::Waiting {
+                waits_since = Some(WaitsSince { ns: event.ns, waited_ns: event.waited_ns });
+            }
         }
         if self.lost > lost {
             state = State::Unknown;
         }
         timeline.spend_until(self.end_ns, state);
-        timeline.intervals
+        (timeline.intervals, waits_since)
     }
 
     /// Infers the state before the first event from that event.
@@ -104,6 +134,20 @@ impl Observed<'_> {
             EventKind::Woken => State::Asleep,
             EventKind::SwitchedOutRunnable | EventKind::SwitchedOutAsleep | EventKind::Exited => State::Running,
         }
+    }
+}
+
+impl WaitsSince {
+    /// Returns when the wait ended, by what the kernel had counted when the thread left the CPU that it then got.
+    fn until(self, left: &Event) -> Option<u64> {
+        let waited_ns = left.waited_ns?.checked_sub(self.waited_ns?)?;
+        Some(left.ns.min(self.ns + waited_ns))
+    }
+}
+
+impl EventKind {
+    fn leaves_a_cpu(self) -> bool {
+        matches!(self, Self::SwitchedOutRunnable | Self::SwitchedOutAsleep | Self::Exited)
     }
 }
 
@@ -154,15 +198,24 @@ mod tests {
 
     /// Events at these times, none lost.
     fn script(events: &[(u64, EventKind)]) -> Vec<Event> {
-        let event = |&(ns, kind)| Event { ns, kind, lost: 0 };
+        let event = |&(ns, kind)| Event { ns, kind, lost: 0, waited_ns: None };
         events.iter().map(event).collect()
     }
 
     /// The intervals between 100 and 200 as (start, duration, state).
     fn between_100_and_200(events: &[Event], if_silent: State, lost: u64) -> Vec<(u64, u64, State)> {
-        let observed = Observed { start_ns: 100, end_ns: 200, before: None, events, if_silent, lost_before: 0, lost };
+        let observed = Observed {
+            start_ns: 100,
+            end_ns: 200,
+            before: None,
+            waits_since: None,
+            events,
+            if_silent,
+            lost_before: 0,
+            lost,
+        };
         let tuple = |i: &Interval| (i.start_ns, i.duration_ns, i.state);
-        observed.intervals().iter().map(tuple).collect()
+        observed.intervals().0.iter().map(tuple).collect()
     }
 
     #[test]
@@ -248,14 +301,58 @@ mod tests {
             start_ns: 100,
             end_ns: 200,
             before: Some(Running),
+            waits_since: None,
             events: &wakeup,
             if_silent: Asleep,
             lost_before: 2,
             lost: 2,
         };
-        let states: Vec<_> = part.intervals().iter().map(|i| (i.duration_ns, i.state)).collect();
+        let states: Vec<_> = part.intervals().0.iter().map(|i| (i.duration_ns, i.state)).collect();
         assert_eq!(states, [(100, Running)]);
-        assert_eq!(Observed { lost: 3, ..part }.intervals()[1].state, Unknown);
+        assert_eq!(Observed { lost: 3, ..part }.intervals().0[1].state, Unknown);
+    }
+
+    #[test]
+    fn a_switch_in_that_nobody_was_told_of_is_where_the_kernels_own_count_says() {
+        let mut events = script(&[(110, SwitchedOutRunnable), (150, SwitchedOutAsleep), (160, Woken), (180, Exited)]);
+        for (event, waited_ns) in events.iter_mut().zip([1000, 1015, 1015, 1018]) {
+            event.waited_ns = Some(waited_ns);
+        }
+        let told = between_100_and_200(&events, Asleep, 0);
+        let of_first = [(100, 10, Running), (110, 15, Waiting), (125, 25, Running)];
+        assert_eq!(told[..3], of_first);
+        assert_eq!(told[3..], [(150, 10, Asleep), (160, 3, Waiting), (163, 17, Running)]);
+    }
+
+    #[test]
+    fn without_that_count_and_without_a_wakeup_the_time_is_unknown() {
+        let events = script(&[(110, SwitchedOutRunnable), (150, SwitchedOutAsleep), (180, SwitchedOutAsleep)]);
+        assert_eq!(
+            between_100_and_200(&events, Asleep, 0),
+            [(100, 10, Running), (110, 70, Unknown), (180, 20, Asleep)]
+        );
+    }
+
+    #[test]
+    fn a_wait_goes_on_in_the_next_part() {
+        let counted = |ns, kind, waited_ns| Event { ns, kind, lost: 0, waited_ns: Some(waited_ns) };
+        let first = [counted(190, SwitchedOutRunnable, 1000)];
+        let first = Observed {
+            start_ns: 100,
+            end_ns: 200,
+            before: Some(Running),
+            waits_since: None,
+            events: &first,
+            if_silent: Asleep,
+            lost_before: 0,
+            lost: 0,
+        };
+        let waits_since = first.intervals().1;
+        let second = [counted(250, SwitchedOutAsleep, 1025)];
+        let second =
+            Observed { start_ns: 200, end_ns: 300, before: Some(Waiting), waits_since, events: &second, ..first };
+        let states: Vec<_> = second.intervals().0.iter().map(|i| (i.duration_ns, i.state)).collect();
+        assert_eq!(states, [(15, Waiting), (35, Running), (50, Asleep)]);
     }
 
     #[test]

@@ -8,6 +8,7 @@
  */
 #include "recorder.bpf.h"
 #include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -25,7 +26,7 @@ struct {
 } watched_tids SEC(".maps");
 
 /*
- * 32 bytes per event with the ring's header: room for 128k events between two reads of the
+ * 40 bytes per event with the ring's header: room for 104k events between two reads of the
  * consumer (50 ms). A busy vCPU makes some thousands per second; an idle one that is woken for
  * every packet some ten thousands.
  */
@@ -49,6 +50,9 @@ static void report(const struct task_struct *task, enum event_kind kind)
 	}
 	event->ns = bpf_ktime_get_ns();
 	event->lost = watched->lost;
+	event->waited_ns = bpf_core_field_exists(task->sched_info.run_delay) ?
+				   task->sched_info.run_delay :
+				   NOT_COUNTED;
 	event->tid = tid;
 	event->kind = kind;
 	/* No wakeup: waking the consumer here would itself disturb what is measured. */

@@ -33,10 +33,14 @@ enum {
 	TASK_RUNNING = 0x00,
 	TASK_DEAD = 0x80,
 };
+struct sched_info {
+	unsigned long long run_delay; /* with CONFIG_SCHED_INFO, which every distribution sets */
+} __attribute__((preserve_access_index));
 struct task_struct {
 	unsigned int __state;
 	int pid;
 	int on_cpu;
+	struct sched_info sched_info;
 } __attribute__((preserve_access_index));
 
 /* What the program reports. Rust reads it in recorder.rs (`parse`); both must agree. */
@@ -47,9 +51,11 @@ enum event_kind {
 	WOKEN,
 	EXITED,
 };
+#define NOT_COUNTED (~0ULL)
 struct event {
 	__u64 ns;   /* CLOCK_MONOTONIC */
 	__u64 lost; /* events of this thread that found the ring full, so far */
+	__u64 waited_ns; /* for a CPU since the thread began, until it last got one; or NOT_COUNTED */
 	__u32 tid;
 	__u32 kind;
 };

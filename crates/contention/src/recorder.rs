@@ -11,7 +11,7 @@ use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 
 use crate::clock;
 use crate::error::{ContentionError, Result};
-use crate::intervals::{Event, EventKind, Observed, State};
+use crate::intervals::{Event, EventKind, Observed, State, WaitsSince};
 use crate::recording::Recording;
 use crate::schedstat::{Poller, POLL_INTERVAL};
 use crate::thread::Stat;
@@ -126,6 +126,7 @@ struct Watched {
     before: Stat,
     /// State at the end of the previous part; None before there is one.
     state: Option<State>,
+    waits_since: Option<WaitsSince>,
     lost: u64,
     has_exited: bool,
 }
@@ -137,7 +138,14 @@ fn watch(tids: &[Tid]) -> Result<Vec<Watched>> {
     let mut watched: Vec<Watched> = Vec::new();
     for &tid in tids {
         if watched.iter().all(|other| other.tid != tid) {
-            watched.push(Watched { tid, before: Stat::read(tid)?, state: None, lost: 0, has_exited: false });
+            watched.push(Watched {
+                tid,
+                before: Stat::read(tid)?,
+                state: None,
+                waits_since: None,
+                lost: 0,
+                has_exited: false,
+            });
         }
     }
     Ok(watched)
@@ -215,14 +223,16 @@ impl Watched {
             start_ns,
             end_ns,
             before: self.state,
+            waits_since: self.waits_since,
             events: &now,
             if_silent: state_if_silent(&self.before, after.as_ref()),
             lost_before: self.lost,
             lost,
         };
-        let intervals = if self.has_exited { Vec::new() } else { observed.intervals() };
+        let (intervals, waits_since) = if self.has_exited { Default::default() } else { observed.intervals() };
         let recording = Recording { tid: self.tid, start_ns, end_ns, lost: lost - self.lost, intervals };
         self.state = recording.intervals.last().map(|last| last.state).or(self.state);
+        self.waits_since = waits_since;
         self.has_exited |= now.iter().any(|event| event.kind == EventKind::Exited);
         self.before = after.unwrap_or(self.before);
         self.lost = lost;
@@ -277,15 +287,20 @@ fn lost_events(skeleton: &RecorderSkel, tid: Tid) -> libbpf_rs::Result<u64> {
 fn parse(bytes: &[u8]) -> Option<(Tid, Event)> {
     let (ns, rest) = bytes.split_first_chunk()?;
     let (lost, rest) = rest.split_first_chunk()?;
+    let (waited_ns, rest) = rest.split_first_chunk()?;
     let (tid, rest) = rest.split_first_chunk()?;
     let (kind, _) = rest.split_first_chunk()?;
     let event = Event {
         ns: u64::from_ne_bytes(*ns),
         lost: u64::from_ne_bytes(*lost),
+        waited_ns: Some(u64::from_ne_bytes(*waited_ns)).filter(|&ns| ns != NOT_COUNTED),
         kind: event_kind(u32::from_ne_bytes(*kind))?,
     };
     Some((Tid::from_ne_bytes(*tid), event))
 }
+
+/// `NOT_COUNTED` of recorder.bpf.h: this kernel was built without CONFIG_SCHED_INFO.
+const NOT_COUNTED: u64 = u64::MAX;
 
 /// `enum event_kind` of recorder.bpf.h.
 fn event_kind(number: u32) -> Option<EventKind> {
@@ -329,11 +344,11 @@ mod tests {
 
     #[test]
     fn an_event_is_read_as_the_c_struct_is_laid_out() {
-        let bytes = RECORDER.numbered("event", &["ns", "lost", "tid", "kind"]);
-        let event = Event { ns: 1, lost: 2, kind: event_kind(4).unwrap() };
+        let bytes = RECORDER.numbered("event", &["ns", "lost", "tid", "kind", "waited_ns"]);
+        let event = Event { ns: 1, lost: 2, waited_ns: Some(5), kind: event_kind(4).unwrap() };
         assert_eq!(parse(&bytes), Some((3, event)));
-        assert_eq!(parse(&bytes[..20]), None);
-        assert_eq!(RECORDER.fields("event").len(), 4);
+        assert_eq!(parse(&bytes[..28]), None);
+        assert_eq!(RECORDER.fields("event").len(), 5);
     }
 
     #[test]
@@ -348,8 +363,9 @@ mod tests {
 
     #[test]
     fn what_comes_after_a_part_is_the_next_ones() {
-        let mut thread = Watched { tid: 0, before: stat('S', 0), state: None, lost: 0, has_exited: false };
-        let event = |ns, kind| Event { ns, kind, lost: 0 };
+        let mut thread =
+            Watched { tid: 0, before: stat('S', 0), state: None, waits_since: None, lost: 0, has_exited: false };
+        let event = |ns, kind| Event { ns, kind, lost: 0, waited_ns: None };
         let mut events =
             vec![event(5, EventKind::Woken), event(8, EventKind::SwitchedIn), event(15, EventKind::Exited)];
         let states = |part: Recording| part.intervals.iter().map(|i| (i.duration_ns, i.state)).collect::<Vec<_>>();
