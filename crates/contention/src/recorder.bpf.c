@@ -50,9 +50,9 @@ static void report(const struct task_struct *task, enum event_kind kind)
 	}
 	event->ns = bpf_ktime_get_ns();
 	event->lost = watched->lost;
-	event->waited_ns = bpf_core_field_exists(task->sched_info.run_delay) ?
-				   task->sched_info.run_delay :
-				   NOT_COUNTED;
+	event->waited_ns = bpf_core_field_exists(task->sched_info.run_delay)
+			       ? task->sched_info.run_delay
+			       : NOT_COUNTED;
 	event->tid = tid;
 	event->kind = kind;
 	/* No wakeup: waking the consumer here would itself disturb what is measured. */

@@ -53,9 +53,9 @@ enum event_kind {
 };
 #define NOT_COUNTED (~0ULL)
 struct event {
-	__u64 ns;   /* CLOCK_MONOTONIC */
-	__u64 lost; /* events of this thread that found the ring full, so far */
-	__u64 waited_ns; /* for a CPU since the thread began, until it last got one; or NOT_COUNTED */
+	__u64 ns;	 /* CLOCK_MONOTONIC */
+	__u64 lost;	 /* events of this thread that found the ring full, so far */
+	__u64 waited_ns; /* for CPUs in all its life, until it last got one; or NOT_COUNTED */
 	__u32 tid;
 	__u32 kind;
 };
