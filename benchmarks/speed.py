@@ -108,7 +108,21 @@ def gigabits() -> Question:
     return Question(title, cases, goals, beside, ("wall", "frame_us"))
 
 
-QUESTIONS = {"speed": speed, "many": many, "gigabits": gigabits}
+def series() -> Question:
+    """What does the series kept cost a sender that has its CPU? Each round sends the same packets in all cases."""
+    cases, goals, beside = {}, {}, {}
+    for bandwidth, duration in (("1gbit", "10s"), ("10gbit", "2s")):
+        off, on = (f"{bandwidth}, {setting}" for setting in ("off", "on"))
+        cases |= {
+            name: one_flow("bbr", duration, bandwidth, nic={"adaptive_rx": "on"}, pacing=pacing)
+            for name, pacing in ((off, "kernel"), (on, "kept"))
+        }
+        beside[on] = off
+        goals[on] = "us per frame: 1 %"
+    return Question("The series kept, its sysctl off and on", cases, goals, beside, ("frame_us",))
+
+
+QUESTIONS = {"speed": speed, "many": many, "gigabits": gigabits, "series": series}
 
 
 def run(what: Scenario, kernel: virtual_kernels.VirtualKernel, number: int, cpu: int) -> Sample:
