@@ -110,7 +110,9 @@ def gigabits() -> Question:
 
 def series() -> Question:
     """What does the series kept cost a sender that has its CPU? Each round sends the same packets in all cases."""
-    cases, goals, beside = {}, {}, {}
+    cases: dict[str, Scenario] = {}
+    goals: dict[str, str] = {}
+    beside: dict[str, str] = {}
     for bandwidth, duration in (("1gbit", "10s"), ("10gbit", "2s")):
         off, on = (f"{bandwidth}, {setting}" for setting in ("off", "on"))
         cases |= {
