@@ -85,8 +85,13 @@ def number(table: dict[str, Any], data: Path, page: Path) -> str:
 
 def rows(table: dict[str, Any], data: Path, page: Path) -> str:
     columns = table["columns"]
-    shown = [[row[name] for name in columns] for row in _chosen(table, data)[: table.get("first")]]
+    shown = [[_rounded(row[name]) for name in columns] for row in _chosen(table, data)[: table.get("first")]]
     return _markdown(list(columns.values()), shown, table.get("words", 1)) + f"\n\n{source(data, page, table['data'])}"
+
+
+def _rounded(text: str) -> str:
+    """Return a number with more than three digits after the point with four in all; other text as it is."""
+    return f"{float(text):.4g}" if re.fullmatch(r"-?\d+\.\d{4,}(e-?\d+)?", text) else text
 
 
 def verdicts(table: dict[str, Any], data: Path, page: Path) -> str:

@@ -445,6 +445,33 @@ fn a_recording_covers_its_time_without_gaps() {
     assert!((0.3..0.7).contains(&asleep_share), "{asleep_share}");
 }
 
+/// Whatever else runs meanwhile: also threads whose switches this kernel reports to nobody (intervals.rs).
+#[test]
+#[ignore = "needs root"]
+fn a_thread_is_recorded_to_wait_as_long_as_the_kernel_counts() {
+    let _alone = alone();
+    let (neighbour, worker) = (Worker::spinning(), Worker::spinning());
+    for tid in [neighbour.tid, worker.tid] {
+        pin(tid, 0);
+    }
+    let (begun, before) = (Instant::now(), counted_wait(worker.tid));
+    let recording = record(worker.tid, Duration::from_millis(400));
+    let counted = counted_wait(worker.tid) - before;
+    let waits = recording.intervals.iter().filter(|i| i.state == State::Waiting);
+    let recorded = Duration::from_nanos(waits.map(|i| i.duration_ns).sum());
+    // A wait is counted when it ends, and some may be before the recording or after it.
+    let outside = begun.elapsed() - Duration::from_nanos(recording.end_ns - recording.start_ns);
+    let turn = Duration::from_millis(50);
+    assert!(recorded <= counted + turn && counted <= recorded + outside + turn, "{recorded:?} of {counted:?}");
+    assert!(recorded > Duration::from_millis(100), "{recorded:?}"); // it had half of the CPU at most
+}
+
+/// proc(5), schedstat: how long the thread has waited for a CPU in all its life.
+fn counted_wait(tid: Tid) -> Duration {
+    let schedstat = std::fs::read_to_string(format!("/proc/{tid}/schedstat")).unwrap();
+    Duration::from_nanos(schedstat.split_whitespace().nth(1).unwrap().parse().unwrap())
+}
+
 #[test]
 #[ignore = "needs root"]
 fn a_thread_that_slept_throughout_is_recorded_asleep() {

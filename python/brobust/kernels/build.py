@@ -22,7 +22,7 @@ from pathlib import Path
 
 from brobust import files
 from brobust.errors import BadInput, MissingSupport, WriteFailed
-from brobust.kernels import kept, our_files
+from brobust.kernels import kept_tree, our_files
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.sources import Order, Source, fetch, identity_of_tree, unpack
 from brobust.kernels.toolchain import BuildFailed, Log, Progress, Silent, check_programs, check_room, log_of
@@ -53,7 +53,7 @@ def build(
     """Return the kernel of this order: from the cache if nothing that it is built from has changed, else built now.
 
     `force` builds it in any case, completely and from the newest source package that apt offers. `keep_tree` leaves the
-    tree for the next build of this kernel (kept.py); None: only if the previous build has left one.
+    tree for the next build of this kernel (kept_tree.py); None: only if the previous build has left one.
     """
     try:
         return _build(order, progress or Silent(), force, keep_tree)
@@ -100,8 +100,8 @@ def _compiled(
 ) -> tuple[Path, dict[str, Path], int]:
     """Compile the kernel, starting from a tree that an earlier build has kept if that fits. Return the tree, the
     congestion controls that our files add, and how many files a complete build compiles."""
-    tree, built_by = scratch / "linux", kept.key([RECIPE, source.identity, order.hz, compiler()], ours)
-    controls = kept.update(scratch, built_by, ours)
+    tree, built_by = scratch / "linux", kept_tree.key([RECIPE, source.identity, order.hz, compiler()], ours)
+    controls = kept_tree.update(scratch, built_by, ours)
     complete = controls is None
     if controls is None:
         shutil.rmtree(tree, ignore_errors=True)
@@ -111,9 +111,9 @@ def _compiled(
     try:
         objects = compile_kernel(tree, order.name, log, progress)
     except BuildFailed:  # make has removed what it could not complete
-        kept.keep(scratch, built_by, ours, controls)
+        kept_tree.keep(scratch, built_by, ours, controls)
         raise
-    kept.keep(scratch, built_by, ours, controls)
+    kept_tree.keep(scratch, built_by, ours, controls)
     earlier = virtual_kernels.cached(order.name)
     return tree, controls, objects if complete or earlier is None else earlier.objects
 
@@ -219,7 +219,7 @@ def _scratch(name: str, keep_tree: bool | None, *, afresh: bool) -> Iterator[Pat
     next build if its tree is kept."""
     stays = _kept(name).exists() if keep_tree is None else keep_tree
     scratch = _kept(name) if stays else virtual_kernels.cache_root() / f".building-{name}"
-    if (scratch / kept.STATE).exists() and not afresh:
+    if (scratch / kept_tree.STATE).exists() and not afresh:
         for leftover in ("ours", "whole", "package"):
             shutil.rmtree(scratch / leftover, ignore_errors=True)
     else:
@@ -227,7 +227,7 @@ def _scratch(name: str, keep_tree: bool | None, *, afresh: bool) -> Iterator[Pat
     scratch.mkdir(exist_ok=True)
     free = shutil.disk_usage(scratch).free
     try:
-        if free < MIN_FREE_BYTES and not (scratch / kept.STATE).exists():
+        if free < MIN_FREE_BYTES and not (scratch / kept_tree.STATE).exists():
             mount, kind = files.mounted_at(scratch)
             raise WriteFailed(
                 f"a kernel's build needs {files.size(MIN_FREE_BYTES)}, and {mount} ({kind}), where its cache "
@@ -245,5 +245,5 @@ def _scratch(name: str, keep_tree: bool | None, *, afresh: bool) -> Iterator[Pat
 
 
 def _remove(scratch: Path, stays: bool) -> None:
-    if not (stays and (scratch / kept.STATE).exists()):
+    if not (stays and (scratch / kept_tree.STATE).exists()):
         shutil.rmtree(scratch, ignore_errors=True)
