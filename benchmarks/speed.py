@@ -109,7 +109,7 @@ def gigabits() -> Question:
 
 
 def series() -> Question:
-    """What does the series kept cost a sender that has its CPU? Each round sends the same packets in all cases."""
+    """What does the series kept cost a sender that has its CPU? Its packets are the same with the sysctl off and on."""
     cases: dict[str, Scenario] = {}
     goals: dict[str, str] = {}
     beside: dict[str, str] = {}

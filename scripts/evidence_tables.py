@@ -14,10 +14,11 @@
     interval = true                 # with the ends of the interval
 
 Other kinds: `machines` (reports that were sent: docs/data/machines, scripts/add_report.py; `part` is `validation` or
-`checks`), `rows` (a sheet as it is: `columns = { share = "CPU" }` says which columns, and their headings, of which
-the first `words` are not numbers), `verdicts`, `twins` (with `parts = false` without the parts that hold), `number`
-(of one cell), `claims` and `papers` (the tables of docs/reproduction.md and docs/reproduction/numbers.md; `papers` with
-`counted = true` without the numbers that its score leaves out).
+`checks`), `rows` (a sheet as it is: `columns = { share = "CPU" }` says which columns, and their headings, of which the
+first `words` are not numbers; with `numbers = true` the others have three digits in all), `verdicts`, `twins` (with
+`parts = false` without the parts that hold), `number` (of one cell), `claims` and `papers` (the tables of
+docs/reproduction.md and docs/reproduction/numbers.md; `papers` with `counted = true` without the numbers that its score
+leaves out).
 """
 
 from __future__ import annotations
@@ -85,13 +86,11 @@ def number(table: dict[str, Any], data: Path, page: Path) -> str:
 
 def rows(table: dict[str, Any], data: Path, page: Path) -> str:
     columns = table["columns"]
-    shown = [[_rounded(row[name]) for name in columns] for row in _chosen(table, data)[: table.get("first")]]
-    return _markdown(list(columns.values()), shown, table.get("words", 1)) + f"\n\n{source(data, page, table['data'])}"
-
-
-def _rounded(text: str) -> str:
-    """Return a number with more than three digits after the point with four in all; other text as it is."""
-    return f"{float(text):.4g}" if re.fullmatch(r"-?\d+\.\d{4,}(e-?\d+)?", text) else text
+    words = table.get("words", 1)
+    shown = [[row[name] for name in columns] for row in _chosen(table, data)[: table.get("first")]]
+    if table.get("numbers"):
+        shown = [[*row[:words], *(_digits(table, text) for text in row[words:])] for row in shown]
+    return _markdown(list(columns.values()), shown, words) + f"\n\n{source(data, page, table['data'])}"
 
 
 def verdicts(table: dict[str, Any], data: Path, page: Path) -> str:

@@ -22,7 +22,7 @@ pub struct Event {
     pub waited_ns: Option<u64>,
 }
 
-/// When a thread began to wait, and how long it had waited in all its life until then.
+/// When a thread that waits began to, and how long it had waited in all its life until then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WaitsSince {
     ns: u64,
@@ -92,15 +92,16 @@ impl Observed<'_> {
         for event in self.events {
             if event.lost > lost {
                 lost = event.lost;
-                state = State::Unknown;
+                (state, waits_since) = (State::Unknown, None);
             }
             if event.kind.leaves_a_cpu() && state != State::Running {
-                let switched_in_ns =
-                    waits_since.filter(|_| state == State::Waiting).and_then(|since| since.until(event));
-                if let Some(ns) = switched_in_ns {
-                    timeline.spend_until(ns, State::Waiting);
-                }
-                state = if switched_in_ns.is_some() { State::Running } else { State::Unknown };
+                state = match waits_since.and_then(|since| since.until(event)) {
+                    Some(ns) => {
+                        timeline.spend_until(ns, State::Waiting);
+                        State::Running
+                    }
+                    None => State::Unknown,
+                };
             }
             timeline.spend_until(event.ns, state);
             if event.kind == EventKind::Exited {
@@ -115,7 +116,7 @@ impl Observed<'_> {
             }
         }
         if self.lost > lost {
-            state = State::Unknown;
+            (state, waits_since) = (State::Unknown, None);
         }
         timeline.spend_until(self.end_ns, state);
         (timeline.intervals, waits_since)
@@ -348,6 +349,7 @@ mod tests {
             lost: 0,
         };
         let waits_since = first.intervals().1;
+        assert_eq!(Observed { lost: 1, ..first.clone() }.intervals().1, None);
         let second = [counted(250, SwitchedOutAsleep, 1025)];
         let second =
             Observed { start_ns: 200, end_ns: 300, before: Some(Waiting), waits_since, events: &second, ..first };

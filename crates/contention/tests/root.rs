@@ -452,7 +452,7 @@ fn a_thread_is_recorded_to_wait_as_long_as_the_kernel_counts() {
     let _alone = alone();
     let (neighbour, worker) = (Worker::spinning(), Worker::spinning());
     for tid in [neighbour.tid, worker.tid] {
-        pin(tid, 0);
+        pin(tid, last_cpu());
     }
     let (begun, before) = (Instant::now(), counted_wait(worker.tid));
     let recording = record(worker.tid, Duration::from_millis(400));
