@@ -332,7 +332,9 @@ ROWS = (
         column=FieldColumn(
             "timeslice_ms", "number", "requested timeslice, ms; null when share is 1", "ms", null_without_slices=True
         ),
-        axis=Axis("timeslice", "timeslice [ms]", "{} ms slices", {None: "undisturbed"}, only_contended=True),
+        axis=Axis(
+            "timeslice", "timeslice [ms]", "{} ms slices", {None: "undisturbed"}, only_contended=True, logarithmic=True
+        ),
     ),
     Field(
         "contention.phase", TIME, "--phase", CPU,
