@@ -121,12 +121,12 @@ def test_watch_names_the_flow_that_is_short_of_cpu_and_no_other(testbed: VmBacke
     """On a path that leaves an emulated CPU idle: 20 Mbit/s keep it busy on some machines, and then even an undisturbed
     flow is rightly called short of CPU."""
     for share, cause in ((1, "network-limited"), (0.25, "cpu-limited")):
-        named = _causes(testbed, share)
-        assert named.count(cause) > len(named) / 2, (share, named)
+        judged = _judged(testbed, share)
+        assert [flow["cause"] for flow in judged].count(cause) > len(judged) / 2, (share, judged)
 
 
-def _causes(testbed: VmBackend, share: float) -> list[str]:
-    """Return what watch, inside the sender, called a flow of BBR in each sweep."""
+def _judged(testbed: VmBackend, share: float) -> list[dict[str, Any]]:
+    """Return what watch, inside the sender, reported of a flow of BBR in each sweep."""
     watch = ("brobust", "watch", "--port", str(traffic.FIRST_PORT), "--interval-ms", "500", "--window-s", "4")
     path = {"bandwidth": "8mbit", "rtt": "20ms", "buffer": "4bdp"}
     fields = {"backend": "vm", "duration": "6s", "path": path, "flows": [{"cc": "bbr"}]}
@@ -134,9 +134,9 @@ def _causes(testbed: VmBackend, share: float) -> list[str]:
     _, said = testbed.measure_beside(run, *watch, "--count", "14")
     flows = [flow for line in said.splitlines() for flow in json.loads(line)["flows"]]
     # iperf3's control connection carries almost nothing.
-    named = [flow["cause"] for flow in flows if flow["rate_mbps"] > 0.5 and flow["seconds"] > 2]
-    assert len(named) >= 4
-    return named
+    judged = [flow for flow in flows if flow["rate_mbps"] > 0.5 and flow["seconds"] > 2]
+    assert len(judged) >= 4
+    return judged
 
 
 def test_ours_decides_as_the_kernels_own_at_every_call(testbed: VmBackend) -> None:

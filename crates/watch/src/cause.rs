@@ -21,12 +21,15 @@ const LIMITED_SHARE: f64 = 0.2;
 const DEFICIT_BDP: f64 = 1.0;
 /// Our sampler runs when TCP runs, so it sees each flow just after the flow has sent what it could. Where the CPU is
 /// away for more than this share of the time, a deficit may therefore be invisible: a flow that only pacing holds back
-/// then counts as CPU-limited if it falls behind its pacing rate or has no queue.
+/// then counts as CPU-limited if it has no queue, or hardly one and falls behind its pacing rate.
 const AWAY_SHARE: f64 = 0.1;
 /// A flow falls behind its pacing rate if less than this share of what pacing would have sent was acknowledged.
 const KEPT_PACE_SHARE: f64 = 0.95;
 /// A flow with less than this in flight, in BDP, has no queue.
 const NO_QUEUE_BDP: f64 = 1.25;
+/// A flow with as much as this in flight, in BDP, has a queue: the path is the limit, however fast BBR would pace. On
+/// VMs, undisturbed flows had 1.5 to 2.7, and those that contention kept from sending up to 1.3.
+const QUEUE_BDP: f64 = 1.5;
 /// An application whose cgroup was throttled for more than this share of the time is late because of it.
 const THROTTLED_SHARE: f64 = 0.1;
 /// A deficit means something only if the flow could send in at least one out of this many samples.
@@ -108,7 +111,8 @@ pub struct Evidence {
     /// Bytes acknowledged per second.
     #[serde(skip)]
     pub rate_bytes_per_s: f64,
-    /// Bytes acknowledged over the bytes that pacing at each sample's rate would have sent. None if nothing is paced.
+    /// Bytes acknowledged over the bytes that pacing at each sample's rate would have sent; what BBR paced at in STARTUP
+    /// does not count. None if nothing is paced.
     pub paced_share: Option<f64>,
     /// Share of the time in which data was in the socket or in flight.
     pub busy_share: Option<f64>,
@@ -174,7 +178,7 @@ pub fn gather(history: &History) -> Evidence {
                 deficits += times;
             }
         }
-        if let Some(rate) = sample.pacing_rate_bytes_per_s {
+        if let Some(rate) = sample.pacing_rate_bytes_per_s.filter(|_| !sample.is_starting) {
             paced += times;
             pacing_rates += rate as f64 * times as f64;
         }
@@ -230,8 +234,9 @@ fn cause_of(evidence: &Evidence, cpu: Cpu) -> Cause {
 fn cpu_or_network(evidence: &Evidence, away_share: f64) -> Cause {
     // The stack has a pacing rate for every socket; only of BBR's sockets is it known that they send at that rate.
     let is_paced = evidence.bdp_source == Some(BdpSource::Bbr);
-    let falls_behind = is_paced && evidence.paced_share.is_some_and(|share| share < KEPT_PACE_SHARE);
-    let without_queue = is_paced && evidence.inflight_bdp.is_some_and(|inflight| inflight < NO_QUEUE_BDP);
+    let has_less_than = |bdp: f64| is_paced && evidence.inflight_bdp.is_some_and(|inflight| inflight < bdp);
+    let falls_behind = has_less_than(QUEUE_BDP) && evidence.paced_share.is_some_and(|share| share < KEPT_PACE_SHARE);
+    let without_queue = has_less_than(NO_QUEUE_BDP);
     match evidence.deficit_share {
         _ if evidence.could_send * SAMPLES_PER_COULD_SEND < evidence.samples => network_or_undecided(evidence),
         Some(deficit) if deficit > MAJORITY_SHARE => Cause::CpuLimited,
@@ -283,6 +288,7 @@ mod tests {
             min_rtt_us: Some(10_000),
             bdp: Some((25_000, BdpSource::Bbr)),
             is_draining: false,
+            is_starting: false,
             is_app_limited: false,
             is_recovering: false,
         }
@@ -323,9 +329,10 @@ mod tests {
             (Cause::AppLimited, format!("more than {}", percent(MAJORITY_SHARE))),
             (Cause::CpuLimited, format!("more than {}", percent(MAJORITY_SHARE))),
             (Cause::CpuLimited, format!("less than {DEFICIT_BDP} BDP")),
-            (Cause::CpuLimited, format!("more than {} of the time", percent(AWAY_SHARE))),
+            (Cause::CpuLimited, format!("away for more than {} of the time", percent(AWAY_SHARE))),
             (Cause::CpuLimited, format!("`paced_share` below {KEPT_PACE_SHARE}")),
             (Cause::CpuLimited, format!("less than {NO_QUEUE_BDP} BDP")),
+            (Cause::CpuLimited, format!("less than {QUEUE_BDP} BDP")),
             (Cause::Throttled, format!("more than {} of the time", percent(THROTTLED_SHARE))),
             (Cause::NetworkLimited, format!("{DEFICIT_BDP} BDP or more")),
             (Cause::Undecided, format!("fewer than {MIN_SAMPLES} samples")),
@@ -365,7 +372,9 @@ mod tests {
 
     #[test]
     fn where_the_cpu_is_away_a_flow_that_falls_behind_its_pacing_rate_is_cpu_limited() {
-        let behind = |_, sample: &mut Sample| sample.pacing_rate_bytes_per_s = Some(3_500_000);
+        let behind = |_, sample: &mut Sample| {
+            (sample.pacing_rate_bytes_per_s, sample.inflight_bytes) = (Some(3_500_000), 35_000);
+        };
         assert_eq!(judge(&flow(behind), away(0.02)).cause, Cause::NetworkLimited);
         assert_eq!(judge(&flow(behind), away(0.5)).cause, Cause::CpuLimited);
         assert_eq!(judge(&flow(|_, _| ()), away(0.5)).cause, Cause::NetworkLimited);
@@ -383,6 +392,24 @@ mod tests {
             (sample.notsent_bytes, sample.inflight_bytes) = (0, sample.cwnd_bytes);
         };
         assert_eq!(judge(&flow(full), away(0.5)).cause, Cause::NetworkLimited);
+        // A queue of half a BDP tells that the path has all it can carry.
+        let queued = |_, sample: &mut Sample| {
+            behind(0, sample);
+            sample.inflight_bytes = 37_500;
+        };
+        assert_eq!(judge(&flow(queued), away(0.5)).cause, Cause::NetworkLimited);
+    }
+
+    #[test]
+    fn what_bbr_paces_at_in_startup_is_nothing_to_fall_behind() {
+        let began = |number: u64, sample: &mut Sample| {
+            sample.inflight_bytes = 35_000;
+            if number < 4 {
+                (sample.pacing_rate_bytes_per_s, sample.is_starting) = (Some(7_000_000), true);
+            }
+        };
+        let verdict = judge(&flow(began), away(0.5));
+        assert_eq!((verdict.cause, verdict.evidence.paced_share), (Cause::NetworkLimited, Some(1.0)));
     }
 
     #[test]
