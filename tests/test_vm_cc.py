@@ -119,20 +119,25 @@ def test_with_a_quarter_of_the_cpu_the_kept_schedule_carries_four_times_what_bbr
 
 def test_watch_names_the_flow_that_is_short_of_cpu_and_no_other(testbed: VmBackend) -> None:
     """On a path that leaves an emulated CPU idle: 20 Mbit/s keep it busy on some machines, and then even an undisturbed
-    flow is rightly called short of CPU."""
+    flow is rightly called short of CPU. So it is where this machine had other work: that run says nothing."""
     for share, cause in ((1, "network-limited"), (0.25, "cpu-limited")):
-        judged = _judged(testbed, share)
-        assert [flow["cause"] for flow in judged].count(cause) > len(judged) / 2, (share, judged)
+        for _ in range(3):
+            judged = _judged(testbed, share)
+            is_right = [flow["cause"] for flow in judged].count(cause) > len(judged) / 2
+            if is_right or share < 1 or statistics.fmean(flow["late_share"] for flow in judged) < 0.1:
+                break
+        assert is_right, (share, judged)
 
 
 def _judged(testbed: VmBackend, share: float) -> list[dict[str, Any]]:
-    """Return what watch, inside the sender, reported of a flow of BBR in each sweep."""
+    """Return what watch, inside the sender, reported of a flow of BBR in each sweep, and `late_share` of its CPU."""
     watch = ("brobust", "watch", "--port", str(traffic.FIRST_PORT), "--interval-ms", "500", "--window-s", "4")
     path = {"bandwidth": "8mbit", "rtt": "20ms", "buffer": "4bdp"}
     fields = {"backend": "vm", "duration": "6s", "path": path, "flows": [{"cc": "bbr"}]}
     run = Run(scenario=scenario({**fields, "contention": {"share": share}}), repeat=0)
     _, said = testbed.measure_beside(run, *watch, "--count", "14")
-    flows = [flow for line in said.splitlines() for flow in json.loads(line)["flows"]]
+    sweeps = [json.loads(line) for line in said.splitlines()]
+    flows = [{**flow, "late_share": sweep["host"]["late_share"]} for sweep in sweeps for flow in sweep["flows"]]
     # iperf3's control connection carries almost nothing.
     judged = [flow for flow in flows if flow["rate_mbps"] > 0.5 and flow["seconds"] > 2]
     assert len(judged) >= 4
