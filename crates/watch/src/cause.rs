@@ -28,7 +28,7 @@ const KEPT_PACE_SHARE: f64 = 0.95;
 /// A flow with less than this in flight, in BDP, has no queue.
 const NO_QUEUE_BDP: f64 = 1.25;
 /// A flow with as much as this in flight, in BDP, has a queue: the path is the limit, however fast BBR would pace. On
-/// VMs, undisturbed flows had 1.5 to 2.7, and those that contention kept from sending up to 1.3.
+/// VMs, undisturbed flows had 1.45 to 2.7, and those that lacked the CPU up to 1.42.
 const QUEUE_BDP: f64 = 1.5;
 /// An application whose cgroup was throttled for more than this share of the time is late because of it.
 const THROTTLED_SHARE: f64 = 0.1;
