@@ -119,7 +119,7 @@ def test_with_a_quarter_of_the_cpu_the_kept_schedule_carries_four_times_what_bbr
 
 def test_watch_names_the_flow_that_is_short_of_cpu_and_no_other(testbed: VmBackend) -> None:
     """On a path that leaves an emulated CPU idle: 20 Mbit/s keep it busy on some machines, and then even an undisturbed
-    flow is rightly called short of CPU. So it is where this machine had other work: that run says nothing."""
+    flow is rightly called short of CPU. The same is true where this machine had other work: such a run says nothing."""
     for share, cause in ((1, "network-limited"), (0.25, "cpu-limited")):
         for _ in range(3):
             judged = _judged(testbed, share)

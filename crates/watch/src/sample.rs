@@ -43,7 +43,8 @@ pub struct Sample {
     /// Whether BBR has less in flight on purpose: in DRAIN, in PROBE_RTT, or in the phase that drains what probing
     /// queued.
     pub is_draining: bool,
-    /// Whether BBR paces at a multiple of its estimate until the estimate has grown, as in STARTUP.
+    /// Whether BBR paces faster than it probes, until its estimate has grown: in STARTUP, and in bbr_robust also while it
+    /// has a deficit.
     pub is_starting: bool,
     /// Whether the stack calls its latest delivery rate sample application-limited.
     pub is_app_limited: bool,
