@@ -1,13 +1,89 @@
 """Guest kernels are found by name, and their modules with all that these depend on."""
 
+import os
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from brobust.errors import BadInput
+from brobust.errors import BadInput, MissingSupport
+from brobust.kernels import apt, sources
 from brobust.kernels import vm as vm_kernels
+from brobust.kernels.apt import HOST, Archive
+from brobust.kernels.toolchain import Log, Silent
+
+Offered = Callable[..., None]
+
+
+@pytest.fixture
+def offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Offered:
+    """Return what sets the packages that apt and Debian's backports offer; None: there is no network. Nothing is in the
+    cache."""
+
+    def put(host: list[str], backports: list[str] | None = None) -> None:
+        newer = None if backports is None else Archive(("-onewer=yes",))
+        known = {HOST: host, newer: backports or []}
+        monkeypatch.setattr(apt, "_backports", lambda: newer)
+        monkeypatch.setattr(Archive, "names", lambda self, prefix: [n for n in known[self] if n.startswith(prefix)])
+        monkeypatch.setattr(
+            Archive, "offered", lambda self, package: ("7.2.11-1", 5) if package in known[self] else None
+        )
+
+    monkeypatch.setenv("BROBUST_CACHE", str(tmp_path / "cache"))
+    vm_kernels._debian_package.cache_clear()
+    vm_kernels._debian_packages.cache_clear()
+    return put
+
+
+CLOUD = "linux-image-{}.9-cloud-amd64"
+
+
+def test_a_kernel_that_only_debians_backports_have_is_taken_from_there(offered: Offered) -> None:
+    offered([CLOUD.format("6.1")], [CLOUD.format("6.1"), CLOUD.format("7.2"), "linux-image-7.2.8-cloud-amd64"])
+    assert vm_kernels._debian_package("debian-6.1") == (HOST, CLOUD.format("6.1"))
+    newer = vm_kernels._debian_package("debian-7.2")
+    assert newer is not None and newer[1] == CLOUD.format("7.2")
+    assert newer[0].download("package")[:2] == ["apt-get", "-onewer=yes"]
+    vm_kernels.check_there("debian-7.2")
+    with pytest.raises(BadInput, match=r"'debian-9\.9' does not exist"):
+        vm_kernels.check_there("debian-9.9")
+
+
+def test_a_source_that_only_debians_backports_have_is_taken_from_there(offered: Offered, tmp_path: Path) -> None:
+    order = sources.Order.of_debian("virtual-7.2")
+    offered(["linux-source-6.12"], ["linux-source-7.2"])
+    offer = sources._offer(["linux-source-7.2", "linux-source-7.2.0"])
+    assert offer is not None and (offer.archive.options, offer.version) == (("-onewer=yes",), "7.2.11-1")
+    offered(["linux-source-6.12"])
+    with Log(tmp_path / "log") as log, pytest.raises(MissingSupport, match=r"backports offer linux-source-7\.2; try"):
+        sources.fetch(order, tmp_path, log, Silent())
+
+
+def test_backports_have_lists_of_their_own_that_are_fetched_once_a_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, called, cache = tmp_path / "apt-get", tmp_path / "called", tmp_path / "cache"
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("BROBUST_CACHE", str(cache))
+    monkeypatch.setattr(apt, "KEYS", program)
+    ask = apt._backports.__wrapped__  # each process asks once
+
+    def updates(status: int) -> int:
+        program.write_text(f'#!/bin/sh\necho "$*" >>{called}\nexit {status}\n')
+        program.chmod(0o755)
+        archive = ask()
+        assert archive is None or f"-oDir::State::Lists={cache}/backports/lists" in archive.options
+        found = [line for line in called.read_text().splitlines() if line.endswith(" update")]
+        assert all(f"-oDir::State::Lists={cache}/backports/lists" in line for line in found)
+        return len(found) if archive is not None else -len(found)
+
+    assert [updates(100), updates(0), updates(100)] == [-1, 2, 2], "without network, with it, and on the same day"
+    os.utime(cache / "backports/fetched", (1, 1))
+    assert updates(100) == 3, "the lists of another day are better than none"
+    monkeypatch.setattr(apt, "KEYS", tmp_path / "none")
+    assert ask() is None
 
 
 @pytest.fixture
@@ -50,7 +126,8 @@ def test_modules_come_with_their_dependencies_and_missing_ones_are_left_out(tree
         ("/nowhere/bzImage:/lib/modules/x", "is not a file"),
     ],
 )
-def test_an_unknown_kernel_is_refused_with_what_there_is(name: str, words: str) -> None:
+def test_an_unknown_kernel_is_refused_with_what_there_is(offered: Offered, name: str, words: str) -> None:
+    offered([])
     with pytest.raises(BadInput, match=words):
         vm_kernels.find(name)
 
@@ -61,33 +138,30 @@ def test_the_newest_package_of_a_series_wins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offered", "name"),
+    ("series", "name"),
     [(["6.1", "6.12", "7.3"], "debian-6.12"), (["6.1"], "debian-6.1"), (["7.2", "7.3"], "debian-7.3")],
 )
 def test_guests_boot_the_usual_series_or_the_newest_of_debians_that_apt_offers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offered: list[str], name: str
+    offered: Offered, series: list[str], name: str
 ) -> None:
-    monkeypatch.setenv("BROBUST_CACHE", str(tmp_path))
-    packages = {series: f"linux-image-{series}.9-cloud-amd64" for series in offered}
-    monkeypatch.setattr(vm_kernels, "_debian_packages", lambda: packages)
+    offered([CLOUD.format(one) for one in series])
     assert vm_kernels.default() == name
     why = vm_kernels.why_default(name)
     assert why is None if name == "debian-6.12" else why is not None and name in why
 
 
 def test_a_kernel_that_several_processes_ask_for_is_fetched_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    offered: Offered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched = []
 
-    def unpack(packages: list[str], scratch: Path, tree: Path) -> None:
+    def unpack(_: Archive, packages: list[str], scratch: Path, tree: Path) -> None:
         fetched.append(packages)
         time.sleep(0.2)
         (tree / "boot").mkdir(parents=True)
         (tree / "boot/vmlinuz-6.1.0-9-cloud-amd64").write_text("a kernel")
 
-    monkeypatch.setenv("BROBUST_CACHE", str(tmp_path))
-    monkeypatch.setattr(vm_kernels, "_debian_packages", lambda: {"6.1": "linux-image-6.1.0-9-cloud-amd64"})
+    offered([CLOUD.format("6.1")])
     monkeypatch.setattr(vm_kernels, "_unpack", unpack)
     monkeypatch.setattr(vm_kernels, "_tool", lambda *_, **__: None)
     with ThreadPoolExecutor(2) as threads:

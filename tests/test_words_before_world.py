@@ -23,7 +23,7 @@ from brobust.conformance import calls, packets, shadow
 from brobust.contention import during_run
 from brobust.dataset import Dataset
 from brobust.host import cache, programs
-from brobust.kernels import build, modules, sources
+from brobust.kernels import apt, build, modules, sources
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels import vm as vm_kernels
 from brobust.report import html
@@ -42,6 +42,7 @@ WORLD: list[tuple[Any, str]] = [
     (subprocess, "Popen"), (virtual_kernels.VirtualKernel, "read"), (virtual_kernels, "default"),
     (virtual_kernels, "find"), (virtual_kernels, "available"), (vm_kernels, "default"), (vm_kernels, "find"),
     (vm_kernels, "available"), (vm_kernels, "headers"), (vm_kernels, "_cached"), (sources, "obtainable"),
+    (apt, "archives"),
     (build, "build"), (modules, "headers_of"), (cache, "cache_directory"), (memory, "available"), (runner, "host"),
     (during_run, "plan"), (during_run, "check"), (accelerator, "qemu_version"), (quic, "commands"),
     (virtual_programs, "why_no_ptrace"), (extras, "missing"),

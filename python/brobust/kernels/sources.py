@@ -7,8 +7,8 @@ import os
 import re
 import shutil
 import stat
-import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from brobust import files, units
 from brobust.errors import BadInput, MissingSupport
 from brobust.host.cache import cache_directory
 from brobust.kernels import virtual as virtual_kernels
+from brobust.kernels.apt import HOST, Archive, archives
 from brobust.kernels.toolchain import Log, Progress
 
 # Sources of drivers that User-Mode Linux cannot have, two thirds of a tree, are left out. Their Kconfig files and
@@ -130,9 +131,7 @@ def identity_of_tree(tree: Path) -> str:
 def obtainable() -> list[str]:
     """Return the series from MIN_SERIES on whose source is in the cache or offered by apt, newest first."""
     named = [_package_of_tarball(path) for path in _store().glob("linux-source-*.tar.*")]
-    if shutil.which("apt-cache") is not None:
-        command = ["apt-cache", "pkgnames", "linux-source-"]
-        named += subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    named += HOST.names("linux-source-")
     series = {match["series"] for name in named if (match := _PACKAGE.fullmatch(name))}
     supported = [one for one in series if virtual_kernels.series_key(one) >= virtual_kernels.series_key(MIN_SERIES)]
     return sorted(supported, key=virtual_kernels.series_key, reverse=True)
@@ -156,18 +155,18 @@ def fetch(order: Order, scratch: Path, log: Log, progress: Progress, *, newest: 
     tarballs = sorted(
         (path for name in names for path in store.glob(f"{name}_*.tar.*")), key=lambda path: path.stat().st_mtime
     )
-    package, offered = next(((name, found) for name in names if (found := _offered(name))), (names[0], None))
-    if newest and offered is not None:
-        tarballs = [path for path in tarballs if _version_of_tarball(path) == offered[0]]
-    if not tarballs:
-        if offered is None:
+    if newest or not tarballs:
+        offer = _offer(names)
+        if offer is None and not tarballs:
             others = ", ".join(f"virtual-{series}" for series in obtainable())
             instead = f"`brobust kernel build` with one of {others}" if others else "`apt-get update`"
             raise MissingSupport(
-                f"kernel: apt does not offer {package}; try {instead}, or give an unpacked Linux source with "
-                "--source DIR"
+                f"kernel: neither apt nor Debian's backports offer {names[0]}; try {instead}, or give an unpacked "
+                "Linux source with --source DIR"
             )
-        tarballs = [_download(package, *offered, store, scratch, log, progress)]
+        if offer is not None:
+            tarballs = [path for path in tarballs if _version_of_tarball(path) == offer.version]
+            tarballs = tarballs or [_download(offer, store, scratch, log, progress)]
     description = f"{_package_of_tarball(tarballs[-1])} {_version_of_tarball(tarballs[-1])}"
     return Source(description, description, tarballs[-1])
 
@@ -180,32 +179,40 @@ def _package_of_tarball(path: Path) -> str:
     return path.name.partition("_")[0]
 
 
-def _offered(package: str) -> tuple[str, int] | None:
-    """Return the version and the size in bytes of the package that apt would download."""
-    if shutil.which("apt-cache") is None:
-        return None
-    shown = subprocess.run(
-        ["apt-cache", "show", "--no-all-versions", package], capture_output=True, text=True, check=False
-    ).stdout
-    fields = dict(re.findall(r"^(Version|Size): (\S+)$", shown, re.MULTILINE))
-    return (fields["Version"], int(fields["Size"])) if len(fields) == 2 else None
+@dataclass(frozen=True)
+class _Offer:
+    """A source package that can be downloaded, with its size in bytes."""
+
+    archive: Archive
+    package: str
+    version: str
+    size: int
+
+
+def _offer(names: Sequence[str]) -> _Offer | None:
+    """Return the first of these packages that the host's lists or Debian's backports offer."""
+    for archive in archives():
+        for name in names:
+            if (found := archive.offered(name)) is not None:
+                return _Offer(archive, name, *found)
+    return None
 
 
 def _version_of_tarball(path: Path) -> str:
     return path.name.partition("_")[2].partition(".tar.")[0]
 
 
-def _download(package: str, version: str, size: int, store: Path, scratch: Path, log: Log, progress: Progress) -> Path:
-    progress.phase(f"fetching {package} {version} ({size / 1e6:.0f} MB)")
+def _download(offer: _Offer, store: Path, scratch: Path, log: Log, progress: Progress) -> Path:
+    package = offer.package
+    progress.phase(f"fetching {package} {offer.version} ({offer.size / 1e6:.0f} MB)")
     for program in ("apt-get", "dpkg-deb"):
         if shutil.which(program) is None:
             raise MissingSupport(f"{program} is not installed; give an unpacked Linux source with --source DIR")
     here = scratch / "package"
     here.mkdir()
-    # If apt's own download user cannot write here, apt says so and downloads as our user.
-    with log.child(["apt-get", "download", "-q", f"{package}={version}"], cwd=here) as child:
+    with log.child(offer.archive.download(f"{package}={offer.version}"), cwd=here) as child:
         while child.poll() is None:
-            progress.count(sum(path.stat().st_size for path in here.glob("*.deb*")), size)
+            progress.count(sum(path.stat().st_size for path in here.glob("*.deb*")), offer.size)
             time.sleep(0.2)
     if child.returncode != 0:
         raise MissingSupport(
@@ -220,7 +227,7 @@ def _download(package: str, version: str, size: int, store: Path, scratch: Path,
             f"the package {package} does not hold a tarball; give an unpacked Linux source with --source DIR"
         )
     store.mkdir(parents=True, exist_ok=True)
-    tarball = store / f"{package}_{version}.tar{unpacked.suffix}"
+    tarball = store / f"{package}_{offer.version}.tar{unpacked.suffix}"
     unpacked.rename(tarball)
     shutil.rmtree(here)
     return tarball

@@ -24,11 +24,14 @@ from brobust import files
 from brobust.errors import BadInput, MissingSupport
 from brobust.host.cache import cache_directory
 from brobust.host.locks import locked
+from brobust.kernels.apt import HOST, Archive, archives
 from brobust.kernels.toolchain import check_room
 
 DEFAULT = "debian-6.12"  # if it is cached or apt offers it; see default()
 FETCH_SECONDS = 600.0  # how long to wait for another process that fetches the same files
 _CLOUD_PACKAGE = re.compile(r"linux-image-(?P<series>[0-9]+\.[0-9]+)\.[0-9][^ ]*cloud-amd64")
+# The headers for all flavours, and kbuild's programs.
+_PART_OF_HEADERS = re.compile(r"linux-headers-\S+-common|linux-kbuild-\S+")
 _MODULE_SUFFIX = re.compile(r"\.ko(\.(xz|zst|gz))?$")
 
 
@@ -85,7 +88,7 @@ def check_there(name: str) -> None:
     """Refuse a name that stands for no kernel here. Nothing is fetched."""
     if not is_debian(name):
         find(name)
-    elif _cached(name) is None and name.removeprefix("debian-") not in _debian_packages():
+    elif _cached(name) is None and _debian_package(name) is None:
         raise _unknown(name)
 
 
@@ -166,16 +169,17 @@ def _cached(name: str) -> Kernel | None:
 def _from_debian(name: str) -> Kernel:
     if (cached := _cached(name)) is not None:
         return cached
-    package = _debian_packages().get(name.removeprefix("debian-"))
-    if package is None:
+    offered = _debian_package(name)
+    if offered is None:
         raise _unknown(name)
+    archive, package = offered
     root = cache_directory() / "kernels" / name
     # Unpack beside the final place, then rename, so that an interrupted fetch never looks like a kernel.
     with _alone(root), _scratch(root.parent) as scratch:
         if (cached := _cached(name)) is not None:  # fetched by another process while this one waited
             return cached
         tree = Path(scratch) / "tree"
-        _unpack([package], Path(scratch), tree)
+        _unpack(archive, [package], Path(scratch), tree)
         if not (tree / "lib").exists() and (tree / "usr/lib").exists():  # merged /usr packages, from trixie on
             (tree / "lib").symlink_to("usr/lib")
         release = next((tree / "boot").glob("vmlinuz-*")).name.removeprefix("vmlinuz-")
@@ -201,7 +205,9 @@ def headers(name: str) -> Path:
             return there
         tree = Path(scratch) / "tree"
         package = f"linux-headers-{kernel.release}"
-        _unpack([package, *_parts_of_headers(package)], Path(scratch), tree)
+        archive = next((one for one in archives() if one.offered(package)), HOST)
+        parts = [one for one in archive.dependencies(package) if _PART_OF_HEADERS.fullmatch(one)]
+        _unpack(archive, [package, *parts], Path(scratch), tree)
         # It refers to its other part by the path at which dpkg would have put it.
         makefile = tree / "usr/src" / package / "Makefile"
         here = "$(dir $(lastword $(MAKEFILE_LIST)))../"
@@ -233,20 +239,9 @@ def _put_in_place(tree: Path, root: Path) -> None:
     tree.rename(root)
 
 
-def _parts_of_headers(package: str) -> list[str]:
-    """Return the packages that a headers package links to: the headers for all flavours, and kbuild's programs."""
-    listed = subprocess.run(["apt-cache", "depends", package], capture_output=True, text=True, check=False).stdout
-    return re.findall(r"^\s*Depends: (linux-headers-\S+-common|linux-kbuild-\S+)$", listed, re.MULTILINE)
-
-
-def _unpack(packages: list[str], scratch: Path, tree: Path) -> None:
+def _unpack(archive: Archive, packages: list[str], scratch: Path, tree: Path) -> None:
     """Fetch packages from Debian's archive and unpack them over each other. Nothing is installed."""
-    # If apt's own download user cannot write here, apt says so and downloads as our user.
-    _tool(
-        ["apt-get", "download", "-q", *packages],
-        cwd=str(scratch),
-        remedy="check the network and `apt-get update`",
-    )
+    _tool(archive.download(*packages), cwd=str(scratch), remedy="check the network and `apt-get update`")
     for deb in sorted(scratch.glob("*.deb")):
         _tool(["dpkg-deb", "-x", str(deb), str(tree)], cwd=str(scratch), remedy="repeat the command")
 
@@ -277,14 +272,18 @@ def with_modules(kernel: Kernel, added: Sequence[Path], directory: Path) -> Kern
 
 
 @cache
-def _debian_packages() -> dict[str, str]:
-    """Return the newest signed cloud kernel of each series that apt offers. apt is asked only once per process, because
-    a grid has hundreds of scenarios."""
-    if shutil.which("apt-cache") is None:
-        return {}
-    command = ["apt-cache", "pkgnames", "linux-image-"]
+def _debian_package(name: str) -> tuple[Archive, str] | None:
+    """Return the package of one of Debian's guest kernels, and who offers it: the host's lists or Debian's backports.
+    Each is asked only once per process, because a grid has hundreds of scenarios."""
+    series = name.removeprefix("debian-")
+    return next(((one, found[series]) for one in archives() if series in (found := _debian_packages(one))), None)
+
+
+@cache
+def _debian_packages(archive: Archive = HOST) -> dict[str, str]:
+    """Return the newest signed cloud kernel of each series."""
     newest: dict[str, str] = {}
-    for name in subprocess.run(command, capture_output=True, text=True, check=False).stdout.split():
+    for name in archive.names("linux-image-"):
         if match := _CLOUD_PACKAGE.fullmatch(name):
             series = match["series"]
             newest[series] = max(newest.get(series, name), name, key=_version_key)
