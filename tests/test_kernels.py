@@ -150,16 +150,17 @@ def test_guests_boot_the_usual_series_or_the_newest_of_debians_that_apt_offers(
     assert why is None if name == "debian-6.12" else why is not None and name in why
 
 
+@pytest.mark.parametrize("image", ["boot/vmlinuz-6.1.9", "usr/lib/modules/6.1.9/vmlinuz"])  # the latter from 7.1 on
 def test_a_kernel_that_several_processes_ask_for_is_fetched_once(
-    offered: Offered, monkeypatch: pytest.MonkeyPatch
+    offered: Offered, monkeypatch: pytest.MonkeyPatch, image: str
 ) -> None:
     fetched = []
 
-    def unpack(_: Archive, packages: list[str], scratch: Path, tree: Path) -> None:
-        fetched.append(packages)
+    def unpack(_: Archive, package: str, scratch: Path, tree: Path) -> None:
+        fetched.append(package)
         time.sleep(0.2)
-        (tree / "boot").mkdir(parents=True)
-        (tree / "boot/vmlinuz-6.1.0-9-cloud-amd64").write_text("a kernel")
+        (tree / image).parent.mkdir(parents=True)
+        (tree / image).write_text("a kernel")
 
     offered([CLOUD.format("6.1")])
     monkeypatch.setattr(vm_kernels, "_unpack", unpack)

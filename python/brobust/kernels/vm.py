@@ -30,8 +30,9 @@ from brobust.kernels.toolchain import check_room
 DEFAULT = "debian-6.12"  # if it is cached or apt offers it; see default()
 FETCH_SECONDS = 600.0  # how long to wait for another process that fetches the same files
 _CLOUD_PACKAGE = re.compile(r"linux-image-(?P<series>[0-9]+\.[0-9]+)\.[0-9][^ ]*cloud-amd64")
-# The headers for all flavours, and kbuild's programs.
-_PART_OF_HEADERS = re.compile(r"linux-headers-\S+-common|linux-kbuild-\S+")
+# What a kernel's packages consist of: image and modules, which Debian splits since 6.19; the headers for all flavours,
+# and kbuild's programs.
+_PARTS = re.compile(r"linux-(binary|modules|base)-[0-9]\S+|linux-headers-\S+-common|linux-kbuild-\S+")
 _MODULE_SUFFIX = re.compile(r"\.ko(\.(xz|zst|gz))?$")
 
 
@@ -179,9 +180,12 @@ def _from_debian(name: str) -> Kernel:
         if (cached := _cached(name)) is not None:  # fetched by another process while this one waited
             return cached
         tree = Path(scratch) / "tree"
-        _unpack(archive, [package], Path(scratch), tree)
+        _unpack(archive, package, Path(scratch), tree)
         if not (tree / "lib").exists() and (tree / "usr/lib").exists():  # merged /usr packages, from trixie on
             (tree / "lib").symlink_to("usr/lib")
+        for image in tree.glob("usr/lib/modules/*/vmlinuz"):  # from 7.1 on: where others have it in /boot
+            (tree / "boot").mkdir(exist_ok=True)
+            image.rename(tree / "boot" / f"vmlinuz-{image.parent.name}")
         release = next((tree / "boot").glob("vmlinuz-*")).name.removeprefix("vmlinuz-")
         _tool(["depmod", "-b", str(tree), release], cwd=scratch, remedy="install kmod")
         _put_in_place(tree, root)
@@ -206,8 +210,7 @@ def headers(name: str) -> Path:
         tree = Path(scratch) / "tree"
         package = f"linux-headers-{kernel.release}"
         archive = next((one for one in archives() if one.offered(package)), HOST)
-        parts = [one for one in archive.dependencies(package) if _PART_OF_HEADERS.fullmatch(one)]
-        _unpack(archive, [package, *parts], Path(scratch), tree)
+        _unpack(archive, package, Path(scratch), tree)
         # It refers to its other part by the path at which dpkg would have put it.
         makefile = tree / "usr/src" / package / "Makefile"
         here = "$(dir $(lastword $(MAKEFILE_LIST)))../"
@@ -239,9 +242,10 @@ def _put_in_place(tree: Path, root: Path) -> None:
     tree.rename(root)
 
 
-def _unpack(archive: Archive, packages: list[str], scratch: Path, tree: Path) -> None:
-    """Fetch packages from Debian's archive and unpack them over each other. Nothing is installed."""
-    _tool(archive.download(*packages), cwd=str(scratch), remedy="check the network and `apt-get update`")
+def _unpack(archive: Archive, package: str, scratch: Path, tree: Path) -> None:
+    """Fetch a package and its parts from Debian's archive and unpack them over each other. Nothing is installed."""
+    parts = [one for one in archive.dependencies(package) if _PARTS.fullmatch(one)]
+    _tool(archive.download(package, *parts), cwd=str(scratch), remedy="check the network and `apt-get update`")
     for deb in sorted(scratch.glob("*.deb")):
         _tool(["dpkg-deb", "-x", str(deb), str(tree)], cwd=str(scratch), remedy="repeat the command")
 
