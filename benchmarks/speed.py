@@ -14,14 +14,17 @@ import os
 import platform
 import resource
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from spread import shown
 
 from brobust import _core
+from brobust.backends.virtual import commands_of, describe_programs
 from brobust.errors import BrobustError
 from brobust.host import machine
 from brobust.kernels import virtual as virtual_kernels
@@ -124,14 +127,29 @@ def series() -> Question:
     return Question("The series kept, its sysctl off and on", cases, goals, beside, ("frame_us",))
 
 
-QUESTIONS = {"speed": speed, "many": many, "gigabits": gigabits, "series": series}
+def programs() -> Question:
+    """What does a virtual second of programs cost, each of whose system calls stops it?"""
+    cases = {
+        f"{stack}, 100 Mbit/s": one_flow(cc, "5s", "100mbit", traffic=f"quic:{stack}")
+        for stack, cc in (("quinn", "bbr"), ("quic-go", "reno"))
+    }
+    iperf3 = {"sender": "iperf3 -c {receiver} -p {port} -t {seconds}", "receiver": "iperf3 -s -1 -p {port}"}
+    cases["iperf3, 100 Mbit/s"] = flows([{"cc": "cubic"}], "5s", "100mbit", programs=iperf3)
+    goals = {"quinn, 100 Mbit/s": "cpu <= 0.5", "quic-go, 100 Mbit/s": "cpu <= 1.0"}
+    return Question("CPU time of a virtual second of programs", cases, goals)
+
+
+QUESTIONS = {"speed": speed, "many": many, "gigabits": gigabits, "series": series, "programs": programs}
 
 
 def run(what: Scenario, kernel: virtual_kernels.VirtualKernel, number: int, cpu: int) -> Sample:
     """Measure a scenario in virtual time, with controller and kernels on one CPU."""
-    asked = json.dumps(describe(Run(scenario=what, repeat=number), kernel))
-    begun = cpu_s()
-    result = _core.VirtualRun(asked, cpu).run()
+    asked = describe(Run(scenario=what, repeat=number), kernel)
+    with tempfile.TemporaryDirectory() as scratch:
+        if what.traffic != "brobust":
+            asked["programs"] = describe_programs(what, commands_of(what), Path(scratch) / "ramdisk")
+        begun = cpu_s()
+        result = _core.VirtualRun(json.dumps(asked), cpu).run()
     used, seconds, work = cpu_s() - begun, what.duration / 1e9, result["work"]
     return {
         "wall": work["run_s"] / seconds,

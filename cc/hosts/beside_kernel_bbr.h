@@ -7,10 +7,11 @@
  * Included by the beside_kernel_bbr.h of a host, which has defined:
  *
  *	bbr_main(args), bbr_init(sk), ...	the kernel's own functions
+ *	bbr_event(sk, event)			what it does at an event, or nothing
  *	look_at_bbr(sk, view)			fills struct bbr_view
  *	struct socket_state			with the fields report, conn and policy
  *
- * and, as callbacks.h explains them: CALLBACK, CONG_CONTROL, state_of, make_state, forget_state and
+ * and, as callbacks.h explains them: CALLBACK, CONG_CONTROL, CWND_EVENT, state_of, make_state, forget_state and
  * note_report. cc/bbr_control.h does the same with a BBR of ours.
  *
  * Without memory for its state a socket has BBR as it is; each ACK tries again.
@@ -129,12 +130,14 @@ CALLBACK(void, on_set_state, struct sock *sk, u8 new_state)
 	after_bbr(sk);
 }
 
-CALLBACK(void, on_cwnd_event, struct sock *sk, enum tcp_ca_event event)
+CC_INLINE void process_event(struct sock *sk, enum tcp_ca_event event)
 {
 	before_bbr(sk);
-	bbr_cwnd_event(sk, event);
+	bbr_event(sk, event);
 	after_bbr(sk);
 }
+
+CWND_EVENT(process_event)
 
 CALLBACK(u32, on_ssthresh, struct sock *sk)
 {

@@ -8,6 +8,9 @@
  *	CALLBACK(type, name, arguments...)	the head of a callback
  *	CONG_CONTROL(process_ack)		on_cong_control(), whose arguments differ between
  *						kernels, around process_ack()
+ *	CWND_EVENT(process_event)		on_cwnd_event(), and more where the kernel has more,
+ *						around process_event()
+ *	CWND_EVENT_OPERATIONS			them in the table of callbacks
  *	struct socket_state			what is kept for a socket, with the fields report,
  *						conn and control
  *	state_of(sk)				a socket's state, or NULL
@@ -202,7 +205,7 @@ CALLBACK(void, on_set_state, struct sock *sk, u8 new_state)
 #endif
 
 #ifdef CC_ON_EVENT
-CALLBACK(void, on_cwnd_event, struct sock *sk, enum tcp_ca_event event)
+CC_INLINE void process_event(struct sock *sk, enum tcp_ca_event event)
 {
 	struct socket_state *state = state_of(sk);
 
@@ -212,6 +215,8 @@ CALLBACK(void, on_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 	control_on_event(&state->conn, event_of(sk, event), &state->control);
 	end_call(sk, state, 0);
 }
+
+CWND_EVENT(process_event)
 #endif
 
 CALLBACK(u32, on_ssthresh, struct sock *sk)
@@ -267,7 +272,7 @@ struct tcp_congestion_ops OPERATIONS = {
     OPERATION(set_state),
 #endif
 #ifdef CC_ON_EVENT
-    OPERATION(cwnd_event),
+    CWND_EVENT_OPERATIONS,
 #endif
     OPERATION(ssthresh),
     OPERATION(undo_cwnd),

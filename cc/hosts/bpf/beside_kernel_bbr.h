@@ -22,10 +22,7 @@ CALLBACK(void, on_set_state, struct sock *sk, u8 new_state)
 	bbr_set_state(sk, new_state);
 }
 
-CALLBACK(void, on_cwnd_event, struct sock *sk, enum tcp_ca_event event)
-{
-	bbr_cwnd_event(sk, event);
-}
+CWND_EVENT(bbr_event)
 
 CALLBACK(u32, on_ssthresh, struct sock *sk)
 {
@@ -57,7 +54,7 @@ struct tcp_congestion_ops OPERATIONS = {
     OPERATION(sndbuf_expand),
     OPERATION(min_tso_segs),
     OPERATION(set_state),
-    OPERATION(cwnd_event),
+    CWND_EVENT_OPERATIONS,
     OPERATION(ssthresh),
     OPERATION(undo_cwnd),
 };

@@ -10,7 +10,6 @@
 #define cubic_shadow_ssthresh cubictcp_recalc_ssthresh
 #define cubic_shadow_cong_avoid cubictcp_cong_avoid
 #define cubic_shadow_set_state cubictcp_state
-#define cubic_shadow_cwnd_event cubictcp_cwnd_event
 #define cubic_shadow_pkts_acked cubictcp_acked
 #define cubic_shadow_undo_cwnd tcp_reno_undo_cwnd
 
@@ -36,9 +35,19 @@ extern void cubictcp_init(struct sock *sk) __ksym;
 extern __u32 cubictcp_recalc_ssthresh(struct sock *sk) __ksym;
 extern void cubictcp_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
 extern void cubictcp_state(struct sock *sk, __u8 new_state) __ksym;
-extern void cubictcp_cwnd_event(struct sock *sk, enum tcp_ca_event event) __ksym;
+/* It reacts to one event only, the start of sending, in a function of either name. */
+extern void cubictcp_cwnd_event(struct sock *sk, enum tcp_ca_event event) __weak __ksym;
+extern void cubictcp_cwnd_event_tx_start(struct sock *sk) __weak __ksym;
 extern void cubictcp_acked(struct sock *sk, const struct ack_sample *sample) __ksym;
 extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
+
+static __always_inline void cubic_shadow_event(struct sock *sk, enum tcp_ca_event event)
+{
+	if (!tx_start_is_separate)
+		cubictcp_cwnd_event(sk, event);
+	else if (event == CA_EVENT_TX_START)
+		cubictcp_cwnd_event_tx_start(sk);
+}
 
 struct shadow_model {
 	u32 per_packet;

@@ -12,6 +12,9 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* Linux 6.1 does not let BPF write tcp_sock.app_limited. The loader finds out whether it may. */
 const volatile bool may_write_app_limited = true;
 
+/* Since Linux 7.1 one event, the start of sending, has a callback of its own. Set by the loader. */
+const volatile bool tx_start_is_separate = true;
+
 /* The loader sets it before the program is verified. */
 const volatile u32 tick_hz = 250;
 
@@ -28,6 +31,19 @@ const volatile u32 tick_hz = 250;
                                                                                                    \
 		process_ack(&args);                                                                \
 	}
+
+/* A kernel without the second callback gets only the first: libbpf leaves out what it lacks. */
+#define CWND_EVENT(process_event)                                                                  \
+	CALLBACK(void, on_cwnd_event, struct sock *sk, enum tcp_ca_event event)                    \
+	{                                                                                          \
+		process_event(sk, event);                                                          \
+	}                                                                                          \
+                                                                                                   \
+	CALLBACK(void, on_cwnd_event_tx_start, struct sock *sk)                                    \
+	{                                                                                          \
+		process_event(sk, CA_EVENT_TX_START);                                              \
+	}
+#define CWND_EVENT_OPERATIONS OPERATION(cwnd_event), OPERATION(cwnd_event_tx_start)
 
 #define OPERATIONS CC_NAME SEC(".struct_ops")
 #define OPERATION(field) .field = (void *)on_##field

@@ -4,7 +4,7 @@
  *
  * struct bbr lies in icsk_ca_priv. It is in the BTF of vmlinux if BBR is built in and of tcp_bbr if
  * it is a module; libbpf finds it in either. The fields below have kept their places from Linux 6.1
- * to 6.18. The accesses are relocated all the same: that costs nothing, and the loader can say
+ * to 7.2. The accesses are relocated all the same: that costs nothing, and the loader can say
  * which field a kernel lacks (BBR version 3, for example, has no "bw").
  */
 #ifndef BROBUST_KERNEL_BBR_H
@@ -35,7 +35,9 @@ struct bbr {
 extern void bbr_init(struct sock *sk) __ksym;
 extern __u32 bbr_sndbuf_expand(struct sock *sk) __ksym;
 extern __u32 bbr_undo_cwnd(struct sock *sk) __ksym;
-extern void bbr_cwnd_event(struct sock *sk, enum tcp_ca_event event) __ksym;
+/* It reacts to one event only, the start of sending, in a function of either name. */
+extern void bbr_cwnd_event(struct sock *sk, enum tcp_ca_event event) __weak __ksym;
+extern void bbr_cwnd_event_tx_start(struct sock *sk) __weak __ksym;
 extern __u32 bbr_ssthresh(struct sock *sk) __ksym;
 extern __u32 bbr_min_tso_segs(struct sock *sk) __ksym;
 extern void bbr_set_state(struct sock *sk, __u8 new_state) __ksym;
@@ -50,6 +52,14 @@ static __always_inline void bbr_main(const struct cong_control_args *args)
 		bbr_main___ack(args->sk, args->ack, args->flag, args->rs);
 	else
 		bbr_main___rs(args->sk, args->rs);
+}
+
+static __always_inline void bbr_event(struct sock *sk, enum tcp_ca_event event)
+{
+	if (!tx_start_is_separate)
+		bbr_cwnd_event(sk, event);
+	else if (event == CA_EVENT_TX_START)
+		bbr_cwnd_event_tx_start(sk);
 }
 
 static __always_inline const struct bbr *bbr_of(struct sock *sk)

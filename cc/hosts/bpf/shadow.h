@@ -7,7 +7,8 @@
  * Included at the end of a shadow's file, which has included our control and defined:
  *
  *	CC_NAME
- *	KERNEL(name)			the kernel's function for a field of tcp_congestion_ops
+ *	KERNEL(name)			the kernel's function for a field of tcp_congestion_ops,
+ *					and KERNEL(event)(sk, event) for its events
  *	struct shadow_model		what is compared of the control's state: nothing but u32,
  *					by the names of our fields
  *	kernel_model(sk, model)		fills it from the kernel's state
@@ -256,15 +257,17 @@ CALLBACK(u32, on_sndbuf_expand, struct sock *sk)
 
 #endif
 
-CALLBACK(void, on_cwnd_event, struct sock *sk, enum tcp_ca_event event)
+static __always_inline void process_event(struct sock *sk, enum tcp_ca_event event)
 {
 	struct socket_state *state = before_kernel(sk);
 
-	KERNEL(cwnd_event)(sk, event);
+	KERNEL(event)(sk, event);
 	if (state)
 		COMPARE(sk, state, SHADOW_ON_EVENT, 0,
 			(control_on_event(&state->conn, event, &state->control), 0));
 }
+
+CWND_EVENT(process_event)
 
 CALLBACK(void, on_set_state, struct sock *sk, u8 new_state)
 {
@@ -310,7 +313,7 @@ struct tcp_congestion_ops OPERATIONS = {
     OPERATION(min_tso_segs),
     OPERATION(sndbuf_expand),
 #endif
-    OPERATION(cwnd_event),
+    CWND_EVENT_OPERATIONS,
     OPERATION(set_state),
     OPERATION(ssthresh),
     OPERATION(undo_cwnd),

@@ -73,9 +73,17 @@ static inline void bbr_set_state(struct sock *sk, u8 new_state)
 	brobust_kernel_bbr->set_state(sk, new_state);
 }
 
-static inline void bbr_cwnd_event(struct sock *sk, enum tcp_ca_event event)
+static inline void bbr_event(struct sock *sk, enum tcp_ca_event event)
 {
-	brobust_kernel_bbr->cwnd_event(sk, event);
+#ifdef TX_START_IS_SEPARATE
+	if (event == CA_EVENT_TX_START) {
+		if (brobust_kernel_bbr->cwnd_event_tx_start)
+			brobust_kernel_bbr->cwnd_event_tx_start(sk);
+		return;
+	}
+#endif
+	if (brobust_kernel_bbr->cwnd_event)
+		brobust_kernel_bbr->cwnd_event(sk, event);
 }
 
 static inline u32 bbr_ssthresh(struct sock *sk)
@@ -115,6 +123,9 @@ static int __init register_beside_kernel_bbr(void)
 #ifdef POLICY_SCHEDULES
 	operations.set_state = on_set_state;
 	operations.cwnd_event = on_cwnd_event;
+#ifdef TX_START_IS_SEPARATE
+	operations.cwnd_event_tx_start = on_cwnd_event_tx_start;
+#endif
 	operations.ssthresh = on_ssthresh;
 	operations.undo_cwnd = on_undo_cwnd;
 #ifdef CONTROLS_SIZE_BURSTS

@@ -31,6 +31,14 @@ pub enum Refusal {
     #[error("this kernel lets no BPF call its own BBR, on which {name} builds: use Linux 6.10 or newer, or {instead}")]
     NoCallsOfBbr { name: String, instead: String },
 
+    /// pahole did not recognise the kernel's types in those of the module, as in Debian's 7.2: the verifier compares a
+    /// socket with the module's.
+    #[error(
+        "this kernel's module tcp_bbr describes struct sock a second time in its BTF, so that no BPF can call its BBR, on \
+         which {name} builds: load {instead}, or use a kernel with BBR built in"
+    )]
+    TypesOfBbr { name: String, instead: String },
+
     #[error(
         "struct {structure} of this kernel has no field {field}, so its BBR is not the version 1 that {name} knows: \
          use a kernel with mainline's tcp_bbr"
@@ -80,12 +88,16 @@ pub enum Refusal {
 impl Refusal {
     /// Says why the kernel did not accept a control, from what it and libbpf wrote.
     pub(crate) fn rejected(name: &str, reason: String, log: Vec<String>) -> Refusal {
-        let is_forbidden =
-            |line: &String| line.contains("calling kernel function bbr_") && line.ends_with("not allowed");
+        let said = |words: &str, end: &str| {
+            log.iter().any(|line| line.contains("kernel function bbr_") && line.contains(words) && line.ends_with(end))
+        };
+        let instead = format!("brb_bbr1_{}", name.trim_start_matches("bbr_"));
         let name = name.to_owned();
-        if log.iter().any(is_forbidden) {
-            let instead = format!("brb_bbr1_{}", name.trim_start_matches("bbr_"));
+        if said("calling", "not allowed") {
             return Refusal::NoCallsOfBbr { name, instead };
+        }
+        if said("expected pointer to STRUCT sock but", "STRUCT tcp_sock") {
+            return Refusal::TypesOfBbr { name, instead };
         }
         Refusal::Rejected { name, reason, log }
     }
@@ -114,6 +126,10 @@ mod tests {
             |line: &str| Refusal::rejected("bbr_steady", "EINVAL".into(), vec![line.into(), "processed 9".into()]);
         let refusal = said("calling kernel function bbr_init is not allowed").to_string();
         assert!(refusal.contains("Linux 6.10 or newer") && refusal.ends_with("or brb_bbr1_steady"), "{refusal}");
+        let types =
+            "kernel function bbr_init R1 expected pointer to STRUCT sock but R1 has a pointer to STRUCT tcp_sock";
+        let refusal = said(types).to_string();
+        assert!(refusal.contains("load brb_bbr1_steady, or use a kernel"), "{refusal}");
         for other in ["calling kernel function bpf_x is not allowed", "R1 is not allowed"] {
             assert!(matches!(said(other), Refusal::Rejected { .. }), "{other}");
         }

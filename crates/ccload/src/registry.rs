@@ -63,9 +63,25 @@ pub fn load(name: &str, settings: &Settings) -> Result<()> {
     host::require_bbr(&object, &mut kernel)?;
     let pin = pin_path(name);
     prepare_pin(name, &pin)?;
-    // Since Linux 6.10 cong_control has the parameters `ack` and `flag` as well; see cong_control.h.
-    let has_ack = kernel.callback_parameters("tcp_congestion_ops", "cong_control") == Some(4);
-    register(&object, has_ack, settings, &pin).inspect_err(|_| remove_our_directory())
+    register(&object, &Stack::of(&kernel), settings, &pin).inspect_err(|_| remove_our_directory())
+}
+
+/// What the kernel's stack calls controls with. The constants of the same names tell the BPF programs.
+struct Stack {
+    /// Since Linux 6.10 cong_control has the parameters `ack` and `flag` as well; see cong_control.h.
+    cong_control_has_ack: bool,
+    /// Since Linux 7.1 one event has a callback of its own; see cc/hosts/bpf/kernel.h.
+    tx_start_is_separate: bool,
+}
+
+impl Stack {
+    fn of(kernel: &KernelBtf) -> Stack {
+        const OPERATIONS: &str = "tcp_congestion_ops";
+        Stack {
+            cong_control_has_ack: kernel.callback_parameters(OPERATIONS, "cong_control") == Some(4),
+            tx_start_is_separate: kernel.struct_has_field(OPERATIONS, "cwnd_event_tx_start"),
+        }
+    }
 }
 
 /// Removes a control. Sockets that use it keep it until they close; new sockets can no longer choose it.
@@ -123,13 +139,13 @@ fn remove_our_directory() {
     let _ = fs::remove_dir(PINS);
 }
 
-fn register(object: &Object, has_ack: bool, settings: &Settings, pin: &Path) -> Result<()> {
-    let (result, log) = with_log(|| try_register(object, has_ack, settings, pin));
+fn register(object: &Object, stack: &Stack, settings: &Settings, pin: &Path) -> Result<()> {
+    let (result, log) = with_log(|| try_register(object, stack, settings, pin));
     result.map_err(|error| Refusal::rejected(object.name, error.to_string(), log))
 }
 
-fn try_register(object: &Object, has_ack: bool, settings: &Settings, pin: &Path) -> libbpf_rs::Result<()> {
-    let prepare = |may_write_app_limited| prepare(object, has_ack, settings, may_write_app_limited);
+fn try_register(object: &Object, stack: &Stack, settings: &Settings, pin: &Path) -> libbpf_rs::Result<()> {
+    let prepare = |may_write_app_limited| prepare(object, stack, settings, may_write_app_limited);
     // Linux 6.1 refuses a program that writes tcp_sock.app_limited, which its BTF does not show.
     let mut loaded = prepare(true)?.load().or_else(|_| prepare(false)?.load())?;
     let mut map = loaded.maps_mut().find(|map| map.map_type() == MapType::StructOps).ok_or_else(no_struct_ops_map)?;
@@ -164,12 +180,13 @@ fn check_settings(object: &Object, settings: &Settings) -> Result<()> {
 /// Opens the object and sets the constants that depend on the kernel and on the settings.
 fn prepare(
     object: &Object,
-    has_ack: bool,
+    stack: &Stack,
     settings: &Settings,
     may_write_app_limited: bool,
 ) -> libbpf_rs::Result<OpenObject> {
     let mut open = ObjectBuilder::default().name(object.name)?.open_memory(object.bytes)?;
-    set_constant(&mut open, object, "cong_control_has_ack", &[u8::from(has_ack)]);
+    set_constant(&mut open, object, "cong_control_has_ack", &[u8::from(stack.cong_control_has_ack)]);
+    set_constant(&mut open, object, "tx_start_is_separate", &[u8::from(stack.tx_start_is_separate)]);
     set_constant(&mut open, object, "may_write_app_limited", &[u8::from(may_write_app_limited)]);
     set_constant(&mut open, object, "tick_hz", &host::tick_hz()?.to_ne_bytes());
     for (name, value) in &settings.params {

@@ -130,7 +130,7 @@ class VirtualBackend:
             described = describe.describe(run, kernel, pcap, self.calls)
             if commands is not None:
                 assert ramdisk is not None
-                described["programs"] = _describe_programs(run.scenario, commands, ramdisk)
+                described["programs"] = describe_programs(run.scenario, commands, ramdisk)
                 if pcap is not None:
                     described["programs"]["calls"] = str(scratch / "calls")
             described["debugger"] = None if self.debugger is None else dataclasses.asdict(self.debugger)
@@ -218,7 +218,8 @@ class VirtualBackend:
                     self._under_way.discard(under_way)
 
 
-def _describe_programs(s: Scenario, commands: programs.Commands, ramdisk: Path) -> dict[str, Any]:
+def describe_programs(s: Scenario, commands: programs.Commands, ramdisk: Path) -> dict[str, Any]:
+    """Return what the controller is told of a scenario's programs, and write their files into a RAM disk for it."""
     ramdisk.write_bytes(commands.ramdisk)
     return {
         "initrd": str(ramdisk),
