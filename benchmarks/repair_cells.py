@@ -35,7 +35,7 @@ METRICS = {
 }  # fmt: skip
 
 
-def fields(control: str, losses: Sequence[float], repeat: int) -> dict[str, Any]:
+def fields(control: str, losses: Sequence[float], repeat: int, kernel: str | None) -> dict[str, Any]:
     """Return the cells of a control, as the fields of a grid."""
     cc, pacing = cc_and_pacing(control)
     return {
@@ -45,7 +45,7 @@ def fields(control: str, losses: Sequence[float], repeat: int) -> dict[str, Any]
             "loss": list(losses),
         },
         "contention": {"timeslice": ["1ms", "10ms", "20ms"], "share": [0.1, 0.15, 0.25, 0.4, 0.6]},
-    }  # fmt: skip
+    } | ({"kernel": kernel} if kernel else {})  # fmt: skip
 
 
 def cells(evidence: Evidence) -> pl.DataFrame:
@@ -151,15 +151,16 @@ def main() -> None:
     parser.add_argument("--loss", type=float, action="append", help="random loss, 0 to 1, again for more [0]")
     parser.add_argument("--repeat", type=int, default=5, help="runs of each cell [5]")
     parser.add_argument("--jobs", type=int, help="runs at a time; else one for each CPU")
+    parser.add_argument("--kernel", help="another than the default one, such as virtual-7.2")
     parser.add_argument("--below", metavar="CONTROL", help="the cells in which it falls short")
     parser.add_argument("--oracle", action="store_true", help="what the best possible sender carries in each cell")
     parser.add_argument("--csv", type=Path, help="write the table there, too")
     given = parser.parse_args()
     losses = sorted({0.0, *(given.loss or ())})
     controls = [given.below] if given.below else given.control or list(CONTROLS)
-    wanted = [fields("cubic", [0.0], given.repeat)]
+    wanted = [fields("cubic", [0.0], given.repeat, given.kernel)]
     if not given.oracle:
-        wanted += [fields(control, losses, given.repeat) for control in controls]
+        wanted += [fields(control, losses, given.repeat, given.kernel) for control in controls]
     tables = Tables(measured(given.out, wanted, given.jobs))
     evidence = Evidence(tables, list(dict.fromkeys(run.id for of in wanted for run in Grid(of).runs())))
     every = cells(evidence)
