@@ -100,7 +100,20 @@ impl Object {
 
 #[cfg(test)]
 mod tests {
+    use libbpf_rs::btf::types::Func;
+
     use super::*;
+
+    #[test]
+    fn who_hears_of_events_hears_of_the_start_of_sending_on_linux_7_1_too() {
+        let mut hear = 0;
+        for object in names().map(|name| Object::find(name).unwrap()) {
+            let has = |program: &str| object.btf.type_by_name::<Func>(program).is_some();
+            assert_eq!(has("on_cwnd_event"), has("on_cwnd_event_tx_start"), "{}", object.name);
+            hear += usize::from(has("on_cwnd_event"));
+        }
+        assert!(hear > 0);
+    }
 
     #[test]
     fn every_control_has_a_name_that_the_kernel_takes() {
