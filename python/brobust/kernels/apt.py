@@ -67,7 +67,7 @@ def archives() -> Iterator[Archive]:
 @cache
 def _backports() -> Archive | None:
     """Return the backports of Debian's stable release, with lists of our own, which are fetched once a day into the
-    cache; None if they cannot be had: without apt, Debian's keys or the network."""
+    cache; None if they cannot be had: without apt, Debian's keys, room or the network."""
     if shutil.which("apt-get") is None or not KEYS.is_file():
         return None
     root = private_directory(cache_directory() / "backports")
@@ -82,14 +82,17 @@ def _backports() -> Archive | None:
         "APT::Sandbox::User": "root",  # its own user may not write here
     }
     archive, fetched = Archive(tuple(f"-o{name}={value}" for name, value in settings.items())), root / "fetched"
-    with locked(root / "lock", 2 * SECONDS):
-        if not fetched.is_file() or time.time() - fetched.stat().st_mtime > DAY:
-            for needed in ("lists/partial", "archives/partial"):
-                (root / needed).mkdir(parents=True, exist_ok=True)
-            (root / "sources").write_text(f"deb [signed-by={KEYS}] {_mirror()} stable-backports main\n")
-            if _succeeds(["apt-get", *archive.options, "-qq", "--error-on=any", "update"]):
-                fetched.touch()
-        return archive if fetched.is_file() else None
+    try:
+        with locked(root / "lock", 2 * SECONDS):
+            if not fetched.is_file() or time.time() - fetched.stat().st_mtime > DAY:
+                for needed in ("lists/partial", "archives/partial"):
+                    (root / needed).mkdir(parents=True, exist_ok=True)
+                (root / "sources").write_text(f"deb [signed-by={KEYS}] {_mirror()} stable-backports main\n")
+                if _succeeds(["apt-get", *archive.options, "-qq", "--error-on=any", "update"]):
+                    fetched.touch()
+            return archive if fetched.is_file() else None
+    except OSError:  # a full disk
+        return None
 
 
 def _succeeds(command: list[str]) -> bool:
