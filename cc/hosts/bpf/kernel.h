@@ -32,7 +32,7 @@ const volatile u32 tick_hz = 250;
 		process_ack(&args);                                                                \
 	}
 
-/* A kernel without the second callback gets only the first: libbpf leaves out what it lacks. */
+/* A kernel without the second callback gets only the first: the loader leaves out what it lacks. */
 #define CWND_EVENT(process_event)                                                                  \
 	CALLBACK(void, on_cwnd_event, struct sock *sk, enum tcp_ca_event event)                    \
 	{                                                                                          \

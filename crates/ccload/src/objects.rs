@@ -52,6 +52,16 @@ impl Object {
         found.iter().filter_map(|member| Some(member.name?.to_str()?.to_owned())).collect()
     }
 
+    /// Returns the place of a field in a structure, in bytes from its beginning.
+    pub fn offset_of(&self, structure: &str, field: &str) -> Option<usize> {
+        let found = self.btf.type_by_name::<Struct>(structure)?;
+        let member = found.iter().find(|member| member.name == Some(OsStr::new(field)))?;
+        match member.attr {
+            MemberAttr::Normal { offset } => Some(offset as usize / 8),
+            MemberAttr::BitField { .. } => None,
+        }
+    }
+
     /// Returns the numbers in a structure of the object's own, those of inner structures too; none if there is no such
     /// structure.
     pub fn fields(&self, structure: &str) -> Vec<Field> {

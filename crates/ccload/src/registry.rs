@@ -66,6 +66,10 @@ pub fn load(name: &str, settings: &Settings) -> Result<()> {
     register(&object, &Stack::of(&kernel), settings, &pin).inspect_err(|_| remove_our_directory())
 }
 
+const OPERATIONS: &str = "tcp_congestion_ops";
+/// The callback that only some kernels have.
+const TX_START: &str = "cwnd_event_tx_start";
+
 /// What the kernel's stack calls controls with. The constants of the same names tell the BPF programs.
 struct Stack {
     /// Since Linux 6.10 cong_control has the parameters `ack` and `flag` as well; see cong_control.h.
@@ -76,10 +80,9 @@ struct Stack {
 
 impl Stack {
     fn of(kernel: &KernelBtf) -> Stack {
-        const OPERATIONS: &str = "tcp_congestion_ops";
         Stack {
             cong_control_has_ack: kernel.callback_parameters(OPERATIONS, "cong_control") == Some(4),
-            tx_start_is_separate: kernel.struct_has_field(OPERATIONS, "cwnd_event_tx_start"),
+            tx_start_is_separate: kernel.struct_has_field(OPERATIONS, TX_START),
         }
     }
 }
@@ -189,6 +192,9 @@ fn prepare(
     set_constant(&mut open, object, "tx_start_is_separate", &[u8::from(stack.tx_start_is_separate)]);
     set_constant(&mut open, object, "may_write_app_limited", &[u8::from(may_write_app_limited)]);
     set_constant(&mut open, object, "tick_hz", &host::tick_hz()?.to_ne_bytes());
+    if !stack.tx_start_is_separate {
+        leave_out(&mut open, object, TX_START);
+    }
     for (name, value) in &settings.params {
         set_constant(&mut open, object, name, &value.to_ne_bytes());
     }
@@ -201,6 +207,17 @@ fn prepare(
         }
     }
     Ok(open)
+}
+
+/// Takes a callback that the kernel does not have out of the operations: libbpf then does not load its program either.
+fn leave_out(open: &mut OpenObject, object: &Object, callback: &str) {
+    let Some(offset) = object.offset_of(OPERATIONS, callback) else { return };
+    let mut operations = open.maps_mut().filter(|map| map.map_type() == MapType::StructOps);
+    if let Some(data) = operations.next().as_mut().and_then(|map| map.initial_value_mut()) {
+        if let Some(pointer) = data.get_mut(offset..offset + size_of::<usize>()) {
+            pointer.fill(0);
+        }
+    }
 }
 
 fn no_struct_ops_map() -> libbpf_rs::Error {
