@@ -26,6 +26,9 @@ def offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Offered:
         newer = None if backports is None else Archive(("-onewer=yes",))
         known = {HOST: host, newer: backports or []}
         monkeypatch.setattr(apt, "_backports", lambda: newer)
+        monkeypatch.setattr(
+            Archive, "dependencies", lambda self, package: ["<linux-base-7.2.9>" if "7.2.9" in package else "<dracut>"]
+        )
         monkeypatch.setattr(Archive, "names", lambda self, prefix: [n for n in known[self] if n.startswith(prefix)])
         monkeypatch.setattr(
             Archive, "offered", lambda self, package: ("7.2.11-1", 5) if package in known[self] else None
@@ -41,10 +44,11 @@ CLOUD = "linux-image-{}.9-cloud-amd64"
 
 
 def test_a_kernel_that_only_debians_backports_have_is_taken_from_there(offered: Offered) -> None:
-    offered([CLOUD.format("6.1")], [CLOUD.format("6.1"), CLOUD.format("7.2"), "linux-image-7.2.8-cloud-amd64"])
+    there = [CLOUD.format("6.1"), CLOUD.format("7.2"), "linux-image-7.2.7-cloud-amd64", "linux-image-7.2.8-cloud-amd64"]
+    offered([CLOUD.format("6.1")], there)
     assert vm_kernels._debian_package("debian-6.1") == (HOST, CLOUD.format("6.1"))
     newer = vm_kernels._debian_package("debian-7.2")
-    assert newer is not None and newer[1] == CLOUD.format("7.2")
+    assert newer is not None and newer[1] == "linux-image-7.2.8-cloud-amd64", "7.2.9 is there without its parts"
     assert newer[0].download("package")[:2] == ["apt-get", "-onewer=yes"]
     vm_kernels.check_there("debian-7.2")
     with pytest.raises(BadInput, match=r"'debian-9\.9' does not exist"):
@@ -132,9 +136,10 @@ def test_an_unknown_kernel_is_refused_with_what_there_is(offered: Offered, name:
         vm_kernels.find(name)
 
 
-def test_the_newest_package_of_a_series_wins() -> None:
+def test_the_newest_package_of_a_series_wins(offered: Offered) -> None:
     names = ["linux-image-6.12.9+deb12-cloud-amd64", "linux-image-6.12.117+deb12-cloud-amd64"]
-    assert max(names, key=vm_kernels._version_key) == names[1]
+    offered(names)
+    assert vm_kernels._debian_package("debian-6.12") == (HOST, names[1])
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,8 @@ class Archive:
         return (fields["Version"], int(fields["Size"])) if len(fields) == 2 else None
 
     def dependencies(self, package: str) -> list[str]:
-        """Return what the package depends on."""
+        """Return what the package depends on; what is not in the archive, or not as a package of that name, has angle
+        brackets."""
         return re.findall(r"^\s*Depends: (\S+)$", self._asked("depends", package), re.MULTILINE)
 
     def download(self, *packages: str) -> list[str]:

@@ -117,8 +117,8 @@ def available() -> dict[str, str]:
     except PermissionError:
         kept = []
     names = {name: "cached" for name in kept if _cached(name) is not None}
-    for series, package in sorted(_debian_packages().items(), key=lambda item: _version_key(item[0])):
-        names.setdefault(f"debian-{series}", f"apt: {package}")
+    for series, packages in sorted(_debian_packages().items(), key=lambda item: _version_key(item[0])):
+        names.setdefault(f"debian-{series}", f"apt: {packages[0]}")
     for image in sorted(Path("/boot").glob("vmlinuz-*")):
         release = image.name.removeprefix("vmlinuz-")
         if (Path("/lib/modules") / release / "modules.dep").exists():
@@ -277,21 +277,25 @@ def with_modules(kernel: Kernel, added: Sequence[Path], directory: Path) -> Kern
 
 @cache
 def _debian_package(name: str) -> tuple[Archive, str] | None:
-    """Return the package of one of Debian's guest kernels, and who offers it: the host's lists or Debian's backports.
-    Each is asked only once per process, because a grid has hundreds of scenarios."""
-    series = name.removeprefix("debian-")
-    return next(((one, found[series]) for one in archives() if series in (found := _debian_packages(one))), None)
+    """Return the newest package of one of Debian's guest kernels, and who offers it: the host's lists or Debian's
+    backports. Of what is no longer the newest there, backports keep some packages without their parts."""
+    for archive in archives():
+        for package in _debian_packages(archive).get(name.removeprefix("debian-"), []):
+            lacking = [part for part in archive.dependencies(package) if part.startswith("<")]
+            if not any(_PARTS.fullmatch(part.strip("<>")) for part in lacking):
+                return archive, package
+    return None
 
 
 @cache
-def _debian_packages(archive: Archive = HOST) -> dict[str, str]:
-    """Return the newest signed cloud kernel of each series."""
-    newest: dict[str, str] = {}
-    for name in archive.names("linux-image-"):
+def _debian_packages(archive: Archive = HOST) -> dict[str, list[str]]:
+    """Return the signed cloud kernels of each series, newest first. apt is asked only once per process, because a grid
+    has hundreds of scenarios."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(archive.names("linux-image-"), key=_version_key, reverse=True):
         if match := _CLOUD_PACKAGE.fullmatch(name):
-            series = match["series"]
-            newest[series] = max(newest.get(series, name), name, key=_version_key)
-    return newest
+            found.setdefault(match["series"], []).append(name)
+    return found
 
 
 def _version_key(package: str) -> list[int]:
