@@ -173,3 +173,10 @@ def test_a_kernel_that_several_processes_ask_for_is_fetched_once(
     with ThreadPoolExecutor(2) as threads:
         found = list(threads.map(vm_kernels.find, ["debian-6.1"] * 2))
     assert len(fetched) == 1 and found[0] == found[1] and found[0].image.read_text() == "a kernel"
+
+
+def test_a_package_without_a_kernel_is_refused_in_one_line(offered: Offered, monkeypatch: pytest.MonkeyPatch) -> None:
+    offered([CLOUD.format("6.1")])
+    monkeypatch.setattr(vm_kernels, "_unpack", lambda archive, package, scratch, tree: tree.mkdir())
+    with pytest.raises(MissingSupport, match=r"linux-image-6\.1\.9-cloud-amd64 and its parts hold no kernel"):
+        vm_kernels.find("debian-6.1")

@@ -186,7 +186,10 @@ def _from_debian(name: str) -> Kernel:
         for image in tree.glob("usr/lib/modules/*/vmlinuz"):  # from 7.1 on: where others have it in /boot
             (tree / "boot").mkdir(exist_ok=True)
             image.rename(tree / "boot" / f"vmlinuz-{image.parent.name}")
-        release = next((tree / "boot").glob("vmlinuz-*")).name.removeprefix("vmlinuz-")
+        images = sorted((tree / "boot").glob("vmlinuz-*"))
+        if not images:
+            raise MissingSupport(f"kernel: {package} and its parts hold no kernel; give another one")
+        release = images[0].name.removeprefix("vmlinuz-")
         _tool(["depmod", "-b", str(tree), release], cwd=scratch, remedy="install kmod")
         _put_in_place(tree, root)
     kernel = _cached(name)
