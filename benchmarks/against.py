@@ -2,7 +2,7 @@
 """Compare what a virtual second costs here with what it costs in another checkout, in turns:
 
     git worktree add ../before COMMIT && make -C ../before setup
-    .venv/bin/python benchmarks/against.py ../before [--cache DIR] [--repeat 5] [--series]
+    .venv/bin/python benchmarks/against.py ../before [--cache DIR] [--repeat 5]
 
 Each checkout runs the same scenarios with its own Python and its own kernel. --cache is the BROBUST_CACHE of the other
 one, if it has its own. A figure is the CPU time of a run of the longer duration less that of the shorter, user and
@@ -72,15 +72,6 @@ HERE_ONLY = {
 """The same with the NIC of a 25G host, beside the other checkout's interrupt for every frame."""
 
 
-SERIES = {
-    "bbr, 1 Gbit/s": cell("bbr", "1gbit", 1, 5, **ADAPTIVE),
-    "bbr, 10 Gbit/s": cell("bbr", "10gbit", 1, 2, **ADAPTIVE),
-}
-"""What the series kept costs beside a checkout whose kernel is built without kernel/patches/kept."""
-
-SERIES_ON = {name: (fields | {"pacing": "kept"}, short, long) for name, (fields, short, long) in SERIES.items()}
-
-
 def measured(checkout: Path, cache: str | None, cells: dict[str, Any]) -> dict[str, float]:
     environment = {**os.environ, **({"BROBUST_CACHE": cache} if cache else {})}
     command = [str(checkout / ".venv/bin/python"), "-c", MEASURE, json.dumps(cells)]
@@ -93,24 +84,18 @@ def main() -> None:
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--cache")
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument(
-        "--series", action="store_true", help="the other checkout has no *.patch in kernel/patches/kept"
-    )
     given = parser.parse_args()
-    both, ours, suffix = (
-        (SERIES, SERIES_ON, ", its sysctl on") if given.series else (CELLS, HERE_ONLY, ", adaptive NIC here")
-    )
-    there, here, only_here = [], [], []
+    there, here, adaptive = [], [], []
     for _ in range(given.repeat):
-        there.append(measured(given.checkout, given.cache, both))
-        here.append(measured(HERE, None, both))
-        only_here.append(measured(HERE, None, ours))
+        there.append(measured(given.checkout, given.cache, CELLS))
+        here.append(measured(HERE, None, CELLS))
+        adaptive.append(measured(HERE, None, HERE_ONLY))
     print("| CPU s of a virtual s | there | here | ratio |\n|---|--:|--:|--:|")
-    for rows, cells, more in ((here, both, ""), (only_here, ours, suffix)):
+    for rows, cells, suffix in ((here, CELLS, ""), (adaptive, HERE_ONLY, ", adaptive NIC here")):
         for name in cells:
             before, after = [row[name] for row in there], [row[name] for row in rows]
             ratio = [one / other for one, other in zip(before, after, strict=True)]
-            print(f"| {name}{more} | {shown(before, 4)} | {shown(after, 4)} | {shown(ratio, 2)} |")
+            print(f"| {name}{suffix} | {shown(before, 4)} | {shown(after, 4)} | {shown(ratio, 2)} |")
 
 
 if __name__ == "__main__":
