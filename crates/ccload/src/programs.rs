@@ -8,10 +8,9 @@ use serde::Serialize;
 
 use crate::btf::KernelBtf;
 use crate::objects::Object;
-use crate::registry::{pin_path, registered_map};
+use crate::registry::{pin_path, registered_map, OPERATIONS};
 use crate::{host, Refusal, Result};
 
-const OPERATIONS: &str = "tcp_congestion_ops";
 /// The kernel's type for registered operations: the operations behind a head of the kernel's.
 const REGISTERED: &str = "bpf_struct_ops_tcp_congestion_ops";
 

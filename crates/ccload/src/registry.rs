@@ -19,6 +19,9 @@ use crate::{Refusal, Result};
 const PINS: &str = "/sys/fs/bpf/brobust";
 /// Name of the socket storage maps in which controls export their state (struct cc_report in cc/cc.h).
 const STATE_MAP: &str = "cc_state";
+/// The kernel's struct of a control's callbacks (include/net/tcp.h), and the callback that only some kernels have.
+pub(crate) const OPERATIONS: &str = "tcp_congestion_ops";
+const TX_START: &str = "cwnd_event_tx_start";
 /// The constant by which a control in BPF records its calls.
 const RECORDS_CALLS: &str = "records_calls";
 /// The map into which it records them.
@@ -65,10 +68,6 @@ pub fn load(name: &str, settings: &Settings) -> Result<()> {
     prepare_pin(name, &pin)?;
     register(&object, &Stack::of(&kernel), settings, &pin).inspect_err(|_| remove_our_directory())
 }
-
-const OPERATIONS: &str = "tcp_congestion_ops";
-/// The callback that only some kernels have.
-const TX_START: &str = "cwnd_event_tx_start";
 
 /// What the kernel's stack calls controls with. The constants of the same names tell the BPF programs.
 struct Stack {

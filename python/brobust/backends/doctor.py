@@ -291,7 +291,7 @@ def _ptrace() -> CheckResult:
     if reason is None:
         return CheckResult("ptrace", "ok", "virtual kernels can run programs (traffic programs and iperf3)")
     return CheckResult(
-        "ptrace", "limited", f"{reason}: no programs, no iperf3 in virtual time (but with kernels from 6.16 on)",
+        "ptrace", "limited", f"{reason}: no programs, no iperf3 in virtual time (but with virtual-7.2)",
         "add CAP_SYS_PTRACE to the container, or allow ptrace in its seccomp profile",
     )  # fmt: skip
 

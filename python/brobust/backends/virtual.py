@@ -41,8 +41,8 @@ from brobust.virtual.cpus import Cpus
 
 # gso_ipv4_max_size, and a gso_max_size of more than 64 KiB; include/linux/netdevice.h
 FIRST_WITH_BIG_TCP = {4: (6, 3), 6: (5, 19)}
-# User-Mode Linux stops programs by seccomp there (patch 0029 of kernel/virtual).
-FIRST_WITHOUT_PTRACE = (6, 16)
+# The first that was tried. User-Mode Linux can stop programs by seccomp since 6.16 (patch 0029 of kernel/virtual).
+FIRST_WITHOUT_PTRACE = (7, 2)
 PROTOCOLS = {6: "tcp", 17: "udp", 1: "icmp", 58: "icmp"}
 
 

@@ -452,7 +452,7 @@ ROWS = (
         "traffic", NAME, "--traffic", SENDER,
         "What sends and receives: brobust (source and sink inside the kernel), iperf3, programs (those of [programs]), "
         "or a QUIC stack of `brobust quic build`: quic:quinn, 'quic:quinn gso=off'. On vm and lab iperf3, on vm "
-        "also one flow of a QUIC stack. On virtual all but brobust need ptrace with a kernel before 6.16.",
+        "also one flow of a QUIC stack. On virtual all but brobust need ptrace with a kernel before 7.2.",
         default="brobust", default_on={"vm": "iperf3", "lab": "iperf3"},
         words_only_on=dict.fromkeys(("brobust", "programs"), "virtual"), instead="iperf3",
         column=FieldColumn("traffic", "text", "what sent and received: brobust, iperf3, programs, or a QUIC stack"),
