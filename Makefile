@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 # Some machines tell Python to keep nothing of what it compiles. Then each command of the tests compiles all again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup demo test tools docs lint unit compiles virtual vm audit format evidence dist dist-test clean
+.PHONY: help setup demo test tools code docs lint rust unit compiles virtual vm audit format evidence dist dist-test clean
 
 help:
 	@echo "make demo      take a sender's CPU away, measure cubic / bbr / bbr_steady, draw the result: with real kernels in"
@@ -10,7 +10,7 @@ help:
 	@echo "make test      install what is needed, run every test"
 	@echo "make setup     install what is needed, build the kernel for virtual time, fetch those for VMs;"
 	@echo "               the command is then at .venv/bin/brobust"
-	@echo "make unit      the tests without VMs and kernels; make compiles, virtual, vm: the other tests"
+	@echo "make unit      the Python tests without VMs and kernels; make rust, compiles, virtual, vm: the other tests"
 	@echo "make docs      the documentation as a site; \`brobust docs\` opens it"
 	@echo "make lint      check format, style and types; make format corrects the format"
 	@echo "make evidence  measure again which of the documentation's numbers rest on what has changed: hours; ARGS=--stale"
@@ -31,7 +31,7 @@ demo:
 		scripts/setup.sh vm && .venv/bin/brobust demo --backend vm; \
 	else echo "the same on real VMs needs root: make setup, then sudo .venv/bin/brobust demo --backend vm"; fi
 
-test: tools lint unit compiles virtual vm
+test: tools code unit virtual vm
 
 tools:
 	@echo "== $@"
@@ -41,20 +41,30 @@ tools:
 # The files are in its order, instead of those with the most tests first.
 SIDE_BY_SIDE = -n auto --no-loadscope-reorder
 
+# What compiles beside the Rust tests, which mostly wait. Their output comes after it.
+code:
+	@echo "== $@"
+	@rust=$$(mktemp) && trap 'rm -f "$$rust"' EXIT; \
+	$(MAKE) --no-print-directory rust >"$$rust" 2>&1 & \
+	$(MAKE) --no-print-directory lint compiles; status=$$?; \
+	wait $$! || status=1; cat "$$rust"; exit $$status
+
 RUST_TESTS = cargo test --workspace --exclude brobust-python --quiet --locked
 
-# Fast and without a VM. Rust tests that need root are ignored without it; those that need support which the kernel lacks
-# print "skipped" and the reason, which --show-output shows.
+# Rust tests that need root are ignored without it; those that need support which the kernel lacks print "skipped" and
+# the reason, which --show-output shows.
+rust: setup
+	@if [ "$$(id -u)" -eq 0 ]; then $(RUST_TESTS) -- --include-ignored --show-output; \
+	else $(RUST_TESTS) -- --show-output && echo "rust: not root, so Rust tests that need root were ignored"; fi
+	@scripts/rust_deps.sh keep
+
+# Fast, without kernels and VMs.
 unit: setup
 	@echo "== $@"
-	@if [ "$$(id -u)" -eq 0 ]; then $(RUST_TESTS) -- --include-ignored --show-output; \
-	else $(RUST_TESTS) -- --show-output && echo "unit: not root, so Rust tests that need root were ignored"; fi
-	@scripts/rust_deps.sh keep
 	.venv/bin/pytest $(SIDE_BY_SIDE) -m "not vm and not virtual and not compiles"
 
 # Compile kernel modules and repaired kernel trees.
 compiles: setup
-	@echo "== $@"
 	.venv/bin/pytest $(SIDE_BY_SIDE) -m "compiles and not vm and not virtual"
 
 # Real kernels in virtual time: deterministic, about three minutes.
@@ -72,7 +82,6 @@ docs:
 	.venv/bin/python scripts/site/build.py
 
 lint:
-	@echo "== $@"
 	@scripts/setup.sh virtual lint
 # Distributions package cargo without its linters: then only these are left out, with a message.
 	@if cargo fmt --version >/dev/null 2>&1; then cargo fmt --all --check; else echo "lint: no rustfmt, Rust format not checked"; fi
