@@ -13,7 +13,7 @@ PATH = {"bandwidth": "20mbit", "rtt": "10ms", "buffer": "4bdp"}
 
 
 def measured(testbed: VmBackend, flows: list[dict[str, Any]], **fields: Any) -> Measured:
-    fields = {"backend": "vm", "path": PATH, "duration": "5s", "flows": flows, **fields}
+    fields = {"backend": "vm", "path": PATH, "duration": "4s", "flows": flows, **fields}
     return testbed.measure(Run(scenario=scenario(fields), repeat=0))
 
 

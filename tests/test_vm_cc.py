@@ -145,7 +145,7 @@ def _judged(testbed: VmBackend, share: float) -> list[dict[str, Any]]:
 
 
 def test_ours_decides_as_the_kernels_own_at_every_call(testbed: VmBackend) -> None:
-    watched = list(shadow.compare(cases.VM_QUICK, over={"duration": "5s"}, testbed=testbed))
+    watched = list(shadow.compare(cases.VM_QUICK, over={"duration": "3s"}, testbed=testbed))
     assert statistics.fmean(w.acks for w in watched) > 500
     assert [w for w in watched if w.differences] == []
 
