@@ -97,6 +97,19 @@ def test_a_guest_that_dies_fails_the_request_at_once(tmp_path: Path) -> None:
         client.close()
 
 
+def test_who_waits_for_a_peer_that_died_gives_up_at_once(agent: Agent) -> None:
+    """A sender would wait until its time is over for a receiver that is gone."""
+    ours, receivers = socket.socketpair()
+    receiver = Agent("receiver", ours)
+    agent.give_up_with(receiver)
+    pid = agent.spawn("sleep", "60")
+    threading.Timer(0.2, receivers.close).start()
+    with pytest.raises(RunFailed, match="receiver: it died"):
+        agent.wait(pid, 60)
+    agent.kill(pid)  # it answers as before
+    receiver.close()
+
+
 def test_what_a_dead_guest_leaves_behind_tells_where_it_was() -> None:
     console = (
         "booted\n[ 60.9] BUG: kernel NULL pointer dereference, address: 08\n[ 60.9] RIP: 0010:tcp_ack+0x12\nR12: 0\n"

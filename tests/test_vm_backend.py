@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from brobust.host.session import Session
 from brobust.scenario import Run
 from brobust.scenario.grid import scenario
 from brobust.scenario.specs import Pacing
+from brobust.testbed import image
 from brobust.testbed import testbed as guests
 from brobust.testbed.qemu import Guest
 
@@ -206,3 +208,13 @@ def test_a_kernel_without_the_sysctl_of_a_kept_schedule_is_refused_in_one_line()
     guests.Testbed.keep_pacing(testbed(3), Pacing.parse("kernel"))  # nothing to set, and nothing set by an earlier run
     with pytest.raises(MissingSupport, match=r"^pacing: 'kept' needs .*, which debian-6.12 lacks; give kernel, or"):
         guests.Testbed.keep_pacing(testbed(3), Pacing.parse("kept"))
+
+
+def test_of_the_guests_images_those_used_last_are_kept(tmp_path: Path) -> None:
+    """Kernels in directories of their own come and go, and each leaves an image of 50 MB."""
+    images = [tmp_path / f"{number}.cpio" for number in range(image.KEPT_IMAGES + 3)]
+    for number, file in enumerate(images):
+        file.touch()
+        os.utime(file, (number, number))
+    image._keep_the_last_used(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted(images[3:])

@@ -91,7 +91,10 @@ impl Refusal {
         let said = |words: &str, end: &str| {
             log.iter().any(|line| line.contains("kernel function bbr_") && line.contains(words) && line.ends_with(end))
         };
-        let instead = format!("brb_bbr1_{}", name.trim_start_matches("bbr_"));
+        let instead = match name.trim_start_matches("bbr_") {
+            "shadow" => "brb_bbr1".to_owned(),
+            repair => format!("brb_bbr1_{repair}"),
+        };
         let name = name.to_owned();
         if said("calling", "not allowed") {
             return Refusal::NoCallsOfBbr { name, instead };
@@ -132,6 +135,16 @@ mod tests {
         assert!(refusal.contains("load brb_bbr1_steady, or use a kernel"), "{refusal}");
         for other in ["calling kernel function bpf_x is not allowed", "R1 is not allowed"] {
             assert!(matches!(said(other), Refusal::Rejected { .. }), "{other}");
+        }
+    }
+    #[test]
+    fn who_cannot_load_a_control_is_told_of_one_that_exists() {
+        let log = vec!["calling kernel function bbr_init is not allowed".to_owned()];
+        for (name, instead) in
+            [("bbr_steady", "brb_bbr1_steady"), ("bbr_robust", "brb_bbr1_robust"), ("bbr_shadow", "brb_bbr1")]
+        {
+            let refusal = Refusal::rejected(name, "EINVAL".to_owned(), log.clone());
+            assert!(refusal.to_string().ends_with(&format!(" {instead}")), "{refusal}");
         }
     }
 }

@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -50,6 +50,7 @@ class Agent:
         self._ids = itertools.count(1)
         self._waiting: dict[int, Future[dict[str, Any]]] = {}
         self._lock = threading.Lock()
+        self._peers: list[Agent] = []
         self._reader = threading.Thread(target=self._read, name=f"agent-{name}", daemon=True)
         self._reader.start()
 
@@ -103,6 +104,11 @@ class Agent:
         """Have the agent undo a change by this command when it ends, however it ends. Call this before the change is
         made. `undo` must succeed where nothing is left to undo."""
         self._ask({"change": change, "undo": list(undo)}, 10)
+
+    def give_up_with(self, peer: Agent) -> None:
+        """When the peer's connection ends, fail what waits for this machine at that moment: a sender whose receiver has
+        died would wait until its time is over."""
+        peer._peers.append(self)
 
     def close(self) -> None:
         """Close the connection and end its thread."""
@@ -162,10 +168,15 @@ class Agent:
             pass
         with self._lock:
             self._lost = lost
+        for agent in (self, *self._peers):
+            agent._give_up(f"{self.name}: {lost}")
+
+    def _give_up(self, why: str) -> None:
+        with self._lock:
             waiting = list(self._waiting.values())
         for future in waiting:
-            if not future.done():
-                future.set_exception(RunFailed(f"{self.name}: {lost}"))
+            with contextlib.suppress(InvalidStateError):  # it was answered
+                future.set_exception(RunFailed(why))
 
     def _answer(self, line: bytes) -> None:
         try:
@@ -174,8 +185,9 @@ class Agent:
             return
         number = reply.get("id") if isinstance(reply, dict) else None
         future = self._waiting.get(number) if isinstance(number, int) else None
-        if future is not None and not future.done():
-            future.set_result(reply)
+        if future is not None:
+            with contextlib.suppress(InvalidStateError):  # it was given up
+                future.set_result(reply)
 
 
 class Within(Agent):

@@ -34,6 +34,10 @@ class Console:
         """Return the end of what was printed."""
         return bytes(self._kept).decode(errors="replace")
 
+    def read_rest(self, seconds: float) -> None:
+        """Wait until everything is read that a writer printed which has just ended, for at most so long."""
+        self._thread.join(seconds)
+
     def close(self) -> None:
         """Wait until everything is read. The writer must have closed its end, or be about to."""
         self._thread.join()

@@ -7,6 +7,7 @@ not compressed, so unpacking is a copy. Under TCG that saves more time than a sm
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import lzma
@@ -25,6 +26,9 @@ from brobust.kernels.virtual import VirtualKernel
 from brobust.kernels.vm import Kernel, module_files
 
 INIT = Path(__file__).parent / "init.sh"
+# Each has 50 MB. A kernel in a directory of its own, as `brobust cc module --guest` makes one, has its own image, which
+# nobody would remove after the kernel.
+KEPT_IMAGES = 12
 
 # The programs that guests run, and the Debian package of each.
 PROGRAMS = {
@@ -66,6 +70,7 @@ def build(kernel: Kernel | VirtualKernel, more: Mapping[str, Path] | None = None
     name = f"{kernel.release}-{hashlib.sha256(distinct.encode()).hexdigest()[:8]}"
     image = cache_directory() / "images" / f"{name}-{key}.cpio"
     if image.exists():
+        image.touch()
         return image
     files.make_directory(image.parent)
     for stale in image.parent.glob(f"{name}-*.cpio"):
@@ -77,10 +82,18 @@ def build(kernel: Kernel | VirtualKernel, more: Mapping[str, Path] | None = None
                 _fill(root, kernel, programs)
                 _pack(root, Path(scratch) / "image.cpio")
                 (Path(scratch) / "image.cpio").rename(image)
+                _keep_the_last_used(image.parent)
         except subprocess.CalledProcessError as error:
             check_room((error.stderr or b"").decode(errors="replace"), image.parent)
             raise
     return image
+
+
+def _keep_the_last_used(images: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):  # another command did the same
+        last_used = sorted(images.glob("*.cpio"), key=lambda image: image.stat().st_mtime_ns, reverse=True)
+        for image in last_used[KEPT_IMAGES:]:
+            image.unlink()
 
 
 def _fill(root: Path, kernel: Kernel | VirtualKernel, programs: dict[str, Path]) -> None:

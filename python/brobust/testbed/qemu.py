@@ -125,6 +125,8 @@ class Guest:
             return self.process.poll() is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(1)
+            for printed in (self._stderr, self.console):  # its last words say why
+                printed.read_rest(1)
         return self.console.panicked or self.process.poll() is not None
 
     def cause_of_death(self) -> str:

@@ -34,6 +34,10 @@ class Testbed:
     spinning: int | None = None  # the process that keeps the sender's vCPUs busy
     parameters: tuple[str, ...] = ()  # of the sender's command line, with accelerator uml
 
+    def __post_init__(self) -> None:
+        self.sender.agent.give_up_with(self.path.agent)
+        self.path.agent.give_up_with(self.sender.agent)
+
     def place(self, plan: Plan) -> None:
         """Pin each vCPU of the sender to its CPU, and everything else to the others."""
         if self.cpus == plan:
