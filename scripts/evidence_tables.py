@@ -76,7 +76,8 @@ def cells(table: dict[str, Any], data: Path, page: Path) -> str:
     for place in _places(chosen, on, order):
         here = _at(chosen, on, place)
         rows.append([*_named(on, place, names), *(_one(table, _at(here, across, values)) for values in headings)])
-    titles = [names.get(axis, axis) for axis in on] + [", ".join(_named(across, values, names)) for values in headings]
+    named = (filter(None, _named(across, values, names)) for values in headings)
+    titles = [*(names.get(axis, axis) for axis in on), *map(", ".join, named)]
     return _markdown(titles, rows, len(on)) + f"\n\n{_n(chosen)}{source(data, page, table['data'])}"
 
 
