@@ -41,13 +41,13 @@ tools:
 # The files are in its order, instead of those with the most tests first.
 SIDE_BY_SIDE = -n auto --no-loadscope-reorder
 
-# What compiles beside the Rust tests, which mostly wait. Their output comes after it.
+# Lint and the tests that compile run beside the Rust tests, which mostly wait. What the Rust tests print comes last. A
+# shell starts in the background what ignores Ctrl-C: env makes it listen.
 code:
 	@echo "== $@"
-	@rust=$$(mktemp) && trap 'rm -f "$$rust"' EXIT; \
-	$(MAKE) --no-print-directory rust >"$$rust" 2>&1 & \
+	@mkdir -p build; env --default-signal=INT,QUIT $(MAKE) --no-print-directory rust >build/rust-tests.log 2>&1 & \
 	$(MAKE) --no-print-directory lint compiles; status=$$?; \
-	wait $$! || status=1; cat "$$rust"; exit $$status
+	wait $$! || status=1; cat build/rust-tests.log; exit $$status
 
 RUST_TESTS = cargo test --workspace --exclude brobust-python --quiet --locked
 

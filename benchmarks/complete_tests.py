@@ -34,7 +34,7 @@ STAGES = ("tools", "lint", "code", "unit", "compiles", "virtual", "vm")
 STAGE = re.compile(rb"^== (\w+)$")  # the Makefile's own line at the beginning of a stage
 # Of pytest, of cargo (which also prints names of tests that passed), of make.
 FAILED = re.compile(
-    rb"^(?:FAILED|ERROR) (\S+)|^error: test failed, to rerun pass `(.*)`|^make: \*\*\* (.*)", re.MULTILINE
+    rb"^(?:FAILED|ERROR) (\S+)|^error: test failed, to rerun pass `(.*)`|^make(?:\[\d+\])?: \*\*\* (.*)", re.MULTILINE
 )
 
 A_THIRD = """

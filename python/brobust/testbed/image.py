@@ -11,6 +11,7 @@ import contextlib
 import gzip
 import hashlib
 import lzma
+import os
 import shutil
 import subprocess
 import tempfile
@@ -26,8 +27,8 @@ from brobust.kernels.virtual import VirtualKernel
 from brobust.kernels.vm import Kernel, module_files
 
 INIT = Path(__file__).parent / "init.sh"
-# Each has 50 MB. A kernel in a directory of its own, as `brobust cc module --guest` makes one, has its own image, which
-# nobody would remove after the kernel.
+# Of 50 MB each. A kernel in a directory of its own, such as `brobust cc module --guest` makes, has an image of its own,
+# which would outlive it.
 KEPT_IMAGES = 12
 
 # The programs that guests run, and the Debian package of each.
@@ -69,8 +70,8 @@ def build(kernel: Kernel | VirtualKernel, more: Mapping[str, Path] | None = None
     distinct = ",".join([str(modules), *sorted(more)])
     name = f"{kernel.release}-{hashlib.sha256(distinct.encode()).hexdigest()[:8]}"
     image = cache_directory() / "images" / f"{name}-{key}.cpio"
-    if image.exists():
-        image.touch()
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(image)  # it is used
         return image
     files.make_directory(image.parent)
     for stale in image.parent.glob(f"{name}-*.cpio"):
