@@ -11,8 +11,8 @@
  *	look_at_bbr(sk, view)			fills struct bbr_view
  *	struct socket_state			with the fields report, conn and policy
  *
- * and, as callbacks.h explains them: CALLBACK, CONG_CONTROL, CWND_EVENT, state_of, make_state, forget_state and
- * note_report. cc/bbr_control.h does the same with a BBR of ours.
+ * and, as callbacks.h explains them: CALLBACK, CONG_CONTROL, CWND_EVENT, state_of, make_state,
+ * forget_state and note_report. cc/bbr_control.h does the same with a BBR of ours.
  *
  * Without memory for its state a socket has BBR as it is; each ACK tries again.
  *

@@ -60,25 +60,22 @@ struct cong_control_args {
 /* Since Linux 7.1 one event, the start of sending, has a callback of its own. */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 1, 0)
 #define TX_START_IS_SEPARATE
-#define CWND_EVENT(process_event)                                                                  \
-	static void on_cwnd_event(struct sock *sk, enum tcp_ca_event event)                        \
-	{                                                                                          \
-		process_event(sk, event);                                                          \
-	}                                                                                          \
-                                                                                                   \
+#define TX_START_EVENT(process_event)                                                              \
 	static void on_cwnd_event_tx_start(struct sock *sk)                                        \
 	{                                                                                          \
 		process_event(sk, CA_EVENT_TX_START);                                              \
 	}
 #define CWND_EVENT_OPERATIONS OPERATION(cwnd_event), OPERATION(cwnd_event_tx_start)
 #else
+#define TX_START_EVENT(process_event)
+#define CWND_EVENT_OPERATIONS OPERATION(cwnd_event)
+#endif
 #define CWND_EVENT(process_event)                                                                  \
 	static void on_cwnd_event(struct sock *sk, enum tcp_ca_event event)                        \
 	{                                                                                          \
 		process_event(sk, event);                                                          \
-	}
-#define CWND_EVENT_OPERATIONS OPERATION(cwnd_event)
-#endif
+	}                                                                                          \
+	TX_START_EVENT(process_event)
 
 #define NAME_OF(name) #name
 #define NAME(name) NAME_OF(name)

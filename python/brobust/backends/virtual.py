@@ -64,6 +64,11 @@ def check(scenarios: Sequence[Scenario]) -> None:
                     f"{units.show_size(units.SUPER_PACKET_BYTES)}, or another kernel"
                 )
     for scenario in scenarios:
+        if scenario.pacing.lag and scenario.kernel.endswith(virtual_kernels.STOCK):
+            raise BadInput(
+                f"pacing: {str(scenario.pacing)!r} needs the series kept, which {scenario.kernel} is built without; give "
+                f"kernel {scenario.kernel.removesuffix(virtual_kernels.STOCK)}"
+            )
         if scenario.traffic != "brobust":
             what = "programs: they run" if scenario.traffic == "programs" else f"traffic: {scenario.traffic} runs"
             if _version(virtual_kernels.find_again(scenario.kernel).release) < FIRST_WITHOUT_PTRACE:

@@ -29,19 +29,23 @@ PATCHES = directory("kernel/patches")
 CC_IN_TREE = "tree/arch/um/brobust/cc"
 NOT_IN_KERNELS = ("hosts/bpf/", "hosts/program/")
 
-# The series for kernel trees that every virtual kernel has as well; it is applied first, to the tree as it was.
+# The series for kernel trees that virtual kernels have as well, but for one kind; it is applied first, to the tree as it
+# was.
 KEPT = "0000-kept-"
+WITHOUT_KEPT = "stock"
 
 
 def of_virtual_kernels(kind: str | None = None) -> dict[str, Path]:
     """Return every file of ours that a virtual kernel is built from, by its path in kernel/virtual. Files of cc/ get
-    the paths that they have in the kernel's tree. `kind`: with those of kernel/real-time or kernel/debug."""
+    the paths that they have in the kernel's tree. `kind`: with those of kernel/real-time or kernel/debug, or without
+    the series kept."""
     if not (VIRTUAL / "config").is_file():
         raise MissingSupport(f"{VIRTUAL / 'config'} is missing: brobust's installation is incomplete; install it again")
     files = {"config": VIRTUAL / "config"}
     for part in ("patches", "tree"):
         files |= {f"{part}/{name}": path for name, path in below(VIRTUAL / part).items()}
-    files |= {f"patches/{KEPT}{name}": path for name, path in series("kept").items() if _is_for_the_kernel(path)}
+    if kind != WITHOUT_KEPT:
+        files |= {f"patches/{KEPT}{name}": path for name, path in series("kept").items() if _is_for_the_kernel(path)}
     files |= {f"{CC_IN_TREE}/{name}": path for name, path in below(CC).items() if not name.startswith(NOT_IN_KERNELS)}
     if kind:
         more = below(directory(f"kernel/{kind}"))

@@ -31,10 +31,12 @@ from brobust.kernels import our_files
 
 DEFAULT = "virtual-6.12"  # if it is built; see default()
 REAL_TIME = "-realtime"  # the end of the name of a kernel that runs in real time, too
+STOCK = "-stock"  # the end of the name of a kernel without the series kept
 KINDS = {
     REAL_TIME: "real-time",
     "-debug": "debug",
-}  # the ends of names, and the directories of kernel/
+    STOCK: our_files.WITHOUT_KEPT,
+}  # the ends of names, and the directories of kernel/ with what they have beside others
 DEFAULT_HZ = 250  # Debian's CONFIG_HZ, which the vm backend's guests have, too
 TICKS = (100, 250, 300, 1000)  # the choices in kernel/Kconfig.hz
 MINUTES = 3  # what messages say about the time of a build, on two cores; docs/kernels.md has measurements
@@ -42,7 +44,7 @@ MINUTES = 3  # what messages say about the time of a build, on two cores; docs/k
 _HERE = Path(__file__).parent
 _FROM_WHEEL = _HERE / "bin"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-_DEBIAN_NAME = re.compile(r"virtual-(?P<series>[0-9]+\.[0-9]+)(-hz(?P<hz>[0-9]+))?(-realtime|-debug)?")
+_DEBIAN_NAME = re.compile(r"virtual-(?P<series>[0-9]+\.[0-9]+)(-hz(?P<hz>[0-9]+))?(-realtime|-debug|-stock)?")
 # The option and the control have different names (net/ipv4/Kconfig, and .name in net/ipv4/tcp_highspeed.c).
 _CONTROL_OF_OPTION = {"hstcp": "highspeed"}
 _CONTROL_OPTION = re.compile(r"^CONFIG_TCP_CONG_([A-Z0-9_]+)=y$", re.MULTILINE)
@@ -267,7 +269,7 @@ def is_real_time(name: str) -> bool:
 
 
 def kind(name: str) -> str | None:
-    """Return the directory of kernel/ with what a kernel of this name has beside others; None for an ordinary one."""
+    """Return the kind of a kernel of this name, as our_files.of_virtual_kernels() takes it; None for an ordinary one."""
     return KINDS.get(end(name))
 
 

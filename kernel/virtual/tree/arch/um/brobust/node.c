@@ -63,7 +63,9 @@ static void set_limits(void)
 	ipv4->sysctl_tcp_wmem[2] = brobust->tcp_memory;
 	sysctl_tcp_mem[0] = sysctl_tcp_mem[1] = sysctl_tcp_mem[2] = LONG_MAX >> PAGE_SHIFT;
 	ipv4->sysctl_tcp_nometrics_save = 1;
+#ifdef HAS_PACING_LAG
 	ipv4->sysctl_tcp_pacing_lag_us = brobust->pacing_lag_us;
+#endif
 	if (brobust->ecn)
 		ipv4->sysctl_tcp_ecn = 1;
 	if (brobust->role == BROBUST_BOTTLENECK) {
