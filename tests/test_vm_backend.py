@@ -211,10 +211,12 @@ def test_a_kernel_without_the_sysctl_of_a_kept_schedule_is_refused_in_one_line()
 
 
 def test_of_the_guests_images_those_used_last_are_kept(tmp_path: Path) -> None:
-    """Kernels in directories of their own come and go, and each leaves an image of 50 MB."""
-    images = [tmp_path / f"{number}.cpio" for number in range(image.KEPT_IMAGES + 3)]
+    """Kernels in directories of their own come and go, and each leaves images of 30 and 60 MB."""
+    images = [
+        tmp_path / f"{number:02}{kind}" for number in range(image.KEPT_IMAGES + 3) for kind in (".cpio", ".vmlinux")
+    ]
     for number, file in enumerate(images):
         file.touch()
         os.utime(file, (number, number))
     image._keep_the_last_used(tmp_path)
-    assert sorted(tmp_path.iterdir()) == sorted(images[3:])
+    assert sorted(tmp_path.iterdir()) == sorted(images[6:])

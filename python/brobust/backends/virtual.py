@@ -66,8 +66,8 @@ def check(scenarios: Sequence[Scenario]) -> None:
     for scenario in scenarios:
         if scenario.pacing.lag and scenario.kernel.endswith(virtual_kernels.STOCK):
             raise BadInput(
-                f"pacing: {str(scenario.pacing)!r} needs the series kept, which {scenario.kernel} is built without; give "
-                f"kernel {scenario.kernel.removesuffix(virtual_kernels.STOCK)}"
+                f"pacing: {str(scenario.pacing)!r} needs the series kept, which {scenario.kernel} is built without; "
+                f"give kernel {scenario.kernel.removesuffix(virtual_kernels.STOCK)}"
             )
         if scenario.traffic != "brobust":
             what = "programs: they run" if scenario.traffic == "programs" else f"traffic: {scenario.traffic} runs"

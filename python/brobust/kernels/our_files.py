@@ -29,8 +29,8 @@ PATCHES = directory("kernel/patches")
 CC_IN_TREE = "tree/arch/um/brobust/cc"
 NOT_IN_KERNELS = ("hosts/bpf/", "hosts/program/")
 
-# The series for kernel trees that virtual kernels have as well, but for one kind; it is applied first, to the tree as it
-# was.
+# The series for kernel trees that virtual kernels of all kinds but one have as well; it is applied first, to the tree
+# as it was.
 KEPT = "0000-kept-"
 WITHOUT_KEPT = "stock"
 

@@ -269,7 +269,7 @@ def is_real_time(name: str) -> bool:
 
 
 def kind(name: str) -> str | None:
-    """Return the kind of a kernel of this name, as our_files.of_virtual_kernels() takes it; None for an ordinary one."""
+    """Return the kind of a kernel of this name, for our_files.of_virtual_kernels(); None for an ordinary one."""
     return KINDS.get(end(name))
 
 

@@ -1,5 +1,5 @@
-"""Make the guests' initramfs: bash, iproute2, iperf3, kmod and our agent, and a kernel's modules for networking.
-A virtual kernel (testbed/uml.py) has everything built in.
+"""Make what guests boot: the kernel, uncompressed, and an initramfs with bash, iproute2, iperf3, kmod, our agent and
+the kernel's modules for networking. A virtual kernel (testbed/uml.py) has everything built in.
 
 Both guests boot the same image; the host later makes one the sender and one the path, through the agent. The archive is
 not compressed, so unpacking is a copy. Under TCG that saves more time than a smaller file would.
@@ -8,9 +8,7 @@ not compressed, so unpacking is a copy. Under TCG that saves more time than a sm
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
-import lzma
 import os
 import shutil
 import subprocess
@@ -22,14 +20,16 @@ from brobust import files
 from brobust.host.cache import cache_directory
 from brobust.host.libraries import shared_libraries
 from brobust.host.programs import find_program, host_program
+from brobust.kernels import compression
 from brobust.kernels.toolchain import check_room
 from brobust.kernels.virtual import VirtualKernel
 from brobust.kernels.vm import Kernel, module_files
 
 INIT = Path(__file__).parent / "init.sh"
-# Of 50 MB each. A kernel in a directory of its own, such as `brobust cc module --guest` makes, has an image of its own,
-# which would outlive it.
+# Of each kind: an initramfs has 30 MB, a kernel 60. A kernel in a directory of its own, such as `brobust cc module
+# --guest` makes, has images of its own, which would outlive it.
 KEPT_IMAGES = 12
+MAX_KERNEL = 200_000_000  # bytes of a bzImage; Debian's cloud kernels have 12 MB
 
 # The programs that guests run, and the Debian package of each.
 PROGRAMS = {
@@ -90,11 +90,29 @@ def build(kernel: Kernel | VirtualKernel, more: Mapping[str, Path] | None = None
     return image
 
 
+def kernel_image(kernel: Kernel) -> Path:
+    """Return what QEMU boots of this kernel: the executable that its image holds, from the cache or uncompressed now,
+    or the image itself if QEMU cannot start that."""
+    executable = cache_directory() / "images" / f"{kernel.release}-{kernel.fingerprint}.vmlinux"
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(executable)  # it is used
+        return executable
+    found = compression.executable(files.read(kernel.image, MAX_KERNEL))
+    if found is None:
+        return kernel.image
+    files.make_directory(executable.parent)
+    with files.writing_to(executable.parent):
+        files.write(executable, found)
+        _keep_the_last_used(executable.parent)
+    return executable
+
+
 def _keep_the_last_used(images: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):  # another command did the same
-        last_used = sorted(images.glob("*.cpio"), key=lambda image: image.stat().st_mtime_ns, reverse=True)
-        for image in last_used[KEPT_IMAGES:]:
-            image.unlink()
+    for kind in ("*.cpio", "*.vmlinux"):
+        with contextlib.suppress(FileNotFoundError):  # another command did the same
+            last_used = sorted(images.glob(kind), key=lambda image: image.stat().st_mtime_ns, reverse=True)
+            for image in last_used[KEPT_IMAGES:]:
+                image.unlink()
 
 
 def _fill(root: Path, kernel: Kernel | VirtualKernel, programs: dict[str, Path]) -> None:
@@ -129,20 +147,10 @@ def _copy_modules(target: Path, kernel: Kernel) -> None:
     for file in module_files(kernel, MODULES + controls):
         plain = target / file.parent / (file.name.split(".ko")[0] + ".ko")
         plain.parent.mkdir(parents=True, exist_ok=True)
-        plain.write_bytes(_uncompressed(kernel.modules / file))
+        plain.write_bytes(compression.uncompressed((kernel.modules / file).read_bytes()))
     for listing in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):
         if (kernel.modules / listing).exists():
             shutil.copy2(kernel.modules / listing, target / listing)
-
-
-def _uncompressed(file: Path) -> bytes:
-    if file.suffix == ".xz":
-        return lzma.decompress(file.read_bytes())
-    if file.suffix == ".gz":
-        return gzip.decompress(file.read_bytes())
-    if file.suffix == ".zst":  # Python's standard library has zstd only from 3.14 on
-        return subprocess.run(["zstd", "-dcq", str(file)], check=True, capture_output=True).stdout
-    return file.read_bytes()
 
 
 def _pack(root: Path, image: Path) -> None:

@@ -32,6 +32,7 @@ from brobust.host.session import Session
 from brobust.kernels.vm import Kernel
 from brobust.testbed.agent import Agent
 from brobust.testbed.console import Console
+from brobust.testbed.image import kernel_image
 
 QEMU = "qemu-system-x86_64"
 BOOT_SECONDS = 60.0
@@ -89,7 +90,7 @@ class Guest:
         once."""
         with contextlib.ExitStack() as until_started:
             wires = Wires.open(config, session.namespace, until_started)
-            files = [opened(file, until_started) for file in (kernel.image, image)]
+            files = [opened(file, until_started) for file in (kernel_image(kernel), image)]
             command = _command(config, files, accelerator, session.directory, wires)
             if session.namespace:
                 command = ["nsenter", f"--net=/run/netns/{session.namespace}", "--", *command]
@@ -251,7 +252,7 @@ def _command(config: GuestConfig, files: list[int], accelerator: str, directory:
         "-fw_cfg", f"name=opt/brobust/session,string={directory}/{name}",
         # With panic=-1 and -no-reboot a guest that panics ends. An oops is fatal, too, since it has killed a task.
         "-append", "console=ttyS0 quiet panic=-1 oops=panic mitigations=off nowatchdog net.ifnames=0 "
-                   "random.trust_cpu=on no_timer_check",
+                   "random.trust_cpu=on no_timer_check cryptomgr.notests",
         "-chardev", f"socket,id=console,fd={console}", "-serial", "chardev:console",
         "-chardev", f"socket,id=agent,fd={agent}",
         "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name=brobust",
