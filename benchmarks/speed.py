@@ -50,6 +50,8 @@ class Question:
     """The case with which a case is compared."""
     ratios: Sequence[str] = ()
     """The columns whose ratio to that case is shown."""
+    ends: dict[str, str] = field(default_factory=dict)
+    """What follows the kernel's name for a case that needs another kernel."""
 
 
 def flows(groups: Sequence[Mapping[str, Any]], duration: str, bandwidth: str, **fields: Any) -> Scenario:
@@ -112,19 +114,23 @@ def gigabits() -> Question:
 
 
 def series() -> Question:
-    """What does the series kept cost a sender that has its CPU? Its packets are the same with the sysctl off and on."""
+    """What does the series kept cost a sender that has its CPU? Its packets are the same without the series, and with
+    the sysctl off and on."""
     cases: dict[str, Scenario] = {}
     goals: dict[str, str] = {}
     beside: dict[str, str] = {}
+    ends: dict[str, str] = {}
     for bandwidth, duration in (("1gbit", "10s"), ("10gbit", "2s")):
-        off, on = (f"{bandwidth}, {setting}" for setting in ("off", "on"))
+        without, off, on = (f"{bandwidth}, {setting}" for setting in ("without the series", "off", "on"))
         cases |= {
             name: one_flow("bbr", duration, bandwidth, nic={"adaptive_rx": "on"}, pacing=pacing)
-            for name, pacing in ((off, "kernel"), (on, "kept"))
+            for name, pacing in ((without, "kernel"), (off, "kernel"), (on, "kept"))
         }
-        beside[on] = off
-        goals[on] = "us per frame: 1 %"
-    return Question("The series kept, its sysctl off and on", cases, goals, beside, ("frame_us",))
+        beside |= {off: without, on: without}
+        goals |= dict.fromkeys((off, on), "us per frame: 1 %")
+        ends[without] = virtual_kernels.STOCK
+    title = "A kernel without the series kept, and one with it, its sysctl off and on"
+    return Question(title, cases, goals, beside, ("frame_us",), ends)
 
 
 def programs() -> Question:
@@ -168,15 +174,16 @@ def cpu_s() -> float:
     return sum(of.ru_utime + of.ru_stime for of in used)
 
 
-def answer(question: Question, kernel: virtual_kernels.VirtualKernel, repeat: int, cpu: int) -> str:
-    """Measure every case once per round, where each round begins with another one, and return the table."""
+def answer(question: Question, kernels: Mapping[str, virtual_kernels.VirtualKernel], repeat: int, cpu: int) -> str:
+    """Measure every case once per round, where each round begins with another one, and return the table. `kernels`: by
+    the ends of their names."""
     names = list(question.cases)
     rows: dict[str, list[Sample]] = {name: [] for name in names}
     for number in range(repeat):
         first = number % len(names)
         for name in names[first:] + names[:first]:
             print(f"round {number + 1} of {repeat}: {name}", file=sys.stderr)
-            rows[name].append(run(question.cases[name], kernel, number, cpu))
+            rows[name].append(run(question.cases[name], kernels[question.ends.get(name, "")], number, cpu))
     headings = [*COLUMNS.values(), *(f"{COLUMNS[key]}, ratio" for key in question.ratios), "goal"]
     lines = [
         f"{question.title} (n = {repeat})\n",
@@ -199,18 +206,21 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5, help="rounds (default 5)")
     parser.add_argument("--kernel", default=virtual_kernels.DEFAULT, help=f"default {virtual_kernels.DEFAULT}")
     given = parser.parse_args()
+    questions = [QUESTIONS[name]() for name in given.only or QUESTIONS]
     try:
-        kernel = virtual_kernels.find(given.kernel)
+        ends = ["", *(end for question in questions for end in question.ends.values())]
+        kernels = {end: virtual_kernels.find(given.kernel + end) for end in ends}
     except BrobustError as error:
         sys.exit(f"speed.py: {error}")
+    kernel = kernels[""]
     cpu = max(os.sched_getaffinity(0))  # interrupts tend to go to the first
     run(one_flow("cubic", "1s", "100mbit"), kernel, 0, cpu)  # the first run reads the kernel from disk
     print(
         f"{datetime.now(UTC):%Y-%m-%d}, {len(os.sched_getaffinity(0))} CPUs of {machine.cpu()}, Linux "
         f"{platform.release()}, load {os.getloadavg()[0]:.2f}, {kernel.name} ({kernel.release}, {kernel.sha256[:8]})"
     )
-    for name in given.only or QUESTIONS:
-        print(f"\n{answer(QUESTIONS[name](), kernel, given.repeat, cpu)}")
+    for question in questions:
+        print(f"\n{answer(question, kernels, given.repeat, cpu)}")
 
 
 if __name__ == "__main__":

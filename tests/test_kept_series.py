@@ -14,10 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from brobust.backends import virtual
 from brobust.errors import BadInput
 from brobust.kernel_patch import apply, series
 from brobust.kernels import our_files
+from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels import vm as vm_kernels
+from brobust.scenario import Scenario
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -76,11 +79,28 @@ def test_it_applies_once_and_check_changes_nothing(tree: Path, brobust: Brobust)
 
 def test_a_virtual_kernel_is_built_from_the_same_files() -> None:
     names = our_files.series("kept")
-    virtual = {name: path for name, path in our_files.of_virtual_kernels().items() if our_files.KEPT in name}
+    applied = {name: path for name, path in our_files.of_virtual_kernels().items() if our_files.KEPT in name}
     in_kernel = {name for name in names if not name.startswith(("1-documentation", "4-"))}
-    assert virtual == {f"patches/{our_files.KEPT}{name}": names[name] for name in in_kernel}
+    assert applied == {f"patches/{our_files.KEPT}{name}": names[name] for name in in_kernel}
     first = min(name for name in our_files.of_virtual_kernels() if name.startswith("patches/"))
-    assert first in virtual
+    assert first in applied
+
+
+def test_a_stock_kernel_lacks_the_series_only_and_cannot_be_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "virtual-6.12-stock"
+    stock, usual = our_files.of_virtual_kernels(virtual_kernels.kind(name)), our_files.of_virtual_kernels()
+    assert {file for file in usual if file not in stock} == {file for file in usual if our_files.KEPT in file}
+    assert stock.items() <= usual.items()
+    kernel = virtual_kernels.VirtualKernel(
+        name, virtual_kernels.cache_root(), "6.12.117", 250, "", frozenset({"bbr"}), "", "", "", 0
+    )
+    monkeypatch.setattr(virtual_kernels, "find_again", lambda _: kernel)
+    flows = {"kernel": name, "flows": [{"cc": "bbr"}]}
+    virtual.check([Scenario.model_validate(flows)])
+    with pytest.raises(
+        BadInput, match=r"^pacing: 'kept' needs the series kept, which .* without; give kernel virtual-6\.12$"
+    ):
+        virtual.check([Scenario.model_validate({**flows, "pacing": "kept"})])
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
