@@ -194,6 +194,11 @@ void brobust_timer_fires(void)
 
 void brobust_sync(u32 reason)
 {
+	/* The idle loop has told lockdep that interrupts are on, as they are on a CPU that sleeps. Here it works. */
+	bool sleeps = irqs_disabled() && lockdep_hardirqs_enabled();
+
+	if (sleeps)
+		lockdep_hardirqs_off(_THIS_IP_);
 	brobust->reason = reason;
 	brobust->now = time_travel_time;
 	if (brobust_before_exchange)
@@ -206,6 +211,10 @@ void brobust_sync(u32 reason)
 	brobust->acks = 0;
 	if (brobust_after_exchange)
 		brobust_after_exchange();
+	if (sleeps) {
+		lockdep_hardirqs_on_prepare();
+		lockdep_hardirqs_on(_THIS_IP_);
+	}
 }
 
 void brobust_sleep_until(u64 when)
