@@ -5,10 +5,9 @@
 
 No run is repeated until it passes: each is a line of the table, and of OUT/runs.csv, and keeps its output in OUT. A
 later call with the same OUT adds to them; one with --before continues another call's table. The cache (kernels,
-packages, crates) is the user's own, so it is warm from the second run on. With --machine any python3 will do, on a
-machine with nothing else. The last runs, as many as --loaded says, have
-a load beside them: a process on each CPU that takes a third of it, 40 of 120 ms, and a compiler that is busy for some
-seconds and then away for as long.
+packages, crates) is the user's own, so it is warm from the second run on; with --machine, any python3 can do this on a
+machine that has nothing else. The last runs, as many as --loaded says, have a load beside them: a process on each CPU
+that takes a third of it, 40 of 120 ms, and a compiler that is busy for some seconds and then away for as long.
 """
 
 from __future__ import annotations
