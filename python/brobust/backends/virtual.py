@@ -243,9 +243,8 @@ def describe_programs(s: Scenario, commands: programs.Commands, ramdisk: Path) -
 
 def _from_iperf3(run: Run, ended: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the throughput over time that iperf3 measured, and put its other results into the rows."""
-    groups = [group for group in run.scenario.flows for _ in range(group.count)]
     throughput = []
-    for number, (group, row) in enumerate(zip(groups, rows, strict=True)):
+    for number, (group, row) in enumerate(zip(run.scenario.each_flow, rows, strict=True)):
         ends = sorted((one for one in ended if one["flow"] == number), key=lambda one: one["at_receiver"])
         texts = [one["stdout"].decode(errors="replace") for one in ends]
         try:

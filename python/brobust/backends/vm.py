@@ -109,10 +109,10 @@ class VmBackend:
         kept = {(s.kernel, s.accelerator, s.contention.vcpus, s.pacing) for s in scenarios if s.pacing.lag}
         for kernel, wanted, vcpus, pacing in sorted(kept, key=str):
             self._in_living_guests(kernel, wanted, partial(Testbed.keep_pacing, pacing=pacing), vcpus)
-        points = {(s.kernel, s.accelerator, s.contention.vcpus, max(real_time.bandwidths(s.path))) for s in scenarios}
+        points = {(s.kernel, s.accelerator, s.contention.vcpus, max(s.path.bandwidths)) for s in scenarios}
         for kernel, wanted, vcpus, bandwidth in sorted(points):
             # With a longer RTT, only Cubic's start would take longer.
-            rtt = min(20_000_000, *(s.path.rtt for s in scenarios if max(real_time.bandwidths(s.path)) == bandwidth))
+            rtt = min(20_000_000, *(s.path.rtt for s in scenarios if max(s.path.bandwidths) == bandwidth))
             self._announce(f"calibrating {show_rate(bandwidth)} on {kernel}")
             records.append(self._calibrate(kernel, wanted, vcpus, bandwidth, rtt))
         return records
