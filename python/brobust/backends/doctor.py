@@ -9,9 +9,9 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from brobust import _core
 from brobust.errors import BrobustError
@@ -35,9 +35,6 @@ class CheckResult:
     status: Status
     detail: str
     remedy: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 Found = tuple[Status, str] | tuple[Status, str, str]

@@ -146,13 +146,12 @@ class VirtualBackend:
             captured = pcap.read_bytes() if pcap is not None else None
             if commands is not None and pcap is not None:
                 calls = results.program_calls(scratch / "calls", result["origin_ns"], run)
-        if run.scenario.cross_traffic.load:
-            del result["timeslices_ns"][run.scenario.sender_count]  # its CPU is always there
         transfers: Rows = []
         of_transfers = {}
         if run.scenario.cross_traffic.load:
+            del result["timeslices_ns"][run.scenario.sender_count]  # its CPU is always there
             transfers = cross_traffic.results(from_bytes(result["transfers"]), run)
-            of_transfers = cross_traffic.figures(transfers, run.scenario)
+            of_transfers = cross_traffic.figures(transfers)
         of_requests = requests.taken_out(result["programs"], run)
         common = {
             **scenario_columns(run),

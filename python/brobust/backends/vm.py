@@ -194,9 +194,7 @@ class VmBackend:
         rows = [{**row, "guest_restarts": restarts} for row in measured.runs]
         return replace(measured, runs=rows), more
 
-    def _in_living_guests(
-        self, kernel: str, wanted: str, work: Callable[[Testbed], T], vcpus: int = 1
-    ) -> tuple[T, int]:
+    def _in_living_guests(self, kernel: str, wanted: str, work: Callable[[Testbed], T], vcpus: int) -> tuple[T, int]:
         """Do something in the testbed, and again in new guests if a guest dies or does not get ready. Return the result
         and the number of restarts."""
         for restarts in range(MAX_RESTARTS + 1):

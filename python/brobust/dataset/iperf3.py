@@ -27,25 +27,9 @@ class FlowResult:
     over_time: list[tuple[float, float]]  # (end of interval s, Mbit/s at the receiver)
 
 
-def flows(group: Flows, sent: str, received: str) -> list[FlowResult]:
+def flows(group: Flows, printed_by_sender: str, printed_by_receiver: str) -> list[FlowResult]:
     """Return the flows of a group, from what iperf3 printed at both ends."""
-    return _flows(group, report(sent, "sender"), report(received, "receiver"))
-
-
-def report(text: str, end: str) -> dict[str, Any]:
-    """Return what iperf3 printed at one end; raise RunFailed if that is not a result."""
-    if not text:
-        raise RunFailed(f"iperf3 at the {end} left no result")
-    try:
-        report: dict[str, Any] = json.loads(text)
-    except ValueError:
-        raise RunFailed(f"iperf3 at the {end} did not print JSON: {text[:120]!r}") from None
-    if "error" in report:
-        raise RunFailed(f"iperf3 at the {end}: {report['error']}")
-    return report
-
-
-def _flows(group: Flows, sent: dict[str, Any], received: dict[str, Any]) -> list[FlowResult]:
+    sent, received = report(printed_by_sender, "sender"), report(printed_by_receiver, "receiver")
     # Both ends list their streams in the order in which they were connected.
     flows = []
     sender_streams = sent["end"]["streams"]
@@ -67,3 +51,16 @@ def _flows(group: Flows, sent: dict[str, Any], received: dict[str, Any]) -> list
             )
         )
     return flows
+
+
+def report(text: str, end: str) -> dict[str, Any]:
+    """Return what iperf3 printed at one end; raise RunFailed if that is not a result."""
+    if not text:
+        raise RunFailed(f"iperf3 at the {end} left no result")
+    try:
+        report: dict[str, Any] = json.loads(text)
+    except ValueError:
+        raise RunFailed(f"iperf3 at the {end} did not print JSON: {text[:120]!r}") from None
+    if "error" in report:
+        raise RunFailed(f"iperf3 at the {end}: {report['error']}")
+    return report
