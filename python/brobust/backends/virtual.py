@@ -247,7 +247,7 @@ def _from_iperf3(run: Run, ended: list[dict[str, Any]], rows: list[dict[str, Any
         ends = sorted((one for one in ended if one["flow"] == number), key=lambda one: one["at_receiver"])
         texts = [one["stdout"].decode(errors="replace") for one in ends]
         try:
-            flow = iperf3_results.flows(group, *texts)[0]
+            flow = iperf3_results.flows(*texts)[0]
         except RunFailed as failure:
             why = str(failure)
             for end, text, one in zip(("sender", "receiver"), texts, ends, strict=True):

@@ -252,7 +252,7 @@ class VmBackend:
                 flows = traffic.run(*agents, scenario.flows, seconds, begin)
             else:
                 rate = traffic.run_program(*agents, _quic_commands(*of_quic, scenario), seconds, begin)
-                flows = [FlowResult(scenario.flows[0].cc, 0, rate, None, None, None, 0, [])]
+                flows = [FlowResult(rate, None, None, None, 0, [])]
         common = {
             **scenario_columns(run),
             "qemu": accelerator.qemu_version() if testbed.accelerator != "uml" else None,

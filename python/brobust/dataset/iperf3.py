@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from brobust.errors import RunFailed
-from brobust.scenario import Flows
 
 
 @dataclass(frozen=True)
 class FlowResult:
     """One flow as measured."""
 
-    cc: str
-    start_s: float
     throughput_mbps: float
     retransmits: int | None
     rtt_mean_ms: float | None
@@ -27,8 +24,8 @@ class FlowResult:
     over_time: list[tuple[float, float]]  # (end of interval s, Mbit/s at the receiver)
 
 
-def flows(group: Flows, printed_by_sender: str, printed_by_receiver: str) -> list[FlowResult]:
-    """Return the flows of a group, from what iperf3 printed at both ends."""
+def flows(printed_by_sender: str, printed_by_receiver: str) -> list[FlowResult]:
+    """Return the flows of a client and its server, from what iperf3 printed at both ends."""
     sent, received = report(printed_by_sender, "sender"), report(printed_by_receiver, "receiver")
     # Both ends list their streams in the order in which they were connected.
     flows = []
@@ -40,8 +37,6 @@ def flows(group: Flows, printed_by_sender: str, printed_by_receiver: str) -> lis
         srtts = sorted(rtt for rtt in srtts if rtt > 0)
         flows.append(
             FlowResult(
-                cc=group.cc,
-                start_s=group.start / 1e9,
                 throughput_mbps=stream["receiver"]["bits_per_second"] / 1e6,
                 retransmits=sender_streams[number]["sender"].get("retransmits"),
                 rtt_mean_ms=sender_streams[number]["sender"].get("mean_rtt", 0) / 1000 or None,
