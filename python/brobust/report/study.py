@@ -224,6 +224,7 @@ def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) 
         runs.join(sent, on="run")
         .group_by(cells)
         .agg(pl.col("retransmit_share", "rtt_mean_ms").median(), (pl.col("utilization") * 100).median())
+        .sort("utilization")  # so that dots that overlap do so in the same order each time
     )
     with _canvas(9, 4.4) as canvas:
         panels = {"retransmit_share": "retransmitted [% of segments]", "rtt_mean_ms": "mean RTT [ms]"}
