@@ -5,9 +5,9 @@
 
 No run is repeated until it passes: each is a line of the table, and of OUT/runs.csv, and keeps its output in OUT. A
 later call with the same OUT adds to them; one with --before continues another call's table. The cache (kernels,
-packages, crates) is the user's own, so it is warm from the second run on. The last runs, as many as --loaded says, have
-a load beside them: a process on each CPU that takes a third of it, 40 of 120 ms, and a compiler that is busy for some
-seconds and then away for as long.
+packages, crates) is the user's own, so it is warm from the second run on; with --machine, any python3 can do this on a
+machine that has nothing else. The last runs, as many as --loaded says, have a load beside them: a process on each CPU
+that takes a third of it, 40 of 120 ms, and a compiler that is busy for some seconds and then away for as long.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-
-from brobust.host import machine
 
 ROOT = Path(__file__).parents[1]
 # "code" is lint, Rust's tests and what compiles, side by side; lint and compiles were stages of their own until run 12,
@@ -139,14 +137,16 @@ def main() -> None:
     parser.add_argument("--loaded", type=int, default=10, help="how many of them, the last, have a load beside [10]")
     parser.add_argument("--out", type=Path, default=Path("complete-tests"), help="directory for outputs and runs.csv")
     parser.add_argument("--before", type=Path, help="runs.csv of another call, which this one continues")
-    parser.add_argument(
-        "--machine", default=f"{os.cpu_count()} CPUs of {machine.cpu()}", help="what this machine is called"
-    )
+    parser.add_argument("--machine", help="what this machine is called [its CPUs]")
     parsed = parser.parse_args()
     if parsed.runs < 1:
         parser.error(f"--runs: {parsed.runs} is too few; give 1 or more")
     if parsed.before and not parsed.before.is_file():
         parser.error(f"--before: {parsed.before} is no file; give the runs.csv of another call")
+    if parsed.machine is None:  # else this needs nothing that `make setup` installs: the caches may be empty
+        from brobust.host import machine
+
+        parsed.machine = f"{os.cpu_count()} CPUs of {machine.cpu()}"
     parsed.out.mkdir(parents=True, exist_ok=True)
     out = parsed.out.resolve()
     kept = out / "runs.csv"

@@ -79,6 +79,9 @@ def _refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
         ([*VM, "--jobs", "2"], ["--jobs", "2", "backend vm"]),
         ([*VM, "--packets"], ["packets", "virtual"]),
         ([*VM, "--length-jitter", "0.1"], ["contention.length_jitter", "burner"]),
+        (["--cc", "bbr", "--out", ""], ["--out: '' is empty"]),  # what a shell makes of "$DIR" without a value
+        (["--cc", "bbr", "--out="], ["--out: '' is empty"]),
+        ([""], ["an argument: '' is empty"]),
     ],
 )
 def test_bad_input_is_refused_before_anything_starts(

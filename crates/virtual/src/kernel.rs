@@ -267,12 +267,26 @@ pub fn console_tail(text: &str) -> String {
 }
 
 /// Returns the beginning of the first mistake that a kernel reported, on one line: a warning, a panic, or what one of its
-/// sanitizers found.
+/// sanitizers found. Of its stack only the names of functions are quoted.
 pub fn report(text: &str) -> Option<String> {
     let lines = lines_of(text);
     let first = lines.iter().position(|line| begins_report(line))?;
-    let lines = lines[first..].iter().filter(|line| !line.contains(CUT_HERE));
-    Some(lines.copied().collect::<Vec<_>>().join("; ").chars().take(CONSOLE_TAIL).collect())
+    let is_quoted = |line: &&str| !line.contains(CUT_HERE) && !is_raw_stack(line) && !line.starts_with("Stack:");
+    let lines = lines[first..].iter().copied().filter(is_quoted).map(function_of);
+    Some(lines.collect::<Vec<_>>().join("; ").chars().take(CONSOLE_TAIL).collect())
+}
+
+/// Whether a line has nothing but words of memory.
+fn is_raw_stack(line: &str) -> bool {
+    line.split(' ').all(|word| word.len() >= 8 && word.bytes().all(|digit| digit.is_ascii_hexdigit()))
+}
+
+/// Returns the function that a line of a call trace names, such as `[<60827f08>] ? check_flags+0xb8/0x250`; another line
+/// as it is.
+fn function_of(line: &str) -> &str {
+    let named = line.strip_prefix("[<").and_then(|rest| rest.split_once(">] ")).map(|(_, named)| named);
+    let name = named.map(|named| named.trim_start_matches("? ").split('+').next().unwrap_or_default());
+    name.unwrap_or(line)
 }
 
 /// The line before a warning's message (include/asm-generic/bug.h).
@@ -332,7 +346,7 @@ mod tests {
     fn a_panic_is_quoted_from_its_beginning_and_anything_else_by_its_end() {
         let trace = "[<60012345>] something+0x1/0x2\n".repeat(100);
         assert!(console_tail(&format!("boots\nKernel panic - not syncing: why\n{trace}"))
-            .starts_with("Kernel panic - not syncing: why; ["));
+            .starts_with("Kernel panic - not syncing: why; something; "));
         assert!(console_tail(&format!("{trace}\nset fp regs failed, errno = 14\n")).ends_with("failed, errno = 14"));
         assert!(console_tail(&trace).chars().count() <= super::CONSOLE_TAIL);
         assert_eq!(console_tail("\n \n"), "it printed nothing");
@@ -358,6 +372,9 @@ mod tests {
         ] {
             assert_eq!(report(text).as_deref(), Some(words));
         }
+        let trace = "Call Trace:\n[<60827f08>] ? check_flags+0xb8/0x250\n[<60000001>] 0x60000001\n";
+        let warning = format!("WARNING: at f.c:1\nStack:\n41b58ab3 60a6c980\n{trace}");
+        assert_eq!(report(&warning).as_deref(), Some("WARNING: at f.c:1; Call Trace:; check_flags; 0x60000001"));
         assert_eq!(report("Linux version 6.12\n[    0.0] TCP: bbr registered\nno BUG: here\n"), None);
     }
 }

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import io
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from typer.exceptions import TyperException
 
 from brobust.cli import output
 from brobust.cli.lazy import group_of
-from brobust.errors import BrobustError, UnreadableFile, debugging, one_line, printable
+from brobust.errors import BadInput, BrobustError, UnreadableFile, debugging, one_line, printable
 from brobust.files import why_not_written
 
 SHOW_WARNING = warnings.showwarning
@@ -137,6 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
+        _check_words(sys.argv[1:] if arguments is None else arguments)
         status = app(args=arguments, standalone_mode=False)
         if status == INTERRUPTED:  # typer makes it of Ctrl-C without a word
             _refuse("interrupted", INTERRUPTED)
@@ -163,6 +165,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             status = _refuse_system(error) if isinstance(error, OSError) else _refuse(one_line(error), 70)
     output.end()
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse an empty word, such as a shell makes of "$DIR" without a value: as a path it would be this directory."""
+    for before, word in zip(["", *words], words, strict=False):
+        if word == "" or re.fullmatch(r"--[a-z-]+=", word):
+            of = word.removesuffix("=") or (before if before.startswith("-") else "an argument")
+            raise BadInput(f"{of}: '' is empty; give a value, or leave it out")
 
 
 def _refuse(sentence: str, status: int) -> int:
