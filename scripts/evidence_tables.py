@@ -12,13 +12,13 @@
     value = "median"                # [throughput_mbps of cells.csv, median of metrics.csv]
     digits = 1                      # after the point [three digits in all]
     interval = true                 # with the ends of the interval
+    text = true                     # the value is no number, but words such as a verdict
 
 Other kinds: `machines` (reports that were sent: docs/data/machines, scripts/add_report.py; `part` is `validation` or
 `checks`), `rows` (a sheet as it is: `columns = { share = "CPU" }` says which columns, and their headings, of which the
-first `words` are not numbers; with `numbers = true` the others have three digits in all), `verdicts`, `twins` (with
-`parts = false` without the parts that hold), `number` (of one cell), `claims` and `papers` (the tables of
-docs/reproduction.md and docs/reproduction/numbers.md; `papers` with `counted = true` without the numbers that its score
-leaves out).
+first `words` are not numbers; with `numbers = true` the others have three digits in all), `verdicts`, `number` (of one
+cell), `claims` and `papers` (the tables of docs/reproduction.md and docs/reproduction/numbers.md, or with
+`score = true` only their scores).
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ def cells(table: dict[str, Any], data: Path, page: Path) -> str:
         rows.append([*_named(on, place, names), *(_one(table, _at(here, across, values)) for values in headings)])
     named = (filter(None, _named(across, values, names)) for values in headings)
     titles = [*(names.get(axis, axis) for axis in on), *map(", ".join, named)]
+    if table.get("text"):
+        return _markdown(titles, rows, len(titles)) + f"\n\n{source(data, page, table['data'])}"
     return _markdown(titles, rows, len(on)) + f"\n\n{_n(chosen)}{source(data, page, table['data'])}"
 
 
@@ -116,23 +118,6 @@ def _first_of(measured: str, sheet: str) -> str:
 
 def _closed(text: str) -> bool:
     return text.count("(") == text.count(")")
-
-
-def twins(table: dict[str, Any], data: Path, page: Path) -> str:
-    variables = [table["variable"]] if isinstance(table["variable"], str) else table["variable"]
-    rows = read(data, table["data"], "twins.csv")
-    blocks = [_twins(rows, variable, table.get("parts", True)) for variable in variables]
-    return "\n\n".join([*blocks, source(data, page, table["data"])])
-
-
-def _twins(rows: list[Row], variable: str, parts: bool) -> str:
-    chosen = [row for row in rows if row["variable"] == variable]
-    values = list(dict.fromkeys(row["value"] for row in chosen))
-    found = {(row["claim"], row["value"]): _outcome(row) if parts else row["verdict"] for row in chosen}
-    claims = list(dict.fromkeys(row["claim"] for row in chosen))
-    shown = [[claim, *(found.get((claim, value), "") for value in values)] for claim in claims]
-    headings = [f"by {variable}", *values]
-    return _markdown(headings, shown, len(headings))
 
 
 @dataclass(frozen=True)
@@ -296,10 +281,9 @@ NEARNESS = (WITHIN, NEAR, FACTOR_2, FAR, OPPOSITE, KEPT, NOT_KEPT)
 
 
 def papers(table: dict[str, Any], data: Path, page: Path) -> str:
-    """Return the score of the numbers that papers state, and below it each beside ours."""
+    """Return the score of the numbers that papers state, and below it each that counts beside ours."""
     with (data / "papers.csv").open(newline="") as file:
         every = [_number(row, data) for row in csv.DictReader(file)]
-    every = [one for one in every if one.row["paper"] in table.get("papers", [one.row["paper"]])]
     counts = {name: sum(one.how_near == name for one in every) for name in NEARNESS}
     score = ", ".join(f"{counts[name]} {name}" for name in (WITHIN, NEAR, FACTOR_2, FAR, OPPOSITE))
     bounds = counts[KEPT] + counts[NOT_KEPT]
@@ -311,16 +295,15 @@ def papers(table: dict[str, Any], data: Path, page: Path) -> str:
     ]
     if table.get("score"):
         return blocks[0]
-    if table.get("counted"):
-        every = [one for one in every if one.how_near]
-    for paper in dict.fromkeys(one.row["paper"] for one in every):
+    counted = [one for one in every if one.how_near]
+    for paper in dict.fromkeys(one.row["paper"] for one in counted):
         shown = [
             [one.row["claim"], f"{one.row['quantity']} ({one.row['where']})", _theirs(one.row), _ours(one), _ratio(one),
-             one.how_near or ("fitted" if one.row["fitted"] else "no number of ours")]
-            for one in every if one.row["paper"] == paper
+             one.how_near]
+            for one in counted if one.row["paper"] == paper
         ]  # fmt: skip
         blocks.append(f"## {paper}\n\n" + _markdown(["claim", "number", "paper", "ours", "ratio", ""], shown, 6))
-    used = dict.fromkeys(one.row["data"] for one in every if one.ours is not None)
+    used = dict.fromkeys(one.row["data"] for one in counted)
     return "\n\n".join([*blocks, "\n".join(source(data, page, name) for name in used)])
 
 
@@ -444,10 +427,6 @@ def in_words(row: Row) -> str:
     return text
 
 
-def _outcome(row: Row) -> str:
-    return f"{IN_PART} ({row['parts_that_hold']})" if row["verdict"] == IN_PART else row["verdict"]
-
-
 def _left_out(table: dict[str, Any], claim: str) -> bool:
     return bool(re.fullmatch(table.get("without", ""), claim)) or not re.fullmatch(table.get("only", ".*"), claim)
 
@@ -494,7 +473,7 @@ def _one(table: dict[str, Any], found: Sequence[Row]) -> str:
     if not found or not found[0][_value(table)]:
         return ""
     low, high = ("low", "high") if _value(table) == "median" else ("low_mbps", "high_mbps")
-    text = _digits(table, found[0][_value(table)])
+    text = found[0][_value(table)] if table.get("text") else _digits(table, found[0][_value(table)])
     if table.get("interval") and found[0].get(low):
         text += f" [{_digits(table, found[0][low])}, {_digits(table, found[0][high])}]"
     return text
@@ -534,7 +513,6 @@ KINDS: dict[str, Callable[[dict[str, Any], Path, Path], str]] = {
     "number": number,
     "rows": rows,
     "verdicts": verdicts,
-    "twins": twins,
     "claims": claims,
     "papers": papers,
     "machines": machines,

@@ -47,7 +47,7 @@ def test_a_seed_draws_the_same_flows_each_time_and_another_one_others() -> None:
 def test_a_run_in_which_none_begins_has_none() -> None:
     s = scenario({"path": PATH, "cross_traffic": {"load": 1e-9}})
     assert cross_traffic.draw(s, 1) == []
-    found = cross_traffic.figures(frame([], TRANSFERS), s)
+    found = cross_traffic.figures(frame([], TRANSFERS))
     assert (found["cross_transfers"], found["cross_ended"], found["cross_median_ms"]) == (0, 0, None)
 
 

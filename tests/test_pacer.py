@@ -69,7 +69,7 @@ def test_the_crate_and_the_kernel_series_have_the_constants_of_the_header() -> N
         "AHEAD": ours["AHEAD"], "WINDOW": ours["WINDOW"], **of_losses,
     }  # fmt: skip
     assert {name: series[name] for name in of_losses} == of_losses
-    ahead = re.search(r"pacing_lag \+ \(\(now - since\) \* (\d) / (\d) >> 10\)", stack)
+    ahead = re.search(r"late = late \* (\d) / (\d);", stack)
     assert ahead and int(ahead[1]) * 256 == int(ours["AHEAD"]) * int(ahead[2])
 
 

@@ -447,6 +447,24 @@ class TestSenders:
         assert rate("kept") > 80 and rate("kept lag=50ms") > 80
         assert rate("kept", loss="1%") > 60  # random losses teach no bound
 
+    def test_a_kept_schedule_never_exceeds_what_the_socket_allows(self) -> None:
+        """SO_MAX_PACING_RATE of 20 Mbit/s on a path of 100: the schedule is that rate, also after an absence."""
+
+        def rate(share: float, pacing: str) -> float:
+            ends = {
+                "sender": "iperf3 -c {receiver} -p {port} -t {seconds} --fq-rate 20M",
+                "receiver": "iperf3 -s -1 -p {port}",
+            }
+            contention = {"share": share, "timeslice": "10ms"}
+            of_run = run(
+                path=PATH, programs=ends, contention=contention, pacing=pacing, flows=[{"cc": "bbr"}], duration="3s"
+            )
+            return float(of_run.runs["throughput_mbps"][0])
+
+        allowed = rate(1, "kernel")
+        assert rate(0.4, "kernel") < 0.8 * allowed
+        assert 0.95 * allowed < rate(0.4, "kept") < 1.02 * allowed
+
     @pytest.mark.parametrize("pattern", ["idle 1s 500ms", "onoff 1s 500ms", "rate 20mbit"])
     def test_a_lag_does_not_outlast_what_the_application_had_to_send(self, pattern: str) -> None:
         """The contention ends while the application is silent. What it then writes is not late, so it leaves at its

@@ -152,7 +152,7 @@ def _changed(requested: Run, change: Mapping[str, Any]) -> Run:
 
 def _without(cause: str, s: Scenario, flow: int) -> Change | None:
     """Return the change that takes a cause away; None if no field does."""
-    sender = [group.sender for group in s.flows for _ in range(group.count)][flow]
+    sender = s.each_flow[flow].sender
     larger = f"{max(4 * s.path.buffer_bytes, 2 * round(s.path.bandwidth * s.path.rtt / 8e9))}B"
     changes: dict[str, Change] = {
         "cpu": ("--share 1", {"contention": {"share": 1, "replay": None}}),

@@ -80,7 +80,7 @@ class LabBackend:
     def calibrate(self, scenarios: Sequence[Scenario]) -> list[dict[str, Any]]:
         self._scenarios = scenarios
         records = []
-        points = {(s.hosts or "", max(real_time.bandwidths(s.path))) for s in scenarios}
+        points = {(s.hosts or "", max(s.path.bandwidths)) for s in scenarios}
         for file, bandwidth in sorted(points):
             self._announce(f"calibrating {show_rate(bandwidth)} on the hosts of {file}")
             records.append(self._on_hosts_of(file, partial(self._calibrated, bandwidth)))
@@ -124,7 +124,7 @@ class LabBackend:
         of_file = [s for s in self._scenarios if s.hosts == file]
         try:
             lab = places.found(hosts, self._connections)
-            places.refuse_traffic(lab, min(min(real_time.bandwidths(s.path)) for s in of_file))
+            places.refuse_traffic(lab, min(min(s.path.bandwidths) for s in of_file))
             check_on_hosts(lab, of_file)
             places.prepare(lab, of_file)
         except RunFailed as failure:

@@ -27,10 +27,9 @@ WRITES_PER_S = 100  # of a flow with pattern rate; each write may become a packe
 def needed(s: Scenario) -> int:
     """Return how many bytes a run's tables, and in virtual time its kernels, need at most."""
     seconds = s.duration / 1e9
-    flows = sum(group.count for group in s.flows)
-    fastest = max([s.path.bandwidth, *(rate for _, rate in s.path.bandwidth_changes)])
-    small = sum(group.count for group in s.flows if group.pattern.kind == "rate")
-    data_frames = seconds * (fastest / 8 / units.FRAME_BYTES + small * WRITES_PER_S)
+    flows = len(s.each_flow)
+    small = sum(group.pattern.kind == "rate" for group in s.each_flow)
+    data_frames = seconds * (max(s.path.bandwidths) / 8 / units.FRAME_BYTES + small * WRITES_PER_S)
     rows = {"throughput": seconds * INTERVALS_PER_S * flows, "offtimes": 0.0, "samples": 0.0, "packets": 0.0}
     for contention in (s.contention_of(number) for number in range(1, s.sender_count + 1)):
         if contention.active and contention.replay is None:

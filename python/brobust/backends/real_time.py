@@ -9,16 +9,11 @@ from brobust.contention import verdict
 from brobust.dataset import Measured, Rows, flow_columns
 from brobust.dataset.iperf3 import FlowResult
 from brobust.errors import RunFailed
-from brobust.scenario import Path, Run
+from brobust.scenario import Run
 from brobust.units import Buffer
 
 MIN_CARRIED_SHARE = 0.95
 """Of what a path can deliver: undisturbed Cubic that carries less says that the testbed is too slow for it."""
-
-
-def bandwidths(path: Path) -> list[int]:
-    """Return the bandwidths that a path has in the course of a run, bit/s."""
-    return [path.bandwidth, *(bandwidth for _, bandwidth in path.bandwidth_changes)]
 
 
 def calibration_buffer(bandwidth: int, rtt: int) -> int:

@@ -93,7 +93,8 @@ def _default(name: str) -> Any:
 
 
 def _vm(s: Scenario) -> Iterator[str]:
-    if s.accelerator == "uml" and not (s.kernel.startswith("virtual-") and virtual_kernels.is_real_time(s.kernel)):
+    runs_in_real_time = s.kernel.startswith("virtual-") and s.kernel.endswith(virtual_kernels.REAL_TIME)
+    if s.accelerator == "uml" and not runs_in_real_time:
         yield f"kernel: {s.kernel!r} does not run with accelerator uml; give for example {real_time.DEFAULT}"
     if s.accelerator == "uml" and s.contention.vcpus > 1:
         yield f"contention.vcpus: {s.contention.vcpus} are more than accelerator uml has; give 1, or accelerator auto"

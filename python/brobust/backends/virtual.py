@@ -146,13 +146,12 @@ class VirtualBackend:
             captured = pcap.read_bytes() if pcap is not None else None
             if commands is not None and pcap is not None:
                 calls = results.program_calls(scratch / "calls", result["origin_ns"], run)
-        if run.scenario.cross_traffic.load:
-            del result["timeslices_ns"][run.scenario.sender_count]  # its CPU is always there
         transfers: Rows = []
         of_transfers = {}
         if run.scenario.cross_traffic.load:
+            del result["timeslices_ns"][run.scenario.sender_count]  # its CPU is always there
             transfers = cross_traffic.results(from_bytes(result["transfers"]), run)
-            of_transfers = cross_traffic.figures(transfers, run.scenario)
+            of_transfers = cross_traffic.figures(transfers)
         of_requests = requests.taken_out(result["programs"], run)
         common = {
             **scenario_columns(run),
@@ -243,13 +242,12 @@ def describe_programs(s: Scenario, commands: programs.Commands, ramdisk: Path) -
 
 def _from_iperf3(run: Run, ended: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the throughput over time that iperf3 measured, and put its other results into the rows."""
-    groups = [group for group in run.scenario.flows for _ in range(group.count)]
     throughput = []
-    for number, (group, row) in enumerate(zip(groups, rows, strict=True)):
+    for number, (group, row) in enumerate(zip(run.scenario.each_flow, rows, strict=True)):
         ends = sorted((one for one in ended if one["flow"] == number), key=lambda one: one["at_receiver"])
         texts = [one["stdout"].decode(errors="replace") for one in ends]
         try:
-            flow = iperf3_results.flows(group, *texts)[0]
+            flow = iperf3_results.flows(*texts)[0]
         except RunFailed as failure:
             why = str(failure)
             for end, text, one in zip(("sender", "receiver"), texts, ends, strict=True):

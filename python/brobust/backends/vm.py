@@ -109,10 +109,10 @@ class VmBackend:
         kept = {(s.kernel, s.accelerator, s.contention.vcpus, s.pacing) for s in scenarios if s.pacing.lag}
         for kernel, wanted, vcpus, pacing in sorted(kept, key=str):
             self._in_living_guests(kernel, wanted, partial(Testbed.keep_pacing, pacing=pacing), vcpus)
-        points = {(s.kernel, s.accelerator, s.contention.vcpus, max(real_time.bandwidths(s.path))) for s in scenarios}
+        points = {(s.kernel, s.accelerator, s.contention.vcpus, max(s.path.bandwidths)) for s in scenarios}
         for kernel, wanted, vcpus, bandwidth in sorted(points):
             # With a longer RTT, only Cubic's start would take longer.
-            rtt = min(20_000_000, *(s.path.rtt for s in scenarios if max(real_time.bandwidths(s.path)) == bandwidth))
+            rtt = min(20_000_000, *(s.path.rtt for s in scenarios if max(s.path.bandwidths) == bandwidth))
             self._announce(f"calibrating {show_rate(bandwidth)} on {kernel}")
             records.append(self._calibrate(kernel, wanted, vcpus, bandwidth, rtt))
         return records
@@ -194,9 +194,7 @@ class VmBackend:
         rows = [{**row, "guest_restarts": restarts} for row in measured.runs]
         return replace(measured, runs=rows), more
 
-    def _in_living_guests(
-        self, kernel: str, wanted: str, work: Callable[[Testbed], T], vcpus: int = 1
-    ) -> tuple[T, int]:
+    def _in_living_guests(self, kernel: str, wanted: str, work: Callable[[Testbed], T], vcpus: int) -> tuple[T, int]:
         """Do something in the testbed, and again in new guests if a guest dies or does not get ready. Return the result
         and the number of restarts."""
         for restarts in range(MAX_RESTARTS + 1):
@@ -254,7 +252,7 @@ class VmBackend:
                 flows = traffic.run(*agents, scenario.flows, seconds, begin)
             else:
                 rate = traffic.run_program(*agents, _quic_commands(*of_quic, scenario), seconds, begin)
-                flows = [FlowResult(scenario.flows[0].cc, 0, rate, None, None, None, 0, [])]
+                flows = [FlowResult(rate, None, None, None, 0, [])]
         common = {
             **scenario_columns(run),
             "qemu": accelerator.qemu_version() if testbed.accelerator != "uml" else None,

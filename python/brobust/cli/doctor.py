@@ -49,7 +49,7 @@ def doctor(
     for result in doctor.all_checks():
         results.append(result)
         if as_json:
-            print(json.dumps(result.as_dict()), flush=True)
+            print(json.dumps(result.__dict__), flush=True)
         else:
             mark, color = MARKS[result.status]
             line = Text(f"{mark:8}", style=color)

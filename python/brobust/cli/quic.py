@@ -29,8 +29,8 @@ def build(
         if force or stack.state != "built":
             building.check(stack)  # all of them before the first is built
     for stack in stacks:
-        built = building.build(stack, lambda line: print(line, file=sys.stderr, flush=True), force=force)
-        how = f"built in {built.seconds:.0f} s" if built.seconds else "nothing changed"
+        seconds = building.build(stack, lambda line: print(line, file=sys.stderr, flush=True), force=force)
+        how = f"built in {seconds:.0f} s" if seconds else "nothing changed"
         print(f"{stack.name}: {stack.package} {stack.version}, {how}: {stack.program}", flush=True)
 
 

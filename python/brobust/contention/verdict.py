@@ -142,7 +142,7 @@ def nothing_delivered(scenario: Scenario, delivered: Sequence[float]) -> str | N
     """Judge whether any byte arrived in the whole run, and of each flow that had the time and the room for it."""
     if not any(delivered):
         return "no byte reached the receiver"
-    flows = [group for group in scenario.flows for _ in range(group.count)]
+    flows = scenario.each_flow
     if _frames_of_path(scenario) < FRAMES_OF_A_FLOW * len(flows):
         return None  # so many flows lock some of their number out: a result
     for number, (group, amount) in enumerate(zip(flows, delivered, strict=True)):
@@ -164,8 +164,7 @@ def _max_time_to_first_byte(scenario: Scenario, group: Flows) -> int:
     off-time."""
     first, changes = scenario.rtt_of(group)
     rtt = max([first, *(rtt for _, rtt in changes)])
-    slowest = min([scenario.path.bandwidth, *(rate for _, rate in scenario.path.bandwidth_changes)])
-    queue = scenario.path.buffer_bytes * 8 * 10**9 // slowest
+    queue = scenario.path.buffer_bytes * 8 * 10**9 // min(scenario.path.bandwidths)
     if scenario.path.second_bandwidth is not None:
         queue += (scenario.path.second_buffer_bytes or 0) * 8 * 10**9 // scenario.path.second_bandwidth
     off = _max_off_time(scenario.contention_of(group.sender)) + _max_off_time(scenario.receiver)

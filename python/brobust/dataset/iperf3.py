@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from brobust.errors import RunFailed
-from brobust.scenario import Flows
 
 
 @dataclass(frozen=True)
 class FlowResult:
     """One flow as measured."""
 
-    cc: str
-    start_s: float
     throughput_mbps: float
     retransmits: int | None
     rtt_mean_ms: float | None
@@ -27,9 +24,28 @@ class FlowResult:
     over_time: list[tuple[float, float]]  # (end of interval s, Mbit/s at the receiver)
 
 
-def flows(group: Flows, sent: str, received: str) -> list[FlowResult]:
-    """Return the flows of a group, from what iperf3 printed at both ends."""
-    return _flows(group, report(sent, "sender"), report(received, "receiver"))
+def flows(printed_by_sender: str, printed_by_receiver: str) -> list[FlowResult]:
+    """Return the flows of a client and its server, from what iperf3 printed at both ends."""
+    sent, received = report(printed_by_sender, "sender"), report(printed_by_receiver, "receiver")
+    # Both ends list their streams in the order in which they were connected.
+    flows = []
+    sender_streams = sent["end"]["streams"]
+    ports = [connection["local_port"] for connection in sent["start"]["connected"]]
+    for number, stream in enumerate(received["end"]["streams"]):
+        intervals = [interval["streams"][number] for interval in received["intervals"]]
+        srtts = [interval["streams"][number].get("rtt", 0) / 1000 for interval in sent["intervals"]]
+        srtts = sorted(rtt for rtt in srtts if rtt > 0)
+        flows.append(
+            FlowResult(
+                throughput_mbps=stream["receiver"]["bits_per_second"] / 1e6,
+                retransmits=sender_streams[number]["sender"].get("retransmits"),
+                rtt_mean_ms=sender_streams[number]["sender"].get("mean_rtt", 0) / 1000 or None,
+                rtt_p99_ms=srtts[min(len(srtts) - 1, int(0.99 * len(srtts)))] if srtts else None,
+                local_port=ports[number],
+                over_time=[(i["end"], i["bits_per_second"] / 1e6) for i in intervals],
+            )
+        )
+    return flows
 
 
 def report(text: str, end: str) -> dict[str, Any]:
@@ -43,27 +59,3 @@ def report(text: str, end: str) -> dict[str, Any]:
     if "error" in report:
         raise RunFailed(f"iperf3 at the {end}: {report['error']}")
     return report
-
-
-def _flows(group: Flows, sent: dict[str, Any], received: dict[str, Any]) -> list[FlowResult]:
-    # Both ends list their streams in the order in which they were connected.
-    flows = []
-    sender_streams = sent["end"]["streams"]
-    ports = [connection["local_port"] for connection in sent["start"]["connected"]]
-    for number, stream in enumerate(received["end"]["streams"]):
-        intervals = [interval["streams"][number] for interval in received["intervals"]]
-        srtts = [interval["streams"][number].get("rtt", 0) / 1000 for interval in sent["intervals"]]
-        srtts = sorted(rtt for rtt in srtts if rtt > 0)
-        flows.append(
-            FlowResult(
-                cc=group.cc,
-                start_s=group.start / 1e9,
-                throughput_mbps=stream["receiver"]["bits_per_second"] / 1e6,
-                retransmits=sender_streams[number]["sender"].get("retransmits"),
-                rtt_mean_ms=sender_streams[number]["sender"].get("mean_rtt", 0) / 1000 or None,
-                rtt_p99_ms=srtts[min(len(srtts) - 1, int(0.99 * len(srtts)))] if srtts else None,
-                local_port=ports[number],
-                over_time=[(i["end"], i["bits_per_second"] / 1e6) for i in intervals],
-            )
-        )
-    return flows

@@ -62,7 +62,7 @@ _OF_A_RUN: dict[str, Callable[[Scenario], Any]] = {
     "cross_traffic.shape": lambda s: s.cross_traffic.shape if s.cross_traffic.load else None,
     "cross_traffic.enters": lambda s: s.cross_traffic.enters if s.cross_traffic.load else None,
     "cross_traffic.max_size": lambda s: s.cross_traffic.max_size if s.cross_traffic.load else None,
-    "flows.count": lambda s: sum(group.count for group in s.flows),
+    "flows.count": lambda s: len(s.each_flow),
     **{f"programs.{key}": _of_programs(key) for key in ("call_time", *WORK)},
     "samples": lambda s: 0 if s.samples == "ack" else s.samples,
 }

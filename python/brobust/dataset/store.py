@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import json
 import shutil
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -236,7 +236,7 @@ class Dataset:
     def _merge(self, names: Sequence[str], at_least: int) -> None:
         for name in names:
             chosen = _without_failed_attempts if name == "runs" else _all
-            documented = functools.partial(_as_documented, columns=TABLES[name])
+            documented = partial(_as_documented, columns=TABLES[name])
             parts.merge(self.directory / name, documented, at_least, chosen)
 
     def discard_if_empty(self) -> bool:
@@ -268,40 +268,9 @@ class Dataset:
         except (ValueError, TypeError):
             raise BadInput(f"{file}: is damaged: its lines are no JSON objects") from None
 
-    def runs(self) -> pl.DataFrame:
-        return self.table("runs")
-
-    def throughput(self, runs: Collection[str] | None = None) -> pl.DataFrame:
-        """Return this table of all runs, or of these."""
-        return self.table("throughput", runs)
-
-    def samples(self, runs: Collection[str] | None = None) -> pl.DataFrame:
-        """Return this table of all runs, or of these."""
-        return self.table("samples", runs)
-
-    def offtimes(self, runs: Collection[str] | None = None) -> pl.DataFrame:
-        """Return the timeslices and off-times of all runs, or of these."""
-        return self.table("offtimes", runs)
-
     def runs_with_offtimes(self) -> list[str]:
         """Return the runs that have rows in offtimes, sorted."""
         return sorted(set(self._read("offtimes", ["run"])["run"]))
-
-    def packets(self, runs: Collection[str] | None = None) -> pl.DataFrame:
-        """Return this table of all runs, or of these."""
-        return self.table("packets", runs)
-
-    def transfers(self) -> pl.DataFrame:
-        return self.table("transfers")
-
-    def requests(self) -> pl.DataFrame:
-        return self.table("requests")
-
-    def connections(self) -> pl.DataFrame:
-        return self.table("connections")
-
-    def programs(self) -> pl.DataFrame:
-        return self.table("programs")
 
     def _parts(self, table: str) -> list[Part]:
         return parts.current(self.directory / table)
@@ -312,6 +281,17 @@ class Dataset:
         if rows.height > SORTED_ROWS or rows["run"].is_sorted():
             return rows
         return rows.sort("run", maintain_order=True)
+
+    runs = partialmethod(table, "runs")
+    throughput = partialmethod(table, "throughput")
+    samples = partialmethod(table, "samples")
+    offtimes = partialmethod(table, "offtimes")
+    packets = partialmethod(table, "packets")
+    transfers = partialmethod(table, "transfers")
+    requests = partialmethod(table, "requests")
+    connections = partialmethod(table, "connections")
+    programs = partialmethod(table, "programs")
+    calls = partialmethod(table, "calls")
 
     def _read(
         self, name: str, columns: Sequence[str] | None = None, runs: Collection[str] | None = None

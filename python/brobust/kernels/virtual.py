@@ -263,11 +263,6 @@ def debian_series(name: str) -> tuple[str, int | None] | None:
     return None if match is None else (match["series"], int(match["hz"]) if match["hz"] else None)
 
 
-def is_real_time(name: str) -> bool:
-    """Return whether a kernel of this name also runs in real time."""
-    return name.endswith(REAL_TIME)
-
-
 def kind(name: str) -> str | None:
     """Return the kind of a kernel of this name, for our_files.of_virtual_kernels(); None for an ordinary one."""
     return KINDS.get(end(name))

@@ -12,7 +12,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from brobust import files
@@ -27,14 +26,6 @@ from brobust.quic import PACER, PATCH, Stack, directory
 HOW = {"cargo": "install Rust with rustup (https://rustup.rs)", "go": "install Go (https://go.dev/dl)"}
 
 
-@dataclass(frozen=True)
-class Built:
-    """A stack that is built, and how long that took; s. 0: nothing had changed."""
-
-    stack: Stack
-    seconds: float
-
-
 def check(stack: Stack) -> None:
     """Refuse in one line to build a stack if a tool that this needs is missing."""
     if shutil.which(stack.tool) is None:
@@ -46,10 +37,10 @@ def check(stack: Stack) -> None:
             )
 
 
-def build(stack: Stack, note: Callable[[str], None], *, force: bool = False) -> Built:
-    """Build a stack, unless it is here and nothing has changed."""
+def build(stack: Stack, note: Callable[[str], None], *, force: bool = False) -> float:
+    """Build a stack, unless it is here and nothing has changed. Return how long that took, s; 0: nothing had."""
     if stack.state == "built" and not force:
-        return Built(stack, 0)
+        return 0
     check(stack)
     kept = directory(stack.name)
     files.make_directory(kept)
@@ -61,7 +52,7 @@ def build(stack: Stack, note: Callable[[str], None], *, force: bool = False) -> 
         files.writing_to(kept),  # before the scratch directory is removed
     ):
         if stack.state == "built" and not force:  # another process was faster
-            return Built(stack, 0)
+            return 0
         note(f"{stack.name}: building {stack.package} {stack.version} with {stack.tool}")
         sources = stack.sources
         tree = our_files.copy(sources, Path(scratch) / "tree")
@@ -77,7 +68,7 @@ def build(stack: Stack, note: Callable[[str], None], *, force: bool = False) -> 
         program.replace(stack.program)
         (Path(scratch) / "built.json").write_text(json.dumps(about))
         (Path(scratch) / "built.json").replace(kept / "built.json")
-    return Built(stack, time.monotonic() - began)
+    return time.monotonic() - began
 
 
 def _command(stack: Stack, made: Path) -> tuple[list[str], Mapping[str, str], Path]:

@@ -93,8 +93,10 @@ def _panels(
                     chosen = chosen.filter(pl.col(axis).eq_missing(pl.lit(value)))
                 axes = grid[row][column]
                 if not chosen.is_empty():
-                    ids = chosen["run"].sort().to_list()
-                    kind.draw(axes, evidence, ids[:1] if kind.one_run else ids, color)
+                    ids = chosen["run"].sort()
+                    drawn = pl.col("run").is_in((ids.head(1) if kind.one_run else ids).implode())
+                    rows = getattr(evidence, kind.table).filter(drawn).sort("run", "time_s")
+                    kind.draw(axes, rows, evidence.flows.filter(drawn), color)
                 if seconds is not None:
                     axes.set_xlim(*seconds)
                 title = [control, cell_phrase(runs, others, place)]
@@ -222,6 +224,7 @@ def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) 
         runs.join(sent, on="run")
         .group_by(cells)
         .agg(pl.col("retransmit_share", "rtt_mean_ms").median(), (pl.col("utilization") * 100).median())
+        .sort("utilization")  # so that dots that overlap do so in the same order each time
     )
     with _canvas(9, 4.4) as canvas:
         panels = {"retransmit_share": "retransmitted [% of segments]", "rtt_mean_ms": "mean RTT [ms]"}
@@ -275,48 +278,40 @@ def _where(evidence: Evidence) -> str:
     return f"{', '.join(path)}; backend {first['backend']}, {summary.kernels(evidence.flows)}."
 
 
-def _over_time(axes: Axes, evidence: Evidence, ids: list[str], color: str) -> None:
-    rates = evidence.throughput.filter(pl.col("run").is_in(ids))
-    for run in ids:
-        of_run = rates.filter(pl.col("run") == run)
+def _over_time(axes: Axes, rates: pl.DataFrame, _: pl.DataFrame, color: str) -> None:
+    for of_run in rates.partition_by("run"):
         axes.plot(of_run["time_s"], of_run["throughput_mbps"], color=color, alpha=0.3, linewidth=0.8)
     median = rates.group_by("time_s").agg(pl.col("throughput_mbps").median()).sort("time_s")
     axes.plot(median["time_s"], median["throughput_mbps"], color=color, linewidth=1.8)
 
 
-def _flows_over_time(axes: Axes, evidence: Evidence, ids: list[str], _: str) -> None:
-    rates = evidence.flow_throughput.filter(pl.col("run").is_in(ids)).sort("time_s")
-    for flow, label, (color, _marker, dashes) in _flows(evidence, ids):
-        of_flow = rates.filter(pl.col("flow") == flow)
-        axes.plot(
-            of_flow["time_s"], of_flow["throughput_mbps"], color=color, linestyle=dashes, linewidth=1.1, label=label
-        )
+def _flows_over_time(axes: Axes, rates: pl.DataFrame, flows: pl.DataFrame, _: str) -> None:
+    for of_flow, label, color, dashes in _each_flow(rates, flows):
+        time, rate = of_flow["time_s"], of_flow["throughput_mbps"]
+        axes.plot(time, rate, color=color, linestyle=dashes, linewidth=1.1, label=label)
 
 
-def _flows(evidence: Evidence, ids: list[str]) -> Iterator[tuple[int, str, tuple[Any, ...]]]:
-    """Yield number, name and style of each flow of a run."""
-    rtts = evidence.flows.filter(pl.col("run").is_in(ids)).sort("flow").select("flow", "flow_rtt_ms").rows()
-    for (flow, rtt), style in zip(rtts, STYLES, strict=False):
-        yield flow, f"flow {flow + 1}, {rtt:g} ms", style
+def _each_flow(table: pl.DataFrame, flows: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, str, str, Any]]:
+    """Yield of each flow of a run its rows of a table, its name, its colour and its dashes."""
+    for row, (color, _marker, dashes) in zip(flows.sort("flow").iter_rows(named=True), STYLES, strict=False):
+        of_flow = table.filter(pl.col("flow") == row["flow"])
+        yield of_flow, f"flow {row['flow'] + 1}, {row['flow_rtt_ms']:g} ms", color, dashes
 
 
-def _queue(axes: Axes, evidence: Evidence, ids: list[str], _: str) -> None:
+def _queue(axes: Axes, samples: pl.DataFrame, flows: pl.DataFrame, _: str) -> None:
     """Draw each flow's part of the bottleneck's queue, averaged over fifths of a second: flows are sampled at different
     ACKs."""
-    samples = evidence.samples.filter(pl.col("run").is_in(ids))
     mean = samples.group_by("flow", (pl.col("time_s") * 5).floor() / 5).agg(pl.col("queue_bytes").mean())
     shares = mean.with_columns(share=100 * pl.col("queue_bytes") / pl.col("queue_bytes").sum().over("time_s"))
-    for flow, label, (color, _marker, dashes) in _flows(evidence, ids):
-        of_flow = shares.filter(pl.col("flow") == flow).sort("time_s")
+    for of_flow, label, color, dashes in _each_flow(shares.sort("time_s"), flows):
         axes.plot(of_flow["time_s"], of_flow["share"], color=color, linestyle=dashes, linewidth=1.1, label=label)
     axes.set_ylim(0, 100)
 
 
-def _windows(axes: Axes, evidence: Evidence, ids: list[str], _: str) -> None:
+def _windows(axes: Axes, samples: pl.DataFrame, flows: pl.DataFrame, _: str) -> None:
     """Draw what each flow may have in flight, and what it has."""
-    samples = _thinned(evidence, ids)
-    for flow, label, (color, _marker, dashes) in _flows(evidence, ids):
-        of_flow = samples.filter(pl.col("flow") == flow)
+    samples = _thinned(samples)
+    for of_flow, label, color, dashes in _each_flow(samples, flows):
         time, cwnd, inflight = of_flow["time_s"], of_flow["cwnd_packets"], of_flow["inflight_packets"]
         axes.plot(time, cwnd, color=color, linestyle=dashes, linewidth=1.6, alpha=0.5, label=f"{label}: cwnd")
         axes.plot(time, inflight, color=color, linestyle=dashes, linewidth=0.7, label="in flight")
@@ -324,58 +319,57 @@ def _windows(axes: Axes, evidence: Evidence, ids: list[str], _: str) -> None:
     axes.set_ylim(0, 1.3 * float(samples.filter(pl.col("time_s") > 2)["cwnd_packets"].max() or 1))  # type: ignore[arg-type]
 
 
-def _rates(axes: Axes, evidence: Evidence, ids: list[str], _: str) -> None:
-    samples = _thinned(evidence, ids)
+def _rates(axes: Axes, samples: pl.DataFrame, _: pl.DataFrame, __: str) -> None:
+    samples = _thinned(samples)
     for (column, label), (color, _marker, dashes) in zip(RATES.items(), STYLES, strict=False):
         axes.plot(samples["time_s"], samples[column], color=color, linestyle=dashes, linewidth=1.1, label=label)
 
 
-def _inflight(axes: Axes, evidence: Evidence, ids: list[str], color: str) -> None:
-    samples = _thinned(evidence, ids)
+def _inflight(axes: Axes, samples: pl.DataFrame, _: pl.DataFrame, color: str) -> None:
+    samples = _thinned(samples)
     axes.plot(samples["time_s"], samples["inflight_bdp"], color=color, linewidth=0.9)
     axes.axhline(1, color="#000000", linewidth=0.8, linestyle="--")
     axes.set_ylim(0, 4)
 
 
-def _gains(axes: Axes, evidence: Evidence, ids: list[str], color: str) -> None:
-    samples = evidence.samples.filter(pl.col("run").is_in(ids)).sort("time_s")
+def _gains(axes: Axes, samples: pl.DataFrame, _: pl.DataFrame, color: str) -> None:
     axes.step(samples["time_s"], samples["pacing_gain"], color=color, linewidth=0.9, where="post", label="pacing gain")
     axes.plot(samples["time_s"], samples["inflight_bdp"], color="#000000", linewidth=0.7, label="in flight [BDP]")
     axes.set_ylim(0, 4)
 
 
-def _sent(axes: Axes, evidence: Evidence, ids: list[str], color: str) -> None:
+def _sent(axes: Axes, samples: pl.DataFrame, _: pl.DataFrame, color: str) -> None:
     """Draw what is in flight at each ACK, and the pacing rate after it."""
-    samples = evidence.samples.filter(pl.col("run").is_in(ids)).sort("time_s")
     axes.plot(samples["time_s"], samples["inflight_packets"], color=color, marker=".", markersize=2, linewidth=0.7,
               label="in flight [packets]")  # fmt: skip
     axes.step(samples["time_s"], samples["pacing_rate_mbps"], color="#000000", linewidth=0.7, where="post",
               label="pacing rate [Mbit/s]")  # fmt: skip
 
 
-def _thinned(evidence: Evidence, ids: list[str]) -> pl.DataFrame:
+def _thinned(samples: pl.DataFrame) -> pl.DataFrame:
     """Return at most as many samples as a panel can show."""
-    samples = evidence.samples.filter(pl.col("run").is_in(ids)).sort("time_s")
     return samples.gather_every(max(1, len(samples) // 2000))
 
 
 @dataclass(frozen=True)
 class Panels:
-    """What a panel shows of a cell's runs, or of the first of them."""
+    """What a panel shows of a cell's runs, or of the first of them: the rows of a table of the evidence."""
 
-    draw: Callable[[Axes, Evidence, list[str], str], None]
+    draw: Callable[[Axes, pl.DataFrame, pl.DataFrame, str], None]
+    """Draws these rows. It has the flows of the runs, too, and the control's colour."""
+    table: str
     label: str
     one_run: bool = True
     one_scale: bool = True  # for all panels of a row
 
 
 PANELS = {
-    "over_time": Panels(_over_time, "throughput at the receiver [Mbit/s]", one_run=False),
-    "flows_over_time": Panels(_flows_over_time, "throughput of each flow [Mbit/s]"),
-    "queue": Panels(_queue, "part of the bottleneck's queue [%]"),
-    "windows": Panels(_windows, "packets", one_scale=False),
-    "model": Panels(_rates, "rate [Mbit/s]", one_scale=False),
-    "inflight": Panels(_inflight, "in flight [BDP by the control's own estimate]"),
-    "gains": Panels(_gains, "pacing gain, and in flight [BDP]"),
-    "sent": Panels(_sent, "in flight [packets], pacing rate [Mbit/s]", one_scale=False),
+    "over_time": Panels(_over_time, "throughput", "throughput at the receiver [Mbit/s]", one_run=False),
+    "flows_over_time": Panels(_flows_over_time, "flow_throughput", "throughput of each flow [Mbit/s]"),
+    "queue": Panels(_queue, "samples", "part of the bottleneck's queue [%]"),
+    "windows": Panels(_windows, "samples", "packets", one_scale=False),
+    "model": Panels(_rates, "samples", "rate [Mbit/s]", one_scale=False),
+    "inflight": Panels(_inflight, "samples", "in flight [BDP by the control's own estimate]"),
+    "gains": Panels(_gains, "samples", "pacing gain, and in flight [BDP]"),
+    "sent": Panels(_sent, "samples", "in flight [packets], pacing rate [Mbit/s]", one_scale=False),
 }

@@ -87,6 +87,11 @@ class Scenario(Table):
         return max(group.sender for group in self.flows)
 
     @property
+    def each_flow(self) -> list[Flows]:
+        """The group of each flow, in the order of the flows' numbers."""
+        return [group for group in self.flows for _ in range(group.count)]
+
+    @property
     def mean_transfers(self) -> float:
         """How many flows of cross traffic begin in a run, in the mean."""
         cross = self.cross_traffic
@@ -220,7 +225,7 @@ def _flows_send_within_the_run(scenario: Scenario) -> Iterator[str]:
 
 
 def _flows_have_room(scenario: Scenario) -> Iterator[str]:
-    flows, cross = sum(group.count for group in scenario.flows), scenario.cross_traffic
+    flows, cross = len(scenario.each_flow), scenario.cross_traffic
     most = MAX_FLOWS_OF_A_RUN if scenario.traffic == "brobust" else MAX_PROGRAMS
     if flows > most:
         yield f"flows: {flows} of them are more than a run with traffic {scenario.traffic} has; give at most {most}"

@@ -95,6 +95,11 @@ class Path(Table):
         return None if self.second_bandwidth is None else self.second_buffer.bytes(self.second_bandwidth, self.rtt)
 
     @property
+    def bandwidths(self) -> list[int]:
+        """The bandwidths of the bottleneck in the course of a run, bit/s."""
+        return [self.bandwidth, *(bandwidth for _, bandwidth in self.bandwidth_changes)]
+
+    @property
     def narrowest(self) -> int:
         """The lowest bandwidth on the path at first, bit/s."""
         return self.bandwidth if self.second_bandwidth is None else min(self.bandwidth, self.second_bandwidth)

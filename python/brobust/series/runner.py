@@ -27,7 +27,6 @@ class Progress:
     run: Run
     measured: Measured
     done: int
-    total: int
 
 
 def remaining(grid: Grid, dataset: Dataset) -> list[Run]:
@@ -64,7 +63,7 @@ def measure(
             _append(dataset, ended)
             for run, found in ended:
                 done += 1
-                yield Progress(run, found, done, len(runs))
+                yield Progress(run, found, done)
     dataset.compact()
 
 

@@ -41,10 +41,10 @@ def run(
     begin()
     clients = [sender.spawn(*_client(address, FIRST_PORT + n, group, duration_s)) for n, group in enumerate(groups)]
     results: list[iperf3.FlowResult] = []
-    for group, client, server in zip(groups, clients, servers, strict=True):
+    for client, server in zip(clients, servers, strict=True):
         sent = sender.wait(client, duration_s + GRACE_SECONDS).stdout
         received = receiver.wait(server, GRACE_SECONDS).stdout
-        results += iperf3.flows(group, sent, received)
+        results += iperf3.flows(sent, received)
     return results
 
 

@@ -68,10 +68,8 @@ def results(transfers: pl.DataFrame, run: Run) -> pl.DataFrame:
     return frame(transfers.with_columns(pl.lit(run.id).alias("run"), slowdown.alias("slowdown")), TRANSFERS)
 
 
-def figures(transfers: pl.DataFrame, s: Scenario) -> dict[str, float | int | None]:
-    """Return the columns of the run; none where the scenario has no cross traffic."""
-    if not s.cross_traffic.load:
-        return {}
+def figures(transfers: pl.DataFrame) -> dict[str, float | int | None]:
+    """Return the columns of the run."""
     took, slowdown = transfers["completion_ms"].drop_nulls(), transfers["slowdown"].drop_nulls()
     return {
         "cross_transfers": len(transfers),

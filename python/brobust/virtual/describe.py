@@ -46,7 +46,6 @@ def describe(
     """Return the run in the form that crates/virtual/src/scenario.rs reads: ns, bit/s, bytes, ps of CPU time.
     Programs and the debugger are not in it."""
     s, buffer = run.scenario, run.scenario.path.buffer
-    flows = [group for group in s.flows for _ in range(group.count)]
     starts = start_times(run)
     samples = 0 if s.samples == "ack" else s.samples
     return {
@@ -79,7 +78,7 @@ def describe(
                 "rtt": _changing(*s.rtt_of(group)),
                 "pattern": _pattern(group.pattern, group.bytes),
             }
-            for group, start in zip(flows, starts, strict=True)
+            for group, start in zip(s.each_flow, starts, strict=True)
         ],
         "ip_version": s.path.ip_version,
         "transfers": _transfers(run),
