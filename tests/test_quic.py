@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,11 @@ class TestStacks:
         with pytest.raises(MissingSupport, match=r"brobust-pages is not built, .*; run `brobust quic build pages`$"):
             programs.commands("sleep 1", "brobust-pages https://{sender}:{port}/", ())
 
+    @pytest.mark.parametrize("name", [name for name in quic.STACKS if name.endswith("-kept")])
+    def test_a_patch_for_its_maintainers_adds_at_most_40_lines(self, name: str) -> None:
+        lines = quic.STACKS[name].sources[quic.PATCH].read_text().splitlines()
+        assert 0 < sum(line.startswith("+") and not line.startswith("+++ ") for line in lines) <= 40
+
 
 class TestBuild:
     def test_a_missing_tool_is_refused_in_one_line(self, nothing_built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,6 +109,21 @@ class TestBuild:
         assert {file.name for file in quic.directory("quinn").iterdir()} <= {
             "brobust-quinn", "built.json", "build.log", "lock",
         }  # fmt: skip
+
+    def test_a_patch_applies_to_a_crate_that_was_packed_on_windows(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "crate").mkdir()
+        (tmp_path / "crate/pacer.c").write_bytes(b"half\r\nend\r\n")
+        about = {"name": "crate", "version": "1.0", "manifest_path": str(tmp_path / "crate/Cargo.toml")}
+        (tmp_path / "cargo").write_text(f"#!/bin/sh\necho '{json.dumps({'packages': [about]})}'\n")
+        (tmp_path / "cargo").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+        (tmp_path / quic.PATCH).write_text("--- a/pacer.c\n+++ b/pacer.c\n@@ -1,2 +1,2 @@\n-half\n+all\n end\n")
+        stack = replace(quic.STACKS["ngtcp2-kept"], patched="crate 1.0")
+        build._patch(stack, tmp_path, tmp_path / "patched", tmp_path / "log")
+        assert (tmp_path / "patched/crate/pacer.c").read_bytes() == b"all\nend\n"
+        assert (tmp_path / "crate/pacer.c").read_bytes() == b"half\r\nend\r\n"
 
     def test_a_build_begins_from_our_files_only(self) -> None:
         assert all("target" not in name.split("/") for stack in quic.STACKS.values() for name in stack.sources)

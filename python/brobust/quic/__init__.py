@@ -180,6 +180,8 @@ STACKS |= {
     for stack in (
         _kept("quiche", ("bbr",), "quiche 0.30.0"),
         _kept("noq", ("bbr3",), "noq-proto 1.4.0"),
+        _kept("tquic", ("bbr", "bbr3"), "tquic 1.6.0"),
+        _kept("ngtcp2", ("bbr",), "ngtcp2-sys 0.2.0"),
     )
 }
 NAMES = tuple(f"{PREFIX}{name}" for name in STACKS)
