@@ -86,7 +86,8 @@ class Lab:
         found = []
         for name, host in self.hosts.items():
             found += [f"{name}: process {line}" for line in host.processes()]
-            copies = ("/dev/shm", "/run", "/tmp", "-maxdepth", "1", "-name", ".brobust-lab*")
+            # /tmp is also this machine's: what was there before is not ours.
+            copies = ("/dev/shm", "/run", "/tmp", "-maxdepth", "1", "-name", ".brobust-lab*", "-newer", str(self.file))
             sessions = ("/run/brobust", "-mindepth", "1", "-not", "-name", "*lock")
             files = [host.run("find", *where, check=False) for where in (copies, sessions)]
             found += [f"{name}: {file}" for file in "".join(files).splitlines()]

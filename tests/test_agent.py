@@ -97,6 +97,17 @@ def test_a_guest_that_dies_fails_the_request_at_once(tmp_path: Path) -> None:
         client.close()
 
 
+def test_a_guest_to_which_nothing_can_be_sent_is_lost_before_the_reader_has_seen_it() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        theirs.shutdown(socket.SHUT_RD)  # what we read goes on, so the reader sees no end
+        agent = Agent("test guest", ours)
+        with pytest.raises(RunFailed, match="test guest: its agent is gone"):
+            agent.ping(30)
+        assert agent.is_lost
+        agent.close()
+
+
 def test_who_waits_for_a_peer_that_died_gives_up_at_once(agent: Agent) -> None:
     """A sender would wait until its time is over for a receiver that is gone."""
     ours, receivers = socket.socketpair()

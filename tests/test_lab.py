@@ -60,6 +60,15 @@ def command(file: Path, *arguments: str) -> list[str]:
     return [str(BROBUST), "run", "--backend", "lab", "--hosts", str(file), *SCENARIO, *arguments]
 
 
+def ending(said: str) -> str:
+    """Return the one line with which a series ends. A run before may be unfaithful: what else this machine's hypervisor
+    has to do is not ours, and a line says so."""
+    *before, last = said.splitlines()
+    why = ("the sender was to be undisturbed", "of the timers of")
+    assert all(": unfaithful: " in line and any(words in line for words in why) for line in before), said
+    return last
+
+
 def begun(file: Path, out: Path) -> subprocess.Popen[str]:
     words = command(file, "--out", str(out))
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -89,20 +98,22 @@ def test_a_series_over_three_hosts_whose_cable_is_cut_and_one_of_which_reboots_i
         assert "(process " in other and "is at work on this host" in other
         assert soon(lambda: len(list(out.glob("runs/*.parquet"))) == 1, 200)
         path.run("ip", "link", "set", "ssh0", "down")
-        _, said = series.communicate()
-    assert series.returncode == 1 and said.count("\n") == 1, said
-    assert "path (path) no longer answered; 1 of 2 runs are in" in said
-    assert f"complete them with `brobust run --resume --out {out}`" in said
-    # The host that cannot be reached undoes everything by itself.
-    assert soon(lambda: lab.traces() == []), lab.traces()
+        try:
+            _, said = series.communicate()
+            # The host that cannot be reached undoes everything by itself.
+            assert soon(lambda: lab.traces() == []), lab.traces()
+        finally:
+            path.run("ip", "link", "set", "ssh0", "up")
+    assert series.returncode == 1, said
+    assert "path (path) no longer answered; 1 of 2 runs are in" in ending(said)
+    assert f"complete them with `brobust run --resume --out {out}`" in ending(said)
 
-    path.run("ip", "link", "set", "ssh0", "up")
     resume = [str(BROBUST), "run", "--resume", "--out", str(out)]
     with subprocess.Popen(resume, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as series:
         wait_for_traffic(series)
         lab.hosts["sender"].reboot()
         _, said = series.communicate()
-    assert series.returncode == 1 and "sender (sender) no longer answered; 1 of 2 runs are in" in said, said
+    assert series.returncode == 1 and "sender (sender) no longer answered; 1 of 2 runs are in" in ending(said), said
     assert soon(lambda: lab.traces() == []), lab.traces()
 
     # A copy of our program, on a disk, that was never started; and one that may be about to.
@@ -114,10 +125,11 @@ def test_a_series_over_three_hosts_whose_cable_is_cut_and_one_of_which_reboots_i
     begun_now.rmdir()
     assert lab.traces() == []
     rows = Dataset.open(out).runs().rows(named=True)
-    assert {row["cc"]: row["outcome"] for row in rows} == {"cubic": "ok", "bbr": "ok"}
+    assert sorted(row["cc"] for row in rows) == ["bbr", "cubic"]
+    assert all(row["outcome"] in ("ok", "unfaithful") for row in rows), rows
     # The calibration has shown what the path carries, and here nobody is held up.
     carried = [row["throughput_mbps"] for row in rows]
-    assert min(carried) > 0.5 * max(carried) > 0
+    assert min(carried) > 0.5 * max(carried) > 0 or any(row["outcome"] == "unfaithful" for row in rows), rows
     for row in rows:
         assert row["effective_share"] == pytest.approx(1 - max(row["steal_share"], row["late_share"]))
         assert (row["backend"], row["hosts"], row["kernel"]) == ("lab", str(lab.file), "host")
@@ -140,7 +152,7 @@ def test_what_an_agent_leaves_that_was_killed_its_guardian_undoes(lab: Lab, tmp_
             if "lab agent" in program and not program.startswith("sh "):
                 sender.run("kill", "-9", pid)
         _, said = series.communicate()
-    assert series.returncode == 1 and "sender (sender) no longer answered; nothing is kept" in said, said
+    assert series.returncode == 1 and "sender (sender) no longer answered; nothing is kept" in ending(said), said
     assert soon(lambda: lab.traces() == []), lab.traces()
 
 
@@ -167,7 +179,7 @@ def test_one_host_with_namespaces_is_a_lab_too_and_ctrl_c_leaves_nothing(lab: La
         assert "tbf" in host.run(*inside, "tc", "qdisc", "show", "dev", "ifb-brobust")
         series.send_signal(signal.SIGINT)
         _, said = series.communicate()
-    assert series.returncode == 130 and said.count("\n") == 1, said
+    assert series.returncode == 130 and ending(said).startswith("brobust: interrupted"), said
     assert lab.traces() == []
     assert "ifb-brobust" not in host.run(*inside, "ip", "link")
     assert "ingress" not in host.run(*inside, "tc", "qdisc", "show")

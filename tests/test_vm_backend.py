@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from brobust.backends import base, vm
+from brobust.backends import base, real_time, vm
 from brobust.backends.vm import VmBackend
 from brobust.dataset import Measured
 from brobust.errors import GuestDied, MissingSupport, RunFailed
@@ -64,7 +64,7 @@ class Backend(VmBackend):
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> Backend:
     monkeypatch.setattr(cpus, "plan", lambda *_, **__: cpus.Plan((1,), frozenset({0})))
-    monkeypatch.setattr(vm, "CALIBRATION_WAIT_SECONDS", 0)
+    monkeypatch.setattr(real_time, "CALIBRATION_WAIT_SECONDS", 0)
     return Backend()
 
 

@@ -38,7 +38,6 @@ from brobust.testbed.agent import Agent
 from brobust.units import show_rate, show_time
 
 CUBIC_SECONDS = 2
-CALIBRATION_TRIES = 3
 # A path host that carried less than this part of what arrived is not on the way.
 MIN_FORWARDED_SHARE = 0.9
 # `brobust contend` says what it has found when it begins; until then it has not taken anything away.
@@ -148,15 +147,10 @@ class LabBackend:
         ceiling = units.goodput_ceiling_mbps(bandwidth)
         buffer = real_time.calibration_buffer(bandwidth, 20_000_000)
         measured_path = Path(bandwidth=f"{bandwidth}bit", rtt="0s", buffer=f"{buffer}B")
-        best = 0.0
-        tries = 0
-        while best < real_time.MIN_CARRIED_SHARE * ceiling:
-            if tries == CALIBRATION_TRIES:
-                raise MissingSupport(
-                    f"bandwidth: these hosts carry {best:.1f} Mbit/s of undisturbed Cubic (the best of {tries}), less "
-                    f"than 95 % of the {ceiling:.1f} that {show_rate(bandwidth)} can deliver; give a lower --bandwidth"
-                )
-            tries += 1
+        network_rtt_ms = None
+
+        def measure() -> float:
+            nonlocal network_rtt_ms
             path.configure(lab.path.agent, measured_path, None, lab.devices, delays=False)
             before = _sent_bytes(lab)
             flow, network_rtt_ms = _undisturbed_cubic(lab)
@@ -166,7 +160,15 @@ class LabBackend:
                     f"path: {forwarded:.1f} of {flow.throughput_mbps:.1f} Mbit/s went through {lab.devices.bottleneck} "
                     f"of {lab.path.name}; set routes so that the path host is between sender and receiver"
                 )
-            best = max(best, real_time.settled_mbps(flow))
+            return real_time.settled_mbps(flow)
+
+        enough = real_time.MIN_CARRIED_SHARE * ceiling
+        best, tries = real_time.calibrated(measure, enough, self._announce, half_way=lambda: None)
+        if best < enough:
+            raise MissingSupport(
+                f"bandwidth: these hosts carry {best:.1f} Mbit/s of undisturbed Cubic (the best of {tries}), less than "
+                f"95 % of the {ceiling:.1f} that {show_rate(bandwidth)} can deliver; give a lower --bandwidth"
+            )
         return {
             "hosts": {
                 place.role: {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from brobust.contention import verdict
@@ -14,6 +15,29 @@ from brobust.units import Buffer
 
 MIN_CARRIED_SHARE = 0.95
 """Of what a path can deliver: undisturbed Cubic that carries less says that the testbed is too slow for it."""
+
+CALIBRATION_TRIES = 6
+CALIBRATION_WAIT_SECONDS = 1.0
+"""After the first try; after each further one it is one second longer."""
+
+
+def calibrated(
+    measure: Callable[[], float], enough: float, announce: Callable[[str], None], half_way: Callable[[], None]
+) -> tuple[float, int]:
+    """Measure (Mbit/s) until the result is enough, at most CALIBRATION_TRIES times, since calibration is about what the
+    machine can carry, not about what it carries while other work keeps it busy. Return the best result, and how often
+    it was measured. `half_way` is called before the second half of the tries."""
+    best = 0.0
+    for tries in range(1, CALIBRATION_TRIES + 1):
+        best = max(best, measure())
+        if best >= enough:
+            return best, tries
+        if tries == CALIBRATION_TRIES // 2:
+            half_way()
+        if tries < CALIBRATION_TRIES:
+            announce(f"calibration fell short ({best:.1f} of {enough:.1f} Mbit/s); trying again")
+            time.sleep(CALIBRATION_WAIT_SECONDS * tries)
+    return best, CALIBRATION_TRIES
 
 
 def calibration_buffer(bandwidth: int, rtt: int) -> int:

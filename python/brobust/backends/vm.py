@@ -44,10 +44,6 @@ BUSY: tuple[str, ...] = ("brobust_busy=1",)
 
 UDP_SECONDS = 1.5
 CUBIC_SECONDS = 4
-# Calibration is about what the machine can carry, not about what it carries while other work keeps it busy. So a path
-# that falls short is measured again after a growing wait, and halfway in new guests, since a guest may be stuck.
-CALIBRATION_TRIES = 6
-CALIBRATION_WAIT_SECONDS = 1.0
 # If a guest dies, its run is measured again in new guests, at most this many times.
 MAX_RESTARTS = 2
 
@@ -132,13 +128,18 @@ class VmBackend:
 
             return self._in_living_guests(kernel, wanted, measured, vcpus)[0]
 
+        def best(measure: Callable[[Testbed, Path], float]) -> tuple[float, int]:
+            # A guest may be stuck from the start.
+            return real_time.calibrated(partial(once, measure), enough, self._announce, half_way=self._shut_down)
+
+        enough = real_time.MIN_CARRIED_SHARE * ceiling
         plan = cpus.plan(vcpus, most_on_one=vcpus)
         # User space under uml is traced: a UDP packet, of several system calls, takes 145 us of CPU, which says nothing
         # about the path. TCP writes 128 kB at once.
         udp, udp_tries = None, 0
         if wanted != "uml":
-            udp, udp_tries = self._best(partial(once, _udp_mbps), real_time.MIN_CARRIED_SHARE * ceiling)
-        cubic, cubic_tries = self._best(partial(once, _cubic_mbps), real_time.MIN_CARRIED_SHARE * ceiling)
+            udp, udp_tries = best(_udp_mbps)
+        cubic, cubic_tries = best(_cubic_mbps)
         testbed = self._booted(kernel, wanted, vcpus)
         record = {
             "kernel": testbed.kernel.name, "accelerator": testbed.accelerator, "vcpus": vcpus,
@@ -148,30 +149,15 @@ class VmBackend:
             "udp_tries": udp_tries, "cubic_tries": cubic_tries,
             "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         }  # fmt: skip
-        if min(carried for carried in (udp, cubic) if carried is not None) < real_time.MIN_CARRIED_SHARE * ceiling:
+        if min(carried for carried in (udp, cubic) if carried is not None) < enough:
             carried = f"{cubic:.1f} Mbit/s" if udp is None else f"{udp:.1f} Mbit/s of UDP and {cubic:.1f}"
             raise MissingSupport(
                 f"bandwidth: this machine carries {carried} of undisturbed Cubic "
-                f"({testbed.accelerator}, {testbed.kernel.name}; the best of {CALIBRATION_TRIES}), "
+                f"({testbed.accelerator}, {testbed.kernel.name}; the best of {real_time.CALIBRATION_TRIES}), "
                 f"less than 95 % of the {ceiling:.1f} that {show_rate(bandwidth)} can deliver; give a lower "
                 "--bandwidth, or end other work on this machine"
             )
         return record
-
-    def _best(self, measure: Callable[[], float], enough: float) -> tuple[float, int]:
-        """Measure until the result is enough, at most CALIBRATION_TRIES times. Return the best result, and how often
-        it was measured."""
-        best = 0.0
-        for tries in range(1, CALIBRATION_TRIES + 1):
-            best = max(best, measure())
-            if best >= enough:
-                return best, tries
-            if tries == CALIBRATION_TRIES // 2:
-                self._shut_down()
-            if tries < CALIBRATION_TRIES:
-                self._announce(f"calibration fell short ({best:.1f} of {enough:.1f} Mbit/s); trying again")
-                time.sleep(CALIBRATION_WAIT_SECONDS * tries)
-        return best, CALIBRATION_TRIES
 
     def measure(self, run: Run) -> Measured:
         return self._with_restarts(run, partial(self._measured, run))[0]

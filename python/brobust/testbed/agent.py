@@ -144,6 +144,8 @@ class Agent:
             try:
                 self._socket.sendall(json.dumps({"id": number, **request}).encode() + b"\n")
             except OSError as error:
+                # The reader finds this out, too, but may not have come to it yet.
+                self._lost = self._when_lost
                 raise RunFailed(f"{self.name}: its agent is gone ({error})") from None
         try:
             reply = future.result(timeout)
