@@ -6,7 +6,9 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +53,7 @@ def test_a_writer_that_is_killed_leaves_no_half_file(tmp_path: Path) -> None:
     program = f"""
 import itertools
 from pathlib import Path
+from typing import Any
 from brobust import files
 print("ready", flush=True)
 for number in itertools.count():
@@ -67,6 +70,37 @@ for number in itertools.count():
             assert len(content) == 100_000 and len(set(content)) == 1
     files.remove_scratch(tmp_path)
     assert {file.name for file in tmp_path.iterdir()} <= {"0", "1", "2"}
+
+
+def test_the_next_process_removes_the_temporary_directory_of_one_that_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = """
+from brobust import files
+with files.temporary_directory() as directory:
+    print(directory, flush=True)
+    input()
+"""
+    begin = [sys.executable, "-c", program]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with (
+        subprocess.Popen(begin, env=environment, **pipes) as killed,
+        subprocess.Popen(begin, env=environment, **pipes) as lives,
+    ):
+        left, used = (Path(process.stdout.readline().strip()) for process in (killed, lives))
+        killed.kill()
+        killed.wait()
+        for directory in (left, used):
+            os.utime(directory, (0, 0))
+        just_begun = tmp_path / f"{left.name}-2"  # by a process that has not locked it yet
+        just_begun.mkdir()
+        files._remove_temporary_of_killed.cache_clear()
+        with files.temporary_directory() as ours:
+            assert sorted(tmp_path.iterdir()) == sorted([just_begun, used, ours])
+        lives.communicate("\n")
+    assert list(tmp_path.iterdir()) == [just_begun]
 
 
 @pytest.mark.parametrize(
@@ -103,6 +137,7 @@ def test_a_limit_on_files_is_said_and_the_file_before_stays(tmp_path: Path) -> N
     program = f"""
 import resource
 from pathlib import Path
+from typing import Any
 from brobust import files
 resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
 try:

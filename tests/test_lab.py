@@ -69,8 +69,8 @@ def ending(said: str) -> str:
     return last
 
 
-def begun(file: Path, out: Path) -> subprocess.Popen[str]:
-    words = command(file, "--out", str(out))
+def begun(file: Path, out: Path, *more: str) -> subprocess.Popen[str]:
+    words = command(file, "--out", str(out), *more)
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -120,13 +120,13 @@ def test_a_series_over_three_hosts_whose_cable_is_cut_and_one_of_which_reboots_i
     left, begun_now = (Path(tempfile.mkdtemp(prefix=".brobust-lab.", dir="/tmp")) for _ in range(2))
     os.utime(left, (0, 0))
     resumed = subprocess.run(resume, capture_output=True, text=True, check=False)
-    assert resumed.returncode == 0, resumed.stderr
-    assert not left.exists()
+    assert not left.exists(), resumed.stderr
     begun_now.rmdir()
     assert lab.traces() == []
     rows = Dataset.open(out).runs().rows(named=True)
     assert sorted(row["cc"] for row in rows) == ["bbr", "cubic"]
     assert all(row["outcome"] in ("ok", "unfaithful") for row in rows), rows
+    assert (resumed.returncode == 0) == any(row["outcome"] == "ok" for row in rows), resumed.stderr
     # The calibration has shown what the path carries, and here nobody is held up.
     carried = [row["throughput_mbps"] for row in rows]
     assert min(carried) > 0.5 * max(carried) > 0 or any(row["outcome"] == "unfaithful" for row in rows), rows
@@ -143,16 +143,17 @@ def test_a_command_that_is_killed_leaves_nothing(lab: Lab, tmp_path: Path) -> No
     assert soon(lambda: lab.traces() == []), lab.traces()
 
 
-def test_what_an_agent_leaves_that_was_killed_its_guardian_undoes(lab: Lab, tmp_path: Path) -> None:
-    sender = lab.hosts["sender"]
-    with begun(lab.file, tmp_path / "data") as series:
+@pytest.mark.parametrize("name", ["sender", "receiver"])
+def test_what_an_agent_leaves_that_was_killed_its_guardian_undoes(lab: Lab, tmp_path: Path, name: str) -> None:
+    host = lab.hosts[name]
+    with begun(lab.file, tmp_path / "data", "--cc", "bbr", "--duration", "100s") as series:
         wait_for_traffic(series)
-        for line in sender.run("ps", "-eo", "pid,args", "--no-headers").splitlines():
+        for line in host.run("ps", "-eo", "pid,args", "--no-headers").splitlines():
             pid, program = line.split(None, 1)
             if "lab agent" in program and not program.startswith("sh "):
-                sender.run("kill", "-9", pid)
-        _, said = series.communicate()
-    assert series.returncode == 1 and "sender (sender) no longer answered; nothing is kept" in ending(said), said
+                host.run("kill", "-9", pid)
+        _, said = series.communicate(timeout=60)  # a sender whose receiver is gone would wait until its time is over
+    assert series.returncode == 1 and f"{name} ({name}) no longer answered; nothing is kept" in ending(said), said
     assert soon(lambda: lab.traces() == []), lab.traces()
 
 

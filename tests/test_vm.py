@@ -35,13 +35,20 @@ SCHED_DEADLINE = 6
 PATH = ["--backend", "vm", "--bandwidth", "20mbit", "--rtt", "10ms", "--buffer", "4bdp"]
 
 
-def _series(directory: Path, *arguments: str, statuses: tuple[int, ...] = (0,)) -> list[dict[str, Any]]:
+def _series(directory: Path, *arguments: str) -> list[dict[str, Any]]:
     done = subprocess.run(
         [BROBUST, "run", *PATH, *arguments, "--json", "--out", directory / "data"],
         cwd=directory, capture_output=True, text=True, check=False, timeout=380,
     )  # fmt: skip
-    assert done.returncode in statuses, done.stderr
-    return json_lines(done.stdout)
+    runs = json_lines(done.stdout)
+    _refuse_failed(runs, done)
+    return runs
+
+
+def _refuse_failed(runs: list[dict[str, Any]], done: subprocess.CompletedProcess[str]) -> None:
+    """On a busy machine each run may be unfaithful; then the command says so with its exit status, too."""
+    assert runs and all(run["outcome"] in ("ok", "unfaithful") for run in runs), (runs, done.stderr)
+    assert (done.returncode == 0) == any(run["outcome"] == "ok" for run in runs), (runs, done.stderr)
 
 
 def _median(runs: list[dict[str, Any]], cc: str, share: float) -> float:
@@ -71,7 +78,7 @@ def faithful(
             if run["effective_share"] != pytest.approx(run["share"], rel=0.2):
                 again = tmp_path_factory.mktemp("again")
                 cell = ["--cc", run["cc"], "--share", str(run["share"]), "--duration", "5s", "--samples", "50ms"]
-                (measured,) = _series(again, *cell, "--repeat", "1", statuses=(0, 1))
+                (measured,) = _series(again, *cell, "--repeat", "1")
                 found[number] = {**measured, "data": again / "data"}
     return found
 
@@ -234,9 +241,9 @@ def test_a_killed_run_leaves_nothing_after_clean_and_the_series_is_completed(tmp
         text=True,
         check=False,
     )
-    assert resumed.returncode == 0, resumed.stderr
-    assert len(json_lines(resumed.stdout)) == 1
+    assert len(json_lines(resumed.stdout)) == 1, resumed.stderr
     both = Dataset.open(tmp_path / "data").runs()
+    _refuse_failed(both.rows(named=True), resumed)
     assert both.height == 2 and both.filter(run=first["run"]).equals(kept)
     assert _leavings() == []
 

@@ -4,6 +4,8 @@ the writing process or its machine dies. What cannot be written is said in one s
 from __future__ import annotations
 
 import errno
+import fcntl
+import functools
 import io
 import json
 import os
@@ -12,6 +14,8 @@ import resource
 import secrets
 import shutil
 import stat
+import tempfile
+import time
 import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +30,9 @@ if TYPE_CHECKING:
 
 SCRATCH = ".brobust-*.new"
 """The name of a file while it is written. If one is left over, the process that wrote it was killed."""
+
+_TEMPORARY = ".brobust-temporary-"
+_SECONDS_TO_LOCK = 60  # far more than a process takes from making a directory to locking it
 
 
 MAX_DEPTH = 20  # of nested tables and lists in a user's TOML file
@@ -86,6 +93,34 @@ def write_table(file: Path, table: pl.DataFrame) -> None:
     content = io.BytesIO()
     table.write_parquet(content)
     write(file, content.getbuffer())
+
+
+@contextmanager
+def temporary_directory() -> Iterator[Path]:
+    """Yield a directory that is gone afterwards. Our process keeps it locked: one that nobody has locked belonged to a
+    process that was killed, and is removed here."""
+    _remove_temporary_of_killed(Path(tempfile.gettempdir()))
+    with tempfile.TemporaryDirectory(prefix=_TEMPORARY) as name:
+        descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield Path(name)
+        finally:
+            os.close(descriptor)
+
+
+@functools.cache  # once per process is enough
+def _remove_temporary_of_killed(place: Path) -> None:
+    for directory in place.glob(f"{_TEMPORARY}*"):
+        with suppress(OSError):  # somebody else's, locked, or gone by now
+            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                found = os.fstat(descriptor)
+                if found.st_uid == os.geteuid() and time.time() - found.st_mtime > _SECONDS_TO_LOCK:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(directory)
+            finally:
+                os.close(descriptor)
 
 
 @contextmanager

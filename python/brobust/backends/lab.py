@@ -120,6 +120,10 @@ class LabBackend:
                 for one in self._connections.values():
                     one.give_up()
                 raise
+        sender = self._connections[hosts.sender.ssh, hosts.sender.sudo].agent
+        for connection in self._connections.values():
+            if connection.agent is not sender:
+                sender.give_up_with(connection.agent)
         of_file = [s for s in self._scenarios if s.hosts == file]
         try:
             lab = places.found(hosts, self._connections)

@@ -14,7 +14,6 @@ import os
 import re
 import shlex
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -130,7 +129,7 @@ class VirtualBackend:
             pcap = ramdisk = None
             calls: Rows = []
             if run.scenario.packets or has_programs:
-                scratch = Path(until_measured.enter_context(tempfile.TemporaryDirectory(prefix="brobust-")))
+                scratch = until_measured.enter_context(files.temporary_directory())
                 until_measured.enter_context(files.writing_to(scratch))
                 pcap = scratch / "packets.pcap" if run.scenario.packets else None
                 (scratch / "calls").mkdir()

@@ -119,8 +119,8 @@ def _modules(module: Path | None, guest: Path | None) -> Iterator[Path | None]:
     if module is not None or guest is None:
         yield module
         return
-    with tempfile.TemporaryDirectory(prefix="brobust-patch-") as scratch:
-        yield Path(scratch)
+    with files.temporary_directory() as scratch:
+        yield scratch
 
 
 @contextmanager

@@ -7,15 +7,13 @@ same C compiled for this machine (crates/cc), and a single differing bit counts 
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from brobust import _core, backends
+from brobust import _core, backends, files
 from brobust.backends.virtual import VirtualBackend
 from brobust.backends.vm import VmBackend
 from brobust.cc.names import name_of, settings_of
@@ -85,10 +83,10 @@ def _in_vm(backend: VmBackend, scenario: Scenario) -> dict[str, Any]:
 def _in_virtual_time(backend: Any, scenario: Scenario) -> dict[str, Any]:
     assert isinstance(backend, VirtualBackend)
     control = scenario.flows[0].cc
-    with tempfile.TemporaryDirectory(prefix="brobust-") as scratch:
-        backend.calls = Path(scratch)
+    with files.temporary_directory() as scratch:
+        backend.calls = scratch
         backend.measure(Run(scenario=scenario, repeat=0))
-        recordings = [str(file) for file in sorted(Path(scratch).iterdir())]
+        recordings = [str(file) for file in sorted(scratch.iterdir())]
         try:
             found: dict[str, Any] = json.loads(_core.replay_calls(name_of(control), settings_of(control), recordings))
         except (OSError, ValueError) as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from brobust import api, backends, extras, units
+from brobust import api, backends, extras, files, units
 from brobust.analysis import summary
 from brobust.analysis.axes import AXES, axis_value, heading
 from brobust.backends.base import Backend
@@ -138,8 +137,8 @@ class Answers:
             (requested,) = _runs(fields, [cc], {"samples": "ack", "packets": True})
             with self._measures() as backend:
                 shown = api.Result(requested, backend.measure(requested))
-        with tempfile.TemporaryDirectory(prefix="brobust-") as scratch:
-            file = Path(scratch) / "run"
+        with files.temporary_directory() as scratch:
+            file = scratch / "run"
             FILES[kind](shown, file)
             if (size := file.stat().st_size) > MAX_FILE:
                 raise BadInput(f"the file has {units.show_size(size)}; `brobust trace` writes it without the page")

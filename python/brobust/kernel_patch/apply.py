@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 from brobust.errors import BadInput, MissingSupport
-from brobust.files import why_not_written
+from brobust.files import temporary_directory, why_not_written
 from brobust.kernel_patch.repairs import ROBUST, RULES, File, read, robust
 
 # Coccinelle usually takes a second, but may take very long for a file that is not BBR at all.
@@ -54,13 +54,13 @@ class Change:
     @cached_property
     def diff(self) -> str:
         """Return a unified diff with function names, the format in which patches are posted."""
-        with tempfile.TemporaryDirectory(prefix="brobust-patch-") as scratch:
+        with temporary_directory() as scratch:
             for side, text in (("a", self.before), ("b", self.after)):
-                (Path(scratch) / side).write_bytes(text.encode(errors="surrogateescape"))
+                (scratch / side).write_bytes(text.encode(errors="surrogateescape"))
             labels = [f"--label={side}/{self.name}" for side in "ab"]
             if not self.before:
                 labels[0] = "--label=/dev/null"
-            return _run(["diff", "-U3", "-p", *labels, "a", "b"], Path(scratch), "diffutils").stdout
+            return _run(["diff", "-U3", "-p", *labels, "a", "b"], scratch, "diffutils").stdout
 
     def count(self, sign: str) -> int:
         """Return how many lines are added (+) or removed (-)."""
@@ -87,12 +87,12 @@ def plan(tree: Path) -> list[Change]:
 
 def _patched(file: File, before: str) -> str:
     rule = RULES / file.rule
-    with tempfile.TemporaryDirectory(prefix="brobust-patch-") as scratch:
-        copy = Path(scratch) / Path(file.path).name
+    with temporary_directory() as scratch:
+        copy = scratch / Path(file.path).name
         copy.write_bytes(before.encode(errors="surrogateescape"))
         command = ["spatch", "--very-quiet", "--in-place", "--sp-file", str(rule.resolve()), copy.name]
         try:
-            done = _run(command, Path(scratch), "coccinelle")
+            done = _run(command, scratch, "coccinelle")
         except subprocess.TimeoutExpired:
             raise BadInput(
                 f"{file.path}: spatch did not end within {TIMEOUT_SECONDS} s; check that this is a kernel's source file"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from brobust.errors import BrobustError
+from brobust.files import temporary_directory
 from brobust.kernel_patch.apply import Change
 from brobust.kernels import modules as cc_modules
 from brobust.kernels.modules import KernelHeaders, is_prepared, keep, make
@@ -70,8 +70,8 @@ def compile_changes(
     sources = [change for change in changes if change.name.endswith(".c") and not change.name.startswith("tools/")]
     headers = [change for change in changes if change.name.endswith(".h")]
     names = [Path(change.name).stem for change in sources]
-    with tempfile.TemporaryDirectory(prefix="brobust-patch-") as scratch:
-        here = Path(scratch) / "module"  # not scratch itself: kbuild's directory must not hold the log
+    with temporary_directory() as scratch:
+        here = scratch / "module"  # not scratch itself: kbuild's directory must not hold the log
         here.mkdir()
         for file, change in [(here / Path(c.name).name, c) for c in sources] + [(here / c.name, c) for c in headers]:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def compile_changes(
         # This directory is searched before those of LINUXINCLUDE, so a changed header replaces the kernel's own.
         before = f"NOSTDINC_FLAGS += -I{here}/include -I{here}/include/uapi\n" if headers else ""
         (here / "Kbuild").write_text(f"obj-{'y' if built_in else 'm'} := {' '.join(objects)}\n{beside}{before}")
-        with Log(Path(scratch) / "log") as log:
+        with Log(scratch / "log") as log:
             make(kdir, here, objects, log)
             if modules is not None:
                 make(kdir, here, cc_modules.modules(), log)

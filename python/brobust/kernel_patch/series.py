@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 from brobust.errors import BadInput, MissingSupport
+from brobust.files import temporary_directory
 from brobust.kernel_patch import apply
 from brobust.kernel_patch.apply import Change
 from brobust.kernel_patch.repairs import RULES, SERIES, WHAT, File, read
@@ -87,9 +87,9 @@ def _read(tree: Path, name: str) -> str:
 def _patched(tree: Path, patch: Path, text: str, now: dict[str, str]) -> dict[str, str]:
     """Return the files that a patch changes, as they are afterwards; `now`: those that an earlier one has changed."""
     names = re.findall(r"^\+\+\+ b/(\S+)", text, re.MULTILINE)
-    with tempfile.TemporaryDirectory(prefix="brobust-patch-") as scratch:
+    with temporary_directory() as scratch:
         for name in names:
-            there = Path(scratch) / name
+            there = scratch / name
             there.parent.mkdir(parents=True, exist_ok=True)
             if content := now.get(name, _read(tree, name)):
                 there.write_bytes(content.encode(errors="surrogateescape"))
@@ -106,4 +106,4 @@ def _patched(tree: Path, patch: Path, text: str, now: dict[str, str]) -> dict[st
                 f"{tree}: kernel/patches/kept/{patch.name} does not apply to Linux {version_of(tree)}: "
                 f"{misfits(done.stdout + done.stderr)}; adapt the patch to this tree"
             )
-        return {name: read(Path(scratch) / name) for name in names}
+        return {name: read(scratch / name) for name in names}

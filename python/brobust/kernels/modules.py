@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from brobust.errors import BadInput, MissingSupport
+from brobust.files import temporary_directory
 from brobust.kernels import our_files
 from brobust.kernels import vm as vm_kernels
 from brobust.kernels.toolchain import BuildFailed, Log, check_room
@@ -86,13 +86,13 @@ def build_controls(names: Sequence[str], kdir: KernelHeaders, directory: Path) -
     """Build NAME.ko for each of these controls and put it into the directory."""
     check_names(names)
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="brobust-module-") as scratch:
-        here = Path(scratch) / "module"  # a log in kbuild's own directory would be in its way
+    with temporary_directory() as scratch:
+        here = scratch / "module"  # a log in kbuild's own directory would be in its way
         shutil.copytree(our_files.CC, here / "cc")
         lines = [f"ccflags-y := -I{here}/cc/hosts/module", *(f"obj-m += {name}.o" for name in names)]
         lines += [f"{name}-y := cc/controls/{name}.o" for name in names]
         (here / "Kbuild").write_text("\n".join(lines) + "\n")
-        with Log(Path(scratch) / "log") as log:
+        with Log(scratch / "log") as log:
             make(kdir, here, modules(), log)
             warnings = [line for line in log.lines() if "warning:" in line]
         kept = [keep(here / f"{name}.ko", directory) for name in names]
