@@ -167,7 +167,7 @@ class LabBackend:
             return real_time.settled_mbps(flow)
 
         enough = real_time.MIN_CARRIED_SHARE * ceiling
-        best, tries = real_time.calibrated(measure, enough, self._announce, half_way=lambda: None)
+        best, tries = real_time.calibrated(measure, enough, self._announce)
         if best < enough:
             raise MissingSupport(
                 f"bandwidth: these hosts carry {best:.1f} Mbit/s of undisturbed Cubic (the best of {tries}), less than "

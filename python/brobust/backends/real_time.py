@@ -22,7 +22,10 @@ CALIBRATION_WAIT_SECONDS = 1.0
 
 
 def calibrated(
-    measure: Callable[[], float], enough: float, announce: Callable[[str], None], half_way: Callable[[], None]
+    measure: Callable[[], float],
+    enough: float,
+    announce: Callable[[str], None],
+    half_way: Callable[[], None] | None = None,
 ) -> tuple[float, int]:
     """Measure (Mbit/s) until the result is enough, at most CALIBRATION_TRIES times, since calibration is about what the
     machine can carry, not about what it carries while other work keeps it busy. Return the best result, and how often
@@ -32,7 +35,7 @@ def calibrated(
         best = max(best, measure())
         if best >= enough:
             return best, tries
-        if tries == CALIBRATION_TRIES // 2:
+        if half_way is not None and tries == CALIBRATION_TRIES // 2:
             half_way()
         if tries < CALIBRATION_TRIES:
             announce(f"calibration fell short ({best:.1f} of {enough:.1f} Mbit/s); trying again")

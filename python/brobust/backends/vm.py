@@ -128,11 +128,12 @@ class VmBackend:
 
             return self._in_living_guests(kernel, wanted, measured, vcpus)[0]
 
+        enough = real_time.MIN_CARRIED_SHARE * ceiling
+
         def best(measure: Callable[[Testbed, Path], float]) -> tuple[float, int]:
             # A guest may be stuck from the start.
             return real_time.calibrated(partial(once, measure), enough, self._announce, half_way=self._shut_down)
 
-        enough = real_time.MIN_CARRIED_SHARE * ceiling
         plan = cpus.plan(vcpus, most_on_one=vcpus)
         # User space under uml is traced: a UDP packet, of several system calls, takes 145 us of CPU, which says nothing
         # about the path. TCP writes 128 kB at once.
