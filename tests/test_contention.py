@@ -1,4 +1,5 @@
-"""What the recorder saw becomes rows of the offtimes table, counted from the start of the traffic."""
+"""What the recorder saw becomes rows of the offtimes table, counted from the start of the traffic; and what the machine
+under the guests lacked spoils a run."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -7,6 +8,7 @@ import pytest
 
 from brobust.contention import during_run
 from brobust.contention.during_run import driver_for
+from brobust.host import cpus
 from brobust.scenario import Contention
 
 MS = 1_000_000
@@ -34,3 +36,25 @@ def test_timeslices_and_off_times_stand_in_order_and_count_from_the_traffics_sta
 
 def test_without_a_known_start_it_is_null(got: during_run.ContentionOutcome) -> None:
     assert {row["start_s"] for row in got.rows("a-0")} == {None}
+
+
+def test_a_machine_whose_hypervisor_takes_its_cpus_away_spoils_a_run_and_is_named_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    undisturbed = during_run.ContentionOutcome(None)
+    assert (undisturbed.columns()["outcome"], undisturbed.columns()["steal_share"]) == ("ok", 0.0)
+    monkeypatch.setattr(during_run.verdict, "of_undisturbed", lambda _: "the vCPU was disturbed")
+    undisturbed.summaries = [cast(Any, SimpleNamespace())]
+    assert next(undisturbed._deviations()) == "the vCPU was disturbed"
+    undisturbed.steal = 0.125
+    assert next(undisturbed._deviations()) == "this machine's hypervisor gave 12.5% of a CPU to others"
+
+
+def test_steal_is_that_of_the_cpu_that_lost_most() -> None:
+    before, after = (
+        "cpu  9 9 9 9 9 9 9 9\ncpu0 100 0 0 0 0 0 0 50 7 7\ncpu1 0 0 0 100 0 0 0 0\nintr 5\n",
+        "cpu  9 9 9 9 9 9 9 9\ncpu0 130 0 0 60 0 0 0 60 7 7\ncpu1 75 0 0 100 0 0 0 25\ncpu2 0 0 0 0 0 0 0 9\n",
+    )
+    assert cpus.times(before) == {"cpu0": (50, 150), "cpu1": (0, 100)}
+    assert cpus.steal(cpus.times(before), cpus.times(after)) == 0.25  # cpu2 was not there before
+    assert cpus.steal(cpus.times(before), cpus.times(before)) == 0.0

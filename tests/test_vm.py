@@ -144,6 +144,7 @@ def test_every_run_says_what_the_vcpu_got_and_is_unfaithful_if_that_is_not_what_
     for run in runs:
         assert run["lost_events"] == 0
         assert run["outcome"] == ("unfaithful" if run["reason"] else "ok")
+        assert 0 <= run["steal_share"] < 1 and (run["steal_share"] <= 0.1 or run["outcome"] == "unfaithful"), run
     for run in faithful:
         assert run["effective_share"] == pytest.approx(run["share"], rel=0.2), run["reason"]
     contended = [run for run in faithful if run["share"] < 1]

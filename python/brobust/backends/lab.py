@@ -27,6 +27,7 @@ from brobust.cc import names as cc_names
 from brobust.contention import verdict
 from brobust.dataset import Measured, iperf3, scenario_columns
 from brobust.errors import BadInput, HostLost, MissingSupport, RunFailed
+from brobust.host import cpus
 from brobust.lab import hosts as hosts_file
 from brobust.lab import places, ssh
 from brobust.lab.hosts import Sender
@@ -210,7 +211,7 @@ class LabBackend:
             before = _cpu_times(lab)
             with sampler, _observed(lab) as late:
                 flows = traffic.run(*agents, s.flows, seconds, begin, lab.hosts.receiver.address)
-            steal = _steal(before, _cpu_times(lab))
+            steal = cpus.steal(before, _cpu_times(lab))
         releases = [one.agent.run("uname", "-r").strip() for one in (lab.sender, lab.path)]
         common = {
             **scenario_columns(run),
@@ -463,27 +464,5 @@ def _observed(lab: Lab) -> Iterator[dict[str, float | None]]:
         late[place.role] = json.loads(ended.stdout)["late_share"]
 
 
-CpuTimes = dict[str, tuple[int, int]]
-
-
-def _cpu_times(lab: Lab) -> CpuTimes:
-    """Return of each of the sender's CPUs how long its hypervisor gave it to others, and how long it counted at all, in
-    clock ticks (proc_stat(5))."""
-    times = {}
-    for line in lab.sender.agent.run("cat", "/proc/stat").splitlines():
-        name, *counts = line.split()
-        if name.startswith("cpu") and name != "cpu":
-            # user, nice, system, idle, iowait, irq, softirq, steal; guests count as user already
-            numbers = list(map(int, counts[:8]))
-            times[name] = (numbers[7], sum(numbers))
-    return times
-
-
-def _steal(before: CpuTimes, after: CpuTimes) -> float:
-    """Return the largest part of a CPU's time that went to others: where the flow was is not known."""
-    shares = [
-        (after[cpu][0] - stolen) / (after[cpu][1] - total)
-        for cpu, (stolen, total) in before.items()
-        if cpu in after and after[cpu][1] > total
-    ]
-    return max(shares, default=0.0)
+def _cpu_times(lab: Lab) -> cpus.Times:
+    return cpus.times(lab.sender.agent.run("cat", "/proc/stat"))

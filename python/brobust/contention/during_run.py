@@ -54,6 +54,8 @@ class ContentionOutcome:
         self._begin_ns: int | None = None
         self.summaries: list[_core.Summary] = []
         self.path: _core.Summary | None = None
+        self.steal = 0.0
+        """The largest share of a CPU's time that this machine's hypervisor gave to others."""
         self.trouble: str | None = None
         self.at_begin: Callable[[], None] | None = None
         """What is to happen when the traffic starts."""
@@ -66,10 +68,8 @@ class ContentionOutcome:
 
     def columns(self) -> dict[str, Any]:
         """Return columns of the run record. Of several vCPUs it has the means, and the worst decides the outcome."""
-        reason = self.trouble or next(filter(None, map(self._deviation, self.summaries)), None)
-        if reason is None and self.path is not None:
-            reason = verdict.of_path(self.path)
-        outcome = {"outcome": "unfaithful" if reason else "ok", "reason": reason}
+        reason = self.trouble or next(self._deviations(), None)
+        outcome = {"outcome": "unfaithful" if reason else "ok", "reason": reason, "steal_share": self.steal}
         if not self.summaries:
             return outcome
         vcpus, contended = self.summaries, self._driver is not None
@@ -102,6 +102,12 @@ class ContentionOutcome:
             for number, vcpu in enumerate(self.summaries)
             for start, duration, kind in _intervals(vcpu)
         ]  # fmt: skip
+
+    def _deviations(self) -> Iterator[str]:
+        # What takes the whole machine away comes before what its threads miss then.
+        yield from filter(None, [verdict.of_machine(self.steal), *map(self._deviation, self.summaries)])
+        if self.path is not None and (reason := verdict.of_path(self.path)) is not None:
+            yield reason
 
     def _deviation(self, summary: _core.Summary) -> str | None:
         if self._driver is None:
@@ -153,12 +159,18 @@ def applied(
                 recorder = _core.Recorder([*threads, path_thread])
             except _core.ContentionError as error:
                 outcome.trouble = f"what the vCPU got was not recorded: {error}"
+            before = cpus.times()
             yield outcome
+            outcome.steal = cpus.steal(_chosen(before, plan), cpus.times())
             if recorder is not None:
                 off_ns = driver.off_ns if driver is not None else None
                 *outcome.summaries, outcome.path = recorder.stop([*(off_ns for _ in threads), None])
     except _core.ContentionError as error:
         raise RunFailed(str(error)) from None
+
+
+def _chosen(times: cpus.Times, plan: cpus.Plan) -> cpus.Times:
+    return {cpu: times[cpu] for cpu in (f"cpu{number}" for number in {*plan.senders, *plan.others}) if cpu in times}
 
 
 def _start(stack: ExitStack, driver: Driver, places: dict[int, int], session: Session, seed: int) -> None:

@@ -66,6 +66,14 @@ def of_path(got: _core.Summary) -> str | None:
     )
 
 
+def of_machine(steal: float) -> str | None:
+    """Judge the machine under the testbed by the largest share of a CPU's time that its hypervisor gave to others: what
+    its threads had of their CPUs is then less than its kernel says."""
+    if steal <= _core.TOLERANCE:
+        return None
+    return f"this machine's hypervisor gave {steal:.1%} of a CPU to others"
+
+
 def of_sender(steal: float, late: float | None, max_away: float) -> str | None:
     """Judge a sender of backend lab that was to have its CPU whenever it wanted one. `steal`: the share of its time
     that its hypervisor gave to others, which not every one tells; `late`: the share of timers that came late."""

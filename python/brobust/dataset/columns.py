@@ -115,8 +115,8 @@ RUNS: dict[str, Column] = {
     "effective_offtime_ms": Column("number", "off-time the sender got, ms; null without contention"),
     "steal_share": Column(
         "number",
-        "largest part of a CPU's time that the sender's hypervisor gave to others, as its kernel counts it (steal of "
-        "/proc/stat, in clock ticks); null except on lab",
+        "largest part of a CPU's time that the hypervisor of the sender's host (on vm of the machine under the guests) "
+        "gave to others, as the kernel there counts it (steal of /proc/stat, in clock ticks); null on virtual",
     ),
     "late_share": Column(
         "number",

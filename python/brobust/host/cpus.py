@@ -53,6 +53,34 @@ def pin(threads: Iterable[int], cpus: Iterable[int]) -> None:
             os.sched_setaffinity(thread, set(cpus))
 
 
+Times = dict[str, tuple[int, int]]
+"""Of each CPU by its name (cpu0, ...) how long its hypervisor gave it to others, and how long it counted at all, in
+clock ticks."""
+
+
+def times(stat: str | None = None) -> Times:
+    """Return the times of /proc/stat (proc_stat(5)), or of what another host has there."""
+    found = {}
+    for line in (Path("/proc/stat").read_text() if stat is None else stat).splitlines():
+        name, *counts = line.split() or [""]
+        if name.startswith("cpu") and name != "cpu":
+            # user, nice, system, idle, iowait, irq, softirq, steal; guests count as user already
+            numbers = [int(count) for count in counts[:8]]
+            found[name] = (numbers[7], sum(numbers))
+    return found
+
+
+def steal(before: Times, after: Times) -> float:
+    """Return the largest part of a CPU's time between two readings that its hypervisor gave to others: where the work
+    was that is asked about is not known."""
+    shares = [
+        (after[cpu][0] - stolen) / (after[cpu][1] - total)
+        for cpu, (stolen, total) in before.items()
+        if cpu in after and after[cpu][1] > total
+    ]
+    return max(shares, default=0.0)
+
+
 def weigh_session(pid: int, nice: str) -> None:
     """Set the nice value of a process's session. If the scheduler groups threads by session (autogroup), a thread's own
     nice value counts only within its group."""

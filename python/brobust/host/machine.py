@@ -16,6 +16,7 @@ from typing import Any
 import brobust
 from brobust import _core, files
 from brobust.errors import BadInput
+from brobust.host import cpus
 
 SCHEMA_VERSION = 1
 """Of the file that `write` writes."""
@@ -141,7 +142,6 @@ def _word(file: Path) -> str | None:
 
 
 def _steal_share() -> float | None:
-    words = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-    values = [int(word) for word in words[:8]]  # the two after them, guests' time, are part of the first two
-    total = sum(values)
-    return round(values[7] / total, 4) if len(values) == 8 and total else None
+    of_each = cpus.times().values()
+    total = sum(counted for _, counted in of_each)
+    return round(sum(stolen for stolen, _ in of_each) / total, 4) if total else None
