@@ -3,11 +3,12 @@
 
     .venv/bin/python benchmarks/complete_tests.py --runs 20 --loaded 10 --out complete-tests
 
-No run is repeated until it passes: each is a line of the table, and of OUT/runs.csv, and keeps its output in OUT. A
-later call with the same OUT adds to them; one with --before continues another call's table. The cache (kernels,
-packages, crates) is the user's own, so it is warm from the second run on; with --machine, any python3 can do this on a
-machine that has nothing else. The last runs, as many as --loaded says, have a load beside them: a process on each CPU
-that takes a third of it, 40 of 120 ms, and a compiler that is busy for some seconds and then away for as long.
+No run is repeated until it passes: each is a line of the table, and of OUT/runs.csv, and keeps its output in OUT.
+`stolen` is the part of the CPUs' time that this machine's hypervisor gave to others. A later call with the same OUT
+adds to them; one with --before continues another call's table. The cache (kernels, packages, crates) is the user's own,
+so it is warm from the second run on; with --machine, any python3 can do this on a machine that has nothing else. The
+last runs, as many as --loaded says, have a load beside them: a process on each CPU that takes a third of it, 40 of 120
+ms, and a compiler that is busy for some seconds and then away for as long.
 """
 
 from __future__ import annotations
@@ -83,10 +84,12 @@ def run(number: int, loaded: bool, called: str, out: Path) -> dict[str, str]:
             )
         )
         assert make.stdout is not None
+        before = cpu_ticks()
         for line in make.stdout:
             written.write(line)
             if found := STAGE.match(line):
                 stages[found[1].decode()] = time.monotonic()
+    stolen, counted = (now - then for now, then in zip(cpu_ticks(), before, strict=True))
     edges = [*stages.values(), time.monotonic()]
     minutes = {stage: (end - start) / 60 for stage, start, end in zip(stages, edges, edges[1:], strict=False)}
     reported = FAILED.finditer(log.read_bytes()) if make.returncode else ()
@@ -100,10 +103,18 @@ def run(number: int, loaded: bool, called: str, out: Path) -> dict[str, str]:
         "commit": commit,
         "machine": called,
         "load": "yes" if loaded else "no",
+        "stolen": f"{stolen / counted:.0%}",
         **{stage: f"{minutes[stage]:.1f}" if stage in minutes else "" for stage in STAGES},
         "minutes": f"{(edges[-1] - begun) / 60:.1f}",
         "outcome": outcome(failures) if make.returncode else "green",
     }
+
+
+def cpu_ticks() -> tuple[int, int]:
+    """Return how long this machine's hypervisor gave its CPUs to others, and how long they counted at all
+    (proc_stat(5))."""
+    clocks = [int(clock) for clock in Path("/proc/stat").read_text().split()[1:9]]
+    return clocks[7], sum(clocks)
 
 
 def outcome(failures: list[str]) -> str:
@@ -118,14 +129,15 @@ def read(file: Path) -> list[dict[str, str]]:
 
 def write(rows: list[dict[str, str]], file: Path) -> None:
     with file.open("w", newline="") as lines:
-        writer = csv.DictWriter(lines, list(rows[0]), lineterminator="\n")
+        writer = csv.DictWriter(lines, list(rows[-1]), restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
 
 
 def table(rows: list[dict[str, str]]) -> str:
     """Return the rows as a table in Markdown."""
-    lines = [[*rows[0]], ["---"] * len(rows[0]), *([*row.values()] for row in rows)]
+    columns = list(rows[-1])  # those before this call may have fewer
+    lines = [columns, ["---"] * len(columns), *([row.get(name, "") for name in columns] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

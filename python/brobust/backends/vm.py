@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -88,7 +88,7 @@ class VmBackend:
         self._started: list[Guest] = []
         self._parameters = BUSY
         self._programs: dict[str, FilePath] = {}
-        """Programs of QUIC stacks that the guests have."""
+        """Programs beside the usual ones that the guests have."""
         self.records_calls = False
         """Whether our controls record every call (cc/call.h), for `brobust-host lab cc replay`."""
 
@@ -166,9 +166,13 @@ class VmBackend:
     def _bring_programs(self, scenarios: Sequence[Scenario]) -> None:
         """See to it that the guests have the programs of these scenarios: it takes new guests if they do not."""
         stacks = [of_quic[0] for s in scenarios if (of_quic := quic.of_traffic(s.traffic)) is not None]
-        missing = {stack.program.name: stack.program for stack in stacks if stack.program.name not in self._programs}
-        if missing:
-            self._programs |= missing
+        self.bring({stack.program.name: stack.program for stack in stacks})
+
+    def bring(self, programs: Mapping[str, FilePath]) -> None:
+        """See to it that the guests have these programs in /bin, by their names there: it takes new guests if they do
+        not."""
+        if not programs.keys() <= self._programs.keys():
+            self._programs |= programs
             self._shut_down()
 
     def _with_restarts(self, run: Run, work: Callable[[Testbed], tuple[Measured, T]]) -> tuple[Measured, T]:
