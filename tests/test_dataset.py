@@ -149,6 +149,17 @@ def test_an_empty_directory_is_taken_and_stays_when_nothing_was_measured(tmp_pat
     assert [*tmp_path.iterdir()] == []
 
 
+def test_directories_that_were_made_for_a_dataset_go_with_it_if_nothing_was_measured(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    for name, beside in (("first", True), ("second", False)):
+        dataset = Dataset.create(tmp_path / "mine" / name / "vm", Grid.from_flags({}), {})
+        if beside:
+            (tmp_path / "mine" / name / "notes").touch()
+        with dataset.writing():
+            assert dataset.discard_if_empty()
+    assert [str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*")] == ["mine", "mine/first", "mine/first/notes"]
+
+
 def test_a_dataset_whose_beginning_was_interrupted_can_be_begun_again(dataset: Dataset) -> None:
     (dataset.directory / "dataset.json").unlink()
     assert Dataset.create(dataset.directory, Grid.from_flags({"repeat": 1}), {}).grid().fields["repeat"] == 1

@@ -63,7 +63,7 @@ class Dataset:
         self.directory = directory
         self._without = frozenset(without)
         self._begun_here = False
-        self._made_directory = False
+        self._made_directories: list[Path] = []
 
     @classmethod
     @interrupts.finished_first
@@ -78,13 +78,14 @@ class Dataset:
     ) -> Dataset:
         """Begin a dataset in a directory that does not exist or is empty. The tables `without` are not written.
 
-        `made_for_it` says whether the directory is removed with a dataset that stays empty; if not given, whether it
-        does not exist yet."""
+        `made_for_it` says whether the directory is removed with a dataset that stays empty; if not given, it and its
+        parents are, as far as they do not exist yet."""
         cls.check_new(directory, without)
         dataset = cls(directory, without=without)
         dataset._begun_here = True
         try:
-            dataset._made_directory = not directory.exists() if made_for_it is None else made_for_it
+            missing = [one for one in (directory, *directory.parents) if not one.exists()]
+            dataset._made_directories = missing if made_for_it is None else [directory] * made_for_it
             files.make_directory(directory)
             with dataset.writing():
                 _refuse_files_of_others(directory)
@@ -248,9 +249,9 @@ class Dataset:
             shutil.rmtree(self.directory / name, ignore_errors=True)
         for name in BEGINNING:
             (self.directory / name).unlink(missing_ok=True)
-        if self._made_directory:
+        for made in self._made_directories:
             with contextlib.suppress(OSError):  # something else was put there
-                self.directory.rmdir()
+                made.rmdir()
         return True
 
     def note_calibration(self, calibration: Mapping[str, Any]) -> None:
