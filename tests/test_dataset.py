@@ -157,7 +157,7 @@ def test_directories_that_were_made_for_a_dataset_go_with_it_if_nothing_was_meas
             (tmp_path / "mine" / name / "notes").touch()
         with dataset.writing():
             assert dataset.discard_if_empty()
-    assert [str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*")] == ["mine", "mine/first", "mine/first/notes"]
+    assert {str(one.relative_to(tmp_path)) for one in tmp_path.rglob("*")} == {"mine", "mine/first", "mine/first/notes"}
 
 
 def test_a_dataset_whose_beginning_was_interrupted_can_be_begun_again(dataset: Dataset) -> None:
