@@ -110,7 +110,7 @@ class TestBuild:
             "brobust-quinn", "built.json", "build.log", "lock",
         }  # fmt: skip
 
-    def test_a_patch_applies_to_a_crate_that_was_packed_on_windows(
+    def test_a_patch_applies_to_a_crate_that_was_packed_on_windows_and_may_add_files(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "crate").mkdir()
@@ -119,10 +119,12 @@ class TestBuild:
         (tmp_path / "cargo").write_text(f"#!/bin/sh\necho '{json.dumps({'packages': [about]})}'\n")
         (tmp_path / "cargo").chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-        (tmp_path / quic.PATCH).write_text("--- a/pacer.c\n+++ b/pacer.c\n@@ -1,2 +1,2 @@\n-half\n+all\n end\n")
+        change, new = "--- a/pacer.c\n+++ b/pacer.c\n@@ -1,2 +1,2 @@\n-half\n+all\n end\n", "@@ -0,0 +1 @@\n+lag\n"
+        (tmp_path / quic.PATCH).write_text(f"{change}--- a/lag.h\n+++ b/lag.h\n{new}")
         stack = replace(quic.STACKS["ngtcp2-kept"], patched="crate 1.0")
         build._patch(stack, tmp_path, tmp_path / "patched", tmp_path / "log")
         assert (tmp_path / "patched/crate/pacer.c").read_bytes() == b"all\nend\n"
+        assert (tmp_path / "patched/crate/lag.h").read_bytes() == b"lag\n"
         assert (tmp_path / "crate/pacer.c").read_bytes() == b"half\r\nend\r\n"
 
     def test_a_build_begins_from_our_files_only(self) -> None:

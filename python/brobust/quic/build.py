@@ -108,7 +108,8 @@ def _patch(stack: Stack, tree: Path, patched: Path, log: Path) -> str:
     # A crate packed on Windows ends its lines with CR LF; the patch is one for the maintainers' tree, which does not.
     for name in re.findall(r"^--- a/(\S+)", (tree / PATCH).read_text(), re.MULTILINE):
         file = patched / package / name
-        file.write_bytes(file.read_bytes().replace(b"\r\n", b"\n"))
+        if file.exists():  # else the patch makes it
+            file.write_bytes(file.read_bytes().replace(b"\r\n", b"\n"))
     _run(stack, ["patch", "-p1", "--batch", "--fuzz=0", "-i", str(tree / PATCH)], patched / package, {}, log)
     return f'patch.crates-io.{package}.path="{patched / package}"'
 
