@@ -20,7 +20,7 @@ import pytest
 
 from brobust import _core
 from brobust.contention import recordings
-from brobust.host import locks
+from brobust.host import cpus, locks
 from conftest import BROBUST, eventually, json_lines, left_behind, scheduling_of
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
@@ -93,12 +93,15 @@ def _held(pid: int, share: str) -> Iterator[None]:
 
 
 def _contend(brobust: Brobust, pid: int, *arguments: str, duration: str = "2s") -> dict[str, Any]:
+    before, begun = cpus.times(), time.monotonic()
     said = brobust("contend", "--pid", str(pid), "--threads", str(pid), *arguments, "--for", duration, "--json")
     assert said.returncode != 2, said.stderr
+    stolen_s = cpus.steal(before, cpus.times()) * (time.monotonic() - begun)
     first, *_, last = json_lines(said.stdout)
     assert first["found"]["threads"][0]["thread"] == pid and last["summary"], said.stderr
     assert said.returncode == (1 if last["threads"][0]["unfaithful"] else 0)
-    return last
+    # What this machine's own hypervisor takes away is on no thread's account, but passes in its timeslices.
+    return {**last, "more": stolen_s / float(duration.removesuffix("s"))}
 
 
 def _undisturbed(pid: int) -> float:
@@ -131,7 +134,7 @@ def test_a_thread_gets_what_was_asked_for_and_is_then_what_it_was(brobust: Brobu
         assert scheduling_of(pid) == before and Path(f"/proc/{pid}/cgroup").read_text() == group
     row = report["threads"][0]
     # Others on this host may take some of what is left to it, never give it more.
-    assert 0.5 * min(free, 1) * 0.25 < row["share"] < 0.31, (free, row)
+    assert 0.5 * min(free, 1) * 0.25 < row["share"] < 0.31 + report["more"], (free, report)
     if driver != "quota":  # it promises a share alone
         assert row["offtimes"]["median_ms"] > row["timeslices"]["median_ms"], row
     assert report["recorded_by"] == "bpf"
@@ -146,7 +149,7 @@ def test_a_competitor_takes_its_part(brobust: Brobust) -> None:
         assert scheduling_of(pid) == before
         free = min(free, _undisturbed(pid))  # other work may have begun since
     share = report["threads"][0]["share"]
-    assert 0.5 * min(free, 1) * 0.25 < share < 0.4, (free, share)
+    assert 0.5 * min(free, 1) * 0.25 < share < 0.4 + report["more"], (free, report)
 
 
 @root
@@ -168,7 +171,7 @@ def test_what_was_recorded_of_one_thread_is_done_to_another(brobust: Brobust, tm
         # The recording is longer: its off-times begin before this time does, on a busy machine long before.
         report = _contend(brobust, pid, "--replay", f"{trace}#{table['thread'][0]}", duration="1s")
     row = report["threads"][0]
-    assert row["share"] < 1 - away + 0.08, (away, row)
+    assert row["share"] < 1 - away + 0.08 + report["more"], (away, report)
     # The burner's are 15 ms long, one each 25 ms. A busy host adds short ones, and makes one of two or three.
     ends, counts = row["offtimes"]["edges_ms"][1:], row["offtimes"]["counts"]
     long = [count for end, count in zip(ends, counts, strict=True) if end > 12]

@@ -38,16 +38,18 @@ def test_without_a_known_start_it_is_null(got: during_run.ContentionOutcome) -> 
     assert {row["start_s"] for row in got.rows("a-0")} == {None}
 
 
-def test_a_machine_whose_hypervisor_takes_its_cpus_away_spoils_a_run_and_is_named_first(
+def test_a_machine_whose_hypervisor_takes_its_cpus_away_spoils_a_run_and_is_named_beside_what_it_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    undisturbed = during_run.ContentionOutcome(None)
-    assert (undisturbed.columns()["outcome"], undisturbed.columns()["steal_share"]) == ("ok", 0.0)
+    stolen, undisturbed = (
+        "this machine's hypervisor gave 12.5% of a CPU to others", during_run.ContentionOutcome(None),
+    )  # fmt: skip
+    assert [undisturbed.columns()[name] for name in ("outcome", "reason", "steal_share")] == ["ok", None, 0.0]
+    undisturbed.steal = 0.125
+    assert [undisturbed.columns()[name] for name in ("outcome", "reason")] == ["unfaithful", stolen]
     monkeypatch.setattr(during_run.verdict, "of_undisturbed", lambda _: "the vCPU was disturbed")
     undisturbed.summaries = [cast(Any, SimpleNamespace())]
-    assert next(undisturbed._deviations()) == "the vCPU was disturbed"
-    undisturbed.steal = 0.125
-    assert next(undisturbed._deviations()) == "this machine's hypervisor gave 12.5% of a CPU to others"
+    assert undisturbed._reason() == f"the vCPU was disturbed; {stolen}"
 
 
 def test_steal_is_that_of_the_cpu_that_lost_most() -> None:

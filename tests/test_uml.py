@@ -58,7 +58,7 @@ def test_half_the_cpu_costs_bbr_more_than_cubic(kernel: VirtualKernel, tmp_path:
     assert runs["cubic"]["throughput_mbps"] >= 1.5 * runs["bbr"]["throughput_mbps"]
     for run in runs.values():
         assert (run["accelerator"], run["kernel"], run["qemu"]) == ("uml", kernel.name, None)
-        assert run["effective_share"] == pytest.approx(0.5, abs=0.1), run["reason"]
+        assert 0.4 < run["effective_share"] < 0.6 + run["steal_share"], run
         assert run["effective_timeslice_ms"] == pytest.approx(10, rel=0.2)
     assert kernels() == []
 

@@ -182,9 +182,10 @@ def test_each_vcpu_of_a_sender_is_under_contention_and_one_that_got_something_el
     assert len(shares) == 2 and {row["vcpu"] for row in got.offtimes} == {0, 1}, run
     # Two vCPUs of an emulated guest may wait for each other's locks. In two runs of five, one of them then gets less or
     # more than it was given, and the run is unfaithful; but none has a CPU to itself, and the other gets its share.
-    as_given = [0.2 < share < 0.3 for share in shares]
-    assert any(as_given) and all(share < 0.6 for share in shares), run
-    assert all(as_given) if run["outcome"] == "ok" else "the vCPU had" in run["reason"], run
+    # What this machine's own hypervisor takes away is on no thread's account.
+    as_given = [0.2 < share < 0.3 + run["steal_share"] for share in shares]
+    assert any(as_given) and all(share < 0.6 + run["steal_share"] for share in shares), run
+    assert all(as_given) or "the vCPU had" in run["reason"], run
 
 
 def test_a_run_of_several_vcpus_says_so_in_a_line() -> None:

@@ -51,6 +51,11 @@ def _refuse_failed(runs: list[dict[str, Any]], done: subprocess.CompletedProcess
     assert (done.returncode == 0) == any(run["outcome"] == "ok" for run in runs), (runs, done.stderr)
 
 
+def _has_its_share(run: dict[str, Any]) -> bool:
+    """What this machine's own hypervisor takes away is on no thread's account, but passes in its timeslices."""
+    return 0.8 * run["share"] <= run["effective_share"] <= 1.2 * run["share"] + run["steal_share"]
+
+
 def _median(runs: list[dict[str, Any]], cc: str, share: float) -> float:
     rates = [run["throughput_mbps"] for run in runs if (run["cc"], run["share"]) == (cc, share)]
     assert rates
@@ -75,7 +80,7 @@ def faithful(
     found = [{**run, "data": data} for run in runs]
     for _ in range(2):
         for number, run in enumerate(found):
-            if run["effective_share"] != pytest.approx(run["share"], rel=0.2):
+            if not _has_its_share(run):
                 again = tmp_path_factory.mktemp("again")
                 cell = ["--cc", run["cc"], "--share", str(run["share"]), "--duration", "5s", "--samples", "50ms"]
                 (measured,) = _series(again, *cell, "--repeat", "1")
@@ -146,11 +151,12 @@ def test_every_run_says_what_the_vcpu_got_and_is_unfaithful_if_that_is_not_what_
         assert run["outcome"] == ("unfaithful" if run["reason"] else "ok")
         assert 0 <= run["steal_share"] < 1 and (run["steal_share"] <= 0.1 or run["outcome"] == "unfaithful"), run
     for run in faithful:
-        assert run["effective_share"] == pytest.approx(run["share"], rel=0.2), run["reason"]
+        assert _has_its_share(run), run
     contended = [run for run in faithful if run["share"] < 1]
     assert 0 < len(contended) < len(runs)
     for run in contended:
-        assert run["effective_timeslice_ms"] == pytest.approx(10, rel=0.25)
+        more = run["steal_share"] * 10 / run["share"]  # as above, of each period
+        assert 7.5 < run["effective_timeslice_ms"] < 12.5 + more, run
 
 
 def test_a_run_object_has_what_scripts_rely_on(linux_6_12: tuple[list[dict[str, Any]], Path]) -> None:

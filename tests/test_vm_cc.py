@@ -41,7 +41,7 @@ def test_recorded_offtimes_are_had_again(testbed: VmBackend, tmp_path: Path) -> 
     rows = {cc: one_flow(testbed, cc, {"replay": str(trace)}, duration="4s") for cc in ("bbr", "cubic")}
     for row in rows.values():
         assert row["driver"] == "replay" and row["replay"] == str(trace)
-        assert row["effective_share"] == pytest.approx(0.25, rel=0.25), row["reason"]
+        assert 0.19 < row["effective_share"] < 0.31 + row["steal_share"], row
     assert rows["cubic"]["throughput_mbps"] >= 2 * rows["bbr"]["throughput_mbps"]
 
 
@@ -70,8 +70,8 @@ def test_a_competitor_is_given_its_part_by_the_hosts_scheduler(testbed: VmBacken
     alone, beside = (
         one_flow(testbed, "cubic", {"driver": "competitor", "share": share}, duration="4s") for share in (1, 0.5)
     )
-    # Any share is correct; other work on this host may have kept the path waiting.
-    assert beside["driver"] == "competitor" and "the path guest waited" in (beside["reason"] or "the path guest waited")
+    # Any share is correct; other work on this host, or beside it, may have kept the path waiting.
+    assert beside["driver"] == "competitor" and "the vCPU" not in (beside["reason"] or ""), beside
     # It may get more than half, because the competitor sleeps, but never all; and its share is recorded.
     assert 0.3 < beside["effective_share"] < 0.9 * alone["effective_share"], (alone, beside)
     assert beside["timeslices"] > 50 and beside["effective_offtime_ms"] > 0.5, beside
@@ -99,7 +99,7 @@ def test_applications_may_write_less_than_the_path_takes_and_the_path_may_change
 
 def test_a_quota_is_kept(testbed: VmBackend) -> None:
     row = one_flow(testbed, "bbr", {"driver": "quota", "share": 0.5, "timeslice": "20ms"}, duration="4s")
-    assert row["driver"] == "quota" and row["effective_share"] == pytest.approx(0.5, rel=0.2), row["reason"]
+    assert row["driver"] == "quota" and 0.4 < row["effective_share"] < 0.6 + row["steal_share"], row
 
 
 def test_bursts_may_be_sized_by_the_pacing_rate_alone_in_one_run_and_not_in_the_next(testbed: VmBackend) -> None:

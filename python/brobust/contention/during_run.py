@@ -68,7 +68,7 @@ class ContentionOutcome:
 
     def columns(self) -> dict[str, Any]:
         """Return columns of the run record. Of several vCPUs it has the means, and the worst decides the outcome."""
-        reason = self.trouble or next(self._deviations(), None)
+        reason = self._reason()
         outcome = {"outcome": "unfaithful" if reason else "ok", "reason": reason, "steal_share": self.steal}
         if not self.summaries:
             return outcome
@@ -103,11 +103,11 @@ class ContentionOutcome:
             for start, duration, kind in _intervals(vcpu)
         ]  # fmt: skip
 
-    def _deviations(self) -> Iterator[str]:
-        # What takes the whole machine away comes before what its threads miss then.
-        yield from filter(None, [verdict.of_machine(self.steal), *map(self._deviation, self.summaries)])
-        if self.path is not None and (reason := verdict.of_path(self.path)) is not None:
-            yield reason
+    def _reason(self) -> str | None:
+        """Return why the run is unfaithful: the first thing that is not as asked for, and what may be the cause."""
+        of_path = None if self.path is None else verdict.of_path(self.path)
+        wrong = next(filter(None, [self.trouble, *map(self._deviation, self.summaries), of_path]), None)
+        return "; ".join(filter(None, (wrong, verdict.of_machine(self.steal)))) or None
 
     def _deviation(self, summary: _core.Summary) -> str | None:
         if self._driver is None:
