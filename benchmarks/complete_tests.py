@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Run `make test` again and again, each time in a fresh clone, and print how long each stage took and how it ended:
+"""Run `make test` again and again, each time in a fresh clone, and say how long each stage took and how it ended:
 
     .venv/bin/python benchmarks/complete_tests.py --runs 20 --loaded 10 --out complete-tests
 
-No run is repeated until it passes: each is a line of the table, and of OUT/runs.csv, and keeps its output in OUT.
-`stolen` is the part of the CPUs' time that this machine's hypervisor gave to others. A later call with the same OUT
-adds to them; one with --before continues another call's table. The cache (kernels, packages, crates) is the user's own,
-so it is warm from the second run on; with --machine, any python3 can do this on a machine that has nothing else. The
-last runs, as many as --loaded says, have a load beside them: a process on each CPU that takes a third of it, 40 of 120
-ms, and a compiler that is busy for some seconds and then away for as long.
+No run is repeated until it passes: each is a line of OUT/runs.csv, and keeps its output in OUT. `stolen` is the part
+of the CPUs' time that this machine's hypervisor gave to others. A later call with the same OUT adds to them; one with
+--before continues another call's table. The cache (kernels, packages, crates) is the user's own, so it is warm from the
+second run on; with --machine, any python3 can do this on a machine that has nothing else. The last runs, as many as
+--loaded says, have a load beside them: a process on each CPU that takes a third of it, 40 of 120 ms, and a compiler
+that is busy for some seconds and then away for as long.
 """
 
 from __future__ import annotations
@@ -134,13 +134,6 @@ def write(rows: list[dict[str, str]], file: Path) -> None:
         writer.writerows(rows)
 
 
-def table(rows: list[dict[str, str]]) -> str:
-    """Return the rows as a table in Markdown."""
-    columns = list(rows[-1])  # those before this call may have fewer
-    lines = [columns, ["---"] * len(columns), *([row.get(name, "") for name in columns] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__.partition("\n\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter
@@ -164,15 +157,12 @@ def main() -> None:
     kept = out / "runs.csv"
     before = kept if kept.exists() else parsed.before
     rows = read(before) if before else []
-    new = []
     for number in range(parsed.runs):
         row = run(len(rows) + 1, number >= parsed.runs - parsed.loaded, parsed.machine, out)
         rows.append(row)
-        new.append(row)
         write(rows, kept)
         print(f"run {row['run']}: {row['minutes']} minutes, {row['outcome']}", file=sys.stderr, flush=True)
-    print(table(rows))
-    sys.exit(any(row["outcome"] != "green" for row in new))
+    sys.exit(any(row["outcome"] != "green" for row in rows[-parsed.runs :]))
 
 
 if __name__ == "__main__":

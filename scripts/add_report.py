@@ -20,8 +20,8 @@ import tomli_w
 
 from brobust.errors import BrobustError
 from brobust.files import MAX_TEXT
+from brobust.host.machine import SCHEMA_VERSION
 
-SCHEMA_VERSION = 1
 TEXT, NUMBER = (str,), (int, float)
 MACHINE = {
     "cpu": TEXT, "architecture": TEXT, "cpus": NUMBER, "memory_gb": NUMBER, "kernel": TEXT, "ticks_per_s": NUMBER,

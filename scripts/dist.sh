@@ -44,7 +44,14 @@ for file in scripts/dist/*.sh; do
 	. "$file"
 done
 for part in "$@"; do
-	"build_$part"
+	case $part in
+	deb | rpm | tarball)
+		for architecture in "${architectures[@]}"; do
+			"build_$part" "$architecture"
+		done
+		;;
+	*) "build_$part" ;;
+	esac
 done
 (cd dist && find . -maxdepth 1 -type f ! -name SHA256SUMS -printf '%f\n' | sort | xargs -r sha256sum >SHA256SUMS)
 say "done: $(cd dist && find . -maxdepth 1 -type f ! -name SHA256SUMS | wc -l) files and their SHA256SUMS in dist/"

@@ -31,9 +31,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
 import evidence_samples
 import evidence_tables
+
+from brobust.host import machine
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "docs" / "data"
@@ -54,15 +55,11 @@ def pages() -> dict[Path, str]:
     """Return each page that has something made of data, as it should be."""
     tables = tomllib.loads((DATA / "tables.toml").read_text())
     found = {}
-    for page in _pages():
+    for page in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")]):
         text = page.read_text()
         if "<!-- made:" in text:
             found[page] = MARKED.sub(partial(_made, tables, page), text)
     return found
-
-
-def _pages() -> list[Path]:
-    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
 
 
 def _made(tables: dict[str, Any], page: Path, mark: re.Match[str]) -> str:
@@ -236,10 +233,8 @@ def _measured(out: Path) -> tuple[dict[str, str], float]:
     one core: as one sum, in however many sittings."""
     kernels: dict[str, str] = {}
     seconds = 0.0
-    for directory in sorted({file.parent for file in out.glob("**/dataset.json")}):
-        from brobust.dataset import Dataset
-
-        runs = Dataset.open(directory).runs().unique("run")
+    for dataset in evidence_samples.datasets(out):
+        runs = dataset.runs().unique("run")
         of_runs = runs.select("kernel", "kernel_hash").unique().sort("kernel").rows()
         kernels |= {name: (hashed or "")[:12] for name, hashed in of_runs}
         seconds += float(runs["wall_s"].sum())
@@ -247,8 +242,6 @@ def _measured(out: Path) -> tuple[dict[str, str], float]:
 
 
 def _machine() -> str:
-    from brobust.host import machine
-
     return f"{len(os.sched_getaffinity(0))} cores of {machine.cpu()}, Linux {os.uname().release}"
 
 
@@ -316,17 +309,6 @@ def _say(wanted: list[str], chosen: dict[str, Any], reasons: dict[str, list[str]
     hours, unknown = sum(cost or 0 for cost in costs.values()) / 60, list(costs.values()).count(None)
     rest = f", and {unknown} of which nobody knows" if unknown else ""
     print(f"evidence: {len(wanted)} of {len(chosen)} to make: {hours:.1f} hours of two cores{rest}")
-    known = specifications()["data"]
-    if others := [file.parent.name for file in sorted(DATA.glob("*/provenance.json")) if file.parent.name not in known]:
-        print(f"evidence: copied from pages, and made by no command yet: {', '.join(others)}")
-    if by_hand := {_shown(page): count for page in _pages() if (count := _typed(page))}:
-        print(f"evidence: {sum(by_hand.values())} tables of numbers were typed by hand: "
-              + ", ".join(f"{name} {count}" for name, count in by_hand.items()))  # fmt: skip
-
-
-def _typed(page: Path) -> int:
-    """Return how many tables of a page have columns of numbers, and are not made of data."""
-    return len(re.findall(r"^\|[-:| ]*-:[-:| ]*\|$", MARKED.sub("", page.read_text()), re.MULTILINE))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ change of our code has changed what was measured, or only moved it."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -15,11 +16,16 @@ from brobust.errors import BrobustError
 COUNT = 8
 
 
+def datasets(out: Path) -> Iterator[Dataset]:
+    """Yield the datasets below a directory."""
+    for file in sorted(out.glob("**/dataset.json")):
+        yield Dataset.open(file.parent)
+
+
 def taken(out: Path) -> list[dict[str, str]]:
     """Return runs in virtual time of the datasets below a directory, evenly among all of them."""
     found = []
-    for directory in sorted({file.parent for file in out.glob("**/dataset.json")}):
-        dataset = Dataset.open(directory)
+    for dataset in datasets(out):
         runs = dataset.runs()
         hashes = dict(runs.filter(pl.col("outcome") == "ok").select("run", "packet_hash").unique().iter_rows())
         for run in dataset.grid().runs():

@@ -109,22 +109,7 @@ virtual_kernel() { # prints the name of the kernel for virtual time if it is bui
 		    sys.exit(1)
 	PYTHON
 }
-kernels_of_wheel() { # puts those of a wheel in dist/ to where they are in an installed one
-	unbuilt - dist/*.whl <<-'PYTHON'
-		import sys
-		from pathlib import Path
-		from zipfile import ZipFile
-
-		for wheel in filter(Path.is_file, map(Path, sys.argv[1:])):
-		    with ZipFile(wheel) as files:
-		        for entry in files.infolist():
-		            if entry.filename.startswith("brobust/kernels/bin/"):
-		                Path(files.extract(entry, "python")).chmod(entry.external_attr >> 16 & 0o777)
-	PYTHON
-}
-build_virtual_kernel() { # unless the cache has it, or a wheel has one that was built from the same files
-	virtual_kernel >/dev/null && return
-	kernels_of_wheel
+build_virtual_kernel() { # unless the cache has it
 	virtual_kernel >/dev/null && return
 	say "building the kernel for virtual time from the distribution's sources (about 2 minutes, once)"
 	unbuilt -m brobust kernel build >/dev/null && return

@@ -1,13 +1,6 @@
 # Part of scripts/dist.sh: brobust-host for Debian and Ubuntu.
 
-build_deb() {
-	local architecture
-	for architecture in "${architectures[@]}"; do
-		build_deb_of "$architecture"
-	done
-}
-
-build_deb_of() { # ARCHITECTURE
+build_deb() { # ARCHITECTURE
 	local root=$trees/deb installed package doc
 	package="dist/brobust-host_$version-1_$(debian_name "$1").deb"
 	doc=$root/usr/share/doc/brobust-host

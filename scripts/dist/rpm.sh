@@ -1,13 +1,6 @@
 # Part of scripts/dist.sh: brobust-host for Fedora, RHEL, openSUSE and the like.
 
-build_rpm() {
-	local architecture
-	for architecture in "${architectures[@]}"; do
-		build_rpm_of "$architecture"
-	done
-}
-
-build_rpm_of() { # ARCHITECTURE
+build_rpm() { # ARCHITECTURE
 	local root=$trees/rpm package="dist/brobust-host-$version-1.$1.rpm" scratch
 	rm -rf "$root"
 	stage_tree "$1" "$root/usr" /usr share/zsh/site-functions

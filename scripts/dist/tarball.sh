@@ -1,13 +1,6 @@
 # Part of scripts/dist.sh: brobust-host for every other system. It is unpacked over /usr/local.
 
-build_tarball() {
-	local architecture
-	for architecture in "${architectures[@]}"; do
-		build_tarball_of "$architecture"
-	done
-}
-
-build_tarball_of() { # ARCHITECTURE
+build_tarball() { # ARCHITECTURE
 	local name=brobust-host-$version-linux-$1 root package
 	root=$trees/tarball/$name package=dist/$name.tar.gz
 	rm -rf "$trees/tarball"
