@@ -175,8 +175,9 @@ def make(name: str, data: dict[str, Any], jobs: int) -> None:
         files[target] = _hash_of(ROOT / target)
     record = {
         "how": "measured", "command": data["command"], "commit": _commit(data["rests_on"]),
-        "date": f"{datetime.now(UTC):%Y-%m-%d}", "machine": _machine(), "kernels": kernels,
-        "minutes": round((seconds / 2 if seconds else time.monotonic() - begun) / 60, 1),
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "machine": f"{len(os.sched_getaffinity(0))} cores of {machine.cpu()}, Linux {os.uname().release}",
+        "kernels": kernels, "minutes": round((seconds / 2 if seconds else time.monotonic() - begun) / 60, 1),
         "sources": sources(data["rests_on"], specifications()["sources"]),
         "everywhere": constant, "files": files, "samples": evidence_samples.taken(out),
     }  # fmt: skip
@@ -239,10 +240,6 @@ def _measured(out: Path) -> tuple[dict[str, str], float]:
         kernels |= {name: (hashed or "")[:12] for name, hashed in of_runs}
         seconds += float(runs["wall_s"].sum())
     return kernels, seconds
-
-
-def _machine() -> str:
-    return f"{len(os.sched_getaffinity(0))} cores of {machine.cpu()}, Linux {os.uname().release}"
 
 
 def _commit(names: list[str]) -> str:
