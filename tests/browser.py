@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -44,10 +45,10 @@ class Browser:
         os.close(self._commands)
         os.close(self._answers)
 
-    def open(self, address: str, width: int = 1280, dark: bool = False) -> None:
+    def open(self, address: str, width: int = 1280, height: int = 900, dark: bool = False) -> None:
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self._call("Emulation.setEmulatedMedia", features=scheme)
-        screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self._call("Emulation.setDeviceMetricsOverride", **screen)
         self._call("Page.navigate", url=address)
 
@@ -67,6 +68,12 @@ class Browser:
     def press(self, key: str, code: int) -> None:
         for kind in ("keyDown", "keyUp"):
             self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
+
+    def picture(self) -> bytes:
+        """Return the whole page as a PNG."""
+        size = self._call("Page.getLayoutMetrics")["cssContentSize"]
+        whole = {"captureBeyondViewport": True, "clip": {**size, "scale": 1}}
+        return base64.b64decode(self._call("Page.captureScreenshot", format="png", **whole)["data"])
 
     def _call(self, method: str, **parameters: Any) -> Any:
         self._number += 1
