@@ -206,10 +206,11 @@ def _own(table: dict[str, Any], own: Sequence[Judged], data: Path, page: Path) -
         mine = [one for one in own if one.study == study]
         title, where = table["titles"][study].split("|")
         of = Counter(one.verdict for one in mine)
-        sheets = ", ".join(_link(data, page, name) for name in dict.fromkeys(one.data for one in mine))
-        shown.append([f"[{title}]({where})", *(str(of[verdict]) for verdict in VERDICTS), sheets])
-    headings = ["study", *VERDICTS, "what each claim says, and what was measured"]
-    return _markdown(headings, shown, 1)
+        sheets = ", ".join(
+            _link(data, page, name, name.removeprefix(f"{study}-")) for name in dict.fromkeys(one.data for one in mine)
+        )
+        shown.append([f"[{title}]({where})", sheets, *(str(of[verdict]) for verdict in VERDICTS)])
+    return _markdown(["study", "what each claim says, and what was measured", *VERDICTS], shown, 2)
 
 
 def _shown(one: Judged) -> str:
@@ -237,10 +238,10 @@ def _runs(row: Row) -> str:
     return row["runs"] or (f"{row['n']} runs" if row["n"] else "")
 
 
-def _link(data: Path, page: Path, name: str) -> str:
+def _link(data: Path, page: Path, name: str, shown: str = "") -> str:
     sheet = "verdicts.csv" if (data / name / "verdicts.csv").exists() else "cells.csv"
     copied = "" if provenance(data, name)["how"] == "measured" else " (copied)"
-    return f"[{name}]({os.path.relpath(data / name / sheet, page.parent)}){copied}"
+    return f"[{shown or name}]({os.path.relpath(data / name / sheet, page.parent)}){copied}"
 
 
 @dataclass(frozen=True)
