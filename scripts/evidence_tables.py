@@ -12,7 +12,6 @@
     value = "median"                # [throughput_mbps of cells.csv, median of metrics.csv]
     digits = 1                      # after the point [three digits in all]
     interval = true                 # with the ends of the interval
-    text = true                     # the value is no number, but words such as a verdict
 
 Other kinds: `machines` (reports that were sent: docs/data/machines, scripts/add_report.py; `part` is `validation` or
 `checks`), `rows` (a sheet as it is: `columns = { share = "CPU" }` says which columns, and their headings, of which the
@@ -78,8 +77,6 @@ def cells(table: dict[str, Any], data: Path, page: Path) -> str:
         rows.append([*_named(on, place, names), *(_one(table, _at(here, across, values)) for values in headings)])
     named = (filter(None, _named(across, values, names)) for values in headings)
     titles = [*(names.get(axis, axis) for axis in on), *map(", ".join, named)]
-    if table.get("text"):
-        return _markdown(titles, rows, len(titles)) + f"\n\n{source(data, page, table['data'])}"
     return _markdown(titles, rows, len(on)) + f"\n\n{_n(chosen)}{source(data, page, table['data'])}"
 
 
@@ -90,7 +87,7 @@ def number(table: dict[str, Any], data: Path, page: Path) -> str:
 def rows(table: dict[str, Any], data: Path, page: Path) -> str:
     columns = table["columns"]
     words = table.get("words", 1)
-    shown = [[row[name] for name in columns] for row in _chosen(table, data)[: table.get("first")]]
+    shown = [[row[name] for name in columns] for row in _chosen(table, data)]
     if table.get("numbers"):
         shown = [[*row[:words], *(_digits(table, text) for text in row[words:])] for row in shown]
     return _markdown(list(columns.values()), shown, words) + f"\n\n{source(data, page, table['data'])}"
@@ -464,7 +461,7 @@ def _one(table: dict[str, Any], found: Sequence[Row]) -> str:
     if not found or not found[0][_value(table)]:
         return ""
     low, high = ("low", "high") if _value(table) == "median" else ("low_mbps", "high_mbps")
-    text = found[0][_value(table)] if table.get("text") else _digits(table, found[0][_value(table)])
+    text = _digits(table, found[0][_value(table)])
     if table.get("interval") and found[0].get(low):
         text += f" [{_digits(table, found[0][low])}, {_digits(table, found[0][high])}]"
     return text
