@@ -62,6 +62,11 @@ def pages() -> dict[Path, str]:
     return found
 
 
+def sheets() -> dict[Path, str]:
+    """Return each sheet that is made of others, as it should be."""
+    return {DATA / "papers-beside-ours.csv": evidence_tables.papers_sheet(DATA)}
+
+
 def _made(tables: dict[str, Any], page: Path, mark: re.Match[str]) -> str:
     name, before = mark.groups()
     if name not in tables:
@@ -83,6 +88,9 @@ def problems() -> Iterator[str]:
                 there, wanted = here[0].splitlines(), made[0].splitlines()
                 first = next((a for a, b in zip(there, wanted, strict=False) if a != b), "its length")
                 yield f"{_shown(page)}: table {here[1]!r} is not what its data say: {first[:110]}"
+    for sheet, text in sheets().items():
+        if not sheet.exists() or sheet.read_text() != text:
+            yield f"{_shown(sheet)}: not what its data say"
     for record in sorted(DATA.glob("*/provenance.json")):
         files = json.loads(record.read_text())["files"]
         for name, wanted in files.items():
@@ -293,8 +301,8 @@ def main() -> None:
         for name in wanted if given.make and not given.stale else ():
             make(name, chosen[name], given.jobs)
     if not given.stale:
-        for page, text in pages().items():
-            page.write_text(text)
+        for made, text in (pages() | sheets()).items():
+            made.write_text(text)
 
 
 def _say(wanted: list[str], chosen: dict[str, Any], reasons: dict[str, list[str]]) -> None:

@@ -12,18 +12,18 @@
     value = "median"                # [throughput_mbps of cells.csv, median of metrics.csv]
     digits = 1                      # after the point [three digits in all]
     interval = true                 # with the ends of the interval
-    text = true                     # the value is no number, but words such as a verdict
 
 Other kinds: `machines` (reports that were sent: docs/data/machines, scripts/add_report.py; `part` is `validation` or
 `checks`), `rows` (a sheet as it is: `columns = { share = "CPU" }` says which columns, and their headings, of which the
-first `words` are not numbers; with `numbers = true` the others have three digits in all), `verdicts`, `number` (of one
-cell), `claims` and `papers` (the tables of docs/reproduction.md and docs/reproduction/numbers.md, or with
-`score = true` only their scores).
+first `words` are not numbers; with `numbers = true` the others have three digits in all), `number` (of one cell),
+`claims` and `papers` (the tables of docs/reproduction.md and docs/reproduction/numbers.md, or with `score = true` only
+their scores; `claims` with `own = true`: those that are no paper's, counted by study).
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import json
 import math
@@ -37,7 +37,6 @@ from pathlib import Path
 from typing import Any
 
 Row = dict[str, str]
-LONGEST_CELL = 200  # letters
 VERDICTS = HOLDS, IN_PART, DIFFERS, NOT_MEASURABLE = "holds", "holds in part", "differs", "not measurable"
 
 
@@ -78,8 +77,6 @@ def cells(table: dict[str, Any], data: Path, page: Path) -> str:
         rows.append([*_named(on, place, names), *(_one(table, _at(here, across, values)) for values in headings)])
     named = (filter(None, _named(across, values, names)) for values in headings)
     titles = [*(names.get(axis, axis) for axis in on), *map(", ".join, named)]
-    if table.get("text"):
-        return _markdown(titles, rows, len(titles)) + f"\n\n{source(data, page, table['data'])}"
     return _markdown(titles, rows, len(on)) + f"\n\n{_n(chosen)}{source(data, page, table['data'])}"
 
 
@@ -90,34 +87,10 @@ def number(table: dict[str, Any], data: Path, page: Path) -> str:
 def rows(table: dict[str, Any], data: Path, page: Path) -> str:
     columns = table["columns"]
     words = table.get("words", 1)
-    shown = [[row[name] for name in columns] for row in _chosen(table, data)[: table.get("first")]]
+    shown = [[row[name] for name in columns] for row in _chosen(table, data)]
     if table.get("numbers"):
         shown = [[*row[:words], *(_digits(table, text) for text in row[words:])] for row in shown]
     return _markdown(list(columns.values()), shown, words) + f"\n\n{source(data, page, table['data'])}"
-
-
-def verdicts(table: dict[str, Any], data: Path, page: Path) -> str:
-    chosen = [row for row in read(data, table["data"], "verdicts.csv") if not _left_out(table, row["claim"])]
-    headings = ["claim", "it says", "verdict", "runs of a cell", "measured"]
-    sheet = os.path.relpath(data / table["data"] / "verdicts.csv", page.parent)
-    shown = [
-        [row["claim"], row["text"], in_words(row), row["runs"], _first_of(row["measured"] or row["note"], sheet)]
-        for row in chosen
-    ]
-    return _markdown(headings, shown, len(headings)) + f"\n\n{source(data, page, table['data'])}"
-
-
-def _first_of(measured: str, sheet: str) -> str:
-    """Return what of a list fits into a cell that fits on a screen, with a link to the rest."""
-    measured = re.sub(r"(?<![^; ])([\d.]+ \[[^;]*?) to \1(?=;|$)", r"\1", measured)  # one cell is least and greatest
-    if len(measured) <= LONGEST_CELL:
-        return measured
-    ends = [at for at, letter in enumerate(measured[:LONGEST_CELL]) if letter == ";" and _closed(measured[:at])]
-    return f"{measured[: ends[-1] if ends else measured.rindex(' ', 0, LONGEST_CELL)]}; [and more]({sheet})"
-
-
-def _closed(text: str) -> bool:
-    return text.count("(") == text.count(")")
 
 
 @dataclass(frozen=True)
@@ -195,17 +168,21 @@ def _decided(mine: Sequence[Row], verdict: str) -> str:
 
 
 def claims(table: dict[str, Any], data: Path, page: Path) -> str:
-    """Return a table of each study's claims; with `score`, only how many hold."""
+    """Return a table of the claims of each paper; with `own`, how many of our own hold, study by study; with `score`,
+    how many of all."""
     every = list(judged(table, data))
     papers = [one for one in every if one.study in table["papers"]]
     blocks = [f"**{len(papers)} claims of {len(table['papers'])} papers:** {_score(papers)}"]
-    if own := [one for one in every if one.study not in table["papers"]]:
+    own = [one for one in every if one.study not in table["papers"]]
+    if own:
         blocks.append(f"**{len(own)} of our own:** {_score(own)}")
     if table.get("score"):
         return "\n\n".join(blocks)
+    if table.get("own"):
+        return _own(table, own, data, page)
     blocks = []
-    for study in dict.fromkeys(one.study for one in every):
-        mine = [one for one in every if one.study == study]
+    for study in dict.fromkeys(one.study for one in papers):
+        mine = [one for one in papers if one.study == study]
         title, where = table["titles"][study].split("|")
         usual = Counter(filter(None, (_with(one.row) for one in mine))).most_common(1)[0][0]
         blocks.append(f"## {title}\n\n{_score(mine)} [Details]({where}). Where nothing else is said, with: {usual}.")
@@ -214,9 +191,23 @@ def claims(table: dict[str, Any], data: Path, page: Path) -> str:
              _runs(one.row), _link(data, page, one.data)]
             for one in mine
         ]  # fmt: skip
-        headings = ["claim", "what it says", "verdict", "decided by", "with", "runs of a cell", "data"]
+        headings = ["claim", "what it says", "verdict", "decided by", "with", "runs of a cell", "what was measured"]
         blocks.append(_markdown(headings, rows, len(headings)))
     return "\n\n".join(blocks)
+
+
+def _own(table: dict[str, Any], own: Sequence[Judged], data: Path, page: Path) -> str:
+    """Return a row for each study of ours, with links to what its claims say and what was measured for each."""
+    shown = []
+    for study in dict.fromkeys(one.study for one in own):
+        mine = [one for one in own if one.study == study]
+        title, where = table["titles"][study].split("|")
+        of = Counter(one.verdict for one in mine)
+        sheets = ", ".join(
+            _link(data, page, name, name.removeprefix(f"{study}-")) for name in dict.fromkeys(one.data for one in mine)
+        )
+        shown.append([f"[{title}]({where})", sheets, *(str(of[verdict]) for verdict in VERDICTS)])
+    return _markdown(["study", "what each claim says, and what was measured", *VERDICTS], shown, 2)
 
 
 def _shown(one: Judged) -> str:
@@ -244,10 +235,10 @@ def _runs(row: Row) -> str:
     return row["runs"] or (f"{row['n']} runs" if row["n"] else "")
 
 
-def _link(data: Path, page: Path, name: str) -> str:
-    sheet = "cells.csv" if (data / name / "cells.csv").exists() else "verdicts.csv"
+def _link(data: Path, page: Path, name: str, shown: str = "") -> str:
+    sheet = "verdicts.csv" if (data / name / "verdicts.csv").exists() else "cells.csv"
     copied = "" if provenance(data, name)["how"] == "measured" else " (copied)"
-    return f"[{name}]({os.path.relpath(data / name / sheet, page.parent)}){copied}"
+    return f"[{shown or name}]({os.path.relpath(data / name / sheet, page.parent)}){copied}"
 
 
 @dataclass(frozen=True)
@@ -281,30 +272,42 @@ NEARNESS = (WITHIN, NEAR, FACTOR_2, FAR, OPPOSITE, KEPT, NOT_KEPT)
 
 
 def papers(table: dict[str, Any], data: Path, page: Path) -> str:
-    """Return the score of the numbers that papers state, and below it each that counts beside ours."""
-    with (data / "papers.csv").open(newline="") as file:
-        every = [_number(row, data) for row in csv.DictReader(file)]
+    """Return the score of the numbers that papers state, and below it those that are far from ours."""
+    every = _numbers(data)
     counts = {name: sum(one.how_near == name for one in every) for name in NEARNESS}
     score = ", ".join(f"{counts[name]} {name}" for name in (WITHIN, NEAR, FACTOR_2, FAR, OPPOSITE))
     bounds = counts[KEPT] + counts[NOT_KEPT]
     fitted = sum(bool(one.row["fitted"]) for one in every)
     lacking = sum(one.ours is None and not one.row["fitted"] for one in every)
-    blocks = [
+    score = (
         f"**Of {sum(counts.values()) - bounds} values that the papers state:** {score}. Of {bounds} bounds, "
         f"{counts[KEPT]} are kept. {fitted} more values were fitted, and do not count; of {lacking} we have no number."
-    ]
+    )
     if table.get("score"):
-        return blocks[0]
-    counted = [one for one in every if one.how_near]
-    for paper in dict.fromkeys(one.row["paper"] for one in counted):
-        shown = [
-            [one.row["claim"], f"{one.row['quantity']} ({one.row['where']})", _theirs(one.row), _ours(one), _ratio(one),
-             one.how_near]
-            for one in counted if one.row["paper"] == paper
-        ]  # fmt: skip
-        blocks.append(f"## {paper}\n\n" + _markdown(["claim", "number", "paper", "ours", "ratio", ""], shown, 6))
-    used = dict.fromkeys(one.row["data"] for one in counted)
-    return "\n\n".join([*blocks, "\n".join(source(data, page, name) for name in used)])
+        return score
+    shown = [
+        [one.row["claim"], f"{one.row['quantity']} ({one.row['where']})", _theirs(one.row), _ours(one), _ratio(one),
+         one.how_near]
+        for one in every if one.how_near in (FAR, OPPOSITE, NOT_KEPT)
+    ]  # fmt: skip
+    return "\n\n".join([score, _markdown(["claim", "number", "paper", "ours", "ratio", ""], shown, 6)])
+
+
+def papers_sheet(data: Path) -> str:
+    """Return every number that a paper states beside ours, as CSV."""
+    text = io.StringIO()
+    sheet = csv.writer(text, lineterminator="\n")
+    sheet.writerow(["paper", "claim", "number", "where", "the paper's", "ours", "ratio", "how near", "data"])
+    for one in _numbers(data):
+        near = one.how_near or ("fitted" if one.row["fitted"] else "")
+        words = [one.row[name] for name in ("paper", "claim", "quantity", "where")]
+        sheet.writerow([*words, _theirs(one.row), _ours(one), _ratio(one), near, one.row["data"]])
+    return text.getvalue()
+
+
+def _numbers(data: Path) -> list[Number]:
+    with (data / "papers.csv").open(newline="") as file:
+        return [_number(row, data) for row in csv.DictReader(file)]
 
 
 def _theirs(row: Row) -> str:
@@ -416,21 +419,6 @@ def _report(file: Path, page: Path) -> str:
     return f"[{file.stem[:10]}]({os.path.relpath(file, page.parent)})"
 
 
-def in_words(row: Row) -> str:
-    """Return a verdict with what it rests on, and which parts hold."""
-    remarks = [row["basis"]] if row["basis"] else []
-    if row["unfaithful"] not in ("", "0"):
-        remarks.append(f"{row['unfaithful']} of {row['n']} runs unfaithful")
-    text = row["verdict"] + (f" ({'; '.join(remarks)})" if remarks else "")
-    if row["verdict"] == IN_PART and row["parts_that_hold"]:
-        text += f": {row['parts_that_hold']}; not: {row['parts_that_do_not']}"
-    return text
-
-
-def _left_out(table: dict[str, Any], claim: str) -> bool:
-    return bool(re.fullmatch(table.get("without", ""), claim)) or not re.fullmatch(table.get("only", ".*"), claim)
-
-
 def _chosen(table: dict[str, Any], data: Path) -> list[Row]:
     sheet = table.get("sheet", "cells.csv")
     found = read(data, table["data"], sheet)
@@ -473,7 +461,7 @@ def _one(table: dict[str, Any], found: Sequence[Row]) -> str:
     if not found or not found[0][_value(table)]:
         return ""
     low, high = ("low", "high") if _value(table) == "median" else ("low_mbps", "high_mbps")
-    text = found[0][_value(table)] if table.get("text") else _digits(table, found[0][_value(table)])
+    text = _digits(table, found[0][_value(table)])
     if table.get("interval") and found[0].get(low):
         text += f" [{_digits(table, found[0][low])}, {_digits(table, found[0][high])}]"
     return text
@@ -512,7 +500,6 @@ KINDS: dict[str, Callable[[dict[str, Any], Path, Path], str]] = {
     "cells": cells,
     "number": number,
     "rows": rows,
-    "verdicts": verdicts,
     "claims": claims,
     "papers": papers,
     "machines": machines,

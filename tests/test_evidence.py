@@ -49,9 +49,10 @@ def _other_digit(file: Path, number: str | None = None) -> None:
     ("file", "number"),
     [
         ("docs/reproduction.md", "100 x 20"),
-        ("docs/reproduction/2brobust.md", None),
+        ("docs/repair-measured.md", None),
         ("docs/data/bbq/verdicts.csv", None),
         ("docs/data/2brobust-buffers/cells.csv", None),
+        ("docs/data/papers-beside-ours.csv", None),
     ],
 )
 def test_a_number_that_was_changed_by_hand_is_found(copied: Path, file: str, number: str | None) -> None:
@@ -62,7 +63,7 @@ def test_a_number_that_was_changed_by_hand_is_found(copied: Path, file: str, num
 
 def test_a_number_that_was_changed_in_data_and_page_alike_is_found_too(copied: Path) -> None:
     _other_digit(copied / "docs/data/bbq/verdicts.csv")
-    for page, text in evidence.pages().items():
+    for page, text in (evidence.pages() | evidence.sheets()).items():
         page.write_text(text)
     assert [line for line in evidence.problems() if not line.startswith("docs/data/bbq/verdicts.csv")] == []
     assert len(list(evidence.problems())) == 1

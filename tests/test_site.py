@@ -44,6 +44,10 @@ def test_every_page_that_the_readme_lists_is_in_the_site(site: Path, build: Modu
     assert {f"{page.stem}.md" for page in site.glob("*.html")} == {*listed, *build.REFERENCE, "index.md", "404.md"}
 
 
+def test_a_figure_to_which_a_page_only_links_is_in_the_site(site: Path) -> None:
+    assert re.search(r'href="?media\.png', (site / "media.html").read_text()) and (site / "media.png").is_file()
+
+
 def test_the_reference_has_the_commands_of_both_programs(site: Path) -> None:
     commands = (site / "commands.html").read_text()
     assert [

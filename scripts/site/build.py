@@ -4,7 +4,7 @@
 
 The pages are those that README.md lists below "Documentation", in its order and groups, and the reference that
 reference.py generates. They are written for a git host, where a link to a file of the repository leads to that
-file. The site has only the pages, so such a link becomes the file's name.
+file. The site has only the pages and their pictures, so a link to another file becomes the file's name.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def in_site(page: Path, text: str, pages: set[Path]) -> str:
         file = (page.parent / name).resolve() if name else page
         if re.match(r"[a-z]+:", target):
             return link[0]
-        if picture:
+        if picture or file.suffix == ".png":
             shutil.copy(file, BUILD / "docs" / file.name)
-            return f"![{shown}]({file.name})"
+            return f"{picture}[{shown}]({file.name})"
         if file in pages:
             return f"[{shown}]({name_in_site(file)}{'#' * bool(anchor)}{anchor})"
         path = file.relative_to(ROOT).as_posix()
