@@ -52,8 +52,12 @@ _OF_FIELDS = {row.column.name: Column(row.column.type, row.column.meaning) for r
 RUNS: dict[str, Column] = {
     **_BEFORE_THE_FIELDS,
     **_OF_FIELDS,
-    "kernel_release": Column("text", "uname -r of the sender"),
-    "kernel_hash": Column("text", "SHA-256 of the sender's kernel image; null on vm"),
+    **_alike(
+        "text",
+        "uname -r of the sender, and SHA-256 of its kernel image; the latter is null on vm",
+        "kernel_release",
+        "kernel_hash",
+    ),
     "bbr_version": Column(
         "integer",
         "version of BBR of the flow's control if it is the kernel's own; null for others, and on vm",
@@ -80,9 +84,12 @@ RUNS: dict[str, Column] = {
         "rtt_mean_ms",
         "rtt_p99_ms",
     ),
-    "drops": Column("integer", "packets of this flow dropped at the bottleneck; null on vm"),
-    "nic_drops": Column(
-        "integer", "packets of the run that found the ring of a NIC full (nic.rx_ring), at either end; null on vm"
+    **_alike(
+        "integer",
+        "packets of this flow dropped at the bottleneck, and of the run by full rings of NICs (nic.rx_ring) at either "
+        "end; null on vm",
+        "drops",
+        "nic_drops",
     ),
     "queue_mean_ms": Column("number", "mean queueing delay of this flow's packets at the bottleneck, ms; null on vm"),
     "skb_mean_bytes": Column("number", "mean payload of a TSO packet, bytes; null on vm"),
@@ -94,8 +101,12 @@ RUNS: dict[str, Column] = {
         "CPU time of the sender's work as a share of the run; null without a modelled CPU and programs.*_byte_ns or "
         "accept_time",
     ),
-    "cross_transfers": Column("integer", "flows of the cross traffic that began; null where there was none, as below"),
-    "cross_ended": Column("integer", "how many of them were through by the end of the run"),
+    **_alike(
+        "integer",
+        "flows of the cross traffic that began, and that were through by the end of the run; null without it, as below",
+        "cross_transfers",
+        "cross_ended",
+    ),
     **_alike(
         "number",
         "median and 99th percentile of the completion times of those that were through, ms",
@@ -109,8 +120,13 @@ RUNS: dict[str, Column] = {
         "cross_slowdown",
         "cross_slowdown_p99",
     ),
-    "requests": Column("integer", "requests that were due; null where no program told of any, as below"),
-    "requests_answered": Column("integer", "how many of them had a whole answer with a status of 200 to 299"),
+    **_alike(
+        "integer",
+        "requests that were due, and that had a whole answer with a status of 200 to 299; null where no program told "
+        "of any, as below",
+        "requests",
+        "requests_answered",
+    ),
     "requests_per_s": Column("number", "the same over the time from the first flow's start to the run's end"),
     **_alike(
         "number",
@@ -191,14 +207,21 @@ SAMPLES: dict[str, Column] = {
     "connection": Column("integer", "the program's connection; null without programs"),
     "time_s": Column("number", "seconds after the run's start; on vm after the run's first sample"),
     "cc": Column("text", "congestion control as the socket names it"),
-    "cwnd_packets": Column("integer", "congestion window, packets"),
-    "ssthresh_packets": Column("integer", "slow start threshold, packets; null on vm, and where there is none yet"),
-    "pacing_rate_mbps": Column("number", "sk_pacing_rate, Mbit/s"),
-    "delivery_rate_mbps": Column("number", "latest delivery rate sample, Mbit/s"),
+    **_alike(
+        "integer",
+        "congestion window, and slow start threshold, packets; the latter is null on vm, and where there is none yet",
+        "cwnd_packets",
+        "ssthresh_packets",
+    ),
+    **_alike(
+        "number",
+        "sk_pacing_rate, and the latest delivery rate sample, Mbit/s",
+        "pacing_rate_mbps",
+        "delivery_rate_mbps",
+    ),
     "bandwidth_estimate_mbps": Column("number", "BBR's bandwidth estimate, Mbit/s; null where the control shows none"),
     "min_rtt_ms": Column("number", "BBR's min RTT, ms; the stack's where the control has none"),
-    "srtt_ms": Column("number", "smoothed RTT, ms"),
-    "rtt_ms": Column("number", "latest RTT sample, ms; null on vm"),
+    **_alike("number", "smoothed RTT, and the latest RTT sample, ms; the latter is null on vm", "srtt_ms", "rtt_ms"),
     "inflight_packets": Column("integer", "packets in flight (unacked - sacked - lost + retransmitted)"),
     "inflight_bdp": Column("number", "in flight / (BBR's bandwidth estimate x min RTT); null without estimate"),
     **_alike("integer", "packets delivered, and marked lost, so far; null on vm", "delivered_packets", "lost_packets"),
@@ -236,10 +259,13 @@ PACKETS: dict[str, Column] = {
     "flow": Column("integer"),
     "connection": Column("integer", "the program's connection; null without programs"),
     "direction": Column("text", "data: to the receiver; ack: to the sender"),
-    "seq": Column(
-        "integer", "first byte of its payload, relative to the SYN (the first byte of a flow is 1); 0 if it is not TCP"
+    **_alike(
+        "integer",
+        "first byte of its payload, and next byte that its sender expects, counted from each direction's SYN (the first "
+        "byte of a flow is 1); 0 if it is not TCP",
+        "seq",
+        "ack",
     ),
-    "ack": Column("integer", "next byte that its sender expects, counted in the same way in the other direction"),
     **_alike("integer", "payload of TCP or UDP, and the whole Ethernet frame, bytes", "payload_bytes", "frame_bytes"),
     "dropped": Column("boolean", "whether it was lost, or dropped at the bottleneck"),
     "queue_bytes": Column("integer", "bytes that were in the bottleneck's queue when it arrived; null for ACKs"),
@@ -265,8 +291,12 @@ REQUESTS: dict[str, Column] = {
         "first_byte_ms",
         "completion_ms",
     ),
-    "bytes": Column("integer", "payload of the answer that came, bytes"),
-    "status": Column("integer", "HTTP's status of the answer; null: none came"),
+    **_alike(
+        "integer",
+        "payload of the answer that came, bytes, and HTTP's status; the latter is null if none came",
+        "bytes",
+        "status",
+    ),
 }
 
 CONNECTIONS: dict[str, Column] = {
@@ -296,8 +326,7 @@ PROGRAMS: dict[str, Column] = {
     "run": Column("text"),
     "flow": Column("integer"),
     "end": Column("text", "sender or receiver"),
-    "command": Column("text", "the program and its arguments, as it was started"),
-    "sha256": Column("text", "SHA-256 of the program"),
+    **_alike("text", "the program and its arguments, as it was started, and its SHA-256", "command", "sha256"),
     "ended_s": Column("number", "when it ended, seconds after the run's start; null: it ran until the end"),
     "exit_status": Column("integer", "its exit status; null if it did not exit"),
     "signal": Column("text", "the signal that ended it; null if none did"),
