@@ -261,8 +261,8 @@ PACKETS: dict[str, Column] = {
     "direction": Column("text", "data: to the receiver; ack: to the sender"),
     **_alike(
         "integer",
-        "first byte of its payload, and next byte that its sender expects, counted from each direction's SYN (the first "
-        "byte of a flow is 1); 0 if it is not TCP",
+        "first byte of its payload, and next byte that its sender expects, counted from each direction's SYN (the "
+        "first byte of a flow is 1); 0 if it is not TCP",
         "seq",
         "ack",
     ),
