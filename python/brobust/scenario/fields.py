@@ -404,9 +404,9 @@ ROWS = (
     # --- sender ----------------------------------------------------------------------------------------------
     Field(
         "traffic", NAME, "--traffic", SENDER,
-        "What sends and receives: brobust (source and sink inside the kernel), iperf3, programs (those of [programs]), "
-        "or a QUIC stack of `brobust quic build`: quic:quinn, 'quic:quinn gso=off'. On vm and lab iperf3, on vm "
-        "also one flow of a QUIC stack. On virtual all but brobust need ptrace with a kernel before 7.2.",
+        "What sends and receives: brobust (source and sink in the kernel), iperf3, programs (of [programs]), or a QUIC "
+        "stack: quic:quinn, 'quic:quinn gso=off'. On vm and lab iperf3, on vm also one flow of a QUIC stack. On "
+        "virtual all but brobust need ptrace before Linux 7.2.",
         default="brobust", default_on={"vm": "iperf3", "lab": "iperf3"},
         words_only_on=dict.fromkeys(("brobust", "programs"), "virtual"), instead="iperf3",
         column=FieldColumn("traffic", "text"),
@@ -430,9 +430,9 @@ ROWS = (
     ),
     Field(
         "pacing", NAME, "--pacing", SENDER,
-        "How TCP paces: kernel (as the sender's kernel does), kept (makes up for the time in which the CPU was away: "
-        "at most 100ms, or 'kept lag=50ms'), linux-4.14 (a timer for every packet, nothing given back) or draft (the "
-        "IETF's draft of BBR, nothing given back). On vm only kernel, and kept in a kernel with that series.",
+        "How TCP paces: kernel (as the sender's kernel does), kept (makes up for the CPU's absences of up to 100ms, "
+        "or 'kept lag=50ms'), linux-4.14 (a timer for every packet, nothing given back) or draft (the IETF's draft of "
+        "BBR, nothing given back). On vm only kernel, and kept in a kernel with that series.",
         default="kernel", words_only_on={"linux-4.14": "virtual", "draft": "virtual"}, instead="kernel or kept",
         column=FieldColumn("pacing", "text"),
         axis=Axis(
