@@ -7,11 +7,13 @@ tests/test_fields.py fails while a page is not current.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from brobust.dataset import TABLES
+from brobust.dataset.columns import Column
 from brobust.scenario.description import PANELS, Field
 from brobust.scenario.fields import ROWS, grid_default
 
@@ -26,11 +28,8 @@ def pages() -> dict[Path, str]:
         text = _with_rows(text, panel, (_field_row(row) for row in ROWS if row.panel == panel))
     columns = data.read_text()
     for table, content in TABLES.items():
-        columns = _with_rows(
-            columns, table,
-            (f"| `{name}` | {'UTC time' if column.type == 'time' else column.type} | {column.meaning} |"
-             for name, column in content.items()),
-        )  # fmt: skip
+        columns = _with_rows(columns, table, column_rows(content))
+    columns = _with_rows(columns, "The scenario's fields", _fields_rows())
     return {scenario: text, data: columns}
 
 
@@ -38,6 +37,22 @@ def _with_rows(page: str, heading: str, rows: Iterable[str]) -> str:
     """Return the page with these rows in the first table below a heading."""
     head, found, rest = re.split(rf"(\n##+ {heading}\n(?:(?!\n#).)*?\n\|[-|]+\|\n)", page, maxsplit=1, flags=re.DOTALL)
     return head + found + "".join(f"{row}\n" for row in rows) + re.sub(r"\A(\|.*\n)*", "", rest)
+
+
+def column_rows(content: dict[str, Column]) -> Iterator[str]:
+    """Yield the rows of a table's columns: one for all that one sentence explains, none where there is no sentence."""
+    for column, group in itertools.groupby(content.items(), key=lambda item: item[1]):
+        if column.meaning:
+            names = ", ".join(f"`{name}`" for name, _ in group)
+            yield f"| {names} | {'UTC time' if column.type == 'time' else column.type} | {column.meaning} |"
+
+
+def _fields_rows() -> Iterator[str]:
+    """Yield for each panel the columns that hold its fields, and have no row in the table of columns."""
+    for panel in PANELS:
+        columns = (row.column for row in ROWS if row.panel == panel)
+        if names := [f"`{column.name}`" for column in columns if column and not column.meaning]:
+            yield f"| {panel} | {', '.join(names)} |"
 
 
 def _field_row(row: Field) -> str:

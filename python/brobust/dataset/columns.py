@@ -12,10 +12,11 @@ from brobust.scenario.fields import ROWS
 
 @dataclass(frozen=True)
 class Column:
-    """A column's type, and its meaning with the unit."""
+    """A column's type, and its meaning with the unit. Without a meaning it has no row of its own in docs/data.md: it is
+    the run or the flow, or says what a field of the scenario was."""
 
     type: Literal["text", "integer", "number", "boolean", "time"]
-    meaning: str
+    meaning: str = ""
 
     @property
     def dtype(self) -> Any:
@@ -33,11 +34,16 @@ class Column:
                 return pl.Datetime("us", "UTC")
 
 
+def _alike(kind: Literal["integer", "number", "text"], meaning: str, *names: str) -> dict[str, Column]:
+    """Return columns that one sentence explains: one row of docs/data.md."""
+    return {name: Column(kind, meaning) for name in names}
+
+
 _BEFORE_THE_FIELDS: dict[str, Column] = {
-    "run": Column("text", "hash of the scenario, and repeat; the same in all tables"),
+    "run": Column("text"),
     "scenario": Column("text", "hash of every scenario field"),
     "repeat": Column("integer", "number of the repeat, from 0"),
-    "flow": Column("integer", "number of the flow within the run, from 0"),
+    "flow": Column("integer"),
 }
 
 _OF_FIELDS = {row.column.name: Column(row.column.type, row.column.meaning) for row in ROWS if row.column}
@@ -46,8 +52,12 @@ _OF_FIELDS = {row.column.name: Column(row.column.type, row.column.meaning) for r
 RUNS: dict[str, Column] = {
     **_BEFORE_THE_FIELDS,
     **_OF_FIELDS,
-    "kernel_release": Column("text", "uname -r of the sender"),
-    "kernel_hash": Column("text", "SHA-256 of the sender's kernel image; null on vm"),
+    **_alike(
+        "text",
+        "uname -r of the sender, and SHA-256 of its kernel image; the latter is null on vm",
+        "kernel_release",
+        "kernel_hash",
+    ),
     "bbr_version": Column(
         "integer",
         "version of BBR of the flow's control if it is the kernel's own; null for others, and on vm",
@@ -68,11 +78,18 @@ RUNS: dict[str, Column] = {
         "null: it had not, or the flow has no end",
     ),
     "retransmits": Column("integer", "segments retransmitted by the sender"),
-    "rtt_mean_ms": Column("number", "mean of the sender's smoothed RTT, ms"),
-    "rtt_p99_ms": Column("number", "99th percentile of the sender's smoothed RTT, ms; on vm it was read every 100 ms"),
-    "drops": Column("integer", "packets of this flow dropped at the bottleneck; null on vm"),
-    "nic_drops": Column(
-        "integer", "packets of the run that found the ring of a NIC full (nic.rx_ring), at either end; null on vm"
+    **_alike(
+        "number",
+        "mean and 99th percentile of the sender's smoothed RTT, ms; on vm it was read every 100 ms",
+        "rtt_mean_ms",
+        "rtt_p99_ms",
+    ),
+    **_alike(
+        "integer",
+        "packets of this flow dropped at the bottleneck, and of the run by full rings of NICs (nic.rx_ring) at either "
+        "end; null on vm",
+        "drops",
+        "nic_drops",
     ),
     "queue_mean_ms": Column("number", "mean queueing delay of this flow's packets at the bottleneck, ms; null on vm"),
     "skb_mean_bytes": Column("number", "mean payload of a TSO packet, bytes; null on vm"),
@@ -84,39 +101,62 @@ RUNS: dict[str, Column] = {
         "CPU time of the sender's work as a share of the run; null without a modelled CPU and programs.*_byte_ns or "
         "accept_time",
     ),
-    "cross_transfers": Column("integer", "flows of the cross traffic that began; null where there was none, as below"),
-    "cross_ended": Column("integer", "how many of them were through by the end of the run"),
-    "cross_median_ms": Column("number", "median of their completion times, of those that were through, ms"),
-    "cross_p99_ms": Column("number", "99th percentile of the same, ms"),
-    "cross_slowdown": Column(
-        "number",
-        "median of their completion times over the shortest possible: one and a half round trips, and their frames at "
-        "the lowest bandwidth on their way",
+    **_alike(
+        "integer",
+        "flows of the cross traffic that began, and that were through by the end of the run; null without it, as below",
+        "cross_transfers",
+        "cross_ended",
     ),
-    "cross_slowdown_p99": Column("number", "99th percentile of the same"),
-    "requests": Column("integer", "requests that were due; null where no program told of any, as below"),
-    "requests_answered": Column("integer", "how many of them had a whole answer with a status of 200 to 299"),
+    **_alike(
+        "number",
+        "median and 99th percentile of the completion times of those that were through, ms",
+        "cross_median_ms",
+        "cross_p99_ms",
+    ),
+    **_alike(
+        "number",
+        "the same over the shortest possible: one and a half round trips, and their frames at the lowest bandwidth on "
+        "their way",
+        "cross_slowdown",
+        "cross_slowdown_p99",
+    ),
+    **_alike(
+        "integer",
+        "requests that were due, and that had a whole answer with a status of 200 to 299; null where no program told "
+        "of any, as below",
+        "requests",
+        "requests_answered",
+    ),
     "requests_per_s": Column("number", "the same over the time from the first flow's start to the run's end"),
-    "request_median_ms": Column(
+    **_alike(
         "number",
-        "median of the times from when a request was due until all of its answer was there, ms; one without an answer "
-        "took longer than all others, and here as below null stands for such a one",
+        "median, 99th and 99.9th percentile of the times from when a request was due until all of its answer was "
+        "there, ms; one without an answer took longer than all others, and is null here as below",
+        "request_median_ms",
+        "request_p99_ms",
+        "request_p999_ms",
     ),
-    "request_p99_ms": Column("number", "99th percentile of the same, ms"),
-    "request_p999_ms": Column("number", "99.9th percentile of the same, ms"),
-    "first_byte_median_ms": Column("number", "median of the times until the first byte of the answer was there, ms"),
-    "first_byte_p99_ms": Column("number", "99th percentile of the same, ms"),
-    "first_byte_p999_ms": Column("number", "99.9th percentile of the same, ms"),
+    **_alike(
+        "number",
+        "the same until the first byte of the answer was there, ms",
+        "first_byte_median_ms",
+        "first_byte_p99_ms",
+        "first_byte_p999_ms",
+    ),
     "packet_hash": Column(
         "text", "XXH3 of all frames and their times (128 bits): equal for equal scenario, repeat and kernel; null on vm"
     ),
     "effective_share": Column("number", "share of the run in which the sender could run, fraction"),
-    "effective_timeslice_ms": Column("number", "timeslice the sender got, ms; null without contention"),
-    "effective_offtime_ms": Column("number", "off-time the sender got, ms; null without contention"),
+    **_alike(
+        "number",
+        "timeslice and off-time that the sender got, ms; null without contention",
+        "effective_timeslice_ms",
+        "effective_offtime_ms",
+    ),
     "steal_share": Column(
         "number",
-        "largest part of a CPU's time that the hypervisor of the sender's host (on vm of the machine under the guests) "
-        "gave to others, as the kernel there counts it (steal of /proc/stat, in clock ticks); null on virtual",
+        "largest part of a CPU's time that the hypervisor under the sender's host (on vm the machine under the guests) "
+        "gave to others, as /proc/stat there counts it; null on virtual",
     ),
     "late_share": Column(
         "number",
@@ -151,39 +191,42 @@ RUNS: dict[str, Column] = {
     "reason": Column("text", "why the run is unfaithful or failed"),
     "started_at": Column("time", "when the run began"),
     "wall_s": Column("number", "wall-clock time of the whole run, s"),
-    "brobust": Column("text", "version of brobust that measured the run"),
-    "qemu": Column("text", "version of QEMU; null on virtual"),
-    "iperf3": Column("text", "version of iperf3; null where it was not used"),
+    **_alike("text", "versions of these programs; null where they were not used", "brobust", "qemu", "iperf3"),
 }
 
 THROUGHPUT: dict[str, Column] = {
-    "run": Column("text", "the run"),
-    "flow": Column("integer", "the flow"),
+    "run": Column("text"),
+    "flow": Column("integer"),
     "time_s": Column("number", "end of the interval, seconds after the flow's start"),
     "throughput_mbps": Column("number", "payload received in the interval, Mbit/s"),
 }
 
 SAMPLES: dict[str, Column] = {
-    "run": Column("text", "the run"),
-    "flow": Column("integer", "the flow"),
+    "run": Column("text"),
+    "flow": Column("integer"),
     "connection": Column("integer", "the program's connection; null without programs"),
     "time_s": Column("number", "seconds after the run's start; on vm after the run's first sample"),
     "cc": Column("text", "congestion control as the socket names it"),
-    "cwnd_packets": Column("integer", "congestion window, packets"),
-    "ssthresh_packets": Column("integer", "slow start threshold, packets; null on vm, and where there is none yet"),
-    "pacing_rate_mbps": Column("number", "sk_pacing_rate, Mbit/s"),
-    "delivery_rate_mbps": Column("number", "latest delivery rate sample, Mbit/s"),
+    **_alike(
+        "integer",
+        "congestion window, and slow start threshold, packets; the latter is null on vm, and where there is none yet",
+        "cwnd_packets",
+        "ssthresh_packets",
+    ),
+    **_alike(
+        "number",
+        "sk_pacing_rate, and the latest delivery rate sample, Mbit/s",
+        "pacing_rate_mbps",
+        "delivery_rate_mbps",
+    ),
     "bandwidth_estimate_mbps": Column("number", "BBR's bandwidth estimate, Mbit/s; null where the control shows none"),
     "min_rtt_ms": Column("number", "BBR's min RTT, ms; the stack's where the control has none"),
-    "srtt_ms": Column("number", "smoothed RTT, ms"),
-    "rtt_ms": Column("number", "latest RTT sample, ms; null on vm"),
+    **_alike("number", "smoothed RTT, and the latest RTT sample, ms; the latter is null on vm", "srtt_ms", "rtt_ms"),
     "inflight_packets": Column("integer", "packets in flight (unacked - sacked - lost + retransmitted)"),
     "inflight_bdp": Column("number", "in flight / (BBR's bandwidth estimate x min RTT); null without estimate"),
-    "delivered_packets": Column("integer", "packets delivered so far; null on vm"),
-    "lost_packets": Column("integer", "packets marked lost so far; null on vm"),
+    **_alike("integer", "packets delivered, and marked lost, so far; null on vm", "delivered_packets", "lost_packets"),
     "queue_bytes": Column("integer", "this flow's bytes in the bottleneck's queue; null on vm"),
-    "pacing_gain": Column("number", "BBR's pacing gain; null where the control shows none"),
-    "cwnd_gain": Column("number", "BBR's cwnd gain; null where the control shows none"),
+    **_alike("number", "BBR's gains; null where the control shows none", "pacing_gain", "cwnd_gain"),
     "app_limited": Column("boolean", "whether the latest delivery rate sample was application-limited"),
     "retransmits": Column("integer", "segments retransmitted so far"),
     "deficit_acks": Column(
@@ -197,7 +240,7 @@ SAMPLES: dict[str, Column] = {
 }
 
 OFFTIMES: dict[str, Column] = {
-    "run": Column("text", "the run"),
+    "run": Column("text"),
     "sender": Column("integer", "the sender, from 1"),
     "vcpu": Column("integer", "its vCPU, from 0; null on virtual, where the rows say when any of the vCPUs could run"),
     "kind": Column("text", "timeslice: the sender could run; off: it could not (on vm: although it wanted to)"),
@@ -206,28 +249,30 @@ OFFTIMES: dict[str, Column] = {
 }
 
 PACKETS: dict[str, Column] = {
-    "run": Column("text", "the run"),
+    "run": Column("text"),
     "time_s": Column("number", "when the frame reached the link, seconds after the run's start"),
     "left_s": Column(
         "number",
         "when it left the bottleneck; null if it was dropped, and for ACKs, which do not pass the bottleneck",
     ),
     "arrived_s": Column("number", "when it reached the other end; null if it was dropped"),
-    "flow": Column("integer", "the flow"),
+    "flow": Column("integer"),
     "connection": Column("integer", "the program's connection; null without programs"),
     "direction": Column("text", "data: to the receiver; ack: to the sender"),
-    "seq": Column(
-        "integer", "first byte of its payload, relative to the SYN (the first byte of a flow is 1); 0 if it is not TCP"
+    **_alike(
+        "integer",
+        "first byte of its payload, and next byte that its sender expects, counted from each direction's SYN (the "
+        "first byte of a flow is 1); 0 if it is not TCP",
+        "seq",
+        "ack",
     ),
-    "ack": Column("integer", "next byte that its sender expects, counted in the same way in the other direction"),
-    "payload_bytes": Column("integer", "payload of TCP or UDP, bytes"),
-    "frame_bytes": Column("integer", "Ethernet frame, bytes"),
+    **_alike("integer", "payload of TCP or UDP, and the whole Ethernet frame, bytes", "payload_bytes", "frame_bytes"),
     "dropped": Column("boolean", "whether it was lost, or dropped at the bottleneck"),
     "queue_bytes": Column("integer", "bytes that were in the bottleneck's queue when it arrived; null for ACKs"),
 }
 
 TRANSFERS: dict[str, Column] = {
-    "run": Column("text", "the run"),
+    "run": Column("text"),
     "start_s": Column("number", "when it began, seconds after the run's start"),
     "bytes": Column("integer", "its size, bytes of payload"),
     "completion_ms": Column(
@@ -237,28 +282,40 @@ TRANSFERS: dict[str, Column] = {
 }
 
 REQUESTS: dict[str, Column] = {
-    "run": Column("text", "the run"),
+    "run": Column("text"),
     "flow": Column("integer", "the flow whose program asked"),
     "due_s": Column("number", "when it was to be sent, whether it could be or not, seconds after its program began"),
-    "first_byte_ms": Column("number", "time from there until the first byte of the answer, ms; null: none came"),
-    "completion_ms": Column("number", "time from there until all of the answer had come, ms; null: it did not"),
-    "bytes": Column("integer", "payload of the answer that came, bytes"),
-    "status": Column("integer", "HTTP's status of the answer; null: none came"),
+    **_alike(
+        "number",
+        "time from there until the first byte and until all of the answer had come, ms; null: it did not",
+        "first_byte_ms",
+        "completion_ms",
+    ),
+    **_alike(
+        "integer",
+        "payload of the answer that came, bytes, and HTTP's status; the latter is null if none came",
+        "bytes",
+        "status",
+    ),
 }
 
 CONNECTIONS: dict[str, Column] = {
-    "run": Column("text", "the run"),
+    "run": Column("text"),
     "connection": Column("integer", "number of the connection within the run, from 0, in the order of first packets"),
     "flow": Column("integer", "the flow that its data counts for; null: none"),
     "protocol": Column("text", "tcp, udp, icmp, or IP's number of another"),
     "sender": Column("integer", "the sender, from 1"),
-    "sender_port": Column("integer", "port at the sender; 0 where there are no ports"),
-    "receiver_port": Column("integer", "port at the receiver; 0 where there are no ports"),
-    "first_s": Column("number", "when its first packet was sent, seconds after the run's start"),
-    "last_s": Column("number", "when its last packet was sent, seconds after the run's start"),
+    **_alike("integer", "its ports; 0 where there are no ports", "sender_port", "receiver_port"),
+    **_alike(
+        "number", "when its first and its last packet was sent, seconds after the run's start", "first_s", "last_s"
+    ),
     "packets": Column("integer", "packets sent at both ends"),
-    "received_bytes": Column("integer", "payload that reached the receiver, bytes"),
-    "answered_bytes": Column("integer", "payload that the receiver sent, bytes"),
+    **_alike(
+        "integer",
+        "payload that reached the receiver, and that the receiver sent, bytes",
+        "received_bytes",
+        "answered_bytes",
+    ),
     "throughput_mbps": Column("number", "received_bytes over the time for which the flow sends, Mbit/s"),
     "drops": Column("integer", "packets dropped at the bottleneck or before it"),
     "retransmits": Column("integer", "segments retransmitted by the sender; null if it is not TCP"),
@@ -266,23 +323,25 @@ CONNECTIONS: dict[str, Column] = {
 }
 
 PROGRAMS: dict[str, Column] = {
-    "run": Column("text", "the run"),
-    "flow": Column("integer", "the flow"),
+    "run": Column("text"),
+    "flow": Column("integer"),
     "end": Column("text", "sender or receiver"),
-    "command": Column("text", "the program and its arguments, as it was started"),
-    "sha256": Column("text", "SHA-256 of the program"),
+    **_alike("text", "the program and its arguments, as it was started, and its SHA-256", "command", "sha256"),
     "ended_s": Column("number", "when it ended, seconds after the run's start; null: it ran until the end"),
     "exit_status": Column("integer", "its exit status; null if it did not exit"),
     "signal": Column("text", "the signal that ended it; null if none did"),
-    "stdout": Column("text", "what it wrote to its standard output"),
-    "stderr": Column("text", "what it wrote to its standard error"),
+    **_alike("text", "what it wrote to its standard output and error", "stdout", "stderr"),
 }
 
 CALLS: dict[str, Column] = {
-    "run": Column("text", "the run"),
+    "run": Column("text"),
     "node": Column("text", "where the program ran: sender 1, sender 2, ..., or receiver"),
-    "process": Column("integer", "number of the process in its kernel"),
-    "thread": Column("integer", "number of the thread; that of the process for its first one"),
+    **_alike(
+        "integer",
+        "numbers of process and thread in their kernel; the first thread has its process's",
+        "process",
+        "thread",
+    ),
     "name": Column("text", "name of the thread, up to 15 bytes; at first that of the program"),
     "call": Column("text", "the system call"),
     "start_s": Column("number", "when it began, seconds after the run's start"),

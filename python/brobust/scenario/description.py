@@ -53,8 +53,8 @@ class FieldColumn:
 
     name: str
     type: Literal["text", "integer", "number"]
-    meaning: str
-    """What docs/data.md says, with the unit."""
+    meaning: str = ""
+    """What docs/data.md says, with the unit, where the column is not just the field's value."""
     unit: str = ""
     null_on: tuple[str, ...] = ()
     """The backends on which brobust does not know the value: the column is null there."""

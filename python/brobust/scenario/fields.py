@@ -73,10 +73,7 @@ def _byte_cost(done: str, do: str, more: str = "") -> Field:
     return Field(
         f"programs.{done}_byte_ns", NUMBER, f"--{done}-byte-ns", PROGRAMS, f"{what} {more}".strip(),
         default=0.0, min=0, max=MAX_BYTE_NS, only_on="virtual",
-        column=FieldColumn(
-            f"{done}_byte_ns", "number", f"CPU time of a sender's program for each byte {done}, ns; null: no program",
-            null_on=REAL_TIME,
-        ),
+        column=FieldColumn(f"{done}_byte_ns", "number", null_on=REAL_TIME),
         axis=Axis(f"work per byte {done}", f"CPU time of a byte {done} [ns]", "{} ns a byte " + done),
     )  # fmt: skip
 
@@ -88,9 +85,7 @@ ROWS = (
         "path.bandwidth", RATE, "--bandwidth", PATH,
         "Rate of the bottleneck (bit, kbit, mbit, gbit; decimal). Ethernet frames count, as in tc-tbf(8).",
         default="20mbit", min=MIN_RATE, max=MAX_RATE,
-        column=FieldColumn(
-            "bandwidth_mbps", "number", "bottleneck rate at first, Mbit/s, Ethernet frames counted", "Mbit/s"
-        ),
+        column=FieldColumn("bandwidth_mbps", "number", unit="Mbit/s"),
         axis=Axis("bandwidth", "bottleneck bandwidth [Mbit/s]", "{} Mbit/s", logarithmic=True),
     ),
     Field(
@@ -98,10 +93,7 @@ ROWS = (
         "Round-trip time of the path without queueing (ns, us, ms, s). Virtual time needs at least 200us; on vm the "
         "testbed's own latency is added, 1-2 ms under TCG, and on lab that of your network.",
         default="10ms", min=0, max=MAX_RTT,
-        column=FieldColumn(
-            "rtt_ms", "number",
-            "emulated round-trip time of the path at first, ms; on vm the testbed's own latency comes on top", "ms",
-        ),
+        column=FieldColumn("rtt_ms", "number", unit="ms"),
         axis=Axis("RTT", "round-trip time [ms]", "{} ms RTT"),
     ),
     Field(
@@ -109,7 +101,7 @@ ROWS = (
         "Buffer of the bottleneck: 1bdp (of the bandwidth and the RTT at first), 60kB (B, kB, MB, KiB, MiB), 100p "
         "(frames; on vm of 1514 bytes) or 17sp (super-packets, on virtual only).",
         default="1bdp",
-        column=FieldColumn("buffer_bytes", "integer", "bottleneck buffer, bytes of Ethernet frames", "B"),
+        column=FieldColumn("buffer_bytes", "integer", unit="B"),
         axis=Axis("buffer", "bottleneck buffer [bytes]", "{} B buffer", logarithmic=True),
     ),
     Field(
@@ -117,7 +109,7 @@ ROWS = (
         "Depth of the bottleneck's token bucket, in the units of the buffer, at least 1514B: so much passes at once "
         "after idle time. With a buffer of 0B the bucket is a policer. 0B: no bucket, the bottleneck is a wire.",
         default="0B", only_on="virtual",
-        column=FieldColumn("burst_bytes", "integer", "depth of the bottleneck's token bucket, bytes; 0: none", "B"),
+        column=FieldColumn("burst_bytes", "integer", unit="B"),
         axis=Axis("burst", "burst of the token bucket [bytes]", "{} B burst", {0: "no token bucket"}),
     ),
     Field(
@@ -133,9 +125,7 @@ ROWS = (
         "path.second_bandwidth", RATE, "--second-bandwidth", PATH,
         "Rate of a second bottleneck, which packets reach as soon as they have left the first.",
         if_absent="there is none", min=MIN_RATE, max=MAX_RATE, only_on="virtual", instead="none",
-        column=FieldColumn(
-            "second_bandwidth_mbps", "number", "rate of the second bottleneck, Mbit/s; null: there was none", "Mbit/s"
-        ),
+        column=FieldColumn("second_bandwidth_mbps", "number", unit="Mbit/s"),
         axis=Axis(
             "second bandwidth", "bandwidth of the second bottleneck [Mbit/s]", "{} Mbit/s behind it",
             {None: "one bottleneck"}, logarithmic=True,
@@ -145,16 +135,14 @@ ROWS = (
         "path.second_buffer", SIZE, "--second-buffer", PATH,
         "Buffer of the second bottleneck, as that of the first, but not in super-packets.",
         default="1bdp", only_on="virtual",
-        column=FieldColumn(
-            "second_buffer_bytes", "integer", "buffer of the second bottleneck, bytes; null: there was none", "B"
-        ),
+        column=FieldColumn("second_buffer_bytes", "integer", unit="B"),
         axis=Axis("second buffer", "buffer of the second bottleneck [bytes]", "{} B second buffer", logarithmic=True),
     ),
     Field(
         "path.loss", FRACTION, "--loss", PATH,
         "Random loss before the bottleneck's buffer: 0.001 or 0.1%.",
         default="0", min=0, below=1,
-        column=FieldColumn("loss", "number", "random loss before the bottleneck, fraction"),
+        column=FieldColumn("loss", "number"),
         axis=Axis("loss", "packet loss [%]", "{} loss", percent=True),
     ),
     Field(
@@ -162,7 +150,7 @@ ROWS = (
         "Version of IP that all packets have: 4 or 6. IPv6's header is 20 bytes longer, so a full packet carries "
         "1428 bytes of payload instead of 1448. With 6 there is no IPv4, and programs are given IPv6 addresses.",
         default=4, only_on="virtual",
-        column=FieldColumn("ip_version", "integer", "version of IP: 4 or 6"),
+        column=FieldColumn("ip_version", "integer"),
         axis=Axis("IP version", phrase="IPv{}"),
     ),
     Field(
@@ -182,7 +170,7 @@ ROWS = (
         "Congestion control: any that the kernel has or `brobust cc list` shows. Ours may have parameters: "
         "brb_bbq:alpha=5ms.",
         default="cubic",
-        column=FieldColumn("cc", "text", "congestion control of this flow"),
+        column=FieldColumn("cc", "text"),
         axis=Axis("cc"),
     ),
     Field(
@@ -218,7 +206,7 @@ ROWS = (
         "flows.rtt", TIME, "--flow-rtt", FLOWS,
         "Round-trip time of these flows, where it is not the path's.",
         if_absent="the path's", min=0, max=MAX_RTT,
-        column=FieldColumn("flow_rtt_ms", "number", "emulated round-trip time of this flow at first, ms", "ms"),
+        column=FieldColumn("flow_rtt_ms", "number", unit="ms"),
         axis=Axis("flow RTT", phrase="{} ms RTT"),
     ),
     Field(
@@ -231,7 +219,7 @@ ROWS = (
         "What the application writes: bulk always has data; 'rate 5mbit' writes so much payload, every 10 ms; 'onoff "
         "1s 500ms' is bulk and silent in turn; 'idle 3s 2s' is bulk, but for 2 s after 3 s. On vm only bulk and rate.",
         default="bulk", words_only_on={"onoff": "virtual", "idle": "virtual"}, instead="bulk, or 'rate 5mbit'",
-        column=FieldColumn("pattern", "text", "traffic pattern of its application: bulk, rate, onoff, idle"),
+        column=FieldColumn("pattern", "text"),
         axis=Axis("pattern"),
     ),
     Field(
@@ -249,7 +237,7 @@ ROWS = (
         "Number of the sender that runs the flows. Each sender is a kernel with its own CPU, undisturbed unless "
         "[[senders]] in a file says otherwise.",
         default=1, min=1, max=MAX_SENDERS, only_on="virtual",
-        column=FieldColumn("sender", "integer", "number of the sender that runs the flow, from 1"),
+        column=FieldColumn("sender", "integer"),
     ),
     # --- cross traffic ----------------------------------------------------------------------------------------
     Field(
@@ -257,50 +245,42 @@ ROWS = (
         "Short flows of a sender of their own, whose CPU is always there: their payload as a part of the bandwidth. "
         "They begin at random times, whatever became of those before (open loop, Poisson). 0: none.",
         default="0", min=0, below=1, only_on="virtual",
-        column=FieldColumn(
-            "cross_load", "number", "payload of the cross traffic that was to be sent, as a part of the bandwidth"
-        ),
+        column=FieldColumn("cross_load", "number"),
         axis=Axis("cross traffic", "cross traffic [% of the bandwidth]", "{} cross traffic", percent=True),
     ),
     Field(
         "cross_traffic.cc", NAME, "--cross-cc", CROSS,
         "Congestion control of the cross traffic.",
         default="cubic", only_on="virtual",
-        column=FieldColumn("cross_cc", "text", "congestion control of the cross traffic; null: there was none"),
+        column=FieldColumn("cross_cc", "text"),
         axis=Axis("cross cc", phrase="cross traffic of {}"),
     ),
     Field(
         "cross_traffic.size", SIZE, "--cross-size", CROSS,
         "Mean size of its flows (B, kB, MB, GB). Their sizes are drawn from a Pareto distribution with an upper bound.",
         default="100kB", min=100, max=1_000_000_000, only_on="virtual",
-        column=FieldColumn(
-            "cross_size_bytes", "integer", "mean size of a flow of the cross traffic, bytes; null: there was none", "B"
-        ),
+        column=FieldColumn("cross_size_bytes", "integer", unit="B"),
         axis=Axis("cross size", "mean size of the cross traffic's flows [bytes]", logarithmic=True),
     ),
     Field(
         "cross_traffic.shape", NUMBER, "--cross-shape", CROSS,
         "Shape of that distribution: the closer to 1, the more of the bytes are in few large flows.",
         default=1.2, above=1, max=10, only_on="virtual",
-        column=FieldColumn("cross_shape", "number", "shape of the sizes' Pareto distribution; null: no cross traffic"),
+        column=FieldColumn("cross_shape", "number"),
         axis=Axis("cross shape", "shape of the sizes' distribution"),
     ),
     Field(
         "cross_traffic.max_size", SIZE, "--cross-max-size", CROSS,
         "The upper bound: no flow of the cross traffic is larger.",
         default="10MB", min=1000, max=MAX_FLOW_BYTES, only_on="virtual",
-        column=FieldColumn(
-            "cross_max_bytes", "integer", "upper bound of the cross traffic's sizes, bytes; null: there was none", "B"
-        ),
+        column=FieldColumn("cross_max_bytes", "integer", unit="B"),
         axis=Axis("cross max", "upper bound of the sizes [bytes]", logarithmic=True),
     ),
     Field(
         "cross_traffic.enters", NAME, "--cross-enters", CROSS,
         "The bottleneck at which it enters the path, and of whose bandwidth its load is a part: first or second.",
         default="first", only_on="virtual",
-        column=FieldColumn(
-            "cross_enters", "text", "bottleneck at which the cross traffic entered the path; null: there was none"
-        ),
+        column=FieldColumn("cross_enters", "text"),
         axis=Axis("cross enters", phrase="cross traffic at the {} bottleneck"),
     ),
     # --- CPU contention --------------------------------------------------------------------------------------
@@ -308,7 +288,7 @@ ROWS = (
         "contention.share", FRACTION, "--share", CPU,
         "Part of the time in which the sender may run, timeslice / period: 0.25 or 25%. With 1 it is undisturbed.",
         default="1", above=0, max=1,
-        column=FieldColumn("share", "number", "requested CPU share, fraction; 1 where a recording was replayed"),
+        column=FieldColumn("share", "number"),
         axis=Axis("CPU share", "CPU share of the sender [%]", "{} CPU", percent=True),
     ),
     Field(
@@ -329,9 +309,7 @@ ROWS = (
         "How long the sender may run at a stretch. Driver deadline needs at least 2.5 ticks of the host to be accurate "
         "(10 ms at HZ=250); burner is exact.",
         default="10ms", min=50_000, max=4_000_000_000,
-        column=FieldColumn(
-            "timeslice_ms", "number", "requested timeslice, ms; null when share is 1", "ms", null_without_slices=True
-        ),
+        column=FieldColumn("timeslice_ms", "number", unit="ms", null_without_slices=True),
         axis=Axis(
             "timeslice", "timeslice [ms]", "{} ms slices", {None: "undisturbed"}, only_contended=True, logarithmic=True
         ),
@@ -342,11 +320,7 @@ ROWS = (
         "and vCPU). With several vCPUs also in (all at once) or out (one after the other). On vm only the burner takes "
         "a time, and only burner and deadline take in and out.",
         default="random", or_word="random|in|out", max=MAX_TIME,
-        column=FieldColumn(
-            "phase", "text",
-            "when the periods of the sender's vCPUs begin: random, in, out, or a time; null when share is 1",
-            null_without_slices=True,
-        ),
+        column=FieldColumn("phase", "text", null_without_slices=True),
         axis=Axis("phase", only_contended=True),
     ),
     Field(
@@ -354,7 +328,7 @@ ROWS = (
         "Number of the sender's vCPUs, each under the contention. On vm each needs a CPU of this machine, beside one "
         "for the path.",
         default=1, min=1, max=16,
-        column=FieldColumn("vcpus", "integer", "vCPUs of this flow's sender"),
+        column=FieldColumn("vcpus", "integer"),
         axis=Axis("vCPUs", "vCPUs of the sender", "{} vCPUs", {1: "1 vCPU"}),
     ),
     Field(
@@ -362,9 +336,7 @@ ROWS = (
         "With several vCPUs: to which of them the NIC's interrupts go. spread: those of packets that arrive and those "
         "of packets that were sent to two, as Linux spreads them by itself; together: to one.",
         default="spread",
-        column=FieldColumn(
-            "interrupts", "text", "to which of the sender's vCPUs the NIC's interrupts go: spread or together"
-        ),
+        column=FieldColumn("interrupts", "text"),
         axis=Axis("interrupts", phrase="interrupts {}", phrases={"spread": "interrupts spread over vCPUs"}),
     ),
     Field(
@@ -372,11 +344,7 @@ ROWS = (
         "What the sender's vCPUs do when there is nothing to send: spin (a program of the lowest priority keeps each "
         "busy) or sleep, as in a guest that runs nothing but iperf3. A host's schedulers treat the two differently.",
         default="spin", only_on="vm",
-        column=FieldColumn(
-            "when_idle", "text",
-            "what the sender's vCPUs did when there was nothing to send: spin or sleep; null on virtual",
-            null_on=("virtual",),
-        ),
+        column=FieldColumn("when_idle", "text", null_on=("virtual",)),
         axis=Axis("when idle"),
     ),
     Field(
@@ -384,12 +352,7 @@ ROWS = (
         "Part of the off-time, from its beginning, in which the start of each timeslice is drawn; periods and lengths "
         "stay as requested. On vm only the burner has it, up to 0.5.",
         default=0.25, default_on={"vm": 0.0, "lab": 0.0}, min=0, max=1,
-        column=FieldColumn(
-            "start_jitter", "number",
-            "each timeslice began at a random point in this part of its period's off-time, fraction; null when share "
-            "is 1",
-            null_without_slices=True,
-        ),
+        column=FieldColumn("start_jitter", "number", null_without_slices=True),
         axis=Axis(
             "start jitter", "part of the off-time in which a timeslice begins [%]", "start jitter {}",
             {0.0: "constant starts"}, percent=True, only_contended=True,
@@ -400,12 +363,7 @@ ROWS = (
         "Part by which the length of each timeslice and each off-time may be longer or shorter than requested: 0.1 "
         "draws it from 90 to 110 %. On vm only the burner has it, up to 0.5.",
         default=0.0, min=0, below=1,
-        column=FieldColumn(
-            "length_jitter", "number",
-            "each timeslice and off-time was longer or shorter by a random part up to this, fraction; null when share "
-            "is 1",
-            null_without_slices=True,
-        ),
+        column=FieldColumn("length_jitter", "number", null_without_slices=True),
         axis=Axis(
             "length jitter", "timeslices and off-times longer or shorter by up to [%]", "lengths ±{}",
             {0.0: "constant lengths"}, percent=True, only_contended=True,
@@ -425,18 +383,14 @@ ROWS = (
         "contention.alternate", TIME, "--alternate", CPU,
         "Contention for this time, then none for as long, and so on. At least one period.",
         if_absent="contention all the time", above=0, max=MAX_TIME, only_on="virtual", instead="none",
-        column=FieldColumn(
-            "alternate_s", "number",
-            "contention and no contention took turns, each for this long, s; null: contention all the time", "s",
-            null_without_slices=True,
-        ),
+        column=FieldColumn("alternate_s", "number", unit="s", null_without_slices=True),
         axis=Axis("alternate", "time with and without contention, each [s]", "{} s on and off"),
     ),
     Field(
         "receiver.share", FRACTION, "--receiver-share", CPU,
         "Part of the time in which the receiver may run: 0.25 or 25%. With 1 it is undisturbed.",
         default="1", above=0, max=1, only_on="virtual",
-        column=FieldColumn("receiver_share", "number", "requested CPU share of the receiver, fraction"),
+        column=FieldColumn("receiver_share", "number"),
         axis=Axis("receiver's share", "CPU share of the receiver [%]", "{} of the receiver's CPU", percent=True),
     ),
     Field(
@@ -444,25 +398,25 @@ ROWS = (
         "Recorded off-times instead of timeslices: DATASET or DATASET#RUN, FILE or FILE#THREAD of `brobust contend "
         "record`, or a .csv or .parquet file of your own. The share must then be 1.",
         if_absent="none",
-        column=FieldColumn("replay", "text", "recording of off-times that was replayed; null: none"),
+        column=FieldColumn("replay", "text"),
         axis=Axis("replay"),
     ),
     # --- sender ----------------------------------------------------------------------------------------------
     Field(
         "traffic", NAME, "--traffic", SENDER,
-        "What sends and receives: brobust (source and sink inside the kernel), iperf3, programs (those of [programs]), "
-        "or a QUIC stack of `brobust quic build`: quic:quinn, 'quic:quinn gso=off'. On vm and lab iperf3, on vm "
-        "also one flow of a QUIC stack. On virtual all but brobust need ptrace with a kernel before 7.2.",
+        "What sends and receives: brobust (source and sink in the kernel), iperf3, programs (of [programs]), or a QUIC "
+        "stack: quic:quinn, 'quic:quinn gso=off'. On vm and lab iperf3, on vm also one flow of a QUIC stack. On "
+        "virtual all but brobust need ptrace before Linux 7.2.",
         default="brobust", default_on={"vm": "iperf3", "lab": "iperf3"},
         words_only_on=dict.fromkeys(("brobust", "programs"), "virtual"), instead="iperf3",
-        column=FieldColumn("traffic", "text", "what sent and received: brobust, iperf3, programs, or a QUIC stack"),
+        column=FieldColumn("traffic", "text"),
         axis=Axis("traffic", phrases={"brobust": "Linux TCP"}),
     ),
     Field(
         "qdisc", NAME, "--qdisc", SENDER,
         "Queue discipline of the sender: none (TCP paces by itself, over pfifo_fast) or fq.",
         default="none", only_on="virtual",
-        column=FieldColumn("qdisc", "text", "queue discipline on the sender: fq, or none where TCP paces by itself"),
+        column=FieldColumn("qdisc", "text"),
         axis=Axis("qdisc", phrase="qdisc {}", phrases={"none": "no fq"}),
     ),
     Field(
@@ -471,24 +425,16 @@ ROWS = (
         "Linux 5.18, without its bonus for short RTTs) or control (BBR version 1, as in google's kernels; on virtual "
         "only).",
         default="kernel", words_only_on={"control": "virtual"}, instead="kernel or rate",
-        column=FieldColumn(
-            "tso_sizing", "text",
-            "who sizes TSO packets: kernel (the mainline), rate (the mainline without its bonus for short RTTs), "
-            "control (BBR, over google's interface)",
-        ),
+        column=FieldColumn("tso_sizing", "text"),
         axis=Axis("TSO sizing", phrase="TSO sizing by {}"),
     ),
     Field(
         "pacing", NAME, "--pacing", SENDER,
-        "How TCP paces: kernel (as the sender's kernel does), kept (makes up for the time in which the CPU was away: "
-        "at most 100ms, or 'kept lag=50ms'), linux-4.14 (a timer for every packet, nothing given back) or draft (the "
-        "IETF's draft of BBR, nothing given back). On vm only kernel, and kept in a kernel with that series.",
+        "How TCP paces: kernel (as the sender's kernel does), kept (makes up for the CPU's absences of up to 100ms, "
+        "or 'kept lag=50ms'), linux-4.14 (a timer for every packet, nothing given back) or draft (the IETF's draft of "
+        "BBR, nothing given back). On vm only kernel, and kept in a kernel with that series.",
         default="kernel", words_only_on={"linux-4.14": "virtual", "draft": "virtual"}, instead="kernel or kept",
-        column=FieldColumn(
-            "pacing", "text",
-            "how TCP paced: kernel, kept (made up for the CPU's absence; lag=: at most so much, else 100 ms), "
-            "linux-4.14 (a timer for every packet, no credit) or draft (no credit)",
-        ),
+        column=FieldColumn("pacing", "text"),
         axis=Axis(
             "pacing", phrase="pacing of {}", phrases={"kernel": "the kernel's own pacing", "kept": "a kept schedule"}
         ),
@@ -498,10 +444,7 @@ ROWS = (
         "Longest time for which the NICs at both ends hold received packets back, to deliver several with one "
         "interrupt.",
         default="0s", min=0, max=1_000_000_000, only_on="virtual",
-        column=FieldColumn(
-            "coalesce_us", "number", "receive interrupt coalescing of the sender's NIC, us; null on vm and lab",
-            "us", REAL_TIME,
-        ),
+        column=FieldColumn("coalesce_us", "number", unit="us", null_on=REAL_TIME),
         axis=Axis("coalesce", "receive interrupt coalescing [us]"),
     ),
     Field(
@@ -509,10 +452,7 @@ ROWS = (
         "Whether the kernel chooses how long the NIC holds received packets back, as drivers of 25G NICs do (mlx5 and "
         "ice, by lib/dim): off or on.",
         default="off", only_on="virtual",
-        column=FieldColumn(
-            "adaptive_rx", "text", "whether the NICs' drivers adapt their receive interrupts; null on vm and lab",
-            "", REAL_TIME,
-        ),
+        column=FieldColumn("adaptive_rx", "text", null_on=REAL_TIME),
         axis=Axis(
             "adaptive rx", phrase="adaptive rx {}", phrases={"off": "fixed interrupts", "on": "adaptive interrupts"}
         ),
@@ -521,9 +461,7 @@ ROWS = (
         "nic.gro", NAME, "--gro", SENDER,
         "Whether received packets that wait for the same interrupt are merged (GRO): on or off.",
         default="on", only_on="virtual",
-        column=FieldColumn(
-            "gro", "text", "whether packets of an interrupt are merged; null on vm and lab", "", REAL_TIME
-        ),
+        column=FieldColumn("gro", "text", null_on=REAL_TIME),
         axis=Axis("GRO", phrase="GRO {}"),
     ),
     Field(
@@ -531,20 +469,14 @@ ROWS = (
         "Packets that can wait in the NIC while the kernel does other things or has no CPU; more are lost. mlx5 has "
         "1024, QEMU's virtio-net 256.",
         if_absent="any number", min=1, max=65536, only_on="virtual", instead="none",
-        column=FieldColumn(
-            "rx_ring_packets", "integer", "packets that the ring of a NIC holds; null: any number, and on vm and lab",
-            "", REAL_TIME,
-        ),
+        column=FieldColumn("rx_ring_packets", "integer", null_on=REAL_TIME),
         axis=Axis("rx ring", "receive ring [packets]", "ring of {}"),
     ),
     Field(
         "nic.tx_completion", TIME, "--tx-completion", SENDER,
         "Time from sending a packet until it is freed; TCP small queues wait for it.",
         default="5us", min=0, max=1_000_000_000, only_on="virtual",
-        column=FieldColumn(
-            "tx_completion_us", "number", "time from sending a packet until it is freed, us; null on vm and lab",
-            "us", REAL_TIME,
-        ),
+        column=FieldColumn("tx_completion_us", "number", unit="us", null_on=REAL_TIME),
         axis=Axis("tx completion", "transmit completion [us]"),
     ),
     Field(
@@ -552,20 +484,14 @@ ROWS = (
         "Largest TSO packet that the NIC takes; a USB adapter takes 16kB, one with BIG TCP up to 524.28kB (Linux 6.3 "
         "and newer; over IPv6 5.19 and newer).",
         default="65.536kB", min=4096, max=524_280, only_on="virtual",
-        column=FieldColumn(
-            "tso_max_bytes", "integer", "largest TSO packet that the sender's NIC takes, bytes; null on vm and lab",
-            "B", REAL_TIME,
-        ),
+        column=FieldColumn("tso_max_bytes", "integer", unit="B", null_on=REAL_TIME),
         axis=Axis("TSO up to", "largest TSO packet [bytes]"),
     ),
     Field(
         "cpu.frequency", FREQUENCY, "--cpu-frequency", SENDER,
         "Frequency of the sender's modelled CPU (Hz, kHz, MHz, GHz): its kernel's work then takes the cycles below.",
         if_absent="its work takes no time", min=10**6, max=10**11, only_on="virtual", instead="none",
-        column=FieldColumn(
-            "cpu_mhz", "number",
-            "frequency of the sender's modelled CPU, MHz; null on vm and lab, and where its work took no time", "MHz",
-        ),
+        column=FieldColumn("cpu_mhz", "number", unit="MHz"),
         axis=Axis("CPU", "frequency of the sender's CPU [MHz]"),
     ),
     _cycles("timer_cycles", TIMER_CYCLES, "Cycles per timer that fires."),
@@ -578,14 +504,14 @@ ROWS = (
         "Program that sends, and its arguments: any for Linux on x86-64, one process for each flow. {receiver}, "
         "{sender}, {port}, {sender_port}, {cc}, {seconds} and {flow} stand for the flow's own (docs/programs.md).",
         if_absent="none", only_on="virtual", instead="none",
-        column=FieldColumn("sender_program", "text", "program that sent, with its arguments; null: no program"),
+        column=FieldColumn("sender_program", "text"),
         axis=Axis("sender's program"),
     ),
     Field(
         "programs.receiver", COMMAND, "--receiver-program", PROGRAMS,
         "Program that receives, one process for each flow.",
         if_absent="none", only_on="virtual", instead="none",
-        column=FieldColumn("receiver_program", "text", "program that received, with its arguments; null: no program"),
+        column=FieldColumn("receiver_program", "text"),
         axis=Axis("receiver's program"),
     ),
     Field(
@@ -610,9 +536,7 @@ ROWS = (
         "programs.call_time", TIME, "--call-time", PROGRAMS,
         "CPU time of each system call of a program.",
         default="1us", min=100, max=1_000_000_000, only_on="virtual",
-        column=FieldColumn(
-            "call_us", "number", "CPU time of each system call of a program, us; null without programs", "us", REAL_TIME
-        ),
+        column=FieldColumn("call_us", "number", unit="us", null_on=REAL_TIME),
         axis=Axis("call time", "CPU time of a system call [us]"),
     ),
     Field(
@@ -626,10 +550,7 @@ ROWS = (
         "programs.accept_time", TIME, "--accept-time", PROGRAMS,
         "CPU time of a sender's programs for each connection of TCP that they accept, as for its handshake of TLS.",
         default="0s", min=0, max=1_000_000_000, only_on="virtual",
-        column=FieldColumn(
-            "accept_us", "number", "CPU time of a sender's program for each connection that it accepts, us; null "
-            "without programs", "us", REAL_TIME,
-        ),
+        column=FieldColumn("accept_us", "number", unit="us", null_on=REAL_TIME),
         axis=Axis("accept time", "CPU time of an accepted connection [us]"),
     ),
     # --- runs ------------------------------------------------------------------------------------------------
@@ -637,7 +558,7 @@ ROWS = (
         "duration", TIME, "--duration", RUNS,
         "Length of each run.",
         default="10s", min=1_000_000_000, max=MAX_TIME,
-        column=FieldColumn("duration_s", "number", "length of the run, s", "s"),
+        column=FieldColumn("duration_s", "number", unit="s"),
     ),
     Field(
         "repeat", COUNT, "--repeat", RUNS,
@@ -648,16 +569,14 @@ ROWS = (
         "seed", COUNT, "--seed", RUNS,
         "Seed of the random numbers, and of the order in which the cells are measured.",
         default=1, min=0, max=2**32 - 1,
-        column=FieldColumn(
-            "seed", "integer", "the scenario's seed; the run draws its random numbers from seed + repeat"
-        ),
+        column=FieldColumn("seed", "integer"),
     ),
     Field(
         "backend", NAME, "--backend", RUNS,
         "What measures: virtual (real Linux kernels in virtual time), vm (real VMs; needs root) or lab (your own "
         "hosts, which --hosts names). A list measures on each, one after the other.",
         default="virtual",
-        column=FieldColumn("backend", "text", "virtual, vm or lab"),
+        column=FieldColumn("backend", "text"),
         axis=Axis("backend"),
     ),
     Field(
@@ -665,7 +584,7 @@ ROWS = (
         "File that names the hosts to measure on, which are reached by ssh: sender, receiver, path and hypervisor "
         "(docs/lab.md).",
         if_absent="none", only_on="lab", instead="none", is_axis=False,
-        column=FieldColumn("hosts", "text", "file that named the hosts; null on virtual and vm"),
+        column=FieldColumn("hosts", "text"),
     ),
     Field(
         "kernel", NAME, "--kernel", RUNS,
@@ -673,7 +592,7 @@ ROWS = (
         "debian-6.12, debian-6.1, host, a release in /boot, or BZIMAGE:MODULE_DIRECTORY; with accelerator uml one that "
         "ends with -realtime. On lab host: whatever the sender runs.",
         default="virtual-6.12", default_on={"vm": "debian-6.12", "lab": "host"},
-        column=FieldColumn("kernel", "text", "sender's kernel, as --kernel names it"),
+        column=FieldColumn("kernel", "text"),
         axis=Axis("kernel"),
     ),
     Field(
@@ -681,9 +600,7 @@ ROWS = (
         "What runs the guests: kvm, tcg (QEMU's emulation, some 20 Mbit/s under contention), auto (kvm where it works, "
         "else tcg), or uml: kernels as processes in real time, without QEMU and KVM.",
         default="auto", only_on="vm",
-        column=FieldColumn(
-            "accelerator", "text", "kvm, tcg or uml; null on virtual", null_on=("virtual",), from_backend=True
-        ),
+        column=FieldColumn("accelerator", "text", null_on=("virtual",), from_backend=True),
         axis=Axis("accelerator"),
     ),
     # --- dataset and output ----------------------------------------------------------------------------------
