@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from brobust import files
 from brobust.analysis import summary
-from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE
+from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE, Claim
 from brobust.dataset import Dataset
 from brobust.errors import BadInput
 from brobust.report.reproduced import Reproduced, twin_tables
@@ -38,10 +38,11 @@ def write(directories: Sequence[Path], file: Path) -> None:
     text = environment.get_template("reproduction.html").render(
         title=f"{paper}, measured again",
         counts=", ".join(f"{counts[verdict]} {verdict}" for verdict in CLASSES),
+        classes=CLASSES,
         parts=[part.summary() for part in parts],
         contention=[row for part in parts for row in part.contention()],
-        verdicts=[row for study in studies for row in _verdicts(study, parts)],
-        twins=[table for part in parts for table in _twins(part)],
+        verdicts=[_of_claim(study, claim, parts) for study in studies for claim in study.claims],
+        twins=[(part.about["backend"], *table) for part in parts for table in twin_tables(part.twins)],
         studies=[_study(study, parts) for study in studies],
     )
     files.write(file, text)
@@ -81,57 +82,13 @@ class _Part(Reproduced):
             .agg(pl.col("effective_share").median(), pl.col("effective_timeslice_ms").median(), pl.len().alias("n"))
             .sort("timeslice_ms", "share")
         )
-        return [
-            {
-                "backend": self.about["backend"],
-                "timeslice": _number(row["timeslice_ms"], "{:g}"),
-                "share": _number(row["share"], "{:.0%}"),
-                "got_share": _number(row["effective_share"], "{:.1%}"),
-                "got_timeslice": _number(row["effective_timeslice_ms"], "{:.2f}"),
-                "n": row["n"],
-            }
-            for row in cells.iter_rows(named=True)
-        ]
+        return [{"backend": self.about["backend"], **row} for row in cells.iter_rows(named=True)]
 
 
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else form.format(value)
-
-
-def _verdicts(study: model.Study, parts: Sequence[_Part]) -> list[dict[str, Any]]:
-    """Return a row per claim of the study, with a cell for each reproduction."""
-    rows = []
-    for claim in study.claims:
-        cells = []
-        for part in parts:
-            found = [one for one in part.claims if one.claim == claim.id]
-            cells.append(
-                {
-                    "verdict": found[0].in_words if found else "",
-                    "class": CLASSES[found[0].verdict] if found else "missing",
-                    "runs": found[0].runs_in_words if found else "",
-                    "decided_by": found[0].decided_by if found else "",
-                }
-            )
-        row = {"claim": claim.id, "text": claim.text, "study": study.name, "figure": study.figure, "cells": cells}
-        rows.append(row)
-    return rows
-
-
-def _twins(part: _Part) -> list[dict[str, Any]]:
-    """Return a table for each variable: a row per claim, and what each value makes of it."""
-    tables = []
-    for variable, values, by_claim in twin_tables(part.twins):
-        rows = []
-        for claim, found in by_claim.items():
-            cells = [
-                {"outcome": twin.outcome, "measured": twin.measured, "class": CLASSES[twin.verdict]}
-                for twin in map(found.get, values)
-                if twin is not None
-            ]
-            rows.append({"claim": claim, "cells": cells})
-        tables.append({"variable": variable, "values": values, "rows": rows, "backend": part.about["backend"]})
-    return tables
+def _of_claim(study: model.Study, claim: Claim, parts: Sequence[_Part]) -> dict[str, Any]:
+    """Return a claim of the study, and its verdict in each reproduction; None where it was not decided."""
+    verdicts = [next((one for one in part.claims if one.claim == claim.id), None) for part in parts]
+    return {"claim": claim.id, "text": claim.text, "study": study.name, "figure": study.figure, "verdicts": verdicts}
 
 
 def _study(study: model.Study, parts: Sequence[_Part]) -> dict[str, Any]:
@@ -153,8 +110,5 @@ def _study(study: model.Study, parts: Sequence[_Part]) -> dict[str, Any]:
             for part, file in files
             if file.exists()
         ],
-        "claims": [
-            {**claim.__dict__, "class": CLASSES[claim.verdict], "in_words": claim.in_words, "runs": claim.runs_in_words}
-            for claim in sorted(claims, key=lambda one: one.claim)
-        ],
+        "claims": sorted(claims, key=lambda one: one.claim),
     }
