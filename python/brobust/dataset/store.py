@@ -74,18 +74,18 @@ class Dataset:
         host: Mapping[str, Any],
         *,
         without: Collection[str] = (),
-        made_for_it: bool | None = None,
+        made_for_it: bool = False,
     ) -> Dataset:
         """Begin a dataset in a directory that does not exist or is empty. The tables `without` are not written.
 
-        `made_for_it` says whether the directory is removed with a dataset that stays empty; if not given, it and its
-        parents are, as far as they do not exist yet."""
+        With a dataset that stays empty, the directory and its parents are removed as far as they do not exist yet; a
+        directory that was `made_for_it`, alone."""
         cls.check_new(directory, without)
         dataset = cls(directory, without=without)
         dataset._begun_here = True
         try:
             missing = [one for one in (directory, *directory.parents) if not one.exists()]
-            dataset._made_directories = missing if made_for_it is None else [directory] * made_for_it
+            dataset._made_directories = [directory] if made_for_it else missing
             files.make_directory(directory)
             with dataset.writing():
                 _refuse_files_of_others(directory)
@@ -236,8 +236,8 @@ class Dataset:
 
     def _merge(self, names: Sequence[str], at_least: int) -> None:
         for name in names:
-            chosen = _without_failed_attempts if name == "runs" else _all
             documented = partial(_as_documented, columns=TABLES[name])
+            chosen = _without_failed_attempts if name == "runs" else (lambda rows: rows)
             parts.merge(self.directory / name, documented, at_least, chosen)
 
     def discard_if_empty(self) -> bool:
@@ -351,10 +351,6 @@ def _is_last() -> pl.Expr:
 def _without_failed_attempts(runs: pl.DataFrame) -> pl.DataFrame:
     """Leave out failed runs that were measured again. They have no rows in other tables."""
     return runs.filter(_is_last() | (pl.col("outcome") != "failed")) if _measured_twice(runs) else runs
-
-
-def _all(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows
 
 
 def _whole(part: Part) -> bool:

@@ -314,6 +314,12 @@ def control_order(name: str) -> tuple[int, str]:
     return (0 if name.split(",")[0] == "cubic" else 1, name)
 
 
+def runs_of_a_cell(runs: pl.DataFrame, cell: Sequence[str]) -> str:
+    """Return how many runs a cell has: the number, or the smallest and the largest."""
+    counts = runs.group_by(cell).len()["len"]
+    return "-".join(dict.fromkeys([str(counts.min()), str(counts.max())]))
+
+
 def caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str) -> str:
     """Return what a figure must say to be read alone: conditions, n and what the bars are, backend and kernel."""
     first = runs.row(0, named=True)
@@ -338,9 +344,8 @@ def caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str) -> str:
     if len(slices) == 1:
         drivers = contended["driver"].unique()
         fixed.append(f"{slices[0]:g} ms slices" + (f" ({drivers[0]})" if len(drivers) == 1 else ""))
-    per_cell = measured.group_by(summary.varying(measured) or ["cc"]).len()["len"]
-    counts = sorted(set(per_cell.to_list()))
-    n = "n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}" + "-".join(map(str, dict.fromkeys([counts[0], counts[-1]])))
+    count = runs_of_a_cell(measured, summary.varying(measured) or ["cc"])
+    n = f"n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{count}"
     accelerators = "/".join(sorted(str(a).upper() for a in runs["accelerator"].unique().drop_nulls()))
     unfaithful = measured.filter(pl.col("outcome") == "unfaithful").height
     where = f"Backend {'/'.join(sorted(runs['backend'].unique()))}" + (f" ({accelerators})" if accelerators else "")

@@ -94,7 +94,7 @@ def _panels(runs: pl.DataFrame, evidence: Evidence, figure: Figure, heading: str
         if labels:
             grid[0][0].legend(fontsize=7, frameon=True)
         canvas.supylabel(kind.label, fontsize=9)
-        count = _runs_of_a_cell(runs, ["cc", *others])
+        count = plot.runs_of_a_cell(runs, ["cc", *others])
         shown = f"One run of n = {count}" if kind.one_run else f"All runs, n = {count}, and their median"
         return plot.save(canvas, file, f"{heading}. {shown}. {_where(evidence)}", "time [s]")
 
@@ -154,7 +154,7 @@ def _twins(
         for side in axes.spines.values():
             side.set_visible(False)
         meaning = "yes: the claim holds; part: in part; no: it differs"
-        count = _runs_of_a_cell(runs, CELL)
+        count = plot.runs_of_a_cell(runs, CELL)
         return plot.save(canvas, file, f"{heading} {meaning}. n = {count} in each cell. {_where(evidence)}")
 
 
@@ -198,7 +198,7 @@ def _distributions(runs: pl.DataFrame, evidence: Evidence, figure: Figure, headi
             axes.set_ylim(0, 1.02)
         canvas.legend(list(legend.values()), list(legend), loc="outside upper center", ncols=2, fontsize=7)
         canvas.supylabel("part of the packets", fontsize=9)
-        count = _runs_of_a_cell(runs, CELL)
+        count = plot.runs_of_a_cell(runs, CELL)
         caption = f"{heading}. All packets of the n = {count} runs of each cell. {_where(evidence)}"
         return plot.save(canvas, file, caption, label)
 
@@ -227,15 +227,9 @@ def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) 
             axes.set_xlabel("throughput [% of what the bottleneck carries]")
         # Outside the panels, where there are no dots.
         canvas.legend(*canvas.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=8)
-        count = _runs_of_a_cell(runs, cells)
+        count = plot.runs_of_a_cell(runs, cells)
         caption = f"{heading}. A dot is a cell: medians of n = {count} runs. {_where(evidence)}"
         return plot.save(canvas, file, caption)
-
-
-def _runs_of_a_cell(runs: pl.DataFrame, cell: Sequence[str]) -> str:
-    """Return how many runs a cell has: the number, or the smallest and the largest."""
-    counts = runs.group_by(cell).len()["len"]
-    return "-".join(dict.fromkeys([str(counts.min()), str(counts.max())]))
 
 
 def _where(evidence: Evidence) -> str:
