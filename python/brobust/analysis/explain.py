@@ -218,8 +218,7 @@ class _Facts:
         return oracle.carried_mbps(self.timeslices, *link, ip_version=row["ip_version"])
 
     def missed(self) -> Missed | None:
-        """Return the departures that fell into off-times: after its last packets before an off-time, a paced flow with
-        room in its window was due to send the next ones when these had left at its pacing rate."""
+        """Return the departures that fell into off-times (departures.missed)."""
         rated = self.samples.filter(pl.col("pacing_rate_mbps").is_not_null())
         if self.data.is_empty() or rated.is_empty() or not self.is_paced:
             return None

@@ -354,9 +354,7 @@ def _phase() -> pl.Expr:
 
 
 def _spans(samples: pl.DataFrame, column: str, end_s: float) -> Iterator[tuple[str, float, float]]:
-    """Yield each value of a column with the time from the sample that first has it to the next one that has another."""
-    known = samples.select("time_s", column).filter(pl.col(column).is_not_null())
-    begins = known.filter(pl.col(column).ne_missing(pl.col(column).shift(1)))
-    ends = [*begins["time_s"].to_list()[1:], end_s]
-    for (begin, name), end in zip(begins.iter_rows(), ends, strict=False):
-        yield name, begin, max(begin, end)
+    """Return each value of a column, from the sample that first has it to the next one that has another."""
+    known = samples.filter(pl.col(column).is_not_null())
+    ends = pl.max_horizontal("time_s", pl.col("time_s").shift(-1).fill_null(end_s))
+    return stretches(known[column], known["time_s"], known.select(ends).to_series())
