@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from brobust import files
 from brobust.analysis import summary
-from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE, Claim
+from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE, Claim, Verdict
 from brobust.dataset import Dataset
 from brobust.errors import BadInput
 from brobust.report.reproduced import Reproduced, twin_tables
@@ -41,9 +41,9 @@ def write(directories: Sequence[Path], file: Path) -> None:
         classes=CLASSES,
         parts=[part.summary() for part in parts],
         contention=[row for part in parts for row in part.contention()],
-        verdicts=[_of_claim(study, claim, parts) for study in studies for claim in study.claims],
+        verdicts=[(study, claim, [part.on(claim) for part in parts]) for study in studies for claim in study.claims],
         twins=[(part.about["backend"], *table) for part in parts for table in twin_tables(part.twins)],
-        studies=[_study(study, parts) for study in studies],
+        studies=[(study, _images(study, parts), _verdicts(study, parts)) for study in studies],
     )
     files.write(file, text)
 
@@ -57,6 +57,10 @@ class _Part(Reproduced):
 
     def has(self, study: model.Study) -> bool:
         return study.figure in self.about["figures"]
+
+    def on(self, claim: Claim) -> Verdict | None:
+        """Return the verdict on a claim; None where it was not decided."""
+        return next((one for one in self.claims if one.claim == claim.id), None)
 
     def summary(self) -> dict[str, Any]:
         runs = self._runs
@@ -85,30 +89,23 @@ class _Part(Reproduced):
         return [{"backend": self.about["backend"], **row} for row in cells.iter_rows(named=True)]
 
 
-def _of_claim(study: model.Study, claim: Claim, parts: Sequence[_Part]) -> dict[str, Any]:
-    """Return a claim of the study, and its verdict in each reproduction; None where it was not decided."""
-    verdicts = [next((one for one in part.claims if one.claim == claim.id), None) for part in parts]
-    return {"claim": claim.id, "text": claim.text, "study": study.name, "figure": study.figure, "verdicts": verdicts}
-
-
-def _study(study: model.Study, parts: Sequence[_Part]) -> dict[str, Any]:
-    wanted = {claim.id for claim in study.claims}
-    claims = [claim for part in parts for claim in part.claims if claim.claim in wanted and part.has(study)]
+def _images(study: model.Study, parts: Sequence[_Part]) -> list[dict[str, str]]:
+    """Return the study's figures that were drawn, each with its name and its PNG in base64."""
     files = [
         (part, part.directory / "figures" / f"{study.name}-{figure.name}.png")
         for figure in study.figures
         for part in parts
         if part.has(study)
     ]
-    return {
-        "name": study.name,
-        "figure": study.figure,
-        "title": study.title,
-        "about": " ".join(study.about.split()),
-        "images": [
-            {"name": f"{file.stem}, {part.about['backend']}", "data": base64.b64encode(file.read_bytes()).decode()}
-            for part, file in files
-            if file.exists()
-        ],
-        "claims": sorted(claims, key=lambda one: one.claim),
-    }
+    return [
+        {"name": f"{file.stem}, {part.about['backend']}", "data": base64.b64encode(file.read_bytes()).decode()}
+        for part, file in files
+        if file.exists()
+    ]
+
+
+def _verdicts(study: model.Study, parts: Sequence[_Part]) -> list[Verdict]:
+    """Return the verdicts on the study's claims, those of all reproductions beside each other."""
+    wanted = {claim.id for claim in study.claims}
+    found = (verdict for part in parts if part.has(study) for verdict in part.claims if verdict.claim in wanted)
+    return sorted(found, key=lambda one: one.claim)
