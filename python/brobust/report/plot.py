@@ -175,10 +175,7 @@ class ThroughputFigure:
             axes.set_xticks(measured, [f"{x:g}" for x in measured])
             axes.minorticks_off()
         if self._panel_axes:
-            axes.set_title(self._panel_name(panel), fontsize=9)
-
-    def _panel_name(self, panel: tuple[object, ...]) -> str:
-        return cell_phrase(self._runs, self._panel_axes, panel)
+            axes.set_title(cell_phrase(self._runs, self._panel_axes, panel), fontsize=9)
 
     def _ticks(self, rows: pl.DataFrame) -> list[float]:
         """Return the positions at which something was measured."""
@@ -220,7 +217,7 @@ class ThroughputFigure:
         plotext.xticks(ticks, [f"{x:g}" for x in ticks])
         plotext.ylim(0, float(rows[self._value].max() or 1) * _scale(self._value) * 1.05)  # type: ignore[arg-type]
         plotext.xlabel(LABELS[self.x])
-        where = f", {self._panel_name(self._panels[0])}" if self._panel_axes else ""
+        where = f", {cell_phrase(self._runs, self._panel_axes, self._panels[0])}" if self._panel_axes else ""
         plotext.title(f"{self._stat}: {VALUES[self._value]}{where}")
         drawn = str(plotext.build())
         return drawn if colors else str(plotext.uncolorize(drawn))
@@ -324,16 +321,10 @@ def caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str) -> str:
     """Return what a figure must say to be read alone: conditions, n and what the bars are, backend and kernel."""
     first = runs.row(0, named=True)
     fixed = []
-    units = {
-        "bandwidth_mbps": "Mbit/s",
-        "rtt_ms": "ms RTT",
-        "longest_rtt_ms": "ms RTT of the other flow",
-        "buffer_bdp": "BDP buffer",
-    }
-    for axis, unit in units.items():
+    for axis in ("bandwidth_mbps", "rtt_ms", "longest_rtt_ms", "buffer_bdp"):
         values = measured[axis].unique().to_list()
         if len(values) == 1 and values[0] is not None:
-            fixed.append(f"{values[0]:g} {unit}")
+            fixed.append(axis_phrase(axis, values[0]))
     if len(losses := measured["loss"].unique()) == 1 and losses[0]:
         fixed.append(f"{losses[0] * 100:g} % loss")
     contended = measured.filter(pl.col("share") < 1)
