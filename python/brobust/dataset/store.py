@@ -120,8 +120,11 @@ class Dataset:
         """Begin a dataset in this directory or, where another series has taken the name, in NAME-2, NAME-3, ..."""
         try:
             files.make_directory(directory.parent)
-            names = itertools.chain([directory.name], (f"{directory.name}-{number}" for number in itertools.count(2)))
-            free = next(free for name in names if _made(free := directory.with_name(name)))
+            for number in itertools.count(1):
+                free = directory if number == 1 else directory.with_name(f"{directory.name}-{number}")
+                with contextlib.suppress(FileExistsError):
+                    free.mkdir()
+                    break
         except OSError as error:
             raise BadInput(f"{directory}: cannot be made ({error.strerror}); give another --out") from None
         return cls.create(free, grid, host, without=without, made_for_it=True)
@@ -384,15 +387,6 @@ def _as_documented(table: pl.DataFrame, columns: Mapping[str, Column]) -> pl.Dat
         raise ValueError(f"it has no column {lacking[0]}")
     documented = [pl.col(name).cast(column.dtype) for name, column in columns.items()]
     return table.select(*documented, pl.col(PART).cast(pl.Int64))
-
-
-def _made(directory: Path) -> bool:
-    """Make a directory and return True, or False where its name is taken."""
-    try:
-        directory.mkdir()
-    except FileExistsError:
-        return False
-    return True
 
 
 def _refuse_files_of_others(directory: Path) -> None:
