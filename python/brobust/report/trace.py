@@ -161,7 +161,7 @@ class _Trace:
         first = rows.row(0, named=True)
         self._root = self._track(f"{first['run']}: {first['bandwidth_mbps']:g} Mbit/s, {first['rtt_ms']:g} ms RTT")
         slices = self._timeslices()
-        packets = departures.of_packets(run).with_columns(pl.col("number") + 1).sort("time_s")
+        packets = departures.of_packets(run).with_columns(pl.col("number") + 1).sort("time_s", maintain_order=True)
         self._bottleneck(packets)
         points = samples = 0
         for flow in rows.iter_rows(named=True):
