@@ -20,7 +20,6 @@ from brobust.dataset.columns import (
 from brobust.dataset.one_run import OfRun, OneRun, find
 from brobust.dataset.rows import Measured, failed, flow_columns, scenario_columns
 from brobust.dataset.store import Dataset
-from brobust.versions import SCHEMA_VERSION
 
 __all__ = [
     "CALLS",
@@ -30,7 +29,6 @@ __all__ = [
     "REQUESTS",
     "RUNS",
     "SAMPLES",
-    "SCHEMA_VERSION",
     "TABLES",
     "TRANSFERS",
     "Dataset",
