@@ -33,19 +33,13 @@ class Column:
                 return pl.Datetime("us", "UTC")
 
 
-_BEFORE_THE_FIELDS: dict[str, Column] = {
+# One row per run and flow: what names the run, its fields, and what was measured.
+RUNS: dict[str, Column] = {
     "run": Column("text", "hash of the scenario, and repeat; the same in all tables"),
     "scenario": Column("text", "hash of every scenario field"),
     "repeat": Column("integer", "number of the repeat, from 0"),
     "flow": Column("integer", "number of the flow within the run, from 0"),
-}
-
-_OF_FIELDS = {row.column.name: Column(row.column.type, row.column.meaning) for row in ROWS if row.column}
-
-# One row per run and flow: what names the run, its fields, and what was measured.
-RUNS: dict[str, Column] = {
-    **_BEFORE_THE_FIELDS,
-    **_OF_FIELDS,
+    **{row.column.name: Column(row.column.type, row.column.meaning) for row in ROWS if row.column},
     "kernel_release": Column("text", "uname -r of the sender"),
     "kernel_hash": Column("text", "SHA-256 of the sender's kernel image; null on vm"),
     "bbr_version": Column(
