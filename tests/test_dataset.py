@@ -17,7 +17,6 @@ from brobust.dataset import (
     PACKETS,
     RUNS,
     SAMPLES,
-    SCHEMA_VERSION,
     TABLES,
     Dataset,
     Measured,
@@ -31,6 +30,7 @@ from brobust.errors import BadInput, UnreadableFile, WriteFailed
 from brobust.scenario import Grid, Run
 from brobust.scenario.grid import scenario
 from brobust.series import runner
+from brobust.versions import SCHEMA_VERSION
 from conftest import refused
 
 

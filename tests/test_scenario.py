@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from brobust import units
 from brobust.errors import BadInput
-from brobust.scenario import DEFAULT_GRID, Aqm, Contention, Grid, Pattern, Scenario
+from brobust.scenario import Contention, Grid, Pattern, Scenario
+from brobust.scenario.fields import DEFAULT_GRID
 from brobust.scenario.grid import scenario
-from brobust.scenario.specs import Pacing
+from brobust.scenario.specs import Aqm, Pacing
 
 
 def test_the_default_grid_is_three_controls_at_three_shares() -> None:

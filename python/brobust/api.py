@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -109,10 +109,11 @@ def explain(
     if first.causes and first.causes[0] in rules.DECIDE:
         return first
     of_causes = {name: change for name in first.signs if (change := _without(name, requested.scenario, flow))}
-    without = _carried(requested, flow, of_causes, backend)
-    found = rules.explain(again, flow, {name: mbps for name, (_, mbps) in without.items()})
-    more = _carried(requested, flow, dict(_repairs(found, requested.scenario)), backend)
-    return dataclasses.replace(found, tried=dict([*without.values(), *more.values()]))
+    without = _carried(requested, flow, of_causes.values(), backend)
+    known = {name: without[option] for name, (option, _) in of_causes.items() if option in without}
+    found = rules.explain(again, flow, known)
+    more = _carried(requested, flow, _repairs(found, requested.scenario), backend)
+    return dataclasses.replace(found, tried=without | more)
 
 
 def _why_not_tried(run: OfRun, requested: Run, tries: bool) -> str | None:
@@ -167,7 +168,7 @@ def _without(cause: str, s: Scenario, flow: int) -> Change | None:
     return changes.get(cause)
 
 
-def _repairs(found: Explanation, s: Scenario) -> list[tuple[str, Change]]:
+def _repairs(found: Explanation, s: Scenario) -> list[Change]:
     """Return what may help against what was found, for a run with one group of flows."""
     if len(s.flows) > 1 or not found.causes:
         return []
@@ -184,24 +185,21 @@ def _repairs(found: Explanation, s: Scenario) -> list[tuple[str, Change]]:
                 changes.append(("--qdisc fq", {"qdisc": "fq"}))
     elif {"loss", "buffer"} & set(found.causes) and "bbr" not in found.cc:
         changes.append(("--cc bbr", {"flows": {"cc": "bbr"}}))
-    return [(name, (name, change)) for name, change in changes]
+    return changes
 
 
-def _carried(
-    requested: Run, flow: int, changes: Mapping[str, Change], backend: Backend
-) -> dict[str, tuple[str, float]]:
-    """Return for each change its option and what the flow carries with it, Mbit/s. What cannot be measured is left
-    out."""
+def _carried(requested: Run, flow: int, changes: Collection[Change], backend: Backend) -> dict[str, float]:
+    """Return by option what the flow carries with each change, Mbit/s. What cannot be measured is left out."""
 
-    def one(change: Change) -> tuple[str, float] | None:
+    def one(change: Change) -> float | None:
         try:
             measured = backend.measure(_changed(requested, {**change[1], "samples": None, "packets": False}))
         except RunFailed:
             raise
         except BrobustError:  # the kernel has no such control, or the fields do not go together
             return None
-        return change[0], float(measured.runs[flow]["throughput_mbps"])
+        return float(measured.runs[flow]["throughput_mbps"])
 
     with ThreadPoolExecutor(max(1, backend.parallel)) as side_by_side:
-        found = side_by_side.map(one, changes.values())
-        return {name: mbps for name, mbps in zip(changes, found, strict=True) if mbps is not None}
+        found = side_by_side.map(one, changes)
+        return {option: mbps for (option, _), mbps in zip(changes, found, strict=True) if mbps is not None}

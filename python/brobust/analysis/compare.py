@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,11 +53,7 @@ def compare(first: Dataset, second: Dataset, tolerance: float = 0.05) -> list[Co
 
 
 def _cells(frame: pl.DataFrame, axes: list[str]) -> dict[tuple[Any, ...], list[float]]:
-    def each() -> Iterator[tuple[tuple[Any, ...], list[float]]]:
-        for key, rows in frame.group_by(axes):
-            yield key, rows["throughput_mbps"].to_list()
-
-    return dict(each())
+    return {key: rows["throughput_mbps"].to_list() for key, rows in frame.group_by(axes)}
 
 
 def _compared(cell: dict[str, Any], a: list[float], b: list[float], tolerance: float) -> Compared:

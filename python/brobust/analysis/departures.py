@@ -81,7 +81,8 @@ def missed(data: pl.DataFrame, slices: list[tuple[float, float]], samples: pl.Da
 
 
 def of_packets(run: OfRun) -> pl.DataFrame:
-    """Return what is known of each data packet's departure, with the columns of COLUMNS; null is unknown or not so.
+    """Return the table packets and, with the columns of COLUMNS, what is known of each data packet's departure; null is
+    unknown or not so.
 
     The timeslice needs contention; rates, what was due and what was repaid also a paced flow's samples."""
     packets = run.packets.with_row_index("number").with_columns(pl.col("connection").fill_null(0))
@@ -99,7 +100,8 @@ def of_packets(run: OfRun) -> pl.DataFrame:
                 known = _lags(part, slices, samples), _state(part, slices, samples)
                 for more in known:
                     found[-1] = found[-1].update(more, on="number")
-    return pl.concat(found) if found else pl.DataFrame(schema=COLUMNS)
+    departed = pl.concat(found) if found else pl.DataFrame(schema=COLUMNS)
+    return packets.join(departed, on="number", how="left", maintain_order="left")
 
 
 def _slices(data: pl.DataFrame, slices: list[tuple[float, float]]) -> pl.DataFrame:

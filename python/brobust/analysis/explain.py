@@ -156,9 +156,9 @@ class _Facts:
         of_flow = pl.col("flow") == flow
         self.samples = run.samples.filter(of_flow).sort("time_s")
         self.late = self.samples.filter(pl.col("time_s").is_between(self.half_s, self.end_s))
-        self.packets = run.packets.filter(of_flow)
-        self.packets = self.packets.with_columns(pl.col("connection").fill_null(0))
-        self.data = self.packets.filter((pl.col("direction") == "data") & (pl.col("payload_bytes") > 0)).sort("time_s")
+        is_data = (pl.col("direction") == "data") & (pl.col("payload_bytes") > 0)
+        data = run.packets.filter(of_flow & is_data)
+        self.data = data.with_columns(pl.col("connection").fill_null(0)).sort("time_s")
         self.is_paced = self.samples["bandwidth_estimate_mbps"].drop_nulls().len() > 0  # by BBR and its kind
         narrowest = min(filter(None, (self.row["bandwidth_mbps"], self.row["second_bandwidth_mbps"])))
         self.possible = units.goodput_ceiling_mbps(round(narrowest * 1e6), self.row["ip_version"])
@@ -218,8 +218,7 @@ class _Facts:
         return oracle.carried_mbps(self.timeslices, *link, ip_version=row["ip_version"])
 
     def missed(self) -> Missed | None:
-        """Return the departures that fell into off-times: after its last packets before an off-time, a paced flow with
-        room in its window was due to send the next ones when these had left at its pacing rate."""
+        """Return the departures that fell into off-times (departures.missed)."""
         rated = self.samples.filter(pl.col("pacing_rate_mbps").is_not_null())
         if self.data.is_empty() or rated.is_empty() or not self.is_paced:
             return None
@@ -299,10 +298,8 @@ def _window(facts: _Facts) -> dict[str, Any] | None:
     if len(edges) < frames.height or facts.data.is_empty():
         return None
     in_flow = pl.col("flow") == facts.row["flow"]
-    granted = frames.with_columns(edge=pl.Series(edges, dtype=pl.Int64)).filter(
-        in_flow & (pl.col("direction") == "ack")
-    )
-    granted = granted.filter(pl.col("edge").is_not_null() & pl.col("arrived_s").is_not_null())
+    arrived = pl.all_horizontal(in_flow, pl.col("direction") == "ack", pl.col("edge", "arrived_s").is_not_null())
+    granted = frames.with_columns(edge=pl.Series(edges, dtype=pl.Int64)).filter(arrived)
     granted = granted.with_columns(pl.col("connection").fill_null(0)).sort("arrived_s")
     at_sender = granted.select("connection", "edge", time_s="arrived_s")
     late = facts.data.filter(pl.col("time_s") >= facts.half_s)

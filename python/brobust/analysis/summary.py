@@ -63,8 +63,6 @@ def kernels(table: pl.DataFrame) -> str:
 
 def versions(table: pl.DataFrame) -> list[str]:
     """Return a note such as "bbr is version 3" for each of the kernel's own BBR controls that is not version 1."""
-    if "bbr_version" not in table.columns:  # a dataset of an older brobust
-        return []
     later = table.filter(pl.col("bbr_version") > 1).select(pl.col("cc").str.split(":").list.first(), "bbr_version")
     return [f"{name} is version {version}" for name, version in sorted(set(later.iter_rows()))]
 

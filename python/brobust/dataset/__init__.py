@@ -7,38 +7,30 @@ table, store.py is the directory, one_run.py one run of it.
 from brobust.dataset.columns import (
     CALLS,
     CONNECTIONS,
-    OFFTIMES,
     PACKETS,
     PROGRAMS,
     REQUESTS,
     RUNS,
     SAMPLES,
     TABLES,
-    THROUGHPUT,
     TRANSFERS,
-    Column,
     Rows,
     frame,
 )
 from brobust.dataset.one_run import OfRun, OneRun, find
 from brobust.dataset.rows import Measured, failed, flow_columns, scenario_columns
 from brobust.dataset.store import Dataset
-from brobust.versions import SCHEMA_VERSION
 
 __all__ = [
     "CALLS",
     "CONNECTIONS",
-    "OFFTIMES",
     "PACKETS",
     "PROGRAMS",
     "REQUESTS",
     "RUNS",
     "SAMPLES",
-    "SCHEMA_VERSION",
     "TABLES",
-    "THROUGHPUT",
     "TRANSFERS",
-    "Column",
     "Dataset",
     "Measured",
     "OfRun",

@@ -39,19 +39,13 @@ def _alike(kind: Literal["integer", "number", "text"], meaning: str, *names: str
     return {name: Column(kind, meaning) for name in names}
 
 
-_BEFORE_THE_FIELDS: dict[str, Column] = {
+# One row per run and flow: what names the run, its fields, and what was measured.
+RUNS: dict[str, Column] = {
     "run": Column("text"),
     "scenario": Column("text", "hash of every scenario field"),
     "repeat": Column("integer", "number of the repeat, from 0"),
     "flow": Column("integer"),
-}
-
-_OF_FIELDS = {row.column.name: Column(row.column.type, row.column.meaning) for row in ROWS if row.column}
-
-# One row per run and flow: what names the run, its fields, and what was measured.
-RUNS: dict[str, Column] = {
-    **_BEFORE_THE_FIELDS,
-    **_OF_FIELDS,
+    **{row.column.name: Column(row.column.type, row.column.meaning) for row in ROWS if row.column},
     **_alike(
         "text",
         "uname -r of the sender, and SHA-256 of its kernel image; the latter is null on vm",

@@ -52,16 +52,16 @@ def _of_programs(key: str) -> Callable[[Scenario], Any]:
     return lambda s: None if s.traffic == "brobust" else getattr(s.programs, key)
 
 
+def _of_cross_traffic(key: str) -> Callable[[Scenario], Any]:
+    return lambda s: getattr(s.cross_traffic, key) if s.cross_traffic.load else None
+
+
 # Fields whose columns say something else than the field's own value.
 _OF_A_RUN: dict[str, Callable[[Scenario], Any]] = {
     "path.buffer": lambda s: s.path.buffer_bytes,
     "path.second_buffer": lambda s: s.path.second_buffer_bytes,
     "path.burst": lambda s: s.path.burst_bytes,
-    "cross_traffic.cc": lambda s: s.cross_traffic.cc if s.cross_traffic.load else None,
-    "cross_traffic.size": lambda s: s.cross_traffic.size if s.cross_traffic.load else None,
-    "cross_traffic.shape": lambda s: s.cross_traffic.shape if s.cross_traffic.load else None,
-    "cross_traffic.enters": lambda s: s.cross_traffic.enters if s.cross_traffic.load else None,
-    "cross_traffic.max_size": lambda s: s.cross_traffic.max_size if s.cross_traffic.load else None,
+    **{f"cross_traffic.{key}": _of_cross_traffic(key) for key in ("cc", "size", "shape", "enters", "max_size")},
     "flows.count": lambda s: len(s.each_flow),
     **{f"programs.{key}": _of_programs(key) for key in ("call_time", *WORK)},
     "samples": lambda s: 0 if s.samples == "ack" else s.samples,

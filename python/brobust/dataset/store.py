@@ -74,18 +74,18 @@ class Dataset:
         host: Mapping[str, Any],
         *,
         without: Collection[str] = (),
-        made_for_it: bool | None = None,
+        made_for_it: bool = False,
     ) -> Dataset:
         """Begin a dataset in a directory that does not exist or is empty. The tables `without` are not written.
 
-        `made_for_it` says whether the directory is removed with a dataset that stays empty; if not given, it and its
-        parents are, as far as they do not exist yet."""
+        With a dataset that stays empty, the directory and its parents are removed as far as they do not exist yet; a
+        directory that was `made_for_it`, alone."""
         cls.check_new(directory, without)
         dataset = cls(directory, without=without)
         dataset._begun_here = True
         try:
             missing = [one for one in (directory, *directory.parents) if not one.exists()]
-            dataset._made_directories = missing if made_for_it is None else [directory] * made_for_it
+            dataset._made_directories = [directory] if made_for_it else missing
             files.make_directory(directory)
             with dataset.writing():
                 _refuse_files_of_others(directory)
@@ -120,8 +120,11 @@ class Dataset:
         """Begin a dataset in this directory or, where another series has taken the name, in NAME-2, NAME-3, ..."""
         try:
             files.make_directory(directory.parent)
-            names = itertools.chain([directory.name], (f"{directory.name}-{number}" for number in itertools.count(2)))
-            free = next(free for name in names if _made(free := directory.with_name(name)))
+            for number in itertools.count(1):
+                free = directory if number == 1 else directory.with_name(f"{directory.name}-{number}")
+                with contextlib.suppress(FileExistsError):
+                    free.mkdir()
+                    break
         except OSError as error:
             raise BadInput(f"{directory}: cannot be made ({error.strerror}); give another --out") from None
         return cls.create(free, grid, host, without=without, made_for_it=True)
@@ -236,8 +239,8 @@ class Dataset:
 
     def _merge(self, names: Sequence[str], at_least: int) -> None:
         for name in names:
-            chosen = _without_failed_attempts if name == "runs" else _all
             documented = partial(_as_documented, columns=TABLES[name])
+            chosen = _without_failed_attempts if name == "runs" else (lambda rows: rows)
             parts.merge(self.directory / name, documented, at_least, chosen)
 
     def discard_if_empty(self) -> bool:
@@ -353,10 +356,6 @@ def _without_failed_attempts(runs: pl.DataFrame) -> pl.DataFrame:
     return runs.filter(_is_last() | (pl.col("outcome") != "failed")) if _measured_twice(runs) else runs
 
 
-def _all(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows
-
-
 def _whole(part: Part) -> bool:
     return parts.is_whole(part.file)
 
@@ -388,15 +387,6 @@ def _as_documented(table: pl.DataFrame, columns: Mapping[str, Column]) -> pl.Dat
         raise ValueError(f"it has no column {lacking[0]}")
     documented = [pl.col(name).cast(column.dtype) for name, column in columns.items()]
     return table.select(*documented, pl.col(PART).cast(pl.Int64))
-
-
-def _made(directory: Path) -> bool:
-    """Make a directory and return True, or False where its name is taken."""
-    try:
-        directory.mkdir()
-    except FileExistsError:
-        return False
-    return True
 
 
 def _refuse_files_of_others(directory: Path) -> None:

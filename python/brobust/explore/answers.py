@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from brobust import api, backends, extras, files, units
-from brobust.analysis import summary
+from brobust.analysis import departures, summary
 from brobust.analysis.axes import AXES, axis_value, heading
 from brobust.backends.base import Backend
 from brobust.dataset import Dataset, OfRun, find
@@ -215,8 +215,6 @@ def _over_time(run: OfRun) -> dict[str, Any]:
     of_flow = pl.col("flow") == first["flow"]
     samples = run.samples.filter(of_flow).sort("time_s").gather_every(max(run.samples.height // (2 * POINTS), 1))
     over_time = run.throughput.filter(of_flow).sort("time_s")
-    slices = run.offtimes.filter((pl.col("kind") == "timeslice") & (pl.col("sender") == first["sender"]))
-    known = slices.filter(pl.col("start_s").is_not_null()).sort("start_s")
     columns = ("time_s", "inflight_packets", "cwnd_packets", "bandwidth_estimate_mbps", "pacing_rate_mbps", "mode")
     return {
         "throughput_mbps": first["throughput_mbps"], "retransmits": first["retransmits"],
@@ -226,5 +224,5 @@ def _over_time(run: OfRun) -> dict[str, Any]:
         "time_s": [time + first["start_s"] for time in over_time["time_s"]],
         "throughput": over_time["throughput_mbps"].to_list(),
         "samples": {name: samples[name].to_list() for name in columns},
-        "slices": known.select("start_s", end=pl.col("start_s") + pl.col("duration_ms") / 1e3).rows(),
+        "slices": departures.timeslices(run, first["sender"]),
     }  # fmt: skip

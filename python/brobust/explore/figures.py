@@ -1,7 +1,7 @@
-"""The papers' figures that a run of the page belongs to, with the cells that our reproduction measured for them.
+"""The figures of 2BRobust that a run of the page belongs to, with the cells that our reproduction measured for them.
 
-PAPER.csv has the cells: the sheet cells.csv of `brobust reproduce`, which scripts/evidence.py makes (its command is in
-docs/data/evidence.toml). Without that file the page has no figures.
+2brobust.csv has the cells: the sheet cells.csv of `brobust reproduce 2brobust`, which scripts/evidence.py makes (its
+command is in docs/data/evidence.toml).
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from brobust import files, units
 from brobust.scenario import Scenario
 from brobust.study import STUDIES
 
-PAPERS = {"2brobust": "2BRobust"}
-"""The studies whose cells are here, and what their papers are called."""
+STUDY = "2brobust"
 # A figure's horizontal axis, what distinguishes its panels and its lines, and what is drawn of a cell.
 X, PANEL, LINE = "share", ("bandwidth_mbps", "rtt_ms", "timeslice_ms"), ("cc", "buffer_bdp")
 DRAWN = {"n": "n", "throughput_mbps": "median", "low_mbps": "low", "high_mbps": "high"}
@@ -27,10 +26,9 @@ DRAWN = {"n": "n", "throughput_mbps": "median", "low_mbps": "low", "high_mbps": 
 def listed() -> list[dict[str, Any]]:
     """Return the figures, and of each the values that its cells have on every axis, in ascending order."""
     found = []
-    for study in PAPERS:
-        for (figure,), cells in _cells(study).group_by("figure", maintain_order=True):
-            has = {axis: cells[axis].unique().sort().to_list() for axis in (X, *PANEL, *LINE)}
-            found.append({**_named(study, str(figure)), "has": has})
+    for (figure,), cells in _cells().group_by("figure", maintain_order=True):
+        has = {axis: cells[axis].unique().sort().to_list() for axis in (X, *PANEL, *LINE)}
+        found.append({**_named(str(figure)), "has": has})
     return found
 
 
@@ -45,35 +43,29 @@ def of(run: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 @lru_cache(maxsize=64)
 def _panels(*at: float | None) -> list[dict[str, Any]]:
+    panels = _cells().filter(pl.col(axis).eq_missing(value) for axis, value in zip(PANEL, at, strict=True))
     found = []
-    for study in PAPERS:
-        panels = _cells(study).filter(pl.col(axis).eq_missing(value) for axis, value in zip(PANEL, at, strict=True))
-        for (figure,), panel in panels.group_by("figure", maintain_order=True):
-            lines = [
-                {
-                    **dict(zip(LINE, line, strict=True)),
-                    **cells.sort(X).select(X, *DRAWN.values()).to_dict(as_series=False),
-                }
-                for line, cells in panel.group_by(*LINE, maintain_order=True)
-            ]
-            found.append({**_named(study, str(figure)), "lines": lines})
+    for (figure,), panel in panels.group_by("figure", maintain_order=True):
+        lines = [
+            {**dict(zip(LINE, line, strict=True)), **cells.sort(X).select(X, *DRAWN.values()).to_dict(as_series=False)}
+            for line, cells in panel.group_by(*LINE, maintain_order=True)
+        ]
+        found.append({**_named(str(figure)), "lines": lines})
     return found
 
 
 @cache
-def _cells(study: str) -> pl.DataFrame:
-    sheet = resources.files("brobust.explore") / f"{study}.csv"
+def _cells() -> pl.DataFrame:
+    text = (resources.files("brobust.explore") / f"{STUDY}.csv").read_text()
     columns = ("figure", X, *PANEL, *LINE, *DRAWN)
-    text = sheet.read_text() if sheet.is_file() else ",".join(columns)
     types = {name: pl.String if name in ("figure", "cc") else pl.Float64 for name in columns}
     return pl.read_csv(text.encode(), schema_overrides=types).select(columns).rename(DRAWN)
 
 
 @cache
-def _named(study: str, figure: str) -> dict[str, Any]:
+def _named(figure: str) -> dict[str, Any]:
     """Return a figure's name, what it shows, how long its runs last, and what the paper claims of it."""
-    described = files.read_toml(STUDIES / study / f"figure-{figure:0>2}.toml")
+    described = files.read_toml(STUDIES / STUDY / f"figure-{figure:0>2}.toml")
     says = [f"{claim['id']}: {claim['text']}" for claim in described["claims"]]
     duration_s = units.nanoseconds(described["grid"]["duration"]) / 1e9
-    name = f"{PAPERS[study]}, figure {figure}"
-    return {"name": name, "title": described["title"], "duration_s": duration_s, "says": says}
+    return {"name": f"2BRobust, figure {figure}", "title": described["title"], "duration_s": duration_s, "says": says}

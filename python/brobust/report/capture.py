@@ -71,23 +71,21 @@ def _padded(value: bytes) -> bytes:
 
 def _comments(run: OfRun) -> list[str | None]:
     """Return for each row of the table packets what is worth saying of it."""
-    found = {row["number"]: row for row in departures.of_packets(run).iter_rows(named=True)}
-    columns = run.packets.select("time_s", "dropped", "queue_bytes")
     buffers = dict(run.runs.select("flow", "buffer_bytes").iter_rows())
     said = []
-    for number, ((time_s, dropped, queued), flow) in enumerate(
-        zip(columns.iter_rows(), run.packets["flow"], strict=True)
-    ):
-        parts = list(_said(time_s, found[number])) if number in found else []
-        if dropped:
-            had = "" if queued is None else f"; {queued} bytes were queued, and the buffer has {buffers.get(flow)}"
+    for packet in departures.of_packets(run).iter_rows(named=True):
+        parts = list(_said(packet))
+        if packet["dropped"]:
+            queued, buffer = packet["queue_bytes"], buffers.get(packet["flow"])
+            had = "" if queued is None else f"; {queued} bytes were queued, and the buffer has {buffer}"
             parts.append(f"does not arrive: lost, or dropped at the bottleneck{had}")
         said.append(". ".join(parts) or None)
     return said
 
 
-def _said(time_s: float, of: dict[str, Any]) -> Iterator[str]:
+def _said(of: dict[str, Any]) -> Iterator[str]:
     """Yield a sentence, without its full stop, for each thing that is known of a departure."""
+    time_s = of["time_s"]
     if of["first_sent_s"] is not None:
         ago = (time_s - of["first_sent_s"]) * 1e3
         yield f"retransmission: first sent {ago:.2f} ms before, at {of['first_sent_s']:.6f} s"

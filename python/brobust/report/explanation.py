@@ -16,7 +16,6 @@ NAMES = {
     "work": "the work of sending, for the sender's CPU", "loss": "random loss on the path",
     "buffer": "the bottleneck's buffer", "cross": "the cross traffic",
 }  # fmt: skip
-RECORD = {"samples": "--samples ack", "packets": "--packets"}
 
 
 def sentences(found: Explanation) -> list[str]:

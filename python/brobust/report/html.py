@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from brobust import files
 from brobust.analysis import summary
-from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE
+from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE, Claim, Verdict
 from brobust.dataset import Dataset
 from brobust.errors import BadInput
 from brobust.report.reproduced import Reproduced, twin_tables
@@ -38,11 +38,12 @@ def write(directories: Sequence[Path], file: Path) -> None:
     text = environment.get_template("reproduction.html").render(
         title=f"{paper}, measured again",
         counts=", ".join(f"{counts[verdict]} {verdict}" for verdict in CLASSES),
+        classes=CLASSES,
         parts=[part.summary() for part in parts],
         contention=[row for part in parts for row in part.contention()],
-        verdicts=[row for study in studies for row in _verdicts(study, parts)],
-        twins=[table for part in parts for table in _twins(part)],
-        studies=[_study(study, parts) for study in studies],
+        verdicts=[(study, claim, [part.on(claim) for part in parts]) for study in studies for claim in study.claims],
+        twins=[(part.about["backend"], *table) for part in parts for table in twin_tables(part.twins)],
+        studies=[(study, _images(study, parts), _verdicts(study, parts)) for study in studies],
     )
     files.write(file, text)
 
@@ -56,6 +57,10 @@ class _Part(Reproduced):
 
     def has(self, study: model.Study) -> bool:
         return study.figure in self.about["figures"]
+
+    def on(self, claim: Claim) -> Verdict | None:
+        """Return the verdict on a claim; None where it was not decided."""
+        return next((one for one in self.claims if one.claim == claim.id), None)
 
     def summary(self) -> dict[str, Any]:
         runs = self._runs
@@ -81,80 +86,26 @@ class _Part(Reproduced):
             .agg(pl.col("effective_share").median(), pl.col("effective_timeslice_ms").median(), pl.len().alias("n"))
             .sort("timeslice_ms", "share")
         )
-        return [
-            {
-                "backend": self.about["backend"],
-                "timeslice": _number(row["timeslice_ms"], "{:g}"),
-                "share": _number(row["share"], "{:.0%}"),
-                "got_share": _number(row["effective_share"], "{:.1%}"),
-                "got_timeslice": _number(row["effective_timeslice_ms"], "{:.2f}"),
-                "n": row["n"],
-            }
-            for row in cells.iter_rows(named=True)
-        ]
+        return [{"backend": self.about["backend"], **row} for row in cells.iter_rows(named=True)]
 
 
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else form.format(value)
-
-
-def _verdicts(study: model.Study, parts: Sequence[_Part]) -> list[dict[str, Any]]:
-    """Return a row per claim of the study, with a cell for each reproduction."""
-    rows = []
-    for claim in study.claims:
-        cells = []
-        for part in parts:
-            found = [one for one in part.claims if one.claim == claim.id]
-            cells.append(
-                {
-                    "verdict": found[0].in_words if found else "",
-                    "class": CLASSES[found[0].verdict] if found else "missing",
-                    "runs": found[0].runs_in_words if found else "",
-                    "decided_by": found[0].decided_by if found else "",
-                }
-            )
-        row = {"claim": claim.id, "text": claim.text, "study": study.name, "figure": study.figure, "cells": cells}
-        rows.append(row)
-    return rows
-
-
-def _twins(part: _Part) -> list[dict[str, Any]]:
-    """Return a table for each variable: a row per claim, and what each value makes of it."""
-    tables = []
-    for variable, values, by_claim in twin_tables(part.twins):
-        rows = []
-        for claim, found in by_claim.items():
-            cells = [
-                {"outcome": twin.outcome, "measured": twin.measured, "class": CLASSES[twin.verdict]}
-                for twin in map(found.get, values)
-                if twin is not None
-            ]
-            rows.append({"claim": claim, "cells": cells})
-        tables.append({"variable": variable, "values": values, "rows": rows, "backend": part.about["backend"]})
-    return tables
-
-
-def _study(study: model.Study, parts: Sequence[_Part]) -> dict[str, Any]:
-    wanted = {claim.id for claim in study.claims}
-    claims = [claim for part in parts for claim in part.claims if claim.claim in wanted and part.has(study)]
+def _images(study: model.Study, parts: Sequence[_Part]) -> list[dict[str, str]]:
+    """Return the study's figures that were drawn, each with its name and its PNG in base64."""
     files = [
         (part, part.directory / "figures" / f"{study.name}-{figure.name}.png")
         for figure in study.figures
         for part in parts
         if part.has(study)
     ]
-    return {
-        "name": study.name,
-        "figure": study.figure,
-        "title": study.title,
-        "about": " ".join(study.about.split()),
-        "images": [
-            {"name": f"{file.stem}, {part.about['backend']}", "data": base64.b64encode(file.read_bytes()).decode()}
-            for part, file in files
-            if file.exists()
-        ],
-        "claims": [
-            {**claim.__dict__, "class": CLASSES[claim.verdict], "in_words": claim.in_words, "runs": claim.runs_in_words}
-            for claim in sorted(claims, key=lambda one: one.claim)
-        ],
-    }
+    return [
+        {"name": f"{file.stem}, {part.about['backend']}", "data": base64.b64encode(file.read_bytes()).decode()}
+        for part, file in files
+        if file.exists()
+    ]
+
+
+def _verdicts(study: model.Study, parts: Sequence[_Part]) -> list[Verdict]:
+    """Return the verdicts on the study's claims, those of all reproductions beside each other."""
+    wanted = {claim.id for claim in study.claims}
+    found = (verdict for part in parts if part.has(study) for verdict in part.claims if verdict.claim in wanted)
+    return sorted(found, key=lambda one: one.claim)

@@ -29,14 +29,12 @@ TIMESLICES = 2000
 def figure(run: OfRun) -> Figure:
     """Return the run's flows over time. The grey areas are the times in which a sender had no CPU. Panels of what was
     not recorded are left out."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     rows = run.runs
     tables = {"throughput": run.throughput, "samples": run.samples}
     panels = [panel for panel in PANELS if tables[panel[0]][panel[1]].drop_nulls().len()]
     drawn = Figure(figsize=(9, 0.6 + 1.7 * max(len(panels), 1)), layout="constrained")
-    FigureCanvasAgg(drawn)
     axes = drawn.subplots(max(len(panels), 1), 1, squeeze=False, sharex=True)[:, 0]
     off = run.offtimes.filter((pl.col("kind") == "off") & pl.col("start_s").is_not_null())
     for (table, column, label), panel in zip(panels, axes, strict=False):

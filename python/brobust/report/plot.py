@@ -5,7 +5,8 @@ Files need matplotlib, of the extra `study` (brobust/extras.py); the terminal do
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -129,21 +130,12 @@ class ThroughputFigure:
 
     def save(self, directory: Path, name: str = "throughput") -> list[Path]:
         """Write NAME.png and NAME.svg."""
-        import matplotlib as mpl  # takes a second
-
-        with mpl.rc_context({"svg.fonttype": "none"}):
-            return save(self.figure(), directory / name)
+        return save(self.figure(), directory / name, self._caption, f"{LABELS[self.x]}\n", size=9)
 
     def figure(self) -> Figure:
-        import matplotlib as mpl
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
-        with mpl.rc_context({"font.size": 10, "axes.grid": True, "grid.alpha": 0.3}):
-            columns = 2 if len(self._panels) == 4 else min(3, len(self._panels))
-            rows = -(-len(self._panels) // columns)
-            figure = Figure(figsize=(3.0 + 4.2 * columns, 1.2 + 3.2 * rows), layout="constrained")
-            FigureCanvasAgg(figure)
+        columns = 2 if len(self._panels) == 4 else min(3, len(self._panels))
+        rows = -(-len(self._panels) // columns)
+        with new_figure(3.0 + 4.2 * columns, 1.2 + 3.2 * rows, font=10) as figure:
             grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
             for number, axes in enumerate(grid.flat):
                 if number < len(self._panels):
@@ -156,16 +148,11 @@ class ThroughputFigure:
             else:
                 grid[0][0].set_ylim(bottom=0)
             grid[0][0].legend(title=None, frameon=True)
-            # Some 13 characters of the caption's size fit into an inch.
-            lines = textwrap.wrap(self._caption, int(13 * figure.get_figwidth()))
-            figure.supxlabel("\n".join([LABELS[self.x], "", *lines]), fontsize=9)
             figure.supylabel(self._label, fontsize=10)
         return figure
 
     def _draw(self, axes: Axes, panel: tuple[object, ...]) -> None:
-        rows = self._runs
-        for axis, value in zip(self._panel_axes, panel, strict=True):
-            rows = rows.filter(pl.col(axis).eq_missing(pl.lit(value)))
+        rows = at(self._runs, self._panel_axes, panel)
         for control, (color, marker, dashes) in styles(self.controls).items():
             points = self._points(rows.filter(pl.col("cc") == control))
             if points.is_empty():
@@ -188,10 +175,7 @@ class ThroughputFigure:
             axes.set_xticks(measured, [f"{x:g}" for x in measured])
             axes.minorticks_off()
         if self._panel_axes:
-            axes.set_title(self._panel_name(panel), fontsize=9)
-
-    def _panel_name(self, panel: tuple[object, ...]) -> str:
-        return cell_phrase(self._runs, self._panel_axes, panel)
+            axes.set_title(cell_phrase(self._runs, self._panel_axes, panel), fontsize=9)
 
     def _ticks(self, rows: pl.DataFrame) -> list[float]:
         """Return the positions at which something was measured."""
@@ -222,9 +206,7 @@ class ThroughputFigure:
         plotext.clear_figure()
         plotext.plotsize(width, TERMINAL_LINES)
         plotext.theme("clear")
-        rows = self._runs
-        for axis, value in zip(self._panel_axes, self._panels[0], strict=True):
-            rows = rows.filter(pl.col(axis).eq_missing(pl.lit(value)))
+        rows = at(self._runs, self._panel_axes, self._panels[0])
         for number, control in enumerate(self.controls):
             points = self._points(rows.filter(pl.col("cc") == control))
             if not points.is_empty():
@@ -235,27 +217,52 @@ class ThroughputFigure:
         plotext.xticks(ticks, [f"{x:g}" for x in ticks])
         plotext.ylim(0, float(rows[self._value].max() or 1) * _scale(self._value) * 1.05)  # type: ignore[arg-type]
         plotext.xlabel(LABELS[self.x])
-        where = f", {self._panel_name(self._panels[0])}" if self._panel_axes else ""
+        where = f", {cell_phrase(self._runs, self._panel_axes, self._panels[0])}" if self._panel_axes else ""
         plotext.title(f"{self._stat}: {VALUES[self._value]}{where}")
         drawn = str(plotext.build())
         return drawn if colors else str(plotext.uncolorize(drawn))
 
 
-def save(figure: Figure, file: Path) -> list[Path]:
-    """Write FILE.png and FILE.svg."""
+@contextmanager
+def new_figure(width: float, height: float, *, font: int = 9, grid: bool = True) -> Iterator[Figure]:
+    """Yield a figure of so many inches to draw on, while its style applies."""
+    import matplotlib as mpl  # takes a second
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context({"font.size": font, "axes.grid": grid, "grid.alpha": 0.3}):
+        yield Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: Figure, file: Path, caption: str, label: str = "", size: int = 8) -> list[Path]:
+    """Write FILE.png and FILE.svg, with a caption below all panels. `label`: that of their horizontal axis."""
+    import matplotlib as mpl
+
+    # Some 13 characters of the caption's size fit into an inch.
+    lines = textwrap.wrap(caption, int(13 * figure.get_figwidth()))
+    figure.supxlabel("\n".join([label, *lines] if label else lines), fontsize=size)
     written = [file.with_name(f"{file.name}.{kind}") for kind in ("png", "svg")]  # a name may have a dot: section 5.1
-    for one in written:
-        with files.replaced(one) as out:
-            figure.savefig(out, dpi=160, format=one.suffix[1:])
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        for one in written:
+            with files.replaced(one) as out:
+                figure.savefig(out, dpi=160, format=one.suffix[1:])
     return written
 
 
-def styles(controls: Sequence[str]) -> dict[str, tuple[Any, ...]]:
-    """Return colour, marker and dashes of each control: its usual ones, or by order if one has no usual style."""
-    known = set(controls) <= set(USUAL)
+def at(runs: pl.DataFrame, axes: Sequence[str], values: Sequence[object]) -> pl.DataFrame:
+    """Return the runs that have these values on these axes."""
+    for axis, value in zip(axes, values, strict=True):
+        runs = runs.filter(pl.col(axis).eq_missing(pl.lit(value)))
+    return runs
+
+
+def styles(controls: Iterable[str]) -> dict[str, tuple[Any, ...]]:
+    """Return colour, marker and dashes of each control, the reference first: its usual ones, or by order if one has no
+    usual style."""
+    ordered = sorted(controls, key=control_order)
+    known = set(ordered) <= set(USUAL)
     return {
         control: STYLES[(USUAL.index(control) if known else number) % len(STYLES)]
-        for number, control in enumerate(controls)
+        for number, control in enumerate(ordered)
     }
 
 
@@ -304,20 +311,20 @@ def control_order(name: str) -> tuple[int, str]:
     return (0 if name.split(",")[0] == "cubic" else 1, name)
 
 
+def runs_of_a_cell(runs: pl.DataFrame, cell: Sequence[str]) -> str:
+    """Return how many runs a cell has: the number, or the smallest and the largest."""
+    counts = runs.group_by(cell).len()["len"]
+    return "-".join(dict.fromkeys([str(counts.min()), str(counts.max())]))
+
+
 def caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str) -> str:
     """Return what a figure must say to be read alone: conditions, n and what the bars are, backend and kernel."""
     first = runs.row(0, named=True)
     fixed = []
-    units = {
-        "bandwidth_mbps": "Mbit/s",
-        "rtt_ms": "ms RTT",
-        "longest_rtt_ms": "ms RTT of the other flow",
-        "buffer_bdp": "BDP buffer",
-    }
-    for axis, unit in units.items():
+    for axis in ("bandwidth_mbps", "rtt_ms", "longest_rtt_ms", "buffer_bdp"):
         values = measured[axis].unique().to_list()
         if len(values) == 1 and values[0] is not None:
-            fixed.append(f"{values[0]:g} {unit}")
+            fixed.append(axis_phrase(axis, values[0]))
     if len(losses := measured["loss"].unique()) == 1 and losses[0]:
         fixed.append(f"{losses[0] * 100:g} % loss")
     contended = measured.filter(pl.col("share") < 1)
@@ -328,9 +335,8 @@ def caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str) -> str:
     if len(slices) == 1:
         drivers = contended["driver"].unique()
         fixed.append(f"{slices[0]:g} ms slices" + (f" ({drivers[0]})" if len(drivers) == 1 else ""))
-    per_cell = measured.group_by(summary.varying(measured) or ["cc"]).len()["len"]
-    counts = sorted(set(per_cell.to_list()))
-    n = "n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}" + "-".join(map(str, dict.fromkeys([counts[0], counts[-1]])))
+    count = runs_of_a_cell(measured, summary.varying(measured) or ["cc"])
+    n = f"n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{count}"
     accelerators = "/".join(sorted(str(a).upper() for a in runs["accelerator"].unique().drop_nulls()))
     unfaithful = measured.filter(pl.col("outcome") == "unfaithful").height
     where = f"Backend {'/'.join(sorted(runs['backend'].unique()))}" + (f" ({accelerators})" if accelerators else "")

@@ -5,18 +5,13 @@ from __future__ import annotations
 import itertools
 import re
 import statistics
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
 
 from brobust.analysis import confidence, summary
@@ -26,7 +21,7 @@ from brobust.analysis.checks import select
 from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE
 from brobust.analysis.metrics import OF_RUNS, Evidence
 from brobust.analysis.twins import Twin
-from brobust.report.plot import STYLES, VALUES, ThroughputFigure, caption, control_order, save, styles, with_lines
+from brobust.report import plot
 from brobust.study.model import Figure, Study
 
 MAX_COLUMNS = 4
@@ -60,45 +55,37 @@ def draw(study: Study, evidence: Evidence, directory: Path, twinned: Sequence[Tw
             values = None if figure.value in OF_RUNS else evidence.values(figure.value)
             yield from throughput_figure(chosen, figure, values).save(directory, name)
         else:
-            yield from _panels(
-                with_lines(runs, figure.lines), evidence, heading, directory / name, PANELS[figure.kind], figure.seconds
-            )
+            yield from _panels(runs, evidence, figure, heading, directory / name)
 
 
-def throughput_figure(flows: pl.DataFrame, figure: Figure, values: pl.DataFrame | None) -> ThroughputFigure:
-    return ThroughputFigure(flows, figure.x, figure.value, figure.stat, figure.lines, log=figure.log, values=values)
+def throughput_figure(flows: pl.DataFrame, figure: Figure, values: pl.DataFrame | None) -> plot.ThroughputFigure:
+    return plot.ThroughputFigure(
+        flows, figure.x, figure.value, figure.stat, figure.lines, log=figure.log, values=values
+    )
 
 
-def _panels(
-    runs: pl.DataFrame,
-    evidence: Evidence,
-    heading: str,
-    file: Path,
-    kind: Panels,
-    seconds: tuple[float, float] | None,
-) -> list[Path]:
+def _panels(runs: pl.DataFrame, evidence: Evidence, figure: Figure, heading: str, file: Path) -> list[Path]:
     """Draw a panel per cell: rows are controls, columns are the cells of everything else that varies."""
+    runs, kind = plot.with_lines(runs, figure.lines), PANELS[figure.kind]
     others = [axis for axis in summary.varying(runs) if axis != "cc"]
-    colors = {name: style[0] for name, style in styles(sorted(runs["cc"].unique(), key=control_order)).items()}
+    colors = {name: style[0] for name, style in plot.styles(runs["cc"].unique()).items()}
     places = runs.select(others).unique().sort(others, descending=True, nulls_last=False).rows() if others else [()]
     places = places[:MAX_COLUMNS]
-    with _canvas(2.0 + 3.0 * len(places), 1.6 + 1.9 * len(colors)) as canvas:
+    with plot.new_figure(2.0 + 3.0 * len(places), 1.6 + 1.9 * len(colors)) as canvas:
         grid = canvas.subplots(
             len(colors), len(places), squeeze=False, sharex=True, sharey="row" if kind.one_scale else False
         )
         for row, (control, color) in enumerate(colors.items()):
             for column, place in enumerate(places):
-                chosen = runs.filter(pl.col("cc") == control)
-                for axis, value in zip(others, place, strict=True):
-                    chosen = chosen.filter(pl.col(axis).eq_missing(pl.lit(value)))
+                chosen = plot.at(runs.filter(pl.col("cc") == control), others, place)
                 axes = grid[row][column]
                 if not chosen.is_empty():
                     ids = chosen["run"].sort()
                     drawn = pl.col("run").is_in((ids.head(1) if kind.one_run else ids).implode())
                     rows = getattr(evidence, kind.table).filter(drawn).sort("run", "time_s")
                     kind.draw(axes, rows, evidence.flows.filter(drawn), color)
-                if seconds is not None:
-                    axes.set_xlim(*seconds)
+                if figure.seconds is not None:
+                    axes.set_xlim(*figure.seconds)
                 title = [control, cell_phrase(runs, others, place)]
                 axes.set_title(", ".join(filter(None, title)), fontsize=8)
         for axes in grid.flat:  # only now: once a limit is set, the axis no longer scales to later panels
@@ -107,9 +94,9 @@ def _panels(
         if labels:
             grid[0][0].legend(fontsize=7, frameon=True)
         canvas.supylabel(kind.label, fontsize=9)
-        count = _runs_of_a_cell(runs, ["cc", *others])
+        count = plot.runs_of_a_cell(runs, ["cc", *others])
         shown = f"One run of n = {count}" if kind.one_run else f"All runs, n = {count}, and their median"
-        return _written(canvas, f"{heading}. {shown}. {_where(evidence)}", file, "time [s]")
+        return plot.save(canvas, file, f"{heading}. {shown}. {_where(evidence)}", "time [s]")
 
 
 def _bars(runs: pl.DataFrame, evidence: Evidence, figure: Figure, file: Path) -> list[Path]:
@@ -117,20 +104,20 @@ def _bars(runs: pl.DataFrame, evidence: Evidence, figure: Figure, file: Path) ->
     chosen = evidence.flows.filter(pl.col("run").is_in(runs["run"].implode()))
     values = evidence.values(figure.value).filter(pl.col("run").is_in(runs["run"].implode()))
     controls = sorted(values["cc"].unique(), key=_natural, reverse=True)  # drawn from below
-    with _canvas(8, 1.6 + 0.45 * len(controls), font=10) as canvas:
+    with plot.new_figure(8, 1.6 + 0.45 * len(controls), font=10) as canvas:
         axes = canvas.subplots()
         for place, control in enumerate(controls):
             each = values.filter(cc=control)["value"].sort().to_list()
             median = statistics.median(each)
             low, high = confidence.of_median(each) or (median, median)
-            axes.barh(place, median, height=0.6, color=STYLES[0][0], alpha=0.75)
+            axes.barh(place, median, height=0.6, color=plot.STYLES[0][0], alpha=0.75)
             axes.errorbar(median, place, xerr=[[median - low], [high - median]], color="black", capsize=3)
             axes.plot(each, [place] * len(each), color="black", marker=".", markersize=4, linestyle="none")
         axes.set_yticks(range(len(controls)), controls)
         axes.set_xlim(left=0)
         axes.grid(axis="y", visible=False)
-        axes.set_xlabel(VALUES[figure.value])
-        return _written(canvas, caption(chosen, runs, figure.stat), file)
+        axes.set_xlabel(plot.VALUES[figure.value])
+        return plot.save(canvas, file, plot.caption(chosen, runs, figure.stat))
 
 
 # What stands in a square, so that a verdict needs no colour; and its colour.
@@ -152,7 +139,7 @@ def _twins(
     shown = [twin for twin in twinned if twin.variable == variable]
     claims = list(dict.fromkeys(twin.claim for twin in shown))
     values = list(dict.fromkeys(twin.value for twin in shown))
-    with _canvas(3.2 + 0.62 * len(claims), 1.6 + 0.42 * len(values), grid=False) as canvas:
+    with plot.new_figure(3.2 + 0.62 * len(claims), 1.6 + 0.42 * len(values), grid=False) as canvas:
         axes = canvas.subplots()
         for twin in shown:
             word, color = _SQUARES[twin.verdict]
@@ -167,8 +154,8 @@ def _twins(
         for side in axes.spines.values():
             side.set_visible(False)
         meaning = "yes: the claim holds; part: in part; no: it differs"
-        count = _runs_of_a_cell(runs, CELL)
-        return _written(canvas, f"{heading} {meaning}. n = {count} in each cell. {_where(evidence)}", file)
+        count = plot.runs_of_a_cell(runs, CELL)
+        return plot.save(canvas, file, f"{heading} {meaning}. n = {count} in each cell. {_where(evidence)}")
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:
@@ -189,13 +176,13 @@ def _distributions(runs: pl.DataFrame, evidence: Evidence, figure: Figure, headi
     `lines`; all runs of a cell together."""
     column, label, end = DISTRIBUTIONS[figure.kind]
     # Only what is left of a line's name without its control, which the panel says.
-    names = with_lines(runs, figure.lines)["cc"].str.strip_prefix(runs["cc"] + ", ")
+    names = plot.with_lines(runs, figure.lines)["cc"].str.strip_prefix(runs["cc"] + ", ")
     named = runs.with_columns(names.alias("line"))
     shares, controls = named["share"].unique().sort(descending=True), named["cc"].unique().sort()
     # Where there are more lines than styles, the styles come again as wide lines.
-    every = [(style, width) for width in (1.1, 2.6) for style in STYLES]
+    every = [(style, width) for width in (1.1, 2.6) for style in plot.STYLES]
     drawn = dict(zip(names.unique().sort(), itertools.cycle(every), strict=False))
-    with _canvas(2.5 + 3.6 * len(controls), 1.9 + 2.2 * len(shares)) as canvas:
+    with plot.new_figure(2.5 + 3.6 * len(controls), 1.9 + 2.2 * len(shares)) as canvas:
         grid = canvas.subplots(len(shares), len(controls), squeeze=False, sharex=True, sharey=True)
         legend: dict[str, Any] = {}
         for (share, control), axes in zip(itertools.product(shares, controls), grid.flat, strict=True):
@@ -211,9 +198,9 @@ def _distributions(runs: pl.DataFrame, evidence: Evidence, figure: Figure, headi
             axes.set_ylim(0, 1.02)
         canvas.legend(list(legend.values()), list(legend), loc="outside upper center", ncols=2, fontsize=7)
         canvas.supylabel("part of the packets", fontsize=9)
-        count = _runs_of_a_cell(runs, CELL)
+        count = plot.runs_of_a_cell(runs, CELL)
         caption = f"{heading}. All packets of the n = {count} runs of each cell. {_where(evidence)}"
-        return _written(canvas, caption, file, label)
+        return plot.save(canvas, file, caption, label)
 
 
 def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) -> list[Path]:
@@ -226,10 +213,10 @@ def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) 
         .agg(pl.col("retransmit_share", "rtt_mean_ms").median(), (pl.col("utilization") * 100).median())
         .sort("utilization")  # so that dots that overlap do so in the same order each time
     )
-    with _canvas(9, 4.4) as canvas:
+    with plot.new_figure(9, 4.4) as canvas:
         panels = {"retransmit_share": "retransmitted [% of segments]", "rtt_mean_ms": "mean RTT [ms]"}
         for axes, (column, label) in zip(canvas.subplots(1, 2), panels.items(), strict=True):
-            for control, style in styles(sorted(medians["cc"].unique(), key=control_order)).items():
+            for control, style in plot.styles(medians["cc"].unique()).items():
                 of_control = medians.filter(pl.col("cc") == control)
                 axes.scatter(
                     of_control["utilization"], of_control[column], color=style[0], marker=style[1], s=14, alpha=0.7,
@@ -240,32 +227,9 @@ def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) 
             axes.set_xlabel("throughput [% of what the bottleneck carries]")
         # Outside the panels, where there are no dots.
         canvas.legend(*canvas.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=8)
-        count = _runs_of_a_cell(runs, cells)
+        count = plot.runs_of_a_cell(runs, cells)
         caption = f"{heading}. A dot is a cell: medians of n = {count} runs. {_where(evidence)}"
-        return _written(canvas, caption, file)
-
-
-@contextmanager
-def _canvas(width: float, height: float, *, font: int = 9, grid: bool = True) -> Iterator[Canvas]:
-    """Yield a figure of so many inches to draw on, while its style applies."""
-    with mpl.rc_context({"font.size": font, "svg.fonttype": "none", "axes.grid": grid, "grid.alpha": 0.3}):
-        canvas = Canvas(figsize=(width, height), layout="constrained")
-        FigureCanvasAgg(canvas)
-        yield canvas
-
-
-def _written(canvas: Canvas, caption: str, file: Path, label: str | None = None) -> list[Path]:
-    """Write the figure's files, with this caption below it. `label`: that of the horizontal axis of all panels."""
-    # Some 13 characters of the caption's size fit into an inch.
-    lines = textwrap.wrap(caption, int(13 * canvas.get_figwidth()))
-    canvas.supxlabel("\n".join([label, *lines] if label else lines), fontsize=8)
-    return save(canvas, file)
-
-
-def _runs_of_a_cell(runs: pl.DataFrame, cell: Sequence[str]) -> str:
-    """Return how many runs a cell has: the number, or the smallest and the largest."""
-    counts = runs.group_by(cell).len()["len"]
-    return "-".join(dict.fromkeys([str(counts.min()), str(counts.max())]))
+        return plot.save(canvas, file, caption)
 
 
 def _where(evidence: Evidence) -> str:
@@ -293,7 +257,7 @@ def _flows_over_time(axes: Axes, rates: pl.DataFrame, flows: pl.DataFrame, _: st
 
 def _each_flow(table: pl.DataFrame, flows: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, str, str, Any]]:
     """Yield of each flow of a run its rows of a table, its name, its colour and its dashes."""
-    for row, (color, _marker, dashes) in zip(flows.sort("flow").iter_rows(named=True), STYLES, strict=False):
+    for row, (color, _marker, dashes) in zip(flows.sort("flow").iter_rows(named=True), plot.STYLES, strict=False):
         of_flow = table.filter(pl.col("flow") == row["flow"])
         yield of_flow, f"flow {row['flow'] + 1}, {row['flow_rtt_ms']:g} ms", color, dashes
 
@@ -321,7 +285,7 @@ def _windows(axes: Axes, samples: pl.DataFrame, flows: pl.DataFrame, _: str) -> 
 
 def _rates(axes: Axes, samples: pl.DataFrame, _: pl.DataFrame, __: str) -> None:
     samples = _thinned(samples)
-    for (column, label), (color, _marker, dashes) in zip(RATES.items(), STYLES, strict=False):
+    for (column, label), (color, _marker, dashes) in zip(RATES.items(), plot.STYLES, strict=False):
         axes.plot(samples["time_s"], samples[column], color=color, linestyle=dashes, linewidth=1.1, label=label)
 
 

@@ -161,17 +161,14 @@ class _Trace:
         first = rows.row(0, named=True)
         self._root = self._track(f"{first['run']}: {first['bandwidth_mbps']:g} Mbit/s, {first['rtt_ms']:g} ms RTT")
         slices = self._timeslices()
-        packets = self._run.packets.sort("time_s").with_row_index("number", 1)
+        packets = departures.of_packets(run).with_columns(pl.col("number") + 1).sort("time_s", maintain_order=True)
         self._bottleneck(packets)
-        departed = departures.of_packets(self._run).join(
-            self._run.packets.with_row_index("number").select("number", "time_s", "flow"), on="number"
-        )
         points = samples = 0
         for flow in rows.iter_rows(named=True):
             of_flow = pl.col("flow") == flow["flow"]
             track = self._track(f"flow {flow['flow']}: {flow['cc']}", self._root)
             self._packets(packets.filter(of_flow), track)
-            self._departures(departed.filter(of_flow).sort("time_s"), track)
+            self._departures(packets.filter(of_flow), track)
             for (connection,), part in self._run.samples.filter(of_flow).group_by("connection", maintain_order=True):
                 name = track if connection is None else self._track(f"connection {connection}", track)
                 self._samples(part.sort("time_s"), name)
@@ -198,41 +195,36 @@ class _Trace:
     def _packets(self, packets: pl.DataFrame, parent: int) -> None:
         if packets.is_empty():
             return
-        again = (pl.col("payload_bytes") > 0) & (pl.col("seq") > 0)
-        end = pl.col("seq") + pl.col("payload_bytes")
-        highest = end.cum_max().shift(1).over("connection", "direction").fill_null(0)
-        named = packets.with_columns(
-            name=pl.when(again & (end <= highest)).then(pl.lit("sent again")).otherwise(pl.lit("sent"))
-        )
-        data, acks = (named.filter(pl.col("direction") == kind) for kind in ("data", "ack"))
-        columns = ("number", "name", "time_s", "arrived_s", "dropped", "seq", "payload_bytes", "ack")
+        data, acks = (packets.filter(pl.col("direction") == kind) for kind in ("data", "ack"))
         sent, lost, arrived = (
             self._track(name, parent) for name in ("packets sent", "packets lost", "packets arrived")
         )
-        for number, name, time_s, arrived_s, dropped, seq, payload, _ in _rows(data, *columns):
+        columns = ("number", "first_sent_s", "time_s", "arrived_s", "dropped", "seq", "payload_bytes")
+        for number, first_s, time_s, arrived_s, dropped, seq, payload in _rows(data, *columns):
+            name = "sent" if first_s is None else "sent again"
             self._instant(sent, time_s, name, number, seq=seq, payload_bytes=payload)
             if dropped:
                 self._instant(lost, time_s, "lost", number, seq=seq, payload_bytes=payload)
             elif arrived_s is not None:
                 self._instant(arrived, arrived_s, "arrived", number, seq=seq, payload_bytes=payload)
         back = self._track("ACKs arrived", parent)
-        for number, _, _, arrived_s, _, _, payload, ack in _rows(acks, *columns):
+        for number, arrived_s, payload, ack in _rows(acks, "number", "arrived_s", "payload_bytes", "ack"):
             if arrived_s is not None:
                 self._instant(back, arrived_s, "ack", number, ack=ack, payload_bytes=payload)
 
-    def _departures(self, departed: pl.DataFrame, parent: int) -> None:
+    def _departures(self, packets: pl.DataFrame, parent: int) -> None:
         """Draw which departures a flow has missed, how late it then was, how it caught up, and when a repair acted."""
-        first = departed.filter(pl.col("due_s").is_not_null()).unique("due_s", keep="first", maintain_order=True)
+        first = packets.filter(pl.col("due_s").is_not_null()).unique("due_s", keep="first", maintain_order=True)
         if first.is_empty():
             return
         late = ((f"{ms:.2f} ms late", due, at) for due, at, ms in _rows(first, "due_s", "time_s", "lag_ms"))
         self._slices(self._track("missed departures", parent), late)
         # What is left of the lag after each train; an off-time ends it.
-        left = departed.select("time_s", lag=pl.col("lag_ms") - pl.col("repaid_ms").fill_null(0.0)).drop_nulls()
+        left = packets.select("time_s", lag=pl.col("lag_ms") - pl.col("repaid_ms").fill_null(0.0)).drop_nulls()
         ends = first.select(time_s="slice_end_s", lag=0.0)
         lag = pl.concat([left, ends]).sort("time_s", maintain_order=True)
         self._counter("lag", "ms", lag["time_s"], lag["lag"], parent)
-        acted = departed.filter("acted").group_by("slice", maintain_order=True)
+        acted = packets.filter("acted").group_by("slice", maintain_order=True)
         times = acted.agg(begin=pl.col("time_s").first(), end=pl.col("time_s").last())
         if not times.is_empty():
             acts = (("a repair acts", begin, end) for begin, end in _rows(times, "begin", "end"))
@@ -362,9 +354,7 @@ def _phase() -> pl.Expr:
 
 
 def _spans(samples: pl.DataFrame, column: str, end_s: float) -> Iterator[tuple[str, float, float]]:
-    """Yield each value of a column with the time from the sample that first has it to the next one that has another."""
-    known = samples.select("time_s", column).filter(pl.col(column).is_not_null())
-    begins = known.filter(pl.col(column).ne_missing(pl.col(column).shift(1)))
-    ends = [*begins["time_s"].to_list()[1:], end_s]
-    for (begin, name), end in zip(begins.iter_rows(), ends, strict=False):
-        yield name, begin, max(begin, end)
+    """Return each value of a column, from the sample that first has it to the next one that has another."""
+    known = samples.filter(pl.col(column).is_not_null())
+    ends = pl.max_horizontal("time_s", pl.col("time_s").shift(-1).fill_null(end_s))
+    return stretches(known[column], known["time_s"], known.select(ends).to_series())

@@ -110,14 +110,12 @@ def sentence(found: Agreement, backend: str = "vm") -> str:
 
 def draw(cells: pl.DataFrame, found: Agreement, directory: Path, backend: str = "vm") -> list[Path]:
     """Draw validation.png and .svg: the throughput on virtual over that in real time, a point per cell."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     from brobust.report.plot import STYLES, control_order, save
 
     figure = Figure(figsize=(4.6, 4.8), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     both = pl.concat([cells[f"{backend}_throughput_mbps"], cells["virtual_throughput_mbps"]])
     low, high = both.min(), both.max()
@@ -137,10 +135,9 @@ def draw(cells: pl.DataFrame, found: Agreement, directory: Path, backend: str = 
     axes.legend(frameon=False)
     axes.grid(alpha=0.3)
     first = cells.row(0, named=True)
-    figure.suptitle(
-        f"medians of {first['n']} runs per cell, {first['kernel']} on {backend}; grey: within 20 %\n"
-        f"|ln ratio|: median {found.median:.3f}, 90th percentile {found.p90:.3f}",
-        fontsize=8,
-    )
     directory.mkdir(parents=True, exist_ok=True)
-    return save(figure, directory / "validation")
+    caption = (
+        f"Medians of {first['n']} runs per cell, {first['kernel']} on {backend}; grey: within 20 %. "
+        f"|ln ratio|: median {found.median:.3f}, 90th percentile {found.p90:.3f}"
+    )
+    return save(figure, directory / "validation", caption)

@@ -10,34 +10,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from brobust.scenario.fields import (
-        DEFAULT_GRID,
-        RX_PACKET_CYCLES,
-        TIMER_CYCLES,
-        TX_BYTE_CYCLES,
-        TX_SKB_CYCLES,
-    )
     from brobust.scenario.grid import Grid
     from brobust.scenario.model import TSO_RTT_LOG, Run, Scenario
-    from brobust.scenario.specs import Aqm, Pattern
-    from brobust.scenario.tables import Contention, Cpu, Flows, Nic, Path, Programs
+    from brobust.scenario.specs import Pattern
+    from brobust.scenario.tables import Contention, Flows, Path
 
 __all__ = [
-    "DEFAULT_GRID",
-    "RX_PACKET_CYCLES",
-    "TIMER_CYCLES",
     "TSO_RTT_LOG",
-    "TX_BYTE_CYCLES",
-    "TX_SKB_CYCLES",
-    "Aqm",
     "Contention",
-    "Cpu",
     "Flows",
     "Grid",
-    "Nic",
     "Path",
     "Pattern",
-    "Programs",
     "Run",
     "Scenario",
 ]
@@ -45,7 +29,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        for module in ("fields", "specs", "tables", "model", "grid"):
+        for module in ("specs", "tables", "model", "grid"):
             found = importlib.import_module(f"brobust.scenario.{module}")
             if hasattr(found, name):
                 return getattr(found, name)

@@ -63,13 +63,10 @@ def filled_in(given: Any, *, as_written: bool) -> Any:
 def _contention(table: Any, backend: str) -> Any:
     """Return a table of contention with the backend's own values where a field is absent."""
     defaults = of_backend(backend, "contention")
-    if backend == "virtual" and isinstance(table, Mapping) and _is_modelled(table.get("driver")):
+    driver = table.get("driver") if isinstance(table, Mapping) else None
+    if backend == "virtual" and isinstance(driver, str) and driver.split(":")[0] in MODELLED:
         defaults["start_jitter"] = 0.0  # periods begin when the host's scheduler begins them
     return _fill(table, defaults)
-
-
-def _is_modelled(driver: object) -> bool:
-    return isinstance(driver, str) and driver.split(":")[0] in MODELLED
 
 
 def _fill(table: Any, defaults: Mapping[str, Any]) -> Any:

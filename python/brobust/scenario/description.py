@@ -12,10 +12,9 @@ from typing import Any, Literal
 from brobust import units
 
 # Sections of `brobust run --help` and of docs/scenario.md, in their order.
-PATH, FLOWS, CROSS, CPU, SENDER, PROGRAMS, RUNS, OUTPUT = (
+PANELS = PATH, FLOWS, CROSS, CPU, SENDER, PROGRAMS, RUNS, OUTPUT = (
     "Path", "Flows", "Cross traffic", "CPU contention", "Sender", "Programs", "Runs", "Dataset and output",
 )  # fmt: skip
-PANELS = (PATH, FLOWS, CROSS, CPU, SENDER, PROGRAMS, RUNS, OUTPUT)
 
 Number = int | float
 
@@ -166,8 +165,8 @@ class Field:
         """Return a default in words, for help and documentation; `default` may be a list, which spans a grid."""
         if default is None or default is False or default == []:
             return self.if_absent
-        texts = [shown(default)]
-        return "; ".join([*texts, *(f"{shown(value)} on {backend}" for backend, value in self.default_on.items())])
+        on_backends = [f"{shown(value)} on {backend}" for backend, value in self.default_on.items()]
+        return "; ".join([shown(default), *on_backends])
 
 
 def shown(value: object) -> str:

@@ -6,6 +6,7 @@ What one backend does not support is refused in backends/support.py.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,9 +17,9 @@ from pydantic import Field, ValidationInfo, model_validator
 
 from brobust import quic, units
 from brobust.scenario import defaults, types
-from brobust.scenario.fields import FIELDS, MAX_SENDERS
+from brobust.scenario.fields import MAX_SENDERS
 from brobust.scenario.specs import Changes
-from brobust.scenario.tables import WORK, Contention, Cpu, CrossTraffic, Flows, Nic, Path, Programs, Table, described
+from brobust.scenario.tables import Contention, Cpu, CrossTraffic, Flows, Nic, Path, Programs, Table, described
 
 MAX_GROUPS = 64  # of flows
 # Of virtual time: FLOWS in crates/virtual/src/shared.rs, less what may come of the cross traffic's random numbers.
@@ -30,6 +31,16 @@ MAX_PROGRAMS = 1024  # at one end of a run: PROGRAMS there
 TSO_RTT_LOG = {"kernel": 9, "rate": 0}
 # Controls whose TSO packets differ between the mainline's interface and google's (kernel/virtual/tree/net/ipv4).
 CONTROLS_THAT_SIZE_TSO = ("bbr", "bbr_robust", "bbr_steady")
+
+# Fields that scenarios did not always have, by table, with the value that says nothing: it leaves a scenario its hash.
+LATER: dict[str, dict[str, object]] = {
+    "": {"hosts": None},
+    "path": {"ip_version": 4},
+    "nic": {"adaptive_rx": "off", "gro": "on", "rx_ring": None},
+    "programs": {"waits": None, "sent_byte_ns": 0.0, "received_byte_ns": 0.0, "accept_time": "0ns"},
+    "contention": {"interrupts": "spread"},
+    "flows": {"bytes": None, "start_spread": "0ns"},
+}
 
 
 class Scenario(Table):
@@ -131,32 +142,22 @@ class Scenario(Table):
     def hash(self) -> str:
         """Twelve hex digits that name this point in every dataset."""
         fields = self.model_dump(mode="json")
-        # Scenarios did not always have these: what says nothing leaves them their names.
+        tables = {
+            "": [fields],
+            **{name: [fields[name]] for name in ("path", "nic", "programs")},
+            "contention": [fields["contention"], fields["receiver"], *fields["senders"]],
+            "flows": fields["flows"],
+        }
+        for name, later in LATER.items():
+            for table, (key, nothing) in itertools.product(tables[name], later.items()):
+                if table[key] == nothing:
+                    del table[key]
         if self.traffic in ("brobust", "iperf3"):
             del fields["programs"]
-        else:
-            for key in ("waits", *WORK):
-                if not getattr(self.programs, key):
-                    del fields["programs"][key]
         if self.cross_traffic.load == 0:
             del fields["cross_traffic"]
         if self.path.second_bandwidth is None:
             del fields["path"]["second_bandwidth"], fields["path"]["second_buffer"]
-        if self.path.ip_version == FIELDS["path.ip_version"].default:
-            del fields["path"]["ip_version"]
-        if self.hosts is None:
-            del fields["hosts"]
-        for table in (fields["contention"], fields["receiver"], *fields["senders"]):
-            if table["interrupts"] == FIELDS["contention.interrupts"].default:
-                del table["interrupts"]
-        for group, of_group in zip(self.flows, fields["flows"], strict=True):
-            if group.bytes is None:
-                del of_group["bytes"]
-            if group.start_spread == 0:
-                del of_group["start_spread"]
-        for key in ("adaptive_rx", "gro", "rx_ring"):
-            if getattr(self.nic, key) == FIELDS[f"nic.{key}"].default:
-                del fields["nic"][key]
         canonical = json.dumps(fields, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from brobust import units
 
@@ -122,7 +122,7 @@ class _Options:
 
 
 PacingName = Literal["kernel", "kept", "linux-4.14", "draft"]
-PACINGS: tuple[PacingName, ...] = ("kernel", "kept", "linux-4.14", "draft")
+PACINGS: tuple[PacingName, ...] = get_args(PacingName)
 KEPT_LAG = 100_000_000  # ns
 MAX_KEPT_LAG = 250_000_000  # ns, of net.ipv4.tcp_pacing_lag_us (kernel/patches/kept)
 

@@ -110,6 +110,10 @@ class Path(Table):
         return self.aqm.red_thresholds(self.buffer_bytes)
 
     def broken_rules(self) -> Iterator[str]:
+        largest = units.show_size(units.MAX_BUFFER_BYTES)
+        for name, given, size in (("buffer", self.buffer, self.buffer_bytes), ("burst", self.burst, self.burst_bytes)):
+            if size > units.MAX_BUFFER_BYTES:
+                yield f"{name} {given} is {size} bytes on this path; give at most {largest}"
         yield from self._broken_rules_of_buffer()
         yield from self._broken_rules_of_burst()
         yield from self._broken_rules_of_second()
@@ -128,11 +132,6 @@ class Path(Table):
             yield (
                 f"buffer {self.buffer} is {self.buffer_bytes} bytes on this path, less than two packets; "
                 "give at least 3028B, or 0B with a burst for a policer"
-            )
-        if self.buffer_bytes > units.MAX_BUFFER_BYTES:
-            yield (
-                f"buffer {self.buffer} is {self.buffer_bytes} bytes on this path; "
-                f"give at most {units.show_size(units.MAX_BUFFER_BYTES)}"
             )
 
     def _broken_rules_of_second(self) -> Iterator[str]:
@@ -153,11 +152,6 @@ class Path(Table):
             yield (
                 f"burst {self.burst} is {self.burst_bytes} bytes on this path, less than a packet; give at least "
                 f"{units.FRAME_BYTES}B, or 0B for none"
-            )
-        if self.burst_bytes > units.MAX_BUFFER_BYTES:
-            yield (
-                f"burst {self.burst} is {self.burst_bytes} bytes on this path; "
-                f"give at most {units.show_size(units.MAX_BUFFER_BYTES)}"
             )
         if self.burst_bytes and self.aqm.name != "none":
             yield f"burst {self.burst}: with aqm {self.aqm} the bottleneck is a kernel's queue; give 0B, or aqm none"
