@@ -318,16 +318,9 @@ class VmBackend:
             guest.agent.run("bash", "-c", _addressing(guest.config.name, other))
         path.prepare(bottleneck.agent)
         self._testbed = Testbed(
-            sender,
-            bottleneck,
-            kernel,
-            kernel.release,
-            "uml",
-            traffic.versions(sender.agent),
-            {},
-            cpus=plan,
-            parameters=parameters,
-        )
+            sender, bottleneck, kernel, kernel.release, "uml",
+            traffic.versions(sender.agent), controls={}, cpus=plan, parameters=parameters,
+        )  # fmt: skip
         return self._testbed
 
     def _shut_down(self) -> None:
