@@ -150,7 +150,6 @@ def test_a_cluster_that_cannot_measure_is_refused_in_one_line(brobust: Brobust, 
         (["--cluster", "tcp://127.0.0.1:9", "--jobs", "2"], ["--jobs", "omit"]),
         (["--cluster", "tcp://8.8.8.8:8786"], ["8.8.8.8", "tls://", "--insecure"]),
         (["--insecure"], ["--insecure", "--cluster"]),
-        (["--resume"], ["--resume", "no sweep"]),
     ):
         done = brobust("sweep", str(study), *arguments, "--out", "none", cwd=tmp_path)
         (line,) = done.stderr.splitlines()

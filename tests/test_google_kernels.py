@@ -56,7 +56,7 @@ def test_our_patches_fit_googles_trees(
     )  # fmt: skip
     subprocess.run(["patch", "-p1", "--batch"], cwd=tmp_path, input=theirs, text=True, check=True, capture_output=True)
     with toolchain.Log(tmp_path / "log") as log:
-        from_tree.bring_our_files(tmp_path, ours, log, toolchain.Silent())
+        from_tree.bring_our_files(tmp_path, ours, log, toolchain.Progress())
     assert from_tree.bbr_versions(tmp_path) == versions
     bbr = (tmp_path / "net/ipv4/tcp_bbr.c").read_text()
     assert bbr.index("module_exit(bbr_unregister);") < bbr.index("tcp_bbr_view.c") < bbr.index("MODULE_AUTHOR")

@@ -63,7 +63,7 @@ def test_big_tcp_is_refused_by_the_version_that_has_it(
     monkeypatch: pytest.MonkeyPatch, release: str, ip_version: int, first: str
 ) -> None:
     kernel = virtual_kernels.VirtualKernel(
-        "virtual-old", virtual_kernels.cache_root(), release, 250, "", frozenset({"cubic"}), "", "", "", 0
+        "virtual-old", virtual_kernels.cache_root(), release, 250, "", frozenset({"cubic"}), "", "", "", 0, {}
     )
     monkeypatch.setattr(virtual_kernels, "find_again", lambda _: kernel)
     path, nic = {"ip_version": ip_version}, {"tso_max_size": "128kB"}

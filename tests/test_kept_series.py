@@ -92,7 +92,7 @@ def test_a_stock_kernel_lacks_the_series_only_and_cannot_be_asked_for_it(monkeyp
     assert {file for file in usual if file not in stock} == {file for file in usual if our_files.KEPT in file}
     assert stock.items() <= usual.items()
     kernel = virtual_kernels.VirtualKernel(
-        name, virtual_kernels.cache_root(), "6.12.117", 250, "", frozenset({"bbr"}), "", "", "", 0
+        name, virtual_kernels.cache_root(), "6.12.117", 250, "", frozenset({"bbr"}), "", "", "", 0, {}
     )
     monkeypatch.setattr(virtual_kernels, "find_again", lambda _: kernel)
     flows = {"kernel": name, "flows": [{"cc": "bbr"}]}

@@ -12,7 +12,7 @@ from brobust.errors import BadInput, MissingSupport
 from brobust.kernels import apt, sources
 from brobust.kernels import vm as vm_kernels
 from brobust.kernels.apt import HOST, Archive
-from brobust.kernels.toolchain import Log, Silent
+from brobust.kernels.toolchain import Log, Progress
 
 Offered = Callable[..., None]
 
@@ -62,7 +62,7 @@ def test_a_source_that_only_debians_backports_have_is_taken_from_there(offered: 
     assert offer is not None and (offer.archive.options, offer.version) == (("-onewer=yes",), "7.2.11-1")
     offered(["linux-source-6.12"])
     with Log(tmp_path / "log") as log, pytest.raises(MissingSupport, match=r"backports offer linux-source-7\.2; try"):
-        sources.fetch(order, tmp_path, log, Silent())
+        sources.fetch(order, tmp_path, log, Progress())
 
 
 def test_backports_have_lists_of_their_own_that_are_fetched_once_a_day(

@@ -68,15 +68,15 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Backend:
     return Backend()
 
 
-def _dies(times: int) -> Callable[[Any, Any], tuple[Measured, None]]:
+def _dies(times: int) -> Callable[[Any, Any], Measured]:
     """Return a measurement whose guest dies the first times."""
     left = iter(range(times))
 
-    def measure(run: Run, testbed: Any) -> tuple[Measured, None]:
+    def measure(run: Run, testbed: Any) -> Measured:
         if next(left, None) is not None:
             testbed.sender.dead = True
             raise RunFailed("sender guest: it died")
-        return Measured([{"run": run.id, "outcome": "ok"}]), None
+        return Measured([{"run": run.id, "outcome": "ok"}])
 
     return measure
 

@@ -117,7 +117,6 @@ REFUSED = {
     "run --resume --out runs --share 0.3": "another scenario",
     "run --resume": "no dataset",
     "sweep nowhere.toml": "nowhere.toml",
-    "sweep nowhere.toml --resume": "--resume",
     "reproduce nobody": "'nobody'",
     "reproduce 2brobust --figure 99": "--figure",
     "reproduce 2brobust --set nowhere=1": "--set",

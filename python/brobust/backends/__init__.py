@@ -10,23 +10,17 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from brobust.backends import memory
 from brobust.backends.base import Announce, Backend
 from brobust.backends.support import check_written
 from brobust.scenario import Grid, Scenario
 
-if TYPE_CHECKING:
-    from brobust.host.session import Session
+__all__ = ["ALONE", "check", "check_written", "opened"]
 
-__all__ = ["ALONE", "ON_HOST", "check", "check_written", "open_backend", "opened"]
-
-# The runs of these backends change the host. They have it to themselves and are measured one after the other in the
-# main thread, because QEMU dies with the thread that started it (PR_SET_PDEATHSIG).
-ON_HOST = frozenset({"vm"})
-# These measure one run at a time, in the main thread. ssh, too, dies with the thread that started it.
-ALONE = ON_HOST | {"lab"}
+# These measure one run at a time, in the main thread, because QEMU and ssh die with the thread that started them
+# (PR_SET_PDEATHSIG). The runs of vm also change the host.
+ALONE = frozenset({"vm", "lab"})
 
 
 def check(asked: Grid | Sequence[Scenario], jobs: int | None = None) -> None:
@@ -39,27 +33,18 @@ def check(asked: Grid | Sequence[Scenario], jobs: int | None = None) -> None:
         _module(name).check([scenario for scenario in scenarios if scenario.backend == name])
 
 
-def open_backend(name: str, session: Session | None, announce: Announce) -> Backend:
-    """Return the backend for a series, a context manager to be entered once. Only backends in ON_HOST need a
-    `session`."""
-    if name == "vm":
-        from brobust.backends.vm import VmBackend
-
-        assert session is not None
-        return VmBackend(session, announce)
-    module = _module(name)
-    backend: Backend = (module.LabBackend if name == "lab" else module.VirtualBackend)(announce)
-    return backend
-
-
 @contextmanager
 def opened(name: str, announce: Announce) -> Iterator[Backend]:
-    """Yield a backend that is ready to measure, with its session if it needs one; afterwards undo all that it did."""
-    from brobust.host.session import Session
-
+    """Yield a backend that is ready to measure; afterwards undo all that it did."""
+    module = _module(name)
     with ExitStack() as stack:
-        session = stack.enter_context(Session.start()) if name in ON_HOST else None
-        yield stack.enter_context(open_backend(name, session, announce))
+        if name == "vm":
+            from brobust.host.session import Session
+
+            backend: Backend = module.VmBackend(stack.enter_context(Session.start()), announce)
+        else:
+            backend = (module.LabBackend if name == "lab" else module.VirtualBackend)(announce)
+        yield stack.enter_context(backend)
 
 
 def _module(name: str) -> ModuleType:

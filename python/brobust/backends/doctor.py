@@ -22,6 +22,7 @@ from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels import vm as vm_kernels
 from brobust.testbed import accelerator, image
 from brobust.testbed.qemu import Guest, GuestConfig
+from brobust.virtual import iperf3
 from brobust.virtual import programs as virtual_programs
 
 Status = Literal["ok", "limited", "missing"]
@@ -92,13 +93,8 @@ def _programs() -> Found:
     path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
     lacking = {package for program, package in needed.items() if shutil.which(program, path=path) is None}
     if not lacking:
-        return "ok", f"QEMU {accelerator.qemu_version()}, iperf3 {_iperf3()}, iproute2, kmod, cpio"
+        return "ok", f"QEMU {accelerator.qemu_version()}, iperf3 {iperf3.version()}, iproute2, kmod, cpio"
     return "missing", ", ".join(sorted(lacking)), f"apt-get install {' '.join(sorted(lacking))}"
-
-
-def _iperf3() -> str:
-    text = subprocess.run(["iperf3", "--version"], capture_output=True, text=True, check=False).stdout
-    return text.split()[1] if text else "missing"
 
 
 def _tick() -> Found:
@@ -276,11 +272,6 @@ def _ptrace() -> Found:
         "limited", f"{reason}: no programs, no iperf3 in virtual time (but with virtual-7.2)",
         "add CAP_SYS_PTRACE to the container, or allow ptrace in its seccomp profile",
     )  # fmt: skip
-
-
-def can_run_vms(results: list[CheckResult]) -> bool:
-    """Return whether the vm backend can work, given the results of all checks."""
-    return not any(result.status == "missing" for result in results)
 
 
 _CHECKS: dict[str, Callable[[], Found]] = {

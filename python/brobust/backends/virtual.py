@@ -211,8 +211,6 @@ class VirtualBackend:
                         raise RunFailed("interrupted")
                     self._under_way.add(under_way)
                 return under_way.run()
-            except _core.VirtualRefused as refusal:
-                raise RunFailed(str(refusal)) from None
             except _core.VirtualError as error:
                 raise RunFailed(str(error)) from None
             except OSError as error:

@@ -161,7 +161,7 @@ class VmBackend:
         return record
 
     def measure(self, run: Run) -> Measured:
-        return self._with_restarts(run, partial(self._measured, run))[0]
+        return self._with_restarts(run, partial(self._measured, run))
 
     def _bring_programs(self, scenarios: Sequence[Scenario]) -> None:
         """See to it that the guests have the programs of these scenarios: it takes new guests if they do not."""
@@ -175,15 +175,14 @@ class VmBackend:
             self._programs |= programs
             self._shut_down()
 
-    def _with_restarts(self, run: Run, work: Callable[[Testbed], tuple[Measured, T]]) -> tuple[Measured, T]:
+    def _with_restarts(self, run: Run, work: Callable[[Testbed], Measured]) -> Measured:
         """Measure a run, again if a guest dies; the record says how often."""
         scenario = run.scenario
         self._bring_programs([scenario])
         self._parameters = _parameters(scenario)
         vcpus = scenario.contention.vcpus
-        (measured, more), restarts = self._in_living_guests(scenario.kernel, scenario.accelerator, work, vcpus)
-        rows = [{**row, "guest_restarts": restarts} for row in measured.runs]
-        return replace(measured, runs=rows), more
+        measured, restarts = self._in_living_guests(scenario.kernel, scenario.accelerator, work, vcpus)
+        return replace(measured, runs=[{**row, "guest_restarts": restarts} for row in measured.runs])
 
     def _in_living_guests(self, kernel: str, wanted: str, work: Callable[[Testbed], T], vcpus: int) -> tuple[T, int]:
         """Do something in the testbed, and again in new guests if a guest dies or does not get ready. Return the result
@@ -204,7 +203,7 @@ class VmBackend:
                 self._announce(f"{why}; trying again in new guests")
         raise AssertionError("unreachable")
 
-    def _measured(self, run: Run, testbed: Testbed) -> tuple[Measured, None]:
+    def _measured(self, run: Run, testbed: Testbed) -> Measured:
         scenario = run.scenario
         started, clock = datetime.now(UTC), time.monotonic()
         of_quic = quic.of_traffic(scenario.traffic)
@@ -256,7 +255,7 @@ class VmBackend:
             "sender_cpus": len(set(plan.senders)),
             **got.columns(),
         }
-        return real_time.result(run, common, flows, sampler.rows(run.id, flows), got.rows(run.id)), None
+        return real_time.result(run, common, flows, sampler.rows(run.id, flows), got.rows(run.id))
 
     def stop(self) -> None:
         """Do nothing: a run is in the main thread, where Ctrl-C ends it."""
@@ -318,16 +317,9 @@ class VmBackend:
             guest.agent.run("bash", "-c", _addressing(guest.config.name, other))
         path.prepare(bottleneck.agent)
         self._testbed = Testbed(
-            sender,
-            bottleneck,
-            kernel,
-            kernel.release,
-            "uml",
-            traffic.versions(sender.agent),
-            {},
-            cpus=plan,
-            parameters=parameters,
-        )
+            sender, bottleneck, kernel, kernel.release, "uml",
+            traffic.versions(sender.agent), controls={}, cpus=plan, parameters=parameters,
+        )  # fmt: skip
         return self._testbed
 
     def _shut_down(self) -> None:
@@ -359,18 +351,22 @@ class VmBackend:
         """Measure a run while a program runs in the sender. Return the result, and what the program printed; it must
         end by itself."""
 
-        def beside(testbed: Testbed) -> tuple[Measured, str]:
+        printed = ""
+
+        def beside(testbed: Testbed) -> Measured:
+            nonlocal printed
             # Load controls before the program starts: loading takes seconds, and the program's time is limited.
             for group in run.scenario.flows:
                 testbed.load(group.cc, record_calls=self.records_calls)
             pid = testbed.sender.agent.spawn(*command)
-            measured, _ = self._measured(run, testbed)
+            measured = self._measured(run, testbed)
             ended = testbed.sender.agent.wait(pid, 120)
             if ended.status != 0:
                 raise RunFailed(f"{command[0]} in the sender: {ended.stderr.strip()}")
-            return measured, ended.stdout
+            printed = ended.stdout
+            return measured
 
-        return self._with_restarts(run, beside)
+        return self._with_restarts(run, beside), printed
 
     def forget_control(self, control: str) -> None:
         """Unload a control from the sender if a run has loaded it; the next run then loads it again."""

@@ -26,6 +26,7 @@ from brobust.cli import output
 from brobust.cli.lazy import group_of
 from brobust.errors import BadInput, BrobustError, UnreadableFile, debugging, one_line, printable
 from brobust.files import why_not_written
+from brobust.versions import SCHEMA_VERSION
 
 SHOW_WARNING = warnings.showwarning
 INTERRUPTED = 130
@@ -116,10 +117,14 @@ app = typer.Typer(
 
 def _version(requested: bool) -> None:
     if requested:
-        from brobust.cli import version
+        from brobust import __version__, _core
+        from brobust.kernels import virtual
 
-        for line in version.lines():
-            typer.echo(line)
+        kernels = [f"{kernel.name} (Linux {kernel.release})" for kernel in virtual.available()]
+        typer.echo(f"brobust {__version__}")
+        typer.echo(f"virtual kernels: {', '.join(kernels) or 'none'}")
+        typer.echo(f"dataset schema: {SCHEMA_VERSION}")
+        typer.echo(f"BPF controls: {', '.join(name for name, _ in _core.controls())}")
         raise typer.Exit
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +31,6 @@ def module(
             help="With --kdir debian-…: also write a guest kernel for the vm backend, with the modules, into DIR.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Build congestion controls as kernel modules (NAME.ko), from the same source as the BPF programs, for kernels
     without BTF."""
@@ -40,17 +38,10 @@ def module(
         raise BadInput("--guest adds the modules to one of Debian's guest kernels; name it with --kdir debian-6.12")
     modules.check_names(names)
     built = modules.build_controls(names, modules.headers_of(kdir), out)
-    kernel = None
-    if guest is not None:
-        kernel = vm_kernels.with_modules(vm_kernels.find(kdir or ""), built.modules, guest).name
-    if as_json:
-        files = [str(file) for file in built.modules]
-        about = {"modules": files, "release": built.release, "warnings": built.warnings, "seconds": built.seconds}
-        print(json.dumps({**about, "kernel": kernel}))
-        return
     for file in built.modules:
         print(f"{file}: for Linux {built.release}, unsigned; load it with insmod; `modinfo -p` lists its parameters")
     for line in built.warnings:
         print(f"  {line}")
-    if kernel is not None:
+    if guest is not None:
+        kernel = vm_kernels.with_modules(vm_kernels.find(kdir or ""), built.modules, guest).name
         print(f"to measure it: brobust run --backend vm --cc {','.join(names)} --kernel {kernel}")

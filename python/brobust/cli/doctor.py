@@ -60,6 +60,5 @@ def doctor(
     if report:
         machine.write(report, checks=doctor.for_report(results))
         console.print(f"{report}: written; docs/fidelity.md says where to send it", soft_wrap=True)
-    if not doctor.can_run_vms(results):
-        lacking = ", ".join(result.check for result in results if result.status == "missing")
+    if lacking := ", ".join(result.check for result in results if result.status == "missing"):
         raise MissingSupport(f"this machine cannot run the vm backend; missing: {lacking}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import textwrap
 from pathlib import Path
@@ -16,6 +15,7 @@ from brobust.errors import BadInput, Interrupted
 from brobust.kernels import build as building
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.sources import Order, why_default
+from brobust.kernels.toolchain import Progress
 
 if TYPE_CHECKING:
     from brobust.report.console import Console
@@ -45,7 +45,6 @@ def build(
     force: Annotated[
         bool, typer.Option("--force", help="Build even if nothing changed, and use the newest source package.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
     keep_tree: Annotated[
         bool | None,
         typer.Option(
@@ -70,13 +69,8 @@ def build(
             root = virtual_kernels.cache_root()
             raise Interrupted(f"interrupted; what is half built below {root} the next build removes") from None
     kernel = built.kernel
-    if as_json:
-        about = {"name": kernel.name, "release": kernel.release, "path": str(kernel.path), "sha256": kernel.sha256,
-                "hz": kernel.hz, "seconds": round(built.seconds, 1), "cached": built.cached}  # fmt: skip
-        print(json.dumps(about))
-    else:
-        how = "nothing changed" if built.cached else f"built in {built.seconds:.0f} s"
-        print(f"{kernel.name}: Linux {kernel.release}, HZ={kernel.hz}, {how}: {kernel.path}")
+    how = "nothing changed" if built.cached else f"built in {built.seconds:.0f} s"
+    print(f"{kernel.name}: Linux {kernel.release}, HZ={kernel.hz}, {how}: {kernel.path}")
 
 
 def _order(name: str | None, source: Path | None, own_name: str | None, hz: int | None) -> Order:
@@ -90,15 +84,9 @@ def _order(name: str | None, source: Path | None, own_name: str | None, hz: int 
 
 
 @app.command("list")
-def list_kernels(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per kernel.")] = False,
-) -> None:
+def list_kernels() -> None:
     """List the virtual kernels that are built, and the congestion controls of each."""
     built = virtual_kernels.available()
-    if as_json:
-        for kernel in built:
-            print(json.dumps(virtual_kernels.summary(kernel)))
-        return
     if not built:
         print(
             f"no kernel is built yet; `{virtual_kernels.build_command(virtual_kernels.DEFAULT)}` builds one "
@@ -137,7 +125,7 @@ def _wrapped(text: str, width: int) -> str:
     )
 
 
-class _ProgressBar:
+class _ProgressBar(Progress):
     """Progress of a build: a bar with the phase on a terminal, one line per phase in a pipe."""
 
     def __init__(self, console: Console, name: str):
@@ -159,16 +147,13 @@ class _ProgressBar:
         self._bar.stop()
 
     def phase(self, text: str) -> None:
-        """Begin a phase."""
         if self._console.is_terminal:
             self._bar.reset(self._task, description=f"{self._name}: {text}", total=None)
         else:
             self.note(text)
 
     def count(self, done: int, total: int) -> None:
-        """Show how much of the phase is done."""
         self._bar.update(self._task, completed=done, total=total)
 
     def note(self, text: str) -> None:
-        """Print a line that stays."""
         self._console.print(f"{self._name}: {text}", soft_wrap=True, highlight=False)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from email.utils import format_datetime, localtime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -19,7 +18,7 @@ from brobust.kernel_patch import apply as patching
 from brobust.kernel_patch import compiling, series
 from brobust.kernel_patch.apply import Change
 from brobust.kernel_patch.compiling import Compiled
-from brobust.kernel_patch.repairs import ROBUST, SERIES
+from brobust.kernel_patch.repairs import KEPT, ROBUST
 from brobust.kernel_patch.series import Patch
 from brobust.kernels import vm as vm_kernels
 
@@ -41,10 +40,6 @@ def patch(
         bool,
         typer.Option("--format-patch", help="Print a patch with a message, for `git am`; do not change the tree."),
     ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the diff or the patch to this file.", show_default=False),
-    ] = None,
     kdir: Annotated[
         str | None,
         typer.Option(
@@ -62,20 +57,19 @@ def patch(
             help="With --kdir debian-…: also write a guest kernel for the vm backend, with the module, into DIR.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Repair BBR in a kernel tree (docs/for-kernel.md), compile what changed, and explain the change."""
-    diff = diff or (output is not None and not format_patch)
-    _check_options(check, diff, format_patch, as_json, output, module, guest, kdir)
-    if repair not in (ROBUST, *SERIES):
-        raise BadInput(f"--repair: {repair!r} is not a repair; give {ROBUST} or {', '.join(SERIES)}")
-    if (module or guest) and repair in SERIES:
+    _check_options(check, diff, format_patch, module, guest, kdir)
+    if repair not in (ROBUST, KEPT):
+        raise BadInput(f"--repair: {repair!r} is not a repair; give {ROBUST} or {KEPT}")
+    is_series = repair == KEPT
+    if (module or guest) and is_series:
         raise BadInput(f"--repair {repair} changes the kernel itself, not a module; leave out --module and --guest")
-    patches = series.plan(tree, repair) if repair in SERIES else []
-    changes = series.together(tree, patches) if repair in SERIES else patching.plan(tree)
+    patches = series.plan(tree) if is_series else []
+    changes = series.together(tree, patches) if is_series else patching.plan(tree)
     todo = [change for change in changes if not change.repaired_already]
     show = diff or format_patch
-    sentence, compiled, kernel = "", None, None
+    sentence, compiled, kernels = "", None, None
     if not check and (module or guest or (todo and not show)):
         headers = compiling.headers_for(tree, kdir)
         if isinstance(headers, str):
@@ -85,30 +79,24 @@ def patch(
         else:
             with _modules(module, guest) as directory, _refusing():
                 wanted = changes if directory else todo
-                compiled = compiling.compile_changes(tree, wanted, headers, directory, built_in=repair in SERIES)
+                compiled = compiling.compile_changes(tree, wanted, headers, directory, built_in=is_series)
                 if guest is not None:
-                    own = vm_kernels.find(kdir or "")
-                    kernel = vm_kernels.with_modules(own, [compiled.module("tcp_bbr")], guest).name
+                    bbr = [file for file in compiled.modules if file.stem == "tcp_bbr"]
+                    kernels = f"{kdir},{vm_kernels.with_modules(vm_kernels.find(kdir or ''), bbr, guest).name}"
     if show:
-        _show(tree, todo, format_patch, patches, output)
+        _show(tree, todo, format_patch, patches)
     elif not check:
         patching.write(tree, changes)
-    if as_json:
-        print(json.dumps(_record(tree, changes, check or show, sentence, compiled, kernel)))
-    else:
-        _print(changes, check, show, sentence, compiled, kernel)
+    _print(changes, check, show, sentence, compiled, kernels)
 
 
 def _check_options(
-    check: bool, diff: bool, format_patch: bool, as_json: bool, output: Path | None, module: Path | None,
-    guest: Path | None, kdir: str | None,
-) -> None:  # fmt: skip
+    check: bool, diff: bool, format_patch: bool, module: Path | None, guest: Path | None, kdir: str | None
+) -> None:
     if check + diff + format_patch > 1:
-        raise BadInput("--check, --diff (or --output) and --format-patch exclude each other; give one of them")
+        raise BadInput("--check, --diff and --format-patch exclude each other; give one of them")
     if check and (module or guest):
         raise BadInput("--check changes and builds nothing; leave out --module and --guest")
-    if as_json and (diff or format_patch) and output is None:
-        raise BadInput("--json and the diff would both go to standard output; write the diff to a file with --output")
     if guest is not None and not (kdir or "").startswith("debian-"):
         raise BadInput("--guest adds the module to one of Debian's guest kernels; name it with --kdir debian-6.12")
 
@@ -134,8 +122,8 @@ def _refusing() -> Iterator[None]:
         raise MissingSupport(f"the module cannot be built: {error}") from None
 
 
-def _show(tree: Path, todo: Sequence[Change], mailed: bool, patches: Sequence[Patch], output: Path | None) -> None:
-    """Print or write the changes: as a diff, or `mailed`, as patches with their messages."""
+def _show(tree: Path, todo: Sequence[Change], mailed: bool, patches: Sequence[Patch]) -> None:
+    """Print the changes: as a diff, or `mailed`, as patches with their messages."""
     if not todo:
         return
     if mailed:
@@ -143,32 +131,25 @@ def _show(tree: Path, todo: Sequence[Change], mailed: bool, patches: Sequence[Pa
         text = series.mails(patches, author, date) if patches else patching.mail(todo, author, date)
     else:
         text = "".join(change.diff for change in todo)
-    content = text.encode(errors="surrogateescape")
-    if output is None:
-        sys.stdout.buffer.write(content)
-        return
-    try:
-        files.write(output, content)
-    except OSError as error:
-        raise BadInput(f"--output: {output} cannot be written: {error.strerror}") from None
+    sys.stdout.buffer.write(text.encode(errors="surrogateescape"))
 
 
 def _print(
-    changes: Sequence[Change], check: bool, show: bool, sentence: str, compiled: Compiled | None, kernel: str | None
+    changes: Sequence[Change], check: bool, show: bool, sentence: str, compiled: Compiled | None, kernels: str | None
 ) -> None:
     from brobust.report.console import Console
 
     # A diff on standard output may be piped into another program, so everything else goes to stderr then.
     write = Console(stderr=show, soft_wrap=True, highlight=False).print
     for change in changes:
-        what = f"{change.name} ({change.file.what})"
+        what = f"{change.name} ({change.what})"
         if change.repaired_already:
             write(f"{what}: already repaired, nothing to do")
         elif check:
             write(f"{what}: the repair applies, {change.count('+')} lines added, {change.count('-')} removed")
         elif not show:
             write(f"{what}: repaired\n{change.stat}")
-            for line in change.file.explanation:
+            for line in change.explanation:
                 write(f"  {line}")
     if sentence:
         write(sentence)
@@ -179,37 +160,7 @@ def _print(
         )
         for line in compiled.warnings:
             write(f"  {line}")
-        for file in compiled.modules if kernel is None else []:
+        for file in compiled.modules if kernels is None else []:
             write(f"{file}: unsigned{'' if compiled.has_btf else ', and without BTF: BPF programs cannot call it'}")
-    if kernel is not None:
-        write(f"to measure it: brobust run --backend vm --cc bbr --kernel debian-{_series(kernel)},{kernel}")
-
-
-def _series(kernel: str) -> str:
-    return ".".join(Path(kernel).name.split(".")[:2])
-
-
-def _record(
-    tree: Path,
-    changes: Sequence[Change],
-    only_tried: bool,
-    sentence: str,
-    compiled: Compiled | None,
-    kernel: str | None,
-) -> dict[str, Any]:
-    states = {True: "already repaired", False: "would apply" if only_tried else "repaired"}
-    files = [
-        {"file": c.name, "state": states[c.repaired_already], **c.file.details,
-         "lines_added": c.count("+"), "lines_removed": c.count("-")}
-        for c in changes
-    ]  # fmt: skip
-    record: dict[str, Any] = {"tree": str(tree), "files": files, "compiled": None, "kernel": kernel}
-    if compiled is not None:
-        record["compiled"] = {
-            "objects": compiled.objects, "release": compiled.release, "warnings": compiled.warnings,
-            "modules": [str(file) for file in compiled.modules] if kernel is None else [], "btf": compiled.has_btf,
-            "seconds": round(compiled.seconds, 1),
-        }  # fmt: skip
-    if sentence:
-        record["not_compiled"] = sentence.removeprefix("not compiled: ")
-    return record
+    if kernels is not None:
+        write(f"to measure it: brobust run --backend vm --cc bbr --kernel {kernels}")

@@ -37,7 +37,7 @@ def first_paragraph(help: str | None) -> str:
     return " ".join(inspect.cleandoc(help or "").split("\n\n")[0].split())
 
 
-def group(help: str, *, commands: Sequence[HostCommand] = (), no_args_is_help: bool = True) -> typer.Typer:
+def group(help: str, *, commands: Sequence[HostCommand] = ()) -> typer.Typer:
     """Return a Typer to which commands can be added; `commands` come before those."""
 
     class WithHostCommands(Group):
@@ -46,7 +46,7 @@ def group(help: str, *, commands: Sequence[HostCommand] = (), no_args_is_help: b
             self.commands = {**{str(command.name): command for command in commands}, **self.commands}
 
     return typer.Typer(
-        cls=WithHostCommands, help=help, no_args_is_help=no_args_is_help, rich_markup_mode=None, add_completion=False
+        cls=WithHostCommands, help=help, no_args_is_help=True, rich_markup_mode=None, add_completion=False
     )
 
 

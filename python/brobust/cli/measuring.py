@@ -36,40 +36,34 @@ def measure(
     """Measure the runs that the dataset lacks. Progress goes to stderr; with `as_json`, each run is a line on stdout.
     `go_on` tells the user how to complete an interrupted series."""
     with dataset.writing():
-        _measure(grid, dataset, as_json, jobs, cluster, go_on)
-
-
-def _measure(
-    grid: Grid, dataset: Dataset, as_json: bool, jobs: int | None, cluster: str | None, go_on: str | None
-) -> None:
-    try:
-        runs = runner.remaining(grid, dataset)
-        errors = Console(stderr=True)
-        for note in grid.notes:
-            errors.print(note, soft_wrap=True, highlight=False, markup=False)
-        # Closed here: what an interrupt leaves must not wait for the one who catches it.
-        with (
-            _ProgressBar(errors, runs) as bar,
-            contextlib.closing(runner.measure(runs, dataset, bar.describe, jobs, cluster)) as measured,
-        ):
-            for progress in measured:
-                bar.advance(progress)
-                if as_json:
-                    with output.written():
-                        print(json.dumps(_as_object(progress.measured), default=str), flush=True)
-    except CutShort as failed:
-        done, how = _kept(grid, dataset, go_on)
-        if done is None:
-            raise type(failed)(f"{failed.what}; nothing is kept", failed.remedy) from None
-        raise type(failed)(f"{failed.what}; {done}", failed.remedy, how) from None
-    except (BrobustError, OSError):
-        dataset.discard_if_empty()
-        raise
-    except KeyboardInterrupt:
-        done, how = _kept(grid, dataset, go_on)
-        if done is None:
-            raise Interrupted("interrupted before the first run was complete; nothing is kept") from None
-        raise Interrupted(f"interrupted; {done}; {how}") from None
+        try:
+            runs = runner.remaining(grid, dataset)
+            errors = Console(stderr=True)
+            for note in grid.notes:
+                errors.print(note, soft_wrap=True, highlight=False, markup=False)
+            # Closed here: what an interrupt leaves must not wait for the one who catches it.
+            with (
+                _ProgressBar(errors, runs) as bar,
+                contextlib.closing(runner.measure(runs, dataset, bar.describe, jobs, cluster)) as measured,
+            ):
+                for progress in measured:
+                    bar.advance(progress)
+                    if as_json:
+                        with output.written():
+                            print(json.dumps(_as_object(progress.measured), default=str), flush=True)
+        except CutShort as failed:
+            done, how = _kept(grid, dataset, go_on)
+            if done is None:
+                raise type(failed)(f"{failed.what}; nothing is kept", failed.remedy) from None
+            raise type(failed)(f"{failed.what}; {done}", failed.remedy, how) from None
+        except (BrobustError, OSError):
+            dataset.discard_if_empty()
+            raise
+        except KeyboardInterrupt:
+            done, how = _kept(grid, dataset, go_on)
+            if done is None:
+                raise Interrupted("interrupted before the first run was complete; nothing is kept") from None
+            raise Interrupted(f"interrupted; {done}; {how}") from None
 
 
 def _kept(grid: Grid, dataset: Dataset, go_on: str | None) -> tuple[str | None, str]:
@@ -100,18 +94,18 @@ MEASURED = ("ok", "unfaithful")
 
 
 def require(grid: Grid, dataset: Dataset, outcomes: Sequence[str] = ("ok",)) -> None:
-    """Raise NoneOk unless some run of the grid has one of these outcomes. A script must not take such a series for a
+    """Raise NoSuccess unless some run of the grid has one of these outcomes. A script must not take such a series for a
     success."""
     wanted = {run.id for run in grid.runs()}
     runs = dataset.runs().filter(pl.col("run").is_in(wanted)).unique("run")
     found = Counter(runs["outcome"])
     if not any(found[outcome] for outcome in outcomes):
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(found.items()))
-        raise NoneOk(f"no run is ok ({counts}); the reason of each run is in {dataset.directory}")
+        raise NoSuccess(f"no run is ok ({counts}); the reason of each run is in {dataset.directory}")
 
 
 def require_throughput(grid: Grid, dataset: Dataset, bound: int) -> None:
-    """Raise TooSlow unless in every cell of the grid some run is ok, and the flows together carry at least `bound`,
+    """Raise NoSuccess unless in every cell of the grid some run is ok, and the flows together carry at least `bound`,
     bit/s, in the median of these."""
     of_run = dataset.runs().filter(pl.col("outcome") == "ok").group_by("scenario", "run").agg(pl.sum("throughput_mbps"))
     medians = dict(of_run.group_by("scenario").agg(pl.median("throughput_mbps")).iter_rows())
@@ -120,17 +114,11 @@ def require_throughput(grid: Grid, dataset: Dataset, bound: int) -> None:
         first = slow[0]
         carried = f"{medians[first.hash]:.2f} Mbit/s" if first.hash in medians else "nothing, since no run is ok"
         others = f"; and {len(slow) - 1} other(s)" if len(slow) > 1 else ""
-        raise TooSlow(f"--at-least: less than {units.show_rate(bound)}: {first.describe()} carried {carried}{others}")
+        raise NoSuccess(f"--at-least: less than {units.show_rate(bound)}: {first.describe()} carried {carried}{others}")
 
 
-class TooSlow(BrobustError):
-    """A cell carries less than the user requires."""
-
-    exit_status = 1
-
-
-class NoneOk(BrobustError):
-    """No run of a series has an outcome that counts as a success."""
+class NoSuccess(BrobustError):
+    """A series was measured, but is no success."""
 
     exit_status = 1
 

@@ -94,9 +94,8 @@ def grid_fields(given: Mapping[str, Any]) -> dict[str, Any]:
         if value is not None:
             table, _, key = name.rpartition(".")
             inner = fields.setdefault(table, {}) if table else fields
-            row = FIELDS.get(name)
-            is_list = row is None or (row.is_axis and row.kind is not COMMAND)
-            inner[key] = _listed(row.option if row else f"--{key}", value) if is_list else value
+            row = FIELDS[name]
+            inner[key] = _listed(row.option, value) if row.is_axis and row.kind is not COMMAND else value
     return fields
 
 

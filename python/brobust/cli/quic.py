@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Annotated
 
@@ -19,33 +18,23 @@ def build(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Such as quinn. [default: all of them]")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Build even if nothing has changed.")] = False,
 ) -> None:
     """Build QUIC stacks from their released packages, fetched with cargo and go. This does not need root."""
     from brobust.quic import build as building
 
     stacks = [quic.find(name) for name in names or quic.STACKS]
     for stack in stacks:
-        if force or stack.state != "built":
+        if stack.state != "built":
             building.check(stack)  # all of them before the first is built
     for stack in stacks:
-        seconds = building.build(stack, lambda line: print(line, file=sys.stderr, flush=True), force=force)
+        seconds = building.build(stack, lambda line: print(line, file=sys.stderr, flush=True))
         how = f"built in {seconds:.0f} s" if seconds else "nothing changed"
         print(f"{stack.name}: {stack.package} {stack.version}, {how}: {stack.program}", flush=True)
 
 
 @app.command("list")
-def list_stacks(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per stack.")] = False,
-) -> None:
+def list_stacks() -> None:
     """List the QUIC stacks, their congestion controls, and what their pacers do with a missed departure."""
     for stack in quic.STACKS.values():
-        about = {
-            "name": stack.name, "package": stack.package, "version": stack.version, "state": stack.state,
-            "cc": list(stack.controls), "late": stack.late, "source": stack.where,
-        }  # fmt: skip
-        if as_json:
-            print(json.dumps(about))
-            continue
         print(f"{stack.name}: {stack.package} {stack.version}, {stack.state}; cc {', '.join(stack.controls)}")
         print(f"    a missed departure: {stack.late} ({stack.where})")

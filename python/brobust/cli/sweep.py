@@ -69,9 +69,6 @@ def sweep(
     jobs: Jobs = None,
     cluster: Cluster = None,
     insecure: Insecure = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Only complete an interrupted sweep: never begin a new one.")
-    ] = False,
     dry_run: DryRun = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run as it finishes.")] = False,
 ) -> None:
@@ -79,8 +76,6 @@ def sweep(
     from brobust.cli.measuring import require
     from brobust.study import model
 
-    if resume and not (out / "dataset.json").exists():
-        raise BadInput(f"--resume: {out} holds no sweep to complete; leave out --resume, or give the sweep's --out")
     studies = _asked_for([model.load(file) for file in study], kernel, settings)
     _check_written(model.grid(studies, scale, backend), out, jobs, cluster, insecure, without or [])
     measured = _measure(

@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from brobust import _core, backends, files
@@ -27,8 +26,6 @@ class Replayed:
     """The result of one recording."""
 
     control: str
-    backend: str
-    kernel: str
     case: str
     calls: int
     acks: int
@@ -44,26 +41,18 @@ def replay(
     names: Sequence[str],
     controls: Sequence[str],
     backend: str = "virtual",
-    kernel: str | None = None,
     over: Mapping[str, Any] | None = None,
     testbed: VmBackend | None = None,
 ) -> Iterator[Replayed]:
     """Replay each of these cases (names in `cases.VIRTUAL` or `cases.VM`) with each control; yield results as they
-    finish. `over` gives defaults for the cases in VMs. `testbed` is a backend vm that is already open."""
+    finish. `over` gives values for fields that a case does not set. `testbed` is a backend vm that is already open."""
     points = [(control, name) for control in controls for name in names]
-    if backend == "vm":
-        fields = {**(over or {}), **({} if kernel is None else {"kernel": kernel})}
-        of_case = partial(cases.vm, over=fields)
-    else:
-        of_case = partial(cases.virtual, kernel=kernel)
-    backends.check_written([of_case(*point, as_written=True) for point in points])
-    scenarios = [of_case(*point) for point in points]
-    backends.check(scenarios)
+    scenarios = cases.checked(backend, points, over)
     with nullcontext(testbed) if testbed is not None else backends.opened(backend, lambda _: None) as opened:
         for (control, name), scenario in zip(points, scenarios, strict=True):
             found = _in_vm(opened, scenario) if isinstance(opened, VmBackend) else _in_virtual_time(opened, scenario)
             counted = (found["calls"], found["acks"], found["differences"], _shown(found["first"]), found["lost"])
-            yield Replayed(control, backend, scenario.kernel, name, *counted)
+            yield Replayed(control, name, *counted)
 
 
 def _in_vm(backend: VmBackend, scenario: Scenario) -> dict[str, Any]:

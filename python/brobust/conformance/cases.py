@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from brobust import backends
 from brobust.errors import BadInput
 from brobust.scenario import Scenario
 from brobust.scenario.grid import override
@@ -100,24 +101,24 @@ VM: dict[str, dict[str, Any]] = {
 VM_QUICK = ("loss 1%", "10 of 20 ms")
 _VM_BASE: dict[str, Any] = {"backend": "vm", "path": {"bandwidth": "20mbit", "rtt": "10ms"}, "duration": "12s"}
 
-
-def virtual(control: str, case: str, kernel: str | None = None, *, as_written: bool = False) -> Scenario:
-    """Return a case in virtual time as a scenario. `kernel` replaces the default kernel. `as_written`: without looking
-    at which kernels this machine has."""
-    over = {} if kernel is None else {"kernel": kernel}
-    return _scenario(VIRTUAL, _VIRTUAL_BASE, control, case, over, as_written)
+_OF_BACKEND = {"virtual": (VIRTUAL, _VIRTUAL_BASE), "vm": (VM, _VM_BASE)}
 
 
-def vm(control: str, case: str, over: Mapping[str, Any] | None = None, *, as_written: bool = False) -> Scenario:
-    """Return a case in VMs as a scenario. `over` gives values for fields that the case does not set itself."""
-    return _scenario(VM, _VM_BASE, control, case, over or {}, as_written)
-
-
-def _scenario(
-    cases: Mapping[str, dict[str, Any]], base: dict[str, Any], control: str, case: str, over: Mapping[str, Any],
-    as_written: bool,
-) -> Scenario:  # fmt: skip
+def scenario(
+    backend: str, control: str, case: str, over: Mapping[str, Any] | None = None, *, as_written: bool = False
+) -> Scenario:
+    """Return a case as a scenario. `over` gives values for fields that the case does not set itself. `as_written`:
+    without looking at which kernels this machine has."""
+    cases, base = _OF_BACKEND[backend]
     if case not in cases:
         raise BadInput(f"case: no case is called {case!r}; `brobust cc compare --list` lists them")
-    fields = override(override({**base, "flows": [{"cc": control}]}, over), cases[case])
+    fields = override(override({**base, "flows": [{"cc": control}]}, over or {}), cases[case])
     return one_scenario(fields, as_written=as_written)
+
+
+def checked(backend: str, points: Sequence[tuple[str, str]], over: Mapping[str, Any] | None) -> list[Scenario]:
+    """Return the scenarios of these controls and cases; refuse those that cannot be measured here."""
+    backends.check_written([scenario(backend, *point, over, as_written=True) for point in points])
+    scenarios = [scenario(backend, *point, over) for point in points]
+    backends.check(scenarios)
+    return scenarios

@@ -15,7 +15,7 @@ import polars as pl
 from brobust import backends
 from brobust.api import Result
 from brobust.backends.base import Backend
-from brobust.conformance.cases import virtual
+from brobust.conformance import cases
 from brobust.errors import RunFailed
 from brobust.scenario import Run, Scenario
 
@@ -42,17 +42,18 @@ class Compared:
 
 
 def compare(
-    pairs: Sequence[tuple[str, str]], cases: Sequence[str], kernels: tuple[str | None, str | None] = (None, None)
+    pairs: Sequence[tuple[str, str]], names: Sequence[str], kernels: tuple[str | None, str | None] = (None, None)
 ) -> Iterator[Compared]:
-    """Compare every pair of controls in every case, each control on its kernel; yield results in this order."""
+    """Compare every pair of controls in each of these cases (names in `cases.VIRTUAL`), each control on its kernel;
+    yield results in this order."""
     backends.check_written(
-        [one for name in cases for pair in pairs for one in _scenarios(pair, name, kernels, as_written=True)]
+        [one for name in names for pair in pairs for one in _scenarios(pair, name, kernels, as_written=True)]
     )
-    comparisons = [(pair, name, _scenarios(pair, name, kernels)) for name in cases for pair in pairs]
+    comparisons = [(pair, name, _scenarios(pair, name, kernels)) for name in names for pair in pairs]
     backends.check([scenario for _, _, both in comparisons for scenario in both])
     with (
         backends.opened("virtual", lambda _: None) as backend,
-        ThreadPoolExecutor(max_workers=getattr(backend, "parallel", 1)) as threads,
+        ThreadPoolExecutor(max_workers=backend.parallel) as threads,
     ):
         try:
             yield from threads.map(lambda one: _compare(backend, *one), comparisons)
@@ -65,7 +66,8 @@ def _scenarios(
     pair: tuple[str, str], case: str, kernels: tuple[str | None, str | None], *, as_written: bool = False
 ) -> tuple[Scenario, Scenario]:
     first, second = (
-        virtual(control, case, kernel, as_written=as_written) for control, kernel in zip(pair, kernels, strict=True)
+        cases.scenario("virtual", control, case, {"kernel": kernel}, as_written=as_written)
+        for control, kernel in zip(pair, kernels, strict=True)
     )
     return first, second
 
@@ -93,14 +95,8 @@ def _measure(backend: Backend, scenario: Scenario, *, packets: bool) -> Result:
 # The columns that identify a packet. What happens to it on the path follows from them.
 _PACKET = ("time_s", "flow", "direction", "seq", "ack", "payload_bytes")
 _STATE = (
-    "cwnd_packets",
-    "ssthresh_packets",
-    "pacing_rate_mbps",
-    "inflight_packets",
-    "pacing_gain",
-    "cwnd_gain",
-    "state",
-)
+    "cwnd_packets", "ssthresh_packets", "pacing_rate_mbps", "inflight_packets", "pacing_gain", "cwnd_gain", "state",
+)  # fmt: skip
 
 
 def first_difference(pair: tuple[str, str], first: Result, second: Result) -> str:

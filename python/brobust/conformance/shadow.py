@@ -27,7 +27,6 @@ class Compared:
     """The result of a shadow in one case."""
 
     control: str
-    kernel: str
     case: str
     acks: int
     calls: int
@@ -46,9 +45,7 @@ def compare(
     """Run each of these cases (names in `cases.VM`) with each control; yield results as they finish. `over` gives
     values for fields that a case does not set. `testbed` is a backend that is already open."""
     points = [(control, name) for control in controls for name in names]
-    backends.check_written([cases.vm(*point, over, as_written=True) for point in points])
-    scenarios = [cases.vm(*point, over) for point in points]
-    backends.check(scenarios)
+    scenarios = cases.checked("vm", points, over)
     with nullcontext(testbed) if testbed is not None else backends.opened("vm", lambda _: None) as backend:
         assert isinstance(backend, VmBackend)
         for control in controls:
@@ -60,4 +57,4 @@ def compare(
             now = (found["acks"], found["calls"], found["differences"])
             acks, calls, differences = (a - b for a, b in zip(now, before[control], strict=True))
             before[control] = now
-            yield Compared(control, scenario.kernel, name, acks, calls, differences, found["first"])
+            yield Compared(control, name, acks, calls, differences, found["first"])

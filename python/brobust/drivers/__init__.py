@@ -8,15 +8,13 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from brobust import units
-from brobust.drivers.base import BY_NAME, Driver, Offtimes, Places
+from brobust.drivers.base import BY_NAME, Driver
+from brobust.drivers.request import Request
 
-if TYPE_CHECKING:
-    from brobust.drivers.request import Request
-
-__all__ = ["BY_NAME", "CHOICES", "Driver", "Offtimes", "Places", "contradictions", "refusals"]
+__all__ = ["BY_NAME", "CHOICES", "Driver", "contradictions", "refusals"]
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from brobust import _core
 from brobust.drivers import schedules
+from brobust.drivers.request import Request
+from brobust.drivers.schedules import Offtimes
 
 if TYPE_CHECKING:
-    from brobust.drivers.request import Request
     from brobust.host.session import Session
 
-Offtimes = Sequence[tuple[int, int]]
-"""Start and duration of each, ns."""
-
-Places = Mapping[int, int | None]
-"""Threads, each with the CPU that it is pinned to; None where the driver needs no CPU of a thread's own."""
+Places = Mapping[int, int]
+"""Threads, each with the CPU that it is pinned to."""
 
 Promise = Literal["share", "timeslices", "timeslices at ticks", "recording"]
 """What threads are held to: the share alone, timeslices of the requested length too (which may end at the next tick of
@@ -66,11 +64,11 @@ class Driver:
         """Return when each of `count` threads may run, as crates/timeline reads it. `seed`: for what is drawn."""
         return [schedules.slices(self.requested.timeslice, self.requested.period)] * count
 
-    def check(self, threads: Sequence[int] = ()) -> None:
-        """Refuse what is not possible on this host with these threads (none: with those that are yet to be started).
-        Change nothing. Raise BadInput, MissingSupport or ContentionError."""
-        count = max(self.requested.vcpus, len(threads))
-        _core.check_contention(self.carried_out_by, json.dumps(self.schedules(1, 0)[0]), threads, count)
+    def check(self) -> None:
+        """Refuse what is not possible on this host with threads that are yet to be started. Change nothing. Raise
+        BadInput, MissingSupport or ContentionError."""
+        schedule = json.dumps(self.schedules(1, 0)[0])
+        _core.check_contention(self.carried_out_by, schedule, [], self.requested.vcpus)
 
     @contextmanager
     def held(self, places: Places, session: Session, begin_ns: int, seed: int) -> Iterator[None]:

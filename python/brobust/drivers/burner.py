@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from brobust.drivers import schedules
 from brobust.drivers.base import Driver, Promise
-
-if TYPE_CHECKING:
-    from brobust.drivers.request import Request
+from brobust.drivers.request import Request
 
 # With more, a tenth of the timeslices would be so short that the run is called unfaithful, and off-times so short that
 # they are taken for interrupts (crates/contention/src/summary.rs, noise_limit_ns).

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from brobust.drivers.base import Driver
-
-if TYPE_CHECKING:
-    from brobust.drivers.request import Request
+from brobust.drivers.request import Request
 
 MAX_COMPETITORS = 64
 # Largest difference between the share asked for and that of one of n equals.

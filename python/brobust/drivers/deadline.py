@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from brobust import units
 from brobust.drivers import schedules
 from brobust.drivers.base import Driver
-
-if TYPE_CHECKING:
-    from brobust.drivers.request import Request
+from brobust.drivers.request import Request
 
 
 class Deadline(Driver):

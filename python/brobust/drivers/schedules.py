@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from brobust.drivers.modelled import Modelled
+from brobust.drivers.request import Request
 
-if TYPE_CHECKING:
-    from brobust.drivers.base import Offtimes
-    from brobust.drivers.request import Request
-
+Offtimes = Sequence[tuple[int, int]]
+"""Start and duration of each, ns."""
 
 PHASES = ("random", "in", "out")
 """Words for when the periods of several vCPUs begin."""

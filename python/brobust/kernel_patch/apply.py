@@ -18,7 +18,7 @@ from pathlib import Path
 
 from brobust.errors import BadInput, MissingSupport
 from brobust.files import temporary_directory, why_not_written
-from brobust.kernel_patch.repairs import ROBUST, RULES, File, read, robust
+from brobust.kernel_patch.repairs import ROBUST, RULES, Bbr, read, robust
 
 # Coccinelle usually takes a second, but may take very long for a file that is not BBR at all.
 TIMEOUT_SECONDS = 60
@@ -32,14 +32,14 @@ MODES = {".sh": "100755"}  # of files that a series adds, as git writes them
 class Change:
     """One file of a tree before and after the repair. Both are equal if the file was already repaired."""
 
-    file: File
+    name: str
+    """Its path in the tree."""
+    what: str
+    """What it is, in a few words."""
+    explanation: tuple[str, ...]
+    """What the repair does in it, in sentences."""
     before: str
     after: str
-
-    @property
-    def name(self) -> str:
-        """Return the file's path in the tree."""
-        return self.file.path
 
     @property
     def repaired_already(self) -> bool:
@@ -60,7 +60,7 @@ class Change:
             labels = [f"--label={side}/{self.name}" for side in "ab"]
             if not self.before:
                 labels[0] = "--label=/dev/null"
-            return _run(["diff", "-U3", "-p", *labels, "a", "b"], scratch, "diffutils").stdout
+            return run(["diff", "-U3", "-p", *labels, "a", "b"], scratch, "diffutils").stdout
 
     def count(self, sign: str) -> int:
         """Return how many lines are added (+) or removed (-)."""
@@ -79,37 +79,39 @@ def plan(tree: Path) -> list[Change]:
     if not tree.is_dir():
         raise BadInput(f"{tree} is not a directory; give an unpacked Linux source")
     changes = []
-    for file in robust(tree):
-        before = read(tree / file.path)
-        changes.append(Change(file, before, before if file.is_repaired(before) else _patched(file, before)))
+    for bbr in robust(tree):
+        before = read(tree / bbr.path)
+        after = before if bbr.is_repaired(before) else _patched(bbr, before)
+        changes.append(Change(bbr.path, bbr.what, bbr.explanation, before, after))
     return changes
 
 
-def _patched(file: File, before: str) -> str:
-    rule = RULES / file.rule
+def _patched(bbr: Bbr, before: str) -> str:
+    rule = RULES / bbr.rule
     with temporary_directory() as scratch:
-        copy = scratch / Path(file.path).name
+        copy = scratch / Path(bbr.path).name
         copy.write_bytes(before.encode(errors="surrogateescape"))
         command = ["spatch", "--very-quiet", "--in-place", "--sp-file", str(rule.resolve()), copy.name]
         try:
-            done = _run(command, scratch, "coccinelle")
+            done = run(command, scratch, "coccinelle")
         except subprocess.TimeoutExpired:
             raise BadInput(
-                f"{file.path}: spatch did not end within {TIMEOUT_SECONDS} s; check that this is a kernel's source file"
+                f"{bbr.path}: spatch did not end within {TIMEOUT_SECONDS} s; check that this is a kernel's source file"
             ) from None
         if done.returncode != 0:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise BadInput(f"{file.path}: spatch cannot apply {file.rule}: {last}")
+            raise BadInput(f"{bbr.path}: spatch cannot apply {bbr.rule}: {last}")
         after = read(copy)
-    if not file.is_repaired(after):
+    if not bbr.is_repaired(after):
         raise BadInput(
-            f"{file.path} ({file.what}) does not match kernel/patches/{file.rule}: {file.shape}; adapt the semantic "
-            "patch to this tree"
+            f"{bbr.path} ({bbr.what}) does not match kernel/patches/{bbr.rule}: {bbr.main}() has to call {bbr.shape}, "
+            "one after the other; adapt the semantic patch to this tree"
         )
     return after
 
 
-def _run(argv: Sequence[str], cwd: Path, package: str) -> subprocess.CompletedProcess[str]:
+def run(argv: Sequence[str], cwd: Path, package: str) -> subprocess.CompletedProcess[str]:
+    """Run a program, and refuse if it is not installed: `package` has it."""
     if shutil.which(argv[0]) is None:
         raise MissingSupport(f"{argv[0]} is not installed; apt-get install {package}")
     return subprocess.run(
@@ -161,10 +163,9 @@ def _replace(tree: Path, texts: Sequence[tuple[str, str]]) -> None:
 
 def mail(changes: Sequence[Change], author: str, date: str) -> str:
     """Return a patch in the format of `git format-patch`, for `git am` or for posting. `author` is NAME <ADDRESS>."""
-    todo = [change for change in changes if not change.repaired_already]
     subject, _, body = (RULES / ROBUST / "message").read_text().partition("\n")
-    about = ", ".join(Path(change.name).stem for change in todo)
-    return mail_of(todo, f"[PATCH] {about}: {subject}", body.lstrip("\n"), author, date)
+    about = ", ".join(Path(change.name).stem for change in changes)
+    return mail_of(changes, f"[PATCH] {about}: {subject}", body.lstrip("\n"), author, date)
 
 
 def mail_of(changes: Sequence[Change], subject: str, body: str, author: str, date: str) -> str:

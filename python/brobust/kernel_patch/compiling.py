@@ -30,10 +30,6 @@ class Compiled:
     has_btf: bool
     """Whether the modules have BTF, which BPF programs need to call their functions."""
 
-    def module(self, name: str) -> Path:
-        """Return the module with this name."""
-        return next(file for file in self.modules if file.stem == name)
-
 
 def headers_for(tree: Path, given: str | None) -> KernelHeaders | str:
     """Return the headers to compile with: the given ones, else the tree's own if it is prepared, else the installed

@@ -1,29 +1,50 @@
-"""Plan what a series of plain patches changes in a kernel tree, and print it as a series to post.
+"""Plan what the series `kept` of plain patches changes in a kernel tree, and print it as a series to post.
 
 kernel/patches/kept has the patches. Each of their changes replaces one line that every tree has, so one file serves
 Linux 6.1 and 7.3; what is printed has the tree's own lines around each change. A name begins with the number of the
 patch in the series; several files may have one number, such as those for kernels before and since Linux 7, and
-NUMBER-message is the message. Virtual kernels are built from the
-same files (kernels/our_files.py).
+NUMBER-message is the message. Virtual kernels are built from the same files (kernels/our_files.py).
 """
 
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from brobust.errors import BadInput, MissingSupport
+from brobust.errors import BadInput
 from brobust.files import temporary_directory
 from brobust.kernel_patch import apply
 from brobust.kernel_patch.apply import Change
-from brobust.kernel_patch.repairs import RULES, SERIES, WHAT, File, read
+from brobust.kernel_patch.repairs import KEPT, RULES, read
 from brobust.kernels import our_files
 from brobust.kernels.sources import version_of
 from brobust.kernels.tree import is_for, misfits
+
+# What the files are that the series changes, and what it does there, in sentences.
+WHAT = {
+    "Documentation/networking/ip-sysctl.rst": ("the documentation of sysctls",),
+    "include/linux/tcp.h": ("a socket's state", "8 bytes: the lag, and a cap that is learned from losses"),
+    "include/net/netns/ipv4.h": ("a network namespace's state",),
+    "include/net/tcp.h": ("what TCP's files share",),
+    "include/uapi/linux/pkt_sched.h": ("fq's attributes", "new TCA_FQ_PACING_LAG, us; 0 at first: off"),
+    "net/ipv4/sysctl_net_ipv4.c": ("sysctls", "new net.ipv4.tcp_pacing_lag_us; 0 at first: off"),
+    "net/ipv4/tcp_bbr.c": ("BBR",),
+    "net/ipv4/tcp_input.c": (
+        "losses",
+        "new tcp_pacing_count(): losses next to each other lower the cap on what is in flight while it catches up",
+    ),
+    "net/ipv4/tcp_output.c": (
+        "pacing",
+        "new tcp_pacing_resumes(): if only pacing kept the data and the socket is looked at too late, that is a lag",
+        "tcp_update_skb_after_send(): gaps are shorter, a 16th at least, until the lag is made up for",
+    ),
+    "net/sched/sch_fq.c": ("fq", "new fq_flow_catch_up(): the same for flows without departure times of their own"),
+}
+# The file that tells whether a tree has the whole series.
+MARK = "net/ipv4/sysctl_net_ipv4.c"
 
 
 @dataclass(frozen=True)
@@ -35,21 +56,21 @@ class Patch:
     changes: tuple[Change, ...]
 
 
-def plan(tree: Path, series: str = "kept") -> list[Patch]:
+def plan(tree: Path) -> list[Patch]:
     """Return the patches that a tree still lacks. This itself changes nothing."""
     if not tree.is_dir():
         raise BadInput(f"{tree} is not a directory; give an unpacked Linux source")
     found = []
     now: dict[str, str] = {}
-    for number, files in groupby(our_files.series(series).items(), key=lambda file: file[0].partition("-")[0]):
+    for number, files in groupby(our_files.series(KEPT).items(), key=lambda file: file[0].partition("-")[0]):
         before = dict(now)
         for _, path in files:
             if is_for(text := path.read_text(), tree):
                 now |= _patched(tree, path, text, now)
         was = {name: before.get(name, _read(tree, name)) for name in now}
-        changes = [Change(_file(name, series), was[name], now[name]) for name in sorted(now) if now[name] != was[name]]
+        changes = [_change(name, was[name], now[name]) for name in sorted(now) if now[name] != was[name]]
         if changes:
-            subject, _, message = (RULES / series / f"{number}-message").read_text().partition("\n")
+            subject, _, message = (RULES / KEPT / f"{number}-message").read_text().partition("\n")
             found.append(Patch(subject, message.lstrip("\n"), tuple(changes)))
     return found
 
@@ -59,10 +80,9 @@ def together(tree: Path, patches: Sequence[Patch]) -> list[Change]:
     whole: dict[str, Change] = {}
     for change in (change for patch in patches for change in patch.changes):
         before = whole[change.name].before if change.name in whole else change.before
-        whole[change.name] = Change(change.file, before, change.after)
+        whole[change.name] = replace(change, before=before)
     if not whole:
-        name = SERIES["kept"].mark
-        return [Change(_file(name, "kept"), read(tree / name), read(tree / name))]
+        return [_change(MARK, read(tree / MARK), read(tree / MARK))]
     return list(whole.values())
 
 
@@ -74,9 +94,9 @@ def mails(patches: Sequence[Patch], author: str, date: str) -> str:
     )
 
 
-def _file(name: str, series: str) -> File:
+def _change(name: str, before: str, after: str) -> Change:
     what, *explanation = WHAT.get(name, (Path(name).name,))
-    return File(name, f"{series}/", "", 0, "", what, tuple(explanation))
+    return Change(name, what, tuple(explanation), before, after)
 
 
 def _read(tree: Path, name: str) -> str:
@@ -94,13 +114,7 @@ def _patched(tree: Path, patch: Path, text: str, now: dict[str, str]) -> dict[st
             if content := now.get(name, _read(tree, name)):
                 there.write_bytes(content.encode(errors="surrogateescape"))
         command = ["patch", "-p1", "-F0", "--batch", "--forward", "--no-backup-if-mismatch", "--reject-file=-"]
-        try:
-            done = subprocess.run(
-                [*command, "-i", str(patch.resolve())], cwd=scratch, capture_output=True, text=True, errors="replace",
-                check=False,
-            )  # fmt: skip
-        except FileNotFoundError:
-            raise MissingSupport("patch is not installed; apt-get install patch") from None
+        done = apply.run([*command, "-i", str(patch.resolve())], scratch, "patch")
         if done.returncode != 0:
             raise BadInput(
                 f"{tree}: kernel/patches/kept/{patch.name} does not apply to Linux {version_of(tree)}: "

@@ -25,7 +25,7 @@ from brobust.errors import BadInput, MissingSupport, WriteFailed
 from brobust.kernels import kept_tree, our_files
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.sources import Order, Source, fetch, identity_of_tree, unpack
-from brobust.kernels.toolchain import BuildFailed, Log, Progress, Silent, check_programs, check_room, log_of
+from brobust.kernels.toolchain import BuildFailed, Log, Progress, check_programs, check_room, log_of
 from brobust.kernels.tree import bbr_versions, bring_our_files, compile_kernel, configure
 from brobust.kernels.virtual import VirtualKernel
 
@@ -56,7 +56,7 @@ def build(
     tree for the next build of this kernel (kept_tree.py); None: only if the previous build has left one.
     """
     try:
-        return _build(order, progress or Silent(), force, keep_tree)
+        return _build(order, progress or Progress(), force, keep_tree)
     except OSError as error:  # a cache directory that we may not write
         if (full := files.why_not_written(error, virtual_kernels.cache_root())) is not None:
             raise full from None

@@ -29,6 +29,7 @@ BULK = (
 
 
 MIN_SERIES = "6.1"  # the oldest series that our patches fit
+USUAL_SERIES = virtual_kernels.DEFAULT.removeprefix("virtual-")
 _PACKAGE = re.compile(r"linux-source-(?P<series>[0-9]+\.[0-9]+)(\.0)?")  # Ubuntu writes 6.8.0 of the series 6.8
 
 
@@ -62,10 +63,8 @@ class Order:
         """Return the order for the default kernel; if apt does not offer its source, for the newest that it offers."""
         if hz is not None:
             virtual_kernels.check_hz(hz)
-        usual = virtual_kernels.debian_series(virtual_kernels.DEFAULT)
-        assert usual is not None
         series = obtainable()
-        chosen = usual[0] if usual[0] in series or not series else series[0]
+        chosen = USUAL_SERIES if USUAL_SERIES in series or not series else series[0]
         return cls.of_debian(f"virtual-{chosen}", hz)
 
     @classmethod
@@ -139,11 +138,9 @@ def obtainable() -> list[str]:
 
 def why_default(order: Order) -> str | None:
     """Return a sentence that says why this order is built if the user names none; None for the default kernel."""
-    usual = virtual_kernels.debian_series(virtual_kernels.DEFAULT)
-    assert usual is not None
-    if order.series == usual[0]:
+    if order.series == USUAL_SERIES:
         return None
-    return f"apt does not offer linux-source-{usual[0]} here; building {order.series}, the newest that it offers"
+    return f"apt does not offer linux-source-{USUAL_SERIES} here; building {order.series}, the newest that it offers"
 
 
 def fetch(order: Order, scratch: Path, log: Log, progress: Progress, *, newest: bool = False) -> Source:

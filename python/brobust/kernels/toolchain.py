@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from brobust import files
 from brobust.errors import BrobustError, MissingSupport
@@ -42,8 +42,8 @@ class BuildFailed(BrobustError):
         self.last_lines = list(last_lines)
 
 
-class Progress(Protocol):
-    """Shows the progress of a build."""
+class Progress:
+    """Shows the progress of a build: nothing, unless a class derived from this one does."""
 
     def phase(self, text: str) -> None:
         """Begin a phase."""
@@ -53,14 +53,6 @@ class Progress(Protocol):
 
     def note(self, text: str) -> None:
         """Show a line that stays."""
-
-
-class Silent:
-    """Progress that shows nothing."""
-
-    def phase(self, text: str) -> None: ...
-    def count(self, done: int, total: int) -> None: ...
-    def note(self, text: str) -> None: ...
 
 
 def check_programs() -> None:

@@ -18,10 +18,10 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from brobust import files
 from brobust.errors import BadInput, MissingSupport
@@ -68,8 +68,8 @@ class VirtualKernel:
     """Hash of everything that it was built from; see build.py."""
     objects: int
     """The number of compiled files: the total for the next build's progress."""
-    bbr_versions: Mapping[str, int] = field(default_factory=dict)
-    """The version of each of the tree's own BBR controls, by its name. A kernel.json of an older brobust has none."""
+    bbr_versions: Mapping[str, int]
+    """The version of each of the tree's own BBR controls, by its name."""
 
     @classmethod
     def read(cls, directory: Path) -> VirtualKernel | None:
@@ -283,13 +283,3 @@ def controls_of_config(config: str) -> frozenset[str]:
     """Return the congestion controls that are built into a kernel with this .config. Reno always is."""
     options = {option.lower() for option in _CONTROL_OPTION.findall(config)} - {"advanced"}
     return frozenset(_CONTROL_OF_OPTION.get(option, option) for option in options) | {"reno"}
-
-
-def summary(kernel: VirtualKernel) -> dict[str, Any]:
-    """Return what `kernel list --json` prints for a kernel."""
-    return {
-        "name": kernel.name, "release": kernel.release, "hz": kernel.hz,
-        "congestion_controls": sorted(kernel.congestion_controls), "sha256": kernel.sha256,
-        "bytes": kernel.path.stat().st_size, "path": str(kernel.path), "source": kernel.source,
-        "where": kernel.where, "stale": kernel.stale, "bbr_versions": dict(kernel.bbr_versions),
-    }  # fmt: skip

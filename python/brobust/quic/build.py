@@ -37,9 +37,9 @@ def check(stack: Stack) -> None:
             )
 
 
-def build(stack: Stack, note: Callable[[str], None], *, force: bool = False) -> float:
+def build(stack: Stack, note: Callable[[str], None]) -> float:
     """Build a stack, unless it is here and nothing has changed. Return how long that took, s; 0: nothing had."""
-    if stack.state == "built" and not force:
+    if stack.state == "built":
         return 0
     check(stack)
     kept = directory(stack.name)
@@ -51,7 +51,7 @@ def build(stack: Stack, note: Callable[[str], None], *, force: bool = False) -> 
         tempfile.TemporaryDirectory(prefix="build-", dir=kept) as scratch,
         files.writing_to(kept),  # before the scratch directory is removed
     ):
-        if stack.state == "built" and not force:  # another process was faster
+        if stack.state == "built":  # another process was faster
             return 0
         note(f"{stack.name}: building {stack.package} {stack.version} with {stack.tool}")
         sources = stack.sources
@@ -89,15 +89,8 @@ def _patch(stack: Stack, tree: Path, patched: Path, log: Path) -> str:
     """Copy the package that the stack's patch changes, as the lock file's hash has it, beside our pacer if the
     patch uses that, apply the patch, and return the setting by which cargo takes the copy."""
     package, version = stack.patched.split()
-    command = [
-        "cargo",
-        "metadata",
-        "--locked",
-        "--format-version",
-        "1",
-        "--filter-platform",
-        "x86_64-unknown-linux-gnu",
-    ]
+    target = "x86_64-unknown-linux-gnu"
+    command = ["cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", target]
     found = json.loads(_run(stack, command, tree, {}, log))["packages"]
     manifest = next(one["manifest_path"] for one in found if (one["name"], one["version"]) == (package, version))
     shutil.copytree(Path(manifest).parent, patched / package)

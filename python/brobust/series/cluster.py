@@ -14,7 +14,6 @@ import socket
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -106,19 +105,12 @@ def _backend() -> VirtualBackend:
     return VirtualBackend(lambda _: None)
 
 
-@dataclass(frozen=True)
-class _Programs:
-    """What a scenario with programs runs, as it is on the machine that asks."""
-
-    commands: Commands
-
-
-def _measured_there(run: Run, kernel: sent.Packed, commands: _Programs | None) -> Measured:
-    """Measure a run; a worker calls this."""
+def _measured_there(run: Run, kernel: sent.Packed, commands: Commands | None) -> Measured:
+    """Measure a run; a worker calls this. `commands`: what its programs are on the machine that asks."""
     backend = _backend()
     backend.sent[run.scenario.kernel] = _unpacked(kernel)
     if commands is not None:
-        backend.commands[run.scenario.hash] = commands.commands
+        backend.commands[run.scenario.hash] = commands
     return measured(backend, run)
 
 
@@ -155,7 +147,7 @@ class _Sent:
         key = f"brobust-programs-{hashlib.sha256(repr((commands.sender, commands.receiver)).encode()).hexdigest()[:16]}"
         key += hashlib.sha256(commands.ramdisk).hexdigest()[:16]
         if key not in self._programs:
-            self._programs[key] = self._client.submit(_as_it_is, _Programs(commands), key=key)
+            self._programs[key] = self._client.submit(_as_it_is, commands, key=key)
         return self._kernels[name], self._programs[key]
 
 

@@ -103,11 +103,11 @@ def check_jobs(jobs: int | None, scenarios: Sequence[Scenario], cluster: str | N
     cluster."""
     if cluster is not None and jobs is not None:
         raise BadInput("--jobs: a cluster measures as many runs at a time as its workers have threads; omit --jobs")
-    if cluster is not None and (here := sorted({scenario.backend for scenario in scenarios} & backends.ALONE)):
-        raise BadInput(f"--cluster: backend {here[0]} measures only from this host; omit --cluster")
+    alone = sorted({scenario.backend for scenario in scenarios} & backends.ALONE)
+    if cluster is not None and alone:
+        raise BadInput(f"--cluster: backend {alone[0]} measures only from this host; omit --cluster")
     if jobs is not None and jobs < 1:
         raise BadInput(f"--jobs: {jobs} is not allowed: give 1 or more")
-    alone = sorted({scenario.backend for scenario in scenarios} & backends.ALONE)
     if jobs is not None and jobs > 1 and alone:
         raise BadInput(f"--jobs: {jobs} is not allowed: backend {alone[0]} measures one run at a time; give 1")
 

@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 
 from brobust import api, units
+from brobust.backends.support import VIRTUAL_MIN_RTT
 from brobust.dataset import Dataset
 from brobust.kernels import virtual as virtual_kernels
 from brobust.scenario import Run
@@ -38,10 +39,6 @@ class WhatIf:
             f"--adaptive-rx {self.adaptive_rx}" if self.adaptive_rx != "off" else "",
         ]
         return " ".join(filter(None, words)) or "none"
-
-
-# Less than this has no path in virtual time.
-MIN_RTT = 200_000  # ns
 
 
 def replay_in_virtual_time(recorded: Dataset, what_if: WhatIf = WhatIf()) -> Iterator[tuple[str, api.Result]]:
@@ -94,7 +91,7 @@ def as_virtual(
         kernel = s.kernel
     path = s.path.model_dump(mode="json")
     # The buffer in bytes, because it is the testbed's even if the RTT differs.
-    rtt = max(s.path.rtt + network_rtt, MIN_RTT if s.backend == "lab" else 0) + what_if.added_rtt
+    rtt = max(s.path.rtt + network_rtt, VIRTUAL_MIN_RTT if s.backend == "lab" else 0) + what_if.added_rtt
     path |= {"buffer": f"{s.path.buffer_bytes}B", "rtt": units.show_time(rtt)}
     return {
         "backend": "virtual",

@@ -64,9 +64,6 @@ def _choose(candidates: list[int]) -> tuple[int, ExitStack]:
             except Locked:
                 continue
             return cpu, held
-    except (
-        MissingSupport,
-        WriteFailed,
-    ):  # the disk is full, or the directory is not ours: then other processes are not told
+    except (MissingSupport, WriteFailed):  # a foreign directory, or a full disk: then other processes are not told
         pass
     return candidates[0], held

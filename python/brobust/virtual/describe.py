@@ -37,12 +37,7 @@ OF_PACING = {
 OF_PROGRAMS = [f"sysctl.net.core.{name}={SOCKET_BUFFER_BYTES}" for name in ("rmem_max", "wmem_max")]
 
 
-def describe(
-    run: Run,
-    kernel: VirtualKernel,
-    pcap: Path | None = None,
-    calls: Path | None = None,
-) -> dict[str, Any]:
+def describe(run: Run, kernel: VirtualKernel, pcap: Path | None = None, calls: Path | None = None) -> dict[str, Any]:
     """Return the run in the form that crates/virtual/src/scenario.rs reads: ns, bit/s, bytes, ps of CPU time.
     Programs and the debugger are not in it."""
     s, buffer = run.scenario, run.scenario.path.buffer
