@@ -21,7 +21,7 @@ from brobust.quic import build, qlog
 from brobust.scenario import Grid
 from brobust.testbed import traffic
 from brobust.virtual import programs
-from conftest import BROBUST
+from conftest import BROBUST, json_lines
 
 LOCKS = {"cargo": "Cargo.lock", "go": "go.sum"}
 
@@ -164,11 +164,9 @@ class TestQlog:
 
 
 def test_the_list_has_each_stack_and_what_its_pacer_does(nothing_built: Path) -> None:
-    listed = subprocess.run([BROBUST, "quic", "list"], capture_output=True, text=True).stdout.splitlines()
-    assert [line.partition(":")[0] for line in listed[::2]] == list(quic.STACKS)
-    assert all(", missing; cc " in line for line in listed[::2])
-    late = [f"    a missed departure: {stack.late} ({stack.where})" for stack in quic.STACKS.values()]
-    assert listed[1::2] == late and all(stack.late and stack.where for stack in quic.STACKS.values())
+    listed = json_lines(subprocess.run([BROBUST, "quic", "list", "--json"], capture_output=True, text=True).stdout)
+    assert [one["name"] for one in listed] == list(quic.STACKS)
+    assert all(one["late"] and one["source"] and one["state"] == "missing" for one in listed)
 
 
 @pytest.mark.virtual

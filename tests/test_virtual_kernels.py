@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -343,17 +344,22 @@ def test_the_list_shows_every_kernel_within_80_columns(tree: Path, ours: Path) -
 
 def test_an_empty_list_says_how_to_fill_it(brobust: Brobust, tmp_path: Path) -> None:
     environment = {**os.environ, "BROBUST_CACHE": str(tmp_path / "empty")}
+    assert brobust("kernel", "list", "--json", env=environment).stdout == ""
     assert "brobust kernel build virtual-6.12" in brobust("kernel", "list", env=environment).stdout
 
 
 def test_build_says_what_it_built_and_its_phases_beside(
     tree: Path, ours: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command.build(None, tree, "virtual-mine", 1000, False)
+    command.build(None, tree, "virtual-mine", 1000, False, True)
     captured = capsys.readouterr()
+    said = json.loads(captured.out)
+    assert (said["name"], said["hz"], said["cached"]) == ("virtual-mine-hz1000", 1000, False)
+    command.build(None, tree, "virtual-mine", 1000, False)
     kernel = virtual_kernels.find("virtual-mine-hz1000")
-    assert captured.out.startswith(f"virtual-mine-hz1000: Linux {kernel.release}, HZ=1000, built in ")
-    assert captured.out.endswith(f" s: {kernel.path}\n")
+    assert capsys.readouterr().out == (
+        f"virtual-mine-hz1000: Linux {kernel.release}, HZ=1000, nothing changed: {kernel.path}\n"
+    )
     assert "virtual-mine-hz1000: applying patches: 1" in captured.err
 
 

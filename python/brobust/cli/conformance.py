@@ -11,6 +11,7 @@ import typer
 from brobust import _core
 from brobust.errors import BadInput
 
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 Case = Annotated[list[str] | None, typer.Option(help="Use only this case; may be repeated.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Use only one case of each kind.")]
 ListCases = Annotated[bool, typer.Option("--list", help="List the cases and exit.")]
@@ -28,7 +29,7 @@ def compare(
         str | None,
         typer.Option(help="Virtual kernel for both controls, or ONE,OTHER for the first and the second control."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Compare two congestion controls in virtual time: do they send the same packets at the same times?
 
@@ -49,14 +50,9 @@ def compare(
     differ = 0
     for result in _counted(compared, len(pairs) * len(names)):
         differ += result.difference is not None
-        if as_json:
-            print(json.dumps(result.__dict__), flush=True)
-        elif result.difference is not None:
-            print(f"{result.first} and {result.second}, {result.case}: {result.difference}", flush=True)
-    if not as_json:
-        print(f"{len(pairs) * len(names)} comparisons in {len(names)} cases, {differ} differ")
-    if differ:
-        raise typer.Exit(1)
+        text = f"{result.first} and {result.second}, {result.case}: {result.difference}"
+        _print(as_json, result, text if result.difference is not None else None)
+    _end(as_json, f"{len(pairs) * len(names)} comparisons in {len(names)} cases, {differ} differ", differ)
 
 
 def replay(
@@ -71,6 +67,7 @@ def replay(
     quick: Quick = False,
     list_cases: ListCases = False,
     kernel: Annotated[str | None, typer.Option(help="A kernel of the backend. [default: the backend's]")] = None,
+    as_json: Json = False,
 ) -> None:
     """Verify that a congestion control decides the same in a kernel and in this process, from the same C.
 
@@ -93,12 +90,10 @@ def replay(
     for result in _counted(calls.replay(names, chosen, backend, {"kernel": kernel}), len(chosen) * len(names)):
         differ += result.differences
         total += result.calls
-        if result.differences or result.lost:
-            found = f"{result.differences} of {result.calls} differ, {result.lost} records did not fit"
-            print(f"{result.control}, {result.case}: {found}; {result.first or ''}", flush=True)
-    print(f"{total:,} calls of {len(chosen)} controls in {len(names)} cases, {differ} differ")
-    if differ:
-        raise typer.Exit(1)
+        found = f"{result.differences} of {result.calls} differ, {result.lost} records did not fit"
+        text = f"{result.control}, {result.case}: {found}; {result.first or ''}"
+        _print(as_json, result, text if result.differences or result.lost else None)
+    _end(as_json, f"{total:,} calls of {len(chosen)} controls in {len(names)} cases, {differ} differ", differ)
 
 
 def shadow(
@@ -106,6 +101,7 @@ def shadow(
     case: Case = None,
     list_cases: ListCases = False,
     kernel: Annotated[str | None, typer.Option(help="Guest kernel of the VMs. [default: the backend's]")] = None,
+    as_json: Json = False,
 ) -> None:
     """Verify in VMs that brb_bbr1 and brb_cubic decide at every call as the kernel's bbr and cubic do.
 
@@ -125,12 +121,9 @@ def shadow(
     for result in _counted(shadows.compare(names, chosen, {"kernel": kernel}), len(chosen) * len(names)):
         differ += result.differences
         acks += result.acks
-        if result.differences:
-            found = f"{result.differences} of {result.calls} differ"
-            print(f"{result.control}, {result.case}: {found}; first: {result.first}", flush=True)
-    print(f"{acks:,} ACKs in {len(names)} cases, {differ} calls differ")
-    if differ:
-        raise typer.Exit(1)
+        text = f"{result.control}, {result.case}: {result.differences} of {result.calls} differ; first: {result.first}"
+        _print(as_json, result, text if result.differences else None)
+    _end(as_json, f"{acks:,} ACKs in {len(names)} cases, {differ} calls differ", differ)
 
 
 def _counted(results: Iterator[Any], total: int) -> Iterator[Any]:
@@ -141,3 +134,17 @@ def _counted(results: Iterator[Any], total: int) -> Iterator[Any]:
 
     console = Console(stderr=True)
     return iter(track(results, "comparing", total, console=console, transient=True, disable=not console.is_terminal))
+
+
+def _print(as_json: bool, result: Any, text: str | None) -> None:
+    if as_json:
+        print(json.dumps(result.__dict__), flush=True)
+    elif text is not None:
+        print(text, flush=True)
+
+
+def _end(as_json: bool, text: str, differ: int) -> None:
+    if not as_json:
+        print(text)
+    if differ:
+        raise typer.Exit(1)

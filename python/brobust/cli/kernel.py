@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import textwrap
 from pathlib import Path
@@ -45,6 +46,7 @@ def build(
     force: Annotated[
         bool, typer.Option("--force", help="Build even if nothing changed, and use the newest source package.")
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
     keep_tree: Annotated[
         bool | None,
         typer.Option(
@@ -69,6 +71,9 @@ def build(
             root = virtual_kernels.cache_root()
             raise Interrupted(f"interrupted; what is half built below {root} the next build removes") from None
     kernel = built.kernel
+    if as_json:
+        print(json.dumps({**virtual_kernels.summary(kernel), "cached": built.cached}))
+        return
     how = "nothing changed" if built.cached else f"built in {built.seconds:.0f} s"
     print(f"{kernel.name}: Linux {kernel.release}, HZ={kernel.hz}, {how}: {kernel.path}")
 
@@ -84,9 +89,15 @@ def _order(name: str | None, source: Path | None, own_name: str | None, hz: int 
 
 
 @app.command("list")
-def list_kernels() -> None:
+def list_kernels(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per kernel.")] = False,
+) -> None:
     """List the virtual kernels that are built, and the congestion controls of each."""
     built = virtual_kernels.available()
+    if as_json:
+        for kernel in built:
+            print(json.dumps(virtual_kernels.summary(kernel)))
+        return
     if not built:
         print(
             f"no kernel is built yet; `{virtual_kernels.build_command(virtual_kernels.DEFAULT)}` builds one "

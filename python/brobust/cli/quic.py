@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Annotated
 
@@ -33,8 +34,17 @@ def build(
 
 
 @app.command("list")
-def list_stacks() -> None:
+def list_stacks(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per stack.")] = False,
+) -> None:
     """List the QUIC stacks, their congestion controls, and what their pacers do with a missed departure."""
     for stack in quic.STACKS.values():
+        about = {
+            "name": stack.name, "package": stack.package, "version": stack.version, "state": stack.state,
+            "cc": list(stack.controls), "late": stack.late, "source": stack.where,
+        }  # fmt: skip
+        if as_json:
+            print(json.dumps(about))
+            continue
         print(f"{stack.name}: {stack.package} {stack.version}, {stack.state}; cc {', '.join(stack.controls)}")
         print(f"    a missed departure: {stack.late} ({stack.where})")

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from brobust import files
 from brobust.errors import BadInput, MissingSupport
@@ -283,3 +283,13 @@ def controls_of_config(config: str) -> frozenset[str]:
     """Return the congestion controls that are built into a kernel with this .config. Reno always is."""
     options = {option.lower() for option in _CONTROL_OPTION.findall(config)} - {"advanced"}
     return frozenset(_CONTROL_OF_OPTION.get(option, option) for option in options) | {"reno"}
+
+
+def summary(kernel: VirtualKernel) -> dict[str, Any]:
+    """Return what `kernel list --json` and `kernel build --json` print for a kernel."""
+    return {
+        "name": kernel.name, "release": kernel.release, "hz": kernel.hz,
+        "congestion_controls": sorted(kernel.congestion_controls), "sha256": kernel.sha256,
+        "bytes": kernel.path.stat().st_size, "path": str(kernel.path), "source": kernel.source,
+        "where": kernel.where, "stale": kernel.stale, "bbr_versions": dict(kernel.bbr_versions),
+    }  # fmt: skip
