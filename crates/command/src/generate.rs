@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use brobust_host::Refusal;
 use clap::builder::PossibleValuesParser;
-use clap::{Arg, ArgAction, Args, Command};
+use clap::{Arg, Args, Command};
 use clap_complete::{generate_to, Shell};
 use clap_mangen::roff::{bold, italic, roman, Roff};
 use clap_mangen::Man;
@@ -103,8 +103,8 @@ fn page(command: &Command, name: &str, all: &[String]) -> io::Result<Vec<u8>> {
     // Neither hyphens in the names of commands nor wide gaps between words.
     text.write_all(Roff::new().control("nh", []).control("ad", ["l"]).render().as_bytes())?;
     man.render_name_section(&mut text)?;
-    text.write_all(synopsis(command).render().as_bytes())?;
-    text.write_all(description(command).render().as_bytes())?;
+    man.render_synopsis_section(&mut text)?;
+    man.render_description_section(&mut text)?;
     man.render_options_section(&mut text)?;
     if command.get_subcommands().any(|sub| !sub.is_hide_set()) {
         man.render_subcommands_section(&mut text)?;
@@ -128,51 +128,6 @@ fn page(command: &Command, name: &str, all: &[String]) -> io::Result<Vec<u8>> {
     roff.text([roman(others.join(", "))]);
     roff.to_writer(&mut text)?;
     Ok(text)
-}
-
-/// Returns the section with every option and what it takes, which clap_mangen leaves out.
-fn synopsis(command: &Command) -> Roff {
-    let mut words = vec![bold(command.get_bin_name().unwrap_or_default())];
-    let shown = |arg: &&Arg| !arg.is_hide_set() && arg.get_id() != "help" && arg.get_id() != "version";
-    let (positional, options): (Vec<_>, Vec<_>) =
-        command.get_arguments().filter(shown).partition(|arg| arg.is_positional());
-    for arg in options.into_iter().chain(positional) {
-        let is_required = arg.is_required_set();
-        words.push(roman(if is_required { " " } else { " [" }));
-        if let Some(long) = arg.get_long() {
-            words.push(bold(format!("--{long}")));
-        }
-        if arg.get_num_args().is_some_and(|range| range.takes_values()) {
-            let names = arg.get_value_names().unwrap_or_default().join(" ");
-            words.extend([roman(if arg.is_positional() { "" } else { " " }), italic(names)]);
-        }
-        words.push(roman(if is_required { "" } else { "]" }));
-        if matches!(arg.get_action(), ArgAction::Append) {
-            words.push(roman(" ..."));
-        }
-    }
-    if command.has_subcommands() {
-        let (before, after) = if command.is_subcommand_required_set() { (" ", "") } else { (" [", "]") };
-        words.extend([roman(before), italic("COMMAND"), roman(after)]);
-    }
-    let mut roff = Roff::new();
-    roff.control("SH", ["SYNOPSIS"]).text(words);
-    roff
-}
-
-/// Returns the section with the command's long help. Its first sentence has lost its full stop to lists of commands.
-fn description(command: &Command) -> Roff {
-    let mut roff = Roff::new();
-    roff.control("SH", ["DESCRIPTION"]);
-    let help = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
-    for (place, paragraph) in help.split("\n\n").enumerate() {
-        if place > 0 {
-            roff.control("PP", []);
-        }
-        let stop = if paragraph.ends_with(['.', ':']) { "" } else { "." };
-        roff.text([roman(format!("{}{stop}", paragraph.trim_end()))]);
-    }
-    roff
 }
 
 /// Writes the examples at the end of a command's help as they are there: `Examples:`, then indented lines.

@@ -14,7 +14,7 @@ use brobust_host::{units, Refusal, Result};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::{output, Outcome, Stop};
+use crate::{files, output, Outcome, Stop};
 use hold::Place;
 use request::Request;
 use screen::Screen;
@@ -113,7 +113,7 @@ fn contend(arguments: &Arguments) -> Outcome {
     let task =
         hold::Task { machine: &machine, request: &request, places: &places, seconds, out: out.as_deref(), force };
     let report = hold::contend(&task, &mut screen)?;
-    screen.finish(&report, &machine)?;
+    screen.finish(&report)?;
     if report.end.is_some_and(|end| end.interrupted) && seconds.is_some() {
         return Ok(ExitCode::from(130));
     }
@@ -127,7 +127,7 @@ fn record(arguments: &Record) -> Outcome {
     let machine = arguments.vm.find()?;
     let mut screen = Screen::new(arguments.json);
     let report = hold::record(&machine, seconds, &arguments.out, &mut screen)?;
-    screen.finish(&report, &machine)?;
+    screen.finish(&report)?;
     Ok(ExitCode::from(if report.end.is_some_and(|end| end.interrupted) { 130 } else { 0 }))
 }
 
@@ -142,8 +142,7 @@ fn seconds(text: &str) -> Result<f64> {
 }
 
 fn check_out(out: &Path) -> Result<()> {
-    let directory = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if out.extension().is_some_and(|extension| extension == "parquet") && directory.is_dir() {
+    if out.extension().is_some_and(|extension| extension == "parquet") && files::directory_of(out).is_dir() {
         return Ok(());
     }
     Err(Refusal::bad_input(format!(
@@ -158,7 +157,7 @@ fn print_found(machine: &Machine, request: &Request, places: &[Place], as_json: 
     let placed = || vcpus.iter().zip(places).map(|(vcpu, (_, cpu))| (vcpu, cpu));
     if as_json {
         let threads: Vec<_> = placed()
-            .map(|(vcpu, cpu)| json!({"thread": vcpu.tid, "name": vcpu.name, "vcpu": vcpu.number, "cpu": cpu}))
+            .map(|(vcpu, cpu)| json!({"thread": vcpu.thread.pid, "name": vcpu.name, "vcpu": vcpu.number, "cpu": cpu}))
             .collect();
         let found = json!({"pid": pid, "program": program, "name": name, "asked": asked, "threads": threads});
         return output::record(&json!({ "found": found }));
@@ -167,7 +166,7 @@ fn print_found(machine: &Machine, request: &Request, places: &[Place], as_json: 
     output::line(&format!("{program}{called} (process {pid}): {asked}"))?;
     for (vcpu, cpu) in placed() {
         let pinned = cpu.map_or(String::new(), |cpu| format!(", pinned to CPU {cpu}"));
-        output::line(&format!("  thread {} {}{pinned}", vcpu.tid, vcpu.name))?;
+        output::line(&format!("  thread {} {}{pinned}", vcpu.thread.pid, vcpu.name))?;
     }
     if !is_known {
         output::remark(&format!(

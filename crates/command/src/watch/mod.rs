@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use brobust_ccload as ccload;
 use brobust_host::{units, Refusal};
-use brobust_watch::{Cause, Namespaces, Settings, Sweeps, TimedSweep, Watch};
+use brobust_watch::{Cause, Namespaces, Settings, Sweeps, Watch};
 use clap::Args;
 
 use crate::{interrupt, output, Outcome, Stop};
@@ -99,57 +99,35 @@ pub fn run(options: &Options) -> Outcome {
     let host_root = options.host_root.clone();
     let settings = Settings { namespaces: namespaces(options.netns.as_deref()), filter, window, host_root };
     let watch = Watch::new(settings).map_err(|error| Refusal::missing_support(format!("watch: {error}")))?;
-    let record = options.record.as_deref().map(Record::new).transpose()?;
-    let series = Series { sweeps: Sweeps::new(watch, interval), count, top, record };
-    if let Some(address) = address {
-        let metrics = Metrics::new(options.per_socket);
-        let served = server::start(address, {
-            let metrics = metrics.clone();
-            move |format| metrics.text(format)
-        })?;
-        output::line(&format!("serving metrics on http://{served}/metrics; stop it with Ctrl-C"))?;
-        return series.each(interrupt::sleep_until, |sweep| {
-            metrics.update(sweep);
-            Ok(ExitCode::SUCCESS)
-        });
-    }
-    series.each(sleep_while_read, |sweep| {
-        if !options.once || Some(sweep.report.sweep) == count {
-            print(&sweep, options.json)?;
-        }
+    let mut record = options.record.as_deref().map(Record::new).transpose()?;
+    let mut sweeps = Sweeps::new(watch, interval);
+    let metrics = address.map(|address| serve(address, options.per_socket)).transpose()?;
+    let sleep_until = if metrics.is_some() { interrupt::sleep_until } else { sleep_while_read };
+    loop {
+        sleep_until(sweeps.due())?;
+        let sweep = sweeps.sweep(ccload::state_maps(), top);
+        record.as_mut().map_or(Ok(()), |record| record.add(&sweep))?;
+        let is_last = count.is_some_and(|count| sweep.report.sweep >= count);
         let short_of_cpu = sweep.report.count(Cause::CpuLimited) + sweep.report.count(Cause::Throttled);
-        Ok(ExitCode::from(u8::from(options.once && short_of_cpu > 0)))
-    })
-}
-
-/// The sweeps that are asked for: that many, or sweeps for ever.
-struct Series {
-    sweeps: Sweeps,
-    count: Option<u64>,
-    /// Number of sockets that each one has.
-    top: usize,
-    record: Option<Record>,
-}
-
-impl Series {
-    /// Makes the sweeps, and records each before `take` has it. Returns what `take` has returned for the last one.
-    fn each(
-        mut self,
-        sleep_until: impl Fn(Instant) -> Result<(), Stop>,
-        mut take: impl FnMut(TimedSweep) -> Outcome,
-    ) -> Outcome {
-        let mut made = 0;
-        loop {
-            sleep_until(self.sweeps.due())?;
-            let sweep = self.sweeps.sweep(ccload::state_maps(), self.top);
-            self.record.as_mut().map_or(Ok(()), |record| record.add(&sweep))?;
-            let found = take(sweep)?;
-            made += 1;
-            if self.count.is_some_and(|count| made >= count) {
-                return Ok(found);
-            }
+        match &metrics {
+            Some(metrics) => metrics.update(sweep),
+            None if options.once && !is_last => {}
+            None if options.json => output::record(&sweep)?,
+            None => output::line(&lines::of(&sweep.report))?,
+        }
+        if is_last {
+            return Ok(ExitCode::from(u8::from(options.once && short_of_cpu > 0)));
         }
     }
+}
+
+/// Begins to serve metrics, and says where.
+fn serve(address: SocketAddr, per_socket: bool) -> Result<Metrics, Stop> {
+    let metrics = Metrics::new(per_socket);
+    let shown = metrics.clone();
+    let served = server::start(address, move |format| shown.text(format))?;
+    output::line(&format!("serving metrics on http://{served}/metrics; stop it with Ctrl-C"))?;
+    Ok(metrics)
 }
 
 /// Sleeps until then, or until nobody reads our output any more: the program that shows our sweeps on a terminal may be
@@ -162,14 +140,6 @@ fn sleep_while_read(end: Instant) -> Result<(), Stop> {
         interrupt::sleep_until(end.min(Instant::now() + Duration::from_millis(100)))?;
     }
     Ok(())
-}
-
-fn print(sweep: &TimedSweep, as_json: bool) -> Result<(), Stop> {
-    if as_json {
-        let text = serde_json::to_string(sweep).map_err(|error| Refusal::failed(error.to_string()))?;
-        return output::line(&text);
-    }
-    output::line(&lines::of(&sweep.report))
 }
 
 fn duration(option: &str, text: &str) -> Result<Duration, Refusal> {
