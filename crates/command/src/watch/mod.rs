@@ -5,7 +5,6 @@ mod exposition;
 mod filter;
 mod lines;
 mod metrics;
-mod process;
 mod record;
 mod server;
 
