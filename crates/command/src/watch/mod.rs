@@ -124,7 +124,7 @@ pub fn run(options: &Options) -> Outcome {
 fn serve(address: SocketAddr, per_socket: bool) -> Result<Metrics, Stop> {
     let metrics = Metrics::new(per_socket);
     let shown = metrics.clone();
-    let served = server::start(address, move |format| shown.text(format))?;
+    let served = server::start(address, move || shown.text())?;
     output::line(&format!("serving metrics on http://{served}/metrics; stop it with Ctrl-C"))?;
     Ok(metrics)
 }
