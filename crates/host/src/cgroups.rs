@@ -128,7 +128,6 @@ impl Group {
         Ok(())
     }
 
-    /// Returns whether there is anything for `remove` to do.
     pub(crate) fn remains(&self) -> bool {
         self.path.exists() || self.has_left_controller_on()
     }

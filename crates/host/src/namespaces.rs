@@ -30,7 +30,6 @@ pub struct Namespace {
 /// What a namespace is called, by what it was found through.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Name {
-    /// The one that this process is in.
     Own,
     /// Its name of ip-netns(8).
     Named(String),
@@ -61,12 +60,10 @@ pub enum NotEntered {
 }
 
 impl Namespace {
-    /// Returns the namespace that this process is in.
     pub fn own() -> io::Result<Self> {
         Self::at(OURS.into(), Name::Own)
     }
 
-    /// Returns the namespace with this name of ip-netns(8).
     pub fn named(name: &str) -> io::Result<Self> {
         Self::at(Path::new(NAMED).join(name), Name::Named(name.to_owned()))
     }
@@ -129,7 +126,6 @@ impl Namespace {
     }
 }
 
-/// The namespaces that were found.
 #[derive(Debug)]
 pub struct Found {
     pub namespaces: Vec<Namespace>,

@@ -23,7 +23,6 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Returns this process.
     pub fn current() -> Self {
         Self::of(std::process::id() as i32)
     }

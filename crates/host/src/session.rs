@@ -102,7 +102,6 @@ impl Session {
         self.journal.write(&self.directory)
     }
 
-    /// Tells the guardian that this process is not stuck.
     pub fn say_alive(&mut self) -> Result<()> {
         self.guardian.as_mut().map_or(Ok(()), Guardian::say_alive)
     }

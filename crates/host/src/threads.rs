@@ -26,7 +26,6 @@ pub struct SavedThread {
 }
 
 impl SavedThread {
-    /// Returns the thread as it is now.
     pub fn of(tid: i32) -> Result<Self> {
         let gone = || Refusal::bad_input(format!("there is no thread {tid} (any more): is the VM still running?"));
         let started = start_time(tid).ok_or_else(gone)?;
@@ -113,7 +112,6 @@ pub fn cpus_of(tid: i32) -> io::Result<Vec<usize>> {
     Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu) == Ok(true)).collect())
 }
 
-/// Confines a thread to these CPUs.
 pub fn set_cpus(tid: i32, cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for cpu in cpus {

@@ -6,18 +6,10 @@ use crate::{Refusal, Result};
 /// Returns a duration such as `10ms`, in nanoseconds. The error is a sentence for the user.
 pub fn nanoseconds(text: &str) -> std::result::Result<u64, String> {
     let (number, unit) = split(text, "duration", "10ms")?;
-    let factor = match unit.as_str() {
-        "ns" => 1.0,
-        "us" | "µs" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        "m" => 60e9,
-        "" => return Err(format!("'{text}' has no unit; write for example 10ms (ns, us, µs, ms, s, m)")),
-        _ => {
-            return Err(format!(
-                "'{text}' has the unknown unit '{unit}'; write for example 10ms (ns, us, µs, ms, s, m)"
-            ))
-        }
+    let units = [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9)];
+    let Some((_, factor)) = units.iter().find(|(name, _)| *name == unit) else {
+        let what = if unit.is_empty() { "no unit".to_owned() } else { format!("the unknown unit '{unit}'") };
+        return Err(format!("'{text}' has {what}; write for example 10ms (ns, us, µs, ms, s, m)"));
     };
     let nanoseconds = (number * factor).round();
     if nanoseconds >= i64::MAX as f64 {

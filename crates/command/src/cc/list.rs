@@ -19,7 +19,6 @@ struct Row {
     /// The version of BBR that one of the kernel's own controls is; None for others, and where the kernel does not tell.
     bbr_version: Option<u32>,
     state: &'static str,
-    /// The namespaces in which it is the default.
     default_of: Vec<String>,
     /// The number of connections that use it, by namespace.
     sockets: BTreeMap<String, usize>,

@@ -43,7 +43,7 @@ pub struct Options {
     #[arg(long)]
     pin: bool,
     /// Unload it after this time, such as 60s or 10m
-    #[arg(long = "for", value_name = "DURATION")]
+    #[arg(long = "for", value_name = "DURATION", conflicts_with = "pin")]
     duration: Option<String>,
     /// Only say what would be changed
     #[arg(long)]
@@ -64,10 +64,6 @@ struct Request<'a> {
 pub fn run(options: &Options) -> Outcome {
     if !options.netns.is_empty() && !options.default {
         let text = "--netns says in which namespaces --default applies; give --default, too";
-        return Err(Refusal::bad_input(text).into());
-    }
-    if options.pin && options.duration.is_some() {
-        let text = "--for excludes --pin: a pinned control stays until `brobust cc unload`; leave one of them out";
         return Err(Refusal::bad_input(text).into());
     }
     let limit = options.duration.as_deref().map(|text| units::of_option("for", text)).transpose()?;

@@ -62,7 +62,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Serve the sweeps to Prometheus at this address, such as 127.0.0.1:9775, until Ctrl-C
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["json", "once"])]
     serve: Option<String>,
     /// With --serve: also serve time series for the --top sockets. Prometheus keeps three for every connection that was
     /// ever among them, long after its end, and anyone who can connect sees the addresses
@@ -87,7 +87,11 @@ pub fn run(options: &Options) -> Outcome {
             Refusal::bad_input(format!("--host-root: {given} is no directory; give where the host's / is")).into()
         );
     }
-    let address = address(options)?;
+    if options.per_socket && options.serve.is_none() {
+        let what = "--per-socket adds time series to what --serve shows; give --serve, too";
+        return Err(Refusal::bad_input(what).into());
+    }
+    let address = options.serve.as_deref().map(address::parse).transpose()?;
     let filter = filter::parse(&options.filter)?;
     let count = if options.once { Some((window.as_nanos() / interval.as_nanos()) as u64) } else { options.count };
     // Without these nobody would see the sockets.
@@ -164,23 +168,6 @@ fn check_window(options: &Options, interval: Duration, window: Duration) -> Resu
         )));
     }
     Ok(())
-}
-
-fn address(options: &Options) -> Result<Option<SocketAddr>, Refusal> {
-    let Some(text) = &options.serve else {
-        if options.per_socket {
-            let what = "--per-socket adds time series to what --serve shows; give --serve, too";
-            return Err(Refusal::bad_input(what));
-        }
-        return Ok(None);
-    };
-    if options.json || options.once {
-        let other = if options.json { "--json" } else { "--once" };
-        return Err(Refusal::bad_input(format!(
-            "--serve and {other} exclude each other: both say where the sweeps go; leave one of them out"
-        )));
-    }
-    address::parse(text).map(Some)
 }
 
 fn namespaces(netns: Option<&str>) -> Namespaces {
