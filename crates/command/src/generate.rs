@@ -123,8 +123,7 @@ fn page(command: &Command, name: &str, all: &[String]) -> io::Result<Vec<u8>> {
         roff.control("TP", []).text([italic(*path)]).text([roman(*meaning)]);
     }
     roff.control("SH", ["SEE ALSO"]);
-    let others: Vec<String> =
-        all.iter().filter(|other| is_near(name, other)).map(|other| format!("{other}(1)")).collect();
+    let others: Vec<String> = all.iter().filter(|other| *other != name).map(|other| format!("{other}(1)")).collect();
     roff.text([roman(others.join(", "))]);
     roff.to_writer(&mut text)?;
     Ok(text)
@@ -143,23 +142,14 @@ fn write_examples(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
     text.write_all(roff.render().as_bytes())
 }
 
-/// Whether a page names another: the command above it, those below it, and those beside it.
-fn is_near(name: &str, other: &str) -> bool {
-    let above = |name: &str| name.rsplit_once('-').map(|(above, _)| above.to_owned());
-    other != name
-        && (above(name).as_deref() == Some(other)
-            || above(other).as_deref() == Some(name)
-            || above(name) == above(other))
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
 
-    use super::{is_near, page};
+    use super::page;
 
     #[test]
-    fn a_page_names_options_statuses_and_related_pages() {
+    fn a_page_names_options_statuses_and_the_other_pages() {
         let mut program = crate::Cli::command();
         program.build();
         let all = super::names(&program);
@@ -170,12 +160,5 @@ mod tests {
         for part in ["\\-\\-json", ".SH \"EXIT STATUS\"", ".SH \"SEE ALSO\"", "brobust\\-cc(1)"] {
             assert!(text.contains(part), "{part} is missing:\n{text}");
         }
-    }
-
-    #[test]
-    fn related_pages_are_above_below_and_beside() {
-        assert!(is_near("brobust-cc-load", "brobust-cc") && is_near("brobust-cc", "brobust-cc-load"));
-        assert!(is_near("brobust-cc-load", "brobust-cc-unload") && is_near("brobust", "brobust-cc"));
-        assert!(!is_near("brobust-cc-load", "brobust-watch") && !is_near("brobust", "brobust-cc-load"));
     }
 }

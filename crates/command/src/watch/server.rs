@@ -144,7 +144,7 @@ impl Connection {
         loop {
             match &mut self.state {
                 State::Asked(request) => {
-                    let length = again(|| self.stream.read(&mut part))?;
+                    let length = self.stream.read(&mut part)?;
                     if length == 0 {
                         return Ok(());
                     }
@@ -160,24 +160,14 @@ impl Connection {
                         self.state = State::Ended;
                         continue;
                     }
-                    *sent += again(|| self.stream.write(rest))?;
+                    *sent += self.stream.write(rest)?;
                 }
                 State::Ended => {
-                    if again(|| self.stream.read(&mut part))? == 0 {
+                    if self.stream.read(&mut part)? == 0 {
                         return Ok(());
                     }
                 }
             }
-        }
-    }
-}
-
-/// Makes a system call, and makes it again after a signal has interrupted it.
-fn again(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
-    loop {
-        match call() {
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            other => return other,
         }
     }
 }
