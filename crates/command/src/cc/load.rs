@@ -43,8 +43,8 @@ pub struct Options {
     #[arg(long)]
     pin: bool,
     /// Unload it after this time, such as 60s or 10m
-    #[arg(long = "for", value_name = "DURATION", conflicts_with = "pin")]
-    duration: Option<String>,
+    #[arg(long = "for", value_name = "DURATION", value_parser = units::nanoseconds, conflicts_with = "pin")]
+    duration_ns: Option<u64>,
     /// Only say what would be changed
     #[arg(long)]
     dry_run: bool,
@@ -66,7 +66,6 @@ pub fn run(options: &Options) -> Outcome {
         let text = "--netns says in which namespaces --default applies; give --default, too";
         return Err(Refusal::bad_input(text).into());
     }
-    let limit = options.duration.as_deref().map(|text| units::of_option("for", text)).transpose()?;
     let name = options.name.as_str();
     changes::check_name(name)?;
     let settings = settings(name, &options.param)?;
@@ -78,7 +77,7 @@ pub fn run(options: &Options) -> Outcome {
     } else if options.pin {
         request.pin()
     } else {
-        request.try_it(limit.map(Duration::from_nanos))
+        request.try_it(options.duration_ns.map(Duration::from_nanos))
     }
 }
 

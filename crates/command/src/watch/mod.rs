@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use brobust_ccload as ccload;
 use brobust_host::{units, Refusal};
+use brobust_sockdiag::Filter;
 use brobust_watch::{Cause, Namespaces, Settings, Sweeps, Watch};
 use clap::Args;
 
@@ -32,17 +33,17 @@ const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration
 #[derive(Args)]
 pub struct Options {
     /// Time between two sweeps, 50ms to 3600s
-    #[arg(long, value_name = "TIME", default_value = "1s")]
-    interval: String,
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
+    interval: Duration,
     /// Find each cause from the samples of this time; 4 intervals or more
-    #[arg(long, value_name = "TIME", default_value = "10s")]
-    window: String,
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    window: Duration,
     /// End after this many sweeps [default: never]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "once")]
     count: Option<u64>,
     /// Watch only these ports: 'dport 443', 'sport 80', or both with and
-    #[arg(long, default_value = "", hide_default_value = true)]
-    filter: String,
+    #[arg(long, default_value = "", hide_default_value = true, value_parser = filter::parse)]
+    filter: Filter,
     /// Watch this network namespace (a name of ip-netns(8)), or all [default: our own]
     #[arg(long, value_name = "NAME")]
     netns: Option<String>,
@@ -62,8 +63,8 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Serve the sweeps to Prometheus at this address, such as 127.0.0.1:9775, until Ctrl-C
-    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["json", "once"])]
-    serve: Option<String>,
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address::parse, conflicts_with_all = ["json", "once"])]
+    serve: Option<SocketAddr>,
     /// With --serve: also serve time series for the --top sockets. Prometheus keeps three for every connection that was
     /// ever among them, long after its end, and anyone who can connect sees the addresses
     #[arg(long)]
@@ -79,20 +80,18 @@ pub fn run(options: &Options) -> Outcome {
         output::line(lines::explanation().trim_end())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let (interval, window) = (duration("interval", &options.interval)?, duration("window", &options.window)?);
-    check_window(options, interval, window)?;
+    let Options { interval, window, filter, serve: address, .. } = *options;
+    check_window(interval, window)?;
     if !options.host_root.is_dir() {
         let given = options.host_root.display();
         return Err(
             Refusal::bad_input(format!("--host-root: {given} is no directory; give where the host's / is")).into()
         );
     }
-    if options.per_socket && options.serve.is_none() {
+    if options.per_socket && address.is_none() {
         let what = "--per-socket adds time series to what --serve shows; give --serve, too";
         return Err(Refusal::bad_input(what).into());
     }
-    let address = options.serve.as_deref().map(address::parse).transpose()?;
-    let filter = filter::parse(&options.filter)?;
     let count = if options.once { Some((window.as_nanos() / interval.as_nanos()) as u64) } else { options.count };
     // Without these nobody would see the sockets.
     let is_metrics_only = address.is_some() && !options.per_socket && options.record.is_none();
@@ -145,25 +144,21 @@ fn sleep_while_read(end: Instant) -> Result<(), Stop> {
     Ok(())
 }
 
-fn duration(option: &str, text: &str) -> Result<Duration, Refusal> {
-    let duration = Duration::from_nanos(units::of_option(option, text)?);
-    if !INTERVALS.contains(&duration) {
-        return Err(Refusal::bad_input(format!("--{option}: {text} is not between 50ms and 3600s")));
-    }
-    Ok(duration)
+fn time(text: &str) -> Result<Duration, String> {
+    let time = Duration::from_nanos(units::nanoseconds(text)?);
+    Some(time).filter(|time| INTERVALS.contains(time)).ok_or_else(|| "allowed: 50ms to 3600s".to_owned())
 }
 
-fn check_window(options: &Options, interval: Duration, window: Duration) -> Result<(), Refusal> {
-    let (given, each) = (&options.window, &options.interval);
+fn check_window(interval: Duration, window: Duration) -> Result<(), Refusal> {
     if window.as_nanos() < interval.as_nanos() * u128::from(MIN_WINDOW_SWEEPS) {
         return Err(Refusal::bad_input(format!(
-            "--window: {given} is less than four intervals of {each}, too few samples to find a cause; give a longer \
+            "--window: {window:?} is less than four intervals of {interval:?}, too few samples to find a cause; give a longer \
              window"
         )));
     }
     if window.as_nanos() > interval.as_nanos() * u128::from(MAX_WINDOW_SWEEPS) {
         return Err(Refusal::bad_input(format!(
-            "--window: {given} is more than {MAX_WINDOW_SWEEPS} intervals of {each}, and every socket needs memory for \
+            "--window: {window:?} is more than {MAX_WINDOW_SWEEPS} intervals of {interval:?}, and every socket needs memory for \
              each; give a shorter window, or a longer --interval"
         )));
     }
