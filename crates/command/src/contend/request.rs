@@ -53,7 +53,7 @@ pub struct Options {
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     driver: Option<Driver>,
     /// Replay these recorded off-times: FILE or FILE#THREAD
-    #[arg(long, value_name = "RECORDING")]
+    #[arg(long, value_name = "RECORDING", conflicts_with = "share")]
     pub replay: Option<String>,
     /// With the burner: whether several threads lose their CPUs at once (in), in turn (out) or at random
     #[arg(long, value_name = "PHASE", default_value = "random", hide_possible_values = true)]
@@ -65,7 +65,8 @@ pub struct Options {
     #[arg(long, value_name = "PART", default_value = "0", value_parser = jitter)]
     length_jitter: f64,
     /// Busy processes beside each thread [default: 1 / share - 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_COMPETITORS)))]
+    #[arg(long, value_name = "N", conflicts_with = "share")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_COMPETITORS)))]
     competitors: Option<u32>,
     /// Nice level of the busy processes
     #[arg(long, value_name = "N", default_value = "0", allow_negative_numbers = true)]
@@ -134,9 +135,6 @@ impl Options {
     fn refuse_contradictions(&self, driver: Driver) -> Result<()> {
         let name = driver.name();
         match &self.replay {
-            Some(replay) if self.share.is_some() => Err(bad(format!(
-                "replay {replay} says when the CPU is away, so no share goes with it; leave out --replay or --share"
-            ))),
             Some(replay) if driver != Driver::Replay => {
                 Err(bad(format!("--driver: {name} does not replay {replay}; give --driver replay, or leave it out")))
             }
@@ -171,10 +169,7 @@ impl Options {
     /// Returns how many busy processes are to be beside each thread; 0 if nothing says it.
     fn competitors(&self, share: f64) -> Result<u32> {
         match (self.competitors, self.share) {
-            (Some(_), Some(_)) => Err(bad(
-                "--competitors: --competitors N decides the share, so --share does not go with it; give one of them".into(),
-            )),
-            (Some(count), None) => Ok(count),
+            (Some(count), _) => Ok(count),
             (None, None) => Ok(0),
             (None, Some(_)) => competitors_for(share).ok_or_else(|| {
                 bad(format!(
@@ -324,7 +319,7 @@ mod tests {
 
     #[test]
     fn what_excludes_each_other_is_refused_with_what_is_allowed() {
-        let cases: [(&str, &[&str]); 19] = [
+        let cases: [(&str, &[&str]); 18] = [
             ("", &["--share is missing"]),
             ("--driver competitor", &["--share is missing", "--competitors N"]),
             ("--share 0.25 --driver magic", &["--driver", "'magic'", "burner"]),
@@ -338,7 +333,6 @@ mod tests {
             ("--share 25% --start-jitter 0.1", &["--start-jitter", "burner"]),
             ("--share 25% --driver quota --length-jitter 0.1", &["--length-jitter", "burner's", "quota"]),
             ("--share 25% --driver burner --length-jitter 0.7", &["0.7", "--length-jitter", "from 0 to 0.5"]),
-            ("--share 25% --competitors 3", &["--competitors", "competitor's", "deadline"]),
             ("--driver competitor --share 40%", &["--share", "40%", "1/2"]),
             ("--driver competitor --share 50% --competitors 1", &["--competitors", "--share"]),
             ("--driver replay", &["--replay FILE"]),
