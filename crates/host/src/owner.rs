@@ -79,7 +79,7 @@ impl FromStr for Owner {
 }
 
 /// Returns when a living process or thread started, in clock ticks since boot (proc(5), field 22 of stat).
-pub fn start_time(tid: i32) -> Option<u64> {
+pub(crate) fn start_time(tid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
     // The second field is a name in parentheses, which may hold spaces and parentheses itself.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();

@@ -7,9 +7,10 @@ use nix::sched::{sched_getaffinity, sched_setaffinity, CpuSet};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use crate::owner::start_time;
 use crate::refusal::reason;
 use crate::sched_attr::{SchedAttr, SCHED_DEADLINE};
-use crate::{start_time, Refusal, Result};
+use crate::{Refusal, Result};
 
 /// Policy, priority, nice value and CPUs of a thread; `started` tells it from a later one with the same id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
