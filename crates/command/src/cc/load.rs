@@ -1,7 +1,6 @@
 //! `brobust cc load`.
 
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use brobust_cc::Offered;

@@ -148,7 +148,8 @@ fn hold(session: &mut Session, task: &Task<'_>, screen: &mut Screen) -> std::res
     let target =
         |((tid, cpu), phase): (&Place, u64)| Target { tid: *tid, cpu: *cpu, schedule: request.schedule(phase, seed) };
     let targets = places.iter().zip(phases).map(target).collect();
-    let held = Held::start(request.driver.carried_out_by(), targets, begin, request.options.nice, session).map_err(failed)?;
+    let held =
+        Held::start(request.driver.carried_out_by(), targets, begin, request.options.nice, session).map_err(failed)?;
     let outcome = watch(session, task, screen, begin, &mut recorded);
     // The first trouble is the one to tell, but the contention ends in any case.
     let stopped = held.stop(session).map_err(failed);
