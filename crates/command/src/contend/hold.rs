@@ -177,7 +177,7 @@ fn watch(
     if interrupt::is_interrupted() {
         return Err(Stop::Interrupted);
     }
-    recorded.discard().map_err(failed)?;
+    recorded.recorder.take().map_err(failed)?; // what was until now does not count
     let interrupted = each_second(seconds, machine, || {
         session.say_alive()?;
         let parts = recorded.take().map_err(failed)?;
@@ -256,11 +256,6 @@ impl Recorded {
             Err(_) => (Recorder::start_unprivileged(&tids)?, "schedstat"),
         };
         Ok(Self { recorder, by, whole: Vec::new() })
-    }
-
-    /// Discards what has been recorded until now.
-    fn discard(&self) -> brobust_contention::Result<()> {
-        self.recorder.take().map(drop)
     }
 
     /// Returns what has been recorded since the last call.

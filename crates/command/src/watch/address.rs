@@ -1,6 +1,5 @@
 //! The address at which metrics are served.
 
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 
 use brobust_host::{reason, Refusal};
@@ -19,18 +18,14 @@ pub fn parse(text: &str) -> Result<SocketAddr, &'static str> {
 
 pub fn listen(address: SocketAddr) -> Result<TcpListener, Refusal> {
     TcpListener::bind(address).map_err(|error| {
-        let (said, helps) = (reason(&error), what_helps(&error));
-        Refusal::missing_support(format!("--serve: cannot listen on {address}: {said}; {helps}"))
+        let helps = match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {
+            Errno::EADDRINUSE => "another program listens there (ss -ltnp names it); choose another port",
+            Errno::EACCES => "ports below 1024 need CAP_NET_BIND_SERVICE; choose another port",
+            Errno::EADDRNOTAVAIL => "this host does not have that address",
+            _ => "choose another address",
+        };
+        Refusal::missing_support(format!("--serve: cannot listen on {address}: {}; {helps}", reason(&error)))
     })
-}
-
-fn what_helps(error: &io::Error) -> &'static str {
-    match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {
-        Errno::EADDRINUSE => "another program listens there (ss -ltnp names it); choose another port",
-        Errno::EACCES => "ports below 1024 need CAP_NET_BIND_SERVICE; choose another port",
-        Errno::EADDRNOTAVAIL => "this host does not have that address",
-        _ => "choose another address",
-    }
 }
 
 #[cfg(test)]
