@@ -12,8 +12,8 @@ use crate::{Refusal, Result};
 
 const BUSY: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 2 });
 
-/// A sysctl (a path below /proc/sys), its previous value, and the value at which we hold it. Journals of brobust 0.2 have
-/// the three as a list, which serde reads, too.
+/// A sysctl (a path below /proc/sys), its previous value, and the value at which we hold it. Journals of brobust 0.2
+/// have the three as a list, which serde reads, too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sysctl {
     pub name: String,

@@ -11,8 +11,8 @@ use nix::errno::Errno;
 pub fn parse(text: &str) -> Result<SocketAddr, &'static str> {
     let numeric = text.strip_prefix("localhost:").map_or(text.to_owned(), |port| format!("127.0.0.1:{port}"));
     numeric.parse().map_err(|_| {
-        "write 127.0.0.1:9775, [::1]:9775 or localhost:9775 (no other name is looked up), or 0.0.0.0:9775 for all addresses \
-         of this host, where anybody who can reach one can read the metrics"
+        "write 127.0.0.1:9775, [::1]:9775 or localhost:9775 (no other name is looked up), or 0.0.0.0:9775 for all \
+         addresses of this host, where anybody who can reach one can read the metrics"
     })
 }
 

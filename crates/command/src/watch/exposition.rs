@@ -62,7 +62,7 @@ impl Family {
 
     fn write(&self, text: &mut String) {
         let name = self.name;
-        // The format has no gauge histograms: their buckets are called a histogram, count and sum are gauges of their own.
+        // The format has no gauge histograms: their buckets are a histogram, count and sum are gauges of their own.
         let parts: &[(&str, &str, &str)] = match self.kind {
             Kind::Counter => &[("", "", "counter")],
             Kind::Gauge => &[("", "", "gauge")],

@@ -11,7 +11,7 @@ pub fn parse(text: &str) -> Result<Filter, &'static str> {
     }
     for part in words.split(" and ") {
         add(&mut filter, part).ok_or(
-            "write dport PORT (the other end's port), sport PORT (this host's port), or both: 'sport 80 and dport 5201'",
+            "write dport PORT (the other end's port), sport PORT (this host's), or both: 'sport 80 and dport 5201'",
         )?;
     }
     Ok(filter)

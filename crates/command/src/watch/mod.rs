@@ -152,14 +152,14 @@ fn time(text: &str) -> Result<Duration, String> {
 fn check_window(interval: Duration, window: Duration) -> Result<(), Refusal> {
     if window.as_nanos() < interval.as_nanos() * u128::from(MIN_WINDOW_SWEEPS) {
         return Err(Refusal::bad_input(format!(
-            "--window: {window:?} is less than four intervals of {interval:?}, too few samples to find a cause; give a longer \
-             window"
+            "--window: {window:?} is less than four intervals of {interval:?}, too few samples to find a cause; give a \
+             longer window"
         )));
     }
     if window.as_nanos() > interval.as_nanos() * u128::from(MAX_WINDOW_SWEEPS) {
         return Err(Refusal::bad_input(format!(
-            "--window: {window:?} is more than {MAX_WINDOW_SWEEPS} intervals of {interval:?}, and every socket needs memory for \
-             each; give a shorter window, or a longer --interval"
+            "--window: {window:?} is more than {MAX_WINDOW_SWEEPS} intervals of {interval:?}, and every socket needs \
+             memory for each; give a shorter window, or a longer --interval"
         )));
     }
     Ok(())
