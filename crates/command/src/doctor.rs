@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use brobust_host::{printable, Refusal, Runtime};
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 
 use crate::{cc, output, Outcome, Stop};
 
@@ -22,38 +22,23 @@ pub struct Options {
     json: bool,
 }
 
-/// Something that a killed command has left.
-#[derive(Debug, Serialize)]
-struct Leftover {
-    kind: &'static str,
-    name: String,
-    removed: bool,
-}
-
-impl Leftover {
-    fn text(&self) -> String {
-        format!("{} {}", self.kind, self.name)
-    }
-}
-
 pub fn run(options: &Options) -> Outcome {
     let runtime = Runtime::of_environment();
-    let mut found = leftovers(&runtime)?;
+    let found = leftovers(&runtime)?;
     if !options.dry_run && !found.is_empty() {
         if !nix::unistd::geteuid().is_root() {
-            let names = found.iter().map(Leftover::text).collect::<Vec<_>>().join(", ");
+            let names = found.iter().map(|(kind, name)| format!("{kind} {name}")).collect::<Vec<_>>().join(", ");
             let text = format!("--clean needs root to remove {names}; run it with sudo");
             return Err(Refusal::missing_support(text).into());
         }
         clean(&runtime)?;
-        found.iter_mut().for_each(|leftover| leftover.removed = true);
     }
-    for leftover in &found {
+    for (kind, name) in &found {
         if options.json {
-            output::record(leftover)?;
+            output::record(&json!({"kind": kind, "name": name, "removed": !options.dry_run}))?;
         } else {
-            let done = if leftover.removed { "removed" } else { "would remove" };
-            output::line(&format!("{done} {}", printable(&leftover.text())))?;
+            let done = if options.dry_run { "would remove" } else { "removed" };
+            output::line(&format!("{done} {kind} {}", printable(name)))?;
         }
     }
     if found.is_empty() && !options.json {
@@ -62,10 +47,11 @@ pub fn run(options: &Options) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn leftovers(runtime: &Runtime) -> Result<Vec<Leftover>, Stop> {
+/// Returns the kind and the name of each thing that a killed command has left.
+fn leftovers(runtime: &Runtime) -> Result<Vec<(&'static str, String)>, Stop> {
     let trials = cc::abandoned().into_iter().map(|name| ("congestion control", name));
     let of_sessions = brobust_host::leftovers(runtime)?.into_iter().map(|leftover| (leftover.kind, leftover.name));
-    Ok(trials.chain(of_sessions).map(|(kind, name)| Leftover { kind, name, removed: false }).collect())
+    Ok(trials.chain(of_sessions).collect())
 }
 
 /// Removes everything, and refuses if something could not be removed.

@@ -3,8 +3,8 @@
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
 
 use brobust_host::{reason, Refusal};
 use nix::sys::resource::{getrlimit, Resource};
@@ -38,10 +38,10 @@ pub fn replace(file: &Path, content: &[u8]) -> brobust_host::Result<()> {
 /// Returns the refusal for the file of an option that cannot be written. It names the file system, or the limit, that is
 /// to blame.
 pub fn not_written(option: &str, file: &Path, error: &io::Error) -> Refusal {
-    let place = directory_of(file).canonicalize().unwrap_or_default();
-    let mount = mounted_at(&place, &fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
+    let place = directory_of(file).canonicalize().unwrap_or_else(|_| "/".into());
+    let mount = mount_of(&place);
     let (why, remedy) = match error.raw_os_error() {
-        Some(libc::ENOSPC) => (room(&mount), "make room"),
+        Some(libc::ENOSPC) => (room(mount), "make room"),
         Some(libc::EDQUOT) => (format!("your quota on {} is used up", mount.display()), "make room"),
         Some(libc::EIO) => (format!("{} reports input/output errors", mount.display()), "check the disk (dmesg)"),
         Some(libc::EFBIG) => {
@@ -62,15 +62,13 @@ fn room(mount: &Path) -> String {
     format!("no room is left on {}{}", mount.display(), room.unwrap_or_default())
 }
 
-/// Returns the mount point of the file system that holds a directory, from the text of /proc/self/mountinfo: it is the
-/// fifth word of a line.
-fn mounted_at(place: &Path, mountinfo: &str) -> PathBuf {
-    let mounts = mountinfo.lines().filter_map(|line| line.split(' ').nth(4)).map(|text| text.replace("\\040", " "));
-    let holding = mounts.map(PathBuf::from).filter(|mount| place.starts_with(mount));
-    holding.max_by_key(|mount| mount.components().count()).unwrap_or_else(|| "/".into())
+/// Returns the mount point of the file system that holds a directory.
+fn mount_of(place: &Path) -> &Path {
+    let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
+    place.ancestors().take_while(|above| device(above) == device(place)).last().unwrap_or(place)
 }
 
-fn directory_of(file: &Path) -> &Path {
+pub fn directory_of(file: &Path) -> &Path {
     file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
@@ -119,14 +117,10 @@ fn check(found: &Metadata, at_most: u64) -> std::result::Result<(), String> {
 mod tests {
     use std::path::Path;
 
-    use super::mounted_at;
+    use super::mount_of;
 
     #[test]
     fn the_file_system_of_a_directory_is_the_one_mounted_nearest_above_it() {
-        let mounts =
-            "1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 0:9 / /a\\040b rw - tmpfs t rw\n3 1 0:9 / /a rw - tmpfs t rw\n";
-        assert_eq!(mounted_at(Path::new("/a b/c"), mounts), Path::new("/a b"));
-        assert_eq!(mounted_at(Path::new("/ab/c"), mounts), Path::new("/"));
-        assert_eq!(mounted_at(Path::new("/x"), ""), Path::new("/"));
+        assert_eq!(mount_of(Path::new("/proc/self/task")), Path::new("/proc"));
     }
 }

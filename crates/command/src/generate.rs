@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use brobust_host::Refusal;
 use clap::builder::PossibleValuesParser;
-use clap::{Arg, ArgAction, Args, Command};
+use clap::{Arg, Args, Command};
 use clap_complete::{generate_to, Shell};
 use clap_mangen::roff::{bold, italic, roman, Roff};
 use clap_mangen::Man;
@@ -103,8 +103,8 @@ fn page(command: &Command, name: &str, all: &[String]) -> io::Result<Vec<u8>> {
     // Neither hyphens in the names of commands nor wide gaps between words.
     text.write_all(Roff::new().control("nh", []).control("ad", ["l"]).render().as_bytes())?;
     man.render_name_section(&mut text)?;
-    text.write_all(synopsis(command).render().as_bytes())?;
-    text.write_all(description(command).render().as_bytes())?;
+    man.render_synopsis_section(&mut text)?;
+    man.render_description_section(&mut text)?;
     man.render_options_section(&mut text)?;
     if command.get_subcommands().any(|sub| !sub.is_hide_set()) {
         man.render_subcommands_section(&mut text)?;
@@ -123,56 +123,10 @@ fn page(command: &Command, name: &str, all: &[String]) -> io::Result<Vec<u8>> {
         roff.control("TP", []).text([italic(*path)]).text([roman(*meaning)]);
     }
     roff.control("SH", ["SEE ALSO"]);
-    let others: Vec<String> =
-        all.iter().filter(|other| is_near(name, other)).map(|other| format!("{other}(1)")).collect();
+    let others: Vec<String> = all.iter().filter(|other| *other != name).map(|other| format!("{other}(1)")).collect();
     roff.text([roman(others.join(", "))]);
     roff.to_writer(&mut text)?;
     Ok(text)
-}
-
-/// Returns the section with every option and what it takes, which clap_mangen leaves out.
-fn synopsis(command: &Command) -> Roff {
-    let mut words = vec![bold(command.get_bin_name().unwrap_or_default())];
-    let shown = |arg: &&Arg| !arg.is_hide_set() && arg.get_id() != "help" && arg.get_id() != "version";
-    let (positional, options): (Vec<_>, Vec<_>) =
-        command.get_arguments().filter(shown).partition(|arg| arg.is_positional());
-    for arg in options.into_iter().chain(positional) {
-        let is_required = arg.is_required_set();
-        words.push(roman(if is_required { " " } else { " [" }));
-        if let Some(long) = arg.get_long() {
-            words.push(bold(format!("--{long}")));
-        }
-        if arg.get_num_args().is_some_and(|range| range.takes_values()) {
-            let names = arg.get_value_names().unwrap_or_default().join(" ");
-            words.extend([roman(if arg.is_positional() { "" } else { " " }), italic(names)]);
-        }
-        words.push(roman(if is_required { "" } else { "]" }));
-        if matches!(arg.get_action(), ArgAction::Append) {
-            words.push(roman(" ..."));
-        }
-    }
-    if command.has_subcommands() {
-        let (before, after) = if command.is_subcommand_required_set() { (" ", "") } else { (" [", "]") };
-        words.extend([roman(before), italic("COMMAND"), roman(after)]);
-    }
-    let mut roff = Roff::new();
-    roff.control("SH", ["SYNOPSIS"]).text(words);
-    roff
-}
-
-/// Returns the section with the command's long help. Its first sentence has lost its full stop to lists of commands.
-fn description(command: &Command) -> Roff {
-    let mut roff = Roff::new();
-    roff.control("SH", ["DESCRIPTION"]);
-    let help = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
-    for (place, paragraph) in help.split("\n\n").enumerate() {
-        if place > 0 {
-            roff.control("PP", []);
-        }
-        let stop = if paragraph.ends_with(['.', ':']) { "" } else { "." };
-        roff.text([roman(format!("{}{stop}", paragraph.trim_end()))]);
-    }
-    roff
 }
 
 /// Writes the examples at the end of a command's help as they are there: `Examples:`, then indented lines.
@@ -188,23 +142,14 @@ fn write_examples(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
     text.write_all(roff.render().as_bytes())
 }
 
-/// Whether a page names another: the command above it, those below it, and those beside it.
-fn is_near(name: &str, other: &str) -> bool {
-    let above = |name: &str| name.rsplit_once('-').map(|(above, _)| above.to_owned());
-    other != name
-        && (above(name).as_deref() == Some(other)
-            || above(other).as_deref() == Some(name)
-            || above(name) == above(other))
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
 
-    use super::{is_near, page};
+    use super::page;
 
     #[test]
-    fn a_page_names_options_statuses_and_related_pages() {
+    fn a_page_names_options_statuses_and_the_other_pages() {
         let mut program = crate::Cli::command();
         program.build();
         let all = super::names(&program);
@@ -215,12 +160,5 @@ mod tests {
         for part in ["\\-\\-json", ".SH \"EXIT STATUS\"", ".SH \"SEE ALSO\"", "brobust\\-cc(1)"] {
             assert!(text.contains(part), "{part} is missing:\n{text}");
         }
-    }
-
-    #[test]
-    fn related_pages_are_above_below_and_beside() {
-        assert!(is_near("brobust-cc-load", "brobust-cc") && is_near("brobust-cc", "brobust-cc-load"));
-        assert!(is_near("brobust-cc-load", "brobust-cc-unload") && is_near("brobust", "brobust-cc"));
-        assert!(!is_near("brobust-cc-load", "brobust-watch") && !is_near("brobust", "brobust-cc-load"));
     }
 }

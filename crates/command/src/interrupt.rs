@@ -37,7 +37,6 @@ pub fn catch() {
     }
 }
 
-/// Whether one of the signals has come.
 pub fn is_interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }

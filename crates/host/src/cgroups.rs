@@ -98,10 +98,10 @@ impl Group {
     /// Moves the threads back and removes the group. Does nothing if it is gone already.
     pub(crate) fn remove(&self) -> Result<()> {
         let begun = Instant::now();
-        while self.exists() {
+        while self.path.exists() {
             if let Err(error) = self.empty().and_then(|()| remove(&self.path)) {
                 // EBUSY: a thread has begun in it since.
-                if self.exists() && begun.elapsed() > REMOVE {
+                if self.path.exists() && begun.elapsed() > REMOVE {
                     let text = format!("cgroup {} could not be removed ({})", self.path.display(), reason(&error));
                     return Err(Refusal::missing_support(text));
                 }
@@ -128,13 +128,8 @@ impl Group {
         Ok(())
     }
 
-    fn exists(&self) -> bool {
-        self.path.exists()
-    }
-
-    /// Returns whether there is anything for `remove` to do.
     pub(crate) fn remains(&self) -> bool {
-        self.exists() || self.has_left_controller_on()
+        self.path.exists() || self.has_left_controller_on()
     }
 
     /// Returns whether brobust enabled the controller and nobody needs it: neither another group of brobust's nor one of

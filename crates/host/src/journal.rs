@@ -10,15 +10,15 @@ use crate::refusal::cannot_write;
 use crate::steps::Step;
 use crate::sysctl::Sysctl;
 use crate::threads::SavedThread;
-use crate::{Owner, Result};
+use crate::Result;
 
 /// What a session has changed on the host, or is about to.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Journal {
     /// Name of a network namespace; empty without one.
     pub namespace: String,
-    #[serde(with = "as_text")]
-    pub processes: Vec<Owner>,
+    /// Each as [`Owner`](crate::Owner) is written.
+    pub processes: Vec<String>,
     pub sysctls: Vec<Sysctl>,
     pub threads: Vec<SavedThread>,
     pub groups: Vec<Group>,
@@ -45,21 +45,5 @@ impl Journal {
         fs::write(&scratch, text)
             .and_then(|()| fs::rename(&scratch, &file))
             .map_err(|error| cannot_write(&file, &error))
-    }
-}
-
-/// Owners as texts; what is no owner is left out.
-mod as_text {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use crate::Owner;
-
-    pub fn serialize<S: Serializer>(owners: &[Owner], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(owners.iter().map(Owner::to_string))
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Owner>, D::Error> {
-        let texts = Vec::<String>::deserialize(deserializer)?;
-        Ok(texts.iter().filter_map(|text| text.parse().ok()).collect())
     }
 }

@@ -1,16 +1,16 @@
 //! What sessions have left on the host, and how it is undone.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use crate::cgroups::Group;
 use crate::journal::Journal;
 use crate::processes::{self, Process};
 use crate::runtime::entries;
-use crate::steps::Step;
+use crate::steps::{run, Step};
 use crate::sysctl::Sysctl;
 use crate::threads::SavedThread;
 use crate::{locks, Owner, Refusal, Result, Runtime};
@@ -38,12 +38,16 @@ enum Thing {
 }
 
 impl Leftover {
+    fn new(kind: &'static str, name: impl ToString, thing: Thing) -> Self {
+        Self { kind, name: name.to_string(), thing }
+    }
+
     fn process(owner: Owner) -> Self {
-        Self { kind: "process", name: owner.pid.to_string(), thing: Thing::Process(owner) }
+        Self::new("process", owner.pid, Thing::Process(owner))
     }
 
     fn namespace(name: String) -> Self {
-        Self { kind: "namespace", name, thing: Thing::Namespace }
+        Self::new("namespace", name, Thing::Namespace)
     }
 
     fn remove(&self, runtime: &Runtime) -> Result<()> {
@@ -53,18 +57,12 @@ impl Leftover {
             Thing::Group(group) => group.remove(),
             Thing::Sysctl(sysctl) => sysctl.restore(&runtime.sysctls),
             Thing::Step(step, directory) => step.undo(directory),
-            Thing::Namespace => {
-                let done = Command::new("ip").args(["netns", "delete", &self.name]).output();
-                if !runtime.namespaces().contains(&self.name) {
-                    return Ok(());
+            Thing::Namespace => match run(&["ip", "netns", "delete", &self.name]) {
+                Err(why) if runtime.namespaces().contains(&self.name) => {
+                    Err(Refusal::missing_support(format!("{self} could not be removed ({why})")))
                 }
-                let said = done.map_or_else(
-                    |error| error.to_string(),
-                    |done| String::from_utf8_lossy(&done.stderr).trim().to_owned(),
-                );
-                let why = if said.is_empty() { "no reason given" } else { &said };
-                Err(Refusal::missing_support(format!("{self} could not be removed ({why})")))
-            }
+                _ => Ok(()),
+            },
             Thing::Directory => Ok(()),
         }
     }
@@ -82,7 +80,7 @@ pub fn leftovers(runtime: &Runtime) -> Result<Vec<Leftover>> {
     for (owner, directory) in runtime.sessions()? {
         if !owner.lives() {
             found.extend(of_session(runtime, &directory));
-            found.push(Leftover { kind: "directory", name: directory.display().to_string(), thing: Thing::Directory });
+            found.push(Leftover::new("directory", directory.display(), Thing::Directory));
         }
     }
     // If somebody has removed /run/brobust by hand, our namespaces and QEMUs have no session.
@@ -91,13 +89,9 @@ pub fn leftovers(runtime: &Runtime) -> Result<Vec<Leftover>> {
     let owner_of = |name: &str| name.strip_prefix(&prefix)?.parse::<Owner>().ok();
     let namespaces = runtime.namespaces().into_iter();
     found.extend(namespaces.filter(|name| owner_of(name).is_some_and(|owner| !owner.lives())).map(Leftover::namespace));
-    let mut unique: Vec<Leftover> = Vec::new();
-    for one in found {
-        if unique.iter().all(|other| (other.kind, &other.name) != (one.kind, &one.name)) {
-            unique.push(one);
-        }
-    }
-    Ok(unique)
+    let mut seen = HashSet::new();
+    found.retain(|one| seen.insert((one.kind, one.name.clone())));
+    Ok(found)
 }
 
 /// Removes all leftovers. Returns what was found, and what could not be removed, with the reason.
@@ -126,13 +120,9 @@ pub(crate) fn clean_locked(runtime: &Runtime) -> Result<(Vec<Leftover>, Vec<Stri
             let _ = fs::remove_dir_all(&path);
         }
     }
-    let mut unique = Vec::new();
-    for problem in problems {
-        if !unique.contains(&problem) {
-            unique.push(problem);
-        }
-    }
-    Ok((found, unique))
+    let mut seen = HashSet::new();
+    problems.retain(|problem| seen.insert(problem.clone()));
+    Ok((found, problems))
 }
 
 /// Returns the directory that becomes this directory of a session when its content is complete.
@@ -173,27 +163,21 @@ fn remove_all(runtime: &Runtime, leftovers: &[Leftover]) -> Vec<String> {
 /// while more DEADLINE bandwidth is admitted than the limit allows.
 fn of_session(runtime: &Runtime, directory: &Path) -> Vec<Leftover> {
     let Journal { namespace, processes, sysctls, threads, groups, steps, .. } = Journal::read(directory);
-    let mut found: Vec<Leftover> = processes.into_iter().filter(Owner::lives).map(Leftover::process).collect();
-    found.extend(steps.into_iter().rev().map(|step| Leftover {
-        kind: "change of",
-        name: step.what.clone(),
-        thing: Thing::Step(step, directory.into()),
-    }));
-    found.extend(threads.into_iter().filter(SavedThread::is_altered).map(|thread| Leftover {
-        kind: "contention of thread",
-        name: thread.tid.to_string(),
-        thing: Thing::Thread(thread),
-    }));
-    found.extend(groups.into_iter().filter(Group::remains).map(|group| Leftover {
-        kind: "cgroup",
-        name: group.path.display().to_string(),
-        thing: Thing::Group(group),
-    }));
-    found.extend(sysctls.into_iter().filter(|sysctl| sysctl.is_held(&runtime.sysctls)).map(|sysctl| Leftover {
-        kind: "sysctl",
-        name: format!("{}={}", sysctl.name, sysctl.previous),
-        thing: Thing::Sysctl(sysctl),
-    }));
+    let processes = processes.iter().filter_map(|process| process.parse().ok());
+    let mut found: Vec<Leftover> = processes.filter(Owner::lives).map(Leftover::process).collect();
+    for step in steps.into_iter().rev() {
+        found.push(Leftover::new("change of", step.what.clone(), Thing::Step(step, directory.into())));
+    }
+    for thread in threads.into_iter().filter(SavedThread::is_altered) {
+        found.push(Leftover::new("contention of thread", thread.tid, Thing::Thread(thread)));
+    }
+    for group in groups.into_iter().filter(Group::remains) {
+        found.push(Leftover::new("cgroup", group.path.display().to_string(), Thing::Group(group)));
+    }
+    for sysctl in sysctls.into_iter().filter(|sysctl| sysctl.is_held(&runtime.sysctls)) {
+        let name = format!("{}={}", sysctl.name, sysctl.previous);
+        found.push(Leftover::new("sysctl", name, Thing::Sysctl(sysctl)));
+    }
     if runtime.namespaces().contains(&namespace) {
         found.push(Leftover::namespace(namespace));
     }

@@ -23,7 +23,7 @@ pub mod threads;
 pub mod units;
 
 pub use leftovers::{clean, leftovers, undo, Leftover};
-pub use owner::{start_time, Owner};
+pub use owner::Owner;
 pub use refusal::{reason, Kind, Refusal, Result};
 pub use runtime::Runtime;
 pub use session::{refuse_held, refuse_without_spare, Session};

@@ -1,7 +1,6 @@
 //! Finds the network namespaces of this host, and runs code inside one.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -12,6 +11,7 @@ use std::thread;
 use nix::sched::{setns, CloneFlags};
 
 use crate::refusal::reason;
+use crate::runtime::entries;
 use crate::{Refusal, Result};
 
 /// Directory in which ip-netns(8) names network namespaces.
@@ -30,7 +30,6 @@ pub struct Namespace {
 /// What a namespace is called, by what it was found through.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Name {
-    /// The one that this process is in.
     Own,
     /// Its name of ip-netns(8).
     Named(String),
@@ -61,12 +60,10 @@ pub enum NotEntered {
 }
 
 impl Namespace {
-    /// Returns the namespace that this process is in.
     pub fn own() -> io::Result<Self> {
         Self::at(OURS.into(), Name::Own)
     }
 
-    /// Returns the namespace with this name of ip-netns(8).
     pub fn named(name: &str) -> io::Result<Self> {
         Self::at(Path::new(NAMED).join(name), Name::Named(name.to_owned()))
     }
@@ -79,7 +76,7 @@ impl Namespace {
             Err(_) => Self::named(given),
         };
         found.map_err(|error| {
-            let names: Vec<String> = names().iter().map(|name| name.to_string_lossy().into_owned()).collect();
+            let names: Vec<String> = named().iter().map(|path| last(path)).collect();
             let names = if names.is_empty() { "there are none".to_owned() } else { names.join(", ") };
             let reason = reason(&error);
             Refusal::bad_input(format!(
@@ -129,7 +126,6 @@ impl Namespace {
     }
 }
 
-/// The namespaces that were found.
 #[derive(Debug)]
 pub struct Found {
     pub namespaces: Vec<Namespace>,
@@ -149,10 +145,11 @@ pub fn every() -> Found {
         Ok(_) | Err(_) => {}
     };
     add(Namespace::own());
-    for name in names() {
-        add(Namespace::at(Path::new(NAMED).join(&name), Name::Named(name.to_string_lossy().into_owned())));
+    for path in named() {
+        let name = last(&path);
+        add(Namespace::at(path, Name::Named(name)));
     }
-    for pid in in_directory("/proc").iter().filter_map(|name| name.to_str()?.parse().ok()) {
+    for pid in entries(Path::new("/proc")).filter_map(|path| last(&path).parse().ok()) {
         add(Namespace::of_process(pid));
     }
     for path in mounted(&fs::read_to_string(MOUNTS).unwrap_or_default()) {
@@ -161,15 +158,15 @@ pub fn every() -> Found {
     found
 }
 
-/// Returns the names of ip-netns(8), sorted.
-fn names() -> Vec<std::ffi::OsString> {
-    let mut names = in_directory(NAMED);
-    names.sort();
-    names
+/// Returns where the namespaces with names of ip-netns(8) are, sorted.
+fn named() -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = entries(Path::new(NAMED)).collect();
+    paths.sort();
+    paths
 }
 
-fn in_directory(path: impl AsRef<OsStr>) -> Vec<std::ffi::OsString> {
-    fs::read_dir(Path::new(&path)).into_iter().flatten().flatten().map(|entry| entry.file_name()).collect()
+fn last(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Returns where network namespaces are mounted. In a line of proc_pid_mountinfo(5), the fourth word says what is

@@ -11,29 +11,30 @@ use std::time::{Duration, Instant};
 use crate::{Refusal, Result};
 
 const POLL: Duration = Duration::from_millis(10);
+/// When a process started that there is not.
+const NEVER: u64 = u64::MAX;
 
 /// A process id, and when that process started, in clock ticks since boot. The pair identifies a process until the host
 /// reboots; an id alone may be reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner {
     pub pid: i32,
-    started: Option<u64>,
+    started: u64,
 }
 
 impl Owner {
-    /// Returns this process.
     pub fn current() -> Self {
         Self::of(std::process::id() as i32)
     }
 
     /// Returns the process that has this id now. If there is none, the owner does not live.
     pub fn of(pid: i32) -> Self {
-        Self { pid, started: start_time(pid) }
+        Self { pid, started: start_time(pid).unwrap_or(NEVER) }
     }
 
     /// Returns whether this process is running, and not just a later one with the same id.
     pub fn lives(&self) -> bool {
-        self.started.is_some() && start_time(self.pid) == self.started
+        start_time(self.pid) == Some(self.started)
     }
 
     /// Kills this process, but no later one with the same id, and waits up to 5 s until it has ended.
@@ -62,10 +63,7 @@ impl Owner {
 
 impl fmt::Display for Owner {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.started {
-            Some(started) => write!(formatter, "{}-{started}", self.pid),
-            None => write!(formatter, "{}--1", self.pid),
-        }
+        write!(formatter, "{}-{}", self.pid, self.started)
     }
 }
 
@@ -76,12 +74,12 @@ impl FromStr for Owner {
     fn from_str(text: &str) -> std::result::Result<Self, ()> {
         let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         let (pid, started) = text.split_once('-').filter(|(pid, started)| number(pid) && number(started)).ok_or(())?;
-        Ok(Self { pid: pid.parse().map_err(drop)?, started: Some(started.parse().map_err(drop)?) })
+        Ok(Self { pid: pid.parse().map_err(drop)?, started: started.parse().map_err(drop)? })
     }
 }
 
 /// Returns when a living process or thread started, in clock ticks since boot (proc(5), field 22 of stat).
-pub fn start_time(tid: i32) -> Option<u64> {
+pub(crate) fn start_time(tid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
     // The second field is a name in parentheses, which may hold spaces and parentheses itself.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
@@ -128,7 +126,7 @@ mod tests {
     fn kills_its_process_and_no_later_one() {
         let mut child = Command::new("sleep").arg("60").spawn().expect("sleep starts");
         let owner = Owner::of(child.id() as i32);
-        let later = Owner { started: owner.started.map(|started| started + 1), ..owner };
+        let later = Owner { started: owner.started + 1, ..owner };
         later.kill().expect("a process that is gone needs nothing");
         assert!(owner.lives());
         owner.kill().expect("our own child may be killed");

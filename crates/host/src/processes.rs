@@ -22,7 +22,6 @@ pub fn all() -> Vec<Process> {
     found
 }
 
-/// Returns the process of this id; None if there is none.
 pub fn of(pid: i32) -> Option<Process> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);

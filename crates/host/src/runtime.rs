@@ -75,7 +75,6 @@ impl Runtime {
         format!("brobust-{digits}-")
     }
 
-    /// Returns the names of the host's network namespaces.
     pub(crate) fn namespaces(&self) -> BTreeSet<String> {
         let name = |path: PathBuf| Some(path.file_name()?.to_str()?.to_owned());
         entries(&self.namespaces).filter_map(name).collect()

@@ -102,7 +102,6 @@ impl Session {
         self.journal.write(&self.directory)
     }
 
-    /// Tells the guardian that this process is not stuck.
     pub fn say_alive(&mut self) -> Result<()> {
         self.guardian.as_mut().map_or(Ok(()), Guardian::say_alive)
     }
@@ -121,7 +120,7 @@ impl Session {
 
     /// Records a process that must end with this session.
     pub fn record_process(&mut self, pid: i32) -> Result<()> {
-        self.journal.processes.push(Owner::of(pid));
+        self.journal.processes.push(Owner::of(pid).to_string());
         self.write()
     }
 
@@ -218,7 +217,7 @@ impl Session {
         let held = Sysctl { name: name.into(), previous, held: value.into() };
         self.journal.sysctls.retain(|sysctl| sysctl.name != name);
         self.journal.sysctls.push(held.clone());
-        let outcome = self.write().and_then(|()| held.hold(&self.runtime.sysctls));
+        let outcome = self.write().and_then(|()| held.write(&self.runtime.sysctls, value));
         if outcome.is_err() {
             self.release_sysctl(name)?;
         }
@@ -498,7 +497,7 @@ mod tests {
         let (pid, started) = own.split_once('-').expect("an owner");
         let earlier: Owner = format!("{pid}-{}", started.parse::<u64>().expect("ticks") - 1).parse().expect("an owner");
         // Process 1 lives, but is not the recorded one: only the directory is a leftover.
-        let journal = Journal { processes: vec!["1-4711".parse().expect("an owner")], ..Journal::default() };
+        let journal = Journal { processes: vec!["1-4711".into()], ..Journal::default() };
         let directory = left_by(&runtime, earlier, &journal);
         assert_eq!(names(&runtime), [format!("directory {}", directory.display())]);
     }

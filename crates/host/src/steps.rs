@@ -1,5 +1,6 @@
 //! Changes that are undone by a command: of a host that backend lab measures on, whose agent is told what to do.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::io::Read;
 use std::path::Path;
@@ -30,21 +31,15 @@ pub struct Step {
 impl Step {
     /// Undoes the change, and strikes it out of the journal in this directory.
     pub(crate) fn undo(&self, directory: &Path) -> Result<()> {
-        let cannot = |why: String| Refusal::missing_support(format!("{self} ({why})"));
-        run(&self.undo).map_err(cannot)?;
+        run(&self.undo).map_err(|why| Refusal::missing_support(format!("{} ({why})", self.what)))?;
         let mut journal = Journal::read(directory);
         journal.steps.retain(|step| step != self);
         journal.write(directory)
     }
 }
 
-impl fmt::Display for Step {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.what)
-    }
-}
-
-fn run(command: &[String]) -> std::result::Result<(), String> {
+/// Runs a command, which must succeed. The error says why it has not.
+pub(crate) fn run(command: &[impl AsRef<OsStr> + fmt::Display]) -> std::result::Result<(), String> {
     let (program, arguments) = command.split_first().ok_or("no command is known that undoes it")?;
     let mut started = Command::new(program);
     started.args(arguments).env("PATH", TOOLS).current_dir("/");

@@ -12,9 +12,9 @@ use crate::{Refusal, Result};
 
 const BUSY: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 2 });
 
-/// A sysctl (a path below /proc/sys), its previous value, and the value at which we hold it.
+/// A sysctl (a path below /proc/sys), its previous value, and the value at which we hold it. Journals of brobust 0.2
+/// have the three as a list, which serde reads, too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "(String, String, String)", into = "(String, String, String)")]
 pub(crate) struct Sysctl {
     pub name: String,
     pub previous: String,
@@ -38,17 +38,13 @@ impl Sysctl {
         self.previous != self.held && now.is_some_and(|now| now.trim() == self.held)
     }
 
-    pub fn hold(&self, root: &Path) -> Result<()> {
-        self.write(root, &self.held)
-    }
-
     pub fn restore(&self, root: &Path) -> Result<()> {
         self.write(root, &self.previous)
     }
 
-    /// Writes the value, and tries again for a while on EBUSY. The kernel refuses to limit real-time threads while more
+    /// Writes a value, and tries again for a while on EBUSY. The kernel refuses to limit real-time threads while more
     /// bandwidth is admitted for DEADLINE threads, and counts a thread for a moment after it has left that policy.
-    fn write(&self, root: &Path, value: &str) -> Result<()> {
+    pub fn write(&self, root: &Path, value: &str) -> Result<()> {
         let file = self.file(root)?;
         let begun = Instant::now();
         loop {
@@ -74,18 +70,6 @@ fn write(file: &Path, value: &str) -> std::io::Result<()> {
         return Err(std::io::Error::from_raw_os_error(libc::EBUSY));
     }
     fs::write(file, value)
-}
-
-impl From<(String, String, String)> for Sysctl {
-    fn from((name, previous, held): (String, String, String)) -> Self {
-        Self { name, previous, held }
-    }
-}
-
-impl From<Sysctl> for (String, String, String) {
-    fn from(sysctl: Sysctl) -> Self {
-        (sysctl.name, sysctl.previous, sysctl.held)
-    }
 }
 
 #[cfg(test)]

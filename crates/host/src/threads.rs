@@ -7,9 +7,10 @@ use nix::sched::{sched_getaffinity, sched_setaffinity, CpuSet};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use crate::owner::start_time;
 use crate::refusal::reason;
 use crate::sched_attr::{SchedAttr, SCHED_DEADLINE};
-use crate::{start_time, Refusal, Result};
+use crate::{Refusal, Result};
 
 /// Policy, priority, nice value and CPUs of a thread; `started` tells it from a later one with the same id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +27,6 @@ pub struct SavedThread {
 }
 
 impl SavedThread {
-    /// Returns the thread as it is now.
     pub fn of(tid: i32) -> Result<Self> {
         let gone = || Refusal::bad_input(format!("there is no thread {tid} (any more): is the VM still running?"));
         let started = start_time(tid).ok_or_else(gone)?;
@@ -72,8 +72,10 @@ impl SavedThread {
 
     fn set(&self) -> io::Result<()> {
         let Self { policy, flags, priority, nice, .. } = *self;
-        if SchedAttr::of(self.tid)?.policy != policy {
-            leave_deadline(self.tid);
+        let leaves_deadline = SchedAttr::of(self.tid)?.policy == SCHED_DEADLINE && policy != SCHED_DEADLINE;
+        // A killed process may have left it there in its sleep.
+        if leaves_deadline && !is_awake(self.tid) {
+            shrink_deadline(self.tid);
         }
         SchedAttr { policy, flags, priority, nice, ..SchedAttr::default() }.set(self.tid)?;
         set_cpus(self.tid, &self.cpus)
@@ -100,14 +102,9 @@ pub fn shrink_deadline(tid: i32) {
     let _ = nothing.set(tid);
 }
 
-/// Prepares a thread that a killed process left under SCHED_DEADLINE for another policy.
-fn leave_deadline(tid: i32) {
-    let is_deadline = SchedAttr::of(tid).is_ok_and(|attr| attr.policy == SCHED_DEADLINE);
+fn is_awake(tid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
-    let is_awake = stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('R'));
-    if is_deadline && !is_awake {
-        shrink_deadline(tid);
-    }
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('R'))
 }
 
 /// Returns the CPUs that a thread may run on, in order.
@@ -116,7 +113,6 @@ pub fn cpus_of(tid: i32) -> io::Result<Vec<usize>> {
     Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu) == Ok(true)).collect())
 }
 
-/// Confines a thread to these CPUs.
 pub fn set_cpus(tid: i32, cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for cpu in cpus {

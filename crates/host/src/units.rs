@@ -1,23 +1,13 @@
 //! Quantities with units, as people write them: `10ms`, `10m` (minutes), `0.25`, `25%`. python/brobust/units.py reads the
 //! same texts, except minutes: a scenario has no use for them.
 
-use crate::{Refusal, Result};
-
 /// Returns a duration such as `10ms`, in nanoseconds. The error is a sentence for the user.
-pub fn nanoseconds(text: &str) -> std::result::Result<u64, String> {
+pub fn nanoseconds(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text, "duration", "10ms")?;
-    let factor = match unit.as_str() {
-        "ns" => 1.0,
-        "us" | "µs" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        "m" => 60e9,
-        "" => return Err(format!("'{text}' has no unit; write for example 10ms (ns, us, µs, ms, s, m)")),
-        _ => {
-            return Err(format!(
-                "'{text}' has the unknown unit '{unit}'; write for example 10ms (ns, us, µs, ms, s, m)"
-            ))
-        }
+    let units = [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9)];
+    let Some((_, factor)) = units.iter().find(|(name, _)| *name == unit) else {
+        let what = if unit.is_empty() { "no unit".to_owned() } else { format!("the unknown unit '{unit}'") };
+        return Err(format!("'{text}' has {what}; write for example 10ms (ns, us, µs, ms, s, m)"));
     };
     let nanoseconds = (number * factor).round();
     if nanoseconds >= i64::MAX as f64 {
@@ -26,13 +16,8 @@ pub fn nanoseconds(text: &str) -> std::result::Result<u64, String> {
     Ok(nanoseconds as u64)
 }
 
-/// Returns the duration that an option was given, in nanoseconds; refuses what is none.
-pub fn of_option(option: &str, text: &str) -> Result<u64> {
-    nanoseconds(text).map_err(|why| Refusal::bad_input(format!("--{option}: {why}")))
-}
-
 /// Returns a share, `0.25` or `25%`, as a number in which 1 is the whole. The error is a sentence for the user.
-pub fn share(text: &str) -> std::result::Result<f64, String> {
+pub fn share(text: &str) -> Result<f64, String> {
     let (number, unit) = split(text, "share", "0.25 or 25%")?;
     match unit.as_str() {
         "" => Ok(number),
@@ -41,7 +26,7 @@ pub fn share(text: &str) -> std::result::Result<f64, String> {
     }
 }
 
-fn split(text: &str, what: &str, example: &str) -> std::result::Result<(f64, String), String> {
+fn split(text: &str, what: &str, example: &str) -> Result<(f64, String), String> {
     let trimmed = text.trim();
     let end = trimmed.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(end);

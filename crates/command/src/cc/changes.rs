@@ -19,8 +19,8 @@ const FALLBACKS: [&str; 2] = ["cubic", "reno"];
 pub type Holders = Vec<(String, usize)>;
 
 /// Refuses a control or a value that cannot be loaded, before anything is changed.
-pub fn check(name: &str, params: &[(String, u32)]) -> Result<()> {
-    ccload::check(name, &settings(params)).map_err(refused)
+pub fn check(name: &str, settings: &ccload::Settings) -> Result<()> {
+    ccload::check(name, settings).map_err(refused)
 }
 
 /// Refuses what is none of our controls, whatever the host has.
@@ -34,17 +34,17 @@ pub fn check_name(name: &str) -> Result<()> {
 
 /// Loads a control, makes it the default of these namespaces, and returns the journal. If a step fails, the others are
 /// undone.
-pub fn load(name: &str, params: &[(String, u32)], default_in: &[Namespace], pinned: bool) -> Result<Journal> {
+pub fn load(name: &str, settings: &ccload::Settings, default_in: &[Namespace], pinned: bool) -> Result<Journal> {
     let journals = Journals::of_host();
     let _turn = journals.turn()?;
-    check(name, params)?;
+    check(name, settings)?;
     let mut previous = BTreeMap::new();
     for namespace in default_in {
         previous.insert(namespace.inode.to_string(), defaults::of(namespace)?);
     }
     let journal = Journal { name: name.into(), pinned, owner: Owner::current().to_string(), defaults: previous };
     journals.write(&journal)?;
-    let loaded = ccload::load(name, &settings(params)).map_err(refused);
+    let loaded = ccload::load(name, settings).map_err(refused);
     let made = loaded.and_then(|()| default_in.iter().try_for_each(|namespace| defaults::set(namespace, name)));
     match made {
         Ok(()) => Ok(journal),
@@ -78,7 +78,7 @@ pub fn unload(name: &str) -> Result<Holders> {
     {
         let _turn = journals.turn()?;
         restore_defaults(&journals, name)?;
-        if is_registered(name) {
+        if ccload::loaded().iter().any(|known| known == name) {
             ccload::unload(name).map_err(refused)?;
         }
         undo(&journals, name)?;
@@ -86,11 +86,10 @@ pub fn unload(name: &str) -> Result<Holders> {
     Ok(holders(name))
 }
 
-/// Refuses a control that is not loaded, or not ours. One that has only a journal counts as loaded.
+/// Refuses a control of ours that is not loaded. One that has only a journal counts as loaded.
 pub fn require_loaded(name: &str) -> Result<()> {
     let loaded = ccload::loaded();
-    let is_ours = ccload::names().any(|known| known == name);
-    if loaded.iter().any(|known| known == name) || (is_ours && Journals::of_host().read(name).is_some()) {
+    if loaded.iter().any(|known| known == name) || Journals::of_host().read(name).is_some() {
         return Ok(());
     }
     let loaded = if loaded.is_empty() { "none".to_owned() } else { loaded.join(", ") };
@@ -163,12 +162,4 @@ fn holders(name: &str) -> Holders {
     let found = namespaces::every().namespaces;
     let count = |namespace: &Namespace| defaults::sockets(namespace).get(name).copied();
     found.iter().filter_map(|namespace| Some((namespace.name.to_string(), count(namespace)?))).collect()
-}
-
-fn is_registered(name: &str) -> bool {
-    ccload::loaded().iter().any(|known| known == name)
-}
-
-fn settings(params: &[(String, u32)]) -> ccload::Settings {
-    ccload::Settings { params: params.to_vec(), ..ccload::Settings::default() }
 }

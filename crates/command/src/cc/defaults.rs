@@ -10,7 +10,6 @@ use brobust_sockdiag::{Filter, SockDiag};
 
 const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
-/// Returns the default of a namespace.
 pub fn of(namespace: &Namespace) -> Result<String> {
     let read = namespace.inside(read).map_err(|outside| not_entered(namespace, &outside))?;
     read.map_err(|error| failed(namespace, &error))

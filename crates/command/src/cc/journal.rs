@@ -16,7 +16,6 @@ const TURN: Duration = Duration::from_secs(60);
 /// What one command has loaded and made a default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Journal {
-    /// The control.
     pub name: String,
     pub pinned: bool,
     /// The process that loaded it, as [`Owner`] is written.
@@ -32,7 +31,6 @@ impl Journal {
     }
 }
 
-/// The directory of the journals.
 #[derive(Debug)]
 pub struct Journals {
     directory: PathBuf,

@@ -19,7 +19,6 @@ struct Row {
     /// The version of BBR that one of the kernel's own controls is; None for others, and where the kernel does not tell.
     bbr_version: Option<u32>,
     state: &'static str,
-    /// The namespaces in which it is the default.
     default_of: Vec<String>,
     /// The number of connections that use it, by namespace.
     sockets: BTreeMap<String, usize>,
@@ -48,25 +47,22 @@ pub fn run(options: &ListOptions) -> Outcome {
 }
 
 fn rows() -> Vec<Row> {
-    let ours: Vec<&str> = ccload::names().collect();
-    let mut names = ccload::available();
-    let available = names.len();
-    let missing: Vec<String> =
-        ours.iter().filter(|name| !names.iter().any(|known| known == *name)).map(|name| (*name).to_owned()).collect();
-    names.extend(missing);
-    let journals = Journals::of_host().all();
-    let row = |(place, name): (usize, String)| {
-        let is_ours = ours.contains(&name.as_str());
+    let (available, journals) = (ccload::available(), Journals::of_host().all());
+    let ours: Vec<String> = ccload::names().map(str::to_owned).collect();
+    let missing = ours.iter().filter(|name| !available.contains(name));
+    let row = |name: &String| {
+        let is_ours = ours.contains(name);
+        let journal = journals.iter().find(|journal| journal.name == *name);
         Row {
+            name: name.clone(),
             from: if is_ours { "brobust" } else { "kernel" },
-            bbr_version: if is_ours { None } else { ccload::bbr_version(&name) },
-            state: state(is_ours, place < available, journals.iter().find(|journal| journal.name == name)),
-            name,
+            bbr_version: if is_ours { None } else { ccload::bbr_version(name) },
+            state: state(is_ours, available.contains(name), journal),
             default_of: Vec::new(),
             sockets: BTreeMap::new(),
         }
     };
-    let mut rows: Vec<Row> = names.into_iter().enumerate().map(row).collect();
+    let mut rows: Vec<Row> = available.iter().chain(missing).map(row).collect();
     for namespace in namespaces::every().namespaces {
         let (default, sockets) = (defaults::of(&namespace).unwrap_or_default(), defaults::sockets(&namespace));
         for row in &mut rows {

@@ -1,7 +1,6 @@
 //! `brobust cc load`.
 
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use brobust_cc::Offered;
@@ -14,6 +13,9 @@ use serde_json::json;
 use super::unload::print_holders;
 use super::{changes, clean_up, defaults, print, CONTROL};
 use crate::{interrupt, Outcome, Stop};
+
+/// A hundred years.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 pub const EXAMPLES: &str = "Examples:
   brobust cc load bbr_steady                           # until Ctrl-C
@@ -40,8 +42,8 @@ pub struct Options {
     #[arg(long)]
     pin: bool,
     /// Unload it after this time, such as 60s or 10m
-    #[arg(long = "for", value_name = "DURATION")]
-    duration: Option<String>,
+    #[arg(long = "for", value_name = "DURATION", value_parser = units::nanoseconds, conflicts_with = "pin")]
+    duration_ns: Option<u64>,
     /// Only say what would be changed
     #[arg(long)]
     dry_run: bool,
@@ -53,7 +55,7 @@ pub struct Options {
 /// A request that was checked.
 struct Request<'a> {
     name: &'a str,
-    params: Vec<(String, u32)>,
+    settings: ccload::Settings,
     default_in: Vec<Namespace>,
     json: bool,
 }
@@ -63,24 +65,18 @@ pub fn run(options: &Options) -> Outcome {
         let text = "--netns says in which namespaces --default applies; give --default, too";
         return Err(Refusal::bad_input(text).into());
     }
-    if options.pin && options.duration.is_some() {
-        let text = "--for excludes --pin: a pinned control stays until `brobust cc unload`; leave one of them out";
-        return Err(Refusal::bad_input(text).into());
-    }
-    let limit = options.duration.as_deref().map(|text| units::of_option("for", text)).transpose()?;
-    let limit = limit.map(Duration::from_nanos);
     let name = options.name.as_str();
     changes::check_name(name)?;
-    let params = params(name, &options.param)?;
+    let settings = settings(name, &options.param)?;
     clean_up()?;
-    let request = Request { name, params, default_in: places(options.default, &options.netns)?, json: options.json };
-    changes::check(name, &request.params)?;
+    let request = Request { name, settings, default_in: places(options.default, &options.netns)?, json: options.json };
+    changes::check(name, &request.settings)?;
     if options.dry_run {
         request.print_plan(options.pin)
     } else if options.pin {
         request.pin()
     } else {
-        request.try_it(limit)
+        request.try_it(options.duration_ns.map(Duration::from_nanos))
     }
 }
 
@@ -88,7 +84,7 @@ impl Request<'_> {
     fn pin(&self) -> Outcome {
         // A signal in the middle must not leave half of it.
         interrupt::catch();
-        let journal = changes::load(self.name, &self.params, &self.default_in, true)?;
+        let journal = changes::load(self.name, &self.settings, &self.default_in, true)?;
         if interrupt::is_interrupted() {
             changes::end_trial(&journal)?;
             return Err(Stop::Interrupted);
@@ -102,7 +98,7 @@ impl Request<'_> {
     fn try_it(&self, limit: Option<Duration>) -> Outcome {
         interrupt::catch();
         let guardian = changes::start_guardian(self.name)?;
-        let journal = match changes::load(self.name, &self.params, &self.default_in, false) {
+        let journal = match changes::load(self.name, &self.settings, &self.default_in, false) {
             Ok(journal) => journal,
             Err(refusal) => {
                 guardian.dismiss();
@@ -114,28 +110,23 @@ impl Request<'_> {
         let holders = changes::end_trial(&journal)?;
         guardian.dismiss();
         match waited {
-            Ok(_) | Err(Stop::Interrupted) => print_holders(self.json, self.name, holders.as_ref()),
+            Ok(()) | Err(Stop::Interrupted) => print_holders(self.json, self.name, holders.as_ref()),
             Err(stop) => Err(stop),
         }
     }
 
-    fn wait(&self, limit: Option<Duration>) -> Outcome {
+    fn wait(&self, limit: Option<Duration>) -> Result<(), Stop> {
         let name = self.name;
         let until = limit.map_or_else(String::new, |limit| format!("in {} s, or ", limit.as_secs_f64()));
         let text = format!("loaded {name}; it is unloaded {until}with Ctrl-C");
         print(self.json, &json!({"loaded": name, "pinned": false}), &text)?;
-        match limit {
-            Some(limit) => interrupt::sleep_until(Instant::now() + limit)?,
-            None => loop {
-                interrupt::sleep_until(Instant::now() + Duration::from_secs(3600))?;
-            },
-        }
-        Ok(ExitCode::SUCCESS)
+        interrupt::sleep_until(Instant::now() + limit.unwrap_or(FOR_EVER))
     }
 
     fn print_plan(&self, pin: bool) -> Outcome {
         let name = self.name;
-        let set: String = self.params.iter().map(|(param, value)| format!(", {param} = {value}")).collect();
+        let params = &self.settings.params;
+        let set: String = params.iter().map(|(param, value)| format!(", {param} = {value}")).collect();
         let until = if pin { "" } else { " until the command ends" };
         let mut lines = vec![
             format!("would register {name}{set}"),
@@ -147,7 +138,7 @@ impl Request<'_> {
             lines.push(format!("would change net.ipv4.tcp_congestion_control of {place} from {before} to {name}"));
             changed.push(json!({"namespace": place, "from": before, "to": name}));
         }
-        let params: BTreeMap<&str, u32> = self.params.iter().map(|(param, value)| (param.as_str(), *value)).collect();
+        let params: BTreeMap<&str, u32> = params.iter().map(|(param, value)| (param.as_str(), *value)).collect();
         let record = json!({"would_load": name, "params": params, "defaults": changed, "pin": pin});
         print(self.json, &record, &lines.join("\n"))
     }
@@ -159,23 +150,15 @@ fn places(is_default: bool, given: &[String]) -> Result<Vec<Namespace>, Refusal>
     }
     if given.is_empty() {
         let own = Namespace::own();
-        return own
-            .map(|own| vec![own])
-            .map_err(|error| Refusal::missing_support(format!("network namespaces: {error}")));
+        let own = own.map_err(|error| Refusal::missing_support(format!("network namespaces: {error}")))?;
+        return Ok(vec![own]);
     }
-    let find = |given: &String| Namespace::find(given);
-    given
-        .iter()
-        .map(find)
-        .collect::<Result<_, _>>()
-        .map_err(|refusal| Refusal::bad_input(format!("--netns: {refusal}")))
+    let found = given.iter().map(|given| Namespace::find(given)).collect::<Result<_, _>>();
+    found.map_err(|refusal| Refusal::bad_input(format!("--netns: {refusal}")))
 }
 
 /// Returns parameters given as NAME=VALUE in the form in which they are loaded.
-fn params(name: &str, given: &[String]) -> Result<Vec<(String, u32)>, Refusal> {
-    if given.is_empty() {
-        return Ok(Vec::new());
-    }
+fn settings(name: &str, given: &[String]) -> Result<ccload::Settings, Refusal> {
     let setting = |text: &String| match text.split_once('=') {
         Some((param, value)) if !param.is_empty() && !value.is_empty() => Ok((param.to_owned(), value.to_owned())),
         _ => Err(Refusal::bad_input(format!("--param: '{text}' is not a setting; write PARAMETER=VALUE"))),
@@ -183,17 +166,19 @@ fn params(name: &str, given: &[String]) -> Result<Vec<(String, u32)>, Refusal> {
     let given = given.iter().map(setting).collect::<Result<Vec<_>, _>>()?;
     let settings = Offered::find(name).and_then(|offered| offered.settings(&given));
     let settings = settings.map_err(|error| Refusal::bad_input(format!("--param: {error}")))?;
-    Ok(settings.into_iter().map(|(param, value)| (param.to_owned(), value)).collect())
+    let params = settings.into_iter().map(|(param, value)| (param.to_owned(), value)).collect();
+    Ok(ccload::Settings { params, ..ccload::Settings::default() })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::params;
+    use super::settings;
 
     #[test]
     fn parameters_are_read_in_the_units_of_people() {
-        assert_eq!(params("brb_bbq", &["alpha=5ms".into()]), Ok(vec![("bbq_alpha".to_owned(), 5000)]));
-        let refused = |name: &str, given: &str| params(name, &[given.to_owned()]).unwrap_err().text;
+        let read = settings("brb_bbq", &["alpha=5ms".into()]).expect("it has that one");
+        assert_eq!(read.params, [("bbq_alpha".to_owned(), 5000)]);
+        let refused = |name: &str, given: &str| settings(name, &[given.to_owned()]).unwrap_err().text;
         assert!(refused("brb_bbq", "alpha").contains("write PARAMETER=VALUE"));
         assert!(refused("brb_bbq", "alpha=3").contains("1us to 10000ms"));
         assert!(refused("brb_bbq", "alpah=3ms").contains("it has"));

@@ -1,5 +1,6 @@
 //! Holds threads under contention, or only records what they do, with a report every second.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use brobust_host::threads::{set_cpus, SavedThread};
 use brobust_host::{refuse_held, refuse_without_spare, Kind, Refusal, Result, Runtime, Session};
 
 use super::recordings;
-use super::report::{End, Report};
+use super::report::{summaries, End, Report};
 use super::request::{Driver, Request};
 use super::screen::Screen;
 use super::vcpus::Machine;
@@ -32,7 +33,7 @@ const STUCK: Duration = Duration::from_secs(15);
 /// threads, each with its CPU where the driver needs one.
 pub fn check(request: &Request, machine: &Machine, force: bool) -> Result<Vec<Place>> {
     let runtime = Runtime::of_environment();
-    let tids: Vec<i32> = machine.vcpus.iter().map(|vcpu| vcpu.tid).collect();
+    let tids = machine.tids();
     tids.iter().try_for_each(|tid| refuse_held(&runtime, *tid))?;
     request.check(&tids)?;
     let threads: Vec<SavedThread> = tids.iter().map(|tid| SavedThread::of(*tid)).collect::<Result<_>>()?;
@@ -45,10 +46,10 @@ pub fn check(request: &Request, machine: &Machine, force: bool) -> Result<Vec<Pl
         false => tids.iter().map(|tid| (*tid, None)).collect(),
     };
     if !force {
-        if request.nice < MIN_NICE {
+        if request.options.nice < MIN_NICE {
             return Err(Refusal::bad_input(format!(
                 "--nice: {} starves the kernel's own threads on these CPUs; give {MIN_NICE} or more, or --force with --for",
-                request.nice
+                request.options.nice
             )));
         }
         let (cpus, roaming) = kept_busy(request, &places);
@@ -61,9 +62,9 @@ pub fn check(request: &Request, machine: &Machine, force: bool) -> Result<Vec<Pl
 fn own_cpus(allowed: &[(i32, Vec<usize>)]) -> Result<Vec<Place>> {
     let mut choosing: Vec<&(i32, Vec<usize>)> = allowed.iter().collect();
     choosing.sort_by_key(|(_, cpus)| cpus.len());
-    let mut chosen: Vec<(i32, usize)> = Vec::new();
+    let mut chosen: BTreeMap<i32, usize> = BTreeMap::new();
     for (tid, cpus) in choosing {
-        let free = cpus.iter().rev().find(|cpu| chosen.iter().all(|(_, taken)| taken != *cpu));
+        let free = cpus.iter().rev().find(|cpu| chosen.values().all(|taken| taken != *cpu));
         let cpu = free.ok_or_else(|| {
             Refusal::bad_input(format!(
                 "each of the {} threads needs a CPU for itself, and no CPU is left for {tid}; give fewer with --threads, or \
@@ -71,10 +72,9 @@ fn own_cpus(allowed: &[(i32, Vec<usize>)]) -> Result<Vec<Place>> {
                 allowed.len()
             ))
         })?;
-        chosen.push((*tid, *cpu));
+        chosen.insert(*tid, *cpu);
     }
-    let of = |wanted: i32| chosen.iter().find(|(tid, _)| *tid == wanted).map(|(_, cpu)| *cpu);
-    Ok(allowed.iter().map(|(tid, _)| (*tid, of(*tid))).collect())
+    Ok(allowed.iter().map(|(tid, _)| (*tid, chosen.get(tid).copied())).collect())
 }
 
 /// Returns the CPUs that nobody else gets for a while, and how many more, wherever the threads happen to be.
@@ -125,10 +125,9 @@ pub fn contend(task: &Task<'_>, screen: &mut Screen) -> std::result::Result<Repo
 fn hold(session: &mut Session, task: &Task<'_>, screen: &mut Screen) -> std::result::Result<Report, Stop> {
     let Task { machine, request, places, force, .. } = *task;
     let saved: Vec<SavedThread> = places.iter().map(|(tid, _)| SavedThread::of(*tid)).collect::<Result<_>>()?;
-    for (thread, vcpu) in saved.iter().zip(&machine.vcpus) {
-        if Some(thread.started) != vcpu.started {
-            return Err(Refusal::bad_input(format!("thread {} has ended: is the VM still running?", vcpu.tid)).into());
-        }
+    if let Some(ended) = machine.vcpus.iter().find(|vcpu| !vcpu.thread.lives()) {
+        let text = format!("thread {} has ended: is the VM still running?", ended.thread.pid);
+        return Err(Refusal::bad_input(text).into());
     }
     session.hold_threads(&saved)?;
     let (cpus, roaming) = kept_busy(request, places);
@@ -149,7 +148,8 @@ fn hold(session: &mut Session, task: &Task<'_>, screen: &mut Screen) -> std::res
     let target =
         |((tid, cpu), phase): (&Place, u64)| Target { tid: *tid, cpu: *cpu, schedule: request.schedule(phase, seed) };
     let targets = places.iter().zip(phases).map(target).collect();
-    let held = Held::start(request.driver.carried_out_by(), targets, begin, request.nice, session).map_err(failed)?;
+    let held =
+        Held::start(request.driver.carried_out_by(), targets, begin, request.options.nice, session).map_err(failed)?;
     let outcome = watch(session, task, screen, begin, &mut recorded);
     // The first trouble is the one to tell, but the contention ends in any case.
     let stopped = held.stop(session).map_err(failed);
@@ -177,12 +177,11 @@ fn watch(
     if interrupt::is_interrupted() {
         return Err(Stop::Interrupted);
     }
-    recorded.discard().map_err(failed)?;
+    recorded.recorder.take().map_err(failed)?; // what was until now does not count
     let interrupted = each_second(seconds, machine, || {
         session.say_alive()?;
         let parts = recorded.take().map_err(failed)?;
-        let summaries: Vec<_> = parts.iter().map(|part| part.summary(request.off_ns())).collect();
-        screen.show(&Report::of(machine, &summaries, begin))
+        screen.show(&Report::of(machine, &summaries(&parts, request.off_ns()), begin))
     })?;
     recorded.take().map_err(failed)?;
     if let Some(out) = out {
@@ -205,8 +204,7 @@ pub fn record(machine: &Machine, seconds: f64, out: &Path, screen: &mut Screen) 
     let mut next_write_s = 10.0;
     let interrupted = each_second(Some(seconds), machine, || {
         let parts = recorded.take().map_err(failed)?;
-        let summaries: Vec<_> = parts.iter().map(|part| part.summary(None)).collect();
-        let report = Report::of(machine, &summaries, begin);
+        let report = Report::of(machine, &summaries(&parts, None), begin);
         if report.elapsed_s >= next_write_s {
             write(&recorded.whole)?;
             // Each writes everything: together they cost at most a few times the last.
@@ -216,9 +214,8 @@ pub fn record(machine: &Machine, seconds: f64, out: &Path, screen: &mut Screen) 
     })?;
     recorded.take().map_err(failed)?;
     write(&recorded.whole)?;
-    let summaries: Vec<_> = recorded.whole.iter().map(|one| one.summary(None)).collect();
     let end = End { interrupted, recorded_by: recorded.by, out: Some(out.display().to_string()) };
-    Ok(Report { summary: true, end: Some(end), ..Report::of(machine, &summaries, begin) })
+    Ok(Report { summary: true, end: Some(end), ..Report::of(machine, &summaries(&recorded.whole, None), begin) })
 }
 
 /// Calls on each second, until the time is over or every thread has ended. Returns whether Ctrl-C ended it.
@@ -237,7 +234,7 @@ fn each_second(
             waited => waited?,
         }
         report()?;
-        if !machine.vcpus.iter().any(super::vcpus::Vcpu::lives) {
+        if !machine.vcpus.iter().any(|vcpu| vcpu.thread.lives()) {
             break;
         }
     }
@@ -253,17 +250,12 @@ struct Recorded {
 
 impl Recorded {
     fn start(machine: &Machine) -> brobust_contention::Result<Self> {
-        let tids: Vec<i32> = machine.vcpus.iter().map(|vcpu| vcpu.tid).collect();
+        let tids = machine.tids();
         let (recorder, by) = match Recorder::start(&tids) {
             Ok(recorder) => (recorder, "bpf"),
             Err(_) => (Recorder::start_unprivileged(&tids)?, "schedstat"),
         };
         Ok(Self { recorder, by, whole: Vec::new() })
-    }
-
-    /// Discards what has been recorded until now.
-    fn discard(&self) -> brobust_contention::Result<()> {
-        self.recorder.take().map(drop)
     }
 
     /// Returns what has been recorded since the last call.

@@ -14,7 +14,7 @@ use brobust_host::{units, Refusal, Result};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::{output, Outcome, Stop};
+use crate::{files, output, Outcome, Stop};
 use hold::Place;
 use request::Request;
 use screen::Screen;
@@ -42,8 +42,8 @@ pub struct Arguments {
     #[command(flatten)]
     options: request::Options,
     /// End after this time [default: at Ctrl-C]
-    #[arg(long = "for", value_name = "TIME")]
-    duration: Option<String>,
+    #[arg(long = "for", value_name = "TIME", value_parser = seconds)]
+    seconds: Option<f64>,
     /// Write what the threads got to this Parquet file, as `record` does
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -76,8 +76,8 @@ struct Record {
     #[command(flatten)]
     vm: vcpus::VmOptions,
     /// Record for this time
-    #[arg(long = "for", value_name = "TIME", default_value = "60s")]
-    duration: String,
+    #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = seconds)]
+    seconds: f64,
     /// One JSON object a second, and one at the end
     #[arg(long)]
     json: bool,
@@ -91,9 +91,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
 }
 
 fn contend(arguments: &Arguments) -> Outcome {
-    let Arguments { force, dry_run, json, ref out, .. } = *arguments;
+    let Arguments { seconds, force, dry_run, json, ref out, .. } = *arguments;
     let request = arguments.options.request()?;
-    let seconds = arguments.duration.as_deref().map(seconds).transpose()?;
     if force && seconds.is_none() && arguments.options.replay.is_none() {
         let text = "--force needs --for, since nobody may get a CPU to end the contention; give for example --for 10s";
         return Err(Refusal::bad_input(text).into());
@@ -113,7 +112,7 @@ fn contend(arguments: &Arguments) -> Outcome {
     let task =
         hold::Task { machine: &machine, request: &request, places: &places, seconds, out: out.as_deref(), force };
     let report = hold::contend(&task, &mut screen)?;
-    screen.finish(&report, &machine)?;
+    screen.finish(&report)?;
     if report.end.is_some_and(|end| end.interrupted) && seconds.is_some() {
         return Ok(ExitCode::from(130));
     }
@@ -123,27 +122,22 @@ fn contend(arguments: &Arguments) -> Outcome {
 
 fn record(arguments: &Record) -> Outcome {
     check_out(&arguments.out)?;
-    let seconds = seconds(&arguments.duration)?;
     let machine = arguments.vm.find()?;
     let mut screen = Screen::new(arguments.json);
-    let report = hold::record(&machine, seconds, &arguments.out, &mut screen)?;
-    screen.finish(&report, &machine)?;
+    let report = hold::record(&machine, arguments.seconds, &arguments.out, &mut screen)?;
+    screen.finish(&report)?;
     Ok(ExitCode::from(if report.end.is_some_and(|end| end.interrupted) { 130 } else { 0 }))
 }
 
-fn seconds(text: &str) -> Result<f64> {
-    match units::of_option("for", text)? {
-        ..100_000_000 => {
-            let text = format!("--for: {text} is too short to see anything; give at least 100ms");
-            Err(Refusal::bad_input(text))
-        }
+fn seconds(text: &str) -> std::result::Result<f64, String> {
+    match units::nanoseconds(text)? {
+        ..100_000_000 => Err("this is too short to see anything; give at least 100ms".to_owned()),
         ns => Ok(ns as f64 / 1e9),
     }
 }
 
 fn check_out(out: &Path) -> Result<()> {
-    let directory = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if out.extension().is_some_and(|extension| extension == "parquet") && directory.is_dir() {
+    if out.extension().is_some_and(|extension| extension == "parquet") && files::directory_of(out).is_dir() {
         return Ok(());
     }
     Err(Refusal::bad_input(format!(
@@ -158,7 +152,7 @@ fn print_found(machine: &Machine, request: &Request, places: &[Place], as_json: 
     let placed = || vcpus.iter().zip(places).map(|(vcpu, (_, cpu))| (vcpu, cpu));
     if as_json {
         let threads: Vec<_> = placed()
-            .map(|(vcpu, cpu)| json!({"thread": vcpu.tid, "name": vcpu.name, "vcpu": vcpu.number, "cpu": cpu}))
+            .map(|(vcpu, cpu)| json!({"thread": vcpu.thread.pid, "name": vcpu.name, "vcpu": vcpu.number, "cpu": cpu}))
             .collect();
         let found = json!({"pid": pid, "program": program, "name": name, "asked": asked, "threads": threads});
         return output::record(&json!({ "found": found }));
@@ -167,7 +161,7 @@ fn print_found(machine: &Machine, request: &Request, places: &[Place], as_json: 
     output::line(&format!("{program}{called} (process {pid}): {asked}"))?;
     for (vcpu, cpu) in placed() {
         let pinned = cpu.map_or(String::new(), |cpu| format!(", pinned to CPU {cpu}"));
-        output::line(&format!("  thread {} {}{pinned}", vcpu.tid, vcpu.name))?;
+        output::line(&format!("  thread {} {}{pinned}", vcpu.thread.pid, vcpu.name))?;
     }
     if !is_known {
         output::remark(&format!(

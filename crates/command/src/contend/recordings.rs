@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io;
-use std::num::ParseFloatError;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::Arc;
@@ -61,7 +60,7 @@ fn table(recordings: &[Recording], vcpus: &[Vcpu], begin_ns: u64) -> std::result
         WriterProperties::builder().set_compression(compression).set_key_value_metadata(Some(vec![begun])).build();
     let mut writer = SerializedFileWriter::new(&mut out, Arc::new(schema), Arc::new(properties))?;
     let intervals = || recordings.iter().flat_map(|one| one.intervals.iter().map(move |interval| (one, interval)));
-    let number = |tid: i32| vcpus.iter().find(|vcpu| vcpu.tid == tid)?.number.map(i64::from);
+    let number = |tid: i32| vcpus.iter().find(|vcpu| vcpu.thread.pid == tid)?.number.map(i64::from);
     let numbers: Vec<Option<i64>> = intervals().map(|(one, _)| number(one.tid)).collect();
     let is_known: Vec<i16> = numbers.iter().map(|number| i16::from(number.is_some())).collect();
     let seconds = |start: u64| (start as f64 - begin_ns as f64) / 1e9;
@@ -126,14 +125,7 @@ pub fn offtimes(recording: &str) -> Result<Vec<(u64, u64)>> {
     if path.is_dir() {
         return refuse("is a directory; `brobust run --replay` takes datasets");
     }
-    let Ok(times) = of_file(path, part)?
-        .into_iter()
-        .filter_map(|row| row.times.transpose())
-        .collect::<std::result::Result<Vec<_>, _>>()
-    else {
-        return refuse("is damaged, or holds something else than numbers in start_s and duration_ms");
-    };
-    let mut times: Vec<(f64, f64)> = times;
+    let mut times: Vec<(f64, f64)> = of_file(path, part)?.into_iter().filter_map(|row| row.times).collect();
     // This refuses what is not a number, too: it is in no interval.
     if !times.iter().all(|(start, duration)| start.abs() <= MAX_TIME_S && duration.abs() <= MAX_TIME_S) {
         return refuse("holds a time that is no number, or of more than 1e+08 s");
@@ -214,22 +206,16 @@ const NEEDED: [&str; 4] = ["start_s", "duration_ms", "kind", "thread"];
 struct Row {
     thread: Option<String>,
     is_off: bool,
-    /// Start, s, and length, ms. None: one of them is not there. An error: one of them is no number.
-    times: std::result::Result<Option<(f64, f64)>, ParseFloatError>,
+    /// Start, s, and length, ms; NaN: it is no number. None: one of them is not there.
+    times: Option<(f64, f64)>,
 }
 
 impl Row {
     /// Makes a row of the text of these columns; None where there is none.
     fn of(mut cell: impl FnMut(&str) -> Option<String>) -> Self {
-        let times = [cell("start_s"), cell("duration_ms")].map(|text| text.map(|text| text.trim().parse()).transpose());
-        Self {
-            thread: cell("thread"),
-            is_off: cell("kind").is_some_and(|kind| kind == "off"),
-            times: times
-                .into_iter()
-                .collect::<std::result::Result<Option<Vec<f64>>, _>>()
-                .map(|both| Some((both.as_ref()?[0], both?[1]))),
-        }
+        let mut number = |column: &str| cell(column).map(|text| text.trim().parse().unwrap_or(f64::NAN));
+        let times = number("start_s").zip(number("duration_ms"));
+        Self { thread: cell("thread"), is_off: cell("kind").is_some_and(|kind| kind == "off"), times }
     }
 }
 
@@ -300,13 +286,14 @@ fn read_csv(content: &[u8]) -> csv::Result<Table> {
 mod tests {
     use super::*;
     use brobust_contention::Interval;
+    use brobust_host::Owner;
     use std::fs;
     use std::os::unix::fs::symlink;
 
     const MS: u64 = 1_000_000;
 
     fn vcpu(tid: i32, number: Option<u32>) -> Vcpu {
-        Vcpu { tid, name: "CPU 0/KVM".into(), number, started: None }
+        Vcpu { thread: Owner::of(tid), name: "CPU 0/KVM".into(), number }
     }
 
     fn recording(tid: i32, off_ms: u64) -> Recording {
@@ -361,8 +348,9 @@ mod tests {
         let good = "kind,start_s,\"duration_ms\"\r\noff,0.5,10\r\nnoise,0.4,1\noff,-0.1,150\noff,,3\n\n";
         assert_eq!(of(good), Ok(vec![(0, 50 * MS), (500 * MS, 10 * MS)]));
         assert!(refused("start_s,length\n1,2\n").contains("has no column duration_ms"));
-        assert!(refused("start_s,duration_ms\n1,soon\n").contains("something else than numbers"));
-        assert!(refused("start_s,duration_ms\n1,nan\n").contains("a time that is no number"));
+        for time in ["soon", "nan"] {
+            assert!(refused(&format!("start_s,duration_ms\n1,{time}\n")).contains("a time that is no number"));
+        }
         assert!(refused("start_s,duration_ms\n1,0\n").contains("holds no off-time"));
         assert!(refused("start_s,duration_ms\n1,2000\n2,10\n").contains("overlap, at 1 s and 2 s"));
         assert!(offtimes("no-such.csv").unwrap_err().text.contains("no-such.csv: cannot be read (no such file"));

@@ -60,12 +60,17 @@ pub struct Histogram {
     pub counts: Vec<usize>,
 }
 
+/// Returns a summary of each recording. `off_ns`: the off-time of each period, where one is promised.
+pub fn summaries(recordings: &[Recording], off_ns: Option<u64>) -> Vec<Summary> {
+    recordings.iter().map(|one| one.summary(off_ns)).collect()
+}
+
 impl Report {
     /// Returns a report of these recordings, one of each thread. `begin_ns`: when the first of them began.
     pub fn of(machine: &Machine, summaries: &[Summary], begin_ns: u64) -> Self {
         let milliseconds = |ns: Option<f64>| ns.map(|ns| ns / 1e6);
         let row = |(vcpu, summary): (&super::vcpus::Vcpu, &Summary)| Row {
-            thread: vcpu.tid,
+            thread: vcpu.thread.pid,
             name: vcpu.name.clone(),
             vcpu: vcpu.number,
             share: summary.effective_share,
@@ -84,7 +89,7 @@ impl Report {
 
     /// Returns the last report of contention, with the verdict on each thread.
     pub fn at_end(machine: &Machine, request: &Request, recordings: &[Recording], begin_ns: u64, end: End) -> Self {
-        let summaries: Vec<Summary> = recordings.iter().map(|one| one.summary(request.off_ns())).collect();
+        let summaries = summaries(recordings, request.off_ns());
         let mut report = Self { summary: true, end: Some(end), ..Self::of(machine, &summaries, begin_ns) };
         for (row, summary) in report.threads.iter_mut().zip(&summaries) {
             row.whole = Some(Whole {
@@ -102,7 +107,7 @@ impl Report {
 /// python/brobust/contention/verdict.py does the same for runs.
 fn unfaithful(request: &Request, got: &Summary, begin_ns: u64) -> Option<String> {
     if let Some(promise) = request.driver.promise() {
-        let asked = ContentionRequest { promise, timeslice_ns: request.timeslice_ns, share: request.share };
+        let asked = ContentionRequest { promise, timeslice_ns: request.options.timeslice_ns, share: request.share };
         return deviation(&asked, got, Ticks::of_this_host());
     }
     if request.driver != Driver::Replay {
@@ -119,7 +124,7 @@ fn unfaithful(request: &Request, got: &Summary, begin_ns: u64) -> Option<String>
         return None;
     }
     let percent = 100.0 * seen as f64 / wanted as f64;
-    Some(format!("the vCPU was off its CPU for {percent:.0}% of the time that {} says", request.recording))
+    Some(format!("the vCPU was off its CPU for {percent:.0}% of the time that {} says", request.recording()))
 }
 
 /// Returns how long those together are that begin within the two times.

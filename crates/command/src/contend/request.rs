@@ -39,21 +39,21 @@ pub enum Phase {
 }
 
 /// How to take the CPU away.
-#[derive(clap::Args)]
+#[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct Options {
     /// Share of a CPU that each thread gets, 0.25 or 25%
     #[arg(long, value_name = "SHARE", value_parser = share)]
     share: Option<f64>,
     /// How long each thread runs at a time
-    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = timeslice)]
-    timeslice: u64,
+    #[arg(long = "timeslice", value_name = "TIME", default_value = "10ms", value_parser = timeslice)]
+    pub timeslice_ns: u64,
     /// burner (a real-time thread on its CPU, exact at any tick rate), competitor (busy processes on its CPU, for a share
     /// of 1/2, 1/3, ...), deadline (SCHED_DEADLINE), quota (a cgroup's bandwidth limit; the kernel chooses the
     /// timeslices), replay (the burner at recorded off-times) [default: deadline]
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     driver: Option<Driver>,
     /// Replay these recorded off-times: FILE or FILE#THREAD
-    #[arg(long, value_name = "RECORDING")]
+    #[arg(long, value_name = "RECORDING", conflicts_with = "share")]
     pub replay: Option<String>,
     /// With the burner: whether several threads lose their CPUs at once (in), in turn (out) or at random
     #[arg(long, value_name = "PHASE", default_value = "random", hide_possible_values = true)]
@@ -65,12 +65,13 @@ pub struct Options {
     #[arg(long, value_name = "PART", default_value = "0", value_parser = jitter)]
     length_jitter: f64,
     /// Busy processes beside each thread [default: 1 / share - 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_COMPETITORS)))]
+    #[arg(long, value_name = "N", conflicts_with = "share")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_COMPETITORS)))]
     competitors: Option<u32>,
     /// Nice level of the busy processes
     #[arg(long, value_name = "N", default_value = "0", allow_negative_numbers = true)]
     #[arg(value_parser = clap::value_parser!(i32).range(-20..=19))]
-    nice: i32,
+    pub nice: i32,
 }
 
 fn timeslice(text: &str) -> std::result::Result<u64, String> {
@@ -92,17 +93,12 @@ fn jitter(text: &str) -> std::result::Result<f64, String> {
 /// A request that one driver can carry out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
+    pub options: Options,
     pub driver: Driver,
     pub share: f64,
-    pub timeslice_ns: u64,
-    pub phase: Phase,
-    pub start_jitter: f64,
-    pub length_jitter: f64,
     /// Busy processes beside each thread; 0 for other drivers.
-    pub competitors: u32,
-    pub nice: i32,
-    /// The recording as it was named, and its off-times: begin and length, ns.
-    pub recording: String,
+    competitors: u32,
+    /// The off-times of a recording: begin and length, ns.
     pub offtimes: Vec<(u64, u64)>,
 }
 
@@ -111,13 +107,12 @@ impl Options {
     pub fn request(&self) -> Result<Request> {
         let default = if self.replay.is_some() { Driver::Replay } else { Driver::Deadline };
         let driver = self.driver.unwrap_or(default);
-        let timeslice_ns = self.timeslice;
         let mut share = self.share.unwrap_or(1.0);
-        if timeslice_ns as f64 / MAX_PERIOD_NS as f64 > share {
+        if self.timeslice_ns as f64 / MAX_PERIOD_NS as f64 > share {
             return Err(bad(format!(
                 "--share: {} in timeslices of {} ms makes a period, timeslice / share, of more than 3600s; give a larger share",
                 general(share, 6),
-                general(timeslice_ns as f64 / 1e6, 6)
+                general(self.timeslice_ns as f64 / 1e6, 6)
             )));
         }
         self.refuse_contradictions(driver)?;
@@ -127,7 +122,6 @@ impl Options {
             competitors = self.competitors(share)?;
             share = 1.0 / (f64::from(competitors) + 1.0);
         }
-        let recording = self.replay.clone().unwrap_or_default();
         let offtimes = self.replay.as_deref().map_or(Ok(Vec::new()), recordings::offtimes)?;
         if self.share.is_none() && self.replay.is_none() && competitors == 0 {
             let beside = if driver == Driver::Competitor { ", or --competitors N" } else { "" };
@@ -135,27 +129,12 @@ impl Options {
                 "--share is missing: give how much of a CPU each thread is to have, for example 25%{beside}"
             )));
         }
-        let Self { phase, start_jitter, length_jitter, nice, .. } = *self;
-        Ok(Request {
-            driver,
-            share,
-            timeslice_ns,
-            phase,
-            start_jitter,
-            length_jitter,
-            competitors,
-            nice,
-            recording,
-            offtimes,
-        })
+        Ok(Request { options: self.clone(), driver, share, competitors, offtimes })
     }
 
     fn refuse_contradictions(&self, driver: Driver) -> Result<()> {
         let name = driver.name();
         match &self.replay {
-            Some(replay) if self.share.is_some() => Err(bad(format!(
-                "replay {replay} says when the CPU is away, so no share goes with it; leave out --replay or --share"
-            ))),
             Some(replay) if driver != Driver::Replay => {
                 Err(bad(format!("--driver: {name} does not replay {replay}; give --driver replay, or leave it out")))
             }
@@ -168,19 +147,14 @@ impl Options {
 
     fn refuse_what_it_does_not_take(&self, driver: Driver) -> Result<()> {
         let jitter = |part: f64| (part != 0.0).then(|| general(part, 6));
-        let of_burner = [
-            ("phase", (self.phase != Phase::Random).then(|| name_of(self.phase)), "random"),
-            ("start-jitter", jitter(self.start_jitter), "0"),
-            ("length-jitter", jitter(self.length_jitter), "0"),
+        let options = [
+            (Driver::Burner, "phase", (self.phase != Phase::Random).then(|| name_of(self.phase)), "random"),
+            (Driver::Burner, "start-jitter", jitter(self.start_jitter), "0"),
+            (Driver::Burner, "length-jitter", jitter(self.length_jitter), "0"),
+            (Driver::Competitor, "competitors", self.competitors.map(|count| count.to_string()), "none"),
+            (Driver::Competitor, "nice", (self.nice != 0).then(|| self.nice.to_string()), "0"),
         ];
-        let of_competitor = [
-            ("competitors", self.competitors.map(|count| count.to_string()), "none"),
-            ("nice", (self.nice != 0).then(|| self.nice.to_string()), "0"),
-        ];
-        let burners = of_burner.into_iter().map(|option| (option, Driver::Burner));
-        for ((option, given, unset), owner) in
-            burners.chain(of_competitor.into_iter().map(|option| (option, Driver::Competitor)))
-        {
+        for (owner, option, given, unset) in options {
             if let Some(given) = given.filter(|_| owner != driver) {
                 let (owner, name) = (owner.name(), driver.name());
                 return Err(bad(format!(
@@ -195,10 +169,7 @@ impl Options {
     /// Returns how many busy processes are to be beside each thread; 0 if nothing says it.
     fn competitors(&self, share: f64) -> Result<u32> {
         match (self.competitors, self.share) {
-            (Some(_), Some(_)) => Err(bad(
-                "--competitors: --competitors N decides the share, so --share does not go with it; give one of them".into(),
-            )),
-            (Some(count), None) => Ok(count),
+            (Some(count), _) => Ok(count),
             (None, None) => Ok(0),
             (None, Some(_)) => competitors_for(share).ok_or_else(|| {
                 bad(format!(
@@ -263,23 +234,28 @@ impl Driver {
 impl Request {
     /// One timeslice and its off-time, ns.
     pub fn period_ns(&self) -> u64 {
-        (self.timeslice_ns as f64 / self.share).round() as u64
+        (self.options.timeslice_ns as f64 / self.share).round() as u64
     }
 
     /// The off-time of each period, ns; None where the driver promises none.
     pub fn off_ns(&self) -> Option<u64> {
-        self.driver.promise().map(|_| self.period_ns() - self.timeslice_ns)
+        self.driver.promise().map(|_| self.period_ns() - self.options.timeslice_ns)
+    }
+
+    /// The recording as it was named; empty without one.
+    pub fn recording(&self) -> &str {
+        self.options.replay.as_deref().unwrap_or_default()
     }
 
     /// Returns in a few words what is done to the threads.
     pub fn describe(&self) -> String {
         match self.driver {
-            Driver::Competitor => format!("beside {} busy process(es) of nice {}", self.competitors, self.nice),
-            Driver::Replay => format!("off its CPU as in {}", self.recording),
+            Driver::Competitor => format!("beside {} busy process(es) of nice {}", self.competitors, self.options.nice),
+            Driver::Replay => format!("off its CPU as in {}", self.recording()),
             driver => format!(
                 "{} of a CPU in slices of {} ms ({})",
                 general(self.share, 4),
-                general(self.timeslice_ns as f64 / 1e6, 6),
+                general(self.options.timeslice_ns as f64 / 1e6, 6),
                 driver.name()
             ),
         }
@@ -287,13 +263,13 @@ impl Request {
 
     /// Returns when a CPU may run. `seed`: for what is drawn.
     pub fn schedule(&self, phase_ns: u64, seed: u64) -> Schedule {
-        let plain = Slices::plain(self.timeslice_ns, self.period_ns());
+        let plain = Slices::plain(self.options.timeslice_ns, self.period_ns());
         match self.driver {
             Driver::Replay => Schedule::Replay { offtimes: self.offtimes.clone() },
             Driver::Burner => Schedule::Slices(Slices {
                 phase: Some(phase_ns),
-                start_jitter: self.start_jitter,
-                length_jitter: self.length_jitter,
+                start_jitter: self.options.start_jitter,
+                length_jitter: self.options.length_jitter,
                 seed,
                 ..plain
             }),
@@ -305,7 +281,7 @@ impl Request {
     /// anywhere in it, as `draw` says.
     pub fn phases_ns(&self, count: usize, mut draw: impl FnMut() -> u64) -> Vec<u64> {
         let (period, count) = (self.period_ns(), count as u64);
-        let phase = |number| match self.phase {
+        let phase = |number| match self.options.phase {
             Phase::In => 0,
             Phase::Out => number * period / count,
             Phase::Random => draw() % period,
@@ -343,7 +319,7 @@ mod tests {
 
     #[test]
     fn what_excludes_each_other_is_refused_with_what_is_allowed() {
-        let cases: [(&str, &[&str]); 19] = [
+        let cases: [(&str, &[&str]); 18] = [
             ("", &["--share is missing"]),
             ("--driver competitor", &["--share is missing", "--competitors N"]),
             ("--share 0.25 --driver magic", &["--driver", "'magic'", "burner"]),
@@ -357,7 +333,6 @@ mod tests {
             ("--share 25% --start-jitter 0.1", &["--start-jitter", "burner"]),
             ("--share 25% --driver quota --length-jitter 0.1", &["--length-jitter", "burner's", "quota"]),
             ("--share 25% --driver burner --length-jitter 0.7", &["0.7", "--length-jitter", "from 0 to 0.5"]),
-            ("--share 25% --competitors 3", &["--competitors", "competitor's", "deadline"]),
             ("--driver competitor --share 40%", &["--share", "40%", "1/2"]),
             ("--driver competitor --share 50% --competitors 1", &["--competitors", "--share"]),
             ("--driver replay", &["--replay FILE"]),
@@ -377,7 +352,7 @@ mod tests {
         assert_eq!(of("--driver competitor --share 33.3%").describe(), "beside 2 busy process(es) of nice 0");
         let burner = of("--driver burner --share 40% --timeslice 20ms --phase out");
         assert_eq!((burner.period_ns(), burner.off_ns()), (50_000_000, Some(30_000_000)));
-        assert_eq!(of("--driver competitor --competitors 3 --nice -5").nice, -5);
+        assert_eq!(of("--driver competitor --competitors 3 --nice -5").options.nice, -5);
     }
 
     #[test]

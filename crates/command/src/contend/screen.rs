@@ -3,7 +3,6 @@
 use std::io::{self, IsTerminal, Write};
 
 use super::report::{Histogram, Report, Row};
-use super::vcpus::Machine;
 use crate::output::{self, Align};
 use crate::Stop;
 
@@ -33,7 +32,7 @@ impl Screen {
     }
 
     /// Shows the last report, of the whole time.
-    pub fn finish(&mut self, report: &Report, machine: &Machine) -> Result<(), Stop> {
+    pub fn finish(&mut self, report: &Report) -> Result<(), Stop> {
         if self.as_json {
             return output::record(report);
         }
@@ -52,7 +51,7 @@ impl Screen {
         }
         match &end.out {
             Some(out) => {
-                let (count, elapsed) = (machine.vcpus.len(), report.elapsed_s);
+                let (count, elapsed) = (report.threads.len(), report.elapsed_s);
                 output::line(&format!("{out}: {count} threads, {elapsed:.1} s, by {}", end.recorded_by))
             }
             None => Ok(()),

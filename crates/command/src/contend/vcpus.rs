@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use brobust_host::processes::{self, Process};
-use brobust_host::{printable, start_time, Refusal, Result};
+use brobust_host::{printable, Owner, Refusal, Result};
 
 /// Names of a program and of its vCPU threads (/proc/PID/comm, at most 15 bytes).
 struct Hypervisor {
@@ -64,19 +64,10 @@ fn digits(text: &str) -> Option<u32> {
 /// A thread that is to be put under contention.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vcpu {
-    pub tid: i32,
+    pub thread: Owner,
     pub name: String,
     /// Number of the vCPU; None if the thread was named by its id.
     pub number: Option<u32>,
-    /// Start of the thread in clock ticks since boot, since a later thread may have its id.
-    pub started: Option<u64>,
-}
-
-impl Vcpu {
-    /// Whether this thread, not a later one with its id, still exists.
-    pub fn lives(&self) -> bool {
-        self.started.is_some() && start_time(self.tid) == self.started
-    }
 }
 
 /// A process and its vCPU threads.
@@ -89,6 +80,12 @@ pub struct Machine {
     pub vcpus: Vec<Vcpu>,
     /// Whether it is a known hypervisor: contention for any other process reaches only that process itself.
     pub is_known: bool,
+}
+
+impl Machine {
+    pub fn tids(&self) -> Vec<i32> {
+        self.vcpus.iter().map(|vcpu| vcpu.thread.pid).collect()
+    }
 }
 
 /// Which VM: one of the first three has to be given.
@@ -153,12 +150,12 @@ fn vcpus_of(hypervisor: Option<&Hypervisor>, names: &BTreeMap<i32, String>) -> V
         numbered.map(|(tid, name, number)| vcpu(tid, name, Some(number))).collect()
     };
     let mut found = candidates.iter().map(of).find(|found| !found.is_empty()).unwrap_or_default();
-    found.sort_by_key(|vcpu| (vcpu.number, vcpu.tid));
+    found.sort_by_key(|vcpu| (vcpu.number, vcpu.thread));
     found
 }
 
 fn vcpu(tid: i32, name: &str, number: Option<u32>) -> Vcpu {
-    Vcpu { tid, name: name.into(), number, started: start_time(tid) }
+    Vcpu { thread: Owner::of(tid), name: name.into(), number }
 }
 
 fn listed(ids: &str, pid: i32, names: &BTreeMap<i32, String>) -> Result<Vec<Vcpu>> {
@@ -312,7 +309,7 @@ mod tests {
         let refused = of(qemu[0], &qemu, "auto").unwrap_err().text;
         assert!(refused.contains("debug-threads=on") && refused.contains("--threads"), "{refused}");
         let machine = of(qemu[0], &qemu, &format!("{}", PID + 1)).expect("it is there");
-        assert_eq!(machine.vcpus.iter().map(|vcpu| vcpu.tid).collect::<Vec<_>>(), [PID + 1]);
+        assert_eq!(machine.vcpus.iter().map(|vcpu| vcpu.thread.pid).collect::<Vec<_>>(), [PID + 1]);
         assert!(of(qemu[0], &qemu, "5").unwrap_err().text.contains(&format!("5 is no thread of process {PID}")));
         assert!(of(qemu[0], &qemu, "x").unwrap_err().text.contains("'x' is no thread id"));
         let other = of("nginx", &["nginx"], "auto").unwrap_err().text;
@@ -349,14 +346,5 @@ mod tests {
         let proc = proc_with("sh", &[b"a\x1b[2J\nb\xff"]);
         let machine = machine(proc.path(), PID, &PID.to_string()).expect("it is there");
         assert_eq!(machine.vcpus[0].name, "a\\x1b[2J\\x0ab\u{fffd}");
-    }
-
-    #[test]
-    fn a_thread_that_has_the_id_of_the_one_that_was_found_is_not_it() {
-        let pid = std::process::id() as i32;
-        let found = machine(Path::new("/proc"), pid, &pid.to_string()).expect("this process");
-        assert!(found.vcpus[0].lives());
-        let later = Vcpu { started: found.vcpus[0].started.map(|started| started - 1), ..found.vcpus[0].clone() };
-        assert!(!later.lives());
     }
 }

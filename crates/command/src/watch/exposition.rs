@@ -1,33 +1,8 @@
-//! Prometheus' two text formats: OpenMetrics 1.0, and the older format 0.0.4.
+//! Prometheus' text format (version 0.0.4), which every scraper reads.
 
 use std::fmt::Write;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    OpenMetrics,
-    Older,
-}
-
-impl Format {
-    /// Returns the format that a scraper wants, from its header Accept.
-    pub fn wanted(accept: &str) -> Format {
-        let is_openmetrics = |kind: &str| kind.split(';').next().is_some_and(|kind| kind.trim() == OPENMETRICS);
-        if accept.split(',').any(is_openmetrics) {
-            Format::OpenMetrics
-        } else {
-            Format::Older
-        }
-    }
-
-    pub fn content_type(self) -> &'static str {
-        match self {
-            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            Format::Older => "text/plain; version=0.0.4; charset=utf-8",
-        }
-    }
-}
-
-const OPENMETRICS: &str = "application/openmetrics-text";
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -35,7 +10,6 @@ pub enum Kind {
     Gauge,
     /// Its buckets hold what exists now, and may become empty again.
     GaugeHistogram,
-    Info,
 }
 
 pub type Labels<'a> = Vec<(&'static str, &'a str)>;
@@ -46,7 +20,7 @@ pub struct Family {
     name: &'static str,
     kind: Kind,
     help: &'static str,
-    /// Each with the end of its name, `_total` for example.
+    /// Each with the end of its name, `_bucket` for example.
     samples: Vec<(&'static str, String)>,
 }
 
@@ -63,12 +37,7 @@ impl Family {
     }
 
     pub fn add(&mut self, labels: &Labels, value: f64) {
-        let end = match self.kind {
-            Kind::Counter => "_total",
-            Kind::Info => "_info",
-            Kind::Gauge | Kind::GaugeHistogram => "",
-        };
-        self.sample(end, labels, value);
+        self.sample("", labels, value);
     }
 
     /// Adds a distribution: the count of each bucket alone, the bounds of all but the last, and the sum of the values.
@@ -91,46 +60,28 @@ impl Family {
         self.samples.push((end, format!("{labels} {}", number(value))));
     }
 
-    fn write(&self, format: Format, text: &mut String) {
-        let declared = match (format, self.kind) {
-            (Format::Older, Kind::Counter) => ("_total", "counter"),
-            (Format::Older, Kind::Info) => ("_info", "gauge"),
-            // It has no other kind for buckets.
-            (Format::Older, Kind::GaugeHistogram) => ("", "histogram"),
-            (_, Kind::Counter) => ("", "counter"),
-            (_, Kind::Gauge) => ("", "gauge"),
-            (_, Kind::GaugeHistogram) => ("", "gaugehistogram"),
-            (_, Kind::Info) => ("", "info"),
-        };
-        self.declare(declared, text);
-        let is_apart = |end: &str| format == Format::Older && matches!(end, "_gcount" | "_gsum");
-        self.write_samples(|end| !is_apart(end), text);
-        for apart in ["_gcount", "_gsum"] {
-            if self.kind == Kind::GaugeHistogram && is_apart(apart) {
-                self.declare((apart, "gauge"), text);
-                self.write_samples(|end| end == apart, text);
-            }
-        }
-    }
-
-    fn declare(&self, (end, kind): (&str, &str), text: &mut String) {
+    fn write(&self, text: &mut String) {
         let name = self.name;
-        let _ = writeln!(text, "# HELP {name}{end} {}\n# TYPE {name}{end} {kind}", self.help);
-    }
-
-    fn write_samples(&self, chosen: impl Fn(&str) -> bool, text: &mut String) {
-        for (end, rest) in self.samples.iter().filter(|(end, _)| chosen(end)) {
-            let _ = writeln!(text, "{}{end}{rest}", self.name);
+        // The format has no gauge histograms: their buckets are a histogram, count and sum are gauges of their own.
+        let parts: &[(&str, &str, &str)] = match self.kind {
+            Kind::Counter => &[("", "", "counter")],
+            Kind::Gauge => &[("", "", "gauge")],
+            Kind::GaugeHistogram => {
+                &[("_bucket", "", "histogram"), ("_gcount", "_gcount", "gauge"), ("_gsum", "_gsum", "gauge")]
+            }
+        };
+        for (end, declared, kind) in parts {
+            let _ = writeln!(text, "# HELP {name}{declared} {}\n# TYPE {name}{declared} {kind}", self.help);
+            for (_, rest) in self.samples.iter().filter(|(of, _)| of == end) {
+                let _ = writeln!(text, "{name}{end}{rest}");
+            }
         }
     }
 }
 
-pub fn text(families: &[Family], format: Format) -> String {
+pub fn text(families: &[Family]) -> String {
     let mut text = String::new();
-    families.iter().for_each(|family| family.write(format, &mut text));
-    if format == Format::OpenMetrics {
-        text += "# EOF\n";
-    }
+    families.iter().for_each(|family| family.write(&mut text));
     text
 }
 
@@ -162,29 +113,19 @@ mod tests {
     }
 
     #[test]
-    fn a_scraper_gets_the_format_that_it_asks_for() {
-        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
-        assert_eq!(Format::wanted(prometheus), Format::OpenMetrics);
-        assert_eq!(Format::wanted("text/plain;version=0.0.4, application/openmetrics-text"), Format::OpenMetrics);
-        assert_eq!(Format::wanted("*/*"), Format::Older);
-        assert_eq!(Format::wanted(""), Format::Older);
-    }
-
-    #[test]
     fn distributions_are_cumulative_and_labels_are_escaped() {
         let mut family = Family::new("rate", Kind::GaugeHistogram, "Rates");
         family.add_distribution(&vec![("of", "a\"b\\c\nd")], &[1.0, 2.0], &[3, 0, 1], 7.5);
         let of = "of=\"a\\\"b\\\\c\\nd\"";
         assert_eq!(
-            text(std::slice::from_ref(&family), Format::OpenMetrics),
+            text(&[family, Family::single("seen_total", Kind::Counter, "Seen", 2.0)]),
             format!(
-                "# HELP rate Rates\n# TYPE rate gaugehistogram\nrate_bucket{{{of},le=\"1.0\"}} 3.0\n\
-                 rate_bucket{{{of},le=\"2.0\"}} 3.0\nrate_bucket{{{of},le=\"+Inf\"}} 4.0\nrate_gcount{{{of}}} 4.0\n\
-                 rate_gsum{{{of}}} 7.5\n# EOF\n"
+                "# HELP rate Rates\n# TYPE rate histogram\nrate_bucket{{{of},le=\"1.0\"}} 3.0\n\
+                 rate_bucket{{{of},le=\"2.0\"}} 3.0\nrate_bucket{{{of},le=\"+Inf\"}} 4.0\n\
+                 # HELP rate_gcount Rates\n# TYPE rate_gcount gauge\nrate_gcount{{{of}}} 4.0\n\
+                 # HELP rate_gsum Rates\n# TYPE rate_gsum gauge\nrate_gsum{{{of}}} 7.5\n\
+                 # HELP seen_total Seen\n# TYPE seen_total counter\nseen_total 2.0\n"
             )
         );
-        let older = text(&[family, Family::single("seen", Kind::Counter, "Seen", 2.0)], Format::Older);
-        assert!(older.contains("# TYPE rate histogram\n") && older.contains("# TYPE rate_gsum gauge\nrate_gsum{"));
-        assert!(older.ends_with("# HELP seen_total Seen\n# TYPE seen_total counter\nseen_total 2.0\n"));
     }
 }

@@ -1,22 +1,18 @@
 //! The ports of the sockets that are watched, as the user writes them.
 
-use brobust_host::Refusal;
 use brobust_sockdiag::Filter;
 
 /// Reads `dport 443`, `sport 80`, or both joined by `and`; refuses anything else. An empty text: any port.
-pub fn parse(text: &str) -> Result<Filter, Refusal> {
+pub fn parse(text: &str) -> Result<Filter, &'static str> {
     let mut filter = Filter::default();
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if words.is_empty() {
         return Ok(filter);
     }
     for part in words.split(" and ") {
-        add(&mut filter, part).ok_or_else(|| {
-            Refusal::bad_input(format!(
-                "--filter: '{text}' is not a filter; write dport PORT (the other end's port), sport PORT (this host's \
-                 port), or both: 'sport 80 and dport 5201'"
-            ))
-        })?;
+        add(&mut filter, part).ok_or(
+            "write dport PORT (the other end's port), sport PORT (this host's), or both: 'sport 80 and dport 5201'",
+        )?;
     }
     Ok(filter)
 }

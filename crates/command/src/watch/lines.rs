@@ -7,13 +7,9 @@ use brobust_watch::{BdpSource, Cause, FlowReport, Owner, SweepReport};
 
 /// Returns the line of the sweep, and below it a line for each socket.
 pub fn of(sweep: &SweepReport) -> String {
-    let sockets = sweep.flows.iter().map(|flow| format!("\n  {}", cells(flow).join("  ")));
-    printable_lines(&(summary(sweep) + &sockets.collect::<String>()))
-}
-
-/// Escapes what a terminal would act on, except the ends of lines.
-fn printable_lines(text: &str) -> String {
-    text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
+    let sockets = sweep.flows.iter().map(|flow| format!("  {}", cells(flow).join("  ")));
+    let lines: Vec<String> = std::iter::once(summary(sweep)).chain(sockets).map(|line| printable(&line)).collect();
+    lines.join("\n")
 }
 
 /// Returns a sweep in one line: the number of sockets by cause, steal, and the reason for a deficit.

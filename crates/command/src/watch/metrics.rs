@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brobust_watch::{Cause, FlowReport, Group, Owner, OwnerReport, SweepReport, TimedSweep};
+use nix::time::{clock_gettime, ClockId};
 
-use super::exposition::{self, Family, Format, Kind, Labels};
-use super::process;
+use super::exposition::{self, Family, Kind, Labels};
 
 /// This many congestion controls, those with the most sockets, have their own time series; the others count as OTHER.
 const MAX_CONTROLS: usize = 16;
@@ -53,22 +53,25 @@ impl Metrics {
     }
 
     /// Returns the answer to a scrape.
-    pub fn text(&self, format: Format) -> String {
-        exposition::text(&[self.families(), process::families()].concat(), format)
+    pub fn text(&self) -> String {
+        exposition::text(&self.families())
     }
 
     fn families(&self) -> Vec<Family> {
         let Latest { sweep, cpu_s, interrupted } = self.lock().clone();
-        let mut build = Family::new("brobust_build", Kind::Info, "The version of brobust that watches");
+        let mut build = Family::new("brobust_build_info", Kind::Gauge, "The version of brobust that watches");
         build.add(&vec![("version", env!("CARGO_PKG_VERSION"))], 1.0);
         let counter = |name, help, value| Family::single(name, Kind::Counter, help, value);
         let sweeps = sweep.as_ref().map_or(0.0, |sweep| sweep.sweep as f64);
+        let process = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID);
+        let process_s = process.map_or(0.0, |time| time.tv_sec() as f64 + time.tv_nsec() as f64 / 1e9);
         let mut families = vec![
             build,
-            counter("brobust_sweeps", "Sweeps over all sockets", sweeps),
-            counter("brobust_sweep_cpu_seconds", "CPU time of all sweeps, including the kernel's part", cpu_s),
+            counter("brobust_sweeps_total", "Sweeps over all sockets", sweeps),
+            counter("brobust_sweep_cpu_seconds_total", "CPU time of all sweeps, including the kernel's part", cpu_s),
+            counter("brobust_process_cpu_seconds_total", "User and system CPU time", process_s),
             counter(
-                "brobust_dumps_interrupted",
+                "brobust_dumps_interrupted_total",
                 "Dumps that were inconsistent at every attempt, so that sockets may be missing",
                 interrupted as f64,
             ),
@@ -338,13 +341,13 @@ mod tests {
     use super::made_up::{count, flow, report};
     use super::*;
 
-    /// What a scrape gets after these sweeps, without the metrics of the process.
+    /// What a scrape gets after these sweeps.
     fn shown(reports: Vec<SweepReport>, per_socket: bool) -> String {
         let metrics = Metrics::new(per_socket);
         for report in reports {
             metrics.update(TimedSweep { time_unix_s: 0.0, interval_s: 1.0, report });
         }
-        exposition::text(&metrics.families(), Format::OpenMetrics)
+        metrics.text()
     }
 
     /// Whether the text has each of these lines.
@@ -385,7 +388,7 @@ mod tests {
                 &format!("{rate}_gsum{{{of}}} 1.2e+07"),
                 &format!("brobust_socket_inflight_bdp_bucket{{{of},le=\"1.0\"}} 3.0"),
                 &format!("brobust_socket_inflight_bdp_gsum{{{of}}} 2.25"),
-                &format!("# TYPE {rate} gaugehistogram"),
+                &format!("# TYPE {rate} histogram"),
             ],
         );
     }

@@ -5,7 +5,6 @@ mod exposition;
 mod filter;
 mod lines;
 mod metrics;
-mod process;
 mod record;
 mod server;
 
@@ -17,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use brobust_ccload as ccload;
 use brobust_host::{units, Refusal};
-use brobust_watch::{Cause, Namespaces, Settings, Sweeps, TimedSweep, Watch};
+use brobust_sockdiag::Filter;
+use brobust_watch::{Cause, Namespaces, Settings, Sweeps, Watch};
 use clap::Args;
 
 use crate::{interrupt, output, Outcome, Stop};
@@ -33,17 +33,17 @@ const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration
 #[derive(Args)]
 pub struct Options {
     /// Time between two sweeps, 50ms to 3600s
-    #[arg(long, value_name = "TIME", default_value = "1s")]
-    interval: String,
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
+    interval: Duration,
     /// Find each cause from the samples of this time; 4 intervals or more
-    #[arg(long, value_name = "TIME", default_value = "10s")]
-    window: String,
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    window: Duration,
     /// End after this many sweeps [default: never]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "once")]
     count: Option<u64>,
     /// Watch only these ports: 'dport 443', 'sport 80', or both with and
-    #[arg(long, default_value = "", hide_default_value = true)]
-    filter: String,
+    #[arg(long, default_value = "", hide_default_value = true, value_parser = filter::parse)]
+    filter: Filter,
     /// Watch this network namespace (a name of ip-netns(8)), or all [default: our own]
     #[arg(long, value_name = "NAME")]
     netns: Option<String>,
@@ -63,8 +63,8 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Serve the sweeps to Prometheus at this address, such as 127.0.0.1:9775, until Ctrl-C
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    serve: Option<String>,
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address::parse, conflicts_with_all = ["json", "once"])]
+    serve: Option<SocketAddr>,
     /// With --serve: also serve time series for the --top sockets. Prometheus keeps three for every connection that was
     /// ever among them, long after its end, and anyone who can connect sees the addresses
     #[arg(long)]
@@ -80,16 +80,18 @@ pub fn run(options: &Options) -> Outcome {
         output::line(lines::explanation().trim_end())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let (interval, window) = (duration("interval", &options.interval)?, duration("window", &options.window)?);
-    check_window(options, interval, window)?;
+    let Options { interval, window, filter, serve: address, .. } = *options;
+    check_window(interval, window)?;
     if !options.host_root.is_dir() {
         let given = options.host_root.display();
         return Err(
             Refusal::bad_input(format!("--host-root: {given} is no directory; give where the host's / is")).into()
         );
     }
-    let address = address(options)?;
-    let filter = filter::parse(&options.filter)?;
+    if options.per_socket && address.is_none() {
+        let what = "--per-socket adds time series to what --serve shows; give --serve, too";
+        return Err(Refusal::bad_input(what).into());
+    }
     let count = if options.once { Some((window.as_nanos() / interval.as_nanos()) as u64) } else { options.count };
     // Without these nobody would see the sockets.
     let is_metrics_only = address.is_some() && !options.per_socket && options.record.is_none();
@@ -99,57 +101,35 @@ pub fn run(options: &Options) -> Outcome {
     let host_root = options.host_root.clone();
     let settings = Settings { namespaces: namespaces(options.netns.as_deref()), filter, window, host_root };
     let watch = Watch::new(settings).map_err(|error| Refusal::missing_support(format!("watch: {error}")))?;
-    let record = options.record.as_deref().map(Record::new).transpose()?;
-    let series = Series { sweeps: Sweeps::new(watch, interval), count, top, record };
-    if let Some(address) = address {
-        let metrics = Metrics::new(options.per_socket);
-        let served = server::start(address, {
-            let metrics = metrics.clone();
-            move |format| metrics.text(format)
-        })?;
-        output::line(&format!("serving metrics on http://{served}/metrics; stop it with Ctrl-C"))?;
-        return series.each(interrupt::sleep_until, |sweep| {
-            metrics.update(sweep);
-            Ok(ExitCode::SUCCESS)
-        });
-    }
-    series.each(sleep_while_read, |sweep| {
-        if !options.once || Some(sweep.report.sweep) == count {
-            print(&sweep, options.json)?;
-        }
+    let mut record = options.record.as_deref().map(Record::new).transpose()?;
+    let mut sweeps = Sweeps::new(watch, interval);
+    let metrics = address.map(|address| serve(address, options.per_socket)).transpose()?;
+    let sleep_until = if metrics.is_some() { interrupt::sleep_until } else { sleep_while_read };
+    loop {
+        sleep_until(sweeps.due())?;
+        let sweep = sweeps.sweep(ccload::state_maps(), top);
+        record.as_mut().map_or(Ok(()), |record| record.add(&sweep))?;
+        let is_last = count.is_some_and(|count| sweep.report.sweep >= count);
         let short_of_cpu = sweep.report.count(Cause::CpuLimited) + sweep.report.count(Cause::Throttled);
-        Ok(ExitCode::from(u8::from(options.once && short_of_cpu > 0)))
-    })
-}
-
-/// The sweeps that are asked for: that many, or sweeps for ever.
-struct Series {
-    sweeps: Sweeps,
-    count: Option<u64>,
-    /// Number of sockets that each one has.
-    top: usize,
-    record: Option<Record>,
-}
-
-impl Series {
-    /// Makes the sweeps, and records each before `take` has it. Returns what `take` has returned for the last one.
-    fn each(
-        mut self,
-        sleep_until: impl Fn(Instant) -> Result<(), Stop>,
-        mut take: impl FnMut(TimedSweep) -> Outcome,
-    ) -> Outcome {
-        let mut made = 0;
-        loop {
-            sleep_until(self.sweeps.due())?;
-            let sweep = self.sweeps.sweep(ccload::state_maps(), self.top);
-            self.record.as_mut().map_or(Ok(()), |record| record.add(&sweep))?;
-            let found = take(sweep)?;
-            made += 1;
-            if self.count.is_some_and(|count| made >= count) {
-                return Ok(found);
-            }
+        match &metrics {
+            Some(metrics) => metrics.update(sweep),
+            None if options.once && !is_last => {}
+            None if options.json => output::record(&sweep)?,
+            None => output::line(&lines::of(&sweep.report))?,
+        }
+        if is_last {
+            return Ok(ExitCode::from(u8::from(options.once && short_of_cpu > 0)));
         }
     }
+}
+
+/// Begins to serve metrics, and says where.
+fn serve(address: SocketAddr, per_socket: bool) -> Result<Metrics, Stop> {
+    let metrics = Metrics::new(per_socket);
+    let shown = metrics.clone();
+    let served = server::start(address, move || shown.text())?;
+    output::line(&format!("serving metrics on http://{served}/metrics; stop it with Ctrl-C"))?;
+    Ok(metrics)
 }
 
 /// Sleeps until then, or until nobody reads our output any more: the program that shows our sweeps on a terminal may be
@@ -164,54 +144,25 @@ fn sleep_while_read(end: Instant) -> Result<(), Stop> {
     Ok(())
 }
 
-fn print(sweep: &TimedSweep, as_json: bool) -> Result<(), Stop> {
-    if as_json {
-        let text = serde_json::to_string(sweep).map_err(|error| Refusal::failed(error.to_string()))?;
-        return output::line(&text);
-    }
-    output::line(&lines::of(&sweep.report))
+fn time(text: &str) -> Result<Duration, String> {
+    let time = Duration::from_nanos(units::nanoseconds(text)?);
+    Some(time).filter(|time| INTERVALS.contains(time)).ok_or_else(|| "allowed: 50ms to 3600s".to_owned())
 }
 
-fn duration(option: &str, text: &str) -> Result<Duration, Refusal> {
-    let duration = Duration::from_nanos(units::of_option(option, text)?);
-    if !INTERVALS.contains(&duration) {
-        return Err(Refusal::bad_input(format!("--{option}: {text} is not between 50ms and 3600s")));
-    }
-    Ok(duration)
-}
-
-fn check_window(options: &Options, interval: Duration, window: Duration) -> Result<(), Refusal> {
-    let (given, each) = (&options.window, &options.interval);
+fn check_window(interval: Duration, window: Duration) -> Result<(), Refusal> {
     if window.as_nanos() < interval.as_nanos() * u128::from(MIN_WINDOW_SWEEPS) {
         return Err(Refusal::bad_input(format!(
-            "--window: {given} is less than four intervals of {each}, too few samples to find a cause; give a longer \
-             window"
+            "--window: {window:?} is less than four intervals of {interval:?}, too few samples to find a cause; give a \
+             longer window"
         )));
     }
     if window.as_nanos() > interval.as_nanos() * u128::from(MAX_WINDOW_SWEEPS) {
         return Err(Refusal::bad_input(format!(
-            "--window: {given} is more than {MAX_WINDOW_SWEEPS} intervals of {each}, and every socket needs memory for \
-             each; give a shorter window, or a longer --interval"
+            "--window: {window:?} is more than {MAX_WINDOW_SWEEPS} intervals of {interval:?}, and every socket needs \
+             memory for each; give a shorter window, or a longer --interval"
         )));
     }
     Ok(())
-}
-
-fn address(options: &Options) -> Result<Option<SocketAddr>, Refusal> {
-    let Some(text) = &options.serve else {
-        if options.per_socket {
-            let what = "--per-socket adds time series to what --serve shows; give --serve, too";
-            return Err(Refusal::bad_input(what));
-        }
-        return Ok(None);
-    };
-    if options.json || options.once {
-        let other = if options.json { "--json" } else { "--once" };
-        return Err(Refusal::bad_input(format!(
-            "--serve and {other} exclude each other: both say where the sweeps go; leave one of them out"
-        )));
-    }
-    address::parse(text).map(Some)
 }
 
 fn namespaces(netns: Option<&str>) -> Namespaces {
