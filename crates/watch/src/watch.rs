@@ -104,7 +104,7 @@ impl Watch {
         for namespace in self.namespaces.values_mut() {
             let Some(sockets) = &mut namespace.sockets else { continue };
             sockets.set_state_maps(Arc::clone(&state_maps));
-            let follow = |socket: &_| namespace.flows.follow(socket, now, &mut groups, &mut self.owners);
+            let follow = |socket| namespace.flows.follow(&socket, now, &mut groups, &mut self.owners);
             let read = sockets.dump_each(&self.settings.filter, follow);
             namespace.flows.forget_closed(now.sweep);
             if let Err(error) = read {
