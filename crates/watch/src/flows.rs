@@ -1,6 +1,5 @@
 //! The sockets of one network namespace, from sweep to sweep.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use brobust_sockdiag::{Socket, SocketKey};
@@ -8,6 +7,7 @@ use brobust_sockdiag::{Socket, SocketKey};
 use crate::cause::{judge, Cause, Cpu, MIN_SAMPLES};
 use crate::groups::Groups;
 use crate::history::History;
+use crate::ids::ById;
 use crate::owners::Owners;
 use crate::sample::Sample;
 
@@ -38,7 +38,7 @@ pub struct Moment {
 
 /// Flows by their sockets' cookies.
 #[derive(Debug, Default)]
-pub struct Flows(HashMap<u64, Flow>);
+pub struct Flows(ById<Flow>);
 
 impl Flows {
     /// Adds what a sweep has read of a socket. A socket may be reported twice, in one dump or because a dump had to be

@@ -10,6 +10,7 @@ mod flows;
 mod groups;
 mod history;
 mod host;
+mod ids;
 mod namespaces;
 mod owners;
 mod probe;

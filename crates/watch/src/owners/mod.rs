@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::cause::Verdict;
 use crate::groups::mbps;
+use crate::ids::ById;
 use crate::report::OwnerReport;
 use cgroups::{Cgroups, Throttling};
 use container::{Container, SHORT_ID_DIGITS};
@@ -81,7 +82,7 @@ impl Names {
 #[derive(Debug)]
 pub struct Owners {
     names: Names,
-    known: HashMap<u64, Known>,
+    known: ById<Known>,
     /// Readings of the cgroups that have a CPU limit, by path.
     limited: HashMap<String, VecDeque<(Instant, Throttling)>>,
     sweep: u64,
@@ -93,7 +94,7 @@ impl Owners {
     pub fn new(root: &Path, window: Duration) -> Owners {
         Owners {
             names: Names { cgroups: Cgroups::find(root), kubelet: Kubelet::new(root), paths: None },
-            known: HashMap::new(),
+            known: ById::default(),
             limited: HashMap::new(),
             sweep: 0,
             window,
