@@ -7,29 +7,7 @@ CPU.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, final
-
-__all__ = [
-    "TOLERANCE",
-    "ContentionError",
-    "Held",
-    "Recorder",
-    "Session",
-    "Summary",
-    "VirtualError",
-    "VirtualRefused",
-    "VirtualRun",
-    "check_contention",
-    "control_names",
-    "control_settings",
-    "controls",
-    "deviation",
-    "hrtick_dl",
-    "hz",
-    "replay_calls",
-    "syscall_names",
-    "try_deadline",
-]
+from typing import Any, Final, Literal, Self, final
 
 class ContentionError(Exception):
     """This contention is not possible here, or cannot be recorded; the text is one sentence with the remedy."""
@@ -134,45 +112,35 @@ class Recorder:
 class Summary:
     """What one thread got, in numbers. A timeslice lies between two off-times: in it the thread could run."""
 
-    @property
-    def effective_share(self) -> float:
-        """1 - waiting_share: the fraction of time in which the thread had a CPU whenever it wanted one."""
+    effective_share: Final[float]
+    """1 - waiting_share: the fraction of time in which the thread had a CPU whenever it wanted one."""
 
-    @property
-    def effective_timeslice_ns(self) -> float | None:
-        """Length of the timeslices, ns: the mean without the longest and the shortest tenth; None without any."""
+    effective_timeslice_ns: Final[float | None]
+    """Length of the timeslices, ns: the mean without the longest and the shortest tenth; None without any."""
 
-    @property
-    def effective_offtime_ns(self) -> float | None:
-        """Length of the off-times, ns: the mean without the longest and the shortest tenth; None without any."""
+    effective_offtime_ns: Final[float | None]
+    """Length of the off-times, ns: the mean without the longest and the shortest tenth; None without any."""
 
-    @property
-    def asleep_share(self) -> float:
-        """Fraction of the known time in which the thread wanted no CPU; above 0.1 the other figures are too good."""
+    asleep_share: Final[float]
+    """Fraction of the known time in which the thread wanted no CPU; above 0.1 the other figures are too good."""
 
-    @property
-    def waiting_share(self) -> float:
-        """Fraction of the known time in which the thread wanted a CPU and had none, noise included."""
+    waiting_share: Final[float]
+    """Fraction of the known time in which the thread wanted a CPU and had none, noise included."""
 
-    @property
-    def timeslices_ns(self) -> list[int]:
-        """Every complete timeslice in order, ns."""
+    timeslices_ns: Final[list[int]]
+    """Every complete timeslice in order, ns."""
 
-    @property
-    def offtimes_ns(self) -> list[int]:
-        """Every complete off-time in order, ns."""
+    offtimes_ns: Final[list[int]]
+    """Every complete off-time in order, ns."""
 
-    @property
-    def timeslice_starts_ns(self) -> list[int]:
-        """Start of each of `timeslices_ns`, CLOCK_MONOTONIC ns."""
+    timeslice_starts_ns: Final[list[int]]
+    """Start of each of `timeslices_ns`, CLOCK_MONOTONIC ns."""
 
-    @property
-    def offtime_starts_ns(self) -> list[int]:
-        """Start of each of `offtimes_ns`, CLOCK_MONOTONIC ns."""
+    offtime_starts_ns: Final[list[int]]
+    """Start of each of `offtimes_ns`, CLOCK_MONOTONIC ns."""
 
-    @property
-    def lost_events(self) -> int:
-        """Scheduler events of this thread that were lost."""
+    lost_events: Final[int]
+    """Scheduler events of this thread that were lost."""
 
 class VirtualError(Exception):
     """A run in virtual time was not measured: a kernel died, hung or made no sense."""
@@ -183,7 +151,7 @@ class VirtualRefused(VirtualError):
 class VirtualRun:
     """One run in virtual time."""
 
-    def __init__(self, scenario: str, cpu: int | None = None) -> None:
+    def __init__(self, scenario: str, cpu: int | None) -> None:
         """`scenario`: JSON as crates/virtual/src/scenario.rs reads it. `cpu`: where its processes run; None: anywhere.
 
         Raises ValueError for JSON that is no scenario.

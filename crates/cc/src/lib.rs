@@ -4,14 +4,14 @@
 pub mod abi;
 pub mod fuzz;
 mod offered;
-pub mod params;
+mod params;
 pub mod replay;
 
 use std::ffi::{c_void, CStr};
 
 pub use abi::{Connection, Report, Sample};
 pub use offered::Offered;
-pub use params::{Param, ParamError, Unit};
+pub use params::{Param, ParamError};
 
 include!(concat!(env!("OUT_DIR"), "/controls.rs"));
 
@@ -85,12 +85,6 @@ impl Control {
         params::of(self.operations())
     }
 
-    /// Finds a parameter by its name, or by the end of its name if no other ends in the same way (`alpha` for
-    /// `bbq_alpha`).
-    pub fn param(self, name: &str) -> Result<Param, ParamError> {
-        params::find(self.name(), &self.params(), name)
-    }
-
     /// Sets the control's parameters for all its sockets in this process. Parameters that `settings` does not name get
     /// their defaults.
     ///
@@ -147,10 +141,6 @@ impl Socket {
     fn init(&mut self, conn: &mut Connection) {
         // SAFETY: the state is zeroed, and as large as the control says. The same holds for the calls below.
         unsafe { (self.control.operations().init)(conn, self.state()) };
-    }
-
-    pub fn control(&self) -> Control {
-        self.control
     }
 
     optional! {

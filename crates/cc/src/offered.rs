@@ -52,7 +52,16 @@ impl Offered {
 
     /// Converts names and values as people write them to names and numbers for the C.
     pub fn settings(&self, given: &[(String, String)]) -> Result<Vec<(&'static str, u32)>, ParamError> {
-        params::settings(self.name, &self.params(), given)
+        let params = self.params();
+        let mut settings: Vec<(&'static str, u32)> = Vec::new();
+        for (name, text) in given {
+            let param = params::find(self.name, &params, name)?;
+            if settings.iter().any(|(known, _)| *known == param.name) {
+                return Err(ParamError(format!("{} is given twice; give it once", param.name)));
+            }
+            settings.push((param.name, param.parse(text)?));
+        }
+        Ok(settings)
     }
 }
 

@@ -9,79 +9,48 @@ use crate::abi;
 #[error("{0}")]
 pub struct ParamError(pub String);
 
-/// The unit in which people write a parameter (cc/cc.h).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
-    /// The C keeps 256 times the value.
-    Gain,
-    /// The C keeps 1024 times the value.
-    Per1024,
-    Percent,
-    Permille,
-    Microseconds,
-    Milliseconds,
-    Seconds,
-    BitsPerSecond,
-    Packets,
-    Rounds,
-    Times,
-    /// `on` or `off`.
-    Switch,
+/// The unit in which people write a parameter.
+#[derive(Debug)]
+struct Unit {
+    /// The suffixes that may follow the number, each with the number that the C keeps for 1 of it; none where people
+    /// write `on` or `off`.
+    suffixes: &'static [(&'static str, f64)],
+    /// With how many of these suffixes values are shown.
+    shown: usize,
+    /// Whether a value is rounded to what the C can keep, as binary fractions are. Other values have to be kept
+    /// exactly.
+    rounds: bool,
 }
 
 impl Unit {
+    /// Returns the unit of that name in cc/cc.h.
     fn of_c(name: &str) -> Unit {
-        match name {
-            "CC_GAIN" => Unit::Gain,
-            "CC_PER_1024" => Unit::Per1024,
-            "CC_PERCENT" => Unit::Percent,
-            "CC_PERMILLE" => Unit::Permille,
-            "CC_MICROSECONDS" => Unit::Microseconds,
-            "CC_MILLISECONDS" => Unit::Milliseconds,
-            "CC_SECONDS" => Unit::Seconds,
-            "CC_BITS_PER_SECOND" => Unit::BitsPerSecond,
-            "CC_PACKETS" => Unit::Packets,
-            "CC_ROUNDS" => Unit::Rounds,
-            "CC_TIMES" => Unit::Times,
-            "CC_SWITCH" => Unit::Switch,
+        let (suffixes, shown): (&[_], _) = match name {
+            "CC_GAIN" => (&[("", 256.0)], 1),
+            "CC_PER_1024" => (&[("", 1024.0)], 1),
+            "CC_PERCENT" => (&[("%", 1.0)], 1),
+            "CC_PERMILLE" => (&[("%", 10.0)], 1),
+            "CC_MICROSECONDS" => (&[("us", 1.0), ("ms", 1e3), ("s", 1e6)], 2),
+            "CC_MILLISECONDS" => (&[("ms", 1.0), ("us", 1e-3), ("s", 1e3)], 1),
+            "CC_SECONDS" => (&[("s", 1.0), ("us", 1e-6), ("ms", 1e-3)], 1),
+            "CC_BITS_PER_SECOND" => (&[("bit", 1.0), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)], 3),
+            "CC_PACKETS" | "CC_ROUNDS" | "CC_TIMES" => (&[("", 1.0)], 1),
+            "CC_SWITCH" => (&[], 0),
             other => panic!("cc/cc.h does not know the unit {other}"),
-        }
+        };
+        Unit { suffixes, shown, rounds: matches!(name, "CC_GAIN" | "CC_PER_1024") }
     }
 }
 
 /// One parameter of a control, in the numbers that the C keeps.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Param {
     pub name: &'static str,
-    pub unit: Unit,
+    unit: Unit,
     pub help: &'static str,
     pub default: u32,
     pub min: u32,
     pub max: u32,
-}
-
-impl Unit {
-    /// Returns the suffixes that may follow the number, each with the number that the C keeps for 1 of it.
-    fn suffixes(self) -> &'static [(&'static str, f64)] {
-        match self {
-            Unit::Gain => &[("", 256.0)],
-            Unit::Per1024 => &[("", 1024.0)],
-            Unit::Percent => &[("%", 1.0)],
-            Unit::Permille => &[("%", 10.0)],
-            Unit::Microseconds => &[("us", 1.0), ("ms", 1e3), ("s", 1e6)],
-            Unit::Milliseconds => &[("us", 1e-3), ("ms", 1.0), ("s", 1e3)],
-            Unit::Seconds => &[("us", 1e-6), ("ms", 1e-3), ("s", 1.0)],
-            Unit::BitsPerSecond => &[("bit", 1.0), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)],
-            Unit::Packets | Unit::Rounds | Unit::Times => &[("", 1.0)],
-            Unit::Switch => &[],
-        }
-    }
-
-    /// Whether a value is rounded to what the C can keep, as binary fractions are. Other values have to be kept
-    /// exactly.
-    fn rounds(self) -> bool {
-        matches!(self, Unit::Gain | Unit::Per1024)
-    }
 }
 
 impl Param {
@@ -95,31 +64,22 @@ impl Param {
         }
     }
 
-    /// Writes a value as `parse` reads it.
+    /// Writes a value as `parse` reads it, with the largest suffix that leaves at least 1 of it.
     pub fn show(&self, value: u32) -> String {
         let number = f64::from(value);
-        match self.unit {
-            Unit::Gain => trimmed(number / 256.0),
-            Unit::Per1024 => trimmed(number / 1024.0),
-            Unit::Percent => format!("{value}%"),
-            Unit::Permille => format!("{}%", number / 10.0),
-            Unit::Microseconds if value % 1000 == 0 && value > 0 => format!("{}ms", value / 1000),
-            Unit::Microseconds => format!("{value}us"),
-            Unit::Milliseconds => format!("{value}ms"),
-            Unit::Seconds => format!("{value}s"),
-            Unit::BitsPerSecond => match value {
-                0..1000 => format!("{value}bit"),
-                1000..1_000_000 => format!("{}kbit", number / 1e3),
-                _ => format!("{}mbit", number / 1e6),
-            },
-            Unit::Packets | Unit::Rounds | Unit::Times => value.to_string(),
-            Unit::Switch => if value == 0 { "off" } else { "on" }.to_owned(),
+        let shown = &self.unit.suffixes[..self.unit.shown];
+        match shown.iter().rfind(|(_, scale)| *scale <= number).or(shown.first()) {
+            Some((suffix, scale)) => {
+                let digits = format!("{:.3}", number / scale);
+                format!("{}{suffix}", digits.trim_end_matches('0').trim_end_matches('.'))
+            }
+            None => if value == 0 { "off" } else { "on" }.to_owned(),
         }
     }
 
     fn number(&self, text: &str) -> Option<u32> {
         let text = text.to_ascii_lowercase();
-        if self.unit == Unit::Switch {
+        if self.unit.suffixes.is_empty() {
             return match text.as_str() {
                 "on" | "1" | "true" | "yes" => Some(1),
                 "off" | "0" | "false" | "no" => Some(0),
@@ -131,14 +91,14 @@ impl Param {
         let number: f64 = number.parse().ok()?;
         let suffix = suffix.trim();
         // Zero needs no unit.
-        let scale = match self.unit.suffixes().iter().find(|(known, _)| *known == suffix) {
+        let scale = match self.unit.suffixes.iter().find(|(known, _)| *known == suffix) {
             Some((_, scale)) => *scale,
             None if number == 0.0 && suffix.is_empty() => 1.0,
             None => return None,
         };
         let scaled = number * scale;
         let nearest = scaled.round();
-        let kept = self.unit.rounds() || (scaled - nearest).abs() < 1e-6;
+        let kept = self.unit.rounds || (scaled - nearest).abs() < 1e-6;
         (kept && (0.0..=f64::from(u32::MAX)).contains(&nearest)).then_some(nearest as u32)
     }
 
@@ -153,16 +113,11 @@ impl Param {
     }
 }
 
-fn trimmed(number: f64) -> String {
-    let text = format!("{number:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
 /// Finds the parameter of that name, or the only one whose name ends in `_NAME`. If several do, it is the one with a
 /// single word before it: `rate` is `master_rate` rather than `bbr_min_tso_rate`.
-pub(crate) fn find(control: &str, params: &[Param], name: &str) -> Result<Param, ParamError> {
+pub fn find<'a>(control: &str, params: &'a [Param], name: &str) -> Result<&'a Param, ParamError> {
     if let Some(param) = params.iter().find(|param| param.name == name) {
-        return Ok(param.clone());
+        return Ok(param);
     }
     let ending = format!("_{name}");
     let mut found: Vec<&Param> = params.iter().filter(|param| param.name.ends_with(&ending)).collect();
@@ -172,7 +127,7 @@ pub(crate) fn find(control: &str, params: &[Param], name: &str) -> Result<Param,
     }
     let names = |params: &[&Param]| params.iter().map(|param| param.name).collect::<Vec<_>>().join(", ");
     match found.as_slice() {
-        [param] => Ok((*param).clone()),
+        [param] => Ok(*param),
         [] if params.is_empty() => Err(ParamError(format!("{control} has no parameters, and so no {name}"))),
         [] => Err(ParamError(format!(
             "{control} has no parameter {name}; it has {}",
@@ -180,24 +135,6 @@ pub(crate) fn find(control: &str, params: &[Param], name: &str) -> Result<Param,
         ))),
         several => Err(ParamError(format!("{name} of {control} could be {}; give one of these", names(several)))),
     }
-}
-
-/// Converts names and values as people write them to names and numbers for the C, for a control that has these
-/// parameters.
-pub(crate) fn settings(
-    control: &str,
-    params: &[Param],
-    given: &[(String, String)],
-) -> Result<Vec<(&'static str, u32)>, ParamError> {
-    let mut settings: Vec<(&'static str, u32)> = Vec::new();
-    for (name, text) in given {
-        let param = find(control, params, name)?;
-        if settings.iter().any(|(known, _)| *known == param.name) {
-            return Err(ParamError(format!("{} is given twice; give it once", param.name)));
-        }
-        settings.push((param.name, param.parse(text)?));
-    }
-    Ok(settings)
 }
 
 fn named(operations: &abi::Operations) -> impl Iterator<Item = &abi::Param> {
@@ -210,11 +147,11 @@ fn named(operations: &abi::Operations) -> impl Iterator<Item = &abi::Param> {
 }
 
 /// Returns each parameter's name, its variable in C, and its default.
-pub(crate) fn variables(operations: &abi::Operations) -> impl Iterator<Item = (&'static str, *mut u32, u32)> + '_ {
+pub fn variables(operations: &abi::Operations) -> impl Iterator<Item = (&'static str, *mut u32, u32)> + '_ {
     named(operations).map(|param| (text(param.name), param.value, param.standard))
 }
 
-pub(crate) fn of(operations: &abi::Operations) -> Vec<Param> {
+pub fn of(operations: &abi::Operations) -> Vec<Param> {
     let mut found: Vec<Param> = named(operations)
         .map(|param| Param {
             name: text(param.name),
@@ -236,6 +173,7 @@ fn text(pointer: *const c_char) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use super::find;
     use crate::{Control, Offered};
 
     #[test]
@@ -250,8 +188,9 @@ mod tests {
 
     #[test]
     fn values_are_read_in_the_units_of_people() {
-        let read =
-            |control: &str, name: &str, text: &str| Control::find(control).unwrap().param(name).unwrap().parse(text);
+        let read = |control: &str, name: &str, text: &str| {
+            find(control, &Control::find(control).unwrap().params(), name).unwrap().parse(text)
+        };
         assert_eq!(read("brb_bbr1", "bbr1_high_gain", "2.887"), Ok(739));
         assert_eq!(read("brb_bbq", "alpha", "3ms"), Ok(3000));
         assert_eq!(read("brb_bbq", "alpha", "250us"), Ok(250));

@@ -42,7 +42,7 @@ impl Record {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
     /// Number of the call among the socket's calls, from 0.
-    pub call: u64,
+    pub call: u32,
     pub kind: &'static str,
     /// What differs: its name, its recorded value, and its value here.
     pub values: Vec<(&'static str, String, String)>,
@@ -65,7 +65,6 @@ struct Open {
     socket: Socket,
     report: Report,
     next: u32,
-    calls: u64,
     /// A call whose return has not been read yet.
     called: Option<Record>,
 }
@@ -89,14 +88,8 @@ impl Replay {
     /// Takes the next record, in the order in which they were made. Sockets older than the recording are left out.
     pub fn feed(&mut self, record: &Record) {
         if record.kind == 0 && record.number == 0 {
-            let blank = Open {
-                socket: Socket::blank(self.control),
-                report: Report::default(),
-                next: 0,
-                calls: 0,
-                called: None,
-            };
-            self.open.insert(record.socket, blank);
+            let socket = Socket::blank(self.control);
+            self.open.insert(record.socket, Open { socket, report: Report::default(), next: 0, called: None });
             self.outcome.sockets += 1;
         }
         let Some(open) = self.open.get_mut(&record.socket) else { return };
@@ -117,9 +110,9 @@ impl Replay {
         if !differing.is_empty() {
             self.outcome.differences += 1;
             let kind = KINDS.get(called.kind as usize).copied().unwrap_or("unknown");
-            self.outcome.first.get_or_insert(Difference { call: open.calls, kind, values: differing });
+            // Each call has two records.
+            self.outcome.first.get_or_insert(Difference { call: record.number / 2, kind, values: differing });
         }
-        open.calls += 1;
     }
 }
 

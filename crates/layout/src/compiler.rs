@@ -1,8 +1,8 @@
 //! Asks the C compiler.
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -72,7 +72,7 @@ impl Header {
         source.push_str("}\n");
         let number = PROGRAMS.fetch_add(1, Ordering::Relaxed);
         let program = std::env::temp_dir().join(format!("brobust-layout-{}-{number}", std::process::id()));
-        self.compile(&["-o", path(&program)], &source);
+        self.compile(&["-o".as_ref(), program.as_os_str()], &source);
         let output = Command::new(&program).output().unwrap();
         std::fs::remove_file(&program).unwrap();
         String::from_utf8(output.stdout).unwrap().lines().map(|line| line.parse().unwrap()).collect()
@@ -83,7 +83,7 @@ impl Header {
         self.compile(&["-E", "-P"], self.code)
     }
 
-    fn compile(&self, arguments: &[&str], source: &str) -> String {
+    fn compile(&self, arguments: &[impl AsRef<OsStr>], source: &str) -> String {
         let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
         let mut compiling = Command::new(compiler)
             .args(["-std=gnu11", "-x", "c", "-"])
@@ -98,8 +98,4 @@ impl Header {
         assert!(output.status.success(), "the C compiler refuses\n{source}");
         String::from_utf8(output.stdout).unwrap()
     }
-}
-
-fn path(path: &Path) -> &str {
-    path.to_str().expect("the temporary directory has a name in UTF-8")
 }

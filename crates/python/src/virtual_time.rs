@@ -28,7 +28,6 @@ struct VirtualRun {
 #[pymethods]
 impl VirtualRun {
     #[new]
-    #[pyo3(signature = (scenario, cpu=None))]
     fn new(scenario: &str, cpu: Option<usize>) -> PyResult<Self> {
         let scenario = serde_json::from_str(scenario).map_err(|error| PyValueError::new_err(error.to_string()))?;
         Ok(Self { scenario, cpu, stop: Arc::default() })
@@ -40,33 +39,27 @@ impl VirtualRun {
 
     /// Runs without the GIL, which is taken ten times a second to look for signals.
     fn run<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (sender, results) = mpsc::channel();
+        let (running, ended) = mpsc::channel::<()>();
         // Without the GIL only what threads may share can be used, hence the lock, which nobody else takes.
-        let results = Mutex::new(results);
+        let ended = Mutex::new(ended);
         let (scenario, stop, cpu) = (self.scenario.clone(), Arc::clone(&self.stop), self.cpu);
         let worker = thread::spawn(move || {
-            // Sending fails only if nobody waits for the result any more.
-            let _ = sender.send(brobust_virtual::run_on(cpu, &scenario, &stop));
+            let _running = running;
+            brobust_virtual::run_on(cpu, &scenario, &stop)
         });
-        let result = loop {
-            match py.detach(|| results.lock().expect("never poisoned").recv_timeout(POLL_INTERVAL)) {
-                Ok(result) => break Some(result),
-                Err(mpsc::RecvTimeoutError::Disconnected) => break None,
-                Err(mpsc::RecvTimeoutError::Timeout) => {
-                    if let Err(signal) = py.check_signals() {
-                        self.stop();
-                        py.detach(|| worker.join()).ok();
-                        return Err(signal);
-                    }
-                }
+        let wait = || ended.lock().expect("never poisoned").recv_timeout(POLL_INTERVAL);
+        while py.detach(wait) == Err(mpsc::RecvTimeoutError::Timeout) {
+            if let Err(signal) = py.check_signals() {
+                self.stop();
+                py.detach(|| worker.join()).ok();
+                return Err(signal);
             }
-        };
-        py.detach(|| worker.join()).ok();
-        match result {
-            Some(Ok(outcome)) => dictionary(py, outcome),
-            Some(Err(Error::Refused(why))) => Err(VirtualRefused::new_err(why)),
-            Some(Err(error)) => Err(os_error(&error).unwrap_or_else(|| VirtualError::new_err(error.to_string()))),
-            None => Err(PyRuntimeError::new_err("the run in virtual time panicked")),
+        }
+        match py.detach(|| worker.join()) {
+            Ok(Ok(outcome)) => dictionary(py, outcome),
+            Ok(Err(Error::Refused(why))) => Err(VirtualRefused::new_err(why)),
+            Ok(Err(error)) => Err(os_error(&error).unwrap_or_else(|| VirtualError::new_err(error.to_string()))),
+            Err(_) => Err(PyRuntimeError::new_err("the run in virtual time panicked")),
         }
     }
 }

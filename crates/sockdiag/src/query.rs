@@ -22,8 +22,11 @@ use netlink_sys::{Socket as Netlink, SocketAddr as NetlinkAddr};
 use nix::errno::Errno;
 use nix::time::{clock_gettime, ClockId};
 
-use crate::inet_diag::{read, request, Answer, SOCK_DIAG_BY_FAMILY};
-use crate::netlink::{attribute, message, Link, Messages, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST};
+use crate::inet_diag::{read_end, read_socket, request, SOCK_DIAG_BY_FAMILY};
+use crate::netlink::{
+    attribute, message, Link, Messages, NLMSG_DONE, NLMSG_ERROR, NLMSG_OVERRUN, NLM_F_DUMP, NLM_F_DUMP_INTR,
+    NLM_F_REQUEST,
+};
 use crate::{Error, Result, Socket, SocketKey};
 
 /// Size of our buffer in bytes. The kernel puts at most 32 KiB into a datagram of a dump (NLMSG_GOODSIZE and our
@@ -93,9 +96,9 @@ impl SockDiag {
     /// it returns what was read: the next dump will have what is missing.
     pub fn dump(&mut self, filter: &Filter) -> Result<Vec<Socket>> {
         let (mut sockets, mut seen) = (Vec::new(), HashSet::new());
-        let found = |socket: &Socket| {
+        let found = |socket: Socket| {
             if seen.insert(socket.key.cookie) {
-                sockets.push(socket.clone());
+                sockets.push(socket);
             }
         };
         match self.dump_each(filter, found) {
@@ -106,7 +109,7 @@ impl SockDiag {
 
     /// Like `dump`, but calls `found` for each socket as it is read; a socket may be reported twice. On
     /// [`Error::Interrupted`], every socket that could be read has been reported.
-    pub fn dump_each(&mut self, filter: &Filter, mut found: impl FnMut(&Socket)) -> Result<()> {
+    pub fn dump_each(&mut self, filter: &Filter, mut found: impl FnMut(Socket)) -> Result<()> {
         let mut interrupted = false;
         for key in filter.keys() {
             match self.ask(&key, NLM_F_REQUEST | NLM_F_DUMP, &mut found) {
@@ -125,7 +128,7 @@ impl SockDiag {
     /// Returns one socket as it is now. None if it is gone (in TIME_WAIT it has no congestion control any more).
     pub fn get(&mut self, key: &SocketKey) -> Result<Option<Socket>> {
         let mut found = None;
-        match self.ask(key, NLM_F_REQUEST, &mut |socket: &Socket| found = Some(socket.clone())) {
+        match self.ask(key, NLM_F_REQUEST, &mut |socket| found = Some(socket)) {
             Ok(()) => Ok(found.filter(|socket| socket.tcp.state.is_some())),
             // ESTALE: the cookie belongs to another socket.
             Err(Error::Refused(error)) if matches!(errno(&error), Errno::ENOENT | Errno::ESTALE) => Ok(None),
@@ -135,7 +138,7 @@ impl SockDiag {
 
     /// Sends a request and calls `found` for the sockets of the answer. Repeats this if the answer was interrupted or
     /// lost.
-    fn ask(&mut self, key: &SocketKey, flags: u16, found: &mut impl FnMut(&Socket)) -> Result<()> {
+    fn ask(&mut self, key: &SocketKey, flags: u16, found: &mut impl FnMut(Socket)) -> Result<()> {
         let mut answer = self.ask_once(key, flags, found);
         for _ in 1..TRIES {
             match &answer {
@@ -150,7 +153,7 @@ impl SockDiag {
         answer
     }
 
-    fn ask_once(&mut self, key: &SocketKey, flags: u16, found: &mut impl FnMut(&Socket)) -> Result<()> {
+    fn ask_once(&mut self, key: &SocketKey, flags: u16, found: &mut impl FnMut(Socket)) -> Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
         let is_dump = flags & NLM_F_DUMP != 0;
         let mut body = request(key);
@@ -171,8 +174,8 @@ impl SockDiag {
     }
 
     /// Receives the answer to the latest request, which is one message or a dump.
-    fn receive(&mut self, is_dump: bool, found: &mut impl FnMut(&Socket)) -> Result<()> {
-        let (mut socket, mut interrupted) = (Socket::none(), false);
+    fn receive(&mut self, is_dump: bool, found: &mut impl FnMut(Socket)) -> Result<()> {
+        let mut interrupted = false;
         loop {
             let length = self.link.receive(&mut self.buffer).map_err(lost_or_failed)?;
             let now = monotonic_ns();
@@ -184,18 +187,24 @@ impl SockDiag {
                     continue;
                 }
                 interrupted |= message.flags & NLM_F_DUMP_INTR != 0;
-                match read(&message, now, &mut socket)? {
-                    Answer::Socket => {
-                        found(&socket);
+                let cut_off = || Error::Malformed(format!("{} bytes of kind {}", message.body.len(), message.kind));
+                match message.kind {
+                    SOCK_DIAG_BY_FAMILY => {
+                        found(read_socket(message.body, now).ok_or_else(cut_off)?);
                         if !is_dump {
                             return Ok(());
                         }
                     }
-                    Answer::End(0) if interrupted => return Err(Error::Interrupted),
-                    Answer::End(0) => return Ok(()),
-                    Answer::End(error) => return Err(Error::Refused(io::Error::from_raw_os_error(error))),
-                    Answer::Lost => return Err(Error::Lost),
-                    Answer::Other => {}
+                    NLMSG_DONE | NLMSG_ERROR => {
+                        return match read_end(message.body).ok_or_else(cut_off)? {
+                            0 if interrupted => Err(Error::Interrupted),
+                            0 => Ok(()),
+                            error => Err(Error::Refused(io::Error::from_raw_os_error(error))),
+                        };
+                    }
+                    // The kernel had no room for a part of its answer.
+                    NLMSG_OVERRUN => return Err(Error::Lost),
+                    _ => {}
                 }
             }
             if !messages.rest.is_empty() {
@@ -234,7 +243,6 @@ mod tests {
 
     use super::*;
     use crate::answers::{answer, Parts};
-    use crate::netlink::{NLMSG_DONE, NLMSG_ERROR, NLMSG_OVERRUN};
 
     type Datagram = std::result::Result<Vec<u8>, Errno>;
 
@@ -344,6 +352,8 @@ mod tests {
         let cut = |datagram: Datagram| datagram.map(|bytes| bytes[..bytes.len() - 4].to_vec());
         let (cookies, result) = reported(&mut kernel([vec![socket(1, 1), cut(socket(1, 2))]]), &IPV4);
         assert_eq!(cookies, [1]);
+        assert!(matches!(result, Err(Error::Malformed(_))));
+        let (_, result) = reported(&mut kernel([vec![Ok(message(NLMSG_ERROR, 0, 1, &[0; 3]))]]), &IPV4);
         assert!(matches!(result, Err(Error::Malformed(_))));
         let (_, result) = reported(&mut kernel([vec![Ok(vec![0; DATAGRAM + 1])]]), &IPV4);
         assert!(matches!(result, Err(Error::Malformed(_))));

@@ -1,6 +1,6 @@
 //! A TCP socket at one moment.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use crate::{BbrInfo, TcpInfo};
 
@@ -33,20 +33,6 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Returns an empty socket, to be written over.
-    pub(crate) fn none() -> Socket {
-        let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
-        Socket {
-            key: SocketKey { local: nowhere, remote: nowhere, interface: 0, cookie: [0; 8] },
-            time_ns: 0,
-            uid: 0,
-            cgroup_id: None,
-            congestion_control: None,
-            tcp: TcpInfo::default(),
-            bbr: None,
-        }
-    }
-
     /// Returns the data in flight over BBR's own bandwidth-delay product. Less than 1, in a flow that the application
     /// does not limit, is the Inflight Deficit of 2BRobust (section 6.1).
     pub fn inflight_bdp(&self) -> Option<f64> {

@@ -1,6 +1,5 @@
 //! The sockets of one network namespace, from sweep to sweep.
 
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use brobust_sockdiag::{Socket, SocketKey};
@@ -46,19 +45,16 @@ impl Flows {
     /// repeated (brobust-sockdiag, query.rs): the first report of a sweep counts.
     pub fn follow(&mut self, socket: &Socket, now: Moment, groups: &mut Groups, owners: &mut Owners) {
         let name = socket.congestion_control.as_deref().unwrap_or("");
-        let flow = match self.0.entry(u64::from_ne_bytes(socket.key.cookie)) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => place.insert(Flow {
-                history: History::default(),
-                congestion_control: groups.control(name),
-                rate_bytes_per_s: 0.0,
-                cause: Cause::Undecided,
-                seen: 0,
-                uid: socket.uid,
-                cgroup_id: socket.cgroup_id,
-                key: socket.key,
-            }),
-        };
+        let flow = self.0.entry(u64::from_ne_bytes(socket.key.cookie)).or_insert_with(|| Flow {
+            history: History::default(),
+            congestion_control: groups.control(name),
+            rate_bytes_per_s: 0.0,
+            cause: Cause::Undecided,
+            seen: 0,
+            uid: socket.uid,
+            cgroup_id: socket.cgroup_id,
+            key: socket.key,
+        });
         if flow.seen == now.sweep {
             return;
         }

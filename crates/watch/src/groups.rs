@@ -1,5 +1,6 @@
 //! Counts the sockets of each congestion control and cause, and how fast they are.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
@@ -24,31 +25,26 @@ fn as_text<S: Serializer>(text: &Arc<str>, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(text)
 }
 
-/// The groups of one sweep. They are so few that searching a list is faster than a map.
+/// The groups of one sweep.
 #[derive(Debug, Default)]
-pub struct Groups(Vec<Group>);
+pub struct Groups(BTreeMap<(Arc<str>, Cause), Group>);
 
 impl Groups {
     /// Returns the name of a control in memory that all its flows can share.
     pub fn control(&self, name: &str) -> Arc<str> {
-        let known = self.0.iter().map(|group| &group.congestion_control).find(|known| ***known == *name);
+        let known = self.0.keys().map(|(control, _)| control).find(|known| ***known == *name);
         known.map_or_else(|| name.into(), Arc::clone)
     }
 
     pub fn add(&mut self, control: &Arc<str>, verdict: &Verdict) {
         let (cause, evidence) = (verdict.cause, &verdict.evidence);
-        let known = self.0.iter().position(|group| group.cause == cause && group.congestion_control == *control);
-        let at = known.unwrap_or_else(|| {
-            self.0.push(Group {
-                congestion_control: Arc::clone(control),
-                cause,
-                sockets: 0,
-                rate_mbps: Distribution::new(RATE_MBPS),
-                inflight_bdp: Distribution::new(INFLIGHT_BDP),
-            });
-            self.0.len() - 1
+        let group = self.0.entry((Arc::clone(control), cause)).or_insert_with(|| Group {
+            congestion_control: Arc::clone(control),
+            cause,
+            sockets: 0,
+            rate_mbps: Distribution::new(RATE_MBPS),
+            inflight_bdp: Distribution::new(INFLIGHT_BDP),
         });
-        let Some(group) = self.0.get_mut(at) else { return };
         group.sockets += 1;
         group.rate_mbps.add(mbps(evidence.rate_bytes_per_s));
         if let Some(inflight) = evidence.inflight_bdp {
@@ -57,10 +53,8 @@ impl Groups {
     }
 
     /// Returns the groups sorted by control and cause.
-    pub fn sorted(mut self) -> Vec<Group> {
-        self.0
-            .sort_by(|one, other| (&one.congestion_control, one.cause).cmp(&(&other.congestion_control, other.cause)));
-        self.0
+    pub fn sorted(self) -> Vec<Group> {
+        self.0.into_values().collect()
     }
 }
 

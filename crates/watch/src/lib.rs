@@ -20,16 +20,14 @@ mod sweeps;
 mod watch;
 mod why;
 
-pub use cause::{judge, Cause, Cpu, Evidence, Verdict};
+pub use cause::{Cause, Evidence};
 pub use distribution::Distribution;
-pub use flows::Flow;
 pub use groups::Group;
-pub use history::History;
 pub use host::{Host, HostLoad};
 pub use namespaces::Namespaces;
-pub use owners::{Owned, Owner};
+pub use owners::Owner;
 pub use report::{Bounds, FlowReport, OwnerReport, SweepReport};
-pub use sample::{BdpSource, Sample};
+pub use sample::BdpSource;
 pub use sweeps::{Sweeps, TimedSweep};
 pub use watch::{Settings, Watch};
 

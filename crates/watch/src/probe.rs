@@ -4,8 +4,8 @@
 //! Where the hypervisor reports steal, this says the same; under TCG and in many containers nothing else says it.
 //! Because of its priority the thread does not wait for the host's own work, for which TCP's timers do not wait either.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -27,7 +27,6 @@ const LATE: Duration = Duration::from_millis(2);
 struct Counts {
     wake_ups: AtomicU64,
     late: AtomicU64,
-    stop: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -37,10 +36,10 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Starts the thread. None without the privilege (CAP_SYS_NICE).
+    /// Starts the thread, which ends with the probe. None without the privilege (CAP_SYS_NICE).
     pub fn start() -> Option<Probe> {
         let counts = Arc::new(Counts::default());
-        let (theirs, (sender, granted)) = (Arc::clone(&counts), std::sync::mpsc::channel());
+        let (theirs, (sender, granted)) = (Arc::downgrade(&counts), std::sync::mpsc::channel());
         thread::Builder::new()
             .name("brobust-probe".into())
             .spawn(move || {
@@ -62,12 +61,6 @@ impl Probe {
     }
 }
 
-impl Drop for Probe {
-    fn drop(&mut self) {
-        self.counts.stop.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Puts this thread ahead of all ordinary tasks (SCHED_FIFO), with exact timers. Returns whether the kernel allowed it.
 fn take_priority() -> bool {
     let _ = prctl::set_timerslack(1);
@@ -76,9 +69,9 @@ fn take_priority() -> bool {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &lowest) == 0 }
 }
 
-fn keep_waking_up(counts: &Counts) {
+fn keep_waking_up(counts: &Weak<Counts>) {
     let (mut grid, mut number) = (now(), 0.0_f64);
-    while !counts.stop.load(Ordering::Relaxed) {
+    while let Some(counts) = counts.upgrade() {
         (grid, number) = (grid + MEAN_INTERVAL, number + 1.0);
         let due = grid + MEAN_INTERVAL.mul_f64((number * GOLDEN_RATIO).fract());
         let _ = clock_nanosleep(ClockId::CLOCK_MONOTONIC, ClockNanosleepFlags::TIMER_ABSTIME, &TimeSpec::from(due));

@@ -8,7 +8,7 @@ use crate::cause::{gather, Cause, Evidence};
 use crate::flows::Flow;
 use crate::groups::{mbps, Group};
 use crate::host::HostLoad;
-use crate::owners::{Owned, Owner};
+use crate::owners::Owner;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct SweepReport {
@@ -94,24 +94,10 @@ impl SweepReport {
     }
 }
 
-impl OwnerReport {
-    pub(crate) fn new(owned: &Owned) -> OwnerReport {
-        let counts = Cause::ALL.iter().zip(owned.causes).filter(|(_, sockets)| *sockets > 0);
-        OwnerReport {
-            cgroup_id: owned.cgroup_id,
-            owner: Owner::clone(&owned.owner),
-            throttled_share: owned.throttled_share,
-            rate_mbps: mbps(owned.rate_bytes_per_s),
-            causes: counts.map(|(cause, sockets)| (cause.name(), sockets)).collect(),
-        }
-    }
-}
-
 impl FlowReport {
     /// Makes the report of a flow in the namespace of that name. `owned`: whose it is, None where the kernel reports no
     /// cgroups.
-    pub(crate) fn new(namespace: &str, flow: &Flow, owned: Option<&Owned>) -> FlowReport {
-        let owner = owned.map(|owned| Owner::clone(&owned.owner)).unwrap_or_default();
+    pub(crate) fn new(namespace: &str, flow: &Flow, owned: Option<&OwnerReport>) -> FlowReport {
         let (last, evidence) = (flow.history.last(), gather(&flow.history));
         FlowReport {
             local: flow.key.local.to_string(),
@@ -120,7 +106,7 @@ impl FlowReport {
             netns: namespace.to_owned(),
             uid: flow.uid,
             cgroup_id: flow.cgroup_id,
-            owner,
+            owner: owned.map(|owned| owned.owner.clone()).unwrap_or_default(),
             throttled_share: owned.and_then(|owned| owned.throttled_share),
             cc: flow.congestion_control.to_string(),
             cause: flow.cause.name(),

@@ -1,7 +1,7 @@
 //! Sweep after sweep: reads all sockets, follows each over the last window, and names what limits it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use nix::time::{clock_gettime, ClockId};
 
 use crate::cause::Cause;
 use crate::distribution::{INFLIGHT_BDP, RATE_MBPS};
-use crate::flows::{Flows, Moment};
+use crate::flows::{Flow, Flows, Moment};
 use crate::groups::Groups;
 use crate::host::{Host, HostLoad};
 use crate::namespaces::{label, open, Namespaces};
 use crate::owners::Owners;
-use crate::report::{Bounds, FlowReport, OwnerReport, SweepReport};
+use crate::report::{Bounds, FlowReport, SweepReport};
 use crate::why::why;
 use crate::{Error, Result};
 
@@ -104,7 +104,7 @@ impl Watch {
         for namespace in self.namespaces.values_mut() {
             let Some(sockets) = &mut namespace.sockets else { continue };
             sockets.set_state_maps(Arc::clone(&state_maps));
-            let follow = |socket: &_| namespace.flows.follow(socket, now, &mut groups, &mut self.owners);
+            let follow = |socket| namespace.flows.follow(&socket, now, &mut groups, &mut self.owners);
             let read = sockets.dump_each(&self.settings.filter, follow);
             namespace.flows.forget_closed(now.sweep);
             if let Err(error) = read {
@@ -115,7 +115,7 @@ impl Watch {
                 unread.push(named(&namespace.name, error).to_string());
             }
         }
-        let (counts, owners) = (groups.sorted(), self.owners.seen());
+        let counts = groups.sorted();
         SweepReport {
             sweep: now.sweep,
             sockets: counts.iter().map(|group| group.sockets).sum(),
@@ -129,7 +129,7 @@ impl Watch {
             // Of reading and judging: before reports are written.
             took_ms: begun.elapsed().as_secs_f64() * 1e3,
             cpu_ms: cpu_time().saturating_sub(cpu_before).as_secs_f64() * 1e3,
-            owners: owners.iter().map(OwnerReport::new).collect(),
+            owners: self.owners.seen(),
             flows: self.top(top),
         }
     }
@@ -149,30 +149,23 @@ impl Watch {
 
     /// Returns the flows of the last sweep that matter most: CPU-limited ones first, then throttled ones, then by rate.
     fn top(&self, count: usize) -> Vec<FlowReport> {
-        if count == 0 {
-            return Vec::new();
-        }
         let mut flows = Vec::new();
         for namespace in self.namespaces.values() {
             flows.extend(namespace.flows.seen_in(self.sweeps).map(|flow| (namespace.name.as_str(), flow)));
         }
-        let mut best = BinaryHeap::new();
-        for (at, (_, flow)) in flows.iter().enumerate() {
-            let (rate, ends) = (Reverse(flow.rate_bytes_per_s as u64), (&flow.key.local, &flow.key.remote));
-            let rank = (flow.cause.min(Cause::NetworkLimited), rate, ends, at);
-            if best.len() < count {
-                best.push(rank);
-            } else if best.peek().is_some_and(|last| rank < *last) {
-                best.pop();
-                best.push(rank);
-            }
+        let rank = |(namespace, flow): &(_, &Flow)| {
+            let (rate, ends) = (Reverse(flow.rate_bytes_per_s as u64), (flow.key.local, flow.key.remote));
+            (flow.cause.min(Cause::NetworkLimited), rate, ends, *namespace)
+        };
+        if count < flows.len() {
+            flows.select_nth_unstable_by_key(count, rank);
+            flows.truncate(count);
         }
-        let chosen = best.into_sorted_vec().into_iter().filter_map(|(.., at)| flows.get(at).copied());
-        chosen
-            .map(|(namespace, flow)| {
-                FlowReport::new(namespace, flow, flow.cgroup_id.and_then(|id| self.owners.get(id)))
-            })
-            .collect()
+        flows.sort_by_key(rank);
+        let report = |(namespace, flow): (_, &Flow)| {
+            FlowReport::new(namespace, flow, flow.cgroup_id.and_then(|id| self.owners.get(id)))
+        };
+        flows.into_iter().map(report).collect()
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use nix::sys::statfs::{statfs, CGROUP2_SUPER_MAGIC, CGROUP_SUPER_MAGIC};
 
@@ -52,7 +51,7 @@ impl Cgroups {
     }
 
     /// Returns the paths of all cgroups by id: `/` for the root's.
-    pub fn paths(&self) -> HashMap<u64, Arc<str>> {
+    pub fn paths(&self) -> HashMap<u64, String> {
         let mut paths = HashMap::new();
         let Some(top) = &self.unified else { return paths };
         if let Ok(root) = fs::metadata(top) {
@@ -63,7 +62,7 @@ impl Cgroups {
             for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     let inner = format!("{path}/{}", entry.file_name().to_string_lossy());
-                    paths.insert(entry.ino(), inner.as_str().into());
+                    paths.insert(entry.ino(), inner.clone());
                     waiting.push((entry.path(), inner));
                 }
             }
@@ -152,7 +151,7 @@ mod tests {
         let paths = Cgroups { unified: Some(place.path().into()), cpu: None }.paths();
         for inner in ["/", "/a.slice", "/a.slice/b.scope"] {
             let id = fs::metadata(place.path().join(inner.trim_start_matches('/'))).unwrap().ino();
-            assert_eq!(paths.get(&id).map(|path| &**path), Some(inner));
+            assert_eq!(paths.get(&id).map(String::as_str), Some(inner));
         }
     }
 }

@@ -32,14 +32,14 @@ impl Kubelet {
     }
 
     /// Reads the directories again if the container's names are missing and they have not been read just now.
-    pub fn look_for(&mut self, container: &Container, now: Instant) {
+    pub fn look_for(&mut self, container: &Container) {
         let misses = |names: bool, id: &Option<String>| id.is_some() && !names;
         let is_known = !misses(self.pod(container).is_some(), &container.pod_uid)
             && !misses(self.container(container).is_some(), &container.id);
-        if container.pod_uid.is_none() || is_known || self.read.is_some_and(|then| now - then < PATIENCE) {
+        if container.pod_uid.is_none() || is_known || self.read.is_some_and(|then| then.elapsed() < PATIENCE) {
             return;
         }
-        self.read = Some(now);
+        self.read = Some(Instant::now());
         self.pods = names(&self.root.join(PODS)).filter_map(|name| read_pod(&name)).collect();
         self.containers = names(&self.root.join(CONTAINERS)).filter_map(|name| read_container(&name)).collect();
     }

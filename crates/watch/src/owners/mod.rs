@@ -7,16 +7,16 @@ mod cgroups;
 mod container;
 mod kubelet;
 
-use std::collections::hash_map::{Entry, HashMap};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::cause::{Cause, Verdict};
+use crate::cause::Verdict;
+use crate::groups::mbps;
 use crate::ids::ById;
+use crate::report::OwnerReport;
 use cgroups::{Cgroups, Throttling};
 use container::{Container, SHORT_ID_DIGITS};
 use kubelet::Kubelet;
@@ -34,27 +34,11 @@ pub struct Owner {
     pub container: Option<String>,
 }
 
-/// The sockets of one owner in a sweep.
-#[derive(Debug, Clone, Default)]
-pub struct Owned {
-    pub cgroup_id: u64,
-    pub owner: Arc<Owner>,
-    pub throttled_share: Option<f64>,
-    /// Number of sockets by [`Cause::ALL`].
-    pub causes: [usize; Cause::ALL.len()],
-    pub rate_bytes_per_s: f64,
-}
-
-impl Owned {
-    pub fn sockets(&self) -> usize {
-        self.causes.iter().sum()
-    }
-}
-
 /// An owner that the latest sweeps have seen.
 #[derive(Debug, Default)]
 struct Known {
-    owned: Owned,
+    /// What this sweep has seen of it so far.
+    report: OwnerReport,
     container: Container,
     /// How often its path was looked up.
     lookups: u32,
@@ -66,31 +50,54 @@ struct Known {
 /// them is in the next; but one that has been removed, and whose sockets live on, is in none.
 const MAX_LOOKUPS: u32 = 2;
 
+/// Where the names of owners are found.
+#[derive(Debug)]
+struct Names {
+    cgroups: Cgroups,
+    kubelet: Kubelet,
+    /// The paths of all cgroups by id, if this sweep has looked them up.
+    paths: Option<HashMap<u64, String>>,
+}
+
+impl Names {
+    /// Finds the names of an owner that are missing and can be known now.
+    fn find(&mut self, Known { report, container, lookups, .. }: &mut Known) {
+        let owner = &mut report.owner;
+        if owner.cgroup.is_none() && *lookups < MAX_LOOKUPS {
+            *lookups += 1;
+            let paths = self.paths.get_or_insert_with(|| self.cgroups.paths());
+            owner.cgroup = paths.get(&report.cgroup_id).cloned();
+            *container = owner.cgroup.as_deref().map(Container::of).unwrap_or_default();
+        }
+        self.kubelet.look_for(container);
+        let pod = self.kubelet.pod(container);
+        let short = |id: &String| id.chars().take(SHORT_ID_DIGITS).collect();
+        owner.namespace = pod.map(|(namespace, _)| namespace.clone());
+        owner.pod = pod.map(|(_, name)| name).or(container.pod_uid.as_ref()).cloned();
+        owner.container = self.kubelet.container(container).cloned().or_else(|| container.id.as_ref().map(short));
+    }
+}
+
 /// The owners of all sockets.
 #[derive(Debug)]
 pub struct Owners {
-    cgroups: Cgroups,
-    kubelet: Kubelet,
+    names: Names,
     known: ById<Known>,
     /// Readings of the cgroups that have a CPU limit, by path.
     limited: HashMap<String, VecDeque<(Instant, Throttling)>>,
     sweep: u64,
     window: Duration,
-    /// The paths, if this sweep has looked them up.
-    paths: Option<HashMap<u64, Arc<str>>>,
 }
 
 impl Owners {
     /// `root`: where the host's root directory is; `window`: how far back throttling is looked at.
     pub fn new(root: &Path, window: Duration) -> Owners {
         Owners {
-            cgroups: Cgroups::find(root),
-            kubelet: Kubelet::new(root),
+            names: Names { cgroups: Cgroups::find(root), kubelet: Kubelet::new(root), paths: None },
             known: ById::default(),
             limited: HashMap::new(),
             sweep: 0,
             window,
-            paths: None,
         }
     }
 
@@ -98,30 +105,22 @@ impl Owners {
     pub fn begin(&mut self, sweep: u64) {
         let (before, now) = (self.sweep, Instant::now());
         self.sweep = sweep;
-        self.paths = None;
+        self.names.paths = None;
         self.known.retain(|_, known| known.seen == before);
         let mut read: HashMap<String, Option<f64>> = HashMap::new();
         for known in self.known.values_mut() {
-            if known.owned.owner.cgroup.is_none() && known.lookups < MAX_LOOKUPS {
-                look_up(known, self.paths.get_or_insert_with(|| self.cgroups.paths()));
-            }
-            self.kubelet.look_for(&known.container, now);
-            let owned = &mut known.owned;
-            owned.owner = Arc::new(named(&owned.owner, &known.container, &self.kubelet));
-            let path = owned.owner.cgroup.clone().unwrap_or_default();
+            self.names.find(known);
+            let report = &mut known.report;
             // The limit of a cgroup holds for all below it.
-            let shares = upwards(&path).map(|path| {
+            let shares = upwards(report.owner.cgroup.as_deref().unwrap_or_default()).map(|path| {
                 *read.entry(path.to_owned()).or_insert_with(|| {
                     let readings = self.limited.entry(path.to_owned()).or_default();
-                    add(readings, now, self.window, self.cgroups.throttling(path))
+                    add(readings, now, self.window, self.names.cgroups.throttling(path))
                 })
             });
-            *owned = Owned {
-                cgroup_id: owned.cgroup_id,
-                owner: Arc::clone(&owned.owner),
-                throttled_share: shares.flatten().reduce(f64::max),
-                ..Owned::default()
-            };
+            report.throttled_share = shares.flatten().reduce(f64::max);
+            report.rate_mbps = 0.0;
+            report.causes.clear();
         }
         self.limited.retain(|path, readings| read.contains_key(path) && !readings.is_empty());
     }
@@ -129,7 +128,7 @@ impl Owners {
     /// Returns the share of the window in which the cgroup, or one above it, was throttled. None: it has no CPU limit,
     /// or this is unknown.
     pub fn throttled_share(&mut self, cgroup_id: u64) -> Option<f64> {
-        self.find(cgroup_id).owned.throttled_share
+        self.find(cgroup_id).report.throttled_share
     }
 
     /// Adds a socket of this sweep.
@@ -137,58 +136,30 @@ impl Owners {
         let sweep = self.sweep;
         let known = self.find(cgroup_id);
         known.seen = sweep;
-        known.owned.rate_bytes_per_s += verdict.evidence.rate_bytes_per_s;
-        let place = Cause::ALL.iter().position(|cause| *cause == verdict.cause);
-        if let Some(count) = place.and_then(|place| known.owned.causes.get_mut(place)) {
-            *count += 1;
-        }
+        known.report.rate_mbps += mbps(verdict.evidence.rate_bytes_per_s);
+        *known.report.causes.entry(verdict.cause.name()).or_insert(0) += 1;
     }
 
     /// Returns an owner of this sweep.
-    pub fn get(&self, cgroup_id: u64) -> Option<&Owned> {
-        self.known.get(&cgroup_id).map(|known| &known.owned)
+    pub fn get(&self, cgroup_id: u64) -> Option<&OwnerReport> {
+        self.known.get(&cgroup_id).map(|known| &known.report)
     }
 
     /// Returns the owners that have sockets in this sweep, sorted.
-    pub fn seen(&self) -> Vec<Owned> {
+    pub fn seen(&self) -> Vec<OwnerReport> {
         let seen = self.known.values().filter(|known| known.seen == self.sweep);
-        let mut all: Vec<Owned> = seen.map(|known| known.owned.clone()).collect();
+        let mut all: Vec<OwnerReport> = seen.map(|known| known.report.clone()).collect();
         all.sort_by(|one, other| (&one.owner, one.cgroup_id).cmp(&(&other.owner, other.cgroup_id)));
         all
     }
 
     fn find(&mut self, id: u64) -> &mut Known {
-        match self.known.entry(id) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => {
-                let mut known = Known::default();
-                known.owned.cgroup_id = id;
-                look_up(&mut known, self.paths.get_or_insert_with(|| self.cgroups.paths()));
-                self.kubelet.look_for(&known.container, Instant::now());
-                known.owned.owner = Arc::new(named(&known.owned.owner, &known.container, &self.kubelet));
-                place.insert(known)
-            }
-        }
-    }
-}
-
-/// Looks for the owner's cgroup among all, and reads its path.
-fn look_up(known: &mut Known, paths: &HashMap<u64, Arc<str>>) {
-    known.lookups += 1;
-    let cgroup = paths.get(&known.owned.cgroup_id).map(|path| path.to_string());
-    known.container = cgroup.as_deref().map(Container::of).unwrap_or_default();
-    known.owned.owner = Arc::new(Owner { cgroup, ..(*known.owned.owner).clone() });
-}
-
-/// Returns the owner with the names that are known now.
-fn named(owner: &Owner, container: &Container, kubelet: &Kubelet) -> Owner {
-    let pod = kubelet.pod(container);
-    let short = |id: &String| id.chars().take(SHORT_ID_DIGITS).collect();
-    Owner {
-        cgroup: owner.cgroup.clone(),
-        namespace: pod.map(|(namespace, _)| namespace.clone()),
-        pod: pod.map(|(_, name)| name.clone()).or_else(|| container.pod_uid.clone()),
-        container: kubelet.container(container).cloned().or_else(|| container.id.as_ref().map(short)),
+        self.known.entry(id).or_insert_with(|| {
+            let report = OwnerReport { cgroup_id: id, ..OwnerReport::default() };
+            let mut known = Known { report, ..Known::default() };
+            self.names.find(&mut known);
+            known
+        })
     }
 }
 
