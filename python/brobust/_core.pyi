@@ -84,10 +84,6 @@ def deviation(
 ) -> str | None:
     """Return None if what was promised is within TOLERANCE of what was asked; else why not, in one sentence."""
 
-def when_it_runs(schedule: str, sleeps_and_work_ns: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """When a thread runs (begin and end, ns) that sleeps and then wants so much CPU, again and again, under a schedule.
-    Each sleep begins when the work before it is done."""
-
 def hz() -> int | None:
     """The scheduler's tick rate in Hz; None if the kernel does not tell."""
 

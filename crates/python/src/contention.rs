@@ -1,6 +1,6 @@
 //! `brobust-contention` for Python.
 use brobust_contention as contention;
-use brobust_timeline::{Schedule, Slices, TimeSlice, TimeSlices, NEVER};
+use brobust_timeline::{Schedule, Slices};
 use contention::{ContentionRequest, Promise, Target, Ticks, Tid};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
@@ -25,7 +25,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(try_deadline, module)?)?;
     module.add_function(wrap_pyfunction!(deviation, module)?)?;
     module.add_function(wrap_pyfunction!(hz, module)?)?;
-    module.add_function(wrap_pyfunction!(when_it_runs, module)?)?;
     module.add_function(wrap_pyfunction!(hrtick_dl, module)?)
 }
 
@@ -60,27 +59,6 @@ fn try_deadline(py: Python<'_>, tid: Tid) -> PyResult<()> {
         held.start()?;
         held.stop()
     })
-}
-
-/// Returns when a thread runs that sleeps and then wants so much CPU, again and again: begin and end, ns. Each sleep
-/// begins when the work before it is done. For comparisons of schedules with what hosts do.
-#[pyfunction]
-fn when_it_runs(schedule: &str, sleeps_and_work_ns: Vec<(u64, u64)>) -> PyResult<Vec<(u64, u64)>> {
-    let mut slices = TimeSlices::new(&schedule_of(schedule)?, 0, NEVER);
-    let (mut now, mut runs) = (0, Vec::new());
-    for (sleep, mut work) in sleeps_and_work_ns {
-        now += sleep;
-        while work > 0 {
-            let begin = slices.first_from(now);
-            slices.wake_up(begin, now);
-            let mut current = [TimeSlice { begin, end: NEVER }];
-            slices.write(begin, &mut current);
-            now = begin.saturating_add(work).min(current[0].end);
-            work -= now - begin;
-            runs.push((begin, now));
-        }
-    }
-    Ok(runs)
 }
 
 #[pyfunction]

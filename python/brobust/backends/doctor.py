@@ -89,7 +89,7 @@ def _cpus() -> Found:
 
 def _programs() -> Found:
     needed = {"qemu-system-x86_64": "qemu-system-x86", "setpriv": "util-linux", "nsenter": "util-linux",
-              "cpio": "cpio", "depmod": "kmod", "ldd": "libc-bin", **image.PROGRAMS}  # fmt: skip
+              "cpio": "cpio", "depmod": "kmod", **image.PROGRAMS}  # fmt: skip
     path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
     lacking = {package for program, package in needed.items() if shutil.which(program, path=path) is None}
     if not lacking:
