@@ -46,4 +46,12 @@ impl Journal {
             .and_then(|()| fs::rename(&scratch, &file))
             .map_err(|error| cannot_write(&file, &error))
     }
+
+    /// Undoes a change that a session's directory has in its journal, and strikes it out there.
+    pub fn undo(directory: &Path, step: &Step) -> Result<()> {
+        step.undo()?;
+        let mut journal = Self::read(directory);
+        journal.steps.retain(|one| one != step);
+        journal.write(directory)
+    }
 }

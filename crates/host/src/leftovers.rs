@@ -56,7 +56,7 @@ impl Leftover {
             Thing::Thread(thread) => thread.restore(),
             Thing::Group(group) => group.remove(),
             Thing::Sysctl(sysctl) => sysctl.restore(&runtime.sysctls),
-            Thing::Step(step, directory) => step.undo(directory),
+            Thing::Step(step, directory) => Journal::undo(directory, step),
             Thing::Namespace => match run(&["ip", "netns", "delete", &self.name]) {
                 Err(why) if runtime.namespaces().contains(&self.name) => {
                     Err(Refusal::missing_support(format!("{self} could not be removed ({why})")))

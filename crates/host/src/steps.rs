@@ -3,14 +3,12 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::Read;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::journal::Journal;
 use crate::{Refusal, Result};
 
 /// A command that undoes something has ended long before, or hangs.
@@ -29,12 +27,8 @@ pub struct Step {
 }
 
 impl Step {
-    /// Undoes the change, and strikes it out of the journal in this directory.
-    pub(crate) fn undo(&self, directory: &Path) -> Result<()> {
-        run(&self.undo).map_err(|why| Refusal::missing_support(format!("{} ({why})", self.what)))?;
-        let mut journal = Journal::read(directory);
-        journal.steps.retain(|step| step != self);
-        journal.write(directory)
+    pub(crate) fn undo(&self) -> Result<()> {
+        run(&self.undo).map_err(|why| Refusal::missing_support(format!("{} ({why})", self.what)))
     }
 }
 

@@ -1,14 +1,12 @@
 //! A sweep as one JSON object. docs/watch.md lists its fields.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 
 use crate::cause::{gather, Cause, Evidence};
 use crate::flows::Flow;
 use crate::groups::{mbps, Group};
 use crate::host::HostLoad;
-use crate::owners::Owner;
+use crate::owners::{Owner, OwnerReport};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct SweepReport {
@@ -41,19 +39,6 @@ pub struct SweepReport {
 pub struct Bounds {
     pub rate_mbps: &'static [f64],
     pub inflight_bdp: &'static [f64],
-}
-
-/// The sockets that were opened in one cgroup.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct OwnerReport {
-    pub cgroup_id: u64,
-    #[serde(flatten)]
-    pub owner: Owner,
-    pub throttled_share: Option<f64>,
-    /// Sum of their rates over the window.
-    pub rate_mbps: f64,
-    /// Number of sockets by cause; only causes that have any.
-    pub causes: BTreeMap<&'static str, usize>,
 }
 
 /// A socket. Rates are Mbit/s of payload (the pacing rate is the stack's), shares are of the window.

@@ -7,7 +7,7 @@ mod cgroups;
 mod container;
 mod kubelet;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,6 @@ use serde::Serialize;
 use crate::cause::Verdict;
 use crate::groups::mbps;
 use crate::ids::ById;
-use crate::report::OwnerReport;
 use cgroups::{Cgroups, Throttling};
 use container::{Container, SHORT_ID_DIGITS};
 use kubelet::Kubelet;
@@ -32,6 +31,19 @@ pub struct Owner {
     pub pod: Option<String>,
     /// Name of the container, or the first twelve digits of its id.
     pub container: Option<String>,
+}
+
+/// The sockets that were opened in one cgroup.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct OwnerReport {
+    pub cgroup_id: u64,
+    #[serde(flatten)]
+    pub owner: Owner,
+    pub throttled_share: Option<f64>,
+    /// Sum of their rates over the window.
+    pub rate_mbps: f64,
+    /// Number of sockets by cause; only causes that have any.
+    pub causes: BTreeMap<&'static str, usize>,
 }
 
 /// An owner that the latest sweeps have seen.
