@@ -119,8 +119,9 @@ def test_sockets_of_this_host_are_served_while_sweeps_go_on() -> None:
         while got.get(("brobust_sweeps_total",), 0) < 12:
             text = scrape(address)
             got = samples(text)
-    assert sum(value for key, value in got.items() if key[:2] == ("brobust_sockets", "app-limited")) == 1
-    assert sum(value for key, value in got.items() if key[0] == "brobust_socket_rate_bits_per_second_gcount") == 1
+    # On a busy machine the application need not be what limits it.
+    assert sum(value for key, value in got.items() if key[0] == "brobust_sockets") == 1, text
+    assert sum(value for key, value in got.items() if key[0] == "brobust_socket_rate_bits_per_second_gcount") == 1, text
     assert got["brobust_sweep_seconds",] > 0 and got["brobust_sweep_cpu_seconds_total",] > 0
 
 
