@@ -447,6 +447,16 @@ class TestSenders:
         assert rate("kept") > 80 and rate("kept lag=50ms") > 80
         assert rate("kept", loss="1%") > 60  # random losses teach no bound
 
+    def test_a_kept_schedule_leaves_an_undisturbed_bbr_its_part(self) -> None:
+        """In the deep buffer, and after the PROBE_RTT of both at 10 s."""
+        late = {"share": 0.4, "timeslice": "10ms"}
+        flows = [{"cc": "bbr"}, {"cc": "bbr", "sender": 2}]
+        path = {**PATH, "buffer": "10bdp"}
+        arrived = run(path=path, contention=late, flows=flows, pacing="kept", duration="15s").throughput
+        of_flow = arrived.filter(pl.col("time_s") > 11).group_by("flow").agg(pl.mean("throughput_mbps"))
+        rates = dict(of_flow.iter_rows())
+        assert rates[0] + rates[1] > 85 and rates[1] > 20, rates
+
     def test_a_kept_schedule_never_exceeds_what_the_socket_allows(self) -> None:
         """SO_MAX_PACING_RATE of 20 Mbit/s on a path of 100: the schedule is that rate, also after an absence."""
 
