@@ -71,6 +71,21 @@ def test_a_table_of_three_axes_fits_80_columns_uncut(runs: pl.DataFrame) -> None
     assert all(whole in text for whole in ("deadline", "1.00-9.00", "retrans", "share", "25.0%"))
 
 
+def test_a_table_wider_than_the_terminal_keeps_its_numbers(runs: pl.DataFrame) -> None:
+    other = {"qdisc": "fq", "pacing": "kept", "loss": 0.01, "aqm": "codel", "rtt_ms": 40.0, "gro": "off"}
+    first = {"qdisc": "none", "pacing": "kernel", "loss": 0.0, "aqm": "none", "gro": "on"}
+    each = [
+        runs.with_columns(run=pl.col("run") + name, **{column: pl.lit(value) for column, value in of.items()})
+        for name, of in (("-1", first), ("-2", other))
+    ]
+    both = pl.concat(each, how="vertical_relaxed")
+    console = Console(width=60, file=io.StringIO())
+    console.print_whole(table.render(both, "t"))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "…" not in text and "retrans" in text
+    assert text.count("1.00-9.00") == 2
+
+
 def test_flows_of_one_run_are_summed(runs: pl.DataFrame) -> None:
     two = frame([_row("bbr", 1.0, 0, 9.0), {**_row("bbr", 1.0, 0, 8.0), "flow": 1}], RUNS)
     assert summary.runs(two)["throughput_mbps"].to_list() == [17.0]

@@ -41,7 +41,7 @@ def compare(
     else:
         shown = [cell for cell in cells if all_cells or cell.verdict != comparing.SAME]
         if shown:
-            Console().print(_table(shown))
+            Console().print_whole(_table(shown))
         print(f"{len(cells)} cells: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
     if counts[comparing.WORSE]:
         raise typer.Exit(1)
@@ -55,7 +55,7 @@ def _table(cells: list[Compared]) -> Table:
     axes = list(cells[0].cell)
     out = Table(box=None, pad_edge=False)
     for text in [*map(heading, axes), "A", "B", "B - A [95 %]", "n", ""]:
-        out.add_column(text)
+        out.add_column(text, no_wrap=True)
     for cell in cells:
         between = "" if cell.low is None or cell.high is None else f"{cell.low:+.2f} to {cell.high:+.2f}"
         values = [axis_value(axis, cell.cell[axis]) for axis in axes]

@@ -137,7 +137,7 @@ def command(
         overall |= {"settled_median_abs_ln_ratio": settled_part.median, "settled_p90_abs_ln_ratio": settled_part.p90}
         print(json.dumps(overall))
         return
-    Console().print(drawing.render(cells, whole, settled_part, real))
+    Console().print_whole(drawing.render(cells, whole, settled_part, real))
     for figure in [*figures, *([report] if report else [])]:
         print(figure)
 

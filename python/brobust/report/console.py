@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console as RichConsole
+from rich.table import Table
 from rich.text import Text
 
 from brobust.errors import printable
+
+WIDEST = 1000  # columns of text: more than any table has
 
 
 class Console(RichConsole):
@@ -20,3 +23,10 @@ class Console(RichConsole):
     def render_str(self, text: str, **options: Any) -> Text:
         """Render a string. Rich calls this for every string that it is given."""
         return super().render_str("\n".join(map(printable, text.split("\n"))), **options)
+
+    def print_whole(self, table: Table) -> None:
+        """Print a table that may be wider than the terminal. Rich would leave out its last columns, where the numbers
+        are; a terminal breaks the lines, and a file or a pager takes them as they are."""
+        needed = self.measure(table, options=self.options.update(width=WIDEST)).minimum
+        self.width = max(self.width, needed)
+        self.print(table)
