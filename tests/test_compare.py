@@ -53,6 +53,19 @@ def test_what_differs_beyond_noise_is_told_from_what_does_not(tmp_path: Path) ->
     assert cell.low is not None and cell.high is not None and 10 < cell.low < cell.second - cell.first < cell.high < 13
 
 
+def test_a_cell_is_named_by_what_varies_in_the_order_of_its_numbers(tmp_path: Path) -> None:
+    """A buffer of some BDPs is one value of an axis, however many bytes it is; an undisturbed run lacks a driver."""
+    path = {"rtt": ["5ms", "40ms"], "buffer": ["1bdp", "4bdp"]}
+    data = _dataset(tmp_path / "a", BEFORE, path=path)
+    cells = [cell.cell for cell in compare.compare(data, data)]
+    assert cells == [
+        {"rtt_ms": rtt, "buffer_bdp": buffer, "share": share}
+        for rtt in (5.0, 40.0)
+        for buffer in (1.0, 4.0)
+        for share in (1.0, 0.5, 0.25)
+    ]
+
+
 def test_kernels_are_compared_and_not_told_apart(tmp_path: Path) -> None:
     first = _dataset(tmp_path / "a", BEFORE)
     second = _dataset(tmp_path / "b", BEFORE, kernel="virtual-6.1")

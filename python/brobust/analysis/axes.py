@@ -42,7 +42,7 @@ _BUFFER_BDP = ColumnAxis(Axis("buffer", "bottleneck buffer [BDP]", "{} BDP buffe
 
 # What may distinguish cells, in the order in which a reader wants it.
 AXES: dict[str, ColumnAxis] = dict(_of_fields())
-# And a name for the buffer in another unit, which is an axis of figures and claims.
+# And a name for the buffer in another unit, which is an axis where bandwidth or RTT vary, too.
 NAMED = {**AXES, "buffer_bdp": _BUFFER_BDP}
 
 _FIELDS = {name: axis.row for name, axis in AXES.items() if axis.row is not None}
@@ -61,7 +61,7 @@ PER_FLOW = tuple(
 
 def heading(axis: str) -> str:
     """Return the heading of an axis in a table: its name, and its unit if it has one."""
-    return " ".join(filter(None, (AXES[axis].axis.heading, AXES[axis].unit)))
+    return " ".join(filter(None, (NAMED[axis].axis.heading, NAMED[axis].unit)))
 
 
 def axis_value(axis: str, value: object) -> str:

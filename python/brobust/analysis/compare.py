@@ -42,14 +42,17 @@ def compare(first: Dataset, second: Dataset, tolerance: float = 0.05) -> list[Co
     ]
     axes = [axis for axis in AXES if axis not in BETWEEN]
     cells = [_cells(frame, axes) for frame in frames]
-    common = [key for key in cells[0] if key in cells[1]]
-    if not common:
+    common = frames[0].filter(
+        pl.Series([key in cells[1] for key in frames[0].select(axes).iter_rows()], dtype=pl.Boolean)
+    )
+    if common.is_empty():
         raise BadInput(f"{first.directory} and {second.directory} have no cell in common; measure the same scenarios")
-    varying = [number for number, _ in enumerate(axes) if len({key[number] for key in common}) > 1]
-    return [
-        _compared({axes[n]: key[n] for n in varying}, cells[0][key], cells[1][key], tolerance)
-        for key in sorted(common, key=str)
-    ]
+    varying = [axis for axis in summary.varying(common) if axis not in BETWEEN]
+    if varying:
+        common = common.sort(varying, descending=[axis == "share" for axis in varying])
+    values = common.select(varying).to_dicts() if varying else [{} for _ in range(len(common))]
+    shown = dict(zip(common.select(axes).iter_rows(), values, strict=True))
+    return [_compared(cell, cells[0][key], cells[1][key], tolerance) for key, cell in shown.items()]
 
 
 def _cells(frame: pl.DataFrame, axes: list[str]) -> dict[tuple[Any, ...], list[float]]:

@@ -70,8 +70,8 @@ def versions(table: pl.DataFrame) -> list[str]:
 def varying(measured: pl.DataFrame) -> list[str]:
     """Return the axes along which this dataset has more than one value. A driver or timeslice that is missing only
     where the share is 1 does not count, since the share says the same, nor does what is missing only where there is no
-    cross traffic. Nor does an axis count that differs only between backends, or a buffer that has the same number of
-    BDPs everywhere."""
+    cross traffic. Nor does an axis count that differs only between backends. A buffer is in BDP if that takes fewer
+    numbers than bytes do, because bandwidth or RTT vary too, and no axis if it is one number."""
     contended, crossed = measured.filter(pl.col("share") < 1), measured.filter(pl.col("cross_load") > 0)
     axes = []
     for name in AXES:
@@ -81,8 +81,9 @@ def varying(measured: pl.DataFrame) -> list[str]:
             axes.append(name)
     if "flow_rtt_ms" in axes and "longest_rtt_ms" in axes:
         axes.remove("longest_rtt_ms")
-    if "buffer_bytes" in axes and {"bandwidth_mbps", "rtt_ms"} & set(axes) and measured["buffer_bdp"].n_unique() == 1:
-        axes.remove("buffer_bytes")
+    if "buffer_bytes" in axes and (of_bdp := measured["buffer_bdp"].n_unique()) < measured["buffer_bytes"].n_unique():
+        place = axes.index("buffer_bytes")
+        axes[place : place + 1] = ["buffer_bdp"] if of_bdp > 1 else []
     return axes
 
 

@@ -14,7 +14,7 @@ import polars as pl
 
 from brobust import api, backends, extras, files, units
 from brobust.analysis import departures, summary
-from brobust.analysis.axes import AXES, axis_value, heading
+from brobust.analysis.axes import NAMED, axis_value, heading
 from brobust.backends.base import Backend
 from brobust.dataset import Dataset, OfRun, find
 from brobust.dataset.recordings import Sweeps
@@ -147,7 +147,7 @@ class Answers:
     def answer_cells(self, x: str, y: str, metric: str) -> Answer:
         """Answer with the dataset's cells along two axes: the median of a metric in each, and the runs."""
         measured = summary.runs(self._opened().runs())
-        for name, known in ((x, AXES), (y, AXES), (metric, VALUES)):
+        for name, known in ((x, NAMED), (y, NAMED), (metric, VALUES)):
             if name not in known or name not in measured.columns:
                 raise BadInput(f"{name!r} is neither an axis nor a metric of this dataset")
         if measured[x].n_unique() * measured[y].n_unique() > MAX_CELLS:

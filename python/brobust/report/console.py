@@ -27,6 +27,6 @@ class Console(RichConsole):
     def print_whole(self, table: Table) -> None:
         """Print a table that may be wider than the terminal. Rich would leave out its last columns, where the numbers
         are; a terminal breaks the lines, and a file or a pager takes them as they are."""
-        needed = self.measure(table, options=self.options.update(width=WIDEST)).minimum
+        needed = self.measure(table, options=self.options.update(width=WIDEST)).maximum
         self.width = max(self.width, needed)
         self.print(table)

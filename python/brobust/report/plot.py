@@ -267,7 +267,7 @@ def styles(controls: Iterable[str]) -> dict[str, tuple[Any, ...]]:
 
 
 # Axes that say the same in two units, or of all flows and of each.
-IN_ANOTHER_UNIT = {"buffer_bdp": "buffer_bytes", "longest_rtt_ms": "flow_rtt_ms"}
+IN_ANOTHER_UNIT = {"buffer_bdp": "buffer_bytes", "buffer_bytes": "buffer_bdp", "longest_rtt_ms": "flow_rtt_ms"}
 
 
 def with_lines(measured: pl.DataFrame, axes: Sequence[str]) -> pl.DataFrame:

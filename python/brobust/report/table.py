@@ -6,7 +6,7 @@ from rich import box
 from rich.table import Table
 
 from brobust.analysis import summary
-from brobust.analysis.axes import AXES, TEXT, axis_value, heading
+from brobust.analysis.axes import NAMED, TEXT, axis_value, heading
 from brobust.lazily import pl
 
 # Columns of completion times, where there are any, with their headings.
@@ -15,11 +15,14 @@ COMPLETION = {
     "requests_per_s": "req/s", "request_median_ms": "p50 ms", "request_p99_ms": "p99 ms",
 }  # fmt: skip
 
+GAP = 2  # between two columns
+NARROW = 80  # columns of text, which any terminal has
+
 
 def render(table: pl.DataFrame, title: str) -> Table:
     """Return a dataset's runs as a table for the terminal."""
     cells = summary.cells(table)
-    axes = [name for name in cells.columns if name in AXES]
+    axes = [name for name in cells.columns if name in NAMED]
     # Without vertical lines, so that four axes still fit into 80 columns.
     out = Table(
         title=title, title_justify="left", caption=_caption(table), caption_justify="left",
@@ -41,11 +44,13 @@ def render(table: pl.DataFrame, title: str) -> Table:
         ]
         for row in cells.iter_rows(named=True)
     ]
+    # A heading of a wide table breaks between its words. Rich would also cut words, numbers and columns.
+    widest = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    breaks = sum(widest) + GAP * (len(widest) + 1) > NARROW
     for number, text in enumerate(headings):
-        # A heading may break between its words; no word and no number is cut.
-        longest = max(map(len, (*text.split(), *(row[number] for row in rows))))
         is_text = number < len(axes) and axes[number] in TEXT
-        out.add_column(text, justify="left" if is_text else "right", min_width=longest)
+        heading_lines = text.replace(" ", "\n") if breaks else text
+        out.add_column(heading_lines, justify="left" if is_text else "right", no_wrap=True)
     for row in rows:
         out.add_row(*row)
     return out
