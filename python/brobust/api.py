@@ -168,6 +168,14 @@ def _without(cause: str, s: Scenario, flow: int) -> Change | None:
     return changes.get(cause)
 
 
+REPAIRED = {
+    "bbr": ("bbr_steady", "bbr_robust"),
+    "brb_bbr1": ("brb_bbr1_steady", "brb_bbr1_robust"),
+    "brb_bbr2": ("brb_bbr2_robust",),
+    "brb_bbr3": ("brb_bbr3_steady", "brb_bbr3_robust"),
+}
+
+
 def _repairs(found: Explanation, s: Scenario) -> list[Change]:
     """Return what may help against what was found, for a run with one group of flows."""
     if len(s.flows) > 1 or not found.causes:
@@ -177,8 +185,7 @@ def _repairs(found: Explanation, s: Scenario) -> list[Change]:
         of_first = s.flows[0].sender == 1 and s.contention.replay is None
         if of_first and s.contention.timeslice > 1_000_000:
             changes.append(("--timeslice 1ms", {"contention": {"timeslice": "1ms"}}))
-        if found.cc == "bbr":
-            changes.append(("--cc bbr_robust", {"flows": {"cc": "bbr_robust"}}))
+        changes += [(f"--cc {cc}", {"flows": {"cc": cc}}) for cc in REPAIRED.get(found.cc, ())]
         if s.pacing.name == "kernel" and found.pacing_rate_mbps is not None and "cubic" not in found.cc:
             changes.append(("--pacing kept", {"pacing": "kept"}))
             if s.qdisc == "none":
@@ -193,7 +200,9 @@ def _carried(requested: Run, flow: int, changes: Collection[Change], backend: Ba
 
     def one(change: Change) -> float | None:
         try:
-            measured = backend.measure(_changed(requested, {**change[1], "samples": None, "packets": False}))
+            changed = _changed(requested, {**change[1], "samples": None, "packets": False})
+            backends.check([changed.scenario], jobs=1)
+            measured = backend.measure(changed)
         except RunFailed:
             raise
         except BrobustError:  # the kernel has no such control, or the fields do not go together
