@@ -536,6 +536,34 @@ def test_the_root_cause_of_clouded_comparisons(brobust: Brobust, tmp_path: Path)
 
 
 @pytest.mark.virtual
+def test_a_study_of_ones_own_is_reproduced_as_a_papers_is(brobust: Brobust, tmp_path: Path) -> None:
+    """The one in the documentation. Its report can be written again when the file is gone."""
+    page = (Path(__file__).parents[1] / "docs/studies.md").read_text()
+    own = tmp_path / "mine.toml"
+    own.write_text(page.split("```toml\n")[1].split("```")[0])
+    done = brobust("reproduce", "mine.toml", "--scale", "smoke", "--json")
+    (verdict,) = json_lines(done.stdout)
+    assert (verdict["claim"], verdict["verdict"]) == ("X1", HOLDS), verdict
+    own.unlink()
+    assert (tmp_path / "mine-virtual-smoke/figures/mine-1-throughput.png").exists()
+    assert brobust("report", "mine-virtual-smoke").returncode == 0
+    assert "what the paper says" in (tmp_path / "report.html").read_text()
+
+
+def test_studies_of_ones_own_have_names_for_files_and_are_told_apart(tmp_path: Path) -> None:
+    text = 'paper = "mine"\nfigure = "{}"\ntitle = "t"\n'
+    for name, figure in (("a", "1"), ("b", "2")):
+        (tmp_path / f"{name}.toml").write_text(text.format(figure))
+    assert [study.figure for study in model.of_paper(str(tmp_path))] == ["1", "2"]
+    (tmp_path / "b.toml").write_text(text.format("1"))
+    with pytest.raises(BadInput, match="two studies are of figure 1"):
+        model.of_paper(str(tmp_path))
+    (tmp_path / "b.toml").write_text(text.format("../../x"))
+    with pytest.raises(BadInput, match="figure: String should match"):
+        model.of_paper(str(tmp_path))
+
+
+@pytest.mark.virtual
 def test_the_report_is_one_file_with_figures_beside_claims(
     brobust: Brobust, tmp_path: Path, reproduced: tuple[subprocess.CompletedProcess[str], Path]
 ) -> None:

@@ -86,7 +86,14 @@ def sweep(
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help=f"The paper: {', '.join(papers()[:-1])} or {papers()[-1]}.")],
+    paper: Annotated[
+        str,
+        typer.Argument(
+            metavar="PAPER|STUDY.toml",
+            help=f"The paper: {', '.join(papers()[:-1])} or {papers()[-1]}; or the file of your own study, or a "
+            "directory of such files.",
+        ),
+    ],
     figure: Annotated[list[str] | None, typer.Option(help="Reproduce only this figure; may be repeated.")] = None,
     scale: HowMuch = Scale.QUICK,
     backend: Backend = "virtual",
@@ -106,14 +113,14 @@ def reproduce(
     dry_run: DryRun = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per claim as it is decided.")] = False,
 ) -> None:
-    """Measure a paper's figures again, draw them, decide the paper's claims, and write an HTML report.
+    """Measure a paper's figures again, or a study of your own, draw them, decide the claims, and write an HTML report.
 
     The exit status is 1 if a claim differs or no run is ok.
     """
     from brobust.study import model
 
     studies = _asked_for(model.of_paper(paper, figure or []), kernel, settings)
-    directory = out or Path(f"{paper}-{backend}-{scale}")
+    directory = out or Path(f"{studies[0].paper}-{backend}-{scale}")
     _check_written(model.grid(studies, scale, backend), directory / "data", jobs, cluster, insecure)
     if not dry_run:
         extras.require("brobust reproduce")
@@ -152,7 +159,8 @@ def reproduce(
             if as_json:
                 print(json.dumps(verdicts[-1].__dict__), flush=True)
     about = {
-        "paper": paper, "scale": scale, "backend": backend, "figures": [study.figure for study, _ in measured],
+        "paper": studies[0].paper, "of": paper, "scale": scale, "backend": backend,
+        "figures": [study.figure for study, _ in measured],
         "asked": [*_repeated("--figure", figure), *_repeated("--kernel", kernel), *_repeated("--set", settings)],
     }  # fmt: skip
     _write(directory, about, measured, verdicts, twinned)
@@ -174,11 +182,16 @@ def _write(
 
     from brobust.analysis import cells
     from brobust.report import html, sheets
+    from brobust.study import model
 
     every_cell = [
         cells.table(evidence.runs).insert_column(0, pl.lit(study.figure).alias("figure"))
         for study, evidence in measured
     ]
+    if about["of"] not in papers():  # reports read what was measured, however the user's file changes
+        (directory / "studies").mkdir(exist_ok=True)
+        for file in model.files_of(about["of"]):
+            files.write(directory / "studies" / file.name, files.read(file, files.MAX_TEXT))
     files.write(directory / "reproduction.json", json.dumps(about))
     files.write(directory / "claims.jsonl", "".join(json.dumps(v.__dict__) + "\n" for v in verdicts))
     files.write(directory / "twins.jsonl", "".join(json.dumps(asdict(twin)) + "\n" for twin in twinned))

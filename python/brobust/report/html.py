@@ -33,7 +33,7 @@ def write(directories: Sequence[Path], file: Path) -> None:
     environment = Environment(
         loader=PackageLoader("brobust.report", ""), autoescape=select_autoescape(), undefined=StrictUndefined
     )
-    studies = [study for study in model.of_paper(paper) if any(part.has(study) for part in parts)]
+    studies = [study for study in parts[0].studies if any(part.has(study) for part in parts)]
     counts = Counter(claim.verdict for part in parts for claim in part.claims)
     text = environment.get_template("reproduction.html").render(
         title=f"{paper}, measured again",
@@ -66,6 +66,7 @@ class _Part(Reproduced):
         runs = self._runs
         host = files.read_json(self.directory / "data/dataset.json")
         paper, scale, backend = (self.about[what] for what in ("paper", "scale", "backend"))
+        paper = self.about["of"] or paper
         command = ["brobust", "reproduce", paper, "--scale", scale, "--backend", backend, *self.about.get("asked", [])]
         return {
             "backend": backend,

@@ -11,12 +11,15 @@ from brobust import files
 from brobust.analysis.claims import VERDICTS, Verdict
 from brobust.analysis.twins import Twin
 from brobust.errors import BadInput
+from brobust.study.model import Study, of_paper
 
 
 class _About(BaseModel):
     """What `brobust reproduce` writes into reproduction.json."""
 
     paper: str
+    of: str = ""
+    """What the user named: the paper, or the path of studies; empty: the paper."""
     scale: str
     backend: str
     figures: list[str]
@@ -44,6 +47,12 @@ class Reproduced:
                 f"{directory} holds no finished reproduction; `brobust reproduce --out {directory}` makes one"
             ) from None
         self.paper: str = self.about["paper"]
+
+    @property
+    def studies(self) -> list[Study]:
+        """The studies of the paper, or the user's as they were when they were measured."""
+        own = self.directory / "studies"
+        return of_paper(str(own) if own.is_dir() else self.paper)
 
 
 def twin_tables(twinned: Sequence[Twin]) -> Iterator[tuple[str, list[str], dict[str, dict[str, Twin]]]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError
 
 from brobust import files
 from brobust.analysis.claims import Claim
@@ -16,13 +16,16 @@ from brobust.scenario import Grid
 from brobust.scenario.grid import override
 from brobust.study import STUDIES, Scale, papers
 
+# Files and directories are named after these.
+Name = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$", max_length=60)]
+
 
 class Figure(BaseModel):
     """One drawing of the study's runs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str
+    name: Name
     title: str
     kind: Literal[
         "throughput",
@@ -62,8 +65,8 @@ class Study(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    paper: str
-    figure: str
+    paper: Name
+    figure: Name
     title: str
     about: str = ""
     """What the paper's figure shows, and what is done differently here."""
@@ -127,14 +130,29 @@ def load(file: Path) -> Study:
 
 
 def of_paper(paper: str, figures: Sequence[str] = ()) -> list[Study]:
-    """Return the studies of a paper, in the order of its figures."""
-    if paper not in papers():
-        raise BadInput(f"there are no studies of {paper!r}, only of {', '.join(papers())}")
-    found = sorted((load(file) for file in (STUDIES / paper).glob("*.toml")), key=lambda s: _number(s.figure))
+    """Return the studies of a paper, or of the user's file or directory of files, in the order of their figures."""
+    found = sorted((load(file) for file in files_of(paper)), key=lambda s: _number(s.figure))
     known = [study.figure for study in found]
+    if twice := [figure for figure in known if known.count(figure) > 1]:
+        raise BadInput(f"{paper}: two studies are of figure {twice[0]}; give each another name")
+    if len(of := sorted({study.paper for study in found})) > 1:
+        raise BadInput(f"{paper}: its studies are of several papers ({', '.join(of)}); give those of one")
     if unknown := [figure for figure in figures if figure not in known]:
         raise BadInput(f"--figure: {paper} has no study of figure {unknown[0]}; it has {', '.join(known)}")
     return [study for study in found if not figures or study.figure in figures]
+
+
+def files_of(paper: str) -> list[Path]:
+    """Return the studies' files of a paper, or those that a path names."""
+    if paper in papers():
+        return list((STUDIES / paper).glob("*.toml"))
+    own = Path(paper)
+    if found := sorted(own.glob("*.toml")) if own.is_dir() else [own] if own.suffix == ".toml" else []:
+        return found
+    raise BadInput(
+        f"there are no studies of {paper!r}, only of {', '.join(papers())}; or give a study's file (.toml), or a "
+        "directory of such files"
+    )
 
 
 def _number(figure: str) -> tuple[bool, int, str]:
