@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
@@ -128,6 +129,14 @@ def left_behind() -> list[str]:
     doctor = [programs.host_program(), "doctor", "--clean", "--dry-run", "--json"]
     listed = subprocess.run(doctor, capture_output=True, text=True, check=True).stdout
     return [f"{one['kind']} {one['name']}" for one in json_lines(listed)]
+
+
+def kill_with_guardian(process: subprocess.Popen[Any], guardian: psutil.Process) -> None:
+    """Kill a command and its guardian. The command is stopped before, else it may notice that its guardian is gone, and
+    undo all by itself."""
+    process.send_signal(signal.SIGSTOP)
+    guardian.kill()
+    process.kill()
 
 
 def json_lines(text: str) -> list[dict[str, Any]]:

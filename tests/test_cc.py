@@ -25,6 +25,7 @@ from brobust.cli.cc import OF_HOST_PROGRAM
 from brobust.conformance import verifier_counts
 from brobust.errors import BrobustError
 from brobust.host.programs import ask_host_program, host_program
+from conftest import kill_with_guardian
 
 NAME = "brb_reno"
 BROBUST = [str(Path(sys.executable).with_name("brobust"))]
@@ -163,8 +164,7 @@ def test_a_trial_ends_with_its_command_however_that_ends(places: list[Path], end
 def test_a_trial_whose_guardian_dies_too_is_taken_back_by_the_next_command(places: list[Path]) -> None:
     with _trial(places) as trial:
         (guardian,) = psutil.Process(trial.pid).children()
-        guardian.kill()
-        trial.kill()
+        kill_with_guardian(trial, guardian)
     assert [_new_socket_gets(place) for place in places] == [NAME, NAME], "usable, though nobody is left"
     assert f"unloaded {NAME}, left by a trial" in _brobust("cc", "list").stderr
     assert [_new_socket_gets(place) for place in places] == FORMER
@@ -217,8 +217,7 @@ def test_a_command_unloads_only_what_it_has_loaded_itself(places: list[Path]) ->
 def test_doctor_cleans_an_abandoned_trial(places: list[Path]) -> None:
     with _trial(places) as trial:
         (guardian,) = psutil.Process(trial.pid).children()
-        guardian.kill()
-        trial.kill()
+        kill_with_guardian(trial, guardian)
     row = {"kind": "congestion control", "name": NAME}
     assert {**row, "removed": False} in ask_host_program("doctor", "--clean", "--dry-run")
     assert [_new_socket_gets(place) for place in places] == [NAME, NAME]
@@ -232,8 +231,7 @@ def test_doctor_cleans_an_abandoned_trial(places: list[Path]) -> None:
 def test_a_user_who_may_not_undo_an_abandoned_trial_is_told_who_may(places: list[Path]) -> None:
     with _trial(places) as trial:
         (guardian,) = psutil.Process(trial.pid).children()
-        guardian.kill()
-        trial.kill()
+        kill_with_guardian(trial, guardian)
     as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *BROBUST]
     listed = subprocess.run([*as_nobody, "cc", "list"], capture_output=True, text=True, check=False, cwd="/")
     if "PermissionError" in listed.stderr or "Permission denied" in listed.stderr:

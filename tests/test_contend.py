@@ -21,7 +21,7 @@ import pytest
 from brobust import _core
 from brobust.contention import recordings
 from brobust.host import cpus, locks
-from conftest import BROBUST, eventually, json_lines, left_behind, scheduling_of
+from conftest import BROBUST, eventually, json_lines, kill_with_guardian, left_behind, scheduling_of
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -231,8 +231,7 @@ def test_what_a_killed_command_did_to_a_thread_is_undone(brobust: Brobust, drive
             assert (left_behind(), _state(pid)) == ([], before), "by its guardian"
         with _contending(pid, driver) as process:
             _wait_held(process)
-            _guardian_of(process).kill()
-            process.kill()
+            kill_with_guardian(process, _guardian_of(process))
         assert _state(pid) != before
         left = " ".join(left_behind())
         assert f"contention of thread {pid}" in left or f"brobust-{pid}" in left

@@ -17,7 +17,7 @@ from brobust.errors import BadInput, MissingSupport
 from brobust.host import network
 from brobust.host.programs import host_program
 from brobust.host.session import Session
-from conftest import eventually, left_behind
+from conftest import eventually, kill_with_guardian, left_behind
 
 
 @pytest.fixture(autouse=True)
@@ -81,9 +81,7 @@ def test_what_a_killed_process_and_its_killed_guardian_leave_the_next_start_remo
         assert process.stdout is not None
         name = process.stdout.readline().strip()
         (guardian,) = [child for child in psutil.Process(process.pid).children() if "guard" in child.cmdline()]
-        process.send_signal(signal.SIGSTOP)  # else it may notice that its guardian is gone, and undo all by itself
-        guardian.kill()
-        process.kill()
+        kill_with_guardian(process, guardian)
     assert [one.split()[0] for one in left_behind()] == ["namespace", "directory"]
     with Session.start():
         assert name not in namespaces()
