@@ -84,5 +84,6 @@ def test_on_an_idle_path_a_transfer_of_a_window_takes_no_longer_than_it_must() -
     cross = {"load": 0.001, "size": "10kB", "max_size": "14kB", "shape": 3}
     flows = [{"cc": "cubic", "pattern": "rate 100kbit"}]
     result = brobust.run({"path": PATH, "flows": flows, "cross_traffic": cross, "duration": "5s"})
+    assert result.run.id in repr(result) and repr(result).endswith(" Mbit/s>")
     assert len(result.transfers) > 2 and result.transfers["completion_ms"].null_count() == 0
     assert result.transfers["slowdown"].to_list() == pytest.approx([1] * len(result.transfers), abs=0.1)

@@ -57,6 +57,12 @@ class Result(OfRun):
 
         return " ".join(explanation.sentences(explain(self, self.run, flow, tries)))
 
+    def __repr__(self) -> str:
+        """The run as a Python shell shows it: what was measured, and what the flows of each control carried."""
+        of_each = self.runs.group_by("cc", maintain_order=True).agg(pl.col("throughput_mbps").sum())
+        carried = ", ".join(f"{cc} {mbps:.2f} Mbit/s" for cc, mbps in of_each.iter_rows())
+        return f"<brobust run {self.run.id}: {self.run.scenario.describe()}: {carried}>"
+
     def _repr_html_(self) -> str:
         """Return the run as notebooks show it: a table of its flows, and its figure where matplotlib is there."""
         from brobust.report import over_time
