@@ -559,7 +559,7 @@ def test_studies_of_ones_own_have_names_for_files_and_are_told_apart(tmp_path: P
     with pytest.raises(BadInput, match="two studies are of figure 1"):
         model.of_paper(str(tmp_path))
     (tmp_path / "b.toml").write_text(text.format("../../x"))
-    with pytest.raises(BadInput, match="figure: String should match"):
+    with pytest.raises(BadInput, match="figure: give letters, digits"):
         model.of_paper(str(tmp_path))
 
 

@@ -126,7 +126,8 @@ def load(file: Path) -> Study:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise BadInput(f"{file}: {where}: {first['msg']} (given: {str(first['input'])[:80]!r})") from None
+        why = "give letters, digits, '.', '-' and '_'" if first["type"] == "string_pattern_mismatch" else first["msg"]
+        raise BadInput(f"{file}: {where}: {why} (given: {str(first['input'])[:80]!r})") from None
 
 
 def of_paper(paper: str, figures: Sequence[str] = ()) -> list[Study]:
