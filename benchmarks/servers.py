@@ -112,7 +112,7 @@ def measured(name: str, cc: str, share: float, repeat: int, directory: Path) -> 
 
 
 def each(directory: Path, sheet: Path) -> None:
-    rows = []
+    rows, missing = [], 0
     for name in SERVERS:
         row = {"server; client": name}
         try:
@@ -125,9 +125,12 @@ def each(directory: Path, sheet: Path) -> None:
             row["twice the same"] = "yes" if again["packet_hash"][0] == runs["packet_hash"][0] else "no"
         except BrobustError as refusal:
             print(f"{name}: {refusal}", file=sys.stderr)
+            missing += 1
             continue
         rows.append(row)
     pl.DataFrame(rows).write_csv(sheet)
+    if missing:
+        sys.exit(f"servers: {sheet} lacks {missing} of {len(SERVERS)} servers, which could not be measured")
 
 
 FIGURES = {
