@@ -67,7 +67,8 @@ def _neighbours(_: argparse.Namespace) -> Iterator[Cell]:
     for neighbour in ("cubic", "bbr"):
         for buffer in BUFFERS:
             flows = ({"cc": None}, {"cc": neighbour, "sender": 2})
-            yield Cell(f"beside {neighbour}", f"{buffer:g} BDP", {"buffer": f"{buffer}bdp"}, flows, 20)
+            # In 20 s, twice the time between two PROBE_RTTs, one sees how the flows have started.
+            yield Cell(f"beside {neighbour}", f"{buffer:g} BDP", {"buffer": f"{buffer}bdp"}, flows, 60)
 
 
 def _rtt(_: argparse.Namespace) -> Iterator[Cell]:

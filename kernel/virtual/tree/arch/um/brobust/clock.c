@@ -22,6 +22,7 @@
 #include <linux/math64.h>
 #include <linux/minmax.h>
 #include <linux/sched.h>
+#include <linux/sched/stat.h>
 #include <linux/time-internal.h>
 
 #include "internal.h"
@@ -142,6 +143,14 @@ int brobust_advance_to(unsigned long long event, unsigned long long *now)
 	return true;
 }
 
+/* Return whether anything waits for the CPU, which an interrupt or the thread of softirqs has at
+ * present: where computing takes time (work.c), the clock must not move on without it. */
+static bool work_waits(void)
+{
+	return (brobust_sent_byte_ps || brobust_received_byte_ps || brobust_accept_ns) &&
+	       nr_running() > (current == this_cpu_ksoftirqd() ? 1 : 0);
+}
+
 /* Return whether nothing but what happens at `at` would happen until then: no timer, no tick, no other
  * work, no exchange with the controller, no end of the timeslice. Then a handler that has done all
  * its work may move the clock there by itself, which saves the way through the idle loop and an
@@ -154,7 +163,7 @@ bool brobust_may_advance_to(u64 at)
 
 	return at < brobust->horizon && in_window(at) == at && (!first || at < first->time) &&
 	       at - brobust_now() < ktime_sub(tick_next_period, ktime_get()) && !need_resched() &&
-	       !local_softirq_pending() && !brobust_work_waits();
+	       !local_softirq_pending() && !work_waits();
 }
 
 /* Spend CPU time, inside windows. */

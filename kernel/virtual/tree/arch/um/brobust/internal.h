@@ -33,7 +33,7 @@ static inline u32 brobust_number_of(const struct in6_addr *address)
 /* clock.c: what the other parts do in each exchange with the controller. They set it, since the
  * clock calls none of them by name. */
 extern void (*brobust_before_exchange)(void); /* flows.c: what the flows have achieved */
-extern void (*brobust_before_frames)(void);   /* netdev.c: keeps the frames that still wait */
+extern void (*brobust_before_frames)(void);   /* arrivals.c: keeps the frames that still wait */
 extern void (*brobust_after_exchange)(void);  /* netdev.c: takes the frames that were left */
 void brobust_sleep_until(u64 when);
 
@@ -57,7 +57,6 @@ struct pt_regs;
 bool brobust_read_tsc(struct pt_regs *regs); /* called by trap.c */
 
 /* work.c */
-bool brobust_work_waits(void);
 void brobust_accepted(int number);
 
 /* probe.c: called by tcp_input.c and tcp_output.c. What our controls call of it is declared in

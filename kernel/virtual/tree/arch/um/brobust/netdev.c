@@ -23,110 +23,45 @@
 #include <linux/version.h>
 #include <net/ip.h>
 
+#include "arrivals.h"
 #include "internal.h"
 
-/* Memory that a socket is charged for a receive buffer of a driver with an MTU of 1500 bytes. */
-#define RX_BUFFER_BYTES 2048
 #define OTHER_HEADER_BYTES 128
-
-/* A packet that arrives: one of `kept` or, if `skb` is NULL, the frame at an offset of brobust->rx. A
- * packet is made of a frame only when its time has come: by then those before it are gone, and their
- * memory is used again while the CPU's caches have it. */
-struct arrival {
-	struct sk_buff *skb;
-	u32 frame;
-};
 
 struct brobust_net {
 	struct net_device *dev;
 	struct napi_struct napi;
-	struct sk_buff_head completing; /* in order of their due time, as are those that arrive: */
-	struct sk_buff_head kept;	/* what waited when the controller left frames, */
-	u32 next_frame;			/* and from here on in brobust->rx what it left */
+	struct sk_buff_head completing; /* in order of their due time */
 	struct time_travel_event interrupt;
-	struct arrival first; /* when this is the first packet that arrives, */
-	u64 interrupt_at;     /* the interrupt is raised then; 0: not computed */
-	u64 hold;	      /* ns for which the first packet may wait for others */
-	u32 most;	      /* as many packets raise the interrupt at once; 0: no number does */
+	u64 interrupt_at; /* the packets that arrive raise the interrupt then; 0: not computed */
+	u64 hold;	  /* ns for which the first packet may wait for others */
+	u32 most;	  /* as many packets raise the interrupt at once; 0: no number does */
 	struct dim dim;
 	u64 rx_bytes;
-	struct page *payload; /* one page in place of all payload that is not carried */
 };
 
 static struct brobust_net *net;
 
-struct due {
-	u64 at;
-};
-
-static struct due *due_of(struct sk_buff *skb)
+/* Return when the packets that arrive raise the interrupt, the first of which arrives at `first`. */
+static u64 interrupt_time(struct brobust_net *net, u64 first)
 {
-	return (struct due *)skb->cb;
-}
+	u64 latest = first + net->hold;
 
-static struct brobust_frame *frame_at(u32 offset)
-{
-	return (struct brobust_frame *)(brobust->rx + offset);
-}
-
-/* Return the offset of the first frame from this one on that was not lost. */
-static u32 not_lost(u32 offset)
-{
-	while (offset < brobust->rx_bytes && !frame_at(offset)->length)
-		offset += frame_at(offset)->record;
-	return offset;
-}
-
-static struct arrival first_arrival(struct brobust_net *net)
-{
-	return (struct arrival){skb_peek(&net->kept), not_lost(net->next_frame)};
-}
-
-static struct arrival arrival_after(struct brobust_net *net, struct arrival this)
-{
-	if (this.skb)
-		return (struct arrival){skb_peek_next(this.skb, &net->kept), this.frame};
-	return (struct arrival){NULL, not_lost(this.frame + frame_at(this.frame)->record)};
-}
-
-/* Return when a packet arrives, U64_MAX where there is none. */
-static u64 arrives(struct arrival this)
-{
-	if (this.skb)
-		return due_of(this.skb)->at;
-	return this.frame < brobust->rx_bytes ? frame_at(this.frame)->time : U64_MAX;
-}
-
-/* Return when the packets that arrive raise the interrupt, of which `this` is the first. */
-static u64 interrupt_time(struct brobust_net *net, struct arrival this)
-{
-	u64 latest = arrives(this) + net->hold;
-	u32 count = 0;
-
-	if (!net->hold || !net->most)
-		return latest;
-	for (; arrives(this) < latest; this = arrival_after(net, this))
-		if (++count == net->most)
-			return arrives(this);
-	return latest;
+	return net->hold && net->most ? min(latest, brobust_arrival(net->most)) : latest;
 }
 
 static u64 next_due(struct brobust_net *net)
 {
-	struct arrival first = first_arrival(net);
 	struct sk_buff *out = skb_peek(&net->completing);
-	u64 at = U64_MAX;
+	u64 first = brobust_arrival(1), at = U64_MAX;
 
-	if (arrives(first) != U64_MAX) {
-		if (!net->interrupt_at || first.skb != net->first.skb ||
-		    first.frame != net->first.frame) {
-			net->first = first;
+	if (first != U64_MAX) {
+		if (!net->interrupt_at)
 			net->interrupt_at = interrupt_time(net, first);
-		}
 		at = brobust_vcpu_from(brobust->rx_vcpu, net->interrupt_at);
 	}
 	if (out)
-		at = min(at, brobust_vcpu_from(brobust->tx_vcpu, due_of(out)->at));
+		at = min(at, brobust_vcpu_from(brobust->tx_vcpu, *brobust_due(out)));
 	return at;
 }
 
@@ -188,7 +123,7 @@ static void complete_sent(struct brobust_net *net, int budget)
 	struct sk_buff *skb;
 	bool any = false;
 
-	while ((skb = skb_peek(&net->completing)) && due_of(skb)->at <= brobust_now()) {
+	while ((skb = skb_peek(&net->completing)) && *brobust_due(skb) <= brobust_now()) {
 		__skb_unlink(skb, &net->completing);
 		napi_consume_skb(skb, budget);
 		any = true;
@@ -201,84 +136,16 @@ static void complete_sent(struct brobust_net *net, int budget)
  * did other things or had no CPU. */
 static void drop_beyond_ring(struct brobust_net *net)
 {
-	struct arrival this, next;
-	u32 count = 0;
+	u32 dropped = brobust->rx_ring ? brobust_drop_arrivals(brobust->rx_ring) : 0;
 
-	if (!brobust->rx_ring)
-		return;
-	for (this = first_arrival(net); arrives(this) <= brobust_now(); this = next) {
-		next = arrival_after(net, this);
-		if (++count <= brobust->rx_ring)
-			continue;
-		if (this.skb) {
-			__skb_unlink(this.skb, &net->kept);
-			kfree_skb(this.skb);
-		} else {
-			frame_at(this.frame)->length = 0;
-		}
-		brobust->rx_dropped++;
+	brobust->rx_dropped += dropped;
+	if (dropped)
 		net->interrupt_at = 0;
-	}
 }
 
-static bool has_arrived(struct brobust_net *net)
+static bool has_arrived(void)
 {
-	return arrives(first_arrival(net)) <= brobust_now();
-}
-
-/* Carried payload lies in a buffer like those of a driver with an MTU of 1500 bytes, so that the
- * socket is charged as much memory as for payload that is not carried. */
-static bool add_payload(struct sk_buff *skb, const void *payload, u32 size)
-{
-	u32 space = max_t(u32, ALIGN(size, SMP_CACHE_BYTES), RX_BUFFER_BYTES);
-	void *buffer = space <= PAGE_SIZE ? netdev_alloc_frag(space) : NULL;
-	struct page *page;
-
-	if (!buffer)
-		return false;
-	memcpy(buffer, payload, size);
-	page = virt_to_head_page(buffer);
-	skb_add_rx_frag(skb, 0, page, buffer - page_address(page), size, space);
-	return true;
-}
-
-static struct sk_buff *build(const struct brobust_frame *frame)
-{
-	u32 rest = frame->length - frame->header - frame->payload;
-	const u8 *header = (const u8 *)(frame + 1);
-	struct sk_buff *skb = netdev_alloc_skb_ip_align(net->dev, frame->header);
-
-	if (!skb)
-		return NULL;
-	skb_put_data(skb, header, frame->header);
-	if (frame->payload && !add_payload(skb, header + frame->header, frame->payload)) {
-		kfree_skb(skb);
-		return NULL;
-	}
-	if (rest) {
-		get_page(net->payload);
-		skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, net->payload, 0, rest,
-				RX_BUFFER_BYTES);
-	}
-	skb->protocol = eth_type_trans(skb, net->dev);
-	skb->ip_summed = CHECKSUM_UNNECESSARY;
-	skb->mark = frame->mark;
-	return skb;
-}
-
-/* Make a packet of the next frame. Return NULL if there is none, or no memory. */
-static struct sk_buff *take_frame(struct brobust_net *net)
-{
-	u32 at = not_lost(net->next_frame);
-	struct sk_buff *skb;
-
-	if (at == brobust->rx_bytes)
-		return NULL;
-	net->next_frame = at + frame_at(at)->record;
-	skb = build(frame_at(at));
-	if (skb)
-		due_of(skb)->at = frame_at(at)->time;
-	return skb;
+	return brobust_arrival(1) <= brobust_now();
 }
 
 /* Hand over the packets that have arrived. Where there is one only, GRO has nothing to merge. */
@@ -287,8 +154,9 @@ static int receive_due(struct brobust_net *net, int budget)
 	struct sk_buff *skb;
 	int done = 0;
 
-	while (done < budget && has_arrived(net)) {
-		skb = __skb_dequeue(&net->kept) ?: take_frame(net);
+	while (done < budget && has_arrived()) {
+		net->interrupt_at = 0;
+		skb = brobust_take_arrival();
 		if (!skb)
 			continue;
 		brobust_charge_cpu(brobust->rx_packet_cost);
@@ -296,7 +164,7 @@ static int receive_due(struct brobust_net *net, int budget)
 		net->rx_bytes += skb->len;
 		/* A router must see every packet by itself: its device does not segment. */
 		if (!brobust->gro || brobust->role == BROBUST_BOTTLENECK ||
-		    (!done && !has_arrived(net)))
+		    (!done && !has_arrived()))
 			netif_receive_skb(skb);
 		else
 			napi_gro_receive(&net->napi, skb);
@@ -309,7 +177,7 @@ static int receive_due(struct brobust_net *net, int budget)
  * what was sent, as that of virtio_net does. */
 static int poll_queues(struct brobust_net *net, int budget)
 {
-	if (has_arrived(net) && brobust_enter_vcpu(brobust->rx_vcpu)) {
+	if (has_arrived() && brobust_enter_vcpu(brobust->rx_vcpu)) {
 		complete_sent(net, budget);
 		drop_beyond_ring(net);
 		return receive_due(net, budget);
@@ -405,24 +273,11 @@ static netdev_tx_t start_xmit(struct sk_buff *skb, struct net_device *dev)
 		dev_consume_skb_any(skb);
 		return NETDEV_TX_OK;
 	}
-	due_of(skb)->at = free_at;
+	*brobust_due(skb) = free_at;
 	__skb_queue_tail(&net->completing, skb);
 	if (skb_peek(&net->completing) == skb)
 		arm_interrupt(net);
 	return NETDEV_TX_OK;
-}
-
-/* Keep the packets that wait while the controller leaves others in their place. */
-static void keep_frames(void)
-{
-	while (not_lost(net->next_frame) < brobust->rx_bytes) {
-		struct sk_buff *skb = take_frame(net);
-
-		if (skb)
-			__skb_queue_tail(&net->kept, skb);
-	}
-	brobust->rx_bytes = 0;
-	net->next_frame = 0;
 }
 
 static void receive_frames(void)
@@ -467,12 +322,9 @@ int brobust_net_create(void)
 		return -ENOMEM;
 	net = netdev_priv(dev);
 	net->dev = dev;
-	net->payload = alloc_page(GFP_KERNEL | __GFP_ZERO);
-	if (!net->payload)
+	if (brobust_arrivals_start(dev))
 		return -ENOMEM;
-	brobust_before_frames = keep_frames;
 	brobust_after_exchange = receive_frames;
-	skb_queue_head_init(&net->kept);
 	skb_queue_head_init(&net->completing);
 	time_travel_set_event_fn(&net->interrupt, on_interrupt);
 	net->hold = brobust->coalesce;

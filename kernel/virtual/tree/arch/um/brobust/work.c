@@ -10,12 +10,10 @@
  * timeslice ends the work stands still until the next one.
  */
 #include <asm/delay.h>
-#include <linux/interrupt.h>
 #include <linux/math64.h>
 #include <linux/minmax.h>
 #include <linux/net.h>
 #include <linux/sched.h>
-#include <linux/sched/stat.h>
 #include <linux/socket.h>
 #include <linux/uio.h>
 #include <net/sock.h>
@@ -29,14 +27,6 @@
 /* Work that is still to be done, in ps. Negative: so much was done for bytes that were then not
  * sent, as there was no room for them, and that the program will send later. */
 static s64 owed;
-
-/* Return whether anything waits for the CPU, which an interrupt or the thread of softirqs has at
- * present: the clock must not move on without it. */
-bool brobust_work_waits(void)
-{
-	return (brobust_sent_byte_ps || brobust_received_byte_ps || brobust_accept_ns) &&
-	       nr_running() > (current == this_cpu_ksoftirqd() ? 1 : 0);
-}
 
 static bool counts(const struct socket *socket)
 {
