@@ -60,7 +60,8 @@ COMMANDS = {
     ),
     "reproduce": (
         "brobust.cli.sweep:reproduce",
-        "Measure a paper's figures again, draw them, decide the paper's claims, and write an HTML report.",
+        "Measure a paper's figures again, or a study of your own, draw them, decide the claims, and write an HTML "
+        "report.",
     ),
     "compare": (
         "brobust.cli.compare:compare",
