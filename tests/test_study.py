@@ -548,6 +548,15 @@ def test_a_study_of_ones_own_is_reproduced_as_a_papers_is(brobust: Brobust, tmp_
     assert (tmp_path / "mine-virtual-smoke/figures/mine-1-throughput.png").exists()
     assert brobust("report", "mine-virtual-smoke").returncode == 0
     assert "what the paper says" in (tmp_path / "report.html").read_text()
+    # Renamed, and beside another figure of the same study.
+    text = page.split("```toml\n")[1].split("```")[0]
+    (tmp_path / "renamed.toml").write_text(text)
+    (tmp_path / "other.toml").write_text(text.replace('figure = "1"', 'figure = "2"').replace("X1", "X2"))
+    assert brobust("reproduce", "renamed.toml", "--scale", "smoke").returncode == 0
+    assert brobust("reproduce", "other.toml", "--scale", "smoke", "--out", "other").returncode == 0
+    assert brobust("report", "mine-virtual-smoke", "other").returncode == 0
+    report = (tmp_path / "report.html").read_text()
+    assert "<b>X1</b>" in report and "<b>X2</b>" in report
 
 
 def test_studies_of_ones_own_have_names_for_files_and_are_told_apart(tmp_path: Path) -> None:

@@ -174,6 +174,7 @@ def _without(cause: str, s: Scenario, flow: int) -> Change | None:
     return changes.get(cause)
 
 
+# What may be loaded in place of a control. A kernel that lacks one of them leaves it out.
 REPAIRED = {
     "bbr": ("bbr_steady", "bbr_robust"),
     "brb_bbr1": ("brb_bbr1_steady", "brb_bbr1_robust"),

@@ -120,6 +120,10 @@ def reproduce(
     from brobust.study import model
 
     studies = _asked_for(model.of_paper(paper, figure or []), kernel, settings)
+    # A claim may be of another figure than those that were asked for.
+    claims = {
+        claim.id: claim for study in _asked_for(model.of_paper(paper), kernel, settings) for claim in study.claims
+    }
     directory = out or Path(f"{studies[0].paper}-{backend}-{scale}")
     _check_written(model.grid(studies, scale, backend), directory / "data", jobs, cluster, insecure)
     if not dry_run:
@@ -143,10 +147,6 @@ def reproduce(
         for study in studies
         if (fields := study.fields(scale, backend)) is not None
     ]
-    # A claim may be of another figure than those that were asked for.
-    claims = {
-        claim.id: claim for study in _asked_for(model.of_paper(paper), kernel, settings) for claim in study.claims
-    }
     twinned = [twin for study, evidence in measured for twin in twins.decided(study.twins, claims, evidence)]
     verdicts: list[Verdict] = []
     for study, evidence in measured:
@@ -161,6 +161,8 @@ def reproduce(
     about = {
         "paper": studies[0].paper, "of": paper, "scale": scale, "backend": backend,
         "figures": [study.figure for study, _ in measured],
+        # As they were measured: reports need no file that may have changed since.
+        "studies": [study.model_dump(mode="json", exclude_unset=True) for study, _ in measured],
         "asked": [*_repeated("--figure", figure), *_repeated("--kernel", kernel), *_repeated("--set", settings)],
     }  # fmt: skip
     _write(directory, about, measured, verdicts, twinned)
@@ -182,16 +184,11 @@ def _write(
 
     from brobust.analysis import cells
     from brobust.report import html, sheets
-    from brobust.study import model
 
     every_cell = [
         cells.table(evidence.runs).insert_column(0, pl.lit(study.figure).alias("figure"))
         for study, evidence in measured
     ]
-    if about["of"] not in papers():  # reports read what was measured, however the user's file changes
-        (directory / "studies").mkdir(exist_ok=True)
-        for file in model.files_of(about["of"]):
-            files.write(directory / "studies" / file.name, files.read(file, files.MAX_TEXT))
     files.write(directory / "reproduction.json", json.dumps(about))
     files.write(directory / "claims.jsonl", "".join(json.dumps(v.__dict__) + "\n" for v in verdicts))
     files.write(directory / "twins.jsonl", "".join(json.dumps(asdict(twin)) + "\n" for twin in twinned))

@@ -33,7 +33,8 @@ def write(directories: Sequence[Path], file: Path) -> None:
     environment = Environment(
         loader=PackageLoader("brobust.report", ""), autoescape=select_autoescape(), undefined=StrictUndefined
     )
-    studies = [study for study in parts[0].studies if any(part.has(study) for part in parts)]
+    named = {study.name: study for part in parts for study in part.studies}
+    studies = [study for study in named.values() if any(part.has(study) for part in parts)]
     counts = Counter(claim.verdict for part in parts for claim in part.claims)
     text = environment.get_template("reproduction.html").render(
         title=f"{paper}, measured again",

@@ -23,6 +23,8 @@ class _About(BaseModel):
     scale: str
     backend: str
     figures: list[str]
+    studies: list[Study] = []
+    """Those that were measured; none: the paper's, as they are in this version."""
     asked: list[str] = []
 
 
@@ -33,7 +35,8 @@ class Reproduced:
         self.directory = directory
         try:
             about = files.read(directory / "reproduction.json", files.MAX_TEXT)
-            self.about = _About.model_validate_json(about).model_dump()
+            written = _About.model_validate_json(about)
+            self.about = written.model_dump(exclude={"studies"})
             lines = files.read(directory / "claims.jsonl", files.MAX_TEXT).splitlines()
             self.claims = [TypeAdapter(Verdict).validate_json(line) for line in lines]
             twins = directory / "twins.jsonl"
@@ -47,12 +50,7 @@ class Reproduced:
                 f"{directory} holds no finished reproduction; `brobust reproduce --out {directory}` makes one"
             ) from None
         self.paper: str = self.about["paper"]
-
-    @property
-    def studies(self) -> list[Study]:
-        """The studies of the paper, or the user's as they were when they were measured."""
-        own = self.directory / "studies"
-        return of_paper(str(own) if own.is_dir() else self.paper)
+        self.studies = written.studies or of_paper(self.paper)
 
 
 def twin_tables(twinned: Sequence[Twin]) -> Iterator[tuple[str, list[str], dict[str, dict[str, Twin]]]]:

@@ -132,7 +132,7 @@ def load(file: Path) -> Study:
 
 def of_paper(paper: str, figures: Sequence[str] = ()) -> list[Study]:
     """Return the studies of a paper, or of the user's file or directory of files, in the order of their figures."""
-    found = sorted((load(file) for file in files_of(paper)), key=lambda s: _number(s.figure))
+    found = sorted((load(file) for file in _files_of(paper)), key=lambda s: _number(s.figure))
     known = [study.figure for study in found]
     if twice := [figure for figure in known if known.count(figure) > 1]:
         raise BadInput(f"{paper}: two studies are of figure {twice[0]}; give each another name")
@@ -143,7 +143,7 @@ def of_paper(paper: str, figures: Sequence[str] = ()) -> list[Study]:
     return [study for study in found if not figures or study.figure in figures]
 
 
-def files_of(paper: str) -> list[Path]:
+def _files_of(paper: str) -> list[Path]:
     """Return the studies' files of a paper, or those that a path names."""
     if paper in papers():
         return list((STUDIES / paper).glob("*.toml"))
