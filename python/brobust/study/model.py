@@ -145,11 +145,14 @@ def of_paper(paper: str, figures: Sequence[str] = ()) -> list[Study]:
 
 def _files_of(paper: str) -> list[Path]:
     """Return the studies' files of a paper, or those that a path names."""
-    if paper in papers():
-        return list((STUDIES / paper).glob("*.toml"))
     own = Path(paper)
-    if found := sorted(own.glob("*.toml")) if own.is_dir() else [own] if own.suffix == ".toml" else []:
-        return found
+    if paper in papers() or own.is_dir():
+        directory = STUDIES / paper if paper in papers() else own
+        if found := list(directory.glob("*.toml")):
+            return found
+        raise BadInput(f"{paper} holds no study (.toml)")
+    if own.suffix == ".toml":
+        return [own]
     raise BadInput(
         f"there are no studies of {paper!r}, only of {', '.join(papers())}; or give a study's file (.toml), or a "
         "directory of such files"
