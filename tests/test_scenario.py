@@ -19,7 +19,7 @@ from brobust.scenario.specs import Aqm, Pacing
 
 def test_the_default_grid_is_three_controls_at_three_shares() -> None:
     scenarios = Grid.from_flags({}).scenarios
-    assert {s.flows[0].cc for s in scenarios} == {"cubic", "bbr", "bbr_robust"}
+    assert {s.flows[0].cc for s in scenarios} == {"cubic", "bbr", "bbr_steady"}
     assert {s.contention.share for s in scenarios} == {1.0, 0.5, 0.25}
     assert len(scenarios) == 9
 

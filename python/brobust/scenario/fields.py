@@ -628,7 +628,7 @@ FIELDS = {field.name: field for field in ROWS}
 DEFAULT_GRID: dict[str, Any] = {
     "path": {key: FIELDS[f"path.{key}"].default for key in ("bandwidth", "rtt", "buffer", "burst", "loss", "aqm")},
     "contention": {"driver": "auto", "timeslice": "10ms", "share": ["1", "0.5", "0.25"], "phase": "random"},
-    "flows": [{"cc": ["cubic", "bbr", "bbr_robust"], "count": 1, "start": "0s", "pattern": "bulk"}],
+    "flows": [{"cc": ["cubic", "bbr", "bbr_steady"], "count": 1, "start": "0s", "pattern": "bulk"}],
     "duration": FIELDS["duration"].default,
     "repeat": 3,
     **{key: FIELDS[key].default for key in ("seed", "backend", "accelerator", "qdisc", "tso_sizing", "pacing")},
