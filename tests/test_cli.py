@@ -2,20 +2,23 @@
 
 import os
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from typer.main import get_command
 
+from brobust import backends
 from brobust.backends import memory
 from brobust.cli import COMMANDS, app, main, measuring, run
 from brobust.cli.lazy import HostCommand, first_paragraph
 from brobust.dataset import Dataset
-from brobust.errors import BadInput
+from brobust.errors import BadInput, MissingSupport
 from brobust.host.programs import host_program
 from brobust.scenario import Grid, Scenario
 from brobust.scenario.description import PANELS
@@ -383,6 +386,23 @@ def test_what_would_not_fit_into_memory_is_refused_before_it_begins() -> None:
         memory.check(asked(**kept, duration="1s", path={"bandwidth": "20mbit"}), at_once=2)
     slices = {"contention": {"share": 0.999, "timeslice": "100us"}, "flows": {"sender": 16}, "path": {}}
     assert memory.needed(asked(**slices)[0]) > 10e9
+
+
+def test_the_runs_of_each_backend_have_to_fit_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = Grid.from_flags({"backend": ["virtual", "vm"], "duration": ["2s", "3600s"]})
+    checked: dict[str, int] = {}
+    monkeypatch.setattr(memory, "check", lambda these, at_once: checked.update({these[0].backend: at_once}))
+    monkeypatch.setattr(backends, "_module", lambda name: SimpleNamespace(check=lambda these: None))
+    backends.check(grid.as_written, jobs=3)
+    assert checked == {"virtual": 3, "vm": 1}
+
+
+def test_only_kernels_in_virtual_time_need_a_large_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (5000, 5000))
+    virtual, vm = (Grid.from_flags({"backend": name}).as_written for name in ("virtual", "vm"))
+    memory.check(vm, at_once=1)
+    with pytest.raises(MissingSupport, match="ulimit -f"):
+        memory.check(virtual, at_once=1)
 
 
 @pytest.mark.virtual

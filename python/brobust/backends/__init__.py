@@ -28,9 +28,12 @@ def check(asked: Grid | Sequence[Scenario], jobs: int | None = None) -> None:
     only then by what this machine has. `jobs` is how many runs are measured at a time (None: one per CPU)."""
     check_written(asked.as_written if isinstance(asked, Grid) else asked)
     scenarios = asked.scenarios if isinstance(asked, Grid) else asked
-    memory.check(scenarios, jobs or len(os.sched_getaffinity(0)))
-    for name in sorted({scenario.backend for scenario in scenarios}):
-        _module(name).check([scenario for scenario in scenarios if scenario.backend == name])
+    at_once = jobs or len(os.sched_getaffinity(0))
+    of_backends = {name: [s for s in scenarios if s.backend == name] for name in sorted({s.backend for s in scenarios})}
+    for name, those in of_backends.items():
+        memory.check(those, 1 if name in ALONE else at_once)
+    for name, those in of_backends.items():
+        _module(name).check(those)
 
 
 @contextmanager

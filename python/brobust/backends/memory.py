@@ -51,12 +51,12 @@ def kernels(s: Scenario) -> int:
 
 
 def check(scenarios: Sequence[Scenario], at_once: int) -> None:
-    """Refuse scenarios of which `at_once` runs at a time do not fit into this machine's free memory, or need more or
-    larger files than this process may have."""
+    """Refuse scenarios of one backend of which `at_once` runs at a time do not fit into this machine's free memory, or
+    need more or larger files than this process may have."""
     largest = max(scenarios, key=needed)
-    at_once = at_once if largest.backend == "virtual" else 1
-    files.allow_file_of(BYTES_OF_ADDRESSES, "the file that is a kernel's memory")
-    files.allow_open_files(OPEN_FILES + at_once * max(map(kernels, scenarios)) * OPEN_FILES_OF_KERNEL)
+    if largest.backend == "virtual":
+        files.allow_file_of(BYTES_OF_ADDRESSES, "the file that is a kernel's memory")
+        files.allow_open_files(OPEN_FILES + at_once * max(map(kernels, scenarios)) * OPEN_FILES_OF_KERNEL)
     wanted, free = at_once * needed(largest), available()
     if wanted > free:
         beside = f", {at_once} of them at once" if at_once > 1 else ""
