@@ -54,6 +54,11 @@ def test_a_what_if_changes_only_what_it_says(recorded: Dataset) -> None:
     assert other["path"]["buffer"] == plain["path"]["buffer"]
 
 
+def test_of_a_kernel_only_its_owner_has_named_a_report_says_that_it_is_their_own() -> None:
+    public = ("debian-6.12", "host", "virtual-6.12-hz1000-realtime", "virtual-6.12-stock")
+    assert [drawing._public(name) for name in (*public, "virtual-acme")] == [*public, "own"]
+
+
 def rows(*throughputs: float, outcome: str = "ok") -> pl.DataFrame:
     return pl.DataFrame(
         {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,8 @@ from rich.table import Table
 from brobust.analysis.agreement import SETTLED_AFTER_S, Agreement
 from brobust.cc import names as cc_names
 from brobust.host.machine import public_release
+from brobust.kernels import virtual as virtual_kernels
+from brobust.kernels import vm as vm_kernels
 
 
 def render(cells: pl.DataFrame, found: Agreement, settled: Agreement, backend: str = "vm") -> Table:
@@ -94,7 +95,7 @@ def _public(name: str | None) -> str:
     """Return a name that brobust or Linux gave; of any other, that it is the user's own."""
     if name is None:
         return "own"
-    is_kernel = re.fullmatch(r"(?:debian|virtual)-\d[\d.]*(?:-realtime|-debug)?|host", name)
+    is_kernel = name == "host" or vm_kernels.is_debian(name) or virtual_kernels.debian_series(name) is not None
     is_control = cc_names.name_of(name) in {*cc_names.LINUX, *cc_names.OURS}
     return name if is_kernel or is_control else "own"
 
