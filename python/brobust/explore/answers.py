@@ -213,7 +213,8 @@ def _over_time(run: OfRun) -> dict[str, Any]:
     """Return the first flow of a run over time: numbers of columns that the page draws."""
     first = run.runs.sort("flow").row(0, named=True)
     of_flow = pl.col("flow") == first["flow"]
-    samples = run.samples.filter(of_flow).sort("time_s").gather_every(max(run.samples.height // (2 * POINTS), 1))
+    samples = run.samples.filter(of_flow).sort("time_s")
+    samples = samples.gather_every(max(samples.height // (2 * POINTS), 1))
     over_time = run.throughput.filter(of_flow).sort("time_s")
     columns = ("time_s", "inflight_packets", "cwnd_packets", "bandwidth_estimate_mbps", "pacing_rate_mbps", "mode")
     return {
