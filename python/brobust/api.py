@@ -1,4 +1,4 @@
-"""`brobust.run`: one scenario from Python, on either backend, without a dataset; and what limits a run."""
+"""`brobust.run`: one scenario from Python, on any backend, without a dataset; and what limits a run."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _why_not_tried(run: OfRun, requested: Run, tries: bool) -> str | None:
     if not tries:
         return "--no-try"
     if requested.scenario.backend != "virtual":
-        return "it was measured on real VMs"
+        return f"it was measured in real time, on backend {requested.scenario.backend}"
     seconds = run.runs["duration_s"][0]
     packets = run.runs["throughput_mbps"].sum() * seconds / 8e-6 / units.PAYLOAD_BYTES
     if seconds <= TRY_SECONDS and packets <= TRY_PACKETS:

@@ -133,7 +133,7 @@ class Field:
 
     @property
     def depends_on_backend(self) -> bool:
-        """Whether only one backend has the field, or each has another default: where a dataset holds runs of both,
+        """Whether only one backend has the field, or each has another default: where a dataset holds runs of several,
         a difference between them says nothing but which backend it was."""
         return bool(self.default_on) or (self.column is not None and bool(self.column.null_on))
 
