@@ -86,4 +86,4 @@ def test_backend_lab_needs_a_file_of_hosts_and_no_other_backend_takes_one(
     assert "name them in a file, and give it with --hosts FILE" in refused(capsys, "run", "--backend", "lab")
     assert "is possible on backend lab only" in refused(capsys, "run", "--backend", "virtual", "--hosts", str(lab))
     missing = ("run", "--backend", "lab", "--hosts", str(lab.with_name("none.toml")))
-    assert "none.toml: cannot be read (No such file" in refused(capsys, *missing)
+    assert "none.toml: cannot be read (no such file" in refused(capsys, *missing)

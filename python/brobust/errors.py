@@ -79,8 +79,18 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, BrobustError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror.lower()}" if error.filename is not None else error.strerror
+        return f"{error.filename}: {reason(error)}" if error.filename is not None else error.strerror
     return f"{type(error).__name__}: {error} (a mistake in brobust; BROBUST_DEBUG=1 shows where)"
+
+
+def reason(error: Exception) -> str:
+    """Return what the system says about an error, without its number: `permission denied`."""
+    return ((error.strerror if isinstance(error, OSError) else None) or str(error)).lower()
+
+
+def last_line(said: str, otherwise: str = "no message") -> str:
+    """Return the last line of what a program said, which says why it failed; without the name with which ours begin."""
+    return (said.strip().splitlines() or [otherwise])[-1].removeprefix("brobust: ")
 
 
 def printable(text: str) -> str:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from brobust import units
-from brobust.errors import BadInput, MissingSupport, WriteFailed
+from brobust.errors import BadInput, MissingSupport, WriteFailed, reason
 
 if TYPE_CHECKING:
     import polars as pl
@@ -251,7 +251,7 @@ def check(file: Path, at_most: int) -> int:
     try:
         found = file.stat()
     except (OSError, ValueError) as error:  # ValueError: the name has a NUL
-        raise BadInput(f"{file}: cannot be read ({_reason(error)})") from None
+        raise BadInput(f"{file}: cannot be read ({reason(error)})") from None
     return _checked(file, found, at_most)
 
 
@@ -265,10 +265,6 @@ def _checked(file: Path, found: os.stat_result, at_most: int) -> int:
 
 def _allowed(at_most: int) -> str:
     return f"give a file of at most {units.show_size(at_most)}"
-
-
-def _reason(error: Exception) -> str:
-    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
 
 
 def read(file: Path, at_most: int) -> bytes:
@@ -287,7 +283,7 @@ def read(file: Path, at_most: int) -> bytes:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise BadInput(f"{file}: cannot be read ({_reason(error)})") from None
+        raise BadInput(f"{file}: cannot be read ({reason(error)})") from None
     return bytes(content)
 
 

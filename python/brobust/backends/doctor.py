@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from brobust import _core
-from brobust.errors import BrobustError
+from brobust.errors import BrobustError, reason
 from brobust.host import network
 from brobust.host.cache import cache_directory
 from brobust.host.session import Session
@@ -258,7 +258,7 @@ def _memory_file() -> Found:
             os.close(file)
     except OSError as error:
         return (
-            "limited", f"{error.strerror}: virtual kernels cannot boot",
+            "limited", f"{reason(error)}: virtual kernels cannot boot",
             "sysctl vm.memfd_noexec=0, and allow memfd_create and executable mappings (seccomp, SELinux's execmem)",
         )  # fmt: skip
     return "ok", "virtual kernels get their memory"

@@ -26,7 +26,7 @@ from brobust.backends.base import Announce
 from brobust.cc import names as cc_names
 from brobust.contention import verdict
 from brobust.dataset import Measured, iperf3, scenario_columns
-from brobust.errors import BadInput, HostLost, MissingSupport, RunFailed
+from brobust.errors import BadInput, HostLost, MissingSupport, RunFailed, last_line
 from brobust.host import cpus
 from brobust.lab import hosts as hosts_file
 from brobust.lab import places, ssh
@@ -316,8 +316,8 @@ def _check_contention(lab: Lab, scenarios: Sequence[Scenario]) -> None:
         words = [*lab.hosts.hypervisor.which, *_of_contend(requested), "--dry-run"]
         tried = lab.hypervisor.agent.try_run(lab.hypervisor.program, "contend", *words)
         if tried.status != 0:
-            last = (tried.stderr.strip().splitlines() or ["it refused without a word"])[-1]
-            raise MissingSupport(f"{lab.hypervisor.name}: brobust contend: {last.removeprefix('brobust: ')}")
+            last = last_line(tried.stderr, "it refused without a word")
+            raise MissingSupport(f"{lab.hypervisor.name}: brobust contend: {last}")
 
 
 @dataclass
@@ -340,8 +340,7 @@ class Contended:
             if report.get("summary"):
                 self.threads = report["threads"]
                 return
-        last = (said.strip().splitlines() or ["it left no report"])[-1].removeprefix("brobust: ")
-        raise RunFailed(f"{name}: brobust contend: {last}")
+        raise RunFailed(f"{name}: brobust contend: {last_line(said, 'it left no report')}")
 
     def offtimes(self, run: str) -> list[dict[str, Any]]:
         """Return the off-times of each vCPU, for the offtimes table. The recording ends when the contention does, which

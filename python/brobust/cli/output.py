@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from brobust.errors import WriteFailed
+from brobust.errors import WriteFailed, reason
 from brobust.files import why_not_written
 
 
@@ -50,8 +50,7 @@ def failed(error: OSError) -> WriteFailed:
     file = _file()
     if file is not None and (of_file := why_not_written(error, file)) is not None:
         return of_file
-    why = (error.strerror or str(error)).lower()
-    return WriteFailed(f"standard output cannot be written: {why}", "make room")
+    return WriteFailed(f"standard output cannot be written: {reason(error)}", "make room")
 
 
 def _file() -> Path | None:

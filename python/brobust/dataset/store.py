@@ -21,7 +21,7 @@ from brobust.dataset.columns import TABLES, Column, Rows, frame
 from brobust.dataset.parts import PART, Part
 from brobust.dataset.raw import Raw
 from brobust.dataset.rows import Measured
-from brobust.errors import BadInput, UnreadableFile, WriteFailed
+from brobust.errors import BadInput, UnreadableFile, WriteFailed, reason
 from brobust.host import locks
 from brobust.lazily import pl
 from brobust.scenario import Grid
@@ -95,7 +95,7 @@ class Dataset:
                     about["without"] = sorted(without)
                 files.write(directory / "dataset.json", json.dumps(about, indent=1))
         except OSError as error:
-            raise BadInput(f"--out {directory}: cannot be written ({error.strerror})") from None
+            raise BadInput(f"--out {directory}: cannot be written ({reason(error)})") from None
         except WriteFailed:
             dataset.discard_if_empty()
             raise
@@ -110,7 +110,7 @@ class Dataset:
             if directory is not None:
                 _refuse_files_of_others(directory)
         except OSError as error:
-            raise BadInput(f"--out {directory}: cannot be written ({error.strerror})") from None
+            raise BadInput(f"--out {directory}: cannot be written ({reason(error)})") from None
 
     @classmethod
     @interrupts.finished_first
@@ -126,7 +126,7 @@ class Dataset:
                     free.mkdir()
                     break
         except OSError as error:
-            raise BadInput(f"{directory}: cannot be made ({error.strerror}); give another --out") from None
+            raise BadInput(f"{directory}: cannot be made ({reason(error)}); give another --out") from None
         return cls.create(free, grid, host, without=without, made_for_it=True)
 
     @classmethod

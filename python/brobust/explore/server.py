@@ -17,7 +17,7 @@ from importlib import resources
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from brobust.errors import BadInput, BrobustError, debugging, one_line
+from brobust.errors import BadInput, BrobustError, debugging, one_line, reason
 from brobust.explore.answers import Answers
 
 ADDRESS = "127.0.0.1"
@@ -35,7 +35,7 @@ class Server(ThreadingHTTPServer):
         try:
             super().__init__((ADDRESS, port), _Handler)
         except OSError as error:
-            raise BadInput(f"--port {port}: {(error.strerror or str(error)).lower()}; give another, or none") from None
+            raise BadInput(f"--port {port}: {reason(error)}; give another, or none") from None
         self.hosts = {f"{name}:{self.server_port}" for name in (ADDRESS, "localhost")}
 
     @property

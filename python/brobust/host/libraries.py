@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from brobust.errors import BadInput
+from brobust.errors import BadInput, reason
 
 # Where glibc and musl look on x86-64, whatever the configuration says, in Debian's, Fedora's and Alpine's order.
 DEFAULT_DIRECTORIES = (
@@ -94,7 +94,7 @@ def read(file: Path) -> Elf:
     except BadInput:
         raise
     except OSError as error:
-        raise BadInput(f"{file} cannot be read ({(error.strerror or str(error)).lower()})") from None
+        raise BadInput(f"{file} cannot be read ({reason(error)})") from None
     except (ELFError, ValueError, KeyError, TypeError, AttributeError, AssertionError, OverflowError) as error:
         raise BadInput(f"{file} is a damaged program ({type(error).__name__} in its headers)") from None
 

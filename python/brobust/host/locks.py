@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from brobust.errors import MissingSupport
+from brobust.errors import MissingSupport, reason
 from brobust.files import why_not_written, writing_to
 
 POLL_SECONDS = 0.01
@@ -24,8 +24,7 @@ def private_directory(path: Path, mode: int = 0o755) -> Path:
         if (full := why_not_written(error)) is not None:
             raise full from None
         if not os.path.lexists(path):
-            reason = (error.strerror or str(error)).lower()
-            raise MissingSupport(f"{path} cannot be created ({reason}); run this as root") from None
+            raise MissingSupport(f"{path} cannot be created ({reason(error)}); run this as root") from None
     refuse_foreign(path)
     return path
 
@@ -90,7 +89,7 @@ def _open(file: Path) -> int:
     except OSError as error:
         if (full := why_not_written(error, file)) is not None:
             raise full from None
-        raise MissingSupport(f"{file} cannot be locked ({(error.strerror or str(error)).lower()})") from None
+        raise MissingSupport(f"{file} cannot be locked ({reason(error)})") from None
 
 
 def _has_name(lock: int, file: Path) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 
-from brobust.errors import MissingSupport
+from brobust.errors import MissingSupport, last_line
 from brobust.host.session import Session
 
 # Only the bottleneck may drop packets, so this queue is long enough for all.
@@ -35,5 +35,5 @@ def _ip(arguments: list[str]) -> None:
     except FileNotFoundError:
         raise MissingSupport("ip is not installed; run `make setup` or `apt-get install iproute2`") from None
     if done.returncode != 0:
-        why = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise MissingSupport(f"ip {' '.join(arguments)} failed: {why}; `brobust doctor` says what this host lacks")
+        why = f"ip {' '.join(arguments)} failed: {last_line(done.stderr)}"
+        raise MissingSupport(f"{why}; `brobust doctor` says what this host lacks")

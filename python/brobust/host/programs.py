@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import brobust
 from brobust import interrupts
-from brobust.errors import MissingSupport
+from brobust.errors import MissingSupport, last_line
 
 
 def host_program() -> Path:
@@ -35,9 +35,7 @@ def ask_host_program(*arguments: str) -> list[dict[str, Any]]:
     refusal."""
     done = subprocess.run([host_program(), *arguments, "--json"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise MissingSupport(
-            (done.stderr.strip().splitlines() or ["brobust-host was killed"])[-1].removeprefix("brobust: ")
-        )
+        raise MissingSupport(last_line(done.stderr, "brobust-host was killed"))
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

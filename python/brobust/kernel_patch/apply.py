@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from brobust.errors import BadInput, MissingSupport
+from brobust.errors import BadInput, MissingSupport, last_line, reason
 from brobust.files import temporary_directory, why_not_written
 from brobust.kernel_patch.repairs import ROBUST, RULES, Bbr, read, robust
 
@@ -99,8 +99,7 @@ def _patched(bbr: Bbr, before: str) -> str:
                 f"{bbr.path}: spatch did not end within {TIMEOUT_SECONDS} s; check that this is a kernel's source file"
             ) from None
         if done.returncode != 0:
-            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise BadInput(f"{bbr.path}: spatch cannot apply {bbr.rule}: {last}")
+            raise BadInput(f"{bbr.path}: spatch cannot apply {bbr.rule}: {last_line(done.stderr)}")
         after = read(copy)
     if not bbr.is_repaired(after):
         raise BadInput(
@@ -135,7 +134,7 @@ def write(tree: Path, changes: Sequence[Change]) -> None:
         if full is not None:
             raise full from None
         if isinstance(error, OSError):
-            raise MissingSupport(f"{tree} cannot be changed: {error.strerror}") from None
+            raise MissingSupport(f"{tree} cannot be changed: {reason(error)}") from None
         raise
 
 

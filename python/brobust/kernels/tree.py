@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from brobust import files
-from brobust.errors import BadInput
+from brobust.errors import BadInput, last_line
 from brobust.kernels import our_files
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.sources import version_of
@@ -95,7 +95,7 @@ def misfits(output: str) -> str:
             found.append(f"{match[1]} (not in this tree)")
         elif "previously applied" in line:
             found.append(f"{file} (already applied)" if file else "already applied")
-    return ", ".join(found) or (output.strip().splitlines() or ["no message"])[-1].removeprefix("patch: **** ")
+    return ", ".join(found) or last_line(output).removeprefix("patch: **** ")
 
 
 def copy_files(from_tree: Path, tree: Path) -> dict[str, Path]:

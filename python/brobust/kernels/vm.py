@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from brobust import files
-from brobust.errors import BadInput, MissingSupport
+from brobust.errors import BadInput, MissingSupport, last_line
 from brobust.host.cache import cache_directory
 from brobust.host.locks import locked
 from brobust.kernels.apt import HOST, Archive, archives
@@ -312,8 +312,7 @@ def _tool(argv: list[str], cwd: str, remedy: str) -> None:
         raise MissingSupport(f"{argv[0]} is not installed; run `make setup`") from None
     if done.returncode != 0:
         check_room(done.stderr, Path(cwd))
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise MissingSupport(f"{' '.join(argv[:3])} failed: {last}; {remedy}")
+        raise MissingSupport(f"{' '.join(argv[:3])} failed: {last_line(done.stderr)}; {remedy}")
 
 
 def module_files(kernel: Kernel, names: list[str]) -> list[Path]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from brobust import units
-from brobust.errors import MissingSupport, RunFailed
+from brobust.errors import MissingSupport, RunFailed, last_line
 from brobust.lab.hosts import End, Hosts
 from brobust.lab.ssh import Connection
 from brobust.scenario import Scenario
@@ -206,7 +206,7 @@ def prepare(lab: Lab, scenarios: Sequence[Scenario]) -> None:
         if tried.status != 0:
             instead = "; or measure with the network's own RTT: --rtt 0s and --loss 0" if kind == "netem" else ""
             raise MissingSupport(
-                f"path: the kernel of {between.name} has no {kind} ({_last(tried.stderr)}); install its module "
+                f"path: the kernel of {between.name} has no {kind} ({last_line(tried.stderr)}); install its module "
                 f"sch_{kind} (Debian and Ubuntu: linux-modules-extra, or a kernel that is not for clouds){instead}"
             )
 
@@ -237,8 +237,8 @@ def _redirect(place: Place, devices: Devices) -> None:
             return
     assert tried is not None
     raise MissingSupport(
-        f"receiver: the kernel of {place.name} cannot redirect packets ({_last(tried.stderr)}); install its modules "
-        "cls_matchall and act_mirred, or name a host between the two as [path]"
+        f"receiver: the kernel of {place.name} cannot redirect packets ({last_line(tried.stderr)}); install its "
+        "modules cls_matchall and act_mirred, or name a host between the two as [path]"
     )
 
 
@@ -347,7 +347,3 @@ def _refuse_qdisc(place: Place, device: str, ingress: bool) -> None:
 def _bytes(place: Place, device: str) -> int:
     counters = place.agent.run("cat", *(f"/sys/class/net/{device}/statistics/{way}_bytes" for way in ("rx", "tx")))
     return sum(map(int, counters.split()))
-
-
-def _last(text: str) -> str:
-    return (text.strip().splitlines() or ["no reason given"])[-1]

@@ -20,7 +20,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from brobust import quic, units
-from brobust.errors import BadInput, MissingSupport
+from brobust.errors import BadInput, MissingSupport, last_line
 from brobust.files import read
 from brobust.host import libraries
 
@@ -249,4 +249,4 @@ def why_no_ptrace() -> str | None:
     """Return why the host does not let a virtual kernel run programs; None if it does."""
     # With -c but without -I, Python would import modules from the current directory first.
     probe = subprocess.run([sys.executable, "-I", "-c", _PTRACE_PROBE], capture_output=True, text=True, check=False)
-    return None if probe.returncode == 0 else (probe.stderr.strip().splitlines() or ["no message"])[-1]
+    return None if probe.returncode == 0 else last_line(probe.stderr)
