@@ -343,7 +343,7 @@ def _with_qlog(
 ) -> pl.DataFrame:
     """Return the sockets' samples and those that programs wrote themselves, of each flow's first connection of UDP."""
     of_quic, controls = quic.of_traffic(run.scenario.traffic), [row["cc"] for row in flow_columns(run.scenario)]
-    units_of = (None if of_quic is None else of_quic[0].qlog) or quic.Qlog()
+    units_of = None if of_quic is None else of_quic[0].qlog
     frames = [samples]
     for flow, records in qlogs:
         found = connections.filter((pl.col("flow") == flow) & (pl.col("protocol") == "udp")).head(1)

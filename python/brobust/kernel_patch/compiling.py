@@ -57,7 +57,7 @@ def _same_version(tree: Path, release: str) -> bool:
 
 
 def compile_changes(
-    tree: Path, changes: Sequence[Change], kdir: KernelHeaders, modules: Path | None = None, *, built_in: bool = False
+    tree: Path, changes: Sequence[Change], kdir: KernelHeaders, modules: Path | None, *, built_in: bool
 ) -> Compiled:
     """Compile each repaired file. With `modules`, a directory, also link tcp_bbr.ko into it. `built_in`: as a part of
     the kernel, since not every file can be a module. The tree is only read."""

@@ -41,8 +41,7 @@ DEFAULT_HZ = 250  # Debian's CONFIG_HZ, which the vm backend's guests have, too
 TICKS = (100, 250, 300, 1000)  # the choices in kernel/Kconfig.hz
 MINUTES = 3  # what messages say about the time of a build, on two cores; docs/kernels.md has measurements
 
-_HERE = Path(__file__).parent
-_FROM_WHEEL = _HERE / "bin"
+_FROM_WHEEL = Path(__file__).parent / "bin"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _DEBIAN_NAME = re.compile(r"virtual-(?P<series>[0-9]+\.[0-9]+)(-hz(?P<hz>[0-9]+))?(-realtime|-debug|-stock)?")
 # The option and the control have different names (net/ipv4/Kconfig, and .name in net/ipv4/tcp_highspeed.c).

@@ -12,7 +12,6 @@ from brobust.lazily import pl
 from brobust.quic import Qlog
 
 SEPARATOR = b"\x1e"
-AS_IT_SHOULD_BE = Qlog()
 # What qlog's recovery:metrics_updated names, in whose unit, and the column of samples that it becomes.
 BYTES = {
     "congestion_window": "cwnd_packets", "ssthresh": "ssthresh_packets", "bytes_in_flight": "inflight_packets",
@@ -30,11 +29,13 @@ def split(output: bytes) -> tuple[bytes, list[bytes]]:
     return b"".join(line for line in lines if not line.startswith(SEPARATOR)), records
 
 
-def samples(records: list[bytes], *, began_s: float, units_of: Qlog = AS_IT_SHOULD_BE) -> pl.DataFrame:
+def samples(records: list[bytes], *, began_s: float, units_of: Qlog | None = None) -> pl.DataFrame:
     """Return a sample for each of the metrics' updates. A record names only what has changed.
 
     `began_s`: when the connection's first packet was sent, which is when the first event is taken to have been.
+    `units_of`: those of the program, where they are not the format's.
     """
+    units_of = units_of or Qlog()
     rows: list[dict[str, Any]] = []
     state: dict[str, Any] = {}
     first_ms = None

@@ -162,9 +162,9 @@ def _part(fields: Mapping[str, Any], as_written: bool) -> tuple[list[Scenario], 
     """Return the scenarios of one cross product, and their repeats."""
     _check_tables(fields, "flows", "cc, count and start")
     _check_tables(fields, "senders", "share and timeslice")
-    repeat = fields.get("repeat", 1)
-    if not isinstance(repeat, int) or isinstance(repeat, bool) or not 1 <= repeat <= 10_000:
-        raise BadInput(f"repeat: {repeat!r} is not a whole number between 1 and 10000")
+    row, repeat = FIELDS["repeat"], fields.get("repeat", 1)
+    if not isinstance(repeat, int) or isinstance(repeat, bool) or row.outside(repeat):
+        raise BadInput(f"repeat: {repeat!r} is not a whole number from {row.range()}")
     return [scenario(point, as_written=as_written) for point in _points(fields)], repeat
 
 

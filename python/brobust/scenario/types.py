@@ -13,9 +13,9 @@ from brobust.drivers.modelled import MODELLED, Modelled
 from brobust.scenario import specs
 
 
-def _unless(absent: object, parse: Callable[[object], Any]) -> BeforeValidator:
-    """Return a validator for a value that may also be `absent` (None, or a word)."""
-    return BeforeValidator(lambda given: given if given == absent else parse(given))
+def _or_none(parse: Callable[[object], Any]) -> BeforeValidator:
+    """Return a validator for a value that may be absent."""
+    return BeforeValidator(lambda given: None if given is None else parse(given))
 
 
 def _written(show: Callable[[float], str]) -> PlainSerializer:
@@ -50,15 +50,15 @@ def _known_driver(given: str) -> str:
 
 Bandwidth = Annotated[int, BeforeValidator(units.bits_per_second), _written(units.show_rate)]
 Duration = Annotated[int, BeforeValidator(units.nanoseconds), _written(units.show_time)]
-OptionalBandwidth = Annotated[int | None, _unless(None, units.bits_per_second), _written(units.show_rate)]
-OptionalDuration = Annotated[int | None, _unless(None, units.nanoseconds), _written(units.show_time)]
+OptionalBandwidth = Annotated[int | None, _or_none(units.bits_per_second), _written(units.show_rate)]
+OptionalDuration = Annotated[int | None, _or_none(units.nanoseconds), _written(units.show_time)]
 Phase = Annotated[int | Literal["random", "in", "out"], BeforeValidator(_phase), _written(units.show_time)]
 Samples = Annotated[int | Literal["ack"] | None, BeforeValidator(_samples), _written(units.show_time)]
-Frequency = Annotated[int | None, _unless(None, units.hertz), _written(units.show_frequency)]
+Frequency = Annotated[int | None, _or_none(units.hertz), _written(units.show_frequency)]
 IpVersion = Annotated[int, BeforeValidator(_ip_version)]
 Fraction = Annotated[float, BeforeValidator(units.fraction)]
 Bytes = Annotated[int, BeforeValidator(units.size_bytes), _written(units.show_size)]
-OptionalBytes = Annotated[int | None, _unless(None, units.size_bytes), _written(units.show_size)]
+OptionalBytes = Annotated[int | None, _or_none(units.size_bytes), _written(units.show_size)]
 BufferSize = Annotated[units.Buffer, BeforeValidator(units.Buffer.parse), PlainSerializer(str)]
 QueueManagement = Annotated[specs.Aqm, BeforeValidator(specs.Aqm.parse), PlainSerializer(str)]
 Pacing = Annotated[specs.Pacing, BeforeValidator(specs.Pacing.parse), PlainSerializer(str)]

@@ -24,7 +24,7 @@ MIN_RUNS = 10
 TRIES = 3  # the shortest time counts, since other work can only make a run longer
 
 
-def expected_seconds(runs: Sequence[Run], dataset: Dataset | None = None, jobs: int | None = None) -> float:
+def expected_seconds(runs: Sequence[Run], dataset: Dataset | None, jobs: int | None) -> float:
     """Return the wall time that these runs take. In virtual time it is an upper estimate, because a sender that is
     short of CPU sends fewer frames."""
     side_by_side = {run.scenario.backend for run in runs} <= {"virtual"}
@@ -39,7 +39,7 @@ def expected_seconds(runs: Sequence[Run], dataset: Dataset | None = None, jobs: 
 
 
 def _units(run: Run) -> float:
-    """Return what a run's time is proportional to: in virtual time the Mbit that the path can carry, on vm seconds."""
+    """Return what a run's time is proportional to: the Mbit that the path can carry; in real time, seconds."""
     seconds = run.scenario.duration / 1e9
     if run.scenario.traffic not in ("brobust", "iperf3"):
         seconds *= PROGRAMS

@@ -68,7 +68,7 @@ def check_ptrace(what: str, instead: str) -> None:
 
 def commands(sender: str, receiver: str, files: tuple[str, ...], *, watched: bool = False) -> Commands:
     """Return what runs at the two ends. `watched`: with the watcher. Refuse a program or a file that cannot."""
-    used = [_found(split("programs", command)[0]) for command in (sender, receiver, *_watcher(watched))]
+    used = [_found(shlex.split(command)[0]) for command in (sender, receiver, *_watcher(watched))]
     given = [*(Path(file) for file in used if file is not None), *(file for _, file in _given_files(files))]
     state = tuple((str(file.resolve()), file.stat().st_mtime_ns) for file in given)
     return _commands(sender, receiver, files, watched, state, os.environ.get("LD_LIBRARY_PATH", ""))
@@ -116,20 +116,9 @@ def _contents(packed: Mapping[str, Path]) -> Iterator[tuple[str, bytes]]:
         yield name, content
 
 
-def split(field: str, command: str) -> tuple[str, ...]:
-    """Return the words of a command, as a shell has them; refuse one without words."""
-    try:
-        words = tuple(shlex.split(command))
-    except ValueError as error:
-        raise BadInput(f"{field}: {command!r} cannot be read ({str(error).lower()})") from None
-    if not words:
-        raise BadInput(f"{field}: it names no program; give for example 'my-client --to {{receiver}}:{{port}}'")
-    return words
-
-
 def _packed(field: str, command: str, packed: dict[str, Path]) -> tuple[str, ...]:
     """Add a command's program and its libraries, and return the command's words."""
-    first, *rest = split(field, command)
+    first, *rest = shlex.split(command)
     found = _found(first)
     if found is None and first == CLIENT.name:
         raise MissingSupport(f"{field}: brobust's own program {first} was not built; run `make setup`")
