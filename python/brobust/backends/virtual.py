@@ -11,7 +11,6 @@ import dataclasses
 import errno
 import json
 import os
-import re
 import shlex
 import signal
 import threading
@@ -39,9 +38,9 @@ from brobust.virtual import cross_traffic, debugger, describe, iperf3, programs,
 from brobust.virtual.cpus import Cpus
 
 # gso_ipv4_max_size, and a gso_max_size of more than 64 KiB; include/linux/netdevice.h
-FIRST_WITH_BIG_TCP = {4: (6, 3), 6: (5, 19)}
+FIRST_WITH_BIG_TCP = {4: "6.3", 6: "5.19"}
 # The first that was tried. User-Mode Linux can stop programs by seccomp since 6.16 (patch 0029 of kernel/virtual).
-FIRST_WITHOUT_PTRACE = (7, 2)
+FIRST_WITHOUT_PTRACE = "7.2"
 PROTOCOLS = {6: "tcp", 17: "udp", 1: "icmp", 58: "icmp"}
 
 
@@ -56,10 +55,10 @@ def check(scenarios: Sequence[Scenario]) -> None:
         for version, first in FIRST_WITH_BIG_TCP.items():
             sizes = [s.nic.tso_max_size for s in scenarios if s.kernel == name and s.path.ip_version == version]
             largest = max(sizes, default=0)
-            if largest > units.SUPER_PACKET_BYTES and _version(kernel.release) < first:
+            if largest > units.SUPER_PACKET_BYTES and _is_before(first, kernel):
                 raise BadInput(
                     f"nic.tso_max_size: {units.show_size(largest)}, but {name} is Linux {kernel.release}, and "
-                    f"IPv{version} has BIG TCP from {first[0]}.{first[1]} on; give at most "
+                    f"IPv{version} has BIG TCP from {first} on; give at most "
                     f"{units.show_size(units.SUPER_PACKET_BYTES)}, or another kernel"
                 )
     for scenario in scenarios:
@@ -70,14 +69,14 @@ def check(scenarios: Sequence[Scenario]) -> None:
             )
         if scenario.traffic != "brobust":
             what = "programs: they run" if scenario.traffic == "programs" else f"traffic: {scenario.traffic} runs"
-            if _version(virtual_kernels.find_again(scenario.kernel).release) < FIRST_WITHOUT_PTRACE:
+            if _is_before(FIRST_WITHOUT_PTRACE, virtual_kernels.find_again(scenario.kernel)):
                 programs.check_ptrace(what, "give kernel virtual-7.2 or traffic brobust, which do not need it, or")
             commands_of(scenario)
 
 
-def _version(release: str) -> tuple[int, ...]:
-    """Return the numbers that a kernel's release begins with: (6, 12) of 6.12.117-brobust."""
-    return tuple(int(number) for number in re.findall(r"[0-9]+", release)[:2])
+def _is_before(series: str, kernel: VirtualKernel) -> bool:
+    """Return whether a kernel is of an earlier series of Linux."""
+    return virtual_kernels.series_key(virtual_kernels.series_of(kernel.release)) < virtual_kernels.series_key(series)
 
 
 def commands_of(s: Scenario) -> programs.Commands:

@@ -15,6 +15,7 @@ from pathlib import Path
 from brobust.backends.vm import VmBackend
 from brobust.host.programs import ask_host_program
 from brobust.kernels import vm as vm_kernels
+from brobust.kernels.virtual import series_of
 
 FILE = Path(__file__).with_name("verifier_counts.csv")
 MAX_INSTRUCTIONS = 1_000_000
@@ -25,7 +26,7 @@ Counts = dict[str, dict[str, int]]
 
 
 def recorded() -> dict[str, Counts]:
-    """Return the recorded counts by kernel version, such as 6.12."""
+    """Return the recorded counts by series of Linux, such as 6.12."""
     found: dict[str, Counts] = {}
     with FILE.open(newline="") as lines:
         for row in csv.DictReader(lines):
@@ -49,7 +50,7 @@ def record(found: Mapping[str, Counts]) -> None:
 
 
 def of_host(controls: Iterable[str]) -> tuple[str, Counts]:
-    """Return the running kernel's version and its counts. Each control is loaded for a moment; raise MissingSupport if
+    """Return the running kernel's series and its counts. Each control is loaded for a moment; raise MissingSupport if
     that is impossible."""
     counts: Counts = {}
     for control in controls:
@@ -59,18 +60,18 @@ def of_host(controls: Iterable[str]) -> tuple[str, Counts]:
             counts[control] = {program["callback"]: program["verified_instructions"] for program in programs}
         finally:
             ask_host_program("cc", "unload", control)
-    return _version(platform.release()), counts
+    return series_of(platform.release()), counts
 
 
 def of_vm(backend: VmBackend, kernel: str, controls: Iterable[str]) -> tuple[str, Counts]:
-    """Return the version of a guest's kernel and its counts."""
+    """Return the series of a guest's kernel and its counts."""
     counts: Counts = {}
     for control in controls:
         backend.ask_sender("brobust", "cc", "load", control, kernel=kernel)
         programs = json.loads(backend.ask_sender("brobust", "cc", "programs", control))
         counts[control] = {program["callback"]: program["verified_instructions"] for program in programs}
         backend.ask_sender("brobust", "cc", "unload", control)
-    return _version(vm_kernels.find(kernel).release), counts
+    return series_of(vm_kernels.find(kernel).release), counts
 
 
 def grown(counts: Counts, before: Mapping[str, Mapping[str, int]]) -> list[str]:
@@ -84,7 +85,3 @@ def grown(counts: Counts, before: Mapping[str, Mapping[str, int]]) -> list[str]:
             elif count > min(MAX_INSTRUCTIONS / 2, max(MAX_GROWTH * known, known + 100)):
                 lines.append(f"{control} {callback}: {count} instructions, but {known} in the record")
     return lines
-
-
-def _version(release: str) -> str:
-    return ".".join(release.split(".")[:2])

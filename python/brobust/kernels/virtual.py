@@ -130,6 +130,11 @@ def series_key(series: str) -> list[int]:
     return [int(part) for part in series.split(".")]
 
 
+def series_of(release: str) -> str:
+    """Return the series of a kernel's release: 6.12 of 6.12.117-brobust."""
+    return ".".join(re.findall(r"[0-9]+", release)[:2])
+
+
 def why_default(name: str) -> str | None:
     """Return a sentence that says why the default is this kernel; None if it is DEFAULT."""
     if name == DEFAULT:

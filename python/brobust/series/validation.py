@@ -85,7 +85,7 @@ def as_virtual(
     series = s.kernel.removeprefix("debian-")
     kernel = f"virtual-{series}" if s.kernel.startswith("debian-") else virtual_kernels.default()
     if s.backend == "lab":
-        same = f"virtual-{'.'.join(release.split('.')[:2])}"
+        same = f"virtual-{virtual_kernels.series_of(release)}"
         kernel = same if same in {one.name for one in virtual_kernels.available() if not one.stale} else kernel
     if s.accelerator == "uml":  # the very same kernel
         kernel = s.kernel
