@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import webbrowser
 from pathlib import Path
 
 import typer
 
 import brobust
+from brobust.cli import output
 from brobust.errors import BadInput, MissingSupport
 
 PACKAGE = Path(brobust.__file__).parent
@@ -27,8 +25,7 @@ def docs(
     """
     file = _file(page)
     print(file)
-    if sys.stdout.isatty() and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        webbrowser.open(file.as_uri())
+    output.open_page(file.as_uri())
 
 
 def _file(page: str) -> Path:

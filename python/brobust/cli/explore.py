@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import webbrowser
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from brobust import files
+from brobust.cli import output
 from brobust.errors import BadInput
 
 
@@ -45,8 +43,7 @@ def explore(
     answers = Answers(opened, recorded)
     with Server(answers, port) as server:
         print(server.url, flush=True)
-        if sys.stdout.isatty() and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-            webbrowser.open(server.url)
+        output.open_page(server.url)
         try:
             server.serve_forever()
         finally:

@@ -1,4 +1,4 @@
-"""Standard output, which may be a full disk."""
+"""Standard output, which may be a full disk; and a page beside it, on a desktop."""
 
 from __future__ import annotations
 
@@ -31,6 +31,14 @@ def flush() -> None:
     if sys.stdout is not None:
         with written():
             sys.stdout.flush()
+
+
+def open_page(address: str) -> None:
+    """Open a page in the browser of a desktop; elsewhere, and in a pipe, there is only what was printed."""
+    if sys.stdout.isatty() and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        import webbrowser
+
+        webbrowser.open(address)
 
 
 def end() -> None:
