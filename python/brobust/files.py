@@ -40,6 +40,8 @@ MAX_DEPTH = 20  # of nested tables and lists in a user's TOML file
 MAX_TEXT = 4_000_000  # bytes: scenarios, studies, what a dataset says about itself
 MAX_TABLE = 64_000_000_000  # bytes: a table of a dataset, which is read in parts
 MAX_RECORDING = 1_000_000_000  # bytes: some ten million off-times as CSV
+MAX_RECORDING_ROWS = 20_000_000  # a small Parquet file may hold any number of equal rows
+MAX_RECORDING_S = 1e8  # three years: in ns such times, and sums of them, fit into 64 bits
 
 _KINDS = {
     stat.S_IFDIR: "a directory", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket",

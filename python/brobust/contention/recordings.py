@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 Offtimes = tuple[tuple[int, int], ...]
 """Start and duration of each, ns."""
 
-MAX_ROWS = 20_000_000
-MAX_TIME_S = 1e8  # three years: in ns such times, and sums of them, fit into 64 bits
-
 
 def offtimes(recording: str) -> Offtimes:
     """Return start and duration (ns) of every off-time, in order, without overlap; starts count from the run's start.
@@ -57,9 +54,10 @@ def _checked(table: pl.DataFrame, recording: str) -> Offtimes:
     import polars as pl
 
     table = table.select(pl.col("start_s", "duration_ms").cast(pl.Float64)).drop_nulls().sort("start_s")
+    longest = files.MAX_RECORDING_S
     # This refuses what is not a number, too: it is in no interval.
-    if not table.select(pl.all_horizontal(pl.all().is_between(-MAX_TIME_S, MAX_TIME_S)).all()).item():
-        raise BadInput(f"replay: {recording} holds a time that is no number, or of more than {MAX_TIME_S:g} s")
+    if not table.select(pl.all_horizontal(pl.all().is_between(-longest, longest)).all()).item():
+        raise BadInput(f"replay: {recording} holds a time that is no number, or of more than {longest:g} s")
     offtimes = []
     for start_s, duration_ms in table.iter_rows():
         start, end = round(start_s * 1e9), round(start_s * 1e9 + duration_ms * 1e6)
@@ -111,13 +109,13 @@ def _of_file(file: Path, thread: str) -> pl.DataFrame:
     try:
         content = files.read(file, files.MAX_RECORDING)
         read = pl.read_parquet if file.suffix == ".parquet" else pl.read_csv
-        table = read(content, n_rows=MAX_ROWS + 1)  # a small Parquet file may hold any number of equal rows
+        table = read(content, n_rows=files.MAX_RECORDING_ROWS + 1)
     except BadInput as refusal:
         raise BadInput(f"replay: {refusal}") from None
     except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
         raise BadInput(f"replay: {file}: cannot be read (neither CSV nor .parquet)") from None
-    if table.height > MAX_ROWS:
-        raise BadInput(f"replay: {file}: has more than {MAX_ROWS} rows; give a shorter recording")
+    if table.height > files.MAX_RECORDING_ROWS:
+        raise BadInput(f"replay: {file}: has more than {files.MAX_RECORDING_ROWS} rows; give a shorter recording")
     lacking = {"start_s", "duration_ms"} - set(table.columns)
     if lacking:
         raise BadInput(f"replay: {file} has no column {' and '.join(sorted(lacking))}; give start_s and duration_ms")

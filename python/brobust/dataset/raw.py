@@ -67,10 +67,10 @@ class RawColumns(Raw):
     def together(cls, several: Sequence[Self]) -> pl.DataFrame:
         first = several[0].columns
         joined = {name: (kind, b"".join(one.columns[name][1] for one in several)) for name, (kind, _) in first.items()}
-        rows = from_bytes(joined)
-        width = {"f8": 8, "i8": 8, "?": 1}
         name, (kind, _) = next(iter(first.items()))
-        return rows.with_columns(_repeated(several, [len(one.columns[name][1]) // width[kind] for one in several]))
+        width = array(_OF_ARRAY[kind]).itemsize
+        counts = [len(one.columns[name][1]) // width for one in several]
+        return from_bytes(joined).with_columns(_repeated(several, counts))
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,6 @@ import polars as pl
 from brobust import files
 from brobust.errors import BadInput
 
-MAX_ROWS = 20_000_000
-MAX_TIME_S = 1e8
-"""Three years. In ns such times fit into 64 bits."""
-
 _INTERVALS = {"thread": pl.Int64, "vcpu": pl.Int64, "kind": pl.String, "start_s": pl.Float64, "duration_ms": pl.Float64}
 _BEGIN = "begin_unix_s"  # in the file's metadata (crates/command/src/contend/recordings.rs)
 # Fields of a sweep and of its flows that are kept (docs/watch.md has their meaning and units).
@@ -104,17 +100,17 @@ def threads(file: Path, content: bytes) -> Threads:
     """Return the recording of threads that is the content of a file, or refuse as `read` does."""
     try:
         begin = pl.read_parquet_metadata(io.BytesIO(content)).get(_BEGIN)
-        table = pl.read_parquet(io.BytesIO(content), n_rows=MAX_ROWS + 1)
+        table = pl.read_parquet(io.BytesIO(content), n_rows=files.MAX_RECORDING_ROWS + 1)
         if lacking := [name for name in _INTERVALS if name not in table.columns]:
             _refuse(file, f"has no column {' and '.join(lacking)}")
         intervals = table.select(pl.col(name).cast(kind) for name, kind in _INTERVALS.items())
         begin_unix_s = None if begin is None else _number(float(begin))
     except (ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
         _refuse(file, "is damaged")
-    if intervals.height > MAX_ROWS:
-        raise BadInput(f"{file}: has more than {MAX_ROWS} rows; give a shorter recording")
+    if intervals.height > files.MAX_RECORDING_ROWS:
+        raise BadInput(f"{file}: has more than {files.MAX_RECORDING_ROWS} rows; give a shorter recording")
     is_interval = pl.all_horizontal(
-        pl.col("start_s").abs() <= MAX_TIME_S, pl.col("duration_ms").is_between(0, MAX_TIME_S),
+        pl.col("start_s").abs() <= files.MAX_RECORDING_S, pl.col("duration_ms").is_between(0, files.MAX_RECORDING_S),
         pl.col("thread").is_not_null(), pl.col("kind").is_not_null(),
     )  # fmt: skip
     if not intervals.select(is_interval.fill_null(False).all()).item():
@@ -149,8 +145,8 @@ def _sweeps(file: Path, content: bytes) -> Sweeps:
     if not intervals:
         _refuse(file, "holds no sweep")
     times = list(accumulate(intervals))
-    if times[-1] > MAX_TIME_S:
-        _refuse(file, f"holds sweeps over more than {MAX_TIME_S:g} s")
+    if times[-1] > files.MAX_RECORDING_S:
+        _refuse(file, f"holds sweeps over more than {files.MAX_RECORDING_S:g} s")
     try:
         sweeps = pl.DataFrame(of_sweeps, schema={**_SWEEP, **_HOST})
         at = of_flows.pop("at")

@@ -24,10 +24,8 @@ use parquet::schema::types::Type;
 use super::vcpus::Vcpu;
 use crate::files;
 
-/// Three years: in ns such times, and sums of them, fit into 64 bits.
+/// As in python/brobust/files.py, like the next two. Three years: in ns such times, and sums of them, fit into 64 bits.
 const MAX_TIME_S: f64 = 1e8;
-
-/// As in python/brobust/files.py and contention/recordings.py.
 const MAX_BYTES: u64 = 1_000_000_000;
 /// A small Parquet file may hold any number of equal rows.
 const MAX_ROWS: usize = 20_000_000;
