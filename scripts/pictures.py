@@ -57,10 +57,10 @@ def served(here: Path, *shown: str) -> Iterator[str]:
         process.terminate()
 
 
-def page(here: Path, content: str, width: int = 900) -> bytes:
+def page(here: Path, content: str) -> bytes:
     (here / "page.html").write_text(SHEET + content)
     with Browser(here) as browser:
-        browser.open((here / "page.html").as_uri(), width, height=100)
+        browser.open((here / "page.html").as_uri(), width=900, height=100)
         browser.wait("document.readyState === 'complete' && location.protocol === 'file:'")
         return browser.picture()
 
@@ -138,18 +138,8 @@ def recording(here: Path) -> None:
         for does in (write, read):
             threading.Thread(target=does, daemon=True).start()
         port = listener.getsockname()[1]
-        watch: list[str | Path] = [
-            BROBUST,
-            "watch",
-            "--json",
-            "--record",
-            "minute.jsonl",
-            "--count",
-            "40",
-            "--filter",
-            f"dport {port}",
-        ]
-        subprocess.run(watch, cwd=here, check=True, stdout=subprocess.DEVNULL)
+        watch = "watch --json --record minute.jsonl --count 40 --filter"
+        subprocess.run([BROBUST, *watch.split(), f"dport {port}"], cwd=here, check=True, stdout=subprocess.DEVNULL)
         client.shutdown(socket.SHUT_RDWR)
     with served(here, "minute.jsonl") as address, Browser(here) as browser:
         browser.open(address)
