@@ -160,9 +160,9 @@ def refused_by_program(brobust: Callable[..., subprocess.CompletedProcess[str]],
     return done.stderr
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 30) -> bool:
+def eventually(condition: Callable[[], bool]) -> bool:
     """Return whether it becomes true. Only if it does not, this takes the whole time."""
-    patience = time.monotonic() + seconds
+    patience = time.monotonic() + 60
     while not condition():
         if time.monotonic() > patience:
             return False

@@ -10,8 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from brobust.cli.cc import OF_HOST_PROGRAM
 from brobust.conformance import verifier_counts
 from brobust.errors import BrobustError
 from brobust.host.programs import ask_host_program, host_program
-from conftest import kill_with_guardian
+from conftest import eventually, kill_with_guardian
 
 NAME = "brb_reno"
 BROBUST = [str(Path(sys.executable).with_name("brobust"))]
@@ -66,13 +65,6 @@ needs_kernel = pytest.mark.skipif(bool(_why_not()), reason=_why_not())
 
 def _brobust(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*BROBUST, *arguments], capture_output=True, text=True, check=False, timeout=60)
-
-
-def _wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def _is_gone() -> bool:
@@ -155,7 +147,7 @@ def test_a_trial_ends_with_its_command_however_that_ends(places: list[Path], end
     with _trial(places) as trial:
         assert [_new_socket_gets(place) for place in places] == [NAME, NAME]
         trial.send_signal(end)
-    _wait_until(_is_gone)
+    assert eventually(_is_gone)
     assert [_new_socket_gets(place) for place in places] == FORMER
 
 
@@ -184,7 +176,7 @@ def test_of_two_trials_at_once_one_is_refused_and_the_other_goes_on(places: list
     command = [*BROBUST, "cc", "load", NAME, *_default_of(places)]
     trials = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     try:
-        _wait_until(lambda: any(trial.poll() is not None for trial in trials))
+        assert eventually(lambda: any(trial.poll() is not None for trial in trials))
         (refused,) = [trial for trial in trials if trial.poll() is not None]
         (other,) = [trial for trial in trials if trial is not refused]
         assert refused.returncode == 2 and "already a congestion control" in refused.communicate()[1]

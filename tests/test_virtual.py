@@ -9,7 +9,6 @@ import signal
 import statistics
 import struct
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -585,8 +584,11 @@ class TestWhenThingsGoWrong:
 
     @staticmethod
     def kernels_of(process: subprocess.Popen[str], count: int) -> list[psutil.Process]:
-        return wait_for(lambda: [child for child in psutil.Process(process.pid).children()
-                                 if child.name() == "linux"], lambda found: len(found) >= count)  # fmt: skip
+        def found() -> list[psutil.Process]:
+            return [child for child in psutil.Process(process.pid).children() if child.name() == "linux"]
+
+        assert eventually(lambda: len(found()) >= count), found()
+        return found()
 
     def test_a_killed_kernel_fails_its_run_and_the_series_goes_on(self, tmp_path: Path) -> None:
         with self.started(tmp_path, "--jobs", "1", "--json") as process:
@@ -706,7 +708,9 @@ class TestIperf3:
         code = "import brobust; brobust.run({'duration': '3000s', 'path': {'bandwidth': '1gbit'}, 'traffic': 'iperf3'})"
         with subprocess.Popen([BROBUST.with_name("python"), "-c", code]) as process:
             # There are two kernels, and a process for each of their programs.
-            found = wait_for(lambda: psutil.Process(process.pid).children(recursive=True), lambda all: len(all) >= 4)
+            started = psutil.Process(process.pid)
+            assert eventually(lambda: len(started.children(recursive=True)) >= 4)
+            found = started.children(recursive=True)
             process.kill()
             process.wait()
         assert psutil.wait_procs(found, timeout=60)[1] == []
@@ -780,14 +784,6 @@ def started_by(monkeypatch: pytest.MonkeyPatch, directory: Path, script: Callabl
     file.chmod(0o755)
     for find in ("find", "find_again"):  # the second one may know the real kernel of a test before
         monkeypatch.setattr(virtual_kernels, find, lambda name: replace(kernel, path=file))
-
-
-def wait_for(look: Callable[[], Any], enough: Callable[[Any], bool], seconds: float = 60) -> Any:
-    deadline = time.monotonic() + seconds
-    while not enough(found := look()):
-        assert time.monotonic() < deadline, found
-        time.sleep(0.05)
-    return found
 
 
 def test_a_host_that_ends_turns_at_its_ticks_moves_the_threshold() -> None:

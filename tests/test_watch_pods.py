@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from conftest import BROBUST, json_lines
+from conftest import BROBUST, eventually, json_lines
 from test_watch_metrics import samples, scrape, served
 
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
@@ -143,19 +143,15 @@ def _pods(root: Path, count: int, throttled: int) -> Iterator[tuple[list[Pod], i
             pod.log(root)
             for how in (BULK, WORKING):
                 stack.enter_context(pod.sender(port, how))
-        _wait_for(2 * count, port)
+        assert eventually(lambda: _connections(port) >= 2 * count)
         for pod in pods[:throttled]:
             pod.limit()
         yield pods, port
 
 
-def _wait_for(count: int, port: int) -> None:
-    """Wait until there are so many connections; the test's time limit ends the wait."""
-    while True:
-        listed = subprocess.run(["ss", "-tnH", f"dport = :{port}"], capture_output=True, text=True, check=True).stdout
-        if listed.count("ESTAB") >= count:
-            return
-        time.sleep(0.05)
+def _connections(port: int) -> int:
+    listed = subprocess.run(["ss", "-tnH", f"dport = :{port}"], capture_output=True, text=True, check=True).stdout
+    return listed.count("ESTAB")
 
 
 def test_throttled_sockets_are_found_and_named_and_no_others(brobust: Brobust, root: Path) -> None:
