@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::namespaces::unescaped;
 use crate::refusal::reason;
 use crate::runtime::entries;
 use crate::{general, Refusal, Result};
@@ -178,7 +179,7 @@ fn place_of(thread: i32) -> Result<Place> {
     for line in mounts.lines() {
         let fields: Vec<&str> = line.split(' ').collect();
         let [_, mount, kind, options, ..] = fields[..] else { continue };
-        let mount = PathBuf::from(mount.replace("\\040", " "));
+        let mount = PathBuf::from(unescaped(mount));
         let within = |path: &str| mount.join(path.trim_start_matches('/'));
         match (kind, of_hierarchy.get("cpu"), of_hierarchy.get("")) {
             ("cgroup", Some(path), _) if options.split(',').any(|option| option == "cpu") => {

@@ -94,18 +94,17 @@ pub fn leftovers(runtime: &Runtime) -> Result<Vec<Leftover>> {
     Ok(found)
 }
 
-/// Removes all leftovers. Returns what was found, and what could not be removed, with the reason.
-pub fn clean(runtime: &Runtime) -> Result<(Vec<Leftover>, Vec<String>)> {
+/// Removes all leftovers. Returns what could not be removed, with the reason.
+pub fn clean(runtime: &Runtime) -> Result<Vec<String>> {
     if !runtime.directory.is_dir() && leftovers(runtime)?.is_empty() {
-        return Ok((Vec::new(), Vec::new()));
+        return Ok(Vec::new());
     }
     locks::private_directory(&runtime.directory)?;
     let _lock = runtime.lock()?;
     clean_locked(runtime)
 }
 
-pub(crate) fn clean_locked(runtime: &Runtime) -> Result<(Vec<Leftover>, Vec<String>)> {
-    let found = leftovers(runtime)?;
+pub(crate) fn clean_locked(runtime: &Runtime) -> Result<Vec<String>> {
     let mut problems = Vec::new();
     for (owner, directory) in runtime.sessions()? {
         if !owner.lives() {
@@ -122,7 +121,7 @@ pub(crate) fn clean_locked(runtime: &Runtime) -> Result<(Vec<Leftover>, Vec<Stri
     }
     let mut seen = HashSet::new();
     problems.retain(|problem| seen.insert(problem.clone()));
-    Ok((found, problems))
+    Ok(problems)
 }
 
 /// Returns the directory that becomes this directory of a session when its content is complete.

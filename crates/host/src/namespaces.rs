@@ -180,8 +180,9 @@ fn mounted(mountinfo: &str) -> Vec<PathBuf> {
     mountinfo.lines().filter_map(of_line).collect()
 }
 
-/// Replaces \040 and the like by the spaces, tabs, line ends and backslashes that they stand for.
-fn unescaped(path: &str) -> String {
+/// Replaces \040 and the like in a mount point of /proc by the spaces, tabs, line ends and backslashes that they stand
+/// for.
+pub(crate) fn unescaped(path: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .iter()
         .fold(path.to_owned(), |path, (code, letter)| path.replace(code, letter))

@@ -57,7 +57,7 @@ impl Session {
         locks::private_directory(&runtime.directory)?;
         let lock = runtime.lock()?;
         // What a killed command left could disturb this one.
-        for problem in clean_locked(&runtime)?.1 {
+        for problem in clean_locked(&runtime)? {
             // Not eprintln!, which panics where the terminal is gone.
             let _ =
                 writeln!(io::stderr(), "brobust: left behind by a command that was killed: {}", printable(&problem));
@@ -386,11 +386,11 @@ mod tests {
         let other = Step { what: "eth2".into(), undo: vec!["true".into()] };
         left_by(&runtime, nobody(), &Journal { steps: vec![waits, other], ..Journal::default() });
         assert_eq!(names(&runtime)[..2], ["change of eth2", "change of eth1"]);
-        let (_, problems) = clean(&runtime).expect("it tries");
+        let problems = clean(&runtime).expect("it tries");
         assert_eq!(problems, ["eth1 (sh: busy)"]);
         assert_eq!(names(&runtime)[..1], ["change of eth1"]);
         fs::write(&flag, "").expect("written");
-        assert!(clean(&runtime).expect("it tries again").1.is_empty());
+        assert!(clean(&runtime).expect("it tries again").is_empty());
         assert!(names(&runtime).is_empty());
     }
 
@@ -422,9 +422,8 @@ mod tests {
 
         let dead = left_by(&runtime, nobody(), &journal);
         fs::write(&knob, "-1").expect("written");
-        let (found, problems) = clean(&runtime).expect("cleaned");
-        let found: Vec<_> = found.iter().map(ToString::to_string).collect();
-        assert_eq!(found, ["sysctl knob=950000".to_owned(), format!("directory {}", dead.display())]);
+        assert_eq!(names(&runtime), ["sysctl knob=950000".to_owned(), format!("directory {}", dead.display())]);
+        let problems = clean(&runtime).expect("cleaned");
         assert_eq!((content(&knob).as_str(), problems, dead.exists()), ("950000", vec![], false));
     }
 
@@ -458,9 +457,9 @@ mod tests {
         assert_eq!((content(&knob).as_str(), Journal::read(&session.directory)), ("-1", held_knob()));
         let dead = runtime.directory.join(nobody().to_string());
         fs::rename(&session.directory, &dead).expect("renamed");
-        assert!(clean(&runtime).expect("tried").1[0].contains("device or resource busy"));
+        assert!(clean(&runtime).expect("tried")[0].contains("device or resource busy"));
         fs::remove_file(knob.with_extension("busy")).expect("removed");
-        assert!(clean(&runtime).expect("cleaned").1.is_empty());
+        assert!(clean(&runtime).expect("cleaned").is_empty());
         assert_eq!((content(&knob).as_str(), dead.exists()), ("950000", false));
     }
 
@@ -484,10 +483,11 @@ mod tests {
         // This does not keep another command from its work.
         drop(begin(&runtime));
         assert_eq!(content(&knob), "950000");
-        let (found, problems) = clean(&runtime).expect("tried");
-        assert!(found.len() == 2 && problems[0].starts_with(&format!("cgroup {}", stuck.display())), "{problems:?}");
+        assert_eq!(names(&runtime).len(), 2);
+        let problems = clean(&runtime).expect("tried");
+        assert!(problems[0].starts_with(&format!("cgroup {}", stuck.display())), "{problems:?}");
         fs::remove_dir_all(&stuck).expect("removed");
-        assert!(clean(&runtime).expect("cleaned").1.is_empty() && !dead.exists());
+        assert!(clean(&runtime).expect("cleaned").is_empty() && !dead.exists());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use super::recordings;
 
-/// As a scenario has it (python/brobust/scenario/fields.py).
+/// A scenario has the same maximum, and may have 50us (python/brobust/scenario/fields.py).
 const MIN_TIMESLICE_NS: u64 = 100_000;
 const MAX_TIMESLICE_NS: u64 = 4_000_000_000;
 const MAX_PERIOD_NS: u64 = 3_600_000_000_000;

@@ -164,7 +164,7 @@ fn by_control(counts: &[Group]) -> BTreeMap<&str, Vec<&Group>> {
     lines
 }
 
-/// Returns at most `most` of the keys, those with the largest numbers.
+/// Returns at most `count` of the keys, those with the largest numbers.
 fn largest<Key: Ord>(numbers: BTreeMap<Key, usize>, count: usize) -> Vec<Key> {
     let mut all: Vec<(Reverse<usize>, Key)> = numbers.into_iter().map(|(key, number)| (Reverse(number), key)).collect();
     all.sort();
