@@ -34,7 +34,7 @@ AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 NAMED = Path("/run/netns")
 
 # The defaults of the namespaces of `places`: the one that is set, and the one that a new namespace inherits.
-FORMER = ["reno", DEFAULT.read_text().strip()]
+PREVIOUS = ["reno", DEFAULT.read_text().strip()]
 
 # Prints the control of a new socket.
 NEW_SOCKET = "import socket; print(socket.socket().getsockopt(socket.IPPROTO_TCP, 13, 16).rstrip(b'\\0').decode())"
@@ -59,6 +59,9 @@ def _why_not() -> str:
         return str(refusal)
     return ""
 
+
+# A kernel has a control's name only once, and whoever comes next undoes all abandoned trials.
+pytestmark = pytest.mark.host
 
 needs_kernel = pytest.mark.skipif(bool(_why_not()), reason=_why_not())
 
@@ -124,7 +127,7 @@ def test_a_pinned_control_is_the_default_until_it_is_unloaded(places: list[Path]
     again = _brobust("cc", "load", NAME, "--pin")
     assert again.returncode == 2 and "already a congestion control" in again.stderr
     assert _brobust("cc", "unload", NAME).returncode == 0
-    assert [_new_socket_gets(place) for place in places] == FORMER
+    assert [_new_socket_gets(place) for place in places] == PREVIOUS
     assert _is_gone()
 
 
@@ -148,10 +151,9 @@ def test_a_trial_ends_with_its_command_however_that_ends(places: list[Path], end
         assert [_new_socket_gets(place) for place in places] == [NAME, NAME]
         trial.send_signal(end)
     assert eventually(_is_gone)
-    assert [_new_socket_gets(place) for place in places] == FORMER
+    assert [_new_socket_gets(place) for place in places] == PREVIOUS
 
 
-@pytest.mark.host  # another test undoes all abandoned trials
 @needs_kernel
 def test_a_trial_whose_guardian_dies_too_is_taken_back_by_the_next_command(places: list[Path]) -> None:
     with _trial(places) as trial:
@@ -159,7 +161,7 @@ def test_a_trial_whose_guardian_dies_too_is_taken_back_by_the_next_command(place
         kill_with_guardian(trial, guardian)
     assert [_new_socket_gets(place) for place in places] == [NAME, NAME], "usable, though nobody is left"
     assert f"unloaded {NAME}, left by a trial" in _brobust("cc", "list").stderr
-    assert [_new_socket_gets(place) for place in places] == FORMER
+    assert [_new_socket_gets(place) for place in places] == PREVIOUS
     assert _is_gone()
 
 
@@ -167,7 +169,7 @@ def test_a_trial_whose_guardian_dies_too_is_taken_back_by_the_next_command(place
 def test_a_trial_may_have_an_end(places: list[Path]) -> None:
     ended = _brobust("cc", "load", NAME, "--for", "0.2s", *_default_of(places))
     assert ended.returncode == 0 and f"unloaded {NAME}" in ended.stdout
-    assert [_new_socket_gets(place) for place in places] == FORMER
+    assert [_new_socket_gets(place) for place in places] == PREVIOUS
     assert _is_gone()
 
 
@@ -186,7 +188,7 @@ def test_of_two_trials_at_once_one_is_refused_and_the_other_goes_on(places: list
         for trial in trials:
             trial.send_signal(signal.SIGINT)
             trial.communicate(timeout=60)
-    assert [_new_socket_gets(place) for place in places] == FORMER
+    assert [_new_socket_gets(place) for place in places] == PREVIOUS
     assert _is_gone()
 
 
@@ -200,11 +202,10 @@ def test_a_command_unloads_only_what_it_has_loaded_itself(places: list[Path]) ->
         assert trial.stdout is not None and "another command has already unloaded" in trial.stdout.read()
     assert [_new_socket_gets(place) for place in places] == [NAME, NAME]
     assert _brobust("cc", "unload", NAME).returncode == 0
-    assert [_new_socket_gets(place) for place in places] == FORMER
+    assert [_new_socket_gets(place) for place in places] == PREVIOUS
     assert _is_gone()
 
 
-@pytest.mark.host  # another test undoes all abandoned trials
 @needs_kernel
 def test_doctor_cleans_an_abandoned_trial(places: list[Path]) -> None:
     with _trial(places) as trial:
@@ -214,11 +215,10 @@ def test_doctor_cleans_an_abandoned_trial(places: list[Path]) -> None:
     assert {**row, "removed": False} in ask_host_program("doctor", "--clean", "--dry-run")
     assert [_new_socket_gets(place) for place in places] == [NAME, NAME]
     assert {**row, "removed": True} in ask_host_program("doctor", "--clean")
-    assert [_new_socket_gets(place) for place in places] == FORMER
+    assert [_new_socket_gets(place) for place in places] == PREVIOUS
     assert _is_gone()
 
 
-@pytest.mark.host  # another test undoes all abandoned trials
 @needs_kernel
 def test_a_user_who_may_not_undo_an_abandoned_trial_is_told_who_may(places: list[Path]) -> None:
     with _trial(places) as trial:
@@ -255,7 +255,7 @@ def test_a_dry_run_changes_nothing(places: list[Path]) -> None:
     assert planned.returncode == 0, planned.stderr
     assert "bbq_alpha = 5000" in planned.stdout and f"of {places[0].name} from reno" in planned.stdout
     assert "brb_bbq" not in AVAILABLE.read_text().split() and _is_gone()
-    assert [_new_socket_gets(place) for place in places] == FORMER
+    assert [_new_socket_gets(place) for place in places] == PREVIOUS
 
 
 @needs_kernel
