@@ -167,7 +167,7 @@ say "building"
 scripts/rust_deps.sh restore
 sync --extra study
 programs=("brobust-command python/brobust/bin brobust-host" "brobust-client python/brobust/virtual/bin brobust-client")
-# In one call, and always all: each set of packages has its own features of others' crates, and would be compiled anew.
+# In one call, and always all: each set of packages has its own features of others' crates, and would be compiled again.
 cargo build --release --quiet --locked $(printf -- '-p %s ' "${programs[@]%% *}")
 for program in "${programs[@]}"; do # and put where the Python package looks for them
 	read -r _ directory name <<<"$program"

@@ -132,7 +132,7 @@ def _why_not_tried(run: OfRun, requested: Run, tries: bool) -> str | None:
     packets = run.runs["throughput_mbps"].sum() * seconds / 8e-6 / units.PAYLOAD_BYTES
     if seconds <= TRY_SECONDS and packets <= TRY_PACKETS:
         return None
-    return f"it has {seconds:.0f} s and {packets:.2g} packets, and {TRY_SECONDS} s and {TRY_PACKETS:.0e} are the most"
+    return f"it has {seconds:.0f} s and {packets:.2g} packets, more than {TRY_SECONDS} s or {TRY_PACKETS:.0e} packets"
 
 
 def _measured_again(run: OfRun, requested: Run, backend: Backend) -> OfRun | None:

@@ -7,7 +7,7 @@ build_rpm() { # ARCHITECTURE
 	install -D -m 644 -t "$root/usr/share/licenses/brobust-host" LICENSE LICENSES/*.txt
 	date_tree "$root"
 	scratch=$(mktemp -d)
-	# The files are as they shall be, so rpm's own steps after %install (strip, compress) are left out.
+	# The files are as they are to be installed, so rpm's own steps after %install (strip, compress) are left out.
 	rpmbuild -bb --quiet --define "_topdir $scratch" --define "tree $PWD/$root" --define "version $version" \
 		--define '__os_install_post %{nil}' --define 'debug_package %{nil}' --define '_build_id_links none' \
 		--define '_buildhost reproducible' --define 'use_source_date_epoch_as_buildtime 1' \

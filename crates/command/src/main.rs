@@ -63,7 +63,7 @@ fn long_version() -> String {
     format!("{}\nBPF controls: {}", env!("CARGO_PKG_VERSION"), controls.join(", "))
 }
 
-/// How a command ended, other than by its work's being done.
+/// How a command ended that has not done its work.
 pub enum Stop {
     Refused(Refusal),
     /// By Ctrl-C, SIGTERM or the end of the terminal.

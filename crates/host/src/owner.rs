@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::{Refusal, Result};
 
 const POLL: Duration = Duration::from_millis(10);
-/// When a process started that there is not.
+/// The start of a process that does not exist.
 const NEVER: u64 = u64::MAX;
 
 /// A process id, and when that process started, in clock ticks since boot. The pair identifies a process until the host

@@ -11,7 +11,8 @@ use sha2::{Digest, Sha256};
 use crate::locks::{self, Lock};
 use crate::{Owner, Result};
 
-/// The directory of sessions, and of locks for what exists only once per host; BROBUST_RUNTIME changes only the former.
+/// The directory of sessions, and of locks for what exists only once per host. BROBUST_RUNTIME names another one for
+/// sessions alone.
 const HOST: &str = "/run/brobust";
 
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -48,7 +48,7 @@ def all_checks() -> Iterator[CheckResult]:
         try:
             yield CheckResult(name, *check())
         except (BrobustError, OSError) as error:
-            yield CheckResult(name, "missing", str(error), "see the message")
+            yield CheckResult(name, "missing", str(error))
 
 
 def for_report(results: list[CheckResult]) -> dict[str, str]:

@@ -63,8 +63,8 @@ def result(
     offtimes: Rows,
     of_each: Mapping[str, Any] | None = None,
 ) -> Measured:
-    """Return the result of a run: `common` are the columns of all its flows, `of_each` what stands in place of a flow's
-    own."""
+    """Return the result of a run. `common`: columns that all its flows share; `of_each`: columns that replace those of
+    each flow."""
     columns = flow_columns(run.scenario)
     if len(flows) != len(columns):
         raise RunFailed(f"iperf3 reported {len(flows)} flows instead of {len(columns)}")

@@ -164,13 +164,12 @@ class VmBackend:
         return self._with_restarts(run, partial(self._measured, run))
 
     def _bring_programs(self, scenarios: Sequence[Scenario]) -> None:
-        """See to it that the guests have the programs of these scenarios: it takes new guests if they do not."""
+        """Boot new guests for the next run if those that run lack a program of these scenarios."""
         stacks = [of_quic[0] for s in scenarios if (of_quic := quic.of_traffic(s.traffic)) is not None]
         self.bring({stack.program.name: stack.program for stack in stacks})
 
     def bring(self, programs: Mapping[str, FilePath]) -> None:
-        """See to it that the guests have these programs in /bin, by their names there: it takes new guests if they do
-        not."""
+        """Give the guests these programs in /bin, by their names there: new guests, if those that run lack one."""
         if not programs.keys() <= self._programs.keys():
             self._programs |= programs
             self._shut_down()

@@ -69,7 +69,7 @@ def build(
             built = building.build(order, progress, force=force, keep_tree=keep_tree)
         except KeyboardInterrupt:
             root = virtual_kernels.cache_root()
-            raise Interrupted(f"interrupted; what is half built below {root} the next build removes") from None
+            raise Interrupted(f"interrupted; the next build removes what is half built below {root}") from None
     kernel = built.kernel
     if as_json:
         print(json.dumps({**virtual_kernels.summary(kernel), "cached": built.cached}))

@@ -41,7 +41,7 @@ def measure(
             errors = Console(stderr=True)
             for note in grid.notes:
                 errors.print(note, soft_wrap=True, highlight=False, markup=False)
-            # Closed here: what an interrupt leaves must not wait for the one who catches it.
+            # Closed here, so that an interrupted series is cleaned up before the interrupt is caught.
             with (
                 _ProgressBar(errors, runs) as bar,
                 contextlib.closing(runner.measure(runs, dataset, bar.describe, jobs, cluster)) as measured,

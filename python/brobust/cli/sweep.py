@@ -218,7 +218,7 @@ def _check_written(
     backends.check_written(grid.as_written)
     if (directory / "dataset.json").exists():
         before = Dataset.open(directory).grid().as_written
-        # Which kernel stands for none, this machine says.
+        # Where no kernel is named, it depends on the machine.
         _check_same(
             directory, *([one.model_copy(update={"kernel": ""}) for one in of] for of in (before, grid.as_written))
         )

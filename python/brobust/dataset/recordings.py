@@ -1,5 +1,5 @@
 """What was recorded on a host that carries load: its threads (`brobust contend record`), its sockets (`brobust watch
---record`). brobust.contention reads off-times of the former, for a replay."""
+--record`). For a replay, brobust.contention reads the off-times of threads."""
 
 from __future__ import annotations
 

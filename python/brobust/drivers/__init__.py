@@ -22,7 +22,7 @@ for _module in pkgutil.iter_modules(__path__):
 CHOICES = ("auto", *BY_NAME, "none")
 """Values of a scenario's field `driver`."""
 
-# Fields that only some drivers take: what each is where it asks for nothing, and how that is written.
+# Fields that only some drivers take: the value that asks for nothing, and how it is written.
 _UNSET: dict[str, tuple[object, str]] = {
     "phase": ("random", "random"),
     "start_jitter": (0.0, "0"),
@@ -48,7 +48,7 @@ def contradictions(requested: Request) -> Iterator[str]:
 
 
 def refusals(requested: Request) -> Iterator[tuple[str, str]]:
-    """Yield what of a request its driver cannot do on this host's threads: the field, and why as the rest of a line."""
+    """Yield each field of a request that its driver cannot carry out on this host's threads, with the reason."""
     name = requested.driver.split(":")[0]
     if requested.driver not in CHOICES:
         instead = name if name in BY_NAME else ", ".join(BY_NAME)

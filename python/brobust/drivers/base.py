@@ -52,7 +52,7 @@ class Driver:
 
     @classmethod
     def refusals(cls, requested: Request) -> Iterator[tuple[str, str]]:
-        """Yield which values of the fields that it takes it cannot do: the field, and why as the rest of a line."""
+        """Yield each field that it takes and whose value it cannot carry out, with the reason."""
         yield from ()
 
     @property

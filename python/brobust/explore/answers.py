@@ -41,7 +41,7 @@ OFFERED = (
     "brb_vegas",
 )  # fmt: skip
 MAX_CELLS = 400
-# What a run can be taken along as: the end of the file's name, and what writes it.
+# What a run can be downloaded as: the end of the file's name, and what writes it.
 FILES: dict[str, Callable[[OfRun, Path], object]] = {"perfetto-trace": trace.write, "pcapng": capture.write}
 MAX_FILE = 100_000_000
 

@@ -71,8 +71,8 @@ def times(stat: str | None = None) -> Times:
 
 
 def steal(before: Times, after: Times) -> float:
-    """Return the largest part of a CPU's time between two readings that its hypervisor gave to others: where the work
-    was that is asked about is not known."""
+    """Return the largest part of a CPU's time that its hypervisor gave to others between two readings. It is the
+    largest, because nobody knows on which CPU the work ran."""
     shares = [
         (after[cpu][0] - stolen) / (after[cpu][1] - total)
         for cpu, (stolen, total) in before.items()

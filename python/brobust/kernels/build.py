@@ -77,7 +77,7 @@ def _build(order: Order, progress: Progress, force: bool, keep_tree: bool | None
         if earlier is not None and current and not force and not tree_is_wanted:
             return BuildResult(earlier, time.monotonic() - begun, cached=True)
         with (
-            _scratch(order.name, keep_tree, afresh=force) as scratch,
+            _scratch(order.name, keep_tree, force) as scratch,
             files.writing_to(scratch),  # before it is removed
             Log(scratch / "build.log") as log,
         ):
@@ -214,12 +214,12 @@ def _kept(name: str) -> Path:
 
 
 @contextmanager
-def _scratch(name: str, keep_tree: bool | None, *, afresh: bool) -> Iterator[Path]:
+def _scratch(name: str, keep_tree: bool | None, force: bool) -> Iterator[Path]:
     """Yield a directory beside the final place, so that the result appears there whole, by renaming. It stays for the
     next build if its tree is kept."""
     stays = _kept(name).exists() if keep_tree is None else keep_tree
     scratch = _kept(name) if stays else virtual_kernels.cache_root() / f".building-{name}"
-    if (scratch / kept_tree.STATE).exists() and not afresh:
+    if (scratch / kept_tree.STATE).exists() and not force:
         for leftover in ("ours", "whole", "package"):
             shutil.rmtree(scratch / leftover, ignore_errors=True)
     else:

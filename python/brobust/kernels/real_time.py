@@ -13,4 +13,4 @@ def default() -> str:
 
 
 def why_default(name: str) -> None:
-    """Return nothing: there is no other default that it would stand for."""
+    """Return nothing: no other kernel could be the default."""

@@ -172,7 +172,7 @@ _found_at: dict[str, tuple[float, VirtualKernel]] = {}
 
 
 def find_again(name: str) -> VirtualKernel:
-    """Return what `find` does; within a few seconds, what it has found, unless that is gone.
+    """Return what `find` returns; for a few seconds, what it has returned before, unless that has gone.
 
     To compare a kernel with the files that it was built from takes 6 ms, a twentieth of a short run."""
     at, kernel = _found_at.get(name, (-TRUSTED_SECONDS, None))

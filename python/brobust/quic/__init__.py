@@ -17,7 +17,7 @@ from brobust.host.cache import cache_directory
 from brobust.kernels import our_files
 
 PREFIX = "quic:"
-# How each switch is written where it is not as it is by itself.
+# How each switch is written where it has not its default.
 CHANGES = {"gso": "gso=off", "txtime": "txtime=on"}
 # The rules of our pacer (crates/pacer); the first is the one that we propose.
 RULES = ("kept", "none", "half-gap", "quantum", "intervals", "loop")

@@ -227,14 +227,14 @@ def _flows_send_within_the_run(scenario: Scenario) -> Iterator[str]:
 
 def _flows_have_room(scenario: Scenario) -> Iterator[str]:
     flows, cross = len(scenario.each_flow), scenario.cross_traffic
-    most = MAX_FLOWS_OF_A_RUN if scenario.traffic == "brobust" else MAX_PROGRAMS
-    if flows > most:
-        yield f"flows: {flows} of them are more than a run with traffic {scenario.traffic} has; give at most {most}"
+    room = MAX_FLOWS_OF_A_RUN if scenario.traffic == "brobust" else MAX_PROGRAMS
+    if flows > room:
+        yield f"flows: {flows} of them are more than a run with traffic {scenario.traffic} has; give at most {room}"
     transfers = scenario.mean_transfers
-    if transfers > most - flows:
+    if transfers > room - flows:
         yield (
             f"cross_traffic: load {cross.load:g} in flows of {units.show_size(cross.size)} makes some {transfers:.0f} "
-            f"of them in {units.show_time(scenario.duration)}, and a run has room for {most}; give a larger size"
+            f"of them in {units.show_time(scenario.duration)}, and a run has room for {room}; give a larger size"
         )
 
 

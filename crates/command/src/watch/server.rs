@@ -229,12 +229,12 @@ mod tests {
             let metrics = move || body.clone();
             let mut server = Server { listener, metrics, limits, connections: Vec::new() };
             let thread = thread::spawn(move || {
-                let mut most = 0;
+                let mut max = 0;
                 while !ended.load(Ordering::Relaxed) {
                     server.turn();
-                    most = most.max(server.connections.len());
+                    max = max.max(server.connections.len());
                 }
-                most
+                max
             });
             Served { place, stop, thread: Some(thread) }
         }
