@@ -1,6 +1,7 @@
 //! One thread of the host: whether it still lives, where it may run, how much CPU time it has used.
 use std::fs;
 
+use brobust_host::read_proc;
 use brobust_host::threads::set_cpus;
 
 use crate::error::{ContentionError, Result};
@@ -67,7 +68,7 @@ impl Stat {
     }
 
     pub fn read(tid: Tid) -> Result<Self> {
-        fs::read_to_string(format!("/proc/{tid}/stat"))
+        read_proc(format!("/proc/{tid}/stat"))
             .ok()
             .and_then(|text| Self::parse(&text))
             .ok_or(ContentionError::NoThread { tid })
@@ -97,6 +98,17 @@ mod tests {
         let text = "71 (CPU 0/KVM) x) S 1 71 71 0 -1 4194560 1 2 3 4 150 25 0 0 20 0 3 0 9876 1 2";
         let stat = Stat::parse(text).unwrap();
         assert_eq!(stat, Stat { state: 'S', cpu_ticks: 175, started: 9876, parent: 1 });
+    }
+
+    #[test]
+    fn a_thread_with_a_name_that_is_no_utf8_lives() {
+        let renamed = || {
+            let tid = nix::unistd::gettid().as_raw();
+            let thread = Thread::find(tid).unwrap();
+            fs::write(format!("/proc/self/task/{tid}/comm"), b"\xff").unwrap();
+            assert!(thread.is_alive());
+        };
+        std::thread::spawn(renamed).join().unwrap();
     }
 
     #[test]

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::namespaces::unescaped;
 use crate::refusal::reason;
 use crate::runtime::entries;
-use crate::{general, Refusal, Result};
+use crate::{general, read_proc, Refusal, Result};
 
 // kernel/sched/core.c: min_cfs_quota_period, max_cfs_quota_period
 const MIN_TIMESLICE_NS: u64 = 1_000_000;
@@ -167,15 +167,14 @@ fn is_limited(child: &Path) -> bool {
 
 fn place_of(thread: i32) -> Result<Place> {
     let file = format!("/proc/{thread}/cgroup");
-    let text =
-        fs::read_to_string(&file).map_err(|error| Refusal::missing_support(format!("{file}: {}", reason(&error))))?;
+    let text = read_proc(&file).map_err(|error| Refusal::missing_support(format!("{file}: {}", reason(&error))))?;
     let mut of_hierarchy = BTreeMap::new();
     for line in text.lines() {
         if let Some((controllers, path)) = line.split_once(':').and_then(|(_, rest)| rest.split_once(':')) {
             of_hierarchy.extend(controllers.split(',').map(|controller| (controller, path)));
         }
     }
-    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    let mounts = read_proc("/proc/mounts").unwrap_or_default();
     for line in mounts.lines() {
         let fields: Vec<&str> = line.split(' ').collect();
         let [_, mount, kind, options, ..] = fields[..] else { continue };

@@ -28,4 +28,4 @@ pub use refusal::{reason, Kind, Refusal, Result};
 pub use runtime::Runtime;
 pub use session::{refuse_held, refuse_without_spare, Session};
 pub use steps::Step;
-pub use text::{general, printable};
+pub use text::{general, printable, read_proc};

@@ -12,7 +12,7 @@ use nix::sched::{setns, CloneFlags};
 
 use crate::refusal::reason;
 use crate::runtime::entries;
-use crate::{Refusal, Result};
+use crate::{read_proc, Refusal, Result};
 
 /// Directory in which ip-netns(8) names network namespaces.
 const NAMED: &str = "/run/netns";
@@ -56,6 +56,9 @@ pub enum NotEntered {
     #[error("it no longer exists")]
     Gone,
     #[error("{}; entering another network namespace takes CAP_SYS_ADMIN: run this as root", reason(.0))]
+    NotAllowed(io::Error),
+    /// Such as a file in /run/netns that is no namespace.
+    #[error("it cannot be entered ({})", reason(.0))]
     Refused(io::Error),
 }
 
@@ -84,6 +87,12 @@ impl Namespace {
                  `ip netns`: {names}"
             ))
         })
+    }
+
+    /// Returns the one whose default congestion control new namespaces inherit: the first one, in which process 1 is
+    /// (net/ipv4/tcp_ipv4.c, tcp_sk_init).
+    pub fn first() -> io::Result<Self> {
+        Self::of_process(1)
     }
 
     fn of_process(pid: i32) -> io::Result<Self> {
@@ -116,13 +125,17 @@ impl Namespace {
         // ESRCH: the process has ended.
         let is_gone =
             |error: &io::Error| error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(nix::libc::ESRCH);
-        let refused = |error| if is_gone(&error) { NotEntered::Gone } else { NotEntered::Refused(error) };
+        let refused = |error: io::Error| match error.kind() {
+            _ if is_gone(&error) => NotEntered::Gone,
+            ErrorKind::PermissionDenied => NotEntered::NotAllowed(error),
+            _ => NotEntered::Refused(error),
+        };
         let file = File::open(&self.path).map_err(refused)?;
         // The process id may belong to another process by now, in another namespace.
         if file.metadata().map_err(refused)?.ino() != self.inode {
             return Err(NotEntered::Gone);
         }
-        setns(file, CloneFlags::CLONE_NEWNET).map_err(|error| NotEntered::Refused(error.into()))
+        setns(file, CloneFlags::CLONE_NEWNET).map_err(|error| refused(error.into()))
     }
 }
 
@@ -152,7 +165,7 @@ pub fn every() -> Found {
     for pid in entries(Path::new("/proc")).filter_map(|path| last(&path).parse().ok()) {
         add(Namespace::of_process(pid));
     }
-    for path in mounted(&fs::read_to_string(MOUNTS).unwrap_or_default()) {
+    for path in mounted(&read_proc(MOUNTS).unwrap_or_default()) {
         add(Namespace::at(path.clone(), Name::Mounted(path)));
     }
     found

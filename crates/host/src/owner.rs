@@ -1,14 +1,13 @@
 //! Identifies the process that owns a record on the host, by more than its id.
 
 use std::fmt;
-use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::str::FromStr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::{Refusal, Result};
+use crate::{read_proc, Refusal, Result};
 
 const POLL: Duration = Duration::from_millis(10);
 /// The start of a process that does not exist.
@@ -80,7 +79,7 @@ impl FromStr for Owner {
 
 /// Returns when a living process or thread started, in clock ticks since boot (proc(5), field 22 of stat).
 pub(crate) fn start_time(tid: i32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    let stat = read_proc(format!("/proc/{tid}/stat")).ok()?;
     // The second field is a name in parentheses, which may hold spaces and parentheses itself.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;

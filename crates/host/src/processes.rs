@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::read_proc;
 use crate::runtime::entries;
 
 /// A process with its name (/proc/PID/comm, at most 15 bytes), the words of its command line, and its parent.
@@ -23,8 +24,7 @@ pub fn all() -> Vec<Process> {
 }
 
 pub fn of(pid: i32) -> Option<Process> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let stat = String::from_utf8_lossy(&stat);
+    let stat = read_proc(format!("/proc/{pid}/stat")).ok()?;
     let (head, rest) = stat.rsplit_once(')')?;
     let name = head.split_once('(')?.1.to_owned();
     let parent = rest.split_whitespace().nth(1)?.parse().ok()?;

@@ -1,5 +1,15 @@
 //! Names that come from somebody else, and numbers for people.
 
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// Reads a file of /proc. Anybody may give a process, a cgroup or a mount point a name that is not UTF-8: what is not is
+/// replaced, and hides nothing else.
+pub fn read_proc(file: impl AsRef<Path>) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&fs::read(file)?).into_owned())
+}
+
 /// Returns the text with control characters and invisible ones escaped: a terminal would act on escape sequences.
 pub fn printable(text: &str) -> String {
     text.chars().map(|letter| if is_harmless(letter) { letter.to_string() } else { escaped(letter) }).collect()

@@ -1,6 +1,5 @@
 //! A thread's scheduling before contention, saved so that it can be restored even after brobust was killed.
 
-use std::fs;
 use std::io;
 
 use nix::sched::{sched_getaffinity, sched_setaffinity, CpuSet};
@@ -10,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::owner::start_time;
 use crate::refusal::reason;
 use crate::sched_attr::{SchedAttr, SCHED_DEADLINE};
-use crate::{Refusal, Result};
+use crate::{read_proc, Refusal, Result};
 
 /// Policy, priority, nice value and CPUs of a thread; `started` tells it from a later one with the same id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,7 +102,7 @@ pub fn shrink_deadline(tid: i32) {
 }
 
 fn is_awake(tid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
+    let stat = read_proc(format!("/proc/{tid}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('R'))
 }
 
@@ -152,6 +151,20 @@ mod tests {
         let earlier = SavedThread { started: 1, nice: 5, ..own };
         assert!(!earlier.is_altered());
         assert!(earlier.refuse_another().unwrap_err().text.contains("has ended"));
+    }
+
+    #[test]
+    fn a_thread_that_renames_itself_does_not_escape() {
+        let renamed = || {
+            let tid = nix::unistd::gettid().as_raw();
+            let before = SavedThread::of(tid).expect("it lives");
+            std::fs::write(format!("/proc/self/task/{tid}/comm"), b"\xff").expect("renamed");
+            super::set_cpus(tid, &before.cpus[..1]).expect("our own thread");
+            assert!(before.cpus.len() == 1 || before.is_altered());
+            before.restore().expect("restored");
+            assert_eq!(SavedThread::of(tid), Ok(before));
+        };
+        std::thread::spawn(renamed).join().expect("as asserted");
     }
 
     #[test]

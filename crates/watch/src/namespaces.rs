@@ -1,7 +1,5 @@
 //! The network namespaces whose sockets are read, and a netlink socket in each.
 
-use std::io::ErrorKind;
-
 use brobust_host::namespaces::{every, Name, Namespace};
 use brobust_sockdiag::SockDiag;
 
@@ -12,8 +10,8 @@ use crate::{Error, Result};
 pub enum Namespaces {
     /// The namespace that this process is in.
     Own,
-    /// A namespace by its name of ip-netns(8).
-    Named(String),
+    /// The one that a user means: its name of ip-netns(8), the id of a process in it, or its path.
+    Of(String),
     /// Those of all processes, all named ones, and those that are mounted elsewhere, as container engines do.
     All,
 }
@@ -24,12 +22,7 @@ impl Namespaces {
     pub fn find(&self) -> (Vec<Namespace>, Vec<Error>) {
         let one = match self {
             Namespaces::Own => Namespace::own().map_err(|error| (String::new(), error.to_string())),
-            Namespaces::Named(name) => Namespace::named(name).map_err(|error| match error.kind() {
-                ErrorKind::NotFound => {
-                    (name.clone(), format!("there is no /run/netns/{name}; `ip netns list` shows those that are named"))
-                }
-                _ => (name.clone(), error.to_string()),
-            }),
+            Namespaces::Of(given) => Namespace::find(given).map_err(|refusal| (given.clone(), refusal.text)),
             Namespaces::All => {
                 let found = every();
                 let hidden = (found.hidden > 0).then_some(Error::Hidden { processes: found.hidden });

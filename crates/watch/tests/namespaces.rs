@@ -94,7 +94,7 @@ fn a_namespace_that_goes_is_reported_and_one_that_comes_back_is_read() {
     let name = format!("brobust-test-{}", std::process::id());
     let ip = |verb: &str| Command::new("ip").args(["netns", verb, &name]).status().is_ok_and(|status| status.success());
     assert!(ip("add"), "`ip netns add {name}` failed");
-    let named = || settings(Namespaces::Named(name.clone()), Filter::default());
+    let named = || settings(Namespaces::Of(name.clone()), Filter::default());
     let mut watch = Watch::new(named()).unwrap();
     let there = sweep(&mut watch, vec![]);
     assert!(ip("delete"));
@@ -104,6 +104,6 @@ fn a_namespace_that_goes_is_reported_and_one_that_comes_back_is_read() {
     assert!(ip("delete"));
 
     assert!(there.unread.is_empty() && back.unread.is_empty());
-    assert!(matches!(&gone.unread[..], [reason] if reason.contains("there is no")), "{:?}", gone.unread);
+    assert!(matches!(&gone.unread[..], [reason] if reason.contains("is not a network namespace")), "{:?}", gone.unread);
     assert!(Watch::new(named()).is_err());
 }

@@ -63,7 +63,7 @@ pub fn end_trial(journal: &Journal) -> Result<Option<Holders>> {
     let journals = Journals::of_host();
     {
         let _turn = journals.turn()?;
-        if journals.read(&journal.name).as_ref() != Some(journal) {
+        if !journals.read(&journal.name).is_some_and(|found| found.is_of_same_command(journal)) {
             return Ok(None);
         }
         undo(&journals, &journal.name)?;
@@ -139,10 +139,16 @@ fn undo(journals: &Journals, name: &str) -> Result<()> {
 }
 
 /// Gives every namespace whose default is this control its previous default back; a namespace that inherited the
-/// control gets the previous default of our own namespace.
+/// control gets the previous default of the first namespace, from which it did. What was loaded later and took this
+/// control for the previous default will restore ours instead.
 fn restore_defaults(journals: &Journals, name: &str) -> Result<()> {
     let previous = journals.read(name).map(|journal| journal.defaults).unwrap_or_default();
-    let inherited = Namespace::own().ok().and_then(|own| previous.get(&own.inode.to_string()));
+    let inherited = Namespace::first().ok().and_then(|first| previous.get(&first.inode.to_string()));
+    for mut later in journals.all() {
+        if later.forget(name, &previous, inherited) {
+            journals.write(&later)?;
+        }
+    }
     // The process through which a namespace was found may end before we enter it; the next attempt finds another.
     for _ in 0..3 {
         let places = defaults::having(name);

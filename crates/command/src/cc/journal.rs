@@ -25,6 +25,29 @@ pub struct Journal {
 }
 
 impl Journal {
+    /// Whether one command wrote both. What others have undone since may have changed the defaults.
+    pub fn is_of_same_command(&self, other: &Self) -> bool {
+        (&self.name, self.pinned, &self.owner) == (&other.name, other.pinned, &other.owner)
+    }
+
+    /// Replaces a control that is undone, where it is a previous default, by its own previous default: of the same
+    /// namespace, or else the one that was inherited. Returns whether it was one.
+    pub fn forget(
+        &mut self,
+        undone: &str,
+        its_previous: &BTreeMap<String, String>,
+        inherited: Option<&String>,
+    ) -> bool {
+        let mut found = false;
+        for (namespace, default) in &mut self.defaults {
+            if let Some(before) = its_previous.get(namespace).or(inherited).filter(|_| default == undone) {
+                default.clone_from(before);
+                found = true;
+            }
+        }
+        found
+    }
+
     /// Whether this is a trial whose command is gone.
     pub fn is_abandoned(&self) -> bool {
         !self.pinned && !self.owner.parse().is_ok_and(|owner: Owner| owner.lives())
@@ -110,6 +133,17 @@ mod tests {
         assert!(!journal("brb_reno", false, &own).is_abandoned());
         assert!(journal("brb_reno", false, "1-1").is_abandoned() && journal("brb_reno", false, "?").is_abandoned());
         assert!(!journal("brb_reno", true, "1-1").is_abandoned(), "a pinned control outlives its command");
+    }
+
+    #[test]
+    fn a_control_that_is_undone_first_is_no_previous_default_any_more() {
+        let mut later = journal("bbr_steady", true, "1-1");
+        assert!(!later.forget("brb_reno", &BTreeMap::new(), Some(&"cubic".to_owned())));
+        let before = later.clone();
+        let previous = BTreeMap::from([("4026531840".to_owned(), "bbr".to_owned())]);
+        assert!(later.forget("reno", &previous, None));
+        assert_eq!(later.defaults, previous);
+        assert!(later.is_of_same_command(&before), "the trial is still its own");
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub fn run(options: &Options) -> Outcome {
     let name = options.name.as_str();
     changes::check_name(name)?;
     let settings = settings(name, &options.param)?;
-    clean_up()?;
+    clean_up(options.dry_run)?;
     let request = Request { name, settings, default_in: places(options.default, &options.netns)?, json: options.json };
     changes::check(name, &request.settings)?;
     if options.dry_run {
@@ -125,7 +125,12 @@ impl Request<'_> {
 
     fn print_plan(&self, pin: bool) -> Outcome {
         let name = self.name;
-        let params = &self.settings.params;
+        let offered = Offered::find(name).map_err(|error| Refusal::bad_input(error.to_string()))?.params();
+        let shown = |(name, value): &(String, u32)| {
+            let param = offered.iter().find(|param| param.name == name)?;
+            Some((param.name, param.show(*value)))
+        };
+        let params: BTreeMap<&str, String> = self.settings.params.iter().filter_map(shown).collect();
         let set: String = params.iter().map(|(param, value)| format!(", {param} = {value}")).collect();
         let until = if pin { "" } else { " until the command ends" };
         let mut lines = vec![
@@ -138,7 +143,6 @@ impl Request<'_> {
             lines.push(format!("would change net.ipv4.tcp_congestion_control of {place} from {before} to {name}"));
             changed.push(json!({"namespace": place, "from": before, "to": name}));
         }
-        let params: BTreeMap<&str, u32> = params.iter().map(|(param, value)| (param.as_str(), *value)).collect();
         let record = json!({"would_load": name, "params": params, "defaults": changed, "pin": pin});
         print(self.json, &record, &lines.join("\n"))
     }

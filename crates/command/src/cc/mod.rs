@@ -74,9 +74,10 @@ pub fn run(command: Command) -> Outcome {
     }
 }
 
-/// Undoes the trials whose commands are gone and says so; a user who may not do that is told who may.
-fn clean_up() -> Result<(), Stop> {
-    if journal::Journals::of_host().may_be_written() {
+/// Undoes the trials whose commands are gone and says so; a user who may not do that, or asks what would happen, is told
+/// what would do it.
+fn clean_up(dry_run: bool) -> Result<(), Stop> {
+    if journal::Journals::of_host().may_be_written() && !dry_run {
         for name in clean()? {
             remark(&format!("unloaded {name}, left by a trial whose command was killed"));
         }

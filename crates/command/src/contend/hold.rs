@@ -16,6 +16,7 @@ use super::report::{summaries, End, Report};
 use super::request::{Driver, Request};
 use super::screen::Screen;
 use super::vcpus::Machine;
+use crate::output::remark;
 use crate::random::drawn;
 use crate::{interrupt, Stop};
 
@@ -178,16 +179,17 @@ fn watch(
         return Err(Stop::Interrupted);
     }
     recorded.recorder.take().map_err(failed)?; // what was until now does not count
-    let interrupted = each_second(seconds, machine, || {
+    let watched = each_second(seconds, machine, || {
         session.say_alive()?;
         let parts = recorded.take().map_err(failed)?;
         screen.show(&Report::of(machine, &summaries(&parts, request.off_ns()), begin))
-    })?;
+    });
+    // Also if nobody reads the reports any more.
     recorded.take().map_err(failed)?;
     if let Some(out) = out {
         recordings::write(out, &recorded.whole, &machine.vcpus, begin)?;
     }
-    let end = End { interrupted, recorded_by: recorded.by, out: None };
+    let end = End { interrupted: watched?, recorded_by: recorded.by, out: out.map(|out| out.display().to_string()) };
     Ok(Report::at_end(machine, request, &recorded.whole, begin, end))
 }
 
@@ -202,7 +204,7 @@ pub fn record(machine: &Machine, seconds: f64, out: &Path, screen: &mut Screen) 
     // A file that cannot be written is refused now.
     write(&recorded.whole)?;
     let mut next_write_s = 10.0;
-    let interrupted = each_second(Some(seconds), machine, || {
+    let watched = each_second(Some(seconds), machine, || {
         let parts = recorded.take().map_err(failed)?;
         let report = Report::of(machine, &summaries(&parts, None), begin);
         if report.elapsed_s >= next_write_s {
@@ -211,10 +213,11 @@ pub fn record(machine: &Machine, seconds: f64, out: &Path, screen: &mut Screen) 
             next_write_s *= 2.0;
         }
         screen.show(&report)
-    })?;
+    });
+    // Also if nobody reads the reports any more.
     recorded.take().map_err(failed)?;
     write(&recorded.whole)?;
-    let end = End { interrupted, recorded_by: recorded.by, out: Some(out.display().to_string()) };
+    let end = End { interrupted: watched?, recorded_by: recorded.by, out: Some(out.display().to_string()) };
     Ok(Report { summary: true, end: Some(end), ..Report::of(machine, &summaries(&recorded.whole, None), begin) })
 }
 
@@ -235,6 +238,9 @@ fn each_second(
         }
         report()?;
         if !machine.vcpus.iter().any(|vcpu| vcpu.thread.lives()) {
+            if seconds.is_none_or(|seconds| number < seconds) {
+                remark("every thread has ended, so this ends, too");
+            }
             break;
         }
     }

@@ -5,11 +5,17 @@ use std::net::{SocketAddr, TcpListener};
 use brobust_host::{reason, Refusal};
 use nix::errno::Errno;
 
-/// Reads `127.0.0.1:9775`, `[::1]:9775` or `localhost:9775`. With port 0 the kernel chooses a free port. Of names, only
+/// Reads `127.0.0.1:9775`, `[::1]:9775` or `localhost:9775`. An address of either version may be in brackets, for those
+/// who write `[$ADDRESS]:9775`. With port 0 the kernel chooses a free port. Of names, only
 /// localhost is known: others are looked up by libraries of the host that fit its own C library, and this program may
 /// have another one inside.
 pub fn parse(text: &str) -> Result<SocketAddr, &'static str> {
-    let numeric = text.strip_prefix("localhost:").map_or(text.to_owned(), |port| format!("127.0.0.1:{port}"));
+    let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once("]:"));
+    let numeric = match (text.strip_prefix("localhost:"), bracketed) {
+        (Some(port), _) => format!("127.0.0.1:{port}"),
+        (_, Some((address, port))) if !address.contains(':') => format!("{address}:{port}"),
+        _ => text.to_owned(),
+    };
     numeric.parse().map_err(|_| {
         "write 127.0.0.1:9775, [::1]:9775 or localhost:9775 (no other name is looked up), or 0.0.0.0:9775 for all \
          addresses of this host, where anybody who can reach one can read the metrics"
@@ -38,9 +44,20 @@ mod tests {
             assert_eq!(parse(text).unwrap().to_string(), text);
         }
         assert_eq!(parse("localhost:65535"), parse("127.0.0.1:65535"));
-        for text in
-            ["9775", ":9775", "127.0.0.1", "::1:9775", "127.0.0.1:65536", "host:80", "[::1]", "", "a b:1", "h:+1"]
-        {
+        assert_eq!(parse("[10.1.2.3]:9775"), parse("10.1.2.3:9775"));
+        for text in [
+            "9775",
+            ":9775",
+            "127.0.0.1",
+            "::1:9775",
+            "127.0.0.1:65536",
+            "host:80",
+            "[::1]",
+            "",
+            "a b:1",
+            "h:+1",
+            "[host]:80",
+        ] {
             assert!(parse(text).is_err(), "{text}");
         }
     }

@@ -44,7 +44,7 @@ pub struct Options {
     /// Watch only these ports: 'dport 443', 'sport 80', or both with and
     #[arg(long, default_value = "", hide_default_value = true, value_parser = filter::parse)]
     filter: Filter,
-    /// Watch this network namespace (a name of ip-netns(8)), or all [default: our own]
+    /// Watch this network namespace (name, path or process id), or all [default: our own]
     #[arg(long, value_name = "NAME")]
     netns: Option<String>,
     /// Show at most this many sockets, those that are short of CPU first, then by rate
@@ -169,6 +169,6 @@ fn namespaces(netns: Option<&str>) -> Namespaces {
     match netns {
         None => Namespaces::Own,
         Some("all") => Namespaces::All,
-        Some(name) => Namespaces::Named(name.to_owned()),
+        Some(name) => Namespaces::Of(name.to_owned()),
     }
 }

@@ -175,10 +175,10 @@ impl Owners {
     }
 }
 
-/// Returns the path, and those above it without the root.
+/// Returns the path and those above it. The last, the root, is empty: in a container it is the container's own cgroup,
+/// which may have a limit.
 fn upwards(path: &str) -> impl Iterator<Item = &str> {
-    std::iter::successors(Some(path), |path| path.rsplit_once('/').map(|(above, _)| above))
-        .filter(|path| path.len() > 1)
+    std::iter::successors(Some(path.trim_end_matches('/')), |path| path.rsplit_once('/').map(|(above, _)| above))
 }
 
 /// Adds a reading, forgets those before the window, and returns the share of the time in which the cgroup was throttled.
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn limits_are_looked_for_upwards() {
         let all: Vec<&str> = upwards("/a.slice/b.slice/c.scope").collect();
-        assert_eq!(all, ["/a.slice/b.slice/c.scope", "/a.slice/b.slice", "/a.slice"]);
-        assert_eq!(upwards("/").count() + upwards("").count(), 0);
+        assert_eq!(all, ["/a.slice/b.slice/c.scope", "/a.slice/b.slice", "/a.slice", ""]);
+        assert_eq!(upwards("/").chain(upwards("")).collect::<Vec<_>>(), ["", ""]);
     }
 }
