@@ -382,11 +382,13 @@ class TestSenders:
         assert 0 < shaped["queue_mean_ms"] <= 10 and 0 < policed["throughput_mbps"] < shaped["throughput_mbps"]
 
     def test_senders_and_receiver_in_turns_send_the_same_packets(self) -> None:
-        """They run in turns unless every packet is kept."""
+        """They run in turns where that changes nothing, and never if every packet is kept."""
         for more in (
             {},
             {"contention": {"share": 0.5}},
-            {"cpu": {"frequency": "600MHz"}},
+            {"cpu": {"frequency": "60MHz"}},
+            {"cpu": {"frequency": "600MHz"}, "contention": {"share": 0.5}},
+            {"cross_traffic": {"load": 0.2}},
             {"receiver": {"share": 0.5}},
         ):
             scenario = {**SHORT, **more, "flows": [{"cc": "bbr"}, {"cc": "cubic", "rtt": "30ms", "sender": 2}]}

@@ -137,7 +137,7 @@ pub struct VcpuOf {
 }
 
 /// Costs in ps of CPU time. If all are 0, work takes no time whenever the CPU may run.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CpuCost {
     pub timer: u64,

@@ -28,7 +28,7 @@ use crate::node::{Event, EventKind, Node, SpareFrames};
 use crate::outcome::{Endpoints, Outcome, ProgramResult, Work};
 use crate::programs;
 use crate::record::{self, Recorder};
-use crate::scenario::Scenario;
+use crate::scenario::{CpuCost, Scenario};
 use crate::shared::{Shared, NEVER};
 use crate::topology::Topology;
 
@@ -182,10 +182,7 @@ impl Simulation {
             interval_ends: origin + scenario.interval,
             ahead: Vec::new(),
             spare: SpareFrames::default(),
-            in_turns: scenario.programs.is_none()
-                && topology.bottleneck().is_none()
-                && scenario.path.second.is_none()
-                && !scenario.record.has_packets(),
+            in_turns: topology.bottleneck().is_none() && may_run_in_turns(scenario),
             work: Work { boot_s: begun.elapsed().as_secs_f64(), ..Work::default() },
             begun: Instant::now(),
             debugger: debugger.transpose()?,
@@ -340,6 +337,17 @@ impl Simulation {
         let origin = self.origin;
         Ok(Outcome { origin, time_slices, busy, transfers, programs, work: self.work, ..outcome })
     }
+}
+
+/// Returns whether senders and receiver may run in turns, which is faster, and send the same packets as together. What
+/// needs the packets of both in the order of their times may not. Nor may a kernel whose work takes time, since that
+/// takes its clock beyond the horizon, nor cross traffic, whose packets can leave at the very time of others.
+fn may_run_in_turns(scenario: &Scenario) -> bool {
+    scenario.programs.is_none()
+        && scenario.path.second.is_none()
+        && scenario.transfers.is_none()
+        && scenario.senders.iter().all(|sender| sender.cpu == CpuCost::default())
+        && !scenario.record.has_packets()
 }
 
 /// Returns what became of every program, in the order of the nodes and of their flows.
