@@ -19,7 +19,7 @@ import pytest
 from nbclient import NotebookClient
 from pydantic import TypeAdapter
 
-from brobust.analysis import confidence, metrics, summary, twins
+from brobust.analysis import cells, confidence, metrics, summary, twins
 from brobust.analysis.checks import AnyCheck, select
 from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE, Claim, Verdict, decide
 from brobust.analysis.metrics import OF_RUNS, Evidence, Tables
@@ -221,6 +221,18 @@ BBR = {"cc": "bbr"}
 )
 def test_a_rule_decides(evidence: Evidence, check: dict[str, Any], expected: str) -> None:
     assert _verdict(evidence, check) == expected
+
+
+def test_undisturbed_cells_belong_to_every_series_along_the_share() -> None:
+    """They have neither driver nor timeslice, but a claim from 100 % of a CPU on is about them, too."""
+    schedules = [{"cc": "bbr", "driver": "auto", "timeslice_ms": length} for length in (1.0, 10.0)]
+    rows = [{**one, "share": share} for one in schedules for share in (0.25, 0.5)]
+    rows += [{"cc": cc, "share": 1.0} for cc in ("bbr", "cubic")]
+    every = pl.DataFrame(rows).with_columns(pl.lit(None).alias(axis) for axis in cells.CELL if axis not in rows[0])
+    series = [one.select("cc", "timeslice_ms", "share").rows() for one in cells.groups(every, "share")]
+    assert sorted(map(len, series)) == [1, 3, 3] and [("cubic", None, 1.0)] in series
+    assert [("bbr", 1.0, 0.25), ("bbr", 1.0, 0.5), ("bbr", 1.0, 1.0)] in series
+    assert sum(map(len, cells.groups(every, "cc"))) == len(every)
 
 
 @pytest.mark.parametrize(("at_half", "expected"), [(30.0, HOLDS), (4.0, HOLDS), (93.0, DIFFERS)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from brobust.analysis import confidence
-from brobust.analysis.axes import AXES
+from brobust.analysis.axes import AXES, CONTENDED
 from brobust.lazily import pl
 
 # The axes that distinguish cells. `timeslice_ms` is null where the CPU is undisturbed.
@@ -22,9 +22,22 @@ CLASSES = ("strictly CPU-limited", "recovering", "non-limited")
 
 
 def groups(every: pl.DataFrame, along: str) -> Iterator[pl.DataFrame]:
-    """Yield groups of cells that differ only along this axis."""
+    """Yield groups of cells that differ only along this axis. Cells whose CPU is undisturbed have no schedule: they are
+    a part of every group along the share."""
     others = [axis for axis in CELL if axis != along]
+    if along == "share":
+        every = _undisturbed_with_every_schedule(every)
     yield from every.partition_by(others, maintain_order=True)
+
+
+def _undisturbed_with_every_schedule(every: pl.DataFrame) -> pl.DataFrame:
+    is_contended = pl.col("timeslice_ms").is_not_null()
+    contended, undisturbed = every.filter(is_contended), every.filter(~is_contended)
+    same = [axis for axis in CELL if axis not in ("share", *CONTENDED)]
+    schedules = contended.select(*same, *CONTENDED).unique(maintain_order=True)
+    repeated = undisturbed.drop(CONTENDED).join(schedules, on=same, nulls_equal=True)
+    alone = undisturbed.join(schedules, on=same, how="anti", nulls_equal=True)
+    return pl.concat([contended, repeated.select(every.columns), alone])
 
 
 def classed(cells: pl.DataFrame, within: float = WITHIN, full: float = FULL) -> pl.DataFrame:
