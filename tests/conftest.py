@@ -25,6 +25,8 @@ from brobust.backends.vm import VmBackend
 from brobust.host import locks, programs
 
 BROBUST = Path(sys.executable).parent / "brobust"
+Brobust = Callable[..., subprocess.CompletedProcess[str]]
+"""What the fixture `brobust` is: the command."""
 
 # Few inputs, the same each time; with HYPOTHESIS_PROFILE=deep many, and different ones each time. There is no deadline,
 # because machines may be busy.
@@ -98,7 +100,7 @@ def alone_on_the_host(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
-def brobust(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def brobust(tmp_path: Path) -> Brobust:
     """Run the command in a new directory; with other options of subprocess.run, run the installed one."""
 
     def call(*arguments: str, cwd: Path = tmp_path, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -153,7 +155,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return line
 
 
-def refused_by_program(brobust: Callable[..., subprocess.CompletedProcess[str]], *arguments: str) -> str:
+def refused_by_program(brobust: Brobust, *arguments: str) -> str:
     """Return the one line with which the program for operators refuses; its exit status must be 2."""
     done = brobust(*arguments)
     assert (done.returncode, done.stdout) == (2, "") and done.stderr.count("\n") == 1, done

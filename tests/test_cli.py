@@ -5,7 +5,6 @@ import re
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,10 +23,9 @@ from brobust.scenario import Grid, Scenario
 from brobust.scenario.description import PANELS
 from brobust.scenario.fields import ROWS
 from brobust.versions import SCHEMA_VERSION
+from conftest import Brobust
 
 VM = ["--backend", "vm"]
-
-Brobust = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def _refused(done: subprocess.CompletedProcess[str], *words: str) -> None:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +18,8 @@ from brobust.dataset import Dataset
 from brobust.errors import BadInput, RunFailed
 from brobust.scenario import Grid
 from brobust.series import cluster as clusters
-from conftest import BROBUST, json_lines
+from conftest import BROBUST, Brobust, json_lines
 
-Brobust = Callable[..., subprocess.CompletedProcess[str]]
 WAIT = 60  # s
 STUDY = """
 paper = "mine"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,9 +14,7 @@ from brobust.analysis import compare, confidence
 from brobust.dataset import Dataset, Measured, flow_columns, scenario_columns
 from brobust.errors import BadInput
 from brobust.scenario import Grid
-from conftest import json_lines
-
-Brobust = Callable[..., subprocess.CompletedProcess[str]]
+from conftest import Brobust, json_lines
 
 
 def _dataset(directory: Path, rates: dict[float, list[float]], **fields: object) -> Dataset:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,7 @@ import pytest
 from brobust import _core
 from brobust.contention import recordings
 from brobust.host import cpus, locks
-from conftest import BROBUST, eventually, json_lines, kill_with_guardian, left_behind, scheduling_of
-
-Brobust = Callable[..., subprocess.CompletedProcess[str]]
+from conftest import BROBUST, Brobust, eventually, json_lines, kill_with_guardian, left_behind, scheduling_of
 
 
 @pytest.mark.parametrize(

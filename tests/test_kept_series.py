@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,8 +20,7 @@ from brobust.kernels import our_files
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels import vm as vm_kernels
 from brobust.scenario import Scenario
-
-Brobust = Callable[..., subprocess.CompletedProcess[str]]
+from conftest import Brobust
 
 UNTIL_6, SINCE_7 = "until-6", "since-7"
 

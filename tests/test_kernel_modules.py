@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,8 @@ from brobust import _core
 from brobust.backends.vm import VmBackend
 from brobust.host.programs import ask_host_program
 from brobust.kernels import modules
+from conftest import Brobust
 from in_vm import rate
-
-Brobust = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.mark.compiles

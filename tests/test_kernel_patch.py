@@ -21,10 +21,8 @@ from brobust.errors import BadInput, BrobustError, MissingSupport
 from brobust.kernel_patch import apply, compiling
 from brobust.kernels import modules
 from brobust.kernels import vm as vm_kernels
-from conftest import BROBUST
+from conftest import BROBUST, Brobust
 from in_vm import rate
-
-Brobust = Callable[..., subprocess.CompletedProcess[str]]
 
 needs_spatch = pytest.mark.skipif(shutil.which("spatch") is None, reason="spatch (coccinelle) is not installed")
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from brobust import units
 from brobust.analysis import oracle
 from brobust.analysis.metrics import Evidence, Tables
 from brobust.dataset import Dataset
+from conftest import Brobust
 
 RATE_MBPS = 100.0
 FRAME_S = units.FRAME_BYTES * 8e-6 / RATE_MBPS
@@ -103,9 +102,7 @@ def test_what_is_needed_ahead_is_enough_and_no_more() -> None:
 
 
 @pytest.mark.virtual
-def test_no_control_carries_more_and_cubic_with_a_deep_buffer_nearly_as_much(
-    brobust: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_no_control_carries_more_and_cubic_with_a_deep_buffer_nearly_as_much(brobust: Brobust, tmp_path: Path) -> None:
     brobust(
         "run", "--cc", "cubic,bbr_steady", "--bandwidth", "100mbit", "--share", "0.1,0.25", "--buffer", "1bdp,12bdp",
         "--repeat", "1", "--duration", "4s", "--out", str(tmp_path / "data"), check=True,

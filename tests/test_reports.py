@@ -8,9 +8,7 @@ import platform
 import re
 import shutil
 import socket
-import subprocess
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +22,8 @@ from brobust.analysis import agreement
 from brobust.backends.doctor import CheckResult, for_report
 from brobust.host import machine
 from brobust.report import validation as drawing
+from conftest import Brobust
 
-Brobust = Callable[..., subprocess.CompletedProcess[str]]
 ROOT = Path(__file__).parent.parent
 
 

@@ -7,11 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from conftest import Brobust
 
 ROOT = Path(__file__).parent.parent
 
@@ -101,7 +102,7 @@ def test_a_link_leads_to_a_page_or_names_the_file(build: ModuleType, link: str, 
 
 
 def test_the_command_names_a_page_or_says_which_there_are(
-    brobust: Callable[..., subprocess.CompletedProcess[str]],
+    brobust: Brobust,
 ) -> None:
     named = brobust("docs", "tutorial")
     assert named.returncode == 0 and Path(named.stdout.strip()).is_file()

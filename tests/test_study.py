@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,9 +30,8 @@ from brobust.report.study import draw, throughput_figure
 from brobust.scenario import Grid, Run
 from brobust.study import Scale, model, papers
 from brobust.study.model import Figure
-from conftest import BROBUST, json_lines
+from conftest import BROBUST, Brobust, json_lines
 
-Brobust = Callable[..., subprocess.CompletedProcess[str]]
 STUDIES = [study for paper in papers() for study in model.of_paper(paper)]
 
 

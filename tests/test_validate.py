@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -16,8 +14,7 @@ from brobust.errors import RunFailed
 from brobust.report import validation as drawing
 from brobust.scenario import Grid
 from brobust.series import validation
-
-Brobust = Callable[..., subprocess.CompletedProcess[str]]
+from conftest import Brobust
 
 FIELDS = {
     "backend": "vm",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,8 +18,7 @@ from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.sources import Order
 from brobust.scenario import Grid
 from brobust.virtual import cpus
-
-Brobust = Callable[..., subprocess.CompletedProcess[str]]
+from conftest import Brobust
 
 # The part of a kernel's Makefile that a build uses. It "compiles" a file that a patch may change.
 MAKEFILE = """\

@@ -6,7 +6,7 @@ import re
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from brobust.watch import CAUSES, CPU_LIMITED
-from conftest import BROBUST, json_lines, refused_by_program
+from conftest import BROBUST, Brobust, json_lines, refused_by_program
 
-Brobust = Callable[..., subprocess.CompletedProcess[str]]
 FAST = ("--interval", "100ms", "--window", "1s")
 
 

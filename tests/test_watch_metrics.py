@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,9 @@ from prometheus_client import Metric, parser
 
 from brobust.host.programs import host_program
 from brobust.watch import CAUSES
-from conftest import BROBUST, json_lines, refused_by_program
+from conftest import BROBUST, Brobust, json_lines, refused_by_program
 from test_watch import FAST, connection
 
-Brobust = Callable[..., subprocess.CompletedProcess[str]]
 HERE = Path(__file__).parents[1]
 UNIT = HERE / "packaging" / "brobust-watch.service"
 DASHBOARD = HERE / "packaging" / "brobust-watch.json"

@@ -7,17 +7,16 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import BROBUST, eventually, json_lines
+from conftest import BROBUST, Brobust, eventually, json_lines
 from test_watch_metrics import samples, scrape, served
 
-Brobust = Callable[..., subprocess.CompletedProcess[str]]
 pytestmark = [pytest.mark.root, pytest.mark.host]
 
 TOP = Path("/sys/fs/cgroup")
