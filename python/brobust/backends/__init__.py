@@ -1,4 +1,4 @@
-"""Open a backend by name. A backend measures runs, and no caller asks which one it is.
+"""Open a backend by name. A backend measures runs; base.py says how.
 
 A backend is imported only when it is needed: runs in virtual time need neither QEMU nor root, nor any host but this.
 """

@@ -1,4 +1,5 @@
-"""The interface of a backend, which measures runs. The rest of brobust never asks which backend it is."""
+"""The interface of a backend, which measures runs. Only who needs what one backend alone has, such as recorded calls
+or a debugger, asks which one it is."""
 
 from __future__ import annotations
 

@@ -32,6 +32,13 @@ def name_of(control: str) -> str:
     return control.partition(":")[0]
 
 
+def check_ours(controls: Iterable[str]) -> None:
+    """Refuse what is none of the controls of cc/controls."""
+    ours = _core.control_names()
+    if others := [control for control in controls if name_of(control) not in ours]:
+        raise BadInput(f"{others[0]!r} is no congestion control of ours; give {', '.join(ours)}")
+
+
 def settings_of(control: str) -> list[tuple[str, int]]:
     """Return the parameters that are set, by their full names, with the numbers that the kernel gets."""
     name, _, settings = control.partition(":")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from brobust.cc.names import check_ours
 from brobust.errors import BadInput
 from brobust.kernels import modules
 from brobust.kernels import vm as vm_kernels
@@ -36,7 +37,7 @@ def module(
     without BTF."""
     if guest is not None and not (kdir or "").startswith("debian-"):
         raise BadInput("--guest adds the modules to one of Debian's guest kernels; name it with --kdir debian-6.12")
-    modules.check_names(names)
+    check_ours(names)
     built = modules.build_controls(names, modules.headers_of(kdir), out)
     for file in built.modules:
         print(f"{file}: for Linux {built.release}, unsigned; load it with insmod; `modinfo -p` lists its parameters")

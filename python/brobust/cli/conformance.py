@@ -76,6 +76,7 @@ def replay(
     """
     if backend not in ("virtual", "vm"):
         raise BadInput(f"--backend: {backend!r} is not allowed; give virtual or vm")
+    from brobust.cc.names import check_ours
     from brobust.conformance import calls, cases
 
     every, few = (cases.VM, cases.VM_QUICK) if backend == "vm" else (cases.VIRTUAL, cases.VIRTUAL_QUICK)
@@ -83,8 +84,7 @@ def replay(
         print("\n".join(every))
         return
     chosen = controls or _core.control_names()
-    if others := [one for one in chosen if one.partition(":")[0] not in _core.control_names()]:
-        raise BadInput(f"{others[0]!r} is no congestion control of ours; give {', '.join(_core.control_names())}")
+    check_ours(chosen)
     names = case or (list(few) if quick else list(every))
     differ = total = 0
     for result in _counted(calls.replay(names, chosen, backend, {"kernel": kernel}), len(chosen) * len(names)):

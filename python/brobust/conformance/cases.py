@@ -111,7 +111,7 @@ def scenario(
     without looking at which kernels this machine has."""
     cases, base = _OF_BACKEND[backend]
     if case not in cases:
-        raise BadInput(f"case: no case is called {case!r}; `brobust cc compare --list` lists them")
+        raise BadInput(f"--case: no case of backend {backend} is called {case!r}; --list lists them")
     fields = override(override({**base, "flows": [{"cc": control}]}, over or {}), cases[case])
     return one_scenario(fields, as_written=as_written)
 

@@ -72,14 +72,6 @@ def is_prepared(directory: Path) -> bool:
     return all((directory / file).is_file() for file in needed)
 
 
-def check_names(names: Sequence[str]) -> None:
-    """Refuse what is none of our controls."""
-    from brobust import _core  # not at the top: setup imports this file before _core is compiled
-
-    if unknown := [name for name in names if name not in _core.control_names()]:
-        raise BadInput(f"no congestion control of ours is called {unknown[0]}; give {', '.join(_core.control_names())}")
-
-
 def build_controls(names: Sequence[str], kdir: KernelHeaders, directory: Path) -> BuildResult:
     """Build NAME.ko for each of these controls and put it into the directory."""
     with temporary_directory() as scratch:
