@@ -12,6 +12,9 @@ use nix::sys::statvfs::statvfs;
 
 use crate::random::drawn;
 
+/// Of a recording, bytes: as in python/brobust/files.py. A host's disk is not filled either.
+pub const MAX_RECORDING: u64 = 1_000_000_000;
+
 /// Writes a new file and gives it this name. It is written in the same directory under a name that nobody can guess, and
 /// no link is followed, since root may write to directories in which other users can create links.
 pub fn replace(file: &Path, content: &[u8]) -> brobust_host::Result<()> {

@@ -22,11 +22,10 @@ use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::Type;
 
 use super::vcpus::Vcpu;
-use crate::files;
+use crate::files::{self, MAX_RECORDING};
 
-/// As in python/brobust/files.py, like the next two. Three years: in ns such times, and sums of them, fit into 64 bits.
+/// As in python/brobust/files.py, like the next. Three years: in ns such times, and sums of them, fit into 64 bits.
 const MAX_TIME_S: f64 = 1e8;
-const MAX_BYTES: u64 = 1_000_000_000;
 /// A small Parquet file may hold any number of equal rows.
 const MAX_ROWS: usize = 20_000_000;
 
@@ -221,7 +220,7 @@ fn read(file: &Path) -> Result<Table> {
     let refuse = |why: &str| Refusal::bad_input(format!("replay: {}: {why}", file.display()));
     if file.extension().is_some_and(|extension| extension == "parquet") {
         // A file that was changed by hand may break what the reader relies on: it then panics.
-        let opened = files::open(file, MAX_BYTES).map_err(|why| refuse(&why))?;
+        let opened = files::open(file, MAX_RECORDING).map_err(|why| refuse(&why))?;
         let hook = panic::take_hook();
         panic::set_hook(Box::new(|_| ()));
         let read = panic::catch_unwind(AssertUnwindSafe(|| read_parquet(opened)));
@@ -233,7 +232,7 @@ fn read(file: &Path) -> Result<Table> {
             ))
         });
     }
-    let content = files::read(file, MAX_BYTES).map_err(|why| refuse(&why))?;
+    let content = files::read(file, MAX_RECORDING).map_err(|why| refuse(&why))?;
     read_csv(&content).map_err(|_| refuse("cannot be read (neither csv nor .parquet)"))
 }
 

@@ -8,10 +8,7 @@ use std::path::{Path, PathBuf};
 use brobust_host::{Refusal, Result};
 use serde::Serialize;
 
-use crate::files;
-
-/// What readers take (python/brobust/files.py, MAX_RECORDING). A host's disk is not filled either.
-const MAX_BYTES: u64 = 1_000_000_000;
+use crate::files::{self, MAX_RECORDING};
 
 /// A file that grows by a line with each sweep. It consists of whole lines, also after a full disk.
 pub struct Record {
@@ -37,9 +34,9 @@ impl Record {
     pub fn add(&mut self, sweep: &impl Serialize) -> Result<()> {
         let text = serde_json::to_string(sweep).map_err(|error| Refusal::failed(error.to_string()))? + "\n";
         let bytes = self.bytes + text.len() as u64;
-        if bytes > MAX_BYTES {
+        if bytes > MAX_RECORDING {
             let file = self.file.display();
-            let what = format!("--record: {file} is full: it may have {MAX_BYTES} bytes; go on with another file");
+            let what = format!("--record: {file} is full: it may have {MAX_RECORDING} bytes; go on with another file");
             return Err(Refusal::not_written(what));
         }
         if let Err(error) = self.out.write_all(text.as_bytes()) {
@@ -66,7 +63,7 @@ mod tests {
         record.add(&[1, 2]).expect("there is room");
         record.add(&"three").expect("there is room");
         assert_eq!(fs::read_to_string(&file).expect("it is there"), "[1,2]\n\"three\"\n");
-        record.bytes = MAX_BYTES - 3;
+        record.bytes = MAX_RECORDING - 3;
         assert!(record.add(&"three").unwrap_err().text.contains("is full"));
         let refused = Record::new(&file).err().expect("it exists").text;
         assert!(refused.contains("is there already"), "{refused}");
