@@ -29,7 +29,7 @@ for part in "$@"; do
 done
 
 scripts/setup.sh dist
-version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+version=$(scripts/version.sh)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
 # What the packages contain must not depend on who builds them, in which language and time zone.

@@ -22,7 +22,7 @@ while [ $# -gt 0 ]; do
 	*) refuse "$1: no such option; there is --key KEY" ;;
 	esac
 done
-version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+version=$(scripts/version.sh)
 [ -z "$key" ] || gpg --batch --list-secret-keys "$key" >/dev/null 2>&1 ||
 	refuse "gpg has no secret key $key; gpg --list-secret-keys lists those that it has"
 scripts/release.sh checksums >/dev/null || refuse "dist/ is not what \`make dist\` builds of $version"

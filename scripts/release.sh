@@ -9,7 +9,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 
 all_steps=(versions tree locks docs dist checksums dist-test)
-version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+version=$(scripts/version.sh)
 wrong() { printf '  %s\n' "$*" >&2; }
 
 check_versions() {

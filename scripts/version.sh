@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# Gives the next release its version, everywhere where it stands (docs/releasing.md):
+# Prints the version, or gives the next release its own, everywhere where it stands (docs/releasing.md):
 #
+#   scripts/version.sh                   prints that of Cargo.toml
 #   scripts/version.sh 0.3.0 [DATE]      DATE of the release as YYYY-MM-DD; default: today
 #
-# It changes files and commits nothing; `git diff` shows what. `scripts/release.sh versions` checks the result.
+# Giving it changes files and commits nothing; `git diff` shows what. `scripts/release.sh versions` checks the result.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 refuse() { printf 'version: %s\n' "$*" >&2; exit 2; }
 
-new=${1:-} date=${2:-$(date +%F)}
-[[ $new =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || refuse "${new:-nothing} is no version; give three numbers, as in 0.3.0"
-[[ $date =~ ^[0-9]{4}-[0-9]{2}-[0-9]{2}$ ]] || refuse "$date is no date; give it as YYYY-MM-DD"
 old=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+[ $# -gt 0 ] || { echo "$old"; exit; }
+new=$1 date=${2:-$(date +%F)}
+[[ $new =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || refuse "${new:-''} is no version; give three numbers, as in 0.3.0"
+[[ $date =~ ^[0-9]{4}-[0-9]{2}-[0-9]{2}$ ]] || refuse "$date is no date; give it as YYYY-MM-DD"
 [ "$(printf '%s\n' "$old" "$new" | sort -V | tail -1)" = "$new" ] && [ "$new" != "$old" ] ||
 	refuse "$new is not later than $old, which Cargo.toml has"
 grep -qx '## Not released yet' CHANGELOG.md || refuse "CHANGELOG.md does not begin with 'Not released yet': what is new in $new?"

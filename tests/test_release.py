@@ -166,6 +166,7 @@ def checkout(tmp_path: Path) -> Path:
 def test_a_new_version_stands_everywhere_and_the_checklist_finds_it_there(checkout: Path) -> None:
     said = _run("scripts/version.sh", "9.8.7", "2027-01-02", cwd=checkout)
     assert said.returncode == 0, said.stderr
+    assert _run("scripts/version.sh", cwd=checkout).stdout == "9.8.7\n"
     said = _run("scripts/release.sh", "versions", cwd=checkout)
     assert said.returncode == 0, said.stdout + said.stderr
     citation = yaml.safe_load((checkout / "CITATION.cff").read_text())
@@ -179,7 +180,7 @@ def test_a_new_version_stands_everywhere_and_the_checklist_finds_it_there(checko
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ([], "nothing is no version"),
+        ([""], "'' is no version"),
         (["1.2"], "1.2 is no version"),
         (["0.0.1"], f"not later than {VERSION}"),
         ([VERSION], f"not later than {VERSION}"),
