@@ -42,7 +42,9 @@ pub fn load(name: &str, settings: &ccload::Settings, default_in: &[Namespace], p
     for namespace in default_in {
         previous.insert(namespace.inode.to_string(), defaults::of(namespace)?);
     }
-    let journal = Journal { name: name.into(), pinned, owner: Owner::current().to_string(), defaults: previous };
+    let first =
+        Namespace::first().or_else(|_| Namespace::own()).map_or_else(|_| String::new(), |one| one.inode.to_string());
+    let journal = Journal { name: name.into(), pinned, owner: Owner::current().to_string(), defaults: previous, first };
     journals.write(&journal)?;
     let loaded = ccload::load(name, settings).map_err(refused);
     let made = loaded.and_then(|()| default_in.iter().try_for_each(|namespace| defaults::set(namespace, name)));
@@ -142,8 +144,8 @@ fn undo(journals: &Journals, name: &str) -> Result<()> {
 /// control gets the previous default of the first namespace, from which it did. What was loaded later and took this
 /// control for the previous default will restore ours instead.
 fn restore_defaults(journals: &Journals, name: &str) -> Result<()> {
-    let previous = journals.read(name).map(|journal| journal.defaults).unwrap_or_default();
-    let inherited = Namespace::first().ok().and_then(|first| previous.get(&first.inode.to_string()));
+    let (previous, first) = journals.read(name).map(|journal| (journal.defaults, journal.first)).unwrap_or_default();
+    let inherited = previous.get(&first);
     for mut later in journals.all() {
         if later.forget(name, &previous, inherited) {
             journals.write(&later)?;

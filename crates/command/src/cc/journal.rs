@@ -22,6 +22,10 @@ pub struct Journal {
     pub owner: String,
     /// The previous default of each namespace, by the namespace's inode.
     pub defaults: BTreeMap<String, String>,
+    /// The inode of the namespace from which new ones inherit their default, or else of the one in which this was
+    /// loaded.
+    #[serde(default)]
+    pub first: String,
 }
 
 impl Journal {
@@ -124,7 +128,7 @@ mod tests {
 
     fn journal(name: &str, pinned: bool, owner: &str) -> Journal {
         let defaults = BTreeMap::from([("4026531840".to_owned(), "reno".to_owned())]);
-        Journal { name: name.into(), pinned, owner: owner.into(), defaults }
+        Journal { name: name.into(), pinned, owner: owner.into(), defaults, first: "4026531840".into() }
     }
 
     #[test]
