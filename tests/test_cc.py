@@ -259,6 +259,19 @@ def test_a_dry_run_changes_nothing(places: list[Path]) -> None:
 
 
 @needs_kernel
+def test_controls_that_are_unloaded_in_any_order_give_the_first_default_back(places: list[Path]) -> None:
+    later = "brb_vegas"
+    try:
+        for name in (NAME, later):
+            assert _brobust("cc", "load", name, "--pin", *_default_of(places)).returncode == 0
+        assert _brobust("cc", "unload", NAME).returncode == 0
+        assert [_new_socket_gets(place) for place in places] == [later, later]
+    finally:
+        assert _brobust("cc", "unload", later).returncode == 0
+    assert [_new_socket_gets(place) for place in places] == PREVIOUS
+
+
+@needs_kernel
 def test_a_default_that_nobody_wrote_down_goes_back_to_one_that_is_there(places: list[Path]) -> None:
     """Set a default without recording it, as if the namespace had inherited it from init_net."""
     assert _brobust("cc", "load", NAME, "--pin").returncode == 0
