@@ -253,7 +253,7 @@ def test_a_namespace_that_is_only_mounted_somewhere_gets_its_default_back(places
 def test_a_dry_run_changes_nothing(places: list[Path]) -> None:
     planned = _brobust("cc", "load", "brb_bbq", "--param", "alpha=5ms", "--dry-run", *_default_of(places))
     assert planned.returncode == 0, planned.stderr
-    assert "bbq_alpha = 5000" in planned.stdout and f"of {places[0].name} from reno" in planned.stdout
+    assert "bbq_alpha = 5ms" in planned.stdout and f"of {places[0].name} from reno" in planned.stdout
     assert "brb_bbq" not in AVAILABLE.read_text().split() and _is_gone()
     assert [_new_socket_gets(place) for place in places] == PREVIOUS
 
