@@ -24,7 +24,8 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as perfetto
 import brobust
 from brobust import api
 from brobust.api import Result
-from brobust.dataset import Dataset, Measured, find, recordings
+from brobust.dataset import Dataset, Measured, captures, find, recordings
+from brobust.errors import BadInput
 from brobust.report import capture, explanation, over_time, trace
 from brobust.scenario import Grid
 from conftest import BROBUST, refused
@@ -443,6 +444,33 @@ def test_a_window_of_the_receiver_is_seen_in_the_packets(ip_version: int) -> Non
     result = _measured({"cc": "cubic", "path": path}, **ALL, traffic="programs", programs=ends, duration="2s")
     found = api.explain(result, result.run)
     assert found.causes == ["window"] and 20_000 < found.signs["window"]["window_bytes"] < 40_000
+
+
+def test_a_frame_finds_its_row_past_frames_that_the_table_lacks() -> None:
+    frames = [(1000, 1514), (2000, 66), (2000, 1514), (3000, 66)]
+    header = struct.pack("<I20x", 0xA1B23C4D)
+    captured = header + b"".join(struct.pack("<4I", 0, at, 2, length) + b"ab" for at, length in frames)
+    packets = pl.DataFrame({"time_s": [2e-6, 3e-6], "frame_bytes": [1514, 66]})
+    found = list(captures.with_rows(captured, packets, "abc-0"))
+    assert found == [(row, *frame, b"ab") for row, frame in zip([None, None, 0, 1], frames, strict=True)]
+    with pytest.raises(BadInput, match="its capture and its table of packets differ"):
+        list(captures.with_rows(captured, packets.with_columns(frame_bytes=65), "abc-0"))
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"cross_traffic": {"load": 0.3, "size": "20kB"}},
+        pytest.param(
+            {"traffic": "iperf3"},  # whose connection of control is in the capture only
+            marks=pytest.mark.skipif(shutil.which("iperf3") is None, reason="no iperf3"),
+        ),
+    ],
+)
+def test_frames_of_no_flow_are_no_sign_of_a_window(more: dict[str, Any]) -> None:
+    result = _measured({"cc": "bbr", "contention": HALF}, **ALL, **more, duration="2s")
+    assert "window" not in api.explain(result, result.run, tries=False).signs
 
 
 @pytest.mark.virtual

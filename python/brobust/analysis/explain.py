@@ -101,12 +101,13 @@ def explain(run: OfRun, flow: int = 0, without: Mapping[str, float] | None = Non
     return _Facts(run, flow).explained(without or {})
 
 
-def _window_edges(captured: bytes, run: str) -> list[int | None]:
-    """Return for each frame of a capture, in order, the first byte beyond the window that it grants, relative to the
+def _window_edges(captured: bytes, packets: pl.DataFrame, run: str) -> list[int | None]:
+    """Return for each row of the table packets the first byte beyond the window that its frame grants, relative to the
     acknowledged side's SYN; None where it is no ACK of TCP. Window scales are taken from the SYNs."""
     scale: dict[tuple[bytes, int], int] = {}
     isn: dict[tuple[bytes, int], int] = {}
-    return [_edge(frame, scale, isn) for _, _, frame in captures.frames(captured, run)]
+    of_frames = ((row, _edge(frame, scale, isn)) for row, _, _, frame in captures.with_rows(captured, packets, run))
+    return [edge for row, edge in of_frames if row is not None]
 
 
 def _edge(frame: bytes, scale: dict[tuple[bytes, int], int], isn: dict[tuple[bytes, int], int]) -> int | None:
@@ -290,13 +291,10 @@ def _application(facts: _Facts) -> dict[str, Any] | None:
 
 def _window(facts: _Facts) -> dict[str, Any] | None:
     """Much of the data was sent up to the last byte that the receiver's window allowed."""
-    capture = facts.run.pcap
-    if capture is None:
+    capture, frames = facts.run.pcap, facts.run.packets
+    if capture is None or facts.data.is_empty():
         return None
-    frames = facts.run.packets
-    edges = _window_edges(capture, facts.row["run"])[: frames.height]  # programs go on a little after the run's end
-    if len(edges) < frames.height or facts.data.is_empty():
-        return None
+    edges = _window_edges(capture, frames, facts.row["run"])
     in_flow = pl.col("flow") == facts.row["flow"]
     arrived = pl.all_horizontal(in_flow, pl.col("direction") == "ack", pl.col("edge", "arrived_s").is_not_null())
     granted = frames.with_columns(edge=pl.Series(edges, dtype=pl.Int64)).filter(arrived)

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from brobust import files
 from brobust.analysis import departures
 from brobust.dataset import OfRun
-from brobust.dataset.captures import frames
+from brobust.dataset.captures import with_rows
 from brobust.errors import BadInput
 
 _SECTION, _INTERFACE, _PACKET = 0x0A0D0D0A, 1, 6
@@ -30,9 +30,6 @@ def write(run: OfRun, file: Path) -> dict[str, int]:
     if captured is None or table.is_empty():
         raise BadInput(f"run {name} has no packets; `brobust run --packets` records them")
     comments = _comments(run)
-    # Frames of connections that belong to no flow, and those after the run's end, are in the capture only.
-    known = zip((table["time_s"] * 1e9).round().cast(int), table["frame_bytes"], comments, strict=True)
-    expected = next(known, None)
     packets = written = 0
     with files.replaced(file) as out:
         _block(
@@ -42,15 +39,11 @@ def write(run: OfRun, file: Path) -> dict[str, int]:
             {_COMMENT: f"run {name}", _APPLICATION: "brobust"},
         )
         _block(out, _INTERFACE, struct.pack("<HHI", 1, 0, 0), {_RESOLUTION: b"\x09"})
-        for at_ns, length, frame in frames(captured, name):
-            comment = None
-            if expected is not None and expected[:2] == (at_ns, length):
-                comment, expected = expected[2], next(known, None)
+        for row, at_ns, length, frame in with_rows(captured, table, name):
+            comment = None if row is None else comments[row]
             body = struct.pack("<5I", 0, at_ns >> 32, at_ns & 0xFFFFFFFF, len(frame), length) + _padded(frame)
             _block(out, _PACKET, body, {_COMMENT: comment} if comment else {})
             packets, written = packets + 1, written + bool(comment)
-        if expected is not None:
-            raise BadInput(f"run {name}: its capture and its table of packets differ; measure it again")
     return {"packets": packets, "comments": written}
 
 
