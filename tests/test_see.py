@@ -513,6 +513,18 @@ def test_an_explanation_says_how_the_estimate_fell_and_what_would_change_it(
     assert as_json["causes"] == ["cpu"] and as_json["not_tried"] == "--no-try" and as_json["tried"] == {}
 
 
+@pytest.mark.virtual
+def test_off_times_before_and_after_a_flow_had_no_departure_of_it() -> None:
+    flow = {"cc": "bbr", "start": "200ms", "bytes": "500kB"}
+    run = brobust.run({**BBR, **ALL, "flows": [flow], "contention": {"share": 0.5}, "duration": "1s"})
+    start_s, stop_s = run.runs.select("start_s", "stop_s").row(0)
+    slices = run.offtimes.filter(pl.col("kind") == "timeslice")
+    off_times = slices.filter((pl.col("start_s") + pl.col("duration_ms") / 1e3).is_between(start_s, stop_s))
+    missed = api.explain(run, run.run, tries=False).missed
+    assert missed is not None and stop_s < 0.8
+    assert missed.departures < missed.off_times == off_times.height < slices.height / 2
+
+
 def test_a_flow_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _dataset(tmp_path / "one", ["abc-0"])
     assert "flow: 3 is not in the run" in refused(capsys, "explain", str(tmp_path / "one"), "--flow", "3")

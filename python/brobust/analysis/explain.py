@@ -56,6 +56,7 @@ class Missed:
     first_s: float
     first_late_ms: float
     off_times: int
+    """Those that began in the flow's time."""
     departures: int
     late_ms: float
     """How late they were, in the mean."""
@@ -219,11 +220,12 @@ class _Facts:
         return oracle.carried_mbps(self.timeslices, *link, ip_version=row["ip_version"])
 
     def missed(self) -> Missed | None:
-        """Return the departures that fell into off-times (departures.missed)."""
+        """Return the departures that fell into off-times (departures.missed), of the flow's time."""
         rated = self.samples.filter(pl.col("pacing_rate_mbps").is_not_null())
         if self.data.is_empty() or rated.is_empty() or not self.is_paced:
             return None
-        found = list(departures.missed(self.data, self.timeslices, rated))
+        slices = self.timeslices
+        found = [one for one in departures.missed(self.data, slices, rated) if one.due_s < self.end_s]
         if not found:
             return None
         late, made_up = (
@@ -231,7 +233,8 @@ class _Facts:
             for times in ([one.late_s for one in found], [min(one.late_s, one.gap_s / 2) for one in found])
         )
         first = found[0]
-        return Missed(first.due_s, first.late_s * 1e3, len(self.timeslices) - 1, len(found), late, made_up)
+        off_times = sum(self.row["start_s"] <= off < self.end_s for _, off in slices[:-1])
+        return Missed(first.due_s, first.late_s * 1e3, off_times, len(found), late, made_up)
 
     def collapse(self) -> Collapse | None:
         """Return how the bandwidth estimate fell; None if it did not fall below a half."""
