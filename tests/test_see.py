@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -23,6 +24,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as perfetto
 
 import brobust
 from brobust import api
+from brobust.analysis.explain import Explanation
 from brobust.api import Result
 from brobust.dataset import Dataset, Measured, captures, find, recordings
 from brobust.errors import BadInput
@@ -476,9 +478,24 @@ def test_frames_of_no_flow_are_no_sign_of_a_window(more: dict[str, Any]) -> None
 @pytest.mark.virtual
 def test_without_tries_two_signs_leave_it_open_and_one_decides() -> None:
     both = _measured(KNOWN["loss under contention, CUBIC"][0])
-    assert "does not decide between the CPU that is taken from the sender and random loss" in both.explain(tries=False)
+    said = both.explain(tries=False)
+    assert re.search(r"does not decide between the CPU that is taken from the sender \(.*\) and random loss on", said)
     one = _measured(KNOWN["timeslices of 10 ms"][0])
     assert "The cause is the CPU that is taken from the sender: it was there for 50% of" in one.explain(tries=False)
+
+
+def test_what_shows_a_sign_stands_with_its_cause() -> None:
+    signs: dict[str, dict[str, Any]] = {
+        "cpu": {"share": 0.5, "on_ms": 10.0, "off_ms": 10.0}, "buffer": {"packets": 56.0, "bytes": 25000, "bdp": 1.0},
+    }  # fmt: skip
+    cpu = "the CPU that is taken from the sender (it was there for 50% of the time, 10 ms on and 10 ms off)"
+    both = f"{cpu} and the bottleneck's buffer (56 packets found its 25 kB, 1 BDP, full)"
+    untried = Explanation("a-0", 0, "bbr", 1, 5.0, 19.1, 0.3, signs, [])
+    tried = dataclasses.replace(untried, tried={"--share 1": 5.1, "--buffer 100000B": 5.0})
+    assert explanation.sentences(untried)[1] == f"The data does not decide between {both}."
+    assert f"there are signs of {both}, but no run without one of these" in explanation.sentences(tried)[1]
+    together = dataclasses.replace(tried, causes=["cpu", "buffer"])
+    assert f"The cause is {both} together, since" in explanation.sentences(together)[1]
 
 
 @pytest.mark.virtual

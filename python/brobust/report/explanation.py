@@ -33,22 +33,22 @@ def _carried(found: Explanation) -> Iterator[str]:
 
 
 def _cause(found: Explanation) -> str:
-    shown = {name: SHOWN[name](sign) for name, sign in found.signs.items()}
+    # Each cause with what shows it, as the part of a sentence.
+    shown = {name: f"{NAMES[name]} ({SHOWN[name](sign)})" for name, sign in found.signs.items()}
+    if not shown and not found.causes:
+        return "The data shows no cause: nothing that was recorded kept the flow from sending more."
+    if not found.causes and found.tried:
+        return (
+            f"The data does not decide: there are signs of {_listed(list(shown.values()))}, but no run without one of "
+            f"these carries {GAIN:g} times as much."
+        )
     if not found.causes:
-        if not shown:
-            return "The data shows no cause: nothing that was recorded kept the flow from sending more."
-        signs = "; ".join(shown.values())
-        if found.tried:
-            return (
-                f"The data does not decide: there are signs ({signs}), but no run without one of these carries "
-                f"{GAIN:g} times as much."
-            )
-        return f"The data does not decide between {_listed([NAMES[name] for name in shown])}: {signs}."
-    names = [NAMES[name] for name in found.causes]
-    evidence = "; ".join(shown[name] for name in found.causes)
-    if len(names) == 1:
-        return f"The cause is {names[0]}: {evidence}."
-    return f"The cause is {_listed(names)} together, since without any one of them the flow is faster: {evidence}."
+        return f"The data does not decide between {_listed(list(shown.values()))}."
+    if len(found.causes) > 1:
+        together = _listed([shown[name] for name in found.causes])
+        return f"The cause is {together} together, since without any one of them the flow is faster."
+    (name,) = found.causes
+    return f"The cause is {NAMES[name]}: {SHOWN[name](found.signs[name])}."
 
 
 SHOWN: dict[str, Any] = {
@@ -71,10 +71,10 @@ SHOWN: dict[str, Any] = {
         + (f", {sign['on_ms']:.3g} ms on and {sign['off_ms']:.3g} ms off" if sign["on_ms"] and sign["off_ms"] else "")
     ),
     "work": lambda sign: f"it was busy for {sign['busy']:.0%} of the run",
-    "loss": lambda sign: f"{sign['packets']:.0f} packets ({sign['part']:.2%}) were lost although there was room",
+    "loss": lambda sign: f"{sign['packets']:.0f} packets, {sign['part']:.2%}, were lost although there was room",
     "buffer": lambda sign: (
         f"{sign['packets']:.0f} packets found its {files.size(sign['bytes'])}"
-        + (f" ({sign['bdp']:.2g} BDP)" if sign["bdp"] else "")
+        + (f", {sign['bdp']:.2g} BDP," if sign["bdp"] else "")
         + " full"
     ),
     "cross": lambda sign: f"it offers {sign['load']:.0%} of the bandwidth",
