@@ -24,7 +24,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as perfetto
 
 import brobust
 from brobust import api
-from brobust.analysis.explain import Explanation
+from brobust.analysis.explain import Explanation, bandwidths
 from brobust.api import Result
 from brobust.dataset import Dataset, Measured, captures, find, recordings
 from brobust.errors import BadInput
@@ -540,6 +540,26 @@ def test_off_times_before_and_after_a_flow_had_no_departure_of_it() -> None:
     missed = api.explain(run, run.run, tries=False).missed
     assert missed is not None and stop_s < 0.8
     assert missed.departures < missed.off_times == off_times.height < slices.height / 2
+
+
+def test_a_time_has_the_bandwidths_that_there_are_in_it() -> None:
+    changes = [(0.0, 20.0), (2.0, 50.0), (4.0, 5.0)]
+    assert bandwidths(changes, 1.0, 4.5) == [(20.0, 1.0), (50.0, 2.0), (5.0, 0.5)]
+    assert bandwidths(changes, 2.0, 4.0) == [(50.0, 2.0)]
+    assert bandwidths(changes[:1], 0.0, 9.0) == [(20.0, 9.0)]
+
+
+@pytest.mark.virtual
+def test_a_path_whose_bandwidth_changes_counts_with_its_mean() -> None:
+    path = {"bandwidth_changes": "500ms:5mbit"}
+    full = _measured({"cc": "bbr", "path": path}, duration="2s")
+    found = api.explain(full, full.run, tries=False)
+    assert found.causes == ["link"] and found.bandwidth_changes
+    assert found.throughput_mbps < found.possible_mbps == pytest.approx((20 + 3 * 5) / 4 * 1448 / 1514)
+    # What the best possible sender carries is known for one bandwidth.
+    half = _measured({"cc": "bbr", "path": path, "contention": HALF}, duration="2s")
+    assert api.explain(half, half.run, tries=False).oracle_mbps is None
+    assert "in the mean, since its bandwidth changes. " in half.explain(tries=False)
 
 
 def test_a_flow_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

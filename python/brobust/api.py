@@ -100,9 +100,10 @@ def explain(
 
     if flow not in run.runs["flow"]:
         raise BadInput(f"flow: {flow} is not in the run, which has flows 0 to {run.runs.height - 1}")
+    changes = () if requested is None else requested.scenario.path.bandwidth_changes
     if requested is None or (why := _why_not_tried(run, requested, tries)) is not None:
         why = "its scenario is no longer in the dataset" if requested is None else why
-        return dataclasses.replace(rules.explain(run, flow), not_tried=why)
+        return dataclasses.replace(rules.explain(run, flow, {}, changes), not_tried=why)
     if backend is None:
         backends.check([requested.scenario], jobs=1)
         with backends.opened("virtual", lambda _: None) as opened:
@@ -110,14 +111,14 @@ def explain(
     again = _measured_again(run, requested, backend)
     if again is None:
         why = "the kernel here sends other packets than the run's"
-        return dataclasses.replace(rules.explain(run, flow), not_tried=why)
-    first = rules.explain(again, flow)
+        return dataclasses.replace(rules.explain(run, flow, {}, changes), not_tried=why)
+    first = rules.explain(again, flow, {}, changes)
     if first.causes and first.causes[0] in rules.DECIDE:
         return first
     of_causes = {name: change for name in first.signs if (change := _without(name, requested.scenario, flow))}
     without = _carried(requested, flow, of_causes.values(), backend)
     known = {name: without[option] for name, (option, _) in of_causes.items() if option in without}
-    found = rules.explain(again, flow, known)
+    found = rules.explain(again, flow, known, changes)
     more = _carried(requested, flow, _repairs(found, requested.scenario), backend)
     return dataclasses.replace(found, tried=without | more)
 

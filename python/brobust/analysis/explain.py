@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -74,7 +74,7 @@ class Explanation:
     flows: int
     throughput_mbps: float
     possible_mbps: float
-    """The payload that the path's narrowest bottleneck carries."""
+    """The payload that the path's narrowest bottleneck carries, in the mean over the flow's time."""
     part: float
     """What all flows carried in the run's second half, of that."""
     signs: dict[str, dict[str, Any]]
@@ -94,12 +94,28 @@ class Explanation:
     """What the flow carries if something is changed, Mbit/s."""
     not_tried: str | None = None
     """Why nothing was changed, although that might say more."""
+    bandwidth_changes: bool = False
+    """Whether the bandwidth changes in the flow's time."""
 
 
-def explain(run: OfRun, flow: int = 0, without: Mapping[str, float] | None = None) -> Explanation:
+def explain(
+    run: OfRun,
+    flow: int = 0,
+    without: Mapping[str, float] | None = None,
+    bandwidth_changes: Sequence[tuple[int, int]] = (),
+) -> Explanation:
     """Return what limits a flow. `without`: what it carries without each of the causes (the key), Mbit/s, where
-    that was measured."""
-    return _Facts(run, flow).explained(without or {})
+    that was measured. `bandwidth_changes`: when the first bottleneck's bandwidth changes, ns, and to what, bit/s; the
+    tables have only the one at first."""
+    return _Facts(run, flow, bandwidth_changes).explained(without or {})
+
+
+def bandwidths(changes: Sequence[tuple[float, float]], begin_s: float, end_s: float) -> list[tuple[float, float]]:
+    """Return each bandwidth that there is in [begin, end], and for how long, s. `changes` are times, s, from 0 on, and
+    the bandwidths from there on."""
+    ends = [*(at for at, _ in changes[1:]), math.inf]
+    lengths = [min(until, end_s) - max(at, begin_s) for (at, _), until in zip(changes, ends, strict=True)]
+    return [(bandwidth, length) for (_, bandwidth), length in zip(changes, lengths, strict=True) if length > 0]
 
 
 def _window_edges(captured: bytes, packets: pl.DataFrame, run: str) -> list[int | None]:
@@ -149,7 +165,7 @@ def _scale(options: bytes) -> int:
 class _Facts:
     """The tables of a run, for one of its flows. Rules look at the run's second half: without STARTUP."""
 
-    def __init__(self, run: OfRun, flow: int):
+    def __init__(self, run: OfRun, flow: int, bandwidth_changes: Sequence[tuple[int, int]]):
         self.run = run
         rows = run.runs
         self.row: dict[str, Any] = rows.row(by_predicate=pl.col("flow") == flow, named=True)
@@ -162,8 +178,16 @@ class _Facts:
         data = run.packets.filter(of_flow & is_data)
         self.data = data.with_columns(pl.col("connection").fill_null(0)).sort("time_s")
         self.is_paced = self.samples["bandwidth_estimate_mbps"].drop_nulls().len() > 0  # by BBR and its kind
-        narrowest = min(filter(None, (self.row["bandwidth_mbps"], self.row["second_bandwidth_mbps"])))
-        self.possible = units.goodput_ceiling_mbps(round(narrowest * 1e6), self.row["ip_version"])
+        self.changes = [(0.0, self.row["bandwidth_mbps"]), *((at / 1e9, bps / 1e6) for at, bps in bandwidth_changes)]
+        in_time = {mbps for mbps, _ in bandwidths(self.changes, self.row["start_s"], self.end_s)}
+        self.bandwidth_mbps: float | None = in_time.pop() if len(in_time) == 1 else None  # None: it changes
+
+    def possible_mbps(self, begin_s: float) -> float:
+        """Return the payload that the narrowest bottleneck carries from there until the flow's end, in the mean."""
+        second_mbps = self.row["second_bandwidth_mbps"] or math.inf
+        of_time = bandwidths(self.changes, begin_s, self.end_s)
+        mean_mbps = sum(min(mbps, second_mbps) * s for mbps, s in of_time) / (self.end_s - begin_s)
+        return units.goodput_ceiling_mbps(round(mean_mbps * 1e6), self.row["ip_version"])
 
     def explained(self, without: Mapping[str, float]) -> Explanation:
         row = self.row
@@ -172,10 +196,11 @@ class _Facts:
         unseen = [name for name, table in NEEDS.items() if name not in signs and not has[table]]
         causes = _causes(list(signs), row["throughput_mbps"], without)
         return Explanation(
-            row["run"], row["flow"], row["cc"], self.run.runs.height, row["throughput_mbps"], self.possible, self.part,
-            signs, unseen, causes, self.oracle_mbps, self.missed(), self.collapse(),
-            _median(self.late["cwnd_packets"]), _median(self.late["pacing_rate_mbps"]) if self.is_paced else None,
-            dict(without),
+            row["run"], row["flow"], row["cc"], self.run.runs.height, row["throughput_mbps"],
+            self.possible_mbps(row["start_s"]), self.part, signs, unseen, causes, self.oracle_mbps, self.missed(),
+            self.collapse(), _median(self.late["cwnd_packets"]),
+            _median(self.late["pacing_rate_mbps"]) if self.is_paced else None, dict(without),
+            bandwidth_changes=self.bandwidth_mbps is None,
         )  # fmt: skip
 
     @property
@@ -185,10 +210,9 @@ class _Facts:
         at = pl.col("time_s") + pl.col("flow").replace_strict(starts, default=0.0, return_dtype=pl.Float64)
         late = self.run.throughput.filter(at.is_between(self.half_s, self.end_s + 1e-9))
         if late.is_empty():
-            return float(self.run.runs["throughput_mbps"].sum()) / self.possible
-        return (
-            float(late.group_by("flow").agg(pl.col("throughput_mbps").mean())["throughput_mbps"].sum()) / self.possible
-        )
+            return float(self.run.runs["throughput_mbps"].sum()) / self.possible_mbps(self.row["start_s"])
+        of_flows = late.group_by("flow").agg(pl.col("throughput_mbps").mean())
+        return float(of_flows["throughput_mbps"].sum()) / self.possible_mbps(self.half_s)
 
     @property
     def idle(self) -> float | None:
@@ -212,11 +236,13 @@ class _Facts:
 
     @property
     def oracle_mbps(self) -> float | None:
-        """What the best possible sender carries in these timeslices (oracle.py)."""
+        """What the best possible sender carries in these timeslices (oracle.py), where the bandwidth stays."""
         row = self.row
         if row["backend"] != "virtual" or row["burst_bytes"] or row["second_bandwidth_mbps"] or not self.timeslices:
             return None
-        link = row["bandwidth_mbps"], row["buffer_bytes"], self.half_s, self.end_s
+        if self.bandwidth_mbps is None:
+            return None
+        link = self.bandwidth_mbps, row["buffer_bytes"], self.half_s, self.end_s
         return oracle.carried_mbps(self.timeslices, *link, ip_version=row["ip_version"])
 
     def missed(self) -> Missed | None:
@@ -368,7 +394,7 @@ def _buffer(facts: _Facts) -> dict[str, Any] | None:
     if found is None or found[1] < 1:
         return None
     row = facts.row
-    bdp = row["bandwidth_mbps"] * row["rtt_ms"] * 125
+    bdp = (facts.bandwidth_mbps or 0) * row["rtt_ms"] * 125
     return {"packets": found[1], "bytes": row["buffer_bytes"], "bdp": row["buffer_bytes"] / bdp if bdp else None}
 
 

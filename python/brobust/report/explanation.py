@@ -27,6 +27,8 @@ def sentences(found: Explanation) -> list[str]:
 def _carried(found: Explanation) -> Iterator[str]:
     carried = f"Flow {found.flow} ({found.cc}) carried {found.throughput_mbps:.3g} Mbit/s on a path that has room for "
     carried += f"{found.possible_mbps:.3g}"
+    if found.bandwidth_changes:
+        carried += " in the mean, since its bandwidth changes"
     if found.flows > 1:
         carried += f"; the {found.flows} flows of the run together fill {found.part:.0%} of it in their second half"
     yield carried + "."
