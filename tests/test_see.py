@@ -542,6 +542,24 @@ def test_off_times_before_and_after_a_flow_had_no_departure_of_it() -> None:
     assert missed.departures < missed.off_times == off_times.height < slices.height / 2
 
 
+@pytest.mark.virtual
+def test_a_replayed_file_that_is_gone_is_needed_neither_to_explain_nor_to_complete(
+    brobust: Callable[..., Any], tmp_path: Path
+) -> None:
+    off_times = "".join(f"{start / 100},10\n" for start in range(0, 100, 2))
+    file = tmp_path / "off.csv"
+    file.write_text(f"start_s,duration_ms\n{off_times}")
+    options = "--share 1 --replay off.csv --cc bbr --duration 1s --repeat 1 --samples ack --packets --out data"
+    brobust("run", *options.split())
+    file.unlink()
+    found = json.loads(brobust("explain", "data", "--json").stdout)
+    assert "off.csv: cannot be read" in found["not_tried"] and found["signs"]["cpu"]["share"] == pytest.approx(0.5)
+    assert "Nothing was tried: replay: off.csv: cannot be read" in brobust("explain", "data").stdout
+    assert brobust("run", "--resume", "--out", "data").returncode == 0
+    file.write_text("start_s,duration_ms\n0.5,100\n")
+    assert "or what it replays has changed" in json.loads(brobust("explain", "data", "--json").stdout)["not_tried"]
+
+
 def test_a_time_has_the_bandwidths_that_there_are_in_it() -> None:
     changes = [(0.0, 20.0), (2.0, 50.0), (4.0, 5.0)]
     assert bandwidths(changes, 1.0, 4.5) == [(20.0, 1.0), (50.0, 2.0), (5.0, 0.5)]

@@ -105,12 +105,13 @@ def explain(
         why = "its scenario is no longer in the dataset" if requested is None else why
         return dataclasses.replace(rules.explain(run, flow, {}, changes), not_tried=why)
     if backend is None:
-        backends.check([requested.scenario], jobs=1)
         with backends.opened("virtual", lambda _: None) as opened:
             return explain(run, requested, flow, tries, opened)
     again = _measured_again(run, requested, backend)
     if again is None:
         why = "the kernel here sends other packets than the run's"
+        if any(contention.replay for contention in requested.scenario.contentions):
+            why += ", or what it replays has changed"
         return dataclasses.replace(rules.explain(run, flow, {}, changes), not_tried=why)
     first = rules.explain(again, flow, {}, changes)
     if first.causes and first.causes[0] in rules.DECIDE:
@@ -131,9 +132,15 @@ def _why_not_tried(run: OfRun, requested: Run, tries: bool) -> str | None:
         return f"it was measured in real time, on backend {requested.scenario.backend}"
     seconds = run.runs["duration_s"][0]
     packets = run.runs["throughput_mbps"].sum() * seconds / 8e-6 / units.PAYLOAD_BYTES
-    if seconds <= TRY_SECONDS and packets <= TRY_PACKETS:
-        return None
-    return f"it has {seconds:.0f} s and {packets:.2g} packets, more than {TRY_SECONDS} s or {TRY_PACKETS:.0e} packets"
+    if seconds > TRY_SECONDS or packets > TRY_PACKETS:
+        return (
+            f"it has {seconds:.0f} s and {packets:.2g} packets, more than {TRY_SECONDS} s or {TRY_PACKETS:.0e} packets"
+        )
+    try:
+        backends.check([requested.scenario], jobs=1)
+    except BadInput as error:  # for example, the file that it replays is gone
+        return str(error)
+    return None
 
 
 def _measured_again(run: OfRun, requested: Run, backend: Backend) -> OfRun | None:

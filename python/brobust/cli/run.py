@@ -130,22 +130,24 @@ def _measure_under_debugger(given: str, grid: Grid, dataset: Dataset) -> None:
 def _resumed(scenario: Path | None, fields: dict[str, Any], out: Path | None, jobs: int | None) -> tuple[Grid, Dataset]:
     """Return the series in a dataset; refuse fields that are not those with which it was begun."""
     from brobust.dataset import Dataset
+    from brobust.series import runner
 
     directory = out or _latest()
     dataset = Dataset.open(directory)
     grid = dataset.grid()
     if (scenario is not None or fields) and not _grid(scenario, fields).may_continue(grid):
         raise BadInput(f"--resume: {directory} was begun with another scenario; give no scenario options with it")
-    _check(grid, jobs)
+    _check(grid, jobs, is_complete=not runner.remaining(grid, dataset))
     return grid, dataset
 
 
-def _check(grid: Grid, jobs: int | None) -> None:
+def _check(grid: Grid, jobs: int | None, is_complete: bool = False) -> None:
     from brobust import backends
     from brobust.series import runner
 
     runner.check_jobs(jobs, grid.as_written)
-    backends.check(grid, jobs)
+    if not is_complete:  # it needs nothing any more with which it was measured
+        backends.check(grid, jobs)
 
 
 def _grid(scenario: Path | None, fields: dict[str, Any]) -> Grid:
