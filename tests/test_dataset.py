@@ -51,6 +51,15 @@ def test_what_is_appended_is_read_back(dataset: Dataset) -> None:
     assert runs.columns == list(RUNS)
 
 
+def test_a_directory_whose_name_is_not_of_the_locale_is_read(tmp_path: Path) -> None:
+    dataset = Dataset.create(tmp_path / os.fsdecode(b"d\xff"), Grid.from_flags({}), {"cpu": "test"})
+    for run in ("a-0", "b-0"):
+        dataset.append(run, _measured(run))
+    assert dataset.finished() == {"a-0", "b-0"}
+    dataset.compact()
+    assert set(dataset.runs()["run"]) == {"a-0", "b-0"}
+
+
 def test_the_grid_in_it_is_the_one_it_was_begun_with(dataset: Dataset) -> None:
     again = Dataset.open(dataset.directory).grid()
     assert [run.id for run in again.runs()] == [run.id for run in Grid.from_flags({}).runs()]

@@ -13,8 +13,10 @@ again, because it had failed or a file was damaged, its rows with the highest nu
 from __future__ import annotations
 
 import io
+import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -129,14 +131,29 @@ def _unreadable() -> tuple[type[BaseException], ...]:
 
 
 def _rows(parts: Sequence[Part], columns: Sequence[str] | None, runs: Iterable[str] | None) -> pl.DataFrame:
-    files_of = [part.file for part in parts]
-    for file in files_of:
-        files.check(file, files.MAX_TABLE)
+    for part in parts:
+        files.check(part.file, files.MAX_TABLE)
     wanted = None if columns is None else [*columns, PART]
-    if runs is None:
-        return pl.read_parquet(files_of, columns=wanted, glob=False)
-    lazy = pl.scan_parquet(files_of, glob=False).filter(pl.col("run").is_in(list(runs)))
-    return (lazy if wanted is None else lazy.select(wanted)).collect()
+    with _in_ascii(parts[0].file.parent) as directory:
+        files_of = [directory / part.file.name for part in parts]
+        if runs is None:
+            return pl.read_parquet(files_of, columns=wanted, glob=False)
+        lazy = pl.scan_parquet(files_of, glob=False).filter(pl.col("run").is_in(list(runs)))
+        return (lazy if wanted is None else lazy.select(wanted)).collect()
+
+
+@contextmanager
+def _in_ascii(directory: Path) -> Iterator[Path]:
+    """Yield a path of this directory that polars can open. It takes text only, and where the locale is not UTF-8,
+    Python holds the letters of a path that are not ASCII as escaped bytes."""
+    if str(directory).isascii():
+        yield directory
+        return
+    descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield Path(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
 
 
 def is_whole(file: Path) -> bool:
