@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 
 from brobust.analysis import summary
-from brobust.dataset import RUNS, frame
+from brobust.cli.plot import draw
+from brobust.dataset import RUNS, Dataset, frame
 from brobust.errors import BadInput
 from brobust.report import table
 from brobust.report.console import Console
@@ -142,6 +143,22 @@ def test_every_panel_shows_all_of_its_points(runs: pl.DataFrame) -> None:
     both = pl.concat([runs, faster])
     _, highest = ThroughputFigure(both).figure().axes[0].get_ylim()
     assert highest >= summary.runs(both)["throughput_mbps"].max()
+
+
+def test_markers_have_room_above_values_that_nearly_coincide(runs: pl.DataFrame) -> None:
+    equal = runs.with_columns(throughput_mbps=10 + pl.int_range(pl.len()) * 1e-3)
+    _, highest = ThroughputFigure(equal).figure().axes[0].get_ylim()
+    assert highest > 1.04 * summary.runs(equal)["throughput_mbps"].max()
+
+
+def test_the_terminal_says_that_it_has_the_first_of_several_panels(
+    runs: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    longer = runs.with_columns(rtt_ms=pl.lit(40.0), flow_rtt_ms=pl.lit(40.0), run=pl.col("run") + "-f")
+    for data, says in ((runs, False), (pl.concat([runs, longer]), True)):
+        monkeypatch.setattr(Dataset, "runs", lambda _, data=data: data)
+        draw(Dataset(tmp_path), None, tmp_path)
+        assert (f"1 of 2 panels; all are in {tmp_path}/throughput.png\n" in capsys.readouterr().out) == says
 
 
 def test_the_figure_is_written_and_its_caption_says_how_it_came_about(runs: pl.DataFrame, tmp_path: Path) -> None:

@@ -41,10 +41,14 @@ def draw(dataset: Dataset, x: str | None, directory: Path) -> None:
     figure = ThroughputFigure(dataset.runs(), x)
     columns = shutil.get_terminal_size().columns
     print(figure.terminal(width=min(100, columns), colors=sys.stdout.isatty()), flush=True)
+    first = f"1 of {figure.panels} panels; all " if figure.panels > 1 else ""
     if extras.missing():
         again = f"brobust plot {shlex.quote(str(dataset.directory))}"
-        print(f"the same as PNG and SVG: {extras.install_command()}, then {again}")
+        print(f"{first or 'the same '}as PNG and SVG: {extras.install_command()}, then {again}")
         return
     directory.mkdir(parents=True, exist_ok=True)
-    for file in figure.save(directory):
+    written = figure.save(directory)
+    if first:
+        print(f"{first}are in {written[0]}")
+    for file in written:
         print(file)

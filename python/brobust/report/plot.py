@@ -128,6 +128,11 @@ class ThroughputFigure:
         self.controls = sorted(self._runs["cc"].unique(), key=control_order)
         self._caption = caption(runs, cells, stat)
 
+    @property
+    def panels(self) -> int:
+        """The number of panels, of which the terminal has the first."""
+        return len(self._panels)
+
     def save(self, directory: Path, name: str = "throughput") -> list[Path]:
         """Write NAME.png and NAME.svg."""
         return save(self.figure(), directory / name, self._caption, f"{LABELS[self.x]}\n", size=9)
@@ -146,7 +151,9 @@ class ThroughputFigure:
             if self._log:
                 grid[0][0].set_yscale("log")
             else:
-                grid[0][0].set_ylim(bottom=0)
+                # Where all values are nearly equal, matplotlib leaves no room above them for the markers.
+                _, highest = grid[0][0].get_ylim()
+                grid[0][0].set_ylim(0, highest * 1.05)
             grid[0][0].legend(title=None, frameon=True)
             figure.supylabel(self._label, fontsize=10)
         return figure
