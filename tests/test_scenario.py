@@ -236,6 +236,12 @@ def test_what_took_the_cpu_away_has_one_word() -> None:
     assert driver(backend="vm", contention={"share": 0.5, "driver": "burner"}) == "burner"
 
 
+def test_a_list_is_refused_where_the_dataset_could_not_tell_its_cells_apart() -> None:
+    for given in (["0s", "1s"], ["0s"]):
+        with pytest.raises(BadInput, match=r"flows.start_spread: takes one value; '0s(,1s)?' is a list"):
+            Grid.from_flags({"flows": {"start_spread": given}})
+
+
 def test_lists_of_changes_are_no_axes() -> None:
     changes = [["2s", "50mbit"], ["4s", "10mbit"]]
     grid = Grid.from_flags(

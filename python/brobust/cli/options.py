@@ -81,9 +81,11 @@ def _parameter(row: Field, default: object, in_panel: bool) -> inspect.Parameter
 
 
 def help_of(row: Field, default: object) -> str:
-    """Return the help of a field's option: its description, and in brackets where it applies, its range and default."""
+    """Return the help of a field's option: its description, and in brackets where it applies, whether it takes a list,
+    its range and default."""
     only = f"only on {row.only_on}" if row.only_on else ""
-    return f"{row.help} [{'; '.join(filter(None, (only, row.range(), f'default: {row.default_text(default)}')))}]"
+    one = "one value" if row.takes_one_value and row.kind is not SWITCH else ""
+    return f"{row.help} [{'; '.join(filter(None, (only, one, row.range(), f'default: {row.default_text(default)}')))}]"
 
 
 def grid_fields(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,7 +97,8 @@ def grid_fields(given: Mapping[str, Any]) -> dict[str, Any]:
             table, _, key = name.rpartition(".")
             inner = fields.setdefault(table, {}) if table else fields
             row = FIELDS[name]
-            inner[key] = _listed(row.option, value) if row.is_axis and row.kind is not COMMAND else value
+            may_be_list = isinstance(value, str) and (row.is_axis or row.takes_one_value) and row.kind is not COMMAND
+            inner[key] = _listed(row.option, value) if may_be_list else value  # Grid says what takes one value
     return fields
 
 

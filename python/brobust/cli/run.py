@@ -71,8 +71,8 @@ def run(
     """Measure throughput under CPU contention.
 
     Options override the file. Every field of the file has an option, which takes a comma-separated list unless its
-    values are changes: brobust measures the cross product of all lists. Square brackets show what is allowed and the
-    default; docs/scenario.md says more.
+    values are changes or it takes one value: brobust measures the cross product of all lists. Square brackets show what
+    is allowed and the default; docs/scenario.md says more.
     """
     from brobust.cli.measuring import measure, require, require_throughput, show
 

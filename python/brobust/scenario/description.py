@@ -132,6 +132,11 @@ class Field:
         return self.option.removeprefix("--").replace("-", "_")
 
     @property
+    def takes_one_value(self) -> bool:
+        """Whether a list of values is refused: the dataset has no column that would say which cell has which."""
+        return not self.is_axis and self.column is None and not isinstance(self.default, list)
+
+    @property
     def depends_on_backend(self) -> bool:
         """Whether only one backend has the field, or each has another default: where a dataset holds runs of several,
         a difference between them says nothing but which backend it was."""

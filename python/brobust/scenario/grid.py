@@ -24,6 +24,7 @@ from brobust.scenario.model import Run, Scenario
 # Lists of tables that together belong to one scenario, and lists that are one value. Neither is an axis.
 TABLES = ("flows", "senders")
 VALUES = frozenset(row.key for row in FIELDS.values() if isinstance(row.default, list))
+ONE_VALUE = {row.key: row.name for row in FIELDS.values() if row.takes_one_value}
 MAX_CELLS = 100_000  # of all grids together: ten lists of ten values each are a mistake
 
 
@@ -237,6 +238,8 @@ def _points_of(key: str, value: Any) -> Iterator[Any]:
         yield from map(list, itertools.product(*(list(_points(table)) for table in value)))
     elif key in VALUES:
         yield value
+    elif key in ONE_VALUE and isinstance(value, list):
+        raise BadInput(f"{ONE_VALUE[key]}: takes one value; {','.join(map(str, value))!r} is a list")
     else:
         yield from _points(value)
 
