@@ -235,6 +235,8 @@ def test_a_capture_shows_a_repair_that_acts_and_needs_packets(
     brobust("run", "--cc", "bbr", "--share", "1", "--duration", "1s", "--repeat", "1", "--out", "data")
     line = refused(capsys, "trace", str(tmp_path / "data"), "-o", str(tmp_path / "no.pcapng"))
     assert "has no packets; `brobust run --packets` records them" in line and not (tmp_path / "no.pcapng").exists()
+    line = refused(capsys, "trace", str(tmp_path / "data"), "-o", str(tmp_path / "no.pcap"))
+    assert f"for packets give -o {tmp_path}/no.pcapng" in line and not (tmp_path / "no.pcap").exists()
 
 
 @pytest.fixture(scope="module")

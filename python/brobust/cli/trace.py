@@ -22,6 +22,8 @@ RUN = Annotated[
     ),
 ]
 # What a run records only where it was asked to, and the option that asks.
+# What other programs write, and `-o` does not: a timeline must not have such a name.
+CAPTURES = (".pcap", ".cap")
 OPTIONS = {"packets": "--packets", "samples": "--samples ack"}
 
 
@@ -70,6 +72,10 @@ def trace(
             raise BadInput(f"-o {out}: a recording has no packets; give -o FILE.perfetto-trace, or DIR RUN alone")
         _say(out, what, capture.write(chosen, out))
         return
+    if out.suffix in CAPTURES:
+        raise BadInput(
+            f"-o {out}: this would be a timeline for Perfetto; for packets give -o {out.with_suffix('.pcapng')}"
+        )
     extras.require("trace")
     from brobust.report import trace as timeline
 
