@@ -330,6 +330,14 @@ def test_sheets_have_a_row_per_claim_and_per_cell(evidence: Evidence) -> None:
     assert cell["low"] <= cell["median"] <= cell["high"] and cell["median"] == pytest.approx(6.1)
 
 
+def test_a_sheet_without_rows_has_the_columns_of_one_with_rows(evidence: Evidence) -> None:
+    claim, by_rtt = _by_rtt(6, ())
+    twinned = list(twins.decided(by_rtt, {"X1": claim}, evidence))
+    for write, every in ((sheets.twins, twinned), (sheets.verdicts, [decide(claim, evidence)])):
+        columns = write(every).splitlines()[0]
+        assert write([]) == f"{columns}\n" and pl.read_csv(write([]).encode()).columns == columns.split(",")
+
+
 @pytest.mark.parametrize(("some", "of", "low", "high"), [(0, 10, 0, 0.278), (5, 10, 0.237, 0.763), (30, 30, 0.886, 1)])
 def test_a_part_of_the_runs_has_an_interval(some: int, of: int, low: float, high: float) -> None:
     assert confidence.of_proportion(some, of) == pytest.approx((low, high), abs=0.001)  # Wilson's

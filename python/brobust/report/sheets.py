@@ -14,6 +14,12 @@ from brobust.analysis.metrics import Evidence
 from brobust.analysis.twins import Twin
 from brobust.study.model import Study
 
+# The columns of a sheet: one without rows, of a study without claims or twins, has them, too.
+VERDICTS = (
+    "claim", "text", "verdict", "basis", "parts_that_hold", "parts_that_do_not", "decided_by", "schedule", "buffer",
+    "pacing", "kernel", "backend", "runs", "n", "unfaithful", "measured", "note",
+)  # fmt: skip
+TWINS = ("claim", "variable", "value", "verdict", "parts_that_hold", "parts_that_do_not", "n", "measured")
 BETWEEN = "; "
 """What stands between the parts of a claim, whose names have commas."""
 
@@ -21,7 +27,7 @@ BETWEEN = "; "
 def verdicts(every: Sequence[Verdict]) -> str:
     """Return a row per claim: its verdict, the parts that hold and those that do not, what it rests on, under which
     conditions it was measured, and what was found."""
-    return _csv(
+    return _csv(VERDICTS, [
         {
             "claim": one.claim, "text": one.text, "verdict": one.verdict, "basis": one.basis, **_parts(one.parts),
             "decided_by": one.decided_by, "schedule": one.schedule, "buffer": one.buffer, "pacing": one.pacing,
@@ -29,18 +35,18 @@ def verdicts(every: Sequence[Verdict]) -> str:
             "unfaithful": one.unfaithful, "measured": one.measured, "note": one.note,
         }
         for one in every
-    )  # fmt: skip
+    ])  # fmt: skip
 
 
 def twins(every: Sequence[Twin]) -> str:
     """Return a row per claim and value of a variable: what the value makes of the claim."""
-    return _csv(
+    return _csv(TWINS, [
         {
             "claim": one.claim, "variable": one.variable, "value": one.value, "verdict": one.verdict,
             **_parts(one.parts), "n": one.n, "measured": one.measured,
         }
         for one in every
-    )  # fmt: skip
+    ])  # fmt: skip
 
 
 def metrics(studies: Sequence[tuple[Study, Evidence]]) -> pl.DataFrame:
@@ -71,5 +77,5 @@ def _parts(parts: Iterable[tuple[str, bool]]) -> dict[str, str]:
     return {"parts_that_hold": yes, "parts_that_do_not": no}
 
 
-def _csv(rows: Iterable[dict[str, Any]]) -> str:
-    return pl.DataFrame(list(rows), infer_schema_length=None).write_csv()
+def _csv(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
+    return (pl.DataFrame(rows, infer_schema_length=None) if rows else pl.DataFrame(schema=columns)).write_csv()
