@@ -119,6 +119,13 @@ def test_plot_of_something_else_is_refused(brobust: Brobust, tmp_path: Path) -> 
     _refused(brobust("plot", str(tmp_path)), "holds no dataset")
 
 
+def test_for_the_directory_of_a_reproduction_its_dataset_is_named(brobust: Brobust, tmp_path: Path) -> None:
+    (tmp_path / "mine" / "data").mkdir(parents=True)
+    (tmp_path / "mine" / "data" / "dataset.json").touch()
+    _refused(brobust("plot", "mine"), "mine holds no dataset: its dataset is mine/data")
+    _refused(brobust("report", "mine"), "`brobust reproduce PAPER --out mine` makes one")
+
+
 def test_clean_finds_nothing_on_a_clean_host(brobust: Brobust, tmp_path: Path) -> None:
     done = brobust("doctor", "--clean", "--dry-run", env={**os.environ, "BROBUST_RUNTIME": str(tmp_path / "run")})
     assert (done.returncode, done.stdout) == (0, "nothing left behind\n")

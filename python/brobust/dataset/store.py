@@ -136,6 +136,8 @@ class Dataset:
         try:
             about = files.read_json(directory / "dataset.json")
         except BadInput as refusal:
+            if files.is_file(directory / "data" / "dataset.json"):  # `brobust reproduce` wrote it
+                raise BadInput(f"{directory} holds no dataset: its dataset is {directory / 'data'}") from None
             raise BadInput(f"{directory} holds no dataset: {refusal}") from None
         if not isinstance(about, dict):
             raise BadInput(f"{directory} holds no dataset: its dataset.json is no table")

@@ -47,7 +47,7 @@ class Reproduced:
                 raise ValueError(f"unknown verdicts: {unknown}")
         except (BadInput, ValueError, RecursionError):
             raise BadInput(
-                f"{directory} holds no finished reproduction; `brobust reproduce --out {directory}` makes one"
+                f"{directory} holds no finished reproduction; `brobust reproduce PAPER --out {directory}` makes one"
             ) from None
         self.paper: str = self.about["paper"]
         self.studies = written.studies or of_paper(self.paper)
