@@ -22,7 +22,7 @@ import pytest
 from textual.pilot import Pilot
 
 from brobust.cli.watch import _read
-from brobust.errors import MissingSupport
+from brobust.errors import CutShort, MissingSupport
 from brobust.watch import CAUSES, CPU_LIMITED, MEANINGS, Flow, Sweep, history, text, view
 from brobust.watch.history import MAX_HISTORY_SWEEPS, Followed, History, Point
 from brobust.watch.view import Detail, Flows, FlowTable, WatchView
@@ -548,6 +548,17 @@ def test_it_goes_with_its_terminal(setsid: tuple[str, ...]) -> None:
 def test_a_count_ends_it() -> None:
     with _terminal(*FAST, "--count", "3") as terminal:
         assert terminal.status() == 0
+
+
+def test_that_the_program_was_killed_is_one_line() -> None:
+    with (
+        subprocess.Popen(
+            ["sh", "-c", "kill -KILL $$"], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as killed,
+        pytest.raises(CutShort, match="brobust-host was killed by SIGKILL; ") as ended,
+    ):
+        list(_read(killed))
+    assert ended.value.exit_status == 1
 
 
 @pytest.mark.parametrize("arguments", [("--netns", "no-such"), ("--interval", "fast"), ("--no-such-option",)])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from brobust.cli.lazy import HostCommand
-from brobust.errors import MissingSupport, printable
+from brobust.errors import CutShort, MissingSupport, printable
 from brobust.host.programs import host_program
 from brobust.watch import Sweep
 
@@ -82,5 +83,7 @@ def _read(process: subprocess.Popen[str]) -> Iterator[Sweep]:
         refusal = MissingSupport(said.removeprefix("brobust: "))
         refusal.exit_status = status  # 1: what --record writes can be written no longer
         raise refusal
+    if status < 0:
+        raise CutShort(f"brobust-host was killed by {signal.Signals(-status).name}", "look for the reason (dmesg)")
     if status != 0:
         raise RuntimeError(f"brobust-host ended with status {status}: {said}")
