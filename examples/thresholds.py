@@ -1,6 +1,6 @@
 """Find the share at which a control carries 80 of 100 Mbit/s, and the timeslice that is worst for BBR.
 
-docs/for-research.md says what it finds. It needs SciPy, which brobust does not bring.
+docs/for-research.md has it as an example of a loop over runs. It needs SciPy, which brobust does not bring.
 """
 
 import statistics
