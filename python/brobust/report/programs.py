@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from brobust.dataset import Dataset
+from brobust.lazily import pl
 
 MAX_RUNS = 3  # with more, what they printed is only in the dataset
 MAX_LINES = 5  # of each program's standard output, and of its standard error
@@ -14,6 +15,9 @@ MAX_LINES = 5  # of each program's standard output, and of its standard error
 def shown(dataset: Dataset) -> Iterator[str]:
     """Yield a line for each program of a few runs, and the ends of what they printed."""
     programs = dataset.programs()
+    # What iperf3 prints is a report for us, unless it fails.
+    of_iperf3 = dataset.runs().filter(traffic="iperf3")["run"].unique()
+    programs = programs.filter(~(pl.col("run").is_in(of_iperf3.implode()) & pl.col("exit_status").eq_missing(0)))
     runs = programs["run"].unique(maintain_order=True).to_list()
     if len(runs) > MAX_RUNS:
         yield f"what the programs of {len(runs)} runs printed: {dataset.directory}/programs"
