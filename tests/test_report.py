@@ -10,9 +10,9 @@ import pytest
 
 from brobust.analysis import summary
 from brobust.cli.plot import draw
-from brobust.dataset import RUNS, Dataset, frame
+from brobust.dataset import RUNS, TABLES, Dataset, frame
 from brobust.errors import BadInput
-from brobust.report import table
+from brobust.report import programs, table
 from brobust.report.console import Console
 from brobust.report.plot import ThroughputFigure
 from brobust.series.runner import summary as summary_of
@@ -159,6 +159,18 @@ def test_the_terminal_says_that_it_has_the_first_of_several_panels(
         monkeypatch.setattr(Dataset, "runs", lambda _, data=data: data)
         draw(Dataset(tmp_path), None, tmp_path)
         assert (f"1 of 2 panels; all are in {tmp_path}/throughput.png\n" in capsys.readouterr().out) == says
+
+
+def test_of_iperf3_only_what_failed_is_printed(
+    runs: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_run = {"run": "bbr-1.0-0", "flow": 0, "command": "iperf3", "stdout": "}", "stderr": "", "ended_s": 1.0}
+    ended = [{**of_run, "end": "sender", "exit_status": 0}, {**of_run, "end": "receiver", "exit_status": 1}]
+    monkeypatch.setattr(Dataset, "programs", lambda _: frame(ended, TABLES["programs"]))
+    for traffic, ends in (("iperf3", ["receiver"]), ("programs", ["sender", "receiver"])):
+        monkeypatch.setattr(Dataset, "runs", lambda _, traffic=traffic: runs.with_columns(traffic=pl.lit(traffic)))
+        lines = [line for line in programs.shown(Dataset(tmp_path)) if line.startswith("run ")]
+        assert [line.split(":")[0].split()[-1] for line in lines] == ends
 
 
 def test_the_figure_is_written_and_its_caption_says_how_it_came_about(runs: pl.DataFrame, tmp_path: Path) -> None:
