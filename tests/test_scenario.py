@@ -161,7 +161,9 @@ def test_several_groups_of_flows_run_together() -> None:
         ({"samples": "often"}, ["samples", "'often' is not a duration"]),
         ({"packets": "some"}, ["packets", "'some'"]),
         ({"traffic": "netperf"}, ["traffic", "'netperf'", "iperf3"]),
-        ({"path": {"rtt": []}}, ["empty list"]),
+        ({"path": {"rtt": []}}, ["path.rtt: an empty list"]),
+        ({"flows": {"cc": []}}, ["flows.cc: an empty list"]),
+        ({"repeat": []}, ["repeat: []"]),
     ],
 )
 def test_bad_input_is_one_line_that_names_field_value_and_remedy(fields: dict[str, object], words: list[str]) -> None:
@@ -237,9 +239,16 @@ def test_what_took_the_cpu_away_has_one_word() -> None:
 
 
 def test_a_list_is_refused_where_the_dataset_could_not_tell_its_cells_apart() -> None:
-    for given in (["0s", "1s"], ["0s"]):
+    for values in (["0s", "1s"], ["0s"]):
         with pytest.raises(BadInput, match=r"flows.start_spread: takes one value; '0s(,1s)?' is a list"):
-            Grid.from_flags({"flows": {"start_spread": given}})
+            Grid.from_flags({"flows": {"start_spread": values}})
+
+
+@pytest.mark.parametrize(("flows", "remedy"), [({"cc": "bbr"}, "give a list"), ([], "give at least one value")])
+def test_a_refusal_of_python_values_is_in_words_of_files(flows: object, remedy: str) -> None:
+    with pytest.raises(BadInput) as refusal:
+        scenario({"flows": flows})
+    assert str(refusal.value) == f"flows: {flows!r} is not allowed: {remedy}"
 
 
 def test_lists_of_changes_are_no_axes() -> None:

@@ -24,7 +24,8 @@ from brobust.scenario.model import Run, Scenario
 # Lists of tables that together belong to one scenario, and lists that are one value. Neither is an axis.
 TABLES = ("flows", "senders")
 VALUES = frozenset(row.key for row in FIELDS.values() if isinstance(row.default, list))
-ONE_VALUE = {row.key: row.name for row in FIELDS.values() if row.takes_one_value}
+# What pydantic says of Python's types, where a user has a file, in words of files.
+IN_OUR_WORDS = {"tuple_type": "give a list", "too_short": "give at least one value"}
 MAX_CELLS = 100_000  # of all grids together: ten lists of ten values each are a mistake
 
 
@@ -205,16 +206,17 @@ def override(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
-def _points(fields: Any) -> Iterator[Any]:
-    """Yield the cross product over every list in a tree of tables, except the lists that are not axes."""
+def _points(fields: Any, name: str = "") -> Iterator[Any]:
+    """Yield the cross product over every list in a tree of tables, except the lists that are not axes. `name` is that
+    of the table or field, for refusals."""
     if isinstance(fields, dict):
         keys = [key for key in fields if key != "repeat"]
-        axes = [list(_points_of(key, fields[key])) for key in keys]
+        axes = [list(_points_of(f"{name}.{key}".lstrip("."), fields[key])) for key in keys]
         for combination in itertools.product(*axes):
             yield dict(zip(keys, combination, strict=True))
     elif isinstance(fields, list):
         if not fields:
-            raise BadInput("an empty list stands where a value is needed; give at least one value")
+            raise BadInput(f"{name}: an empty list stands where a value is needed; give at least one value")
         yield from fields
     else:
         yield fields
@@ -233,15 +235,16 @@ def _count_of(key: str, value: Any) -> int:
     return 1 if key in VALUES else _count(value)
 
 
-def _points_of(key: str, value: Any) -> Iterator[Any]:
+def _points_of(name: str, value: Any) -> Iterator[Any]:
+    key = name.rpartition(".")[2]
     if key in TABLES and isinstance(value, list):
-        yield from map(list, itertools.product(*(list(_points(table)) for table in value)))
+        yield from map(list, itertools.product(*(list(_points(table, name)) for table in value)))
     elif key in VALUES:
         yield value
-    elif key in ONE_VALUE and isinstance(value, list):
-        raise BadInput(f"{ONE_VALUE[key]}: takes one value; {','.join(map(str, value))!r} is a list")
+    elif isinstance(value, list) and name in FIELDS and FIELDS[name].takes_one_value:
+        raise BadInput(f"{name}: takes one value; {','.join(map(str, value))!r} is a list")
     else:
-        yield from _points(value)
+        yield from _points(value, name)
 
 
 def _one_line(location: tuple[int | str, ...], message: str, given: Any, kind: str) -> str:
@@ -249,7 +252,7 @@ def _one_line(location: tuple[int | str, ...], message: str, given: Any, kind: s
     field = ".".join(names) or "scenario"
     if kind == "extra_forbidden":
         return f"{field}: no such field; docs/scenario.md lists all fields"
-    message = message.removeprefix("Value error, ")
+    message = IN_OUR_WORDS.get(kind, message).removeprefix("Value error, ")
     if kind == "value_error":  # our own sentences name the value themselves
         return f"{field}: {message}"
     allowed = FIELDS[field].range() if field in FIELDS else ""
