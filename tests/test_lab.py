@@ -409,5 +409,19 @@ def test_a_host_that_ssh_does_not_reach_is_refused_in_one_line(
     file = lab.file.with_name("unreached.toml")
     file.write_text(lab.file.read_text().replace('"config"', '"config.other"'))
     said = refused(capsys, *command(file, "--out", str(tmp_path / "data"))[1:])
-    assert said.startswith(f"brobust: {line}") and "`ssh sender true` must work without a password" in said
+    advice = f"`ssh -F {lab.directory}/config.other sender true` must work without a password"
+    assert said.startswith(f"brobust: {line}") and advice in said
     assert not (tmp_path / "data").exists()
+
+
+def test_two_names_of_one_machine_are_refused_as_such(
+    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    given = (lab.directory / "config").read_text()
+    (lab.directory / "config.again").write_text(f"Host again\n  HostName {lab.hosts['sender'].address}\n{given}")
+    file = lab.file.with_name("again.toml")
+    without_path = lab.file.read_text().replace('"config"', '"config.again"').partition("[path]")[0]
+    file.write_text(without_path.replace('ssh = "receiver"', 'ssh = "again"'))
+    said = refused(capsys, *command(file, "--out", str(tmp_path / "data"))[1:])
+    assert "another brobust" in said
+    assert said.endswith("; sender and again are the same machine; give both the same ssh and sudo\n")

@@ -43,6 +43,8 @@ CUBIC_SECONDS = 2
 MIN_FORWARDED_SHARE = 0.9
 # `brobust contend` says what it has found when it begins; until then it has not taken anything away.
 CONTEND_SECONDS = 1.0
+# What our program says on a host where another one has a session (crates/host/src/session.rs): it may be our own.
+ANOTHER = "another brobust"
 PACING_LAG = "ipv4/tcp_pacing_lag_us"
 
 T = TypeVar("T")
@@ -117,9 +119,11 @@ class LabBackend:
             try:
                 for waited in [threads.submit(one.wait_ready) for one in self._connections.values()]:
                     waited.result()
-            except BaseException:
+            except BaseException as error:
                 for one in self._connections.values():
                     one.give_up()
+                if ANOTHER in str(error) and (same := ssh.same_machine(list(self._connections.values()))) is not None:
+                    raise MissingSupport(f"{error}; {same}") from None
                 raise
         sender = self._connections[hosts.sender.ssh, hosts.sender.sudo].agent
         for connection in self._connections.values():

@@ -11,6 +11,7 @@ when its standard input ends, whoever dies, or when nothing comes for `cut_after
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import shlex
 import shutil
@@ -51,7 +52,7 @@ for place in /dev/shm /run /tmp "$HOME"; do
 done
 [ -n "$copy" ] || { echo "brobust-no programs can be started neither in /dev/shm nor in /run, /tmp and ~"; exit 1; }
 trap 'rm -rf "$copy"' EXIT; trap 'exit 1' HUP INT TERM
-echo "brobust-send $SSH_CONNECTION"
+echo "brobust-send $(cat /proc/sys/kernel/random/boot_id) $SSH_CONNECTION"
 head -c SIZE >"$program"
 SUDO"$program" lab agent --remove "$copy" OPTIONS
 """
@@ -66,6 +67,8 @@ class Connection:
         self.agent: Agent
         self.program: str
         """The path of our program there, while the agent runs."""
+        self.boot_id = ""
+        """What Linux calls this boot of the host: two hosts with the same one are the same."""
         self.peers: tuple[str, str] | None = None
         """The addresses of the ssh connection: where it comes from, as the host sees it, and the host's own."""
         self._process: subprocess.Popen[bytes] | None = None
@@ -78,12 +81,13 @@ class Connection:
         if shutil.which("ssh") is None:
             raise MissingSupport("ssh is not installed; `apt-get install openssh-client`, or the like")
         self._cut_after = cut_after
+        self._file = ["-F", str(config)] if config is not None else []
         options = {
             "BatchMode": "yes", "ConnectTimeout": CONNECT_SECONDS, "ControlMaster": "no", "ControlPath": "none",
             "ClearAllForwardings": "yes", "ServerAliveInterval": max(1, int(cut_after / 4)), "ServerAliveCountMax": 3,
             "LogLevel": "ERROR",
         }  # fmt: skip
-        command = ["ssh", "-T", *(["-F", str(config)] if config is not None else [])]
+        command = ["ssh", "-T", *self._file]
         command += [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
         script = self._script(["--silence", f"{cut_after:g}", *(["--beside-others"] if beside_others else [])])
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (close() closes it)
@@ -103,7 +107,7 @@ class Connection:
     def wait_ready(self) -> None:
         """Copy our program there, and wait until its agent answers; refuse a host where that is not possible."""
         self._wire.settimeout(CONNECT_SECONDS + LOGIN_SECONDS)
-        connection = self._said(SEND).removeprefix(SEND).split()
+        self.boot_id, *connection = self._said(SEND).removeprefix(SEND).split()
         if len(connection) == 4:
             self.peers = (connection[0], connection[2])
         self._wire.settimeout(UPLOAD_SECONDS)
@@ -150,7 +154,7 @@ class Connection:
             self._process.wait(2)
         status, said = self._process.poll(), self._last_error()
         if status == 255:
-            how = f"`ssh {self.machine.ssh} true` must work without a password"
+            how = f"`{shlex.join(['ssh', *self._file, self.machine.ssh, 'true'])}` must work without a password"
             return MissingSupport(f"{self.name}: ssh: {said or otherwise}; {how}")
         return MissingSupport(f"{self.name}: {said or otherwise}")
 
@@ -201,6 +205,14 @@ class Connection:
         if status != 0 and self._is_ready and not was_lost:
             return f"{self.name}: {said or 'the connection was cut'}"
         return None
+
+
+def same_machine(connections: Sequence[Connection]) -> str | None:
+    """Return a sentence about two connections to the same host, whose agents exclude each other; None without such."""
+    for one, other in itertools.combinations(connections, 2):
+        if one.boot_id and one.boot_id == other.boot_id:
+            return f"{one.machine.ssh} and {other.machine.ssh} are the same machine; give both the same ssh and sudo"
+    return None
 
 
 def facts(agent: Agent) -> dict[str, Any]:
