@@ -214,4 +214,4 @@ def _wait_listening(host: Host) -> None:
 
 
 def _ip(*arguments: str, check: bool = True) -> None:
-    subprocess.run(["ip", *arguments], check=check)
+    subprocess.run(["ip", *arguments], check=check, capture_output=not check)
