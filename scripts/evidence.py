@@ -203,8 +203,8 @@ def _taken(source: Path, target: Path, trims: bool = True) -> dict[str, str]:
         target.write_bytes(source.read_bytes())
         return {}
     with source.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    names = list(rows[0]) if rows else []
+        sheet = csv.DictReader(file)
+        rows, names = list(sheet), list(sheet.fieldnames or [])
     same = [one for one in names if one not in KEPT_COLUMNS and len(rows) > 1 and len({row[one] for row in rows}) == 1]
     kept = [one for one in names if one not in same] if source.stem in ("cells", "metrics") else names
     with target.open("w", newline="") as file:
