@@ -13,10 +13,11 @@ import pytest
 from typer.main import get_command
 
 from brobust import backends
+from brobust.api import Result
 from brobust.backends import memory
 from brobust.cli import COMMANDS, app, main, measuring, run
 from brobust.cli.lazy import HostCommand, first_paragraph
-from brobust.dataset import Dataset
+from brobust.dataset import Dataset, Measured, flow_columns, scenario_columns
 from brobust.errors import BadInput, MissingSupport
 from brobust.host.programs import host_program
 from brobust.scenario import Grid, Scenario
@@ -433,3 +434,18 @@ def test_a_bound_on_throughput_is_for_continuous_integration(brobust: Brobust) -
     words = r"brobust: --at-least: less than 12mbit: bbr, .*30% CPU.* carried \d\.\d\d Mbit/s\n"
     assert re.fullmatch(words, fails.stderr), fails.stderr
     _refused(brobust(*grid, "--at-least", "much"), "--at-least: 'much'")
+
+
+def test_at_least_is_asked_of_what_the_table_shows(tmp_path: Path) -> None:
+    """Two flows that send one after the other carry together what one of them does."""
+    flows = [{"cc": "bbr", "stop": "3s"}, {"cc": "cubic", "start": "3s"}]
+    grid = Grid({"flows": flows, "duration": "6s"})
+    dataset = Dataset.create(tmp_path / "a", grid, {})
+    (run,) = grid.runs()
+    of_run = {**scenario_columns(run), "outcome": "ok", "throughput_mbps": 18.0}
+    measured = Measured([{**of_run, **columns} for columns in flow_columns(run.scenario)])
+    dataset.append(run.id, measured)
+    measuring.require_throughput(grid, dataset, 18_000_000)
+    with pytest.raises(measuring.NoSuccess, match=r"carried 18\.00 Mbit/s"):
+        measuring.require_throughput(grid, dataset, 18_100_000)
+    assert repr(Result(run, measured)).endswith(": bbr 9.00 Mbit/s, cubic 9.00 Mbit/s>")

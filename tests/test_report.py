@@ -104,6 +104,18 @@ def test_a_flow_that_stops_earlier_counts_for_its_part_of_the_run() -> None:
     assert summary_of(rows)["throughput_mbps"] == 18.0 + 10.0 / 5
 
 
+def test_flows_with_a_size_count_until_the_last_has_ended() -> None:
+    sized = {"flow_bytes": 1_000_000, "start_s": 1.0}
+    rows = [_row("bbr", 1.0, 0, 8.0, stop_s=2.0, **sized), _row("bbr", 1.0, 0, 4.0, stop_s=3.0, **sized)]
+    assert summary.runs(frame(rows, RUNS))["throughput_mbps"].to_list() == [8.0 / 2 + 4.0]
+    assert summary_of(rows)["throughput_mbps"] == 8.0 / 2 + 4.0
+    one = [_row("bbr", 1.0, 0, 10.0, stop_s=1.8, completion_ms=800.0, **sized)]
+    assert summary.runs(frame(one, RUNS))["throughput_mbps"].to_list() == [10.0]
+    assert "until the last has ended" in str(table.render(frame(one, RUNS), "t").caption)
+    beside = [*one, _row("bbr", 1.0, 0, 5.0)]
+    assert summary.runs(frame(beside, RUNS))["throughput_mbps"].to_list() == [pytest.approx(10.0 * 0.8 / 5 + 5.0)]
+
+
 def test_what_differs_only_because_the_backend_does_is_no_axis_of_its_own(runs: pl.DataFrame) -> None:
     virtual = runs.with_columns(
         backend=pl.lit("virtual"), kernel=pl.lit("virtual-6.12"), accelerator=pl.lit(None, pl.String),

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from brobust import backends, units
+from brobust.analysis import summary
 from brobust.backends.base import Backend
 from brobust.dataset import TABLES, Measured, OfRun, frame
 from brobust.errors import BadInput, BrobustError, RunFailed
@@ -59,7 +60,7 @@ class Result(OfRun):
 
     def __repr__(self) -> str:
         """The run as a Python shell shows it: what was measured, and what the flows of each control carried."""
-        of_each = self.runs.group_by("cc", maintain_order=True).agg(pl.col("throughput_mbps").sum())
+        of_each = self.runs.group_by("cc", maintain_order=True).agg(summary.together())
         carried = ", ".join(f"{cc} {mbps:.2f} Mbit/s" for cc, mbps in of_each.iter_rows())
         return f"<brobust run {self.run.id}: {self.run.scenario.describe()}: {carried}>"
 
@@ -131,7 +132,7 @@ def _why_not_tried(run: OfRun, requested: Run, tries: bool) -> str | None:
     if requested.scenario.backend != "virtual":
         return f"it was measured in real time, on backend {requested.scenario.backend}"
     seconds = run.runs["duration_s"][0]
-    packets = run.runs["throughput_mbps"].sum() * seconds / 8e-6 / units.PAYLOAD_BYTES
+    packets = run.runs.select(summary.payload().sum()).item() / 8e-6 / units.PAYLOAD_BYTES
     if seconds > TRY_SECONDS or packets > TRY_PACKETS:
         return (
             f"it has {seconds:.0f} s and {packets:.2g} packets, more than {TRY_SECONDS} s or {TRY_PACKETS:.0e} packets"

@@ -18,6 +18,24 @@ REQUESTS = (
 )  # fmt: skip
 
 
+def payload() -> pl.Expr:
+    """Return the payload of each flow, Mbit."""
+    return pl.col("throughput_mbps") * (_stop() - pl.col("start_s"))
+
+
+def together() -> pl.Expr:
+    """Return the throughput of several flows of a run together, Mbit/s, as in the JSON objects: their payload over the
+    run's duration. Where each flow has a size, it is over the time from the first start to the last end: how long the
+    run goes on after that says nothing about the flows."""
+    while_sized = _stop().max() - pl.col("start_s").min()
+    seconds = pl.when(pl.col("flow_bytes").is_not_null().all()).then(while_sized).otherwise(pl.col("duration_s"))
+    return (payload() / seconds).sum().alias("throughput_mbps")
+
+
+def _stop() -> pl.Expr:
+    return pl.coalesce("stop_s", "duration_s")
+
+
 def runs(table: pl.DataFrame) -> pl.DataFrame:
     """Return one row per measured run, with throughput and retransmits summed over its flows, `utilization` (throughput
     over the payload that the bottleneck can carry) and `buffer_bdp`."""
@@ -36,15 +54,13 @@ def runs(table: pl.DataFrame) -> pl.DataFrame:
             pl.col("flow_rtt_ms").filter(pl.col("flow_rtt_ms") != pl.col("rtt_ms")).unique(maintain_order=True)
             .cast(pl.String).str.join("+").replace("", None),
             pl.col("flow_rtt_ms").filter(pl.col("flow_rtt_ms") != pl.col("rtt_ms")).max().alias("longest_rtt_ms"),
-            # As in the JSON objects: the payload of all flows over the run's whole duration.
-            (pl.col("throughput_mbps") * (pl.coalesce("stop_s", "duration_s") - pl.col("start_s"))
-             / pl.col("duration_s")).sum(),
+            together(),
             pl.col("flow_bytes").max(),
             pl.col("completion_ms").median(),
             pl.col("retransmits", "drops").sum(),
             pl.col("rtt_mean_ms", "skb_mean_bytes", "pacing_idle_ms").mean(),
             pl.col("cpu_busy_share", *CROSS, *REQUESTS).first(),
-            *[pl.col(name).first() for name in per_run],
+            *[pl.col(name).first() for name in ("scenario", *per_run)],
         )
         .with_columns(
             utilization=pl.col("throughput_mbps")

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from brobust import units
+from brobust.analysis import summary
 from brobust.cli import output
 from brobust.dataset import PROGRAMS, Dataset, Measured, frame
 from brobust.errors import BrobustError, CutShort, Interrupted, printable
@@ -107,7 +108,7 @@ def require(grid: Grid, dataset: Dataset, outcomes: Sequence[str] = ("ok",)) -> 
 def require_throughput(grid: Grid, dataset: Dataset, bound: int) -> None:
     """Raise NoSuccess unless in every cell of the grid some run is ok, and the flows together carry at least `bound`,
     bit/s, in the median of these."""
-    of_run = dataset.runs().filter(pl.col("outcome") == "ok").group_by("scenario", "run").agg(pl.sum("throughput_mbps"))
+    of_run = summary.runs(dataset.runs().filter(pl.col("outcome") == "ok"))  # as the table has it
     medians = dict(of_run.group_by("scenario").agg(pl.median("throughput_mbps")).iter_rows())
     slow = [one for one in grid.scenarios if medians.get(one.hash, 0) * 1e6 < bound]
     if slow:

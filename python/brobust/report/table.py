@@ -59,6 +59,8 @@ def render(table: pl.DataFrame, title: str) -> Table:
 def _caption(table: pl.DataFrame) -> str:
     failed = table.filter(pl.col("outcome") == "failed")["run"].n_unique()
     text = "median of n runs; throughput is payload at the receiver; retrans: segments retransmitted"
+    if table["flow_bytes"].drop_nulls().len():
+        text += "; of flows that all have a size over the time until the last has ended"
     if "unfaithful" in set(table["outcome"]):
         text += "; (k!): k of them did not get the requested contention; the dataset says why"
     text = "; ".join([text, *summary.versions(table)])

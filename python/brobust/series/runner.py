@@ -138,11 +138,15 @@ def host() -> dict[str, Any]:
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the object that `--json` prints for a run: the columns that all flows share, the sums of their retransmits
-    and drops, and their total throughput. That is their payload divided by the run's duration, so a flow that sends for
-    a part of the run counts accordingly."""
+    and drops, and their total throughput, as in tables (analysis/summary.py): their payload divided by the run's
+    duration, so a flow that sends for a part of the run counts accordingly; where each flow has a size, divided by the
+    time from the first start to the last end."""
     first = dict(rows[0])
     measured = [row for row in rows if row.get("throughput_mbps") is not None]
-    first["throughput_mbps"] = sum(r["throughput_mbps"] * _sent_for(r) / r["duration_s"] for r in measured)
+    seconds = first["duration_s"]
+    if all(row.get("flow_bytes") is not None for row in rows):
+        seconds = max(map(_stop, rows)) - min(row["start_s"] for row in rows)
+    first["throughput_mbps"] = sum(r["throughput_mbps"] * (_stop(r) - r["start_s"]) / seconds for r in measured)
     for total in ("retransmits", "drops"):
         known = [row[total] for row in measured if row.get(total) is not None]
         first[total] = sum(known) if known else None
@@ -161,7 +165,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return first
 
 
-def _sent_for(row: dict[str, Any]) -> float:
-    """Return for how many seconds a flow sent."""
+def _stop(row: dict[str, Any]) -> float:
+    """Return when a flow stopped sending, in seconds after the run's start."""
     stop = row.get("stop_s")
-    return float((row["duration_s"] if stop is None else stop) - row["start_s"])
+    return float(row["duration_s"] if stop is None else stop)
