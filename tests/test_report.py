@@ -1,6 +1,7 @@
 """Tables and figures say what the data says: medians over runs, flows summed, n and spread beside them."""
 
 import io
+from array import array
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ from brobust.errors import BadInput
 from brobust.report import programs, table
 from brobust.report.console import Console
 from brobust.report.plot import ThroughputFigure
+from brobust.scenario import Run
+from brobust.scenario.grid import scenario
 from brobust.series.runner import summary as summary_of
+from brobust.virtual import results
 
 
 def _row(cc: str, share: float, repeat: int, mbps: float | None, **more: Any) -> dict[str, Any]:
@@ -241,3 +245,25 @@ def test_brackets_and_escape_sequences_in_names_are_shown_and_do_nothing() -> No
     assert "\x1b" not in out.getvalue()
     for shown in ("bbr[/y]", "\\x1b[2J", "dataset x[/y]\\x1b[0m :bug:"):
         assert shown in out.getvalue()
+
+
+def test_a_flow_that_stops_counts_what_had_arrived_by_then() -> None:
+    """Buffers hold data when a flow stops sending, which arrives later."""
+    flows = [{"cc": "bbr", "stop": "150ms"}, {"cc": "bbr"}]
+    run = Run(scenario=scenario({"flows": flows, "duration": "1s"}), repeat=0)
+    of_flow = dict.fromkeys(
+        ("errno", "ended_ns", "retransmits", "rtt_mean_ms", "rtt_p99_ms", "drops", "queue_mean_ms", "skb_mean_bytes",
+         "pacing_idle_ms")
+    )  # fmt: skip
+    over_time = {
+        "flow": ("i8", array("q", [0, 1] * 3).tobytes()),
+        "time_s": ("f8", array("d", [0.1, 0.1, 0.2, 0.2, 0.3, 0.3]).tobytes()),
+        "throughput_mbps": ("f8", array("d", [8.0, 8.0, 4.0, 8.0, 4.0, 8.0]).tobytes()),
+    }
+    result = {
+        "flows": [{**of_flow, "received_bytes": 200_000}, {**of_flow, "received_bytes": 1_000_000}],
+        "throughput": over_time, "busy_ns": [0], "timeslices_ns": [[(0, 10**9)]], "work": {"nic_drops": 0},
+    }  # fmt: skip
+    stopped, other = (row["throughput_mbps"] for row in results.flow_rows(run, result))
+    assert stopped == pytest.approx((100_000 + 25_000) * 8e-6 / 0.15)
+    assert other == 8.0  # of all that it had

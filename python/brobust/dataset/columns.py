@@ -63,7 +63,8 @@ RUNS: dict[str, Column] = {
     ),
     "throughput_mbps": Column(
         "number",
-        "payload received from start_s to stop_s, Mbit/s, counted at the receiver; of programs: payload of TCP and UDP "
+        "payload received from start_s to stop_s, Mbit/s, counted at the receiver (what arrives after stop_s does not "
+        "count); of programs: payload of TCP and UDP "
         "that reached it, counted at the link, where what is sent again counts again",
     ),
     "completion_ms": Column(

@@ -15,7 +15,7 @@ from brobust.dataset.raw import RawTimeslices, from_bytes
 from brobust.errors import RunFailed
 from brobust.lazily import pl
 from brobust.scenario import Run
-from brobust.virtual.describe import start_times
+from brobust.virtual.describe import INTERVAL_NS, start_times
 
 # struct brobust_program_call (kernel/virtual/tree/arch/um/brobust/brobust.h), as numpy has it.
 _CALL = [
@@ -38,11 +38,14 @@ def flow_rows(run: Run, result: dict[str, Any]) -> list[dict[str, Any]]:
         ended = flow["ended_ns"]
         columns |= {"start_s": start / 1e9, "stop_s": columns["stop_s"] if ended is None else ended / 1e9}
         seconds = columns["stop_s"] - columns["start_s"]
+        received = flow["received_bytes"]
+        if ended is None and columns["stop_s"] < s.duration / 1e9:
+            received = _received_by(columns["stop_s"], columns, result["throughput"], s.duration / 1e9, received)
         slices = result["timeslices_ns"][columns["sender"] - 1]
         rows.append(
             {
                 **columns,
-                "throughput_mbps": flow["received_bytes"] * 8e-6 / seconds,
+                "throughput_mbps": received * 8e-6 / seconds,
                 "completion_ms": None if ended is None else (ended - start) / 1e6,
                 "retransmits": flow["retransmits"],
                 "nic_drops": result["work"]["nic_drops"],
@@ -57,6 +60,19 @@ def flow_rows(run: Run, result: dict[str, Any]) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _received_by(
+    time_s: float, flow: dict[str, Any], over_time: dict[str, tuple[str, bytes]], end_s: float, received: int
+) -> float:
+    """Return how many bytes a flow's receiver had at a time. Buffers still hold data when a flow stops sending, which
+    arrives later. Within an interval of the throughput over time, bytes are taken to arrive evenly."""
+    import numpy as np
+
+    of_flow = from_bytes(over_time).filter(pl.col("flow") == flow["flow"])
+    times = flow["start_s"] + of_flow["time_s"].to_numpy()
+    so_far = (of_flow["throughput_mbps"] * (INTERVAL_NS / 8e3)).cum_sum().to_numpy()
+    return float(np.interp(time_s, [flow["start_s"], *times, end_s], [0, *so_far, received]))
 
 
 def _cpu_received(slices: list[tuple[int, int]], duration: int, contended: bool) -> dict[str, Any]:
