@@ -330,7 +330,7 @@ def _read(directory: Path) -> None:
         for read in (dataset.throughput, dataset.samples, dataset.offtimes, dataset.packets):
             read()
         with taken_or_refused(), Path(os.devnull).open("w") as nowhere:
-            Console(file=nowhere).print(table.render(dataset.runs(), title=str(directory)))
+            Console(file=nowhere).print(table.render(dataset.runs(), str(directory), dataset.grid))
         with taken_or_refused():
             compare.compare(dataset, dataset)
 

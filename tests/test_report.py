@@ -11,15 +11,19 @@ import pytest
 
 from brobust.analysis import summary
 from brobust.cli.plot import draw
-from brobust.dataset import RUNS, TABLES, Dataset, frame
+from brobust.dataset import RUNS, TABLES, Dataset, flow_columns, frame, scenario_columns
 from brobust.errors import BadInput
 from brobust.report import programs, table
 from brobust.report.console import Console
 from brobust.report.plot import ThroughputFigure
-from brobust.scenario import Run
+from brobust.scenario import Grid, Run
 from brobust.scenario.grid import scenario
 from brobust.series.runner import summary as summary_of
 from brobust.virtual import results
+
+
+def no_grid() -> Grid:  # of rows that are in no dataset
+    raise BadInput("there is none")
 
 
 def _row(cc: str, share: float, repeat: int, mbps: float | None, **more: Any) -> dict[str, Any]:
@@ -47,12 +51,14 @@ def runs() -> pl.DataFrame:
 
 
 def test_a_cell_is_the_median_of_its_runs_with_spread_and_n(runs: pl.DataFrame) -> None:
-    cell = summary.cells(runs).filter((pl.col("cc") == "bbr") & (pl.col("share") == 0.25)).row(0, named=True)
+    cell = (
+        summary.cells(runs, no_grid)[0].filter((pl.col("cc") == "bbr") & (pl.col("share") == 0.25)).row(0, named=True)
+    )
     assert (cell["median"], cell["min"], cell["max"], cell["n"]) == (2.0, 1.0, 9.0, 3)
 
 
 def test_failed_runs_are_left_out_and_said(runs: pl.DataFrame) -> None:
-    assert "1 run(s) failed" in str(table.render(runs, "t").caption)
+    assert "1 run(s) failed" in str(table.render(runs, "t", no_grid).caption)
 
 
 def test_unfaithful_runs_are_marked(runs: pl.DataFrame) -> None:
@@ -60,7 +66,7 @@ def test_unfaithful_runs_are_marked(runs: pl.DataFrame) -> None:
         outcome=pl.when(pl.col("run") == "bbr-0.25-0").then(pl.lit("unfaithful")).otherwise("outcome")
     )
     console = Console(record=True, width=80, file=io.StringIO())
-    console.print(table.render(one, "t"))
+    console.print(table.render(one, "t", no_grid))
     text = console.export_text()
     assert "3 (1!)" in text
     assert "(k!)" in text
@@ -70,7 +76,7 @@ def test_a_table_of_three_axes_fits_80_columns_uncut(runs: pl.DataFrame) -> None
     contended = runs.filter((pl.col("share") < 1) & (pl.col("outcome") == "ok"))
     burner = contended.with_columns(driver=pl.lit("burner"), timeslice_ms=pl.lit(1.0), run=pl.col("run") + "-b")
     console = Console(record=True, width=80, file=io.StringIO())
-    console.print(table.render(pl.concat([contended, burner]), "t"))
+    console.print(table.render(pl.concat([contended, burner]), "t", no_grid))
     text = console.export_text()
     assert "…" not in text
     assert all(whole in text for whole in ("deadline", "1.00-9.00", "retrans", "share", "25.0%"))
@@ -85,7 +91,7 @@ def test_a_table_wider_than_the_terminal_keeps_its_numbers(runs: pl.DataFrame) -
     ]
     both = pl.concat(each, how="vertical_relaxed")
     console = Console(width=60, file=io.StringIO())
-    console.print_whole(table.render(both, "t"))
+    console.print_whole(table.render(both, "t", no_grid))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "…" not in text and "retrans" in text
     assert text.count("1.00-9.00") == 2
@@ -115,7 +121,7 @@ def test_flows_with_a_size_count_until_the_last_has_ended() -> None:
     assert summary_of(rows)["throughput_mbps"] == 8.0 / 2 + 4.0
     one = [_row("bbr", 1.0, 0, 10.0, stop_s=1.8, completion_ms=800.0, **sized)]
     assert summary.runs(frame(one, RUNS))["throughput_mbps"].to_list() == [10.0]
-    assert "until the last has ended" in str(table.render(frame(one, RUNS), "t").caption)
+    assert "until the last has ended" in str(table.render(frame(one, RUNS), "t", no_grid).caption)
     beside = [*one, _row("bbr", 1.0, 0, 5.0)]
     assert summary.runs(frame(beside, RUNS))["throughput_mbps"].to_list() == [pytest.approx(10.0 * 0.8 / 5 + 5.0)]
 
@@ -136,13 +142,72 @@ def test_what_each_flow_has_for_itself_is_an_axis_where_it_varies(runs: pl.DataF
     own = runs.with_columns(flow_rtt_ms=pl.lit(40.0), pattern=pl.lit("rate 5mbit"), run=pl.col("run") + "-own")
     both = pl.concat([runs.with_columns(flow_rtt_ms="rtt_ms", pattern=pl.lit("bulk")), own])
     assert summary.varying(summary.runs(both)) == ["flow_rtt_ms", "pattern", "cc", "share"]
-    Console(file=io.StringIO()).print(table.render(both, "t"))
+    Console(file=io.StringIO()).print(table.render(both, "t", no_grid))
     assert len(ThroughputFigure(both)._panels) == 2
 
 
 def test_a_replayed_run_is_not_an_undisturbed_one(runs: pl.DataFrame) -> None:
     replayed = runs.filter(pl.col("share") == 1).with_columns(replay=pl.lit("vm#a-0"), run=pl.col("run") + "-r")
     assert summary.varying(summary.runs(pl.concat([runs, replayed]))) == ["replay", "cc", "share"]
+
+
+def _measured(grid: Grid) -> pl.DataFrame:
+    """Every run of a grid with another throughput."""
+    outcome = {"outcome": "ok", "retransmits": 0}
+    return frame(
+        [
+            {**scenario_columns(run), **columns, **outcome, "throughput_mbps": float(number)}
+            for number, run in enumerate(grid.runs())
+            for columns in flow_columns(run.scenario)
+        ],
+        RUNS,
+    )
+
+
+SHARED = {"flows": [{"cc": "bbr"}, {"cc": "cubic", "sender": 2}]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "varying", "cells"),
+    [
+        ({**SHARED, "senders": [{"share": [1, 0.25]}]}, {"senders.share": ["1", "0.25"]}, 2),
+        ({**SHARED, "grids": [{}, {"senders": [{"share": 0.5}]}]}, {"senders.share": ["1", "0.5"]}, 2),
+        (
+            {"contention": {"share": [1, 0.5], "start": ["0s", "2s"], "timeslice": ["1ms", "5ms"]}},
+            {"timeslice_ms": ["5.0", "1.0", "None"], "share": ["0.5", "1.0"], "contention.start": ["2s", "0s", "-"]},
+            5,
+        ),
+        ({"flows": [{"start": ["0s", "1s"]}, {"cc": "bbr"}]}, {"flows.1.start": ["0s", "1s"]}, 2),
+        ({"duration": ["2s", "10s"], "samples": ["10ms", "ack"]}, {"duration": [], "samples": []}, 4),
+        ({"cpu": {"frequency": "1GHz", "timer_cycles": [1, 2]}}, {"cpu.timer_cycles": ["1", "2"]}, 2),
+        ({"cpu": {"timer_cycles": [1, 2]}}, {}, 1),  # of a CPU whose work takes no time
+        (
+            {"grids": [{"path": {"bandwidth_changes": [["1s", "10mbit"], ["2s", "5mbit"]]}}, {}]},
+            {"path.bandwidth_changes": ["1s:10mbit,2s:5mbit", "-"]},
+            2,
+        ),
+        ({"seed": [1, 7]}, {}, 1),
+    ],
+)
+def test_a_row_is_one_cell(fields: dict[str, Any], varying: dict[str, list[str]], cells: int) -> None:
+    grid = Grid({"repeat": 3, "kernel": "virtual-6.12", **fields})
+    found, axes = summary.cells(_measured(grid), lambda: grid)
+    assert [axis for axis in axes if axis != "cc"] == list(varying)
+    for name, values in varying.items():
+        assert not values or set(map(str, found[name])) == set(values)
+    assert found.height == cells and found["n"].sum() == len(grid.runs())
+    Console(file=io.StringIO()).print(table.render(_measured(grid), "t", lambda: grid))
+
+
+def test_values_of_a_field_stand_in_the_order_of_the_scenarios() -> None:
+    grid = Grid({"duration": ["2s", "10s"], "kernel": "virtual-6.12"})
+    assert summary.cells(_measured(grid), lambda: grid)[0]["duration"].to_list() == ["2s", "10s"]
+
+
+def test_a_scenario_that_is_not_known_any_more_is_named_by_its_hash() -> None:
+    grid = Grid({"duration": ["2s", "10s"], "kernel": "virtual-6.12"})
+    found, axes = summary.cells(_measured(grid), no_grid)
+    assert axes == ["cc", "scenario"] and found.height == 2
 
 
 def test_an_axis_that_only_share_one_lacks_does_not_vary(runs: pl.DataFrame) -> None:
@@ -241,7 +306,7 @@ def test_the_json_object_of_a_run_sums_its_flows() -> None:
 def test_brackets_and_escape_sequences_in_names_are_shown_and_do_nothing() -> None:
     out = io.StringIO()
     rows = frame([_row("bbr[/y]", 1.0, 0, 1.0), _row("\x1b[2J", 1.0, 0, 1.0)], RUNS)
-    Console(file=out, width=200).print(table.render(rows, title="dataset x[/y]\x1b[0m :bug:"))
+    Console(file=out, width=200).print(table.render(rows, "dataset x[/y]\x1b[0m :bug:", no_grid))
     assert "\x1b" not in out.getvalue()
     for shown in ("bbr[/y]", "\\x1b[2J", "dataset x[/y]\\x1b[0m :bug:"):
         assert shown in out.getvalue()

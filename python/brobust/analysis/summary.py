@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
+
 from brobust import units
 from brobust.analysis.axes import AXES, CONTENDED, OF_CROSS_TRAFFIC, OF_ONE_BACKEND, PER_FLOW
+from brobust.errors import BrobustError
 from brobust.lazily import pl
+from brobust.scenario import differences
+
+if TYPE_CHECKING:
+    from brobust.scenario import Grid
 
 # Payload over what the bottleneck carries, by the version of IP.
 CEILINGS = {version: units.goodput_ceiling_mbps(1_000_000, version) for version in units.PAYLOAD_BYTES_OF}
@@ -103,11 +111,45 @@ def varying(measured: pl.DataFrame) -> list[str]:
     return axes
 
 
-def cells(table: pl.DataFrame) -> pl.DataFrame:
-    """Return for each cell median, minimum, maximum and n of the throughput, Mbit/s, with the axes that vary."""
+# Fields in which runs of one cell may differ: each seed draws other random numbers, as each repeat does.
+REPEATS = ("seed",)
+
+
+def told_apart(
+    measured: pl.DataFrame, axes: Sequence[str], grid: Callable[[], Grid], ignored: Collection[str] = REPEATS
+) -> tuple[pl.DataFrame, list[str]]:
+    """Return the runs with a column for each field that differs among scenarios which are the same on these axes, and
+    the names of these columns. `grid` holds the scenarios. For one that it does not hold any more, the column
+    `scenario` stands."""
+    of_cells = measured.group_by(axes).agg(pl.col("scenario").unique())["scenario"].to_list()
+    several = [hashes for hashes in of_cells if len(hashes) > 1]
+    if not several:
+        return measured, []
+    try:
+        known = differences.fields(grid().scenarios)
+    except BrobustError:  # a file of another version, or a kernel that is not here
+        known = {}
+    fields = {name: known.get(name, {}) for name in measured["scenario"].unique().drop_nulls().to_list()}
+    of_each = [differences.names([fields[name] for name in hashes if name in known], ignored) for hashes in several]
+    found = [name for name in differences.names(known.values()) if any(name in names for names in of_each)]
+    columns = []
+    for name in found:
+        values = [fields.get(of_run, {}).get(name, differences.NOTHING) for of_run in measured["scenario"]]
+        as_written = dict.fromkeys(one.get(name, differences.NOTHING) for one in known.values())
+        order = pl.Enum(list(as_written | dict.fromkeys(values)))  # the user's, in which 2s comes before 10s
+        columns.append(pl.Series(name, values, dtype=order))
+    unknown = any(name not in known for hashes in several for name in hashes)
+    return measured.with_columns(columns), [*found, *(["scenario"] if unknown else [])]
+
+
+def cells(table: pl.DataFrame, grid: Callable[[], Grid]) -> tuple[pl.DataFrame, list[str]]:
+    """Return for each cell median, minimum, maximum and n of the throughput, Mbit/s, with the axes and other fields
+    that vary; and the names of these. `grid` returns the scenarios."""
     measured = runs(table)
-    axes, mbps = varying(measured) or ["cc"], pl.col("throughput_mbps")
-    return (
+    axes = varying(measured) or ["cc"]
+    measured, others = told_apart(measured, axes, grid)
+    axes, mbps = [*axes, *others], pl.col("throughput_mbps")
+    of_each = (
         measured.group_by(axes)
         .agg(
             mbps.median().alias("median"),
@@ -120,3 +162,4 @@ def cells(table: pl.DataFrame) -> pl.DataFrame:
         )
         .sort(axes, descending=[axis == "share" for axis in axes])
     )
+    return of_each, axes

@@ -79,7 +79,8 @@ def _kept(grid: Grid, dataset: Dataset, go_on: str | None) -> tuple[str | None, 
 def show(dataset: Dataset) -> None:
     """Print a dataset as a table."""
     console = Console()
-    console.print_whole(table.render(dataset.runs(), title=f"dataset {dataset.directory}"))
+    title = f"dataset {dataset.directory}"
+    console.print_whole(table.render(dataset.runs(), title, dataset.grid))
     for line in programs.shown(dataset):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from rich import box
 from rich.table import Table
 
 from brobust.analysis import summary
 from brobust.analysis.axes import NAMED, TEXT, axis_value, heading
 from brobust.lazily import pl
+
+if TYPE_CHECKING:
+    from brobust.scenario import Grid
 
 # Columns of completion times, where there are any, with their headings.
 COMPLETION = {
@@ -19,16 +25,15 @@ GAP = 2  # between two columns
 NARROW = 80  # columns of text, which any terminal has
 
 
-def render(table: pl.DataFrame, title: str) -> Table:
-    """Return a dataset's runs as a table for the terminal."""
-    cells = summary.cells(table)
-    axes = [name for name in cells.columns if name in NAMED]
+def render(table: pl.DataFrame, title: str, grid: Callable[[], Grid]) -> Table:
+    """Return a dataset's runs as a table for the terminal. `grid` returns their scenarios."""
+    cells, axes = summary.cells(table, grid)
     # Without vertical lines, so that four axes still fit into 80 columns.
     out = Table(
         title=title, title_justify="left", caption=_caption(table), caption_justify="left",
         box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False,
     )  # fmt: skip
-    headings = [heading(axis) for axis in axes]
+    headings = [heading(axis) if axis in NAMED else axis for axis in axes]
     headings += ["Mbit/s", "min-max", "n", "retrans", "share got"]
     times = [name for name in COMPLETION if cells[name].null_count() < len(cells)]
     headings += [COMPLETION[name] for name in times]
