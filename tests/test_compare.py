@@ -14,19 +14,18 @@ from brobust.analysis import compare, confidence
 from brobust.dataset import Dataset, Measured, flow_columns, scenario_columns
 from brobust.errors import BadInput
 from brobust.scenario import Grid
+from brobust.scenario.grid import override
 from conftest import Brobust, json_lines
 
 
 def _dataset(directory: Path, rates: dict[float, list[float]], **fields: object) -> Dataset:
     """Runs of bbr with these Mbit/s at these shares."""
-    grid = Grid(
-        {
-            "contention": {"share": list(rates)},
-            "flows": [{"cc": "bbr"}],
-            "repeat": max(len(values) for values in rates.values()),
-            **fields,
-        }
-    )
+    own = {
+        "contention": {"share": list(rates)},
+        "flows": [{"cc": "bbr"}],
+        "repeat": max(len(values) for values in rates.values()),
+    }
+    grid = Grid(override(own, fields))
     dataset = Dataset.create(directory, grid, {})
     for run in grid.runs():
         values = rates[run.scenario.contention.share]
@@ -79,6 +78,37 @@ def test_datasets_without_a_common_cell_are_refused(tmp_path: Path) -> None:
     first, second = _dataset(tmp_path / "a", BEFORE), _dataset(tmp_path / "b", {0.1: [1.0]})
     with pytest.raises(BadInput, match="no cell in common"):
         compare.compare(first, second)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ({}, {"duration": "3s"}, r"duration \(10s and 3s\)"),
+        ({"contention": {"start": "2s"}}, {}, r"contention\.start \(2s and 0s\)"),
+        ({"path": {"rtt_changes": [["1s", "20ms"]]}}, {}, r"path\.rtt_changes \(1s:20ms and -\)"),
+    ],
+)
+def test_cells_that_differ_in_any_field_are_not_compared(
+    tmp_path: Path, first: dict[str, object], second: dict[str, object], words: str
+) -> None:
+    rates = {0.5: BEFORE[0.5]}
+    a, b = _dataset(tmp_path / "a", rates, **first), _dataset(tmp_path / "b", rates, **second)
+    with pytest.raises(BadInput, match=f"no cell in common, but differ in {words}; measure the same"):
+        compare.compare(a, b)
+    assert [cell.verdict for cell in compare.compare(a, a)] == [compare.SAME]
+
+
+def test_cells_are_named_by_any_field_that_varies(tmp_path: Path) -> None:
+    rates = {0.5: BEFORE[0.5]}
+    both, one = _dataset(tmp_path / "a", rates, duration=["3s", "10s"]), _dataset(tmp_path / "b", rates, duration="10s")
+    assert [cell.cell for cell in compare.compare(both, both)] == [{"duration": "3s"}, {"duration": "10s"}]
+    assert [cell.runs for cell in compare.compare(both, one)] == [(5, 5)]
+
+
+@pytest.mark.parametrize("more", [{"seed": 7}, {"packets": True}, {"path": {"buffer": "25kB"}}])
+def test_what_says_the_same_in_other_words_is_compared(tmp_path: Path, more: dict[str, object]) -> None:
+    first, second = _dataset(tmp_path / "a", BEFORE), _dataset(tmp_path / "b", BEFORE, **more)
+    assert {cell.verdict for cell in compare.compare(first, second)} == {compare.SAME}
 
 
 def test_the_command_ends_with_1_where_a_cell_is_worse(brobust: Brobust, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,9 @@ from brobust.errors import BadInput
 
 # Axes on which the two datasets may differ: they are what is compared.
 BETWEEN = ("kernel", "accelerator")
+# Fields in which cells that are compared may differ, too: `scenario` is of all fields, kernel and seed among them, and
+# to keep packets in virtual time takes none of it.
+NOT_COMPARED = ("scenario", "hosts", "packets")
 SAME, WORSE, BETTER, TOO_FEW = "same", "worse", "better", "too few runs"
 
 
@@ -37,22 +41,37 @@ class Compared:
 def compare(first: Dataset, second: Dataset, tolerance: float = 0.05) -> list[Compared]:
     """Return the cells that both datasets have. A cell differs where the confidence interval of the difference lies
     beyond `tolerance` times the first median."""
-    frames = [
-        summary.runs(dataset.runs()).filter(pl.col("throughput_mbps").is_not_null()) for dataset in (first, second)
-    ]
+    runs = [summary.runs(dataset.runs()).filter(pl.col("throughput_mbps").is_not_null()) for dataset in (first, second)]
     axes = [axis for axis in AXES if axis not in BETWEEN]
+    both, others = summary.told_apart(
+        pl.concat(runs), axes, lambda: [*first.grid().scenarios, *second.grid().scenarios]
+    )
+    others = [name for name in others if name not in NOT_COMPARED]
+    axes = [*axes, *others]
+    frames = both.head(runs[0].height), both.tail(runs[1].height)
     cells = [_cells(frame, axes) for frame in frames]
     common = frames[0].filter(
         pl.Series([key in cells[1] for key in frames[0].select(axes).iter_rows()], dtype=pl.Boolean)
     )
     if common.is_empty():
-        raise BadInput(f"{first.directory} and {second.directory} have no cell in common; measure the same scenarios")
+        apart = [f"{name} ({' and '.join(of_each)})" for name in others if (of_each := _apart(frames, name))]
+        why = f", but differ in {', '.join(apart)}" if apart else ""
+        raise BadInput(
+            f"{first.directory} and {second.directory} have no cell in common{why}; measure the same scenarios"
+        )
     varying = [axis for axis in summary.varying(common) if axis not in BETWEEN]
+    varying += [name for name in others if common[name].n_unique() > 1]
     if varying:
         common = common.sort(varying, descending=[axis == "share" for axis in varying])
     values = common.select(varying).to_dicts() if varying else [{} for _ in range(len(common))]
     shown = dict(zip(common.select(axes).iter_rows(), values, strict=True))
     return [_compared(cell, cells[0][key], cells[1][key], tolerance) for key, cell in shown.items()]
+
+
+def _apart(frames: Sequence[pl.DataFrame], name: str) -> list[str]:
+    """Return which values of a field each dataset has, if they share none."""
+    first, second = (frame[name].unique().sort().to_list() for frame in frames)
+    return [] if set(first) & set(second) else [", ".join(first), ", ".join(second)]
 
 
 def _cells(frame: pl.DataFrame, axes: list[str]) -> dict[tuple[Any, ...], list[float]]:

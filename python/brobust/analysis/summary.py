@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from brobust import units
@@ -12,7 +12,7 @@ from brobust.lazily import pl
 from brobust.scenario import differences
 
 if TYPE_CHECKING:
-    from brobust.scenario import Grid
+    from brobust.scenario import Grid, Scenario
 
 # Payload over what the bottleneck carries, by the version of IP.
 CEILINGS = {version: units.goodput_ceiling_mbps(1_000_000, version) for version in units.PAYLOAD_BYTES_OF}
@@ -111,26 +111,27 @@ def varying(measured: pl.DataFrame) -> list[str]:
     return axes
 
 
-# Fields in which runs of one cell may differ: each seed draws other random numbers, as each repeat does.
-REPEATS = ("seed",)
+# Fields in which runs of one cell may differ: each seed draws other random numbers, as each repeat does. And what an
+# axis says, but for contention, of which there is one for each sender: a buffer is written in bytes or in BDP.
+NOT_APART = ("seed", *(axis.row.name for axis in AXES.values() if axis.row and axis.row.table != "contention"))
 
 
 def told_apart(
-    measured: pl.DataFrame, axes: Sequence[str], grid: Callable[[], Grid], ignored: Collection[str] = REPEATS
+    measured: pl.DataFrame, axes: Sequence[str], scenarios: Callable[[], Iterable[Scenario]]
 ) -> tuple[pl.DataFrame, list[str]]:
     """Return the runs with a column for each field that differs among scenarios which are the same on these axes, and
-    the names of these columns. `grid` holds the scenarios. For one that it does not hold any more, the column
-    `scenario` stands."""
+    the names of these columns. `scenarios` is asked only if there are such. For one that it does not have any more, the
+    column `scenario` stands."""
     of_cells = measured.group_by(axes).agg(pl.col("scenario").unique())["scenario"].to_list()
     several = [hashes for hashes in of_cells if len(hashes) > 1]
     if not several:
         return measured, []
     try:
-        known = differences.fields(grid().scenarios)
+        known = differences.fields(scenarios())
     except BrobustError:  # a file of another version, or a kernel that is not here
         known = {}
     fields = {name: known.get(name, {}) for name in measured["scenario"].unique().drop_nulls().to_list()}
-    of_each = [differences.names([fields[name] for name in hashes if name in known], ignored) for hashes in several]
+    of_each = [differences.names([fields[name] for name in hashes if name in known], NOT_APART) for hashes in several]
     found = [name for name in differences.names(known.values()) if any(name in names for names in of_each)]
     columns = []
     for name in found:
@@ -147,7 +148,7 @@ def cells(table: pl.DataFrame, grid: Callable[[], Grid]) -> tuple[pl.DataFrame, 
     that vary; and the names of these. `grid` returns the scenarios."""
     measured = runs(table)
     axes = varying(measured) or ["cc"]
-    measured, others = told_apart(measured, axes, grid)
+    measured, others = told_apart(measured, axes, lambda: grid().scenarios)
     axes, mbps = [*axes, *others], pl.col("throughput_mbps")
     of_each = (
         measured.group_by(axes)
