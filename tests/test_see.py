@@ -370,7 +370,22 @@ def test_a_run_that_is_not_one_is_refused_with_the_names(
     _dataset(tmp_path / "two", ["abc-0", "abd-0"])
     several = refused(capsys, command, str(tmp_path / "two"))
     assert "holds 2 such runs" in several and "abc-0 (bbr, 50% CPU); abd-0" in several
-    assert "no such run" in refused(capsys, command, str(tmp_path / "two"), "7")
+    assert "no such run; give one of abc-0 (" in refused(capsys, command, str(tmp_path / "two"), "7")
+
+
+def test_runs_that_can_be_chosen_are_named_by_what_differs(tmp_path: Path) -> None:
+    contention = {"share": 0.5, "start": ["0s", "2s"]}
+    grid = Grid({"kernel": "virtual-6.12", "contention": contention, "flows": [{"stop": "3s"}], "seed": [1, 2]})
+    dataset = Dataset.create(tmp_path / "a", grid, {})
+    for run in grid.runs():
+        of_run = {"run": run.id, "scenario": run.scenario.hash, "outcome": "ok"}
+        dataset.append(run.id, Measured([{**of_run, "flow": 0, "cc": "cubic", "share": 0.5}]))
+    with pytest.raises(BadInput, match="holds 4 such runs; give one of ") as refusal:
+        find(dataset, None)
+    for run in grid.runs():
+        start = "0s" if run.scenario.contention.start == 0 else "2s"
+        words = f"{run.id} (cubic, 50% CPU, contention.start {start}, seed {run.scenario.seed})"
+        assert words in str(refusal.value)
 
 
 @pytest.mark.virtual

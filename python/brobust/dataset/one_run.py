@@ -7,9 +7,9 @@ from functools import cached_property
 
 from brobust import files
 from brobust.dataset.store import Dataset
-from brobust.errors import BadInput
+from brobust.errors import BadInput, BrobustError
 from brobust.lazily import pl
-from brobust.scenario import Run
+from brobust.scenario import Run, differences
 
 MAX_PCAP = 2_000_000_000
 SHOWN = 6
@@ -71,9 +71,11 @@ def find(dataset: Dataset, beginning: str | None) -> OneRun:
     found = runs.filter(pl.col("run").str.starts_with(beginning or ""))
     where = f"RUN {beginning!r}: " if beginning else ""
     if found.is_empty():
-        raise BadInput(f"{where}{dataset.directory} holds {'no such run' if where else 'no run'}; {_named(runs)}")
+        raise BadInput(
+            f"{where}{dataset.directory} holds {'no such run' if where else 'no run'}; {_named(dataset, runs)}"
+        )
     if found.height > 1 and beginning not in found["run"]:
-        raise BadInput(f"{where}{dataset.directory} holds {found.height} such runs; give one of {_named(found)}")
+        raise BadInput(f"{where}{dataset.directory} holds {found.height} such runs; {_named(dataset, found)}")
     if beginning in found["run"]:
         found = found.filter(pl.col("run") == beginning)
     run, outcome, reason = found.select("run", "outcome", "reason").row(0)
@@ -82,8 +84,25 @@ def find(dataset: Dataset, beginning: str | None) -> OneRun:
     return OneRun(dataset, run)
 
 
-def _named(runs: pl.DataFrame) -> str:
+# Fields that the name of each run in a refusal has anyway.
+ALWAYS_NAMED = ("flows.cc", "contention.share")
+
+
+def _named(dataset: Dataset, runs: pl.DataFrame) -> str:
+    """Return what to do where these runs can be chosen: each with what tells it from the others."""
     if runs.is_empty():
         return "measure one with `brobust run`"
-    names = [f"{row['run']} ({row['cc']}, {row['share']:.0%} CPU)" for row in runs.head(SHOWN).iter_rows(named=True)]
-    return "; ".join([*names, f"and {runs.height - SHOWN} more"] if runs.height > SHOWN else names)
+    shown = runs.head(SHOWN)
+    try:
+        known = differences.fields(one for one in dataset.grid().scenarios if one.hash in set(shown["scenario"]))
+    except BrobustError:  # a file of another version, or a kernel that is not here
+        known = {}
+    differ = differences.names(known.values(), ignored=ALWAYS_NAMED)
+    names = []
+    for row in shown.iter_rows(named=True):
+        fields = known.get(row["scenario"], {})
+        own = [(name, fields[name]) for name in differ if name in fields]
+        apart = "".join(f", no {name}" if value == differences.NOTHING else f", {name} {value}" for name, value in own)
+        names.append(f"{row['run']} ({row['cc']}, {row['share']:.0%} CPU{apart})")
+    more = [f"and {runs.height - SHOWN} more"] if runs.height > SHOWN else []
+    return f"give one of {'; '.join([*names, *more])}"
