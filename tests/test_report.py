@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from brobust.analysis import summary
+from brobust.analysis.axes import cell_phrase
 from brobust.cli.plot import draw
 from brobust.dataset import RUNS, TABLES, Dataset, flow_columns, frame, scenario_columns
 from brobust.errors import BadInput
@@ -197,6 +198,17 @@ def test_a_row_is_one_cell(fields: dict[str, Any], varying: dict[str, list[str]]
         assert not values or set(map(str, found[name])) == set(values)
     assert found.height == cells and found["n"].sum() == len(grid.runs())
     Console(file=io.StringIO()).print(table.render(_measured(grid), "t", lambda: grid))
+
+
+def test_a_phase_is_a_time_for_those_who_read_it() -> None:
+    contention = {"share": 0.5, "phase": ["0s", "10ms", "5ms", "random"]}
+    grid = Grid({"contention": contention, "kernel": "virtual-6.12"})
+    runs = _measured(grid)
+    out = io.StringIO()
+    Console(file=out).print(table.render(runs, "t", lambda: grid))
+    assert [line.split()[0] for line in out.getvalue().splitlines()[4:8]] == ["0s", "5ms", "10ms", "random"]
+    panels = [cell_phrase(summary.runs(runs), ["phase"], panel) for panel in ThroughputFigure(runs)._panels]
+    assert panels == ["phase 0s", "phase 5ms", "phase 10ms", "phase random"]
 
 
 def test_values_of_a_field_stand_in_the_order_of_the_scenarios() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from brobust.lazily import pl
-from brobust.scenario.description import CPU, CROSS, FLOWS, OUTPUT, PATH, RUNS, SENDER, Axis, Field
+from brobust.scenario.description import CPU, CROSS, FLOWS, OUTPUT, PATH, RUNS, SENDER, TIME, Axis, Field
 from brobust.scenario.fields import ROWS
 
 # A reader first wants to know what was measured on what, and last what is compared most often.
@@ -72,7 +72,16 @@ def axis_value(axis: str, value: object) -> str:
         return f"{value:.0%}"
     if axis == "loss":
         return f"{value * 100:g}%"  # type: ignore[operator]
+    if axis == "phase" and str(value).isdigit():  # the column has words, and times in ns
+        return TIME.show(int(str(value)))
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def in_order(axes: Sequence[str]) -> list[pl.Expr]:
+    """Return what sorts cells by their values on these axes. Times of the phase, which are text, sort as numbers."""
+    phase = pl.col("phase")
+    padded = pl.when(phase.str.contains(r"^\d+$")).then(phase.str.zfill(20)).otherwise(phase)
+    return [padded if axis == "phase" else pl.col(axis) for axis in axes]
 
 
 def axis_phrase(name: str, value: object) -> str:

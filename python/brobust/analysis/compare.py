@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from brobust.analysis import confidence, summary
-from brobust.analysis.axes import AXES
+from brobust.analysis.axes import AXES, in_order
 from brobust.dataset import Dataset
 from brobust.errors import BadInput
 
@@ -62,7 +62,7 @@ def compare(first: Dataset, second: Dataset, tolerance: float = 0.05) -> list[Co
     varying = [axis for axis in summary.varying(common) if axis not in BETWEEN]
     varying += [name for name in others if common[name].n_unique() > 1]
     if varying:
-        common = common.sort(varying, descending=[axis == "share" for axis in varying])
+        common = common.sort(in_order(varying), descending=[axis == "share" for axis in varying])
     values = common.select(varying).to_dicts() if varying else [{} for _ in range(len(common))]
     shown = dict(zip(common.select(axes).iter_rows(), values, strict=True))
     return [_compared(cell, cells[0][key], cells[1][key], tolerance) for key, cell in shown.items()]

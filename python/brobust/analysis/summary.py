@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from brobust import units
-from brobust.analysis.axes import AXES, CONTENDED, OF_CROSS_TRAFFIC, OF_ONE_BACKEND, PER_FLOW
+from brobust.analysis.axes import AXES, CONTENDED, OF_CROSS_TRAFFIC, OF_ONE_BACKEND, PER_FLOW, in_order
 from brobust.errors import BrobustError
 from brobust.lazily import pl
 from brobust.scenario import differences
@@ -161,6 +161,6 @@ def cells(table: pl.DataFrame, grid: Callable[[], Grid]) -> tuple[pl.DataFrame, 
             pl.col("effective_share").median(),
             (pl.col("outcome") == "unfaithful").sum().alias("unfaithful"),
         )
-        .sort(axes, descending=[axis == "share" for axis in axes])
+        .sort(in_order(axes), descending=[axis == "share" for axis in axes])
     )
     return of_each, axes

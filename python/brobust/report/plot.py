@@ -15,7 +15,7 @@ import polars as pl
 
 from brobust import files
 from brobust.analysis import confidence, summary
-from brobust.analysis.axes import CONTENDED, NAMED, axis_phrase, cell_phrase
+from brobust.analysis.axes import CONTENDED, NAMED, axis_phrase, cell_phrase, in_order
 from brobust.errors import BadInput
 
 if TYPE_CHECKING:
@@ -118,7 +118,9 @@ class ThroughputFigure:
         # Undisturbed runs have neither driver nor timeslice: they belong to every panel.
         self._runs = _repeat_undisturbed(measured, [a for a in self._panel_axes if a in CONTENDED])
         self._panels = (
-            self._runs.select(self._panel_axes).unique().sort(self._panel_axes).rows() if self._panel_axes else [()]
+            self._runs.select(self._panel_axes).unique().sort(in_order(self._panel_axes)).rows()
+            if self._panel_axes
+            else [()]
         )
         if len(self._panels) > MAX_PANELS:
             raise BadInput(

@@ -321,7 +321,7 @@ ROWS = (
         "a time, and only burner and deadline take in and out.",
         default="random", or_word="random|in|out", max=MAX_TIME,
         column=FieldColumn("phase", "text", null_without_slices=True),
-        axis=Axis("phase", only_contended=True),
+        axis=Axis("phase", phrase="phase {}", only_contended=True),
     ),
     Field(
         "contention.vcpus", COUNT, "--vcpus", CPU,
