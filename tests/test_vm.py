@@ -128,14 +128,14 @@ def test_undisturbed_all_three_fill_the_path(
     linux_6_12: tuple[list[dict[str, Any]], Path], faithful: list[dict[str, Any]]
 ) -> None:
     carried = json.loads((linux_6_12[1] / "calibration.jsonl").read_text())["cubic_mbps"]
-    for cc in ("cubic", "bbr", "bbr_robust"):
+    for cc in ("cubic", "bbr", "bbr_steady"):
         (run,) = [run for run in faithful if (run["cc"], run["share"]) == (cc, 1)]
         assert run["throughput_mbps"] >= (0.85 if run["outcome"] == "ok" else 0.65) * carried, run
 
 
 def test_with_half_the_cpu_bbr_collapses_cubic_does_not_and_the_repair_helps(faithful: list[dict[str, Any]]) -> None:
     assert _median(faithful, "cubic", 0.5) >= 2 * _median(faithful, "bbr", 0.5)
-    assert _median(faithful, "bbr_robust", 0.5) >= 1.8 * _median(faithful, "bbr", 0.5)
+    assert _median(faithful, "bbr_steady", 0.5) >= 1.8 * _median(faithful, "bbr", 0.5)
 
 
 def test_with_a_quarter_of_the_cpu_cubic_is_five_times_as_fast_as_bbr(faithful: list[dict[str, Any]]) -> None:
