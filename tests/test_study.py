@@ -225,12 +225,22 @@ def test_undisturbed_cells_belong_to_every_series_along_the_share() -> None:
     """They have neither driver nor timeslice, but a claim from 100 % of a CPU on is about them, too."""
     schedules = [{"cc": "bbr", "driver": "auto", "timeslice_ms": length} for length in (1.0, 10.0)]
     rows = [{**one, "share": share} for one in schedules for share in (0.25, 0.5)]
-    rows += [{"cc": cc, "share": 1.0} for cc in ("bbr", "cubic")]
+    rows += [{"cc": cc, "driver": "none", "share": 1.0} for cc in ("bbr", "cubic")]
     every = pl.DataFrame(rows).with_columns(pl.lit(None).alias(axis) for axis in cells.CELL if axis not in rows[0])
     series = [one.select("cc", "timeslice_ms", "share").rows() for one in cells.groups(every, "share")]
     assert sorted(map(len, series)) == [1, 3, 3] and [("cubic", None, 1.0)] in series
     assert [("bbr", 1.0, 0.25), ("bbr", 1.0, 0.5), ("bbr", 1.0, 1.0)] in series
     assert sum(map(len, cells.groups(every, "cc"))) == len(every)
+
+
+def test_a_replay_is_no_undisturbed_cell_and_no_schedule_of_a_series() -> None:
+    rows = [
+        {"driver": "virtual", "timeslice_ms": 10.0, "share": 0.5}, {"driver": "none", "share": 1.0},
+        {"driver": "virtual", "share": 0.75},
+    ]  # fmt: skip
+    every = pl.DataFrame(rows).with_columns(pl.lit(None).alias(axis) for axis in cells.CELL if axis not in rows[0])
+    series = [one.select("timeslice_ms", "share").rows() for one in cells.groups(every, "share")]
+    assert sorted(series, key=len) == [[(None, 0.75)], [(10.0, 0.5), (10.0, 1.0)]]
 
 
 @pytest.mark.parametrize(("at_half", "expected"), [(30.0, HOLDS), (4.0, HOLDS), (93.0, DIFFERS)])

@@ -60,7 +60,9 @@ PER_FLOW = tuple(
 
 
 def heading(axis: str) -> str:
-    """Return the heading of an axis in a table: its name, and its unit if it has one."""
+    """Return the heading of an axis in a table: its name, and its unit if it has one; of another field, its name."""
+    if axis not in NAMED:
+        return axis
     return " ".join(filter(None, (NAMED[axis].axis.heading, NAMED[axis].unit)))
 
 

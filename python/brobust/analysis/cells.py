@@ -31,10 +31,11 @@ def groups(every: pl.DataFrame, along: str) -> Iterator[pl.DataFrame]:
 
 
 def _undisturbed_with_every_schedule(every: pl.DataFrame) -> pl.DataFrame:
-    is_contended = pl.col("timeslice_ms").is_not_null()
-    contended, undisturbed = every.filter(is_contended), every.filter(~is_contended)
+    # What is replayed has no timeslice either, and is a schedule of its own.
+    is_undisturbed = pl.col("driver") == "none"
+    contended, undisturbed = every.filter(~is_undisturbed), every.filter(is_undisturbed)
     same = [axis for axis in CELL if axis not in ("share", *CONTENDED)]
-    schedules = contended.select(*same, *CONTENDED).unique(maintain_order=True)
+    schedules = contended.drop_nulls("timeslice_ms").select(*same, *CONTENDED).unique(maintain_order=True)
     repeated = undisturbed.drop(CONTENDED).join(schedules, on=same, nulls_equal=True)
     alone = undisturbed.join(schedules, on=same, how="anti", nulls_equal=True)
     return pl.concat([contended, repeated.select(every.columns), alone])

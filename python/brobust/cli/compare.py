@@ -50,11 +50,11 @@ def compare(
 def _table(cells: list[Compared]) -> Table:
     from rich.table import Table
 
-    from brobust.analysis.axes import NAMED, axis_value, heading
+    from brobust.analysis.axes import axis_value, heading
 
     axes = list(cells[0].cell)
     out = Table(box=None, pad_edge=False)
-    for text in [*(heading(axis) if axis in NAMED else axis for axis in axes), "A", "B", "B - A [95 %]", "n", ""]:
+    for text in [*map(heading, axes), "A", "B", "B - A [95 %]", "n", ""]:
         out.add_column(text, no_wrap=True)
     for cell in cells:
         between = "" if cell.low is None or cell.high is None else f"{cell.low:+.2f} to {cell.high:+.2f}"

@@ -22,9 +22,9 @@ RUN = Annotated[
     ),
 ]
 # What a run records only where it was asked to, and the option that asks.
-# What other programs write, and `-o` does not: a timeline must not have such a name.
-CAPTURES = (".pcap", ".cap")
 OPTIONS = {"packets": "--packets", "samples": "--samples ack"}
+# Names of captures, which other programs write: a timeline must not have one.
+CAPTURES = (".pcap", ".cap")
 
 
 def trace(

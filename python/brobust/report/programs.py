@@ -15,6 +15,8 @@ MAX_LINES = 5  # of each program's standard output, and of its standard error
 def shown(dataset: Dataset) -> Iterator[str]:
     """Yield a line for each program of a few runs, and the ends of what they printed."""
     programs = dataset.programs()
+    if programs.is_empty():
+        return
     # What iperf3 prints is a report for us, unless it fails.
     of_iperf3 = dataset.runs().filter(traffic="iperf3")["run"].unique()
     programs = programs.filter(~(pl.col("run").is_in(of_iperf3.implode()) & pl.col("exit_status").eq_missing(0)))

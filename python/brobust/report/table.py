@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 
 from brobust.analysis import summary
-from brobust.analysis.axes import NAMED, TEXT, axis_value, heading
+from brobust.analysis.axes import TEXT, axis_value, heading
 from brobust.lazily import pl
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def render(table: pl.DataFrame, title: str, grid: Callable[[], Grid]) -> Table:
         title=title, title_justify="left", caption=_caption(table), caption_justify="left",
         box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False,
     )  # fmt: skip
-    headings = [heading(axis) if axis in NAMED else axis for axis in axes]
+    headings = [heading(axis) for axis in axes]
     headings += ["Mbit/s", "min-max", "n", "retrans", "share got"]
     times = [name for name in COMPLETION if cells[name].null_count() < len(cells)]
     headings += [COMPLETION[name] for name in times]

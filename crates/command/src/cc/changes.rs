@@ -141,8 +141,8 @@ fn undo(journals: &Journals, name: &str) -> Result<()> {
 }
 
 /// Gives every namespace whose default is this control its previous default back; a namespace that inherited the
-/// control gets the previous default of the first namespace, from which it did. What was loaded later and took this
-/// control for the previous default will restore ours instead.
+/// control gets the previous default of the first namespace. A control that was loaded later, and has this one as the
+/// previous default, will restore the previous default of this one instead.
 fn restore_defaults(journals: &Journals, name: &str) -> Result<()> {
     let (previous, first) = journals.read(name).map(|journal| (journal.defaults, journal.first)).unwrap_or_default();
     let inherited = previous.get(&first);
