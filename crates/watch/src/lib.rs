@@ -36,6 +36,10 @@ pub enum Error {
     #[error(transparent)]
     Sockets(#[from] brobust_sockdiag::Error),
 
+    /// The sentence names what was given.
+    #[error("{0}")]
+    NoNamespace(String),
+
     #[error("network namespace {name}: {reason}")]
     Namespace { name: String, reason: String },
 

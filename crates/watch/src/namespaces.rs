@@ -21,8 +21,10 @@ impl Namespaces {
     /// between, and its namespace with it, is no error.
     pub fn find(&self) -> (Vec<Namespace>, Vec<Error>) {
         let one = match self {
-            Namespaces::Own => Namespace::own().map_err(|error| (String::new(), error.to_string())),
-            Namespaces::Of(given) => Namespace::find(given).map_err(|refusal| (given.clone(), refusal.text)),
+            Namespaces::Own => {
+                Namespace::own().map_err(|error| Error::Namespace { name: String::new(), reason: error.to_string() })
+            }
+            Namespaces::Of(given) => Namespace::find(given).map_err(|refusal| Error::NoNamespace(refusal.text)),
             Namespaces::All => {
                 let found = every();
                 let hidden = (found.hidden > 0).then_some(Error::Hidden { processes: found.hidden });
@@ -31,7 +33,7 @@ impl Namespaces {
         };
         match one {
             Ok(namespace) => (vec![namespace], vec![]),
-            Err((name, reason)) => (vec![], vec![Error::Namespace { name, reason }]),
+            Err(error) => (vec![], vec![error]),
         }
     }
 }

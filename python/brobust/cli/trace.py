@@ -57,6 +57,10 @@ def trace(
     With -o FILE.pcapng it is a capture of the run's packets for Wireshark instead, with comments: the timeslice of each
     packet, and why it is late.
     """
+    if out.suffix in CAPTURES:
+        raise BadInput(
+            f"-o {out}: this would be a timeline for Perfetto; for packets give -o {out.with_suffix('.pcapng')}"
+        )
     from brobust.dataset import recordings
 
     chosen = None if files.is_file(source) else _run_of(source, run)
@@ -72,10 +76,6 @@ def trace(
             raise BadInput(f"-o {out}: a recording has no packets; give -o FILE.perfetto-trace, or DIR RUN alone")
         _say(out, what, capture.write(chosen, out))
         return
-    if out.suffix in CAPTURES:
-        raise BadInput(
-            f"-o {out}: this would be a timeline for Perfetto; for packets give -o {out.with_suffix('.pcapng')}"
-        )
     extras.require("trace")
     from brobust.report import trace as timeline
 
