@@ -9,10 +9,11 @@ import json
 import random
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from brobust.scenario import Grid, Run
-from brobust.series.expected_time import Remaining
+from brobust.series.expected_time import Remaining, expected_seconds
 
 RECORDED = {tuple(row[:5]): row[5] for row in json.loads((Path(__file__).parent / "run_times.json").read_text())}
 NOISE = 0.25  # of a run's time: other work of the machine
@@ -91,3 +92,24 @@ def test_failed_runs_take_no_time_and_do_no_harm() -> None:
     for run in runs[1:]:
         remaining.ended(run, 2.0, 4.0)
     assert remaining.seconds(4.0) == 0.0
+
+
+class Measured:
+    """A dataset of ten runs on each of two backends, with these wall times, s."""
+
+    def __init__(self, **wall_s: float):
+        self._rows = [
+            {"run": f"{backend}{number}", "backend": backend, "wall_s": each}
+            for backend, each in wall_s.items()
+            for number in range(10)
+        ]
+
+    def runs(self) -> pl.DataFrame:
+        return pl.DataFrame(self._rows)
+
+
+def test_each_backends_runs_cost_what_those_of_the_same_backend_have_cost() -> None:
+    both = {"path": {"bandwidth": "20mbit"}, "duration": "10s", "repeat": 3, "contention": {"share": "0.5"}}
+    of_each = [Grid({**both, "backend": backend}).runs() for backend in ("virtual", "vm")]
+    seconds = expected_seconds([*of_each[0], *of_each[1]], Measured(virtual=0.5, vm=12.0), jobs=1)  # type: ignore[arg-type]
+    assert seconds == pytest.approx(3 * 0.5 + 3 * 12.0)

@@ -216,6 +216,26 @@ def test_values_of_a_field_stand_in_the_order_of_the_scenarios() -> None:
     assert summary.cells(_measured(grid), lambda: grid)[0]["duration"].to_list() == ["2s", "10s"]
 
 
+def test_a_figure_has_a_panel_for_each_value_of_a_field_that_is_no_axis() -> None:
+    contention = {"share": [1, 0.5], "start": ["0s", "2s"]}
+    grid = Grid({"duration": ["4s", "10s"], "contention": contention, "repeat": 3, "kernel": "virtual-6.12"})
+    figure = ThroughputFigure(_measured(grid), scenarios=lambda: grid.scenarios)
+    panels = [cell_phrase(figure._runs, figure._panel_axes, panel) for panel in figure._panels]
+    assert panels == [f"duration {d}, contention.start {s}" for d in ("4s", "10s") for s in ("0s", "2s")]
+    # Each has its contended runs, and all those without contention, which have no start.
+    counts = figure._runs.group_by("duration", "contention.start", "share").len()
+    assert sorted(counts.select("share", "len").rows()) == [(0.5, 3)] * 4 + [(1.0, 6)] * 4
+    assert "4-10 s per run" in figure._caption and "n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}3-6 runs" in figure._caption
+
+
+def test_an_undisturbed_run_stands_only_where_its_control_was_measured() -> None:
+    slices = [Grid({"kernel": "virtual-6.12", "flows": [{"cc": cc}], "contention": {"share": [1, 0.5], "timeslice": t}})
+              for cc, t in (("cubic", "1ms"), ("bbr", "10ms"))]  # fmt: skip
+    figure = ThroughputFigure(pl.concat([_measured(grid) for grid in slices]))
+    found = figure._runs.filter(pl.col("share") == 1).select("cc", "timeslice_ms").sort("cc").rows()
+    assert found == [("bbr", 10.0), ("cubic", 1.0)]
+
+
 def test_a_scenario_that_is_not_known_any_more_is_named_by_its_hash() -> None:
     grid = Grid({"duration": ["2s", "10s"], "kernel": "virtual-6.12"})
     found, axes = summary.cells(_measured(grid), no_grid)

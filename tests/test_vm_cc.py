@@ -80,7 +80,8 @@ def test_a_competitor_is_given_its_part_by_the_hosts_scheduler(testbed: VmBacken
 
 def test_applications_may_write_less_than_the_path_takes_and_the_path_may_change(testbed: VmBackend) -> None:
     path = {**PATH, "rtt_changes": "2s:60ms", "bandwidth_changes": "6s:2mbit"}
-    flows = [{"cc": "bbr", "pattern": "rate 5mbit"}]
+    # Not BBR: its cwnd of two BDPs knows the shortest RTT only, and may be too small for the longer one.
+    flows = [{"cc": "cubic", "pattern": "rate 5mbit"}]
     changed = measured(testbed, flows, duration="9s", samples="50ms", path=path, contention={"share": 1})
     throughput, samples = pl.DataFrame(changed.throughput), pl.DataFrame(changed.samples)
 

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from brobust.cli.watch import _read
+from brobust.cli.watch import _LastLines, _read
 from brobust.errors import CutShort, MissingSupport
 from brobust.watch import CAUSES, CPU_LIMITED, MEANINGS, Flow, Sweep, history, text, view
 from brobust.watch.history import MAX_HISTORY_SWEEPS, Followed, History, Point
@@ -557,7 +557,7 @@ def test_that_the_program_was_killed_is_one_line() -> None:
         ) as killed,
         pytest.raises(CutShort, match="brobust-host was killed by SIGKILL; ") as ended,
     ):
-        list(_read(killed))
+        list(_read(killed, _LastLines(killed.stderr)))
     assert ended.value.exit_status == 1
 
 
@@ -580,8 +580,17 @@ def test_a_dumb_terminal_gets_lines() -> None:
         assert terminal.written.count(b"sockets:") == 2 and b"\x1b" not in terminal.written
 
 
+def test_a_program_that_complains_more_than_a_pipe_holds_goes_on() -> None:
+    script = "yes not read | head -c 300000 >&2; echo '{}'; exit 2"
+    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        sweeps = _read(process, _LastLines(process.stderr))
+        assert next(sweeps) == {}
+        with pytest.raises(MissingSupport, match="not read"):
+            next(sweeps)
+
+
 def test_names_that_a_terminal_would_act_on_are_escaped() -> None:
     line = json.dumps({"flows": [{"pod": "a\x1b]0;owned\x07", "cgroup": None}], "unread": ["b\x1b[2J"], "sockets": 1})
     with subprocess.Popen(["echo", line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        (sweep,) = _read(process)
+        (sweep,) = _read(process, _LastLines(process.stderr))
     assert sweep == {"flows": [{"pod": r"a\x1b]0;owned\x07", "cgroup": None}], "unread": [r"b\x1b[2J"], "sockets": 1}

@@ -1,6 +1,7 @@
 //! What the host reports about its CPUs: whether they are taken away (steal, late wake-ups) or overloaded (pressure, a
 //! CPU that is busy all the time).
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind};
 
@@ -12,6 +13,11 @@ use crate::Error;
 
 const STAT: &str = "/proc/stat";
 const PRESSURE: &str = "/proc/pressure/cpu";
+
+/// The counters of each line of /proc/stat, by its name: cpu for all CPUs, cpu0, cpu1, ... for those that are online.
+type TicksOf = BTreeMap<String, Ticks>;
+
+const ALL_CPUS: &str = "cpu";
 
 /// Counters of /proc/stat for one CPU or for all, in ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -47,7 +53,7 @@ impl HostLoad {
 #[derive(Debug)]
 pub struct Host {
     /// Counters of the latest reading that succeeded; empty before the first.
-    before: Vec<Ticks>,
+    before: TicksOf,
     probe: Option<Probe>,
 }
 
@@ -94,27 +100,28 @@ impl Host {
 }
 
 /// Returns the steal of all CPUs and the load of the busiest. None if no time has passed, or there was no reading
-/// before.
-fn shares(before: &[Ticks], now: &[Ticks]) -> (Option<f64>, Option<f64>) {
-    let part = |chosen: u64, all: u64| (all > 0).then(|| chosen as f64 / all as f64);
-    let mut each = before.iter().zip(now).map(|(before, now)| {
+/// before. A CPU that was offline meanwhile does not count.
+fn shares(before: &TicksOf, now: &TicksOf) -> (Option<f64>, Option<f64>) {
+    let share = |name: &str, chosen: fn(&Ticks) -> u64| {
+        let (before, now) = (before.get(name)?, now.get(name)?);
         let all = now.all.saturating_sub(before.all);
-        (part(now.steal.saturating_sub(before.steal), all), part(now.busy.saturating_sub(before.busy), all))
-    });
-    // The first line is for all CPUs together.
-    let steal = each.next().and_then(|(steal, _)| steal);
-    (steal, each.filter_map(|(_, busy)| busy).reduce(f64::max))
+        (all > 0).then(|| chosen(now).saturating_sub(chosen(before)) as f64 / all as f64)
+    };
+    let each = now.keys().filter(|name| *name != ALL_CPUS);
+    (share(ALL_CPUS, |ticks| ticks.steal), each.filter_map(|name| share(name, |ticks| ticks.busy)).reduce(f64::max))
 }
 
 /// Reads the lines cpu, cpu0, cpu1, ...: user nice system idle iowait irq softirq steal guest guest_nice.
-fn parse_ticks(stat: &str) -> Vec<Ticks> {
+fn parse_ticks(stat: &str) -> TicksOf {
     let of_line = |line: &str| {
-        let numbers: Vec<u64> = line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
+        let mut words = line.split_whitespace();
+        let name = words.next().unwrap_or_default().to_owned();
+        let numbers: Vec<u64> = words.filter_map(|word| word.parse().ok()).collect();
         let number = |at: usize| numbers.get(at).copied().unwrap_or(0);
         // The time of guests is part of user time.
         let busy = number(0) + number(1) + number(2) + number(5) + number(6);
         let steal = number(7);
-        Ticks { busy, steal, all: busy + steal + number(3) + number(4) }
+        (name, Ticks { busy, steal, all: busy + steal + number(3) + number(4) })
     };
     stat.lines().take_while(|line| line.starts_with("cpu")).map(of_line).collect()
 }
@@ -170,9 +177,19 @@ mod tests {
             let (load, unread) = quiet("").evaluate(Ok(String::new()), Err(io::Error::from_raw_os_error(error)));
             assert!(load == HostLoad::default() && unread.is_empty(), "{unread:?}");
         }
-        assert_eq!(parse_ticks("nonsense"), vec![]);
+        assert_eq!(parse_ticks("nonsense"), TicksOf::new());
         assert_eq!(some_avg10("full avg10=1"), None);
-        assert_eq!(parse_ticks("cpu x y"), vec![Ticks::default()]);
+        assert_eq!(parse_ticks("cpu x y"), TicksOf::from([("cpu".to_owned(), Ticks::default())]));
+    }
+
+    #[test]
+    fn a_cpu_that_goes_offline_takes_no_other_ones_counters() {
+        let without_the_first = AFTER.replace("cpu0 150 0 75 400 5 0 10 10 0 0\n", "");
+        let (load, _) = quiet(BEFORE).evaluate(Ok(without_the_first.clone()), Ok(String::new()));
+        assert_eq!((load.steal_share, load.busiest_share), (Some(100.0 / 300.0), Some(0.0)));
+        // Nor does one that comes back, whose counters went on where they had been.
+        let (load, _) = quiet(&without_the_first).evaluate(Ok(AFTER.into()), Ok(String::new()));
+        assert_eq!(load.busiest_share, None);
     }
 
     #[test]

@@ -87,7 +87,9 @@ def in_order(axes: Sequence[str]) -> list[pl.Expr]:
 
 
 def axis_phrase(name: str, value: object) -> str:
-    """Return a value of an axis where the axis is not named: in a title, a legend, a sentence."""
+    """Return a value of an axis, or of another field, where it is not named: in a title, a legend, a sentence."""
+    if name not in NAMED:
+        return f"{name} {value}"
     axis, unit = NAMED[name].axis, NAMED[name].unit
     if value in axis.phrases:
         return axis.phrases[value]

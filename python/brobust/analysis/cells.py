@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from brobust.analysis import confidence
 from brobust.analysis.axes import AXES, CONTENDED
@@ -26,19 +26,23 @@ def groups(every: pl.DataFrame, along: str) -> Iterator[pl.DataFrame]:
     a part of every group along the share."""
     others = [axis for axis in CELL if axis != along]
     if along == "share":
-        every = _undisturbed_with_every_schedule(every)
+        same = [axis for axis in others if axis not in CONTENDED]
+        every = undisturbed_with_every_schedule(every, pl.col("driver") == "none", same, CONTENDED)
     yield from every.partition_by(others, maintain_order=True)
 
 
-def _undisturbed_with_every_schedule(every: pl.DataFrame) -> pl.DataFrame:
+def undisturbed_with_every_schedule(
+    rows: pl.DataFrame, is_undisturbed: pl.Expr, same: Sequence[str], schedule: Collection[str]
+) -> pl.DataFrame:
+    """Return the rows, and each undisturbed one as often as there are schedules (values of these columns) among the
+    contended rows that are the same as it in the columns `same`. One without any stays as it is."""
+    undisturbed = rows.filter(is_undisturbed)
+    contended = rows.filter(is_undisturbed.not_().fill_null(True))
     # What is replayed has no timeslice either, and is a schedule of its own.
-    is_undisturbed = pl.col("driver") == "none"
-    contended, undisturbed = every.filter(~is_undisturbed), every.filter(is_undisturbed)
-    same = [axis for axis in CELL if axis not in ("share", *CONTENDED)]
-    schedules = contended.drop_nulls("timeslice_ms").select(*same, *CONTENDED).unique(maintain_order=True)
-    repeated = undisturbed.drop(CONTENDED).join(schedules, on=same, nulls_equal=True)
+    schedules = contended.drop_nulls("timeslice_ms").select(*same, *schedule).unique(maintain_order=True)
+    repeated = undisturbed.drop(schedule).join(schedules, on=same, nulls_equal=True)
     alone = undisturbed.join(schedules, on=same, how="anti", nulls_equal=True)
-    return pl.concat([contended, repeated.select(every.columns), alone])
+    return pl.concat([contended, repeated.select(rows.columns), alone])
 
 
 def classed(cells: pl.DataFrame, within: float = WITHIN, full: float = FULL) -> pl.DataFrame:

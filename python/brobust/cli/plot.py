@@ -38,7 +38,7 @@ def draw(dataset: Dataset, x: str | None, directory: Path) -> None:
     that draws files, print how to get it instead."""
     from brobust.report.plot import ThroughputFigure
 
-    figure = ThroughputFigure(dataset.runs(), x)
+    figure = ThroughputFigure(dataset.runs(), x, scenarios=lambda: dataset.grid().scenarios)
     columns = shutil.get_terminal_size().columns
     print(figure.terminal(width=min(100, columns), colors=sys.stdout.isatty()), flush=True)
     first = f"1 of {figure.panels} panels; all " if figure.panels > 1 else ""

@@ -10,7 +10,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,10 +31,10 @@ class Watch(HostCommand):
     def call(self, arguments: Sequence[str]) -> None:
         if not _is_for_a_table(arguments):
             super().call(arguments)
-        with _program(arguments) as process:
+        with _program(arguments) as (process, errors):
             from brobust.watch import view  # imports textual, which takes half a second: only for a terminal
 
-            sweeps = _read(process)
+            sweeps = _read(process, errors)
             if process.poll():  # it has refused the arguments meanwhile: there is no table to show
                 list(sweeps)
             view.follow(sweeps)
@@ -50,14 +52,28 @@ def _is_for_a_table(arguments: Sequence[str]) -> bool:
     return are_terminals and os.environ.get("TERM", "dumb") != "dumb" and not has_other_output
 
 
+class _LastLines:
+    """The last lines of a stream, which is read all the time: a program stands still once a pipe is full."""
+
+    def __init__(self, stream: Iterable[str] | None):
+        self._lines: deque[str] = deque(maxlen=20)
+        self._reader = threading.Thread(target=self._lines.extend, args=(stream or (),), daemon=True)
+        self._reader.start()
+
+    def at_its_end(self) -> str:
+        """Return the lines, once the stream has ended."""
+        self._reader.join()
+        return "".join(self._lines).strip()
+
+
 @contextmanager
-def _program(arguments: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+def _program(arguments: Sequence[str]) -> Iterator[tuple[subprocess.Popen[str], _LastLines]]:
     """Let the program for operators sweep while the context lasts."""
     command = [host_program(), "watch", *arguments, "--json"]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]
         try:
-            yield process
+            yield process, _LastLines(process.stderr)
         finally:
             process.terminate()  # the view may end before the sweeps do
 
@@ -71,12 +87,12 @@ def _harmless(value: Any) -> Any:
     return [_harmless(part) for part in value] if isinstance(value, list) else value
 
 
-def _read(process: subprocess.Popen[str]) -> Iterator[Sweep]:
+def _read(process: subprocess.Popen[str], errors: _LastLines) -> Iterator[Sweep]:
     """Yield each sweep that the program writes. Raise its refusal if it ends with one."""
-    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout is not None
     for line in process.stdout:
         yield _harmless(json.loads(line))
-    said, status = process.stderr.read().strip(), process.wait()
+    said, status = errors.at_its_end(), process.wait()
     if status == 130:
         raise KeyboardInterrupt
     if status in (1, 2):

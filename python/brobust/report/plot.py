@@ -5,7 +5,7 @@ Files need matplotlib, of the extra `study` (brobust/extras.py); the terminal do
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,11 +16,14 @@ import polars as pl
 from brobust import files
 from brobust.analysis import confidence, summary
 from brobust.analysis.axes import CONTENDED, NAMED, axis_phrase, cell_phrase, in_order
+from brobust.analysis.cells import undisturbed_with_every_schedule
 from brobust.errors import BadInput
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from brobust.scenario import Scenario
 
 # Okabe and Ito's colours, which colour-blind readers can distinguish, with markers and dashes for prints in grey.
 STYLES = [
@@ -97,10 +100,16 @@ class ThroughputFigure:
         lines: Sequence[str] = (),
         log: bool = False,
         values: pl.DataFrame | None = None,
+        scenarios: Callable[[], Iterable[Scenario]] | None = None,
     ):
         """`lines`: axes that distinguish lines, as the control does, where a control has several values of them.
-        `values`: columns run and value, for a value that is not a column of the runs."""
+        `values`: columns run and value, for a value that is not a column of the runs. `scenarios`: asked for what the
+        runs measured, if that may differ in fields that are no axes."""
         cells = measured = with_lines(summary.runs(runs), lines)
+        fields: list[str] = []
+        if scenarios is not None:
+            cells, fields = summary.told_apart(measured, summary.varying(measured) or ["cc"], scenarios)
+            measured = cells
         if x == "stride":
             measured = _with_strides(measured)
         if values is not None:
@@ -109,14 +118,19 @@ class ThroughputFigure:
         self._label = VALUES[value] if stat == "median" else f"standard deviation of the {VALUES[value]}"
         if measured.is_empty():
             raise BadInput("the dataset has no measured run to plot")
-        axes = summary.varying(measured)
+        axes = [*summary.varying(measured), *fields]
         numeric = [axis for axis in LABELS if axis in axes]
         self.x = x or (numeric[0] if numeric else "share")
         if self.x not in LABELS:
             raise BadInput(f"--x {self.x}: no such axis; give one of {', '.join(LABELS)}")
         self._panel_axes = [axis for axis in axes if axis not in (self.x, IN_ANOTHER_UNIT.get(self.x), "cc")]
-        # Undisturbed runs have neither driver nor timeslice: they belong to every panel.
-        self._runs = _repeat_undisturbed(measured, [a for a in self._panel_axes if a in CONTENDED])
+        # Undisturbed runs have neither driver nor timeslice: they belong to every panel of their control.
+        schedule = [axis for axis in self._panel_axes if axis in CONTENDED or axis.startswith("contention.")]
+        if schedule:
+            same = ["cc", *(axis for axis in self._panel_axes if axis not in schedule)]
+            is_undisturbed = (pl.col("share") == 1) & pl.col("replay").is_null()
+            measured = undisturbed_with_every_schedule(measured, is_undisturbed, same, schedule)
+        self._runs = measured
         self._panels = (
             self._runs.select(self._panel_axes).unique().sort(in_order(self._panel_axes)).rows()
             if self._panel_axes
@@ -128,7 +142,7 @@ class ThroughputFigure:
                 f"choose another --x or plot a smaller dataset"
             )
         self.controls = sorted(self._runs["cc"].unique(), key=control_order)
-        self._caption = caption(runs, cells, stat)
+        self._caption = caption(runs, cells, stat, fields)
 
     @property
     def panels(self) -> int:
@@ -306,15 +320,6 @@ def _scale(axis: str) -> int:
     return 100 if axis in PERCENT else 1
 
 
-def _repeat_undisturbed(measured: pl.DataFrame, axes: list[str]) -> pl.DataFrame:
-    for axis in axes:
-        values = measured.filter(pl.col("share") < 1).select(axis).unique()
-        is_undisturbed = (pl.col("share") == 1) & pl.col("replay").is_null()
-        undisturbed = measured.filter(is_undisturbed).drop(axis).join(values, how="cross")
-        measured = pl.concat([measured.filter(~is_undisturbed), undisturbed.select(measured.columns)])
-    return measured
-
-
 def control_order(name: str) -> tuple[int, str]:
     """Return a key that sorts the reference first, then plain controls, then repaired ones."""
     return (0 if name.split(",")[0] == "cubic" else 1, name)
@@ -326,9 +331,11 @@ def runs_of_a_cell(runs: pl.DataFrame, cell: Sequence[str]) -> str:
     return "-".join(dict.fromkeys([str(counts.min()), str(counts.max())]))
 
 
-def caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str) -> str:
-    """Return what a figure must say to be read alone: conditions, n and what the bars are, backend and kernel."""
-    first = runs.row(0, named=True)
+def caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str, fields: Sequence[str] = ()) -> str:
+    """Return what a figure must say to be read alone: conditions, n and what the bars are, backend and kernel.
+    `fields`: what tells cells apart besides the axes."""
+    durations = sorted(set(runs["duration_s"].to_list()))
+    seconds = "-".join(f"{one:g}" for one in dict.fromkeys([durations[0], durations[-1]]))
     fixed = []
     for axis in ("bandwidth_mbps", "rtt_ms", "longest_rtt_ms", "buffer_bdp"):
         values = measured[axis].unique().to_list()
@@ -344,7 +351,7 @@ def caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str) -> str:
     if len(slices) == 1:
         drivers = contended["driver"].unique()
         fixed.append(f"{slices[0]:g} ms slices" + (f" ({drivers[0]})" if len(drivers) == 1 else ""))
-    count = runs_of_a_cell(measured, summary.varying(measured) or ["cc"])
+    count = runs_of_a_cell(measured, [*(summary.varying(measured) or ["cc"]), *fields])
     n = f"n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{count}"
     accelerators = "/".join(sorted(str(a).upper() for a in runs["accelerator"].unique().drop_nulls()))
     unfaithful = measured.filter(pl.col("outcome") == "unfaithful").height
@@ -352,6 +359,6 @@ def caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str) -> str:
     points = f"Points: standard deviation over {n} runs"
     if stat == "median":
         points = f"Points: median of {n} runs, bars: its 95 % confidence interval (bootstrap), dots: each run"
-    return f"{', '.join(fixed)}; {first['duration_s']:g} s per run. {points}. {where}, {summary.kernels(runs)}" + (
+    return f"{', '.join(fixed)}; {seconds} s per run. {points}. {where}, {summary.kernels(runs)}" + (
         f"; {unfaithful} runs unfaithful." if unfaithful else "."
     )

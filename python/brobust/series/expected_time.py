@@ -12,6 +12,7 @@ from typing import Any
 from brobust import backends
 from brobust.backends.base import Backend
 from brobust.dataset import Dataset
+from brobust.lazily import pl
 from brobust.scenario import Run
 from brobust.scenario.grid import scenario
 
@@ -27,15 +28,23 @@ TRIES = 3  # the shortest time counts, since other work can only make a run long
 def expected_seconds(runs: Sequence[Run], dataset: Dataset | None, jobs: int | None) -> float:
     """Return the wall time that these runs take. In virtual time it is an upper estimate, because a sender that is
     short of CPU sends fewer frames."""
-    side_by_side = {run.scenario.backend for run in runs} <= {"virtual"}
-    at_once = (jobs or len(os.sched_getaffinity(0))) if side_by_side else 1
-    if dataset is not None and len(done := dataset.runs().unique("run")) >= MIN_RUNS:
-        per_unit = float(done["wall_s"].sum()) / max(1e-9, sum(_units(run) for run in runs) / len(runs) * len(done))
-        return per_unit * sum(_units(run) for run in runs) / at_once
-    if not side_by_side:
+    done = None if dataset is None else dataset.runs().unique("run")
+    of_backends: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        of_backends[run.scenario.backend].append(run)
+    return sum(_on_one_backend(backend, its, done, jobs) for backend, its in of_backends.items())
+
+
+def _on_one_backend(backend: str, runs: Sequence[Run], done: pl.DataFrame | None, jobs: int | None) -> float:
+    at_once = (jobs or len(os.sched_getaffinity(0))) if backend == "virtual" else 1
+    units = sum(_units(run) for run in runs)
+    if done is not None and len(of_these := done.filter(pl.col("backend") == backend)) >= MIN_RUNS:
+        per_unit = float(of_these["wall_s"].sum()) / max(1e-9, units / len(runs) * len(of_these))
+        return per_unit * units / at_once
+    if backend != "virtual":
         return sum(run.scenario.duration / 1e9 for run in runs)
     boot, per_mbit = _probe()
-    return sum(boot + per_mbit * _units(run) for run in runs) / at_once
+    return (boot * len(runs) + per_mbit * units) / at_once
 
 
 def _units(run: Run) -> float:
