@@ -121,6 +121,16 @@ def test_what_two_studies_want_is_measured_once() -> None:
     assert len(both) == len(model.grid([studies["4"]], Scale.QUICK, "virtual").runs())
 
 
+def test_the_page_says_how_many_runs_each_paper_takes() -> None:
+    page = (Path(__file__).parents[1] / "docs/reproduction.md").read_text()
+    quick, full = re.findall(r"^ +brobust reproduce 2brobust --scale (?:quick|full) +# (.*)", page, re.MULTILINE)
+    said = {"2brobust": quick, **dict(re.findall(r"(\w+): (\d+)", quick))}
+    for paper in ("2brobust", "clouded", "bbq", "mobiles"):
+        count = len(model.grid(model.of_paper(paper), Scale.QUICK, "virtual").runs())
+        assert re.match(r"[\d,]+", said[paper])[0].replace(",", "") == str(count), paper  # type: ignore[index]
+    assert f"{len(model.grid(model.of_paper('2brobust'), Scale.FULL, 'virtual').runs()):,} runs" in full
+
+
 @pytest.fixture(scope="module")
 def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
     """BBR with 90, 40 and 5 Mbit/s at 70, 50 and 25 % of a CPU, a little more at 40 ms; Cubic with 90; n = 3."""
