@@ -517,23 +517,9 @@ def test_what_shows_a_sign_stands_with_its_cause() -> None:
 
 @pytest.mark.virtual
 def test_an_explanation_says_how_the_estimate_fell_and_what_would_change_it(
-    brobust: Callable[..., Any], tmp_path: Path
+    brobust: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    brobust(
-        "run",
-        "--cc",
-        "bbr",
-        "--share",
-        "0.5",
-        "--buffer",
-        "12bdp",
-        "--duration",
-        "4s",
-        "--repeat",
-        "1",
-        "--out",
-        "data",
-    )
+    brobust(*"run --cc bbr --share 0.5 --buffer 12bdp --duration 4s --repeat 1 --out data".split())
     run = find(Dataset.open(tmp_path / "data"), None)
     found = api.explain(run, run.run())
     assert found.missed is not None and found.collapse is not None
@@ -544,7 +530,12 @@ def test_an_explanation_says_how_the_estimate_fell_and_what_would_change_it(
     said = brobust("explain", "data").stdout
     assert said.splitlines() == explanation.sentences(found)
     as_json = json.loads(brobust("explain", "data", "--no-try", "--json").stdout)
-    assert as_json["causes"] == ["cpu"] and as_json["not_tried"] == "--no-try" and as_json["tried"] == {}
+    assert as_json["causes"] == ["cpu"] and as_json["tried"] == {}
+    assert as_json["not_tried"] == "tries are switched off (--no-try)"
+    monkeypatch.setattr(api, "TRY_PACKETS", 100)
+    assert re.fullmatch(r"it has \d,\d{3} packets, more than 100", api.explain(run, run.run()).not_tried or "")
+    monkeypatch.setattr(api, "TRY_SECONDS", 3)
+    assert api.explain(run, run.run()).not_tried == "it has 4 s, more than 3 s"
 
 
 @pytest.mark.virtual

@@ -128,15 +128,15 @@ def explain(
 def _why_not_tried(run: OfRun, requested: Run, tries: bool) -> str | None:
     """Return why a run is not measured again; None if it is."""
     if not tries:
-        return "--no-try"
+        return "tries are switched off (--no-try)"
     if requested.scenario.backend != "virtual":
         return f"it was measured in real time, on backend {requested.scenario.backend}"
     seconds = run.runs["duration_s"][0]
+    if seconds > TRY_SECONDS:
+        return f"it has {seconds:.0f} s, more than {TRY_SECONDS} s"
     packets = run.runs.select(summary.payload().sum()).item() / 8e-6 / units.PAYLOAD_BYTES
-    if seconds > TRY_SECONDS or packets > TRY_PACKETS:
-        return (
-            f"it has {seconds:.0f} s and {packets:.2g} packets, more than {TRY_SECONDS} s or {TRY_PACKETS:.0e} packets"
-        )
+    if packets > TRY_PACKETS:
+        return f"it has {packets:,.0f} packets, more than {TRY_PACKETS:,}"
     try:
         backends.check([requested.scenario], jobs=1)
     except BadInput as error:  # for example, the file that it replays is gone
