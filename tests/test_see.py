@@ -519,7 +519,8 @@ def test_what_shows_a_sign_stands_with_its_cause() -> None:
 def test_an_explanation_says_how_the_estimate_fell_and_what_would_change_it(
     brobust: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    brobust(*"run --cc bbr --share 0.5 --buffer 12bdp --duration 4s --repeat 1 --out data".split())
+    options = "--cc bbr --share 0.5 --buffer 12bdp --duration 4s --repeat 1 --out data"
+    brobust("run", *options.split())
     run = find(Dataset.open(tmp_path / "data"), None)
     found = api.explain(run, run.run())
     assert found.missed is not None and found.collapse is not None
