@@ -109,6 +109,17 @@ def test_more_connections_than_the_process_may_have_files_blind_nobody() -> None
         assert ("brobust_host_steal_ratio",) in got and got["brobust_unread_host_files",] == 0
 
 
+@pytest.mark.root
+def test_what_cannot_be_read_is_named_in_the_log() -> None:
+    # A file that `ip netns add` has left whose namespace is gone, as after a crash.
+    script = 'mount -t tmpfs none /run && mkdir /run/netns && touch /run/netns/stale && exec "$@"'
+    watch = [BROBUST, "watch", "--serve", "127.0.0.1:0", "--netns", "all", "--count", "3", *FAST]
+    inside = ["unshare", "--mount", "sh", "-c", script, "sh", *watch]
+    done = subprocess.run(inside, capture_output=True, text=True, check=True)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("brobust: not read: ") and "network namespace stale: it cannot be entered" in line, line
+
+
 def test_sockets_of_this_host_are_served_while_sweeps_go_on() -> None:
     with connection() as (client, server), served("--filter", f"sport {client.getsockname()[1]}") as address:
         client.sendall(b"hello")

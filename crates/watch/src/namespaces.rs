@@ -1,6 +1,6 @@
 //! The network namespaces whose sockets are read, and a netlink socket in each.
 
-use brobust_host::namespaces::{every, Name, Namespace};
+use brobust_host::namespaces::{every, Name, Namespace, NotEntered};
 use brobust_sockdiag::SockDiag;
 
 use crate::{Error, Result};
@@ -47,10 +47,27 @@ pub fn label(namespace: &Namespace) -> String {
     }
 }
 
-/// Opens a socket in the namespace. A socket keeps the namespace in which it was opened.
-pub fn open(namespace: &Namespace) -> Result<SockDiag> {
+/// Opens a socket in the namespace. A socket keeps the namespace in which it was opened. None: the namespace has gone
+/// since it was found.
+pub fn open(namespace: &Namespace) -> Result<Option<SockDiag>> {
     match namespace.inside(SockDiag::open) {
-        Ok(opened) => Ok(opened?),
+        Ok(opened) => Ok(Some(opened?)),
+        Err(NotEntered::Gone) => Ok(None),
         Err(outside) => Err(Error::Namespace { name: label(namespace), reason: outside.to_string() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_namespace_that_has_gone_since_it_was_found_is_no_error() {
+        let mut process = Command::new("sleep").arg("60").spawn().unwrap();
+        let found = Namespace::find(&process.id().to_string()).unwrap();
+        process.kill().and_then(|()| process.wait()).unwrap();
+        assert!(open(&found).unwrap().is_none());
     }
 }

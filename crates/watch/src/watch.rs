@@ -81,7 +81,7 @@ impl Watch {
             let namespace = self.namespaces.entry(one.inode).or_default();
             if namespace.sockets.is_none() {
                 match open(&one) {
-                    Ok(sockets) => namespace.sockets = Some(sockets),
+                    Ok(sockets) => namespace.sockets = sockets,
                     Err(error) => unread.push(error),
                 }
             }

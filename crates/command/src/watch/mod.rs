@@ -7,6 +7,7 @@ mod lines;
 mod metrics;
 mod record;
 mod server;
+mod unread;
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -23,6 +24,7 @@ use clap::Args;
 use crate::{interrupt, output, Outcome, Stop};
 use metrics::Metrics;
 use record::Record;
+use unread::Unread;
 
 /// A window spans at most this many sweeps: for each of them, 8 bytes are kept per socket.
 const MAX_WINDOW_SWEEPS: u64 = 1000;
@@ -104,6 +106,7 @@ pub fn run(options: &Options) -> Outcome {
     let mut record = options.record.as_deref().map(Record::new).transpose()?;
     let mut sweeps = Sweeps::new(watch, interval);
     let metrics = address.map(|address| serve(address, options.per_socket)).transpose()?;
+    let mut unread = Unread::default();
     let sleep_until = if metrics.is_some() { interrupt::sleep_until } else { sleep_while_read };
     loop {
         sleep_until(sweeps.due())?;
@@ -112,7 +115,10 @@ pub fn run(options: &Options) -> Outcome {
         let is_last = count.is_some_and(|count| sweep.report.sweep >= count);
         let short_of_cpu = sweep.report.count(Cause::CpuLimited) + sweep.report.count(Cause::Throttled);
         match &metrics {
-            Some(metrics) => metrics.update(sweep),
+            Some(metrics) => {
+                unread.new_line(&sweep.report.unread, Instant::now()).iter().for_each(|line| output::remark(line));
+                metrics.update(sweep);
+            }
             None if options.once && !is_last => {}
             None if options.json => output::record(&sweep)?,
             None => output::line(&lines::of(&sweep.report))?,

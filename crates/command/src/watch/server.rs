@@ -25,6 +25,10 @@ struct Limits {
 
 const LIMITS: Limits = Limits { connections: 32, duration: Duration::from_secs(10), request_bytes: 16 * 1024 };
 
+/// Reads and writes of a connection in a turn. One on which more and more arrives, faster than it is read, must not keep
+/// the others waiting.
+const MAX_CALLS: usize = 64;
+
 /// Begins to answer scrapes with what `metrics` returns. Returns the address, with the port that the kernel chose for 0.
 pub fn start(address: SocketAddr, metrics: impl Fn() -> String + Send + 'static) -> Result<SocketAddr, Refusal> {
     let failed = |error: io::Error| Refusal::failed(format!("--serve: cannot serve at {address}: {error}"));
@@ -138,10 +142,11 @@ impl Connection {
         }
     }
 
-    /// Reads, and answers, as far as that goes without waiting. Returns Ok once the other end has closed the connection.
+    /// Reads, and answers, as far as that goes without waiting, or for a turn. Returns Ok once the other end has closed the
+    /// connection.
     fn step(&mut self, metrics: &impl Fn() -> String, max_bytes: usize) -> io::Result<()> {
         let mut part = [0; 4096];
-        loop {
+        for _ in 0..MAX_CALLS {
             match &mut self.state {
                 State::Asked(request) => {
                     let length = self.stream.read(&mut part)?;
@@ -169,6 +174,7 @@ impl Connection {
                 }
             }
         }
+        Err(ErrorKind::WouldBlock.into())
     }
 }
 
@@ -304,6 +310,26 @@ mod tests {
         assert!(served.ask(GET).ends_with("m 1\n"));
         assert!(served.end() <= LIMITS.connections);
         drop(idle);
+    }
+
+    #[test]
+    fn who_never_stops_sending_is_left_and_keeps_nobody_waiting() {
+        let served = Served::new(Limits { duration: Duration::from_secs(2), ..LIMITS }, "m 1\n");
+        let mut senders = Vec::new();
+        for _ in 0..2 {
+            let mut stream = served.connect();
+            senders.push(thread::spawn(move || {
+                let more = vec![b'x'; 1 << 20];
+                let begun = Instant::now();
+                stream.write_all(GET.as_bytes()).unwrap();
+                while stream.write_all(&more).is_ok() {
+                    assert!(begun.elapsed() < Duration::from_secs(60), "it is not left");
+                }
+            }));
+        }
+        thread::sleep(Duration::from_millis(200));
+        assert!(served.ask(GET).ends_with("m 1\n"));
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
     }
 
     #[test]
