@@ -314,6 +314,51 @@ def test_two_commands_do_not_admit_more_deadline_time_than_the_host_has(brobust:
     assert left_behind() == []
 
 
+@root
+@host
+def test_two_commands_do_not_take_the_same_cpu(brobust: Brobust) -> None:
+    with spinning() as pid, spinning() as other, _contending(pid, "burner") as process:
+        _wait_held(process)
+        held = max(os.sched_getaffinity(0))
+        assert os.sched_getaffinity(pid) == {held}
+        which = ("--pid", str(other), "--threads", str(other), "--share", "50%", "--driver", "burner")
+        planned = brobust("contend", *which, "--dry-run", "--force", "--for", "1s")
+        os.sched_setaffinity(other, {held})
+        refused = _refused(brobust, *which)
+        process.send_signal(signal.SIGINT)
+        process.wait()
+    assert planned.returncode == 0 and f"pinned to CPU {held}" not in planned.stdout, planned
+    assert "no CPU is left" in refused and "another brobust" in refused
+    assert left_behind() == []
+
+
+CPUSETS = Path("/sys/fs/cgroup/cpuset")
+
+
+@root
+@host
+@pytest.mark.skipif(
+    not (CPUSETS / "cpuset.cpus").exists(), reason="no cpusets of version 1, which need no more than this"
+)
+@pytest.mark.parametrize("driver", ["deadline", "burner"])
+def test_a_thread_may_use_the_cpus_that_its_cpuset_gets_later(brobust: Brobust, driver: str) -> None:
+    cpus, group = sorted(os.sched_getaffinity(0)), CPUSETS / "brobust-test"
+    group.mkdir()
+    try:
+        (group / "cpuset.mems").write_text("0")
+        (group / "cpuset.cpus").write_text(str(cpus[0]))
+        with spinning() as pid:
+            (group / "tasks").write_text(str(pid))
+            _contend(brobust, pid, "--driver", driver, "--share", "50%", duration="1s")
+            assert os.sched_getaffinity(pid) == {cpus[0]}
+            (group / "cpuset.cpus").write_text(",".join(map(str, cpus)))
+            assert os.sched_getaffinity(pid) == {*cpus}
+            (CPUSETS / "tasks").write_text(str(pid))
+    finally:
+        eventually(lambda: (group / "tasks").read_text() == "")
+        group.rmdir()
+
+
 @contextmanager
 def sleeping(cpu: int) -> Iterator[int]:
     """A process that wants no CPU, confined to this one."""

@@ -2,7 +2,7 @@
 use std::fs;
 
 use brobust_host::read_proc;
-use brobust_host::threads::set_cpus;
+use brobust_host::threads::pin;
 
 use crate::error::{ContentionError, Result};
 use crate::tid::Tid;
@@ -40,7 +40,7 @@ impl Thread {
 
     /// Pins the thread to one CPU.
     pub fn pin(&self, cpu: usize) -> Result<()> {
-        set_cpus(self.tid, &[cpu]).map_err(|error| match error.raw_os_error() {
+        pin(self.tid, cpu).map_err(|error| match error.raw_os_error() {
             Some(libc::EINVAL) => ContentionError::Cpu { cpu, tid: self.tid },
             Some(libc::ESRCH) => ContentionError::NoThread { tid: self.tid },
             _ => ContentionError::os(format!("setting the CPU affinity of thread {}", self.tid), error),

@@ -26,6 +26,6 @@ pub use leftovers::{clean, leftovers, undo, Leftover};
 pub use owner::Owner;
 pub use refusal::{reason, Kind, Refusal, Result};
 pub use runtime::Runtime;
-pub use session::{refuse_held, refuse_without_spare, Session};
+pub use session::{busy_cpus, refuse_held, refuse_without_spare, Session};
 pub use steps::Step;
 pub use text::{general, printable, read_proc};

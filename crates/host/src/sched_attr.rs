@@ -60,12 +60,17 @@ impl SchedAttr {
         }
     }
 
+    /// Returns those of a thread. An ordinary one has no runtime: what the kernel tells as such since 6.12 is its slice,
+    /// which would be a choice of ours if it were set.
     pub fn of(tid: i32) -> io::Result<Self> {
         let mut attr = Self::default();
         let size = mem::size_of::<Self>();
         // SAFETY: the kernel writes at most `size` bytes into `attr`.
         let result = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &mut attr, size, 0) };
         check(result)?;
+        if attr.policy != SCHED_DEADLINE {
+            attr.runtime_ns = 0;
+        }
         Ok(attr)
     }
 
@@ -81,5 +86,16 @@ fn check(result: libc::c_long) -> io::Result<()> {
     match result {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SchedAttr;
+
+    #[test]
+    fn what_is_given_back_to_an_ordinary_thread_is_no_slice_that_it_would_keep() {
+        let own = SchedAttr::of(0).expect("it lives");
+        assert_eq!((own.runtime_ns, own.deadline_ns, own.period_ns), (0, 0, 0));
     }
 }

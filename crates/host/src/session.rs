@@ -272,6 +272,12 @@ pub fn refuse_held(runtime: &Runtime, thread: i32) -> Result<()> {
     Ok(())
 }
 
+/// Returns the CPUs that the contention of running brobusts keeps busy.
+pub fn busy_cpus(runtime: &Runtime) -> Result<Vec<usize>> {
+    let living = runtime.sessions()?.into_iter().filter(|(owner, _)| owner.lives());
+    Ok(living.flat_map(|(_, directory)| Journal::read(&directory).cpus).collect())
+}
+
 /// Refuses contention on these CPUs, and on `roaming` more that the scheduler chooses, if it and other brobusts would leave
 /// no CPU for the host's other work.
 pub fn refuse_without_spare(runtime: &Runtime, cpus: &[usize], roaming: usize) -> Result<()> {

@@ -77,7 +77,16 @@ impl SavedThread {
             shrink_deadline(self.tid);
         }
         SchedAttr { policy, flags, priority, nice, ..SchedAttr::default() }.set(self.tid)?;
-        set_cpus(self.tid, &self.cpus)
+        if cpus_of(self.tid)? == self.cpus {
+            return Ok(());
+        }
+        // Since 6.2 the kernel remembers which CPUs somebody has chosen for a thread, and keeps it from those that its
+        // cpuset or the host gets later. So none are chosen if those of its cpuset are the ones that it had.
+        set_cpus(self.tid, &(0..CpuSet::count()).collect::<Vec<_>>())?;
+        match cpus_of(self.tid)? == self.cpus {
+            true => Ok(()),
+            false => set_cpus(self.tid, &self.cpus),
+        }
     }
 }
 
@@ -110,6 +119,14 @@ fn is_awake(tid: i32) -> bool {
 pub fn cpus_of(tid: i32) -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(Pid::from_raw(tid))?;
     Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu) == Ok(true)).collect())
+}
+
+/// Confines a thread to one CPU. Nothing is chosen for one that has no other.
+pub fn pin(tid: i32, cpu: usize) -> io::Result<()> {
+    match cpus_of(tid)? == [cpu] {
+        true => Ok(()),
+        false => set_cpus(tid, &[cpu]),
+    }
 }
 
 pub fn set_cpus(tid: i32, cpus: &[usize]) -> io::Result<()> {

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use brobust_contention::{clock, ContentionError, Held, Recorder, Recording, Target};
 use brobust_host::guardian::THIS_PROGRAM;
 use brobust_host::sched_attr::SchedAttr;
-use brobust_host::threads::{set_cpus, SavedThread};
-use brobust_host::{refuse_held, refuse_without_spare, Kind, Refusal, Result, Runtime, Session};
+use brobust_host::threads::{pin, SavedThread};
+use brobust_host::{busy_cpus, refuse_held, refuse_without_spare, Kind, Refusal, Result, Runtime, Session};
 
 use super::recordings;
 use super::report::{summaries, End, Report};
@@ -43,7 +43,10 @@ pub fn check(request: &Request, machine: &Machine, force: bool) -> Result<Vec<Pl
         return Err(Refusal::bad_input(text));
     }
     let places = match request.driver.needs_own_cpus() {
-        true => own_cpus(&threads.into_iter().map(|thread| (thread.tid, thread.cpus)).collect::<Vec<_>>())?,
+        true => {
+            let allowed: Vec<_> = threads.into_iter().map(|thread| (thread.tid, thread.cpus)).collect();
+            own_cpus(&allowed, &busy_cpus(&runtime)?)?
+        }
         false => tids.iter().map(|tid| (*tid, None)).collect(),
     };
     if !force {
@@ -60,17 +63,19 @@ pub fn check(request: &Request, machine: &Machine, force: bool) -> Result<Vec<Pl
 }
 
 /// Returns a CPU of its own for each thread, of those that it may use: the highest first, the lowest serve interrupts.
-fn own_cpus(allowed: &[(i32, Vec<usize>)]) -> Result<Vec<Place>> {
+/// One that another command keeps `busy` is not taken: two burners on a CPU would take more than either was asked for.
+fn own_cpus(allowed: &[(i32, Vec<usize>)], busy: &[usize]) -> Result<Vec<Place>> {
     let mut choosing: Vec<&(i32, Vec<usize>)> = allowed.iter().collect();
     choosing.sort_by_key(|(_, cpus)| cpus.len());
     let mut chosen: BTreeMap<i32, usize> = BTreeMap::new();
     for (tid, cpus) in choosing {
-        let free = cpus.iter().rev().find(|cpu| chosen.values().all(|taken| taken != *cpu));
+        let free = cpus.iter().rev().find(|cpu| chosen.values().chain(busy).all(|taken| taken != *cpu));
         let cpu = free.ok_or_else(|| {
             Refusal::bad_input(format!(
-                "each of the {} threads needs a CPU for itself, and no CPU is left for {tid}; give fewer with --threads, or \
-                 --driver quota or deadline",
-                allowed.len()
+                "each of the {} threads needs a CPU for itself, and no CPU is left for {tid}{}; give fewer with --threads, \
+                 or --driver quota or deadline",
+                allowed.len(),
+                if busy.is_empty() { "" } else { " beside the contention of another brobust" }
             ))
         })?;
         chosen.insert(*tid, *cpu);
@@ -135,7 +140,7 @@ fn hold(session: &mut Session, task: &Task<'_>, screen: &mut Screen) -> std::res
     session.hold_cpus(&cpus, roaming, force)?;
     for (tid, cpu) in places {
         // One that has ended needs no CPU.
-        let _ = cpu.map(|cpu| set_cpus(*tid, &[cpu]));
+        let _ = cpu.map(|cpu| pin(*tid, cpu));
     }
     // The recorder first: loading its programs takes long on a busy machine, and what was recorded for replay would be
     // over before all of the time that is judged.
@@ -293,8 +298,7 @@ impl AheadOfGuests {
 impl Drop for AheadOfGuests {
     fn drop(&mut self) {
         if let Ok(before) = self.before {
-            // Of an ordinary thread the kernel tells its own timeslice as the runtime; set, it would be a choice of ours.
-            let _ = SchedAttr { runtime_ns: 0, ..before }.set(0);
+            let _ = before.set(0);
         }
     }
 }
@@ -305,9 +309,16 @@ mod tests {
 
     #[test]
     fn each_thread_gets_a_cpu_of_its_own_or_none_does() {
-        let places = own_cpus(&[(7, vec![0, 1, 2]), (8, vec![2])]).expect("there are enough");
+        let places = own_cpus(&[(7, vec![0, 1, 2]), (8, vec![2])], &[]).expect("there are enough");
         assert_eq!(places, [(7, Some(1)), (8, Some(2))]);
-        let refused = own_cpus(&[(7, vec![0]), (8, vec![0])]).unwrap_err().text;
+        let refused = own_cpus(&[(7, vec![0]), (8, vec![0])], &[]).unwrap_err().text;
         assert!(refused.contains("CPU for itself"), "{refused}");
+    }
+
+    #[test]
+    fn a_cpu_that_another_command_keeps_busy_is_not_taken() {
+        assert_eq!(own_cpus(&[(7, vec![0, 1, 2])], &[2]).expect("two are free"), [(7, Some(1))]);
+        let refused = own_cpus(&[(7, vec![2])], &[2]).unwrap_err().text;
+        assert!(refused.contains("no CPU is left for 7 beside the contention of another brobust"), "{refused}");
     }
 }

@@ -19,7 +19,8 @@ const HYPERVISORS: &[Hypervisor] = &[
     // accel/kvm/kvm-accel-ops.c, accel/tcg/tcg-accel-ops-*.c; only with -name ...,debug-threads=on, which libvirt gives
     Hypervisor {
         name: "QEMU",
-        is_program: |name| name.starts_with("qemu-") || name == "kvm" || name == "qemu",
+        // qemu:web-1 where libvirt's qemu.conf has set_process_name
+        is_program: |name| name.starts_with("qemu-") || name.starts_with("qemu:") || name == "kvm" || name == "qemu",
         number: |name| match name.strip_prefix("CPU ") {
             None => (name == "ALL CPUs/TCG").then_some(0),
             Some(rest) => {
@@ -276,7 +277,7 @@ mod tests {
     #[test]
     fn vcpus_are_known_by_their_names() {
         // Threads as the hypervisors name them, beside some that are none of ours.
-        let recorded: [(&str, &[&str], &[&str]); 9] = [
+        let recorded: [(&str, &[&str], &[&str]); 10] = [
             (
                 "qemu-system-x86",
                 &["qemu-system-x86", "IO mon_iothread", "CPU 1/KVM", "CPU 0/KVM", "worker"],
@@ -284,6 +285,7 @@ mod tests {
             ),
             ("qemu-kvm", &["qemu-kvm", "call_rcu", "CPU 0/TCG"], &["CPU 0/TCG"]),
             ("qemu-system-x86", &["qemu-system-x86", "ALL CPUs/TCG"], &["ALL CPUs/TCG"]),
+            ("qemu:web-1", &["qemu:web-1", "CPU 0/KVM"], &["CPU 0/KVM"]),
             (
                 "VBoxHeadless",
                 &["VBoxHeadless", "EMT-10", "EMT-2", "EMT-0", "VDMA", "TAP"],
