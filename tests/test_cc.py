@@ -280,6 +280,28 @@ def test_a_default_that_nobody_wrote_down_goes_back_to_one_that_is_there(places:
     assert _new_socket_gets(places[0]) in ("cubic", "reno")
 
 
+@needs_kernel
+def test_a_control_that_is_a_module_is_left_alone(places: list[Path]) -> None:
+    """Hide how it was loaded: for these commands there is a module of its name."""
+    assert _brobust("cc", "load", NAME, "--pin", *_default_of(places)).returncode == 0
+    journal = JOURNAL.read_text()
+    script = f'rm {JOURNAL}; mount -t tmpfs none /sys/module && mkdir /sys/module/{NAME} && exec "$@"'
+
+    def inside(*command: str) -> subprocess.CompletedProcess[str]:
+        words = ["unshare", "--mount", "sh", "-c", script, "sh", str(host_program()), "cc", *command]
+        return subprocess.run(words, capture_output=True, text=True, check=False)
+
+    try:
+        refused, all_of_them, listed = inside("unload", NAME), inside("unload", "--all"), inside("list", "--json")
+        assert [_new_socket_gets(place) for place in places] == [NAME, NAME]
+    finally:
+        JOURNAL.write_text(journal)
+    assert refused.returncode == 2 and "that brobust did not load" in refused.stderr
+    assert all_of_them.returncode == 0 and "no congestion control of brobust is loaded" in all_of_them.stdout
+    (row,) = [row for row in map(json.loads, listed.stdout.splitlines()) if row["name"] == NAME]
+    assert row["state"] == "module"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -19,6 +19,9 @@ const BPFFS: &str = "/sys/fs/bpf";
 /// include/uapi/linux/magic.h
 const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11);
 
+/// Where modprobe is: after `su` the PATH may be that of an ordinary user, without it.
+const TOOLS: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 const NANOSECONDS_PER_SECOND: u32 = 1_000_000_000;
 
 /// Numbers of capabilities(7).
@@ -34,6 +37,11 @@ pub fn available() -> Vec<String> {
 
 pub fn is_available(name: &str) -> bool {
     available().iter().any(|known| known == name)
+}
+
+/// Whether a control has come as a kernel module, which has its name (`brobust cc module` builds ours).
+pub fn is_module(name: &str) -> bool {
+    Path::new("/sys/module").join(name).exists()
 }
 
 /// Refuses a process that lacks a capability. CAP_BPF alone is not enough: finding kernel functions in module BTF takes
@@ -114,6 +122,7 @@ fn load_tcp_bbr() -> Result<()> {
     let no_bbr = |reason: String| Refusal::NoBbr { reason };
     let output = Command::new("modprobe")
         .arg("tcp_bbr")
+        .env("PATH", TOOLS)
         .output()
         .map_err(|error| no_bbr(format!("it is not built in, and modprobe cannot be started: {error}")))?;
     if output.status.success() {

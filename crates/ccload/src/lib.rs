@@ -16,7 +16,7 @@ mod refusal;
 mod registry;
 mod shadow;
 
-pub use host::{available, bbr_version};
+pub use host::{available, bbr_version, is_module};
 pub use objects::names;
 pub use programs::{programs, Program};
 pub use recording::recorded_calls;

@@ -1,5 +1,6 @@
 //! Loads, finds and removes controls.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -106,10 +107,11 @@ pub fn unload(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns those controls that brobust brings and the kernel has now.
+/// Returns those controls that brobust brings and the kernel has now; modules of the same names are none of its own.
 pub fn loaded() -> Vec<String> {
     let available = host::available();
-    names().filter(|name| available.iter().any(|known| known == name)).map(str::to_owned).collect()
+    let is_loaded = |name: &&str| available.iter().any(|known| known == name) && !host::is_module(name);
+    names().filter(is_loaded).map(str::to_owned).collect()
 }
 
 /// Returns the maps in which our controls export their state (struct cc_report in cc/cc.h), for brobust-sockdiag.
@@ -234,9 +236,11 @@ fn set_constant(open: &mut OpenObject, object: &Object, name: &str, value: &[u8]
     }
 }
 
-/// Finds the registered map by its pin, or by its name if the pin is gone or was never made.
+/// Finds the registered map by its pin, or by its name if the pin is gone or was never made. A pin of something else is
+/// not followed: where others may write to the BPF file system, they may put a link there.
 pub(crate) fn registered_map(name: &str, pin: &Path) -> Option<MapHandle> {
-    if let Ok(map) = MapHandle::from_pinned_path(pin) {
+    let is_it = |map: &MapHandle| map.map_type() == MapType::StructOps && map.name() == OsStr::new(name);
+    if let Some(map) = MapHandle::from_pinned_path(pin).ok().filter(is_it) {
         return Some(map);
     }
     MapInfoIter::default()

@@ -94,6 +94,9 @@ pub fn require_loaded(name: &str) -> Result<()> {
     if loaded.iter().any(|known| known == name) || Journals::of_host().read(name).is_some() {
         return Ok(());
     }
+    if ccload::is_module(name) {
+        return Err(refused(ccload::Refusal::NotOurs { name: name.to_owned() }));
+    }
     let loaded = if loaded.is_empty() { "none".to_owned() } else { loaded.join(", ") };
     Err(Refusal::bad_input(format!("'{name}' is not loaded by brobust; loaded: {loaded}")))
 }

@@ -57,7 +57,7 @@ fn rows() -> Vec<Row> {
             name: name.clone(),
             from: if is_ours { "brobust" } else { "kernel" },
             bbr_version: if is_ours { None } else { ccload::bbr_version(name) },
-            state: state(is_ours, available.contains(name), journal),
+            state: state(name, is_ours, available.contains(name), journal),
             default_of: Vec::new(),
             sockets: BTreeMap::new(),
         }
@@ -78,10 +78,11 @@ fn rows() -> Vec<Row> {
 }
 
 /// `journal` is the one of this control, if it has one.
-fn state(is_ours: bool, is_available: bool, journal: Option<&Journal>) -> &'static str {
+fn state(name: &str, is_ours: bool, is_available: bool, journal: Option<&Journal>) -> &'static str {
     match (is_available, is_ours) {
         (false, _) => "not loaded",
         (true, false) => "available",
+        (true, true) if ccload::is_module(name) => "module",
         (true, true) if journal.is_some_and(|journal| !journal.pinned) => "trial",
         (true, true) => "pinned",
     }
