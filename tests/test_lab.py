@@ -384,6 +384,20 @@ def test_what_the_sender_or_its_hypervisor_lacks_is_refused_before_anything_is_c
     assert lab.hosts["sender"].run("cat", "/proc/sys/net/ipv4/tcp_no_metrics_save").strip() == "0"
 
 
+def test_a_control_that_somebody_has_loaded_on_the_sender_is_not_taken_away(lab: Lab, connections: Connections) -> None:
+    # The hosts are on one kernel, which has it.
+    loaded = subprocess.run([BROBUST, "cc", "load", "brb_reno", "--pin"], capture_output=True, text=True, check=False)
+    if loaded.returncode != 0:
+        pytest.skip(loaded.stderr)
+    try:
+        found = places.found(hosts_file.read(str(lab.file)), connections)
+        asked = {"backend": "lab", "hosts": str(lab.file), "flows": [{"cc": "brb_reno"}]}
+        with pytest.raises(MissingSupport, match=r"^cc: brb_reno is loaded on sender \(sender\) already"):
+            lab_backend.check_on_hosts(found, [Scenario.model_validate(asked)])
+    finally:
+        subprocess.run([BROBUST, "cc", "unload", "brb_reno"], check=True, stdout=subprocess.DEVNULL)
+
+
 def test_a_path_without_netem_is_refused_where_it_is_needed(lab: Lab, connections: Connections) -> None:
     if lab.hosts["path"].run("sh", "-c", "tc qdisc add dev lo root netem delay 1ms 2>&1 || :") == "":
         lab.hosts["path"].run("tc", "qdisc", "del", "dev", "lo", "root")

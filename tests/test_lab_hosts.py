@@ -1,11 +1,13 @@
 """The file that names the hosts of backend lab, and what is refused by reading it: no host is asked."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from brobust.errors import BadInput
-from brobust.lab import hosts
+from brobust.errors import BadInput, MissingSupport
+from brobust.lab import hosts, places
 from conftest import refused
 
 SENDER = '[sender]\nssh = "server-1"\naddress = "10.0.1.1"\n'
@@ -87,3 +89,13 @@ def test_backend_lab_needs_a_file_of_hosts_and_no_other_backend_takes_one(
     assert "is possible on backend lab only" in refused(capsys, "run", "--backend", "virtual", "--hosts", str(lab))
     missing = ("run", "--backend", "lab", "--hosts", str(lab.with_name("none.toml")))
     assert "none.toml: cannot be read (no such file" in refused(capsys, *missing)
+
+
+def test_an_interface_that_ssh_reaches_by_a_link_local_address_is_no_bottleneck() -> None:
+    links = [{"ifname": "eth1", "addr_info": [{"local": "10.0.1.1"}, {"local": "fe80::2"}]}]
+    connection = SimpleNamespace(peers=("fe80::1%eth1", "fe80::2%eth1"))
+    place: Any = SimpleNamespace(
+        role="path", name="router", namespace=None, connection=connection, ask=lambda *_: links
+    )
+    with pytest.raises(MissingSupport, match=r"^path: eth1 of router carries the ssh connection"):
+        places._refuse_own_way(place, "eth1")

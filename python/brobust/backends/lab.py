@@ -270,6 +270,9 @@ class LabBackend:
             if name in self._controls:
                 agent.run("brobust", "cc", "unload", name, timeout=60)
             else:
+                needed = cc_names.OURS[name]
+                if needed is not None and needed not in _available(lab):
+                    self._record_module(lab, needed)  # our program loads it
                 # By whatever undoes: our program is no file there.
                 lab.sender.connection.agent.record(
                     f"{name} of {lab.sender.name}", "bash", "-c",
@@ -279,13 +282,17 @@ class LabBackend:
             options = [f"--param={key}={value}" for key, value in cc_names.settings_of(control)]
             agent.run("brobust", "cc", "load", name, *options, timeout=60)
         elif name not in _available(lab):
-            lab.sender.connection.agent.record(
-                f"module tcp_{name} of {lab.sender.name}", "bash", "-c", f"modprobe -r tcp_{name} 2>/dev/null || :"
-            )
+            self._record_module(lab, name)
             loaded = agent.try_run("modprobe", f"tcp_{name}")
             if loaded.status != 0 or name not in _available(lab):
                 raise RunFailed(f"cc: the kernel of {lab.sender.name} has no {name}; it has {_available(lab)}")
         self._controls[name] = control
+
+    def _record_module(self, lab: Lab, control: str) -> None:
+        """Have a module of the sender's kernel, which is about to be loaded, removed at the end."""
+        lab.sender.connection.agent.record(
+            f"module tcp_{control} of {lab.sender.name}", "bash", "-c", f"modprobe -r tcp_{control} 2>/dev/null || :"
+        )
 
 
 def check_on_hosts(lab: Lab, scenarios: Sequence[Scenario]) -> None:
@@ -300,6 +307,11 @@ def _check_controls(lab: Lab, scenarios: Sequence[Scenario]) -> None:
     available = _available(lab)
     for name in wanted:
         if name in available:
+            if name in cc_names.OURS:  # perhaps for other sockets, which would lose it at the end
+                raise MissingSupport(
+                    f"cc: {name} is loaded on {lab.sender.name} already, and a series loads and unloads it itself; "
+                    f"`brobust cc unload {name}` there, or take another host"
+                )
             continue
         if name in cc_names.OURS:
             needed, script = "BPF type format, with which ours are loaded", "test -e /sys/kernel/btf/vmlinux"

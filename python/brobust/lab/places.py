@@ -320,7 +320,7 @@ def _refuse_own_way(place: Place, device: str) -> None:
     """Refuse an interface through which ssh reaches the host: its queue would hold up our own words, or lose them."""
     if place.namespace is not None or place.connection.peers is None:
         return
-    client, own = place.connection.peers
+    client, own = (address.partition("%")[0] for address in place.connection.peers)  # without the zone of fe80::1%eth0
     links = place.ask("ip", "-j", "address", "show")
     ways = {link["ifname"] for link in links for one in link.get("addr_info", []) if one.get("local") in (own, client)}
     if ":" not in client:
