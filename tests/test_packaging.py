@@ -46,6 +46,34 @@ def test_the_manifests_name_the_image_of_this_version() -> None:
     assert f'newTag: "{version}"' in (PACKAGING / "kubernetes/kustomization.yaml").read_text()
 
 
+def _after_removal(form: str) -> list[str]:
+    """The script that the package runs last, and its arguments."""
+    if form == "deb":
+        return [str(PACKAGING / "debian/postrm"), "purge"]
+    spec = (PACKAGING / "rpm/brobust-host.spec").read_text()
+    return ["-c", spec.partition("%postun\n")[2].partition("\n\n%")[0], "postun", "0"]
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("form", ["deb", "rpm"])
+def test_a_removal_leaves_no_locks_and_keeps_what_is_needed_to_undo_something(form: str) -> None:
+    # In directories of the test's own.
+    script = """
+    mount -t tmpfs none /run && mount -t tmpfs none /etc
+    mkdir /run/brobust /run/brobust-cc /run/brobust-watch
+    touch /run/brobust/lock /run/brobust/sysctl.lock /run/brobust-cc/lock
+    sh "$@" && find /run -name 'brobust*' && echo then
+    mkdir -p /run/brobust/4711-1 /run/brobust-cc
+    touch /run/brobust/lock /run/brobust-cc/lock /run/brobust-cc/bbr_steady.json
+    sh "$@" && cd /run && find brobust* -type f -o -type d -empty
+    """
+    inside = ["unshare", "--mount", "sh", "-c", script, "sh", *_after_removal(form)]
+    done = subprocess.run(inside, capture_output=True, text=True, check=True)
+    locks_only, _, needed = done.stdout.partition("then\n")
+    kept = ["brobust-cc/bbr_steady.json", "brobust-cc/lock", "brobust/4711-1", "brobust/lock"]
+    assert (locks_only, sorted(needed.split())) == ("", kept), done
+
+
 def _tree(root: Path, names: list[str]) -> Path:
     for name in names:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
