@@ -207,6 +207,18 @@ def test_a_command_unloads_only_what_it_has_loaded_itself(places: list[Path]) ->
 
 
 @needs_kernel
+def test_a_container_with_the_directories_of_the_host_does_not_take_its_trial_for_abandoned(places: list[Path]) -> None:
+    with _trial(places) as trial:
+        inside = ["unshare", "--pid", "--fork", "--mount-proc", host_program()]
+        for command in (["cc", "list"], ["doctor", "--clean"]):
+            done = subprocess.run([*inside, *command], capture_output=True, text=True, check=True)
+            assert "unloaded" not in done.stderr and "removed" not in done.stdout, done
+        assert [_new_socket_gets(place) for place in places] == [NAME, NAME]
+        trial.send_signal(signal.SIGINT)
+    assert eventually(_is_gone)
+
+
+@needs_kernel
 def test_doctor_cleans_an_abandoned_trial(places: list[Path]) -> None:
     with _trial(places) as trial:
         (guardian,) = psutil.Process(trial.pid).children()

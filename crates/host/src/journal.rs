@@ -29,6 +29,9 @@ pub(crate) struct Journal {
     /// Changes that a command undoes, in the order in which they were made. Journals of brobust 0.2 lack them.
     #[serde(default)]
     pub steps: Vec<Step>,
+    /// That of the session's process. Journals of brobust 0.2 lack it.
+    #[serde(default)]
+    pub pid_namespace: String,
 }
 
 impl Journal {

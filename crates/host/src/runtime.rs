@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use crate::journal::Journal;
 use crate::locks::{self, Lock};
 use crate::{Owner, Result};
 
@@ -55,14 +56,17 @@ impl Runtime {
         locks::lock(&self.host.join("sysctl.lock"), PATIENCE)
     }
 
-    /// Returns every session, of the living and of the dead, with its owner.
+    /// Returns every session, of the living and of the dead, with its owner; but none of another PID namespace, which may
+    /// have this directory, too: whether their owners live is not seen from here.
     pub(crate) fn sessions(&self) -> Result<Vec<(Owner, PathBuf)>> {
         if !self.directory.is_dir() {
             return Ok(Vec::new());
         }
         locks::refuse_foreign(&self.directory)?;
         let owner_of = |path: &PathBuf| path.file_name()?.to_str()?.parse::<Owner>().ok();
-        let mut found: Vec<_> = entries(&self.directory).filter_map(|path| Some((owner_of(&path)?, path))).collect();
+        let named = entries(&self.directory).filter_map(|path| Some((owner_of(&path)?, path)));
+        let mut found: Vec<_> =
+            named.filter(|(_, path)| sees_processes_of(&Journal::read(path).pid_namespace)).collect();
         found.sort();
         Ok(found)
     }
@@ -70,8 +74,7 @@ impl Runtime {
     /// Returns the prefix of the names of our sessions' network namespaces. It differs for another directory and for
     /// another PID namespace, whose processes we cannot see.
     pub(crate) fn namespace_prefix(&self) -> String {
-        let processes = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-        let hash = Sha256::digest(format!("{} {}", self.directory.display(), processes.display()));
+        let hash = Sha256::digest(format!("{} {}", self.directory.display(), pid_namespace()));
         let digits: String = hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
         format!("brobust-{digits}-")
     }
@@ -80,6 +83,16 @@ impl Runtime {
         let name = |path: PathBuf| Some(path.file_name()?.to_str()?.to_owned());
         entries(&self.namespaces).filter_map(name).collect()
     }
+}
+
+/// Returns what identifies the PID namespace of this process; empty if it cannot be read.
+pub fn pid_namespace() -> String {
+    fs::read_link("/proc/self/ns/pid").unwrap_or_default().display().to_string()
+}
+
+/// Whether a process whose record names this PID namespace can be told by its id here. Older records name none.
+pub fn sees_processes_of(pid_namespace_of_record: &str) -> bool {
+    pid_namespace_of_record.is_empty() || pid_namespace_of_record == pid_namespace()
 }
 
 /// Returns what a directory holds; nothing if it cannot be read.

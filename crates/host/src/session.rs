@@ -22,7 +22,7 @@ use crate::refusal::cannot_write;
 use crate::steps::Step;
 use crate::sysctl::Sysctl;
 use crate::threads::{cpus_of, SavedThread};
-use crate::{printable, Owner, Refusal, Result, Runtime};
+use crate::{pid_namespace, printable, Owner, Refusal, Result, Runtime};
 
 /// The session of this process. Dropping it undoes everything.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Session {
             directory,
             runtime,
             owner,
-            journal: Journal::default(),
+            journal: Journal { pid_namespace: pid_namespace(), ..Journal::default() },
             guardian,
             sysctl_lock: None,
             has_ended: false,
@@ -294,10 +294,12 @@ fn refuse_without_spare_of(host: &[usize], journals: &[Journal], cpus: &[usize],
     if host.iter().filter(|cpu| !is_taken(cpu)).count() > roaming {
         return Ok(());
     }
+    let others = journals.iter().any(|journal| !journal.cpus.is_empty() || journal.roaming > 0);
     Err(Refusal::bad_input(format!(
-        "this contention may keep {0} of the host's {0} CPUs busy at a time, so that none is left to end it; name fewer \
+        "this contention{1} may keep {0} of the host's {0} CPUs busy at a time, so that none is left to end it; name fewer \
          --threads, give --driver quota, or --force with --for",
-        host.len()
+        host.len(),
+        if others { " and that of another brobust" } else { "" }
     )))
 }
 
@@ -460,7 +462,7 @@ mod tests {
             refused.starts_with("not undone: ") && refused.contains("knob could not be set to 950000"),
             "{refused}"
         );
-        assert_eq!((content(&knob).as_str(), Journal::read(&session.directory)), ("-1", held_knob()));
+        assert_eq!((content(&knob).as_str(), Journal::read(&session.directory).sysctls), ("-1", held_knob().sysctls));
         let dead = runtime.directory.join(nobody().to_string());
         fs::rename(&session.directory, &dead).expect("renamed");
         assert!(clean(&runtime).expect("tried")[0].contains("device or resource busy"));
@@ -506,6 +508,21 @@ mod tests {
         let journal = Journal { processes: vec!["1-4711".into()], ..Journal::default() };
         let directory = left_by(&runtime, earlier, &journal);
         assert_eq!(names(&runtime), [format!("directory {}", directory.display())]);
+    }
+
+    #[test]
+    fn a_session_of_another_pid_namespace_is_left_alone() {
+        let runtime = runtime();
+        let knob = knob(&runtime);
+        fs::write(&knob, "-1").expect("written");
+        let session = begin(&runtime);
+        assert_eq!(Journal::read(&session.directory).pid_namespace, pid_namespace());
+        drop(session);
+        let journal = Journal { pid_namespace: "pid:[1]".into(), ..held_knob() };
+        let elsewhere = left_by(&runtime, nobody(), &journal);
+        assert!(names(&runtime).is_empty(), "{:?}", names(&runtime));
+        assert!(clean(&runtime).expect("nothing to do").is_empty());
+        assert_eq!((content(&knob).as_str(), elsewhere.exists()), ("-1", true));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 use brobust_ccload as ccload;
 use brobust_host::guardian::{self, Guardian, THIS_PROGRAM};
 use brobust_host::namespaces::{self, Namespace};
-use brobust_host::{Owner, Refusal, Result};
+use brobust_host::{pid_namespace, Owner, Refusal, Result};
 
 use super::defaults;
 use super::journal::{Journal, Journals};
@@ -44,7 +44,8 @@ pub fn load(name: &str, settings: &ccload::Settings, default_in: &[Namespace], p
     }
     let first =
         Namespace::first().or_else(|_| Namespace::own()).map_or_else(|_| String::new(), |one| one.inode.to_string());
-    let journal = Journal { name: name.into(), pinned, owner: Owner::current().to_string(), defaults: previous, first };
+    let (owner, pid_namespace) = (Owner::current().to_string(), pid_namespace());
+    let journal = Journal { name: name.into(), pinned, owner, defaults: previous, first, pid_namespace };
     journals.write(&journal)?;
     let loaded = ccload::load(name, settings).map_err(refused);
     let made = loaded.and_then(|()| default_in.iter().try_for_each(|namespace| defaults::set(namespace, name)));

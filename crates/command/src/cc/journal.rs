@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brobust_host::locks::{self, Lock};
-use brobust_host::{Owner, Refusal, Result};
+use brobust_host::{sees_processes_of, Owner, Refusal, Result};
 use nix::unistd::{access, AccessFlags};
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,9 @@ pub struct Journal {
     /// loaded.
     #[serde(default)]
     pub first: String,
+    /// The PID namespace of that process. Journals of brobust 0.2 lack it.
+    #[serde(default)]
+    pub pid_namespace: String,
 }
 
 impl Journal {
@@ -52,9 +55,11 @@ impl Journal {
         found
     }
 
-    /// Whether this is a trial whose command is gone.
+    /// Whether this is a trial whose command is gone. From another PID namespace that is not seen.
     pub fn is_abandoned(&self) -> bool {
-        !self.pinned && !self.owner.parse().is_ok_and(|owner: Owner| owner.lives())
+        !self.pinned
+            && sees_processes_of(&self.pid_namespace)
+            && !self.owner.parse().is_ok_and(|owner: Owner| owner.lives())
     }
 }
 
@@ -123,12 +128,13 @@ fn cannot(file: &Path, what: &str, error: &std::io::Error) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::{Journal, Journals};
-    use brobust_host::Owner;
+    use brobust_host::{pid_namespace, Owner};
     use std::collections::BTreeMap;
 
     fn journal(name: &str, pinned: bool, owner: &str) -> Journal {
         let defaults = BTreeMap::from([("4026531840".to_owned(), "reno".to_owned())]);
-        Journal { name: name.into(), pinned, owner: owner.into(), defaults, first: "4026531840".into() }
+        let (name, owner, first) = (name.into(), owner.into(), "4026531840".into());
+        Journal { name, pinned, owner, defaults, first, pid_namespace: pid_namespace() }
     }
 
     #[test]
@@ -137,6 +143,8 @@ mod tests {
         assert!(!journal("brb_reno", false, &own).is_abandoned());
         assert!(journal("brb_reno", false, "1-1").is_abandoned() && journal("brb_reno", false, "?").is_abandoned());
         assert!(!journal("brb_reno", true, "1-1").is_abandoned(), "a pinned control outlives its command");
+        let elsewhere = Journal { pid_namespace: "pid:[1]".into(), ..journal("brb_reno", false, "1-1") };
+        assert!(!elsewhere.is_abandoned());
     }
 
     #[test]
