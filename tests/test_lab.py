@@ -3,6 +3,7 @@ whatever is killed or cut."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,8 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import add_report
 import polars as pl
@@ -406,6 +409,46 @@ def test_a_path_without_netem_is_refused_where_it_is_needed(lab: Lab, connection
     asked = Scenario.model_validate({"backend": "lab", "hosts": str(lab.file), "path": {"rtt": "10ms"}})
     with pytest.raises(MissingSupport, match=r"path: the kernel of path \(path\) has no netem .*--rtt 0s and --loss 0"):
         places.prepare(found, [asked])
+
+
+class Here:
+    """An agent for this machine, as far as places need one."""
+
+    def __init__(self) -> None:
+        self.undo: list[str] = []
+
+    def run(self, *command: str) -> str:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    def try_run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def record(self, _: str, *undo: str) -> None:
+        self.undo = [*undo]
+
+
+def test_an_interface_gets_the_qdisc_back_that_it_came_up_with_whatever_the_default_is_now() -> None:
+    default, here = Path(places.DEFAULT_QDISC), Here()
+    before = default.read_text()
+    place: Any = SimpleNamespace(agent=here, ask=lambda *command: json.loads(here.run(*command)))
+
+    def kind() -> str:
+        return here.run("tc", "qdisc", "show", "dev", "brt-tap", "root").split()[1]
+
+    here.run("ip", "tuntap", "add", "brt-tap", "mode", "tap")
+    try:
+        default.write_text("pfifo")
+        here.run("ip", "link", "set", "brt-tap", "up")
+        default.write_text(before)
+        for _ in range(2):
+            places._own_qdisc(place, "brt-tap")
+            here.run("tc", "qdisc", "replace", "dev", "brt-tap", "root", "pfifo_fast")
+            here.run(*here.undo)
+            here.run(*here.undo)  # as when it is not known to have succeeded
+            assert (kind(), default.read_text()) == ("pfifo", before)
+    finally:
+        default.write_text(before)
+        here.run("ip", "link", "del", "brt-tap")
 
 
 @pytest.mark.parametrize(

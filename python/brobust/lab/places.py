@@ -27,6 +27,9 @@ from brobust.testbed.traffic import FIRST_PORT
 # busybox may have a `tc` of its own, and prefer it.
 TOOLS = {"bash": "bash", "ip": "iproute2", "tc": "iproute2", "ss": "iproute2", "ethtool": "ethtool"}
 IPERF3 = {"iperf3": "iperf3"}
+DEFAULT_QDISC = "/proc/sys/net/core/default_qdisc"
+# Kinds of qdiscs that no packet waits in: those of several queues, of interfaces without one, and of what comes in.
+NO_LEAVES = {"mq", "noqueue", "noop", "ingress", "clsact"}
 CLOCKSOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 # The interface through which data enter a receiver that is the bottleneck, too.
 IFB = "ifb-brobust"
@@ -244,9 +247,18 @@ def _redirect(place: Place, devices: Devices) -> None:
 
 def _own_qdisc(place: Place, device: str) -> None:
     """Have the root qdisc of an interface removed at the end; the kernel then puts its default there, as it was."""
+    remove = f"tc qdisc del dev {device} root"
+    shown = {one["kind"] for one in place.ask("tc", "-j", "qdisc", "show", "dev", device)} - NO_LEAVES
+    default = place.agent.try_run("cat", DEFAULT_QDISC).stdout.strip()  # only the first namespace has it
+    if default and len(shown) == 1 and (before := shown.pop()) != default:
+        # The default was another one when the interface came up.
+        remove = (
+            f"{{ echo {before} >{DEFAULT_QDISC}; {remove}; status=$?; echo {default} >{DEFAULT_QDISC}; "
+            "(exit $status); }"
+        )
     # Handle 0: is that of the default, which cannot be deleted.
-    remove = f"tc qdisc show dev {device} root | grep -q ' 0: ' || tc qdisc del dev {device} root"
-    place.agent.record(f"qdisc of {device}", "bash", "-c", _if_there(device, remove))
+    kept = f"tc qdisc show dev {device} root | grep -q ' 0: '"
+    place.agent.record(f"qdisc of {device}", "bash", "-c", _if_there(device, f"{kept} || {remove}"))
 
 
 def _if_there(device: str, command: str) -> str:
