@@ -91,6 +91,9 @@ fn kept_busy(request: &Request, places: &[Place]) -> (Vec<usize>, usize) {
     }
 }
 
+/// What one more second may add to a recording: a hundred threads that are switched 10,000 times each.
+const MAX_ROWS_OF_A_SECOND: usize = 2_000_000;
+
 /// What one `contend` does to whom.
 pub struct Task<'a> {
     pub machine: &'a Machine,
@@ -187,7 +190,8 @@ fn watch(
     let watched = each_second(seconds, machine, || {
         session.say_alive()?;
         let parts = recorded.take().map_err(failed)?;
-        screen.show(&Report::of(machine, &summaries(&parts, request.off_ns()), begin))
+        screen.show(&Report::of(machine, &summaries(&parts, request.off_ns()), begin))?;
+        Ok(recorded.is_full())
     });
     // Also if nobody reads the reports any more.
     recorded.take().map_err(failed)?;
@@ -217,7 +221,8 @@ pub fn record(machine: &Machine, seconds: f64, out: &Path, screen: &mut Screen) 
             // Each writes everything: together they cost at most a few times the last.
             next_write_s *= 2.0;
         }
-        screen.show(&report)
+        screen.show(&report)?;
+        Ok(recorded.is_full())
     });
     // Also if nobody reads the reports any more.
     recorded.take().map_err(failed)?;
@@ -226,11 +231,12 @@ pub fn record(machine: &Machine, seconds: f64, out: &Path, screen: &mut Screen) 
     Ok(Report { summary: true, end: Some(end), ..Report::of(machine, &summaries(&recorded.whole, None), begin) })
 }
 
-/// Calls on each second, until the time is over or every thread has ended. Returns whether Ctrl-C ended it.
+/// Calls on each second, until the time is over, every thread has ended, or it returns that nothing more can be kept.
+/// Returns whether Ctrl-C ended it.
 fn each_second(
     seconds: Option<f64>,
     machine: &Machine,
-    mut report: impl FnMut() -> std::result::Result<(), Stop>,
+    mut report: impl FnMut() -> std::result::Result<bool, Stop>,
 ) -> std::result::Result<bool, Stop> {
     let begin = Instant::now();
     let mut number = 0.0;
@@ -241,7 +247,13 @@ fn each_second(
             Err(Stop::Interrupted) => return Ok(true),
             waited => waited?,
         }
-        report()?;
+        if report()? {
+            remark(&format!(
+                "the recording has nearly {} rows, and a longer one could not be read again, so this ends",
+                recordings::MAX_ROWS
+            ));
+            break;
+        }
         if !machine.vcpus.iter().any(|vcpu| vcpu.thread.lives()) {
             if seconds.is_none_or(|seconds| number < seconds) {
                 remark("every thread has ended, so this ends, too");
@@ -269,6 +281,11 @@ impl Recorded {
         Ok(Self { recorder, by, whole: Vec::new() })
     }
 
+    /// Whether it has become so long that it would not be read again, and would fill this host's memory.
+    fn is_full(&self) -> bool {
+        is_longer(&self.whole, recordings::MAX_ROWS - MAX_ROWS_OF_A_SECOND)
+    }
+
     /// Returns what has been recorded since the last call.
     fn take(&mut self) -> brobust_contention::Result<Vec<Recording>> {
         let parts = self.recorder.take()?;
@@ -279,6 +296,10 @@ impl Recorded {
         }
         Ok(parts)
     }
+}
+
+fn is_longer(recordings: &[Recording], rows: usize) -> bool {
+    recordings.iter().map(|one| one.intervals.len()).sum::<usize>() > rows
 }
 
 /// While it lives, this thread, and those it starts, run at once: guests that are always busy may have all CPUs, and the
@@ -306,6 +327,7 @@ impl Drop for AheadOfGuests {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use brobust_contention::{Interval, State};
 
     #[test]
     fn each_thread_gets_a_cpu_of_its_own_or_none_does() {
@@ -313,6 +335,13 @@ mod tests {
         assert_eq!(places, [(7, Some(1)), (8, Some(2))]);
         let refused = own_cpus(&[(7, vec![0]), (8, vec![0])], &[]).unwrap_err().text;
         assert!(refused.contains("CPU for itself"), "{refused}");
+    }
+
+    #[test]
+    fn a_recording_is_as_long_as_those_of_its_threads_together() {
+        let interval = Interval { start_ns: 0, duration_ns: 1, state: State::Running };
+        let of = |tid| Recording { tid, start_ns: 0, end_ns: 2, intervals: vec![interval; 2], lost: 0 };
+        assert!(is_longer(&[of(7), of(8)], 3) && !is_longer(&[of(7), of(8)], 4));
     }
 
     #[test]

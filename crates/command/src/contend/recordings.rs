@@ -2,13 +2,13 @@
 //! user's own. python/brobust/contention/recordings.py reads the same ones, and datasets of `brobust run`.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use brobust_contention::{clock, Recording, State, NOISE_NS};
+use brobust_contention::{clock, Interval, Recording, State, NOISE_NS};
 use brobust_host::{general, Refusal, Result};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
@@ -16,7 +16,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::file::writer::SerializedFileWriter;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::record::Field;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::Type;
@@ -26,8 +26,10 @@ use crate::files::{self, MAX_RECORDING};
 
 /// As in python/brobust/files.py, like the next. Three years: in ns such times, and sums of them, fit into 64 bits.
 const MAX_TIME_S: f64 = 1e8;
-/// A small Parquet file may hold any number of equal rows.
-const MAX_ROWS: usize = 20_000_000;
+/// A small Parquet file may hold any number of equal rows. No recording becomes longer.
+pub const MAX_ROWS: usize = 20_000_000;
+/// Rows that are written at a time: what is written is kept a second time in memory.
+const GROUP_ROWS: usize = if cfg!(test) { 2 } else { 1_000_000 };
 
 const COLUMNS: &str = "message recording {
     required int64 thread;
@@ -56,18 +58,34 @@ fn table(recordings: &[Recording], vcpus: &[Vcpu], begin_ns: u64) -> std::result
     let properties =
         WriterProperties::builder().set_compression(compression).set_key_value_metadata(Some(vec![begun])).build();
     let mut writer = SerializedFileWriter::new(&mut out, Arc::new(schema), Arc::new(properties))?;
-    let intervals = || recordings.iter().flat_map(|one| one.intervals.iter().map(move |interval| (one, interval)));
+    let mut rest = recordings.iter().flat_map(|one| one.intervals.iter().map(move |interval| (one.tid, interval)));
+    loop {
+        let rows: Vec<(i32, &Interval)> = rest.by_ref().take(GROUP_ROWS).collect();
+        if rows.is_empty() {
+            break;
+        }
+        write_group(writer.next_row_group()?, &rows, vcpus, begin_ns)?;
+    }
+    writer.close()?;
+    Ok(out)
+}
+
+fn write_group<W: Write + Send>(
+    mut group: SerializedRowGroupWriter<'_, W>,
+    rows: &[(i32, &Interval)],
+    vcpus: &[Vcpu],
+    begin_ns: u64,
+) -> std::result::Result<(), ParquetError> {
     let number = |tid: i32| vcpus.iter().find(|vcpu| vcpu.thread.pid == tid)?.number.map(i64::from);
-    let numbers: Vec<Option<i64>> = intervals().map(|(one, _)| number(one.tid)).collect();
+    let numbers: Vec<Option<i64>> = rows.iter().map(|(tid, _)| number(*tid)).collect();
     let is_known: Vec<i16> = numbers.iter().map(|number| i16::from(number.is_some())).collect();
     let seconds = |start: u64| (start as f64 - begin_ns as f64) / 1e9;
 
-    let mut group = writer.next_row_group()?;
     let mut index = 0;
     while let Some(mut column) = group.next_column()? {
         match index {
             0 => {
-                let threads: Vec<i64> = intervals().map(|(one, _)| i64::from(one.tid)).collect();
+                let threads: Vec<i64> = rows.iter().map(|(tid, _)| i64::from(*tid)).collect();
                 column.typed::<Int64Type>().write_batch(&threads, None, None)?;
             }
             1 => {
@@ -76,15 +94,15 @@ fn table(recordings: &[Recording], vcpus: &[Vcpu], begin_ns: u64) -> std::result
             }
             2 => {
                 let kinds: Vec<ByteArray> =
-                    intervals().map(|(_, interval)| kind(interval.state, interval.duration_ns).into()).collect();
+                    rows.iter().map(|(_, interval)| kind(interval.state, interval.duration_ns).into()).collect();
                 column.typed::<ByteArrayType>().write_batch(&kinds, None, None)?;
             }
             3 => {
-                let starts: Vec<f64> = intervals().map(|(_, interval)| seconds(interval.start_ns)).collect();
+                let starts: Vec<f64> = rows.iter().map(|(_, interval)| seconds(interval.start_ns)).collect();
                 column.typed::<DoubleType>().write_batch(&starts, None, None)?;
             }
             _ => {
-                let lengths: Vec<f64> = intervals().map(|(_, interval)| interval.duration_ns as f64 / 1e6).collect();
+                let lengths: Vec<f64> = rows.iter().map(|(_, interval)| interval.duration_ns as f64 / 1e6).collect();
                 column.typed::<DoubleType>().write_batch(&lengths, None, None)?;
             }
         }
@@ -92,8 +110,7 @@ fn table(recordings: &[Recording], vcpus: &[Vcpu], begin_ns: u64) -> std::result
         index += 1;
     }
     group.close()?;
-    writer.close()?;
-    Ok(out)
+    Ok(())
 }
 
 /// Returns what the clock showed at a time of CLOCK_MONOTONIC.
@@ -282,7 +299,6 @@ fn read_csv(content: &[u8]) -> csv::Result<Table> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brobust_contention::Interval;
     use brobust_host::Owner;
     use std::fs;
     use std::os::unix::fs::symlink;
