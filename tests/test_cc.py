@@ -284,6 +284,22 @@ def test_controls_that_are_unloaded_in_any_order_give_the_first_default_back(pla
 
 
 @needs_kernel
+def test_a_link_in_the_place_of_a_pin_does_not_lead_to_another_control() -> None:
+    other, pins = "brb_vegas", Path("/sys/fs/bpf/brobust")
+    try:
+        for name in (NAME, other):
+            assert _brobust("cc", "load", name, "--pin").returncode == 0
+        (pins / NAME).unlink()
+        (pins / NAME).symlink_to(pins / other)
+        assert _brobust("cc", "unload", NAME).returncode == 0
+        available = AVAILABLE.read_text().split()
+        assert other in available and NAME not in available and _is_gone()
+    finally:
+        for name in (NAME, other):
+            _brobust("cc", "unload", name)
+
+
+@needs_kernel
 def test_a_default_that_nobody_wrote_down_goes_back_to_one_that_is_there(places: list[Path]) -> None:
     """Set a default without recording it, as if the namespace had inherited it from init_net."""
     assert _brobust("cc", "load", NAME, "--pin").returncode == 0
