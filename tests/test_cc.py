@@ -271,6 +271,21 @@ def test_a_dry_run_changes_nothing(places: list[Path]) -> None:
 
 
 @needs_kernel
+def test_a_namespace_whose_name_is_a_number_is_not_taken_for_that_of_a_process() -> None:
+    nobodys, ours = "99999999", str(os.getpid())
+    try:
+        for name in (nobodys, ours):
+            subprocess.run(["ip", "netns", "add", name], check=True)
+        planned = _brobust("cc", "load", NAME, "--default", "--dry-run", "--netns", nobodys)
+        assert f"of {nobodys} from" in planned.stdout, planned
+        refused = _brobust("cc", "load", NAME, "--default", "--dry-run", "--netns", ours)
+        assert refused.returncode == 2 and f"give /run/netns/{ours} or /proc/{ours}/ns/net" in refused.stderr
+    finally:
+        for name in (nobodys, ours):
+            subprocess.run(["ip", "netns", "delete", name], check=False)
+
+
+@needs_kernel
 def test_controls_that_are_unloaded_in_any_order_give_the_first_default_back(places: list[Path]) -> None:
     later = "brb_vegas"
     try:

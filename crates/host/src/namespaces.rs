@@ -74,7 +74,16 @@ impl Namespace {
     /// Returns the namespace that a user means: its name in `ip netns`, the id of a process in it, or its path.
     pub fn find(given: &str) -> Result<Self> {
         let found = match given.parse() {
-            Ok(pid) => Self::of_process(pid),
+            Ok(pid) => match (Self::named(given), Self::of_process(pid)) {
+                (Ok(named), Ok(of_process)) if named.inode != of_process.inode => {
+                    return Err(Refusal::bad_input(format!(
+                        "'{given}' is a name in `ip netns` and the id of a process, too; give {NAMED}/{given} or \
+                         /proc/{given}/ns/net"
+                    )));
+                }
+                (Ok(named), _) => Ok(named),
+                (Err(_), of_process) => of_process,
+            },
             Err(_) if given.contains('/') => Self::at(given.into(), Name::Mounted(given.into())),
             Err(_) => Self::named(given),
         };
