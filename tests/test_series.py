@@ -263,6 +263,30 @@ def test_a_series_of_which_every_run_failed_does_not_end_well(
     assert refusal.value.exit_status == 1
 
 
+SWEPT = """
+paper = "mine"
+figure = "1"
+title = "t"
+[grid]
+flows = [{ cc = ["cubic", "bbr"] }]
+[scale.smoke]
+repeat = 3
+"""
+
+
+def test_a_sweep_of_more_cells_and_fewer_repeats_leaves_no_run_without_its_scenario(
+    pretended: dict[str, Pretended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(expected_time, "_probe", lambda: (0.0, 0.0))
+    for text in (SWEPT, SWEPT.replace('"bbr"]', '"bbr", "reno"]').replace("repeat = 3", "repeat = 1"), SWEPT):
+        Path("mine.toml").write_text(text)
+        app(["sweep", "mine.toml", "--scale", "smoke", "--out", "data"], standalone_mode=False)
+        dataset = Dataset.open("data")
+        assert set(dataset.runs()["run"]) == {run.id for run in dataset.grid().runs()}
+    assert dataset.runs().height == 2 * 3 + 1
+
+
 @pytest.mark.parametrize(("outcomes", "ends_well"), [
     (["ok", "failed", "unfaithful"], True), (["unfaithful", "failed"], False), (["unfaithful"], False),
 ])  # fmt: skip

@@ -26,7 +26,7 @@ from brobust.cli.sweep import _field
 from brobust.dataset import PACKETS, RUNS, Dataset, Measured, flow_columns, frame, scenario_columns
 from brobust.errors import BadInput
 from brobust.report import sheets
-from brobust.report.study import draw, throughput_figure
+from brobust.report.study import check, draw, throughput_figure
 from brobust.scenario import Grid, Run
 from brobust.study import Scale, model, papers
 from brobust.study.model import Figure
@@ -62,6 +62,7 @@ def test_it_can_be_measured_at_every_scale_and_its_figures_drawn_of_that(study: 
             seen.append(cells)
             flows = _as_if_measured(study, scale, backend)
             assert not flows.is_empty(), (backend, scale)
+            check(study, model.grid([study], scale, backend).as_written)
             runs = summary.runs(flows)
             measured = {figure.name: select(runs, figure.where) for figure in study.figures}
             empty = {name for name, chosen in measured.items() if chosen.is_empty()}
@@ -466,6 +467,102 @@ def test_a_study_that_does_not_fit_is_refused_in_one_line(
     (tmp_path / "study.toml").write_text(STUDY.replace(old, new, 1))
     done = brobust("sweep", "study.toml")
     assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+WITH_CLAIM = (
+    STUDY
+    + """
+[[figures]]
+name = "throughput"
+title = "Throughput"
+where = { rtt_ms = 10 }
+
+[[claims]]
+id = "X1"
+text = "what is said"
+checks = [{ rule = "ratio", where = { cc = "bbr" }, than = { share = 1 }, at_most = 1 }]
+
+[[twins]]
+variable = "buffer"
+of = ["X1"]
+values = [{ name = "4 BDP", where = { buffer_bdp = 4 } }]
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('where = { cc = "bbr" }', 'where = { share = "0.5" }', "claim X1: where: share: '0.5' .* range such as \"0"),
+        ('where = { cc = "bbr" }', "where = { cc = 5 }", "claim X1: where: cc: 5 is not a value of it"),
+        ("than = { share = 1 }", "than = { buffer_bytes = 1 }", "claim X1: than: 'buffer_bytes' is not an axis"),
+        ("than = { share = 1 }", "than = {}", "claim X1: than: it names no axis"),
+        (", than = { share = 1 }, at_most = 1", ', along = "x", within = 1', "claim X1: along: 'x' is not an axis"),
+        ("where = { rtt_ms = 10 }", "where = { rtt = 10 }", "figure throughput: where: 'rtt' is not an axis"),
+        ("where = { rtt_ms = 10 }", 'lines = ["rtt"]', "figure throughput: lines: 'rtt' is not an axis"),
+        ("{ buffer_bdp = 4 }", "{ buffer = 4 }", "twins of buffer: 4 BDP: where: 'buffer' is not an axis"),
+        ("[[twins]]", '[[claims]]\nid = "X1"\ntext = "t"\n[[twins]]', "claims: two are called X1"),
+        ("[[claims]]", '[[figures]]\nname = "throughput"\ntitle = "t"\n[[claims]]', "figures: two are called throughp"),
+        ('of = ["X1"]', 'of = ["X2"]', "twins of 'X2': there is no such claim; there are X1"),
+    ],
+)
+def test_what_no_run_could_be_selected_by_is_refused_before_any_is_measured(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text(WITH_CLAIM)
+    assert len(model.of_paper(str(file))) == 1
+    text = WITH_CLAIM.replace(old, new, 1).replace(
+        'rule = "ratio"', 'rule = "equal"' if "along" in new else 'rule = "ratio"'
+    )
+    file.write_text(text)
+    with pytest.raises(BadInput, match=said):
+        model.of_paper(str(file))
+
+
+def test_two_files_may_not_have_a_claim_of_one_name(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(WITH_CLAIM)
+    (tmp_path / "b.toml").write_text(WITH_CLAIM.replace('figure = "1"', 'figure = "2"'))
+    with pytest.raises(BadInput, match="two claims are called X1"):
+        model.of_paper(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"x": "shar"}, "figure f: x shar: no such axis"),
+        ({"kind": "gaps"}, "kind gaps needs packets = true"),
+        ({"kind": "inflight"}, "kind inflight needs samples"),
+        ({"x": "share"}, None),
+        ({"kind": "over_time"}, None),
+    ],
+)
+def test_a_figure_that_cannot_be_drawn_is_refused_before_any_run_is_measured(
+    keys: dict[str, str], said: str | None
+) -> None:
+    study = model.Study(paper="mine", figure="1", title="t", figures=[Figure(name="f", title="f", **keys)])
+    scenarios = Grid({"contention": {"share": [1, 0.5]}, "flows": [{"cc": "bbr"}]}).as_written
+    if said is None:
+        check(study, scenarios)
+        return
+    with pytest.raises(BadInput, match=said):
+        check(study, scenarios)
+
+
+def test_on_the_kernels_of_the_command_a_claim_that_compares_kernels_is_not_judged() -> None:
+    """All its cells would be compared with themselves."""
+    ratio = {"rule": "ratio", "than": {"kernel": "virtual-6.1"}, "at_least": 1}
+    value = {"name": "6.1", "where": {"kernel": "virtual-6.1"}}
+    study = model.Study.model_validate(
+        {
+            "paper": "mine", "figure": "1", "title": "t",
+            "claims": [{"id": "X1", "text": "x", "checks": [ratio]}, {"id": "X2", "text": "x", "checks": [
+                {"rule": "at_least", "value": 1, "where": {"kernel": "virtual-6.1"}}]}],
+            "twins": [{"variable": "Linux", "of": ["X2"], "values": [value]}],
+        }
+    )  # fmt: skip
+    mine = study.on_kernels(["virtual-mine"])
+    assert [len(claim.checks) for claim in mine.claims] == [0, 1] and mine.twins == ()
 
 
 def test_papers_and_figures_are_refused_by_those_there_are() -> None:

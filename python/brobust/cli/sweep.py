@@ -136,6 +136,9 @@ def reproduce(
     from brobust.report.console import Console
     from brobust.scenario import Grid
 
+    for study in studies if not dry_run else ():
+        if (fields := study.fields(scale, backend)) is not None:
+            drawing.check(study, Grid(fields).as_written)
     done = _measure(studies, scale, backend, directory / "data", jobs, cluster, dry_run=dry_run, as_json=False)
     if done is None:
         return
@@ -286,9 +289,9 @@ def _measure(
     dataset = Dataset.open(directory) if there else None
     if dataset is not None:
         before = dataset.grid()
-        begun, requested = _check_same(directory, before.scenarios, grid.scenarios)
-        if begun <= requested and len(grid.runs()) > len(before.runs()) and not dry_run:
-            dataset.grow(grid)
+        _check_same(directory, before.scenarios, grid.scenarios)
+        if not dry_run and before.with_all_of(grid) is not before:
+            dataset.grow(grid.with_all_of(before))
     left = runner.remaining(grid, dataset) if dataset is not None else grid.runs()
     if left:
         seconds = expected_time.expected_seconds(left, dataset, jobs)
@@ -303,14 +306,11 @@ def _measure(
     return grid, dataset
 
 
-def _check_same(
-    directory: Path, before: Sequence[Scenario], asked: Sequence[Scenario]
-) -> tuple[set[Scenario], set[Scenario]]:
-    """Return what a dataset was begun with and what is asked for as sets; refuse unless one contains the other."""
+def _check_same(directory: Path, before: Sequence[Scenario], asked: Sequence[Scenario]) -> None:
+    """Refuse a dataset unless what it was begun with contains what is asked for, or the other way round."""
     begun, requested = set(before), set(asked)
     if not (begun <= requested or requested <= begun):
         raise BadInput(f"{directory} holds other studies or another scale; give another --out, or remove the directory")
-    return begun, requested
 
 
 def _tables(verdicts: Sequence[Verdict], twinned: Sequence[Twin]) -> Iterator[Table]:

@@ -21,7 +21,10 @@ from brobust.analysis.checks import select
 from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE
 from brobust.analysis.metrics import OF_RUNS, Evidence
 from brobust.analysis.twins import Twin
+from brobust.dataset import RUNS, flow_columns, frame, scenario_columns
+from brobust.errors import BadInput
 from brobust.report import plot
+from brobust.scenario import Run, Scenario
 from brobust.study.model import Figure, Study
 
 MAX_COLUMNS = 4
@@ -56,6 +59,33 @@ def draw(study: Study, evidence: Evidence, directory: Path, twinned: Sequence[Tw
             yield from throughput_figure(chosen, figure, values).save(directory, name)
         else:
             yield from _panels(runs, evidence, figure, heading, directory / name)
+
+
+def check(study: Study, scenarios: Sequence[Scenario]) -> None:
+    """Refuse figures that cannot be drawn of runs of these scenarios, before any is measured."""
+    ok = {"outcome": "ok", "throughput_mbps": 1.0}
+    rows = [
+        {**scenario_columns(Run(scenario=one, repeat=0)), **columns, **ok}
+        for one in scenarios
+        for columns in flow_columns(one)
+    ]
+    flows = frame(rows, RUNS)
+    runs = summary.runs(flows)
+    by_hash = {one.hash: one for one in scenarios}
+    for figure in study.figures:
+        chosen = select(runs, figure.where)
+        its = [by_hash[name] for name in chosen["scenario"]]
+        table = PANELS[figure.kind].table if figure.kind in PANELS else ""
+        if its and figure.kind in DISTRIBUTIONS and not any(one.packets for one in its):
+            raise BadInput(f"{study.name}: figure {figure.name}: kind {figure.kind} needs packets = true in the grid")
+        if its and table == "samples" and all(one.samples is None for one in its):
+            raise BadInput(f"{study.name}: figure {figure.name}: kind {figure.kind} needs samples in the grid")
+        if its and figure.kind == "throughput":
+            values = None if figure.value in OF_RUNS else chosen.select("run", value=pl.lit(1.0))
+            try:
+                throughput_figure(flows.filter(pl.col("run").is_in(chosen["run"].implode())), figure, values)
+            except BadInput as refusal:
+                raise BadInput(f"{study.name}: figure {figure.name}: {str(refusal).replace('--x', 'x')}") from None
 
 
 def throughput_figure(flows: pl.DataFrame, figure: Figure, values: pl.DataFrame | None) -> plot.ThroughputFigure:

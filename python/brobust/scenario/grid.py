@@ -67,6 +67,12 @@ class Grid:
         ours, theirs = self._written, begun._written
         return bool(ours == theirs or ours == _without_kernels(theirs))
 
+    def with_all_of(self, other: Grid) -> Grid:
+        """Return a grid of the runs of both: this one, if it has all of the other's."""
+        if {run.id for run in other.runs()} <= {run.id for run in self.runs()}:
+            return self
+        return Grid({"grids": [*_wholes(self.fields), *_wholes(other.fields)]})
+
     @cached_property
     def _on_this_machine(self) -> _OnThisMachine:
         fields = json.loads(json.dumps(self._written))
@@ -148,8 +154,7 @@ def _without_kernels(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _repeats(fields: Mapping[str, Any], *, as_written: bool = False) -> dict[Scenario, int]:
     """Return the scenarios, each with its repeats. One that is in several grids is measured once, with the largest
     number of repeats that one of them asks for."""
-    common = {key: value for key, value in fields.items() if key != "grids"}
-    whole = [override(common, own) for own in fields.get("grids") or [{}]]
+    whole = _wholes(fields)
     if (cells := sum(map(_count, whole))) > MAX_CELLS:
         raise BadInput(f"the lists span {cells} cells; give shorter lists, which span at most {MAX_CELLS}")
     parts = [_part(one, as_written) for one in whole]
@@ -158,6 +163,12 @@ def _repeats(fields: Mapping[str, Any], *, as_written: bool = False) -> dict[Sce
         for one in scenarios:
             repeats[one] = max(repeat, repeats.get(one, 0))
     return repeats
+
+
+def _wholes(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return each cross product with all of its fields: the common ones and its own changes."""
+    common = {key: value for key, value in fields.items() if key != "grids"}
+    return [override(common, own) for own in fields.get("grids") or [{}]]
 
 
 def _part(fields: Mapping[str, Any], as_written: bool) -> tuple[list[Scenario], int]:

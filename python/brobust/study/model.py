@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError
 
 from brobust import files
+from brobust.analysis import summary
+from brobust.analysis.axes import NAMED
+from brobust.analysis.cells import CELL
+from brobust.analysis.checks import SELECTING, AnyCheck, select
 from brobust.analysis.claims import Claim
 from brobust.analysis.twins import Twins
+from brobust.dataset import RUNS, frame
 from brobust.errors import BadInput
 from brobust.scenario import Grid
 from brobust.scenario.grid import override
@@ -90,8 +97,18 @@ class Study(BaseModel):
         return f"{self.paper}-{self.figure}"
 
     def on_kernels(self, kernels: Sequence[str]) -> Study:
-        """Return this study with other kernels than its own."""
-        content = _without_kernel(self.model_dump(mode="json", exclude_unset=True))
+        """Return this study with other kernels than its own. A claim that compares kernels has no checks there, and
+        twins whose values are kernels are left out: all their cells would be the same."""
+        content = self.model_dump(mode="json", exclude_unset=True)
+        for claim in content.get("claims", ()):
+            if any("kernel" in check.get("than", ()) for check in claim.get("checks", ())):
+                claim["checks"] = []
+        content["twins"] = [
+            one
+            for one in content.get("twins", ())
+            if not any("kernel" in value.get("where", ()) for value in one["values"])
+        ]
+        content = _without_kernel(content)
         return Study.model_validate({**content, "grid": {**content.get("grid", {}), "kernel": list(kernels)}})
 
     def with_fields(self, fields: Mapping[str, Any]) -> Study:
@@ -122,12 +139,69 @@ def _without_kernel(content: Any) -> Any:
 def load(file: Path) -> Study:
     """Return the study in a file, or refuse the file in one line."""
     try:
-        return Study.model_validate(files.read_toml(file))
+        study = Study.model_validate(files.read_toml(file))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         why = "give letters, digits, '.', '-' and '_'" if first["type"] == "string_pattern_mismatch" else first["msg"]
         raise BadInput(f"{file}: {where}: {why} (given: {str(first['input'])[:80]!r})") from None
+    for sentence in _misfits(study):
+        raise BadInput(f"{file}: {sentence}")
+    return study
+
+
+def _misfits(study: Study) -> Iterator[str]:
+    """Yield what would fail only once all runs are measured, as sentences: selections of what no run has, and names
+    that two figures or claims have."""
+    for kind, names in (
+        ("figures", [figure.name for figure in study.figures]),
+        ("claims", [claim.id for claim in study.claims]),
+    ):
+        if twice := [name for name in names if names.count(name) > 1]:
+            yield f"{kind}: two are called {twice[0]}; give each another name"
+    for figure in study.figures:
+        yield from _no_selection(f"figure {figure.name}: where", figure.where, _no_runs().columns)
+        for axis in (one for one in figure.lines if one not in NAMED):
+            yield f"figure {figure.name}: lines: {axis!r} is not an axis; there are {', '.join(NAMED)}"
+    for claim in study.claims:
+        for check in claim.checks:
+            yield from _misfits_of(check, f"claim {claim.id}")
+    for one in study.twins:
+        for value in one.values:
+            yield from _no_selection(f"twins of {one.variable}: {value.name}: where", value.where, SELECTING)
+
+
+def _misfits_of(check: AnyCheck, name: str) -> Iterator[str]:
+    yield from _no_selection(f"{name}: where", check.where, SELECTING)
+    yield from _no_selection(f"{name}: unless", check.unless, SELECTING)
+    than: dict[str, Any] | None = getattr(check, "than", None)
+    if than is not None:
+        yield from _no_selection(f"{name}: than", than, CELL)
+        if not than:
+            yield f"{name}: than: it names no axis, so each cell would be compared with itself; give one"
+    along: str | None = getattr(check, "along", None)
+    if along is not None and along not in CELL:
+        yield f"{name}: along: {along!r} is not an axis; there are {', '.join(CELL)}"
+
+
+def _no_selection(name: str, where: Mapping[str, Any], axes: Sequence[str]) -> Iterator[str]:
+    """Yield what is no axis, and values that cannot be an axis's."""
+    for axis, value in where.items():
+        if axis not in axes:
+            yield f"{name}: {axis!r} is not an axis; there are {', '.join(axes)}"
+            continue
+        try:
+            select(_no_runs(), {axis: value})
+        except (ValueError, TypeError, pl.exceptions.PolarsError):
+            is_number = _no_runs().schema[axis].is_numeric()
+            allowed = 'a number, a list of numbers, or a range such as "0.1-0.25"' if is_number else "a text or a list"
+            yield f"{name}: {axis}: {value!r} is not a value of it; give {allowed}"
+
+
+@cache
+def _no_runs() -> pl.DataFrame:
+    """Return a table of runs without any: its columns and their types."""
+    return summary.runs(frame(None, RUNS))
 
 
 def of_paper(paper: str, figures: Sequence[str] = ()) -> list[Study]:
@@ -138,6 +212,13 @@ def of_paper(paper: str, figures: Sequence[str] = ()) -> list[Study]:
         raise BadInput(f"{paper}: two studies are of figure {twice[0]}; give each another name")
     if len(of := sorted({study.paper for study in found})) > 1:
         raise BadInput(f"{paper}: its studies are of several papers ({', '.join(of)}); give those of one")
+    claims = [claim.id for study in found for claim in study.claims]
+    if twice := [claim for claim in claims if claims.count(claim) > 1]:
+        raise BadInput(f"{paper}: two claims are called {twice[0]}; give each another id")
+    for one in (twins for study in found for twins in study.twins):
+        if unknown := [claim for claim in one.of if claim not in claims]:
+            there = ", ".join(claims) or "none"
+            raise BadInput(f"{paper}: twins of {unknown[0]!r}: there is no such claim; there are {there}")
     if unknown := [figure for figure in figures if figure not in known]:
         raise BadInput(f"--figure: {paper} has no study of figure {unknown[0]}; it has {', '.join(known)}")
     return [study for study in found if not figures or study.figure in figures]
