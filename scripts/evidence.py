@@ -170,11 +170,16 @@ def make(name: str, data: dict[str, Any], jobs: int) -> None:
     """Measure a directory of data, or the rest of it, and take its sheets and figures into the repository."""
     out, begun = _out(name, data), time.monotonic()
     wanted = {one: f"docs/data/{name}/{Path(one).name}" for one in data["take"]} | data.get("figures", {})
+    # As they are now: who goes on working while this measures changes them for the next data.
+    rests_on, commit = sources(data["rests_on"], specifications()["sources"]), _commit(data["rests_on"])
     out.mkdir(parents=True, exist_ok=True)
+    since = time.time() - 1  # a file's time is that of the clock's last tick
     done = _shell(_command(data, out, jobs))
     # Status 1 of `brobust reproduce` says that a claim differs.
     succeeded = (0, 1) if "brobust reproduce" in data["command"] else (0,)
-    if done.returncode not in succeeded or any(not (out / one).exists() for one in wanted):
+    # It is also that of a full disk, which leaves what an earlier call has written.
+    written = [one for one in wanted if (out / one).exists() and (out / one).stat().st_mtime >= since]
+    if done.returncode not in succeeded or len(written) < len(wanted):
         sys.exit(f"evidence: {name}: its command failed, or has not written all of {', '.join(wanted)}")
     kernels, seconds = _measured(out)
     files: dict[str, str] = {}
@@ -183,11 +188,11 @@ def make(name: str, data: dict[str, Any], jobs: int) -> None:
         constant |= _taken(out / source, ROOT / target, trims=source in data["take"])
         files[target] = _hash_of(ROOT / target)
     record = {
-        "how": "measured", "command": data["command"], "commit": _commit(data["rests_on"]),
+        "how": "measured", "command": data["command"], "commit": commit,
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "machine": f"{len(os.sched_getaffinity(0))} cores of {machine.cpu()}, Linux {os.uname().release}",
         "kernels": kernels, "minutes": round((seconds / 2 if seconds else time.monotonic() - begun) / 60, 1),
-        "sources": sources(data["rests_on"], specifications()["sources"]),
+        "sources": rests_on,
         "everywhere": constant, "files": files, "samples": evidence_samples.taken(out),
     }  # fmt: skip
     (DATA / name).mkdir(exist_ok=True)  # all that it takes may belong elsewhere

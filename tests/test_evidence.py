@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,47 @@ def test_data_are_stale_if_what_they_rest_on_has_changed(copied: Path, monkeypat
     assert evidence.stale("new", described) == ["kernel has changed"]
     record.write_text(json.dumps({"how": "measured", "command": "true", "sources": {"rules": "now", "kernel": "now"}}))
     assert evidence.stale("new", described) == []
+
+
+def _measuring(monkeypatch: pytest.MonkeyPatch, status: int, writes: str) -> None:
+    """Let each command change what data rest on while it runs, as somebody who goes on working does."""
+    now = ["then"]
+
+    def measured(command: str, capture: bool = False) -> subprocess.CompletedProcess[str]:
+        now[0] = "later"
+        if writes:
+            Path(command.split()[-1], "cells.csv").write_text(writes)
+        return subprocess.CompletedProcess(command, status)
+
+    monkeypatch.setattr(evidence, "_shell", measured)
+    monkeypatch.setattr(evidence, "_commit", lambda names: now[0])
+    monkeypatch.setattr(evidence, "sources", lambda names, known: dict.fromkeys(names, now[0]))
+    monkeypatch.setattr(evidence, "_out", lambda name, data: evidence.ROOT / "measured")
+
+
+DESCRIBED = {"command": "brobust reproduce x --out {out}", "take": ["cells.csv"], "rests_on": ["rules", "kernel"]}
+
+
+def test_data_rest_on_what_was_there_when_their_measurement_began(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _measuring(monkeypatch, 0, "cc,n\nbbr,3\n")
+    evidence.make("new", DESCRIBED, 1)
+    made = json.loads((copied / "docs/data/new/provenance.json").read_text())
+    assert made["sources"] == {"rules": "then", "kernel": "then"} and made["commit"] == "then"
+
+
+def test_a_command_that_writes_nothing_leaves_no_data_of_an_earlier_one(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk is status 1, as a claim that differs is."""
+    _measuring(monkeypatch, 1, "")
+    (copied / "measured").mkdir()
+    (copied / "measured/cells.csv").write_text("cc,n\nbbr,3\n")
+    os.utime(copied / "measured/cells.csv", (0, 0))
+    with pytest.raises(SystemExit, match="has not written all of cells"):
+        evidence.make("new", DESCRIBED, 1)
+    assert not (copied / "docs/data/new").exists()
 
 
 def test_constant_columns_of_cells_are_said_once(tmp_path: Path) -> None:
