@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import brobust
@@ -21,6 +23,7 @@ from brobust.kernels import virtual as virtual_kernels
 from brobust.scenario import Grid, Run, Scenario
 from brobust.series import expected_time, runner
 from brobust.study import STUDIES
+from conftest import Brobust
 
 WAIT = 20  # s, far longer than a thread waits for its CPU
 
@@ -261,6 +264,43 @@ def test_a_series_of_which_every_run_failed_does_not_end_well(
     with pytest.raises(BrobustError, match=r"no run is ok \(\d+ failed\)") as refusal:
         app(command, standalone_mode=False)
     assert refusal.value.exit_status == 1
+
+
+@pytest.mark.virtual
+def test_a_series_is_not_completed_with_another_kernel_than_it_was_begun_with(brobust: Brobust, tmp_path: Path) -> None:
+    """As after `brobust kernel build` with a changed control. What is complete is only said to be of another."""
+    (tmp_path / "mine.toml").write_text(SWEPT.replace("[grid]", '[grid]\nduration = "1s"'))
+    sweep = ["sweep", "mine.toml", "--scale", "smoke", "--out", "data"]
+    assert brobust(*sweep).returncode == 0
+    (file,) = (tmp_path / "data/runs").glob("*.parquet")
+    pl.read_parquet(file).with_columns(kernel_hash=pl.lit("0" * 64)).write_parquet(file)
+    complete = brobust(*sweep)
+    assert complete.returncode == 0 and "which are not measured again" in complete.stderr, complete.stderr
+    pl.read_parquet(file)[1:].write_parquet(file)
+    before = (tmp_path / "data/scenario.toml").read_text()
+    (tmp_path / "mine.toml").write_text((tmp_path / "mine.toml").read_text().replace('"bbr"]', '"bbr", "reno"]'))
+    for again in (sweep, ["run", "--resume", "--out", "data"]):
+        refused = brobust(*again)
+        assert refused.returncode == 2 and "another build of virtual-" in refused.stderr, refused.stderr
+    assert (tmp_path / "data/scenario.toml").read_text() == before
+
+
+@pytest.mark.virtual
+def test_a_series_is_not_completed_with_another_program_than_it_was_begun_with(
+    brobust: Brobust, tmp_path: Path
+) -> None:
+    (tmp_path / "p.toml").write_text(
+        'duration = "1s"\nrepeat = 2\n[programs]\nsender = "./sleeps 0.1"\nreceiver = "sleep 0.1"\n'
+        "[contention]\nshare = 1\n"
+    )
+    shutil.copy(shutil.which("sleep") or "", tmp_path / "sleeps")
+    brobust("run", "p.toml", "--out", "data")
+    (file,) = (tmp_path / "data/runs").glob("*.parquet")
+    pl.read_parquet(file)[1:].write_parquet(file)
+    with (tmp_path / "sleeps").open("ab") as program:
+        program.write(b"x")
+    refused = brobust("run", "--resume", "--out", "data")
+    assert refused.returncode == 2 and "another build of /bin/sleeps" in refused.stderr, refused.stderr
 
 
 SWEPT = """

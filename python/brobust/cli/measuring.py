@@ -6,7 +6,7 @@ import contextlib
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from brobust import units
 from brobust.analysis import summary
 from brobust.cli import output
 from brobust.dataset import PROGRAMS, Dataset, Measured, frame
-from brobust.errors import BrobustError, CutShort, Interrupted, printable
+from brobust.errors import BadInput, BrobustError, CutShort, Interrupted, printable
 from brobust.lazily import pl
 from brobust.report import programs, table
 from brobust.report.console import Console
@@ -40,7 +40,7 @@ def measure(
         try:
             runs = runner.remaining(grid, dataset)
             errors = Console(stderr=True)
-            for note in grid.notes:
+            for note in [*grid.notes, *other_builds(grid, dataset, is_complete=not runs)]:
                 errors.print(note, soft_wrap=True, highlight=False, markup=False)
             # Closed here, so that an interrupted series is cleaned up before the interrupt is caught.
             with (
@@ -65,6 +65,22 @@ def measure(
             if done is None:
                 raise Interrupted("interrupted before the first run was complete; nothing is kept") from None
             raise Interrupted(f"interrupted; {done}; {how}") from None
+
+
+def other_builds(grid: Grid, dataset: Dataset, is_complete: bool) -> Iterator[str]:
+    """Refuse to complete a series with other kernels or programs than it was begun with; of a complete one, yield that
+    it has others than are here."""
+    try:
+        found = runner.other_builds(grid, dataset)
+    except BrobustError:
+        if not is_complete:  # else it needs nothing any more with which it was measured
+            raise
+        return
+    if found:
+        what = f"{dataset.directory} has runs of another build of {' and of '.join(found)}"
+        if not is_complete:
+            raise BadInput(f"{what}; give another --out")
+        yield f"{what}, which are not measured again; give another --out for that"
 
 
 def _kept(grid: Grid, dataset: Dataset, go_on: str | None) -> tuple[str | None, str]:

@@ -275,7 +275,7 @@ def _measure(
     """Measure the runs of these studies that the dataset lacks. Return their grid and the dataset; None after a dry
     run."""
     from brobust import backends
-    from brobust.cli.measuring import measure
+    from brobust.cli.measuring import measure, other_builds
     from brobust.dataset import Dataset
     from brobust.report.console import Console
     from brobust.series import expected_time, runner
@@ -287,12 +287,14 @@ def _measure(
         runner.check_cluster(cluster)
     there = (directory / "dataset.json").exists()
     dataset = Dataset.open(directory) if there else None
+    left = grid.runs()
     if dataset is not None:
         before = dataset.grid()
         _check_same(directory, before.scenarios, grid.scenarios)
+        left = runner.remaining(grid, dataset)
+        list(other_builds(grid, dataset, is_complete=not left))  # before the dataset grows
         if not dry_run and before.with_all_of(grid) is not before:
             dataset.grow(grid.with_all_of(before))
-    left = runner.remaining(grid, dataset) if dataset is not None else grid.runs()
     if left:
         seconds = expected_time.expected_seconds(left, dataset, jobs)
         about = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} minutes"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import platform
+import shlex
 import sys
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -13,9 +14,12 @@ from typing import Any
 
 from brobust import _core, backends
 from brobust.backends.base import Backend, measured
+from brobust.backends.virtual import commands_of
 from brobust.dataset import Dataset, Measured
 from brobust.errors import BadInput, WriteFailed, one_line
 from brobust.host import machine
+from brobust.kernels import virtual as virtual_kernels
+from brobust.lazily import pl
 from brobust.scenario import Grid, Run, Scenario
 from brobust.series.side_by_side import Ended, side_by_side
 
@@ -34,6 +38,33 @@ def remaining(grid: Grid, dataset: Dataset) -> list[Run]:
     every change of the kernel costs a boot."""
     finished = dataset.finished()
     return sorted((run for run in grid.runs() if run.id not in finished), key=_order)
+
+
+def other_builds(grid: Grid, dataset: Dataset) -> list[str]:
+    """Return which kernels and programs of this grid, in virtual time, are not those with which runs of the dataset
+    were measured: they were built again since, perhaps with a changed control."""
+    if not dataset.finished():
+        return []
+    asked = {one.hash: one for one in grid.scenarios if one.backend == "virtual"}
+    done = dataset.runs().filter(pl.col("scenario").is_in(list(asked)) & (pl.col("outcome") != "failed"))
+    found = []
+    kernels = done.select("kernel", "kernel_hash").drop_nulls().unique().sort("kernel", "kernel_hash")
+    for name, of_runs in kernels.iter_rows():
+        here = virtual_kernels.find(name).sha256
+        if of_runs != here:
+            found.append(f"{name} (SHA-256 {of_runs[:12]}, here {here[:12]})")
+    with_programs = {name for name in done["scenario"].unique() if asked[name].traffic != "brobust"}
+    if with_programs:
+        runs = done.filter(pl.col("scenario").is_in(with_programs)).select("run", "scenario").unique("run")
+        ended = dataset.programs().join(runs, on="run").select("scenario", "command", "sha256").unique()
+        programs = {}
+        for scenario, command, of_run in ended.sort("command").iter_rows():
+            first = shlex.split(command)[0]
+            now = commands_of(asked[scenario]).hashes.get(first, of_run)
+            if now != of_run:
+                programs[first] = f"{first} (SHA-256 {of_run[:12]}, here {now[:12]})"
+        found += programs.values()
+    return found
 
 
 def _order(run: Run) -> tuple[str, str, str]:
