@@ -27,6 +27,12 @@ def test_the_first_packet_that_differs_is_shown_with_both_states() -> None:
     assert all("pacing_rate_mbps" in state for state in states) and len(states) == 2
 
 
+def test_packets_that_differ_in_the_bits_of_ecn_only_are_told_from_the_same() -> None:
+    """DCTCP marks its packets as ECN-capable, and without a mark it is Reno."""
+    (compared,) = packets.compare([("reno", "dctcp")], ["20mbit 10ms"])
+    assert "the same times and lengths, but other bits" in (compared.difference or "")
+
+
 def test_cases_are_many_and_of_every_kind() -> None:
     assert len(cases.VIRTUAL) >= 50
     assert set(cases.VIRTUAL_QUICK) <= set(cases.VIRTUAL)

@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 from brobust.scenario import Grid, Run
+from brobust.series import expected_time
 from brobust.series.expected_time import Remaining, expected_seconds
 
 RECORDED = {tuple(row[:5]): row[5] for row in json.loads((Path(__file__).parent / "run_times.json").read_text())}
@@ -95,14 +96,17 @@ def test_failed_runs_take_no_time_and_do_no_harm() -> None:
 
 
 class Measured:
-    """A dataset of ten runs on each of two backends, with these wall times, s."""
+    """A dataset of ten runs of 10 s at 20 Mbit/s on each of two backends, with these wall times, s."""
 
     def __init__(self, **wall_s: float):
         self._rows = [
-            {"run": f"{backend}{number}", "backend": backend, "wall_s": each}
+            {
+                "run": f"{backend}{number}", "backend": backend, "wall_s": each, "duration_s": 10.0,
+                "bandwidth_mbps": 20.0, "traffic": "brobust",
+            }
             for backend, each in wall_s.items()
             for number in range(10)
-        ]
+        ]  # fmt: skip
 
     def runs(self) -> pl.DataFrame:
         return pl.DataFrame(self._rows)
@@ -113,3 +117,13 @@ def test_each_backends_runs_cost_what_those_of_the_same_backend_have_cost() -> N
     of_each = [Grid({**both, "backend": backend}).runs() for backend in ("virtual", "vm")]
     seconds = expected_seconds([*of_each[0], *of_each[1]], Measured(virtual=0.5, vm=12.0), jobs=1)  # type: ignore[arg-type]
     assert seconds == pytest.approx(3 * 0.5 + 3 * 12.0)
+
+
+def test_what_runs_of_another_size_cost_is_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dataset of short runs at low rates grows by long ones at high rates."""
+    monkeypatch.setattr(expected_time, "_probe", lambda: (0.5, 0.001))
+    fields = {"path": {"bandwidth": "200mbit"}, "duration": "60s", "repeat": 2, "contention": {"share": 0.5}}
+    larger = expected_seconds(Grid(fields).runs(), Measured(virtual=0.5, vm=15.0), jobs=1)  # type: ignore[arg-type]
+    assert larger == pytest.approx(2 * (0.5 + 0.001 * 200 * 60))
+    on_vm = Grid({**fields, "backend": "vm"}).runs()
+    assert expected_seconds(on_vm, Measured(virtual=0.5, vm=15.0), jobs=1) == pytest.approx(2 * 15 * 6)  # type: ignore[arg-type]

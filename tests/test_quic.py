@@ -154,6 +154,16 @@ class TestQlog:
         others = qlog.samples(list(self.EVENTS), began_s=0, units_of=quic.Qlog(8, 1000))
         assert others.select("pacing_rate_mbps", "srtt_ms").rows() == [(None, 9000), (64, 9000)]
 
+    def test_what_is_no_number_is_left_out(self) -> None:
+        """A program of the user's may write anything. The format lets large integers be texts."""
+        start = b'\x1e{"time": 1, "name": "recovery:metrics_updated", "data": {"congestion_window": '
+        for written, packets in (
+            (b'"14480"', 10), (b"1448.5", 1), (b"null", None), (b'"many"', None), (b"[1]", None), (b"true", None),
+            (b"NaN", None), (b"Infinity", None), (b"1" + b"0" * 30, None), (b"18446744073709551615", 2**64 // 1448),
+        ):  # fmt: skip
+            taken = qlog.samples([b'\x1e{"trace": 1}\n', start + written + b"}}\n"], began_s=0)
+            assert taken["cwnd_packets"].to_list() == [packets], written
+
     def test_times_may_be_differences(self) -> None:
         head = b'\x1e{"trace": {"common_fields": {"time_format": "delta"}}}\n'
         assert qlog.samples([head, *self.EVENTS], began_s=0)["time_s"].to_list() == pytest.approx([0.0125, 0.0265])

@@ -111,6 +111,11 @@ def first_difference(pair: tuple[str, str], first: Result, second: Result) -> st
         .with_row_index("number")
         .filter(pl.any_horizontal(pl.col(f"a_{c}").ne_missing(pl.col(f"b_{c}")) for c in _PACKET))
     )
+    if unequal.is_empty() and len(one) == len(other):
+        return (
+            f"all {length} packets have the same times and lengths, but other bits in their headers, such as those of "
+            "ECN; `brobust run --packets` keeps them"
+        )
     number = unequal["number"][0] if len(unequal) else length
     packets = [frame.row(number, named=True) if number < len(frame) else None for frame in (one, other)]
     lines = [f"packet {number} of {len(one)} and {len(other)} differs"]

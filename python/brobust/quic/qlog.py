@@ -4,6 +4,7 @@ samples. The format is qlog's sequence of JSON texts (RFC 7464), each between a 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ BYTES = {
     "congestion_window": "cwnd_packets", "ssthresh": "ssthresh_packets", "bytes_in_flight": "inflight_packets",
 }  # fmt: skip
 RATES = {"pacing_rate": "pacing_rate_mbps", "cf_delivery_rate": "delivery_rate_mbps"}
+MAX_NUMBER = 2.0**64
 TIMES = {"min_rtt": "min_rtt_ms", "smoothed_rtt": "srtt_ms", "latest_rtt": "rtt_ms"}
 
 
@@ -43,9 +45,10 @@ def samples(records: list[bytes], *, began_s: float, units_of: Qlog | None = Non
         first_ms = time_ms if first_ms is None else first_ms
         if not name.endswith("metrics_updated"):
             continue
-        state |= {column: data[key] // units.PAYLOAD_BYTES for key, column in BYTES.items() if key in data}
-        state |= {column: data[key] * units_of.bits * 1e-6 for key, column in RATES.items() if key in data}
-        state |= {column: data[key] * units_of.milliseconds for key, column in TIMES.items() if key in data}
+        told = {key: number for key, value in data.items() if (number := _number(value)) is not None}
+        state |= {column: int(told[key] // units.PAYLOAD_BYTES) for key, column in BYTES.items() if key in told}
+        state |= {column: told[key] * units_of.bits * 1e-6 for key, column in RATES.items() if key in told}
+        state |= {column: told[key] * units_of.milliseconds for key, column in TIMES.items() if key in told}
         rows.append({"time_s": began_s + (time_ms - first_ms) / 1e3, **state})
     columns = {"time_s": pl.Float64} | dict.fromkeys(BYTES.values(), pl.Int64)
     schema = columns | dict.fromkeys([*RATES.values(), *TIMES.values()], pl.Float64)
@@ -58,6 +61,16 @@ def at_intervals(taken: pl.DataFrame, seconds: float) -> pl.DataFrame:
     return taken.with_columns(ends.alias("time_s")).unique("time_s", keep="last", maintain_order=True)
 
 
+def _number(value: object) -> float | None:
+    """Return a metric's value; None if it is no number that a column can have. Large integers may be texts (the
+    format's uint64 in JSON)."""
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,20}", value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if abs(value) <= MAX_NUMBER else None  # false of NaN, too
+
+
 def _events(records: list[bytes]) -> Iterator[tuple[float, str, dict[str, Any]]]:
     """Yield time (ms), name and data of each event. The last record may be cut off, where a program was ended."""
     adds, time_ms = False, 0.0
@@ -68,9 +81,9 @@ def _events(records: list[bytes]) -> Iterator[tuple[float, str, dict[str, Any]]]
             continue
         if not isinstance(event, dict):
             continue
-        if "trace" in event:
-            common = event["trace"].get("common_fields") or {}
-            adds = "delta" in str(common.get("time_format", ""))
+        if isinstance(trace := event.get("trace"), dict):
+            common = trace.get("common_fields")
+            adds = isinstance(common, dict) and "delta" in str(common.get("time_format", ""))
         elif isinstance(event.get("time"), int | float) and isinstance(event.get("data"), dict):
             time_ms = event["time"] + (time_ms if adds else 0)
             yield time_ms, str(event.get("name", "")), event["data"]
