@@ -93,7 +93,9 @@ def replay(
         found = f"{result.differences} of {result.calls} differ, {result.lost} records did not fit"
         text = f"{result.control}, {result.case}: {found}; {result.first or ''}"
         _print(as_json, result, text if result.differences or result.lost else None)
-    _end(as_json, f"{total:,} calls of {len(chosen)} controls in {len(names)} cases, {differ} differ", differ)
+    why = "; cc/ has changed since the C in this process was compiled: `make setup` compiles it again"
+    why = why if differ and calls.is_older_than_cc() else ""
+    _end(as_json, f"{total:,} calls of {len(chosen)} controls in {len(names)} cases, {differ} differ{why}", differ)
 
 
 def shadow(

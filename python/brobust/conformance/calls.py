@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from brobust import _core, backends, files
@@ -18,6 +19,7 @@ from brobust.backends.vm import VmBackend
 from brobust.cc.names import name_of, settings_of
 from brobust.conformance import cases
 from brobust.errors import RunFailed
+from brobust.kernels import our_files
 from brobust.scenario import Run, Scenario
 
 
@@ -53,6 +55,13 @@ def replay(
             found = _in_vm(opened, scenario) if isinstance(opened, VmBackend) else _in_virtual_time(opened, scenario)
             counted = (found["calls"], found["acks"], found["differences"], _shown(found["first"]), found["lost"])
             yield Replayed(control, name, *counted)
+
+
+def is_older_than_cc() -> bool:
+    """Return whether files of cc/ are newer than the C in this process, with which calls are made again: the kernel may
+    have been built since with another control."""
+    compiled = Path(_core.__file__).stat().st_mtime
+    return any(file.stat().st_mtime > compiled for file in our_files.below(our_files.CC).values())
 
 
 def _in_vm(backend: VmBackend, scenario: Scenario) -> dict[str, Any]:
