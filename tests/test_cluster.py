@@ -40,6 +40,7 @@ class Cluster:
     address: str
     workers: list[subprocess.Popen[bytes]]
     caches: list[Path]
+    scheduler: subprocess.Popen[bytes]
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
         with Client(scheduler_file=str(tmp_path / "s.json"), set_as_default=False) as client:
             client.wait_for_workers(2, timeout=WAIT)
             address = client.scheduler.address
-        yield Cluster(address, workers, caches)
+        yield Cluster(address, workers, caches, processes[0])
     finally:
         for process in processes:
             process.kill()
@@ -140,6 +141,21 @@ def test_workers_measure_what_this_machine_would_and_one_that_dies_loses_no_run(
     assert cluster.address.startswith("tls://")
     for cache in cluster.caches:
         assert [path.name for path in cache.iterdir()] == ["sent"] and len(list((cache / "sent").iterdir())) == 1
+
+
+@pytest.mark.virtual
+def test_if_the_scheduler_dies_what_was_measured_is_kept_and_the_command_says_what_to_do(
+    cluster: Cluster, study: Path, tmp_path: Path
+) -> None:
+    study.write_text(STUDY.replace("repeat = 6", "repeat = 100"))
+    command = [BROBUST, "sweep", str(study), "--out", "there", "--cluster", cluster.address, "--json"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sweep:
+        assert sweep.stdout is not None and sweep.stderr is not None
+        sweep.stdout.readline()
+        cluster.scheduler.kill()
+        out, said = sweep.communicate(timeout=WAIT)
+    assert sweep.returncode == 2 and "its scheduler is gone; start it" in said, said
+    assert len(Dataset.open(tmp_path / "there").finished()) >= 1 and len(json_lines(out)) < 400
 
 
 def test_a_cluster_that_cannot_measure_is_refused_in_one_line(brobust: Brobust, study: Path, tmp_path: Path) -> None:

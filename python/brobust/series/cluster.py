@@ -41,6 +41,8 @@ POLL_SECONDS = 0.02
 ASK_SECONDS = 0.5
 # The scheduler gives up a task whose worker has died several times. The cluster may be to blame, so we try again.
 MAX_ATTEMPTS = 3
+# Of a client whose scheduler has not answered for CONNECT_SECONDS.
+CLOSED = ("closing", "closed")
 
 
 def refuse_exposed(address: str) -> None:
@@ -191,8 +193,20 @@ def measure(client: Client, runs: Sequence[Run], announce: Callable[[str], None]
                 else:
                     ended.append((run, failed(run, f"no worker finished it: {result[1]!r}", datetime.now(UTC))))
                 future.release()
+    except GeneratorExit:  # the caller stops reading, perhaps because it cannot write
+        raise
+    except BaseException:  # Ctrl-C, or no run can be measured any more
+        if ended:
+            yield ended
+        if client.status in CLOSED:
+            raise RunFailed(
+                "--cluster: its scheduler is gone; start it and workers again, then repeat the command: it measures "
+                "the runs that are missing"
+            ) from None
+        raise
     finally:
-        client.cancel(list(under_way), force=True)
+        if client.status not in CLOSED:
+            client.cancel(list(under_way), force=True)
 
 
 class _Workers:
