@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from brobust.analysis import agreement
+from brobust.cli.validate import _finite
 from brobust.dataset import Dataset
 from brobust.errors import RunFailed
 from brobust.report import validation as drawing
@@ -75,6 +76,21 @@ def test_cells_are_compared_by_their_medians() -> None:
     found = agreement.agreement(cells)
     assert found.median == found.p90 == pytest.approx(math.log(2))
     assert not found.reached
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_cell_in_which_one_backend_carried_nothing_is_infinitely_far_apart(tmp_path: Path) -> None:
+    starved = rows(0.0).with_columns(pl.lit(None, pl.Float64).alias("settled_mbps"), rtt_mean_ms=None)
+    cells = agreement.compare(starved, rows(1.0))
+    whole = agreement.agreement(cells)
+    assert whole.median == whole.p90 == math.inf and not whole.reached
+    assert drawing.render(cells, whole, whole).row_count == 2
+    assert all(file.exists() for file in drawing.draw(cells, whole, tmp_path))
+    assert _finite(cells.row(0, named=True))["ratio"] is None
+    with pytest.raises(RunFailed, match="no run carried anything after its first seconds"):
+        agreement.agreement(cells, "settled_ratio")
+    neither = agreement.agreement(agreement.compare(rows(0.0), rows(0.0)))
+    assert neither.median == 0
 
 
 def test_nothing_measured_is_said() -> None:

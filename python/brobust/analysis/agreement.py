@@ -67,8 +67,10 @@ def compare(real: pl.DataFrame, virtual: pl.DataFrame, backend: str = "vm") -> p
 
 
 def agreement(cells: pl.DataFrame, ratio: str = "ratio", aims: tuple[float, float] = AIMS) -> Agreement:
-    """Return how far the backends agree over all cells, by this column of ratios."""
-    apart = cells[ratio].log().abs()
+    """Return how far the backends agree over all cells, by this column of ratios: infinitely far apart in a cell where
+    only one of them carried anything."""
+    apart = cells[ratio].drop_nulls().log().abs().fill_nan(0.0)  # 0 / 0: both carried nothing
     median, p90 = apart.median(), apart.quantile(0.9, interpolation="linear")
-    assert isinstance(median, float) and p90 is not None and math.isfinite(p90)
-    return Agreement(len(apart), median, p90, aims)
+    if not isinstance(median, float) or p90 is None:
+        raise RunFailed("no run carried anything after its first seconds, so there is nothing to compare")
+    return Agreement(len(apart), median, math.inf if math.isnan(p90) else p90, aims)

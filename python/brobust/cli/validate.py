@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -132,14 +133,21 @@ def command(
         machine.write(report, validation={**figures_of_report, "load_before": load_before})
     if as_json:
         for cell in cells.iter_rows(named=True):
-            print(json.dumps(cell))
+            print(json.dumps(_finite(cell)))
         overall = {"cells": whole.cells, "median_abs_ln_ratio": whole.median, "p90_abs_ln_ratio": whole.p90}
         overall |= {"settled_median_abs_ln_ratio": settled_part.median, "settled_p90_abs_ln_ratio": settled_part.p90}
-        print(json.dumps(overall))
+        print(json.dumps(_finite(overall)))
         return
     Console().print_whole(drawing.render(cells, whole, settled_part, real))
     for figure in [*figures, *([report] if report else [])]:
         print(figure)
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """Return null in place of what JSON has no number for, such as the ratio where one backend carried nothing."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
+    }
 
 
 def _compared(dataset: Dataset, what_if: WhatIf, real: str) -> tuple[pl.DataFrame, pl.DataFrame]:

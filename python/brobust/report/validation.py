@@ -30,14 +30,19 @@ def render(cells: pl.DataFrame, found: Agreement, settled: Agreement, backend: s
         timeslice, real = cell["timeslice_ms"], cell[f"{backend}_throughput_mbps"]
         table.add_row(
             cell["cc"], "-" if timeslice is None else f"{timeslice:g}", f"{cell['share'] * 100:.0f}", str(cell["n"]),
-            f"{real:.2f}", f"{cell['virtual_throughput_mbps']:.2f}", f"{cell['ratio']:.3f}",
-            f"{cell['settled_ratio']:.3f}",
-            f"{cell[f'{backend}_retransmits']:.0f}/{cell['virtual_retransmits']:.0f}",
-            f"{cell[f'{backend}_rtt_mean_ms']:.1f}/{cell['virtual_rtt_mean_ms']:.1f}",
+            f"{real:.2f}", f"{cell['virtual_throughput_mbps']:.2f}", _number(cell["ratio"], 3),
+            _number(cell["settled_ratio"], 3),
+            f"{_number(cell[f'{backend}_retransmits'], 0)}/{_number(cell['virtual_retransmits'], 0)}",
+            f"{_number(cell[f'{backend}_rtt_mean_ms'], 1)}/{_number(cell['virtual_rtt_mean_ms'], 1)}",
         )  # fmt: skip
     of_settled = f"settled, after {SETTLED_AFTER_S} s: {settled.median:.3f} and {settled.p90:.3f}"
     table.caption = f"{sentence(found, backend)}; {of_settled}"
     return table
+
+
+def _number(value: float | None, digits: int) -> str:
+    """Return a number, or a dash for what a run that carried nothing does not have."""
+    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def for_report(
@@ -119,8 +124,9 @@ def draw(cells: pl.DataFrame, found: Agreement, directory: Path, backend: str = 
     figure = Figure(figsize=(4.6, 4.8), layout="constrained")
     axes = figure.add_subplot()
     both = pl.concat([cells[f"{backend}_throughput_mbps"], cells["virtual_throughput_mbps"]])
-    low, high = both.min(), both.max()
-    assert isinstance(low, float) and isinstance(high, float)
+    carried = both.filter(both > 0)  # what carried nothing has no place on these axes
+    low, high = carried.min(), carried.max()
+    low, high = (low, high) if isinstance(low, float) and isinstance(high, float) else (1.0, 1.0)
     ends = [low / 1.3, high * 1.3]
     axes.fill_between(ends, [end / 1.2 for end in ends], [end * 1.2 for end in ends], color="0.92", zorder=0)
     axes.plot(ends, ends, color="0.6", linewidth=1, zorder=1)
