@@ -534,18 +534,22 @@ def test_two_files_may_not_have_a_claim_of_one_name(tmp_path: Path) -> None:
         ({"kind": "gaps"}, "kind gaps needs packets = true"),
         ({"kind": "inflight"}, "kind inflight needs samples"),
         ({"x": "share"}, None),
-        ({"kind": "over_time"}, None),
+        ({"kind": "over_time", "where": {"rtt_ms": 10}}, None),
+        ({"kind": "over_time", "where": {"rtt_ms": "2-6"}}, "5 panels for each control (by rtt_ms), and 4 fit"),
     ],
 )
 def test_a_figure_that_cannot_be_drawn_is_refused_before_any_run_is_measured(
-    keys: dict[str, str], said: str | None
+    keys: dict[str, Any], said: str | None
 ) -> None:
     study = model.Study(paper="mine", figure="1", title="t", figures=[Figure(name="f", title="f", **keys)])
-    scenarios = Grid({"contention": {"share": [1, 0.5]}, "flows": [{"cc": "bbr"}]}).as_written
+    flows = {"flows": [{"cc": "bbr"}]}
+    rtts = {"path": {"rtt": [f"{rtt}ms" for rtt in range(2, 7)]}, "contention": {"share": 1}}
+    several = [Grid({**rtts, **flows}), Grid({"path": {"rtt": "10ms"}, "contention": {"share": [1, 0.5]}, **flows})]
+    scenarios = [one for grid in several for one in grid.as_written]
     if said is None:
         check(study, scenarios)
         return
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=re.escape(said)):
         check(study, scenarios)
 
 

@@ -80,6 +80,13 @@ def check(study: Study, scenarios: Sequence[Scenario]) -> None:
             raise BadInput(f"{study.name}: figure {figure.name}: kind {figure.kind} needs packets = true in the grid")
         if its and table == "samples" and all(one.samples is None for one in its):
             raise BadInput(f"{study.name}: figure {figure.name}: kind {figure.kind} needs samples in the grid")
+        if its and figure.kind in PANELS:
+            others, places = _places(plot.with_lines(chosen, figure.lines))
+            if len(places) > MAX_COLUMNS:
+                raise BadInput(
+                    f"{study.name}: figure {figure.name}: {len(places)} panels for each control (by "
+                    f"{', '.join(others)}), and {MAX_COLUMNS} fit; choose fewer runs by where"
+                )
         if its and figure.kind == "throughput":
             values = None if figure.value in OF_RUNS else chosen.select("run", value=pl.lit(1.0))
             try:
@@ -97,9 +104,8 @@ def throughput_figure(flows: pl.DataFrame, figure: Figure, values: pl.DataFrame 
 def _panels(runs: pl.DataFrame, evidence: Evidence, figure: Figure, heading: str, file: Path) -> list[Path]:
     """Draw a panel per cell: rows are controls, columns are the cells of everything else that varies."""
     runs, kind = plot.with_lines(runs, figure.lines), PANELS[figure.kind]
-    others = [axis for axis in summary.varying(runs) if axis != "cc"]
+    others, places = _places(runs)
     colors = {name: style[0] for name, style in plot.styles(runs["cc"].unique()).items()}
-    places = runs.select(others).unique().sort(others, descending=True, nulls_last=False).rows() if others else [()]
     places = places[:MAX_COLUMNS]
     with plot.new_figure(2.0 + 3.0 * len(places), 1.6 + 1.9 * len(colors)) as canvas:
         grid = canvas.subplots(
@@ -127,6 +133,14 @@ def _panels(runs: pl.DataFrame, evidence: Evidence, figure: Figure, heading: str
         count = plot.runs_of_a_cell(runs, ["cc", *others])
         shown = f"One run of n = {count}" if kind.one_run else f"All runs, n = {count}, and their median"
         return plot.save(canvas, file, f"{heading}. {shown}. {_where(evidence)}", "time [s]")
+
+
+def _places(runs: pl.DataFrame) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Return the axes but the control that vary, and each cell's values on them: that of a column of panels."""
+    others = [axis for axis in summary.varying(runs) if axis != "cc"]
+    if not others:
+        return [], [()]
+    return others, runs.select(others).unique().sort(others, descending=True, nulls_last=False).rows()
 
 
 def _bars(runs: pl.DataFrame, evidence: Evidence, figure: Figure, file: Path) -> list[Path]:
