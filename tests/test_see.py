@@ -114,6 +114,15 @@ def test_a_timeline_has_what_the_run_has_recorded(lossy: Result, tmp_path: Path)
 
 
 @pytest.mark.virtual
+def test_of_several_flows_one_may_have_sent_nothing_again(tmp_path: Path) -> None:
+    flows = [{"cc": "bbr", "pattern": "rate 100kbit"}, {"cc": "cubic"}]
+    run = brobust.run({**BBR, **ALL, "path": {"bandwidth": "50mbit"}, "duration": "1s", "flows": flows})
+    assert run.runs["retransmits"][0] == 0 < run.runs["retransmits"][1]
+    assert trace.write(run, tmp_path / "run.perfetto-trace")["packets"] == run.packets.height
+    assert capture.write(run, tmp_path / "run.pcapng")["packets"] == run.packets.height
+
+
+@pytest.mark.virtual
 def test_a_timeline_shows_when_a_repair_catches_up(tmp_path: Path) -> None:
     run = brobust.run({**BBR, **ALL, "contention": {"share": 0.5}, "duration": "1s", "flows": [{"cc": "bbr_steady"}]})
     trace.write(run, tmp_path / "run.perfetto-trace")

@@ -132,7 +132,8 @@ def _first_sent(data: pl.DataFrame) -> pl.Series:
     new_ends, new_times = ends[is_new], data["time_s"].to_numpy()[is_new]
     first = new_times[np.searchsorted(new_ends, ends)]
     is_tcp = (data["seq"] > 0).to_numpy()
-    return pl.Series([None if new or not tcp else at for new, tcp, at in zip(is_new, is_tcp, first, strict=True)])
+    times = [None if new or not tcp else at for new, tcp, at in zip(is_new, is_tcp, first, strict=True)]
+    return pl.Series(times, dtype=pl.Float64)  # where nothing was sent again, too
 
 
 def _state(data: pl.DataFrame, slices: list[tuple[float, float]], samples: pl.DataFrame) -> pl.DataFrame:
