@@ -437,6 +437,10 @@ KNOWN: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "a buffer of 0.05 BDP, CUBIC": ({"cc": "cubic", "path": FAST}, ["buffer"]),
     "a buffer of 0.05 BDP, Reno": ({"cc": "reno", "path": FAST}, ["buffer"]),
+    "a buffer of 0.05 BDP behind another one": (
+        {"cc": "cubic", "path": {**FAST, "buffer": "1bdp", "second_bandwidth": "50mbit", "second_buffer": "0.05bdp"}},
+        ["buffer"],
+    ),
     "an application of 5 Mbit/s": ({"cc": "cubic", "pattern": "rate 5mbit", "path": _path()}, ["application"]),
     "an application of 5 Mbit/s, BBR": ({"cc": "bbr", "pattern": "rate 5mbit", "path": _path()}, ["application"]),
     "an application that pauses": ({"cc": "bbr", "pattern": "onoff 100ms 400ms", "path": _path()}, ["application"]),
@@ -546,6 +550,40 @@ def test_an_explanation_says_how_the_estimate_fell_and_what_would_change_it(
     assert re.fullmatch(r"it has \d,\d{3} packets, more than 100", api.explain(run, run.run()).not_tried or "")
     monkeypatch.setattr(api, "TRY_SECONDS", 3)
     assert api.explain(run, run.run()).not_tried == "it has 4 s, more than 3 s"
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("without_throughput", [False, True])
+def test_a_flow_that_begins_late_fills_the_path_for_its_part_of_the_time_only(without_throughput: bool) -> None:
+    flows = [{"cc": "bbr"}, {"cc": "cubic", "sender": 2, "start": "1.6s"}]
+    run = brobust.run({**BBR, "flows": flows, "contention": {"share": 0.5}, "duration": "2s"})
+    if without_throughput:
+        run._measured.throughput = []
+    both = api.explain(run, run.run, tries=False)
+    assert 0.3 < both.part < 0.8 and both.causes == ["cpu"], run.explain(tries=False)
+    late = api.explain(run, run.run, flow=1, tries=False)
+    assert 0.9 < late.part <= 1.01 or without_throughput
+
+
+@pytest.mark.virtual
+def test_an_estimate_that_rises_late_has_not_fallen() -> None:
+    path = {"bandwidth": "5mbit", "bandwidth_changes": "2.7s:100mbit"}
+    run = brobust.run({**BBR, "path": path, "samples": "10ms"})
+    assert run.samples["bandwidth_estimate_mbps"].max() > 10  # type: ignore[operator]
+    assert api.explain(run, run.run, tries=False).collapse is None
+
+
+@pytest.mark.virtual
+def test_of_a_flow_that_carries_nothing_without_a_cause_either_it_is_none() -> None:
+    run = brobust.run({**BBR, "flows": [{"cc": "bbr", "start": "1.999s"}], "contention": HALF, "duration": "2s"})
+    found = api.explain(run, run.run)
+    assert found.throughput_mbps == found.tried["--share 1"] == 0 and found.causes == []
+
+
+@pytest.mark.virtual
+def test_a_scenario_of_python_that_names_no_flows_is_tried_with_other_controls() -> None:
+    run = brobust.run({"path": _path(loss=0.02), "duration": "2s"})
+    assert api.explain(run, run.run).tried["--cc bbr"] > run.runs["throughput_mbps"][0]
 
 
 @pytest.mark.virtual

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -220,7 +221,7 @@ def test_from_python_a_scenario_gives_frames_and_no_dataset(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     got = brobust.run({"flows": [{"cc": "bbr", "count": 2}], "seed": 5}, repeat=2)
-    assert got.run.seed == 7
+    assert got.run.seed == 7 and brobust.run({"seed": 5}, repeat=np.int64(2)).run.id.endswith("-2")
     assert got.runs["throughput_mbps"].to_list() == [1.0, 1.0]
     assert got.packets.is_empty()
     assert list(tmp_path.iterdir()) == []
@@ -229,7 +230,12 @@ def test_from_python_a_scenario_gives_frames_and_no_dataset(
 
 @pytest.mark.parametrize(
     ("fields", "repeat", "words"),
-    [({"flow": []}, 0, "no such field"), ({"seed": [1, 2]}, 0, "seed"), ({}, -1, "repeat: -1 is not")],
+    [
+        ({"flow": []}, 0, "no such field"),
+        ({"seed": [1, 2]}, 0, "seed"),
+        ({}, -1, "repeat: -1 is not"),
+        ({}, 10**30, "whole number from"),
+    ],
 )
 def test_from_python_bad_input_is_an_exception(fields: dict[str, Any], repeat: int, words: str) -> None:
     with pytest.raises(BadInput, match=words):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from operator import index
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from brobust import backends, units
 from brobust.analysis import summary
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 # A run is measured again for an explanation if it lasts at most so long, and about so many packets arrive.
 TRY_SECONDS, TRY_PACKETS = 120, 1_000_000
+MAX_REPEAT = 2**32 - 1  # as large as a seed, to which it is added
 
 
 class Result(OfRun):
@@ -79,9 +81,10 @@ def run(scenario: Scenario | Mapping[str, Any], *, repeat: int = 0) -> Result:
     """
     if not isinstance(scenario, Scenario):
         scenario = one_scenario(scenario)
-    if isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 0:
-        raise BadInput(f"repeat: {repeat!r} is not a whole number from 0")
-    requested = Run(scenario=scenario, repeat=repeat)
+    is_whole = isinstance(repeat, SupportsIndex) and not isinstance(repeat, bool)
+    if not is_whole or not 0 <= (number := index(repeat)) <= MAX_REPEAT:
+        raise BadInput(f"repeat: {repeat!r} is not a whole number from 0 to {MAX_REPEAT}")
+    requested = Run(scenario=scenario, repeat=number)  # numpy's numbers are whole numbers, too
     backends.check([scenario], jobs=1)
     with backends.opened(scenario.backend, lambda _: None) as backend:
         backend.calibrate([scenario])
@@ -163,6 +166,7 @@ Change = tuple[str, dict[str, Any]]
 
 def _changed(requested: Run, change: Mapping[str, Any]) -> Run:
     fields = requested.scenario.model_dump(mode="json", exclude_unset=True)
+    fields.setdefault("flows", [{}])  # those that a change of --cc changes
     return Run(scenario=one_scenario(override(fields, change)), repeat=requested.repeat)
 
 
@@ -170,12 +174,16 @@ def _without(cause: str, s: Scenario, flow: int) -> Change | None:
     """Return the change that takes a cause away; None if no field does."""
     sender = s.each_flow[flow].sender
     larger = f"{max(4 * s.path.buffer_bytes, 2 * round(s.path.bandwidth * s.path.rtt / 8e9))}B"
+    buffers, buffer_options = {"buffer": larger}, f"--buffer {larger}"
+    if (second := s.path.second_buffer_bytes) is not None:
+        larger = f"{max(4 * second, 2 * round((s.path.second_bandwidth or 0) * s.path.rtt / 8e9))}B"
+        buffers["second_buffer"], buffer_options = larger, f"{buffer_options} --second-buffer {larger}"
     changes: dict[str, Change] = {
         "cpu": ("--share 1", {"contention": {"share": 1, "replay": None}}),
         "receiver": ("--receiver-share 1", {"receiver": {"share": 1}}),
         "work": ("no --cpu-frequency", {"cpu": {"frequency": None}}),
         "loss": ("--loss 0", {"path": {"loss": 0}}),
-        "buffer": (f"--buffer {larger}", {"path": {"buffer": larger}}),
+        "buffer": (buffer_options, {"path": buffers}),
         "cross": ("--cross-load 0", {"cross_traffic": {"load": 0}}),
     }
     if cause == "cpu" and sender > 1:

@@ -207,12 +207,18 @@ class _Facts:
     def part(self) -> float:
         """What all flows carried in the second half, of what the path carries."""
         starts = dict(self.run.runs.select("flow", "start_s").iter_rows())
-        at = pl.col("time_s") + pl.col("flow").replace_strict(starts, default=0.0, return_dtype=pl.Float64)
-        late = self.run.throughput.filter(at.is_between(self.half_s, self.end_s + 1e-9))
-        if late.is_empty():
-            return float(self.run.runs["throughput_mbps"].sum()) / self.possible_mbps(self.row["start_s"])
-        of_flows = late.group_by("flow").agg(pl.col("throughput_mbps").mean())
-        return float(of_flows["throughput_mbps"].sum()) / self.possible_mbps(self.half_s)
+        ends_at = pl.col("time_s") + pl.col("flow").replace_strict(starts, default=0.0, return_dtype=pl.Float64)
+        after, until = self.half_s + 1e-9, self.end_s + 1e-9
+        late = self.run.throughput.filter((ends_at > after) & (ends_at <= until))
+        # Others may send in a part of these intervals only: this flow has all of them.
+        intervals = late.filter(pl.col("flow") == self.row["flow"]).height
+        if intervals:
+            return float(late["throughput_mbps"].sum()) / intervals / self.possible_mbps(self.half_s)
+        begin_s, end_s = self.row["start_s"], self.end_s
+        stop_s = pl.min_horizontal(pl.coalesce("stop_s", "duration_s"), end_s)
+        beside = (stop_s - pl.max_horizontal("start_s", begin_s)).clip(0) / (end_s - begin_s)
+        mean_mbps = self.run.runs.select((pl.col("throughput_mbps") * beside).sum()).item()
+        return float(mean_mbps) / self.possible_mbps(begin_s)
 
     @property
     def idle(self) -> float | None:
@@ -270,9 +276,9 @@ class _Facts:
             return None
         estimates, times = known["bandwidth_estimate_mbps"].to_numpy(), known["time_s"].to_numpy()
         peak = int(estimates.argmax())
-        if settled > estimates[peak] / 2:
-            return None
         below = np.flatnonzero(estimates[peak:] <= settled * 1.1)
+        if settled > estimates[peak] / 2 or not below.size:  # it rose, late in the run
+            return None
         reached = peak + int(below[0])
         rounds = _rounds(known, peak, reached)
         return Collapse(float(estimates[peak]), float(times[peak]), settled, float(times[reached]), rounds)
@@ -361,12 +367,12 @@ def _work(facts: _Facts) -> dict[str, Any] | None:
 
 def _dropped(facts: _Facts) -> tuple[float, float, float] | None:
     """Return how many packets were lost at random, how many did not fit, and how many were sent. Where packets were not
-    recorded, the path's rate of loss says how many were lost at random, and only many more are taken for the buffer's.
-    None: nothing was dropped, or it is not known."""
+    recorded, or do not say which of two bottlenecks had them in its queue, the path's rate of loss says how many were
+    lost at random, and only many more are taken for the buffer's. None: nothing was dropped, or it is not known."""
     row = facts.row
     if not row["drops"]:
         return None
-    if facts.data.is_empty():
+    if facts.data.is_empty() or row["second_bandwidth_mbps"] is not None:
         arrived = row["throughput_mbps"] * 1e6 / 8 * (facts.end_s - row["start_s"]) / units.PAYLOAD_BYTES
         sent = arrived + row["drops"]
         by_chance = row["loss"] * sent
@@ -394,6 +400,8 @@ def _buffer(facts: _Facts) -> dict[str, Any] | None:
     if found is None or found[1] < 1:
         return None
     row = facts.row
+    if row["second_bandwidth_mbps"] is not None:  # it may have been either one
+        return {"packets": found[1], "bytes": None, "bdp": None}
     bdp = (facts.bandwidth_mbps or 0) * row["rtt_ms"] * 125
     return {"packets": found[1], "bytes": row["buffer_bytes"], "bdp": row["buffer_bytes"] / bdp if bdp else None}
 
@@ -421,6 +429,6 @@ def _causes(signs: list[str], throughput_mbps: float, without: Mapping[str, floa
     if set(signs) - set(known):  # not all of them were taken away
         return signs if len(signs) == 1 else []
     best = max(known.values(), default=0.0)
-    if best < GAIN * throughput_mbps:
+    if not best or best < GAIN * throughput_mbps:
         return []
     return [name for name in signs if known[name] >= AS_GOOD * best]

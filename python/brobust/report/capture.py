@@ -64,13 +64,14 @@ def _padded(value: bytes) -> bytes:
 
 def _comments(run: OfRun) -> list[str | None]:
     """Return for each row of the table packets what is worth saying of it."""
-    buffers = dict(run.runs.select("flow", "buffer_bytes").iter_rows())
+    buffer, second_mbps = run.runs.select("buffer_bytes", "second_bandwidth_mbps").row(0)
+    room = f", and the buffer has {buffer}" if second_mbps is None else " at both bottlenecks"
     said = []
     for packet in departures.of_packets(run).iter_rows(named=True):
         parts = list(_said(packet))
         if packet["dropped"]:
-            queued, buffer = packet["queue_bytes"], buffers.get(packet["flow"])
-            had = "" if queued is None else f"; {queued} bytes were queued, and the buffer has {buffer}"
+            queued = packet["queue_bytes"]
+            had = "" if queued is None else f"; {queued} bytes were queued{room}"
             parts.append(f"does not arrive: lost, or dropped at the bottleneck{had}")
         said.append(". ".join(parts) or None)
     return said

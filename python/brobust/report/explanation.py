@@ -75,7 +75,8 @@ SHOWN: dict[str, Any] = {
     "work": lambda sign: f"it was busy for {sign['busy']:.0%} of the run",
     "loss": lambda sign: f"{sign['packets']:.0f} packets, {sign['part']:.2%}, were lost although there was room",
     "buffer": lambda sign: (
-        f"{sign['packets']:.0f} packets found its {files.size(sign['bytes'])}"
+        f"{sign['packets']:.0f} packets found "
+        + ("that of one of the two" if sign["bytes"] is None else f"its {files.size(sign['bytes'])}")
         + (f", {sign['bdp']:.2g} BDP," if sign["bdp"] else "")
         + " full"
     ),
