@@ -321,6 +321,24 @@ def test_an_empty_dataset_is_refused() -> None:
         ThroughputFigure(frame([], RUNS))
 
 
+def test_runs_without_a_value_of_the_horizontal_axis_are_left_out_or_refused(runs: pl.DataFrame) -> None:
+    figure = ThroughputFigure(runs, x="timeslice_ms")
+    assert figure.panels == 1 and "timeslice [ms]" in figure.terminal()
+    with pytest.raises(BadInput, match="--x timeslice_ms: no run .* has a value there; leave it out"):
+        ThroughputFigure(runs.filter((pl.col("share") == 1) & (pl.col("cc") == "bbr")), x="timeslice_ms")
+    with pytest.raises(BadInput, match="--x alternate_s: no run .*; give one that varies: share"):
+        ThroughputFigure(runs, x="alternate_s")
+
+
+def test_an_undisturbed_run_stands_beside_contention_that_comes_and_goes() -> None:
+    contention = {"share": [1, 0.5], "alternate": "500ms"}
+    grid = Grid({"kernel": "virtual-6.12", "contention": contention})
+    assert summary.varying(summary.runs(_measured(grid))) == ["share"]
+    assert ThroughputFigure(_measured(grid)).panels == 1
+    other = Grid({"kernel": "virtual-6.12", "contention": {**contention, "alternate": ["500ms", "1s"]}})
+    assert ThroughputFigure(_measured(other)).panels == 2
+
+
 def test_an_unknown_axis_is_refused_with_the_known_ones(runs: pl.DataFrame) -> None:
     with pytest.raises(BadInput, match="share, bandwidth_mbps"):
         ThroughputFigure(runs, x="colour")

@@ -121,6 +121,7 @@ class ThroughputFigure:
         axes = [*summary.varying(measured), *fields]
         numeric = [axis for axis in LABELS if axis in axes]
         self.x = x or (numeric[0] if numeric else "share")
+        choices = f"give one that varies: {', '.join(numeric)}" if numeric else "leave it out"
         if self.x not in LABELS:
             raise BadInput(f"--x {self.x}: no such axis; give one of {', '.join(LABELS)}")
         self._panel_axes = [axis for axis in axes if axis not in (self.x, IN_ANOTHER_UNIT.get(self.x), "cc")]
@@ -130,7 +131,9 @@ class ThroughputFigure:
             same = ["cc", *(axis for axis in self._panel_axes if axis not in schedule)]
             is_undisturbed = (pl.col("share") == 1) & pl.col("replay").is_null()
             measured = undisturbed_with_every_schedule(measured, is_undisturbed, same, schedule)
-        self._runs = measured
+        self._runs = measured.filter(pl.col(self.x).is_not_null())  # an undisturbed run has no timeslice
+        if self._runs.is_empty():
+            raise BadInput(f"--x {self.x}: no run of the dataset has a value there; {choices}")
         self._panels = (
             self._runs.select(self._panel_axes).unique().sort(in_order(self._panel_axes)).rows()
             if self._panel_axes

@@ -384,7 +384,10 @@ ROWS = (
         "Contention for this time, then none for as long, and so on. At least one period.",
         if_absent="contention all the time", above=0, max=MAX_TIME, only_on="virtual", instead="none",
         column=FieldColumn("alternate_s", "number", unit="s", null_without_slices=True),
-        axis=Axis("alternate", "time with and without contention, each [s]", "{} s on and off"),
+        axis=Axis(
+            "alternate", "time with and without contention, each [s]", "{} s on and off",
+            {None: "contention all the time"}, only_contended=True,
+        ),
     ),
     Field(
         "receiver.share", FRACTION, "--receiver-share", CPU,
