@@ -18,12 +18,13 @@ import polars as pl
 import pytest
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as perfetto
 
-from brobust.dataset import Dataset, Measured, recordings
+from brobust.dataset import RUNS, Dataset, Measured, flow_columns, recordings, scenario_columns
 from brobust.errors import BadInput
 from brobust.explore import figures, recorded
 from brobust.explore.answers import Answers, Superseded
 from brobust.explore.server import Server
-from brobust.scenario import Grid
+from brobust.scenario import Grid, Run
+from brobust.scenario.grid import scenario as one_scenario
 from browser import CHROMIUM, Browser
 from conftest import BROBUST, refused
 
@@ -134,7 +135,10 @@ OF_FIGURE_4 = {"bandwidth_mbps": 100.0, "rtt_ms": 10.0, "timeslice_ms": 10.0}
 
 
 def test_a_run_of_a_papers_figure_has_the_figures_cells_and_another_has_none() -> None:
-    run = {**OF_FIGURE_4, "loss": 0.0, "qdisc": "none", "pacing": "kernel", "flows": 1}
+    path = {"bandwidth": "100mbit", "rtt": "10ms"}
+    requested = Run(one_scenario({"path": path, "contention": {"share": 0.5}, "flows": [{"cc": "bbr"}]}), 0)
+    run = dict.fromkeys(RUNS) | scenario_columns(requested) | flow_columns(requested.scenario)[0]
+    assert OF_FIGURE_4.items() <= run.items()
     found = {figure["name"]: figure for figure in figures.of(run)}
     sheet = pl.read_csv(Path(figures.__file__).with_name("2brobust.csv"), schema_overrides={"figure": pl.String})
     cells = sheet.filter(pl.col(name) == value for name, value in OF_FIGURE_4.items())
@@ -146,7 +150,9 @@ def test_a_run_of_a_papers_figure_has_the_figures_cells_and_another_has_none() -
                          in of_figure.select("cc", "buffer_bdp", "share", "throughput_mbps").iter_rows()}  # fmt: skip
     assert "R3: no BBR version exceeds 11 Mbit/s" in " ".join(found["2BRobust, figure 4"]["says"])
     for other in ({"loss": 0.01}, {"qdisc": "fq"}, {"pacing": "kept"}, {"flows": 2}, {"bandwidth_mbps": 20.0},
-                  {"timeslice_ms": None}):  # fmt: skip
+                  {"timeslice_ms": None}, {"replay": "off.csv"}, {"pattern": "rate 5mbit"}, {"flow_rtt_ms": 40.0},
+                  {"cross_load": 0.3}, {"aqm": "codel"}, {"receiver_share": 0.5}, {"driver": "deadline:hz=1000"},
+                  {"vcpus": 2}, {"length_jitter": 0.1}):  # fmt: skip
         assert figures.of({**run, **other}) == [], other
 
 
@@ -260,6 +266,17 @@ def test_a_dataset_is_shown_along_two_axes_or_along_its_only_one(tmp_path: Path)
     assert [cell["median"] for cell in one["cells"][0]] == [0.5, 2.5]
     with pytest.raises(BadInput, match="neither an axis nor a metric"):
         next(answers.answer_cells("share", "reason", "throughput_mbps"))
+
+
+def test_of_a_run_with_several_flows_the_first_is_shown_and_said(tmp_path: Path) -> None:
+    grid = Grid({"kernel": "virtual-6.12", "flows": [{"cc": "bbr"}, {"cc": "cubic"}]})
+    dataset = Dataset.create(tmp_path / "data", grid, {})
+    (run,) = grid.runs()
+    outcome = {"outcome": "ok", "throughput_mbps": 5.0, "rtt_ms": 0.0}  # as on vm, with the testbed's own latency
+    rows = [{**scenario_columns(run), **flow, **outcome} for flow in flow_columns(run.scenario)]
+    dataset.append(run.id, Measured(rows))
+    (shown,) = Answers(dataset).answer_look(run.id)
+    assert shown["cc"] == "bbr (flow 0 of 2)" and shown["throughput_mbps"] == 5.0 and shown["buffer_bdp"] is None
 
 
 def _recording(file: Path) -> recordings.Sweeps:

@@ -324,9 +324,9 @@ def test_an_empty_dataset_is_refused() -> None:
 def test_runs_without_a_value_of_the_horizontal_axis_are_left_out_or_refused(runs: pl.DataFrame) -> None:
     figure = ThroughputFigure(runs, x="timeslice_ms")
     assert figure.panels == 1 and "timeslice [ms]" in figure.terminal()
-    with pytest.raises(BadInput, match="--x timeslice_ms: no run .* has a value there; leave it out"):
+    with pytest.raises(BadInput, match=r"--x timeslice_ms: no run .* has a value there; leave it out"):
         ThroughputFigure(runs.filter((pl.col("share") == 1) & (pl.col("cc") == "bbr")), x="timeslice_ms")
-    with pytest.raises(BadInput, match="--x alternate_s: no run .*; give one that varies: share"):
+    with pytest.raises(BadInput, match=r"--x alternate_s: no run .*; give one that varies: share"):
         ThroughputFigure(runs, x="alternate_s")
 
 

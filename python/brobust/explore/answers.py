@@ -171,7 +171,9 @@ class Answers:
     def answer_look(self, run: str) -> Answer:
         """Answer with a run of the dataset over time."""
         chosen = find(self._opened(), run)
-        yield {"cc": "+".join(chosen.runs["cc"].unique()), "run": chosen.id, **_over_time(chosen)}
+        flows = chosen.runs.sort("flow")
+        of_several = f" (flow {flows['flow'][0]} of {flows.height})" if flows.height > 1 else ""
+        yield {"cc": f"{flows['cc'][0]}{of_several}", "run": chosen.id, **_over_time(chosen)}
 
     def answer_socket(self, key: list[Any]) -> Answer:
         """Answer with a socket of the recording over time."""
@@ -216,11 +218,12 @@ def _over_time(run: OfRun) -> dict[str, Any]:
     samples = run.samples.filter(of_flow).sort("time_s")
     samples = samples.gather_every(max(samples.height // (2 * POINTS), 1))
     over_time = run.throughput.filter(of_flow).sort("time_s")
+    bdp_bytes = first["bandwidth_mbps"] * first["rtt_ms"] * 125  # 0 on vm without an RTT of the path's
     columns = ("time_s", "inflight_packets", "cwnd_packets", "bandwidth_estimate_mbps", "pacing_rate_mbps", "mode")
     return {
         "throughput_mbps": first["throughput_mbps"], "retransmits": first["retransmits"],
         "rtt_ms": first["rtt_mean_ms"], "duration_s": first["duration_s"], "share": first["share"],
-        "buffer_bdp": round(first["buffer_bytes"] / (first["bandwidth_mbps"] * first["rtt_ms"] * 125), 2),
+        "buffer_bdp": round(first["buffer_bytes"] / bdp_bytes, 2) if bdp_bytes else None,
         "figures": figures.of(first),
         "time_s": [time + first["start_s"] for time in over_time["time_s"]],
         "throughput": over_time["throughput_mbps"].to_list(),

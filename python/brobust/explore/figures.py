@@ -14,7 +14,8 @@ from typing import Any
 import polars as pl
 
 from brobust import files, units
-from brobust.scenario import Scenario
+from brobust.analysis.axes import AXES
+from brobust.dataset import RUNS
 from brobust.study import STUDIES
 
 STUDY = "2brobust"
@@ -35,10 +36,13 @@ def listed() -> list[dict[str, Any]]:
 def of(run: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the figures that have a panel for this run, a row of the dataset's runs: the panel's lines along the CPU
     share, one for each control and buffer. None for a run with conditions that no figure has."""
-    usual = Scenario()
-    if (run["loss"], run["qdisc"], run["pacing"], run["flows"]) != (usual.path.loss, usual.qdisc, str(usual.pacing), 1):
+    if run["replay"] is not None or run["pattern"] != "bulk" or run["flow_rtt_ms"] != run["rtt_ms"]:
         return []
-    return _panels(*(run[axis] for axis in PANEL))
+    return [
+        panel
+        for panel in _panels(*(run[axis] for axis in PANEL))
+        if all(run[name] in values for name, values in _conditions()[panel["name"]].items())
+    ]
 
 
 @lru_cache(maxsize=64)
@@ -55,11 +59,27 @@ def _panels(*at: float | None) -> list[dict[str, Any]]:
 
 
 @cache
+def _conditions() -> dict[str, dict[str, set[Any]]]:
+    """Return by the figures' names which values their cells have on every axis of the sheet that is not drawn. Which
+    kernel it was is no condition."""
+    types = {name: RUNS[name].dtype for name in AXES if name in RUNS} | {"figure": pl.String}
+    cells = pl.read_csv(_sheet(), schema_overrides=types)
+    names = [name for name in cells.columns if name in types and name not in (X, *PANEL, *LINE, "figure", "kernel")]
+    return {
+        _named(figure)["name"]: {name: set(of_figure[name]) for name in names}
+        for (figure,), of_figure in cells.group_by("figure")
+    }
+
+
+def _sheet() -> bytes:
+    return (resources.files("brobust.explore") / f"{STUDY}.csv").read_bytes()
+
+
+@cache
 def _cells() -> pl.DataFrame:
-    text = (resources.files("brobust.explore") / f"{STUDY}.csv").read_text()
     columns = ("figure", X, *PANEL, *LINE, *DRAWN)
     types = {name: pl.String if name in ("figure", "cc") else pl.Float64 for name in columns}
-    return pl.read_csv(text.encode(), schema_overrides=types).select(columns).rename(DRAWN)
+    return pl.read_csv(_sheet(), schema_overrides=types).select(columns).rename(DRAWN)
 
 
 @cache
