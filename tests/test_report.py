@@ -353,6 +353,23 @@ def test_the_json_object_of_a_run_sums_its_flows() -> None:
     assert said["cc"] == "bbr+cubic"
 
 
+def test_a_run_has_the_mean_of_its_flows_rtts_and_no_number_of_one_flow() -> None:
+    flows = [{"flow": 0, "rtt_mean_ms": 10.0, "rtt_p99_ms": 12.0, "bbr_version": 1}, {"flow": 1, "rtt_mean_ms": 50.0}]
+    rows = [{**_row("bbr", 1.0, 0, 9.0), **flow} for flow in flows]
+    said = summary_of(rows)
+    assert said["rtt_mean_ms"] == summary.runs(frame(rows, RUNS))["rtt_mean_ms"].item() == 30.0
+    assert not {"rtt_p99_ms", "bbr_version"} & said.keys()
+    assert summary_of(rows[:1])["rtt_p99_ms"] == 12.0
+
+
+def test_retransmits_and_drops_that_nobody_has_counted_are_not_0() -> None:
+    rows = [{**_row("bbr", 1.0, 0, 9.0), "retransmits": None, "drops": None, "flow": flow} for flow in (0, 1)]
+    assert summary.runs(frame(rows, RUNS)).select("retransmits", "drops").row(0) == (None, None)
+    console = Console(file=io.StringIO())
+    console.print(table.render(frame(rows, RUNS), "t", no_grid))
+    assert "bbr 18.00 18.00-18.00 1 - 100.0%" in " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+
+
 def test_brackets_and_escape_sequences_in_names_are_shown_and_do_nothing() -> None:
     out = io.StringIO()
     rows = frame([_row("bbr[/y]", 1.0, 0, 1.0), _row("\x1b[2J", 1.0, 0, 1.0)], RUNS)

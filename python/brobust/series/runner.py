@@ -167,11 +167,15 @@ def host() -> dict[str, Any]:
     }
 
 
+OF_ITS_PACKETS = ("queue_mean_ms", "rtt_p99_ms")
+"""Columns that say something of one flow's packets, which no sum or mean says of all."""
+
+
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the object that `--json` prints for a run: the columns that all flows share, the sums of their retransmits
-    and drops, and their total throughput, as in tables (analysis/summary.py): their payload divided by the run's
-    duration, so a flow that sends for a part of the run counts accordingly; where each flow has a size, divided by the
-    time from the first start to the last end."""
+    and drops, the means of their RTTs and TSO packets, and their total throughput, as in tables (analysis/summary.py):
+    their payload divided by the run's duration, so a flow that sends for a part of the run counts accordingly; where
+    each flow has a size, divided by the time from the first start to the last end."""
     first = dict(rows[0])
     measured = [row for row in rows if row.get("throughput_mbps") is not None]
     seconds = first["duration_s"]
@@ -181,6 +185,9 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for total in ("retransmits", "drops"):
         known = [row[total] for row in measured if row.get(total) is not None]
         first[total] = sum(known) if known else None
+    for mean in ("rtt_mean_ms", "skb_mean_bytes", "pacing_idle_ms"):
+        known = [row[mean] for row in measured if row.get(mean) is not None]
+        first[mean] = sum(known) / len(known) if known else None
     if not measured:
         first["throughput_mbps"] = None
     first["cc"] = "+".join(dict.fromkeys(row["cc"] for row in rows))
@@ -188,7 +195,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if any(row.get("completion_ms") is not None for row in rows):
         first["flow_completions_ms"] = [row.get("completion_ms") for row in rows]
     if len(rows) > 1:  # these columns describe a flow, not the run
-        for key in ("sender", "flow_rtt_ms", "pattern", "queue_mean_ms", "flow_bytes", "completion_ms"):
+        for key in ("sender", "flow_rtt_ms", "pattern", "bbr_version", "flow_bytes", "completion_ms", *OF_ITS_PACKETS):
             first.pop(key, None)
     for key in ("flow", "start_s", "stop_s"):
         first.pop(key, None)
