@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from matplotlib.figure import Figure
 
 from brobust.analysis import summary
 from brobust.analysis.axes import cell_phrase
@@ -17,6 +18,7 @@ from brobust.errors import BadInput
 from brobust.report import programs, table
 from brobust.report.console import Console
 from brobust.report.plot import ThroughputFigure
+from brobust.report.study import PANELS
 from brobust.scenario import Grid, Run
 from brobust.scenario.grid import scenario
 from brobust.series.runner import summary as summary_of
@@ -368,6 +370,15 @@ def test_retransmits_and_drops_that_nobody_has_counted_are_not_0() -> None:
     console = Console(file=io.StringIO())
     console.print(table.render(frame(rows, RUNS), "t", no_grid))
     assert "bbr 18.00 18.00-18.00 1 - 100.0%" in " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+
+
+def test_flows_are_drawn_at_the_times_of_the_run_at_which_they_sent() -> None:
+    flows = [{**_row("bbr", 1.0, 0, 9.0), "run": "a", "flow": flow, "start_s": 2.0 * flow, "flow_rtt_ms": 10.0}
+             for flow in (0, 1)]  # fmt: skip
+    rates = [{"run": "a", "flow": flow, "time_s": 0.5, "throughput_mbps": 9.0} for flow in (0, 1)]
+    axes = Figure().subplots()
+    PANELS["flows_over_time"].draw(axes, frame(rates, TABLES["throughput"]), frame(flows, RUNS), "")
+    assert [line.get_xdata()[0] for line in axes.lines] == [0.5, 2.5]
 
 
 def test_brackets_and_escape_sequences_in_names_are_shown_and_do_nothing() -> None:

@@ -662,6 +662,13 @@ def test_the_notebook_shows_the_runs_their_figures_and_the_cause(tmp_path: Path)
     assert "The cause is the CPU that is taken from the sender" in said and "bbr_steady [" in said
 
 
+@pytest.mark.virtual
+def test_the_figure_of_very_many_flows_has_no_legend_that_hides_them() -> None:
+    for count, has_legend in ((1, False), (3, True), (50, False)):
+        run = brobust.run({"flows": [{"cc": "cubic", "count": count}], "duration": "1s"})
+        assert (run.plot().axes[0].get_legend() is not None) == has_legend
+
+
 def test_what_a_notebook_shows_is_escaped() -> None:
     row = {"run": "a-0", "flow": 0, "cc": "<b>bbr</b>", "throughput_mbps": 1.0, "duration_s": 1.0, "start_s": 0.0}
     shown = over_time.html(Result(None, Measured([row])), "<script>")  # type: ignore[arg-type]

@@ -53,7 +53,7 @@ def figure(run: OfRun) -> Figure:
         panel.set_ylabel(label)
         panel.set_ylim(bottom=0)
         panel.set_xlim(0, float(rows["duration_s"][0]))
-    if rows.height > 1:
+    if 1 < rows.height <= len(STYLES):  # of more, no line has a style of its own, and the names would hide them
         axes[0].legend(loc="upper right")
     axes[-1].set_xlabel("time [s]; grey: a sender had no CPU")
     return drawn
