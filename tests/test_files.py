@@ -26,6 +26,12 @@ def test_a_file_that_could_not_be_written_leaves_the_one_before_and_nothing_else
     assert [*tmp_path.iterdir()] == [file]
 
 
+def test_a_file_that_cannot_be_made_is_named_as_the_user_knows_it(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as error:
+        files.write(tmp_path / "nowhere/run.perfetto-trace", "")
+    assert error.value.filename == str(tmp_path / "nowhere/run.perfetto-trace")
+
+
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     victim, link = tmp_path / "victim", tmp_path / "link"
     victim.write_text("theirs")

@@ -566,6 +566,18 @@ def test_a_flow_that_begins_late_fills_the_path_for_its_part_of_the_time_only(wi
 
 
 @pytest.mark.virtual
+def test_rare_samples_are_not_taken_for_those_of_every_ack() -> None:
+    every, rare = (
+        brobust.run({**BBR, "packets": True, "samples": samples, "contention": HALF}) for samples in ("ack", "100ms")
+    )
+    known, seen = api.explain(every, every.run), api.explain(rare, rare.run)
+    assert (seen.missed, seen.collapse) == (known.missed, known.collapse)  # after it was measured again
+    alone = api.explain(rare, rare.run, tries=False).collapse
+    assert known.collapse is not None and alone is not None
+    assert alone.rounds == pytest.approx(known.collapse.rounds, rel=0.5)
+
+
+@pytest.mark.virtual
 def test_an_estimate_that_rises_late_has_not_fallen() -> None:
     path = {"bandwidth": "5mbit", "bandwidth_changes": "2.7s:100mbit"}
     run = brobust.run({**BBR, "path": path, "samples": "10ms"})

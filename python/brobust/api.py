@@ -150,7 +150,7 @@ def _why_not_tried(run: OfRun, requested: Run, tries: bool) -> str | None:
 def _measured_again(run: OfRun, requested: Run, backend: Backend) -> OfRun | None:
     """Return the run with samples of every ACK and its packets, measured again if it has not recorded them. None: it is
     another run here."""
-    has_all = not run.samples.is_empty() and run.pcap is not None
+    has_all = requested.scenario.samples == "ack" and not run.samples.is_empty() and run.pcap is not None
     has_all |= requested.scenario.traffic != "brobust"
     asked = _changed(requested, {} if has_all else {"samples": "ack", "packets": True})
     again = Result(asked, backend.measure(asked))

@@ -66,7 +66,11 @@ def replaced(file: Path) -> Iterator[BinaryIO]:
             raise FileExistsError(errno.EEXIST, "this name belongs to something other than a regular file", str(file))
     scratch = file.with_name(SCRATCH.replace("*", secrets.token_hex(8)))
     with writing_to(file):
-        descriptor = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        try:
+            descriptor = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            error.filename = str(file)  # the name that the user knows
+            raise
     try:
         with os.fdopen(descriptor, "w+b") as out:
             yield out

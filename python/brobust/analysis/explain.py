@@ -280,16 +280,20 @@ class _Facts:
         if settled > estimates[peak] / 2 or not below.size:  # it rose, late in the run
             return None
         reached = peak + int(below[0])
-        rounds = _rounds(known, peak, reached)
+        rounds = _rounds(known[peak : reached + 1], self.row["samples_ms"])
         return Collapse(float(estimates[peak]), float(times[peak]), settled, float(times[reached]), rounds)
 
 
-def _rounds(samples: pl.DataFrame, first: int, last: int) -> int:
-    """Return how many round trips lie between two samples: each ends when what was in flight at its begin has arrived;
-    where that is not recorded, after a smoothed RTT."""
+def _rounds(samples: pl.DataFrame, interval_ms: float | None) -> int:
+    """Return how many round trips lie between the first and the last of these samples: each ends when what was in flight
+    at its begin has arrived; where that is not recorded, after a smoothed RTT. Of samples at intervals, which may be
+    longer, it is the time over the smoothed RTT."""
+    if interval_ms:
+        took_ms = (pl.col("time_s").diff() * 1e3) / pl.col("srtt_ms").backward_fill()
+        return round(samples.filter(pl.col("srtt_ms").ne_missing(0.0)).select(took_ms.sum()).item())
     columns = ("time_s", "delivered_packets", "inflight_packets", "srtt_ms")
     rounds, ends_at, ends_s = 0, None, 0.0
-    for time_s, delivered, inflight, srtt_ms in samples.select(columns)[first : last + 1].iter_rows():
+    for time_s, delivered, inflight, srtt_ms in samples.select(columns).iter_rows():
         over = delivered >= ends_at if ends_at is not None and delivered is not None else time_s >= ends_s
         if over or ends_s == 0.0:
             rounds += 1
