@@ -285,12 +285,12 @@ class _Facts:
 
 
 def _rounds(samples: pl.DataFrame, interval_ms: float | None) -> int:
-    """Return how many round trips lie between the first and the last of these samples: each ends when what was in flight
-    at its begin has arrived; where that is not recorded, after a smoothed RTT. Of samples at intervals, which may be
-    longer, it is the time over the smoothed RTT."""
+    """Return how many round trips lie between the first and the last of these samples: each ends when what was in
+    flight at its begin has arrived; where that is not recorded, after a smoothed RTT. Of samples at intervals, which
+    may be longer, it is the time over the smoothed RTT."""
     if interval_ms:
         took_ms = (pl.col("time_s").diff() * 1e3) / pl.col("srtt_ms").backward_fill()
-        return round(samples.filter(pl.col("srtt_ms").ne_missing(0.0)).select(took_ms.sum()).item())
+        return round(float(samples.filter(pl.col("srtt_ms").ne_missing(0.0)).select(took_ms.sum()).item()))
     columns = ("time_s", "delivered_packets", "inflight_packets", "srtt_ms")
     rounds, ends_at, ends_s = 0, None, 0.0
     for time_s, delivered, inflight, srtt_ms in samples.select(columns).iter_rows():
