@@ -125,6 +125,8 @@ def test_flows_with_a_size_count_until_the_last_has_ended() -> None:
     one = [_row("bbr", 1.0, 0, 10.0, stop_s=1.8, completion_ms=800.0, **sized)]
     assert summary.runs(frame(one, RUNS))["throughput_mbps"].to_list() == [10.0]
     assert "until the last has ended" in str(table.render(frame(one, RUNS), "t", no_grid).caption)
+    more = [*one, _row("bbr", 1.0, 0, 5.0, stop_s=5.0, flow=1, **sized)]
+    assert "of the 1 of 2 flows that were through" in str(table.render(frame(more, RUNS), "t", no_grid).caption)
     beside = [*one, _row("bbr", 1.0, 0, 5.0)]
     assert summary.runs(frame(beside, RUNS))["throughput_mbps"].to_list() == [pytest.approx(10.0 * 0.8 / 5 + 5.0)]
 

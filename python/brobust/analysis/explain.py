@@ -96,6 +96,7 @@ class Explanation:
     """Why nothing was changed, although that might say more."""
     bandwidth_changes: bool = False
     """Whether the bandwidth changes in the flow's time."""
+    backend: str = "virtual"
 
 
 def explain(
@@ -193,14 +194,15 @@ class _Facts:
         row = self.row
         signs = {name: found for name, rule in RULES.items() if (found := rule(self)) is not None}
         has = {"samples": not self.samples.is_empty(), "packets": self.run.pcap is not None}
-        unseen = [name for name, table in NEEDS.items() if name not in signs and not has[table]]
+        can_be_recorded = {"samples": True, "packets": row["backend"] == "virtual"}
+        unseen = [name for name, of in NEEDS.items() if name not in signs and can_be_recorded[of] and not has[of]]
         causes = _causes(list(signs), row["throughput_mbps"], without)
         return Explanation(
             row["run"], row["flow"], row["cc"], self.run.runs.height, row["throughput_mbps"],
             self.possible_mbps(row["start_s"]), self.part, signs, unseen, causes, self.oracle_mbps, self.missed(),
             self.collapse(), _median(self.late["cwnd_packets"]),
             _median(self.late["pacing_rate_mbps"]) if self.is_paced else None, dict(without),
-            bandwidth_changes=self.bandwidth_mbps is None,
+            bandwidth_changes=self.bandwidth_mbps is None, backend=row["backend"],
         )  # fmt: skip
 
     @property

@@ -23,6 +23,7 @@ RUN = Annotated[
 ]
 # What a run records only where it was asked to, and the option that asks.
 OPTIONS = {"packets": "--packets", "samples": "--samples ack"}
+IN_REAL_TIME = {"samples": "--samples 10ms"}
 # Names of captures, which other programs write: a timeline must not have one.
 CAPTURES = (".pcap", ".cap")
 
@@ -81,9 +82,11 @@ def trace(
 
     counts = timeline.write(shown, out, with_it)
     _say(out, what, counts)
-    if lacking := [name for name in OPTIONS if chosen is not None and not counts[name]]:
-        options = " ".join(OPTIONS[name] for name in lacking)
-        print(f"not recorded: {', '.join(lacking)}; `brobust run {options}` records them")
+    if chosen is not None:
+        recorded_by = OPTIONS if chosen.runs["backend"][0] == "virtual" else IN_REAL_TIME
+        if lacking := [name for name in recorded_by if not counts[name]]:
+            options = " ".join(recorded_by[name] for name in lacking)
+            print(f"not recorded: {', '.join(lacking)}; `brobust run {options}` records them")
     for one in (shown, *with_it):
         if isinstance(one, recordings.Threads) and one.begin_unix_s is None:
             print(f"{one.name} does not say when it began (brobust 0.2.0 wrote it): it is drawn from 0 s")

@@ -131,7 +131,8 @@ def _tried(found: Explanation) -> Iterator[str]:
 def _unseen(found: Explanation) -> Iterator[str]:
     if found.unseen and (not found.causes or found.not_tried):
         names = _listed([NAMES[name] for name in found.unseen])
-        yield f"What would show {names} was not recorded; `brobust run --samples ack --packets` does."
+        options = "--samples ack --packets" if found.backend == "virtual" else "--samples 10ms"
+        yield f"What would show {names} was not recorded; `brobust run {options}` does."
 
 
 def _listed(names: list[str]) -> str:

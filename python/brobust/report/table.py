@@ -66,6 +66,9 @@ def _caption(table: pl.DataFrame) -> str:
     text = "median of n runs; throughput is payload at the receiver; retrans: segments retransmitted"
     if table["flow_bytes"].drop_nulls().len():
         text += "; of flows that all have a size over the time until the last has ended"
+        sized = table.filter((pl.col("outcome") != "failed") & pl.col("flow_bytes").is_not_null())["completion_ms"]
+        if 0 < sized.count() < len(sized):
+            text += f"; completion: of the {sized.count()} of {len(sized)} flows that were through"
     if "unfaithful" in set(table["outcome"]):
         text += "; (k!): k of them did not get the requested contention; the dataset says why"
     text = "; ".join([text, *summary.versions(table)])

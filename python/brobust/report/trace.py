@@ -182,14 +182,14 @@ class _Trace:
         return counts if rows["traffic"][0] == "brobust" else {**counts, "calls": self._calls()}
 
     def _timeslices(self) -> int:
-        ran = self._run.offtimes.filter((pl.col("kind") == "timeslice") & pl.col("start_s").is_not_null())
+        # On vm some are from before the traffic, and a timeline begins with the run.
+        end_s = pl.col("start_s") + pl.col("duration_ms") / 1e3
+        ran = self._run.offtimes.filter((pl.col("kind") == "timeslice") & (end_s > 0)).with_columns(end_s=end_s)
         for (sender, vcpu), part in ran.sort("sender", "vcpu", "start_s").group_by(
             "sender", "vcpu", maintain_order=True
         ):
             track = self._track(f"CPU of sender {sender}" + ("" if vcpu is None else f", vCPU {vcpu}"), self._root)
-            self._slices(
-                track, (("timeslice", start, start + ms / 1e3) for start, ms in _rows(part, "start_s", "duration_ms"))
-            )
+            self._slices(track, (("timeslice", max(start, 0.0), end) for start, end in _rows(part, "start_s", "end_s")))
         return ran.height
 
     def _packets(self, packets: pl.DataFrame, parent: int) -> None:
