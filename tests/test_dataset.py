@@ -135,6 +135,10 @@ def test_a_table_that_nobody_needs_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="--without: 'runs' is not"):
         Dataset.create(tmp_path / "e", Grid.from_flags({}), {}, without=["runs"])
     assert not (tmp_path / "e").exists()
+    begun.check_without(["throughput"])
+    for asked, words in ((["offtimes"], "was begun with offtimes; leave it out"), (["runs"], "'runs' is not")):
+        with pytest.raises(BadInput, match=f"--without: .*{words}"):
+            Dataset.open(begun.directory).check_without(asked)
 
 
 def test_an_existing_dataset_is_not_overwritten(dataset: Dataset) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-from matplotlib.figure import Figure
 
 from brobust.analysis import summary
 from brobust.analysis.axes import cell_phrase
@@ -18,7 +17,6 @@ from brobust.errors import BadInput
 from brobust.report import programs, table
 from brobust.report.console import Console
 from brobust.report.plot import ThroughputFigure
-from brobust.report.study import PANELS
 from brobust.scenario import Grid, Run
 from brobust.scenario.grid import scenario
 from brobust.series.runner import summary as summary_of
@@ -375,6 +373,10 @@ def test_retransmits_and_drops_that_nobody_has_counted_are_not_0() -> None:
 
 
 def test_flows_are_drawn_at_the_times_of_the_run_at_which_they_sent() -> None:
+    from matplotlib.figure import Figure  # only here: tests/test_extras.py imports this file without it
+
+    from brobust.report.study import PANELS
+
     flows = [{**_row("bbr", 1.0, 0, 9.0), "run": "a", "flow": flow, "start_s": 2.0 * flow, "flow_rtt_ms": 10.0}
              for flow in (0, 1)]  # fmt: skip
     rates = [{"run": "a", "flow": flow, "time_s": 0.5, "throughput_mbps": 9.0} for flow in (0, 1)]

@@ -666,6 +666,17 @@ def test_a_path_whose_bandwidth_changes_counts_with_its_mean() -> None:
     assert "in the mean, since its bandwidth changes. " in half.explain(tries=False)
 
 
+@pytest.mark.virtual
+def test_a_run_whose_scenario_is_of_another_version_is_explained_without_tries(
+    brobust: Callable[..., Any], tmp_path: Path
+) -> None:
+    brobust("run", "--cc", "bbr", "--share", "0.5", "--duration", "1s", "--repeat", "1", "--out", "data")
+    scenario = tmp_path / "data/scenario.toml"
+    scenario.write_text(f"gone = 1\n{scenario.read_text()}")
+    found = json.loads(brobust("explain", "data", "--json").stdout)
+    assert found["signs"]["cpu"] and "is of another version" in found["not_tried"]
+
+
 def test_a_flow_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _dataset(tmp_path / "one", ["abc-0"])
     assert "flow: 3 is not in the run" in refused(capsys, "explain", str(tmp_path / "one"), "--flow", "3")

@@ -106,7 +106,7 @@ def explain(
         raise BadInput(f"flow: {flow} is not in the run, which has flows 0 to {run.runs.height - 1}")
     changes = () if requested is None else requested.scenario.path.bandwidth_changes
     if requested is None or (why := _why_not_tried(run, requested, tries)) is not None:
-        why = "its scenario is no longer in the dataset" if requested is None else why
+        why = "its scenario is not in the dataset, or is of another version" if requested is None else why
         return dataclasses.replace(rules.explain(run, flow, {}, changes), not_tried=why)
     if backend is None:
         with backends.opened("virtual", lambda _: None) as opened:

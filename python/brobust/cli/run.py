@@ -80,7 +80,9 @@ def run(
     if gdb is not None:
         _check_debugger(gdb, _grid(scenario, fields), resume)
     grid, dataset = (
-        _resumed(scenario, fields, out, jobs) if resume else _begun(scenario, fields, out, jobs, without or [])
+        _resumed(scenario, fields, out, jobs, without or [])
+        if resume
+        else _begun(scenario, fields, out, jobs, without or [])
     )
     if gdb is not None:
         _measure_under_debugger(gdb, grid, dataset)
@@ -127,13 +129,16 @@ def _measure_under_debugger(given: str, grid: Grid, dataset: Dataset) -> None:
         dataset.append(run.id, backend.measure(run))
 
 
-def _resumed(scenario: Path | None, fields: dict[str, Any], out: Path | None, jobs: int | None) -> tuple[Grid, Dataset]:
+def _resumed(
+    scenario: Path | None, fields: dict[str, Any], out: Path | None, jobs: int | None, without: list[str]
+) -> tuple[Grid, Dataset]:
     """Return the series in a dataset; refuse fields that are not those with which it was begun."""
     from brobust.dataset import Dataset
     from brobust.series import runner
 
     directory = out or _latest()
     dataset = Dataset.open(directory)
+    dataset.check_without(without)
     grid = dataset.grid()
     if (scenario is not None or fields) and not _grid(scenario, fields).may_continue(grid):
         raise BadInput(f"--resume: {directory} was begun with another scenario; give no scenario options with it")

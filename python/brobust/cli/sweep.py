@@ -220,7 +220,9 @@ def _check_written(
     runner.check_jobs(jobs, grid.as_written, cluster)
     backends.check_written(grid.as_written)
     if (directory / "dataset.json").exists():
-        before = Dataset.open(directory).grid().as_written
+        there = Dataset.open(directory)
+        there.check_without(without)
+        before = there.grid().as_written
         # Where no kernel is named, it depends on the machine.
         _check_same(
             directory, *([one.model_copy(update={"kernel": ""}) for one in of] for of in (before, grid.as_written))
@@ -300,6 +302,8 @@ def _measure(
         about = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} minutes"
         text = f"{len(left)} runs of {len(grid.scenarios)} cells; they take about {about} on this machine"
         Console(stderr=not dry_run).print(text, highlight=False)
+    elif dry_run:
+        print(f"0 runs of {len(grid.scenarios)} cells: {directory} holds all of them")
     if dry_run:
         return None
     if dataset is None:

@@ -58,7 +58,7 @@ def trace(
     With -o FILE.pcapng it is a capture of the run's packets for Wireshark instead, with comments: the timeslice of each
     packet, and why it is late.
     """
-    if out.suffix in CAPTURES:
+    if out.suffix.lower() in CAPTURES:
         raise BadInput(
             f"-o {out}: this would be a timeline for Perfetto; for packets give -o {out.with_suffix('.pcapng')}"
         )
@@ -70,7 +70,7 @@ def trace(
     shown = recordings.read(source) if chosen is None else chosen
     with_it = [recordings.read(file) for file in beside or []]
     what = source.name if chosen is None else f"run {chosen.id}"
-    if out.suffix == ".pcapng":
+    if out.suffix.lower() == ".pcapng":
         from brobust.report import capture
 
         if chosen is None or with_it:

@@ -60,8 +60,13 @@ class OneRun(OfRun):
         return files.read(file, MAX_PCAP) if file.exists() else None
 
     def run(self) -> Run | None:
-        """Return what was to be measured; None where the dataset's scenario does not have the run (any more)."""
-        return next((run for run in self._dataset.grid().runs() if run.id == self.id), None)
+        """Return what was to be measured; None where the dataset's scenario does not have the run (any more), or is of
+        another version."""
+        try:
+            runs = self._dataset.grid().runs()
+        except BadInput:
+            return None
+        return next((run for run in runs if run.id == self.id), None)
 
 
 def find(dataset: Dataset, beginning: str | None) -> OneRun:

@@ -101,6 +101,12 @@ class Dataset:
             raise
         return dataset
 
+    def check_without(self, without: Collection[str]) -> None:
+        """Refuse to leave out tables that the runs which are there have."""
+        self.check_new(None, without)
+        if more := sorted(set(without) - self._without):
+            raise BadInput(f"--without: {self.directory} was begun with {more[0]}; leave it out, or give another --out")
+
     @staticmethod
     def check_new(directory: Path | None, without: Collection[str] = ()) -> None:
         """Refuse a directory in which no dataset can be begun, and tables that cannot be left out."""
