@@ -149,6 +149,15 @@ def test_what_each_flow_has_for_itself_is_an_axis_where_it_varies(runs: pl.DataF
     assert len(ThroughputFigure(both)._panels) == 2
 
 
+def test_dollars_in_the_name_of_a_file_are_no_formula(runs: pl.DataFrame, tmp_path: Path) -> None:
+    replayed = [
+        runs.filter(pl.col("share") == 1).with_columns(replay=pl.lit(name), run=pl.col("run") + name)
+        for name in ("r${A}_${B}.csv", "other.csv")
+    ]
+    ThroughputFigure(pl.concat(replayed)).save(tmp_path)
+    assert "r${A}_${B}.csv" in (tmp_path / "throughput.svg").read_text()
+
+
 def test_a_replayed_run_is_not_an_undisturbed_one(runs: pl.DataFrame) -> None:
     replayed = runs.filter(pl.col("share") == 1).with_columns(replay=pl.lit("vm#a-0"), run=pl.col("run") + "-r")
     assert summary.varying(summary.runs(pl.concat([runs, replayed]))) == ["replay", "cc", "share"]

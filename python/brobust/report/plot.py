@@ -201,7 +201,8 @@ class ThroughputFigure:
             axes.set_xticks(measured, [f"{x:g}" for x in measured])
             axes.minorticks_off()
         if self._panel_axes:
-            axes.set_title(cell_phrase(self._runs, self._panel_axes, panel), fontsize=9)
+            # The name of a file, or a program's command, may have two dollars, which would be a formula.
+            axes.set_title(cell_phrase(self._runs, self._panel_axes, panel), fontsize=9, parse_math=False)
 
     def _ticks(self, rows: pl.DataFrame) -> list[float]:
         """Return the positions at which something was measured."""

@@ -123,7 +123,7 @@ def _panels(runs: pl.DataFrame, evidence: Evidence, figure: Figure, heading: str
                 if figure.seconds is not None:
                     axes.set_xlim(*figure.seconds)
                 title = [control, cell_phrase(runs, others, place)]
-                axes.set_title(", ".join(filter(None, title)), fontsize=8)
+                axes.set_title(", ".join(filter(None, title)), fontsize=8, parse_math=False)
         for axes in grid.flat:  # only now: once a limit is set, the axis no longer scales to later panels
             axes.set_ylim(bottom=0)
         _, labels = grid[0][0].get_legend_handles_labels()
