@@ -121,6 +121,16 @@ def test_the_command_ends_with_1_where_a_cell_is_worse(brobust: Brobust, tmp_pat
     assert [cell["verdict"] for cell in json_lines(brobust("compare", "a", "b", "--json").stdout)].count("worse") == 1
 
 
+def test_runs_that_did_not_get_their_contention_are_said(brobust: Brobust, tmp_path: Path) -> None:
+    data = _dataset(tmp_path / "a", BEFORE)
+    last = data.runs().row(0, named=True)
+    data.append(last["run"], Measured([{**last, "outcome": "unfaithful", "reason": "too little of its CPU"}]))
+    said = brobust("compare", "a", "a").stdout.splitlines()
+    assert said[1:] == [
+        f"1 run(s) of {name} did not get the requested contention; the dataset says why" for name in "AB"
+    ]
+
+
 def test_the_intervals_are_those_of_scipys_bootstrap() -> None:
     before, after = [9.1, 12.4, 7.7, 10.2, 15.8], [3.3, 8.9, 6.0]
 

@@ -268,6 +268,16 @@ def test_a_dataset_is_shown_along_two_axes_or_along_its_only_one(tmp_path: Path)
         next(answers.answer_cells("share", "reason", "throughput_mbps"))
 
 
+def test_times_of_the_phase_stand_in_their_order(tmp_path: Path) -> None:
+    grid = Grid({"kernel": "virtual-6.12", "contention": {"share": 0.5, "phase": ["10ms", "5ms", "random"]}})
+    dataset = Dataset.create(tmp_path / "data", grid, {})
+    for run in grid.runs():
+        row = {**scenario_columns(run), **flow_columns(run.scenario)[0], "outcome": "ok", "throughput_mbps": 1.0}
+        dataset.append(run.id, Measured([row]))
+    (cells,) = Answers(dataset).answer_cells("phase", "phase", "throughput_mbps")
+    assert cells["x"] == ["5ms", "10ms", "random"]
+
+
 def test_of_a_run_with_several_flows_the_first_is_shown_and_said(tmp_path: Path) -> None:
     grid = Grid({"kernel": "virtual-6.12", "flows": [{"cc": "bbr"}, {"cc": "cubic"}]})
     dataset = Dataset.create(tmp_path / "data", grid, {})

@@ -33,7 +33,8 @@ def compare(
     from brobust.dataset import Dataset
     from brobust.report.console import Console
 
-    cells = comparing.compare(Dataset.open(first), Dataset.open(second), tolerance)
+    datasets = [Dataset.open(directory) for directory in (first, second)]
+    cells = comparing.compare(datasets[0], datasets[1], tolerance)
     counts = Counter(cell.verdict for cell in cells)
     if as_json:
         for cell in cells:
@@ -43,6 +44,9 @@ def compare(
         if shown:
             Console().print_whole(_table(shown))
         print(f"{len(cells)} cells: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
+        for name, dataset in zip("AB", datasets, strict=True):
+            if unfaithful := dataset.runs().filter(outcome="unfaithful")["run"].n_unique():
+                print(f"{unfaithful} run(s) of {name} did not get the requested contention; the dataset says why")
     if counts[comparing.WORSE]:
         raise typer.Exit(1)
 

@@ -14,7 +14,7 @@ import polars as pl
 
 from brobust import api, backends, extras, files, units
 from brobust.analysis import departures, summary
-from brobust.analysis.axes import NAMED, axis_value, heading
+from brobust.analysis.axes import NAMED, axis_value, heading, in_order
 from brobust.backends.base import Backend
 from brobust.dataset import Dataset, OfRun, find
 from brobust.dataset.recordings import Sweeps
@@ -159,8 +159,8 @@ class Answers:
             .group_by(*{x, y})
             .agg(median=value.median(), low=value.min(), high=value.max(), runs=pl.struct("run", "cc", value))
         )
-        xs = measured[x].unique().sort().to_list()
-        ys = [None] if x == y else measured[y].unique().sort().to_list()  # one axis: one row
+        xs, ys = (measured.select(axis).unique().sort(in_order([axis])).to_series().to_list() for axis in (x, y))
+        ys = [None] if x == y else ys  # one axis: one row
         of_cell = {(row[x], None if x == y else row[y]): row for row in cells.iter_rows(named=True)}
         yield {
             "x": [axis_value(x, one) for one in xs],
