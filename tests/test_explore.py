@@ -278,6 +278,21 @@ def test_times_of_the_phase_stand_in_their_order(tmp_path: Path) -> None:
     assert cells["x"] == ["5ms", "10ms", "random"]
 
 
+def test_a_dataset_can_be_shown_along_a_field_that_is_no_axis(tmp_path: Path) -> None:
+    flows = [{"cc": "bbr"}, {"cc": "cubic", "sender": 2}]
+    grid = Grid({"kernel": "virtual-6.12", "flows": flows, "senders": [{"share": [1, 0.25]}]})
+    dataset = Dataset.create(tmp_path / "data", grid, {})
+    for run in grid.runs():
+        outcome = {"outcome": "ok", "throughput_mbps": 10 * run.scenario.senders[0].share}
+        rows = [{**scenario_columns(run), **flow, **outcome} for flow in flow_columns(run.scenario)]
+        dataset.append(run.id, Measured(rows))
+    answers = Answers(dataset)
+    (about,) = answers.answer_about()
+    assert about["dataset"]["axes"] == {"cc": "cc", "senders.share": "senders.share"}
+    (cells,) = answers.answer_cells("senders.share", "cc", "throughput_mbps")
+    assert cells["x"] == ["1", "0.25"] and [cell["median"] for cell in cells["cells"][0]] == [20.0, 5.0]
+
+
 def test_of_a_run_with_several_flows_the_first_is_shown_and_said(tmp_path: Path) -> None:
     grid = Grid({"kernel": "virtual-6.12", "flows": [{"cc": "bbr"}, {"cc": "cubic"}]})
     dataset = Dataset.create(tmp_path / "data", grid, {})
