@@ -8,6 +8,7 @@ import os
 import re
 import struct
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,8 @@ def test_the_vectors_notice_another_constant(tmp_path: Path) -> None:
         text, changed = re.subn(rf"(#define REPAIR_{name}\s+)\d+", rf"\g<1>{value}", REPAIR.read_text())
         assert changed == 1
         (tmp_path / "repair.h").write_text(text)
-        program, options = tmp_path / name, ["-std=c11", f"-I{tmp_path}", f"-I{CRATE}"]
+        (tmp_path / "pacer.h").write_text((CRATE / "pacer.h").read_text())  # it includes what is beside it
+        program, options = tmp_path / name, ["-std=c11", f"-I{tmp_path}"]
         subprocess.run(["cc", *options, "-o", program, ROOT / "tests/programs/repair_vectors.c"], check=True)
         done = subprocess.run([program, "check", CRATE / "repair-vectors.txt"], capture_output=True, text=True)
         assert done.returncode == 1 and ", 0 wrong" not in done.stdout, name
@@ -88,6 +90,18 @@ def test_the_example_prints_what_its_page_shows(tmp_path: Path) -> None:
     subprocess.run(["cc", *STRICT, "-o", tmp_path / "example", CRATE / "example.c"], check=True)
     printed = subprocess.run([tmp_path / "example"], capture_output=True, text=True, check=True).stdout
     assert shown and printed == shown[1]
+
+
+def test_the_package_of_the_crate_has_all_that_its_header_and_its_tests_need(tmp_path: Path) -> None:
+    options = ["--offline", "--no-verify", "--allow-dirty", "--quiet", "--package", "brobust-pacer"]
+    subprocess.run(["cargo", "package", *options, "--target-dir", tmp_path], cwd=ROOT, check=True)
+    (package,) = (tmp_path / "package").glob("*.crate")
+    with tarfile.open(package) as archive:
+        archive.extractall(tmp_path, filter="data")
+    there = tmp_path / package.stem
+    assert (there / "repair.h").read_text() == REPAIR.read_text()
+    for program in ("example.c", "tests/vectors.c"):
+        subprocess.run(["cc", "-std=c11", "-o", tmp_path / "program", there / program], check=True)
 
 
 def test_the_rules_that_traffic_can_name_are_those_of_the_crate() -> None:

@@ -229,7 +229,8 @@ static inline void pacer_sent(struct pacer *p, uint64_t now_ns, uint32_t bytes,
 /*
  * Say that data waits, but the congestion window is full: now, and at each call
  * until it is not. rtt_ns: the least round-trip time, or a quarter of the
- * smoothed one if that is longer.
+ * smoothed one if that is longer. What the peer's flow control keeps is no data:
+ * the peer opens it when its application reads, which may be late for any reason.
  */
 static inline void pacer_window_full(struct pacer *p, uint64_t now_ns, uint64_t window_bytes,
 				     uint64_t rtt_ns)
@@ -243,7 +244,8 @@ static inline void pacer_window_full(struct pacer *p, uint64_t now_ns, uint64_t 
 		p->lag_ns = pacer_min(p->lag_ns, 4 * window_bytes * PACER_SECOND_NS / p->rate);
 }
 
-/* Say that there is no data to send: what an application did not write is not late. */
+/* Say that there is no data that may be sent: what an application did not write, or the peer does not
+ * admit, is not late. */
 static inline void pacer_idle(struct pacer *p)
 {
 	p->kept_by = PACER_BY_NOTHING;
@@ -292,6 +294,9 @@ static inline void pacer_acked(struct pacer *p, uint32_t bytes)
 /*
  * Return the congestion window for a control whose own is window_bytes, and whose
  * estimates are bw (bytes per second) and bdp_bytes: it must hold what is sent ahead.
+ * It replaces the control's own while an absence is remembered, so ask in PROBE_BW only:
+ * in PROBE_RTT, in recovery from persistent congestion and before the pipe was full the
+ * control has a reason for a smaller one.
  */
 static inline uint64_t pacer_window(const struct pacer *p, uint64_t bw, uint64_t bdp_bytes,
 				    uint64_t window_bytes)

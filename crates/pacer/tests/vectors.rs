@@ -136,10 +136,13 @@ fn it_decides_what_the_header_decides_in_the_flows_that_are_kept() {
 #[cfg_attr(miri, ignore)]
 fn it_decides_what_the_header_decides_in_fresh_flows() {
     let (root, program) = (env!("CARGO_MANIFEST_DIR"), concat!(env!("CARGO_TARGET_TMPDIR"), "/repair_vectors"));
+    let source = format!("{root}/../../tests/programs/repair_vectors.c");
+    if !std::path::Path::new(&source).exists() {
+        return; // this is the crate as a package: what draws flows is not in it
+    }
     let traps = ["-std=c11", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error", "-O1", "-o", program];
     let mut compile = Command::new("cc");
-    compile.args(traps).args([format!("-I{root}"), format!("-I{root}/../../cc")]);
-    assert!(compile.arg(format!("{root}/../../tests/programs/repair_vectors.c")).status().unwrap().success());
+    assert!(compile.args(traps).args([format!("-I{root}"), source]).status().unwrap().success());
     for seed in 100..110 {
         let drawn = Command::new(program).args(["draw", &seed.to_string(), "40"]).output().unwrap();
         assert!(drawn.status.success(), "{drawn:?}");
