@@ -6,7 +6,7 @@ import contextlib
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ def measure(
         try:
             runs = runner.remaining(grid, dataset)
             errors = Console(stderr=True)
-            for note in [*grid.notes, *other_builds(grid, dataset, is_complete=not runs)]:
+            for note in [*grid.notes, *check_builds(grid, dataset, is_complete=not runs)]:
                 errors.print(note, soft_wrap=True, highlight=False, markup=False)
             # Closed here, so that an interrupted series is cleaned up before the interrupt is caught.
             with (
@@ -67,20 +67,21 @@ def measure(
             raise Interrupted(f"interrupted; {done}; {how}") from None
 
 
-def other_builds(grid: Grid, dataset: Dataset, is_complete: bool) -> Iterator[str]:
-    """Refuse to complete a series with other kernels or programs than it was begun with; of a complete one, yield that
-    it has others than are here."""
+def check_builds(grid: Grid, dataset: Dataset, is_complete: bool) -> list[str]:
+    """Refuse to complete a series with other kernels or programs than it was begun with. Return the notes on a complete
+    one, which may have others than are here."""
     try:
         found = runner.other_builds(grid, dataset)
     except BrobustError:
         if not is_complete:  # else it needs nothing any more with which it was measured
             raise
-        return
-    if found:
-        what = f"{dataset.directory} has runs of another build of {' and of '.join(found)}"
-        if not is_complete:
-            raise BadInput(f"{what}; give another --out")
-        yield f"{what}, which are not measured again; give another --out for that"
+        return []
+    if not found:
+        return []
+    what = f"{dataset.directory} has runs of another build of {' and of '.join(found)}"
+    if not is_complete:
+        raise BadInput(f"{what}; give another --out")
+    return [f"{what}, which are not measured again; give another --out for that"]
 
 
 def _kept(grid: Grid, dataset: Dataset, go_on: str | None) -> tuple[str | None, str]:

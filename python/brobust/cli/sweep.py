@@ -277,7 +277,7 @@ def _measure(
     """Measure the runs of these studies that the dataset lacks. Return their grid and the dataset; None after a dry
     run."""
     from brobust import backends
-    from brobust.cli.measuring import measure, other_builds
+    from brobust.cli.measuring import check_builds, measure
     from brobust.dataset import Dataset
     from brobust.report.console import Console
     from brobust.series import expected_time, runner
@@ -294,7 +294,7 @@ def _measure(
         before = dataset.grid()
         _check_same(directory, before.scenarios, grid.scenarios)
         left = runner.remaining(grid, dataset)
-        list(other_builds(grid, dataset, is_complete=not left))  # before the dataset grows
+        check_builds(grid, dataset, is_complete=not left)  # before the dataset grows
         if not dry_run and before.with_all_of(grid) is not before:
             dataset.grow(grid.with_all_of(before))
     if left:

@@ -22,7 +22,7 @@ _PROBE_DURATIONS = ("1s", "3s")
 # What a Mbit of a program of the user costs, as a multiple of our own source's: system calls (docs/programs.md).
 PROGRAMS = 15
 MIN_RUNS = 10
-ALIKE = 3
+ALIKE = 3  # times as large as another, at most: runs of one size
 TRIES = 3  # the shortest time counts, since other work can only make a run longer
 
 
@@ -62,7 +62,7 @@ def _units(run: Run) -> float:
 
 
 def _units_of_columns(backend: str) -> pl.Expr:
-    """Return the same of the runs of a dataset."""
+    """Return what _units() returns, for the rows of a dataset's runs."""
     of_programs = ~pl.col("traffic").is_in(["brobust", "iperf3"])
     seconds = pl.col("duration_s") * pl.when(of_programs).then(PROGRAMS).otherwise(1)
     return seconds * pl.col("bandwidth_mbps") if backend == "virtual" else seconds
