@@ -69,6 +69,7 @@ static void control_set_state(struct cc_connection *conn, u8 state, struct contr
 {
 	BEFORE_BBR(conn, control);
 	BBR_OF(BBR, _set_state)(conn, state, &control->bbr);
+	conn->ca_state = state; /* which the stack is in only after this call */
 	AFTER_BBR(conn, control);
 }
 

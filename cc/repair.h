@@ -22,6 +22,7 @@
 #define REPAIR_AHEAD	384  /* << 8: part of a stall that is made up for */
 #define REPAIR_WINDOW	320  /* << 8: part of the longest stall that the window holds beside a BDP */
 #define REPAIR_MEMORY	1000 /* ms; a stall is remembered for one to two times this */
+#define REPAIR_HOLD	10000 /* ms; so long after a stall a bound that is reached keeps the memory */
 #define REPAIR_LOSS	7    /* what a lost packet adds to the excess; 0: losses bound nothing */
 #define REPAIR_OVERFLOW	20   /* packets: excess at which a buffer overflowed */
 #define REPAIR_CUT	4    /* packets by which a lost one in excess lowers the bound */
@@ -30,12 +31,13 @@
 /* clang-format on */
 
 struct repair_rule {
-	unsigned int packet;							  /* a full one */
-	unsigned int ahead, window, memory_ms, loss, overflow, cut, beta, growth; /* as above */
+	unsigned int packet; /* a full one; the others as above */
+	unsigned int ahead, window, memory_ms, hold_ms, loss, overflow, cut, beta, growth;
 };
 
 /* The longest stalls, all in ns. */
 struct repair_memory {
+	unsigned long long last;   /* when the last stall ended */
 	unsigned long long since;  /* when recent began */
 	unsigned long long recent; /* longest stall since then */
 	unsigned long long before; /* and in the time before */
@@ -69,12 +71,17 @@ REPAIR_INLINE void repair_forget(const struct repair_rule *rule, unsigned long l
 	memory->since = now;
 }
 
-/* Record a stall. Return the lag after it: what a whole slot did not make up for is dropped. */
+/*
+ * Record a stall that ends now. Return the lag after it: what a whole slot did not make up for is
+ * dropped.
+ */
 REPAIR_INLINE unsigned long long repair_lag(const struct repair_rule *rule, unsigned long long lag,
-					    unsigned long long stall, struct repair_memory *memory)
+					    unsigned long long stall, unsigned long long now,
+					    struct repair_memory *memory)
 {
 	unsigned long long max;
 
+	memory->last = now;
 	if (memory->recent < stall)
 		memory->recent = stall;
 	lag += stall * rule->ahead >> REPAIR_SHIFT;
@@ -137,7 +144,8 @@ REPAIR_INLINE void repair_raise(const struct repair_rule *rule, struct repair_bo
 
 /*
  * End a round, with so much in flight. Without a stall that is remembered there is no bound. Where
- * the bound keeps the data no stall is seen, so a bound that was reached keeps the memory.
+ * the bound keeps the data no stall is seen, so a bound that was reached keeps the memory; but not
+ * for ever, for other flows' losses keep it low as well when the CPU has long come back.
  */
 REPAIR_INLINE void repair_end_round(const struct repair_rule *rule, unsigned int in_flight,
 				    unsigned long long now, struct repair_memory *memory,
@@ -154,7 +162,8 @@ REPAIR_INLINE void repair_end_round(const struct repair_rule *rule, unsigned int
 	} else if (overflowed) {
 		bound->excess = 0; /* what was sent before the cut teaches nothing */
 	} else if (bound->cap && bound->round_max >= (unsigned long long)bound->cap * 9 / 10) {
-		memory->since = now;
+		if (now - memory->last < rule->hold_ms * 1000000ULL)
+			memory->since = now;
 		repair_raise(rule, bound);
 	}
 	bound->was_cut = cut;

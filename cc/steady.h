@@ -44,7 +44,8 @@
  *
  * A flow that has its CPU has no stall: a timer is late by microseconds, and half a gap is half a
  * millisecond (half of a burst, above 524 Mbit/s). Without a stall every packet leaves as without
- * the repair, and so it does from two seconds after the last stall on.
+ * the repair, and so it does from two seconds after the last stall on; from twelve on where rule 4
+ * bounds what is in flight.
  */
 #ifndef BROBUST_CC_STEADY_H
 #define BROBUST_CC_STEADY_H
@@ -64,6 +65,8 @@ CC_PARAM(steady_least_stall, 100, 0, 1000000, CC_MICROSECONDS, "a shorter delay 
 CC_PARAM(steady_most_stall, 250, 1, 10000, CC_MILLISECONDS, "a longer stall counts as this")
 CC_PARAM(steady_memory, REPAIR_MEMORY, 1, 100000, CC_MILLISECONDS,
 	 "a stall is remembered for one to two times this")
+CC_PARAM(steady_hold, REPAIR_HOLD, 0, 1000000, CC_MILLISECONDS,
+	 "for so long after a stall a bound that is reached keeps the memory")
 CC_PARAM(steady_ahead, REPAIR_AHEAD, 0, 2560, CC_GAIN, "part of a stall that is made up for")
 CC_PARAM(steady_window, REPAIR_WINDOW, 0, 2560, CC_GAIN,
 	 "part of the longest stall, at the bandwidth, that the window holds beside a BDP")
@@ -123,6 +126,7 @@ CC_INLINE struct repair_rule steady_rule(void)
 	    .beta = steady_beta,
 	    .growth = steady_growth,
 	    .memory_ms = steady_memory,
+	    .hold_ms = steady_hold,
 	};
 }
 
@@ -148,6 +152,9 @@ CC_INLINE u64 steady_stall(const struct cc_connection *conn, u32 in_flight, cons
 
 	if (!st->own_rate || !waited || conn->receiver_room < conn->mss ||
 	    in_flight + bbr_tso_segs_goal(conn) > conn->cwnd)
+		return 0;
+	/* After a timeout the departure is that of a packet which nobody acknowledged. */
+	if (conn->ca_state == CC_CA_LOSS)
 		return 0;
 	/* The last pass ended for another reason than pacing, or the departure is not due yet. */
 	if (conn->departure_ns <= st->checked_ns || conn->departure_ns >= conn->clock_ns)
@@ -176,7 +183,7 @@ CC_INLINE void steady_check(const struct cc_connection *conn, u32 in_flight, str
 		st->stalls++;
 		st->slot_ns = cc_max64(st->checked_ns - st->resumed_ns, 1);
 		st->resumed_ns = conn->clock_ns;
-		st->lag_ns = repair_lag(&rule, st->lag_ns, stall, &st->stall);
+		st->lag_ns = repair_lag(&rule, st->lag_ns, stall, conn->clock_ns, &st->stall);
 	}
 	st->bound.round_max = cc_max(st->bound.round_max, in_flight);
 	st->checked_ns = conn->clock_ns;

@@ -112,13 +112,14 @@ CC_INLINE void before_bbr(struct sock *sk)
 	store_connection(sk, &state->conn);
 }
 
-CC_INLINE void after_bbr(struct sock *sk)
+CC_INLINE void after_bbr(struct sock *sk, u8 ca_state)
 {
 	struct socket_state *state = state_of(sk);
 
 	if (!state)
 		return;
 	load_connection(sk, &state->conn);
+	state->conn.ca_state = ca_state;
 	POLICY_FUNCTION(_after)(&state->conn, &state->policy);
 	store_connection(sk, &state->conn);
 }
@@ -127,14 +128,14 @@ CALLBACK(void, on_set_state, struct sock *sk, u8 new_state)
 {
 	before_bbr(sk);
 	bbr_set_state(sk, new_state);
-	after_bbr(sk);
+	after_bbr(sk, new_state); /* the stack is in it only after this call */
 }
 
 CC_INLINE void process_event(struct sock *sk, enum tcp_ca_event event)
 {
 	before_bbr(sk);
 	bbr_event(sk, event);
-	after_bbr(sk);
+	after_bbr(sk, ca_state_of(sk));
 }
 
 CWND_EVENT(process_event)
@@ -145,7 +146,7 @@ CALLBACK(u32, on_ssthresh, struct sock *sk)
 
 	before_bbr(sk);
 	ssthresh = bbr_ssthresh(sk);
-	after_bbr(sk);
+	after_bbr(sk, ca_state_of(sk));
 	return ssthresh;
 }
 

@@ -92,6 +92,7 @@ static inline struct repair_rule pacer_repair(const struct pacer *p)
 	    .ahead = REPAIR_AHEAD,
 	    .window = REPAIR_WINDOW,
 	    .memory_ms = REPAIR_MEMORY,
+	    .hold_ms = REPAIR_HOLD,
 	    .loss = REPAIR_LOSS,
 	    .overflow = REPAIR_OVERFLOW,
 	    .cut = REPAIR_CUT,
@@ -158,7 +159,7 @@ static inline void pacer_look_for_absence(struct pacer *p, uint64_t now_ns)
 	/* Timers that are rounded up are late by two bursts at most: no absence. With half more a flow
 	 * finds out that the path carries more. */
 	if (now_ns - since > 2 * p->burst_ns)
-		p->lag_ns = repair_lag(&rule, p->lag_ns, late, &p->absences);
+		p->lag_ns = repair_lag(&rule, p->lag_ns, late, now_ns, &p->absences);
 	else
 		p->lag_ns += late;
 	p->lag_ns = pacer_min(p->lag_ns, pacer_most_ns(p));

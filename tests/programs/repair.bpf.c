@@ -22,6 +22,7 @@ __attribute__((section("syscall"), used)) int decide(struct call *call)
 	    .ahead = REPAIR_AHEAD,
 	    .window = REPAIR_WINDOW,
 	    .memory_ms = REPAIR_MEMORY,
+	    .hold_ms = REPAIR_HOLD,
 	    .loss = REPAIR_LOSS,
 	    .overflow = REPAIR_OVERFLOW,
 	    .cut = REPAIR_CUT,
@@ -40,7 +41,7 @@ __attribute__((section("syscall"), used)) int decide(struct call *call)
 		repair_forget(&rule, call->now, &call->memory);
 		break;
 	case STALL:
-		call->ns = repair_lag(&rule, call->ns, call->ns, &call->memory);
+		call->ns = repair_lag(&rule, call->ns, call->ns, call->now, &call->memory);
 		break;
 	}
 	return 0;

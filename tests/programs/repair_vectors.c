@@ -35,7 +35,7 @@ static const char *const explained =
     "#   round LOST DELIVERED = EXCESS CAP   the same, and a round trip ends with it\n"
     "#   timeout N                so many are marked lost by a timeout; it counts with no ACK\n"
     "#   send N                   so many leave\n"
-    "#   quiet                    two seconds pass without a stall\n"
+    "#   pass N                   so many milliseconds pass without a stall\n"
     "#   window BDP AHEAD = N     the window for a BDP and what a stall holds back\n";
 
 static void begin(struct flow *f, uint32_t in_flight)
@@ -51,7 +51,7 @@ static void begin(struct flow *f, uint32_t in_flight)
 	pacer_next(&f->pacer, f->now, 1000);
 	pacer_idle(&f->pacer);
 	repair_forget(&rule, f->now, &f->memory);
-	repair_lag(&rule, 0, 10 * MS, &f->memory);
+	repair_lag(&rule, 0, 10 * MS, f->now, &f->memory);
 	f->bound.round_max = in_flight;
 }
 
@@ -88,11 +88,11 @@ static void times_out(struct flow *f, uint32_t lost)
 	f->resolved += lost;
 }
 
-static void is_quiet(struct flow *f)
+static void passes(struct flow *f, uint32_t ms)
 {
 	struct repair_rule rule = pacer_repair(&f->pacer);
 
-	f->now += 2000 * MS;
+	f->now += ms * MS;
 	pacer_next(&f->pacer, f->now, 0);
 	repair_forget(&rule, f->now, &f->memory);
 }
@@ -123,9 +123,30 @@ static uint32_t below(uint64_t *state, uint32_t bound)
 	return (uint32_t)((z ^ z >> 31) % bound);
 }
 
+/* After one stall and one overflow the bound is reached in every round, until it is forgotten. */
+static void hold(void)
+{
+	struct flow f;
+
+	begin(&f, 200);
+	puts("flow 200");
+	for (int i = 0; i < 30; i++) {
+		uint32_t lost = i ? 0 : 60, resolved = f.in_flight;
+
+		acks(&f, lost, resolved - lost);
+		printf("round %" PRIu32 " %" PRIu32 " = %u %u\n", lost, resolved - lost,
+		       f.bound.excess, f.bound.cap);
+		sends(&f, f.bound.cap ? f.bound.cap : 200);
+		printf("send %" PRIu32 "\n", f.in_flight);
+		passes(&f, 500);
+		puts("pass 500");
+	}
+}
+
 static void draw(uint64_t seed, int flows)
 {
 	fputs(explained, stdout);
+	hold();
 	for (int i = 0; i < flows; i++) {
 		struct flow f;
 		uint32_t window = 110 + below(&seed, 330), chance = below(&seed, 3) ? 200 : 15;
@@ -139,8 +160,8 @@ static void draw(uint64_t seed, int flows)
 			uint32_t most = 1 + below(&seed, 16), lost = 0, room;
 
 			if (i && !below(&seed, 200)) {
-				is_quiet(&f);
-				puts("quiet");
+				passes(&f, 2000);
+				puts("pass 2000");
 			} else if (i && !below(&seed, 90) && f.in_flight > 20) {
 				times_out(&f, 20);
 				puts("timeout 20");
@@ -190,8 +211,8 @@ static int check(FILE *file)
 			sends(&f, a);
 		} else if (!strcmp(what, "timeout")) {
 			times_out(&f, a);
-		} else if (!strcmp(what, "quiet")) {
-			is_quiet(&f);
+		} else if (!strcmp(what, "pass")) {
+			passes(&f, a);
 		} else if (!strcmp(what, "window")) {
 			snprintf(shown, sizeof(shown), "= %llu", window_of(&f, a, b));
 			/* The pacer knows of a stall of 10 ms, of which the window holds 12.5. */

@@ -169,6 +169,26 @@ fn two_seconds_after_the_last_stall_everything_is_bbrs() {
     assert_eq!((plain.1, plain.2), (repaired.1, repaired.2));
 }
 
+/// Losses of a neighbour keep the bound low, and so within reach, when the CPU has long come back.
+#[test]
+fn a_bound_that_is_reached_is_forgotten_twelve_seconds_after_the_last_stall() {
+    let window_after = |control, seconds| {
+        let mut path = steady(control);
+        path.until("probe_bw", 100);
+        send(&mut path, 1, 1);
+        send(&mut path, 1, 21);
+        path.in_flight = None;
+        for n in 0..seconds * 1000 {
+            path.ack_with(|sample: &mut Sample| sample.losses = if n % 200 < 10 { 5 } else { 0 });
+        }
+        path.conn.cwnd
+    };
+    let (bounded, plain) = (window_after("brb_bbr1_steady", 9), window_after("brb_bbr1", 9));
+    assert!(bounded < plain, "{bounded}, BBR has {plain}");
+    let (free, plain) = (window_after("brb_bbr1_steady", 13), window_after("brb_bbr1", 13));
+    assert!(free >= plain, "{free}, BBR has {plain}");
+}
+
 #[test]
 fn a_rate_that_the_application_caps_stays_capped() {
     let mut path = steady("brb_bbr1_steady");
@@ -201,9 +221,9 @@ fn it_decides_what_the_vectors_say() {
                 path.conn.ca_state = 0;
                 in_flight -= lost;
             }
-            (Some("quiet"), []) => {
-                path.conn.now_us += 2_000_000;
-                free = 0;
+            (Some("pass"), [ms]) => {
+                path.conn.now_us += u64::from(*ms) * 1000;
+                free = 0; // BBR's own window has changed since
             }
             (Some(kind @ ("ack" | "round")), [lost, delivered, _, cap]) => {
                 let prior_delivered = if kind == "round" { path.conn.delivered } else { began - 1 };
@@ -221,7 +241,7 @@ fn it_decides_what_the_vectors_say() {
             _ => (),
         }
     }
-    assert_eq!(bounds, 167);
+    assert_eq!(bounds, 168);
 }
 
 /// Gives the control an ACK of a path of 10 packets per ms, with that in flight before it.
@@ -236,4 +256,23 @@ fn ack(path: &mut Path, in_flight: u32, lost: u32, delivered: u32, prior_deliver
         sample.acked_sacked = delivered;
         sample.prior_in_flight = in_flight;
     });
+}
+
+/// As tcp_enter_loss() does it: the stack cuts the window, tells of the state, and only then is in it.
+#[test]
+fn at_a_timeout_the_window_is_what_the_stack_left() {
+    let mut path = stalled();
+    path.socket.ssthresh(&mut path.conn);
+    (path.conn.in_flight, path.conn.cwnd) = (1, 2);
+    path.socket.set_state(&mut path.conn, 4); // CC_CA_LOSS, from CC_CA_OPEN
+    assert_eq!(path.conn.cwnd, 2);
+}
+
+#[test]
+fn what_nobody_acknowledged_after_a_timeout_is_no_stall() {
+    let mut path = steady("brb_bbr1_steady");
+    let own = send(&mut path, 1, 1);
+    path.conn.ca_state = 4; // CC_CA_LOSS
+    assert_eq!(send(&mut path, 1, 21), own);
+    assert_eq!(stalls(&path), 0);
 }

@@ -6,6 +6,8 @@ const AHEAD: u64 = 384;
 const WINDOW: u64 = 320;
 /// A stall is remembered for one to two times this.
 const MEMORY_NS: u64 = 1_000_000_000;
+/// For so long after a stall a bound that is reached keeps the memory.
+const HOLD_NS: u64 = 10_000_000_000;
 /// What a lost packet adds to the excess, of which a delivered one takes 1.
 const LOSS: u32 = 7;
 /// Packets: excess at which a buffer overflowed.
@@ -23,6 +25,8 @@ const MAX_EXCESS: u64 = 1 << 31;
 /// The longest stalls.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
+    /// When the last stall ended.
+    last: u64,
     /// When `recent` began.
     since: u64,
     recent: u64,
@@ -44,8 +48,9 @@ impl Memory {
         self.since = now;
     }
 
-    /// Record a stall, and return the lag after it: what a whole slot did not make up for is dropped.
-    pub(crate) fn lag(&mut self, lag: u64, stall: u64) -> u64 {
+    /// Record a stall that ends now, and return the lag after it: what a whole slot did not make up for is dropped.
+    pub(crate) fn lag(&mut self, lag: u64, stall: u64, now: u64) -> u64 {
+        self.last = now;
         self.recent = self.recent.max(stall);
         (lag + ((stall * AHEAD) >> 8)).min((self.longest() * AHEAD) >> 8)
     }
@@ -95,7 +100,8 @@ impl Bound {
     }
 
     /// End a round, with so much in flight. Without a stall that is remembered there is no bound. Where the bound keeps
-    /// the data no stall is seen, so a bound that was reached keeps the memory.
+    /// the data no stall is seen, so a bound that was reached keeps the memory; but not for ever, for other flows' losses keep it low as
+    /// well when the CPU has long come back.
     pub(crate) fn end_round(&mut self, in_flight: u32, now: u64, memory: &mut Memory) {
         let overflowed = self.round_excess >= OVERFLOW * self.packet;
         let mut cut = false;
@@ -107,7 +113,9 @@ impl Bound {
         } else if overflowed {
             self.excess = 0; // what was sent before the cut teaches nothing
         } else if self.cap > 0 && u64::from(self.round_max) >= u64::from(self.cap) * 9 / 10 {
-            memory.since = now;
+            if now - memory.last < HOLD_NS {
+                memory.since = now;
+            }
             self.raise();
         }
         (self.was_cut, self.round_excess, self.round_max) = (cut, 0, in_flight);

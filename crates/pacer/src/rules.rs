@@ -270,7 +270,7 @@ impl Pacer {
         // Timers that are rounded up are late by two bursts at most: no absence. With half more a flow finds out that
         // the path carries more.
         let lag = if now_ns - since > 2 * self.config.burst_ns {
-            self.absences.lag(self.lag_ns, late)
+            self.absences.lag(self.lag_ns, late, now_ns)
         } else {
             self.lag_ns + late
         };
