@@ -232,6 +232,46 @@ def test_a_rule_decides(evidence: Evidence, check: dict[str, Any], expected: str
     assert _verdict(evidence, check) == expected
 
 
+def test_what_cannot_be_judged_says_why(evidence: Evidence) -> None:
+    first = Evidence(evidence._tables, evidence.flows.filter(repeat=0)["run"].to_list())
+    deviation = {"rule": "at_most", "stat": "deviation", "value": 9, "where": BBR}
+    assert _decided(first, deviation).measured == "a deviation needs 3 runs of a cell"
+    rtt = {"rule": "at_most", "metric": "rtt_mean_ms", "value": 9}
+    assert _decided(evidence, {**rtt, "where": BBR}).measured == "these runs have no rtt_mean_ms"
+    assert _decided(evidence, {**rtt, "where": {"share": 0.1}}).measured == "no such cell was measured"
+
+
+def test_what_falls_to_nothing_has_fallen_by_every_factor(evidence: Evidence) -> None:
+    assert _verdict(evidence, {"rule": "falls", "metric": "retransmits", "along": "share", "where": BBR}) == DIFFERS
+    assert _verdict(evidence, {"rule": "falls", "metric": "retransmits", "along": "share", "total": 0}) == HOLDS
+
+
+def test_flows_that_start_at_different_times_are_compared_at_the_same_time(tmp_path: Path) -> None:
+    grid = Grid({"flows": [{"cc": "bbr"}, {"cc": "bbr", "start": "20s"}], "duration": "40s"})
+    dataset = Dataset.create(tmp_path / "data", grid, {})
+    (run,) = grid.runs()
+    outcome = {"outcome": "ok", "started_at": datetime.now(UTC), "wall_s": 1.0, "kernel_release": "6.12"}
+    rows = [
+        {**scenario_columns(run), **columns, **outcome, "throughput_mbps": 50.0, "retransmits": 10}
+        for columns in flow_columns(run.scenario)
+    ]
+    # The first has 80 until the second comes; then each has 50, but for the second's first ten seconds.
+    over_time = [(0, s, 80.0 if s <= 20 else 50.0) for s in range(1, 41)]
+    over_time += [(1, s, 20.0 if s <= 10 else 50.0) for s in range(1, 21)]
+    series = [
+        {"run": run.id, "flow": flow, "time_s": float(time), "throughput_mbps": mbps} for flow, time, mbps in over_time
+    ]
+    dataset.append(run.id, Measured(rows, series))
+    evidence = Evidence(Tables(dataset), [run.id])
+    for metric, expected in {
+        "first_flow_together_mbps": 50.0,
+        "second_flow_together_mbps": 50.0,
+        "late_mbps": (10 * 70 + 10 * 100) / 20,
+        "retransmit_share": 20 / (50e6 / 8 * (40 + 20) / 1448),
+    }.items():
+        assert evidence.values(metric)["value"].to_list() == [pytest.approx(expected)], metric
+
+
 def test_undisturbed_cells_belong_to_every_series_along_the_share() -> None:
     """They have neither driver nor timeslice, but a claim from 100 % of a CPU on is about them, too."""
     schedules = [{"cc": "bbr", "driver": "auto", "timeslice_ms": length} for length in (1.0, 10.0)]

@@ -71,7 +71,10 @@ class Check(BaseModel):
     def find(self, evidence: Evidence) -> Finding:
         chosen = self._chosen(evidence.values(self.metric))
         if chosen.is_empty():
-            return Finding(None, "no such cell was measured")
+            measured = not self._chosen(evidence.runs).is_empty()
+            return Finding(None, f"these runs have no {self.metric}" if measured else "no such cell was measured")
+        if self._cells(chosen).is_empty():
+            return Finding(None, f"a deviation needs {confidence.MIN_RUNS} runs of a cell")
         return self._judge(chosen)
 
     def _chosen(self, runs: pl.DataFrame) -> pl.DataFrame:
@@ -203,7 +206,7 @@ class Trend(Check):
             steps = list(itertools.pairwise(values))
             down = self.rule == "falls"
             monotone = all(a >= b if down else a <= b for a, b in steps)
-            whole = values[0] / values[-1] if down else values[-1] / max(values[0], 1e-9)
+            whole = values[0] / max(values[-1], 1e-9) if down else values[-1] / max(values[0], 1e-9)
             holds = holds and monotone and whole >= self.total
             shown.append(" -> ".join(f"{value:.3g}" for value in values))
         if not shown:

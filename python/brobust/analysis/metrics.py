@@ -73,8 +73,10 @@ class Evidence:
 
     @cached_property
     def flow_throughput(self) -> pl.DataFrame:
-        """The throughput of each flow of a run over time, Mbit/s."""
-        return self._of_its_runs(self._tables.throughput)
+        """The throughput of each flow of a run over time, Mbit/s; the time, like that of samples, is the run's."""
+        starts = self.flows.select("run", "flow", "start_s")
+        since_start = self._of_its_runs(self._tables.throughput).join(starts, on=["run", "flow"], maintain_order="left")
+        return since_start.with_columns(pl.col("time_s") + pl.col("start_s")).drop("start_s")
 
     @cached_property
     def samples(self) -> pl.DataFrame:
@@ -150,7 +152,7 @@ def late_mbps(evidence: Evidence) -> pl.DataFrame:
 def retransmit_share(evidence: Evidence) -> pl.DataFrame:
     """Retransmitted segments over full segments of payload that arrived, in the whole run."""
     payload = pl.col("ip_version").replace_strict(units.PAYLOAD_BYTES_OF)
-    arrived = pl.col("throughput_mbps") * 1e6 / 8 * pl.col("duration_s") / payload
+    arrived = summary.payload() * 1e6 / 8 / payload
     of_run = evidence.flows.group_by("run").agg(pl.col("retransmits").sum(), arrived.sum().alias("arrived"))
     return of_run.select("run", (pl.col("retransmits") / pl.col("arrived").clip(1)).alias("value"))
 
