@@ -71,6 +71,9 @@ fn read_head(text: &str) -> Result<Head, &'static str> {
             _ => {}
         }
     }
+    if matches!(status, 204 | 304) {
+        length = Some(0); // they have no body, whatever the length is said to be (RFC 9112, section 6.3)
+    }
     Ok(Head { status, length, keeps: keeps && length.is_some() })
 }
 
@@ -97,6 +100,14 @@ mod tests {
         let answer = of(&["HTTP/1.0 404 Not Found\r\nConnection: keep-alive\r\n\r\nabc"]).unwrap();
         assert_eq!(answer.head(), Some(Head { status: 404, length: None, keeps: false }));
         assert!(!answer.is_whole() && answer.is_whole_at_the_end());
+    }
+
+    #[test]
+    fn an_answer_that_has_no_body_ends_with_its_head() {
+        for head in ["204 No Content\r\nServer: x", "304 Not Modified\r\nContent-Length: 9"] {
+            let answer = of(&[&format!("HTTP/1.1 {head}\r\n\r\n")]).unwrap();
+            assert!(answer.is_whole() && answer.head().unwrap().keeps, "{head}");
+        }
     }
 
     #[test]

@@ -12,7 +12,10 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure, Context, Result};
 use clap::Args;
 
-use crate::pool::{wait, Connection, Request};
+use crate::pool::{make_room, wait, Connection, Request};
+
+/// For so many connections a process has room from the start.
+const ROOM: usize = 1000;
 
 #[derive(Args)]
 pub struct Options {
@@ -45,6 +48,9 @@ pub fn run(options: &Options) -> Result<()> {
     ensure!(options.rate > 0.0 && options.rate <= 1e6, "--rate: {} is not above 0 and at most 1000000", options.rate);
     ensure!((1..=10_000).contains(&options.connections), "--connections: {} is not 1 to 10000", options.connections);
     let (server, text) = read_url(&options.url, options.fresh)?;
+    if options.connections > ROOM {
+        make_room(options.connections).context("--connections: files for so many")?;
+    }
     let begun = Instant::now();
     let mut due = due_times(options.rate, lasts)?;
     let asked = due.len();
@@ -68,7 +74,7 @@ pub fn run(options: &Options) -> Result<()> {
             match free {
                 Some(place) => connections[place].send(request, &text),
                 None if connections.len() >= options.connections => break,
-                None => match Connection::begin(server) {
+                None => match Connection::begin(server, options.fresh) {
                     Ok(mut connection) => {
                         connection.send(request, &text);
                         connections.push(connection);

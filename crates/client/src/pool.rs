@@ -32,11 +32,13 @@ pub struct Connection {
     unsent: Vec<u8>,
     request: Option<Request>,
     open: bool,
+    /// Whether one request is all that it is for.
+    once: bool,
 }
 
 impl Connection {
     /// Begins to connect, and returns at once.
-    pub fn begin(server: SocketAddr) -> io::Result<Self> {
+    pub fn begin(server: SocketAddr, once: bool) -> io::Result<Self> {
         let domain = if server.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
         // SAFETY: a new descriptor, which nobody else has; an address that lives as long as the call.
         let stream = unsafe {
@@ -50,7 +52,7 @@ impl Connection {
             }
         };
         stream.set_nodelay(true)?;
-        Ok(Self { stream, unsent: Vec::new(), request: None, open: true })
+        Ok(Self { stream, unsent: Vec::new(), request: None, open: true, once })
     }
 
     pub fn is_free(&self) -> bool {
@@ -88,7 +90,8 @@ impl Connection {
         let whole = if self.open { request.answer.is_whole() } else { request.answer.is_whole_at_the_end() };
         match whole {
             true => {
-                self.open &= request.answer.head().is_some_and(|head| head.keeps);
+                // A server may keep the connection although it was asked not to.
+                self.open &= !self.once && request.answer.head().is_some_and(|head| head.keeps);
                 self.end(None)
             }
             false if self.open => None,
@@ -169,6 +172,22 @@ fn raw(address: SocketAddr) -> (libc::sockaddr_in6, libc::socklen_t) {
             (to, size_of::<libc::sockaddr_in>() as libc::socklen_t)
         }
     }
+}
+
+/// Asks for room for so many connections, which is more than a process has at first.
+pub fn make_room(connections: usize) -> io::Result<()> {
+    let others = 64;
+    let files = connections as libc::rlim_t + others;
+    // SAFETY: a structure of plain integers, which lives as long as the calls.
+    unsafe {
+        let mut limit: libc::rlimit = mem::zeroed();
+        checked(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit))?;
+        if limit.rlim_cur < files {
+            (limit.rlim_cur, limit.rlim_max) = (files, limit.rlim_max.max(files));
+            checked(libc::setrlimit(libc::RLIMIT_NOFILE, &limit))?;
+        }
+    }
+    Ok(())
 }
 
 /// Waits until one of the connections can go on, or for as long as that; returns which can.
