@@ -14,6 +14,7 @@ import brobust
 from brobust import quic
 from brobust.dataset import Dataset
 from brobust.errors import BadInput, RunFailed
+from brobust.kernels import our_files
 from brobust.scenario import Grid, Run
 from brobust.virtual import requests
 from conftest import BROBUST
@@ -62,13 +63,46 @@ class TestRequests:
         found = self.figures(self.told(1.0, status=503))
         assert found["requests_answered"] == 0 and found["request_median_ms"] is None
 
+    def test_json_may_have_spaces_or_none(self) -> None:
+        told = self.told(2.0, 4.0)
+        compact = [line.replace(b" ", b"") for line in told["stdout"].splitlines(keepends=True)]
+        spaced = b'  { "request" : {"due_s":1,"first_byte_ms":null,"completion_ms":null,"bytes":0,"status":null} }\n'
+        ended = {"flow": 0, "stdout": b"".join(compact) + spaced}
+        assert self.figures(ended)["requests"] == 3 and ended["stdout"] == b"begins\nends\n"
+
+    def test_an_answer_whose_first_byte_nobody_saw_has_no_time_of_it(self) -> None:
+        told = self.told(1.0, 2.0, 3.0)
+        told["stdout"] = told["stdout"].replace(b'"first_byte_ms": 1.0', b'"first_byte_ms": null', 1)
+        assert self.figures(told)["first_byte_median_ms"] == 1.0
+
+    def test_a_program_that_the_end_cut_off_has_not_told_of_all(self) -> None:
+        ended: list[dict[str, Any]] = [{**self.told(1.0), "words": ["/bin/ask"], "at_receiver": True, "ended_ns": 2}]
+        requests.taken_out(ended, Run(Grid.from_flags({}).scenarios[0], 0))
+        requests.check_all_are_told(ended)
+        ended[0]["ended_ns"] = None
+        with pytest.raises(
+            RunFailed, match=r"at the receiver of flow 0 \(ask\) had not ended when the run did, .* linger"
+        ):
+            requests.check_all_are_told(ended)
+
     def test_without_any_there_are_no_figures(self) -> None:
         assert self.figures({"flow": 0, "stdout": b"a line\n"}) == {}
 
     @pytest.mark.parametrize("line", [b"{}}", b'{"due_s": null}}', b'{"due_s": 1, "status": "x"}}', b""])
     def test_a_line_that_is_no_request_is_refused_in_one_line(self, line: bytes) -> None:
         with pytest.raises(RunFailed, match=r"^a program printed .* is no request as docs/servers.md has it$"):
-            self.figures({"flow": 0, "stdout": requests.BEGINNING + line + b"\n"})
+            self.figures({"flow": 0, "stdout": b'{"request": ' + line + b"\n"})
+
+
+def test_the_example_of_a_key_is_the_same_every_day_and_valid_when_virtual_time_begins(tmp_path: Path) -> None:
+    subprocess.run(["sh", our_files.directory("examples/key.sh")], cwd=tmp_path, check=True)
+
+    def openssl(*words: str) -> str:
+        return subprocess.run(["openssl", *words], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    assert openssl("x509", "-in", "cert.pem", "-noout", "-startdate") == "notBefore=Jan  1 00:00:00 1970 GMT\n"
+    assert openssl("verify", "-CAfile", "cert.pem", "-attime", "1", "cert.pem") == "cert.pem: OK\n"
+    assert openssl("x509", "-in", "cert.pem", "-noout", "-pubkey") == openssl("pkey", "-in", "key.pem", "-pubout")
 
 
 def test_who_waits_is_one_of_the_two_ends_and_says_nothing_by_default() -> None:
@@ -129,6 +163,23 @@ class TestRuns:
         with pytest.raises(RunFailed, match=refusal) as failure:
             run(server, words)
         assert "\n" not in str(failure.value)
+
+    def test_each_request_has_its_own_connection_if_that_was_asked_for(self, server: Path) -> None:
+        """This server keeps connections, whatever it is asked."""
+        result = run(server, receiver=f"{ASK} --fresh")
+        assert len(result.connections) == result.runs["requests_answered"][0] > 25
+
+    def test_an_answer_without_a_body_is_whole(self, server: Path) -> None:
+        result = run(server, "empty")
+        assert result.runs["requests_answered"][0] == len(result.requests) > 25
+
+    def test_there_is_room_for_as_many_connections_as_are_allowed(self, server: Path) -> None:
+        with pytest.raises(RunFailed, match=r"none of \d+ requests was answered; the first: it did not end$"):
+            run(server, "silent", ASK.replace("--rate 50", "--rate 2000 --connections 2500"))
+
+    def test_a_client_that_is_cut_off_makes_no_figures(self, server: Path) -> None:
+        with pytest.raises(RunFailed, match=r"\(brobust-client\) had not ended when the run did, so nobody knows"):
+            run(server, receiver=ASK.replace("{seconds}", "9"))
 
     def test_a_client_that_hangs_ends_with_the_run(self, server: Path) -> None:
         result = run(server, receiver="sleep 100")

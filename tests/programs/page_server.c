@@ -2,9 +2,9 @@
  * Serves one page of HTTP: page_server PORT BYTES [WORD]...
  *
  * One process answers one request of each connection after the other. Words: late (it listens after 3 s), never
- * (it does not listen), forks (for ever), dies (it ends before it listens), error (it answers 503), silent (it does not
- * answer), once (it closes each connection after a page), mixed (it sends by write, sendfile, MSG_ZEROCOPY and io_uring in
- * turn, and listens with SO_REUSEPORT).
+ * (it does not listen), forks (for ever), dies (it ends before it listens), error (it answers 503), empty (it answers 204),
+ * silent (it does not answer), once (it closes each connection after a page), mixed (it sends by write, sendfile,
+ * MSG_ZEROCOPY and io_uring in turn, and listens with SO_REUSEPORT).
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -101,6 +101,11 @@ static int answer(int client, long bytes)
 		return -1;
 	if (is("silent"))
 		return 0;
+	if (is("empty")) {
+		static const char none[] = "HTTP/1.1 204 No Content\r\n\r\n";
+
+		return write(client, none, sizeof(none) - 1) < 0 ? -1 : 0;
+	}
 	if (write(client, page, size) != size)
 		return -1;
 	for (; bytes > 0; bytes -= done) {

@@ -171,6 +171,7 @@ class VirtualBackend:
             throughput = _from_iperf3(run, result["programs"], rows)
         qlogs = _qlog(result["programs"]) if has_programs else []
         of_programs = [] if commands is None else _programs(run, result["programs"], commands)
+        requests.check_all_are_told(result["programs"])
         delivered = [row["throughput_mbps"] for row in rows]
         reason = verdict.in_virtual_time(run.scenario, result["timeslices_ns"], delivered)
         for row in rows:

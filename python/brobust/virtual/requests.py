@@ -7,6 +7,8 @@ program may.
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 from brobust.dataset import REQUESTS, frame
@@ -14,7 +16,8 @@ from brobust.errors import RunFailed
 from brobust.lazily import pl
 from brobust.scenario import Run, Scenario
 
-BEGINNING = b'{"request": '
+# Writers of JSON differ in where they put spaces.
+BEGINNING = re.compile(rb'\s*\{\s*"request"\s*:')
 # What a line holds, besides the numbers of run and flow.
 TOLD = ("due_s", "first_byte_ms", "completion_ms", "bytes", "status")
 
@@ -23,13 +26,26 @@ def taken_out(ended: list[dict[str, Any]], run: Run) -> pl.DataFrame:
     """Take the requests out of what programs printed, and return their table."""
     rows = []
     for one in ended:
-        if BEGINNING not in one["stdout"]:
-            continue
         lines = one["stdout"].splitlines(keepends=True)
-        told = [line for line in lines if line.startswith(BEGINNING)]
-        one["stdout"] = b"".join(line for line in lines if not line.startswith(BEGINNING))
-        rows += [{"run": run.id, "flow": one["flow"], **_read(line)} for line in told]
+        told = [line for line in lines if BEGINNING.match(line)]
+        one["tells_of_requests"] = bool(told)
+        if told:
+            one["stdout"] = b"".join(line for line in lines if not BEGINNING.match(line))
+            rows += [{"run": run.id, "flow": one["flow"], **_read(line)} for line in told]
     return frame(rows, REQUESTS)
+
+
+def check_all_are_told(ended: list[dict[str, Any]]) -> None:
+    """Refuse a run whose end cut off a program that tells of requests: those that it waited for then, which took
+    longest, are in no figure."""
+    for one in ended:
+        if one["tells_of_requests"] and one["ended_ns"] is None:
+            end, name = "receiver" if one["at_receiver"] else "sender", Path(one["words"][0]).name
+            raise RunFailed(
+                f"the program at the {end} of flow {one['flow']} ({name}) had not ended when the run did, so nobody "
+                "knows what the requests took for which it still waited; let it end before that (brobust-client: "
+                "--for, --patience), or give a longer linger"
+            )
 
 
 def _read(line: bytes) -> dict[str, float | None]:
@@ -56,8 +72,8 @@ def figures(requests: pl.DataFrame, s: Scenario) -> dict[str, float | int | None
         "requests": len(requests), "requests_answered": number, "requests_per_s": number / asked_for,
     }  # fmt: skip
     for column, measured in (("request", "completion_ms"), ("first_byte", "first_byte_ms")):
-        took = requests.filter(answered)[measured].sort()
+        took = requests.filter(answered)[measured].drop_nulls().sort()
         for name, per_mille in (("median", 500), ("p99", 990), ("p999", 999)):
             place = -(-len(requests) * per_mille // 1000) - 1  # of the first that this part of all is not longer than
-            found[f"{column}_{name}_ms"] = took[place] if place < number else None
+            found[f"{column}_{name}_ms"] = took[place] if place < len(took) else None
     return found
