@@ -98,6 +98,32 @@ def test_a_table_wider_than_the_terminal_keeps_its_numbers(runs: pl.DataFrame) -
     assert text.count("1.00-9.00") == 2
 
 
+def _with_requests(*p99_ms: float | None) -> pl.DataFrame:
+    """Runs of a server: where p99_ms is None, five of a hundred requests had no answer."""
+    of_all = [{"requests": 100, "requests_answered": 95 if ms is None else 100, "request_p99_ms": ms} for ms in p99_ms]
+    return frame([_row("bbr", 1.0, number, 9.0, **of) for number, of in enumerate(of_all)], RUNS)
+
+
+def test_runs_with_unanswered_requests_count_as_the_slowest() -> None:
+    for p99_ms, median in (([10.0, 12.0, None], 12.0), ([10.0, None, None], None), ([10.0, None], None)):
+        of_each, _ = summary.cells(_with_requests(*p99_ms), no_grid)
+        assert of_each["request_p99_ms"].to_list() == [median]
+        missing, asked = 5 * p99_ms.count(None), 100 * len(p99_ms)
+        said = f"{missing} of {asked} requests had no answer, and count as the slowest"
+        assert said in str(table.render(_with_requests(*p99_ms), "t", no_grid).caption)
+    assert "requests" not in str(table.render(_with_requests(10.0), "t", no_grid).caption)
+    assert "requests" not in str(table.render(rows(), "t", no_grid).caption)
+
+
+def test_a_figure_has_no_point_of_the_fast_runs_alone() -> None:
+    half = {"share": 0.5, "timeslice_ms": 10.0, "driver": "deadline"}
+    fast = _with_requests(10.0, 12.0, 11.0).with_columns(
+        run=pl.col("run") + "-half", **{k: pl.lit(v) for k, v in half.items()}
+    )
+    figure = ThroughputFigure(pl.concat([_with_requests(10.0, 12.0, None), fast]), "share", "request_p99_ms")
+    assert figure._points(figure._runs).select("x", "value").rows() == [(50, 11)]
+
+
 def test_flows_of_one_run_are_summed(runs: pl.DataFrame) -> None:
     two = frame([_row("bbr", 1.0, 0, 9.0), {**_row("bbr", 1.0, 0, 8.0), "flow": 1}], RUNS)
     assert summary.runs(two)["throughput_mbps"].to_list() == [17.0]
@@ -295,6 +321,17 @@ def test_of_iperf3_only_what_failed_is_printed(
         monkeypatch.setattr(Dataset, "runs", lambda _, traffic=traffic: runs.with_columns(traffic=pl.lit(traffic)))
         lines = [line for line in programs.shown(Dataset(tmp_path)) if line.startswith("run ")]
         assert [line.split(":")[0].split()[-1] for line in lines] == ends
+
+
+def test_a_program_that_ended_before_the_run_is_told_so(
+    runs: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = {"run": "bbr-1.0-0", "flow": 0, "command": "nginx", "stdout": "", "stderr": "", "end": "sender"}
+    ended = frame([{**daemon, "ended_s": -0.987, "exit_status": 0}], TABLES["programs"])
+    monkeypatch.setattr(Dataset, "programs", lambda _: ended)
+    monkeypatch.setattr(Dataset, "runs", lambda _: runs)
+    (line,) = programs.shown(Dataset(tmp_path))
+    assert line == "run bbr-1.0-0, flow 0, sender: exit status 0 0.987 s before the run: nginx"
 
 
 def test_the_figure_is_written_and_its_caption_says_how_it_came_about(runs: pl.DataFrame, tmp_path: Path) -> None:

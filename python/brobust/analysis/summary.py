@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,10 +21,12 @@ CEILINGS = {version: units.goodput_ceiling_mbps(1_000_000, version) for version 
 CROSS = ("cross_transfers", "cross_ended", "cross_median_ms", "cross_p99_ms", "cross_slowdown", "cross_slowdown_p99")
 
 # The same of what its programs asked for.
-REQUESTS = (
-    "requests", "requests_answered", "requests_per_s", "request_median_ms", "request_p99_ms", "request_p999_ms",
+REQUEST_COUNTS = ("requests", "requests_answered", "requests_per_s")
+REQUEST_TIMES = (
+    "request_median_ms", "request_p99_ms", "request_p999_ms",
     "first_byte_median_ms", "first_byte_p99_ms", "first_byte_p999_ms",
 )  # fmt: skip
+REQUESTS = (*REQUEST_COUNTS, *REQUEST_TIMES)
 
 
 # Where nobody has counted them, as drops on vm, their sum is unknown, and not 0.
@@ -42,6 +45,12 @@ def together() -> pl.Expr:
     while_sized = _stop().max() - pl.col("start_s").min()
     seconds = pl.when(pl.col("flow_bytes").is_not_null().all()).then(while_sized).otherwise(pl.col("duration_s"))
     return (payload() / seconds).sum().alias("throughput_mbps")
+
+
+def request_time(name: str) -> pl.Expr:
+    """Return a quantile of the requests' times in each run. Where too few were answered it is longer than any that was
+    measured: infinite, not unknown. Runs without requests have none."""
+    return pl.when(pl.col("requests").is_not_null()).then(pl.col(name).fill_null(math.inf)).alias(name)
 
 
 def _stop() -> pl.Expr:
@@ -161,10 +170,12 @@ def cells(table: pl.DataFrame, grid: Callable[[], Grid]) -> tuple[pl.DataFrame, 
             mbps.min().alias("min"),
             mbps.max().alias("max"),
             pl.len().alias("n"),
-            pl.col("retransmits", "completion_ms", *CROSS, *REQUESTS).median(),
+            pl.col("retransmits", "completion_ms", *CROSS, *REQUEST_COUNTS).median(),
+            *(request_time(name).median() for name in REQUEST_TIMES),
             pl.col("effective_share").median(),
             (pl.col("outcome") == "unfaithful").sum().alias("unfaithful"),
         )
+        .with_columns(pl.when(pl.col(name).is_finite()).then(pl.col(name)).alias(name) for name in REQUEST_TIMES)
         .sort(in_order(axes), descending=[axis == "share" for axis in axes])
     )
     return of_each, axes

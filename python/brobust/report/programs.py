@@ -38,4 +38,5 @@ def _ended(program: dict[str, Any]) -> str:
     if program["ended_s"] is None:
         return "ran until the end"
     how = f"exit status {program['exit_status']}" if program["signal"] is None else program["signal"]
-    return f"{how} after {program['ended_s']:.3f} s"
+    seconds = program["ended_s"]
+    return f"{how} after {seconds:.3f} s" if seconds >= 0 else f"{how} {-seconds:.3f} s before the run"

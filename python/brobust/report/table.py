@@ -61,6 +61,15 @@ def render(table: pl.DataFrame, title: str, grid: Callable[[], Grid]) -> Table:
     return out
 
 
+def _unanswered(table: pl.DataFrame) -> str:
+    """Return how many requests had no whole answer, or an error's status, where there are any: the times alone would
+    hide them."""
+    asked, answered = (int(table.unique("run")[name].sum()) for name in ("requests", "requests_answered"))
+    return (
+        f"; {asked - answered} of {asked} requests had no answer, and count as the slowest" if asked > answered else ""
+    )
+
+
 def _caption(table: pl.DataFrame) -> str:
     failed = table.filter(pl.col("outcome") == "failed")["run"].n_unique()
     text = "median of n runs; throughput is payload at the receiver; retrans: segments retransmitted"
@@ -69,6 +78,7 @@ def _caption(table: pl.DataFrame) -> str:
         sized = table.filter((pl.col("outcome") != "failed") & pl.col("flow_bytes").is_not_null())["completion_ms"]
         if 0 < sized.count() < len(sized):
             text += f"; completion: of the {sized.count()} of {len(sized)} flows that were through"
+    text += _unanswered(table)
     if "unfaithful" in set(table["outcome"]):
         text += "; (k!): k of them did not get the requested contention; the dataset says why"
     text = "; ".join([text, *summary.versions(table)])
