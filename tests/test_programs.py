@@ -90,6 +90,14 @@ class TestPacking:
         assert b"lib/programs/libc.so.6\0" not in programs.commands(static, static, ()).ramdisk
         assert b"lib/programs/libc.so.6\0" in programs.commands(static, static, (dynamic,)).ramdisk
 
+    def test_a_server_is_found_where_distributions_put_servers(
+        self, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """PATH of a user who is not root has no sbin, where Debian's nginx is."""
+        shutil.copy(directory / "paced_sender", tmp_path / "a-server")
+        monkeypatch.setattr(programs, "OF_SERVERS", str(tmp_path))
+        assert programs.commands("a-server -c conf", RECEIVER, ()).sender == ("/bin/a-server", "-c", "conf")
+
     def test_the_same_files_make_the_same_disk(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         (tmp_path / "certificates").mkdir()
@@ -136,6 +144,17 @@ class TestRefusals:
         with pytest.raises(BadInput, match=words):
             one = Grid.from_flags({"programs": {"sender": SENDER, "receiver": RECEIVER, **given}}).scenarios[0].programs
             programs.commands(one.sender or "", one.receiver or "", one.files)
+
+    def test_sockets_that_ask_for_no_control_have_one_at_each_sender(self) -> None:
+        of_programs, flows = {"sender": "nginx", "receiver": "curl"}, [{"cc": "bbr"}, {"cc": "cubic"}]
+        given: dict[str, Any] = {"programs": of_programs, "flows": flows}
+        with pytest.raises(
+            BadInput, match=r"it names no \{cc\}, so all sockets of sender 1 would have bbr, not cubic; name \{cc\}, or"
+        ):
+            Grid.from_flags(given)
+        Grid.from_flags({**given, "flows": [flows[0], {"cc": "cubic", "sender": 2}]})
+        Grid.from_flags({**given, "programs": {**of_programs, "sender": "iperf3 -C {cc}"}})
+        Grid.from_flags({**given, "flows": [flows[0], {"cc": "bbr", "start": "1s"}]})
 
     def test_programs_and_other_traffic_exclude_each_other(self) -> None:
         given = {"programs": {"sender": SENDER, "receiver": RECEIVER}}

@@ -256,7 +256,22 @@ def _programs_are_the_traffic(scenario: Scenario) -> Iterator[str]:
         return
     for name in (name for name, command in given.items() if command is None):
         yield f"programs.{name}: there is no program at the {name}; give one for each end"
+    yield from _sockets_have_the_controls(scenario)
     yield from flows_are_bulk(scenario, "programs")
+
+
+def _sockets_have_the_controls(scenario: Scenario) -> Iterator[str]:
+    """Refuse flows of one sender with several controls, unless its command names each one's: a socket that asks for
+    none has the kernel's default, which is the first flow's."""
+    if "{cc}" in (scenario.programs.sender or ""):
+        return
+    for sender in dict.fromkeys(group.sender for group in scenario.flows):
+        controls = list(dict.fromkeys(group.cc for group in scenario.flows if group.sender == sender))
+        if len(controls) > 1:
+            yield (
+                f"programs.sender: it names no {{cc}}, so all sockets of sender {sender} would have {controls[0]}, not "
+                f"{' or '.join(controls[1:])}; name {{cc}}, or give one cc to each sender"
+            )
 
 
 def flows_are_bulk(scenario: Scenario, what: str) -> Iterator[str]:

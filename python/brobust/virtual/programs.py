@@ -35,6 +35,8 @@ TEXTS = {
     "etc/hosts": b"127.0.0.1 localhost\n",
     "etc/nsswitch.conf": b"passwd: files\ngroup: files\nhosts: files\n",
 }
+# Where distributions put servers, and what PATH of a user who is not root does not have.
+OF_SERVERS = "/usr/local/sbin:/usr/sbin:/sbin"
 LIBRARIES = "lib/programs"
 # Ours: a client for servers, and what looks whether programs listen (crates/client).
 CLIENT = Path(__file__).parent / "bin/brobust-client"
@@ -79,10 +81,12 @@ def _watcher(watched: bool) -> list[str]:
 
 
 def _found(first: str) -> str | None:
-    """Return the file of a program: of ours, wherever the package is, or as a shell finds it."""
+    """Return the file of a program: of ours, wherever the package is, or as a shell of root finds it."""
     if first == CLIENT.name:
         return shutil.which(first, path=str(CLIENT.parent))
-    return quic.web_program(first) if first in quic.WEB else shutil.which(first)
+    if first in quic.WEB:
+        return quic.web_program(first)
+    return shutil.which(first) or shutil.which(first, path=OF_SERVERS)
 
 
 @lru_cache(maxsize=4)
