@@ -110,6 +110,21 @@ class TestBuild:
             "brobust-quinn", "built.json", "build.log", "lock",
         }  # fmt: skip
 
+    @pytest.mark.parametrize("cache", ["a directory of {mine}, 'quoted'", "relative"])
+    def test_it_runs_from_wherever_the_cache_is(
+        self, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("BROBUST_CACHE", cache)
+        (tmp_path / "bin").mkdir()
+        make = 'mkdir -p "$CARGO_TARGET_DIR/release"\ncp /bin/true "$CARGO_TARGET_DIR/release/brobust-quinn"\n'
+        (tmp_path / "bin/cargo").write_text(f"#!/bin/sh\n{make}")
+        (tmp_path / "bin/cargo").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+        build.build(quic.STACKS["quinn"], print)
+        found = programs.commands(*quic.commands(quic.STACKS["quinn"], ()), ())
+        assert found.sender[:2] == ("/bin/brobust-quinn", "send") and found.receiver[1:] == ("receive", "{port}")
+
     def test_a_patch_applies_to_a_crate_that_was_packed_on_windows_and_may_add_files(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -7,6 +7,7 @@ One boot serves a whole series. Before each run everything that an earlier flow 
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -390,7 +391,7 @@ def _quic_commands(stack: quic.Stack, words: Sequence[str], s: Scenario) -> tupl
     """Return what sends and what receives in the guests, which have the program in /bin."""
     values = {"receiver": traffic.RECEIVER, "port": traffic.FIRST_PORT, "seconds": f"{s.duration / 1e9:g}"}
     send, receive = (
-        [word.format(**values, cc=s.flows[0].cc) for word in command.split()[1:]]
+        [word.format(**values, cc=s.flows[0].cc) for word in shlex.split(command)[1:]]
         for command in quic.commands(stack, words)
     )
     program = f"/bin/{stack.program.name}"

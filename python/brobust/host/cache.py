@@ -8,6 +8,8 @@ from pathlib import Path
 
 def cache_directory() -> Path:
     """Return the directory for kernels and guest images: $BROBUST_CACHE, else brobust's in the user's cache."""
-    if "BROBUST_CACHE" in os.environ:
-        return Path(os.environ["BROBUST_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "brobust"
+    if named := os.environ.get("BROBUST_CACHE"):
+        return Path(named).absolute()  # what is built there runs in other directories
+    of_user = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # The XDG Base Directory Specification ignores one that is empty or relative.
+    return (of_user if of_user.is_absolute() else Path.home() / ".cache") / "brobust"

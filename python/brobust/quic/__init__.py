@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -257,9 +258,7 @@ def commands(stack: Stack, words: Collection[str], *, qlog: bool = False) -> tup
     if stack.state != "built":
         how = "is not built" if stack.state == "missing" else "was built from other files than are here now"
         raise MissingSupport(f"traffic: {PREFIX}{stack.name} {how}; `brobust quic build {stack.name}` builds it")
-    program = str(stack.program)
-    if any(letter in program for letter in " '\"\\{}"):
-        raise BadInput(f"BROBUST_CACHE: {program!r} has a space, a quote or a brace; give a directory without")
+    program = shlex.quote(str(stack.program))
     gso = "off" if "gso=off" in words or "gso" not in stack.switches else "on"
     rest = "".join(f" {word.removeprefix('rule=')}" for word in words if word.startswith("rule="))
     rest += " txtime" if "txtime=on" in words else ""
