@@ -20,7 +20,7 @@ from test_programs import compiled
 ROOT = Path(__file__).parent.parent
 PAGE = 12000
 IPERF3 = {"sender": "iperf3 -c {receiver} -p {port} -t {seconds}", "receiver": "iperf3 -s -1 -p {port}"}
-ASK = "brobust-client get http://{sender}:{port}/ --rate 20 --for {seconds} --fresh"
+ASK = "brobust-client get http://{sender}:{port}/ --rate 20 --for {seconds}"
 
 
 def bulk(share: float = 1, **more: Any) -> brobust.api.Result:
