@@ -184,6 +184,7 @@ class TestRuns:
         # What arrives after the run's duration counts for no figure.
         in_time = result.packets.filter(pl.col("direction") == "data", pl.col("arrived_s") <= 1).height
         assert connection["received_bytes"] == in_time * 1200
+        assert result.runs["retransmits"].to_list() == [None]  # which of them are sent again, only the program knows
         assert result.runs["throughput_mbps"][0] == pytest.approx(10, rel=0.01)
         assert result.throughput["throughput_mbps"].mean() == pytest.approx(10, rel=0.02)
 
@@ -306,7 +307,7 @@ class TestRuns:
     def test_tcp_of_a_program_has_samples_and_the_flows_control(self) -> None:
         iperf3 = {"sender": "iperf3 -c {receiver} -p {port} -t 1", "receiver": "iperf3 -s -1 -p {port}"}
         result = run(**iperf3, flows=[{"cc": "bbr"}], samples="100ms")
-        assert result.connections["protocol"].to_list() == ["tcp", "tcp"]
+        assert result.connections["protocol"].to_list() == ["tcp", "tcp"] and result.runs["retransmits"][0] is not None
         bulk = result.connections.sort("received_bytes")["connection"].to_list()[-1]
         assert result.samples.filter(connection=bulk)["bandwidth_estimate_mbps"].max() > 15
 

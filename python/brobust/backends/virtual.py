@@ -162,8 +162,9 @@ class VirtualBackend:
             "started_at": started,
             "wall_s": time.monotonic() - clock,
         }
+        of_kernel = {} if quic.of_traffic(run.scenario.traffic) is not None else kernel.bbr_versions
         rows = [
-            {**common, **row, "bbr_version": kernel.bbr_versions.get(cc_names.name_of(row["cc"]))}
+            {**common, **row, "bbr_version": of_kernel.get(cc_names.name_of(row["cc"]))}
             for row in results.flow_rows(run, result)
         ]
         throughput: Rows = RawColumns(run.id, result["throughput"])
@@ -177,6 +178,10 @@ class VirtualBackend:
         for row in rows:
             row |= {"outcome": "unfaithful" if reason else "ok", "reason": reason}
         connections = _connections(result["connections"], run, rows) if has_programs else None
+        if connections is not None:
+            of_tcp = set(connections.filter(protocol="tcp")["flow"])
+            for row in rows:  # what other protocols send again, only they know
+                row["retransmits"] = row["retransmits"] if row["flow"] in of_tcp else None
         samples: Rows = []
         if run.scenario.samples is not None:
             samples = results.samples(result["samples"], run)

@@ -72,7 +72,7 @@ RUNS: dict[str, Column] = {
         "time from the flow's start, with the set-up of its connection, until the receiver had all of flow_bytes, ms; "
         "null: it had not, or the flow has no end",
     ),
-    "retransmits": Column("integer", "segments retransmitted by the sender"),
+    "retransmits": Column("integer", "segments retransmitted by the sender; null where none of its flow is TCP"),
     **_alike(
         "number",
         "mean and 99th percentile of the sender's smoothed RTT, ms; on vm it was read every 100 ms",
