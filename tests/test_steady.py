@@ -33,6 +33,16 @@ def test_undisturbed_it_sends_bbrs_packets_to_the_nanosecond() -> None:
     assert not differences, "\n".join(differences)
 
 
+def test_undisturbed_beside_another_flow_a_timeout_is_no_stall() -> None:
+    path = {"bandwidth": "100mbit", "rtt": "10ms", "buffer": "0.5bdp"}
+    runs = [
+        brobust.run({"path": path, "flows": [{"cc": cc}, {"cc": "bbr"}], "duration": "15s"})
+        for cc in ("bbr", "bbr_steady")
+    ]
+    bbr, steady = (run.throughput.drop("run") for run in runs)
+    assert steady.equals(bbr)
+
+
 @pytest.mark.parametrize("cc", ["bbr_steady", "brb_bbr3_steady"])
 @pytest.mark.parametrize(
     ("timeslice", "share", "buffer"), [("1ms", 0.1, "1bdp"), ("1ms", 0.25, "12bdp"), ("10ms", 0.25, "12bdp")]
