@@ -146,7 +146,8 @@ impl Pacer {
     }
 
     /// Say that data waits, but the congestion window is full: now, and at each call until it is not. `rtt_ns`: the
-    /// least round-trip time, or a quarter of the smoothed one if that is longer.
+    /// least round-trip time, or a quarter of the smoothed one if that is longer. What the peer's flow control keeps is no
+    /// data: the peer opens it when its application reads, which may be late for any reason.
     pub fn window_full(&mut self, now_ns: u64, window_bytes: u64, rtt_ns: u64) {
         self.look(now_ns, self.rate);
         self.kept_by = KeptBy::Window { ack_ns: rtt_ns.min(MAX_NS) };
@@ -157,7 +158,8 @@ impl Pacer {
         }
     }
 
-    /// Say that there is no data to send: what an application did not write is not late.
+    /// Say that there is no data that may be sent: what an application did not write, or the peer does not admit, is
+    /// not late.
     pub fn idle(&mut self) {
         self.kept_by = KeptBy::Nothing;
         self.lag_ns = 0;
@@ -190,7 +192,9 @@ impl Pacer {
     }
 
     /// Return the congestion window for a control whose own is `window_bytes`, and whose estimates are `bw` (bytes per
-    /// second) and `bdp_bytes`: it must hold what is sent ahead.
+    /// second) and `bdp_bytes`: it must hold what is sent ahead. It replaces the control's own while an absence is
+    /// remembered, so ask in PROBE_BW only: in PROBE_RTT, in recovery from persistent congestion and before the pipe was
+    /// full the control has a reason for a smaller one.
     pub fn window(&self, bw: u64, bdp_bytes: u64, window_bytes: u64) -> u64 {
         if self.config.rule != Rule::Kept {
             return window_bytes;
