@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 import brobust
-from brobust import quic
+from brobust import api, quic
 from brobust.dataset import Dataset
 from brobust.errors import BadInput, RunFailed
 from brobust.kernels import our_files
+from brobust.report import explanation
 from brobust.scenario import Grid, Run
 from brobust.virtual import requests
 from conftest import BROBUST
@@ -180,6 +181,21 @@ class TestRuns:
     def test_a_client_that_is_cut_off_makes_no_figures(self, server: Path) -> None:
         with pytest.raises(RunFailed, match=r"\(brobust-client\) had not ended when the run did, so nobody knows"):
             run(server, receiver=ASK.replace("{seconds}", "9"))
+
+    def test_of_a_server_it_is_explained_why_requests_take_long(self, server: Path) -> None:
+        """It carries what it is asked for with a quarter of its CPU, too."""
+        fields: dict[str, Any] = {"contention": {"share": 0.25}, "duration": "2s", "flows": [{"cc": "bbr"}]}
+        result = run(server, path={"bandwidth": "100mbit", "buffer": "4bdp"}, **fields)
+        found = api.explain(result, result.run)
+        took, tried = result.runs["request_median_ms"][0], found.tried_request_ms
+        assert found.causes == ["cpu"] and found.tried["--share 1"] < 1.2 * found.throughput_mbps
+        assert (found.requests, found.request_ms) == (len(result.requests), took)
+        assert took > 1.2 * tried["--share 1"]
+        said = explanation.sentences(found)
+        assert f"asked {found.requests} times, and they took {took:.3g} ms in the median" in said[1]
+        assert (
+            said[-1].startswith("The median request, measured with one change, ms: ") and "--cc bbr_steady" in said[-1]
+        )
 
     def test_a_client_that_hangs_ends_with_the_run(self, server: Path) -> None:
         result = run(server, receiver="sleep 100")

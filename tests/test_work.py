@@ -13,8 +13,10 @@ import polars as pl
 import pytest
 
 import brobust
+from brobust import api
 from brobust.errors import BadInput
-from brobust.scenario import Grid
+from brobust.scenario import Grid, Run
+from brobust.scenario.grid import scenario
 from test_programs import compiled
 
 ROOT = Path(__file__).parent.parent
@@ -56,6 +58,19 @@ class TestRuns:
         assert sent_mbps(full) == pytest.approx(100, rel=0.02)
         assert sent_mbps(half) == pytest.approx(50, rel=0.05)
         assert full.runs["cpu_busy_share"][0] > 0.9
+
+    def test_it_is_the_cause_that_is_explained(self) -> None:
+        busy = bulk(work={"sent_byte_ns": 80})
+        found = api.explain(busy, busy.run)
+        assert found.causes == ["work"] and found.tried["--sent-byte-ns 0"] > 200
+
+    def test_without_it_nothing_of_it_is_left(self) -> None:
+        work = {"sent_byte_ns": 2, "accept_time": "1ms"}
+        s = scenario({"programs": {"sender": "a", "receiver": "b", **work}, "cpu": {"frequency": "1GHz"}})
+        option, change = api._without_work(s)
+        assert option == "--sent-byte-ns 0 --accept-time 0s no --cpu-frequency"
+        changed = api._changed(Run(s, 0), change).scenario
+        assert changed.programs.work == {} and changed.cpu.frequency is None
 
     def test_the_same_run_sends_the_same_packets(self) -> None:
         work = {"sent_byte_ns": 20, "received_byte_ns": 3.5, "accept_time": "1ms"}

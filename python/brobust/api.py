@@ -121,11 +121,15 @@ def explain(
     if first.causes and first.causes[0] in rules.DECIDE:
         return first
     of_causes = {name: change for name in first.signs if (change := _without(name, requested.scenario, flow))}
-    without = _carried(requested, flow, of_causes.values(), backend)
-    known = {name: without[option] for name, (option, _) in of_causes.items() if option in without}
+    without = _tried(requested, flow, of_causes.values(), backend)
+    known = {name: rules.speed(without[option]) for name, (option, _) in of_causes.items() if option in without}
     found = rules.explain(again, flow, known, changes)
-    more = _carried(requested, flow, _repairs(found, requested.scenario), backend)
-    return dataclasses.replace(found, tried=without | more)
+    tried = without | _tried(requested, flow, _repairs(found, requested.scenario), backend)
+    return dataclasses.replace(
+        found,
+        tried={option: float(row["throughput_mbps"]) for option, row in tried.items()},
+        tried_request_ms={option: row["request_median_ms"] for option, row in tried.items() if row.get("requests")},
+    )
 
 
 def _why_not_tried(run: OfRun, requested: Run, tries: bool) -> str | None:
@@ -182,7 +186,7 @@ def _without(cause: str, s: Scenario, flow: int) -> Change | None:
     changes: dict[str, Change] = {
         "cpu": ("--share 1", {"contention": {"share": 1, "replay": None}}),
         "receiver": ("--receiver-share 1", {"receiver": {"share": 1}}),
-        "work": ("no --cpu-frequency", {"cpu": {"frequency": None}}),
+        "work": _without_work(s),
         "loss": ("--loss 0", {"path": {"loss": 0}}),
         "buffer": (buffer_options, {"path": buffers}),
         "cross": ("--cross-load 0", {"cross_traffic": {"load": 0}}),
@@ -190,6 +194,14 @@ def _without(cause: str, s: Scenario, flow: int) -> Change | None:
     if cause == "cpu" and sender > 1:
         return None  # of several senders: a list, whose other entries stay
     return changes.get(cause)
+
+
+def _without_work(s: Scenario) -> Change:
+    nothing: dict[str, object] = {name: "0s" if name == "accept_time" else 0 for name in s.programs.work}
+    options = [f"--{name.replace('_', '-')} {value}" for name, value in nothing.items()]
+    if s.cpu.frequency is not None:
+        options.append("no --cpu-frequency")
+    return " ".join(options), {"cpu": {"frequency": None}, "programs": nothing}
 
 
 # What may be loaded in place of a control. A kernel that lacks one of them leaves it out.
@@ -220,10 +232,10 @@ def _repairs(found: Explanation, s: Scenario) -> list[Change]:
     return changes
 
 
-def _carried(requested: Run, flow: int, changes: Collection[Change], backend: Backend) -> dict[str, float]:
-    """Return by option what the flow carries with each change, Mbit/s. What cannot be measured is left out."""
+def _tried(requested: Run, flow: int, changes: Collection[Change], backend: Backend) -> dict[str, dict[str, Any]]:
+    """Return by option the flow's row with each change. What cannot be measured is left out."""
 
-    def one(change: Change) -> float | None:
+    def one(change: Change) -> dict[str, Any] | None:
         try:
             changed = _changed(requested, {**change[1], "samples": None, "packets": False})
             backends.check([changed.scenario], jobs=1)
@@ -232,8 +244,8 @@ def _carried(requested: Run, flow: int, changes: Collection[Change], backend: Ba
             raise
         except BrobustError:  # the kernel has no such control, or the fields do not go together
             return None
-        return float(measured.runs[flow]["throughput_mbps"])
+        return measured.runs[flow]
 
     with ThreadPoolExecutor(max(1, backend.parallel)) as side_by_side:
         found = side_by_side.map(one, changes)
-        return {option: mbps for (option, _), mbps in zip(changes, found, strict=True) if mbps is not None}
+        return {option: row for (option, _), row in zip(changes, found, strict=True) if row is not None}

@@ -92,6 +92,12 @@ class Explanation:
     """The median pacing rate in the second half, of a control that paces: one that shows a bandwidth estimate."""
     tried: dict[str, float] = field(default_factory=dict)
     """What the flow carries if something is changed, Mbit/s."""
+    requests: int | None = None
+    """How many the run's programs asked; null: they told of none."""
+    request_ms: float | None = None
+    """What they took, the median; null: most had no answer."""
+    tried_request_ms: dict[str, float | None] = field(default_factory=dict)
+    """The same if something is changed."""
     not_tried: str | None = None
     """Why nothing was changed, although that might say more."""
     bandwidth_changes: bool = False
@@ -105,10 +111,19 @@ def explain(
     without: Mapping[str, float] | None = None,
     bandwidth_changes: Sequence[tuple[int, int]] = (),
 ) -> Explanation:
-    """Return what limits a flow. `without`: what it carries without each of the causes (the key), Mbit/s, where
-    that was measured. `bandwidth_changes`: when the first bottleneck's bandwidth changes, ns, and to what, bit/s; the
+    """Return what limits a flow. `without`: its `speed` without each of the causes (the key), where that was
+    measured. `bandwidth_changes`: when the first bottleneck's bandwidth changes, ns, and to what, bit/s; the
     tables have only the one at first."""
     return _Facts(run, flow, bandwidth_changes).explained(without or {})
+
+
+def speed(row: Mapping[str, Any]) -> float:
+    """Return what taking a cause away has to raise, of a row of the table runs: where programs asked, how fast the
+    median request was, 1/ms, 0 where that had no answer; else the flow's throughput, Mbit/s."""
+    if row.get("requests") is None:
+        return float(row["throughput_mbps"])
+    took_ms = row["request_median_ms"]
+    return 0.0 if took_ms is None else 1 / took_ms
 
 
 def bandwidths(changes: Sequence[tuple[float, float]], begin_s: float, end_s: float) -> list[tuple[float, float]]:
@@ -196,14 +211,22 @@ class _Facts:
         has = {"samples": not self.samples.is_empty(), "packets": self.run.pcap is not None}
         can_be_recorded = {"samples": True, "packets": row["backend"] == "virtual"}
         unseen = [name for name, of in NEEDS.items() if name not in signs and can_be_recorded[of] and not has[of]]
-        causes = _causes(list(signs), row["throughput_mbps"], without)
+        if self.is_asked and "application" in unseen:
+            unseen.remove("application")
+        causes = _causes(list(signs), speed(row), without)
         return Explanation(
             row["run"], row["flow"], row["cc"], self.run.runs.height, row["throughput_mbps"],
             self.possible_mbps(row["start_s"]), self.part, signs, unseen, causes, self.oracle_mbps, self.missed(),
             self.collapse(), _median(self.late["cwnd_packets"]),
-            _median(self.late["pacing_rate_mbps"]) if self.is_paced else None, dict(without),
+            _median(self.late["pacing_rate_mbps"]) if self.is_paced else None,
+            requests=row["requests"], request_ms=row["request_median_ms"],
             bandwidth_changes=self.bandwidth_mbps is None, backend=row["backend"],
         )  # fmt: skip
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether programs asked for what the flow carries. It then has many connections."""
+        return self.row["requests"] is not None
 
     @property
     def part(self) -> float:
@@ -256,7 +279,7 @@ class _Facts:
     def missed(self) -> Missed | None:
         """Return the departures that fell into off-times (departures.missed), of the flow's time."""
         rated = self.samples.filter(pl.col("pacing_rate_mbps").is_not_null())
-        if self.data.is_empty() or rated.is_empty() or not self.is_paced:
+        if self.data.is_empty() or rated.is_empty() or not self.is_paced or self.is_asked:
             return None
         slices = self.timeslices
         found = [one for one in departures.missed(self.data, slices, rated) if one.due_s < self.end_s]
@@ -274,7 +297,7 @@ class _Facts:
         """Return how the bandwidth estimate fell; None if it did not fall below a half."""
         known = self.samples.filter(pl.col("bandwidth_estimate_mbps").is_not_null())
         settled = _median(self.late["bandwidth_estimate_mbps"])
-        if known.is_empty() or settled is None:
+        if known.is_empty() or settled is None or self.is_asked:
             return None
         estimates, times = known["bandwidth_estimate_mbps"].to_numpy(), known["time_s"].to_numpy()
         peak = int(estimates.argmax())
@@ -319,7 +342,9 @@ def _link(facts: _Facts) -> dict[str, Any] | None:
 
 def _application(facts: _Facts) -> dict[str, Any] | None:
     """Most of the delivery rate samples were application-limited; or nothing was in flight for much of the time; or it
-    writes at a rate, and this arrives."""
+    writes at a rate, and this arrives. A server has nothing to send until it is asked, which is no cause."""
+    if facts.is_asked:
+        return None
     limited = facts.late.select(pl.col("app_limited").mean()).item()
     if limited is not None and limited > MOSTLY:
         return {"limited": limited}
@@ -426,15 +451,15 @@ RULES: dict[str, Callable[[_Facts], dict[str, Any] | None]] = {
 DECIDE = ("link", "application", "window")
 
 
-def _causes(signs: list[str], throughput_mbps: float, without: Mapping[str, float]) -> list[str]:
+def _causes(signs: list[str], as_it_is: float, without: Mapping[str, float]) -> list[str]:
     """Return the causes among those of which there are signs."""
     for name in DECIDE:
         if name in signs:
             return [name]
-    known = {name: mbps for name, mbps in without.items() if name in signs}
+    known = {name: faster for name, faster in without.items() if name in signs}
     if set(signs) - set(known):  # not all of them were taken away
         return signs if len(signs) == 1 else []
     best = max(known.values(), default=0.0)
-    if not best or best < GAIN * throughput_mbps:
+    if not best or best < GAIN * as_it_is:
         return []
     return [name for name in signs if known[name] >= AS_GOOD * best]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,6 +33,11 @@ def _carried(found: Explanation) -> Iterator[str]:
     if found.flows > 1:
         carried += f"; the {found.flows} flows of the run together fill {found.part:.0%} of it in their second half"
     yield carried + "."
+    if found.requests is not None:
+        took = (
+            "most had no answer" if found.request_ms is None else f"they took {found.request_ms:.3g} ms in the median"
+        )
+        yield f"The run's programs asked {found.requests} times, and {took}."
 
 
 def _cause(found: Explanation) -> str:
@@ -42,7 +48,8 @@ def _cause(found: Explanation) -> str:
     if not found.causes and found.tried:
         return (
             f"The data does not decide: there are signs of {_listed(list(shown.values()))}, but no run without one of "
-            f"these carries {GAIN:g} times as much."
+            f"these {'carries' if found.requests is None else 'answers'} {GAIN:g} times as "
+            f"{'much' if found.requests is None else 'fast'}."
         )
     if not found.causes:
         return f"The data does not decide between {_listed(list(shown.values()))}."
@@ -120,7 +127,11 @@ def _of_cpu(found: Explanation) -> Iterator[str]:
 
 
 def _tried(found: Explanation) -> Iterator[str]:
-    if found.tried:
+    if found.tried_request_ms:
+        took = sorted(found.tried_request_ms.items(), key=lambda one: math.inf if one[1] is None else one[1])
+        changes = ", ".join(f"{'no answer' if ms is None else f'{ms:.3g}'} with {what}" for what, ms in took)
+        yield f"The median request, measured with one change, ms: {changes}."
+    elif found.tried:
         ordered = sorted(found.tried.items(), key=lambda one: -one[1])
         changes = ", ".join(f"{mbps:.3g} with {what}" for what, mbps in ordered)
         yield f"Measured with one change, Mbit/s: {changes}."
