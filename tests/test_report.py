@@ -109,7 +109,7 @@ def test_runs_with_unanswered_requests_count_as_the_slowest() -> None:
         of_each, _ = summary.cells(_with_requests(*p99_ms), no_grid)
         assert of_each["request_p99_ms"].to_list() == [median]
         missing, asked = 5 * p99_ms.count(None), 100 * len(p99_ms)
-        said = f"{missing} of {asked} requests had no answer, and count as the slowest"
+        said = f"{missing} of {asked} requests were not answered, and count as the slowest"
         assert said in str(table.render(_with_requests(*p99_ms), "t", no_grid).caption)
     assert "requests" not in str(table.render(_with_requests(10.0), "t", no_grid).caption)
     assert "requests" not in str(table.render(rows(), "t", no_grid).caption)

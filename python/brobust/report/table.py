@@ -66,7 +66,9 @@ def _unanswered(table: pl.DataFrame) -> str:
     hide them."""
     asked, answered = (int(table.unique("run")[name].sum()) for name in ("requests", "requests_answered"))
     return (
-        f"; {asked - answered} of {asked} requests had no answer, and count as the slowest" if asked > answered else ""
+        f"; {asked - answered} of {asked} requests were not answered, and count as the slowest"
+        if asked > answered
+        else ""
     )
 
 
