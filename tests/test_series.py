@@ -292,21 +292,25 @@ def test_a_series_is_not_completed_with_another_kernel_than_it_was_begun_with(br
 
 
 @pytest.mark.virtual
-def test_a_series_is_not_completed_with_another_program_than_it_was_begun_with(
-    brobust: Brobust, tmp_path: Path
+@pytest.mark.parametrize(
+    ("changed", "says"), [("sleeps", "another build of /bin/sleeps ("), ("conf", "another build of programs.files (")]
+)
+def test_a_series_is_not_completed_with_another_program_or_file_than_it_was_begun_with(
+    changed: str, says: str, brobust: Brobust, tmp_path: Path
 ) -> None:
     (tmp_path / "p.toml").write_text(
-        'duration = "1s"\nrepeat = 2\n[programs]\nsender = "./sleeps 0.1"\nreceiver = "sleep 0.1"\n'
+        'duration = "1s"\nrepeat = 2\n[programs]\nsender = "./sleeps 0.1"\nreceiver = "sleep 0.1"\nfiles = ["conf"]\n'
         "[contention]\nshare = 1\n"
     )
+    (tmp_path / "conf").write_text("two workers")
     shutil.copy(shutil.which("sleep") or "", tmp_path / "sleeps")
     brobust("run", "p.toml", "--out", "data")
     (file,) = (tmp_path / "data/runs").glob("*.parquet")
     pl.read_parquet(file)[1:].write_parquet(file)
-    with (tmp_path / "sleeps").open("ab") as program:
+    with (tmp_path / changed).open("ab") as program:
         program.write(b"x")
     refused = brobust("run", "--resume", "--out", "data")
-    assert refused.returncode == 2 and "another build of /bin/sleeps" in refused.stderr, refused.stderr
+    assert refused.returncode == 2 and says in refused.stderr, refused.stderr
 
 
 SWEPT = """

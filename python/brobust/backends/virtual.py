@@ -282,6 +282,7 @@ def _programs(run: Run, ended: list[dict[str, Any]], commands: programs.Commands
                 "end": "receiver" if one["at_receiver"] else "sender",
                 "command": shlex.join(one["words"]),
                 "sha256": commands.hashes[one["words"][0]],
+                "files_sha256": commands.files_sha256,
                 "ended_s": one["ended_ns"] / 1e9 if has_ended else None,
                 "exit_status": one["status"] >> 8 if has_ended and not number else None,
                 "signal": _signal(number) if number else None,

@@ -323,6 +323,7 @@ PROGRAMS: dict[str, Column] = {
     "flow": Column("integer"),
     "end": Column("text", "sender or receiver"),
     **_alike("text", "the program and its arguments, as it was started, and its SHA-256", "command", "sha256"),
+    "files_sha256": Column("text", "SHA-256 of the names and contents of programs.files; null where there were none"),
     "ended_s": Column("number", "when it ended, seconds after the run's start; null: it ran until the end"),
     "exit_status": Column("integer", "its exit status; null if it did not exit"),
     "signal": Column("text", "the signal that ended it; null if none did"),

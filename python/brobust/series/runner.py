@@ -56,13 +56,16 @@ def other_builds(grid: Grid, dataset: Dataset) -> list[str]:
     with_programs = {name for name in done["scenario"].unique() if asked[name].traffic != "brobust"}
     if with_programs:
         runs = done.filter(pl.col("scenario").is_in(with_programs)).select("run", "scenario").unique("run")
-        ended = dataset.programs().join(runs, on="run").select("scenario", "command", "sha256").unique()
+        columns = "scenario", "command", "sha256", "files_sha256"
+        ended = dataset.programs().join(runs, on="run").select(columns).unique()
         programs = {}
-        for scenario, command, of_run in ended.sort("command").iter_rows():
-            first = shlex.split(command)[0]
-            now = commands_of(asked[scenario]).hashes.get(first, of_run)
-            if now != of_run:
-                programs[first] = f"{first} (SHA-256 {of_run[:12]}, here {now[:12]})"
+        for scenario, command, of_run, of_files in ended.sort("command").iter_rows():
+            first, packed = shlex.split(command)[0], commands_of(asked[scenario])
+            # A series that an earlier brobust began does not say what its files were.
+            pairs = {first: (of_run, packed.hashes.get(first)), "programs.files": (of_files, packed.files_sha256)}
+            for what, (then, now) in pairs.items():
+                if then and now and then != now:
+                    programs[what] = f"{what} (SHA-256 {then[:12]}, here {now[:12]})"
         found += programs.values()
     return found
 

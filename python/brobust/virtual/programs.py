@@ -14,7 +14,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -58,6 +58,8 @@ class Commands:
     ramdisk: bytes
     hashes: Mapping[str, str]
     """SHA-256 of each program, by the first word."""
+    files_sha256: str | None
+    """SHA-256 of the given files' names and contents; None without any."""
 
 
 def check_ptrace(what: str, instead: str) -> None:
@@ -96,7 +98,8 @@ def _commands(sender: str, receiver: str, files: tuple[str, ...], watched: bool,
     words = [_packed("programs.sender", sender, packed), _packed("programs.receiver", receiver, packed)]
     for command in _watcher(watched):
         _packed("programs.waits", command, packed)
-    for name, file in _given_files(files):
+    given = dict(_given_files(files))
+    for name, file in given.items():
         _pack("programs.files", name, file, packed)
     # A shell at one end may start several programs, such as a proxy and its server.
     for file in filter(_is_program, map(Path, files)):
@@ -104,7 +107,14 @@ def _commands(sender: str, receiver: str, files: tuple[str, ...], watched: bool,
     content = dict(_contents(packed))
     hashes = {first: hashlib.sha256(content[first.lstrip("/")]).hexdigest() for first, *_ in words}
     executable = {name for name, file in packed.items() if os.access(file, os.X_OK)}
-    return Commands(words[0], words[1], archive({**TEXTS, **content}, executable), hashes)
+    return Commands(words[0], words[1], archive({**TEXTS, **content}, executable), hashes, _hash_of(content, given))
+
+
+def _hash_of(content: Mapping[str, bytes], names: Collection[str]) -> str | None:
+    digest = hashlib.sha256()
+    for name in sorted(names):
+        digest.update(f"{name}\0{len(content[name])}\0".encode() + content[name])
+    return digest.hexdigest() if names else None
 
 
 def _contents(packed: Mapping[str, Path]) -> Iterator[tuple[str, bytes]]:
