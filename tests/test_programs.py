@@ -145,6 +145,11 @@ class TestRefusals:
             one = Grid.from_flags({"programs": {"sender": SENDER, "receiver": RECEIVER, **given}}).scenarios[0].programs
             programs.commands(one.sender or "", one.receiver or "", one.files)
 
+    def test_what_stands_for_something_to_curl_or_a_shell_is_theirs(self) -> None:
+        for command in ("curl -w %{http_code} {sender}:{port}", "sh -c 'for i in 1 2; do echo ${i}; done'"):
+            given = {"programs": {"sender": "nginx", "receiver": command}}
+            assert Grid.from_flags(given).scenarios[0].programs.receiver == command
+
     def test_sockets_that_ask_for_no_control_have_one_at_each_sender(self) -> None:
         of_programs, flows = {"sender": "nginx", "receiver": "curl"}, [{"cc": "bbr"}, {"cc": "cubic"}]
         given: dict[str, Any] = {"programs": of_programs, "flows": flows}

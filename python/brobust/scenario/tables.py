@@ -328,7 +328,8 @@ class Programs(Table):
                 continue
             if not words:
                 yield f"{name} {command!r} names no program"
-            for unknown in (word for word in re.findall(r"\{(\w+)\}", command) if word not in PLACEHOLDERS):
+            # %{...} is curl's, ${...} a shell's.
+            for unknown in (word for word in re.findall(r"(?<![%$])\{(\w+)\}", command) if word not in PLACEHOLDERS):
                 known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
                 yield f"{name} {command!r}: {{{unknown}}} stands for nothing; there are {known}"
 
