@@ -100,7 +100,7 @@ impl Node {
         let seconds = origin / 1_000_000_000;
         Error::Refused(format!(
             "{words} at the {name} does not listen after {seconds} s of virtual time, and programs.waits says that it \
-             waits; {{port}}, if its command names that, has to be the port at which it does"
+             waits: at {{port}}, if its command names that, and at an address that others reach, which 127.0.0.1 is not"
         ))
     }
 
