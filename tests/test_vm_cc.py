@@ -41,7 +41,7 @@ def test_recorded_offtimes_are_had_again(testbed: VmBackend, tmp_path: Path) -> 
     rows = {cc: one_flow(testbed, cc, {"replay": str(trace)}, duration="4s") for cc in ("bbr", "cubic")}
     for row in rows.values():
         assert row["driver"] == "replay" and row["replay"] == str(trace)
-        assert 0.15 < row["effective_share"] < 0.35 + row["steal_share"], row  # 0.25; this machine had 0.312 once
+        assert 0.19 < row["effective_share"] < 0.35 + row["steal_share"], row  # 0.25; this machine had 0.312 once
     assert rows["cubic"]["throughput_mbps"] >= 2 * rows["bbr"]["throughput_mbps"]
 
 

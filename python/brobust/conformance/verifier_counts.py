@@ -43,8 +43,9 @@ def record(found: Mapping[str, Counts]) -> None:
         for release, of_kernel in sorted({**recorded(), **found}.items())
         for control, counts in sorted(of_kernel.items())
     ]
+    callbacks = {key for row in rows for key in row} - {"kernel", "control"}
     with FILE.open("w", newline="") as lines:
-        written = csv.DictWriter(lines, dict.fromkeys(key for row in rows for key in row), lineterminator="\n")
+        written = csv.DictWriter(lines, ("kernel", "control", *sorted(callbacks)), lineterminator="\n")
         written.writeheader()
         written.writerows(rows)
 
