@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from brobust import units
-from brobust.analysis import departures, oracle
+from brobust.analysis import departures, oracle, summary
 from brobust.analysis.cells import FULL
 from brobust.dataset import OfRun, captures
 
@@ -240,7 +240,7 @@ class _Facts:
         if intervals:
             return float(late["throughput_mbps"].sum()) / intervals / self.possible_mbps(self.half_s)
         begin_s, end_s = self.row["start_s"], self.end_s
-        stop_s = pl.min_horizontal(pl.coalesce("stop_s", "duration_s"), end_s)
+        stop_s = pl.min_horizontal(summary.stop(), end_s)
         beside = (stop_s - pl.max_horizontal("start_s", begin_s)).clip(0) / (end_s - begin_s)
         mean_mbps = self.run.runs.select((pl.col("throughput_mbps") * beside).sum()).item()
         return float(mean_mbps) / self.possible_mbps(begin_s)

@@ -35,14 +35,14 @@ SUMMED = ("retransmits", "drops")
 
 def payload() -> pl.Expr:
     """Return the payload of each flow, Mbit."""
-    return pl.col("throughput_mbps") * (_stop() - pl.col("start_s"))
+    return pl.col("throughput_mbps") * (stop() - pl.col("start_s"))
 
 
 def together() -> pl.Expr:
     """Return the throughput of several flows of a run together, Mbit/s, as in the JSON objects: their payload over the
     run's duration. Where each flow has a size, it is over the time from the first start to the last end: how long the
     run goes on after that says nothing about the flows."""
-    while_sized = _stop().max() - pl.col("start_s").min()
+    while_sized = stop().max() - pl.col("start_s").min()
     seconds = pl.when(pl.col("flow_bytes").is_not_null().all()).then(while_sized).otherwise(pl.col("duration_s"))
     return (payload() / seconds).sum().alias("throughput_mbps")
 
@@ -53,7 +53,8 @@ def request_time(name: str) -> pl.Expr:
     return pl.when(pl.col("requests").is_not_null()).then(pl.col(name).fill_null(math.inf)).alias(name)
 
 
-def _stop() -> pl.Expr:
+def stop() -> pl.Expr:
+    """Return when each flow stops sending, in seconds of the run."""
     return pl.coalesce("stop_s", "duration_s")
 
 

@@ -46,10 +46,10 @@ def _cause(found: Explanation) -> str:
     if not shown and not found.causes:
         return "The data shows no cause: nothing that was recorded kept the flow from sending more."
     if not found.causes and found.tried:
+        faster = f"carries {GAIN:g} times as much" if found.requests is None else f"answers {GAIN:g} times as fast"
         return (
             f"The data does not decide: there are signs of {_listed(list(shown.values()))}, but no run without one of "
-            f"these {'carries' if found.requests is None else 'answers'} {GAIN:g} times as "
-            f"{'much' if found.requests is None else 'fast'}."
+            f"these {faster}."
         )
     if not found.causes:
         return f"The data does not decide between {_listed(list(shown.values()))}."
