@@ -2,7 +2,7 @@
 # Make key.pem and cert.pem for a server in virtual time. Both are always the same, so that the same run sends the same
 # bytes: Ed25519's key is any 32 bytes (RFC 8410), and everybody knows these. Keep it out of any other use. The
 # certificate, which the key has signed, is written here, since openssl would put today's date into it; it is valid from
-# 1970 on, when the clock of virtual time begins.
+# 1970 to 2126.
 set -e
 {
     printf '\060\056\002\001\000\060\005\006\003\053\145\160\004\042\004\040'

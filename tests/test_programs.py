@@ -281,6 +281,8 @@ class TestRuns:
         int main(void)
         {
             int status = 0;
+            if (time(0) < 1798761715 || time(0) > 1798761725) /* virtual time begins on 1 January 2027 */
+                return 4;
             if (!fork())
                 _exit(differ());
             wait(&status);

@@ -6,7 +6,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let directory = env::var("OUT_DIR")?;
     let of_aws_lc = env::vars().find(|(name, _)| name.starts_with("DEP_AWS_LC_") && name.ends_with("_INCLUDE"));
     let mut parameters = rcgen::CertificateParams::new(["localhost".to_string()])?;
-    parameters.not_before = rcgen::date_time_ymd(1970, 1, 1); // when virtual time begins
+    parameters.not_before = rcgen::date_time_ymd(1970, 1, 1); // valid at any date of virtual time
     let key = rcgen::KeyPair::generate()?;
     let made = [
         format!("#define CERTIFICATE {:?}", parameters.self_signed(&key)?.pem()),

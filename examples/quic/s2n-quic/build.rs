@@ -4,7 +4,7 @@ use std::{env, error::Error, fs, path::Path};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut parameters = rcgen::CertificateParams::new(["localhost".to_string()])?;
-    parameters.not_before = rcgen::date_time_ymd(1970, 1, 1); // when virtual time begins
+    parameters.not_before = rcgen::date_time_ymd(1970, 1, 1); // valid at any date of virtual time
     let key = rcgen::KeyPair::generate()?;
     let directory = env::var("OUT_DIR")?;
     fs::write(Path::new(&directory).join("cert.pem"), parameters.self_signed(&key)?.pem())?;

@@ -32,6 +32,13 @@ typedef uint16_t u16;
 /* The first half of every node's IPv6 address, 2001:db8:: (RFC 3849). The node's number is the rest. */
 #define BROBUST_IPV6_PREFIX 0x20010db800000000ULL
 
+/*
+ * What CLOCK_REALTIME is when virtual time begins, nanoseconds since 1970: 1 January 2027, 00:01:55.5 UTC. TCP's initial
+ * sequence numbers come from this clock and have the same values again after 2^38 ns (net/core/secure_seq.c): this is a
+ * multiple of it, so packets are those of a clock that begins at 0.
+ */
+#define BROBUST_CLOCK_STARTS (6543857ULL << 38)
+
 #define BROBUST_WINDOWS 512
 #define BROBUST_VCPUS 16
 #define BROBUST_FLOWS 32768
