@@ -31,6 +31,18 @@ def test_any_list_spans_the_grid_and_repeats_multiply_it() -> None:
     assert len({run.id for run in grid.runs()}) == len(grid.runs())
 
 
+def test_an_undisturbed_run_is_measured_once_however_many_timeslices_the_others_have() -> None:
+    """With the same seed it is the same run: twice, it would count twice in n."""
+    contention = {"share": [1, 0.5], "timeslice": ["1ms", "10ms"], "driver": "virtual"}
+    grid = Grid({"contention": contention, "senders": [{"share": 1, "timeslice": ["5ms", "7ms"]}], "repeat": 3})
+    assert [(s.contention.share, s.contention.timeslice) for s in grid.scenarios] == [
+        (1, 1_000_000), (0.5, 1_000_000), (0.5, 10_000_000),
+    ]  # fmt: skip
+    assert grid.size == len(grid.runs()) == 9
+    # Which vCPU the interrupts go to changes an undisturbed run, too.
+    assert Grid({"contention": {"vcpus": [1, 2], "share": 1, "timeslice": ["1ms", "10ms"]}}).size == 2
+
+
 def test_the_order_is_shuffled_and_the_seed_decides_it() -> None:
     first, again, other = (Grid.from_flags({"seed": seed, "repeat": 4}).runs() for seed in (1, 1, 2))
     assert [run.id for run in first] == [run.id for run in again]

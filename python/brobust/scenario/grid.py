@@ -153,15 +153,17 @@ def _without_kernels(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _repeats(fields: Mapping[str, Any], *, as_written: bool = False) -> dict[Scenario, int]:
     """Return the scenarios, each with its repeats. One that is in several grids is measured once, with the largest
-    number of repeats that one of them asks for."""
+    number of repeats that one of them asks for; so is an undisturbed one that is there with several timeslices."""
     whole = _wholes(fields)
     if (cells := sum(map(_count, whole))) > MAX_CELLS:
         raise BadInput(f"the lists span {cells} cells; give shorter lists, which span at most {MAX_CELLS}")
     parts = [_part(one, as_written) for one in whole]
     repeats: dict[Scenario, int] = {}
+    firsts: dict[Scenario, Scenario] = {}
     for scenarios, repeat in parts:
         for one in scenarios:
-            repeats[one] = max(repeat, repeats.get(one, 0))
+            first = firsts.setdefault(one.without_idle_fields, one)
+            repeats[first] = max(repeat, repeats.get(first, 0))
     return repeats
 
 

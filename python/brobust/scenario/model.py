@@ -122,6 +122,16 @@ class Scenario(Table):
             return self.contention
         return self.senders[sender - 2] if sender - 2 < len(self.senders) else Contention()
 
+    @property
+    def without_idle_fields(self) -> Scenario:
+        """The scenario without the timeslices of CPUs that are not taken away: with any of them, a run is the same."""
+        contentions = {
+            "contention": self.contention.without_idle_fields,
+            "senders": tuple(one.without_idle_fields for one in self.senders),
+            "receiver": self.receiver.without_idle_fields,
+        }
+        return type(self).model_construct(**{**dict(self), **contentions})  # a copy would keep `hash`
+
     def rtt_of(self, group: Flows) -> tuple[int, Changes]:
         """Return the round-trip time (ns) of a group's flows at first, and its changes: the path's, unless the group
         has its own."""

@@ -187,6 +187,11 @@ class Contention(Table):
         """Whether the CPU is taken away at all."""
         return self.driver != "none" and (self.share < 1 or self.replay is not None)
 
+    @property
+    def without_idle_fields(self) -> Contention:
+        """The same without what says when the CPU is taken away, if it never is."""
+        return self if self.active else Contention(vcpus=self.vcpus, interrupts=self.interrupts)
+
     def nic_vcpus(self, vcpus: int) -> tuple[int, int]:
         """Return to which of so many vCPUs the NIC's interrupts go: those of packets that arrive, and of packets that
         were sent. Linux 6.12 with two and four vCPUs spreads those of virtio-net in this way by itself."""
