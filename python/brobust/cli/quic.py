@@ -37,14 +37,17 @@ def build(
 def list_stacks(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per stack.")] = False,
 ) -> None:
-    """List the QUIC stacks, their congestion controls, and what their pacers do with a missed departure."""
-    for stack in quic.STACKS.values():
+    """List the QUIC stacks, their congestion controls, and what their pacers do with a missed departure. The last of them
+    are no traffic, but programs of HTTP/3 for the commands of [programs]."""
+    programs = {stack.name: program for program, stack in quic.WEB.items()}
+    for stack in [*quic.STACKS.values(), *quic.WEB.values()]:
         about = {
             "name": stack.name, "package": stack.package, "version": stack.version, "state": stack.state,
-            "cc": list(stack.controls), "late": stack.late, "source": stack.where,
+            "cc": list(stack.controls), "late": stack.late, "source": stack.where, "program": programs.get(stack.name),
         }  # fmt: skip
         if as_json:
             print(json.dumps(about))
             continue
-        print(f"{stack.name}: {stack.package} {stack.version}, {stack.state}; cc {', '.join(stack.controls)}")
+        named = f"; as a program {programs[stack.name]}" if stack.name in programs else ""
+        print(f"{stack.name}: {stack.package} {stack.version}, {stack.state}; cc {', '.join(stack.controls)}{named}")
         print(f"    a missed departure: {stack.late} ({stack.where})")

@@ -195,8 +195,8 @@ WEB = {
     for one in (
         _H3, _PAGES,
         replace(
-            STACKS["quinn-pacer"], name="quinn-h3-pacer", package=_H3.package, version=_H3.version, base=_H3.name,
-            patch_of="quinn-pacer",
+            STACKS["quinn-pacer"], name="quinn-h3-pacer", package=_H3.package, version=_H3.version,
+            controls=_H3.controls, base=_H3.name, patch_of="quinn-pacer",
         ),
     )
 }  # fmt: skip
