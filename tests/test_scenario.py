@@ -33,8 +33,9 @@ def test_any_list_spans_the_grid_and_repeats_multiply_it() -> None:
 
 def test_an_undisturbed_run_is_measured_once_however_many_timeslices_the_others_have() -> None:
     """With the same seed it is the same run: twice, it would count twice in n."""
-    contention = {"share": [1, 0.5], "timeslice": ["1ms", "10ms"], "driver": "virtual"}
-    grid = Grid({"contention": contention, "senders": [{"share": 1, "timeslice": ["5ms", "7ms"]}], "repeat": 3})
+    contention = {"share": [1, 0.5], "timeslice": ["1ms", "10ms"]}
+    others = {"senders": [{"share": 1, "timeslice": ["5ms", "7ms"]}], "flows": [{"cc": "bbr"}, {"sender": 2}]}
+    grid = Grid({"contention": contention, **others, "repeat": 3})
     assert [(s.contention.share, s.contention.timeslice) for s in grid.scenarios] == [
         (1, 1_000_000), (0.5, 1_000_000), (0.5, 10_000_000),
     ]  # fmt: skip
