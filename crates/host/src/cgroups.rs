@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::entries;
 use crate::namespaces::unescaped;
 use crate::refusal::reason;
-use crate::runtime::entries;
 use crate::{general, read_proc, Refusal, Result};
 
 // kernel/sched/core.c: min_cfs_quota_period, max_cfs_quota_period

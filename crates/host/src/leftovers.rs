@@ -7,9 +7,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::cgroups::Group;
+use crate::entries;
 use crate::journal::Journal;
 use crate::processes::{self, Process};
-use crate::runtime::entries;
 use crate::steps::{run, Step};
 use crate::sysctl::Sysctl;
 use crate::threads::SavedThread;

@@ -4,6 +4,9 @@
 //! look and then change take turns ([`locks`]), and a guardian, a separate process, undoes what its process has left
 //! ([`guardian`]).
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 pub mod cgroups;
 pub mod guardian;
 mod journal;
@@ -29,3 +32,8 @@ pub use runtime::{pid_namespace, sees_processes_of, Runtime};
 pub use session::{busy_cpus, refuse_held, refuse_without_spare, Session};
 pub use steps::Step;
 pub use text::{general, printable, read_proc};
+
+/// Returns what a directory holds; nothing if it cannot be read.
+pub(crate) fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
+}

@@ -10,8 +10,8 @@ use std::thread;
 
 use nix::sched::{setns, CloneFlags};
 
+use crate::entries;
 use crate::refusal::reason;
-use crate::runtime::entries;
 use crate::{read_proc, Refusal, Result};
 
 /// Directory in which ip-netns(8) names network namespaces.

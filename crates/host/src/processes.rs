@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use crate::entries;
 use crate::read_proc;
-use crate::runtime::entries;
 
 /// A process with its name (/proc/PID/comm, at most 15 bytes), the words of its command line, and its parent.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::journal::Journal;
 use crate::locks::{self, Lock};
-use crate::{Owner, Result};
+use crate::{entries, Owner, Result};
 
 /// The directory of sessions, and of locks for what exists only once per host. BROBUST_RUNTIME names another one for
 /// sessions alone.
@@ -93,9 +93,4 @@ pub fn pid_namespace() -> String {
 /// Whether a process whose record names this PID namespace can be told by its id here. Older records name none.
 pub fn sees_processes_of(pid_namespace_of_record: &str) -> bool {
     pid_namespace_of_record.is_empty() || pid_namespace_of_record == pid_namespace()
-}
-
-/// Returns what a directory holds; nothing if it cannot be read.
-pub(crate) fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
-    fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
 }

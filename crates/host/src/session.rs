@@ -306,8 +306,8 @@ fn refuse_without_spare_of(host: &[usize], journals: &[Journal], cpus: &[usize],
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entries;
     use crate::leftovers::{clean, leftovers};
-    use crate::runtime::entries;
     use std::ops::Deref;
     use std::time::Instant;
     use tempfile::TempDir;
