@@ -135,7 +135,7 @@ class TestRefusals:
             ({"sender": "paced_sender {host}"}, r"\{host\} stands for nothing; there are \{receiver\}"),
             ({"sender": "paced_sender '"}, r"cannot be read: no closing quotation"),
             ({"receiver": None}, r"programs\.receiver: there is no program at the receiver"),
-            ({"files": ["no-such-file"]}, r"programs\.files: 'no-such-file' does not exist"),
+            ({"files": ["no-such-file"]}, r"'no-such-file' does not exist in /.*, from where"),
             ({"files": ["../cert.pem"]}, r"programs\.files: '\.\./cert\.pem' is not below this directory"),
             ({"call_time": "0s"}, r"call_time: 0s is less than 100ns"),
         ],

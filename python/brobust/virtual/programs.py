@@ -180,7 +180,8 @@ def _given_files(files: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
         if ".." in path.parts or not path.name:
             raise BadInput(f"programs.files: {given!r} is not below this directory; give it as an absolute path")
         if not path.exists():
-            raise BadInput(f"programs.files: {given!r} does not exist")
+            where = "" if path.is_absolute() else f" in {Path.cwd()}, from where this command was started"
+            raise BadInput(f"programs.files: {given!r} does not exist{where}")
         if not path.is_dir() and not path.is_file():
             raise BadInput(f"programs.files: {given!r} is neither a file nor a directory")
         for file in sorted(_below(path, seen)) if path.is_dir() else [path]:
