@@ -2,76 +2,72 @@
 
 use crate::bytes::Bytes;
 
-/// The fields of tcp_info that concern congestion control, in the kernel's order. None: the kernel is too old to report
-/// it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TcpInfo {
+/// Declares the struct and its reader by the type of each field, its name in C and its offset there. `except` a number:
+/// with that one C says that there is none.
+macro_rules! tcp_info {
+    ($($(#[$about:meta])* $field:ident: $type:ident = $in_c:literal at $offset:literal $(except $none:path)?;)*) => {
+        /// The fields of tcp_info that concern congestion control. None: the kernel is too old to report it.
+        #[derive(Debug, Clone, Default, PartialEq, Eq)]
+        pub struct TcpInfo {
+            $($(#[$about])*
+            pub $field: Option<$type>,)*
+            /// Whether the application limited the sample that gave `delivery_rate`, not whether it is the limit now.
+            pub delivery_rate_app_limited: Option<bool>,
+        }
+
+        impl TcpInfo {
+            /// Reads the structure as far as it is there.
+            pub fn parse(payload: &[u8]) -> TcpInfo {
+                let info = Bytes(payload);
+                TcpInfo {
+                    $($field: info.$type($offset)$(.filter(|number| *number != $none))?,)*
+                    // C has it as a bit-field, which has no offset.
+                    delivery_rate_app_limited: info.u8(7).map(|bits| bits & 1 != 0),
+                }
+            }
+
+            /// Returns C's name and the value of each field.
+            #[cfg(test)]
+            fn in_c(&self) -> Vec<(&'static str, Option<u64>)> {
+                vec![$(($in_c, self.$field.map(u64::from))),*]
+            }
+        }
+    };
+}
+
+tcp_info! {
     /// TCP_ESTABLISHED is 1 (include/net/tcp_states.h).
-    pub state: Option<u8>,
+    state: u8 = "tcpi_state" at 0;
     /// State of loss recovery: 0 Open, 1 Disorder, 2 CWR, 3 Recovery, 4 Loss.
-    pub ca_state: Option<u8>,
-    /// Whether the application limited the sample that gave `delivery_rate`, rather than whether it is the limit now.
-    pub delivery_rate_app_limited: Option<bool>,
-    pub snd_mss_bytes: Option<u32>,
-    pub unacked_packets: Option<u32>,
-    pub sacked_packets: Option<u32>,
-    pub lost_packets: Option<u32>,
+    ca_state: u8 = "tcpi_ca_state" at 1;
+    snd_mss_bytes: u32 = "tcpi_snd_mss" at 16;
+    unacked_packets: u32 = "tcpi_unacked" at 24;
+    sacked_packets: u32 = "tcpi_sacked" at 28;
+    lost_packets: u32 = "tcpi_lost" at 32;
     /// Packets retransmitted and not acknowledged yet.
-    pub retrans_packets: Option<u32>,
-    pub rtt_us: Option<u32>,
-    pub ssthresh_packets: Option<u32>,
-    pub cwnd_packets: Option<u32>,
+    retrans_packets: u32 = "tcpi_retrans" at 36;
+    rtt_us: u32 = "tcpi_rtt" at 68;
+    ssthresh_packets: u32 = "tcpi_snd_ssthresh" at 76;
+    cwnd_packets: u32 = "tcpi_snd_cwnd" at 80;
     /// Retransmissions since the connection began.
-    pub total_retrans_packets: Option<u32>,
+    total_retrans_packets: u32 = "tcpi_total_retrans" at 100;
     /// None also if the socket is not paced.
-    pub pacing_rate_bytes_per_s: Option<u64>,
-    pub bytes_acked: Option<u64>,
-    pub notsent_bytes: Option<u32>,
-    /// The stack's minimum (tcp_min_rtt, over 5 minutes); BBR keeps another one.
-    pub min_rtt_us: Option<u32>,
-    pub delivery_rate_bytes_per_s: Option<u64>,
-    pub busy_us: Option<u64>,
-    pub rwnd_limited_us: Option<u64>,
-    pub sndbuf_limited_us: Option<u64>,
-    pub delivered_packets: Option<u32>,
+    pacing_rate_bytes_per_s: u64 = "tcpi_pacing_rate" at 104 except u64::MAX;
+    bytes_acked: u64 = "tcpi_bytes_acked" at 120;
+    notsent_bytes: u32 = "tcpi_notsent_bytes" at 144;
+    /// The stack's minimum (tcp_min_rtt, over 5 minutes); BBR keeps another one. None also before the first sample.
+    min_rtt_us: u32 = "tcpi_min_rtt" at 148 except u32::MAX;
+    delivery_rate_bytes_per_s: u64 = "tcpi_delivery_rate" at 160;
+    busy_us: u64 = "tcpi_busy_time" at 168;
+    rwnd_limited_us: u64 = "tcpi_rwnd_limited" at 176;
+    sndbuf_limited_us: u64 = "tcpi_sndbuf_limited" at 184;
+    delivered_packets: u32 = "tcpi_delivered" at 192;
     /// Bytes sent, retransmissions included.
-    pub bytes_sent: Option<u64>,
-    pub bytes_retrans: Option<u64>,
+    bytes_sent: u64 = "tcpi_bytes_sent" at 200;
+    bytes_retrans: u64 = "tcpi_bytes_retrans" at 208;
 }
 
 impl TcpInfo {
-    /// Reads the structure as far as it is there.
-    pub fn parse(payload: &[u8]) -> TcpInfo {
-        let info = Bytes(payload);
-        TcpInfo {
-            state: info.u8(0),
-            ca_state: info.u8(1),
-            delivery_rate_app_limited: info.u8(7).map(|bits| bits & 1 != 0),
-            snd_mss_bytes: info.u32(16),
-            unacked_packets: info.u32(24),
-            sacked_packets: info.u32(28),
-            lost_packets: info.u32(32),
-            retrans_packets: info.u32(36),
-            rtt_us: info.u32(68),
-            ssthresh_packets: info.u32(76),
-            cwnd_packets: info.u32(80),
-            total_retrans_packets: info.u32(100),
-            // All ones: no limit.
-            pacing_rate_bytes_per_s: info.u64(104).filter(|rate| *rate != u64::MAX),
-            bytes_acked: info.u64(120),
-            notsent_bytes: info.u32(144),
-            // All ones: no sample yet.
-            min_rtt_us: info.u32(148).filter(|rtt| *rtt != u32::MAX),
-            delivery_rate_bytes_per_s: info.u64(160),
-            busy_us: info.u64(168),
-            rwnd_limited_us: info.u64(176),
-            sndbuf_limited_us: info.u64(184),
-            delivered_packets: info.u32(192),
-            bytes_sent: info.u64(200),
-            bytes_retrans: info.u64(208),
-        }
-    }
-
     /// Returns the packets in flight, as the kernel's tcp_packets_in_flight counts them. `bytes_sent - bytes_acked`
     /// would count every retransmission ever made.
     pub fn inflight_packets(&self) -> Option<u32> {
@@ -93,56 +89,10 @@ mod tests {
 
     #[test]
     fn fields_are_found_at_the_offsets_of_the_uapi_header() {
-        let fields = [
-            "tcpi_state",
-            "tcpi_ca_state",
-            "tcpi_snd_mss",
-            "tcpi_unacked",
-            "tcpi_sacked",
-            "tcpi_lost",
-            "tcpi_retrans",
-            "tcpi_rtt",
-            "tcpi_snd_ssthresh",
-            "tcpi_snd_cwnd",
-            "tcpi_total_retrans",
-            "tcpi_pacing_rate",
-            "tcpi_bytes_acked",
-            "tcpi_notsent_bytes",
-            "tcpi_min_rtt",
-            "tcpi_delivery_rate",
-            "tcpi_busy_time",
-            "tcpi_rwnd_limited",
-            "tcpi_sndbuf_limited",
-            "tcpi_delivered",
-            "tcpi_bytes_sent",
-            "tcpi_bytes_retrans",
-        ];
-        let expected = TcpInfo {
-            state: Some(1),
-            ca_state: Some(2),
-            delivery_rate_app_limited: Some(false), // a bit-field, which has no offset
-            snd_mss_bytes: Some(3),
-            unacked_packets: Some(4),
-            sacked_packets: Some(5),
-            lost_packets: Some(6),
-            retrans_packets: Some(7),
-            rtt_us: Some(8),
-            ssthresh_packets: Some(9),
-            cwnd_packets: Some(10),
-            total_retrans_packets: Some(11),
-            pacing_rate_bytes_per_s: Some(12),
-            bytes_acked: Some(13),
-            notsent_bytes: Some(14),
-            min_rtt_us: Some(15),
-            delivery_rate_bytes_per_s: Some(16),
-            busy_us: Some(17),
-            rwnd_limited_us: Some(18),
-            sndbuf_limited_us: Some(19),
-            delivered_packets: Some(20),
-            bytes_sent: Some(21),
-            bytes_retrans: Some(22),
-        };
-        assert_eq!(TcpInfo::parse(&headers::TCP.numbered("tcp_info", &fields)), expected);
+        let names: Vec<&str> = TcpInfo::default().in_c().into_iter().map(|(name, _)| name).collect();
+        let info = TcpInfo::parse(&headers::TCP.numbered("tcp_info", &names));
+        let numbered: Vec<_> = names.into_iter().zip((1..).map(Some)).collect();
+        assert_eq!((info.in_c(), info.delivery_rate_app_limited), (numbered, Some(false)));
     }
 
     #[test]
