@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use brobust_contention::{clock, Interval, Recording, State, NOISE_NS};
 use brobust_host::{general, Refusal, Result};
 use parquet::basic::{Compression, ZstdLevel};
-use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::data_type::{ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
@@ -79,38 +79,28 @@ fn write_group<W: Write + Send>(
     let number = |tid: i32| vcpus.iter().find(|vcpu| vcpu.thread.pid == tid)?.number.map(i64::from);
     let numbers: Vec<Option<i64>> = rows.iter().map(|(tid, _)| number(*tid)).collect();
     let is_known: Vec<i16> = numbers.iter().map(|number| i16::from(number.is_some())).collect();
-    let seconds = |start: u64| (start as f64 - begin_ns as f64) / 1e9;
+    let threads = rows.iter().map(|(tid, _)| i64::from(*tid));
+    let kinds = rows.iter().map(|(_, one)| kind(one.state, one.duration_ns).into());
+    let starts = rows.iter().map(|(_, one)| (one.start_ns as f64 - begin_ns as f64) / 1e9);
+    let lengths = rows.iter().map(|(_, one)| one.duration_ns as f64 / 1e6);
 
-    let mut index = 0;
-    while let Some(mut column) = group.next_column()? {
-        match index {
-            0 => {
-                let threads: Vec<i64> = rows.iter().map(|(tid, _)| i64::from(*tid)).collect();
-                column.typed::<Int64Type>().write_batch(&threads, None, None)?;
-            }
-            1 => {
-                let known: Vec<i64> = numbers.iter().flatten().copied().collect();
-                column.typed::<Int64Type>().write_batch(&known, Some(&is_known), None)?;
-            }
-            2 => {
-                let kinds: Vec<ByteArray> =
-                    rows.iter().map(|(_, interval)| kind(interval.state, interval.duration_ns).into()).collect();
-                column.typed::<ByteArrayType>().write_batch(&kinds, None, None)?;
-            }
-            3 => {
-                let starts: Vec<f64> = rows.iter().map(|(_, interval)| seconds(interval.start_ns)).collect();
-                column.typed::<DoubleType>().write_batch(&starts, None, None)?;
-            }
-            _ => {
-                let lengths: Vec<f64> = rows.iter().map(|(_, interval)| interval.duration_ns as f64 / 1e6).collect();
-                column.typed::<DoubleType>().write_batch(&lengths, None, None)?;
-            }
-        }
-        column.close()?;
-        index += 1;
-    }
-    group.close()?;
-    Ok(())
+    write_column::<Int64Type, W>(&mut group, threads.collect(), None)?;
+    write_column::<Int64Type, W>(&mut group, numbers.into_iter().flatten().collect(), Some(&is_known))?;
+    write_column::<ByteArrayType, W>(&mut group, kinds.collect(), None)?;
+    write_column::<DoubleType, W>(&mut group, starts.collect(), None)?;
+    write_column::<DoubleType, W>(&mut group, lengths.collect(), None)?;
+    group.close().map(drop)
+}
+
+/// Writes the next column. `is_known`: 1 for each row that has a value, else 0; None if all have one.
+fn write_column<T: DataType, W: Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    values: Vec<T::T>,
+    is_known: Option<&[i16]>,
+) -> std::result::Result<(), ParquetError> {
+    let mut column = group.next_column()?.ok_or_else(|| ParquetError::General("no column is left".into()))?;
+    column.typed::<T>().write_batch(&values, is_known, None)?;
+    column.close()
 }
 
 /// Returns what the clock showed at a time of CLOCK_MONOTONIC.
