@@ -1,11 +1,12 @@
 //! Identifies the process that owns a record on the host, by more than its id.
 
 use std::fmt;
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::str::FromStr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::process::{pidfd_open, pidfd_send_signal, Pid, PidfdFlags, Signal};
 
 use crate::{read_proc, Refusal, Result};
 
@@ -39,11 +40,9 @@ impl Owner {
     /// Kills this process, but no later one with the same id, and waits up to 5 s until it has ended.
     pub fn kill(&self) -> Result<()> {
         let limit = Duration::from_secs(5);
-        if let Some(descriptor) = pidfd(self.pid) {
+        if let Some(descriptor) = Pid::from_raw(self.pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
             // If it lives now, the descriptor belongs to it, not to a later process with its id.
-            if self.lives()
-                && send_kill(&descriptor).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
-            {
+            if self.lives() && pidfd_send_signal(&descriptor, Signal::KILL) == Err(Errno::PERM) {
                 let text = format!("this user may not kill process {}; run this as root", self.pid);
                 return Err(Refusal::missing_support(text));
             }
@@ -88,24 +87,6 @@ pub(crate) fn start_time(tid: i32) -> Option<u64> {
         return None;
     }
     fields.nth(18)?.parse().ok()
-}
-
-fn pidfd(pid: i32) -> Option<OwnedFd> {
-    // SAFETY: the system call takes two numbers and returns a new descriptor or -1.
-    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as i32;
-    // SAFETY: the descriptor is new, and nobody else has it.
-    (descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(descriptor) })
-}
-
-fn send_kill(descriptor: &OwnedFd) -> io::Result<()> {
-    let none = std::ptr::null::<libc::siginfo_t>();
-    // SAFETY: the descriptor is open, and without a siginfo the kernel makes one.
-    let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, descriptor.as_raw_fd(), libc::SIGKILL, none, 0) };
-    if sent == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
 }
 
 #[cfg(test)]
